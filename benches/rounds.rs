@@ -1,0 +1,85 @@
+//! A round of every rule at a million parameters: a ring of 8 on one thread, gradients supplied, real frames encoded, checked, decoded and
+//! mixed, beside a copy of the same vectors.
+//!
+//! `cargo bench --no-default-features --bench rounds`
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{Clock, Supplied, WARM, best, gradient, median};
+use gradvine::{
+    compress,
+    gossip::{
+        NodeConfig,
+        rule::{self, RULES, Setting},
+    },
+    mixing::Topology,
+    sim::{self, Seat},
+    units::NodeId,
+};
+
+const NODES: usize = 8;
+const PARAMETERS: usize = 1_000_000;
+const ROUNDS: u64 = 10;
+const SAMPLES: usize = 5;
+
+fn main() {
+    let vectors: Vec<Vec<f32>> = (0..NODES).map(|node| gradient(node, PARAMETERS)).collect();
+    let mut to = vec![vec![0.0f32; PARAMETERS]; NODES];
+    let copy = best(20, || {
+        for (to, from) in to.iter_mut().zip(&vectors) {
+            to.copy_from_slice(from);
+        }
+        std::hint::black_box(&mut to);
+    });
+    println!(
+        "{NODES} nodes x {PARAMETERS} parameters, ring, one thread; median of {SAMPLES} runs of {} rounds",
+        ROUNDS - WARM as u64
+    );
+    println!("{:<14} {:<10} {:>12} {:>10}", "rule", "compressor", "ms a round", "copies");
+    println!("{:<14} {:<10} {:>12.2} {:>10.1}", "(copy)", "", 1e3 * copy, 1.0);
+    for (rule, compressor) in cases() {
+        let seconds = median((0..SAMPLES).map(|_| round(rule, compressor)).collect());
+        println!("{rule:<14} {compressor:<10} {:>12.2} {:>10.1}", 1e3 * seconds, seconds / copy);
+    }
+}
+
+fn cases() -> Vec<(&'static str, &'static str)> {
+    let compressed = RULES.iter().filter(|entry| entry.name != "d-psgd");
+    let pairs =
+        compressed.flat_map(|entry| ["identity", "min-max", "top-k"].map(|compressor| (entry.name, compressor)));
+    std::iter::once(("d-psgd", "identity")).chain(pairs).collect()
+}
+
+/// Seconds of one round of all nodes.
+fn round(rule_kind: &str, compressor_kind: &str) -> f64 {
+    let topology = Arc::new(Topology::parse(&format!("ring:{NODES}"), 0).expect("a ring"));
+    let table = |kind: &str| toml::Table::from_iter([("kind".to_string(), toml::Value::from(kind))]);
+    let compressor = compress::build(&table(compressor_kind)).expect("a compressor").compressor;
+    let setting = Setting {
+        topology: &topology,
+        nominal_delta: compress::nominal_delta(&*compressor, PARAMETERS),
+        compressor: &compressor,
+        parameters: PARAMETERS,
+        allow_unstable: true,
+    };
+    let prepared = rule::prepare(&table(rule_kind), &setting).expect("a rule");
+    let seat = |node: usize| Seat {
+        config: NodeConfig {
+            id: NodeId::from(node),
+            topology: Arc::clone(&topology),
+            plan: Arc::clone(&prepared.plan),
+            rule: (prepared.spawn)(NodeId::from(node), vec![0.0; PARAMETERS]),
+            seed: 1,
+            rounds: ROUNDS,
+            evaluate_every: u64::MAX,
+            parameters: PARAMETERS,
+            record: None,
+        },
+        learner: Box::new(Supplied::new(node)),
+    };
+    let mut clock = Clock::new(NODES, ROUNDS);
+    sim::run((0..NODES).map(seat).collect(), &mut clock).expect("the run ends");
+    clock.round().0
+}

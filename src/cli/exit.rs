@@ -1,0 +1,54 @@
+//! Exit codes and the last line of a command that failed.
+
+use std::process::ExitCode;
+
+use gradvine::config::ConfigError;
+
+/// Why a command did not end with 0.
+#[derive(Debug)]
+pub enum Exit {
+    /// 2: the configuration or a file is wrong.
+    Config(String),
+    /// 3: the run ended but participation fell short.
+    Short(String),
+    /// 4: it could not go on.
+    Failed(String),
+    /// 130: interrupted; what was done is written.
+    Interrupted(String),
+}
+
+impl Exit {
+    /// Says why on standard error and returns the code.
+    pub fn report(&self) -> ExitCode {
+        let (code, message) = match self {
+            Exit::Config(message) => (2, message),
+            Exit::Short(message) => (3, message),
+            Exit::Failed(message) => (4, message),
+            Exit::Interrupted(message) => (130, message),
+        };
+        let word = if matches!(self, Exit::Interrupted(_)) { "interrupted" } else { "error" };
+        eprintln!("{word}: {message}");
+        ExitCode::from(code)
+    }
+}
+
+impl From<ConfigError> for Exit {
+    fn from(error: ConfigError) -> Exit {
+        Exit::Config(error.to_string())
+    }
+}
+
+impl From<anyhow::Error> for Exit {
+    fn from(error: anyhow::Error) -> Exit {
+        match error.downcast::<ConfigError>() {
+            Ok(error) => error.into(),
+            Err(error) => Exit::Failed(format!("{error:#}")),
+        }
+    }
+}
+
+impl From<std::io::Error> for Exit {
+    fn from(error: std::io::Error) -> Exit {
+        anyhow::Error::from(error).into()
+    }
+}

@@ -1,0 +1,89 @@
+//! Ctrl-C and SIGTERM: ask the run to stop; if it has not within two seconds, write what is known and go.
+
+use std::{
+    process,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use gradvine::{
+    config::ConfigError,
+    job::Design,
+    report::{RunDirectory, Summary},
+};
+
+use super::Exit;
+
+/// How long a run has to stop by itself.
+const GRACE: Duration = Duration::from_millis(1700);
+
+/// Whether somebody has interrupted, and what to do if the run does not stop by itself.
+#[derive(Clone, Default)]
+pub struct Interrupt {
+    set: Arc<AtomicBool>,
+    rounds: Arc<AtomicU64>,
+    last_words: Arc<Mutex<Option<LastWords>>>,
+}
+
+type LastWords = Box<dyn FnOnce(u64) + Send>;
+
+impl Interrupt {
+    /// Takes over both signals.
+    pub fn install() -> Result<Interrupt, Exit> {
+        let interrupt = Interrupt::default();
+        let handler = interrupt.clone();
+        ctrlc::set_handler(move || handler.raised())
+            .map_err(|error| Exit::from(ConfigError::at("signals", format!("cannot be handled: {error}"))))?;
+        Ok(interrupt)
+    }
+
+    /// Whether somebody has interrupted.
+    pub fn is_set(&self) -> bool {
+        self.set.load(Ordering::Relaxed)
+    }
+
+    /// How far the run is, for the summary of one that does not stop by itself.
+    pub fn reached(&self, rounds: u64) {
+        self.rounds.store(rounds, Ordering::Relaxed);
+    }
+
+    /// How far the run is.
+    pub fn rounds(&self) -> u64 {
+        self.rounds.load(Ordering::Relaxed)
+    }
+
+    /// What to write if the run does not stop by itself.
+    pub fn otherwise_write(&self, design: &Design, directory: &RunDirectory) {
+        let (mut summary, path) = (Summary::blank(design), directory.path().join("summary.json"));
+        let words = move |rounds| {
+            summary.rounds = rounds;
+            summary.interrupted = true;
+            if let Ok(text) = serde_json::to_string_pretty(&summary)
+                && let Err(error) = std::fs::write(&path, text + "\n")
+            {
+                eprintln!("warning: {}: {error}", path.display());
+            }
+        };
+        *self.last_words.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(Box::new(words));
+    }
+
+    fn raised(&self) {
+        if self.set.swap(true, Ordering::Relaxed) {
+            process::exit(130);
+        }
+        let this = self.clone();
+        thread::spawn(move || {
+            thread::sleep(GRACE);
+            let rounds = this.rounds.load(Ordering::Relaxed);
+            if let Some(words) = this.last_words.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take() {
+                words(rounds);
+            }
+            eprintln!("interrupted: stopped in round {rounds} without waiting for its end");
+            process::exit(130);
+        });
+    }
+}

@@ -1,0 +1,129 @@
+//! The command line: one file a subcommand.
+
+mod catalogue;
+mod completions;
+mod evaluate;
+mod exit;
+mod identity;
+mod interrupt;
+mod node;
+mod outcome;
+mod predict;
+mod processes;
+mod progress;
+mod run_args;
+mod simulate;
+mod topology;
+mod train;
+
+use std::{
+    io::{self, IsTerminal, Write},
+    process::ExitCode,
+};
+
+use clap::{Parser, Subcommand};
+
+pub use exit::Exit;
+
+const EXAMPLES: &str = "\
+Examples:
+  gradvine train                         the default experiment: 8 libp2p hosts on this machine
+  gradvine train --set rule.kind=dcd --set compressor.bits=8
+  gradvine simulate my.toml --topology torus:4x4     the same core on a virtual network
+  gradvine topology show ring:16         spectral gap, mixing time, a drawing
+  gradvine identity new node.key         a key for a node of a deployment
+  gradvine node node.toml                one node of a network of machines
+  gradvine evaluate runs/first/model-mean.safetensors digits
+
+Exit codes:
+  0    done, and everybody took part
+  2    the configuration or a file is wrong
+  3    the run ended, but participation fell short
+  4    it could not go on
+  130  interrupted; what was done is written
+
+Logs go to standard error; RUST_LOG=gradvine=debug shows links and handshakes.";
+
+/// Train one model on many machines with no server and no shared data.
+///
+/// Each node keeps its own data, computes gradients on it, and exchanges compressed model differences with its neighbours over
+/// libp2p, weighted by a doubly stochastic matrix W. `gradvine train` shows a whole run on this machine.
+#[derive(Parser)]
+#[command(name = "gradvine", version, after_help = EXAMPLES, max_term_width = 110)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run every node of an experiment on this machine, each a libp2p host of its own
+    Train(train::Args),
+    /// Run one node of a network of machines
+    Node(node::Args),
+    /// Run an experiment on a virtual network, in this process, without sockets
+    Simulate(simulate::Args),
+    /// Look at topologies, make and check topology files
+    Topology(topology::Args),
+    /// List the update rules: paper, state, messages, conditions
+    Rules(catalogue::Args),
+    /// List the compressors: paper, class, constants
+    Compressors(catalogue::Args),
+    /// Make or show a node's key and PeerId
+    Identity(identity::Args),
+    /// Accuracy and loss of a saved model on a data file
+    Evaluate(evaluate::Args),
+    /// A saved model's predictions for a data file, as CSV
+    Predict(predict::Args),
+    /// Print a completion script for a shell
+    Completions(completions::Args),
+}
+
+/// Parses, runs, and turns the result into an exit code.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_default_env()
+                .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("gradvine=warn")),
+        )
+        .init();
+    let result = match cli.command {
+        Command::Train(args) => train::run(args),
+        Command::Node(args) => node::run(args),
+        Command::Simulate(args) => simulate::run(args),
+        Command::Topology(args) => topology::run(args).map_err(Exit::from),
+        Command::Rules(args) => catalogue::rules(&args),
+        Command::Compressors(args) => catalogue::compressors(&args),
+        Command::Identity(args) => identity::run(args),
+        Command::Evaluate(args) => evaluate::run(args),
+        Command::Predict(args) => predict::run(args),
+        Command::Completions(args) => completions::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(exit) => exit.report(),
+    }
+}
+
+/// Prints to standard output. A reader that has closed its end (`gradvine rules | head -1`) is no failure.
+fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    heard(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// Prints a value as JSON.
+fn print_json(value: &impl serde::Serialize) -> io::Result<()> {
+    print(&(serde_json::to_string_pretty(value)? + "\n"))
+}
+
+/// Passes over that nobody reads any more.
+fn heard(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other,
+    }
+}

@@ -1,0 +1,191 @@
+//! `gradvine node`
+
+use std::{
+    cell::{Cell, RefCell},
+    io::Read,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use gradvine::{
+    config::ConfigError,
+    experiment::Experiment,
+    gossip::RoundDone,
+    job::{Ended, NodeFile, Progress, RunError, Single},
+    mixing::Topology,
+    net::{self, Place, identity},
+    report::{RunDirectory, Summary, metrics::Metric},
+    units::Time,
+};
+
+use super::{Exit, interrupt::Interrupt, outcome, print, print_json, progress::Display};
+
+/// The arguments of `gradvine node`
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+NODE.toml (paths are relative to it):
+  key        = \"london.key\"                  made by `gradvine identity new`
+  listen     = [\"/ip4/0.0.0.0/tcp/4001\"]     or /ip4/0.0.0.0/udp/4001/quic-v1
+  topology   = \"four-regions.toml\"           the same on every node: peers, addresses
+  experiment = \"experiment.toml\"             the same on every node
+  data       = \"london.csv\"                  this node's own rows, which never leave it
+  test       = \"test.csv\"                    optional: rows to test on
+  out        = \"runs/first\"                  the run directory to make
+
+Examples:
+  gradvine node london.toml
+  gradvine node london.toml --out runs/second
+
+Nodes may be started in any order; each waits for its neighbours for run.connect_s seconds and says who is missing.
+`gradvine train --processes` writes such files for all nodes of a run, so that you can see what a deployment looks like.")]
+pub struct Args {
+    /// The node's file
+    node: PathBuf,
+    /// The run directory to make, instead of the file's
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Print the summary as JSON on standard output, and nothing else there
+    #[arg(long)]
+    json: bool,
+    /// No progress, no table: only warnings and errors
+    #[arg(long, short)]
+    quiet: bool,
+    /// Stop as if interrupted when standard input ends (for programs that start nodes)
+    #[arg(long)]
+    until_stdin_ends: bool,
+}
+
+/// Runs one node of a network of machines.
+pub fn run(args: Args) -> Result<(), Exit> {
+    let file = NodeFile::load(&args.node)?;
+    let key = identity::load(&file.key)?;
+    let topology = Topology::load(&file.topology)?;
+    // What stands in the node's file is blamed on it; the rest of what a place is made of stands in the topology's.
+    let written = |error: ConfigError| match error.place.as_str() {
+        place if place == "listen" || place.starts_with("node.") => {
+            let place = format!("node.{}", place.trim_start_matches("node."));
+            ConfigError { place, ..error }.within(args.node.display())
+        }
+        _ => error,
+    };
+    let place =
+        Place::new(key, &file.listen, &topology).map_err(|error| written(error).within(file.topology.display()))?;
+    let experiment = Experiment::load(&file.experiment, &[])?;
+    let name = topology.node(place.node).name.clone();
+    let mut single = Single::new(&file, experiment, topology, place.node).map_err(written)?;
+    let directory = RunDirectory::create(args.out.as_ref().unwrap_or(&file.out)).map_err(|error| match &args.out {
+        Some(_) => ConfigError { place: "--out".into(), ..error },
+        None => written(ConfigError { place: "node.out".into(), ..error }),
+    })?;
+    directory.write("experiment.toml", &single.design.experiment.moved().to_toml())?;
+    directory.write("topology.toml", &single.design.topology.to_toml())?;
+    let interrupt = Interrupt::install()?;
+    interrupt.otherwise_write(&single.design, &directory);
+    let lifeline = args.until_stdin_ends.then(lifeline);
+    let speaks = !args.quiet && !args.json;
+    if speaks {
+        for warning in &single.design.rule.warnings {
+            eprintln!("warning: {warning}");
+        }
+        eprintln!("{}", banner(&single, &name, &place));
+    }
+    let seat = single.seat.take().expect("a node has its seat before it runs");
+    let directory = RefCell::new(directory);
+    let display = RefCell::new(Display::new(single.design.experiment.run.rounds, speaks));
+    let trouble = Cell::new(None);
+    let mut report = |now: Time, done: RoundDone| {
+        interrupt.reached(done.round.0 + 1);
+        let (metric, progress) = seen(&single, now, &done);
+        if let Some(Err(error)) = metric.map(|metric| directory.borrow_mut().metric(&metric)) {
+            trouble.set(Some(error));
+        }
+        display.borrow_mut().show(&progress);
+    };
+    let mut stop = || interrupt.is_set() || lifeline.as_ref().is_some_and(|ended| ended.load(Ordering::Relaxed));
+    let result = net::alone(place, seat, &single.design, &mut report, &mut stop);
+    display.borrow().finish();
+    let directory = directory.into_inner();
+    if let Some(error) = trouble.take() {
+        return Err(error.into());
+    }
+    match result {
+        Ok(ended) => conclude(&args, &single, &name, &directory, &ended),
+        Err(RunError::Setup(error)) => {
+            Err(outcome::failed(&single.design, &directory, RunError::Setup(written(error)), interrupt.rounds()))
+        }
+        Err(error) => Err(outcome::failed(&single.design, &directory, error, interrupt.rounds())),
+    }
+}
+
+/// A round as a metric, where it is to be evaluated, and as progress.
+fn seen(single: &Single, now: Time, done: &RoundDone) -> (Option<Metric>, Progress) {
+    let score = done.model.as_ref().and_then(|model| single.score(model));
+    let accuracy = score.and_then(|score| score.accuracy());
+    let metric = done.model.is_some().then(|| Metric {
+        round: done.round.0 + 1,
+        node: single.node.0,
+        time_s: now.seconds(),
+        train_loss: Some(done.loss),
+        test_loss: score.map(|score| score.loss),
+        test_accuracy: accuracy,
+        consensus: None,
+        bytes_payload: done.traffic.payload,
+        bytes_wire: done.traffic.wire,
+        bytes_dense: done.traffic.dense,
+    });
+    let progress = Progress {
+        rounds: done.round.0 + 1,
+        loss: done.loss,
+        consensus: None,
+        accuracy,
+        payload: done.traffic.payload,
+    };
+    (metric, progress)
+}
+
+/// Every node writes the same summary and mean model, and its own model.
+fn conclude(args: &Args, single: &Single, name: &str, directory: &RunDirectory, ended: &Ended) -> Result<(), Exit> {
+    let summary = Summary::new(&single.design, &ended.records).map_err(Exit::Failed)?;
+    outcome::save(single.into(), &ended.model, &directory.path().join(format!("model-{name}.safetensors")))?;
+    outcome::save(single.into(), &ended.mean, &directory.path().join("model-mean.safetensors"))?;
+    directory.summary(&summary)?;
+    if args.json {
+        print_json(&summary)?;
+    } else if !args.quiet {
+        let (table, folder) = (outcome::table(&summary, ended.traffic.tree), directory.path().display());
+        print(&format!(
+            "{table}\nrun directory    {folder}\n\nTry next:\n  gradvine evaluate {folder}/model-mean.safetensors DATA\n  \
+             compare the digest with the other nodes': all write the same\n"
+        ))?;
+    }
+    outcome::participation(&summary, single.design.experiment.run.rounds)
+}
+
+/// Set once standard input has ended.
+fn lifeline() -> Arc<AtomicBool> {
+    let ended = Arc::new(AtomicBool::new(false));
+    let set = Arc::clone(&ended);
+    std::thread::spawn(move || {
+        let mut byte = [0; 64];
+        while matches!(std::io::stdin().read(&mut byte), Ok(1..)) {}
+        set.store(true, Ordering::Relaxed);
+    });
+    ended
+}
+
+fn banner(single: &Single, name: &str, place: &Place) -> String {
+    let design = &single.design;
+    format!(
+        "node {name} ({}) of {} on {}: {} with {}, {} parameters, {} rounds",
+        place.peer(),
+        design.topology.nodes(),
+        design.topology.name(),
+        design.rule_name(),
+        design.compressor.name(),
+        design.parameters(),
+        design.experiment.run.rounds
+    )
+}

@@ -1,0 +1,341 @@
+//! After a run: models and summary into the run directory, a table for the person.
+
+use std::{path::Path, sync::OnceLock};
+
+use gradvine::{
+    compress,
+    data::Scale,
+    gossip::{Failure, rule::RULES},
+    job::{Design, Ended, RunError, Single, Whole, record::model_digest},
+    learn::SavedModel,
+    mixing::Weights,
+    report::{Participation, RunDirectory, Summary},
+    units::{Bytes, NodeId},
+};
+
+use super::{
+    Exit, print, print_json,
+    run_args::{RunArgs, quoted},
+};
+
+/// What a model file needs beside the parameters.
+#[derive(Clone, Copy)]
+pub struct Known<'a> {
+    /// Architecture, names of nodes.
+    pub design: &'a Design,
+    scale: &'a OnceLock<Scale>,
+    classes: &'a [String],
+}
+
+impl<'a> From<&'a Whole> for Known<'a> {
+    fn from(whole: &'a Whole) -> Known<'a> {
+        Known { design: &whole.design, scale: &whole.scale, classes: &whole.classes }
+    }
+}
+
+impl<'a> From<&'a Single> for Known<'a> {
+    fn from(single: &'a Single) -> Known<'a> {
+        Known { design: &single.design, scale: &single.scale, classes: &single.classes }
+    }
+}
+
+/// Writes what came of a run whose nodes were all here, and shows it.
+pub fn conclude(
+    args: &RunArgs,
+    whole: &Whole,
+    directory: &RunDirectory,
+    ended: &[Ended],
+    interrupted: bool,
+    command: &str,
+) -> Result<(), Exit> {
+    let design = &whole.design;
+    let mut summary = Summary::new(design, &ended[0].records).map_err(Exit::Failed)?;
+    summary.interrupted = interrupted;
+    if !(args.no_baseline || interrupted) {
+        summary.pooled = Some(whole.pooled_baseline()?.into());
+    }
+    for (node, one) in ended.iter().enumerate() {
+        debug_assert_eq!(one.mean, ended[0].mean, "every node forms the same mean");
+        let name = &design.topology.node(NodeId::from(node)).name;
+        save(whole.into(), &one.model, &directory.path().join(format!("model-{name}.safetensors")))?;
+    }
+    save(whole.into(), &ended[0].mean, &directory.path().join("model-mean.safetensors"))?;
+    directory.summary(&summary)?;
+    let tree = ended.iter().map(|one| one.traffic.tree).sum();
+    show(args, whole, directory, &summary, Some(tree), command)?;
+    if interrupted {
+        return Err(Exit::Interrupted(format!(
+            "stopped after round {}; what was done is in {}",
+            summary.rounds,
+            directory.path().display()
+        )));
+    }
+    Ok(())
+}
+
+/// Shows a summary as the arguments ask: as JSON, as a table, or not at all. `tree`: bytes that formed the mean, where they are known.
+pub fn show(
+    args: &RunArgs,
+    whole: &Whole,
+    directory: &RunDirectory,
+    summary: &Summary,
+    tree: Option<u64>,
+    command: &str,
+) -> Result<(), Exit> {
+    if args.json {
+        print_json(summary)?;
+    }
+    if args.speaks() {
+        let (table, folder) = (table(summary, tree.unwrap_or(0)), directory.path().display());
+        print(&format!("{table}\nrun directory    {folder}\n{}\n", next(args, directory, whole, command)))?;
+    }
+    participation(summary, whole.design.experiment.run.rounds)
+}
+
+/// A run that ended though somebody was missing in some rounds is not one that ended well.
+pub fn participation(summary: &Summary, rounds: u64) -> Result<(), Exit> {
+    let short = |part: &Participation| part.rounds < rounds || !part.missed.is_empty();
+    let names: Vec<&str> =
+        summary.participation.iter().filter(|(_, part)| short(part)).map(|(name, _)| name.as_str()).collect();
+    if names.is_empty() || summary.interrupted {
+        return Ok(());
+    }
+    Err(Exit::Short(format!("not in all {rounds} rounds: {} (summary.json lists the rounds)", names.join(", "))))
+}
+
+/// Writes what is known of a run that failed after `reached` rounds, and passes the failure on. Of one that never began because
+/// something is wrong with its files, nothing stays.
+pub fn failed(design: &Design, directory: &RunDirectory, error: RunError, reached: u64) -> Exit {
+    let mut summary = Summary::blank(design);
+    summary.rounds = reached;
+    let told = error.told(&design.topology);
+    let exit = match error {
+        RunError::Failed { failure: Failure::Diverged { round, .. }, .. } => {
+            summary.diverged_at = Some(round.0);
+            Exit::Failed(told.clone())
+        }
+        RunError::Interrupted(round) => {
+            summary.interrupted = true;
+            summary.rounds = summary.rounds.max(round.0);
+            Exit::Interrupted(format!("stopped in round {round}; what was done is in {}", directory.path().display()))
+        }
+        RunError::Setup(error) if reached == 0 => {
+            directory.discard();
+            return Exit::from(error);
+        }
+        RunError::Setup(error) => Exit::from(error),
+        _ => Exit::Failed(told.clone()),
+    };
+    summary.failure = Some(told);
+    if let Err(error) = directory.summary(&summary) {
+        eprintln!("warning: the summary could not be written: {error}");
+    }
+    exit
+}
+
+/// Writes a model file.
+pub fn save(known: Known<'_>, x: &[f32], path: &std::path::Path) -> Result<(), Exit> {
+    let saved = SavedModel {
+        model: known.design.model.clone(),
+        x: x.to_vec(),
+        scale: known.scale.get().cloned(),
+        classes: known.classes.to_vec(),
+        extra: [("digest".to_string(), model_digest(x))].into(),
+    };
+    saved.write(path).map_err(Exit::from)
+}
+
+/// The table that a person sees at the end.
+pub fn table(summary: &Summary, tree: u64) -> String {
+    let mut text = String::new();
+    text += &format!(
+        "\n{} with {} on {}: {} nodes, {} parameters, {} rounds{} (rho {:.4}, gap {:.4})\n\n",
+        summary.rule,
+        summary.compressor,
+        summary.topology,
+        summary.nodes,
+        summary.parameters,
+        summary.rounds,
+        // On an ideal virtual network nothing takes time.
+        if summary.time_s > 0.0 { format!(" in {}", duration(summary.time_s)) } else { String::new() },
+        summary.rho,
+        summary.gap
+    );
+    text += &participants(summary);
+    let outcome = &summary.outcome;
+    text += &format!("\nmean model       accuracy {}", percent(outcome.test_accuracy_of_mean));
+    text += &format!(", loss {}", outcome.train_loss.map_or("-".into(), |loss| format!("{loss:.5}")));
+    text += &format!("\nworst node       accuracy {}", percent(outcome.test_accuracy_min));
+    if let Some(pooled) = &summary.pooled {
+        text += &format!(
+            "\npooled SGD       accuracy {}, loss {:.5} (all rows in one place, batch n times as large)",
+            percent(pooled.test_accuracy),
+            pooled.train_loss
+        );
+    }
+    if let Some(consensus) = outcome.consensus {
+        text += &format!("\nconsensus        {consensus:.3e} (mean squared distance of a node's model from the mean)");
+    }
+    let (payload, dense) = (Bytes(summary.bytes.payload), Bytes(summary.bytes.dense));
+    if let Some(ratio) = summary.ratio() {
+        text +=
+            &format!("\nsent             {payload} of payload where dense gossip sends {dense}: {ratio:.2} times less");
+    }
+    if tree > 0 {
+        text += &format!("\n                 {} more to form the mean model over a spanning tree", Bytes(tree));
+    }
+    text += &format!("\ndigest           {}", summary.digest);
+    text
+}
+
+/// One line a node, in columns as wide as they need to be.
+fn participants(summary: &Summary) -> String {
+    const SHOWN: usize = 64;
+    /// Longer lists of classes are counted.
+    const WIDEST: usize = 40;
+    let classes = |part: &Participation| {
+        let held = part.classes.iter().enumerate().filter(|(_, rows)| **rows > 0);
+        let all = held.clone().map(|(class, rows)| format!("{class} ({rows})")).collect::<Vec<_>>().join(", ");
+        if all.len() > WIDEST { format!("{} classes", held.count()) } else { all }
+    };
+    let mut rows = vec![["node", "rows", "classes (rows)", "accuracy", "sent"].map(String::from)];
+    rows.extend(summary.participation.iter().take(SHOWN).map(|(name, part)| {
+        let accuracy = percent(part.test_accuracy);
+        [name.clone(), part.rows.to_string(), classes(part), accuracy, Bytes(part.bytes_payload).to_string()]
+    }));
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let [node, count, held, accuracy, sent] = std::array::from_fn(width);
+    let mut text = String::new();
+    for [a, b, c, d, e] in &rows {
+        text += &format!("  {a:<node$}  {b:>count$}  {c:<held$}  {d:>accuracy$}  {e:>sent$}\n");
+    }
+    if summary.participation.len() > SHOWN {
+        text += &format!("  ... and {} more nodes in summary.json\n", summary.participation.len() - SHOWN);
+    }
+    text
+}
+
+fn percent(share: Option<f64>) -> String {
+    share.map_or("-".to_string(), |share| format!("{:.1}%", 100.0 * share))
+}
+
+fn duration(seconds: f64) -> String {
+    if seconds < 1.0 { format!("{:.0} ms", 1e3 * seconds) } else { format!("{seconds:.1} s") }
+}
+
+/// Commands that lead on from this run, with what each is for.
+fn next(args: &RunArgs, directory: &RunDirectory, whole: &Whole, command: &str) -> String {
+    let (folder, experiment) = (directory.path(), whole.design.experiment.moved());
+    let mut evaluate = format!(
+        "gradvine evaluate {} {}",
+        path(&folder.join("model-mean.safetensors")),
+        quoted(&experiment.data.source)
+    );
+    for (flag, value) in [("--target", &experiment.data.target), ("--labels", &experiment.data.labels)] {
+        evaluate += &value.as_ref().map(|value| format!(" {flag} {}", quoted(value))).unwrap_or_default();
+    }
+    let other = if command == "simulate" { "train" } else { "simulate" };
+    let mut lines = vec![
+        (evaluate, "the mean model on all rows"),
+        (
+            format!("gradvine {other} {}", path(&folder.join("experiment.toml"))),
+            "the same run the other way, with the same digest",
+        ),
+    ];
+    // A file may hold the rule's step as it was computed for this compressor; it would not do for another.
+    if args.experiment.is_none() || !["gamma", "eta"].iter().any(|key| experiment.rule.contains_key(*key)) {
+        lines.extend(cheaper(&whole.design).map(|(set, what)| (format!("{} --set {set}", args.again(command)), what)));
+    }
+    let topology = &whole.design.topology;
+    let spec = match topology.shape() {
+        Some(shape) if topology.weights() == Weights::default() => shape.to_string(),
+        _ => path(&folder.join("topology.toml")),
+    };
+    lines.push((format!("gradvine topology show {spec}"), "why it mixes as fast as it does"));
+    let mut text = "\nTry next:".to_string();
+    let program = program(std::env::args().next());
+    for (line, what) in lines {
+        let line = line.replacen("gradvine", &program, 1);
+        text += &format!("\n  {line}\n      {what}");
+    }
+    text
+}
+
+/// What to type for this program: as it was started where that was a path from here (`cargo run` does so), else its name.
+fn program(started: Option<String>) -> String {
+    let relative = |text: &String| Path::new(text).is_relative() && Path::new(text).components().count() > 1;
+    started.filter(relative).map_or_else(|| "gradvine".into(), |text| quoted(&text))
+}
+
+fn path(path: &Path) -> String {
+    quoted(&path.display().to_string())
+}
+
+/// A setting with which the same rule sends less, and how much less; `None` where there is none that is known to work.
+fn cheaper(design: &Design) -> Option<(String, &'static str)> {
+    let constants = &design.experiment.compressor;
+    let number = |key: &str| constants.get(key).and_then(toml::Value::as_integer);
+    let (key, value, what) = match (design.compressor.name(), number("bits"), number("levels")) {
+        ("min-max", Some(bits @ (2 | 4 | 8)), _) => ("bits", toml::Value::from(bits / 2), "half the bytes"),
+        ("qsgd", _, Some(levels @ 2..)) => {
+            ("levels", toml::Value::from(levels / 2), "about a bit less for each number")
+        }
+        ("top-k" | "random-k", ..) => {
+            let fraction = constants.get("fraction").and_then(toml::Value::as_float)?;
+            ("fraction", toml::Value::from(fraction / 2.0), "half the bytes")
+        }
+        ("identity", ..) if compresses(design) => {
+            ("kind", "min-max".into(), "an eighth of the bytes: 4 bits for each number")
+        }
+        ("f16" | "bf16", ..) => ("kind", "min-max".into(), "a quarter of the bytes: 4 bits for each number"),
+        _ => return None,
+    };
+    let mut table = if key == "kind" { toml::Table::new() } else { constants.clone() };
+    table.insert(key.into(), value.clone());
+    let built = compress::build(&table).ok()?;
+    let works = compress::nominal_delta(&*built.compressor, design.parameters()) > 0.0;
+    let value = value.as_str().map_or_else(|| value.to_string(), String::from);
+    works.then(|| (format!("compressor.{key}={value}"), what))
+}
+
+fn compresses(design: &Design) -> bool {
+    RULES.iter().any(|rule| rule.name == design.rule_name() && rule.compresses)
+}
+
+#[cfg(test)]
+mod tests {
+    use gradvine::experiment::Experiment;
+
+    use super::*;
+
+    fn hint(sets: &[&str]) -> Option<(String, &'static str)> {
+        let sets: Vec<String> = sets.iter().map(ToString::to_string).collect();
+        cheaper(&Whole::new(Experiment::default_with(&sets).unwrap()).unwrap().design)
+    }
+
+    #[test]
+    fn the_hint_fits_the_compressor() {
+        let of = |sets: &[&str]| hint(sets).map(|(set, _)| set);
+        assert_eq!(of(&["compressor.bits=8"]).as_deref(), Some("compressor.bits=4"));
+        assert_eq!(
+            of(&["compressor.kind=top-k", "compressor.fraction=0.5"]).as_deref(),
+            Some("compressor.fraction=0.25")
+        );
+        assert_eq!(of(&["compressor.kind=bf16"]).as_deref(), Some("compressor.kind=min-max"));
+        assert_eq!(of(&["rule.kind=d-psgd", "compressor.kind=identity"]), None);
+        assert_eq!(of(&["compressor.kind=sign"]), None);
+    }
+
+    #[test]
+    fn suggestions_can_be_typed_as_they_stand() {
+        let told = |started: &str| program(Some(started.into()));
+        assert_eq!(told("target/release/gradvine"), "target/release/gradvine");
+        assert_eq!((told("gradvine"), told("/usr/bin/gradvine")), ("gradvine".to_string(), "gradvine".to_string()));
+        assert_eq!(program(None), "gradvine");
+    }
+
+    #[test]
+    fn durations_keep_their_digits() {
+        assert_eq!((duration(0.0167), duration(61.26)), ("17 ms".to_string(), "61.3 s".to_string()));
+    }
+}

@@ -1,0 +1,273 @@
+//! `gradvine train --processes`: writes what a deployment has (a folder a node, with key, node file and own rows) and starts the nodes.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Seek, SeekFrom},
+    net::{TcpListener, UdpSocket},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use gradvine::{
+    config::ConfigError,
+    data::write_csv,
+    experiment::{Experiment, Transport},
+    job::{NodeFile, Progress, Whole},
+    learn::SavedModel,
+    mixing::NodeInfo,
+    net::identity,
+    report::{RunDirectory, Summary, metrics::Metric},
+    units::NodeId,
+};
+
+use super::{Exit, interrupt::Interrupt, outcome, progress::Display, run_args::RunArgs};
+
+/// How often the nodes' metrics are looked at.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// One node's process and folder.
+struct Process {
+    name: String,
+    folder: PathBuf,
+    child: Child,
+    /// How far its metrics have been read.
+    read: u64,
+    latest: Option<Metric>,
+    metrics: Vec<Metric>,
+    code: Option<i32>,
+}
+
+/// Runs every node as a process of its own.
+pub fn run(args: &RunArgs) -> Result<(), Exit> {
+    let whole = args.whole()?;
+    let mut directory = args.directory(&whole)?;
+    let interrupt = Interrupt::install()?;
+    interrupt.otherwise_write(&whole.design, &directory);
+    write_files(&whole, &directory)?;
+    if args.speaks() {
+        let folder = directory.path().display();
+        eprintln!(
+            "{} processes, one a node; start one by hand with: gradvine node {folder}/nodes/NAME/node.toml",
+            whole.shards.len()
+        );
+    }
+    let mut processes = start(&whole, &directory)?;
+    let mut display = Display::new(whole.design.experiment.run.rounds, args.speaks());
+    let mut stopping = false;
+    while processes.iter().any(|process| process.code.is_none()) {
+        thread::sleep(LOOK);
+        if interrupt.is_set() && !stopping {
+            stopping = true;
+            // A node stops when its standard input ends.
+            processes.iter_mut().for_each(|process| drop(process.child.stdin.take()));
+        }
+        for process in &mut processes {
+            process.look()?;
+        }
+        let progress = progress(&processes);
+        interrupt.reached(progress.rounds);
+        if progress.rounds > 0 {
+            display.show(&progress);
+        }
+    }
+    display.finish();
+    let mut metrics: Vec<&Metric> = processes.iter().flat_map(|process| &process.metrics).collect();
+    metrics.sort_by_key(|metric| (metric.round, metric.node));
+    for metric in metrics {
+        directory.metric(metric)?;
+    }
+    if interrupt.is_set() {
+        return Err(interrupted(&whole, &directory, progress(&processes).rounds)?);
+    }
+    gather(args, &whole, &directory, &processes, progress(&processes).rounds)
+}
+
+/// Keys, the topology with peers and addresses, node files and rows.
+fn write_files(whole: &Whole, directory: &RunDirectory) -> Result<(), Exit> {
+    let design = &whole.design;
+    let nodes = directory.path().join("nodes");
+    let ports = free_ports(design.topology.nodes(), design.experiment.run.transport)?;
+    let mut infos = Vec::new();
+    fs::create_dir_all(&nodes)?;
+    if let Some(test) = &whole.test {
+        write_csv(test.raw(), &nodes.join("test.csv"))?;
+    }
+    for (index, port) in ports.into_iter().enumerate() {
+        let name = design.topology.node(NodeId::from(index)).name.clone();
+        let folder = nodes.join(&name);
+        fs::create_dir_all(&folder)?;
+        let key = identity::create(&folder.join("node.key"))?;
+        write_csv(whole.shards[index].raw(), &folder.join("data.csv"))?;
+        let address = match design.experiment.run.transport {
+            Transport::Tcp => format!("/ip4/127.0.0.1/tcp/{port}"),
+            Transport::Quic => format!("/ip4/127.0.0.1/udp/{port}/quic-v1"),
+        };
+        let file = NodeFile {
+            key: "node.key".into(),
+            listen: vec![address.clone()],
+            topology: "../../topology.toml".into(),
+            experiment: "../experiment.toml".into(),
+            data: "data.csv".into(),
+            test: whole.test.as_ref().map(|_| "../test.csv".into()),
+            out: "run".into(),
+        };
+        let text = toml::to_string(&file).map_err(|error| Exit::Failed(error.to_string()))?;
+        fs::write(folder.join("node.toml"), text)?;
+        infos.push(NodeInfo { name, peer: Some(key.public().to_peer_id().to_string()), addresses: vec![address] });
+    }
+    let topology = (*design.topology).clone().with_nodes(infos)?;
+    directory.write("topology.toml", &topology.to_toml())?;
+    // The nodes' files are plain CSV with the target last, whatever the experiment was cut from.
+    let mut experiment: Experiment = design.experiment.clone();
+    (experiment.data.target, experiment.data.header, experiment.data.labels) = (None, None, None);
+    (experiment.data.alpha, experiment.data.split) = (None, Default::default());
+    (experiment.data.source, experiment.run.out) = ("data.csv".into(), None);
+    fs::write(nodes.join("experiment.toml"), experiment.to_toml())?;
+    Ok(())
+}
+
+/// Ports that were free a moment ago, all different.
+fn free_ports(count: usize, transport: Transport) -> Result<Vec<u16>, Exit> {
+    let (mut tcp, mut udp, mut ports) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..count {
+        match transport {
+            Transport::Tcp => {
+                let socket = TcpListener::bind("127.0.0.1:0")?;
+                ports.push(socket.local_addr()?.port());
+                tcp.push(socket);
+            }
+            Transport::Quic => {
+                let socket = UdpSocket::bind("127.0.0.1:0")?;
+                ports.push(socket.local_addr()?.port());
+                udp.push(socket);
+            }
+        }
+    }
+    Ok(ports)
+}
+
+fn start(whole: &Whole, directory: &RunDirectory) -> Result<Vec<Process>, Exit> {
+    let program = std::env::current_exe()?;
+    let mut processes = Vec::new();
+    for node in 0..whole.shards.len() {
+        let name = whole.design.topology.node(NodeId::from(node)).name.clone();
+        let folder = directory.path().join("nodes").join(&name);
+        let log = fs::File::create(folder.join("log.txt"))?;
+        let child = Command::new(&program)
+            .arg("node")
+            .arg(folder.join("node.toml"))
+            .args(["--quiet", "--until-stdin-ends"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()?;
+        processes.push(Process { name, folder, child, read: 0, latest: None, metrics: Vec::new(), code: None });
+    }
+    Ok(processes)
+}
+
+impl Process {
+    /// Reads what it has written, and whether it has ended.
+    fn look(&mut self) -> Result<(), Exit> {
+        if self.code.is_none()
+            && let Some(status) = self.child.try_wait()?
+        {
+            self.code = Some(status.code().unwrap_or(-1));
+        }
+        let Ok(mut file) = fs::File::open(self.folder.join("run/metrics.jsonl")) else { return Ok(()) };
+        file.seek(SeekFrom::Start(self.read))?;
+        for line in BufReader::new(file).lines() {
+            let line = line?;
+            // A line that is not whole yet is read again next time.
+            let Ok(metric) = serde_json::from_str::<Metric>(&line) else { break };
+            self.read += line.len() as u64 + 1;
+            self.latest = Some(metric.clone());
+            self.metrics.push(metric);
+        }
+        Ok(())
+    }
+
+    /// The last lines of its log, for an error.
+    fn last_words(&self) -> String {
+        let text = fs::read_to_string(self.folder.join("log.txt")).unwrap_or_default();
+        text.lines().next_back().unwrap_or("it said nothing").to_string()
+    }
+}
+
+/// The slowest node's round, the mean loss, the worst accuracy that is known, all bytes.
+fn progress(processes: &[Process]) -> Progress {
+    let latest: Vec<&Metric> = processes.iter().filter_map(|process| process.latest.as_ref()).collect();
+    let count = latest.len().max(1) as f64;
+    Progress {
+        rounds: if latest.len() < processes.len() {
+            0
+        } else {
+            latest.iter().map(|metric| metric.round).min().unwrap_or(0)
+        },
+        loss: latest.iter().filter_map(|metric| metric.train_loss).sum::<f64>() / count,
+        consensus: None,
+        accuracy: latest.iter().filter_map(|metric| metric.test_accuracy).reduce(f64::min),
+        payload: latest.iter().map(|metric| metric.bytes_payload).sum(),
+    }
+}
+
+fn interrupted(whole: &Whole, directory: &RunDirectory, rounds: u64) -> Result<Exit, Exit> {
+    let mut summary = Summary::blank(&whole.design);
+    (summary.interrupted, summary.rounds) = (true, rounds);
+    directory.summary(&summary)?;
+    Ok(Exit::Interrupted(format!("stopped in round {rounds}; what was done is in {}", directory.path().display())))
+}
+
+/// A node's model becomes this run's, with the names of the classes, which no node's rows hold.
+fn copy_model(whole: &Whole, process: &Process, directory: &RunDirectory, name: &str) -> Result<(), Exit> {
+    let mut saved = SavedModel::read(&process.folder.join("run").join(name))?;
+    saved.classes.clone_from(&whole.classes);
+    Ok(saved.write(&directory.path().join(name))?)
+}
+
+/// All nodes must have ended well and have written the same summary; it becomes this run's.
+fn gather(
+    args: &RunArgs,
+    whole: &Whole,
+    directory: &RunDirectory,
+    processes: &[Process],
+    rounds: u64,
+) -> Result<(), Exit> {
+    // What broke off because another node did is told last.
+    let follows = |process: &&Process| process.last_words().contains("the link to node");
+    let mut failed: Vec<&Process> = processes.iter().filter(|process| process.code != Some(0)).collect();
+    failed.sort_by_key(follows);
+    if let Some(first) = failed.first() {
+        let (name, code) = (&first.name, first.code.unwrap_or(-1));
+        let log = first.folder.join("log.txt");
+        let message =
+            format!("node {name} ended with code {code}: {} (its log: {})", first.last_words(), log.display());
+        let mut summary = Summary::blank(&whole.design);
+        (summary.rounds, summary.failure) = (rounds, Some(message.clone()));
+        directory.summary(&summary)?;
+        return Err(if code == 2 { Exit::Config(message) } else { Exit::Failed(message) });
+    }
+    let read = |path: &Path| {
+        fs::read(path)
+            .map_err(|error| Exit::from(ConfigError::at("cannot be read", error.to_string()).within(path.display())))
+    };
+    let summary = read(&processes[0].folder.join("run/summary.json"))?;
+    for process in processes {
+        if read(&process.folder.join("run/summary.json"))? != summary {
+            return Err(Exit::Failed(format!(
+                "node {} wrote another summary than node {}",
+                process.name, processes[0].name
+            )));
+        }
+        copy_model(whole, process, directory, &format!("model-{}.safetensors", process.name))?;
+    }
+    copy_model(whole, &processes[0], directory, "model-mean.safetensors")?;
+    let mut summary: Summary = serde_json::from_slice(&summary).map_err(std::io::Error::from)?;
+    if !args.no_baseline {
+        summary.pooled = Some(whole.pooled_baseline()?.into());
+    }
+    directory.summary(&summary)?;
+    outcome::show(args, whole, directory, &summary, None, "train")
+}

@@ -1,0 +1,76 @@
+//! Progress: a bar on a terminal, plain lines elsewhere, nothing where it is not wanted.
+
+use std::{
+    io::IsTerminal,
+    time::{Duration, Instant},
+};
+
+use gradvine::{job::Progress, units::Bytes};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// How progress is shown.
+pub struct Display {
+    bar: Option<ProgressBar>,
+    plain: bool,
+    total: u64,
+    started: Instant,
+    shown: Option<Instant>,
+}
+
+/// Plain lines are at least this far apart.
+const PLAIN_EVERY: Duration = Duration::from_secs(2);
+
+impl Display {
+    /// A display of so many rounds; silent where `speaks` is false.
+    pub fn new(total: u64, speaks: bool) -> Display {
+        let terminal = std::io::stderr().is_terminal();
+        let bar = (speaks && terminal).then(|| {
+            let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr_with_hz(10));
+            let style = ProgressStyle::with_template("  round {pos}/{len} [{bar:28}] {msg}  {elapsed} + {eta} left");
+            bar.set_style(style.expect("the template is well formed").progress_chars("=> "));
+            bar
+        });
+        Display { bar, plain: speaks && !terminal, total, started: Instant::now(), shown: None }
+    }
+
+    /// Shows where the run is.
+    pub fn show(&mut self, progress: &Progress) {
+        if let Some(bar) = &self.bar {
+            bar.set_position(progress.rounds);
+            bar.set_message(words(progress));
+        } else if self.plain {
+            let now = Instant::now();
+            let last = progress.rounds == self.total;
+            if last || self.shown.is_none_or(|shown| now - shown >= PLAIN_EVERY) {
+                self.shown = Some(now);
+                let seconds = self.started.elapsed().as_secs_f64();
+                let left =
+                    seconds / progress.rounds.max(1) as f64 * (self.total - progress.rounds.min(self.total)) as f64;
+                eprintln!(
+                    "round {}/{}  {}  {seconds:.1} s + {left:.1} s left",
+                    progress.rounds,
+                    self.total,
+                    words(progress)
+                );
+            }
+        }
+    }
+
+    /// Takes the bar away.
+    pub fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn words(progress: &Progress) -> String {
+    let mut words = format!("loss {:.4}", progress.loss);
+    if let Some(accuracy) = progress.accuracy {
+        words += &format!("  accuracy {:.1}%", 100.0 * accuracy);
+    }
+    if let Some(consensus) = progress.consensus {
+        words += &format!("  consensus {consensus:.2e}");
+    }
+    words + &format!("  sent {}", Bytes(progress.payload))
+}

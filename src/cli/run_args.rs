@@ -1,0 +1,183 @@
+//! The arguments that `train` and `simulate` share, and what they do before and after.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use gradvine::{config::ConfigError, experiment::Experiment, job::Whole, report::RunDirectory};
+
+use super::Exit;
+
+/// What to run and how to show it.
+#[derive(clap::Args, Clone, Debug)]
+pub struct RunArgs {
+    /// The experiment file; without one, the default experiment on the embedded digits
+    pub experiment: Option<PathBuf>,
+    /// Set a value of the experiment, such as rule.kind=dcd or optimizer.step=0.05; may be repeated
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub sets: Vec<String>,
+    /// A topology file or a spec such as ring:8, torus:4x4, random-regular:16:4
+    #[arg(long, value_name = "FILE|SPEC")]
+    pub topology: Option<String>,
+    /// How many rounds
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = |text: &str| whole(text, 1))]
+    pub rounds: Option<u64>,
+    /// The seed that decides everything random
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = |text: &str| whole(text, 0))]
+    pub seed: Option<u64>,
+    /// The run directory to make [default: runs/<time>-<rule>-<topology>]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Print the summary as JSON on standard output, and nothing else there
+    #[arg(long)]
+    pub json: bool,
+    /// No progress, no tables: only errors
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// Leave out the comparison with plain SGD on the pooled data
+    #[arg(long)]
+    pub no_baseline: bool,
+}
+
+impl RunArgs {
+    /// Reads the experiment with all settings applied, loads its data and checks everything.
+    pub fn whole(&self) -> Result<Arc<Whole>, Exit> {
+        let mut sets = self.sets.clone();
+        sets.extend(self.flags().into_iter().filter_map(|(_, key, value)| Some(format!("{key}={}", value?))));
+        let experiment = match &self.experiment {
+            Some(path) => Experiment::load(path, &sets),
+            None => Experiment::default_with(&sets),
+        };
+        let whole = experiment.and_then(Whole::new).map_err(|error| self.blame(error))?;
+        if !self.quiet {
+            for warning in &whole.design.rule.warnings {
+                eprintln!("warning: {warning}");
+            }
+        }
+        Ok(Arc::new(whole))
+    }
+
+    /// The arguments that are settings by another name: the argument, the key, the value as TOML.
+    fn flags(&self) -> [(&'static str, &'static str, Option<String>); 3] {
+        let spec = self.topology.as_ref().map(|spec| toml::Value::from(spec.as_str()).to_string());
+        [
+            ("--topology", "topology.file", spec),
+            ("--rounds", "run.rounds", self.rounds.map(|rounds| rounds.to_string())),
+            ("--seed", "run.seed", self.seed.map(|seed| seed.to_string())),
+        ]
+    }
+
+    /// The argument instead of the setting that was made of it.
+    fn blame(&self, mut error: ConfigError) -> ConfigError {
+        if let Some((flag, ..)) = self.flags().iter().find(|(_, key, value)| value.is_some() && *key == error.place)
+            && error.file.as_deref() == Some("--set")
+        {
+            (error.file, error.place) = (None, flag.to_string());
+        }
+        error
+    }
+
+    /// The command line that gives this experiment, without its output.
+    pub fn again(&self, command: &str) -> String {
+        let mut words = vec!["gradvine".to_string(), command.to_string()];
+        words.extend(self.experiment.iter().map(|path| path.display().to_string()));
+        let sets = self.sets.iter().map(|set| ("--set", Some(set.clone())));
+        let flags = [
+            ("--topology", self.topology.clone()),
+            ("--rounds", self.rounds.map(|rounds| rounds.to_string())),
+            ("--seed", self.seed.map(|seed| seed.to_string())),
+        ];
+        for (flag, value) in flags.into_iter().chain(sets) {
+            words.extend(value.into_iter().flat_map(|value| [flag.to_string(), value]));
+        }
+        words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Makes the run directory and writes what is known before the run.
+    pub fn directory(&self, whole: &Whole) -> Result<RunDirectory, Exit> {
+        let run = &whole.design.experiment.run;
+        let path = match (&self.out, &run.out) {
+            (Some(out), _) => out.clone(),
+            (None, Some(out)) => PathBuf::from(out),
+            (None, None) => unused(&whole.design.experiment, whole.design.topology.name())?,
+        };
+        let directory = RunDirectory::create(&path).map_err(|error| match &self.out {
+            Some(_) => ConfigError { place: "--out".into(), ..error },
+            None => whole.design.experiment.blame(error),
+        })?;
+        directory.write("experiment.toml", &whole.design.experiment.moved().to_toml())?;
+        directory.write("topology.toml", &whole.design.topology.to_toml())?;
+        Ok(directory)
+    }
+
+    /// Whether a person is to be shown progress and tables.
+    pub fn speaks(&self) -> bool {
+        !self.quiet && !self.json
+    }
+}
+
+/// A whole number on the command line, as large as TOML's are.
+fn whole(text: &str, least: u64) -> Result<u64, String> {
+    const MOST: u64 = i64::MAX as u64;
+    let number = text.parse().ok().filter(|number| (least..=MOST).contains(number));
+    number.ok_or_else(|| format!("expected a whole number from {least} to {MOST}"))
+}
+
+/// A word as a shell takes it.
+pub fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_string();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// `runs/<time>-<rule>-<topology>`, numbered where that exists.
+fn unused(experiment: &Experiment, topology: &str) -> Result<PathBuf, ConfigError> {
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let rule = experiment.rule.get("kind").and_then(toml::Value::as_str).unwrap_or("run");
+    let stem = format!("{}-{rule}-{topology}", stamp(seconds));
+    let numbered = |number: u32| if number == 0 { stem.clone() } else { format!("{stem}-{number}") };
+    (0..1000)
+        .map(|number| Path::new("runs").join(numbered(number)))
+        .find(|path| !path.exists())
+        .ok_or_else(|| ConfigError::at("run.out", "a thousand runs in one second: name the folder with --out"))
+}
+
+/// `20260102-030405` in UTC.
+fn stamp(seconds: u64) -> String {
+    let days = (seconds / 86_400) as i64;
+    // Civil date from days since 1970-01-01 (Hinnant, chrono-compatible low-level date algorithms).
+    let shifted = days + 719_468;
+    let era = shifted.div_euclid(146_097);
+    let day_of_era = shifted.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}")
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn words_are_quoted_where_a_shell_would_split_them() {
+        for (word, shown) in
+            [("a.b=c", "a.b=c"), ("a b", "'a b'"), ("hidden=[8]", "'hidden=[8]'"), ("it's", r"'it'\''s'"), ("", "''")]
+        {
+            assert_eq!(super::quoted(word), shown);
+        }
+    }
+
+    #[test]
+    fn stamps_are_civil_dates() {
+        assert_eq!(super::stamp(0), "19700101-000000");
+        assert_eq!(super::stamp(951_782_400 + 86_399), "20000229-235959");
+        assert_eq!(super::stamp(1_767_322_845), "20260102-030045");
+    }
+}

@@ -1,0 +1,101 @@
+//! `gradvine train`
+
+use std::{cell::RefCell, sync::Arc};
+
+use gradvine::{
+    job::{Ended, Observer, RunError, Watch, Whole},
+    net,
+};
+
+use super::{Exit, interrupt::Interrupt, outcome, processes, progress::Display, run_args::RunArgs};
+
+/// The arguments of `gradvine train`
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  gradvine train                             the default experiment
+  gradvine train --processes                 the same, one operating-system process per node
+  gradvine train my.toml --topology torus:4x4 --set rule.kind=dcd --set compressor.bits=8
+  gradvine train --set run.transport=quic --rounds 100
+
+The run directory holds experiment.toml (every default filled in), metrics.jsonl, model-*.safetensors and summary.json.")]
+pub struct Args {
+    #[command(flatten)]
+    run: RunArgs,
+    /// Start one operating-system process per node, from files as a deployment has them
+    #[arg(long)]
+    processes: bool,
+}
+
+/// Runs every node on this machine.
+pub fn run(args: Args) -> Result<(), Exit> {
+    if args.processes {
+        return processes::run(&args.run);
+    }
+    watched(&args.run, "train", |whole, watch| {
+        net::together(whole.seats(), &whole.design, whole.design.experiment.run.transport, watch)
+    })
+}
+
+/// Runs an experiment whose nodes are all in this process: directory before, progress meanwhile, models and table after.
+pub fn watched(
+    args: &RunArgs,
+    command: &str,
+    drive: impl FnOnce(&Whole, &mut dyn Observer) -> Result<Vec<Ended>, RunError>,
+) -> Result<(), Exit> {
+    let whole = args.whole()?;
+    let directory = RefCell::new(args.directory(&whole)?);
+    let interrupt = Interrupt::install()?;
+    interrupt.otherwise_write(&whole.design, &directory.borrow());
+    if args.speaks() {
+        eprintln!("{}", banner(&whole, command));
+    }
+    let mut display = Display::new(whole.design.experiment.run.rounds, args.speaks());
+    let trouble = RefCell::new(None);
+    let result = {
+        let metric = |metric: &_| {
+            if let Err(error) = directory.borrow_mut().metric(metric) {
+                trouble.borrow_mut().get_or_insert(error);
+            }
+        };
+        let progress = |progress: &gradvine::job::Progress| {
+            interrupt.reached(progress.rounds);
+            display.show(progress);
+        };
+        let mut watch = Watch::new(Arc::clone(&whole), metric, progress).stopping(|| interrupt.is_set());
+        drive(&whole, &mut watch)
+    };
+    display.finish();
+    let directory = directory.into_inner();
+    if let Some(error) = trouble.into_inner() {
+        return Err(error.into());
+    }
+    match result {
+        Ok(ended) => outcome::conclude(args, &whole, &directory, &ended, interrupt.is_set(), command),
+        Err(error) => Err(outcome::failed(&whole.design, &directory, error, interrupt.rounds())),
+    }
+}
+
+/// What is about to happen, in two lines.
+fn banner(whole: &Whole, command: &str) -> String {
+    let design = &whole.design;
+    let data = &design.experiment.data;
+    let rows: usize = whole.shards.iter().map(|shard| shard.raw().rows()).sum();
+    let test = whole.test.as_ref().map_or(0, |test| test.raw().rows());
+    let how = match command {
+        "train" => "libp2p hosts on loopback, encrypted",
+        _ => "nodes on a virtual network",
+    };
+    format!(
+        "{} x {how}: {} with {} on {}\n{} rows of {} split {}, {test} for testing; {} parameters, {} rounds",
+        design.topology.nodes(),
+        design.rule_name(),
+        design.compressor.name(),
+        design.topology.name(),
+        rows,
+        data.source,
+        serde_json::to_value(data.split).ok().and_then(|v| v.as_str().map(String::from)).unwrap_or_default(),
+        design.parameters(),
+        design.experiment.run.rounds
+    )
+}

@@ -1,0 +1,124 @@
+//! The upper half of an `f32`: `bf16`. Two bytes a number, little-endian, rounded to nearest, ties to even.
+//!
+//! Saturates: what would round to infinity becomes the greatest finite number, 3.39e38. A relative error of at most 2^-8 over
+//! the whole range of normal `f32`, hence delta = 1 - 2^-16.
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Class, Compressor, Malformed, NonFinite, Size, block, f16,
+    kernel::kernel,
+    registry::{Built, Entry},
+};
+use crate::{
+    config::{self, ConfigError},
+    rng::Stream,
+};
+
+/// The registry's line.
+pub(super) const ENTRY: Entry = Entry {
+    name: "bf16",
+    summary: "the upper half of each float: 16 bits, the exponents of f32",
+    paper: "Kalamkar et al. 2019, A Study of BFLOAT16 for Deep Learning Training",
+    class_words: "contraction (relative error 2^-8)",
+    constants: &[],
+    variants: &[],
+    build,
+};
+
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {}
+
+fn build(table: &toml::Table) -> Result<Built, ConfigError> {
+    let params: Params = config::read("compressor", table)?;
+    Ok(Built::new(Bf16, config::resolved(ENTRY.name, &params)))
+}
+
+#[derive(Debug)]
+struct Bf16;
+
+const INFINITE: u16 = 0x7F80;
+const CHUNK: usize = 512;
+
+impl Compressor for Bf16 {
+    fn name(&self) -> &'static str {
+        ENTRY.name
+    }
+
+    fn class(&self, _len: usize) -> Class {
+        Class::Contraction { delta: 1.0 - 1.0 / 65536.0 }
+    }
+
+    fn size(&self, len: usize) -> Size {
+        Size::Exact(2 * len)
+    }
+
+    fn encode(&self, v: &[f32], _noise: Stream, out: &mut Vec<u8>) -> Result<(), NonFinite> {
+        let start = out.len();
+        out.reserve(2 * v.len());
+        if !encode(v, out) {
+            out.truncate(start);
+            return Err(NonFinite::known_in(v));
+        }
+        Ok(())
+    }
+
+    fn check(&self, len: usize, bytes: &[u8]) -> Result<(), Malformed> {
+        block::expect_length(bytes, 2 * len)?;
+        f16::check_words(bytes, INFINITE)
+    }
+
+    fn add_into(&self, bytes: &[u8], _noise: Stream, weight: f32, acc: &mut [f32]) {
+        add(bytes, weight, acc);
+    }
+}
+
+kernel! {
+    /// Appends all numbers, or returns false if one is a NaN or an infinity.
+    fn encode(v: &[f32], out: &mut Vec<u8>) -> bool {
+        let mut words = [0u16; CHUNK];
+        let mut greatest = 0u32;
+        for chunk in v.chunks(CHUNK) {
+            let words = &mut words[..chunk.len()];
+            for (&x, word) in chunk.iter().zip(words.iter_mut()) {
+                let bits = x.to_bits();
+                let magnitude = bits & 0x7FFF_FFFF;
+                greatest = if magnitude > greatest { magnitude } else { greatest };
+                let upper = (magnitude + 0x7FFF + (magnitude >> 16 & 1)) >> 16;
+                let most = u32::from(INFINITE) - 1;
+                let upper = if upper > most { most } else { upper };
+                *word = (upper | (bits >> 16 & 0x8000)) as u16;
+            }
+            f16::write_words(words, out);
+        }
+        greatest < f32::INFINITY.to_bits()
+    }
+
+    fn add(bytes: &[u8], weight: f32, acc: &mut [f32]) {
+        for (a, word) in acc.iter_mut().zip(bytes.as_chunks::<2>().0) {
+            *a += weight * f32::from_bits(u32::from(u16::from_le_bytes(*word)) << 16);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::{Purpose, Stream};
+
+    #[test]
+    fn agrees_with_the_half_crate_but_saturates() {
+        let stream = Stream::new(5, Purpose::Test);
+        let random = (0..20_000).map(|i| f32::from_bits(stream.u64_at(i) as u32)).filter(|x| x.is_finite());
+        let edges = [0.0, -0.0, 1.0, f32::MAX, -f32::MAX, 1.0 + 1.0 / 256.0, 1.0 + 3.0 / 256.0, f32::from_bits(1)];
+        let v: Vec<f32> = edges.into_iter().chain(random).collect();
+        let mut out = Vec::new();
+        Bf16.encode(&v, stream, &mut out).unwrap();
+        for (x, word) in v.iter().zip(out.as_chunks::<2>().0) {
+            let exact = half::bf16::from_f32(*x);
+            let expected = if exact.is_infinite() { half::bf16::MAX.copysign(exact) } else { exact };
+            assert_eq!(u16::from_le_bytes(*word), expected.to_bits(), "{x}");
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Packing small codes: planar within a block of at most [`BLOCK`].
+//!
+//! Four-bit codes of a block of 512 take 256 bytes, and byte i holds codes i (low half) and i + 256 (high half): whole
+//! vectors are shifted and merged, where neighbours in one byte would need shuffles (half the speed). Two-bit and
+//! one-bit codes likewise, four and eight to a byte. Any other width is a sum of those: five bits are a plane of the four low bits,
+//! then a plane of the fifth. A block of n codes takes ceil(n w / 8) bytes per plane of w bits, and unused bits are 0.
+
+/// The most codes in a block; every block of a bucket is full but the last.
+pub(super) const BLOCK: usize = 512;
+
+/// Bytes for `count` codes of `width` bits (1 to 8), in blocks.
+pub(super) fn packed_len(count: usize, width: u32) -> usize {
+    count / BLOCK * (BLOCK / 8 * width as usize) + block_len(count % BLOCK, width)
+}
+
+/// Bytes for one block of `count` codes.
+#[inline(always)]
+fn block_len(count: usize, width: u32) -> usize {
+    planes(width).map(|(w, _)| (count * w as usize).div_ceil(8)).sum()
+}
+
+/// The planes of a width: each one's bits, and the position of its lowest bit in the code.
+#[inline(always)]
+fn planes(width: u32) -> impl Iterator<Item = (u32, u32)> {
+    let mut shift = 0;
+    [8u32, 4, 2, 1].into_iter().filter(move |w| width & w != 0).map(move |w| {
+        let plane = (w, shift);
+        shift += w;
+        plane
+    })
+}
+
+/// Packs one block of codes, each below `2^width`, into the front of `out`; how many bytes that took.
+#[inline(always)]
+pub(super) fn pack(codes: &[u8], width: u32, out: &mut [u8; BLOCK]) -> usize {
+    let mut used = 0;
+    for (w, shift) in planes(width) {
+        let rest = &mut out[used..];
+        used += match w {
+            8 => pack_plane::<8>(codes, shift, rest),
+            4 => pack_plane::<4>(codes, shift, rest),
+            2 => pack_plane::<2>(codes, shift, rest),
+            _ => pack_plane::<1>(codes, shift, rest),
+        };
+    }
+    used
+}
+
+#[inline(always)]
+fn pack_plane<const W: usize>(codes: &[u8], shift: u32, out: &mut [u8]) -> usize {
+    let mask = (0xFFu16 >> (8 - W)) as u8;
+    let stride = (codes.len() * W).div_ceil(8);
+    let out = &mut out[..stride];
+    for (place, part) in codes.chunks(stride.max(1)).enumerate() {
+        let up = (place * W) as u32;
+        if place == 0 {
+            for (byte, code) in out.iter_mut().zip(part) {
+                *byte = (code >> shift) & mask;
+            }
+        } else {
+            for (byte, code) in out.iter_mut().zip(part) {
+                *byte |= ((code >> shift) & mask) << up;
+            }
+        }
+    }
+    stride
+}
+
+/// Unpacks one block of `codes.len()` codes from the front of `bytes`; how many bytes it took.
+///
+/// # Panics
+/// If `bytes` is shorter than the block.
+#[inline(always)]
+pub(super) fn unpack(bytes: &[u8], width: u32, codes: &mut [u8]) -> usize {
+    let mut used = 0;
+    for (w, shift) in planes(width) {
+        let rest = &bytes[used..];
+        used += match w {
+            8 => unpack_plane::<8>(rest, shift, codes),
+            4 => unpack_plane::<4>(rest, shift, codes),
+            2 => unpack_plane::<2>(rest, shift, codes),
+            _ => unpack_plane::<1>(rest, shift, codes),
+        };
+    }
+    used
+}
+
+#[inline(always)]
+fn unpack_plane<const W: usize>(bytes: &[u8], shift: u32, codes: &mut [u8]) -> usize {
+    let mask = (0xFFu16 >> (8 - W)) as u8;
+    let stride = (codes.len() * W).div_ceil(8);
+    let bytes = &bytes[..stride];
+    for (place, part) in codes.chunks_mut(stride.max(1)).enumerate() {
+        let down = (place * W) as u32;
+        if shift == 0 {
+            for (code, byte) in part.iter_mut().zip(bytes) {
+                *code = (byte >> down) & mask;
+            }
+        } else {
+            for (code, byte) in part.iter_mut().zip(bytes) {
+                *code |= ((byte >> down) & mask) << shift;
+            }
+        }
+    }
+    stride
+}
+
+/// Whether the unused bits of one packed block of `count` codes are 0, as [`pack`] leaves them.
+pub(super) fn is_padded(bytes: &[u8], count: usize, width: u32) -> bool {
+    let mut rest = bytes;
+    planes(width).all(|(w, _)| {
+        let per_byte = 8 / w as usize;
+        let stride = count.div_ceil(per_byte);
+        let (plane, after) = rest.split_at(stride);
+        rest = after;
+        // Code i is at byte i % stride, place i / stride: the unused ones are the last of the stride * per_byte.
+        (count..stride * per_byte).all(|i| {
+            let mask = (0xFFu16 >> (8 - w)) as u8;
+            (plane[i % stride] >> ((i / stride) as u32 * w)) & mask == 0
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::{Purpose, Stream};
+
+    #[test]
+    fn codes_come_back_at_every_width_and_length() {
+        let stream = Stream::new(1, Purpose::Test);
+        for width in 1..=8 {
+            for count in (0..70).chain([127, 255, 256, 257, 500, 511, 512]) {
+                let codes: Vec<u8> = (0..count).map(|i| (stream.u64_at(i as u64) >> (64 - width)) as u8).collect();
+                let mut out = [0xAA; BLOCK];
+                let used = pack(&codes, width, &mut out);
+                assert_eq!(used, packed_len(count, width), "{count} codes of {width} bits");
+                assert!(is_padded(&out[..used], count, width));
+                let mut back = vec![0xFF; count];
+                assert_eq!(unpack(&out[..used], width, &mut back), used);
+                assert_eq!(back, codes, "{count} codes of {width} bits");
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_block_is_planar() {
+        let codes: Vec<u8> = (0..512).map(|i| (i % 13) as u8).collect();
+        let mut out = [0; BLOCK];
+        assert_eq!(pack(&codes, 4, &mut out), 256);
+        for i in 0..256 {
+            assert_eq!(out[i], codes[i] | codes[i + 256] << 4);
+        }
+    }
+
+    #[test]
+    fn a_set_unused_bit_is_noticed() {
+        let mut out = [0; BLOCK];
+        let used = pack(&[1, 1, 1], 1, &mut out);
+        assert_eq!((used, out[0]), (1, 0b111));
+        assert!(!is_padded(&[0b1111], 3, 1));
+        let used = pack(&[3, 2, 1], 5, &mut out);
+        assert_eq!(used, 3);
+        assert!(is_padded(&out[..3], 3, 5));
+        assert!(!is_padded(&[out[0], out[1] | 0x80, out[2]], 3, 5));
+    }
+}

@@ -1,0 +1,271 @@
+//! What the quantizers share: buckets behind a header, codes in [blocks](bits), rounding by a counter hash.
+
+use super::{
+    Malformed,
+    bits::{self, BLOCK},
+    kernel,
+};
+use crate::rng::Stream;
+
+const HALF: usize = BLOCK / 2;
+
+/// Numbers of each half that are rounded between two looks ahead: few enough that what is fetched meanwhile has room on its way.
+const PIECE: usize = 64;
+
+/// 1.5 * 2^23: adding this to |t| < 2^22 leaves t, rounded to the nearest whole number (ties to even), in the low bits.
+const ROUND: f32 = 12_582_912.0;
+
+/// How a vector is laid out: buckets of `bucket` numbers, the last one shorter, each as a header and its packed codes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Layout {
+    /// Numbers in a bucket; 0 for the whole vector.
+    pub(super) bucket: usize,
+    /// Bytes before a bucket's codes.
+    pub(super) header: usize,
+    /// Bits of a code, 1 to 8.
+    pub(super) width: u32,
+}
+
+impl Layout {
+    /// Numbers in each bucket but the last of a vector of `len`; never 0.
+    pub(super) fn bucket_of(&self, len: usize) -> usize {
+        if self.bucket == 0 { len.max(1) } else { self.bucket.min(len.max(1)) }
+    }
+
+    /// Bytes of one bucket of `count` numbers.
+    pub(super) fn bucket_bytes(&self, count: usize) -> usize {
+        self.header + bits::packed_len(count, self.width)
+    }
+
+    /// Bytes of a vector of `len` numbers.
+    pub(super) fn bytes(&self, len: usize) -> usize {
+        let bucket = self.bucket_of(len);
+        let last = len % bucket;
+        len / bucket * self.bucket_bytes(bucket) + if last == 0 { 0 } else { self.bucket_bytes(last) }
+    }
+
+    /// Checks the length, each header by `header`, that no code exceeds `greatest`, and that unused bits are 0.
+    pub(super) fn check(
+        &self,
+        len: usize,
+        bytes: &[u8],
+        greatest: u8,
+        header: impl Fn(&[u8]) -> Result<(), String>,
+    ) -> Result<(), Malformed> {
+        expect_length(bytes, self.bytes(len))?;
+        let bucket = self.bucket_of(len);
+        let every_code_is_valid = u32::from(greatest) == (1u32 << self.width) - 1;
+        for (index, bytes) in bytes.chunks(self.bucket_bytes(bucket)).enumerate() {
+            let wrong = |what: String| Malformed(format!("bucket {index}: {what}"));
+            let count = bucket.min(len - index * bucket);
+            let (head, packed) = bytes.split_at(self.header);
+            header(head).map_err(wrong)?;
+            let last = count - count % BLOCK;
+            if !bits::is_padded(&packed[bits::packed_len(last, self.width)..], count - last, self.width) {
+                return Err(wrong("an unused bit is set".into()));
+            }
+            if !every_code_is_valid && greatest_code(packed, count, self.width) > greatest {
+                return Err(wrong(format!("a code is above {greatest}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Refuses any length but `expected`.
+pub(super) fn expect_length(bytes: &[u8], expected: usize) -> Result<(), Malformed> {
+    if bytes.len() == expected {
+        Ok(())
+    } else {
+        Err(Malformed(format!("{} bytes where {expected} belong", bytes.len())))
+    }
+}
+
+/// The little-endian float at the front of `bytes`, which is then behind it.
+#[inline(always)]
+pub(super) fn take_float(bytes: &mut &[u8]) -> f32 {
+    let (float, rest) = bytes.split_first_chunk::<4>().expect("a checked payload holds its headers");
+    *bytes = rest;
+    f32::from_le_bytes(*float)
+}
+
+super::kernel::kernel! {
+    fn greatest_code(packed: &[u8], count: usize, width: u32) -> u8 {
+        let mut codes = [0; BLOCK];
+        let (mut rest, mut greatest) = (packed, 0);
+        for from in (0..count).step_by(BLOCK) {
+            let codes = &mut codes[..BLOCK.min(count - from)];
+            rest = &rest[bits::unpack(rest, width, codes)..];
+            greatest = codes.iter().fold(greatest, |a, &b| if b > a { b } else { a });
+        }
+        greatest
+    }
+}
+
+/// Appends the packed codes of one bucket, the first of whose numbers is number `offset` of the vector.
+///
+/// `place` maps a number to its place t on the grid, 0 <= t <= 2^width - 1. With noise t is rounded to floor(t + u), u
+/// uniform on 2^15 points, so that its expectation is t to within 2^-16; without, to the nearest, ties to even.
+///
+/// What stands `ahead`, behind the bucket, is [fetched](kernel::fetch) meanwhile.
+#[inline(always)]
+pub(super) fn encode(
+    bucket: &[f32],
+    ahead: &[f32],
+    offset: usize,
+    width: u32,
+    noise: Option<Stream>,
+    out: &mut Vec<u8>,
+    place: impl Fn(f32) -> f32 + Copy,
+) {
+    let (mut codes, mut packed) = ([0u8; BLOCK], [0u8; BLOCK]);
+    let (blocks, rest) = bucket.as_chunks::<BLOCK>();
+    let mut index = offset as u32;
+    let mut ahead = ahead.chunks(2 * PIECE);
+    for block in blocks {
+        let (x, y) = block.split_at(HALF);
+        let (a, b) = codes.split_at_mut(HALF);
+        let numbers = x.chunks_exact(PIECE).zip(y.chunks_exact(PIECE));
+        for ((at, (x, y)), (a, b)) in
+            (0u32..).step_by(PIECE).zip(numbers).zip(a.chunks_exact_mut(PIECE).zip(b.chunks_exact_mut(PIECE)))
+        {
+            kernel::fetch(ahead.next().unwrap_or_default());
+            match noise {
+                Some(noise) => round_pair(x, y, noise, index.wrapping_add(at), a, b, place),
+                None => {
+                    round_nearest(x, a, place);
+                    round_nearest(y, b, place);
+                }
+            }
+        }
+        let used = bits::pack(&codes, width, &mut packed);
+        out.extend_from_slice(&packed[..used]);
+        index = index.wrapping_add(BLOCK as u32);
+    }
+    if !rest.is_empty() {
+        let (x, y) = rest.split_at(HALF.min(rest.len()));
+        let (a, b) = codes[..rest.len()].split_at_mut(x.len());
+        match noise {
+            Some(noise) => {
+                round_low(x, noise, index, a, place);
+                round_high(y, noise, index, b, place);
+            }
+            None => {
+                round_nearest(x, a, place);
+                round_nearest(y, b, place);
+            }
+        }
+        let used = bits::pack(&codes[..rest.len()], width, &mut packed);
+        out.extend_from_slice(&packed[..used]);
+    }
+}
+
+/// `acc += weight * value(code)` over the packed codes of one bucket.
+#[inline(always)]
+pub(super) fn add(packed: &[u8], width: u32, weight: f32, acc: &mut [f32], value: impl Fn(f32) -> f32 + Copy) {
+    let mut codes = [0u8; BLOCK];
+    let mut packed = packed;
+    let (blocks, rest) = acc.as_chunks_mut::<BLOCK>();
+    for block in blocks {
+        packed = &packed[bits::unpack(packed, width, &mut codes)..];
+        for (a, &code) in block.iter_mut().zip(&codes) {
+            *a += weight * value(f32::from(code));
+        }
+    }
+    let codes = &mut codes[..rest.len()];
+    bits::unpack(packed, width, codes);
+    for (a, &code) in rest.iter_mut().zip(&*codes) {
+        *a += weight * value(f32::from(code));
+    }
+}
+
+/// Rounding noise in (-1/2, 1/2) from the 15 bits of `word` under the mask 0x7FFF00: an odd multiple of 2^-16, so that no
+/// sum t + noise with t <= 255 leaves (-1/2, 255.5) by its own rounding.
+#[inline(always)]
+fn centred(word: u32) -> f32 {
+    f32::from_bits(0x3F80_0000 | (word & 0x7F_FF00)) - (1.5 - 1.0 / 65536.0)
+}
+
+#[inline(always)]
+fn low(word: u32) -> f32 {
+    centred(word << 8)
+}
+
+#[inline(always)]
+fn high(word: u32) -> f32 {
+    centred(word >> 8)
+}
+
+#[inline(always)]
+fn rounded(t: f32) -> u8 {
+    (t + ROUND).to_bits() as u8
+}
+
+/// A piece of both halves of a full block: one hash gives the noise of numbers i and i + 256.
+#[inline(always)]
+fn round_pair(x: &[f32], y: &[f32], noise: Stream, index: u32, a: &mut [u8], b: &mut [u8], place: impl Fn(f32) -> f32) {
+    for (i, (((&x, &y), a), b)) in (0u32..PIECE as u32).zip(x.iter().zip(y).zip(a).zip(b)) {
+        let word = noise.u32_at(index.wrapping_add(i));
+        *a = rounded(place(x) + low(word));
+        *b = rounded(place(y) + high(word));
+    }
+}
+
+#[inline(always)]
+fn round_low(x: &[f32], noise: Stream, index: u32, codes: &mut [u8], place: impl Fn(f32) -> f32) {
+    for (i, (&x, code)) in (0u32..).zip(x.iter().zip(codes)) {
+        *code = rounded(place(x) + low(noise.u32_at(index.wrapping_add(i))));
+    }
+}
+
+#[inline(always)]
+fn round_high(x: &[f32], noise: Stream, index: u32, codes: &mut [u8], place: impl Fn(f32) -> f32) {
+    for (i, (&x, code)) in (0u32..).zip(x.iter().zip(codes)) {
+        *code = rounded(place(x) + high(noise.u32_at(index.wrapping_add(i))));
+    }
+}
+
+#[inline(always)]
+fn round_nearest(x: &[f32], codes: &mut [u8], place: impl Fn(f32) -> f32) {
+    for (&x, code) in x.iter().zip(codes) {
+        *code = rounded(place(x));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Purpose;
+
+    #[test]
+    fn noise_is_centred_and_never_carries_a_whole_number_away() {
+        let mut sum = 0.0;
+        for k in 0..1u32 << 15 {
+            let noise = centred(k << 8);
+            assert_eq!((low(k), high(k << 16)), (noise, noise));
+            sum += f64::from(noise);
+            for whole in [0u8, 1, 127, 254, 255] {
+                assert_eq!(rounded(f32::from(whole) + noise), whole);
+            }
+        }
+        assert_eq!(sum, 0.0);
+    }
+
+    #[test]
+    fn a_block_and_its_pieces_draw_the_same_noise() {
+        let noise = Stream::new(3, Purpose::Test);
+        let x: Vec<f32> = (0..BLOCK).map(|i| (i % 15) as f32 + 0.3).collect();
+        let (mut full, mut cut) = (Vec::new(), Vec::new());
+        encode(&x, &[], 1024, 8, Some(noise), &mut full, |t| t);
+        encode(&x[..500], &x, 1024, 8, Some(noise), &mut cut, |t| t);
+        assert_eq!(full[..500], cut);
+    }
+
+    #[test]
+    fn sizes_add_up() {
+        let layout = Layout { bucket: 512, header: 8, width: 4 };
+        assert_eq!([0, 1, 511, 512, 513, 1024].map(|n| layout.bytes(n)), [0, 9, 264, 264, 273, 528]);
+        let whole = Layout { bucket: 0, header: 4, width: 3 };
+        assert_eq!([0, 1, 8, 1024, 1030].map(|n| whole.bytes(n)), [0, 6, 7, 388, 391]);
+    }
+}

@@ -1,0 +1,85 @@
+//! No compression: `identity`. Raw little-endian `f32`, four bytes a number; C(x) = x.
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Class, Compressor, Malformed, NonFinite, Size, block,
+    registry::{Built, Entry},
+};
+use crate::{
+    config::{self, ConfigError},
+    rng::Stream,
+    vector,
+};
+
+/// The registry's line.
+pub(super) const ENTRY: Entry = Entry {
+    name: "identity",
+    summary: "the numbers as they are: 32 bits each",
+    paper: "",
+    class_words: "exact",
+    constants: &[],
+    variants: &[],
+    build,
+};
+
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {}
+
+fn build(table: &toml::Table) -> Result<Built, ConfigError> {
+    let params: Params = config::read("compressor", table)?;
+    Ok(Built::new(Identity, config::resolved(ENTRY.name, &params)))
+}
+
+#[derive(Debug)]
+struct Identity;
+
+impl Compressor for Identity {
+    fn name(&self) -> &'static str {
+        ENTRY.name
+    }
+
+    fn class(&self, _len: usize) -> Class {
+        Class::Contraction { delta: 1.0 }
+    }
+
+    fn size(&self, len: usize) -> Size {
+        Size::Exact(4 * len)
+    }
+
+    fn encode(&self, v: &[f32], _noise: Stream, out: &mut Vec<u8>) -> Result<(), NonFinite> {
+        if let Some(error) = NonFinite::first_in(v) {
+            return Err(error);
+        }
+        vector::write_floats(v, out);
+        Ok(())
+    }
+
+    fn check(&self, len: usize, bytes: &[u8]) -> Result<(), Malformed> {
+        block::expect_length(bytes, 4 * len)?;
+        check_floats(bytes)
+    }
+
+    fn add_into(&self, bytes: &[u8], _noise: Stream, weight: f32, acc: &mut [f32]) {
+        vector::axpy_bytes(weight, bytes, acc);
+    }
+
+    fn gaussian_error(&self, _len: usize) -> Option<f64> {
+        Some(0.0)
+    }
+}
+
+/// Whether all `f32` of `bytes` are finite.
+pub(super) fn check_floats(bytes: &[u8]) -> Result<(), Malformed> {
+    // By blocks, so that the pass over sound bytes is branch-free.
+    let floats = bytes.as_chunks::<4>().0;
+    let is_bad = |float: &[u8; 4]| !f32::from_le_bytes(*float).is_finite();
+    for (index, block) in floats.chunks(1024).enumerate() {
+        if block.iter().fold(false, |bad, float| bad | is_bad(float)) {
+            let within = block.iter().position(is_bad).unwrap_or(0);
+            return Err(Malformed(format!("the number at index {} is not finite", index * 1024 + within)));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,165 @@
+//! How a vector becomes fewer bytes.
+//!
+//! ```text
+//! v: &[f32] --encode--> bytes --(a link)--> check --> add_into: acc += weight * C(v)
+//! ```
+//!
+//! A [`Compressor`] is one file and one line of the [registry](COMPRESSORS); rules, links and the command line know it
+//! only through the trait. It writes straight into the frame's buffer and is read straight into the accumulator: no
+//! dense copy in between, and no allocation once the buffer has grown.
+//!
+//! ```
+//! use gradvine::{compress, rng::{Purpose, Stream}};
+//!
+//! let built = compress::build(&toml::from_str("kind = 'min-max'\nbits = 4").unwrap()).unwrap();
+//! let v: Vec<f32> = (0..1000).map(|i| (i as f32 * 0.1).sin()).collect();
+//! let noise = Stream::new(7, Purpose::Compress).with(3);
+//! let mut bytes = Vec::new();
+//! built.compressor.encode(&v, noise, &mut bytes).unwrap();
+//! assert_eq!(bytes.len(), built.compressor.size(v.len()).limit());
+//! built.compressor.check(v.len(), &bytes).unwrap();
+//! let mut sum = vec![0.0; v.len()];
+//! built.compressor.add_into(&bytes, noise, 1.0, &mut sum);
+//! assert!(sum.iter().zip(&v).all(|(c, v)| (c - v).abs() <= 2.0 / 15.0 + 1e-6));
+//! ```
+//!
+//! **Buckets.** A scale for the whole vector makes the error of QSGD and of min-max grow with its length, so the
+//! quantizers work on buckets of 512 numbers, each behind its own scale.
+//!
+//! **Same bits everywhere.** C(v) is a function of v, the constants and the stream: `f32` products and sums are never
+//! fused, sums run in fixed lanes, and the kernels compiled for wider vectors give the bits of the plain ones (tested).
+//!
+//! **Limits.** A vector has fewer than 2^32 numbers. The bounds of [`Compressor::class`] are those of real arithmetic:
+//! they hold up to the rounding of `f32` and not for numbers so small (under 1e-38) that `f32` itself loses their digits.
+
+mod bf16;
+mod bits;
+mod block;
+mod f16;
+mod identity;
+mod indices;
+mod kernel;
+mod min_max;
+mod nominal;
+mod payload;
+mod qsgd;
+mod random_k;
+mod registry;
+mod select;
+mod sign;
+mod sparse;
+mod top_k;
+
+use std::fmt;
+
+use crate::{rng::Stream, vector};
+pub use nominal::nominal_delta;
+pub use payload::{Format, Payload};
+pub use registry::{Built, COMPRESSORS, Entry, build};
+
+/// A lossy code for vectors: from `len` floats to bytes and back, adding.
+///
+/// The bytes and the stream of randomness together determine C(v); every holder of both adds the same bits.
+pub trait Compressor: Send + Sync + fmt::Debug {
+    /// Its name in the registry.
+    fn name(&self) -> &'static str;
+
+    /// Unbiased or contraction, with the worst-case constant for vectors of `len` numbers.
+    fn class(&self, len: usize) -> Class;
+
+    /// The payload's size for a vector of `len` numbers, known before it is encoded.
+    fn size(&self, len: usize) -> Size;
+
+    /// Appends C(`v`) to `out`, which is reused: no allocation once it has grown.
+    ///
+    /// # Errors
+    /// If `v` holds a NaN or an infinity; `out` is then as it was.
+    fn encode(&self, v: &[f32], noise: Stream, out: &mut Vec<u8>) -> Result<(), NonFinite>;
+
+    /// Whether `bytes` is a payload of this compressor for `len` numbers. Called once on arrival, before any state changes.
+    ///
+    /// # Errors
+    /// If the length, an index or a scale is not what an encoder can have written.
+    fn check(&self, len: usize, bytes: &[u8]) -> Result<(), Malformed>;
+
+    /// `acc += weight * C(v)` in one pass; a sparse payload touches only its own entries. `bytes` has passed [`Compressor::check`]
+    /// for `acc.len()` numbers and `noise` is the encoder's stream.
+    fn add_into(&self, bytes: &[u8], noise: Stream, weight: f32, acc: &mut [f32]);
+
+    /// The entries of a sparse payload in ascending order of index, or `false` if C(v) is dense.
+    fn entries(&self, _len: usize, _bytes: &[u8], _noise: Stream, _visit: &mut dyn FnMut(u32, f32)) -> bool {
+        false
+    }
+
+    /// How many numbers C treats as one, of a vector of `len`: `len` itself unless it works in buckets.
+    fn bucket(&self, len: usize) -> usize {
+        len
+    }
+
+    /// E|C(x) - x|^2 / |x|^2 for x ~ N(0, I) of `len` numbers (one bucket), where a formula is known; without one
+    /// [`nominal_delta`] draws samples of at most 2^16 numbers, which a compressor whose error depends on the length
+    /// beyond that must not leave to it.
+    fn gaussian_error(&self, _len: usize) -> Option<f64> {
+        None
+    }
+}
+
+/// What is known of C for every v.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Class {
+    /// E C(v) = v, and E|C(v) - v|^2 <= alpha^2 |v|^2.
+    Unbiased {
+        /// The worst-case relative error.
+        alpha: f64,
+    },
+    /// E|C(v) - v|^2 <= (1 - delta) |v|^2, biased in general.
+    Contraction {
+        /// The worst-case delta; 1 is exact. At or below 0 the error may exceed the vector: nothing is promised.
+        delta: f64,
+    },
+}
+
+/// The size of a payload in bytes, before encoding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// Always this.
+    Exact(usize),
+    /// At most this.
+    AtMost(usize),
+}
+
+impl Size {
+    /// The most bytes that a payload can have.
+    pub fn limit(self) -> usize {
+        match self {
+            Size::Exact(bytes) | Size::AtMost(bytes) => bytes,
+        }
+    }
+}
+
+/// A vector to be compressed held a NaN or an infinity: the run has diverged, and nothing of it may reach a neighbour.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[error("the value at index {index} is {value}: only finite numbers can be sent")]
+pub struct NonFinite {
+    /// Where the first one is.
+    pub index: usize,
+    /// What it is.
+    pub value: f32,
+}
+
+impl NonFinite {
+    /// The first one in `v`, if there is one.
+    pub fn first_in(v: &[f32]) -> Option<NonFinite> {
+        vector::first_non_finite(v).map(|index| NonFinite { index, value: v[index] })
+    }
+
+    /// The first one in `v`, of which a kernel has noticed that there is one.
+    fn known_in(v: &[f32]) -> NonFinite {
+        NonFinite::first_in(v).expect("sums and ranges of finite numbers are finite")
+    }
+}
+
+/// Bytes that no encoder of this kind writes. The sender is at fault; no state has changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("malformed payload: {0}")]
+pub struct Malformed(pub String);

@@ -1,0 +1,237 @@
+//! What a frame carries: a [`Format`] says it in advance, a [`Payload`] reads it in place.
+
+use std::sync::Arc;
+
+use super::{Compressor, Malformed, NonFinite, Size};
+use crate::{rng::Stream, vector};
+
+/// What a frame carries, known to both ends from the plan: its size is known before encoding, its limit before decoding.
+#[derive(Clone, Debug)]
+pub enum Format {
+    /// Nothing: the arrival is the message.
+    Empty,
+    /// This many `f32`, little-endian.
+    Floats(usize),
+    /// This many `f64`, little-endian.
+    Doubles(usize),
+    /// At most this many bytes with a meaning of their own (records of a tree exchange).
+    Records(usize),
+    /// A compressed vector of `len` numbers.
+    Compressed {
+        /// The code.
+        by: Arc<dyn Compressor>,
+        /// How many numbers it stands for.
+        len: usize,
+    },
+    /// Several in a row, each behind its length (`u64`, little-endian).
+    Parts(Vec<Format>),
+}
+
+impl Format {
+    /// The payload's size in bytes.
+    pub fn size(&self) -> Size {
+        match self {
+            Format::Empty => Size::Exact(0),
+            Format::Floats(len) => Size::Exact(4 * len),
+            Format::Doubles(len) => Size::Exact(8 * len),
+            Format::Records(limit) => Size::AtMost(*limit),
+            Format::Compressed { by, len } => by.size(*len),
+            Format::Parts(parts) => {
+                let sizes: Vec<Size> = parts.iter().map(Format::size).collect();
+                let limit = sizes.iter().map(|size| size.limit() + 8).sum();
+                if sizes.iter().all(|size| matches!(size, Size::Exact(_))) {
+                    Size::Exact(limit)
+                } else {
+                    Size::AtMost(limit)
+                }
+            }
+        }
+    }
+
+    /// Whether `bytes` can have been written in this format. Nothing is changed and nothing allocated.
+    ///
+    /// # Errors
+    /// If they cannot; the message says why.
+    pub fn check(&self, bytes: &[u8]) -> Result<(), Malformed> {
+        match (self, self.size()) {
+            (Format::Compressed { by, len }, _) => return by.check(*len, bytes),
+            (_, Size::Exact(size)) if bytes.len() != size => {
+                return Err(Malformed(format!("{} bytes where {size} belong", bytes.len())));
+            }
+            (_, Size::AtMost(limit)) if bytes.len() > limit => {
+                return Err(Malformed(format!("{} bytes where at most {limit} belong", bytes.len())));
+            }
+            _ => {}
+        }
+        match self {
+            Format::Floats(_) => finite(bytes.as_chunks::<4>().0, |b| f32::from_le_bytes(b).is_finite()),
+            Format::Doubles(_) => finite(bytes.as_chunks::<8>().0, |b| f64::from_le_bytes(b).is_finite()),
+            Format::Parts(parts) => {
+                let mut rest = bytes;
+                for part in parts {
+                    let (bytes, after) = split_part(rest).ok_or_else(|| Malformed("a part is cut short".into()))?;
+                    part.check(bytes)?;
+                    rest = after;
+                }
+                if rest.is_empty() {
+                    Ok(())
+                } else {
+                    Err(Malformed(format!("{} bytes after the last part", rest.len())))
+                }
+            }
+            Format::Empty | Format::Records(_) | Format::Compressed { .. } => Ok(()),
+        }
+    }
+
+    /// Reads checked bytes in place.
+    ///
+    /// # Panics
+    /// If the bytes have not passed [`Format::check`].
+    pub fn view<'a>(&'a self, noise: Stream, bytes: &'a [u8]) -> Payload<'a> {
+        match self {
+            Format::Empty => Payload::Empty,
+            Format::Floats(_) => Payload::Floats(bytes),
+            Format::Doubles(_) => Payload::Doubles(bytes),
+            Format::Records(_) => Payload::Records(bytes),
+            Format::Compressed { by, .. } => Payload::Compressed { by: &**by, noise, bytes },
+            Format::Parts(parts) => {
+                let mut rest = bytes;
+                let views = parts.iter().enumerate().map(|(index, part)| {
+                    let (bytes, after) = split_part(rest).expect("the payload was checked");
+                    rest = after;
+                    part.view(noise.with(index as u64), bytes)
+                });
+                Payload::Parts(views.collect())
+            }
+        }
+    }
+
+    /// [`Format::check`] and the CRC-32C of the bytes after those that `sum` stands for: of plain numbers in one pass.
+    pub fn check_and_sum(&self, bytes: &[u8], sum: u32) -> (Result<(), Malformed>, u32) {
+        let Format::Floats(len) = self else { return (self.check(bytes), crc32c::crc32c_append(sum, bytes)) };
+        if bytes.len() != 4 * len {
+            return (self.check(bytes), crc32c::crc32c_append(sum, bytes));
+        }
+        let (mut sum, mut all_finite) = (sum, true);
+        for part in bytes.chunks(4 * BLOCK) {
+            sum = crc32c::crc32c_append(sum, part);
+            all_finite &= block_is_finite(part.as_chunks::<4>().0, |b| f32::from_le_bytes(b).is_finite());
+        }
+        (if all_finite { Ok(()) } else { self.check(bytes) }, sum)
+    }
+
+    /// Appends `v` in this format, which must be for one vector.
+    ///
+    /// # Errors
+    /// If `v` holds a NaN or an infinity; `out` is then as it was.
+    ///
+    /// # Panics
+    /// If the format is not for a vector of this length.
+    pub fn encode(&self, v: &[f32], noise: Stream, out: &mut Vec<u8>) -> Result<(), NonFinite> {
+        self.encode_and_sum(v, noise, out).map(|_| ())
+    }
+
+    /// [`Format::encode`]; of plain numbers also the CRC-32C of what was appended, taken in the same pass.
+    ///
+    /// # Errors
+    /// As [`Format::encode`].
+    ///
+    /// # Panics
+    /// As [`Format::encode`].
+    pub fn encode_and_sum(&self, v: &[f32], noise: Stream, out: &mut Vec<u8>) -> Result<Option<u32>, NonFinite> {
+        match self {
+            Format::Floats(len) => {
+                assert_eq!(v.len(), *len);
+                let (before, mut sum) = (out.len(), 0);
+                for (block, part) in v.chunks(BLOCK).enumerate() {
+                    // Looked at, copied and summed while it is near.
+                    if let Some(index) = vector::first_non_finite(part) {
+                        out.truncate(before);
+                        return Err(NonFinite { index: block * BLOCK + index, value: part[index] });
+                    }
+                    let start = out.len();
+                    vector::write_floats(part, out);
+                    sum = crc32c::crc32c_append(sum, &out[start..]);
+                }
+                Ok(Some(sum))
+            }
+            Format::Compressed { by, len } => {
+                assert_eq!(v.len(), *len);
+                by.encode(v, noise, out)?;
+                Ok(None)
+            }
+            Format::Empty | Format::Doubles(_) | Format::Records(_) | Format::Parts(_) => {
+                panic!("{self:?} does not carry one vector of floats: the rule and its plan disagree")
+            }
+        }
+    }
+}
+
+/// Numbers that are looked at together.
+const BLOCK: usize = 4096;
+
+/// Whether all numbers are finite: one branch a block, so that the pass runs at the memory's speed.
+fn finite<const N: usize>(numbers: &[[u8; N]], is_finite: impl Fn([u8; N]) -> bool) -> Result<(), Malformed> {
+    for (block, part) in numbers.chunks(BLOCK).enumerate() {
+        if !block_is_finite(part, &is_finite) {
+            let index = block * BLOCK + part.iter().position(|b| !is_finite(*b)).unwrap_or(0);
+            return Err(Malformed(format!("the number at index {index} is not finite")));
+        }
+    }
+    Ok(())
+}
+
+fn block_is_finite<const N: usize>(part: &[[u8; N]], is_finite: impl Fn([u8; N]) -> bool) -> bool {
+    part.iter().fold(true, |all, b| all & is_finite(*b))
+}
+
+fn split_part(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = bytes.split_first_chunk::<8>()?;
+    rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)
+}
+
+/// Checked bytes, read in place.
+#[derive(Debug)]
+pub enum Payload<'a> {
+    /// Nothing.
+    Empty,
+    /// `f32`, little-endian.
+    Floats(&'a [u8]),
+    /// `f64`, little-endian.
+    Doubles(&'a [u8]),
+    /// Bytes with a meaning of their own.
+    Records(&'a [u8]),
+    /// A compressed vector.
+    Compressed {
+        /// The code.
+        by: &'a dyn Compressor,
+        /// The encoder's stream.
+        noise: Stream,
+        /// Its bytes.
+        bytes: &'a [u8],
+    },
+    /// Several in a row.
+    Parts(Vec<Payload<'a>>),
+}
+
+impl Payload<'_> {
+    /// `acc += weight * payload`, one pass; sparse touches only its own entries.
+    ///
+    /// # Panics
+    /// If the payload is not one vector of `acc.len()` numbers: the rule and its plan disagree.
+    pub fn add_into(&self, weight: f32, acc: &mut [f32]) {
+        match self {
+            Payload::Floats(bytes) => vector::axpy_bytes(weight, bytes, acc),
+            Payload::Compressed { by, noise, bytes } => by.add_into(bytes, *noise, weight, acc),
+            other => panic!("{other:?} is not one vector: the rule and its plan disagree"),
+        }
+    }
+
+    /// The entries of a sparse vector in ascending order of index; `false` if it is dense.
+    pub fn entries(&self, len: usize, visit: &mut dyn FnMut(u32, f32)) -> bool {
+        match self {
+            Payload::Compressed { by, noise, bytes } => by.entries(len, bytes, *noise, visit),
+            _ => false,
+        }
+    }
+}

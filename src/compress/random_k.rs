@@ -1,0 +1,269 @@
+//! k numbers chosen at random: `random-k`.
+//!
+//! Stich et al. 2018, Definition 2.2. The choice is drawn without replacement from the stream that sender and receivers
+//! share, so indices travel as nothing at all: 4 k bytes. As it is, a contraction with delta = k/d in expectation; with `scaled`
+//! the values are multiplied by d/k, which makes it unbiased with alpha^2 = d/k - 1 (values beyond `f32::MAX` saturate).
+//!
+//! Drawn by Vitter's method D (1987, An Efficient Algorithm for Sequential Random Sampling): gaps between chosen
+//! indices, in ascending order, O(k) without memory; logarithms and exponentials from `libm`, so the same choice on every CPU.
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Class, Compressor, Malformed, NonFinite, Size, block,
+    identity::check_floats,
+    registry::{Built, Entry},
+    sparse::{Kept, add_sparse, floats},
+};
+use crate::{
+    config::{self, ConfigError},
+    rng::{Sequence, Stream},
+};
+
+/// The registry's line.
+pub(super) const ENTRY: Entry = Entry {
+    name: "random-k",
+    summary: "numbers chosen at random; the choice is shared and costs nothing",
+    paper: "Stich et al. 2018, Sparsified SGD with Memory; Wangni et al. 2018, Gradient Sparsification",
+    class_words: "contraction (scaled = true: unbiased)",
+    constants: &[
+        ("k", "how many; instead of fraction"),
+        ("fraction", "0.01: which part of the vector, above 0, at most 1; instead of k"),
+        ("scaled", "false: a contraction; true: multiplied by d/k, unbiased"),
+    ],
+    variants: &[
+        "scaled = true",
+        "k = 1",
+        "k = 40\nscaled = true",
+        "fraction = 0.1\nscaled = true",
+        "fraction = 0.5",
+        "fraction = 1.0",
+    ],
+    build,
+};
+
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Params {
+    k: Option<i64>,
+    fraction: Option<f64>,
+    scaled: bool,
+}
+
+fn build(table: &toml::Table) -> Result<Built, ConfigError> {
+    let params: Params = config::read("compressor", table)?;
+    let kept = Kept::read(params.k, params.fraction)?;
+    let mut resolved = config::resolved(ENTRY.name, &kept);
+    resolved.insert("scaled".into(), params.scaled.into());
+    Ok(Built::new(RandomK { kept, scaled: params.scaled }, resolved))
+}
+
+#[derive(Debug)]
+struct RandomK {
+    kept: Kept,
+    scaled: bool,
+}
+
+impl Compressor for RandomK {
+    fn name(&self) -> &'static str {
+        ENTRY.name
+    }
+
+    fn class(&self, len: usize) -> Class {
+        let part = self.kept.of(len) as f64 / len.max(1) as f64;
+        match self.scaled {
+            true if len == 0 => Class::Unbiased { alpha: 0.0 },
+            true => Class::Unbiased { alpha: (1.0 / part - 1.0).sqrt() },
+            false => Class::Contraction { delta: part },
+        }
+    }
+
+    fn size(&self, len: usize) -> Size {
+        Size::Exact(4 * self.kept.of(len))
+    }
+
+    fn encode(&self, v: &[f32], noise: Stream, out: &mut Vec<u8>) -> Result<(), NonFinite> {
+        if let Some(error) = NonFinite::first_in(v) {
+            return Err(error);
+        }
+        let k = self.kept.of(v.len());
+        out.reserve(4 * k);
+        let scale = if self.scaled { v.len() as f64 / k.max(1) as f64 } else { 1.0 };
+        let most = f64::from(f32::MAX);
+        choose(v.len(), k, noise, |index| {
+            let value = f64::from(v[index]) * scale;
+            let value = if value > most { most } else { value };
+            let value = if value < -most { -most } else { value };
+            out.extend_from_slice(&(value as f32).to_le_bytes());
+        });
+        Ok(())
+    }
+
+    fn check(&self, len: usize, bytes: &[u8]) -> Result<(), Malformed> {
+        block::expect_length(bytes, 4 * self.kept.of(len))?;
+        check_floats(bytes)
+    }
+
+    fn add_into(&self, bytes: &[u8], noise: Stream, weight: f32, acc: &mut [f32]) {
+        let (len, k) = (acc.len(), self.kept.of(acc.len()));
+        add_sparse(weight, bytes, acc, |add| choose(len, k, noise, |index| add(index as u32)));
+    }
+
+    fn entries(&self, len: usize, bytes: &[u8], noise: Stream, visit: &mut dyn FnMut(u32, f32)) -> bool {
+        let mut values = floats(bytes);
+        choose(len, self.kept.of(len), noise, |index| visit(index as u32, values.next().unwrap_or(0.0)));
+        true
+    }
+
+    fn gaussian_error(&self, len: usize) -> Option<f64> {
+        let part = self.kept.of(len) as f64 / len.max(1) as f64;
+        Some(match self.scaled {
+            _ if len == 0 => 0.0,
+            true => 1.0 / part - 1.0,
+            false => 1.0 - part,
+        })
+    }
+}
+
+/// Calls `visit` with `k <= len` different indices below `len` in ascending order, every set equally likely.
+fn choose(len: usize, k: usize, noise: Stream, mut visit: impl FnMut(usize)) {
+    if k == len {
+        return (0..len).for_each(visit);
+    }
+    let mut draw = Draw { random: noise.sequence(), next: 0, left: len as f64, wanted: k as f64 };
+    // A power of a uniform number that method D keeps from one gap to the next.
+    let mut kept = draw.root(draw.wanted);
+    while draw.wanted > 1.0 && 13.0 * draw.wanted < draw.left {
+        let gap = draw.long_gap(&mut kept);
+        visit(draw.take(gap));
+    }
+    while draw.wanted >= 1.0 {
+        let gap = draw.short_gap();
+        visit(draw.take(gap));
+    }
+}
+
+/// Where a sequential draw stands. Counts are `f64`: whole numbers below 2^53.
+struct Draw {
+    random: Sequence,
+    next: usize,
+    left: f64,
+    wanted: f64,
+}
+
+impl Draw {
+    /// The index after a gap.
+    fn take(&mut self, gap: f64) -> usize {
+        let index = self.next + gap as usize;
+        self.next = index + 1;
+        self.left -= gap + 1.0;
+        self.wanted -= 1.0;
+        index
+    }
+
+    /// A number in (0, 1].
+    fn uniform(&mut self) -> f64 {
+        1.0 - self.random.uniform()
+    }
+
+    /// The n-th root of a uniform number.
+    fn root(&mut self, n: f64) -> f64 {
+        libm::exp(libm::log(self.uniform()) / n)
+    }
+
+    /// Method A: the gap by its distribution function, in steps; for dense choices.
+    fn short_gap(&mut self) -> f64 {
+        let at = self.uniform();
+        let (mut gap, mut left) = (0.0, self.left);
+        let mut others = left - self.wanted;
+        let mut quotient = others / left;
+        while quotient > at && others > 0.0 {
+            gap += 1.0;
+            others -= 1.0;
+            left -= 1.0;
+            quotient *= others / left;
+        }
+        gap
+    }
+
+    /// Method D: the gap by rejection from a continuous distribution that nearly fits; `kept` is the n-th root of a
+    /// uniform number that belongs to this gap, and is left so for the next.
+    fn long_gap(&mut self, kept: &mut f64) -> f64 {
+        let (n, left) = (self.wanted, self.left);
+        let places = left - n + 1.0;
+        loop {
+            let (x, gap) = loop {
+                let x = left * (1.0 - *kept);
+                if x.floor() < places {
+                    break (x, x.floor());
+                }
+                *kept = self.root(n);
+            };
+            let y = libm::exp(libm::log(self.uniform() * left / places) / (n - 1.0));
+            *kept = y * (1.0 - x / left) * (places / (places - gap));
+            if *kept <= 1.0 {
+                return gap;
+            }
+            let (mut bottom, limit) = if n - 1.0 > gap { (left - n, left - gap) } else { (left - gap - 1.0, places) };
+            let (mut ratio, mut top) = (1.0, left - 1.0);
+            while top >= limit {
+                ratio *= top / bottom;
+                top -= 1.0;
+                bottom -= 1.0;
+            }
+            if left / (left - x) >= y * libm::exp(libm::log(ratio) / (n - 1.0)) {
+                *kept = self.root(n - 1.0);
+                return gap;
+            }
+            *kept = self.root(n);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Purpose;
+
+    fn chosen(len: usize, k: usize, trial: u64) -> Vec<usize> {
+        let mut indices = Vec::new();
+        choose(len, k, Stream::new(trial, Purpose::Test), |index| indices.push(index));
+        indices
+    }
+
+    #[test]
+    fn choices_are_ascending_distinct_and_complete() {
+        for len in [1, 2, 3, 10, 100, 1000, 5000] {
+            for k in [0, 1, 2, 3, 7, len / 20, len / 2, len - 1, len].into_iter().filter(|k| *k <= len) {
+                for trial in 0..50 {
+                    let indices = chosen(len, k, trial);
+                    assert_eq!(indices.len(), k);
+                    assert!(indices.is_sorted_by(|a, b| a < b));
+                    assert!(indices.last().is_none_or(|last| *last < len));
+                }
+            }
+        }
+    }
+
+    /// Each index, and each pair of neighbours, as often as without preference; k / len on both sides of 1/13.
+    #[test]
+    fn every_index_and_every_pair_is_as_likely() {
+        for (len, k) in [(40, 2), (60, 4), (100, 5), (20, 5), (12, 11), (9, 1)] {
+            let trials = 40_000u64;
+            let (mut singles, mut pairs) = (vec![0f64; len], vec![0f64; len - 1]);
+            for trial in 0..trials {
+                let indices = chosen(len, k, trial);
+                indices.iter().for_each(|i| singles[*i] += 1.0);
+                indices.windows(2).filter(|w| w[1] == w[0] + 1).for_each(|w| pairs[w[0]] += 1.0);
+            }
+            let (d, k, n) = (len as f64, k as f64, trials as f64);
+            let z = |count: f64, p: f64| (count - n * p) / (n * p * (1.0 - p) + 1.0).sqrt();
+            for count in singles {
+                assert!(z(count, k / d).abs() < 5.0, "{k} of {d}: {count}");
+            }
+            for count in pairs {
+                assert!(z(count, k * (k - 1.0) / (d * (d - 1.0))).abs() < 5.0, "{k} of {d}: {count} pairs");
+            }
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Every compressor by name. One more is one file and one line of [`COMPRESSORS`]; the command line, the law tests and the
+//! benches find it here.
+
+use std::{fmt, sync::Arc};
+
+use super::{Compressor, bf16, f16, identity, min_max, qsgd, random_k, sign, top_k};
+use crate::config::ConfigError;
+
+/// All compressors, in the order in which they are listed.
+pub static COMPRESSORS: &[Entry] = &[
+    identity::ENTRY,
+    f16::ENTRY,
+    bf16::ENTRY,
+    qsgd::ENTRY,
+    min_max::ENTRY,
+    sign::ENTRY,
+    top_k::ENTRY,
+    random_k::ENTRY,
+];
+
+/// What is known of a compressor before it is built.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// Its `kind` in `[compressor]`.
+    pub name: &'static str,
+    /// What it does, in one line.
+    pub summary: &'static str,
+    /// Where it comes from.
+    pub paper: &'static str,
+    /// Unbiased, contraction or exact, in words.
+    pub class_words: &'static str,
+    /// Each constant's key, and its default with its meaning.
+    pub constants: &'static [(&'static str, &'static str)],
+    /// Constants beside the defaults that the law tests and the benches cover, as TOML.
+    pub variants: &'static [&'static str],
+    /// Builds it from its section.
+    pub build: fn(&toml::Table) -> Result<Built, ConfigError>,
+}
+
+/// A compressor and the constants that it was built with.
+#[derive(Clone)]
+pub struct Built {
+    /// The compressor.
+    pub compressor: Arc<dyn Compressor>,
+    /// Its section with `kind` and all defaults filled in: building from it gives the same compressor.
+    pub resolved: toml::Table,
+}
+
+impl Built {
+    pub(super) fn new(compressor: impl Compressor + 'static, resolved: toml::Table) -> Built {
+        Built { compressor: Arc::new(compressor), resolved }
+    }
+}
+
+impl fmt::Debug for Built {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Built").field("compressor", &self.compressor).finish_non_exhaustive()
+    }
+}
+
+/// Builds the compressor of a `[compressor]` section: `kind` (default `identity`) and its constants.
+///
+/// # Errors
+/// If there is no such kind, no such constant, or a constant is out of range.
+///
+/// ```
+/// let error = gradvine::compress::build(&toml::from_str("kind = 'topk'").unwrap()).unwrap_err().to_string();
+/// assert!(error.contains("did you mean `top-k`?"), "{error}");
+/// ```
+pub fn build(table: &toml::Table) -> Result<Built, ConfigError> {
+    let kind = match table.get("kind") {
+        None => "identity",
+        Some(toml::Value::String(kind)) => kind,
+        Some(other) => return Err(ConfigError::new("compressor.kind", other, format!("expected {}", names()))),
+    };
+    match COMPRESSORS.iter().find(|entry| entry.name == kind) {
+        Some(entry) => (entry.build)(table),
+        None => {
+            let nearest = COMPRESSORS.iter().map(|entry| (edits(kind, entry.name), entry.name)).min();
+            let hint = match nearest {
+                Some((distance, name)) if distance <= 2.max(kind.len() / 3) => format!("; did you mean `{name}`?"),
+                _ => String::new(),
+            };
+            let problem = format!("expected {}{hint}", names());
+            Err(ConfigError::new("compressor.kind", format!("{kind:?}"), problem))
+        }
+    }
+}
+
+fn names() -> String {
+    COMPRESSORS.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", ")
+}
+
+/// A whole number in its bounds, or an error that says them.
+pub(super) fn within(key: &str, value: i64, least: i64, most: i64) -> Result<u64, ConfigError> {
+    match u64::try_from(value) {
+        Ok(number) if (least..=most).contains(&value) => Ok(number),
+        _ => {
+            let problem = format!("expected a whole number from {least} to {most}");
+            Err(ConfigError::new(format!("compressor.{key}"), value, problem))
+        }
+    }
+}
+
+/// Levenshtein's distance: insertions, deletions and substitutions from one word to the other.
+fn edits(from: &str, to: &str) -> usize {
+    let mut row: Vec<usize> = (0..=to.chars().count()).collect();
+    for (i, a) in from.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, b) in to.chars().enumerate() {
+            let substituted = diagonal + usize::from(a != b);
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row.last().copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(text: &str) -> toml::Table {
+        toml::from_str(text).unwrap()
+    }
+
+    fn error(text: &str) -> String {
+        build(&table(text)).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_default_is_identity() {
+        assert_eq!(build(&toml::Table::new()).unwrap().compressor.name(), "identity");
+    }
+
+    #[test]
+    fn resolved_constants_are_complete_and_build_the_same() {
+        for entry in COMPRESSORS {
+            for variant in [""].iter().chain(entry.variants) {
+                let mut constants = table(variant);
+                constants.insert("kind".into(), entry.name.into());
+                let built = build(&constants).unwrap();
+                assert_eq!(built.compressor.name(), entry.name);
+                let again = build(&built.resolved).unwrap();
+                assert_eq!(format!("{again:?}"), format!("{built:?}"));
+                assert_eq!(again.resolved, built.resolved);
+                for (key, value) in &constants {
+                    assert_eq!(built.resolved.get(key), Some(value));
+                }
+                for key in built.resolved.keys().filter(|key| *key != "kind") {
+                    assert!(
+                        entry.constants.iter().any(|(name, _)| name == key),
+                        "{key} of {} has no words",
+                        entry.name
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn errors_say_what_would_be_accepted() {
+        assert_eq!(error("kind = 'min-max'\nbits = 9"), "compressor.bits = 9: expected a whole number from 1 to 8");
+        assert!(error("kind = 'min-max'\nbits = 'four'").starts_with("compressor.bits = \"four\": invalid type"));
+        assert!(error("kind = 'min-max'\nrounding = 'up'").contains("expected `stochastic` or `nearest`"));
+        assert!(error("kind = 'sign'\nbukket = 4").contains("unknown field `bukket`, expected `bucket`"));
+        assert!(error("kind = 'qsgd'\nlevels = 0").contains("from 1 to 127"));
+        assert!(error("kind = 'qsgd'\nbucket = -1").contains("from 0 to 4294967295"));
+        assert!(error("kind = 'identity'\nbits = 1").contains("unknown field"));
+        assert!(error("kind = 'minmax'").ends_with("did you mean `min-max`?"));
+        assert!(!error("kind = 'zstandard'").contains("did you mean"));
+        assert!(error("kind = 3").starts_with("compressor.kind = 3: expected identity, f16"));
+        for kind in ["top-k", "random-k"] {
+            assert!(error(&format!("kind = '{kind}'\nk = 3\nfraction = 0.1")).contains("not both"));
+            for fraction in ["0.0", "1.5", "nan", "-0.1"] {
+                assert!(error(&format!("kind = '{kind}'\nfraction = {fraction}")).contains("above 0 and at most 1"));
+            }
+            assert!(error(&format!("kind = '{kind}'\nk = 0")).contains("from 1 to"));
+        }
+    }
+}

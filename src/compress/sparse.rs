@@ -1,0 +1,81 @@
+//! What top-k and random-k share: how many entries are kept, and adding them.
+
+use serde::{Deserialize, Serialize};
+
+use super::registry::within;
+use crate::config::ConfigError;
+
+/// How many entries of a vector are kept: `k`, or a fraction of its length, of which the default is a hundredth (the
+/// sparsity at which Deep Gradient Compression, Lin et al. 2018, starts to be worth its indices).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Kept {
+    /// So many, or all if there are fewer.
+    Count {
+        /// At least 1.
+        k: usize,
+    },
+    /// This part, rounded to the nearest whole number, at least one.
+    Fraction {
+        /// Above 0, at most 1.
+        fraction: f64,
+    },
+}
+
+impl Kept {
+    /// From the two constants, of which at most one may be given.
+    pub(super) fn read(k: Option<i64>, fraction: Option<f64>) -> Result<Kept, ConfigError> {
+        match (k, fraction) {
+            (Some(_), Some(_)) => Err(ConfigError::at("compressor", "expected either k or fraction, not both")),
+            (Some(k), None) => Ok(Kept::Count { k: within("k", k, 1, i64::from(u32::MAX))? as usize }),
+            (None, fraction) => {
+                let fraction = fraction.unwrap_or(0.01);
+                if fraction > 0.0 && fraction <= 1.0 {
+                    Ok(Kept::Fraction { fraction })
+                } else {
+                    let problem = "expected a number above 0 and at most 1";
+                    Err(ConfigError::new("compressor.fraction", fraction, problem))
+                }
+            }
+        }
+    }
+
+    /// How many of `len`: none of none, else at least one.
+    pub(super) fn of(self, len: usize) -> usize {
+        let wanted = match self {
+            Kept::Count { k } => k,
+            Kept::Fraction { fraction } => (fraction * len as f64).round() as usize,
+        };
+        wanted.max(1).min(len)
+    }
+}
+
+/// The floats of a payload's values.
+#[inline(always)]
+pub(super) fn floats(bytes: &[u8]) -> impl Iterator<Item = f32> {
+    bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes))
+}
+
+/// Indices that are known before their entries are touched.
+const AHEAD: usize = 128;
+
+/// `acc[index] += weight * value` for the indices that `walk` gives, in its order. They are gathered first: a mispredicted branch of
+/// the walk would drop the loads that are on their way, and entries far apart are all waiting for memory.
+pub(super) fn add_sparse(weight: f32, values: &[u8], acc: &mut [f32], walk: impl FnOnce(&mut dyn FnMut(u32))) {
+    let mut values = floats(values);
+    let (mut block, mut held) = ([0u32; AHEAD], 0);
+    let mut add = |block: &[u32]| {
+        for (index, value) in block.iter().zip(&mut values) {
+            acc[*index as usize] += weight * value;
+        }
+    };
+    walk(&mut |index| {
+        block[held] = index;
+        held += 1;
+        if held == AHEAD {
+            add(&block);
+            held = 0;
+        }
+    });
+    add(&block[..held]);
+}

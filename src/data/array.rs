@@ -1,0 +1,243 @@
+//! An array of numbers in the bytes of an NPY or IDX file, read in place.
+
+use std::fmt;
+
+use half::f16;
+use ndarray::Array2;
+
+use super::{
+    columns,
+    dataset::{Dataset, Target, Task},
+    load::Options,
+};
+use crate::config::ConfigError;
+
+/// How a number is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    U8,
+    U16,
+    U32,
+    U64,
+    I8,
+    I16,
+    I32,
+    I64,
+    F16,
+    F32,
+    F64,
+}
+
+impl Kind {
+    pub(super) fn bytes(self) -> usize {
+        match self {
+            Kind::U8 | Kind::I8 => 1,
+            Kind::U16 | Kind::I16 | Kind::F16 => 2,
+            Kind::U32 | Kind::I32 | Kind::F32 => 4,
+            Kind::U64 | Kind::I64 | Kind::F64 => 8,
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        format!("{self:?}").to_lowercase().fmt(f)
+    }
+}
+
+/// An array whose bytes are all there.
+#[derive(Debug)]
+pub(super) struct Numbers<'a> {
+    kind: Kind,
+    big_endian: bool,
+    /// Whether the first index varies fastest; only of arrays with two.
+    column_major: bool,
+    rows: usize,
+    columns: usize,
+    /// Whether each row is a plain row, not an image or deeper.
+    flat: bool,
+    data: &'a [u8],
+}
+
+impl<'a> Numbers<'a> {
+    /// An array of this shape in `data`, which starts at `offset` of its file.
+    pub(super) fn new(
+        kind: Kind,
+        big_endian: bool,
+        column_major: bool,
+        shape: &[usize],
+        data: &'a [u8],
+        offset: usize,
+    ) -> Result<Numbers<'a>, ConfigError> {
+        let claimed = shape.iter().try_fold(kind.bytes(), |product, &extent| product.checked_mul(extent));
+        if claimed != Some(data.len()) {
+            let claimed = claimed.map_or("more bytes than can be counted".into(), |bytes| format!("{bytes} bytes"));
+            let problem = format!(
+                "{claimed} of {kind} belong after byte {offset}, {} are there: cut short or damaged",
+                data.len()
+            );
+            return Err(ConfigError::new("shape", format!("{shape:?}"), problem));
+        }
+        let Some((&rows, rest)) = shape.split_first() else {
+            return Err(ConfigError::new(
+                "shape",
+                "()",
+                "a single number: at least one dimension, the rows, is needed",
+            ));
+        };
+        if data.is_empty() {
+            return Err(ConfigError::new(
+                "shape",
+                format!("{shape:?}"),
+                "there is no number: at least one row and column are needed",
+            ));
+        }
+        if column_major && shape.len() > 2 {
+            let problem = "Fortran order is accepted of one or two dimensions: save numpy.ascontiguousarray of it";
+            return Err(ConfigError::new("shape", format!("{shape:?}"), problem));
+        }
+        // No overflow: no extent is 0 and the product with the rows was counted.
+        let columns = rest.iter().product();
+        Ok(Numbers { kind, big_endian, column_major, rows, columns, flat: rest.len() <= 1, data })
+    }
+
+    /// Features and targets in one array of two dimensions.
+    pub(super) fn table(&self, name: &str, options: &Options) -> Result<Dataset, ConfigError> {
+        if !self.flat {
+            let problem = "rows of images have no column of labels: name their file as data.labels_file, or put NAME-labels.npy beside NAME.npy";
+            return Err(ConfigError::at("labels", problem));
+        }
+        let targets = columns::targets(options.target.as_deref(), None, self.columns, options.task)?;
+        let features: Vec<usize> = (0..self.columns).filter(|column| !targets.contains(column)).collect();
+        let values: Vec<f64> =
+            (0..self.rows).flat_map(|row| targets.iter().map(move |&column| self.value(row, column))).collect();
+        let place = |row| format!("row {row}, column {}", targets[0]);
+        let target = columns::target(&values, targets.len(), options.task, None, options.classes, &place)?;
+        Dataset::new(name, self.features(&features, options)?, target)
+    }
+
+    /// All of it as features, with the targets in another array.
+    pub(super) fn with_targets(
+        &self,
+        name: &str,
+        targets: &Numbers<'_>,
+        file: &str,
+        options: &Options,
+    ) -> Result<Dataset, ConfigError> {
+        if options.target.is_some() {
+            let problem = "either data.target, a column, or data.labels_file, not both";
+            return Err(ConfigError::new("data.target", options.target.as_deref().unwrap_or(""), problem));
+        }
+        if targets.rows != self.rows {
+            let problem = format!("{} rows, but {name} has {}", targets.rows, self.rows);
+            return Err(ConfigError::at("labels", problem).within(file));
+        }
+        if options.task == Task::Classification && targets.columns != 1 {
+            let problem = format!("{} numbers a row, where one label is needed", targets.columns);
+            return Err(ConfigError::at("labels", problem).within(file));
+        }
+        let values: Vec<f64> =
+            (0..self.rows).flat_map(|row| (0..targets.columns).map(move |column| targets.value(row, column))).collect();
+        let place = |row| format!("row {row}");
+        let target: Target = columns::target(&values, targets.columns, options.task, None, options.classes, &place)
+            .map_err(|error| if error.place.starts_with("data.") { error } else { error.within(file) })?;
+        let all: Vec<usize> = (0..self.columns).collect();
+        Dataset::new(name, self.features(&all, options)?, target)
+    }
+
+    fn features(&self, columns: &[usize], options: &Options) -> Result<Array2<f32>, ConfigError> {
+        if let Some(expected) = options.inputs.filter(|&expected| expected != columns.len()) {
+            let problem = format!("{} features a row: {expected} are expected (model.inputs)", columns.len());
+            return Err(ConfigError::at("columns", problem));
+        }
+        let mut features = Vec::new();
+        let count = self.rows * columns.len();
+        if features.try_reserve_exact(count).is_err() {
+            return Err(ConfigError::at("size", format!("{count} numbers do not fit into this machine's memory")));
+        }
+        for row in 0..self.rows {
+            for &column in columns {
+                let value = self.value(row, column);
+                let rounded = value as f32;
+                if !rounded.is_finite() {
+                    let problem = "a finite number within f32 is needed: up to about 3.4e38";
+                    return Err(ConfigError::new(format!("row {row}, column {column}"), value, problem));
+                }
+                features.push(rounded);
+            }
+        }
+        Ok(Array2::from_shape_vec((self.rows, columns.len()), features).expect("as many numbers as counted"))
+    }
+
+    fn value(&self, row: usize, column: usize) -> f64 {
+        let index = if self.column_major { column * self.rows + row } else { row * self.columns + column };
+        let size = self.kind.bytes();
+        let mut word = [0u8; 8];
+        let word = &mut word[..size];
+        word.copy_from_slice(&self.data[index * size..][..size]);
+        if self.big_endian {
+            word.reverse();
+        }
+        decode(self.kind, word)
+    }
+}
+
+/// The number in these little-endian bytes, which are as many as its kind has.
+fn decode(kind: Kind, word: &[u8]) -> f64 {
+    let mut wide = [0u8; 8];
+    wide[..word.len()].copy_from_slice(word);
+    let bits = u64::from_le_bytes(wide);
+    match kind {
+        Kind::U8 | Kind::U16 | Kind::U32 | Kind::U64 => bits as f64,
+        Kind::I8 => f64::from(bits as u8 as i8),
+        Kind::I16 => f64::from(bits as u16 as i16),
+        Kind::I32 => f64::from(bits as u32 as i32),
+        Kind::I64 => bits as i64 as f64,
+        Kind::F16 => f64::from(f16::from_bits(bits as u16)),
+        Kind::F32 => f64::from(f32::from_bits(bits as u32)),
+        Kind::F64 => f64::from_bits(bits),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_every_kind() {
+        let check = |kind: Kind, bytes: &[u8], value: f64| {
+            let reversed: Vec<u8> = bytes.iter().rev().copied().collect();
+            for (big_endian, bytes) in [(false, bytes), (true, &reversed)] {
+                let array = Numbers::new(kind, big_endian, false, &[1], bytes, 0).unwrap();
+                assert_eq!(array.value(0, 0), value, "{kind}");
+            }
+        };
+        check(Kind::U8, &[200], 200.0);
+        check(Kind::I8, &(-3i8).to_le_bytes(), -3.0);
+        check(Kind::U16, &60_000u16.to_le_bytes(), 60_000.0);
+        check(Kind::I16, &(-300i16).to_le_bytes(), -300.0);
+        check(Kind::U32, &u32::MAX.to_le_bytes(), f64::from(u32::MAX));
+        check(Kind::I32, &i32::MIN.to_le_bytes(), f64::from(i32::MIN));
+        check(Kind::U64, &u64::MAX.to_le_bytes(), u64::MAX as f64);
+        check(Kind::I64, &(-1i64).to_le_bytes(), -1.0);
+        check(Kind::F16, &f16::from_f32(-1.5).to_le_bytes(), -1.5);
+        check(Kind::F32, &0.1f32.to_le_bytes(), f64::from(0.1f32));
+        check(Kind::F64, &0.1f64.to_le_bytes(), 0.1);
+    }
+
+    #[test]
+    fn a_shape_is_counted_before_it_is_believed() {
+        let problem = |shape: &[usize], data: &[u8]| {
+            Numbers::new(Kind::F32, false, false, shape, data, 10).unwrap_err().to_string()
+        };
+        assert!(
+            problem(&[1 << 60, 64], &[0; 8])
+                .contains("more bytes than can be counted of f32 belong after byte 10, 8 are there")
+        );
+        assert!(problem(&[2, 2], &[0; 8]).contains("16 bytes of f32 belong after byte 10, 8 are there"));
+        assert!(problem(&[1], &[0; 8]).contains("4 bytes of f32 belong"));
+        assert!(problem(&[1 << 60, 0], &[]).contains("there is no number"));
+        assert!(problem(&[0], &[]).contains("there is no number"));
+        assert!(problem(&[], &[0; 4]).contains("a single number"));
+    }
+}

@@ -1,0 +1,219 @@
+//! Which columns are targets, and what a label may be: the same answer for every format.
+
+use ndarray::Array2;
+
+use super::dataset::{Target, Task};
+use crate::config::ConfigError;
+
+/// The most classes that a file may have: a label beyond is taken for a mistake, such as a target column that holds measurements.
+pub const MAX_CLASSES: usize = 65_536;
+
+/// The positions of the target columns among `columns`, in the order asked.
+///
+/// `wanted` is a comma-separated list of names or positions (from 0; negative ones from the end). Without it: the last column; or, for
+/// regression, the trailing columns of a header that are called `y0`, `y1`, ... (as `write_csv` calls them).
+pub(super) fn targets(
+    wanted: Option<&str>,
+    header: Option<&[String]>,
+    columns: usize,
+    task: Task,
+) -> Result<Vec<usize>, ConfigError> {
+    let positions = match wanted {
+        Some(wanted) => {
+            wanted.split(',').map(|one| position(one.trim(), header, columns)).collect::<Result<Vec<usize>, _>>()?
+        }
+        None if task == Task::Regression => {
+            let named = header.map_or(0, trailing_values).clamp(1, columns.max(1));
+            (columns.saturating_sub(named)..columns).collect()
+        }
+        None => (columns.saturating_sub(1)..columns).collect(),
+    };
+    let target = || wanted.unwrap_or("the last column").to_string();
+    if task == Task::Classification && positions.len() != 1 {
+        return Err(ConfigError::new("data.target", target(), "classification has one column of labels"));
+    }
+    if (1..positions.len()).any(|i| positions[..i].contains(&positions[i])) {
+        return Err(ConfigError::new("data.target", target(), "a column is named twice"));
+    }
+    if positions.len() >= columns {
+        let problem = format!("of {columns} columns none is left for the features: at least 1 is needed");
+        return Err(ConfigError::new("data.target", target(), problem));
+    }
+    Ok(positions)
+}
+
+fn position(wanted: &str, header: Option<&[String]>, columns: usize) -> Result<usize, ConfigError> {
+    if let Some(index) = header.and_then(|names| names.iter().position(|name| name == wanted)) {
+        return Ok(index);
+    }
+    let found = match wanted.parse::<i64>() {
+        Ok(index) if index >= 0 => usize::try_from(index).ok().filter(|&index| index < columns),
+        Ok(index) => usize::try_from(index.unsigned_abs()).ok().and_then(|back| columns.checked_sub(back)),
+        Err(_) => None,
+    };
+    found.ok_or_else(|| {
+        let names = match header {
+            Some(names) => {
+                let shown: Vec<String> = names.iter().take(20).map(|name| excerpt(name)).collect();
+                let more = if names.len() > shown.len() { ", ..." } else { "" };
+                format!("one of {}{more}, or ", shown.join(", "))
+            }
+            None => "there is no header with names; ".into(),
+        };
+        let range = format!("a position from 0 to {0}, or from -{columns} to -1", columns.saturating_sub(1));
+        ConfigError::new("data.target", excerpt(wanted), format!("no such column: {names}{range} is accepted"))
+    })
+}
+
+/// How many columns at the end of a header are called y0, y1, ... in this order.
+fn trailing_values(header: &[String]) -> usize {
+    match header.iter().position(|name| name == "y0") {
+        Some(start) if header[start..].iter().enumerate().all(|(i, name)| *name == format!("y{i}")) => {
+            header.len() - start
+        }
+        _ => 0,
+    }
+}
+
+/// Classes from numbers: each must be whole, from 0, and below `classes` where that is known. `place` says where row i's stands.
+pub(super) fn labels(
+    values: &[f64],
+    names: Option<Vec<String>>,
+    classes: Option<usize>,
+    place: &dyn Fn(usize) -> String,
+) -> Result<Target, ConfigError> {
+    if classes.is_some_and(|classes| classes == 0 || classes > MAX_CLASSES) {
+        let problem = format!("from 1 to {MAX_CLASSES} classes are accepted");
+        return Err(ConfigError::new("data.classes", classes.unwrap_or(0), problem));
+    }
+    let bound = classes.or(names.as_ref().map(Vec::len)).unwrap_or(MAX_CLASSES);
+    let mut labels = Vec::with_capacity(values.len());
+    let mut largest = 0;
+    for (row, &value) in values.iter().enumerate() {
+        // NaN fails every comparison, so it lands here too.
+        if !(value >= 0.0 && value < bound as f64 && value.fract() == 0.0) {
+            let problem = match classes {
+                Some(classes) => format!("a label is a whole number from 0 to {} ({classes} classes)", classes - 1),
+                None if names.is_some() => {
+                    format!("a label is a whole number from 0 to {} (the named classes)", bound - 1)
+                }
+                None => format!("a label is a whole number 0, 1, 2, ..., below {MAX_CLASSES}"),
+            };
+            return Err(ConfigError::new(place(row), value, problem));
+        }
+        let label = value as u32;
+        if label > largest {
+            largest = label;
+        }
+        labels.push(label);
+    }
+    let mut names = names.unwrap_or_default();
+    let count = classes.unwrap_or(largest as usize + 1);
+    if names.len() > count {
+        let problem = format!("the file names {} classes", names.len());
+        return Err(ConfigError::new("data.classes", count, problem));
+    }
+    names.extend((names.len()..count).map(|class| class.to_string()));
+    Ok(Target::Classes { labels, names })
+}
+
+/// Targets from the numbers of the target columns, `width` a row.
+pub(super) fn target(
+    values: &[f64],
+    width: usize,
+    task: Task,
+    names: Option<Vec<String>>,
+    classes: Option<usize>,
+    place: &dyn Fn(usize) -> String,
+) -> Result<Target, ConfigError> {
+    if task == Task::Classification {
+        return labels(values, names, classes, place);
+    }
+    let mut numbers = Vec::with_capacity(values.len());
+    for (index, &value) in values.iter().enumerate() {
+        let number = value as f32;
+        if !number.is_finite() {
+            return Err(ConfigError::new(place(index / width), value, "a finite number within f32 is needed"));
+        }
+        numbers.push(number);
+    }
+    let shape = (values.len() / width, width);
+    Ok(Target::Values(Array2::from_shape_vec(shape, numbers).expect("rows were read whole")))
+}
+
+/// At most the first 40 characters of a text from a file, for a message of one line: line breaks and other control characters are escaped.
+pub(super) fn excerpt(text: &str) -> String {
+    let mut shown = String::new();
+    for char in text.chars().take(40) {
+        // An escape takes several characters.
+        if shown.chars().count() >= 40 {
+            break;
+        }
+        if char.is_control() {
+            shown.extend(char.escape_default());
+        } else {
+            shown.push(char);
+        }
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_string()).collect()
+    }
+
+    #[test]
+    fn columns_are_found_by_name_or_position() {
+        let names = header(&["a", "b", "7", "c"]);
+        let find = |wanted| targets(Some(wanted), Some(&names), 4, Task::Classification);
+        for (wanted, column) in [("b", 1), ("0", 0), ("-1", 3), ("-4", 0), ("7", 2), (" c ", 3)] {
+            assert_eq!(find(wanted).unwrap(), [column], "{wanted}");
+        }
+        for wanted in ["d", "4", "-5", "", "99999999999999999999", "a,b"] {
+            assert!(find(wanted).is_err(), "{wanted}");
+        }
+        assert_eq!(
+            find("radius").unwrap_err().to_string(),
+            "data.target = radius: no such column: one of a, b, 7, c, or a position from 0 to 3, or from -4 to -1 is accepted"
+        );
+    }
+
+    #[test]
+    fn regression_takes_several_columns() {
+        let names = header(&["x", "y0", "y1"]);
+        let find = |wanted, names: Option<&[String]>| targets(wanted, names, 3, Task::Regression);
+        assert_eq!(find(None, Some(&names)).unwrap(), [1, 2]);
+        assert_eq!(find(None, None).unwrap(), [2]);
+        assert_eq!(find(Some("y1,x"), Some(&names)).unwrap(), [2, 0]);
+        assert!(find(Some("y1,-1"), Some(&names)).unwrap_err().to_string().contains("twice"));
+        assert!(find(Some("0,1,2"), Some(&names)).unwrap_err().to_string().contains("none is left"));
+        assert!(targets(None, None, 1, Task::Classification).is_err());
+        assert!(targets(None, None, 0, Task::Regression).is_err());
+    }
+
+    #[test]
+    fn labels_are_whole_numbers_in_range() {
+        let place = |row: usize| format!("row {row}");
+        let problem = |value: f64, classes| labels(&[0.0, value], None, classes, &place).unwrap_err().to_string();
+        assert_eq!(problem(1.5, None), "row 1 = 1.5: a label is a whole number 0, 1, 2, ..., below 65536");
+        assert_eq!(problem(3.0, Some(3)), "row 1 = 3: a label is a whole number from 0 to 2 (3 classes)");
+        for value in [-1.0, f64::NAN, f64::INFINITY, 65_536.0] {
+            problem(value, None);
+        }
+        let names = |count| labels(&[1.0, 0.0], Some(header(&["no", "yes"])), count, &place);
+        assert!(names(Some(1)).is_err());
+        let Target::Classes { labels, names } = names(Some(3)).unwrap() else { panic!() };
+        assert_eq!((labels, names), (vec![1, 0], header(&["no", "yes", "2"])));
+    }
+
+    #[test]
+    fn an_excerpt_ends_between_characters() {
+        assert_eq!(excerpt(&"é".repeat(100)), "é".repeat(40));
+        assert_eq!(excerpt("short"), "short");
+        assert_eq!(excerpt("a\r\nb\x1b[31mc\u{85}"), "a\\r\\nb\\u{1b}[31mc\\u{85}");
+    }
+}

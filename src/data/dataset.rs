@@ -1,0 +1,223 @@
+//! Features and targets of some rows, in memory.
+
+use ndarray::{Array2, Axis};
+use serde::{Deserialize, Serialize};
+
+use super::scale::Scale;
+use crate::{config::ConfigError, vector};
+
+/// Rows of features with what is to be predicted from them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Dataset {
+    /// Where it came from: an embedded set's name or a path.
+    pub name: String,
+    /// rows x inputs, finite, in standard (row-major) layout.
+    pub features: Array2<f32>,
+    /// What is to be predicted, one entry (or row) per row of `features`.
+    pub target: Target,
+}
+
+/// What is to be predicted.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Target {
+    /// One of several classes.
+    Classes {
+        /// The class of each row, below `names.len()`.
+        labels: Vec<u32>,
+        /// What each class is called: its number, where nothing better is known.
+        names: Vec<String>,
+    },
+    /// Numbers, rows x outputs, finite, in standard layout.
+    Values(Array2<f32>),
+}
+
+/// Whether classes or numbers are predicted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Task {
+    /// A class.
+    #[default]
+    Classification,
+    /// One or more numbers.
+    Regression,
+}
+
+impl Dataset {
+    /// A dataset of a program's own rows.
+    ///
+    /// # Errors
+    /// If there is no row or no column, the lengths differ, a value is not finite, or a label has no name.
+    pub fn new(name: impl Into<String>, features: Array2<f32>, target: Target) -> Result<Dataset, ConfigError> {
+        let name = name.into();
+        let (rows, inputs) = features.dim();
+        let fail = |place: &str, problem: String| Err(ConfigError::at(place, problem).within(&name));
+        if rows == 0 || inputs == 0 {
+            return fail("features", format!("{rows} rows of {inputs} inputs: at least one of each is needed"));
+        }
+        let features = standard(features);
+        check_finite("features", &features).map_err(|error| error.within(&name))?;
+        let target = match target {
+            Target::Classes { labels, names } => {
+                if labels.len() != rows {
+                    return fail("labels", format!("{} labels for {rows} rows", labels.len()));
+                }
+                if let Some(row) = labels.iter().position(|&label| label as usize >= names.len()) {
+                    let problem = format!("label {} in row {row}, but there are {} classes", labels[row], names.len());
+                    return fail("labels", problem);
+                }
+                Target::Classes { labels, names }
+            }
+            Target::Values(values) => {
+                if values.nrows() != rows || values.ncols() == 0 {
+                    return fail("values", format!("{} x {} values for {rows} rows", values.nrows(), values.ncols()));
+                }
+                let values = standard(values);
+                check_finite("values", &values).map_err(|error| error.within(&name))?;
+                Target::Values(values)
+            }
+        };
+        Ok(Dataset { name, features, target })
+    }
+
+    /// These rows, in this order.
+    ///
+    /// # Panics
+    /// If a row does not exist.
+    #[must_use]
+    pub fn select(&self, rows: &[usize]) -> Dataset {
+        let target = match &self.target {
+            Target::Classes { labels, names } => {
+                Target::Classes { labels: rows.iter().map(|&row| labels[row]).collect(), names: names.clone() }
+            }
+            Target::Values(values) => Target::Values(values.select(Axis(0), rows)),
+        };
+        Dataset { name: self.name.clone(), features: self.features.select(Axis(0), rows), target }
+    }
+
+    /// Replaces every feature by (feature - mean) / deviation, computed in `f64` and rounded once.
+    ///
+    /// # Errors
+    /// If the scale is for another number of inputs, or a scaled value is beyond `f32`. The dataset is then unchanged.
+    pub fn apply(&mut self, scale: &Scale) -> Result<(), ConfigError> {
+        scale.check(self.inputs()).map_err(|error| error.within(&self.name))?;
+        let mut scaled = self.features.clone();
+        for mut row in scaled.rows_mut() {
+            for ((x, mean), deviation) in row.iter_mut().zip(&scale.mean).zip(&scale.deviation) {
+                *x = ((f64::from(*x) - mean) / deviation) as f32;
+            }
+        }
+        check_finite("scaled features", &scaled).map_err(|error| error.within(&self.name))?;
+        self.features = scaled;
+        Ok(())
+    }
+
+    /// The number of rows.
+    pub fn rows(&self) -> usize {
+        self.features.nrows()
+    }
+
+    /// The number of features of a row.
+    pub fn inputs(&self) -> usize {
+        self.features.ncols()
+    }
+
+    /// The number of classes, or of values to be predicted for a row.
+    pub fn outputs(&self) -> usize {
+        match &self.target {
+            Target::Classes { names, .. } => names.len(),
+            Target::Values(values) => values.ncols(),
+        }
+    }
+
+    /// Whether classes or numbers are predicted.
+    pub fn task(&self) -> Task {
+        match &self.target {
+            Target::Classes { .. } => Task::Classification,
+            Target::Values(_) => Task::Regression,
+        }
+    }
+
+    /// The class of each row, where classes are predicted.
+    pub fn labels(&self) -> Option<&[u32]> {
+        match &self.target {
+            Target::Classes { labels, .. } => Some(labels),
+            Target::Values(_) => None,
+        }
+    }
+
+    /// What the classes are called; empty where numbers are predicted.
+    pub fn class_names(&self) -> &[String] {
+        match &self.target {
+            Target::Classes { names, .. } => names,
+            Target::Values(_) => &[],
+        }
+    }
+}
+
+fn standard(array: Array2<f32>) -> Array2<f32> {
+    if array.is_standard_layout() { array } else { array.as_standard_layout().into_owned() }
+}
+
+fn check_finite(what: &str, values: &Array2<f32>) -> Result<(), ConfigError> {
+    let flat = values.as_slice().expect("the layout is standard");
+    match vector::first_non_finite(flat) {
+        None => Ok(()),
+        Some(index) => {
+            let (row, column) = (index / values.ncols(), index % values.ncols());
+            Err(ConfigError::new(
+                format!("{what}, row {row}, column {column}"),
+                flat[index],
+                "a finite number is needed",
+            ))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ndarray::array;
+
+    use super::*;
+
+    fn classes(labels: &[u32], count: usize) -> Target {
+        Target::Classes { labels: labels.to_vec(), names: (0..count).map(|c| c.to_string()).collect() }
+    }
+
+    #[test]
+    fn a_dataset_is_checked_when_it_is_made() {
+        let features = array![[1.0f32, 2.0], [3.0, 4.0]];
+        assert!(Dataset::new("a", features.clone(), classes(&[0, 1], 2)).is_ok());
+        let problem = |target| Dataset::new("a", features.clone(), target).unwrap_err().to_string();
+        assert_eq!(problem(classes(&[0], 2)), "a: labels: 1 labels for 2 rows");
+        assert_eq!(problem(classes(&[0, 2], 2)), "a: labels: label 2 in row 1, but there are 2 classes");
+        assert_eq!(problem(Target::Values(array![[1.0]])), "a: values: 1 x 1 values for 2 rows");
+        let nan = problem(Target::Values(array![[1.0], [f32::NAN]]));
+        assert_eq!(nan, "a: values, row 1, column 0 = NaN: a finite number is needed");
+        assert!(Dataset::new("a", Array2::zeros((0, 3)), classes(&[], 1)).is_err());
+    }
+
+    #[test]
+    fn a_transposed_array_becomes_row_major() {
+        let data = Dataset::new("a", array![[1.0f32, 2.0], [3.0, 4.0]].reversed_axes(), classes(&[0, 1], 2)).unwrap();
+        assert_eq!(data.features.as_slice().unwrap(), [1.0, 3.0, 2.0, 4.0]);
+    }
+
+    #[test]
+    fn rows_are_selected_in_the_order_asked() {
+        let data = Dataset::new("a", array![[1.0f32], [2.0], [3.0]], classes(&[0, 1, 2], 3)).unwrap();
+        let picked = data.select(&[2, 0, 2]);
+        assert_eq!(picked.features, array![[3.0], [1.0], [3.0]]);
+        assert_eq!((picked.labels().unwrap(), picked.outputs()), (&[2, 0, 2][..], 3));
+    }
+
+    #[test]
+    fn a_scale_that_does_not_fit_changes_nothing() {
+        let mut data = Dataset::new("a", array![[1.0f32], [3.0]], classes(&[0, 0], 1)).unwrap();
+        let before = data.clone();
+        assert!(data.apply(&Scale { mean: vec![0.0; 2], deviation: vec![1.0; 2] }).is_err());
+        assert!(data.apply(&Scale { mean: vec![0.0], deviation: vec![1e-300] }).is_err());
+        assert_eq!(data, before);
+        data.apply(&Scale { mean: vec![2.0], deviation: vec![0.5] }).unwrap();
+        assert_eq!(data.features, array![[-2.0], [2.0]]);
+    }
+}

@@ -1,0 +1,306 @@
+//! From a name to a [`Dataset`]: finds the bytes, bounds them, picks the format.
+
+use std::{
+    fs::File,
+    io::Read,
+    path::{Path, PathBuf},
+};
+
+use flate2::read::MultiGzDecoder;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    array::Numbers,
+    csv,
+    dataset::{Dataset, Task},
+    embedded, idx, npy,
+};
+use crate::config::ConfigError;
+
+/// The largest file that is read, in bytes: 8 GiB, which as `f32` is more than one node's memory is likely to hold.
+pub const MAX_FILE_BYTES: u64 = 8 << 30;
+
+/// A compressed file may always grow to this.
+const INFLATED_ALWAYS: u64 = 64 << 20;
+/// And beyond that, to this many times its size: MNIST's images inflate 5 times, mostly-zero tables some 50 times, a bomb 1,000 times.
+const INFLATED_TIMES: u64 = 200;
+
+/// What the reader of a file is told beside its name.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Options {
+    /// CSV: whether the first line names the columns. Unknown: it does if it has text where the next line has a number.
+    pub header: Option<bool>,
+    /// CSV and NPY: the column to be predicted, by name or position (from 0; negative from the end); for regression a comma-separated list
+    /// is accepted. Default: the last column.
+    pub target: Option<String>,
+    /// Whether it holds a class or a number.
+    pub task: Task,
+    /// How many classes the model has; more in the file are an error.
+    pub classes: Option<usize>,
+    /// How many features a row must have.
+    pub inputs: Option<usize>,
+    /// CSV, for prediction: a file of `inputs` columns, where no target is named, holds features alone. Its targets are then all 0.
+    pub bare: bool,
+    /// NPY and IDX: the file of labels. Default: `images-idx3-ubyte` becomes `labels-idx1-ubyte`; `NAME.npy` has `NAME-labels.npy` beside it, or
+    /// its labels in the target column; `NAME.idx` has `NAME-labels.idx`.
+    pub labels_file: Option<PathBuf>,
+}
+
+/// A file format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Comma-separated text.
+    Csv,
+    /// NumPy's array format, versions 1 to 3.
+    Npy,
+    /// The format of the MNIST files.
+    Idx,
+}
+
+impl Format {
+    /// The format of a file: by its name (without `.gz`), else by its first bytes.
+    pub fn of(name: &str, bytes: &[u8]) -> Format {
+        let lower = name.to_ascii_lowercase();
+        let lower = lower.strip_suffix(".gz").unwrap_or(&lower);
+        if lower.ends_with(".csv") {
+            Format::Csv
+        } else if lower.ends_with(".npy") || bytes.starts_with(npy::MAGIC) {
+            Format::Npy
+        } else if lower.ends_with(".idx") || lower.ends_with("-ubyte") || bytes.starts_with(&[0, 0]) {
+            Format::Idx
+        } else {
+            Format::Csv
+        }
+    }
+}
+
+/// Loads an embedded set (`digits`, `breast-cancer`) or a file: CSV, NPY or IDX, each also gzip-compressed.
+///
+/// # Errors
+/// If the file cannot be read or is not what it seems to be: the message names the file, the line (or row, or byte offset), the value, and
+/// what is accepted.
+pub fn load(source: &str, options: &Options) -> Result<Dataset, ConfigError> {
+    if let Some(set) = embedded::find(source) {
+        if let Some(labels) = &options.labels_file {
+            let problem = format!("{source} holds its labels itself: leave the key out");
+            return Err(ConfigError::new("data.labels_file", labels.display(), problem));
+        }
+        if let Some(header) = options.header {
+            let problem = format!("{source} is read as it is: leave the key out");
+            return Err(ConfigError::new("data.header", header, problem));
+        }
+        return parse(source, set.bytes, None, options);
+    }
+    let path = Path::new(source);
+    if !path.exists() {
+        let names: Vec<&str> = embedded::EMBEDDED.iter().map(|set| set.name).collect();
+        let problem = format!(
+            "no such file; accepted: a path to a CSV, NPY or IDX file (also .gz), or one of {}",
+            names.join(", ")
+        );
+        return Err(ConfigError::new("data.source", format!("\"{source}\""), problem));
+    }
+    let bytes = read(path)?;
+    let labels = match labels_path(source, options) {
+        Some(labels) => Some((labels.display().to_string(), read(&labels)?)),
+        None => None,
+    };
+    parse(source, &bytes, labels.as_ref().map(|(name, bytes)| (name.as_str(), bytes.as_slice())), options)
+}
+
+/// Reads a dataset from the bytes of a file, compressed or not, and of its file of labels where there is one. Names are only for messages
+/// and for [`Format::of`].
+///
+/// # Errors
+/// As [`load`].
+pub fn parse(
+    name: &str,
+    bytes: &[u8],
+    labels: Option<(&str, &[u8])>,
+    options: &Options,
+) -> Result<Dataset, ConfigError> {
+    let inflated = inflate(name, bytes)?;
+    let bytes = inflated.as_deref().unwrap_or(bytes);
+    if bytes.is_empty() {
+        return Err(ConfigError::at("line 1", "the file is empty: at least one row is needed").within(name));
+    }
+    let format = Format::of(name, bytes);
+    if format == Format::Csv {
+        if let Some((file, _)) = labels {
+            return Err(ConfigError::new(
+                "data.labels_file",
+                file,
+                "a CSV file holds its labels itself: use data.target",
+            ));
+        }
+        return csv::read(name, bytes, options).map_err(|error| blame(error, name));
+    }
+    let features = numbers(name, bytes).map_err(|error| error.within(name))?;
+    let Some((file, labels)) = labels else {
+        if format == Format::Idx {
+            let problem = "an IDX file of features needs a file of labels: name it as data.labels_file";
+            return Err(ConfigError::at("labels", problem).within(name));
+        }
+        return features.table(name, options).map_err(|error| blame(error, name));
+    };
+    let inflated = inflate(file, labels)?;
+    let labels = numbers(file, inflated.as_deref().unwrap_or(labels)).map_err(|error| error.within(file))?;
+    features.with_targets(name, &labels, file, options).map_err(|error| blame(error, name))
+}
+
+/// A key of the configuration is not in the data file; everything else is.
+fn blame(error: ConfigError, name: &str) -> ConfigError {
+    if error.place.starts_with("data.") {
+        ConfigError { problem: format!("{} (in {name})", error.problem), ..error }
+    } else {
+        error.within(name)
+    }
+}
+
+fn numbers<'a>(name: &str, bytes: &'a [u8]) -> Result<Numbers<'a>, ConfigError> {
+    match Format::of(name, bytes) {
+        Format::Npy => npy::read(bytes),
+        Format::Idx => idx::read(bytes),
+        Format::Csv => Err(ConfigError::at("byte 0", "an NPY or IDX file is needed here")),
+    }
+}
+
+/// The file of labels: as told, or where custom has it.
+fn labels_path(source: &str, options: &Options) -> Option<PathBuf> {
+    if let Some(path) = &options.labels_file {
+        return Some(path.clone());
+    }
+    if options.target.is_some() {
+        return None;
+    }
+    let (stem, gz) = match source.strip_suffix(".gz") {
+        Some(stem) => (stem, ".gz"),
+        None => (source, ""),
+    };
+    let custom = if let Some(at) = stem.rfind("images-idx3-ubyte") {
+        format!("{}labels-idx1-ubyte{}", &stem[..at], &stem[at + "images-idx3-ubyte".len()..])
+    } else if let Some(stem) = stem.strip_suffix(".npy") {
+        format!("{stem}-labels.npy")
+    } else {
+        format!("{}-labels.idx", stem.strip_suffix(".idx")?)
+    };
+    [format!("{custom}{gz}"), custom.clone(), format!("{custom}.gz")]
+        .into_iter()
+        .map(PathBuf::from)
+        .find(|path| path.exists())
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
+    let fail = |error: std::io::Error| ConfigError::at("cannot be read", error.to_string()).within(path.display());
+    let mut file = File::open(path).map_err(fail)?;
+    let metadata = file.metadata().map_err(fail)?;
+    if metadata.is_dir() {
+        return Err(ConfigError::at("cannot be read", "a folder, where a file is needed").within(path.display()));
+    }
+    let too_large = || {
+        let problem = format!("at most {MAX_FILE_BYTES} bytes are accepted");
+        ConfigError::new("size", metadata.len(), problem).within(path.display())
+    };
+    if metadata.len() > MAX_FILE_BYTES {
+        return Err(too_large());
+    }
+    let mut bytes = Vec::new();
+    // The size is a hint (a pipe has none); what is read is bounded again.
+    let _ = bytes.try_reserve_exact(usize::try_from(metadata.len()).unwrap_or(0));
+    let length = (&mut file).take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(fail)?;
+    if length as u64 > MAX_FILE_BYTES { Err(too_large()) } else { Ok(bytes) }
+}
+
+/// The contents of gzip-compressed bytes (one or several members); `None` if they are not compressed.
+fn inflate(name: &str, bytes: &[u8]) -> Result<Option<Vec<u8>>, ConfigError> {
+    if !bytes.starts_with(&[0x1F, 0x8B]) {
+        let gz = name.to_ascii_lowercase().ends_with(".gz");
+        let problem = "not gzip-compressed, as its name says: a .gz file starts with the bytes 1f 8b";
+        return if gz { Err(ConfigError::at("byte 0", problem).within(name)) } else { Ok(None) };
+    }
+    let limit = (bytes.len() as u64 * INFLATED_TIMES + INFLATED_ALWAYS).min(MAX_FILE_BYTES);
+    let mut inflated = Vec::new();
+    let length = MultiGzDecoder::new(bytes).take(limit + 1).read_to_end(&mut inflated).map_err(|error| {
+        let problem = format!("the gzip stream is damaged or cut short: {error}");
+        ConfigError::at(format!("after {} uncompressed bytes", inflated.len()), problem).within(name)
+    })?;
+    if length as u64 > limit {
+        let problem = format!(
+            "{} compressed bytes inflate to more than {limit}: uncompress the file if it is meant",
+            bytes.len()
+        );
+        return Err(ConfigError::at("size", problem).within(name));
+    }
+    Ok(Some(inflated))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn names_and_first_bytes_tell_the_format() {
+        for (name, bytes, format) in [
+            ("a.csv.gz", &b"1,2"[..], Format::Csv),
+            ("A.CSV", b"\0\0", Format::Csv),
+            ("a.npy", b"1,2", Format::Npy),
+            ("a", npy::MAGIC, Format::Npy),
+            ("t10k-images-idx3-ubyte.gz", b"", Format::Idx),
+            ("a.bin", b"\0\0\x08\x01", Format::Idx),
+            ("a.txt", b"1,2", Format::Csv),
+        ] {
+            assert_eq!(Format::of(name, bytes), format, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_embedded_sets_are_what_they_are_said_to_be() {
+        let digits = load("digits", &Options::default()).unwrap();
+        assert_eq!((digits.rows(), digits.inputs(), digits.outputs()), (1797, 64, 10));
+        assert!(digits.features.iter().all(|&x| (0.0..=16.0).contains(&x) && x.fract() == 0.0));
+        let cancer = load("breast-cancer", &Options::default()).unwrap();
+        assert_eq!(
+            (cancer.rows(), cancer.inputs(), cancer.class_names()),
+            (569, 30, &["malignant".to_string(), "benign".into()][..])
+        );
+        assert_eq!(cancer.labels().unwrap().iter().filter(|&&label| label == 0).count(), 212);
+        assert_eq!((cancer.features[[0, 0]], cancer.features[[568, 29]]), (17.99, 0.07039));
+    }
+
+    #[test]
+    fn compressed_bytes_are_bounded() {
+        let bomb = gzip(&vec![b'0'; 80 << 20]);
+        let error = parse("bomb.csv.gz", &bomb, None, &Options::default()).unwrap_err().to_string();
+        assert!(error.starts_with("bomb.csv.gz: size: ") && error.contains("inflate to more than"), "{error}");
+        let whole = gzip(b"1,0\n2,1\n");
+        assert_eq!(parse("a.csv.gz", &whole, None, &Options::default()).unwrap().rows(), 2);
+        for cut in 2..whole.len() {
+            let error = parse("a.csv.gz", &whole[..cut], None, &Options::default()).unwrap_err().to_string();
+            assert!(error.contains("damaged or cut short"), "{cut}: {error}");
+        }
+        let error = parse("a.csv.gz", b"1,0\n", None, &Options::default()).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "a.csv.gz: byte 0: not gzip-compressed, as its name says: a .gz file starts with the bytes 1f 8b"
+        );
+    }
+
+    #[test]
+    fn a_missing_source_says_what_there_is() {
+        let error = load("digit", &Options::default()).unwrap_err().to_string();
+        assert!(
+            error.starts_with("data.source = \"digit\": no such file; accepted: ")
+                && error.ends_with("digits, breast-cancer")
+        );
+        assert!(load("/", &Options::default()).unwrap_err().to_string().contains("a folder"));
+    }
+}

@@ -1,0 +1,48 @@
+//! From what is learned: tables of numbers, where they come from, and how they are divided among nodes.
+//!
+//! ```text
+//! source -> load -> Dataset -> split_test -> shards -> select -> apply(Scale) -> objective
+//! ```
+//!
+//! | file | does |
+//! |---|---|
+//! | `dataset` | [`Dataset`]: features and targets of some rows |
+//! | `load` | [`load`]: an embedded set or a file, found by name or by its first bytes |
+//! | `csv`, `npy`, `idx` | one format each; all three also gzip-compressed |
+//! | `array`, `columns` | what NPY and IDX share; which columns are targets and what labels may be |
+//! | `split` | [`split_test`], [`shards`]: test rows leave first, then the rest is divided |
+//! | `scale` | [`Moments`] and [`Scale`]: zero mean and unit deviation without showing rows to anybody |
+//! | `write` | [`write_csv`]: a dataset as a file that [`load`] reads back to the bit |
+//!
+//! **Limits.** Values are finite `f32`; labels are whole numbers 0, 1, ... below [`MAX_CLASSES`]: a node that sees only its own rows
+//! could not number text labels as its neighbours do. A file is read whole, after its size was compared with [`MAX_FILE_BYTES`]; a
+//! compressed one may grow to 64 MiB plus 200 times its size. No bytes make a reader panic or allocate more than that.
+//!
+//! ```
+//! use gradvine::data::{self, Split};
+//! let digits = data::load("digits", &data::Options::default())?;
+//! let (train, test) = data::split_test(&digits, 0.2, 1)?;
+//! let shards = data::shards(&digits, &train, 8, Split::ByLabel, 1)?;
+//! assert_eq!((digits.rows(), digits.inputs(), test.len(), shards[0].len()), (1797, 64, 359, 180));
+//! # Ok::<(), gradvine::config::ConfigError>(())
+//! ```
+
+mod array;
+mod columns;
+mod csv;
+mod dataset;
+mod embedded;
+mod idx;
+mod load;
+mod npy;
+mod scale;
+mod split;
+mod write;
+
+pub use columns::MAX_CLASSES;
+pub use dataset::{Dataset, Target, Task};
+pub use embedded::{EMBEDDED, Embedded};
+pub use load::{Format, MAX_FILE_BYTES, Options, load, parse};
+pub use scale::{Moments, Scale};
+pub use split::{Split, shards, split_test};
+pub use write::{write_atomically, write_csv};

@@ -1,0 +1,226 @@
+//! NumPy's array format, versions 1 to 3 (NEP 1): a header that is a Python dictionary, then the numbers.
+
+use super::array::{Kind, Numbers};
+use crate::config::ConfigError;
+
+/// The first bytes of every NPY file.
+pub(super) const MAGIC: &[u8] = b"\x93NUMPY";
+
+/// NumPy itself pads headers to 128 bytes; this is room for any real one.
+const MAX_HEADER: usize = 65_536;
+/// NumPy's own limit.
+const MAX_DIMENSIONS: usize = 32;
+
+/// Reads the header; the numbers stay where they are.
+pub(super) fn read(bytes: &[u8]) -> Result<Numbers<'_>, ConfigError> {
+    let Some(rest) = bytes.strip_prefix(MAGIC) else {
+        return Err(ConfigError::at("byte 0", "not an NPY file: it starts with \\x93NUMPY"));
+    };
+    let cut = || ConfigError::at(format!("byte {}", bytes.len()), "the header is cut short");
+    let (&[major, _minor], rest) = rest.split_first_chunk::<2>().ok_or_else(cut)?;
+    let (length, rest) = match major {
+        1 => {
+            let (length, rest) = rest.split_first_chunk::<2>().ok_or_else(cut)?;
+            (usize::from(u16::from_le_bytes(*length)), rest)
+        }
+        2 | 3 => {
+            let (length, rest) = rest.split_first_chunk::<4>().ok_or_else(cut)?;
+            (u32::from_le_bytes(*length) as usize, rest)
+        }
+        _ => return Err(ConfigError::new("byte 6, version", major, "versions 1, 2 and 3 are accepted")),
+    };
+    if length > MAX_HEADER {
+        return Err(ConfigError::new("header length", length, format!("at most {MAX_HEADER} bytes are accepted")));
+    }
+    let (header, data) = rest.split_at_checked(length).ok_or_else(cut)?;
+    let header = std::str::from_utf8(header).map_err(|error| ConfigError::at("header", error.to_string()))?;
+    let Header { kind, big_endian, column_major, shape } = Header::parse(header)?;
+    Numbers::new(kind, big_endian, column_major, &shape, data, bytes.len() - data.len())
+}
+
+struct Header {
+    kind: Kind,
+    big_endian: bool,
+    column_major: bool,
+    shape: Vec<usize>,
+}
+
+impl Header {
+    /// `{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }`, in any order.
+    fn parse(text: &str) -> Result<Header, ConfigError> {
+        let malformed = || {
+            ConfigError::new(
+                "header",
+                excerpt(text),
+                "a dictionary with 'descr', 'fortran_order' and 'shape' is needed",
+            )
+        };
+        let mut rest =
+            text.trim().strip_prefix('{').and_then(|text| text.strip_suffix('}')).ok_or_else(malformed)?.trim();
+        let (mut kind, mut order, mut shape) = (None, None, None);
+        while !rest.is_empty() {
+            let (key, after) = quoted(rest).ok_or_else(malformed)?;
+            let value = after.trim_start().strip_prefix(':').ok_or_else(malformed)?.trim_start();
+            let after = match key {
+                "descr" => {
+                    let Some((descr, after)) = quoted(value) else {
+                        return Err(ConfigError::new(
+                            "header, 'descr'",
+                            excerpt(value),
+                            "records are not accepted: one number type is needed",
+                        ));
+                    };
+                    kind = Some(number_type(descr)?);
+                    after
+                }
+                "fortran_order" => {
+                    let (value, after) = value.split_at(value.find([',', ' ']).unwrap_or(value.len()));
+                    order = Some(match value {
+                        "True" => true,
+                        "False" => false,
+                        _ => return Err(malformed()),
+                    });
+                    after
+                }
+                "shape" => {
+                    let (inside, after) =
+                        value.strip_prefix('(').and_then(|value| value.split_once(')')).ok_or_else(malformed)?;
+                    shape = Some(extents(inside).ok_or_else(malformed)?);
+                    after
+                }
+                _ => return Err(malformed()),
+            };
+            let after = after.trim_start();
+            rest = after.strip_prefix(',').unwrap_or(after).trim_start();
+        }
+        let ((kind, big_endian), column_major, shape) =
+            (kind.ok_or_else(malformed)?, order.ok_or_else(malformed)?, shape.ok_or_else(malformed)?);
+        Ok(Header { kind, big_endian, column_major, shape })
+    }
+}
+
+/// A quoted word at the start, and what follows it.
+fn quoted(text: &str) -> Option<(&str, &str)> {
+    let quote = text.chars().next().filter(|&quote| quote == '\'' || quote == '"')?;
+    text[1..].split_once(quote)
+}
+
+fn extents(inside: &str) -> Option<Vec<usize>> {
+    let inside = inside.trim();
+    let inside = inside.strip_suffix(',').unwrap_or(inside);
+    if inside.is_empty() {
+        return Some(Vec::new());
+    }
+    if inside.matches(',').count() >= MAX_DIMENSIONS {
+        return None;
+    }
+    inside.split(',').map(|extent| extent.trim().trim_end_matches('L').parse().ok()).collect()
+}
+
+fn number_type(descr: &str) -> Result<(Kind, bool), ConfigError> {
+    let (order, kind) = match descr.chars().next() {
+        Some(order @ ('<' | '>' | '=' | '|')) => (order, &descr[1..]),
+        _ => ('<', descr),
+    };
+    let kind = match kind {
+        "u1" => Kind::U8,
+        "u2" => Kind::U16,
+        "u4" => Kind::U32,
+        "u8" => Kind::U64,
+        "i1" => Kind::I8,
+        "i2" => Kind::I16,
+        "i4" => Kind::I32,
+        "i8" => Kind::I64,
+        "f2" => Kind::F16,
+        "f4" => Kind::F32,
+        "f8" => Kind::F64,
+        _ => {
+            let problem = "integers (i1 i2 i4 i8, u1 u2 u4 u8) and floats (f2 f4 f8) are accepted";
+            return Err(ConfigError::new("header, 'descr'", excerpt(descr), problem));
+        }
+    };
+    Ok((kind, order == '>'))
+}
+
+fn excerpt(text: &str) -> String {
+    super::columns::excerpt(text.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::load::{Options, parse};
+    use super::*;
+
+    /// As NumPy writes it: the header padded with spaces to a multiple of 64, ended by a line feed.
+    fn npy(header: &str, data: &[u8]) -> Vec<u8> {
+        let mut bytes = [MAGIC, &[1, 0]].concat();
+        let padded = (10 + header.len() + 1).next_multiple_of(64) - 10;
+        bytes.extend((padded as u16).to_le_bytes());
+        bytes.extend(format!("{header:<width$}\n", width = padded - 1).bytes());
+        bytes.extend(data);
+        bytes
+    }
+
+    fn floats(values: &[f32]) -> Vec<u8> {
+        values.iter().flat_map(|value| value.to_le_bytes()).collect()
+    }
+
+    fn problem(bytes: &[u8]) -> String {
+        parse("a.npy", bytes, None, &Options::default()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_table_with_its_labels_in_the_last_column() {
+        for (order, values) in [("False", [0.5, 1.0, -2.0, 0.0]), ("True", [0.5, -2.0, 1.0, 0.0])] {
+            let header = format!("{{'descr': '<f4', 'fortran_order': {order}, 'shape': (2, 2), }}");
+            let data = parse("a.npy", &npy(&header, &floats(&values)), None, &Options::default()).unwrap();
+            assert_eq!(data.features, ndarray::array![[0.5], [-2.0]]);
+            assert_eq!(data.labels().unwrap(), [1, 0]);
+        }
+    }
+
+    #[test]
+    fn images_with_a_file_of_labels() {
+        let images = npy("{'descr': '|u1', 'fortran_order': False, 'shape': (2, 2, 2), }", &[1, 2, 3, 4, 5, 6, 7, 8]);
+        let labels = npy("{'descr': '>i4', 'fortran_order': False, 'shape': (2,), }", &[0, 0, 0, 2, 0, 0, 0, 0]);
+        let options = Options::default();
+        let data = parse("a.npy", &images, Some(("l.npy", &labels)), &options).unwrap();
+        assert_eq!(data.features, ndarray::array![[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]]);
+        assert_eq!((data.labels().unwrap(), data.outputs()), (&[2, 0][..], 3));
+        assert!(problem(&images).contains("rows of images have no column of labels"));
+        let error = parse("a.npy", &images, Some(("l.npy", &images)), &options).unwrap_err().to_string();
+        assert_eq!(error, "l.npy: labels: 4 numbers a row, where one label is needed");
+        let bad = npy("{'descr': '|i1', 'fortran_order': False, 'shape': (2,), }", &[1, 0xFF]);
+        let error = parse("a.npy", &images, Some(("l.npy", &bad)), &options).unwrap_err().to_string();
+        assert_eq!(error, "l.npy: row 1 = -1: a label is a whole number 0, 1, 2, ..., below 65536");
+    }
+
+    #[test]
+    fn every_fault_says_what_is_accepted() {
+        let ok = "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 2), }";
+        let whole = npy(ok, &floats(&[1.0, 0.0]));
+        for cut in 1..whole.len() {
+            problem(&whole[..cut]);
+        }
+        assert!(problem(&whole[..whole.len() - 3]).contains("8 bytes of f32 belong after byte 128, 5 are there"));
+        for (header, message) in [
+            (ok.replace("<f4", "<c8"), "header, 'descr' = <c8: integers (i1 i2"),
+            (ok.replace("'<f4'", "[('a', '<f4')]"), "records are not accepted"),
+            (ok.replace("(1, 2)", "(1152921504606846976, 64)"), "more bytes than can be counted"),
+            (ok.replace("(1, 2)", "(99999999999999999999,)"), "a dictionary with"),
+            (ok.replace("(1, 2)", "()"), "4 bytes of f32 belong"),
+            (ok.replace("'shape'", "'size'"), "a dictionary with"),
+            ("{}".into(), "a dictionary with"),
+            ("{'descr'".into(), "a dictionary with"),
+        ] {
+            let error = problem(&npy(&header, &floats(&[1.0, 0.0])));
+            assert!(error.contains(message), "{header}: {error}");
+        }
+        let nan = problem(&npy(ok, &floats(&[f32::NAN, 0.0])));
+        assert_eq!(nan, "a.npy: row 0, column 0 = NaN: a finite number within f32 is needed: up to about 3.4e38");
+        assert!(problem(b"1,2\n").contains("not an NPY file"));
+        let mut version = whole.clone();
+        version[6] = 9;
+        assert!(problem(&version).contains("version = 9"));
+    }
+}

@@ -1,0 +1,324 @@
+//! Which rows are for testing, and which node holds which of the others.
+
+use serde::{Deserialize, Serialize};
+
+use super::dataset::Dataset;
+use crate::{
+    config::ConfigError,
+    rng::{Purpose, Stream},
+    units::NodeId,
+};
+
+/// What the streams of this module are for, below [`Purpose::Split`].
+const TEST: u64 = 0;
+const IID: u64 = 1;
+const DIRICHLET: u64 = 2;
+
+/// Draws of a Dirichlet split before it is given up that no node be empty.
+const ATTEMPTS: u64 = 1_000;
+
+/// How rows are divided among nodes. Serialised as `iid`, `contiguous`, `by-label`; `dirichlet` with its `alpha`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Split {
+    /// Shuffled, then in blocks: every node sees the same distribution.
+    Iid,
+    /// Block i of the file's rows to node i.
+    Contiguous,
+    /// Sorted by label (stably), then in blocks: a node sees one or few classes, the hardest case.
+    ByLabel,
+    /// Each class divided in proportions drawn from Dirichlet(alpha, ..., alpha) (Hsu, Qi and Brown, "Measuring the Effects of
+    /// Non-Identical Data Distribution for Federated Visual Classification", 2019; by class as in Li, Diao, Chen and He, "Federated
+    /// Learning on Non-IID Data Silos", 2022). Small alpha: few classes a node; large: `Iid`.
+    Dirichlet {
+        /// The concentration, above 0.
+        alpha: f64,
+    },
+}
+
+/// The rows for training and those for testing, both ascending: `share` of the rows, to the nearest whole number, is for testing, drawn at random
+/// and stratified by label (each class gives its share to within one row: largest remainders, then lower labels first).
+///
+/// # Errors
+/// If `share` is not in [0, 1), or leaves no row for training.
+pub fn split_test(data: &Dataset, share: f64, seed: u64) -> Result<(Vec<usize>, Vec<usize>), ConfigError> {
+    if !(0.0..1.0).contains(&share) {
+        return Err(ConfigError::new("data.test_share", share, "a share from 0 to below 1 is needed"));
+    }
+    let all: Vec<usize> = (0..data.rows()).collect();
+    let mut strata = by_class(data, &all).unwrap_or_else(|| vec![all]);
+    let total = (share * data.rows() as f64).round() as usize;
+    if total >= data.rows() {
+        let problem = format!("of {} rows none is left for training", data.rows());
+        return Err(ConfigError::new("data.test_share", share, problem));
+    }
+    let stream = Stream::new(seed, Purpose::Split).with(TEST);
+    let (mut train, mut test) = (Vec::new(), Vec::new());
+    for (class, (rows, take)) in strata.iter_mut().zip(apportion(data, share, total)).enumerate() {
+        stream.with(class as u64).sequence().shuffle(rows);
+        test.extend_from_slice(&rows[..take]);
+        train.extend_from_slice(&rows[take..]);
+    }
+    train.sort_unstable();
+    test.sort_unstable();
+    Ok((train, test))
+}
+
+/// Divides `rows` of `data` among nodes: disjoint, together all of them, at least one each. `Contiguous` and `ByLabel` give blocks whose sizes
+/// differ by at most 1, larger first, in the order of `rows` or of the sort; the others give each node its rows in ascending order.
+///
+/// # Errors
+/// If there are fewer rows than nodes, a split by label has no labels, or alpha is not positive or leaves a node without rows.
+///
+/// # Panics
+/// If a row does not exist.
+pub fn shards(
+    data: &Dataset,
+    rows: &[usize],
+    nodes: usize,
+    split: Split,
+    seed: u64,
+) -> Result<Vec<Vec<usize>>, ConfigError> {
+    if nodes == 0 || rows.len() < nodes {
+        let problem = format!("{} rows for {nodes} nodes: every node needs at least one", rows.len());
+        return Err(ConfigError::at("data", problem).within(&data.name));
+    }
+    let unlabelled = |name: &str| {
+        ConfigError::new("data.split", name, "needs classes; for regression, iid and contiguous are accepted")
+    };
+    let stream = Stream::new(seed, Purpose::Split);
+    match split {
+        Split::Contiguous => Ok(blocks(rows, nodes)),
+        Split::Iid => {
+            let mut shuffled = rows.to_vec();
+            stream.with(IID).sequence().shuffle(&mut shuffled);
+            Ok(ascending(blocks(&shuffled, nodes)))
+        }
+        Split::ByLabel => {
+            let labels = data.labels().ok_or_else(|| unlabelled("by-label"))?;
+            let mut sorted = rows.to_vec();
+            sorted.sort_by_key(|&row| labels[row]);
+            Ok(blocks(&sorted, nodes))
+        }
+        Split::Dirichlet { alpha } => {
+            if !(alpha > 0.0 && alpha <= 1e9) {
+                return Err(ConfigError::new("data.alpha", alpha, "a number above 0, up to 1e9, is needed"));
+            }
+            let classes = by_class(data, rows).ok_or_else(|| unlabelled("dirichlet"))?;
+            dirichlet(&classes, nodes, alpha, stream.with(DIRICHLET)).map(ascending)
+        }
+    }
+}
+
+/// How many rows of each class are for testing: the whole parts, then one more where the largest fractions are cut off.
+fn apportion(data: &Dataset, share: f64, total: usize) -> Vec<usize> {
+    let mut counts = vec![0usize; if data.labels().is_some() { data.outputs() } else { 1 }];
+    match data.labels() {
+        Some(labels) => labels.iter().for_each(|&label| counts[label as usize] += 1),
+        None => counts[0] = data.rows(),
+    }
+    let exact: Vec<f64> = counts.iter().map(|&count| share * count as f64).collect();
+    let mut take: Vec<usize> = exact.iter().map(|&exact| exact as usize).collect();
+    let mut order: Vec<usize> = (0..counts.len()).collect();
+    order.sort_by(|&a, &b| exact[b].fract().total_cmp(&exact[a].fract()));
+    let missing = total.saturating_sub(take.iter().sum());
+    for class in order.into_iter().filter(|&class| take[class] < counts[class]).take(missing).collect::<Vec<_>>() {
+        take[class] += 1;
+    }
+    take
+}
+
+/// The rows of each class in the order given; `None` where numbers are predicted.
+fn by_class(data: &Dataset, rows: &[usize]) -> Option<Vec<Vec<usize>>> {
+    let labels = data.labels()?;
+    let mut classes = vec![Vec::new(); data.outputs()];
+    for &row in rows {
+        classes[labels[row] as usize].push(row);
+    }
+    Some(classes)
+}
+
+fn blocks(rows: &[usize], nodes: usize) -> Vec<Vec<usize>> {
+    let (size, larger) = (rows.len() / nodes, rows.len() % nodes);
+    let mut rest = rows;
+    let block = |node| {
+        let (block, after) = rest.split_at(size + usize::from(node < larger));
+        rest = after;
+        block.to_vec()
+    };
+    (0..nodes).map(block).collect()
+}
+
+fn ascending(mut shards: Vec<Vec<usize>>) -> Vec<Vec<usize>> {
+    for shard in &mut shards {
+        shard.sort_unstable();
+    }
+    shards
+}
+
+fn dirichlet(classes: &[Vec<usize>], nodes: usize, alpha: f64, stream: Stream) -> Result<Vec<Vec<usize>>, ConfigError> {
+    for attempt in 0..ATTEMPTS {
+        let mut shards = vec![Vec::new(); nodes];
+        for (class, rows) in classes.iter().enumerate() {
+            let stream = stream.with(attempt).with(class as u64);
+            let mut rows = rows.clone();
+            stream.with(0).sequence().shuffle(&mut rows);
+            let mut start = 0;
+            for (node, end) in cuts(rows.len(), nodes, alpha, stream.with(1)).into_iter().enumerate() {
+                shards[node].extend_from_slice(&rows[start..end]);
+                start = end;
+            }
+        }
+        if shards.iter().all(|shard| !shard.is_empty()) {
+            return Ok(shards);
+        }
+    }
+    let problem = format!(
+        "{ATTEMPTS} draws left a node of {nodes} without rows: a larger alpha, fewer nodes or more rows are needed"
+    );
+    Err(ConfigError::new("data.alpha", alpha, problem))
+}
+
+/// Where each node's part of `count` rows ends: proportions from Dirichlet(alpha, ..., alpha), as normalised Gamma(alpha, 1) numbers.
+fn cuts(count: usize, nodes: usize, alpha: f64, stream: Stream) -> Vec<usize> {
+    let mut weights: Vec<f64> =
+        (0..nodes).map(|node| stream.node(NodeId::from(node)).sequence().gamma(alpha)).collect();
+    let total: f64 = weights.iter().sum();
+    if !(total > 0.0 && total.is_finite()) {
+        // Every number underflowed: the limit of alpha towards 0 gives all to one.
+        weights.fill(0.0);
+        weights[stream.with(u64::MAX).sequence().below(nodes as u64) as usize] = 1.0;
+    }
+    let total: f64 = weights.iter().sum();
+    let mut sum = 0.0;
+    let mut ends: Vec<usize> = weights
+        .iter()
+        .map(|weight| {
+            sum += weight;
+            let end = (sum / total * count as f64).round() as usize;
+            if end < count { end } else { count }
+        })
+        .collect();
+    ends[nodes - 1] = count;
+    ends
+}
+
+#[cfg(test)]
+mod tests {
+    use ndarray::Array2;
+    use proptest::prelude::*;
+
+    use super::super::Target;
+    use super::*;
+
+    fn labelled(labels: &[u32], classes: usize) -> Dataset {
+        let names = (0..classes).map(|c| c.to_string()).collect();
+        let features = Array2::from_shape_fn((labels.len(), 1), |(row, _)| row as f32);
+        Dataset::new("t", features, Target::Classes { labels: labels.to_vec(), names }).unwrap()
+    }
+
+    fn splits() -> impl Strategy<Value = Split> {
+        prop_oneof![
+            Just(Split::Iid),
+            Just(Split::Contiguous),
+            Just(Split::ByLabel),
+            (0.01..10.0).prop_map(|alpha| Split::Dirichlet { alpha })
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn test_rows_and_shards_are_a_partition(
+            labels in proptest::collection::vec(0u32..4, 1..200), share in 0.0..0.9, nodes in 1usize..9, split in splits(), seed: u64,
+        ) {
+            let data = labelled(&labels, 5);
+            let Ok((train, test)) = split_test(&data, share, seed) else { return Ok(()) };
+            prop_assert_eq!(test.len(), (share * labels.len() as f64).round() as usize);
+            match shards(&data, &train, nodes, split, seed) {
+                Err(_) => {
+                    let may_fail = train.len() < nodes || matches!(split, Split::Dirichlet { .. });
+                    prop_assert!(may_fail);
+                }
+                Ok(shards) => {
+                    prop_assert!(shards.len() == nodes && shards.iter().all(|shard| !shard.is_empty()));
+                    if !matches!(split, Split::Dirichlet { .. }) {
+                        prop_assert!(shards.windows(2).all(|pair| pair[0].len() - pair[1].len() <= 1));
+                        prop_assert!(shards[0].len() - shards[nodes - 1].len() <= 1);
+                    }
+                    let mut all: Vec<usize> = shards.into_iter().flatten().chain(test).collect();
+                    all.sort_unstable();
+                    prop_assert_eq!(all, (0..labels.len()).collect::<Vec<_>>());
+                }
+            }
+        }
+
+        #[test]
+        fn test_rows_are_stratified(counts in proptest::collection::vec(0usize..60, 2..6), share in 0.0..0.9, seed: u64) {
+            let labels: Vec<u32> = counts.iter().enumerate().flat_map(|(c, &n)| vec![c as u32; n]).collect();
+            prop_assume!(labels.len() > 9);
+            let data = labelled(&labels, counts.len());
+            let (_, test) = split_test(&data, share, seed).unwrap();
+            for (class, &count) in counts.iter().enumerate() {
+                let taken = test.iter().filter(|&&row| labels[row] as usize == class).count() as f64;
+                prop_assert!((taken - share * count as f64).abs() <= 1.0, "class {}: {} of {}", class, taken, count);
+            }
+        }
+    }
+
+    #[test]
+    fn the_seed_decides() {
+        let data = labelled(&[0, 1].repeat(50), 2);
+        let rows: Vec<usize> = (0..100).collect();
+        for split in [Split::Iid, Split::Dirichlet { alpha: 0.5 }] {
+            let draw = |seed| shards(&data, &rows, 4, split, seed).unwrap();
+            assert_eq!(draw(1), draw(1));
+            assert_ne!(draw(1), draw(2));
+        }
+        assert_ne!(split_test(&data, 0.3, 1).unwrap(), split_test(&data, 0.3, 2).unwrap());
+    }
+
+    #[test]
+    fn blocks_keep_the_files_order_and_the_larger_come_first() {
+        let data = labelled(&[2, 0, 1, 0, 2, 1, 0], 3);
+        let rows: Vec<usize> = (0..7).collect();
+        let of = |split| shards(&data, &rows, 3, split, 0).unwrap();
+        assert_eq!(of(Split::Contiguous), [vec![0, 1, 2], vec![3, 4], vec![5, 6]]);
+        assert_eq!(of(Split::ByLabel), [vec![1, 3, 6], vec![2, 5], vec![0, 4]]);
+    }
+
+    #[test]
+    fn alpha_decides_how_uneven_the_classes_are() {
+        let data = labelled(&(0..4000).map(|i| i % 10).collect::<Vec<u32>>(), 10);
+        let rows: Vec<usize> = (0..4000).collect();
+        // The mean share of a node's most frequent class: 1 if it holds a single class, 0.1 if all equally.
+        let purity = |alpha| {
+            let shards = shards(&data, &rows, 8, Split::Dirichlet { alpha }, 3).unwrap();
+            let of = |shard: &Vec<usize>| {
+                let count = |class| shard.iter().filter(|&&row| row % 10 == class).count();
+                (0..10).map(count).max().unwrap() as f64 / shard.len() as f64
+            };
+            shards.iter().map(of).sum::<f64>() / 8.0
+        };
+        assert!(purity(1000.0) < 0.13 && purity(0.05) > 0.5, "{} {}", purity(1000.0), purity(0.05));
+    }
+
+    #[test]
+    fn what_cannot_be_split_is_refused() {
+        let data = labelled(&[0, 1, 0], 2);
+        let all = [0, 1, 2];
+        let problem = |split, nodes| shards(&data, &all, nodes, split, 0).unwrap_err().to_string();
+        assert_eq!(problem(Split::Iid, 4), "t: data: 3 rows for 4 nodes: every node needs at least one");
+        problem(Split::Iid, 0);
+        for alpha in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            assert!(problem(Split::Dirichlet { alpha }, 2).contains("above 0"));
+        }
+        assert!(problem(Split::Dirichlet { alpha: 1e-300 }, 3).contains("1000 draws left a node of 3 without rows"));
+        for share in [-0.1, 1.0, f64::NAN, 0.9] {
+            assert!(split_test(&data, share, 0).unwrap_err().to_string().contains("data.test_share"));
+        }
+        let numbers = Dataset::new("t", Array2::zeros((3, 1)), Target::Values(Array2::zeros((3, 1)))).unwrap();
+        assert_eq!(split_test(&numbers, 0.4, 0).unwrap().1.len(), 1);
+        assert!(shards(&numbers, &all, 2, Split::ByLabel, 0).is_err());
+        assert!(shards(&numbers, &all, 2, Split::Dirichlet { alpha: 1.0 }, 0).is_err());
+    }
+}

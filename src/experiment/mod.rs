@@ -1,0 +1,355 @@
+//! The experiment file: what is run, on what, by which rule. Its sections and keys are a contract.
+//!
+//! A file is read in three steps: text to table (with `--set key=value` applied), table to [`Experiment`] (types and names), and
+//! experiment to a job (ranges and combinations, in [`crate::job`]). Each step's errors name the key, the value and what would do.
+
+mod sections;
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    config::{self, ConfigError},
+    learn::{ModelParams, OptimizerParams},
+};
+pub use sections::{DataParams, RunParams, Schedule, SplitKind, TopologyParams, Transport, Weighting};
+
+/// The experiment that runs when none is named: an MLP on the embedded digits, label-sorted over a ring of 8.
+pub const DEFAULT: &str = include_str!("../../experiments/digits.toml");
+
+/// The sections of an experiment file.
+pub const SECTIONS: [&str; 7] = ["run", "topology", "data", "model", "rule", "compressor", "optimizer"];
+
+/// An experiment as written: types are right, ranges not yet checked.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Experiment {
+    /// `[run]`
+    pub run: RunParams,
+    /// `[topology]`
+    pub topology: TopologyParams,
+    /// `[data]`
+    pub data: DataParams,
+    /// `[model]`
+    pub model: ModelParams,
+    /// `[rule]`: `kind` and its own constants.
+    pub rule: toml::Table,
+    /// `[compressor]`: `kind` and its own constants.
+    pub compressor: toml::Table,
+    /// `[optimizer]`
+    pub optimizer: OptimizerParams,
+    /// The folder that relative paths start from: the experiment file's.
+    #[serde(skip)]
+    pub folder: PathBuf,
+    /// Where its values were written, for errors.
+    #[serde(skip)]
+    origin: Origin,
+}
+
+/// Where an experiment's values were written.
+#[derive(Clone, Debug, Default)]
+struct Origin {
+    /// The file; empty for text that has none.
+    file: String,
+    /// The keys that were set on the command line.
+    set: Vec<String>,
+}
+
+impl Origin {
+    /// Adds to an error in one of the sections where its value was written. Errors of other files know theirs.
+    fn blame(&self, mut error: ConfigError) -> ConfigError {
+        let place = &mut error.place;
+        for (reader, experiment) in [("data.labels_file", "data.labels"), ("data.classes", "model.outputs")] {
+            // The reader of data files has other names for these.
+            *place = place.replace(reader, experiment);
+            error.problem = error.problem.replace(reader, experiment);
+        }
+        let section = place.split(['.', ' ']).next().unwrap_or_default();
+        if error.file.is_some() || !SECTIONS.contains(&section) {
+            return error;
+        }
+        let below =
+            |a: &str, b: &str| a.strip_prefix(b).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
+        if self.set.iter().any(|key| below(place, key) || (place.contains('.') && below(key, place))) {
+            return error.within("--set");
+        }
+        if self.file.is_empty() { error } else { error.within(&self.file) }
+    }
+}
+
+impl Experiment {
+    /// Reads a file and applies `key=value` settings to it.
+    ///
+    /// # Errors
+    /// If the file cannot be read, is no TOML, or holds an unknown section or key or a wrong type.
+    pub fn load(path: &Path, sets: &[String]) -> Result<Experiment, ConfigError> {
+        let origin = path.display().to_string();
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| ConfigError::at("experiment", format!("cannot be read: {error}")).within(&origin))?;
+        let mut experiment = Experiment::parse(&text, sets).map_err(|error| in_file(error, &origin))?;
+        experiment.folder = path.parent().map(Path::to_path_buf).unwrap_or_default();
+        experiment.origin.file = origin;
+        Ok(experiment)
+    }
+
+    /// The default experiment with settings applied.
+    ///
+    /// # Errors
+    /// If a setting is wrong.
+    pub fn default_with(sets: &[String]) -> Result<Experiment, ConfigError> {
+        const NAME: &str = "the default experiment";
+        let mut experiment = Experiment::parse(DEFAULT, sets).map_err(|error| in_file(error, NAME))?;
+        experiment.origin.file = NAME.into();
+        Ok(experiment)
+    }
+
+    /// Reads text and applies `key=value` settings to it.
+    ///
+    /// # Errors
+    /// As [`Experiment::load`].
+    pub fn parse(text: &str, sets: &[String]) -> Result<Experiment, ConfigError> {
+        let mut table: toml::Table = toml::from_str(text).map_err(|error| syntax(text, &error))?;
+        let origin = Origin { file: String::new(), set: apply_all(&mut table, sets)? };
+        Experiment::from_table(table, &origin).map_err(|error| origin.blame(error))
+    }
+
+    fn from_table(table: toml::Table, origin: &Origin) -> Result<Experiment, ConfigError> {
+        let mut sections = SECTIONS.map(|_| toml::Table::new());
+        for (name, value) in table {
+            let Some(index) = SECTIONS.iter().position(|section| *section == name) else {
+                return Err(ConfigError::at(
+                    name,
+                    format!("there is no such section; there are {}", SECTIONS.join(", ")),
+                ));
+            };
+            let toml::Value::Table(section) = value else {
+                return Err(ConfigError::new(name, value, "expected a section, not a value"));
+            };
+            sections[index] = section;
+        }
+        let [run, topology, data, model, rule, compressor, optimizer] = sections;
+        Ok(Experiment {
+            run: config::read("run", &run)?,
+            topology: config::read("topology", &topology)?,
+            data: config::read("data", &data)?,
+            model: ModelParams::read(&model)?,
+            rule,
+            compressor,
+            optimizer: config::read("optimizer", &optimizer)?,
+            folder: PathBuf::new(),
+            origin: origin.clone(),
+        })
+    }
+
+    /// An error that was found after reading, with the file or the command line in which its value was written.
+    #[must_use]
+    pub fn blame(&self, error: ConfigError) -> ConfigError {
+        self.origin.blame(error)
+    }
+
+    /// The same experiment for a file in another folder: paths that were found beside its own file are made absolute, and the run
+    /// directory, which is new for each run, is left out.
+    #[must_use]
+    pub fn moved(&self) -> Experiment {
+        let mut moved = self.clone();
+        moved.run.out = None;
+        let paths = [Some(&mut moved.data.source), moved.data.labels.as_mut(), moved.topology.file.as_mut()];
+        for path in paths.into_iter().flatten() {
+            let beside = self.folder.join(&*path);
+            if beside.is_file()
+                && let Ok(absolute) = std::path::absolute(&beside)
+            {
+                *path = absolute.display().to_string();
+            }
+        }
+        moved
+    }
+
+    /// The experiment as a file that reads back to the same experiment.
+    ///
+    /// # Panics
+    /// Never: every section serialises to a table.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("an experiment serialises")
+    }
+
+    /// What two nodes must agree on, one `key = value` a line: no paths, folders or addresses, and nothing of how the data was cut.
+    ///
+    /// # Panics
+    /// Never: every section serialises to a table.
+    pub fn canonical(&self) -> String {
+        const PRIVATE: [&str; 13] = [
+            "run.out",
+            "run.patience_s",
+            "run.connect_s",
+            "run.transport",
+            "run.evaluate_every",
+            "topology.",
+            "data.source",
+            "data.split",
+            "data.alpha",
+            "data.test_share",
+            "data.target",
+            "data.header",
+            "data.labels",
+        ];
+        let table = toml::Table::try_from(self).expect("an experiment serialises");
+        let mut lines = Vec::new();
+        flatten("", &toml::Value::Table(table), &mut lines);
+        lines.retain(|line| !PRIVATE.iter().any(|key| line.starts_with(key)));
+        lines.sort();
+        lines.join("\n") + "\n"
+    }
+}
+
+/// What a setting says wrongly by itself stands in no file.
+fn in_file(error: ConfigError, file: &str) -> ConfigError {
+    if error.place == "--set" { error } else { error.within(file) }
+}
+
+/// A TOML syntax error with its line.
+pub(crate) fn syntax(text: &str, error: &toml::de::Error) -> ConfigError {
+    let offset = error.span().map_or(0, |span| span.start.min(text.len()));
+    let line = text.as_bytes()[..offset].iter().filter(|&&byte| byte == b'\n').count() + 1;
+    ConfigError::at(format!("line {line}"), error.message())
+}
+
+/// Applies all settings and returns their keys. Those that choose a kind or a topology come first, whatever their place on the command
+/// line: they take away what belonged to the kind before.
+fn apply_all(table: &mut toml::Table, sets: &[String]) -> Result<Vec<String>, ConfigError> {
+    let mut pairs = Vec::new();
+    for set in sets {
+        let wrong = || ConfigError::new("--set", set, "expected key=value, such as rule.kind=dcd");
+        let (key, text) = set.split_once('=').ok_or_else(wrong)?;
+        pairs.push((key.trim(), text.trim()));
+    }
+    let chooses = |key: &str| key.ends_with(".kind") || key == "topology.file" || key == "topology.family";
+    pairs.sort_by_key(|(key, _)| !chooses(key));
+    pairs.iter().try_for_each(|(key, text)| apply(table, key, text))?;
+    Ok(pairs.iter().map(|(key, _)| key.to_string()).collect())
+}
+
+/// Applies one `--set key=value`: the value is TOML, or else a plain string.
+fn apply(table: &mut toml::Table, key: &str, text: &str) -> Result<(), ConfigError> {
+    let wrong = |problem: &str| ConfigError::new("--set", format!("{key}={text}"), problem);
+    let parsed: Result<toml::Table, _> = toml::from_str(&format!("value = {text}"));
+    let value = parsed.ok().and_then(|mut table| table.remove("value")).unwrap_or_else(|| text.into());
+    let mut path: Vec<&str> = key.split('.').collect();
+    let last = path.pop().filter(|last| !last.is_empty()).ok_or_else(|| wrong("the key is empty"))?;
+    if path.contains(&"") {
+        return Err(wrong("a part of the key is empty"));
+    }
+    if path.is_empty() {
+        return Err(wrong("expected section.key=value, such as run.rounds=100"));
+    }
+    let mut place = table;
+    for part in path {
+        let next = place.entry(part).or_insert_with(|| toml::Value::Table(toml::Table::new()));
+        place = next.as_table_mut().ok_or_else(|| wrong(&format!("`{part}` is a value, not a section")))?;
+    }
+    if last == "kind" && place.get("kind").is_some_and(|old| *old != value) {
+        // The constants of another kind would be unknown keys of this one.
+        place.clear();
+    }
+    if key == "topology.file" || key == "topology.family" {
+        // A topology is named in one way: a new name replaces the old one and its size.
+        for other in ["file", "family", "nodes", "rows", "columns", "degree"] {
+            place.remove(other);
+        }
+    }
+    place.insert(last.to_string(), value);
+    Ok(())
+}
+
+fn flatten(prefix: &str, value: &toml::Value, lines: &mut Vec<String>) {
+    match value {
+        toml::Value::Table(table) => {
+            for (key, value) in table {
+                let key = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
+                flatten(&key, value, lines);
+            }
+        }
+        other => lines.push(format!("{prefix} = {other}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(text: &str, sets: &[&str]) -> String {
+        let sets: Vec<String> = sets.iter().map(ToString::to_string).collect();
+        Experiment::parse(text, &sets).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_default_experiment_reads_and_writes() {
+        let experiment = Experiment::default_with(&[]).unwrap();
+        let again = Experiment::parse(&experiment.to_toml(), &[]).unwrap();
+        assert_eq!(experiment.to_toml(), again.to_toml());
+    }
+
+    #[test]
+    fn wrong_files_name_the_place() {
+        assert!(error("[run]\nrounds = = 3", &[]).starts_with("line 2: "));
+        assert!(error("[runn]", &[]).contains("there is no such section; there are run, topology"));
+        assert!(error("[run]\nroundz = 3", &[]).contains("run.roundz = 3: unknown field `roundz`, expected one of"));
+        assert!(error("[run]\nrounds = 'x'", &[]).starts_with("run.rounds = \"x\": invalid type"));
+        assert!(error("run = 3", &[]).contains("expected a section"));
+    }
+
+    #[test]
+    fn settings_override_and_wrong_settings_are_named() {
+        let experiment = Experiment::default_with(&["run.rounds=7".into(), "rule.kind=d-psgd".into()]).unwrap();
+        assert_eq!(experiment.run.rounds, 7);
+        assert_eq!(experiment.rule["kind"].as_str(), Some("d-psgd"));
+        assert!(error(DEFAULT, &["rounds"]).contains("--set = rounds: expected key=value"));
+        assert!(error(DEFAULT, &["rounds=3"]).contains("expected section.key=value"));
+        assert!(error(DEFAULT, &["run.rounds.x=3"]).contains("`rounds` is a value"));
+    }
+
+    #[test]
+    fn settings_may_come_in_any_order() {
+        let read = |sets: [&str; 2]| Experiment::default_with(&sets.map(String::from)).unwrap();
+        for sets in [["rule.kind=dcd", "compressor.kind=qsgd"], ["compressor.levels=3", "compressor.kind=qsgd"]] {
+            let (forth, back) = (read(sets), read([sets[1], sets[0]]));
+            assert_eq!(forth.to_toml(), back.to_toml());
+        }
+        assert_eq!(read(["compressor.levels=3", "compressor.kind=qsgd"]).compressor["levels"].as_integer(), Some(3));
+        let ring = read(["topology.nodes=5", "topology.family=ring"]).topology;
+        assert_eq!((ring.file, ring.nodes), (None, Some(5)));
+    }
+
+    #[test]
+    fn errors_say_where_the_value_was_written() {
+        let (set, file) = ("optimizer.step=-1".to_string(), "optimizer.batch = 0: 1 is needed");
+        let experiment = Experiment::default_with(&[set]).unwrap();
+        let blame = |place: &str| experiment.blame(ConfigError::new(place, 0, "1 is needed")).to_string();
+        assert_eq!(blame("optimizer.step"), "--set: optimizer.step = 0: 1 is needed");
+        assert_eq!(blame("optimizer.batch"), format!("the default experiment: {file}"));
+        assert_eq!(blame("data.labels_file"), "the default experiment: data.labels = 0: 1 is needed");
+        assert_eq!(blame("line 7"), "line 7 = 0: 1 is needed");
+        assert!(error(DEFAULT, &["run.rounds=x"]).starts_with("--set: run.rounds = \"x\": invalid type"));
+    }
+
+    #[test]
+    fn a_moved_experiment_finds_its_files() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("rows.csv"), "1,0\n2,1\n").unwrap();
+        let path = folder.path().join("e.toml");
+        std::fs::write(&path, "[run]\nout = 'x'\n[topology]\nfile = 'ring:3'\n[data]\nsource = 'rows.csv'\n").unwrap();
+        let moved = Experiment::load(&path, &[]).unwrap().moved();
+        assert_eq!(Path::new(&moved.data.source), std::path::absolute(folder.path().join("rows.csv")).unwrap());
+        assert_eq!((moved.run.out, moved.topology.file.as_deref()), (None, Some("ring:3")));
+    }
+
+    #[test]
+    fn the_canonical_text_holds_no_paths() {
+        let a = Experiment::default_with(&["run.out=/tmp/a".into(), "data.source=x.csv".into()]).unwrap();
+        let b = Experiment::default_with(&[]).unwrap();
+        assert_eq!(a.canonical(), b.canonical());
+        let c = Experiment::default_with(&["optimizer.step=0.017".into()]).unwrap();
+        assert_ne!(c.canonical(), b.canonical());
+        assert!(c.canonical().contains("optimizer.step = 0.017\n"));
+    }
+}

@@ -1,0 +1,188 @@
+//! The sections that belong to no registry: what runs, on which topology, on what data.
+
+use serde::{Deserialize, Serialize};
+
+/// `[run]`: how long, how often to look, where to write, what to allow.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RunParams {
+    /// Names the run; a fresh node that meets a later round of the same run is refused. Default: `run`.
+    pub id: String,
+    /// Decides everything random.
+    pub seed: u64,
+    /// How many rounds; a round is one communication.
+    pub rounds: u64,
+    /// Rounds between evaluations.
+    pub evaluate_every: u64,
+    /// Where the run directory is made; default `runs/<time>-<rule>-<topology>`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub out: Option<String>,
+    /// Whether combinations that are expected to diverge may run.
+    pub allow_unstable: bool,
+    /// Seconds without any progress after which a node gives up.
+    pub patience_s: f64,
+    /// Seconds to wait for all neighbours to connect.
+    pub connect_s: f64,
+    /// The transport of `train` on one machine; a deployment's addresses decide for themselves.
+    pub transport: Transport,
+}
+
+impl Default for RunParams {
+    fn default() -> RunParams {
+        RunParams {
+            id: "run".into(),
+            seed: 1,
+            rounds: 500,
+            evaluate_every: 25,
+            out: None,
+            allow_unstable: false,
+            patience_s: 120.0,
+            connect_s: 60.0,
+            transport: Transport::Tcp,
+        }
+    }
+}
+
+/// How hosts on one machine connect.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Transport {
+    /// TCP, Noise, Yamux.
+    #[default]
+    Tcp,
+    /// QUIC.
+    Quic,
+}
+
+/// `[topology]`: a file (or a spec such as `ring:8`), or a family with its size.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TopologyParams {
+    /// A topology file, or a spec such as `ring:8`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// A family by name, where there is no file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub family: Option<String>,
+    /// How many nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<u32>,
+    /// A torus's rows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rows: Option<u32>,
+    /// A torus's columns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub columns: Option<u32>,
+    /// A random regular graph's degree.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub degree: Option<u32>,
+    /// Overrides the weights of the file or family.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weights: Option<String>,
+    /// Whether the graph changes from round to round.
+    pub schedule: Schedule,
+}
+
+/// How a topology changes over time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Schedule {
+    /// It does not.
+    #[default]
+    Static,
+}
+
+/// `[data]`: what is learned from, and how it is cut.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DataParams {
+    /// `digits`, `breast-cancer`, or a path (CSV, NPY, IDX, each also .gz).
+    pub source: String,
+    /// How rows go to nodes.
+    pub split: SplitKind,
+    /// Dirichlet's concentration.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub alpha: Option<f64>,
+    /// The share of rows that leave for the test set first, stratified by label.
+    pub test_share: f64,
+    /// Whether features are brought to mean 0 and deviation 1 by sums over all nodes.
+    pub standardize: bool,
+    /// Scaling that is given instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scale: Option<crate::data::Scale>,
+    /// The target column of a CSV, by name or position; default the last.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "name_or_position")]
+    pub target: Option<String>,
+    /// Whether a CSV has a header line; default: look.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub header: Option<bool>,
+    /// The file of labels that belongs to an IDX or NPY file of features.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub labels: Option<String>,
+    /// What the mean of the nodes' losses weighs by.
+    pub weighting: Weighting,
+}
+
+impl Default for DataParams {
+    fn default() -> DataParams {
+        DataParams {
+            source: "digits".into(),
+            split: SplitKind::Iid,
+            alpha: None,
+            test_share: 0.2,
+            standardize: false,
+            scale: None,
+            target: None,
+            header: None,
+            labels: None,
+            weighting: Weighting::Nodes,
+        }
+    }
+}
+
+/// How rows go to nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SplitKind {
+    /// Shuffled, then blocks.
+    #[default]
+    Iid,
+    /// Blocks of the file's order.
+    Contiguous,
+    /// Sorted by label, then blocks: each node sees few classes.
+    ByLabel,
+    /// Each class is shared out by a draw from Dirichlet(alpha).
+    Dirichlet,
+}
+
+/// What the global objective weighs the nodes by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Weighting {
+    /// f is the mean of the f_i.
+    #[default]
+    Nodes,
+    /// f_i counts by its share of the rows.
+    Rows,
+}
+
+/// A column, `"label"` or `3`, as text.
+fn name_or_position<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    struct Column;
+    impl serde::de::Visitor<'_> for Column {
+        type Value = Option<String>;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a column's name in quotes or its position")
+        }
+
+        fn visit_i64<E>(self, position: i64) -> Result<Option<String>, E> {
+            Ok(Some(position.to_string()))
+        }
+
+        fn visit_str<E>(self, name: &str) -> Result<Option<String>, E> {
+            Ok(Some(name.into()))
+        }
+    }
+    deserializer.deserialize_any(Column)
+}

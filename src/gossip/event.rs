@@ -1,0 +1,191 @@
+//! What goes into the core and what comes out: the only things that a driver has to know.
+
+use std::sync::Arc;
+
+use super::plan::At;
+use crate::units::{NodeId, Round};
+
+/// Something happened.
+#[derive(Debug)]
+pub enum Input {
+    /// All links of the node are up: begin.
+    Start,
+    /// A frame arrived. A link's frames arrive in order, each exactly once.
+    Frame {
+        /// From this neighbour.
+        from: NodeId,
+        /// Header and payload; given back by [`Effect::Recycle`].
+        bytes: Vec<u8>,
+    },
+    /// The oldest frame handed to this link has left: its slot is free.
+    Taken(NodeId),
+    /// A link ended.
+    LinkDown {
+        /// To this neighbour.
+        peer: NodeId,
+        /// Stage and cause, for the log.
+        reason: String,
+    },
+    /// The gradient asked for is ready: `update` is the sum of step times direction, `x` as it was lent.
+    Computed {
+        /// The round it was asked for.
+        round: Round,
+        /// The model, back.
+        x: Vec<f32>,
+        /// The update.
+        update: Vec<f32>,
+        /// Mean loss over the batches.
+        loss: f64,
+    },
+    /// This node's record for the final table, in answer to [`Effect::Conclude`].
+    Record(Vec<u8>),
+    /// End after this round, or now if it is past; then conclude as usual.
+    StopAfter(Round),
+}
+
+/// Something to be done.
+#[derive(Debug, PartialEq)]
+pub enum Effect {
+    /// Compute the update at `x` into `update`, and answer [`Input::Computed`].
+    Compute {
+        /// The step t.
+        round: Round,
+        /// The model, lent.
+        x: Vec<f32>,
+        /// A buffer of the same length; contents arbitrary.
+        update: Vec<f32>,
+        /// Whether frames may be handled meanwhile (else nothing is lost by computing in place).
+        overlaps: bool,
+    },
+    /// Hand this frame to the link; answer [`Input::Taken`] when it has left.
+    Send {
+        /// To this neighbour.
+        to: NodeId,
+        /// Header and payload, shared between neighbours.
+        frame: Arc<Vec<u8>>,
+    },
+    /// The frame's buffer is free again; the link may deliver its next one.
+    Recycle {
+        /// The link it came from.
+        from: NodeId,
+        /// For reuse.
+        buffer: Vec<u8>,
+    },
+    /// All nodes' setup records are here, in node order.
+    Prepared(Vec<Vec<u8>>),
+    /// A round is over.
+    RoundDone(RoundDone),
+    /// The rounds are over and the mean is formed: evaluate both, and answer [`Input::Record`].
+    Conclude {
+        /// The number of rounds done.
+        rounds: Round,
+        /// This node's own model.
+        model: Vec<f32>,
+        /// The mean of all nodes' models, the same bits everywhere.
+        mean: Vec<f32>,
+    },
+    /// Everything is done: all nodes' records, in node order.
+    Finished(Vec<Vec<u8>>),
+    /// The run cannot go on. Nothing follows.
+    Failed(Failure),
+}
+
+/// What a node has to say at the end of a round.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RoundDone {
+    /// The step t that is over.
+    pub round: Round,
+    /// Mean loss over this round's batches, before the update.
+    pub loss: f64,
+    /// Sent so far, by the rule.
+    pub traffic: Traffic,
+    /// The model, on the rounds that are to be evaluated.
+    pub model: Option<Vec<f32>>,
+}
+
+/// Bytes that a node has sent so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Payloads only.
+    pub payload: u64,
+    /// Envelopes, headers and payloads, before encryption.
+    pub wire: u64,
+    /// What dense gossip would have sent: 4 d bytes per neighbour and round.
+    pub dense: u64,
+    /// Envelopes, headers and payloads of the setup and of the exact mean at the end, which `wire` does not count.
+    pub tree: u64,
+}
+
+/// Why a node cannot go on.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Failure {
+    /// A neighbour sent what cannot belong to this run; its state was not changed by it.
+    Peer {
+        /// The neighbour at fault.
+        peer: NodeId,
+        /// What was wrong.
+        reason: String,
+    },
+    /// The copy of a neighbour's model differs from its owner's: a difference was lost or applied twice.
+    Replica {
+        /// Whose model.
+        peer: NodeId,
+        /// After which frame.
+        at: At,
+    },
+    /// A value to be sent is not finite: the run has diverged.
+    Diverged {
+        /// The step t.
+        round: Round,
+        /// Where in the vector.
+        index: usize,
+        /// NaN or an infinity.
+        value: f32,
+    },
+    /// A link ended before the run did.
+    Link {
+        /// To this neighbour.
+        peer: NodeId,
+        /// The round this node was in.
+        round: Round,
+        /// Stage and cause.
+        reason: String,
+    },
+}
+
+impl Failure {
+    /// In words, with nodes called as `name` calls them.
+    pub fn told(&self, name: &dyn Fn(NodeId) -> String) -> String {
+        match self {
+            Failure::Peer { peer, reason } => {
+                format!("node {} sent a frame that cannot be used: {reason}", name(*peer))
+            }
+            Failure::Replica { peer, at } => {
+                format!("the copy of node {} differs from its owner's after {at}: a difference was lost", name(*peer))
+            }
+            Failure::Diverged { round, index, value } => {
+                format!("diverged in round {round}: the value at index {index} is {value}; try a smaller step")
+            }
+            Failure::Link { peer, round, reason } => {
+                format!("the link to node {} broke in round {round}: {reason}", name(*peer))
+            }
+        }
+    }
+
+    /// The round in which it happened, where it is known.
+    pub fn round(&self) -> Option<Round> {
+        match self {
+            Failure::Replica { at, .. } => Some(at.round),
+            Failure::Diverged { round, .. } | Failure::Link { round, .. } => Some(*round),
+            Failure::Peer { .. } => None,
+        }
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.told(&|node| node.to_string()))
+    }
+}
+
+impl std::error::Error for Failure {}

@@ -1,0 +1,16 @@
+//! The protocol: rounds, flights, exchanges and update rules, without I/O.
+//!
+//! [`Node`] is a state machine with one door, [`Node::handle`]: an [`Input`] goes in, [`Effect`]s come out. Two drivers perform the
+//! effects: the simulator and the libp2p runtime. In synchronous rounds both end with the same parameters, bit for bit.
+
+pub mod air;
+pub mod event;
+pub mod frame;
+mod node;
+pub mod party;
+pub mod plan;
+pub mod rule;
+pub mod tree;
+
+pub use event::{Effect, Failure, Input, RoundDone, Traffic};
+pub use node::{Node, NodeConfig};

@@ -1,0 +1,375 @@
+//! One node of a run, as a state machine without I/O.
+//!
+//! * Upon `Start`: exchange setup records over the tree, if the run has them; then begin round 0.
+//! * Upon `Frame`: check it against the plan, hold it until its exchange is open, hand it to the rule in ascending order of senders.
+//! * Upon `Taken`: a slot is free; an exchange that waited for it opens.
+//! * Upon `Computed`: hand the update to the rule and go on with the round.
+//! * Upon `LinkDown`: unless everything is done, fail; the reason names the link and the round.
+//! * Upon `StopAfter`: let the given round be the last.
+//! * After the last round: land what is in the air, form the mean over the tree, ask for this node's record, exchange records, finish.
+//!
+//! Nothing here waits, reads a clock or rolls dice: given the same inputs in the same order, the same effects come out.
+
+use std::sync::Arc;
+
+use super::{
+    air::Air,
+    event::{Effect, Failure, Input, RoundDone},
+    frame::Sealed,
+    plan::{self, At, Meeting, Plan, Step},
+    rule::Rule,
+    tree::{MEAN, Mean, RECORD_LIMIT, Records, SETUP, SUMMARY, TreePlan},
+};
+use crate::{
+    mixing::Topology,
+    units::{NodeId, Round},
+    vector,
+};
+
+/// What a node needs to know before it starts.
+pub struct NodeConfig {
+    /// Which node this is.
+    pub id: NodeId,
+    /// Who is a neighbour of whom.
+    pub topology: Arc<Topology>,
+    /// The program of a round.
+    pub plan: Arc<dyn Plan>,
+    /// The update rule, at its initial state.
+    pub rule: Box<dyn Rule>,
+    /// The run's seed, for compressors.
+    pub seed: u64,
+    /// How many rounds.
+    pub rounds: u64,
+    /// Rounds between evaluations; the last round is always evaluated.
+    pub evaluate_every: u64,
+    /// The model's dimension d.
+    pub parameters: usize,
+    /// A record to exchange before round 0 (sums for standardisation); either all nodes have one or none.
+    pub record: Option<Vec<u8>>,
+}
+
+/// The state machine.
+pub struct Node {
+    id: NodeId,
+    topology: Arc<Topology>,
+    plan: Arc<dyn Plan>,
+    /// Until the rounds are over; then only its model is kept.
+    rule: Option<Box<dyn Rule>>,
+    model: Vec<f32>,
+    rounds: u64,
+    evaluate_every: u64,
+    parameters: usize,
+    lag: u64,
+    air: Air,
+    stage: Stage,
+    round: Round,
+    /// The next step of the round's program.
+    next: usize,
+    /// The flight that the current `Launch` step has launched.
+    launched: bool,
+    /// Whether the model is lent.
+    lent: bool,
+    loss: f64,
+    trees: Trees,
+}
+
+struct Trees {
+    setup: Option<TreePlan>,
+    mean: TreePlan,
+    summary: TreePlan,
+}
+
+enum Stage {
+    Waiting {
+        record: Option<Vec<u8>>,
+    },
+    Setup(Records),
+    Rounds,
+    /// Landing what the last rounds left in the air.
+    Landing,
+    Mean(Mean),
+    Concluding,
+    Summary(Records),
+    Done,
+    Failed,
+}
+
+impl Node {
+    /// A node before its start.
+    ///
+    /// # Panics
+    /// If the setup record exceeds the limit of a record.
+    pub fn new(config: NodeConfig) -> Node {
+        let NodeConfig { id, topology, plan, rule, seed, rounds, evaluate_every, parameters, record } = config;
+        assert!(record.as_ref().is_none_or(|record| record.len() <= RECORD_LIMIT), "the setup record is too large");
+        let lag = |step: &Step| if let Step::Land { lag, .. } = step { u64::from(*lag) } else { 0 };
+        let trees = Trees {
+            setup: record.is_some().then(|| TreePlan::records(&topology, SETUP)),
+            mean: TreePlan::mean(&topology, parameters),
+            summary: TreePlan::records(&topology, SUMMARY),
+        };
+        Node {
+            lag: plan.steps().iter().map(lag).max().unwrap_or(0),
+            air: Air::new(id, seed, topology.neighbours(id)),
+            stage: Stage::Waiting { record },
+            round: Round(0),
+            next: 0,
+            launched: false,
+            lent: false,
+            loss: f64::NAN,
+            id,
+            topology,
+            plan,
+            rule: Some(rule),
+            model: Vec::new(),
+            rounds,
+            evaluate_every: evaluate_every.max(1),
+            parameters,
+            trees,
+        }
+    }
+
+    /// Takes one input and appends what is to be done, in order.
+    pub fn handle(&mut self, input: Input, out: &mut Vec<Effect>) {
+        if matches!(self.stage, Stage::Done | Stage::Failed) {
+            return;
+        }
+        if let Err(failure) = self.take(input, out).and_then(|()| self.run(out)) {
+            self.stage = Stage::Failed;
+            out.push(Effect::Failed(failure));
+        }
+    }
+
+    /// The round that this node is in.
+    pub fn round(&self) -> Round {
+        self.round
+    }
+
+    /// What this node waits for, for the log: a place of the algorithm and the neighbours that are late.
+    pub fn waiting_for(&self) -> Option<(At, Vec<NodeId>)> {
+        match &self.stage {
+            Stage::Waiting { .. } | Stage::Concluding | Stage::Done | Stage::Failed => None,
+            Stage::Setup(_) => self.trees.setup.as_ref().and_then(|plan| self.air.waiting_for(plan)),
+            Stage::Rounds | Stage::Landing => self.air.waiting_for(&*self.plan),
+            Stage::Mean(_) => self.air.waiting_for(&self.trees.mean),
+            Stage::Summary(_) => self.air.waiting_for(&self.trees.summary),
+        }
+    }
+
+    fn take(&mut self, input: Input, out: &mut Vec<Effect>) -> Result<(), Failure> {
+        match input {
+            Input::Start => self.start(),
+            Input::Frame { from, bytes } => return self.arrived(from, bytes),
+            Input::Taken(peer) => self.air.taken(peer),
+            Input::LinkDown { peer, reason } => return Err(Failure::Link { peer, round: self.round, reason }),
+            Input::Computed { round, x, update, loss } => {
+                self.lent = false;
+                self.loss = loss;
+                rule(&mut self.rule).gradient(round, x, update);
+            }
+            Input::Record(record) => {
+                if matches!(self.stage, Stage::Concluding) {
+                    let records = Records::new(&self.trees.summary, self.topology.nodes(), self.id, record);
+                    self.air.launch(self.trees.summary.launch(), &self.trees.summary);
+                    self.stage = Stage::Summary(records);
+                }
+            }
+            Input::StopAfter(last) => self.rounds = self.rounds.min(last.max(self.round).0 + 1),
+        }
+        let _ = out;
+        Ok(())
+    }
+
+    fn start(&mut self) {
+        let Stage::Waiting { record } = &mut self.stage else { return };
+        self.stage = match (record.take(), &self.trees.setup) {
+            (Some(record), Some(plan)) => {
+                self.air.launch(plan.launch(), plan);
+                Stage::Setup(Records::new(plan, self.topology.nodes(), self.id, record))
+            }
+            _ => Stage::Rounds,
+        };
+    }
+
+    /// Checks a frame against the plan before anything changes.
+    fn arrived(&mut self, from: NodeId, bytes: Vec<u8>) -> Result<(), Failure> {
+        let wrong = |reason: String| Failure::Peer { peer: from, reason };
+        let sealed = Sealed::new(&bytes).map_err(|error| wrong(error.to_string()))?;
+        let at = sealed.header.at;
+        let plan = self.place(from, &at);
+        let (checked, sum) = match plan {
+            Ok(plan) => plan.format(&at).check_and_sum(sealed.payload, sealed.sum),
+            Err(_) => (Ok(()), crc32c::crc32c_append(sealed.sum, sealed.payload)),
+        };
+        // What a damaged frame seems to say is not worth telling.
+        sealed.verify(sum).map_err(|error| wrong(error.to_string()))?;
+        plan.map_err(wrong)?;
+        checked.map_err(|error| wrong(format!("{at}: {error}")))?;
+        self.air.hold(from, at, bytes).map_err(wrong)
+    }
+
+    /// The plan that a frame of this sender belongs to.
+    ///
+    /// # Errors
+    /// Why none does.
+    fn place(&self, from: NodeId, at: &At) -> Result<&dyn Plan, String> {
+        let plan: &dyn Plan = match (at.flight, &self.trees) {
+            (SETUP, Trees { setup: Some(plan), .. }) => plan,
+            (MEAN, Trees { mean, .. }) => mean,
+            (SUMMARY, Trees { summary, .. }) => summary,
+            _ => {
+                let rounds = self.round.0.saturating_sub(self.lag)..self.rounds;
+                if !rounds.contains(&at.round.0) {
+                    return Err(format!("{at}: this node is in round {} of {}", self.round, self.rounds));
+                }
+                &*self.plan
+            }
+        };
+        let mut meeting = Meeting::default();
+        if plan::flights(plan).contains(&at.flight) && at.exchange < plan.exchanges(at.flight) {
+            plan.meet(self.id, at, &mut meeting);
+        }
+        if meeting.wait.contains(&from) { Ok(plan) } else { Err(format!("{at}: nothing of it is expected there")) }
+    }
+
+    /// Goes as far as it can.
+    fn run(&mut self, out: &mut Vec<Effect>) -> Result<(), Failure> {
+        loop {
+            let moved = match &mut self.stage {
+                Stage::Waiting { .. } | Stage::Concluding | Stage::Done | Stage::Failed => false,
+                Stage::Setup(records) => {
+                    let plan = self.trees.setup.as_ref().expect("a setup stage has its plan");
+                    self.air.advance(plan, records, out)?;
+                    self.air.land(Round(0), SETUP)
+                }
+                Stage::Rounds | Stage::Landing => {
+                    let flown = self.air.advance(&*self.plan, rule(&mut self.rule), out)?;
+                    let stepped = if matches!(self.stage, Stage::Rounds) { self.step(out) } else { self.land_rest()? };
+                    if flown || stepped {
+                        continue;
+                    }
+                    false
+                }
+                Stage::Mean(mean) => {
+                    self.air.advance(&self.trees.mean, mean, out)?;
+                    self.air.land(Round(0), MEAN)
+                }
+                Stage::Summary(records) => {
+                    self.air.advance(&self.trees.summary, records, out)?;
+                    self.air.land(Round(0), SUMMARY)
+                }
+            };
+            if !moved {
+                return Ok(());
+            }
+            self.stage = match std::mem::replace(&mut self.stage, Stage::Failed) {
+                Stage::Setup(records) => {
+                    out.push(Effect::Prepared(records.into_all()));
+                    Stage::Rounds
+                }
+                Stage::Mean(mean) => {
+                    self.air.forget_buffers();
+                    let model = std::mem::take(&mut self.model);
+                    out.push(Effect::Conclude { rounds: self.round, model, mean: mean.into_mean() });
+                    Stage::Concluding
+                }
+                Stage::Summary(records) => {
+                    out.push(Effect::Finished(records.into_all()));
+                    Stage::Done
+                }
+                other => other,
+            };
+        }
+    }
+
+    /// One step of the round's program; `false` if it has to wait.
+    fn step(&mut self, out: &mut Vec<Effect>) -> bool {
+        if self.round.0 >= self.rounds {
+            self.stage = Stage::Landing;
+            return true;
+        }
+        let round = self.round;
+        let done = match self.plan.steps().get(self.next) {
+            Some(&Step::Launch(flight)) => {
+                if !self.launched {
+                    self.air.launch(At { round, flight, exchange: 0 }, &*self.plan);
+                    self.launched = true;
+                    return true;
+                }
+                let opened = self.air.opened(round, flight);
+                self.launched = !opened;
+                opened
+            }
+            Some(Step::Gradient) => {
+                let (x, update) = rule(&mut self.rule).point();
+                self.lent = true;
+                out.push(Effect::Compute { round, x, update, overlaps: self.air.is_busy() });
+                true
+            }
+            Some(Step::Join) => !self.lent,
+            Some(&Step::Land { flight, lag }) => match round.0.checked_sub(u64::from(lag)) {
+                Some(launched) => self.land(Round(launched), flight),
+                None => true,
+            },
+            None => {
+                self.end_round(out);
+                return true;
+            }
+        };
+        self.next += usize::from(done);
+        done
+    }
+
+    fn land(&mut self, round: Round, flight: u8) -> bool {
+        let landed = self.air.land(round, flight);
+        if landed {
+            rule(&mut self.rule).land(&At { round, flight, exchange: self.plan.exchanges(flight).saturating_sub(1) });
+        }
+        landed
+    }
+
+    fn end_round(&mut self, out: &mut Vec<Effect>) {
+        let done = self.round.0 + 1;
+        self.air.traffic.dense += 4 * (self.parameters * self.topology.neighbours(self.id).len()) as u64;
+        let evaluate = done.is_multiple_of(self.evaluate_every) || done == self.rounds;
+        let model = evaluate.then(|| {
+            let mut model = vec![0.0; self.parameters];
+            rule(&mut self.rule).model(&mut model);
+            model
+        });
+        out.push(Effect::RoundDone(RoundDone { round: self.round, loss: self.loss, traffic: self.air.traffic, model }));
+        self.round = Round(done);
+        self.next = 0;
+    }
+
+    /// After the last round: lands every delayed flight in order, then forms the mean.
+    fn land_rest(&mut self) -> Result<bool, Failure> {
+        for step in 0..self.plan.steps().len() {
+            let Step::Land { flight, lag } = self.plan.steps()[step] else { continue };
+            for round in self.round.0.saturating_sub(u64::from(lag))..self.round.0 {
+                let over = !self.air.knows(Round(round), flight);
+                if !over && !self.land(Round(round), flight) {
+                    return Ok(false);
+                }
+            }
+        }
+        self.model = vec![0.0; self.parameters];
+        rule(&mut self.rule).model(&mut self.model);
+        if let Some(index) = vector::first_non_finite(&self.model) {
+            let round = Round(self.round.0.saturating_sub(1));
+            return Err(Failure::Diverged { round, index, value: self.model[index] });
+        }
+        // Its state and the rounds' frames are memory that the mean can use.
+        self.rule = None;
+        self.air.forget_buffers();
+        let mean = Mean::new(&self.trees.mean, self.topology.nodes(), self.id, &self.model);
+        self.air.launch(self.trees.mean.launch(), &self.trees.mean);
+        self.stage = Stage::Mean(mean);
+        Ok(true)
+    }
+}
+
+/// The rule, which is there until the rounds are over.
+fn rule(rule: &mut Option<Box<dyn Rule>>) -> &mut dyn Rule {
+    &mut **rule.as_mut().expect("a round's steps come before its end")
+}

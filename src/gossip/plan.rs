@@ -1,0 +1,202 @@
+//! A round is a short program, and it is data.
+//!
+//! The steps of a round are [`Step`]s. A *flight* is a list of exchanges that advances by itself while gradients are
+//! computed; who sends to whom in each exchange is a [`Meeting`]. A [`Plan`] answers for any node, so that a run can be
+//! checked (every send meets a wait, over a link of the topology), priced and limited before it starts.
+//!
+//! | rules | steps of a round |
+//! |---|---|
+//! | D-PSGD cta, naive, CHOCO iclr | `Launch 0`, `Gradient`, `Join`, `Land 0` (gossip and gradient overlap) |
+//! | D-PSGD atc, DCD, DeepSqueeze, CHOCO icml | `Gradient`, `Join`, `Launch 0`, `Land 0` |
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    compress::Format,
+    config::ConfigError,
+    mixing::Topology,
+    units::{NodeId, Round},
+};
+
+/// The place of a frame in the algorithm; also its key. Ordered by round, then flight, then exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct At {
+    /// The step t.
+    pub round: Round,
+    /// Which flight of the round.
+    pub flight: u8,
+    /// Which exchange of the flight.
+    pub exchange: u16,
+}
+
+impl std::fmt::Display for At {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "round {} flight {} exchange {}", self.round, self.flight, self.exchange)
+    }
+}
+
+/// One step of a round's program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Start a flight. Waits until its first exchange is open, so that what it sends is encoded before the model is lent.
+    Launch(u8),
+    /// Ask for a gradient at the model; the model is lent until the answer.
+    Gradient,
+    /// Wait for the gradient.
+    Join,
+    /// Wait until the flight launched `lag` rounds ago is complete, then fold it into the model. What is still in the air after
+    /// the last round lands then, in order.
+    Land {
+        /// Which flight.
+        flight: u8,
+        /// How many rounds ago it was launched; 0 is this round.
+        lag: u32,
+    },
+}
+
+/// Whom a node sends to and waits for in one exchange. Reused: the engine clears it before each question.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Meeting {
+    /// Receivers of this node's frame, ascending.
+    pub send: Vec<NodeId>,
+    /// Senders whose frames this node needs, ascending; they are handed to the rule in this order.
+    pub wait: Vec<NodeId>,
+    /// Whether there is one encoding for all receivers. It is made, and applied by its owner, even where nobody receives it.
+    pub shared: bool,
+}
+
+impl Meeting {
+    /// Empties both lists.
+    pub fn clear(&mut self) {
+        self.send.clear();
+        self.wait.clear();
+        self.shared = false;
+    }
+}
+
+/// The program of every round and who meets whom in it: data only, and for any node.
+pub trait Plan: Send + Sync {
+    /// The steps of a round.
+    fn steps(&self) -> &[Step];
+    /// How many exchanges a flight has.
+    fn exchanges(&self, flight: u8) -> u16;
+    /// Whom `node` meets at `at`. `out` comes cleared.
+    fn meet(&self, node: NodeId, at: &At, out: &mut Meeting);
+    /// What the frames of this exchange carry.
+    fn format(&self, at: &At) -> &Format;
+    /// After how many rounds the meetings repeat.
+    fn period(&self) -> u64 {
+        1
+    }
+}
+
+/// The flights that a program launches, ascending.
+pub fn flights(plan: &dyn Plan) -> Vec<u8> {
+    let mut flights: Vec<u8> = plan
+        .steps()
+        .iter()
+        .filter_map(|step| if let Step::Launch(flight) = step { Some(*flight) } else { None })
+        .collect();
+    flights.sort_unstable();
+    flights
+}
+
+/// All places of one round's frames, in order.
+pub fn places(plan: &dyn Plan, round: Round) -> Vec<At> {
+    let exchanges = |flight| (0..plan.exchanges(flight)).map(move |exchange| At { round, flight, exchange });
+    flights(plan).into_iter().flat_map(exchanges).collect()
+}
+
+/// The largest payload that any frame of the plan can have, in bytes.
+pub fn payload_limit(plan: &dyn Plan) -> usize {
+    let rounds = 0..plan.period();
+    rounds.flat_map(|round| places(plan, Round(round))).map(|at| plan.format(&at).size().limit()).max().unwrap_or(0)
+}
+
+/// Checks that every send meets a wait and uses a link, over one period.
+///
+/// # Errors
+/// If a rule's plan does not fit the topology; the first two nodes that do not match are named.
+pub fn check(plan: &dyn Plan, topology: &Topology) -> Result<(), ConfigError> {
+    let nodes = topology.nodes();
+    for at in (0..plan.period()).flat_map(|round| places(plan, Round(round))) {
+        let meetings: Vec<Meeting> = (0..nodes)
+            .map(|node| {
+                let mut meeting = Meeting::default();
+                plan.meet(NodeId::from(node), &at, &mut meeting);
+                meeting
+            })
+            .collect();
+        for (node, meeting) in meetings.iter().enumerate() {
+            let node = NodeId::from(node);
+            let ascending = |ids: &[NodeId]| ids.windows(2).all(|pair| pair[0] < pair[1]);
+            let wrong = |other: NodeId, what: &str| {
+                ConfigError::at(
+                    "rule",
+                    format!("at {at}, node {node} {what} node {other}: this rule cannot run on `{}`", topology.name()),
+                )
+            };
+            if !ascending(&meeting.send) || !ascending(&meeting.wait) {
+                return Err(ConfigError::at("rule", format!("at {at}, node {node} meets others out of order")));
+            }
+            for &to in &meeting.send {
+                if !topology.neighbours(node).contains(&to) {
+                    return Err(wrong(to, "sends without a link to"));
+                }
+                if !meetings[to.index()].wait.contains(&node) {
+                    return Err(wrong(to, "sends unexpectedly to"));
+                }
+            }
+            for &from in &meeting.wait {
+                if !meetings.get(from.index()).is_some_and(|other| other.send.contains(&node)) {
+                    return Err(wrong(from, "waits in vain for"));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The plan of every rule that exchanges one payload with all neighbours once a round.
+#[derive(Debug)]
+pub struct Gossip {
+    topology: Arc<Topology>,
+    steps: &'static [Step],
+    format: Format,
+}
+
+impl Gossip {
+    /// The gradient first, then the exchange.
+    pub fn after_gradient(topology: Arc<Topology>, format: Format) -> Gossip {
+        const STEPS: &[Step] = &[Step::Gradient, Step::Join, Step::Launch(0), Step::Land { flight: 0, lag: 0 }];
+        Gossip { topology, steps: STEPS, format }
+    }
+
+    /// The exchange in the air while the gradient is computed.
+    pub fn around_gradient(topology: Arc<Topology>, format: Format) -> Gossip {
+        const STEPS: &[Step] = &[Step::Launch(0), Step::Gradient, Step::Join, Step::Land { flight: 0, lag: 0 }];
+        Gossip { topology, steps: STEPS, format }
+    }
+}
+
+impl Plan for Gossip {
+    fn steps(&self) -> &[Step] {
+        self.steps
+    }
+
+    fn exchanges(&self, _flight: u8) -> u16 {
+        1
+    }
+
+    fn meet(&self, node: NodeId, _at: &At, out: &mut Meeting) {
+        out.send.extend_from_slice(self.topology.neighbours(node));
+        out.wait.extend_from_slice(self.topology.neighbours(node));
+        out.shared = true;
+    }
+
+    fn format(&self, _at: &At) -> &Format {
+        &self.format
+    }
+}

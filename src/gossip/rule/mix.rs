@@ -1,0 +1,62 @@
+//! Weights of one node, and sums over its copies in one pass.
+
+use crate::{mixing::Topology, units::NodeId};
+
+/// Elements handled while they are in the first-level cache, so that a sum over several vectors reads each once and writes once.
+const BLOCK: usize = 2048;
+
+/// One node's row of W, in `f32`, neighbours ascending.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// w_ii.
+    pub own: f32,
+    /// The neighbours j.
+    pub neighbours: Vec<NodeId>,
+    /// w_ij.
+    pub weights: Vec<f32>,
+}
+
+impl Row {
+    /// The row of `node`.
+    pub fn of(topology: &Topology, node: NodeId) -> Row {
+        let matrix = topology.matrix();
+        Row {
+            own: matrix.self_weight(node) as f32,
+            neighbours: topology.neighbours(node).to_vec(),
+            weights: matrix.neighbour_weights(node).iter().map(|&w| w as f32).collect(),
+        }
+    }
+
+    /// The position of a neighbour in the row.
+    ///
+    /// # Panics
+    /// If it is none: the plan waits for neighbours only.
+    pub fn place(&self, neighbour: NodeId) -> usize {
+        self.neighbours.binary_search(&neighbour).expect("frames come from neighbours")
+    }
+
+    /// w_ij for a neighbour j.
+    pub fn weight(&self, neighbour: NodeId) -> f32 {
+        self.weights[self.place(neighbour)]
+    }
+
+    /// 1 - w_ii as the sum of the neighbours' weights, so that what i gives and takes cancels in `f32` too.
+    pub fn away(&self) -> f32 {
+        self.weights.iter().sum()
+    }
+}
+
+/// `acc = f(acc, own) + sum_j weights_j copies_j`, block by block: one pass over each vector.
+pub fn sum_into(acc: &mut [f32], own: &[f32], weights: &[f32], copies: &[Vec<f32>], f: impl Fn(f32, f32) -> f32) {
+    for (index, (acc, own)) in acc.chunks_mut(BLOCK).zip(own.chunks(BLOCK)).enumerate() {
+        for (acc, &own) in acc.iter_mut().zip(own) {
+            *acc = f(*acc, own);
+        }
+        let from = index * BLOCK;
+        for (&weight, copy) in weights.iter().zip(copies) {
+            for (acc, &copy) in acc.iter_mut().zip(&copy[from..]) {
+                *acc += weight * copy;
+            }
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Update rules: one file each, in the paper's letters.
+//!
+//! A rule owns its state and speaks through [`Party`]. What it sends to whom is its [`Plan`]; how a vector becomes bytes is the
+//! compressor's. Adding one: a file here with an [`Entry`], and a line in [`RULES`].
+
+mod choco;
+mod d_psgd;
+mod dcd;
+mod deep_squeeze;
+mod mix;
+mod naive;
+
+use std::sync::Arc;
+
+pub use super::party::{Party, Writer};
+use super::plan::{self, Plan};
+use crate::{
+    compress::{Compressor, Format},
+    config::ConfigError,
+    mixing::Topology,
+    units::{NodeId, Round},
+};
+
+/// An update rule of one node. See [`Party`] for its side of the exchanges.
+pub trait Rule: Party {
+    /// Lends the model and a buffer of its length for the update. Both come back by [`Rule::gradient`].
+    fn point(&mut self) -> (Vec<f32>, Vec<f32>);
+
+    /// The update, the sum of step times direction at the lent model, is ready.
+    fn gradient(&mut self, round: Round, x: Vec<f32>, update: Vec<f32>);
+
+    /// Writes the model that is saved and evaluated.
+    fn model(&self, out: &mut [f32]);
+
+    /// The number of vectors of the model's length that the rule keeps, for the memory it states.
+    fn vectors(&self) -> usize;
+}
+
+/// One line of the registry.
+pub struct Entry {
+    /// Its name in files (kebab-case).
+    pub name: &'static str,
+    /// What it does, in one line.
+    pub summary: &'static str,
+    /// Authors, title, year, equation.
+    pub paper: &'static str,
+    /// The update, in the paper's letters.
+    pub update: &'static str,
+    /// What it keeps besides the model.
+    pub state: &'static str,
+    /// What it sends to each neighbour in a round.
+    pub sends: &'static str,
+    /// What must hold for it to work.
+    pub conditions: &'static str,
+    /// Its constants: name, default and where the default comes from.
+    pub constants: &'static [(&'static str, &'static str)],
+    /// Whether its exchanges are compressed; if not, only `identity` is accepted.
+    pub compresses: bool,
+    /// Reads the constants and makes the rule ready.
+    pub prepare: fn(&toml::Table, &Setting<'_>) -> Result<Prepared, ConfigError>,
+}
+
+/// All rules, in the order of the documentation.
+pub static RULES: &[Entry] = &[d_psgd::ENTRY, naive::ENTRY, dcd::ENTRY, deep_squeeze::ENTRY, choco::ENTRY];
+
+/// What a rule is prepared for.
+#[derive(Clone)]
+pub struct Setting<'a> {
+    /// Who meets whom.
+    pub topology: &'a Arc<Topology>,
+    /// How vectors become bytes.
+    pub compressor: &'a Arc<dyn Compressor>,
+    /// The compressor's nominal delta at this dimension.
+    pub nominal_delta: f64,
+    /// The model's dimension d.
+    pub parameters: usize,
+    /// Whether what is expected to be unstable may run.
+    pub allow_unstable: bool,
+}
+
+impl Setting<'_> {
+    /// One compressed vector of the model's length.
+    pub fn compressed(&self) -> Format {
+        Format::Compressed { by: Arc::clone(self.compressor), len: self.parameters }
+    }
+
+    /// One plain vector of the model's length.
+    pub fn dense(&self) -> Format {
+        Format::Floats(self.parameters)
+    }
+
+    /// Refuses a compressor whose error feedback cannot converge, unless the run allows it.
+    ///
+    /// # Errors
+    /// If the nominal delta is not positive.
+    pub fn require_contraction(&self, rule: &str) -> Result<Vec<String>, ConfigError> {
+        let delta = self.nominal_delta;
+        if delta > 0.0 {
+            return Ok(Vec::new());
+        }
+        let problem = format!(
+            "{rule} feeds the compression error back, which needs a contraction: the nominal delta of `{}` at d = {} is {delta:.3}, and every step \
+             size diverges when it is not above 0; use its scaled form, more bits or levels, or smaller buckets, or set run.allow_unstable = true to watch it fail",
+            self.compressor.name(),
+            self.parameters
+        );
+        if self.allow_unstable { Ok(vec![problem]) } else { Err(ConfigError::at("rule", problem)) }
+    }
+}
+
+/// Makes the rule of one node from its id and the initial model.
+pub type Spawn = Box<dyn Fn(NodeId, Vec<f32>) -> Box<dyn Rule> + Send + Sync>;
+
+/// A rule with its constants resolved, ready for every node.
+pub struct Prepared {
+    /// The program of a round.
+    pub plan: Arc<dyn Plan>,
+    /// All constants, `kind` first.
+    pub resolved: toml::Table,
+    /// What is allowed but deserves a word.
+    pub warnings: Vec<String>,
+    /// Makes one node's rule.
+    pub spawn: Spawn,
+}
+
+impl std::fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Prepared")
+            .field("resolved", &self.resolved)
+            .field("warnings", &self.warnings)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Finds a rule by name.
+///
+/// # Errors
+/// If there is none; the names that exist are listed.
+pub fn find(name: &str) -> Result<&'static Entry, ConfigError> {
+    RULES.iter().find(|entry| entry.name == name).ok_or_else(|| {
+        let names: Vec<&str> = RULES.iter().map(|entry| entry.name).collect();
+        ConfigError::new(
+            "rule.kind",
+            format!("\"{name}\""),
+            format!("there is no such rule; there are {}", names.join(", ")),
+        )
+    })
+}
+
+/// Makes the rule of a `[rule]` table ready and checks that its plan fits the topology.
+///
+/// # Errors
+/// If the kind or a constant is wrong, or the combination cannot work.
+pub fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
+    let kind = match table.get("kind") {
+        None => return Err(ConfigError::at("rule.kind", "which rule? `gradvine rules` lists them")),
+        Some(toml::Value::String(kind)) => kind,
+        Some(other) => return Err(ConfigError::new("rule.kind", other, "expected the name of a rule in quotes")),
+    };
+    let entry = find(kind)?;
+    if !entry.compresses && setting.compressor.name() != "identity" {
+        return Err(ConfigError::new(
+            "compressor.kind",
+            format!("\"{}\"", setting.compressor.name()),
+            format!(
+                "{kind} sends whole vectors: use kind = \"identity\", or a rule that compresses (naive, dcd, deep-squeeze, choco)"
+            ),
+        ));
+    }
+    let prepared = (entry.prepare)(table, setting)?;
+    plan::check(&*prepared.plan, setting.topology)?;
+    Ok(prepared)
+}
+
+/// A constant that must be positive and finite, also in the `f32` that nodes compute with.
+///
+/// # Errors
+/// If it is not.
+fn positive(key: &str, value: f64) -> Result<f64, ConfigError> {
+    let single = value as f32;
+    if single.is_normal() && single > 0.0 {
+        Ok(value)
+    } else {
+        Err(ConfigError::new(key, value, "expected a finite number above 0 (from 1.2e-38 to 3.4e38)"))
+    }
+}
+
+/// Rounds to 9 significant digits: what the resolved experiment records, and what every node computes with.
+pub fn nine_digits(value: f64) -> f64 {
+    format!("{value:.8e}").parse().expect("a formatted number parses")
+}

@@ -1,0 +1,110 @@
+//! Naive compression: D-PSGD on compressed models. It stalls, and is here so that one can see it stall.
+//!
+//! Tang, Gan, Zhang, Zhang, Liu: Communication Compression for Decentralized Training (2018), section 1 and figure 1 show it as the
+//! counterexample.
+//!
+//! ```text
+//! x_i' = sum_j W_ij C(x_j) - lr g_i(x_i)        (j = i included)
+//! ```
+//! The compression error is proportional to |x|, which does not vanish, so no step size makes it converge. State: as D-PSGD cta.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Entry, Prepared, Rule, Setting, mix::Row};
+use crate::{
+    compress::{Malformed, NonFinite, Payload},
+    config::{self, ConfigError},
+    gossip::{
+        party::{Party, Writer},
+        plan::{At, Gossip},
+    },
+    units::{NodeId, Round},
+    vector,
+};
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "naive",
+    summary: "D-PSGD on compressed models; stalls at a level that no step size removes (a negative control)",
+    paper: "Tang et al. 2018, Communication Compression for Decentralized Training, figure 1",
+    update: "x_i' = sum_j W_ij C(x_j) - lr g_i",
+    state: "none",
+    sends: "C(x_i)",
+    conditions: "none under which it converges, unless C is exact",
+    constants: &[],
+    compresses: true,
+    prepare,
+};
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Params {}
+
+fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
+    let params: Params = config::read("rule", table)?;
+    let topology = Arc::clone(setting.topology);
+    let mut warnings = Vec::new();
+    if setting.compressor.name() != "identity" {
+        warnings.push(
+            "naive compression stalls at a level that no step size removes; dcd, deep-squeeze and choco do not"
+                .to_string(),
+        );
+    }
+    Ok(Prepared {
+        plan: Arc::new(Gossip::around_gradient(Arc::clone(&topology), setting.compressed())),
+        resolved: config::resolved("naive", &params),
+        warnings,
+        spawn: Box::new(move |node, x| {
+            let (acc, spare) = (vec![0.0; x.len()], vec![0.0; x.len()]);
+            Box::new(Naive { row: Row::of(&topology, node), x, acc, spare })
+        }),
+    })
+}
+
+struct Naive {
+    row: Row,
+    x: Vec<f32>,
+    acc: Vec<f32>,
+    spare: Vec<f32>,
+}
+
+impl Party for Naive {
+    fn outgoing(&mut self, _at: &At, _to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+        out.vector(&self.x)
+    }
+
+    fn sent(&mut self, _at: &At, _to: Option<NodeId>, own: &Payload<'_>) {
+        self.acc.fill(0.0);
+        own.add_into(self.row.own, &mut self.acc);
+    }
+
+    fn received(&mut self, _at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
+        payload.add_into(self.row.weight(from), &mut self.acc);
+        Ok(())
+    }
+
+    fn land(&mut self, _at: &At) {
+        vector::subtract(&self.spare, &mut self.acc);
+        std::mem::swap(&mut self.x, &mut self.acc);
+    }
+}
+
+impl Rule for Naive {
+    fn point(&mut self) -> (Vec<f32>, Vec<f32>) {
+        (std::mem::take(&mut self.x), std::mem::take(&mut self.spare))
+    }
+
+    fn gradient(&mut self, _round: Round, x: Vec<f32>, update: Vec<f32>) {
+        self.x = x;
+        self.spare = update;
+    }
+
+    fn model(&self, out: &mut [f32]) {
+        out.copy_from_slice(&self.x);
+    }
+
+    fn vectors(&self) -> usize {
+        3
+    }
+}

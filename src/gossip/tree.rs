@@ -1,0 +1,242 @@
+//! Exchanges over a spanning tree: once before the rounds and twice after them.
+//!
+//! | flight | up (leaves to root) | down (root to leaves) |
+//! |---|---|---|
+//! | [`SETUP`] | every node's setup record | all of them |
+//! | [`MEAN`] | the `f64` sum of a subtree's models | the `f32` mean |
+//! | [`SUMMARY`] | every node's record of the run | all of them |
+//!
+//! Level by level: with a tree of height H, exchange e < H takes depth H - e to depth H - e - 1, and exchange H + e takes
+//! depth e to depth e + 1. Children are summed in ascending order, so the sum is the same bits in every driver.
+
+use super::{
+    party::{Party, Writer},
+    plan::{At, Meeting, Plan, Step},
+};
+use crate::{
+    compress::{Format, Malformed, NonFinite, Payload},
+    mixing::{SpanningTree, Topology},
+    units::{NodeId, Round},
+};
+
+/// The flight of setup records.
+pub const SETUP: u8 = 250;
+/// The flight of the exact mean.
+pub const MEAN: u8 = 251;
+/// The flight of the records at the end.
+pub const SUMMARY: u8 = 252;
+
+/// The largest record that a node may contribute, in bytes.
+pub const RECORD_LIMIT: usize = 256 * 1024;
+
+/// Who meets whom in a tree exchange.
+#[derive(Debug)]
+pub struct TreePlan {
+    tree: SpanningTree,
+    height: u16,
+    steps: [Step; 2],
+    up: Format,
+    down: Format,
+}
+
+impl TreePlan {
+    /// Records of all nodes to all nodes.
+    pub fn records(topology: &Topology, flight: u8) -> TreePlan {
+        let limit = topology.nodes() * (RECORD_LIMIT + 8);
+        TreePlan::new(topology, flight, Format::Records(limit), Format::Records(limit))
+    }
+
+    /// The mean of all nodes' vectors of `len` numbers to all nodes.
+    pub fn mean(topology: &Topology, len: usize) -> TreePlan {
+        TreePlan::new(topology, MEAN, Format::Doubles(len), Format::Floats(len))
+    }
+
+    fn new(topology: &Topology, flight: u8, up: Format, down: Format) -> TreePlan {
+        let tree = topology.spanning_tree();
+        let height = u16::try_from(tree.height()).expect("a tree of at most 65,535 levels");
+        TreePlan { tree, height, steps: [Step::Launch(flight), Step::Land { flight, lag: 0 }], up, down }
+    }
+
+    /// The only place of this flight's launch.
+    pub fn launch(&self) -> At {
+        let [Step::Launch(flight), _] = self.steps else { unreachable!("a tree's program begins with its launch") };
+        At { round: Round(0), flight, exchange: 0 }
+    }
+}
+
+impl Plan for TreePlan {
+    fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    fn exchanges(&self, _flight: u8) -> u16 {
+        2 * self.height
+    }
+
+    fn meet(&self, node: NodeId, at: &At, out: &mut Meeting) {
+        let depth = self.tree.depth(node);
+        let parent = self.tree.parent(node);
+        let children = self.tree.children(node);
+        if at.exchange < self.height {
+            let from = usize::from(self.height - at.exchange);
+            if depth == from {
+                out.send.extend(parent);
+            } else if depth + 1 == from {
+                out.wait.extend_from_slice(children);
+            }
+        } else {
+            let from = usize::from(at.exchange - self.height);
+            if depth == from && !children.is_empty() {
+                out.send.extend_from_slice(children);
+                out.shared = true;
+            } else if depth == from + 1 {
+                out.wait.extend(parent);
+            }
+        }
+    }
+
+    fn format(&self, at: &At) -> &Format {
+        if at.exchange < self.height { &self.up } else { &self.down }
+    }
+}
+
+/// Gathers every node's record at the root and hands all of them to everybody.
+#[derive(Debug)]
+pub struct Records {
+    height: u16,
+    nodes: usize,
+    /// Ascending by node.
+    held: Vec<(NodeId, Vec<u8>)>,
+}
+
+impl Records {
+    /// With this node's own record.
+    ///
+    /// # Panics
+    /// If the record exceeds [`RECORD_LIMIT`].
+    pub fn new(plan: &TreePlan, nodes: usize, node: NodeId, record: Vec<u8>) -> Records {
+        assert!(record.len() <= RECORD_LIMIT, "a record of {} bytes", record.len());
+        Records { height: plan.height, nodes, held: vec![(node, record)] }
+    }
+
+    /// All records in node order, once the flight has landed.
+    pub fn into_all(self) -> Vec<Vec<u8>> {
+        self.held.into_iter().map(|(_, record)| record).collect()
+    }
+
+    fn parse(&self, bytes: &[u8]) -> Result<Vec<(NodeId, Vec<u8>)>, Malformed> {
+        let malformed = |what: &str| Malformed(format!("records of a tree exchange: {what}"));
+        let mut rest = bytes;
+        let mut records: Vec<(NodeId, Vec<u8>)> = Vec::new();
+        while let Some((head, after)) = rest.split_first_chunk::<8>() {
+            let [n0, n1, n2, n3, l0, l1, l2, l3] = *head;
+            let node = NodeId(u32::from_le_bytes([n0, n1, n2, n3]));
+            let length = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
+            if node.index() >= self.nodes || records.last().is_some_and(|(last, _)| *last >= node) {
+                return Err(malformed(&format!("node {node} out of place")));
+            }
+            if length > RECORD_LIMIT {
+                return Err(malformed(&format!("a record of {length} bytes, at most {RECORD_LIMIT} are allowed")));
+            }
+            let (record, after) = after.split_at_checked(length).ok_or_else(|| malformed("cut short"))?;
+            records.push((node, record.to_vec()));
+            rest = after;
+        }
+        if rest.is_empty() { Ok(records) } else { Err(malformed("cut short")) }
+    }
+}
+
+impl Party for Records {
+    fn outgoing(&mut self, _at: &At, _to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+        for (node, record) in &self.held {
+            out.records(&node.0.to_le_bytes());
+            out.records(&u32::try_from(record.len()).expect("a record is small").to_le_bytes());
+            out.records(record);
+        }
+        Ok(())
+    }
+
+    fn received(&mut self, at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
+        let Payload::Records(bytes) = payload else { unreachable!("the plan carries records") };
+        let records = self.parse(bytes)?;
+        if at.exchange < self.height {
+            let taken = |node: NodeId| self.held.iter().any(|(held, _)| *held == node);
+            if let Some((node, _)) = records.iter().find(|(node, _)| taken(*node)) {
+                return Err(Malformed(format!("node {from} speaks for node {node}, which has spoken already")));
+            }
+            self.held.extend(records);
+            self.held.sort_unstable_by_key(|(node, _)| *node);
+        } else if records.len() == self.nodes {
+            self.held = records;
+        } else {
+            return Err(Malformed(format!("{} records where {} nodes take part", records.len(), self.nodes)));
+        }
+        Ok(())
+    }
+}
+
+/// Forms the exact mean of all nodes' vectors.
+#[derive(Debug)]
+pub struct Mean {
+    height: u16,
+    nodes: usize,
+    root: bool,
+    sum: Vec<f64>,
+    mean: Vec<f32>,
+}
+
+impl Mean {
+    /// With this node's own vector.
+    pub fn new(plan: &TreePlan, nodes: usize, node: NodeId, own: &[f32]) -> Mean {
+        let root = plan.tree.parent(node).is_none();
+        let sum = own.iter().map(|&x| f64::from(x)).collect();
+        let mut mean = Mean { height: plan.height, nodes, root, sum, mean: Vec::new() };
+        if plan.height == 0 {
+            mean.divide();
+        }
+        mean
+    }
+
+    /// The mean, once the flight has landed.
+    pub fn into_mean(self) -> Vec<f32> {
+        self.mean
+    }
+
+    fn divide(&mut self) {
+        let nodes = self.nodes as f64;
+        self.mean = std::mem::take(&mut self.sum).into_iter().map(|sum| (sum / nodes) as f32).collect();
+    }
+}
+
+impl Party for Mean {
+    fn outgoing(&mut self, at: &At, _to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+        if at.exchange < self.height {
+            out.doubles(&self.sum);
+            self.sum = Vec::new();
+            Ok(())
+        } else {
+            out.vector(&self.mean)
+        }
+    }
+
+    fn received(&mut self, _at: &At, _from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
+        match payload {
+            Payload::Doubles(bytes) => {
+                for (sum, x) in self.sum.iter_mut().zip(bytes.as_chunks::<8>().0) {
+                    *sum += f64::from_le_bytes(*x);
+                }
+            }
+            Payload::Floats(bytes) => {
+                self.mean = bytes.as_chunks::<4>().0.iter().map(|x| f32::from_le_bytes(*x)).collect();
+            }
+            other => unreachable!("the plan carries sums and means, not {other:?}"),
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, at: &At) {
+        if self.root && at.exchange + 1 == self.height {
+            self.divide();
+        }
+    }
+}

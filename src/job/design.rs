@@ -1,0 +1,222 @@
+//! What all nodes of a run share: an experiment with every constant resolved and every combination checked.
+
+use std::{path::Path, sync::Arc};
+
+use crate::{
+    compress::{self, Compressor},
+    config::ConfigError,
+    experiment::{Experiment, TopologyParams, Weighting},
+    gossip::{
+        NodeConfig, plan,
+        rule::{self, Prepared, Setting},
+    },
+    learn::{Model, Optimizer, OptimizerConfig},
+    mixing::{Topology, Weights, family},
+    units::NodeId,
+};
+
+/// A run's shared part. Two nodes with the same design end with the same bits.
+pub struct Design {
+    /// The experiment as resolved: what is written into the run directory.
+    pub experiment: Experiment,
+    /// Who meets whom, with what weight.
+    pub topology: Arc<Topology>,
+    /// What is learned.
+    pub model: Model,
+    /// How vectors become bytes.
+    pub compressor: Arc<dyn Compressor>,
+    /// The compressor's nominal delta at the model's dimension.
+    pub nominal_delta: f64,
+    /// The rule, ready for every node.
+    pub rule: Prepared,
+    /// The local optimizer.
+    pub optimizer: OptimizerConfig,
+    /// x_0, the same on every node.
+    pub initial: Arc<Vec<f32>>,
+}
+
+impl Design {
+    /// Resolves an experiment on a topology, for data of this shape.
+    ///
+    /// # Errors
+    /// If a value is out of range or a combination cannot work.
+    pub fn new(
+        mut experiment: Experiment,
+        topology: Arc<Topology>,
+        inputs: usize,
+        outputs: usize,
+    ) -> Result<Design, ConfigError> {
+        check_run(&experiment)?;
+        let model = Model::resolve(&experiment.model, Some(inputs), Some(outputs))?;
+        experiment.model.inputs = Some(inputs);
+        experiment.model.outputs = Some(outputs);
+        if let Some(scale) = &experiment.data.scale {
+            scale.check(inputs)?;
+        }
+        let parameters = model.parameters();
+        let built = compress::build(&experiment.compressor)?;
+        let nominal_delta = compress::nominal_delta(&*built.compressor, parameters);
+        let setting = Setting {
+            topology: &topology,
+            compressor: &built.compressor,
+            nominal_delta,
+            parameters,
+            allow_unstable: experiment.run.allow_unstable,
+        };
+        let rule = rule::prepare(&experiment.rule, &setting)?;
+        let optimizer = experiment.optimizer.check(experiment.run.rounds)?;
+        experiment.rule = rule.resolved.clone();
+        experiment.compressor = built.resolved;
+        let initial = Arc::new(model.initial(experiment.model.init, experiment.run.seed));
+        Ok(Design {
+            experiment,
+            topology,
+            model,
+            compressor: built.compressor,
+            nominal_delta,
+            rule,
+            optimizer,
+            initial,
+        })
+    }
+
+    /// The core of one node.
+    pub fn node(&self, id: NodeId, record: Option<Vec<u8>>) -> NodeConfig {
+        NodeConfig {
+            id,
+            topology: Arc::clone(&self.topology),
+            plan: Arc::clone(&self.rule.plan),
+            rule: (self.rule.spawn)(id, self.initial.to_vec()),
+            seed: self.experiment.run.seed,
+            rounds: self.experiment.run.rounds,
+            evaluate_every: self.experiment.run.evaluate_every,
+            parameters: self.parameters(),
+            record,
+        }
+    }
+
+    /// One node's optimizer on a shard of this many rows.
+    pub fn optimizer(&self, node: NodeId, rows: usize) -> Optimizer {
+        Optimizer::new(self.optimizer.clone(), self.experiment.run.seed, node, rows, self.parameters())
+    }
+
+    /// The model's dimension d.
+    pub fn parameters(&self) -> usize {
+        self.initial.len()
+    }
+
+    /// Whether f_i counts by its share of the rows.
+    pub fn by_rows(&self) -> bool {
+        self.experiment.data.weighting == Weighting::Rows
+    }
+
+    /// The largest frame that may arrive, in bytes: the plan's, or a tree exchange's.
+    pub fn frame_limit(&self) -> usize {
+        use crate::gossip::{frame::HEADER, tree::RECORD_LIMIT};
+        let tree = (8 * self.parameters()).max(self.topology.nodes() * (RECORD_LIMIT + 8));
+        HEADER + plan::payload_limit(&*self.rule.plan).max(tree)
+    }
+
+    /// The rule's name.
+    pub fn rule_name(&self) -> &str {
+        self.experiment.rule.get("kind").and_then(toml::Value::as_str).unwrap_or("?")
+    }
+}
+
+/// Places of errors that stand in a spec such as `ring:8`.
+const IN_A_SPEC: [&str; 6] = ["topology", "family", "nodes", "rows", "columns", "degree"];
+
+/// Reads the topology that an experiment names.
+///
+/// # Errors
+/// If neither a file nor a family is named, both are, a size is missing or superfluous, or the topology is wrong.
+pub fn topology(params: &TopologyParams, folder: &Path, seed: u64) -> Result<Topology, ConfigError> {
+    let inside = |error: ConfigError| ConfigError { place: format!("topology.{}", error.place), ..error };
+    let weights = params.weights.as_deref().map(str::parse::<Weights>).transpose().map_err(inside)?;
+    let sizes =
+        [("nodes", params.nodes), ("rows", params.rows), ("columns", params.columns), ("degree", params.degree)];
+    match (&params.file, &params.family) {
+        (Some(file), None) => {
+            if let Some((key, size)) = sizes.iter().find_map(|(key, size)| Some((key, (*size)?))) {
+                let problem =
+                    format!("\"{file}\" says its size itself: leave the key out, or name a family instead of a file");
+                return Err(ConfigError::new(format!("topology.{key}"), size, problem));
+            }
+            let beside = folder.join(file);
+            let spec = if beside.is_file() { beside.display().to_string() } else { file.clone() };
+            Topology::parse_with(&spec, weights, seed).map_err(|error| match &error {
+                // The family's own words for an argument: the argument stands in the spec.
+                ConfigError { file: None, place, problem, .. } if IN_A_SPEC.contains(&place.as_str()) => {
+                    ConfigError::new("topology.file", format!("\"{file}\""), problem)
+                }
+                ConfigError { file: None, place, .. } if place == "weights" => inside(error),
+                ConfigError { file: None, place, value: Some(rho), problem } if place == "rho" && weights.is_some() => {
+                    let chosen = params.weights.as_deref().unwrap_or_default();
+                    ConfigError::new("topology.weights", format!("\"{chosen}\""), format!("rho = {rho}: {problem}"))
+                }
+                _ => error,
+            })
+        }
+        (None, Some(family)) => Topology::parse_with(&family_spec(family, &sizes)?, weights, seed)
+            .map_err(|error| if error.file.is_none() { inside(error) } else { error }),
+        (None, None) => Err(ConfigError::at(
+            "topology",
+            "name a file (or a spec such as file = \"ring:8\"), or a family and its size",
+        )),
+        (Some(file), Some(_)) => {
+            Err(ConfigError::new("topology.file", format!("\"{file}\""), "give a file or a family, not both"))
+        }
+    }
+}
+
+/// `random-regular:16:4` from a family and its sizes.
+fn family_spec(name: &str, sizes: &[(&str, Option<u32>)]) -> Result<String, ConfigError> {
+    let family = family::find(name).map_err(|_| {
+        let names: Vec<&str> = family::REGISTRY.iter().map(|family| family.name()).collect();
+        ConfigError::new("topology.family", format!("\"{name}\""), format!("expected one of {}", names.join(", ")))
+    })?;
+    let keys: Vec<&str> = family.keys().iter().copied().filter(|key| *key != "seed").collect();
+    let takes = || format!("a {name} takes {}", keys.join(" and "));
+    if let Some((key, size)) = sizes.iter().find_map(|(key, size)| Some((key, size.filter(|_| !keys.contains(key))?))) {
+        return Err(ConfigError::new(format!("topology.{key}"), size, format!("{}: leave this key out", takes())));
+    }
+    let value = |key: &&str| {
+        let size = sizes.iter().find(|(name, _)| name == key).and_then(|(_, size)| *size);
+        size.map(|size| size.to_string())
+            .ok_or_else(|| ConfigError::at(format!("topology.{key}"), format!("is missing: {}", takes())))
+    };
+    let values = keys.iter().map(value).collect::<Result<Vec<_>, _>>()?;
+    Ok(format!("{name}:{}", values.join(&family.separator().to_string())))
+}
+
+/// Checks the ranges of `[run]`.
+pub(super) fn check_run(experiment: &Experiment) -> Result<(), ConfigError> {
+    let run = &experiment.run;
+    for (key, value) in [("run.rounds", run.rounds), ("run.evaluate_every", run.evaluate_every)] {
+        if value == 0 {
+            return Err(ConfigError::new(key, value, "expected a whole number from 1"));
+        }
+    }
+    for (key, value) in [("run.patience_s", run.patience_s), ("run.connect_s", run.connect_s)] {
+        if !(value.is_finite() && (0.1..=86_400.0 * 30.0).contains(&value)) {
+            return Err(ConfigError::new(key, value, "expected a number of seconds from 0.1 to 2592000 (30 days)"));
+        }
+    }
+    if run.out.as_deref() == Some("") {
+        return Err(ConfigError::new(
+            "run.out",
+            "\"\"",
+            "expected the name of a folder; without the key one is chosen",
+        ));
+    }
+    let id = &run.id;
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if id.is_empty() || id.len() > 64 || !id.chars().all(plain) {
+        return Err(ConfigError::new(
+            "run.id",
+            format!("\"{id}\""),
+            "expected 1 to 64 letters, digits, `-`, `_` or `.`",
+        ));
+    }
+    Ok(())
+}

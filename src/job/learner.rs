@@ -1,0 +1,115 @@
+//! What a driver asks of one node's learning side, and what an observer is told.
+
+use crate::{
+    config::ConfigError,
+    gossip::{Failure, RoundDone, Traffic},
+    units::{NodeId, Round, Time},
+};
+
+/// One node's data, loss and optimizer. The drivers know no more of learning than this.
+pub trait Learner: Send {
+    /// A record that all nodes must see before round 0 (sums for standardisation). Either all nodes have one or none.
+    fn record(&mut self) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// All nodes' setup records, in node order.
+    ///
+    /// # Errors
+    /// If a record has no meaning here.
+    fn prepare(&mut self, _records: &[Vec<u8>]) -> Result<(), ConfigError> {
+        Ok(())
+    }
+
+    /// Writes the sum of step times direction at `x` into `update` and returns the mean loss of the batches.
+    fn compute(&mut self, round: Round, x: &[f32], update: &mut [f32]) -> f64;
+
+    /// This node's record of the run, for the summary that every node writes.
+    fn conclude(&mut self, conclusion: &Conclusion<'_>) -> Vec<u8>;
+}
+
+/// What is known when the rounds are over.
+#[derive(Clone, Copy, Debug)]
+pub struct Conclusion<'a> {
+    /// Rounds done.
+    pub rounds: Round,
+    /// This node's model.
+    pub model: &'a [f32],
+    /// The mean of all nodes' models.
+    pub mean: &'a [f32],
+    /// Bytes sent.
+    pub traffic: Traffic,
+    /// Time since the start.
+    pub time: Time,
+}
+
+/// Told of progress by a driver that sees several nodes.
+pub trait Observer {
+    /// A node has finished a round.
+    fn round(&mut self, node: NodeId, now: Time, done: RoundDone);
+
+    /// The round after which all shall stop, once somebody has asked for it.
+    fn stop_after(&mut self) -> Option<Round> {
+        None
+    }
+}
+
+/// An observer that does not look.
+#[derive(Debug, Default)]
+pub struct Blind;
+
+impl Observer for Blind {
+    fn round(&mut self, _node: NodeId, _now: Time, _done: RoundDone) {}
+}
+
+/// One node at its end.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ended {
+    /// Its model after the last round.
+    pub model: Vec<f32>,
+    /// The mean of all models.
+    pub mean: Vec<f32>,
+    /// All nodes' records, in node order.
+    pub records: Vec<Vec<u8>>,
+    /// Bytes that it sent, the tree's at the end included.
+    pub traffic: Traffic,
+}
+
+/// Why a run did not end as it should.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum RunError {
+    /// A node could not go on.
+    #[error("node {node}: {failure}")]
+    Failed {
+        /// Which.
+        node: NodeId,
+        /// Why.
+        failure: Failure,
+    },
+    /// Setup records made no sense.
+    #[error("{0}")]
+    Setup(ConfigError),
+    /// No node can move: a bug in a rule's plan.
+    #[error("no node can go on: {0}")]
+    Stuck(String),
+    /// A deadline passed.
+    #[error("{0}")]
+    Deadline(String),
+    /// Somebody interrupted it before it could conclude.
+    #[error("interrupted in round {0}")]
+    Interrupted(Round),
+    /// A link or host failed outside the rounds.
+    #[error("{0}")]
+    Network(String),
+}
+
+impl RunError {
+    /// In words, with nodes called by their names.
+    pub fn told(&self, topology: &crate::mixing::Topology) -> String {
+        let name = |node: NodeId| topology.node(node).name.clone();
+        match self {
+            RunError::Failed { node, failure } => format!("node {}: {}", name(*node), failure.told(&name)),
+            other => other.to_string(),
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! An experiment made ready to run: topology, shards, rules, learners, and what they report.
+//!
+//! [`Design`] is what all nodes share, [`Whole`] a run whose nodes are all in this process, [`ShardLearner`] one node's learning side.
+//! [`seats`] makes a run of objectives that a program brings itself.
+
+pub mod arithmetic;
+mod design;
+mod learner;
+mod own;
+pub mod record;
+mod shard;
+mod single;
+mod watch;
+mod whole;
+
+pub use design::{Design, topology};
+pub use learner::{Blind, Conclusion, Ended, Learner, Observer, RunError};
+pub use own::seats;
+pub use shard::{ShardLearner, Shared, class_counts, scale_of};
+pub use single::{NodeFile, Single};
+pub use watch::{Progress, Watch, mean};
+pub use whole::{Pooled, Whole, options};

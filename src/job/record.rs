@@ -1,0 +1,200 @@
+//! What a node says of itself: before round 0, and at the end. Every node reads every record, so all write the same summary.
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::{data::Moments, gossip::Traffic, learn::Evaluation};
+
+/// Before round 0: how many rows, and their sums where features are to be standardised.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Opening {
+    /// Rows of the shard.
+    pub rows: u64,
+    /// Sums over the shard; `None` where scaling is not asked for.
+    pub moments: Option<Moments>,
+}
+
+impl Opening {
+    /// As bytes: the number of rows, then the sums.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = self.rows.to_le_bytes().to_vec();
+        if let Some(moments) = &self.moments {
+            bytes.extend(moments.to_bytes());
+        }
+        bytes
+    }
+
+    /// From bytes, for data of this many features.
+    ///
+    /// # Errors
+    /// If they are cut short, or the sums are of another number of features or none that data can have.
+    pub fn from_bytes(bytes: &[u8], inputs: usize) -> Result<Opening, String> {
+        let (rows, rest) = bytes.split_first_chunk::<8>().ok_or("a setup record is cut short")?;
+        let moments = if rest.is_empty() {
+            None
+        } else {
+            Some(Moments::from_bytes(rest, inputs).map_err(|error| error.to_string())?)
+        };
+        Ok(Opening { rows: u64::from_le_bytes(*rows), moments })
+    }
+}
+
+/// At the end: what a node did and what its model and the mean are worth on its data.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Closing {
+    /// Rounds done.
+    pub rounds: u64,
+    /// Rounds in which it did not take part.
+    pub missed: Vec<u64>,
+    /// SHA-256 of the model's little-endian bytes, in hexadecimal.
+    pub digest: String,
+    /// Rows of the shard.
+    pub rows: u64,
+    /// Rows per class, where there are classes.
+    pub classes: Vec<u64>,
+    /// f_i at the mean of all models; NaN where it is not finite.
+    #[serde(with = "or_nan")]
+    pub train_loss_of_mean: f64,
+    /// |x_i - mean|^2; NaN where it is not finite.
+    #[serde(with = "or_nan")]
+    pub distance_squared: f64,
+    /// Its own model on its test rows.
+    pub test: Option<Score>,
+    /// The mean model on its test rows.
+    pub test_of_mean: Option<Score>,
+    /// Hash of the arithmetic self-test, in hexadecimal.
+    pub arithmetic: String,
+    /// Bytes sent for the rule: payload, wire, dense.
+    pub bytes: [u64; 3],
+    /// Seconds since its start.
+    pub time_s: f64,
+}
+
+/// An evaluation on a number of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Score {
+    /// How many rows.
+    pub rows: u64,
+    /// Mean loss; NaN where it is not finite.
+    #[serde(with = "or_nan")]
+    pub loss: f64,
+    /// Right answers, where there are classes.
+    pub correct: Option<u64>,
+}
+
+impl Score {
+    /// Right answers per row.
+    pub fn accuracy(&self) -> Option<f64> {
+        self.correct.map(|correct| correct as f64 / self.rows as f64)
+    }
+}
+
+impl From<Evaluation> for Score {
+    fn from(evaluation: Evaluation) -> Score {
+        Score { rows: evaluation.rows, loss: evaluation.loss, correct: evaluation.correct }
+    }
+}
+
+impl Closing {
+    /// As bytes.
+    ///
+    /// # Panics
+    /// Never: the record serialises.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("a record serialises")
+    }
+
+    /// From bytes.
+    ///
+    /// # Errors
+    /// If they are not such a record.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Closing, String> {
+        serde_json::from_slice(bytes).map_err(|error| error.to_string())
+    }
+
+    /// The bytes of a node's traffic as recorded.
+    pub fn traffic(traffic: Traffic) -> [u64; 3] {
+        [traffic.payload, traffic.wire, traffic.dense]
+    }
+}
+
+/// Numbers of a run that is about to diverge: JSON has no word for NaN and infinities but `null`.
+mod or_nan {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<S: Serializer>(x: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+        x.is_finite().then_some(*x).serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+        Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
+    }
+}
+
+/// SHA-256 of a model's little-endian bytes, in hexadecimal.
+pub fn model_digest(x: &[f32]) -> String {
+    let mut hasher = Sha256::new();
+    if cfg!(target_endian = "little") {
+        hasher.update(bytemuck::cast_slice::<f32, u8>(x));
+    } else {
+        x.iter().for_each(|x| hasher.update(x.to_le_bytes()));
+    }
+    hex(&hasher.finalize())
+}
+
+/// The run's digest: SHA-256 over the nodes' SHA-256s (raw bytes) in node order.
+///
+/// # Errors
+/// If a digest is no hexadecimal SHA-256.
+pub fn run_digest<'a>(digests: impl IntoIterator<Item = &'a str>) -> Result<String, String> {
+    let mut hasher = Sha256::new();
+    for digest in digests {
+        hasher.update(unhex(digest).ok_or_else(|| format!("`{digest}` is no SHA-256"))?);
+    }
+    Ok(hex(&hasher.finalize()))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Option<[u8; 32]> {
+    let mut bytes = [0; 32];
+    if text.len() != 64 || !text.is_ascii() {
+        return None;
+    }
+    for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().as_chunks::<2>().0) {
+        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::arithmetic;
+
+    #[test]
+    fn a_record_of_a_diverging_run_comes_back() {
+        let closing = Closing {
+            rounds: 3,
+            missed: Vec::new(),
+            digest: "0".repeat(64),
+            rows: 5,
+            classes: vec![2, 3],
+            train_loss_of_mean: f64::INFINITY,
+            distance_squared: 0.1,
+            test: Some(Score { rows: 2, loss: f64::NAN, correct: Some(1) }),
+            test_of_mean: None,
+            arithmetic: arithmetic::name(),
+            bytes: [1, 2, 3],
+            time_s: 0.5,
+        };
+        let back = Closing::from_bytes(&closing.to_bytes()).unwrap();
+        assert!(back.train_loss_of_mean.is_nan() && back.test.unwrap().loss.is_nan());
+        assert_eq!((back.distance_squared, back.classes), (0.1, vec![2, 3]));
+        assert!(Closing::from_bytes(b"{}").unwrap_err().contains("missing field"));
+    }
+}

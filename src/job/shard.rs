@@ -1,0 +1,205 @@
+//! The learner of a data shard: what every run on a data file uses.
+
+use std::sync::{Arc, OnceLock};
+
+use super::{
+    Conclusion, Design, Learner,
+    record::{Closing, Opening, model_digest},
+};
+use crate::{
+    config::ConfigError,
+    data::{Dataset, Moments, Scale, Target},
+    learn::{Evaluation, Model, Objective, Optimizer},
+    units::{NodeId, Round},
+    vector,
+};
+
+/// Data that is scaled once, by whoever learns the scale first, and then shared.
+#[derive(Debug)]
+pub struct Shared {
+    raw: Arc<Dataset>,
+    scaled: OnceLock<Arc<Dataset>>,
+}
+
+impl Shared {
+    /// Not yet scaled.
+    pub fn new(raw: Dataset) -> Arc<Shared> {
+        Arc::new(Shared { raw: Arc::new(raw), scaled: OnceLock::new() })
+    }
+
+    /// As it was loaded.
+    pub fn raw(&self) -> &Arc<Dataset> {
+        &self.raw
+    }
+
+    /// As the model sees it, once the run has begun.
+    pub fn ready(&self) -> Option<&Arc<Dataset>> {
+        self.scaled.get()
+    }
+
+    fn scale(&self, scale: Option<&Scale>) -> Result<Arc<Dataset>, ConfigError> {
+        if let Some(ready) = self.scaled.get() {
+            return Ok(Arc::clone(ready));
+        }
+        let scaled = match scale {
+            Some(scale) => {
+                let mut data = Dataset::clone(&self.raw);
+                data.apply(scale)?;
+                Arc::new(data)
+            }
+            None => Arc::clone(&self.raw),
+        };
+        Ok(Arc::clone(self.scaled.get_or_init(|| scaled)))
+    }
+}
+
+/// One node's shard with its objective and optimizer.
+pub struct ShardLearner {
+    node: NodeId,
+    design: Arc<Design>,
+    shard: Arc<Shared>,
+    test: Option<Arc<Shared>>,
+    /// The scale that all nodes use, once known.
+    scale: Arc<OnceLock<Scale>>,
+    started: Option<Started>,
+}
+
+struct Started {
+    objective: Box<dyn Objective>,
+    optimizer: Optimizer,
+    /// n m_i / m where nodes count by rows.
+    weight: f32,
+    data: Arc<Dataset>,
+    test: Option<Arc<Dataset>>,
+}
+
+impl ShardLearner {
+    /// A learner that has not begun. `scale` is filled in by the first learner that knows it.
+    pub fn new(
+        design: Arc<Design>,
+        node: NodeId,
+        shard: Arc<Shared>,
+        test: Option<Arc<Shared>>,
+        scale: Arc<OnceLock<Scale>>,
+    ) -> ShardLearner {
+        ShardLearner { node, design, shard, test, scale, started: None }
+    }
+
+    fn started(&mut self) -> &mut Started {
+        self.started.as_mut().expect("the core asks for gradients after the setup records are in")
+    }
+}
+
+/// Whether a run exchanges sums before round 0.
+fn sums_wanted(design: &Design) -> bool {
+    design.experiment.data.standardize && design.experiment.data.scale.is_none()
+}
+
+/// The scale that a run's setup records make: their sums in node order, or what the experiment gives.
+///
+/// # Errors
+/// If a record has no sums where they are asked for, or sums of another width.
+pub fn scale_of(design: &Design, openings: &[Opening]) -> Result<Option<Scale>, ConfigError> {
+    let data = &design.experiment.data;
+    if let Some(scale) = &data.scale {
+        scale.check(design.model.shape().inputs)?;
+        return Ok(Some(scale.clone()));
+    }
+    if !data.standardize {
+        return Ok(None);
+    }
+    let mut total: Option<Moments> = None;
+    for (node, opening) in openings.iter().enumerate() {
+        let wrong = |what: &str| ConfigError::at(format!("setup record of node {node}"), what);
+        let moments =
+            opening.moments.as_ref().ok_or_else(|| wrong("it has no sums, though features are to be standardised"))?;
+        match &mut total {
+            Some(total) => total.merge(moments),
+            None => total = Some(moments.clone()),
+        }
+    }
+    Ok(total.map(|total| Scale::from_moments(&total)))
+}
+
+impl Learner for ShardLearner {
+    fn record(&mut self) -> Option<Vec<u8>> {
+        let data = self.shard.raw();
+        let moments = sums_wanted(&self.design).then(|| Moments::of(data));
+        Some(Opening { rows: data.rows() as u64, moments }.to_bytes())
+    }
+
+    fn prepare(&mut self, records: &[Vec<u8>]) -> Result<(), ConfigError> {
+        let read = |(node, record): (usize, &Vec<u8>)| {
+            Opening::from_bytes(record, self.design.model.shape().inputs)
+                .map_err(|error| ConfigError::at(format!("setup record of node {node}"), error))
+        };
+        let openings = records.iter().enumerate().map(read).collect::<Result<Vec<Opening>, _>>()?;
+        if let Some(scale) = scale_of(&self.design, &openings)? {
+            self.scale.get_or_init(|| scale);
+        }
+        let scale = self.scale.get();
+        let data = self.shard.scale(scale)?;
+        let total: u64 = openings.iter().map(|opening| opening.rows).sum();
+        let weight = if self.design.by_rows() { (records.len() * data.rows()) as f64 / total as f64 } else { 1.0 };
+        self.started = Some(Started {
+            objective: self.design.model.objective(Arc::clone(&data))?,
+            optimizer: self.design.optimizer(self.node, data.rows()),
+            weight: weight as f32,
+            test: self.test.as_ref().map(|test| test.scale(scale)).transpose()?,
+            data,
+        });
+        Ok(())
+    }
+
+    fn compute(&mut self, round: Round, x: &[f32], update: &mut [f32]) -> f64 {
+        let started = self.started();
+        let loss = started.optimizer.update(round, x, &mut *started.objective, update);
+        if started.weight != 1.0 {
+            vector::scale(started.weight, update);
+        }
+        loss
+    }
+
+    fn conclude(&mut self, conclusion: &Conclusion<'_>) -> Vec<u8> {
+        let design = Arc::clone(&self.design);
+        let started = self.started();
+        let score = |x: &[f32]| started.test.as_ref().map(|test| evaluate(&design.model, x, test).into());
+        Closing {
+            rounds: conclusion.rounds.0,
+            missed: Vec::new(),
+            digest: model_digest(conclusion.model),
+            rows: started.data.rows() as u64,
+            classes: class_counts(&started.data),
+            train_loss_of_mean: evaluate(&design.model, conclusion.mean, &started.data).loss,
+            distance_squared: vector::distance_squared(conclusion.model, conclusion.mean),
+            test: score(conclusion.model),
+            test_of_mean: score(conclusion.mean),
+            arithmetic: crate::job::arithmetic::name(),
+            bytes: Closing::traffic(conclusion.traffic),
+            time_s: conclusion.time.seconds(),
+        }
+        .to_bytes()
+    }
+}
+
+/// A model on rows that were checked against it when the run was made ready.
+///
+/// # Panics
+/// If they were not.
+pub fn evaluate(model: &Model, x: &[f32], data: &Dataset) -> Evaluation {
+    model.evaluate(x, data).expect("the data was checked against the model before the run")
+}
+
+/// Rows per class; empty where there are no classes.
+pub fn class_counts(data: &Dataset) -> Vec<u64> {
+    match &data.target {
+        Target::Classes { labels, names } => {
+            let mut counts = vec![0; names.len()];
+            for &label in labels {
+                counts[label as usize] += 1;
+            }
+            counts
+        }
+        Target::Values(_) => Vec::new(),
+    }
+}

@@ -1,0 +1,150 @@
+//! A run of which this process has one node: its own file, its own key, a topology that names the others.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, OnceLock},
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Learner,
+    design::Design,
+    record::Score,
+    shard::{ShardLearner, Shared, evaluate},
+    whole::options,
+};
+use crate::{
+    config::{self, ConfigError},
+    data::{self, Scale, Target},
+    experiment::{Experiment, syntax},
+    mixing::Topology,
+    sim::Seat,
+    units::NodeId,
+};
+
+/// `node.toml`: where this node's things are. Paths are relative to the file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeFile {
+    /// The key file, made by `gradvine identity new`.
+    pub key: PathBuf,
+    /// Multiaddrs to listen on.
+    pub listen: Vec<String>,
+    /// The topology file; it names this node by its PeerId.
+    pub topology: PathBuf,
+    /// The experiment file, the same on every node.
+    pub experiment: PathBuf,
+    /// This node's own rows: `digits`, `breast-cancer` or a file.
+    pub data: String,
+    /// Rows to test on; without it, `data.test_share` of the own rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub test: Option<String>,
+    /// The run directory to make.
+    pub out: PathBuf,
+}
+
+impl NodeFile {
+    /// Reads a file; its paths come out as they are to be opened.
+    ///
+    /// # Errors
+    /// If it cannot be read, or a key is unknown, missing or of the wrong type.
+    pub fn load(path: &Path) -> Result<NodeFile, ConfigError> {
+        let origin = path.display().to_string();
+        let within = |error: ConfigError| error.within(&origin);
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| within(ConfigError::at("node", format!("cannot be read: {error}"))))?;
+        let table: toml::Table = toml::from_str(&text).map_err(|error| within(syntax(&text, &error)))?;
+        let mut file: NodeFile = config::read("node", &table).map_err(within)?;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        for path in [&mut file.key, &mut file.topology, &mut file.experiment, &mut file.out] {
+            *path = folder.join(&*path);
+        }
+        for source in std::iter::once(&mut file.data).chain(&mut file.test) {
+            let beside = folder.join(&*source);
+            if beside.is_file() {
+                *source = beside.display().to_string();
+            }
+        }
+        Ok(file)
+    }
+}
+
+/// One node's part of a run.
+pub struct Single {
+    /// What all nodes share.
+    pub design: Arc<Design>,
+    /// Which node this is.
+    pub node: NodeId,
+    /// Its core and learner, until somebody takes them to run.
+    pub seat: Option<Seat>,
+    /// Class names, where there are classes.
+    pub classes: Vec<String>,
+    /// Filled in when the run begins.
+    pub scale: Arc<OnceLock<Scale>>,
+    /// This node's test rows.
+    pub test: Option<Arc<Shared>>,
+}
+
+impl Single {
+    /// Loads the node's own data and resolves the experiment on the given topology.
+    ///
+    /// # Errors
+    /// If anything of it is wrong.
+    pub fn new(
+        file: &NodeFile,
+        experiment: Experiment,
+        topology: Topology,
+        node: NodeId,
+    ) -> Result<Single, ConfigError> {
+        Single::checked(file, experiment.clone(), topology, node).map_err(|error| experiment.blame(error))
+    }
+
+    fn checked(
+        file: &NodeFile,
+        mut experiment: Experiment,
+        topology: Topology,
+        node: NodeId,
+    ) -> Result<Single, ConfigError> {
+        let need = |key: &str, value: Option<usize>| {
+            let problem =
+                "a node sees only its own rows, so the experiment must say it (a run directory's experiment.toml does)";
+            value.ok_or_else(|| ConfigError::at(format!("model.{key}"), problem).within(file.experiment.display()))
+        };
+        let inputs = need("inputs", experiment.model.inputs)?;
+        let outputs = need("outputs", experiment.model.outputs)?;
+        experiment.data.source.clone_from(&file.data);
+        let options = options(&experiment)?;
+        let load = |key: &str, source: &str| {
+            data::load(source, &options).map_err(|error| match error.place.as_str() {
+                "data.source" => ConfigError { place: format!("node.{key}"), ..error },
+                _ => error,
+            })
+        };
+        let all = load("data", &file.data)?;
+        let (train, test) = match &file.test {
+            Some(test) => (all, Some(load("test", test)?)),
+            None => {
+                let (train, test) = data::split_test(&all, experiment.data.test_share, experiment.run.seed)?;
+                let rest = (!test.is_empty()).then(|| all.select(&test));
+                (all.select(&train), rest)
+            }
+        };
+        let classes = match &train.target {
+            Target::Classes { names, .. } => names.clone(),
+            Target::Values(_) => Vec::new(),
+        };
+        let design = Arc::new(Design::new(experiment, Arc::new(topology), inputs, outputs)?);
+        let scale = Arc::new(OnceLock::new());
+        let test = test.map(Shared::new);
+        let mut learner =
+            ShardLearner::new(Arc::clone(&design), node, Shared::new(train), test.clone(), Arc::clone(&scale));
+        let config = design.node(node, learner.record());
+        Ok(Single { design, node, seat: Some(Seat { config, learner: Box::new(learner) }), classes, scale, test })
+    }
+
+    /// A model on this node's test rows; `None` where there are none, or before the run has begun.
+    pub fn score(&self, x: &[f32]) -> Option<Score> {
+        Some(evaluate(&self.design.model, x, self.test.as_ref()?.ready()?).into())
+    }
+}

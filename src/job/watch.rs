@@ -1,0 +1,133 @@
+//! Watches a run whose nodes are all in this process: consensus distance, loss and accuracy of the mean.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::{Observer, Whole};
+use crate::{
+    gossip::{RoundDone, Traffic},
+    report::metrics::Metric,
+    units::{NodeId, Round, Time},
+    vector,
+};
+
+/// What a progress display shows.
+#[derive(Clone, Debug, Default)]
+pub struct Progress {
+    /// Rounds that every node has done.
+    pub rounds: u64,
+    /// Mean of the nodes' last batch losses.
+    pub loss: f64,
+    /// (1/n) sum |x_i - mean|^2 at the last evaluation.
+    pub consensus: Option<f64>,
+    /// Accuracy of the mean model at the last evaluation.
+    pub accuracy: Option<f64>,
+    /// Payload bytes sent by all nodes.
+    pub payload: u64,
+}
+
+/// Collects rounds of all nodes and evaluates the mean where a round is to be evaluated.
+pub struct Watch<'a> {
+    whole: Arc<Whole>,
+    /// Rounds done, batch loss and traffic of each node.
+    latest: Vec<(u64, f64, Traffic)>,
+    /// Models that wait for those of the other nodes.
+    models: BTreeMap<Round, Vec<Option<RoundDone>>>,
+    progress: Progress,
+    on_metric: Box<dyn FnMut(&Metric) + 'a>,
+    on_progress: Box<dyn FnMut(&Progress) + 'a>,
+    stop: Box<dyn FnMut() -> bool + 'a>,
+}
+
+impl<'a> Watch<'a> {
+    /// Watches a run; metrics come out in the order of rounds, then nodes.
+    pub fn new(
+        whole: Arc<Whole>,
+        on_metric: impl FnMut(&Metric) + 'a,
+        on_progress: impl FnMut(&Progress) + 'a,
+    ) -> Watch<'a> {
+        let latest = vec![(0, f64::NAN, Traffic::default()); whole.shards.len()];
+        Watch {
+            whole,
+            latest,
+            models: BTreeMap::new(),
+            progress: Progress::default(),
+            on_metric: Box::new(on_metric),
+            on_progress: Box::new(on_progress),
+            stop: Box::new(|| false),
+        }
+    }
+
+    /// Asks `stop` after every round whether somebody has interrupted.
+    #[must_use]
+    pub fn stopping(mut self, stop: impl FnMut() -> bool + 'a) -> Watch<'a> {
+        self.stop = Box::new(stop);
+        self
+    }
+
+    /// Each node's rounds done and bytes sent so far.
+    pub fn latest(&self) -> Vec<(u64, Traffic)> {
+        self.latest.iter().map(|(rounds, _, traffic)| (*rounds, *traffic)).collect()
+    }
+
+    fn evaluate(&mut self, round: Round, now: Time, all: &[Option<RoundDone>]) {
+        let models: Vec<&[f32]> = all.iter().flatten().filter_map(|done| done.model.as_deref()).collect();
+        let mean = mean(&models);
+        let consensus = models.iter().map(|x| vector::distance_squared(x, &mean)).sum::<f64>() / models.len() as f64;
+        let train_loss = self.whole.train_loss(&mean);
+        let accuracy = self.whole.score(&mean).and_then(|score| score.accuracy());
+        self.progress.consensus = Some(consensus);
+        self.progress.accuracy = accuracy;
+        for (node, done) in all.iter().flatten().enumerate() {
+            let score = done.model.as_ref().and_then(|model| self.whole.score(model));
+            (self.on_metric)(&Metric {
+                round: round.0 + 1,
+                node: node as u32,
+                time_s: now.seconds(),
+                train_loss,
+                test_loss: score.map(|score| score.loss),
+                test_accuracy: score.and_then(|score| score.accuracy()),
+                consensus: Some(consensus),
+                bytes_payload: done.traffic.payload,
+                bytes_wire: done.traffic.wire,
+                bytes_dense: done.traffic.dense,
+            });
+        }
+    }
+}
+
+impl Observer for Watch<'_> {
+    fn round(&mut self, node: NodeId, now: Time, done: RoundDone) {
+        self.latest[node.index()] = (done.round.0 + 1, done.loss, done.traffic);
+        let round = done.round;
+        if done.model.is_some() {
+            let waiting = self.models.entry(round).or_insert_with(|| vec![None; self.latest.len()]);
+            waiting[node.index()] = Some(done);
+            if waiting.iter().all(Option::is_some) {
+                let all = self.models.remove(&round).unwrap_or_default();
+                self.evaluate(round, now, &all);
+            }
+        }
+        let rounds = self.latest.iter().map(|(rounds, ..)| *rounds).min().unwrap_or(0);
+        if rounds > self.progress.rounds {
+            self.progress.rounds = rounds;
+            self.progress.loss = self.latest.iter().map(|(_, loss, _)| loss).sum::<f64>() / self.latest.len() as f64;
+            self.progress.payload = self.latest.iter().map(|(.., traffic)| traffic.payload).sum();
+            (self.on_progress)(&self.progress);
+        }
+    }
+
+    fn stop_after(&mut self) -> Option<Round> {
+        // No node is past the furthest by more than the round that it is in.
+        (self.stop)().then(|| Round(self.latest.iter().map(|(rounds, ..)| *rounds).max().unwrap_or(0) + 1))
+    }
+}
+
+/// The mean of models, summed in node order in `f64`.
+///
+/// # Panics
+/// If there is none.
+pub fn mean(models: &[&[f32]]) -> Vec<f32> {
+    let count = models.len() as f64;
+    let sum = |index: usize| models.iter().map(|x| f64::from(x[index])).sum::<f64>();
+    (0..models[0].len()).map(|index| (sum(index) / count) as f32).collect()
+}

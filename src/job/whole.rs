@@ -1,0 +1,184 @@
+//! A run whose nodes are all in this process: data cut into shards, one learner each.
+
+use std::sync::{Arc, OnceLock};
+
+use super::{
+    Learner,
+    design::{self, Design},
+    record::{Opening, Score},
+    shard::{ShardLearner, Shared, class_counts, evaluate, scale_of},
+};
+use crate::{
+    config::ConfigError,
+    data::{self, Dataset, Moments, Options, Scale, Split, Target},
+    experiment::{Experiment, SplitKind},
+    learn::Optimizer,
+    sim::Seat,
+    units::{NodeId, Round},
+};
+
+/// An experiment with its data cut and everything checked: ready for `train` or `simulate`.
+pub struct Whole {
+    /// What all nodes share.
+    pub design: Arc<Design>,
+    /// Each node's rows.
+    pub shards: Vec<Arc<Shared>>,
+    /// The whole file and its training rows, for the comparison with one machine.
+    pooled: Arc<Dataset>,
+    train: Vec<usize>,
+    /// Rows that no node trains on; `None` where `test_share` is 0.
+    pub test: Option<Arc<Shared>>,
+    /// Class names, where there are classes.
+    pub classes: Vec<String>,
+    /// Filled in when the run begins.
+    pub scale: Arc<OnceLock<Scale>>,
+}
+
+impl Whole {
+    /// Loads the data, cuts it and resolves the experiment.
+    ///
+    /// # Errors
+    /// If anything of it is wrong; nothing has been started.
+    pub fn new(experiment: Experiment) -> Result<Whole, ConfigError> {
+        Whole::checked(experiment.clone()).map_err(|error| experiment.blame(error))
+    }
+
+    fn checked(experiment: Experiment) -> Result<Whole, ConfigError> {
+        let seed = experiment.run.seed;
+        let topology = Arc::new(design::topology(&experiment.topology, &experiment.folder, seed)?);
+        let options = options(&experiment)?;
+        let all = Arc::new(load(&experiment, &options)?);
+        let classes = match &all.target {
+            Target::Classes { names, .. } => names.clone(),
+            Target::Values(_) => Vec::new(),
+        };
+        let (inputs, outputs) = (all.inputs(), all.outputs());
+        let split = split(&experiment)?;
+        let (train, test) = data::split_test(&all, experiment.data.test_share, seed)?;
+        let shards = data::shards(&all, &train, topology.nodes(), split, seed)?;
+        let design = Design::new(experiment, topology, inputs, outputs)?;
+        Ok(Whole {
+            design: Arc::new(design),
+            pooled: Arc::clone(&all),
+            train,
+            shards: shards.iter().map(|rows| Shared::new(all.select(rows))).collect(),
+            test: (!test.is_empty()).then(|| Shared::new(all.select(&test))),
+            classes,
+            scale: Arc::default(),
+        })
+    }
+
+    /// Every node's core and learner.
+    pub fn seats(&self) -> Vec<Seat> {
+        (0..self.shards.len()).map(|node| self.seat(NodeId::from(node))).collect()
+    }
+
+    /// One node's core and learner.
+    pub fn seat(&self, node: NodeId) -> Seat {
+        let shard = Arc::clone(&self.shards[node.index()]);
+        let mut learner =
+            ShardLearner::new(Arc::clone(&self.design), node, shard, self.test.clone(), Arc::clone(&self.scale));
+        Seat { config: self.design.node(node, learner.record()), learner: Box::new(learner) }
+    }
+
+    /// f(x): the nodes' losses at x, weighted as the experiment says; `None` before the run has begun.
+    pub fn train_loss(&self, x: &[f32]) -> Option<f64> {
+        let (mut sum, mut weights) = (0.0, 0.0);
+        for shard in &self.shards {
+            let shard = shard.ready()?;
+            let weight = if self.design.by_rows() { shard.rows() as f64 } else { 1.0 };
+            sum += weight * evaluate(&self.design.model, x, shard).loss;
+            weights += weight;
+        }
+        Some(sum / weights)
+    }
+
+    /// A model on the test rows; `None` where there are none, or before the run has begun.
+    pub fn score(&self, x: &[f32]) -> Option<Score> {
+        let test = self.test.as_ref()?.ready()?;
+        Some(evaluate(&self.design.model, x, test).into())
+    }
+
+    /// Rows per class of a node's shard.
+    pub fn classes_of(&self, node: NodeId) -> Vec<u64> {
+        class_counts(self.shards[node.index()].raw())
+    }
+
+    /// Plain SGD on the pooled data: as many rounds, a batch n times as large, the same schedule, started from the same x_0.
+    ///
+    /// # Errors
+    /// If the pooled data does not fit the model; it does if the shards do.
+    pub fn pooled_baseline(&self) -> Result<Pooled, ConfigError> {
+        let design = &self.design;
+        let openings: Vec<Opening> = (self.shards.iter())
+            .map(|shard| Opening { rows: shard.raw().rows() as u64, moments: Some(Moments::of(shard.raw())) })
+            .collect();
+        let scale = scale_of(design, &openings)?;
+        let mut pooled = self.pooled.select(&self.train);
+        let mut test = self.test.as_ref().map(|test| Dataset::clone(test.raw()));
+        if let Some(scale) = &scale {
+            pooled.apply(scale)?;
+            test.iter_mut().try_for_each(|test| test.apply(scale))?;
+        }
+        let rows = pooled.rows();
+        let config = design.optimizer.pooled(self.shards.len());
+        let mut optimizer = Optimizer::new(config, design.experiment.run.seed, NodeId(0), rows, design.parameters());
+        let pooled = Arc::new(pooled);
+        let mut objective = design.model.objective(Arc::clone(&pooled))?;
+        let (mut x, mut update) = (design.initial.to_vec(), vec![0.0; design.parameters()]);
+        for round in 0..design.experiment.run.rounds {
+            optimizer.update(Round(round), &x, &mut *objective, &mut update);
+            crate::vector::subtract(&update, &mut x);
+        }
+        let train_loss = evaluate(&design.model, &x, &pooled).loss;
+        let test = test.map(|test| evaluate(&design.model, &x, &test).into());
+        Ok(Pooled { train_loss, test })
+    }
+}
+
+/// What plain SGD reaches on the pooled data.
+#[derive(Clone, Copy, Debug)]
+pub struct Pooled {
+    /// Mean loss over all training rows.
+    pub train_loss: f64,
+    /// On the test rows.
+    pub test: Option<Score>,
+}
+
+/// How the experiment's data file is to be read.
+///
+/// # Errors
+/// If there is no such model.
+pub fn options(experiment: &Experiment) -> Result<Options, ConfigError> {
+    let data = &experiment.data;
+    Ok(Options {
+        header: data.header,
+        target: data.target.clone(),
+        task: experiment.model.task()?,
+        classes: experiment.model.outputs,
+        inputs: experiment.model.inputs,
+        bare: false,
+        labels_file: data.labels.as_ref().map(|labels| experiment.folder.join(labels)),
+    })
+}
+
+fn load(experiment: &Experiment, options: &Options) -> Result<Dataset, ConfigError> {
+    let source = &experiment.data.source;
+    let beside = experiment.folder.join(source);
+    if beside.is_file() { data::load(&beside.display().to_string(), options) } else { data::load(source, options) }
+}
+
+fn split(experiment: &Experiment) -> Result<Split, ConfigError> {
+    let data = &experiment.data;
+    match (data.split, data.alpha) {
+        (SplitKind::Dirichlet, Some(alpha)) if alpha.is_finite() && alpha > 0.0 => Ok(Split::Dirichlet { alpha }),
+        (SplitKind::Dirichlet, Some(alpha)) => Err(ConfigError::new("data.alpha", alpha, "expected a number above 0")),
+        (SplitKind::Dirichlet, None) => {
+            Err(ConfigError::at("data.alpha", "a dirichlet split needs it: 0.1 is very uneven, 100 nearly even"))
+        }
+        (_, Some(alpha)) => Err(ConfigError::new("data.alpha", alpha, "only a dirichlet split has an alpha")),
+        (SplitKind::Iid, None) => Ok(Split::Iid),
+        (SplitKind::Contiguous, None) => Ok(Split::Contiguous),
+        (SplitKind::ByLabel, None) => Ok(Split::ByLabel),
+    }
+}

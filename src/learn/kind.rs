@@ -1,0 +1,110 @@
+//! What one more kind of model is made of.
+
+use std::fmt;
+
+use ndarray::{ArrayView2, ArrayViewMut2};
+use serde::{Deserialize, Serialize};
+
+use super::Tensor;
+use crate::{data::Task, rng::Stream};
+
+/// A kind of model: everything about it that does not depend on data.
+pub trait Kind: Send + Sync + fmt::Debug {
+    /// Its name in `[model] kind`.
+    fn name(&self) -> &'static str;
+
+    /// The function, in a line.
+    fn summary(&self) -> &'static str;
+
+    /// Where it is defined.
+    fn reference(&self) -> &'static str;
+
+    /// Whether it predicts classes or numbers.
+    fn task(&self) -> Task;
+
+    /// The sizes of the hidden layers where none are given; `None` if this kind has no hidden layers.
+    fn default_hidden(&self) -> Option<&'static [usize]> {
+        None
+    }
+
+    /// How it starts where nothing is said. `Init::Seeded` also says that it must not start at zero, where its gradient would vanish.
+    fn default_init(&self) -> Init {
+        Init::Zeros
+    }
+
+    /// What the flat vector is made of.
+    fn tensors(&self, shape: &Shape) -> Vec<Tensor>;
+
+    /// Seeded initial parameters, the same on every node: written over `x`, which is zero and as long as the tensors together.
+    fn initial(&self, shape: &Shape, stream: Stream, x: &mut [f32]);
+
+    /// What computes it.
+    fn learner(&self, shape: &Shape) -> Box<dyn Learner>;
+}
+
+/// How the parameters start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Init {
+    /// All zero: the usual start of a convex objective.
+    Zeros,
+    /// Normal numbers scaled to each layer's width, from the run's seed.
+    Seeded,
+}
+
+/// The sizes of a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Features of a row.
+    pub inputs: usize,
+    /// Classes, or numbers to be predicted.
+    pub outputs: usize,
+    /// The widths of the hidden layers, from the inputs on.
+    pub hidden: Vec<usize>,
+    /// Whether each layer adds a vector.
+    pub bias: bool,
+}
+
+/// The sums of one model over blocks of rows. It owns its buffers, which grow to the largest block and are then reused.
+pub trait Learner: Send {
+    /// The sum of the losses of these rows at `x`, and its gradient where it is asked for.
+    fn block(
+        &mut self,
+        x: &[f32],
+        features: ArrayView2<'_, f32>,
+        targets: Targets<'_>,
+        gradient: Option<Gradient<'_>>,
+    ) -> Sums;
+
+    /// Probabilities of the classes, or the predicted numbers: rows x outputs.
+    fn predict(&mut self, x: &[f32], features: ArrayView2<'_, f32>, out: ArrayViewMut2<'_, f32>);
+}
+
+/// What a block of rows should have given.
+#[derive(Clone, Copy, Debug)]
+pub enum Targets<'a> {
+    /// The class of each row.
+    Classes(&'a [u32]),
+    /// rows x outputs.
+    Values(ArrayView2<'a, f32>),
+}
+
+/// Where a gradient goes: `weight` times the sum of the gradients of the rows, written over `out` or added to it.
+#[derive(Debug)]
+pub struct Gradient<'a> {
+    /// One over the size of the whole batch.
+    pub weight: f32,
+    /// False for the first block of a batch, whose gradient is written over what `out` held.
+    pub add: bool,
+    /// As long as x.
+    pub out: &'a mut [f32],
+}
+
+/// What a block of rows adds to a mean.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sums {
+    /// The sum of the losses.
+    pub loss: f64,
+    /// How many rows were put into the right class; 0 where numbers are predicted.
+    pub correct: u64,
+}

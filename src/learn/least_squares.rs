@@ -1,0 +1,96 @@
+//! Linear least squares: f(w) = 1/(2m) sum over m rows of |x w + b - y|^2 (Gauss 1809; Legendre 1805).
+//!
+//! One tensor `weight` (inputs x outputs) and, with a bias, `bias` (outputs). Convex; smooth with constant L = largest eigenvalue of
+//! X'X / m, so that gradient descent wants a step below 2 / L.
+
+use ndarray::{ArrayView2, ArrayViewMut2};
+
+use super::{
+    Gradient, Kind, Learner, Shape, Sums, Targets, Tensor,
+    affine::{Affine, buffer},
+};
+use crate::{data::Task, rng::Stream};
+
+/// The kind `least-squares`.
+#[derive(Debug)]
+pub(super) struct LeastSquares;
+
+impl Kind for LeastSquares {
+    fn name(&self) -> &'static str {
+        "least-squares"
+    }
+
+    fn summary(&self) -> &'static str {
+        "linear regression, 1/(2m) sum |x w + b - y|^2; convex"
+    }
+
+    fn reference(&self) -> &'static str {
+        "Gauss, Theoria motus corporum coelestium, 1809"
+    }
+
+    fn task(&self) -> Task {
+        Task::Regression
+    }
+
+    fn tensors(&self, shape: &Shape) -> Vec<Tensor> {
+        linear_tensors(shape)
+    }
+
+    fn initial(&self, shape: &Shape, stream: Stream, x: &mut [f32]) {
+        let layer = linear(shape);
+        layer.initial(2.0 / (layer.inputs + layer.outputs) as f64, stream, x);
+    }
+
+    fn learner(&self, shape: &Shape) -> Box<dyn Learner> {
+        Box::new(Linear { layer: linear(shape), residual: Vec::new() })
+    }
+}
+
+/// The one layer of a linear model.
+pub(super) fn linear(shape: &Shape) -> Affine {
+    Affine { inputs: shape.inputs, outputs: shape.outputs, bias: shape.bias, offset: 0 }
+}
+
+/// `weight` and `bias`: a linear model has no layers to number.
+pub(super) fn linear_tensors(shape: &Shape) -> Vec<Tensor> {
+    let mut tensors = vec![Tensor::new("weight", &[shape.inputs, shape.outputs])];
+    if shape.bias {
+        tensors.push(Tensor::new("bias", &[shape.outputs]));
+    }
+    tensors
+}
+
+struct Linear {
+    layer: Affine,
+    residual: Vec<f32>,
+}
+
+impl Learner for Linear {
+    fn block(
+        &mut self,
+        x: &[f32],
+        features: ArrayView2<'_, f32>,
+        targets: Targets<'_>,
+        gradient: Option<Gradient<'_>>,
+    ) -> Sums {
+        let Targets::Values(values) = targets else {
+            panic!("least squares of classes: the model was not checked against its data")
+        };
+        let mut residual = buffer(&mut self.residual, features.nrows(), self.layer.outputs);
+        self.layer.forward(x, &features, &mut residual);
+        let mut sum = 0.0;
+        for (r, y) in residual.iter_mut().zip(values) {
+            *r -= y;
+            sum += f64::from(*r) * f64::from(*r);
+        }
+        if let Some(mut gradient) = gradient {
+            residual.map_inplace(|r| *r *= gradient.weight);
+            self.layer.backward(&features, &residual.view(), &mut gradient);
+        }
+        Sums { loss: 0.5 * sum, correct: 0 }
+    }
+
+    fn predict(&mut self, x: &[f32], features: ArrayView2<'_, f32>, mut out: ArrayViewMut2<'_, f32>) {
+        self.layer.forward(x, &features, &mut out);
+    }
+}

@@ -1,0 +1,151 @@
+//! A multilayer perceptron: affine layers with ReLU between them, cross-entropy of softmax at the end (Rumelhart, Hinton and Williams 1986).
+//!
+//! Tensors `layer0.weight` (inputs x hidden), `layer0.bias`, `layer1.weight`, ... Hidden layers start from normal weights of variance
+//! 2 / inputs (He, Zhang, Ren and Sun, "Delving Deep into Rectifiers", 2015, equation 10), the last from 2 / (inputs + outputs) (Glorot and
+//! Bengio, "Understanding the difficulty of training deep feedforward neural networks", 2010, equation 12); biases from zero. ReLU's
+//! derivative at 0 is taken as 0.
+
+use ndarray::{ArrayView2, ArrayViewMut2};
+
+use super::{
+    Gradient, Init, Kind, Learner, Shape, Sums, Targets, Tensor,
+    affine::{Affine, buffer, view},
+    softmax::{classes, cross_entropy, probabilities},
+};
+use crate::{data::Task, rng::Stream};
+
+/// The kind `mlp`.
+#[derive(Debug)]
+pub(super) struct Mlp;
+
+impl Kind for Mlp {
+    fn name(&self) -> &'static str {
+        "mlp"
+    }
+
+    fn summary(&self) -> &'static str {
+        "multilayer perceptron: ReLU layers, cross-entropy of softmax; not convex"
+    }
+
+    fn reference(&self) -> &'static str {
+        "Rumelhart, Hinton and Williams, Learning representations by back-propagating errors, 1986; initial weights: He et al. 2015"
+    }
+
+    fn task(&self) -> Task {
+        Task::Classification
+    }
+
+    /// One layer of 256: with the digits d is 19,210, large enough that compressing pays and small enough for a laptop.
+    fn default_hidden(&self) -> Option<&'static [usize]> {
+        Some(&[256])
+    }
+
+    fn default_init(&self) -> Init {
+        Init::Seeded
+    }
+
+    fn tensors(&self, shape: &Shape) -> Vec<Tensor> {
+        layers(shape).iter().enumerate().flat_map(|(i, layer)| layer.tensors(&format!("layer{i}"))).collect()
+    }
+
+    fn initial(&self, shape: &Shape, stream: Stream, x: &mut [f32]) {
+        let layers = layers(shape);
+        for (i, layer) in layers.iter().enumerate() {
+            let fan = if i + 1 < layers.len() { layer.inputs } else { layer.inputs + layer.outputs };
+            layer.initial(2.0 / fan as f64, stream.with(i as u64), x);
+        }
+    }
+
+    fn learner(&self, shape: &Shape) -> Box<dyn Learner> {
+        let layers = layers(shape);
+        let outputs = vec![Vec::new(); layers.len()];
+        Box::new(Perceptron { layers, outputs, deltas: [Vec::new(), Vec::new()] })
+    }
+}
+
+fn layers(shape: &Shape) -> Vec<Affine> {
+    let widths: Vec<usize> =
+        std::iter::once(shape.inputs).chain(shape.hidden.iter().copied()).chain([shape.outputs]).collect();
+    Affine::chain(&widths, shape.bias)
+}
+
+struct Perceptron {
+    layers: Vec<Affine>,
+    /// What each layer gave for the present block: after ReLU; the last one's scores, then their gradient.
+    outputs: Vec<Vec<f32>>,
+    /// The gradients of two layers' outputs, in turns.
+    deltas: [Vec<f32>; 2],
+}
+
+impl Perceptron {
+    /// Fills `outputs`.
+    fn forward(&mut self, x: &[f32], features: &ArrayView2<'_, f32>) {
+        let rows = features.nrows();
+        let last = self.layers.len() - 1;
+        for (i, layer) in self.layers.iter().enumerate() {
+            let (before, after) = self.outputs.split_at_mut(i);
+            let mut out = buffer(&mut after[0], rows, layer.outputs);
+            match before.last() {
+                Some(input) => layer.forward(x, &view(&input[..rows * layer.inputs], rows, layer.inputs), &mut out),
+                None => layer.forward(x, features, &mut out),
+            }
+            if i < last {
+                // Not `max`: a NaN must stay one, so that divergence shows.
+                out.map_inplace(|z| *z = if *z < 0.0 { 0.0 } else { *z });
+            }
+        }
+    }
+
+    /// From the scores' gradient, in the last output, back to the first layer.
+    fn backward(&mut self, x: &[f32], features: &ArrayView2<'_, f32>, mut gradient: Gradient<'_>) {
+        let rows = features.nrows();
+        for (i, layer) in self.layers.iter().enumerate().rev() {
+            let (below, own) = self.outputs.split_at_mut(i);
+            // The last layer's delta stands where its scores stood; the others' take turns in two buffers.
+            let (here, next) = self.deltas.split_at_mut(1);
+            let (here, next) = if i % 2 == 0 { (&mut here[0], &mut next[0]) } else { (&mut next[0], &mut here[0]) };
+            let delta: &[f32] = if i + 1 == self.layers.len() { &own[0] } else { here };
+            let delta = view(&delta[..rows * layer.outputs], rows, layer.outputs);
+            let Some(input) = below.last() else {
+                layer.backward(features, &delta, &mut gradient);
+                return;
+            };
+            let input = &input[..rows * layer.inputs];
+            layer.backward(&view(input, rows, layer.inputs), &delta, &mut gradient);
+            let mut below = buffer(next, rows, layer.inputs);
+            layer.input_gradient(x, &delta, &mut below);
+            let below = below.as_slice_mut().expect("a buffer is contiguous");
+            for (delta, &output) in below.iter_mut().zip(input) {
+                *delta = if output > 0.0 { *delta } else { 0.0 };
+            }
+        }
+    }
+}
+
+impl Learner for Perceptron {
+    fn block(
+        &mut self,
+        x: &[f32],
+        features: ArrayView2<'_, f32>,
+        targets: Targets<'_>,
+        gradient: Option<Gradient<'_>>,
+    ) -> Sums {
+        self.forward(x, &features);
+        let outputs = self.layers.last().map_or(0, |layer| layer.outputs);
+        let scores = self.outputs.last_mut().expect("there is a last layer");
+        let mut scores = buffer(scores, features.nrows(), outputs);
+        let sums = cross_entropy(&mut scores, classes(targets), gradient.as_ref().map(|gradient| gradient.weight));
+        if let Some(gradient) = gradient {
+            self.backward(x, &features, gradient);
+        }
+        sums
+    }
+
+    fn predict(&mut self, x: &[f32], features: ArrayView2<'_, f32>, mut out: ArrayViewMut2<'_, f32>) {
+        self.forward(x, &features);
+        let scores = self.outputs.last().expect("there is a last layer");
+        let (rows, columns) = out.dim();
+        out.assign(&view(&scores[..rows * columns], rows, columns));
+        probabilities(&mut out);
+    }
+}

@@ -1,0 +1,122 @@
+//! What is learned: an objective gives a loss and its gradient on a node's own rows, an optimizer makes an update of it.
+//!
+//! ```text
+//! Dataset -> Model::objective -> Objective::gradient -> Optimizer::update -> the rule
+//! ```
+//!
+//! | file | does |
+//! |---|---|
+//! | `kind` | [`Kind`]: what one more model is made of; [`Learner`]: its sums over a block of rows |
+//! | `least_squares`, `softmax`, `mlp` | one model each; [`KINDS`] lists them |
+//! | `affine` | the dense layer that they share |
+//! | `model` | [`Model`]: an architecture whose sizes are known |
+//! | `supervised` | an [`Objective`] from a learner and a dataset |
+//! | `batches`, `schedule`, `optimizer` | which rows a gradient is of; how long a step is; [`Optimizer`] |
+//! | `model_file` | [`SavedModel`]: safetensors |
+//!
+//! One more model is one file that implements [`Kind`] and one line of [`KINDS`]. An objective that is no model over rows implements
+//! [`Objective`] itself, as `examples/own_objective.rs` does.
+//!
+//! **Vectors** are flat: the concatenation of the model's tensors in the order in which it lists them, row-major. **Matrix products** go
+//! through `ndarray` on one thread; their last bits depend on whether the CPU has fused multiply-add, nothing else does: exp and log come from
+//! `libm`, sums have a fixed order. **Memory**: an objective holds buffers for one block of [`BLOCK_ROWS`] rows (or one mini-batch, if
+//! smaller), allocated when first used; from then on a gradient allocates nothing here, `ndarray`'s product its packing buffer.
+
+mod affine;
+mod batches;
+mod kind;
+mod least_squares;
+mod mlp;
+mod model;
+mod model_file;
+mod optimizer;
+mod schedule;
+mod softmax;
+mod supervised;
+
+pub use batches::Batches;
+pub use kind::{Gradient, Init, Kind, Learner, Shape, Sums, Targets};
+pub use model::{MAX_PARAMETERS, Model, ModelParams};
+pub use model_file::SavedModel;
+pub use optimizer::{BatchSize, Optimizer, OptimizerConfig, OptimizerParams};
+pub use schedule::{Schedule, ScheduleKind};
+pub use supervised::BLOCK_ROWS;
+
+/// Every kind of model, by its name in `[model] kind`.
+pub static KINDS: [&dyn Kind; 3] = [&least_squares::LeastSquares, &softmax::Softmax, &mlp::Mlp];
+
+/// A function of d parameters that is a mean over the rows of one node: f_i.
+pub trait Objective: Send {
+    /// d, the length of x and of its gradient.
+    fn parameters(&self) -> usize {
+        self.tensors().iter().map(Tensor::len).sum()
+    }
+
+    /// What the flat vector is made of, in its order.
+    fn tensors(&self) -> &[Tensor];
+
+    /// m, the number of rows of this node's shard; at least 1.
+    fn rows(&self) -> usize;
+
+    /// The mean loss over the batch at `x`; its gradient is written over `out`. Both are of `parameters()` numbers.
+    ///
+    /// # Panics
+    /// If the batch is empty, a row does not exist or a length is wrong: an [`Optimizer`] asks for none of these.
+    fn gradient(&mut self, x: &[f32], batch: Batch<'_>, out: &mut [f32]) -> f64;
+
+    /// f_i(`x`), the mean loss over all rows.
+    fn loss(&mut self, x: &[f32]) -> f64;
+}
+
+/// The rows that a gradient is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Batch<'a> {
+    /// These, which may repeat.
+    Rows(&'a [u32]),
+    /// Each once.
+    All,
+}
+
+/// A named part of the flat vector.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tensor {
+    /// Its name in a model file, such as `layer0.weight`.
+    pub name: String,
+    /// Its extents; the last varies fastest.
+    pub shape: Vec<usize>,
+}
+
+impl Tensor {
+    /// A tensor of this name and shape.
+    pub fn new(name: impl Into<String>, shape: &[usize]) -> Tensor {
+        Tensor { name: name.into(), shape: shape.to_vec() }
+    }
+
+    /// How many numbers it holds.
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// How well a model does on some rows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Evaluation {
+    /// How many rows.
+    pub rows: u64,
+    /// The mean loss over them.
+    pub loss: f64,
+    /// How many were put into the right class, where classes are predicted. Of equal scores the lowest class counts; NaN is never right.
+    pub correct: Option<u64>,
+}
+
+impl Evaluation {
+    /// The share put into the right class, where classes are predicted.
+    pub fn accuracy(&self) -> Option<f64> {
+        self.correct.map(|correct| correct as f64 / self.rows as f64)
+    }
+}

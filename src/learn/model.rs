@@ -1,0 +1,264 @@
+//! An architecture whose sizes are known.
+
+use std::sync::Arc;
+
+use ndarray::{Array2, ArrayView2, Axis, Slice};
+use serde::{Deserialize, Serialize};
+
+use super::{BLOCK_ROWS, Evaluation, Init, KINDS, Kind, Objective, Shape, Tensor, supervised};
+use crate::{
+    config::{self, ConfigError},
+    data::{Dataset, Task},
+    rng::{Purpose, Stream},
+};
+
+/// The most parameters of a model: positions within a vector are 32 bits wide in frames.
+pub const MAX_PARAMETERS: usize = u32::MAX as usize;
+
+/// More hidden layers than this are taken for a mistake.
+const MAX_LAYERS: usize = 64;
+
+/// `[model]` as it is written.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ModelParams {
+    /// A name of [`KINDS`]. Default `softmax`: convex, and fits both embedded sets.
+    pub kind: String,
+    /// The widths of the hidden layers, for kinds that have them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hidden: Option<Vec<usize>>,
+    /// Whether each layer adds a vector. Default true.
+    pub bias: bool,
+    /// How the parameters start. Default: zero where the objective is convex, seeded where it is not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub init: Option<Init>,
+    /// Features of a row; where a node sees all data, taken from it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inputs: Option<usize>,
+    /// Classes, or numbers to be predicted; where a node sees all data, taken from it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outputs: Option<usize>,
+}
+
+impl Default for ModelParams {
+    fn default() -> Self {
+        ModelParams { kind: "softmax".into(), hidden: None, bias: true, init: None, inputs: None, outputs: None }
+    }
+}
+
+impl ModelParams {
+    /// Reads the section `[model]`.
+    ///
+    /// # Errors
+    /// If a key is unknown or of the wrong type.
+    pub fn read(table: &toml::Table) -> Result<ModelParams, ConfigError> {
+        let mut params: ModelParams = config::read("model", table)?;
+        match table.get("kind") {
+            None => {}
+            Some(toml::Value::String(kind)) => params.kind.clone_from(kind),
+            Some(other) => return Err(ConfigError::new("model.kind", other, "expected the name of a model in quotes")),
+        }
+        Ok(params)
+    }
+
+    /// What the kind predicts: needed before the data is read.
+    ///
+    /// # Errors
+    /// If there is no such kind.
+    pub fn task(&self) -> Result<Task, ConfigError> {
+        kind(&self.kind).map(Kind::task)
+    }
+}
+
+fn kind(name: &str) -> Result<&'static dyn Kind, ConfigError> {
+    KINDS.iter().copied().find(|kind| kind.name() == name).ok_or_else(|| unknown_kind(name))
+}
+
+fn unknown_kind(name: &str) -> ConfigError {
+    let names: Vec<&str> = KINDS.iter().map(|kind| kind.name()).collect();
+    ConfigError::new("model.kind", format!("\"{name}\""), format!("no such model; accepted: {}", names.join(", ")))
+}
+
+/// An architecture: what the flat vector means, and how to compute with it.
+#[derive(Clone, Debug)]
+pub struct Model {
+    kind: &'static dyn Kind,
+    shape: Shape,
+    tensors: Vec<Tensor>,
+    parameters: usize,
+}
+
+impl PartialEq for Model {
+    fn eq(&self, other: &Model) -> bool {
+        self.kind.name() == other.kind.name() && self.shape == other.shape
+    }
+}
+
+impl Model {
+    /// The model of `params`. `inputs` and `outputs` are what the data shows, where it is all seen; else `params` must say.
+    ///
+    /// # Errors
+    /// If the kind is unknown, a size is missing, zero, contradicts the data, or makes more than [`MAX_PARAMETERS`]; if hidden layers are given
+    /// to a kind that has none, or zeros to one that cannot leave them.
+    pub fn resolve(params: &ModelParams, inputs: Option<usize>, outputs: Option<usize>) -> Result<Model, ConfigError> {
+        let kind = kind(&params.kind)?;
+        let hidden = match (&params.hidden, kind.default_hidden()) {
+            (Some(hidden), None) => {
+                let problem = format!("{} has no hidden layers: leave the key out, or use kind = \"mlp\"", kind.name());
+                return Err(ConfigError::new("model.hidden", format!("{hidden:?}"), problem));
+            }
+            (Some(hidden), Some(_)) => hidden.clone(),
+            (None, default) => default.unwrap_or_default().to_vec(),
+        };
+        if hidden.len() > MAX_LAYERS || hidden.contains(&0) {
+            let problem = format!("up to {MAX_LAYERS} widths, each from 1, are accepted");
+            return Err(ConfigError::new("model.hidden", format!("{hidden:?}"), problem));
+        }
+        if params.init == Some(Init::Zeros) && kind.default_init() == Init::Seeded {
+            let problem =
+                format!("{} cannot leave zero, where its gradient vanishes: \"seeded\" is accepted", kind.name());
+            return Err(ConfigError::new("model.init", "zeros", problem));
+        }
+        let shape = Shape {
+            inputs: size("model.inputs", params.inputs, inputs)?,
+            outputs: size("model.outputs", params.outputs, outputs)?,
+            hidden,
+            bias: params.bias,
+        };
+        let tensors = kind.tensors(&shape);
+        let parameters = count(&tensors).filter(|&parameters| parameters <= MAX_PARAMETERS).ok_or_else(|| {
+            let sizes = format!("{} -> {:?} -> {}", shape.inputs, shape.hidden, shape.outputs);
+            ConfigError::new("model", sizes, format!("at most {MAX_PARAMETERS} parameters are accepted"))
+        })?;
+        Ok(Model { kind, shape, tensors, parameters })
+    }
+
+    /// The initial parameters x_0, the same on every node; `None`: as the kind prefers.
+    pub fn initial(&self, init: Option<Init>, seed: u64) -> Vec<f32> {
+        let mut x = vec![0.0; self.parameters];
+        match init.unwrap_or(self.kind.default_init()) {
+            Init::Zeros => {}
+            Init::Seeded => self.kind.initial(&self.shape, Stream::new(seed, Purpose::Init), &mut x),
+        }
+        x
+    }
+
+    /// The mean loss over these rows as a function of x.
+    ///
+    /// # Errors
+    /// If the data is not of this model's sizes or task.
+    pub fn objective(&self, data: Arc<Dataset>) -> Result<Box<dyn Objective>, ConfigError> {
+        self.check(&data)?;
+        let learner = self.kind.learner(&self.shape);
+        Ok(Box::new(supervised::Supervised::new(learner, self.tensors.clone(), data)))
+    }
+
+    /// Loss and, of classes, accuracy on these rows.
+    ///
+    /// # Errors
+    /// If the data or `x` is not of this model's sizes.
+    pub fn evaluate(&self, x: &[f32], data: &Dataset) -> Result<Evaluation, ConfigError> {
+        self.check(data)?;
+        self.check_parameters(x)?;
+        Ok(supervised::evaluate(&mut *self.kind.learner(&self.shape), x, data))
+    }
+
+    /// Probabilities of the classes, or the predicted numbers, of rows x inputs features: rows x outputs.
+    ///
+    /// # Errors
+    /// If the features or `x` are not of this model's sizes.
+    pub fn predict(&self, x: &[f32], features: ArrayView2<'_, f32>) -> Result<Array2<f32>, ConfigError> {
+        self.check_inputs(features.ncols())?;
+        self.check_parameters(x)?;
+        let mut learner = self.kind.learner(&self.shape);
+        let mut out = Array2::zeros((features.nrows(), self.shape.outputs));
+        for start in (0..features.nrows()).step_by(BLOCK_ROWS) {
+            let rows = Slice::from(start..(start + BLOCK_ROWS).min(features.nrows()));
+            learner.predict(x, features.slice_axis(Axis(0), rows), out.slice_axis_mut(Axis(0), rows));
+        }
+        Ok(out)
+    }
+
+    /// Whether this model can learn from, or be tested on, this data. A shard may lack classes, never have more.
+    ///
+    /// # Errors
+    /// If it cannot; the message names both sizes.
+    pub fn check(&self, data: &Dataset) -> Result<(), ConfigError> {
+        let outputs = data.outputs();
+        if data.task() != self.task() {
+            let (needs, has) = match self.task() {
+                Task::Classification => ("classes", "numbers"),
+                Task::Regression => ("numbers", "classes"),
+            };
+            let problem = format!("predicts {needs}, but {} holds {has} to be predicted", data.name);
+            return Err(ConfigError::new("model.kind", self.kind.name(), problem));
+        }
+        let fits = match self.task() {
+            Task::Classification => outputs <= self.shape.outputs,
+            Task::Regression => outputs == self.shape.outputs,
+        };
+        if !fits {
+            let problem = format!("{} has {outputs}", data.name);
+            return Err(ConfigError::new("model.outputs", self.shape.outputs, problem));
+        }
+        self.check_inputs(data.inputs()).map_err(|error| error.within(&data.name))
+    }
+
+    /// The kind of model.
+    pub fn kind(&self) -> &'static dyn Kind {
+        self.kind
+    }
+
+    /// Whether it predicts classes or numbers.
+    pub fn task(&self) -> Task {
+        self.kind.task()
+    }
+
+    /// Its sizes.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// What the flat vector is made of, in its order.
+    pub fn tensors(&self) -> &[Tensor] {
+        &self.tensors
+    }
+
+    /// d, the length of the flat vector.
+    pub fn parameters(&self) -> usize {
+        self.parameters
+    }
+
+    fn check_inputs(&self, inputs: usize) -> Result<(), ConfigError> {
+        if inputs == self.shape.inputs {
+            return Ok(());
+        }
+        Err(ConfigError::new("model.inputs", self.shape.inputs, format!("the data has {inputs} features a row")))
+    }
+
+    fn check_parameters(&self, x: &[f32]) -> Result<(), ConfigError> {
+        if x.len() == self.parameters {
+            return Ok(());
+        }
+        Err(ConfigError::at("model", format!("{} parameters, where {} belong", x.len(), self.parameters)))
+    }
+}
+
+fn size(place: &str, given: Option<usize>, seen: Option<usize>) -> Result<usize, ConfigError> {
+    match (given, seen) {
+        (Some(given), Some(seen)) if given != seen => {
+            Err(ConfigError::new(place, given, format!("the data has {seen}: leave the key out or make them agree")))
+        }
+        (Some(0), _) | (None, Some(0)) => Err(ConfigError::new(place, 0, "at least 1 is needed")),
+        (Some(size), _) | (None, Some(size)) => Ok(size),
+        (None, None) => Err(ConfigError::at(place, "missing: needed where a node sees only its own rows")),
+    }
+}
+
+/// The numbers in these tensors; `None` if they cannot be counted.
+fn count(tensors: &[Tensor]) -> Option<usize> {
+    tensors.iter().try_fold(0usize, |total, tensor| {
+        let len = tensor.shape.iter().try_fold(1usize, |len, &extent| len.checked_mul(extent))?;
+        total.checked_add(len)
+    })
+}

@@ -1,0 +1,269 @@
+//! A trained model in a file: safetensors, so that Python opens it too.
+//!
+//! ```text
+//! 8 bytes   N, little-endian
+//! N bytes   JSON: {"__metadata__": {...}, "layer0.weight": {"dtype": "F32", "shape": [64, 256], "data_offsets": [0, 65536]}, ...}, spaces
+//! 4 d bytes the flat vector, little-endian f32
+//! ```
+//!
+//! The metadata holds text only, as the format demands: `gradvine.format` ("1"), `gradvine.kind`, `gradvine.inputs`, `gradvine.outputs`,
+//! `gradvine.hidden` and `gradvine.classes` (JSON arrays), `gradvine.bias`, and with scaling `gradvine.mean` and `gradvine.deviation` (JSON arrays of `f64` in
+//! shortest round-trip form); every other key is the caller's. The same model gives the same bytes: keys stand in a fixed order.
+
+use std::{collections::BTreeMap, fs::File, io::Read, path::Path};
+
+use safetensors::{Dtype, SafeTensors, tensor::Metadata};
+use serde_json::{Map, Value, json};
+
+use super::{KINDS, Model, ModelParams};
+use crate::{
+    config::ConfigError,
+    data::{Scale, write_atomically},
+    vector,
+};
+
+/// The most bytes of a header: tensors number a few hundred, scaling some 50 bytes an input.
+const MAX_HEADER: u64 = 64 << 20;
+
+/// What this program's own keys start with.
+const PREFIX: &str = "gradvine.";
+
+/// Everything that prediction needs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SavedModel {
+    /// The architecture.
+    pub model: Model,
+    /// Its parameters, flat.
+    pub x: Vec<f32>,
+    /// What was done to the features before they reached the model.
+    pub scale: Option<Scale>,
+    /// What the classes are called; empty if numbers are predicted or nobody said.
+    pub classes: Vec<String>,
+    /// Whatever else the writer had to say, such as the run and the round. No key starts with `gradvine.`.
+    pub extra: BTreeMap<String, String>,
+}
+
+impl SavedModel {
+    /// Writes the file, whole or not at all.
+    ///
+    /// # Errors
+    /// If a part does not fit the model, or the file cannot be written.
+    pub fn write(&self, path: &Path) -> Result<(), ConfigError> {
+        let header = self.header().map_err(|error| error.within(path.display()))?;
+        let mut data = Vec::with_capacity(4 * self.x.len());
+        vector::write_floats(&self.x, &mut data);
+        write_atomically(path, &[&(header.len() as u64).to_le_bytes(), &header, &data])
+    }
+
+    /// Reads a file that [`SavedModel::write`] wrote, or one with the same tensors and metadata.
+    ///
+    /// # Errors
+    /// If the file cannot be read, is damaged, not one of this program's, or its tensors are not the model's.
+    pub fn read(path: &Path) -> Result<SavedModel, ConfigError> {
+        let within = |error: ConfigError| error.within(path.display());
+        let fail = |error: std::io::Error| ConfigError::at("cannot be read", error.to_string()).within(path.display());
+        let file = File::open(path).map_err(fail)?;
+        let length = file.metadata().map_err(fail)?.len();
+        let limit = 8 + MAX_HEADER + 4 * super::MAX_PARAMETERS as u64;
+        if length > limit {
+            return Err(within(ConfigError::new("size", length, format!("at most {limit} bytes are accepted"))));
+        }
+        let mut bytes = Vec::new();
+        let _ = bytes.try_reserve_exact(usize::try_from(length).unwrap_or(0));
+        file.take(limit + 1).read_to_end(&mut bytes).map_err(fail)?;
+        SavedModel::from_bytes(&bytes).map_err(within)
+    }
+
+    /// The model in the bytes of a file.
+    ///
+    /// # Errors
+    /// As [`SavedModel::read`].
+    pub fn from_bytes(bytes: &[u8]) -> Result<SavedModel, ConfigError> {
+        let damaged = |problem: String| ConfigError::at("safetensors", problem);
+        if let Some(length) = bytes.first_chunk::<8>().map(|length| u64::from_le_bytes(*length))
+            && length > MAX_HEADER
+        {
+            return Err(damaged(format!("a header of {length} bytes: at most {MAX_HEADER} are accepted")));
+        }
+        let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(|error| damaged(error.to_string()))?;
+        let file = SafeTensors::deserialize(bytes).map_err(|error| damaged(error.to_string()))?;
+        let keys = Keys::of(&metadata);
+        let model = keys.model()?;
+        let mut x = Vec::with_capacity(if 4 * model.parameters() <= bytes.len() { model.parameters() } else { 0 });
+        for tensor in model.tensors() {
+            let place = || format!("tensor {}", tensor.name);
+            let view = file.tensor(&tensor.name).map_err(|_| ConfigError::at(place(), "missing"))?;
+            if view.dtype() != Dtype::F32 {
+                return Err(ConfigError::new(place(), format!("{:?}", view.dtype()), "F32 is needed"));
+            }
+            if view.shape() != tensor.shape {
+                return Err(ConfigError::new(
+                    place(),
+                    format!("{:?}", view.shape()),
+                    format!("{:?} is needed", tensor.shape),
+                ));
+            }
+            x.extend(view.data().as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)));
+        }
+        if file.len() != model.tensors().len() {
+            let problem =
+                format!("{} tensors, where {} has {}", file.len(), model.kind().name(), model.tensors().len());
+            return Err(ConfigError::at("tensors", problem));
+        }
+        let saved = SavedModel { x, scale: keys.scale()?, classes: keys.classes()?, extra: keys.extra(), model };
+        saved.check()?;
+        Ok(saved)
+    }
+
+    /// Whether the parts fit together.
+    fn check(&self) -> Result<(), ConfigError> {
+        let (d, shape) = (self.model.parameters(), self.model.shape());
+        if self.x.len() != d {
+            return Err(ConfigError::at("x", format!("{} parameters, where {d} belong", self.x.len())));
+        }
+        if let Some(scale) = &self.scale {
+            scale.check(shape.inputs)?;
+        }
+        if !self.classes.is_empty() && self.classes.len() != shape.outputs {
+            let problem = format!("{} names for {} outputs", self.classes.len(), shape.outputs);
+            return Err(ConfigError::at("classes", problem));
+        }
+        if let Some(key) = self.extra.keys().find(|key| key.starts_with(PREFIX)) {
+            return Err(ConfigError::at(key, format!("keys that start with {PREFIX} are this program's own")));
+        }
+        Ok(())
+    }
+
+    fn header(&self) -> Result<Vec<u8>, ConfigError> {
+        self.check()?;
+        let shape = self.model.shape();
+        let mut metadata = Map::new();
+        let mut own = |key: &str, value: String| metadata.insert(format!("{PREFIX}{key}"), Value::String(value));
+        own("format", "1".into());
+        own("kind", self.model.kind().name().into());
+        own("inputs", shape.inputs.to_string());
+        own("outputs", shape.outputs.to_string());
+        own("hidden", json!(shape.hidden).to_string());
+        own("bias", shape.bias.to_string());
+        own("classes", json!(self.classes).to_string());
+        if let Some(scale) = &self.scale {
+            own("mean", numbers(&scale.mean));
+            own("deviation", numbers(&scale.deviation));
+        }
+        metadata.extend(self.extra.iter().map(|(key, value)| (key.clone(), Value::String(value.clone()))));
+        let mut header = Map::new();
+        header.insert("__metadata__".into(), Value::Object(metadata));
+        let mut offset = 0;
+        for tensor in self.model.tensors() {
+            let end = offset + 4 * tensor.len();
+            header.insert(
+                tensor.name.clone(),
+                json!({"dtype": "F32", "shape": tensor.shape, "data_offsets": [offset, end]}),
+            );
+            offset = end;
+        }
+        let mut header = Value::Object(header).to_string().into_bytes();
+        // The data starts at a multiple of eight bytes, so that it can be mapped.
+        header.resize(header.len().next_multiple_of(8), b' ');
+        if header.len() as u64 > MAX_HEADER {
+            return Err(ConfigError::at(
+                "metadata",
+                format!("{} bytes: at most {MAX_HEADER} are accepted", header.len()),
+            ));
+        }
+        Ok(header)
+    }
+}
+
+/// A JSON array of `f64` in shortest round-trip form.
+fn numbers(values: &[f64]) -> String {
+    let texts: Vec<String> = values.iter().map(|value| format!("{value:?}")).collect();
+    format!("[{}]", texts.join(","))
+}
+
+/// The metadata of a file.
+struct Keys(BTreeMap<String, String>);
+
+impl Keys {
+    fn of(metadata: &Metadata) -> Keys {
+        let keys = metadata.metadata().iter().flatten();
+        Keys(keys.map(|(key, value)| (key.clone(), value.clone())).collect())
+    }
+
+    fn model(&self) -> Result<Model, ConfigError> {
+        let format = self.own("format").ok_or_else(|| {
+            let problem =
+                format!("missing: not a model of this program (kinds: {})", KINDS.map(super::Kind::name).join(", "));
+            ConfigError::at(format!("metadata {PREFIX}format"), problem)
+        })?;
+        if format != "1" {
+            return Err(self.bad("format", "1 is accepted"));
+        }
+        let hidden: Vec<usize> = self.json("hidden")?.unwrap_or_default();
+        let kind = self.needed("kind")?;
+        let may_hide = KINDS.iter().any(|known| known.name() == kind && known.default_hidden().is_some());
+        let params = ModelParams {
+            kind: kind.to_string(),
+            hidden: Some(hidden).filter(|hidden| may_hide || !hidden.is_empty()),
+            bias: self.needed("bias")?.parse().map_err(|_| self.bad("bias", "true or false is accepted"))?,
+            init: None,
+            inputs: Some(self.size("inputs")?),
+            outputs: Some(self.size("outputs")?),
+        };
+        Model::resolve(&params, None, None)
+    }
+
+    fn scale(&self) -> Result<Option<Scale>, ConfigError> {
+        match (self.floats("mean")?, self.floats("deviation")?) {
+            (None, None) => Ok(None),
+            (Some(mean), Some(deviation)) => Ok(Some(Scale { mean, deviation })),
+            _ => Err(ConfigError::at(
+                format!("metadata {PREFIX}mean and {PREFIX}deviation"),
+                "both or neither are needed",
+            )),
+        }
+    }
+
+    fn classes(&self) -> Result<Vec<String>, ConfigError> {
+        Ok(self.json("classes")?.unwrap_or_default())
+    }
+
+    fn extra(self) -> BTreeMap<String, String> {
+        self.0.into_iter().filter(|(key, _)| !key.starts_with(PREFIX)).collect()
+    }
+
+    fn own(&self, key: &str) -> Option<&str> {
+        self.0.get(&format!("{PREFIX}{key}")).map(String::as_str)
+    }
+
+    fn needed(&self, key: &str) -> Result<&str, ConfigError> {
+        self.own(key).ok_or_else(|| ConfigError::at(format!("metadata {PREFIX}{key}"), "missing"))
+    }
+
+    fn size(&self, key: &str) -> Result<usize, ConfigError> {
+        self.needed(key)?.parse().map_err(|_| self.bad(key, "a whole number is needed"))
+    }
+
+    fn json<T: serde::de::DeserializeOwned>(&self, key: &str) -> Result<Option<T>, ConfigError> {
+        self.own(key)
+            .map(|text| serde_json::from_str(text).map_err(|error| self.bad(key, &error.to_string())))
+            .transpose()
+    }
+
+    /// Not by `serde_json`, whose floats may be off by the last bit.
+    fn floats(&self, key: &str) -> Result<Option<Vec<f64>>, ConfigError> {
+        let Some(text) = self.own(key) else { return Ok(None) };
+        let inside = text.trim().strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+        let numbers =
+            inside.map(|inside| inside.split(',').map(|number| number.trim().parse()).collect::<Result<_, _>>());
+        match numbers {
+            Some(Ok(numbers)) => Ok(Some(numbers)),
+            _ => Err(self.bad(key, "a JSON array of numbers is needed")),
+        }
+    }
+
+    fn bad(&self, key: &str, problem: &str) -> ConfigError {
+        let value: String = self.own(key).unwrap_or_default().chars().take(60).collect();
+        ConfigError::new(format!("metadata {PREFIX}{key}"), value, problem)
+    }
+}

@@ -1,0 +1,502 @@
+//! One node's local steps: stochastic gradient descent with momentum and weight decay.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use super::{
+    Batch, Batches, Objective,
+    schedule::{Schedule, ScheduleKind, Shape},
+};
+use crate::{
+    config::ConfigError,
+    units::{NodeId, Round},
+    vector,
+};
+
+/// `[optimizer]` as it is written.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct OptimizerParams {
+    /// The step size g. Default 0.1: with standardised features both convex models and the perceptron learn the embedded sets with it.
+    pub step: f64,
+    /// How it changes over the run. Default: not at all.
+    pub schedule: ScheduleKind,
+    /// `schedule = "step"`: at which fractions of the run, ascending. Default 0.5 and 0.75 (He, Zhang, Ren and Sun, "Deep Residual Learning",
+    /// 2016, section 4.2: 32k and 48k of 64k).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decay_at: Option<Vec<f64>>,
+    /// `schedule = "step"`: by what. Default 0.1 (the same).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decay_factor: Option<f64>,
+    /// `schedule = "cosine"`: where it ends. Default 0 (Loshchilov and Hutter 2017).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub final_step: Option<f64>,
+    /// Rounds in which the step rises to its full length. Default 0.
+    pub warmup: u64,
+    /// mu: the share of the last direction that is kept. Default 0, as the papers of this crate's rules have it.
+    pub momentum: f64,
+    /// lambda: what of x is added to the gradient. Default 0.
+    pub weight_decay: f64,
+    /// Rows of a gradient. Default 16.
+    pub batch: BatchSize,
+    /// H: gradients of a round. Default 1.
+    pub local_steps: u32,
+}
+
+impl Default for OptimizerParams {
+    fn default() -> Self {
+        OptimizerParams {
+            step: 0.1,
+            schedule: ScheduleKind::Constant,
+            decay_at: None,
+            decay_factor: None,
+            final_step: None,
+            warmup: 0,
+            momentum: 0.0,
+            weight_decay: 0.0,
+            batch: BatchSize::Rows(16),
+            local_steps: 1,
+        }
+    }
+}
+
+/// How many rows a gradient is the mean over: a number, or `"full"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BatchSize {
+    /// Every row of the shard.
+    Full,
+    /// So many; every row, if the shard has no more.
+    Rows(u32),
+}
+
+impl Serialize for BatchSize {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            BatchSize::Full => serializer.serialize_str("full"),
+            BatchSize::Rows(rows) => serializer.serialize_u32(*rows),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for BatchSize {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = BatchSize;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number of rows from 1 to 4294967295, or \"full\"")
+            }
+
+            fn visit_i64<E: de::Error>(self, rows: i64) -> Result<BatchSize, E> {
+                u32::try_from(rows)
+                    .ok()
+                    .filter(|&rows| rows > 0)
+                    .map(BatchSize::Rows)
+                    .ok_or_else(|| E::invalid_value(de::Unexpected::Signed(rows), &self))
+            }
+
+            fn visit_u64<E: de::Error>(self, rows: u64) -> Result<BatchSize, E> {
+                i64::try_from(rows)
+                    .map_err(|_| E::invalid_value(de::Unexpected::Unsigned(rows), &self))
+                    .and_then(|rows| self.visit_i64(rows))
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<BatchSize, E> {
+                if text == "full" {
+                    Ok(BatchSize::Full)
+                } else {
+                    Err(E::invalid_value(de::Unexpected::Str(text), &self))
+                }
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+/// An optimizer's constants, checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OptimizerConfig {
+    /// The step size of each round.
+    pub schedule: Schedule,
+    /// mu, in [0, 1).
+    pub momentum: f32,
+    /// lambda, at least 0.
+    pub weight_decay: f32,
+    /// Rows of a gradient.
+    pub batch: BatchSize,
+    /// H, at least 1.
+    pub local_steps: u32,
+}
+
+impl OptimizerParams {
+    /// Checks the constants for a run of so many rounds.
+    ///
+    /// # Errors
+    /// If one is out of its bounds, or belongs to another schedule; the message names `optimizer.KEY`, the value and the bound.
+    pub fn check(&self, rounds: u64) -> Result<OptimizerConfig, ConfigError> {
+        let bad = |key: &str, value: &dyn fmt::Display, problem: &str| {
+            Err(ConfigError::new(format!("optimizer.{key}"), value, problem))
+        };
+        let sensible = |value: f64| value >= 0.0 && (value as f32).is_finite();
+        if !sensible(self.step) {
+            return bad("step", &self.step, "a finite number from 0 is needed (0: gossip alone)");
+        }
+        if !(0.0..1.0).contains(&self.momentum) || self.momentum as f32 >= 1.0 {
+            return bad("momentum", &self.momentum, "a number from 0 to below 1 is needed");
+        }
+        if !sensible(self.weight_decay) {
+            return bad("weight_decay", &self.weight_decay, "a finite number from 0 is needed");
+        }
+        if self.batch == BatchSize::Rows(0) {
+            return bad("batch", &0, "a number of rows from 1, or \"full\", is needed");
+        }
+        if !(1..=1_000_000).contains(&self.local_steps) {
+            return bad("local_steps", &self.local_steps, "a number from 1 to 1000000 is needed");
+        }
+        if self.warmup > rounds {
+            return bad("warmup", &self.warmup, &format!("at most the run's {rounds} rounds are accepted"));
+        }
+        Ok(OptimizerConfig {
+            schedule: Schedule { step: self.step, warmup: self.warmup, shape: self.shape(rounds)? },
+            momentum: self.momentum as f32,
+            weight_decay: self.weight_decay as f32,
+            batch: self.batch,
+            local_steps: self.local_steps,
+        })
+    }
+
+    fn shape(&self, rounds: u64) -> Result<Shape, ConfigError> {
+        let foreign = |key: &str, schedule: &str| {
+            Err(ConfigError::at(
+                format!("optimizer.{key}"),
+                format!("belongs to schedule = \"{schedule}\": leave it out, or use that"),
+            ))
+        };
+        if self.schedule != ScheduleKind::Step {
+            if self.decay_at.is_some() {
+                return foreign("decay_at", "step");
+            }
+            if self.decay_factor.is_some() {
+                return foreign("decay_factor", "step");
+            }
+        }
+        if self.schedule != ScheduleKind::Cosine && self.final_step.is_some() {
+            return foreign("final_step", "cosine");
+        }
+        match self.schedule {
+            ScheduleKind::Constant => Ok(Shape::Constant),
+            ScheduleKind::Cosine => {
+                let last = self.final_step.unwrap_or(0.0);
+                if !(0.0..=self.step).contains(&last) {
+                    let problem = format!("a number from 0 to the step, {}, is needed", self.step);
+                    return Err(ConfigError::new("optimizer.final_step", last, problem));
+                }
+                Ok(Shape::Cosine { last, rounds })
+            }
+            ScheduleKind::Step => {
+                let fractions = self.decay_at.clone().unwrap_or_else(|| vec![0.5, 0.75]);
+                let inside = fractions.iter().all(|fraction| (0.0..=1.0).contains(fraction));
+                if !inside || !fractions.is_sorted() {
+                    let problem = "fractions of the run from 0 to 1, ascending, are needed";
+                    return Err(ConfigError::new("optimizer.decay_at", format!("{fractions:?}"), problem));
+                }
+                let factor = self.decay_factor.unwrap_or(0.1);
+                if !(factor > 0.0 && factor <= 1.0) {
+                    return Err(ConfigError::new(
+                        "optimizer.decay_factor",
+                        factor,
+                        "a number above 0, up to 1, is needed",
+                    ));
+                }
+                let at = fractions.iter().map(|fraction| (fraction * rounds as f64).round() as u64).collect();
+                Ok(Shape::Step { at, factor })
+            }
+        }
+    }
+}
+
+impl OptimizerConfig {
+    /// The same on the pooled rows of `nodes` nodes: batches as many times as large. The single machine to compare with.
+    #[must_use]
+    pub fn pooled(&self, nodes: usize) -> OptimizerConfig {
+        let times = u32::try_from(nodes).unwrap_or(u32::MAX);
+        let batch = match self.batch {
+            BatchSize::Full => BatchSize::Full,
+            BatchSize::Rows(rows) => BatchSize::Rows(rows.saturating_mul(times)),
+        };
+        OptimizerConfig { batch, ..self.clone() }
+    }
+}
+
+/// Stochastic gradient descent of one node. In local step h of a round, at y (which starts as x):
+///
+/// ```text
+/// g = gradient of the batch at y, plus lambda y
+/// m = mu m + g                      (Polyak 1964, in the form of Sutskever et al. 2013 without its (1 - mu))
+/// y = y - step m
+/// ```
+///
+/// The update of the round is x - y after H local steps, kept as the sum of step * m: with H = 1 nothing is subtracted that was added before.
+///
+/// **Memory:** d numbers with momentum, 2 d more with several local steps, and the batch's row numbers.
+#[derive(Debug)]
+pub struct Optimizer {
+    config: OptimizerConfig,
+    batches: Batches,
+    /// m; empty without momentum.
+    momentum: Vec<f32>,
+    /// y and the gradient at y; empty with one local step.
+    point: Vec<f32>,
+    gradient: Vec<f32>,
+}
+
+impl Optimizer {
+    /// The optimizer of a node with so many rows and parameters. `node` only names the stream of its batches.
+    pub fn new(config: OptimizerConfig, seed: u64, node: NodeId, rows: usize, parameters: usize) -> Optimizer {
+        let size = match config.batch {
+            BatchSize::Full => None,
+            BatchSize::Rows(rows) => Some(rows),
+        };
+        let several = if config.local_steps > 1 { parameters } else { 0 };
+        let momentum = if config.momentum > 0.0 { parameters } else { 0 };
+        Optimizer {
+            batches: Batches::new(seed, node, rows, size),
+            momentum: vec![0.0; momentum],
+            point: vec![0.0; several],
+            gradient: vec![0.0; several],
+            config,
+        }
+    }
+
+    /// The update of a round at `x`, which is not changed: to be subtracted from it. Returns the mean loss of the batches.
+    ///
+    /// Batches depend on the round, not on how often this was called; the momentum does.
+    ///
+    /// # Panics
+    /// If a length is not the objective's.
+    pub fn update(&mut self, round: Round, x: &[f32], objective: &mut dyn Objective, update: &mut [f32]) -> f64 {
+        let step = self.step_size(round) as f32;
+        let steps = u64::from(self.config.local_steps);
+        let first = round.0.wrapping_mul(steps);
+        if steps == 1 {
+            let loss = objective.gradient(x, self.batches.at(first), update);
+            direct(&self.config, x, &mut self.momentum, update);
+            vector::scale(step, update);
+            return loss;
+        }
+        update.fill(0.0);
+        self.point.copy_from_slice(x);
+        let mut loss = 0.0;
+        for h in 0..steps {
+            let batch: Batch<'_> = self.batches.at(first.wrapping_add(h));
+            loss += objective.gradient(&self.point, batch, &mut self.gradient);
+            direct(&self.config, &self.point, &mut self.momentum, &mut self.gradient);
+            vector::axpy(step, &self.gradient, update);
+            for ((y, x), update) in self.point.iter_mut().zip(x).zip(&*update) {
+                *y = x - update;
+            }
+        }
+        loss / steps as f64
+    }
+
+    /// The step size of a round.
+    pub fn step_size(&self, round: Round) -> f64 {
+        self.config.schedule.at(round)
+    }
+
+    /// What must outlive a restart: the momentum, d numbers, or none.
+    pub fn state(&mut self) -> &mut [f32] {
+        &mut self.momentum
+    }
+
+    /// The constants.
+    pub fn config(&self) -> &OptimizerConfig {
+        &self.config
+    }
+}
+
+/// A gradient becomes the direction of a step: m = mu m + (g + lambda x).
+fn direct(config: &OptimizerConfig, x: &[f32], momentum: &mut [f32], gradient: &mut [f32]) {
+    if config.weight_decay > 0.0 {
+        vector::axpy(config.weight_decay, x, gradient);
+    }
+    if !momentum.is_empty() {
+        for (m, g) in momentum.iter_mut().zip(gradient) {
+            *m = config.momentum * *m + *g;
+            *g = *m;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Tensor;
+    use super::*;
+
+    /// f(x) = mean over the batch's rows r of (x - r)^2 / 2: the gradient is x - mean of the rows.
+    struct Parabola {
+        tensors: Vec<Tensor>,
+        seen: Vec<Vec<u32>>,
+    }
+
+    impl Parabola {
+        fn new() -> Parabola {
+            Parabola { tensors: vec![Tensor::new("x", &[1])], seen: Vec::new() }
+        }
+    }
+
+    impl Objective for Parabola {
+        fn tensors(&self) -> &[Tensor] {
+            &self.tensors
+        }
+
+        fn rows(&self) -> usize {
+            5
+        }
+
+        fn gradient(&mut self, x: &[f32], batch: Batch<'_>, out: &mut [f32]) -> f64 {
+            let rows: Vec<u32> = match batch {
+                Batch::All => (0..5).collect(),
+                Batch::Rows(rows) => rows.to_vec(),
+            };
+            let mean = rows.iter().map(|&r| r as f32).sum::<f32>() / rows.len() as f32;
+            out[0] = x[0] - mean;
+            let loss = rows.iter().map(|&r| f64::from(x[0] - r as f32).powi(2) / 2.0).sum::<f64>() / rows.len() as f64;
+            self.seen.push(rows);
+            loss
+        }
+
+        fn loss(&mut self, x: &[f32]) -> f64 {
+            self.gradient(x, Batch::All, &mut [0.0])
+        }
+    }
+
+    fn optimizer(change: impl Fn(&mut OptimizerParams)) -> Optimizer {
+        let mut params = OptimizerParams { step: 0.5, batch: BatchSize::Full, ..OptimizerParams::default() };
+        change(&mut params);
+        Optimizer::new(params.check(100).unwrap(), 1, NodeId(0), 5, 1)
+    }
+
+    /// x after each of three rounds from x = 10 (the optimum is 2).
+    fn path(mut optimizer: Optimizer) -> Vec<f32> {
+        let mut objective = Parabola::new();
+        let (mut x, mut update) = ([10.0f32], [f32::NAN]);
+        (0..3)
+            .map(|round| {
+                optimizer.update(Round(round), &x, &mut objective, &mut update);
+                x[0] -= update[0];
+                x[0]
+            })
+            .collect()
+    }
+
+    #[test]
+    fn sequences_by_hand() {
+        assert_eq!(path(optimizer(|_| ())), [6.0, 4.0, 3.0]);
+        // m = 8, 8, 4: x = 10 - 4, 6 - 4, 2 - 2 (m = 0.5 m + g).
+        assert_eq!(path(optimizer(|p| p.momentum = 0.5)), [6.0, 2.0, 0.0]);
+        // g = 1.5 x - 2: 13, 3.25, 0.8125.
+        assert_eq!(path(optimizer(|p| p.weight_decay = 0.5)), [3.5, 1.875, 1.46875]);
+        // g = 13, m = 13, x = 3.5; g = 3.25, m = 9.75, x = -1.375; g = -4.0625, m = 0.8125, x = -1.78125.
+        let both = |p: &mut OptimizerParams| (p.weight_decay, p.momentum) = (0.5, 0.5);
+        assert_eq!(path(optimizer(both)), [3.5, -1.375, -1.78125]);
+        let steps = |p: &mut OptimizerParams| {
+            (p.schedule, p.decay_at, p.decay_factor) = (ScheduleKind::Step, Some(vec![0.01, 0.02]), Some(0.5))
+        };
+        assert_eq!(path(optimizer(steps)), [6.0, 5.0, 4.625]);
+    }
+
+    #[test]
+    fn local_steps_are_so_many_rounds_in_one() {
+        for (momentum, weight_decay) in [(0.0, 0.0), (0.5, 0.5)] {
+            let single = path(optimizer(|p| (p.momentum, p.weight_decay) = (momentum, weight_decay)));
+            let mut several = optimizer(|p| (p.momentum, p.weight_decay, p.local_steps) = (momentum, weight_decay, 3));
+            let (mut objective, mut update) = (Parabola::new(), [f32::NAN]);
+            let loss = several.update(Round(0), &[10.0], &mut objective, &mut update);
+            assert_eq!(10.0 - update[0], single[2]);
+            assert!(loss < 10.0f64.powi(2) && loss > 0.0);
+        }
+    }
+
+    #[test]
+    fn batches_follow_the_round_and_the_local_step() {
+        let seen = |local_steps, rounds: std::ops::Range<u64>| {
+            let mut optimizer = optimizer(|p| (p.batch, p.local_steps) = (BatchSize::Rows(2), local_steps));
+            let mut objective = Parabola::new();
+            for round in rounds {
+                optimizer.update(Round(round), &[0.0], &mut objective, &mut [0.0]);
+            }
+            objective.seen
+        };
+        assert_eq!(seen(1, 0..6), seen(3, 0..2));
+        assert_eq!(seen(1, 3..6), seen(1, 0..6)[3..]);
+    }
+
+    #[test]
+    fn the_state_is_the_momentum() {
+        let mut optimizer = optimizer(|p| p.momentum = 0.5);
+        optimizer.update(Round(0), &[10.0], &mut Parabola::new(), &mut [0.0]);
+        assert_eq!(optimizer.state(), [8.0]);
+        assert!(self::optimizer(|_| ()).state().is_empty());
+    }
+
+    #[test]
+    fn constants_are_checked() {
+        let problem = |change: &dyn Fn(&mut OptimizerParams)| {
+            let mut params = OptimizerParams::default();
+            change(&mut params);
+            params.check(10).unwrap_err().to_string()
+        };
+        assert_eq!(
+            problem(&|p| p.step = -0.1),
+            "optimizer.step = -0.1: a finite number from 0 is needed (0: gossip alone)"
+        );
+        assert_eq!(problem(&|p| p.momentum = 1.0), "optimizer.momentum = 1: a number from 0 to below 1 is needed");
+        for bad in [f64::NAN, f64::INFINITY, 1e39] {
+            problem(&|p| p.step = bad);
+            problem(&|p| p.weight_decay = bad);
+        }
+        problem(&|p| p.momentum = 1.0 - 1e-12);
+        problem(&|p| p.batch = BatchSize::Rows(0));
+        problem(&|p| p.local_steps = 0);
+        assert_eq!(problem(&|p| p.warmup = 11), "optimizer.warmup = 11: at most the run's 10 rounds are accepted");
+        assert!(problem(&|p| p.decay_at = Some(vec![0.5])).contains("belongs to schedule = \"step\""));
+        assert!(problem(&|p| p.decay_factor = Some(0.5)).contains("optimizer.decay_factor"));
+        assert!(problem(&|p| p.final_step = Some(0.0)).contains("belongs to schedule = \"cosine\""));
+        let step = |p: &mut OptimizerParams| p.schedule = ScheduleKind::Step;
+        problem(&|p| (step(p), p.decay_at = Some(vec![0.75, 0.5])).1);
+        problem(&|p| (step(p), p.decay_at = Some(vec![1.5])).1);
+        problem(&|p| (step(p), p.decay_factor = Some(0.0)).1);
+        problem(&|p| (p.schedule, p.final_step) = (ScheduleKind::Cosine, Some(0.2)));
+    }
+
+    #[test]
+    fn a_section_is_read_and_written() {
+        let read = |text: &str| crate::config::read::<OptimizerParams>("optimizer", &text.parse().unwrap());
+        let params = read("step = 0.2\nbatch = 'full'\nschedule = 'cosine'").unwrap();
+        assert_eq!((params.batch, params.schedule), (BatchSize::Full, ScheduleKind::Cosine));
+        assert_eq!(read("batch = 32").unwrap().batch, BatchSize::Rows(32));
+        for (text, start) in [
+            ("batch = 0", "optimizer.batch = 0: invalid value: integer `0`, expected a number of rows from 1"),
+            ("batch = 'all'", "optimizer.batch = \"all\": invalid value: string \"all\", expected a number of rows"),
+            ("schedule = 'linear'", "optimizer.schedule = \"linear\": unknown variant"),
+            ("stpe = 1", "optimizer.stpe = 1: unknown field `stpe`"),
+        ] {
+            let error = read(text).unwrap_err().to_string();
+            assert!(error.starts_with(start), "{error}");
+        }
+        for params in [params, OptimizerParams::default()] {
+            let table = toml::Table::try_from(&params).unwrap();
+            assert_eq!(crate::config::read::<OptimizerParams>("optimizer", &table).unwrap(), params);
+        }
+    }
+
+    #[test]
+    fn the_pooled_baseline_takes_batches_as_many_times_as_large() {
+        let config = OptimizerParams { batch: BatchSize::Rows(16), ..OptimizerParams::default() }.check(1).unwrap();
+        assert_eq!(config.pooled(8).batch, BatchSize::Rows(128));
+        assert_eq!(config.pooled(usize::MAX).batch, BatchSize::Rows(u32::MAX));
+    }
+}

@@ -1,0 +1,124 @@
+//! How long a step is, round by round.
+
+use serde::{Deserialize, Serialize};
+
+use crate::units::Round;
+
+/// The shape of a schedule, as it is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ScheduleKind {
+    /// The same throughout.
+    #[default]
+    Constant,
+    /// Half a cosine from `step` to `final_step`.
+    Cosine,
+    /// Multiplied by `decay_factor` at each of `decay_at`.
+    Step,
+}
+
+/// A step size for each round.
+///
+/// - constant: g(t) = step;
+/// - cosine (Loshchilov and Hutter, "SGDR", 2017, equation 5, one period): with w rounds of warm-up and T rounds in all,
+///   g(t) = final + (step - final) (1 + cos(pi (t - w) / (T - w))) / 2;
+/// - step: g(t) = step * factor^(how many of the marked rounds are at t or before).
+///
+/// In the first w rounds g(t) is multiplied by (t + 1) / (w + 1), so that round w is the first of full length (Goyal et al., "Accurate, Large
+/// Minibatch SGD", 2017, section 2.2: gradual warm-up).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Schedule {
+    /// The full step size.
+    pub step: f64,
+    /// Rounds of warm-up.
+    pub warmup: u64,
+    /// What happens after them.
+    pub shape: Shape,
+}
+
+/// What happens to a step size after warm-up.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Shape {
+    /// Nothing.
+    Constant,
+    /// Half a cosine down to `last`.
+    Cosine {
+        /// The step size that round T would have.
+        last: f64,
+        /// T.
+        rounds: u64,
+    },
+    /// Multiplied by `factor` from each of these rounds on.
+    Step {
+        /// Rounds, ascending.
+        at: Vec<u64>,
+        /// Above 0, up to 1.
+        factor: f64,
+    },
+}
+
+impl Schedule {
+    /// The same step size in every round.
+    pub fn constant(step: f64) -> Schedule {
+        Schedule { step, warmup: 0, shape: Shape::Constant }
+    }
+
+    /// The step size of a round.
+    pub fn at(&self, round: Round) -> f64 {
+        let t = round.0;
+        let full = match &self.shape {
+            Shape::Constant => self.step,
+            Shape::Cosine { last, rounds } => {
+                let (passed, length) = (t.saturating_sub(self.warmup), rounds.saturating_sub(self.warmup));
+                if passed >= length {
+                    *last
+                } else {
+                    let angle = std::f64::consts::PI * passed as f64 / length as f64;
+                    last + (self.step - last) * 0.5 * (1.0 + libm::cos(angle))
+                }
+            }
+            Shape::Step { at, factor } => {
+                at.iter().take_while(|&&round| round <= t).fold(self.step, |step, _| step * factor)
+            }
+        };
+        if t < self.warmup { full * ((t + 1) as f64 / (self.warmup + 1) as f64) } else { full }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sizes(schedule: &Schedule, rounds: u64) -> Vec<f64> {
+        (0..rounds).map(|t| schedule.at(Round(t))).collect()
+    }
+
+    fn close(found: &[f64], expected: &[f64]) {
+        assert_eq!(found.len(), expected.len());
+        assert!(found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-12), "{found:?} {expected:?}");
+    }
+
+    #[test]
+    fn schedules_by_hand() {
+        close(&sizes(&Schedule::constant(0.3), 3), &[0.3; 3]);
+        let step = Shape::Step { at: vec![2, 4], factor: 0.1 };
+        close(&sizes(&Schedule { step: 1.0, warmup: 0, shape: step }, 6), &[1.0, 1.0, 0.1, 0.1, 0.01, 0.01]);
+        let cosine = Shape::Cosine { last: 0.0, rounds: 4 };
+        let half = std::f64::consts::FRAC_1_SQRT_2 / 2.0;
+        close(
+            &sizes(&Schedule { step: 1.0, warmup: 0, shape: cosine }, 6),
+            &[1.0, 0.5 + half, 0.5, 0.5 - half, 0.0, 0.0],
+        );
+    }
+
+    #[test]
+    fn warm_up_rises_to_the_full_step() {
+        let warm = Schedule { step: 1.0, warmup: 3, shape: Shape::Constant };
+        close(&sizes(&warm, 5), &[0.25, 0.5, 0.75, 1.0, 1.0]);
+        let cosine = Schedule { step: 2.0, warmup: 1, shape: Shape::Cosine { last: 1.0, rounds: 3 } };
+        close(&sizes(&cosine, 4), &[1.0, 2.0, 1.5, 1.0]);
+        // Warm-up as long as the run, or longer.
+        let long = Schedule { step: 2.0, warmup: 9, shape: Shape::Cosine { last: 0.0, rounds: 3 } };
+        assert!(sizes(&long, 20).iter().all(|step| step.is_finite()));
+    }
+}

@@ -1,0 +1,143 @@
+//! Softmax regression: f(W, b) = mean over rows of -log softmax(x W + b)[class] (Cox 1958; Bishop 2006, section 4.3.4).
+//!
+//! Tensors `weight` (inputs x classes) and, with a bias, `bias` (classes). Convex. With two classes it is logistic regression with one
+//! redundant column.
+
+use ndarray::{ArrayView2, ArrayViewMut2};
+
+use super::{
+    Gradient, Kind, Learner, Shape, Sums, Targets, Tensor,
+    affine::{Affine, buffer},
+    least_squares::{linear, linear_tensors},
+};
+use crate::{data::Task, rng::Stream};
+
+/// The kind `softmax`.
+#[derive(Debug)]
+pub(super) struct Softmax;
+
+impl Kind for Softmax {
+    fn name(&self) -> &'static str {
+        "softmax"
+    }
+
+    fn summary(&self) -> &'static str {
+        "multinomial logistic regression, cross-entropy of softmax(x w + b); convex"
+    }
+
+    fn reference(&self) -> &'static str {
+        "Bishop, Pattern Recognition and Machine Learning, 2006, section 4.3.4"
+    }
+
+    fn task(&self) -> Task {
+        Task::Classification
+    }
+
+    fn tensors(&self, shape: &Shape) -> Vec<Tensor> {
+        linear_tensors(shape)
+    }
+
+    fn initial(&self, shape: &Shape, stream: Stream, x: &mut [f32]) {
+        let layer = linear(shape);
+        layer.initial(2.0 / (layer.inputs + layer.outputs) as f64, stream, x);
+    }
+
+    fn learner(&self, shape: &Shape) -> Box<dyn Learner> {
+        Box::new(Regression { layer: linear(shape), scores: Vec::new() })
+    }
+}
+
+struct Regression {
+    layer: Affine,
+    scores: Vec<f32>,
+}
+
+impl Learner for Regression {
+    fn block(
+        &mut self,
+        x: &[f32],
+        features: ArrayView2<'_, f32>,
+        targets: Targets<'_>,
+        gradient: Option<Gradient<'_>>,
+    ) -> Sums {
+        let mut scores = buffer(&mut self.scores, features.nrows(), self.layer.outputs);
+        self.layer.forward(x, &features, &mut scores);
+        let sums = cross_entropy(&mut scores, classes(targets), gradient.as_ref().map(|gradient| gradient.weight));
+        if let Some(mut gradient) = gradient {
+            self.layer.backward(&features, &scores.view(), &mut gradient);
+        }
+        sums
+    }
+
+    fn predict(&mut self, x: &[f32], features: ArrayView2<'_, f32>, mut out: ArrayViewMut2<'_, f32>) {
+        self.layer.forward(x, &features, &mut out);
+        probabilities(&mut out);
+    }
+}
+
+/// The labels of a block.
+///
+/// # Panics
+/// If there are none: the model was not checked against its data.
+pub(super) fn classes(targets: Targets<'_>) -> &[u32] {
+    let Targets::Classes(labels) = targets else {
+        panic!("classes of numbers: the model was not checked against its data")
+    };
+    labels
+}
+
+/// The sum over rows of log(sum exp z) - z\[label\]; with a weight, `scores` becomes weight * (softmax(z) - one-hot), its gradient.
+pub(super) fn cross_entropy(scores: &mut ArrayViewMut2<'_, f32>, labels: &[u32], weight: Option<f32>) -> Sums {
+    let mut sums = Sums::default();
+    for (mut row, &label) in scores.rows_mut().into_iter().zip(labels) {
+        let row = row.as_slice_mut().expect("a buffer's rows are contiguous");
+        let label = label as usize;
+        let (best, largest) = largest(row);
+        let own = row[label];
+        let total = exponentials(row, largest);
+        let loss = f64::from(largest) - f64::from(own) + libm::log(f64::from(total));
+        sums.loss += loss;
+        sums.correct += u64::from(best == label && loss.is_finite());
+        if let Some(weight) = weight {
+            let share = weight / total;
+            for z in row.iter_mut() {
+                *z *= share;
+            }
+            row[label] -= weight;
+        }
+    }
+    sums
+}
+
+/// Each row becomes softmax of itself.
+pub(super) fn probabilities(scores: &mut ArrayViewMut2<'_, f32>) {
+    for mut row in scores.rows_mut() {
+        let row = row.as_slice_mut().expect("a buffer's rows are contiguous");
+        let (_, largest) = largest(row);
+        let total = exponentials(row, largest);
+        for z in row {
+            *z /= total;
+        }
+    }
+}
+
+/// The first largest number and its position. NaN is larger than nothing, and nothing than a NaN in front.
+fn largest(row: &[f32]) -> (usize, f32) {
+    let mut best = (0, row[0]);
+    for (i, &z) in row.iter().enumerate() {
+        if z > best.1 {
+            best = (i, z);
+        }
+    }
+    best
+}
+
+/// z becomes exp(z - largest); returns their sum, at least 1, so that no log is of zero and no exponential overflows.
+fn exponentials(row: &mut [f32], largest: f32) -> f32 {
+    let mut total = 0.0;
+    for z in row {
+        *z = libm::expf(*z - largest);
+        total += *z;
+    }
+    total
+}

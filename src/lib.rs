@@ -1,0 +1,62 @@
+//! Train one model on many machines with no server and no shared data.
+//!
+//! A **node** keeps its own rows, computes gradients on them and exchanges compressed model differences with its neighbours, weighted by
+//! a doubly stochastic matrix W on a [topology](mixing::Topology). An [experiment](experiment::Experiment) names an update rule, a
+//! compressor, a model, data and an optimizer; any rule goes with any compressor.
+//!
+//! ```text
+//! mixing  compress  learn  data        who talks to whom; how a vector becomes bytes; what is learned; from what
+//!            gossip                    one node's protocol, a state machine without I/O: handle(input) -> effects
+//!             job                      an experiment made ready: topology, shards, rules, learners
+//!          sim | net                   two drivers of the same core: virtual time, libp2p
+//!           report                     what a run leaves behind
+//! ```
+//!
+//! A whole run in the simulator:
+//!
+//! ```
+//! use gradvine::{experiment::Experiment, job::{Blind, Whole}, report::Summary, sim};
+//!
+//! let settings = ["run.rounds=60", "topology.file=ring:4", "rule.kind=dcd"].map(String::from);
+//! let whole = Whole::new(Experiment::default_with(&settings)?)?;
+//! let ended = sim::run(whole.seats(), &mut Blind)?;
+//! let summary = Summary::new(&whole.design, &ended[0].records)?;
+//! assert!(summary.outcome.test_accuracy_of_mean > Some(0.7));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The same over real libp2p hosts on loopback ends with the same bits:
+//!
+//! ```
+//! # #[cfg(feature = "net")] {
+//! use gradvine::{experiment::{Experiment, Transport}, job::{Blind, Whole}, net, report::Summary, sim};
+//!
+//! let settings = ["run.rounds=5", "topology.file=path:2"].map(String::from);
+//! let whole = Whole::new(Experiment::default_with(&settings)?)?;
+//! let virtually = sim::run(whole.seats(), &mut Blind)?;
+//! let whole = Whole::new(Experiment::default_with(&settings)?)?;
+//! let really = net::together(whole.seats(), &whole.design, Transport::Tcp, &mut Blind)?;
+//! assert_eq!(really[0].model, virtually[0].model);
+//! # }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Features: `net` (libp2p hosts) and `cli` (the `gradvine` command), both on by default. Without them the crate builds without libp2p.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod compress;
+pub mod config;
+pub mod data;
+pub mod experiment;
+pub mod gossip;
+pub mod job;
+pub mod learn;
+pub mod mixing;
+#[cfg(feature = "net")]
+pub mod net;
+pub mod report;
+pub mod rng;
+pub mod sim;
+pub mod units;
+pub mod vector;

@@ -1,0 +1,178 @@
+//! An SVG that is being drawn, and which parts of it are taken by words and nodes.
+
+use std::fmt::{Display, Write as _};
+
+use quick_xml::escape::escape;
+
+/// The width of a character in the sizes of its font, a little more than that of a digit in wide sans-serif fonts.
+const ADVANCE: f64 = 0.64;
+/// Room that is left between two words.
+const AIR: f64 = 1.0;
+
+/// A point, in pixels from the upper left corner.
+pub(super) type Point = (f64, f64);
+
+/// Where a word's given point lies in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Anchor {
+    Start,
+    Middle,
+    End,
+}
+
+/// A word: where, how large, what colour.
+#[derive(Clone, Debug)]
+pub(super) struct Word {
+    pub at: Point,
+    pub anchor: Anchor,
+    pub size: f64,
+    pub colour: &'static str,
+    pub bold: bool,
+    pub text: String,
+}
+
+/// A rectangle.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Extent {
+    pub left: f64,
+    pub top: f64,
+    pub right: f64,
+    pub bottom: f64,
+}
+
+impl Word {
+    /// A dark word in the size of plain text, whose given point is at half its height.
+    pub(super) fn new(at: Point, anchor: Anchor, text: impl Into<String>) -> Word {
+        Word { at, anchor, size: 12.0, colour: INK, bold: false, text: text.into() }
+    }
+
+    /// The same in another size.
+    pub(super) fn sized(self, size: f64) -> Word {
+        Word { size, ..self }
+    }
+
+    /// The same in another colour.
+    pub(super) fn coloured(self, colour: &'static str) -> Word {
+        Word { colour, ..self }
+    }
+
+    /// The room that it takes.
+    pub(super) fn extent(&self) -> Extent {
+        let (x, y) = self.at;
+        let width = width(&self.text, self.size);
+        let left = match self.anchor {
+            Anchor::Start => x,
+            Anchor::Middle => x - width / 2.0,
+            Anchor::End => x - width,
+        };
+        Extent { left, top: y - self.size / 2.0, right: left + width, bottom: y + self.size / 2.0 }
+    }
+}
+
+/// How wide a text is, in pixels.
+pub(super) fn width(text: &str, size: f64) -> f64 {
+    let wide = |c: char| if c >= '\u{1100}' { 1.05 } else { ADVANCE };
+    size * text.chars().map(wide).sum::<f64>()
+}
+
+impl Extent {
+    /// A square around a point.
+    pub(super) fn around((x, y): Point, half: f64) -> Extent {
+        Extent { left: x - half, top: y - half, right: x + half, bottom: y + half }
+    }
+
+    /// Whether the two have a point in common, or nearly so.
+    pub(super) fn meets(&self, other: &Extent) -> bool {
+        self.left < other.right + AIR
+            && other.left < self.right + AIR
+            && self.top < other.bottom + AIR
+            && other.top < self.bottom + AIR
+    }
+
+    /// Whether a point lies inside.
+    pub(super) fn holds(&self, (x, y): Point) -> bool {
+        (self.left..=self.right).contains(&x) && (self.top..=self.bottom).contains(&y)
+    }
+}
+
+pub(super) const INK: &str = "#1b2733";
+pub(super) const FAINT: &str = "#5d6b78";
+pub(super) const RULE: &str = "#d5dce3";
+pub(super) const BLUE: &str = "#2b6cb0";
+pub(super) const ORANGE: &str = "#b45309";
+pub(super) const RED: &str = "#b91c1c";
+
+/// The drawing.
+pub(super) struct Sheet {
+    size: Point,
+    body: String,
+    pub taken: Vec<Extent>,
+}
+
+impl Sheet {
+    /// A white sheet; `title` is what a screen reader says.
+    pub(super) fn new(size: Point, title: &str) -> Sheet {
+        let mut sheet = Sheet { size, body: String::new(), taken: Vec::new() };
+        sheet.raw(format_args!("<title>{}</title>", escape(title)));
+        sheet.raw(format_args!("<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>"));
+        sheet
+    }
+
+    /// An element as it is.
+    pub(super) fn raw(&mut self, element: impl Display) {
+        let _ = writeln!(self.body, "{element}");
+    }
+
+    /// A straight line; `more` are further attributes.
+    pub(super) fn line(&mut self, from: Point, to: Point, colour: &str, more: &str) {
+        let ((x1, y1), (x2, y2)) = (from, to);
+        let ends = format!("x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"");
+        self.raw(format_args!("<line {ends} stroke=\"{colour}\" {more}/>"));
+    }
+
+    /// A disc.
+    pub(super) fn disc(&mut self, (x, y): Point, radius: f64, fill: &str) {
+        self.raw(format_args!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius:.1}\" fill=\"{fill}\"/>"));
+    }
+
+    /// A word, wherever it falls; its room is taken from then on.
+    pub(super) fn write(&mut self, word: &Word) {
+        self.taken.push(word.extent());
+        self.letters(word, "");
+    }
+
+    /// A word that takes no room of its own; `more` are further attributes.
+    pub(super) fn letters(&mut self, word: &Word, more: &str) {
+        let anchor = match word.anchor {
+            Anchor::Start => "start",
+            Anchor::Middle => "middle",
+            Anchor::End => "end",
+        };
+        let (x, y) = (word.at.0, word.at.1 + 0.36 * word.size);
+        let weight = if word.bold { " font-weight=\"bold\"" } else { "" };
+        let Word { size, colour, text, .. } = word;
+        self.raw(format_args!(
+            "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"{size:.1}\" text-anchor=\"{anchor}\" fill=\"{colour}\"{weight} {more}>{}</text>",
+            escape(text.as_str())
+        ));
+    }
+
+    /// Whether a word would be alone in its place, and on the sheet.
+    pub(super) fn free(&self, extent: &Extent) -> bool {
+        let inside = extent.left >= 2.0
+            && extent.top >= 2.0
+            && extent.right <= self.size.0 - 2.0
+            && extent.bottom <= self.size.1 - 2.0;
+        inside && !self.taken.iter().any(|other| other.meets(extent))
+    }
+
+    /// The file.
+    pub(super) fn finish(self) -> String {
+        let (width, height) = self.size;
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" \
+             font-family=\"DejaVu Sans, Verdana, Helvetica, Arial, sans-serif\" role=\"img\">\n{}</svg>\n",
+            self.body
+        )
+    }
+}

@@ -1,0 +1,409 @@
+//! Families of graphs: `ring:8`, `torus:4x4`, `random-regular:16:4`.
+//!
+//! A family is one file and one line of [`REGISTRY`]; files, command line, tests and lists find it there. Each supplies the
+//! eigenvalues of its Laplacian `L = D - A` where they are known in closed form: whenever all links have one weight a, which holds for
+//! every kind of weights on these graphs, `W = I - a L` and the spectrum of W follows to the last digit at any size.
+
+mod complete;
+mod exponential;
+mod hypercube;
+mod path;
+mod random_regular;
+mod ring;
+mod star;
+mod torus;
+
+use std::fmt;
+
+use crate::config::ConfigError;
+
+use super::{Graph, MAX_LINKS, MAX_NODES};
+
+/// Every family, in the order in which they are listed to the user. `custom`, a graph that lists its links, is not one of them.
+pub static REGISTRY: [&dyn Family; 8] = [
+    &ring::Ring,
+    &path::Path,
+    &torus::Torus,
+    &complete::Complete,
+    &star::Star,
+    &hypercube::Hypercube,
+    &exponential::Exponential,
+    &random_regular::RandomRegular,
+];
+
+/// The name under which files list a graph of no family.
+pub const CUSTOM: &str = "custom";
+
+/// A generator of graphs. `arguments` are the values of [`Family::keys`], in that order, and have passed [`Family::size`] wherever a
+/// method other than that one sees them.
+pub trait Family: Sync + fmt::Debug {
+    /// Its name in files and on the command line.
+    fn name(&self) -> &'static str;
+
+    /// One line on what it is.
+    fn about(&self) -> &'static str;
+
+    /// The keys of its arguments in a file, in the order of the command line.
+    fn keys(&self) -> &'static [&'static str] {
+        &["nodes"]
+    }
+
+    /// How many of the keys may be left out at the end.
+    fn optional(&self) -> usize {
+        0
+    }
+
+    /// What separates the arguments on the command line.
+    fn separator(&self) -> char {
+        ':'
+    }
+
+    /// Arguments that make a small example.
+    fn example(&self) -> &'static [u64];
+
+    /// The number of nodes and an upper bound of the number of links, in u128 so that no argument can overflow.
+    ///
+    /// # Errors
+    /// If no such graph exists: the key, and what would be accepted.
+    fn size(&self, arguments: &[u64]) -> Result<Size, Refusal>;
+
+    /// The links, in any order, parallel ones and loops included or not.
+    ///
+    /// # Errors
+    /// If a random draw did not succeed.
+    fn links(&self, arguments: &[u64]) -> Result<Vec<(u32, u32)>, Refusal>;
+
+    /// Visits the n - 1 eigenvalues of the Laplacian beside the trivial 0, in any order; `false` if they are not known in closed form.
+    fn laplacian(&self, arguments: &[u64], visit: &mut dyn FnMut(f64)) -> bool;
+
+    /// The diameter, where it is known without looking at the graph.
+    fn diameter(&self, arguments: &[u64]) -> Option<usize>;
+
+    /// Rows and columns, if it is drawn as a grid.
+    fn grid(&self, _arguments: &[u64]) -> Option<(usize, usize)> {
+        None
+    }
+
+    /// Whether node 0 is drawn in the middle.
+    fn hub(&self) -> bool {
+        false
+    }
+
+    /// Whether it is drawn as a cube whose corners are the nodes' numbers in binary.
+    fn cube(&self) -> bool {
+        false
+    }
+}
+
+/// How large a graph would be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// Nodes.
+    pub nodes: u128,
+    /// At most this many links.
+    pub links: u128,
+}
+
+/// Why a family has no graph for its arguments: the key at fault, and what would be accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The key.
+    pub key: &'static str,
+    /// What is wrong and what would be accepted.
+    pub problem: String,
+}
+
+impl Refusal {
+    fn new(key: &'static str, problem: impl Into<String>) -> Refusal {
+        Refusal { key, problem: problem.into() }
+    }
+}
+
+/// A family with its arguments: a graph in a few words.
+#[derive(Clone)]
+pub struct Shape {
+    family: &'static dyn Family,
+    arguments: Vec<u64>,
+}
+
+impl Shape {
+    /// The family's graph for these arguments, checked to exist and to be within [`MAX_NODES`] and [`MAX_LINKS`]. A missing
+    /// last argument of `random-regular` is the seed: `seed` is used, its low 63 bits, so that a TOML file can hold it.
+    ///
+    /// # Errors
+    /// If an argument is missing, superfluous or refused; the place is `family` or the argument's key.
+    pub fn new(family: &'static dyn Family, arguments: &[u64], seed: u64) -> Result<Shape, ConfigError> {
+        let keys = family.keys();
+        let mut arguments = arguments.to_vec();
+        if arguments.len() > keys.len() || arguments.len() + family.optional() < keys.len() {
+            let problem = format!("{} takes {}, for example {}", family.name(), keys.join(", "), example(family));
+            return Err(ConfigError::new("family", format!("\"{}\"", family.name()), problem));
+        }
+        arguments.resize(keys.len(), seed & (u64::MAX >> 1));
+        let refuse = |refusal: Refusal| {
+            let value = keys.iter().position(|&key| key == refusal.key).map_or(0, |at| arguments[at]);
+            ConfigError::new(refusal.key, value, format!("{}: {}", family.name(), refusal.problem))
+        };
+        for (&key, &value) in keys.iter().zip(&arguments) {
+            if value == 0 && key != "seed" && key != "degree" {
+                return Err(refuse(Refusal::new(key, "expected 1 or more")));
+            }
+        }
+        let size = family.size(&arguments).map_err(refuse)?;
+        if size.nodes > MAX_NODES as u128 || size.links > MAX_LINKS as u128 {
+            let problem = format!(
+                "{} nodes and up to {} links are too many: the limits are {MAX_NODES} and {MAX_LINKS}",
+                size.nodes, size.links
+            );
+            return Err(refuse(Refusal::new(keys[0], problem)));
+        }
+        Ok(Shape { family, arguments })
+    }
+
+    /// Reads `ring:8`, `torus:4x4`, `random-regular:16:4` or, with a seed of its own, `random-regular:16:4:7`.
+    ///
+    /// # Errors
+    /// If there is no such family, or see [`Shape::new`].
+    pub fn parse(spec: &str, seed: u64) -> Result<Shape, ConfigError> {
+        let (name, rest) = spec.split_once(':').unwrap_or((spec, ""));
+        let family = find(name)?;
+        let values = rest.split(family.separator()).filter(|_| !rest.is_empty());
+        let arguments: Vec<u64> = values
+            .map(|text| text.trim().parse())
+            .collect::<Result<_, _>>()
+            .map_err(|_| ConfigError::new("topology", spec, format!("expected numbers, as in {}", example(family))))?;
+        Shape::new(family, &arguments, seed)
+    }
+
+    /// The graph.
+    ///
+    /// # Errors
+    /// If a random draw did not succeed.
+    pub fn graph(&self) -> Result<Graph, ConfigError> {
+        let links = self.family.links(&self.arguments).map_err(|refusal| {
+            let place = refusal.key;
+            ConfigError::at(place, format!("{self}: {}", refusal.problem))
+        })?;
+        Graph::new(self.nodes(), links)
+    }
+
+    /// The family.
+    pub fn family(&self) -> &'static dyn Family {
+        self.family
+    }
+
+    /// Keys and values, as in a file.
+    pub fn arguments(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        self.family.keys().iter().copied().zip(self.arguments.iter().copied())
+    }
+
+    /// The number of nodes.
+    pub fn nodes(&self) -> usize {
+        self.family.size(&self.arguments).map_or(1, |size| size.nodes as usize)
+    }
+
+    /// The eigenvalues of the Laplacian beside the trivial 0, in any order, where they are known in closed form.
+    pub fn laplacian(&self) -> Option<Vec<f64>> {
+        let mut values = Vec::with_capacity(self.nodes());
+        self.family.laplacian(&self.arguments, &mut |value| values.push(value)).then_some(values)
+    }
+
+    /// The least and the greatest of [`Shape::laplacian`]; `None` also for a single node.
+    pub fn laplacian_range(&self) -> Option<(f64, f64)> {
+        let values = self.laplacian()?;
+        let least = values.iter().copied().min_by(f64::total_cmp)?;
+        let greatest = values.iter().copied().max_by(f64::total_cmp)?;
+        Some((least, greatest))
+    }
+
+    /// The diameter in links, where the family knows it.
+    pub fn diameter(&self) -> Option<usize> {
+        self.family.diameter(&self.arguments)
+    }
+
+    /// Rows and columns, if it is drawn as a grid.
+    pub fn grid(&self) -> Option<(usize, usize)> {
+        self.family.grid(&self.arguments)
+    }
+
+    /// A name such as `ring-8` or `torus-4x4`: the arguments without the seed.
+    pub fn title(&self) -> String {
+        let shown: Vec<_> = self.arguments().filter(|&(key, _)| key != "seed").map(|(_, v)| v.to_string()).collect();
+        let separator = if self.family.separator() == ':' { "-" } else { "x" };
+        format!("{}-{}", self.family.name(), shown.join(separator))
+    }
+}
+
+/// What [`Shape::parse`] reads.
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&spec(self.family, &self.arguments))
+    }
+}
+
+impl fmt::Debug for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Shape({self})")
+    }
+}
+
+impl PartialEq for Shape {
+    fn eq(&self, other: &Shape) -> bool {
+        self.family.name() == other.family.name() && self.arguments == other.arguments
+    }
+}
+
+/// The family of a name.
+///
+/// # Errors
+/// If there is none: lists what there is.
+pub fn find(name: &str) -> Result<&'static dyn Family, ConfigError> {
+    REGISTRY.into_iter().find(|family| family.name() == name).ok_or_else(|| {
+        let examples: Vec<_> = REGISTRY.iter().map(|&family| example(family)).collect();
+        let problem = format!("expected a file (.toml, .graphml, .dot, .csv) or one of {}", examples.join(", "));
+        ConfigError::new("topology", format!("\"{name}\""), problem)
+    })
+}
+
+/// How the family is asked for on the command line.
+pub fn example(family: &dyn Family) -> String {
+    spec(family, family.example())
+}
+
+fn spec(family: &dyn Family, arguments: &[u64]) -> String {
+    let values: Vec<_> = arguments.iter().map(u64::to_string).collect();
+    format!("{}:{}", family.name(), values.join(&family.separator().to_string()))
+}
+
+/// The nontrivial Laplacian eigenvalue `2 - 2 cos(angle)` of a circulant direction, as `4 sin^2(angle / 2)`, which does not cancel.
+fn wave(angle: f64) -> f64 {
+    let sine = libm::sin(angle / 2.0);
+    4.0 * sine * sine
+}
+
+/// The k-th Laplacian eigenvalue of a ring of n, the pair of n = 2 counting once, for k in 0..n; k = 0 is the trivial one.
+fn ring_eigenvalue(n: u64, k: u64) -> f64 {
+    match n {
+        1 => 0.0,
+        2 => 2.0 * k as f64,
+        _ => wave(std::f64::consts::TAU * k as f64 / n as f64),
+    }
+}
+
+/// The links of a ring on 0..n, seen through `at`.
+fn ring_links(n: u64, at: impl Fn(u64) -> u32, links: &mut Vec<(u32, u32)>) {
+    links.extend((0..n).map(|i| (at(i), at((i + 1) % n))));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{mixing::DENSE_LIMIT, units::NodeId};
+
+    fn shapes() -> Vec<Shape> {
+        let specs = [
+            "ring:1 ring:2 ring:3 ring:4 ring:7 ring:16",
+            "path:1 path:2 path:3 path:9",
+            "torus:1x1 torus:1x5 torus:2x2 torus:2x4 torus:2x5 torus:4x4 torus:3x6",
+            "complete:1 complete:2 complete:8 star:1 star:2 star:3 star:8",
+            "hypercube:1 hypercube:2 hypercube:8 hypercube:32",
+            "exponential:1 exponential:2 exponential:3 exponential:6 exponential:8 exponential:16 exponential:21",
+            "random-regular:16:3 random-regular:8:7 random-regular:20:12 random-regular:9:2 random-regular:1:0",
+        ];
+        specs.iter().flat_map(|line| line.split(' ')).map(|spec| Shape::parse(spec, 3).unwrap()).collect()
+    }
+
+    /// Eigenvalues of the Laplacian of the graph that was in fact built.
+    fn dense_laplacian(graph: &Graph) -> Vec<f64> {
+        let n = graph.nodes();
+        let mut matrix = nalgebra::DMatrix::<f64>::zeros(n, n);
+        for &(a, b) in graph.links() {
+            let (a, b) = (a.index(), b.index());
+            matrix[(a, b)] = -1.0;
+            matrix[(b, a)] = -1.0;
+            matrix[(a, a)] += 1.0;
+            matrix[(b, b)] += 1.0;
+        }
+        let mut values: Vec<f64> = matrix.symmetric_eigenvalues().iter().copied().collect();
+        values.sort_by(f64::total_cmp);
+        values
+    }
+
+    #[test]
+    fn closed_forms_are_the_eigenvalues_of_the_graph() {
+        for shape in shapes() {
+            let graph = shape.graph().unwrap();
+            let Some(mut closed) = shape.laplacian() else { continue };
+            closed.push(0.0);
+            closed.sort_by(f64::total_cmp);
+            let dense = dense_laplacian(&graph);
+            assert_eq!(closed.len(), dense.len(), "{shape}");
+            for (a, b) in closed.iter().zip(&dense) {
+                assert!((a - b).abs() < 1e-9, "{shape}: {closed:?} {dense:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn sizes_and_diameters_are_those_of_the_graph() {
+        for shape in shapes() {
+            let graph = shape.graph().unwrap();
+            let size = shape.family.size(&shape.arguments).unwrap();
+            assert_eq!(graph.nodes() as u128, size.nodes, "{shape}");
+            assert!(graph.links().len() as u128 <= size.links, "{shape}");
+            assert_eq!(graph.unreached(), None, "{shape}");
+            if let Some(diameter) = shape.diameter() {
+                assert_eq!(diameter, graph.diameter(), "{shape}");
+            }
+        }
+    }
+
+    #[test]
+    fn specs_round_trip_and_examples_are_small() {
+        for shape in shapes() {
+            assert_eq!(Shape::parse(&shape.to_string(), 99).unwrap(), shape);
+        }
+        for family in REGISTRY {
+            let shape = Shape::parse(&example(family), 0).unwrap();
+            assert!(shape.nodes() <= DENSE_LIMIT);
+        }
+    }
+
+    #[test]
+    fn neighbours_by_hand() {
+        let row = |spec: &str, node: u32| {
+            let graph = Shape::parse(spec, 0).unwrap().graph().unwrap();
+            graph.neighbours(NodeId(node)).iter().map(|id| id.0).collect::<Vec<_>>()
+        };
+        assert_eq!(row("ring:8", 0), [1, 7]);
+        assert_eq!(row("path:4", 3), [2]);
+        assert_eq!(row("torus:4x4", 5), [1, 4, 6, 9]);
+        assert_eq!(row("torus:2x4", 0), [1, 3, 4]);
+        assert_eq!(row("star:5", 0), [1, 2, 3, 4]);
+        assert_eq!(row("hypercube:8", 5), [1, 4, 7]);
+        assert_eq!(row("exponential:8", 0), [1, 2, 4, 6, 7]);
+    }
+
+    #[test]
+    fn what_does_not_exist_is_refused_with_a_reason() {
+        for (spec, reason) in [
+            ("ring", "for example ring:8"),
+            ("ring:0", "1 or more"),
+            ("ring:eight", "expected numbers"),
+            ("ring:4:4", "takes nodes"),
+            ("torus:4", "for example torus:4x4"),
+            ("torus:18446744073709551615x18446744073709551615", "too many"),
+            ("hypercube:12", "8 or 16"),
+            ("hypercube:18446744073709551615", "too many"),
+            ("complete:100000", "too many"),
+            ("random-regular:9:3", "odd"),
+            ("random-regular:4:4", "below"),
+            ("random-regular:6:1", "2 or more"),
+            ("moebius:8", "expected a file"),
+            ("exponential:99999999999", "too many"),
+        ] {
+            let error = Shape::parse(spec, 0).unwrap_err().to_string();
+            assert!(error.contains(reason), "{spec}: {error}");
+        }
+    }
+}

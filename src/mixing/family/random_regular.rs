@@ -1,0 +1,145 @@
+//! A random graph in which every node has the same number of links.
+
+use crate::rng::{Purpose, Sequence, Stream};
+
+use super::{Family, Graph, Refusal, Size};
+
+/// `random-regular:16:4`, 16 nodes with 4 links each; a third number is the seed.
+///
+/// Drawn by pairing loose ends and laying aside the pairs that would make a loop or a parallel link (Steger and Wormald 1999), anew until
+/// the graph is connected. Asymptotically uniform for small degrees. Above half of all possible links the complement is drawn.
+/// One unlucky draw can have a much smaller gap than another: look at the graph that was drawn, not at the family.
+#[derive(Debug)]
+pub(super) struct RandomRegular;
+
+/// Draws before giving up; graphs of degree 3 and more are connected at nearly every draw.
+const DRAWS: u64 = 300;
+/// Reshuffles of the last loose ends that fit nowhere, before a draw is abandoned.
+const PATIENCE: u32 = 30;
+
+impl Family for RandomRegular {
+    fn name(&self) -> &'static str {
+        "random-regular"
+    }
+
+    fn about(&self) -> &'static str {
+        "every node has the same number of links, drawn at random: nodes:degree[:seed]"
+    }
+
+    fn keys(&self) -> &'static [&'static str] {
+        &["nodes", "degree", "seed"]
+    }
+
+    fn optional(&self) -> usize {
+        1
+    }
+
+    fn example(&self) -> &'static [u64] {
+        &[16, 4]
+    }
+
+    fn size(&self, arguments: &[u64]) -> Result<Size, Refusal> {
+        let (nodes, degree) = (arguments[0], arguments[1]);
+        if degree >= nodes {
+            return Err(Refusal::new("degree", format!("expected a degree below the {nodes} nodes")));
+        }
+        if nodes % 2 == 1 && degree % 2 == 1 {
+            return Err(Refusal::new("degree", format!("{nodes} nodes cannot all have an odd number of links")));
+        }
+        if degree < 2 && nodes > degree + 1 {
+            return Err(Refusal::new("degree", format!("expected 2 or more: {nodes} nodes would not be connected")));
+        }
+        // The complement of a dense graph is drawn, but its links are then all listed.
+        Ok(Size { nodes: nodes.into(), links: u128::from(nodes) * u128::from(degree) / 2 })
+    }
+
+    fn links(&self, arguments: &[u64]) -> Result<Vec<(u32, u32)>, Refusal> {
+        let (nodes, degree) = (arguments[0] as usize, arguments[1] as usize);
+        let stream = Stream::new(arguments[2], Purpose::Graph).with(arguments[0]).with(arguments[1]);
+        let dense = degree > (nodes - 1) / 2;
+        let drawn = if dense { nodes - 1 - degree } else { degree };
+        for draw in 0..DRAWS {
+            let Some(mut rows) = pair(nodes, drawn, &mut stream.with(draw).sequence()) else { continue };
+            if dense {
+                rows = complement(&rows);
+            }
+            let ascending = |(a, row): (usize, Vec<u32>)| {
+                row.into_iter().filter(move |&b| (a as u32) < b).map(move |b| (a as u32, b)).collect::<Vec<_>>()
+            };
+            let links: Vec<(u32, u32)> = rows.into_iter().enumerate().flat_map(ascending).collect();
+            let connected = Graph::new(nodes, links.iter().copied()).is_ok_and(|graph| graph.unreached().is_none());
+            if connected {
+                return Ok(links);
+            }
+        }
+        let problem = format!("no connected graph in {DRAWS} draws; use a larger degree, or ring for degree 2");
+        Err(Refusal::new("degree", problem))
+    }
+
+    fn laplacian(&self, _arguments: &[u64], _visit: &mut dyn FnMut(f64)) -> bool {
+        false
+    }
+
+    fn diameter(&self, _arguments: &[u64]) -> Option<usize> {
+        None
+    }
+}
+
+/// A simple regular graph as rows of neighbours, or `None` if the last loose ends fit nowhere.
+fn pair(nodes: usize, degree: usize, random: &mut Sequence) -> Option<Vec<Vec<u32>>> {
+    let mut rows = vec![Vec::with_capacity(degree); nodes];
+    let mut loose: Vec<u32> = (0..nodes as u32).flat_map(|node| std::iter::repeat_n(node, degree)).collect();
+    let mut left = Vec::new();
+    let mut stuck = 0;
+    while !loose.is_empty() {
+        random.shuffle(&mut loose);
+        for ends in loose.chunks_exact(2) {
+            let (a, b) = (ends[0], ends[1]);
+            if a == b || rows[a as usize].contains(&b) {
+                left.extend([a, b]);
+            } else {
+                rows[a as usize].push(b);
+                rows[b as usize].push(a);
+            }
+        }
+        stuck = if left.len() == loose.len() { stuck + 1 } else { 0 };
+        if stuck == PATIENCE {
+            return None;
+        }
+        std::mem::swap(&mut loose, &mut left);
+        left.clear();
+    }
+    Some(rows)
+}
+
+/// The graph that links exactly the pairs that this one does not.
+fn complement(rows: &[Vec<u32>]) -> Vec<Vec<u32>> {
+    let mut linked = vec![false; rows.len()];
+    let mut other = |(a, row): (usize, &Vec<u32>)| {
+        linked.fill(false);
+        linked[a] = true;
+        row.iter().for_each(|&b| linked[b as usize] = true);
+        (0..rows.len()).filter(|&b| !linked[b]).map(|b| b as u32).collect()
+    };
+    rows.iter().enumerate().map(&mut other).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_draw_is_simple_regular_connected_and_repeatable() {
+        for (nodes, degree) in [(4, 2), (16, 3), (16, 4), (10, 9), (10, 8), (30, 15), (64, 4), (101, 6), (200, 2)] {
+            for seed in 0..5 {
+                let links = RandomRegular.links(&[nodes, degree, seed]).unwrap();
+                let graph = Graph::new(nodes as usize, links.iter().copied()).unwrap();
+                assert_eq!(graph.links().len(), links.len(), "parallel links");
+                assert!(graph.degrees().all(|d| d as u64 == degree), "{nodes} {degree} {seed}");
+                assert_eq!(graph.unreached(), None);
+                assert_eq!(links, RandomRegular.links(&[nodes, degree, seed]).unwrap());
+            }
+        }
+        assert_ne!(RandomRegular.links(&[16, 4, 0]), RandomRegular.links(&[16, 4, 1]));
+    }
+}

@@ -1,0 +1,156 @@
+//! Edge lists: one link a line, `source,target[,weight][,latency_ms][,bandwidth_mbps]`.
+//!
+//! A first line that begins with `source` and `target` names the columns, in any order; without one they are in the order above. Empty fields are
+//! data that are not known. Lines that begin with `#` are comments; those that we write ourselves carry what an edge list has no room for:
+//! `# nodes,a,b,c` fixes the order of the nodes (else: order of appearance), `# name`, `# family`, `# weights` the graph's attributes,
+//! `# node,a,peer,addresses` a deployment's data.
+
+use ::csv::{ReaderBuilder, StringRecord, Trim, WriterBuilder};
+
+use crate::{config::ConfigError, units::NodeId};
+
+use super::{Collector, Draft, DraftLink, graph_attributes};
+use crate::mixing::Topology;
+
+const COLUMNS: [&str; 5] = ["source", "target", "weight", "latency_ms", "bandwidth_mbps"];
+
+pub(super) fn read(text: &str) -> Result<Draft, ConfigError> {
+    let mut collector = Collector::default();
+    for (line, text) in (1u32..).zip(text.lines()) {
+        if let Some(comment) = text.trim_start().strip_prefix('#') {
+            directive(comment, &mut collector).map_err(|error| at_line(line, error))?;
+        }
+    }
+    let reader = ReaderBuilder::new()
+        .has_headers(false)
+        .flexible(true)
+        .trim(Trim::All)
+        .comment(Some(b'#'))
+        .from_reader(text.as_bytes());
+    let mut columns: Vec<Option<&str>> = COLUMNS.map(Some).to_vec();
+    let mut first = true;
+    for record in reader.into_records() {
+        let record = record.map_err(|error| {
+            let line = error.position().map_or(0, |position| position.line());
+            ConfigError::at(format!("line {line}"), format!("not CSV: {error}"))
+        })?;
+        let line = record.position().map_or(0, |position| position.line() as u32);
+        if std::mem::take(&mut first) && record.iter().any(|field| field.eq_ignore_ascii_case("source")) {
+            columns = header(&record).map_err(|error| at_line(line, error))?;
+            continue;
+        }
+        let link = link(&record, &columns, line, &mut collector)?;
+        collector.link(link)?;
+    }
+    if collector.draft.nodes.is_empty() {
+        return Err(ConfigError::at("file", "there is no link: expected lines such as source,target"));
+    }
+    Ok(collector.finish())
+}
+
+fn at_line(line: u32, error: ConfigError) -> ConfigError {
+    ConfigError { place: format!("line {line}, {}", error.place), ..error }
+}
+
+/// Which of our columns each field is; columns of other tools are passed over.
+fn header(record: &StringRecord) -> Result<Vec<Option<&'static str>>, ConfigError> {
+    let columns: Vec<_> =
+        record.iter().map(|field| COLUMNS.into_iter().find(|name| field.eq_ignore_ascii_case(name))).collect();
+    for name in COLUMNS {
+        let times = columns.iter().filter(|&&column| column == Some(name)).count();
+        if times > 1 || (times == 0 && (name == "source" || name == "target")) {
+            return Err(ConfigError::new("column", name, format!("appears {times} times: expected once")));
+        }
+    }
+    Ok(columns)
+}
+
+fn link(
+    record: &StringRecord,
+    columns: &[Option<&str>],
+    line: u32,
+    collector: &mut Collector,
+) -> Result<DraftLink, ConfigError> {
+    let place = format!("line {line}");
+    if record.len() > columns.len() {
+        let problem = format!("there are {} fields: expected at most {}", record.len(), columns.len());
+        return Err(ConfigError::at(place, problem));
+    }
+    let field = |name: &str| {
+        let at = columns.iter().position(|&column| column == Some(name));
+        at.and_then(|at| record.get(at)).filter(|text| !text.is_empty())
+    };
+    let mut end = |name: &str| match field(name) {
+        Some(id) => collector.node(id),
+        None => Err(ConfigError::at(&place, format!("{name} is missing: expected source,target"))),
+    };
+    let mut link = DraftLink { a: end("source")?, b: end("target")?, line: Some(line), ..DraftLink::default() };
+    for name in &COLUMNS[2..] {
+        if let Some(text) = field(name) {
+            link.attribute(name, text, &place)?;
+        }
+    }
+    Ok(link)
+}
+
+/// A comment that may be one of ours.
+fn directive(comment: &str, collector: &mut Collector) -> Result<(), ConfigError> {
+    let mut reader =
+        ReaderBuilder::new().has_headers(false).flexible(true).trim(Trim::All).from_reader(comment.as_bytes());
+    let Some(Ok(record)) = reader.records().next() else { return Ok(()) };
+    let mut fields = record.iter();
+    match (fields.next(), record.len()) {
+        (Some("nodes"), 2..) => {
+            for id in fields {
+                collector.node(id)?;
+            }
+        }
+        (Some("node"), 4) => {
+            let node = collector.node(&record[1])?;
+            for (key, value) in [("peer", &record[2]), ("addresses", &record[3])] {
+                if !value.is_empty() {
+                    collector.node_attribute(node, key, value);
+                }
+            }
+        }
+        (Some(key @ ("name" | "family" | "weights" | "allow_negative")), 2) => {
+            collector.graph_attribute(key, &record[1])?;
+        }
+        _ => {} // someone's remark
+    }
+    Ok(())
+}
+
+pub(super) fn write(topology: &Topology) -> String {
+    let nodes = || (0..topology.nodes()).map(|i| topology.node(NodeId::from(i)));
+    let mut text = String::new();
+    let mut comment = |fields: &mut dyn Iterator<Item = &str>| {
+        text.push_str("# ");
+        text.push_str(&row(fields));
+    };
+    for (key, value) in graph_attributes(topology) {
+        comment(&mut [key, value.as_str()].into_iter());
+    }
+    comment(&mut std::iter::once("nodes").chain(nodes().map(|node| node.name.as_str())));
+    for node in nodes().filter(|node| node.peer.is_some() || !node.addresses.is_empty()) {
+        let addresses = node.addresses.join(" ");
+        comment(&mut ["node", node.name.as_str(), node.peer.as_deref().unwrap_or(""), addresses.as_str()].into_iter());
+    }
+    text.push_str(&row(&mut COLUMNS.into_iter()));
+    for (a, b) in topology.edges() {
+        let Some(link) = topology.link(a, b) else { continue };
+        let optional = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
+        let numbers = [link.weight.to_string(), optional(link.latency_ms), optional(link.bandwidth_mbps)];
+        let ends = [topology.node(a).name.as_str(), topology.node(b).name.as_str()];
+        text.push_str(&row(&mut ends.into_iter().chain(numbers.iter().map(String::as_str))));
+    }
+    text
+}
+
+/// One line of CSV. A field that begins with `#` is quoted, lest the line be a comment.
+fn row(fields: &mut dyn Iterator<Item = &str>) -> String {
+    let mut writer = WriterBuilder::new().comment(Some(b'#')).from_writer(Vec::new());
+    writer.write_record(fields).expect("writing to memory cannot fail");
+    let bytes = writer.into_inner().expect("writing to memory cannot fail");
+    String::from_utf8(bytes).expect("fields of text make a line of text")
+}

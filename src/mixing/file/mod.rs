@@ -1,0 +1,263 @@
+//! Topology files: TOML (ours), GraphML, DOT and CSV edge lists (everyone's).
+//!
+//! Every format is read into the same draft and checked by the same code; every one can be written. All of them keep names, links, weights, latencies,
+//! bandwidths, peers and addresses. GraphML and DOT carry the family and the kind of weights as attributes of the graph, CSV in comment lines,
+//! so that a ring stays a ring; a file whose links are not those of the family that it claims is read as `custom`.
+//! Directed files are read as undirected: a link given in both directions merges if its data agree, and is an error if not.
+
+mod csv;
+mod dot;
+mod graphml;
+mod toml;
+
+use std::{collections::BTreeMap, fmt, io::Read as _, path::Path};
+
+use crate::config::ConfigError;
+
+use super::{MAX_LINKS, MAX_NODES, NodeInfo, Shape, Topology, Weights};
+
+/// The largest file that is read, in bytes.
+pub const MAX_FILE_BYTES: u64 = 64 << 20;
+
+/// A format of topology files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileFormat {
+    /// `.toml`: families, deployments, custom graphs.
+    Toml,
+    /// `.graphml`: Gephi, yEd, NetworkX.
+    GraphMl,
+    /// `.dot` or `.gv`: Graphviz.
+    Dot,
+    /// `.csv`: an edge list, `source,target[,weight][,latency_ms][,bandwidth_mbps]`, with or without a header.
+    Csv,
+}
+
+impl FileFormat {
+    /// Every format.
+    pub const ALL: [FileFormat; 4] = [FileFormat::Toml, FileFormat::GraphMl, FileFormat::Dot, FileFormat::Csv];
+
+    /// The format of a file's extension, if it is one of these.
+    pub fn of(path: &Path) -> Option<FileFormat> {
+        match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
+            "toml" => Some(FileFormat::Toml),
+            "graphml" => Some(FileFormat::GraphMl),
+            "dot" | "gv" => Some(FileFormat::Dot),
+            "csv" => Some(FileFormat::Csv),
+            _ => None,
+        }
+    }
+
+    /// The format of a file's extension.
+    ///
+    /// # Errors
+    /// If it is none of these.
+    pub fn expect(path: &Path) -> Result<FileFormat, ConfigError> {
+        FileFormat::of(path).ok_or_else(|| {
+            ConfigError::at("file", "expected the extension .toml, .graphml, .dot, .gv or .csv").within(path.display())
+        })
+    }
+}
+
+impl fmt::Display for FileFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            FileFormat::Toml => "TOML",
+            FileFormat::GraphMl => "GraphML",
+            FileFormat::Dot => "DOT",
+            FileFormat::Csv => "CSV",
+        })
+    }
+}
+
+/// A topology as a file has it, unchecked.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Draft {
+    pub origin: Option<String>,
+    pub name: Option<String>,
+    pub shape: Option<Shape>,
+    pub weights: Option<Weights>,
+    pub allow_negative: bool,
+    /// Empty: as many as the shape has, named by number.
+    pub nodes: Vec<NodeInfo>,
+    pub links: Vec<DraftLink>,
+}
+
+/// A link as a file has it: ends are positions in the draft's nodes and are below their number.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct DraftLink {
+    pub a: u32,
+    pub b: u32,
+    pub line: Option<u32>,
+    pub weight: Option<f64>,
+    pub latency_ms: Option<f64>,
+    pub bandwidth_mbps: Option<f64>,
+}
+
+/// Reads and parses a file.
+pub(super) fn load(path: &Path) -> Result<Draft, ConfigError> {
+    let format = FileFormat::expect(path)?;
+    let fail = |problem: String| ConfigError::at("file", problem).within(path.display());
+    let file = std::fs::File::open(path).map_err(|error| fail(format!("cannot be read: {error}")))?;
+    let mut text = String::new();
+    file.take(MAX_FILE_BYTES + 1)
+        .read_to_string(&mut text)
+        .map_err(|error| fail(format!("cannot be read as text: {error}")))?;
+    let mut draft = read(&text, format, &path.display().to_string())?;
+    if draft.name.is_none() {
+        draft.name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    }
+    Ok(draft)
+}
+
+/// Parses a file's text.
+pub(super) fn read(text: &str, format: FileFormat, origin: &str) -> Result<Draft, ConfigError> {
+    if text.len() as u64 > MAX_FILE_BYTES {
+        return Err(ConfigError::at("file", format!("is larger than {} MiB", MAX_FILE_BYTES >> 20)).within(origin));
+    }
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let draft = match format {
+        FileFormat::Toml => toml::read(text),
+        FileFormat::GraphMl => graphml::read(text),
+        FileFormat::Dot => dot::read(text),
+        FileFormat::Csv => csv::read(text),
+    };
+    draft.map(|draft| Draft { origin: Some(origin.into()), ..draft }).map_err(|error| error.within(origin))
+}
+
+/// A topology's text.
+pub(super) fn write(topology: &Topology, format: FileFormat) -> String {
+    match format {
+        FileFormat::Toml => toml::write(topology),
+        FileFormat::GraphMl => graphml::write(topology),
+        FileFormat::Dot => dot::write(topology),
+        FileFormat::Csv => csv::write(topology),
+    }
+}
+
+/// Collects the nodes and links of a format that names nodes as it goes.
+#[derive(Default)]
+struct Collector {
+    draft: Draft,
+    ids: BTreeMap<String, u32>,
+    /// The family that the file claims.
+    claim: Option<String>,
+}
+
+impl Collector {
+    /// The node of this id, made on first sight.
+    fn node(&mut self, id: &str) -> Result<u32, ConfigError> {
+        if let Some(&node) = self.ids.get(id) {
+            return Ok(node);
+        }
+        if self.draft.nodes.len() == MAX_NODES {
+            return Err(ConfigError::at("nodes", format!("there are more than {MAX_NODES} nodes")));
+        }
+        let node = self.draft.nodes.len() as u32;
+        self.ids.insert(id.into(), node);
+        self.draft.nodes.push(NodeInfo::named(id));
+        Ok(node)
+    }
+
+    /// The data of a node.
+    fn info(&mut self, node: u32) -> &mut NodeInfo {
+        &mut self.draft.nodes[node as usize]
+    }
+
+    fn link(&mut self, link: DraftLink) -> Result<(), ConfigError> {
+        // Both directions of every link may be listed.
+        if self.draft.links.len() == 2 * MAX_LINKS {
+            return Err(ConfigError::at("links", format!("there are more than {MAX_LINKS} links")));
+        }
+        self.draft.links.push(link);
+        Ok(())
+    }
+
+    /// Takes an attribute of the graph if it is one of ours; others are passed over.
+    fn graph_attribute(&mut self, key: &str, value: &str) -> Result<(), ConfigError> {
+        match key {
+            "name" => self.draft.name = Some(value.into()),
+            "family" => self.claim = Some(value.into()),
+            "weights" => self.draft.weights = Some(value.parse()?),
+            "allow_negative" => self.draft.allow_negative = boolean(key, value)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn node_attribute(&mut self, node: u32, key: &str, value: &str) {
+        match key {
+            "peer" => self.info(node).peer = Some(value.into()),
+            "addresses" => self.info(node).addresses = value.split_whitespace().map(str::to_string).collect(),
+            _ => {}
+        }
+    }
+
+    fn finish(self) -> Draft {
+        let Collector { mut draft, claim, .. } = self;
+        let shape = claim.and_then(|spec| Shape::parse(&spec, 0).ok());
+        draft.shape = shape.filter(|shape| is_graph_of(shape, &draft));
+        // Without a word on the kind, weights in the file are the weights.
+        if draft.weights.is_none() && draft.links.iter().any(|link| link.weight.is_some()) {
+            draft.weights = Some(Weights::Given);
+        }
+        draft
+    }
+}
+
+/// Whether a draft's links are just those of a shape.
+fn is_graph_of(shape: &Shape, draft: &Draft) -> bool {
+    let links = draft.links.iter().map(|link| (link.a, link.b));
+    let loops = draft.links.iter().any(|link| link.a == link.b);
+    !loops
+        && shape.nodes() == draft.nodes.len()
+        && shape.graph().is_ok_and(|graph| super::Graph::new(shape.nodes(), links).is_ok_and(|ours| ours == graph))
+}
+
+impl DraftLink {
+    /// Takes an attribute if it is one of ours; others are passed over.
+    fn attribute(&mut self, key: &str, value: &str, place: &str) -> Result<(), ConfigError> {
+        match key {
+            "weight" => self.weight = Some(number(place, key, value)?),
+            "latency_ms" => self.latency_ms = Some(number(place, key, value)?),
+            "bandwidth_mbps" => self.bandwidth_mbps = Some(number(place, key, value)?),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn number(place: &str, key: &str, value: &str) -> Result<f64, ConfigError> {
+    value
+        .trim()
+        .parse()
+        .map_err(|_| ConfigError::new(format!("{place}: {key}"), format!("{value:?}"), "expected a number"))
+}
+
+fn boolean(key: &str, value: &str) -> Result<bool, ConfigError> {
+    value.trim().parse().map_err(|_| ConfigError::new(key, format!("{value:?}"), "expected true or false"))
+}
+
+/// The line, from 1, of a byte offset.
+fn line_of(text: &str, offset: usize) -> u32 {
+    let before = &text.as_bytes()[..offset.min(text.len())];
+    1 + before.iter().filter(|&&byte| byte == b'\n').count() as u32
+}
+
+/// The attributes of a graph that our own GraphML, DOT and CSV carry.
+fn graph_attributes(topology: &Topology) -> Vec<(&'static str, String)> {
+    let mut attributes = vec![("name", topology.name().to_string())];
+    if let Some(shape) = topology.shape() {
+        attributes.push(("family", shape.to_string()));
+    }
+    attributes.push(("weights", topology.weights().to_string()));
+    if topology.allow_negative() {
+        attributes.push(("allow_negative", "true".into()));
+    }
+    attributes
+}
+
+/// The data of a link that a file carries: numbers in their shortest form that reads back to the same bits.
+fn link_attributes(link: &super::LinkInfo) -> impl Iterator<Item = (&'static str, f64)> {
+    let optional = [("latency_ms", link.latency_ms), ("bandwidth_mbps", link.bandwidth_mbps)];
+    std::iter::once(("weight", link.weight)).chain(optional.into_iter().filter_map(|(key, value)| Some((key, value?))))
+}

@@ -1,0 +1,270 @@
+//! The TOML format: a family with its arguments, or a custom graph; nodes and links in tables of their own.
+
+use std::{collections::BTreeMap, fmt::Write as _, ops::Range};
+
+use ::toml::{Spanned, Value};
+use serde::Deserialize;
+
+use crate::{config::ConfigError, units::NodeId};
+
+use super::{Draft, DraftLink, line_of};
+use crate::mixing::{MAX_LINKS, MAX_NODES, NodeInfo, Shape, Topology, Weights, family};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    name: Option<String>,
+    family: Option<Spanned<String>>,
+    nodes: Option<Spanned<u64>>,
+    rows: Option<Spanned<u64>>,
+    columns: Option<Spanned<u64>>,
+    degree: Option<Spanned<u64>>,
+    seed: Option<Spanned<u64>>,
+    weights: Option<Spanned<String>>,
+    #[serde(default)]
+    allow_negative: bool,
+    #[serde(default)]
+    node: Vec<NodeTable>,
+    #[serde(default)]
+    link: Vec<Spanned<LinkTable>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NodeTable {
+    name: String,
+    peer: Option<String>,
+    #[serde(default)]
+    addresses: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LinkTable {
+    between: [End; 2],
+    weight: Option<f64>,
+    latency_ms: Option<f64>,
+    bandwidth_mbps: Option<f64>,
+}
+
+/// A node by name, or by number where nodes have no names of their own.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum End {
+    Name(String),
+    Number(u32),
+}
+
+/// Places in the text, for errors.
+struct Lines<'a>(&'a str);
+
+impl Lines<'_> {
+    fn at(&self, span: Range<usize>) -> u32 {
+        line_of(self.0, span.start)
+    }
+
+    fn place(&self, key: &str, span: Range<usize>) -> String {
+        format!("line {}, {key}", self.at(span))
+    }
+}
+
+pub(super) fn read(text: &str) -> Result<Draft, ConfigError> {
+    let lines = Lines(text);
+    let document: Document = ::toml::from_str(text).map_err(|error| {
+        let place = error.span().map_or_else(|| "file".to_string(), |span| format!("line {}", lines.at(span)));
+        ConfigError::at(place, error.message().trim_end())
+    })?;
+    let shape = shape(&document, &lines)?;
+    let nodes = nodes(&document, shape.as_ref(), &lines)?;
+    let weights = document.weights.as_ref().map(|weights| {
+        let kind = weights.get_ref().parse::<Weights>();
+        kind.map_err(|error| ConfigError { place: lines.place("weights", weights.span()), ..error })
+    });
+    let weights = weights.transpose()?.unwrap_or_default();
+    let links = links(&document, shape.as_ref(), &nodes, weights, &lines)?;
+    let (name, allow_negative) = (document.name, document.allow_negative);
+    Ok(Draft { origin: None, name, shape, weights: Some(weights), allow_negative, nodes, links })
+}
+
+/// The family with its arguments; `None` for a custom graph.
+fn shape(document: &Document, lines: &Lines<'_>) -> Result<Option<Shape>, ConfigError> {
+    let given = [
+        ("nodes", &document.nodes),
+        ("rows", &document.rows),
+        ("columns", &document.columns),
+        ("degree", &document.degree),
+        ("seed", &document.seed),
+    ];
+    let Some(name) = &document.family else {
+        let names: Vec<_> = family::REGISTRY.iter().map(|family| family.name()).collect();
+        return Err(ConfigError::at(
+            "family",
+            format!("is missing: expected one of {}, {}", names.join(", "), family::CUSTOM),
+        ));
+    };
+    let custom = name.get_ref() == family::CUSTOM;
+    let family = if custom { None } else { Some(find(name, lines)?) };
+    let keys = family.map_or(&["nodes"][..], |family| family.keys());
+    if let Some((key, value)) =
+        given.iter().find_map(|(key, value)| Some((key, value.as_ref().filter(|_| !keys.contains(key))?)))
+    {
+        let problem = format!("family \"{}\" takes {}", name.get_ref(), keys.join(", "));
+        return Err(ConfigError::new(lines.place(key, value.span()), value.get_ref(), problem));
+    }
+    let Some(family) = family else { return Ok(None) };
+    let mut arguments = Vec::new();
+    for (at, &key) in keys.iter().enumerate() {
+        let value = given.iter().find(|(name, _)| *name == key).and_then(|(_, value)| value.as_ref());
+        match value {
+            Some(value) => arguments.push(*value.get_ref()),
+            None if key == "nodes" && !document.node.is_empty() => arguments.push(document.node.len() as u64),
+            None if at + family.optional() >= keys.len() => break,
+            None => {
+                let problem = format!("is missing: family \"{}\" takes {}", family.name(), keys.join(", "));
+                return Err(ConfigError::at(key, problem));
+            }
+        }
+    }
+    let locate = |error: ConfigError| {
+        let span =
+            given.iter().find(|(key, _)| *key == error.place).and_then(|(_, value)| value.as_ref()).map(Spanned::span);
+        let place = lines.place(&error.place, span.unwrap_or_else(|| name.span()));
+        ConfigError { place, ..error }
+    };
+    Shape::new(family, &arguments, 0).map(Some).map_err(locate)
+}
+
+fn find(name: &Spanned<String>, lines: &Lines<'_>) -> Result<&'static dyn family::Family, ConfigError> {
+    family::find(name.get_ref()).map_err(|_| {
+        let names: Vec<_> = family::REGISTRY.iter().map(|family| family.name()).collect();
+        let problem = format!("expected one of {}, {}", names.join(", "), family::CUSTOM);
+        ConfigError::new(lines.place("family", name.span()), format!("\"{}\"", name.get_ref()), problem)
+    })
+}
+
+fn nodes(document: &Document, shape: Option<&Shape>, lines: &Lines<'_>) -> Result<Vec<NodeInfo>, ConfigError> {
+    let listed = document.node.iter().map(|node| NodeInfo {
+        name: node.name.clone(),
+        peer: node.peer.clone(),
+        addresses: node.addresses.clone(),
+    });
+    let listed: Vec<NodeInfo> = listed.collect();
+    let wanted = shape.map(|shape| shape.nodes() as u64).or(document.nodes.as_ref().map(|nodes| *nodes.get_ref()));
+    match wanted {
+        Some(wanted) if listed.is_empty() => {
+            if wanted == 0 || wanted > MAX_NODES as u64 {
+                let place = document.nodes.as_ref().map_or("nodes".into(), |nodes| lines.place("nodes", nodes.span()));
+                return Err(ConfigError::new(place, wanted, format!("expected 1 to {MAX_NODES}")));
+            }
+            Ok((0..wanted).map(|i| NodeInfo::named(i.to_string())).collect())
+        }
+        Some(wanted) if wanted != listed.len() as u64 => Err(ConfigError::new(
+            document.nodes.as_ref().map_or("nodes".into(), |nodes| lines.place("nodes", nodes.span())),
+            wanted,
+            format!("there are {} [[node]] tables: name every node, or none", listed.len()),
+        )),
+        None if listed.is_empty() => {
+            Err(ConfigError::at("nodes", "is missing: a custom graph gives `nodes` or lists each as [[node]]"))
+        }
+        Some(_) | None => Ok(listed),
+    }
+}
+
+fn links(
+    document: &Document,
+    shape: Option<&Shape>,
+    nodes: &[NodeInfo],
+    weights: Weights,
+    lines: &Lines<'_>,
+) -> Result<Vec<DraftLink>, ConfigError> {
+    if document.link.len() > 2 * MAX_LINKS {
+        return Err(ConfigError::new("link", document.link.len(), format!("there are more than {MAX_LINKS} links")));
+    }
+    let ids: BTreeMap<&str, u32> = (0..).zip(nodes).map(|(id, node)| (node.name.as_str(), id)).collect();
+    // Links come in the order of the text: lines are counted once over, not once a link.
+    let (mut line, mut offset) = (1, 0);
+    let mut links = Vec::with_capacity(document.link.len());
+    for table in &document.link {
+        let start = table.span().start;
+        if start >= offset {
+            line += line_of(&lines.0[offset..], start - offset) - 1;
+            offset = start;
+        }
+        let link = table.get_ref();
+        let end = |end: &End| {
+            let name = match end {
+                End::Name(name) => name.clone(),
+                End::Number(number) => number.to_string(),
+            };
+            ids.get(name.as_str()).copied().ok_or_else(|| {
+                let some: Vec<_> = nodes.iter().take(4).map(|node| node.name.as_str()).collect();
+                let problem = format!(
+                    "there is no such node; the nodes are {}{}",
+                    some.join(", "),
+                    if nodes.len() > 4 { ", ..." } else { "" }
+                );
+                ConfigError::new(format!("line {line}, link.between"), format!("\"{name}\""), problem)
+            })
+        };
+        let (a, b) = (end(&link.between[0])?, end(&link.between[1])?);
+        if let (Some(weight), true) = (link.weight, weights != Weights::Given) {
+            let problem = format!("weights = \"{weights}\" computes it: remove it, or set weights = \"given\"");
+            return Err(ConfigError::new(format!("line {line}, link.weight"), weight, problem));
+        }
+        let LinkTable { weight, latency_ms, bandwidth_mbps, .. } = *link;
+        links.push(DraftLink { a, b, line: Some(line), weight, latency_ms, bandwidth_mbps });
+    }
+    if shape.is_none() && links.is_empty() && nodes.len() > 1 {
+        return Err(ConfigError::at("link", "is missing: a custom graph lists its links as [[link]]"));
+    }
+    Ok(links)
+}
+
+pub(super) fn write(topology: &Topology) -> String {
+    let mut text = String::new();
+    let quote = |value: &str| Value::String(value.into()).to_string();
+    let _ = writeln!(text, "name = {}", quote(topology.name()));
+    let _ = writeln!(text, "family = {}", quote(topology.family()));
+    match topology.shape() {
+        Some(shape) => shape.arguments().for_each(|(key, value)| {
+            let _ = writeln!(text, "{key} = {value}");
+        }),
+        None => {
+            let _ = writeln!(text, "nodes = {}", topology.nodes());
+        }
+    }
+    let _ = writeln!(text, "weights = {}", quote(topology.weights().name()));
+    if topology.allow_negative() {
+        text.push_str("allow_negative = true\n");
+    }
+    let nodes = || (0..topology.nodes()).map(|i| topology.node(NodeId::from(i)));
+    let numbered = nodes().enumerate().all(|(i, node)| *node == NodeInfo::named(i.to_string()));
+    for node in nodes().filter(|_| !numbered) {
+        let _ = write!(text, "\n[[node]]\nname = {}\n", quote(&node.name));
+        if let Some(peer) = &node.peer {
+            let _ = writeln!(text, "peer = {}", quote(peer));
+        }
+        if !node.addresses.is_empty() {
+            let quoted: Vec<_> = node.addresses.iter().map(|address| quote(address)).collect();
+            let _ = writeln!(text, "addresses = [{}]", quoted.join(", "));
+        }
+    }
+    write_links(topology, &mut text);
+    text
+}
+
+/// Links with something to say, or all of a custom graph.
+fn write_links(topology: &Topology, text: &mut String) {
+    let given = topology.weights() == Weights::Given;
+    let quote = |id: NodeId| Value::String(topology.node(id).name.clone()).to_string();
+    for (a, b) in topology.edges() {
+        let Some(link) = topology.link(a, b) else { continue };
+        if topology.shape().is_some() && !given && link.latency_ms.is_none() && link.bandwidth_mbps.is_none() {
+            continue;
+        }
+        let _ = write!(text, "\n[[link]]\nbetween = [{}, {}]\n", quote(a), quote(b));
+        for (key, value) in super::link_attributes(link).filter(|&(key, _)| given || key != "weight") {
+            let _ = writeln!(text, "{key} = {value:?}");
+        }
+    }
+}

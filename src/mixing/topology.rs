@@ -1,0 +1,487 @@
+//! A graph with names, addresses, links' data and a mixing matrix: always valid once built.
+
+use std::{collections::BTreeMap, fmt::Write as _, path::Path, sync::OnceLock};
+
+use crate::{config::ConfigError, units::NodeId};
+
+use super::{
+    FileFormat, Graph, MAX_NODES, MatrixError, MixingMatrix, Shape, SpanningTree, Spectrum, Weights, family,
+    file::{self, Draft, DraftLink},
+    matrix::ROW_TOLERANCE,
+    spectrum::DENSE_LIMIT,
+    weights::round_9,
+};
+
+/// The longest name of a node or a topology, in bytes.
+const MAX_NAME: usize = 128;
+
+/// Who talks to whom, with what weight, over what link.
+#[derive(Clone, Debug)]
+pub struct Topology {
+    name: String,
+    shape: Option<Shape>,
+    weights: Weights,
+    allow_negative: bool,
+    nodes: Vec<NodeInfo>,
+    links: Vec<LinkInfo>,
+    matrix: MixingMatrix,
+    spectrum: OnceLock<Spectrum>,
+}
+
+/// What is known of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeInfo {
+    /// Its name, unique; the decimal form of its number where the file gives none.
+    pub name: String,
+    /// Its libp2p PeerId, in a deployment.
+    pub peer: Option<String>,
+    /// Multiaddresses at which it can be reached, tried in this order.
+    pub addresses: Vec<String>,
+}
+
+impl NodeInfo {
+    /// A node of this name, without peer and addresses.
+    pub fn named(name: impl Into<String>) -> NodeInfo {
+        NodeInfo { name: name.into(), ..NodeInfo::default() }
+    }
+}
+
+/// What is known of a link.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LinkInfo {
+    /// Its entry of the mixing matrix.
+    pub weight: f64,
+    /// One way (half a round trip), in milliseconds.
+    pub latency_ms: Option<f64>,
+    /// In each direction, in 10^6 bits per second.
+    pub bandwidth_mbps: Option<f64>,
+}
+
+impl Topology {
+    /// Reads a file; the format follows from the extension (.toml, .graphml, .dot, .gv, .csv).
+    ///
+    /// # Errors
+    /// If it cannot be read, or is not a valid topology: the file, the line, node or link, and the figure.
+    pub fn load(path: &Path) -> Result<Topology, ConfigError> {
+        Topology::build(file::load(path)?)
+    }
+
+    /// Reads a topology from text; `origin` stands for the file's name in errors.
+    ///
+    /// # Errors
+    /// As for [`Topology::load`].
+    pub fn from_text(text: &str, format: FileFormat, origin: &str) -> Result<Topology, ConfigError> {
+        Topology::build(file::read(text, format, origin)?)
+    }
+
+    /// A file, or a family's graph such as `ring:8`, `torus:4x4`, `random-regular:16:4`; `seed` is for random graphs that have none of their own.
+    ///
+    /// # Errors
+    /// If it is neither, or see [`Topology::load`].
+    pub fn parse(spec: &str, seed: u64) -> Result<Topology, ConfigError> {
+        Topology::parse_with(spec, None, seed)
+    }
+
+    /// As [`Topology::parse`], with other weights than the file's (or, for a family, than Metropolis).
+    ///
+    /// # Errors
+    /// As for [`Topology::parse`]; [`Weights::Given`] needs a file whose links have weights.
+    pub fn parse_with(spec: &str, weights: Option<Weights>, seed: u64) -> Result<Topology, ConfigError> {
+        let path = Path::new(spec);
+        let mut draft = if FileFormat::of(path).is_some() || path.is_file() {
+            file::load(path)?
+        } else {
+            Draft { shape: Some(Shape::parse(spec, seed)?), ..Draft::default() }
+        };
+        if let Some(weights) = weights {
+            draft.weights = Some(weights);
+            if weights != Weights::Given {
+                draft.links.iter_mut().for_each(|link| link.weight = None);
+            }
+        }
+        Topology::build(draft)
+    }
+
+    /// The only way to a topology: everything is checked here, whatever the format.
+    pub(super) fn build(draft: Draft) -> Result<Topology, ConfigError> {
+        let origin = draft.origin.clone();
+        Topology::checked(draft).map_err(|error| match &origin {
+            Some(file) => error.within(file),
+            None => error,
+        })
+    }
+
+    fn checked(mut draft: Draft) -> Result<Topology, ConfigError> {
+        let count = draft.shape.as_ref().map_or(draft.nodes.len(), Shape::nodes);
+        if draft.nodes.is_empty() {
+            draft.nodes = (0..count).map(|i| NodeInfo::named(i.to_string())).collect();
+        }
+        check_nodes(&draft.nodes, count)?;
+        let graph = match &draft.shape {
+            Some(shape) => shape.graph()?,
+            None => Graph::new(count, draft.links.iter().map(|link| (link.a, link.b)))?,
+        };
+        let weights = draft.weights.unwrap_or_default();
+        let data = gather(&draft, &graph)?;
+        if let Some(b) = graph.unreached() {
+            return Err(blame(MatrixError::Disconnected { a: NodeId(0), b }, &draft.nodes));
+        }
+        let link_weights = match weights.of_links(&graph, draft.shape.as_ref())? {
+            Some(computed) => {
+                agree(&computed, &data, &graph, &draft.nodes, weights)?;
+                computed
+            }
+            None => given(&data, &graph, &draft.nodes)?,
+        };
+        let matrix = MixingMatrix::new(graph, &link_weights, draft.allow_negative)
+            .map_err(|error| blame(error, &draft.nodes))?;
+        let links = data.iter().zip(&link_weights).map(|(link, &weight)| LinkInfo { weight, ..*link }).collect();
+        let name = match draft.name {
+            Some(name) => name,
+            None => draft.shape.as_ref().map_or_else(|| family::CUSTOM.to_string(), Shape::title),
+        };
+        check_name("name", &name)?;
+        let topology = Topology {
+            name,
+            shape: draft.shape,
+            weights,
+            allow_negative: draft.allow_negative,
+            nodes: draft.nodes,
+            links,
+            matrix,
+            spectrum: OnceLock::new(),
+        };
+        // Weights of any size may leave a gap that no double can hold.
+        if weights == Weights::Given && count <= DENSE_LIMIT && topology.spectrum().gap <= ROW_TOLERANCE {
+            let Spectrum { rho, lambda_2, .. } = *topology.spectrum();
+            return Err(blame(MatrixError::NoGap { rho, eigenvalue: lambda_2 }, &topology.nodes));
+        }
+        Ok(topology)
+    }
+
+    /// The same topology with other names, peers and addresses, for a deployment.
+    ///
+    /// # Errors
+    /// If their number differs, or a name or peer is empty, malformed or taken twice.
+    pub fn with_nodes(self, nodes: Vec<NodeInfo>) -> Result<Topology, ConfigError> {
+        check_nodes(&nodes, self.nodes.len())?;
+        Ok(Topology { nodes, ..self })
+    }
+
+    /// The same topology under another name.
+    ///
+    /// # Errors
+    /// If the name is empty, too long or holds characters that cannot stand in a file name.
+    pub fn with_name(self, name: impl Into<String>) -> Result<Topology, ConfigError> {
+        let name = name.into();
+        check_name("name", &name)?;
+        Ok(Topology { name, ..self })
+    }
+
+    /// Its name: the file's, or one such as `ring-8`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The name of its family; `custom` if it lists its links.
+    pub fn family(&self) -> &str {
+        self.shape.as_ref().map_or(family::CUSTOM, |shape| shape.family().name())
+    }
+
+    /// The family and its arguments, if it has a family.
+    pub fn shape(&self) -> Option<&Shape> {
+        self.shape.as_ref()
+    }
+
+    /// How its weights were chosen.
+    pub fn weights(&self) -> Weights {
+        self.weights
+    }
+
+    /// Whether its file allows negative weights.
+    pub fn allow_negative(&self) -> bool {
+        self.allow_negative
+    }
+
+    /// The number of nodes.
+    pub fn nodes(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// The number of links, each counted once.
+    pub fn links(&self) -> usize {
+        self.links.len()
+    }
+
+    /// The graph.
+    pub fn graph(&self) -> &Graph {
+        self.matrix.graph()
+    }
+
+    /// The links (a, b) with a < b, ascending.
+    pub fn edges(&self) -> impl ExactSizeIterator<Item = (NodeId, NodeId)> + '_ {
+        self.graph().links().iter().copied()
+    }
+
+    /// The neighbours of a node, ascending, without itself.
+    pub fn neighbours(&self, node: NodeId) -> &[NodeId] {
+        self.graph().neighbours(node)
+    }
+
+    /// What is known of a node.
+    pub fn node(&self, node: NodeId) -> &NodeInfo {
+        &self.nodes[node.index()]
+    }
+
+    /// The node of a name.
+    pub fn find(&self, name: &str) -> Option<NodeId> {
+        self.nodes.iter().position(|node| node.name == name).map(NodeId::from)
+    }
+
+    /// What is known of the link between two nodes; `None` if there is none.
+    pub fn link(&self, a: NodeId, b: NodeId) -> Option<&LinkInfo> {
+        Some(&self.links[self.graph().link_index(a, b)?])
+    }
+
+    /// The mixing matrix.
+    pub fn matrix(&self) -> &MixingMatrix {
+        &self.matrix
+    }
+
+    /// Its spectrum, computed at the first call.
+    pub fn spectrum(&self) -> &Spectrum {
+        self.spectrum.get_or_init(|| Spectrum::of(&self.matrix, self.shape.as_ref()))
+    }
+
+    /// The longest of all shortest paths, in links. Exact; on a large random graph this is one breadth-first search a node.
+    pub fn diameter(&self) -> usize {
+        self.shape.as_ref().and_then(Shape::diameter).unwrap_or_else(|| self.graph().diameter())
+    }
+
+    /// The breadth-first tree from node 0.
+    pub fn spanning_tree(&self) -> SpanningTree {
+        SpanningTree::of(self.graph())
+    }
+
+    /// What two nodes must agree on, as lines `key = value`: names, peers, links, weights (to 9 significant digits). Not addresses, link speeds, nor
+    /// how the graph was written down.
+    pub fn canonical(&self) -> String {
+        let mut text = format!("nodes = {}\n", self.nodes());
+        for (i, node) in self.nodes.iter().enumerate() {
+            let _ = writeln!(text, "node.{i} = {} {}", node.name, node.peer.as_deref().unwrap_or("-"));
+        }
+        for ((a, b), link) in self.edges().zip(&self.links) {
+            let _ = writeln!(text, "link.{a}-{b} = {:?}", round_9(link.weight));
+        }
+        text
+    }
+
+    /// The topology as a TOML file.
+    pub fn to_toml(&self) -> String {
+        self.to_text(FileFormat::Toml)
+    }
+
+    /// The topology in any format. Reading it back gives the same names, links, weights, latencies and bandwidths.
+    pub fn to_text(&self, format: FileFormat) -> String {
+        file::write(self, format)
+    }
+
+    /// Writes a file; the format follows from the extension.
+    ///
+    /// # Errors
+    /// If the extension is unknown or the file cannot be written.
+    pub fn write(&self, path: &Path) -> Result<(), ConfigError> {
+        let format = FileFormat::expect(path)?;
+        std::fs::write(path, self.to_text(format))
+            .map_err(|error| ConfigError::at("file", format!("cannot be written: {error}")).within(path.display()))
+    }
+}
+
+/// The same in every respect that a file keeps.
+impl PartialEq for Topology {
+    fn eq(&self, other: &Topology) -> bool {
+        self.name == other.name
+            && self.shape == other.shape
+            && self.weights == other.weights
+            && self.allow_negative == other.allow_negative
+            && self.nodes == other.nodes
+            && self.links == other.links
+            && self.matrix == other.matrix
+    }
+}
+
+/// The files' data of each link of the graph; parallel entries merge if they agree. A weight that was not given is NaN.
+fn gather(draft: &Draft, graph: &Graph) -> Result<Vec<LinkInfo>, ConfigError> {
+    let mut data = vec![LinkInfo { weight: f64::NAN, latency_ms: None, bandwidth_mbps: None }; graph.links().len()];
+    for link in &draft.links {
+        let place = || link.place(&draft.nodes);
+        if link.a == link.b {
+            return Err(ConfigError::at(place(), "a node's own weight is what its links leave of 1: remove the link"));
+        }
+        let Some(index) = graph.link_index(NodeId(link.a), NodeId(link.b)) else {
+            let family = draft.shape.as_ref().map_or_else(String::new, Shape::to_string);
+            return Err(ConfigError::at(
+                place(),
+                format!("{family} has no such link: use family = \"custom\" to list links"),
+            ));
+        };
+        let positive = |key: &str, value: Option<f64>, zero: bool| match value {
+            Some(x) if !x.is_finite() || x < 0.0 || (x == 0.0 && !zero) => Err(ConfigError::new(
+                format!("{}: {key}", place()),
+                x,
+                format!("expected a finite number {}", if zero { "of 0 or more" } else { "above 0" }),
+            )),
+            other => Ok(other),
+        };
+        positive("latency_ms", link.latency_ms, true)?;
+        positive("bandwidth_mbps", link.bandwidth_mbps, false)?;
+        let known = &mut data[index];
+        let was = (!known.weight.is_nan()).then_some(known.weight);
+        known.weight = merge(was, link.weight, "weight", &place)?.unwrap_or(f64::NAN);
+        known.latency_ms = merge(known.latency_ms, link.latency_ms, "latency_ms", &place)?;
+        known.bandwidth_mbps = merge(known.bandwidth_mbps, link.bandwidth_mbps, "bandwidth_mbps", &place)?;
+    }
+    Ok(data)
+}
+
+fn merge(was: Option<f64>, is: Option<f64>, key: &str, place: &dyn Fn() -> String) -> Result<Option<f64>, ConfigError> {
+    match (was, is) {
+        (Some(was), Some(is)) if was != is => Err(ConfigError::new(
+            format!("{}: {key}", place()),
+            is,
+            format!("the same link was given {was} before; links are undirected and W is symmetric, so give it once"),
+        )),
+        (was, is) => Ok(is.or(was)),
+    }
+}
+
+/// Weights that a file carries beside computed ones must be those.
+fn agree(
+    computed: &[f64],
+    data: &[LinkInfo],
+    graph: &Graph,
+    nodes: &[NodeInfo],
+    weights: Weights,
+) -> Result<(), ConfigError> {
+    for ((link, &weight), ends) in data.iter().zip(computed).zip(graph.links()) {
+        if (link.weight - weight).abs() > 1e-9 {
+            let problem = format!("{weights} weights give {weight:.9}: correct it, or use weights = \"given\"");
+            return Err(ConfigError::new(format!("{}: weight", link_name(*ends, nodes)), link.weight, problem));
+        }
+    }
+    Ok(())
+}
+
+fn given(data: &[LinkInfo], graph: &Graph, nodes: &[NodeInfo]) -> Result<Vec<f64>, ConfigError> {
+    let bare = data.iter().position(|link| link.weight.is_nan());
+    match bare {
+        None => Ok(data.iter().map(|link| link.weight).collect()),
+        Some(at) => Err(ConfigError::at(
+            link_name(graph.links()[at], nodes),
+            "has no weight: with weights = \"given\" every link needs `weight`",
+        )),
+    }
+}
+
+fn link_name((a, b): (NodeId, NodeId), nodes: &[NodeInfo]) -> String {
+    format!("link {} - {}", nodes[a.index()].name, nodes[b.index()].name)
+}
+
+impl DraftLink {
+    fn place(&self, nodes: &[NodeInfo]) -> String {
+        let name = link_name((NodeId(self.a), NodeId(self.b)), nodes);
+        self.line.map_or(name.clone(), |line| format!("line {line}, {name}"))
+    }
+}
+
+/// Nodes by name instead of by number.
+fn blame(error: MatrixError, nodes: &[NodeInfo]) -> ConfigError {
+    let name = |node: NodeId| &nodes[node.index()].name;
+    match error {
+        MatrixError::Count { .. } => ConfigError::at("links", error.to_string()),
+        MatrixError::Weight { a, b, weight } => ConfigError::new(
+            format!("{}: weight", link_name((a, b), nodes)),
+            weight,
+            "expected a finite number above 0 (below 0 only with allow_negative = true; a link that carries nothing is left out)",
+        ),
+        MatrixError::Own { node, own } => ConfigError::new(
+            format!("node {}: own weight", name(node)),
+            format!("{own:.9}"),
+            "its links weigh more than 1 together: make them lighter, or set allow_negative = true",
+        ),
+        MatrixError::Disconnected { a, b } => {
+            let (a, b) = (name(a), name(b));
+            ConfigError::at(
+                "links",
+                format!(
+                    "no path joins {a} and {b}: rho = 1, and they would never agree; add a link between their parts"
+                ),
+            )
+        }
+        MatrixError::NoGap { rho, eigenvalue } => ConfigError::new(
+            "rho",
+            rho,
+            format!(
+                "disagreement would never shrink: W has the eigenvalue {eigenvalue} beside its 1; use weights = \"metropolis\" or \"lazy-metropolis\""
+            ),
+        ),
+    }
+}
+
+fn check_nodes(nodes: &[NodeInfo], expected: usize) -> Result<(), ConfigError> {
+    if nodes.len() != expected || nodes.is_empty() || nodes.len() > MAX_NODES {
+        let problem = format!("expected {expected} (at least 1, at most {MAX_NODES})");
+        return Err(ConfigError::new("nodes", nodes.len(), problem));
+    }
+    let (mut names, mut peers) = (BTreeMap::new(), BTreeMap::new());
+    for (i, node) in nodes.iter().enumerate() {
+        check_name(&format!("node {i}: name"), &node.name)?;
+        if let Some(other) = names.insert(node.name.as_str(), i) {
+            return Err(ConfigError::new(
+                format!("node {i}: name"),
+                &node.name,
+                format!("node {other} has this name too"),
+            ));
+        }
+        let place = |key: &str| format!("node {}: {key}", node.name);
+        if let Some(peer) = &node.peer {
+            if peer.is_empty() || peer.len() > MAX_NAME || !peer.bytes().all(|b| b.is_ascii_alphanumeric()) {
+                return Err(ConfigError::new(place("peer"), peer, "expected a PeerId, such as 12D3KooW..."));
+            }
+            if let Some(other) = peers.insert(peer.as_str(), i) {
+                let other = &nodes[other].name;
+                return Err(ConfigError::new(place("peer"), peer, format!("{other} has this peer too")));
+            }
+        }
+        let sound = |address: &&String| {
+            address.starts_with('/') && address.len() <= 1_024 && plain(address) && !address.contains(' ')
+        };
+        if let Some(bad) = node.addresses.iter().find(|address| !sound(address)) {
+            let problem = "expected a multiaddress, such as /ip4/203.0.113.7/tcp/4001";
+            return Err(ConfigError::new(place("addresses"), bad, problem));
+        }
+    }
+    Ok(())
+}
+
+/// Names stand in file names, in tables and in four file formats.
+fn check_name(place: &str, name: &str) -> Result<(), ConfigError> {
+    let problem = if name.is_empty() {
+        "a name is not empty"
+    } else if name.len() > MAX_NAME {
+        "a name has at most 128 bytes"
+    } else if name.trim() != name || name.starts_with('.') {
+        "a name does not start with a dot or a space, nor end in a space"
+    } else if !plain(name) || name.contains('/') {
+        "a name holds no slash, backslash, quotation mark or control character"
+    } else {
+        return Ok(());
+    };
+    Err(ConfigError::new(place, format!("{name:?}"), problem))
+}
+
+fn plain(text: &str) -> bool {
+    !text.chars().any(|c| {
+        c.is_control() || matches!(c, '"' | '\\' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
+    })
+}

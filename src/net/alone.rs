@@ -1,0 +1,129 @@
+//! One node of a network of machines, in this process.
+
+use std::{collections::BTreeMap, sync::Arc, sync::mpsc, time::Duration};
+
+use libp2p::{Multiaddr, PeerId, identity::Keypair};
+
+use super::{
+    dial::{address, dials, peer_of},
+    hello::Card,
+    host::{Host, HostConfig, Neighbour},
+    link::Deadlines,
+    runtime,
+    worker::Worker,
+};
+use crate::{
+    config::ConfigError,
+    gossip::RoundDone,
+    job::{Design, Ended, RunError},
+    mixing::Topology,
+    sim::Seat,
+    units::{NodeId, Time},
+};
+
+/// A node's place in its network: who it is, where it listens, whom it dials.
+pub struct Place {
+    key: Keypair,
+    listen: Vec<Multiaddr>,
+    /// Which node of the topology this is.
+    pub node: NodeId,
+    neighbours: Vec<Neighbour>,
+    dialled: BTreeMap<NodeId, Vec<Multiaddr>>,
+}
+
+impl Place {
+    /// Finds the key's place in the topology and checks that every link has an end that can dial.
+    ///
+    /// # Errors
+    /// If the topology does not name this key or a neighbour's, an address is wrong, or a link has no address at either end.
+    pub fn new(key: Keypair, listen: &[String], topology: &Topology) -> Result<Place, ConfigError> {
+        let me = key.public().to_peer_id();
+        let listen = listen.iter().map(|text| address("node.listen", text)).collect::<Result<Vec<_>, _>>()?;
+        let peers = (0..topology.nodes())
+            .map(|node| peer_of(topology, NodeId::from(node)))
+            .collect::<Result<Vec<PeerId>, _>>()?;
+        let Some(node) = peers.iter().position(|peer| *peer == me).map(NodeId::from) else {
+            return Err(ConfigError::new(
+                "node.key",
+                me,
+                "the topology names no node with this PeerId: add it, or use the right key",
+            ));
+        };
+        let addresses = |node: NodeId| {
+            let info = topology.node(node);
+            let place = format!("node {}: addresses", info.name);
+            info.addresses.iter().map(|text| address(&place, text)).collect::<Result<Vec<_>, _>>()
+        };
+        let mine = addresses(node)?;
+        let (mut neighbours, mut dialled) = (Vec::new(), BTreeMap::new());
+        for &other in topology.neighbours(node) {
+            let (name, peer, theirs) = (topology.node(other).name.clone(), peers[other.index()], addresses(other)?);
+            if mine.is_empty() && theirs.is_empty() {
+                let place = format!("link {} - {name}", topology.node(node).name);
+                return Err(ConfigError::at(
+                    place,
+                    "neither end has an address: give one of them `addresses` in the topology",
+                ));
+            }
+            if dials(&me, !mine.is_empty(), &peer, !theirs.is_empty()) {
+                dialled.insert(other, theirs);
+            } else if listen.is_empty() {
+                return Err(ConfigError::at(
+                    "node.listen",
+                    format!("{name} will dial this node, which listens nowhere: name an address"),
+                ));
+            }
+            neighbours.push(Neighbour { node: other, name, peer });
+        }
+        Ok(Place { key, listen, node, neighbours, dialled })
+    }
+
+    /// This node's PeerId.
+    pub fn peer(&self) -> PeerId {
+        self.key.public().to_peer_id()
+    }
+}
+
+/// Runs one node to its end. `report` sees every round; `stop` is asked again and again whether to leave now.
+///
+/// # Errors
+/// If a link breaks, a deadline passes, the node fails, or `stop` says so; the neighbours are told why.
+pub fn alone(
+    place: Place,
+    seat: Seat,
+    design: &Design,
+    report: &mut dyn FnMut(Time, RoundDone),
+    stop: &mut dyn FnMut() -> bool,
+) -> Result<Ended, RunError> {
+    let run = &design.experiment.run;
+    let runtime = runtime()?;
+    let (own, events) = mpsc::channel();
+    let id = place.node;
+    let config = HostConfig {
+        key: place.key,
+        listen: place.listen,
+        node: id,
+        neighbours: place.neighbours,
+        card: Card::new(design),
+        frame_limit: design.frame_limit(),
+        deadlines: Deadlines::default(),
+        events: own.clone(),
+    };
+    let host = runtime.block_on(Host::start(config)).map_err(RunError::Setup)?;
+    for address in host.listen_addresses() {
+        tracing::info!("node {} ({}) listens on {address}", design.topology.node(id).name, host.peer());
+    }
+    host.connect(place.dialled);
+    let worker = Worker {
+        id,
+        topology: Arc::clone(&design.topology),
+        host,
+        events,
+        own,
+        connect: Duration::from_secs_f64(run.connect_s),
+        patience: Duration::from_secs_f64(run.patience_s),
+    };
+    let ended = worker.run(seat.config, seat.learner, report, stop);
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    ended
+}

@@ -1,0 +1,160 @@
+//! Whom to dial, where, when again, and what to say when it fails.
+
+use std::time::{Duration, Instant};
+
+use libp2p::{Multiaddr, PeerId, TransportError, swarm::DialError};
+
+use super::host::Neighbour;
+use crate::{config::ConfigError, units::NodeId};
+
+/// Pauses between turns through a neighbour's addresses.
+const PAUSE: [Duration; 5] = [
+    Duration::from_millis(200),
+    Duration::from_millis(500),
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(5),
+];
+
+/// Whether this end dials: it must know an address of the other, and of two that do the lower PeerId dials.
+pub fn dials(me: &PeerId, mine: bool, peer: &PeerId, theirs: bool) -> bool {
+    theirs && (!mine || me < peer)
+}
+
+/// Reads the PeerId that a topology gives a node.
+///
+/// # Errors
+/// If there is none, or it is not one.
+pub fn peer_of(topology: &crate::mixing::Topology, node: NodeId) -> Result<PeerId, ConfigError> {
+    let info = topology.node(node);
+    let place = format!("node {}: peer", info.name);
+    match &info.peer {
+        None => Err(ConfigError::at(
+            place,
+            "a deployment's topology gives every node its PeerId (`gradvine identity show KEY` prints it)",
+        )),
+        Some(text) => {
+            text.parse().map_err(|error| ConfigError::new(place, text, format!("this is no PeerId: {error}")))
+        }
+    }
+}
+
+/// Reads a multiaddress.
+///
+/// # Errors
+/// If it is not one, or its transport is not TCP or QUIC.
+pub fn address(place: &str, text: &str) -> Result<Multiaddr, ConfigError> {
+    const EXAMPLES: &str = "expected one such as /ip4/203.0.113.7/tcp/4001, /dns4/london.example.org/udp/4001/quic-v1";
+    let address: Multiaddr = text
+        .parse()
+        .map_err(|error| ConfigError::new(place, text, format!("this is no multiaddress ({error}); {EXAMPLES}")))?;
+    let known = address
+        .iter()
+        .any(|part| matches!(part, libp2p::multiaddr::Protocol::Tcp(_) | libp2p::multiaddr::Protocol::QuicV1));
+    if known {
+        Ok(address)
+    } else {
+        Err(ConfigError::new(place, text, format!("only TCP and QUIC are spoken here; {EXAMPLES}")))
+    }
+}
+
+/// One neighbour's addresses, tried singly and in order.
+pub(super) struct Dial {
+    pub addresses: Vec<Multiaddr>,
+    pub next: usize,
+    turns: usize,
+    pub due: Instant,
+    pub under_way: bool,
+}
+
+impl Dial {
+    /// Due at once.
+    pub fn new(addresses: Vec<Multiaddr>) -> Dial {
+        Dial { addresses, next: 0, turns: 0, due: Instant::now(), under_way: false }
+    }
+
+    /// On to the next address; after the last one, a pause.
+    pub fn failed(&mut self) {
+        self.next += 1;
+        if self.next < self.addresses.len() {
+            self.under_way = false;
+            self.due = Instant::now();
+        } else {
+            self.wait();
+        }
+    }
+
+    /// From the first address again, after a pause.
+    pub fn wait(&mut self) {
+        self.under_way = false;
+        self.next = 0;
+        self.due = Instant::now() + PAUSE[self.turns.min(PAUSE.len() - 1)];
+        self.turns += 1;
+    }
+}
+
+/// The stage that failed, the address, and the next thing to try.
+pub(super) fn dial_trouble(error: &DialError, address: &Multiaddr, neighbour: &Neighbour) -> String {
+    match error {
+        DialError::WrongPeerId { obtained, .. } => {
+            format!(
+                "{address} answers as {obtained}, not as {}: the topology has the wrong address or the wrong peer",
+                neighbour.peer
+            )
+        }
+        DialError::LocalPeerId { .. } => format!("{address} is this node itself: correct the address in the topology"),
+        DialError::Transport(errors) => {
+            let text = errors.first().map_or(String::new(), |(_, error)| match error {
+                TransportError::MultiaddrNotSupported(_) => "this kind of address cannot be dialled".to_string(),
+                TransportError::Other(error) => root(error),
+            });
+            let hint = if text.contains("refused") {
+                ": nothing listens there; has it been started, is the port right?"
+            } else if text.to_lowercase().contains("timeout") || text.to_lowercase().contains("timed out") {
+                ": no answer; is it running, is its port open in the firewall?"
+            } else {
+                ""
+            };
+            format!("dialling {address}: {text}{hint}")
+        }
+        other => format!("dialling {address}: {}", root(other)),
+    }
+}
+
+/// The innermost cause, which is the one that says something.
+pub(super) fn root(error: &dyn std::error::Error) -> String {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use libp2p::identity::Keypair;
+
+    use super::*;
+
+    #[test]
+    fn exactly_one_end_dials_if_any_has_an_address() {
+        let (a, b) =
+            (Keypair::generate_ed25519().public().to_peer_id(), Keypair::generate_ed25519().public().to_peer_id());
+        for (has_a, has_b) in [(true, true), (true, false), (false, true)] {
+            assert!(dials(&a, has_a, &b, has_b) ^ dials(&b, has_b, &a, has_a), "{has_a} {has_b}");
+        }
+        assert!(!dials(&a, false, &b, false) && !dials(&b, false, &a, false));
+    }
+
+    #[test]
+    fn addresses_are_read_and_wrong_ones_explained() {
+        assert!(address("listen", "/ip4/127.0.0.1/tcp/0").is_ok());
+        assert!(address("listen", "/dns4/a.example.org/udp/4001/quic-v1").is_ok());
+        let error = address("listen", "127.0.0.1:4001").unwrap_err().to_string();
+        assert!(
+            error.contains("listen = 127.0.0.1:4001: this is no multiaddress") && error.contains("/tcp/4001"),
+            "{error}"
+        );
+        assert!(address("listen", "/ip4/127.0.0.1/udp/1").unwrap_err().to_string().contains("only TCP and QUIC"));
+    }
+}

@@ -1,0 +1,206 @@
+//! What two ends of a link compare before they exchange a frame, and how a difference is told.
+
+use std::collections::BTreeMap;
+
+use sha2::{Digest, Sha256};
+
+use super::{
+    VERSION,
+    wire::{Hello, Section, TEXT_LIMIT},
+};
+use crate::{
+    config::ConfigError,
+    job::{Design, arithmetic},
+    units::NodeId,
+};
+
+/// This node's side of the handshake.
+#[derive(Clone, Debug)]
+pub struct Card {
+    run: String,
+    parameters: u64,
+    texts: [String; 3],
+    digests: [[u8; 32]; 3],
+}
+
+/// All sections, in the order of their digests.
+pub const SECTIONS: [Section; 3] = [Section::Topology, Section::Experiment, Section::Model];
+
+/// What came of comparing two hellos.
+#[derive(Debug, PartialEq)]
+pub enum Verdict {
+    /// They may run together; whether their arithmetic agrees.
+    Same {
+        /// Whether the self-tests agree.
+        arithmetic: bool,
+    },
+    /// Something without a text differs: what, here and there.
+    Refused(String),
+    /// Each side sends the text of this section, so that both can name the line.
+    Differ(Section),
+}
+
+impl Card {
+    /// The card of a run.
+    pub fn new(design: &Design) -> Card {
+        let canonical = design.experiment.canonical();
+        let (mut model, experiment): (Vec<&str>, Vec<&str>) =
+            canonical.lines().partition(|line| line.starts_with("model."));
+        let parameters = format!("model.parameters = {}", design.parameters());
+        let initial = format!("model.initial (SHA-256) = {}", crate::job::record::model_digest(&design.initial));
+        model.extend([parameters.as_str(), initial.as_str()]);
+        Card::of(
+            &design.experiment.run.id,
+            design.parameters() as u64,
+            [design.topology.canonical(), experiment.join("\n"), model.join("\n")],
+        )
+    }
+
+    /// A card of given texts.
+    pub fn of(run: &str, parameters: u64, texts: [String; 3]) -> Card {
+        let digests = [0, 1, 2].map(|i: usize| Sha256::digest(texts[i].as_bytes()).into());
+        Card { run: run.into(), parameters, texts, digests }
+    }
+
+    /// The message of a node that has applied nothing yet.
+    pub fn hello(&self, node: NodeId) -> Hello {
+        Hello {
+            version: VERSION,
+            run: self.run.clone(),
+            node: node.0,
+            round: 0,
+            digests: self.digests,
+            parameters: self.parameters,
+            arithmetic: arithmetic::class(),
+            applied: 0,
+            durable: 0,
+        }
+    }
+
+    /// Compares the neighbour's hello with ours. `node` is the number that our topology gives it.
+    pub fn compare(&self, node: NodeId, theirs: &Hello) -> Verdict {
+        let differ =
+            |what: &str, here: String, there: String| Verdict::Refused(format!("{what}: {here} here, {there} there"));
+        if theirs.version != VERSION {
+            return differ("protocol version", VERSION.to_string(), theirs.version.to_string());
+        }
+        if theirs.run != self.run {
+            return differ("run.id", format!("\"{}\"", self.run), format!("\"{}\"", theirs.run));
+        }
+        if let Some(index) = (0..3).find(|&i| theirs.digests[i] != self.digests[i]) {
+            return Verdict::Differ(SECTIONS[index]);
+        }
+        if theirs.parameters != self.parameters {
+            return differ("model dimension", self.parameters.to_string(), theirs.parameters.to_string());
+        }
+        if theirs.node != node.0 {
+            return differ("its number in the topology", node.to_string(), theirs.node.to_string());
+        }
+        if theirs.round != 0 {
+            return Verdict::Refused(format!(
+                "it is in round {} of this run already: a fresh node cannot join it",
+                theirs.round
+            ));
+        }
+        Verdict::Same { arithmetic: theirs.arithmetic == arithmetic::class() }
+    }
+
+    /// A section's text, as it is sent.
+    pub fn text(&self, section: Section) -> String {
+        let text = &self.texts[section as usize];
+        let mut end = text.len().min(TEXT_LIMIT);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text[..end].to_string()
+    }
+
+    /// The lines in which a section differs from the neighbour's text.
+    pub fn difference(&self, section: Section, peer: &str, theirs: &str) -> ConfigError {
+        const SHOWN: usize = 8;
+        let lines = |text: &str| -> BTreeMap<String, String> {
+            let pair = |line: &str| {
+                line.split_once(" = ")
+                    .map_or((line.to_string(), String::new()), |(k, v)| (k.to_string(), v.to_string()))
+            };
+            text.lines().map(pair).collect()
+        };
+        let (here, there) = (lines(&self.texts[section as usize]), lines(theirs));
+        let keys: std::collections::BTreeSet<&String> = here.keys().chain(there.keys()).collect();
+        let word = |value: Option<&String>| value.map_or("absent".to_string(), |value| printable(value));
+        let differences: Vec<String> = (keys.into_iter())
+            .filter(|key| here.get(*key) != there.get(*key))
+            .map(|key| format!("{} = {} here, {} there", printable(key), word(here.get(key)), word(there.get(key))))
+            .collect();
+        let more = differences.len().saturating_sub(SHOWN);
+        let mut told = differences.into_iter().take(SHOWN).collect::<Vec<_>>().join("; ");
+        if more > 0 {
+            told += &format!("; and {more} more");
+        }
+        if told.is_empty() {
+            told = "their texts are longer than can be compared here".into();
+        }
+        ConfigError::at(
+            section.to_string(),
+            format!("node {peer} runs another {section}: {told}; give both the same file"),
+        )
+    }
+}
+
+/// A peer's text as it may be printed: short, without control characters.
+pub fn printable(text: &str) -> String {
+    let mut out: String = text.chars().map(|c| if c.is_control() { '?' } else { c }).take(120).collect();
+    if text.chars().count() > 120 {
+        out += "...";
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn card(experiment: &str) -> Card {
+        Card::of("run", 10, ["nodes = 2\n".into(), experiment.into(), "model.kind = \"mlp\"".into()])
+    }
+
+    #[test]
+    fn equal_cards_agree() {
+        assert_eq!(
+            card("a = 1").compare(NodeId(1), &card("a = 1").hello(NodeId(1))),
+            Verdict::Same { arithmetic: true }
+        );
+    }
+
+    #[test]
+    fn a_difference_names_the_section_the_key_and_both_values() {
+        let (here, there) = (card("optimizer.step = 0.1\nrun.seed = 1"), card("optimizer.step = 0.2\nrun.seed = 1"));
+        assert_eq!(here.compare(NodeId(1), &there.hello(NodeId(1))), Verdict::Differ(Section::Experiment));
+        let error = here.difference(Section::Experiment, "tokyo", &there.text(Section::Experiment)).to_string();
+        assert_eq!(
+            error,
+            "experiment: node tokyo runs another experiment: optimizer.step = 0.1 here, 0.2 there; give both the same file"
+        );
+    }
+
+    #[test]
+    fn runs_numbers_versions_and_late_comers_are_refused() {
+        let here = card("a = 1");
+        let told = |hello: Hello| match here.compare(NodeId(1), &hello) {
+            Verdict::Refused(text) => text,
+            other => format!("{other:?}"),
+        };
+        let hello = here.hello(NodeId(1));
+        assert_eq!(told(Hello { version: 99, ..hello.clone() }), format!("protocol version: {VERSION} here, 99 there"));
+        assert_eq!(told(Hello { run: "b".into(), ..hello.clone() }), "run.id: \"run\" here, \"b\" there");
+        assert_eq!(told(Hello { node: 2, ..hello.clone() }), "its number in the topology: 1 here, 2 there");
+        assert!(told(Hello { round: 7, ..hello.clone() }).contains("it is in round 7 of this run already"));
+        assert_eq!(here.compare(NodeId(1), &Hello { arithmetic: 1, ..hello }), Verdict::Same { arithmetic: false });
+    }
+
+    #[test]
+    fn a_peers_text_is_made_printable() {
+        assert_eq!(printable("a\u{1b}[31mb\n"), "a?[31mb?");
+        assert_eq!(printable(&"x".repeat(200)).len(), 123);
+    }
+}

@@ -1,0 +1,54 @@
+//! Drives the core over libp2p.
+//!
+//! ```text
+//!   thread of the core                 tokio                                   neighbour
+//!   worker --- frames, at most 2 --->  link: writer ---- bulk stream ------->
+//!          <-- frame, at most 1 -----  link: reader <--- bulk stream --------
+//!                                      link: control <-> control stream <--->  hello, heartbeats, acknowledgements, goodbye
+//!                                      host: swarm (TCP + Noise + Yamux, or QUIC), dials, refuses strangers
+//! ```
+//! The core runs on a thread of its own and never waits for a socket; readers, writers and the swarm are tasks. [`together`] runs all
+//! nodes of a run in this process, each a host of its own on loopback; [`alone`] runs one node of a network of machines.
+
+mod alone;
+mod dial;
+mod event;
+mod hello;
+mod host;
+pub mod identity;
+mod link;
+mod status;
+mod streams;
+mod swarm;
+mod together;
+mod wire;
+mod worker;
+
+pub use alone::{Place, alone};
+pub use dial::{address, dials, peer_of};
+pub use event::Event;
+pub use hello::Card;
+pub use host::{Host, HostConfig, Neighbour};
+pub use link::Deadlines;
+pub use status::Status;
+pub use together::together;
+pub use wire::{Hello, Message, Section, encode};
+
+/// The version of everything that travels on a link.
+pub const VERSION: u32 = 1;
+
+pub use libp2p::{Multiaddr, PeerId, identity::Keypair};
+
+use crate::job::RunError;
+
+/// A runtime for hosts: as many threads as there are processors.
+///
+/// # Errors
+/// If the system gives no threads.
+pub fn runtime() -> Result<tokio::runtime::Runtime, RunError> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .thread_name("gradvine-net")
+        .build()
+        .map_err(|error| RunError::Network(format!("the network's threads could not be started: {error}")))
+}

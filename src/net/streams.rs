@@ -1,0 +1,173 @@
+//! The three tasks of a link's streams: frames in, frames out, messages in.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc::Sender as Events,
+    },
+    time::{Duration, Instant},
+};
+
+use futures::{AsyncReadExt, AsyncWriteExt};
+use libp2p::Stream;
+use tokio::sync::mpsc;
+
+use super::{
+    event::Event,
+    status::Status,
+    wire::{self, Message, WireError},
+};
+use crate::{gossip::frame::ENVELOPE, units::NodeId};
+
+/// A frame's memory is filled in steps of this many bytes, as they arrive.
+const STEP: usize = 1 << 20;
+
+/// How a task ended.
+pub(super) enum Done {
+    Reader(Result<(), WireError>),
+    Writer(Result<(), std::io::Error>),
+    Control(Result<(), WireError>),
+}
+
+/// When the neighbour was last heard.
+#[derive(Clone)]
+pub(super) struct Pulse {
+    start: Instant,
+    heard_ms: Arc<AtomicU64>,
+}
+
+impl Pulse {
+    pub fn new() -> Pulse {
+        Pulse { start: Instant::now(), heard_ms: Arc::default() }
+    }
+
+    fn heard(&self) {
+        self.heard_ms.store(self.start.elapsed().as_millis() as u64, Ordering::Relaxed);
+    }
+
+    pub fn silence(&self) -> Duration {
+        self.start.elapsed().saturating_sub(Duration::from_millis(self.heard_ms.load(Ordering::Relaxed)))
+    }
+}
+
+/// Reads frames and hands them over one at a time.
+pub(super) struct Reader {
+    pub stream: Stream,
+    pub node: NodeId,
+    pub limit: usize,
+    pub events: Events<Event>,
+    pub spare: mpsc::Receiver<Vec<u8>>,
+    pub pulse: Pulse,
+    pub status: Arc<Status>,
+}
+
+impl Reader {
+    /// Until the stream ends between two frames.
+    pub async fn run(mut self) -> Result<(), WireError> {
+        let mut buffer = Vec::new();
+        for sequence in 1.. {
+            let mut envelope = [0; ENVELOPE];
+            let first = self.stream.read(&mut envelope).await?;
+            if first == 0 {
+                return Ok(());
+            }
+            self.stream.read_exact(&mut envelope[first..]).await?;
+            let length = wire::open_envelope(&envelope, sequence, self.limit)?;
+            self.fill(&mut buffer, length).await?;
+            let next = match sequence {
+                1 => Vec::new(),
+                // The core gives the last frame's buffer back: now it may have this one.
+                _ => match self.spare.recv().await {
+                    Some(buffer) => buffer,
+                    None => return Ok(()),
+                },
+            };
+            let bytes = std::mem::replace(&mut buffer, next);
+            if self.events.send(Event::Frame { from: self.node, bytes }).is_err() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    async fn fill(&mut self, buffer: &mut Vec<u8>, length: usize) -> Result<(), WireError> {
+        buffer.truncate(length);
+        if buffer.capacity() < length {
+            // Memory for the whole, touched as bytes arrive.
+            buffer.clear();
+            buffer.try_reserve_exact(length).map_err(|error| std::io::Error::other(error.to_string()))?;
+        }
+        let mut filled = 0;
+        while filled < length {
+            if filled == buffer.len() {
+                buffer.resize(length.min(filled + STEP), 0);
+            }
+            let read = self.stream.read(&mut buffer[filled..]).await?;
+            if read == 0 {
+                return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into());
+            }
+            filled += read;
+            self.pulse.heard();
+            self.status.moved(read);
+        }
+        Ok(())
+    }
+}
+
+/// Until the core hands over no more frames.
+pub(super) async fn write_frames(
+    mut stream: Stream,
+    mut frames: mpsc::Receiver<Arc<Vec<u8>>>,
+    events: Events<Event>,
+    node: NodeId,
+    status: Arc<Status>,
+) -> Done {
+    /// So much of a frame goes together with its envelope.
+    const HEAD: usize = 16 << 10;
+    let mut head = Vec::with_capacity(HEAD);
+    let mut sequence = 0;
+    while let Some(frame) = frames.recv().await {
+        sequence += 1;
+        let together = frame.len().min(HEAD - ENVELOPE);
+        head.clear();
+        head.extend_from_slice(&wire::envelope(frame.len(), sequence));
+        head.extend_from_slice(&frame[..together]);
+        let written = async {
+            stream.write_all(&head).await?;
+            for part in frame[together..].chunks(STEP) {
+                stream.write_all(part).await?;
+                status.moved(part.len());
+            }
+            stream.flush().await
+        };
+        if let Err(error) = written.await {
+            return Done::Writer(Err(error));
+        }
+        drop(frame);
+        let _ = events.send(Event::Taken(node));
+    }
+    Done::Writer(stream.close().await)
+}
+
+/// Reads control messages until the stream ends between two.
+pub(super) async fn listen(
+    mut stream: impl futures::AsyncRead + Unpin,
+    messages: mpsc::Sender<Message>,
+    pulse: Pulse,
+) -> Done {
+    loop {
+        match wire::read(&mut stream).await {
+            Ok(message) => {
+                pulse.heard();
+                if messages.send(message).await.is_err() {
+                    return Done::Control(Ok(()));
+                }
+            }
+            Err(WireError::Io(error)) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+                return Done::Control(Ok(()));
+            }
+            Err(error) => return Done::Control(Err(error)),
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! The swarm's task: connections made, lost and refused, and the neighbours that are ours to dial.
+
+use std::{
+    collections::BTreeMap,
+    num::NonZeroU8,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use futures::StreamExt;
+use libp2p::{
+    Multiaddr, PeerId, Swarm, SwarmBuilder, TransportError, allow_block_list, connection_limits, identify, noise, ping,
+    swarm::{
+        DialError, ListenError, NetworkBehaviour, SwarmEvent,
+        dial_opts::{DialOpts, PeerCondition},
+    },
+    tcp, yamux,
+};
+use tokio::{sync::mpsc, time::timeout};
+
+use super::{
+    dial::{Dial, dial_trouble, root},
+    host::{HostConfig, Neighbour},
+    link::Connection,
+    status::Status,
+};
+use crate::{config::ConfigError, units::NodeId};
+
+/// How long a listener may take to come up.
+const LISTEN: Duration = Duration::from_secs(10);
+
+/// A connection without streams is closed after so long: only one whose handshake failed has none.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// Streams of one connection, at the most: ours are three, the rest is identify's and ping's.
+const STREAMS: usize = 32;
+
+#[derive(NetworkBehaviour)]
+pub(super) struct Behaviour {
+    allowed: allow_block_list::Behaviour<allow_block_list::AllowedPeers>,
+    limits: connection_limits::Behaviour,
+    identify: identify::Behaviour,
+    ping: ping::Behaviour,
+    pub streams: libp2p_stream::Behaviour,
+}
+
+/// A swarm for these neighbours, which listens nowhere yet.
+pub(super) fn swarm(config: &HostConfig) -> Result<Swarm<Behaviour>, ConfigError> {
+    let wrong = |what: &str, error: &dyn std::fmt::Display| {
+        ConfigError::at("network", format!("{what} cannot be set up: {error}"))
+    };
+    let mut allowed = allow_block_list::Behaviour::<allow_block_list::AllowedPeers>::default();
+    for neighbour in &config.neighbours {
+        allowed.allow_peer(neighbour.peer);
+    }
+    let count = config.neighbours.len() as u32;
+    // Twice as many as there are neighbours: a peer that restarts may be here before its old connection is gone.
+    let limits = connection_limits::ConnectionLimits::default()
+        .with_max_pending_incoming(Some(count + 16))
+        .with_max_established(Some(2 * count + 2))
+        .with_max_established_per_peer(Some(2));
+    let identify = identify::Config::new("/gradvine/1".into(), config.key.public())
+        .with_agent_version(concat!("gradvine/", env!("CARGO_PKG_VERSION")).into());
+    let behaviour = Behaviour {
+        allowed,
+        limits: connection_limits::Behaviour::new(limits),
+        identify: identify::Behaviour::new(identify),
+        ping: ping::Behaviour::new(ping::Config::new()),
+        streams: libp2p_stream::Behaviour::new(),
+    };
+    let multiplex = || {
+        let mut config = yamux::Config::default();
+        config.set_max_num_streams(STREAMS);
+        config
+    };
+    let base = || {
+        let builder = SwarmBuilder::with_existing_identity(config.key.clone()).with_tokio();
+        let tcp = tcp::Config::default().nodelay(true);
+        builder.with_tcp(tcp, noise::Config::new, multiplex).map(|builder| builder.with_quic())
+    };
+    // The two builders are of different types.
+    macro_rules! finish {
+        ($builder:expr) => {
+            $builder
+                .with_behaviour(|_| behaviour)
+                .map_err(|error| wrong("the swarm", &error))?
+                .with_swarm_config(|config| {
+                    let one_at_a_time = NonZeroU8::MIN;
+                    config.with_idle_connection_timeout(IDLE).with_dial_concurrency_factor(one_at_a_time)
+                })
+                .build()
+        };
+    }
+    let swarm = match base().map_err(|error| wrong("Noise", &error))?.with_dns() {
+        Ok(builder) => finish!(builder),
+        Err(error) => {
+            tracing::warn!("names cannot be looked up ({error}): only numeric addresses will work");
+            finish!(base().map_err(|error| wrong("Noise", &error))?)
+        }
+    };
+    Ok(swarm)
+}
+
+/// Listens on all addresses and returns them with their ports.
+pub(super) async fn listen(
+    swarm: &mut Swarm<Behaviour>,
+    addresses: &[Multiaddr],
+) -> Result<Vec<Multiaddr>, ConfigError> {
+    let refused = |address: &Multiaddr, error: &dyn std::fmt::Display| {
+        let text = error.to_string();
+        let hint = if text.contains("in use") {
+            ": another program has this port; stop it, or choose another (0 takes a free one)"
+        } else {
+            ""
+        };
+        ConfigError::new("listen", format!("\"{address}\""), format!("cannot be listened on: {text}{hint}"))
+    };
+    let mut found = Vec::new();
+    for address in addresses {
+        let id = swarm.listen_on(address.clone()).map_err(|error| match error {
+            TransportError::MultiaddrNotSupported(_) => {
+                refused(address, &"this is not an address of TCP or QUIC to listen on")
+            }
+            TransportError::Other(error) => refused(address, &root(&error)),
+        })?;
+        let up = async {
+            loop {
+                match swarm.select_next_some().await {
+                    SwarmEvent::NewListenAddr { listener_id, address } if listener_id == id => return Ok(address),
+                    SwarmEvent::ListenerClosed { listener_id, reason: Err(error), .. } if listener_id == id => {
+                        return Err(refused(address, &error));
+                    }
+                    SwarmEvent::ListenerError { listener_id, error } if listener_id == id => {
+                        return Err(refused(address, &error));
+                    }
+                    _ => {}
+                }
+            }
+        };
+        match timeout(LISTEN, up).await {
+            Ok(address) => found.push(address?),
+            Err(_) => return Err(refused(address, &"no interface has this address")),
+        }
+    }
+    Ok(found)
+}
+
+/// One neighbour, as the swarm's task sees it.
+pub(super) struct Peer {
+    pub neighbour: Neighbour,
+    pub connection: mpsc::UnboundedSender<Connection>,
+    pub connected: Option<libp2p::swarm::ConnectionId>,
+    pub dial: Option<Dial>,
+}
+
+/// Owns the swarm.
+pub(super) struct SwarmTask {
+    pub swarm: Swarm<Behaviour>,
+    pub me: PeerId,
+    pub peers: BTreeMap<PeerId, Peer>,
+    pub status: Arc<Status>,
+    pub closing: mpsc::UnboundedReceiver<PeerId>,
+}
+
+impl SwarmTask {
+    /// Until the host is dropped. Dialling begins when addresses come.
+    pub async fn run(mut self, mut addresses: mpsc::UnboundedReceiver<BTreeMap<NodeId, Vec<Multiaddr>>>) {
+        let mut tick = tokio::time::interval(Duration::from_millis(50));
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            let dialling = self.peers.values().any(|peer| peer.dial.is_some());
+            tokio::select! {
+                event = self.swarm.select_next_some() => self.upon(event),
+                Some(peer) = self.closing.recv() => {
+                    let _ = self.swarm.disconnect_peer_id(peer);
+                    // A link that waits for the end of a connection that is gone already hears of it.
+                    if let Some(peer) = self.peers.get(&peer).filter(|peer| peer.connected.is_none()) {
+                        let _ = peer.connection.send(Connection::Closed("it was gone".into()));
+                    }
+                }
+                Some(addresses) = addresses.recv() => {
+                    self.begin(&addresses);
+                    self.dial_due();
+                }
+                _ = tick.tick(), if dialling => self.dial_due(),
+            }
+        }
+    }
+
+    fn begin(&mut self, addresses: &BTreeMap<NodeId, Vec<Multiaddr>>) {
+        for peer in self.peers.values_mut() {
+            if let Some(addresses) = addresses.get(&peer.neighbour.node).filter(|addresses| !addresses.is_empty()) {
+                peer.dial = Some(Dial::new(addresses.clone()));
+            }
+        }
+    }
+
+    fn dial_due(&mut self) {
+        let now = Instant::now();
+        for (id, peer) in &mut self.peers {
+            if self.status.is_up(peer.neighbour.node) {
+                peer.dial = None;
+            }
+            let Some(dial) = peer.dial.as_mut().filter(|_| peer.connected.is_none()) else { continue };
+            if dial.under_way || dial.due > now {
+                continue;
+            }
+            let address = dial.addresses[dial.next].clone();
+            tracing::debug!("dialling node {} at {address}", peer.neighbour.name);
+            let options = DialOpts::peer_id(*id)
+                .condition(PeerCondition::DisconnectedAndNotDialing)
+                .addresses(vec![address])
+                .build();
+            dial.under_way = self.swarm.dial(options).is_ok();
+            if !dial.under_way {
+                dial.wait();
+            }
+        }
+    }
+
+    fn upon(&mut self, event: SwarmEvent<BehaviourEvent>) {
+        match event {
+            SwarmEvent::ConnectionEstablished { peer_id, connection_id, endpoint, .. } => {
+                let Some(peer) = self.peers.get_mut(&peer_id) else { return };
+                if peer.connected.is_some() {
+                    // One connection a neighbour: the first one lives until it is closed.
+                    tracing::debug!("node {} connected a second time", peer.neighbour.name);
+                    self.swarm.close_connection(connection_id);
+                    return;
+                }
+                peer.connected = Some(connection_id);
+                if let Some(dial) = &mut peer.dial {
+                    dial.under_way = false;
+                }
+                let _ = peer.connection.send(Connection::Established { dialled: endpoint.is_dialer() });
+            }
+            SwarmEvent::ConnectionClosed { peer_id, connection_id, cause, .. } => {
+                let Some(peer) = self.peers.get_mut(&peer_id).filter(|peer| peer.connected == Some(connection_id))
+                else {
+                    return;
+                };
+                peer.connected = None;
+                if let Some(dial) = &mut peer.dial {
+                    dial.wait();
+                }
+                let cause = cause.map_or("closed by one of its ends".to_string(), |error| root(&error));
+                if !self.status.is_up(peer.neighbour.node) {
+                    let hint = format!(
+                        "connected, then closed ({cause}): does its topology name this node's PeerId {}?",
+                        self.me
+                    );
+                    self.status.trouble(peer.neighbour.node, hint);
+                }
+                let _ = peer.connection.send(Connection::Closed(cause));
+            }
+            SwarmEvent::OutgoingConnectionError { peer_id: Some(peer_id), error, .. } => {
+                let Some(peer) = self.peers.get_mut(&peer_id) else { return };
+                if let Some(dial) = &mut peer.dial {
+                    if !matches!(error, DialError::DialPeerConditionFalse(_) | DialError::Aborted) {
+                        let trouble = dial_trouble(&error, &dial.addresses[dial.next], &peer.neighbour);
+                        tracing::debug!("node {}: {trouble}", peer.neighbour.name);
+                        self.status.trouble(peer.neighbour.node, trouble);
+                    }
+                    dial.failed();
+                }
+            }
+            SwarmEvent::IncomingConnectionError { peer_id, send_back_addr, error, .. } => {
+                refused(peer_id, &send_back_addr, &error)
+            }
+            SwarmEvent::Behaviour(BehaviourEvent::Ping(ping::Event { peer, result: Ok(rtt), .. })) => {
+                if let Some(peer) = self.peers.get(&peer) {
+                    tracing::debug!("node {}: round trip {:.1} ms", peer.neighbour.name, 1e3 * rtt.as_secs_f64());
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Someone who may not connect, or whose handshake failed.
+fn refused(peer: Option<PeerId>, from: &Multiaddr, error: &ListenError) {
+    match (peer, error) {
+        (Some(peer), ListenError::Denied { .. }) => {
+            tracing::warn!("refused {peer} from {from}: it is not a neighbour of this node in the topology");
+        }
+        _ => tracing::debug!("a connection from {from} failed: {}", root(error)),
+    }
+}

@@ -1,0 +1,157 @@
+//! All nodes of a run in this process, each a libp2p host of its own on loopback.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        mpsc::{self, RecvTimeoutError},
+    },
+    thread,
+    time::Duration,
+};
+
+use libp2p::{Multiaddr, identity::Keypair};
+
+use super::{
+    dial::dials,
+    event::Event,
+    hello::Card,
+    host::{Host, HostConfig, Neighbour},
+    link::Deadlines,
+    runtime,
+    worker::Worker,
+};
+use crate::{
+    experiment::Transport,
+    gossip::{Failure, RoundDone},
+    job::{Design, Ended, Observer, RunError},
+    sim::Seat,
+    units::{NodeId, Time},
+};
+
+/// Rounds that workers may be ahead of the observer, all nodes together: models to be evaluated take memory.
+const UNSEEN: usize = 64;
+
+/// How often the observer is asked whether to stop.
+const LOOK: Duration = Duration::from_millis(100);
+
+enum Told {
+    Round(NodeId, Time, RoundDone),
+    Ended(NodeId, Result<Ended, RunError>),
+}
+
+/// Runs all nodes to their end. The observer is called on this thread.
+///
+/// # Errors
+/// The first failure of a node; the others then stop too.
+pub fn together(
+    seats: Vec<Seat>,
+    design: &Design,
+    transport: Transport,
+    observer: &mut dyn Observer,
+) -> Result<Vec<Ended>, RunError> {
+    let count = seats.len();
+    // The runtime outlives the workers, whose hosts live on it.
+    let runtime = runtime()?;
+    let workers = runtime.block_on(hosts(count, design, transport))?;
+    let wakers: Vec<_> = workers.iter().map(|worker| worker.own.clone()).collect();
+    let (tell, told) = mpsc::sync_channel(UNSEEN.max(2 * count));
+    let mut results: Vec<Option<Result<Ended, RunError>>> = (0..count).map(|_| None).collect();
+    thread::scope(|scope| {
+        for (worker, seat) in workers.into_iter().zip(seats) {
+            let (tell, id) = (tell.clone(), worker.id);
+            scope.spawn(move || {
+                let rounds = tell.clone();
+                // The observer's thread is there until all workers have ended.
+                let mut report = |now, done| drop(rounds.send(Told::Round(id, now, done)));
+                let ended = worker.run(seat.config, seat.learner, &mut report, &mut || false);
+                let _ = tell.send(Told::Ended(id, ended));
+            });
+        }
+        drop(tell);
+        let mut stopping = false;
+        loop {
+            match told.recv_timeout(LOOK) {
+                Ok(Told::Round(id, now, done)) => observer.round(id, now, done),
+                Ok(Told::Ended(id, ended)) => results[id.index()] = Some(ended),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if !stopping && let Some(last) = observer.stop_after() {
+                stopping = true;
+                for waker in &wakers {
+                    let _ = waker.send(Event::StopAfter(last));
+                }
+            }
+        }
+    });
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    verdict(results)
+}
+
+/// All ends, or the failure that came before the broken links that followed from it.
+fn verdict(results: Vec<Option<Result<Ended, RunError>>>) -> Result<Vec<Ended>, RunError> {
+    let (mut ended, mut failures) = (Vec::new(), Vec::new());
+    for result in results {
+        match result {
+            Some(Ok(one)) => ended.push(one),
+            Some(Err(error)) => failures.push(error),
+            None => failures.push(RunError::Network("a node's thread ended without a result".into())),
+        }
+    }
+    let follows = |error: &RunError| matches!(error, RunError::Failed { failure: Failure::Link { .. }, .. });
+    failures.sort_by_key(follows);
+    failures.into_iter().next().map_or(Ok(ended), Err)
+}
+
+/// One host and worker a node; ports are free ones, keys are made for this run.
+async fn hosts(count: usize, design: &Design, transport: Transport) -> Result<Vec<Worker>, RunError> {
+    let listen: Multiaddr = match transport {
+        Transport::Tcp => "/ip4/127.0.0.1/tcp/0",
+        Transport::Quic => "/ip4/127.0.0.1/udp/0/quic-v1",
+    }
+    .parse()
+    .expect("a multiaddress");
+    let keys: Vec<Keypair> = (0..count).map(|_| Keypair::generate_ed25519()).collect();
+    let peers: Vec<_> = keys.iter().map(|key| key.public().to_peer_id()).collect();
+    let run = &design.experiment.run;
+    let card = Card::new(design);
+    let mut workers = Vec::with_capacity(count);
+    for (index, key) in keys.into_iter().enumerate() {
+        let id = NodeId::from(index);
+        let (own, events) = mpsc::channel();
+        let neighbour = |&node: &NodeId| Neighbour {
+            node,
+            name: design.topology.node(node).name.clone(),
+            peer: peers[node.index()],
+        };
+        let config = HostConfig {
+            key,
+            listen: vec![listen.clone()],
+            node: id,
+            neighbours: design.topology.neighbours(id).iter().map(neighbour).collect(),
+            card: card.clone(),
+            frame_limit: design.frame_limit(),
+            deadlines: Deadlines::default(),
+            events: own.clone(),
+        };
+        workers.push(Worker {
+            id,
+            topology: Arc::clone(&design.topology),
+            host: Host::start(config).await.map_err(RunError::Setup)?,
+            events,
+            own,
+            connect: Duration::from_secs_f64(run.connect_s),
+            patience: Duration::from_secs_f64(run.patience_s),
+        });
+    }
+    let addresses: Vec<Vec<Multiaddr>> = workers.iter().map(|worker| worker.host.listen_addresses().to_vec()).collect();
+    for worker in &workers {
+        let ours = |node: &&NodeId| dials(&worker.host.peer(), true, &peers[node.index()], true);
+        let neighbours = design.topology.neighbours(worker.id);
+        let dialled: BTreeMap<NodeId, Vec<Multiaddr>> =
+            neighbours.iter().filter(ours).map(|&node| (node, addresses[node.index()].clone())).collect();
+        worker.host.connect(dialled);
+    }
+    Ok(workers)
+}

@@ -1,0 +1,259 @@
+//! What travels on a link beside frames: messages of the control stream, and the envelope of the bulk stream.
+//!
+//! ```text
+//! control   length u32 | message (bincode, fixed integers)          both ways, at most 1 MiB + 4 KiB each
+//! bulk      length u64 | sequence u64 | frame                       one stream a direction
+//! ```
+//! All little-endian. A length is compared with its limit before any memory is taken.
+
+use bincode::config::{Configuration, Fixint, Limit, LittleEndian};
+use futures::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use serde::{Deserialize, Serialize};
+
+use crate::gossip::frame::ENVELOPE;
+
+/// The longest canonical text of a section.
+pub const TEXT_LIMIT: usize = 1 << 20;
+
+/// The longest control message.
+pub const MESSAGE_LIMIT: usize = TEXT_LIMIT + 4096;
+
+/// A message of the control stream.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Message {
+    /// The first of each side.
+    Hello(Hello),
+    /// The canonical text of a section in which the two ends differ.
+    Text(Section, String),
+    /// Every frame up to `applied` has been handed to the rule, up to `durable` it is in a checkpoint (0: none).
+    Ack {
+        /// Frames applied.
+        applied: u64,
+        /// Frames in a checkpoint.
+        durable: u64,
+    },
+    /// Still here.
+    Heartbeat,
+    /// Nothing more will come; `None` if the run is over, else why this node leaves it.
+    Goodbye(Option<String>),
+}
+
+/// What two nodes must agree on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Section {
+    /// Nodes, links, weights.
+    Topology,
+    /// Rule, compressor, optimizer, seed, rounds.
+    Experiment,
+    /// Kind, shape and initial parameters.
+    Model,
+}
+
+impl std::fmt::Display for Section {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Section::Topology => "topology",
+            Section::Experiment => "experiment",
+            Section::Model => "model",
+        })
+    }
+}
+
+/// Who a node is and what it is about to run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// [`super::VERSION`].
+    pub version: u32,
+    /// The run's id.
+    pub run: String,
+    /// This node's number in the topology.
+    pub node: u32,
+    /// The round that this node is in.
+    pub round: u64,
+    /// SHA-256 of each section's canonical text, in the order of [`Section`].
+    pub digests: [[u8; 32]; 3],
+    /// The model's dimension d.
+    pub parameters: u64,
+    /// Hash of the arithmetic self-test.
+    pub arithmetic: u64,
+    /// The last sequence number of the other's frames that this node has applied.
+    pub applied: u64,
+    /// The last of them that is in a checkpoint.
+    pub durable: u64,
+}
+
+/// Bytes on a stream that are not what they should be, or a stream that ended.
+#[derive(Debug, thiserror::Error)]
+pub enum WireError {
+    /// The stream failed or ended.
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    /// Longer than allowed.
+    #[error("a {what} of {length} bytes: at most {limit} are accepted")]
+    Long {
+        /// Message or frame.
+        what: &'static str,
+        /// As announced.
+        length: u64,
+        /// What is accepted.
+        limit: usize,
+    },
+    /// It does not decode.
+    #[error("a control message that does not decode: {0}")]
+    Malformed(String),
+    /// A gap or a repetition.
+    #[error("frame number {found} where {expected} was due")]
+    Sequence {
+        /// As announced.
+        found: u64,
+        /// What was due.
+        expected: u64,
+    },
+}
+
+fn layout() -> Configuration<LittleEndian, Fixint, Limit<MESSAGE_LIMIT>> {
+    bincode::config::standard().with_fixed_int_encoding().with_limit::<MESSAGE_LIMIT>()
+}
+
+/// A message as bytes, length first.
+///
+/// # Panics
+/// If it exceeds the limit: texts are cut before.
+pub fn encode(message: &Message) -> Vec<u8> {
+    let body = bincode::serde::encode_to_vec(message, layout()).expect("a control message is within its limit");
+    let mut bytes = (body.len() as u32).to_le_bytes().to_vec();
+    bytes.extend(body);
+    bytes
+}
+
+/// A message from its bytes, without the length.
+///
+/// # Errors
+/// If they do not decode, or not all of them are used.
+pub fn decode(bytes: &[u8]) -> Result<Message, WireError> {
+    let (message, used) =
+        bincode::serde::decode_from_slice(bytes, layout()).map_err(|error| WireError::Malformed(error.to_string()))?;
+    if used != bytes.len() {
+        return Err(WireError::Malformed(format!("{} bytes are left over", bytes.len() - used)));
+    }
+    Ok(message)
+}
+
+/// Sends one message.
+pub async fn write(stream: &mut (impl AsyncWrite + Unpin), message: &Message) -> std::io::Result<()> {
+    stream.write_all(&encode(message)).await?;
+    stream.flush().await
+}
+
+/// Receives one message.
+pub async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Result<Message, WireError> {
+    let mut length = [0; 4];
+    stream.read_exact(&mut length).await?;
+    let length = u32::from_le_bytes(length) as usize;
+    if length > MESSAGE_LIMIT {
+        return Err(WireError::Long { what: "control message", length: length as u64, limit: MESSAGE_LIMIT });
+    }
+    let mut bytes = vec![0; length];
+    stream.read_exact(&mut bytes).await?;
+    decode(&bytes)
+}
+
+/// What stands before a frame.
+pub fn envelope(length: usize, sequence: u64) -> [u8; ENVELOPE] {
+    let mut bytes = [0; ENVELOPE];
+    bytes[..8].copy_from_slice(&(length as u64).to_le_bytes());
+    bytes[8..].copy_from_slice(&sequence.to_le_bytes());
+    bytes
+}
+
+/// The length of the frame behind an envelope, once its number and length are found right.
+///
+/// # Errors
+/// If the length exceeds the limit or the number is not the one due.
+pub fn open_envelope(bytes: &[u8; ENVELOPE], due: u64, limit: usize) -> Result<usize, WireError> {
+    let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+    let (length, found) = (word(0), word(8));
+    if length > limit as u64 {
+        return Err(WireError::Long { what: "frame", length, limit });
+    }
+    if found != due {
+        return Err(WireError::Sequence { found, expected: due });
+    }
+    Ok(length as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn hello() -> Hello {
+        Hello {
+            version: 1,
+            run: "run".into(),
+            node: 2,
+            round: 3,
+            digests: [[1; 32], [2; 32], [3; 32]],
+            parameters: 4,
+            arithmetic: 5,
+            applied: 6,
+            durable: 7,
+        }
+    }
+
+    #[test]
+    fn golden_bytes() {
+        assert_eq!(encode(&Message::Heartbeat), [4, 0, 0, 0, 3, 0, 0, 0]);
+        assert_eq!(
+            encode(&Message::Ack { applied: 1, durable: 2 }),
+            [20, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]
+        );
+        let mut expected = vec![0, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0];
+        expected.extend(b"run");
+        expected.extend([2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
+        expected.extend([[1; 32], [2; 32], [3; 32]].concat());
+        for word in [4u64, 5, 6, 7] {
+            expected.extend(word.to_le_bytes());
+        }
+        assert_eq!(encode(&Message::Hello(hello()))[4..], expected);
+        assert_eq!(envelope(0x0102, 3), [2, 1, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn messages_come_back() {
+        let messages = [
+            Message::Hello(hello()),
+            Message::Text(Section::Model, "a = 1\n".into()),
+            Message::Goodbye(Some("late".into())),
+        ];
+        for message in messages {
+            assert_eq!(decode(&encode(&message)[4..]).unwrap(), message);
+        }
+    }
+
+    #[test]
+    fn a_length_beyond_the_limit_takes_no_memory() {
+        let mut bytes = &u32::MAX.to_le_bytes()[..];
+        let error = futures::executor::block_on(read(&mut bytes)).unwrap_err();
+        assert!(error.to_string().contains("4294967295 bytes: at most 1052672 are accepted"), "{error}");
+        // A text that claims 2^61 bytes inside a short message.
+        let mut text = encode(&Message::Text(Section::Model, String::new()))[4..].to_vec();
+        text[8..16].copy_from_slice(&(1u64 << 61).to_le_bytes());
+        assert!(matches!(decode(&text), Err(WireError::Malformed(_))));
+    }
+
+    #[test]
+    fn envelopes_are_checked() {
+        assert_eq!(open_envelope(&envelope(100, 7), 7, 100).unwrap(), 100);
+        assert!(matches!(open_envelope(&envelope(101, 7), 7, 100), Err(WireError::Long { .. })));
+        assert!(matches!(open_envelope(&envelope(100, 9), 7, 100), Err(WireError::Sequence { found: 9, expected: 7 })));
+    }
+
+    proptest! {
+        #[test]
+        fn random_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = decode(&bytes);
+        }
+    }
+}

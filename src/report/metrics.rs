@@ -1,0 +1,32 @@
+//! `metrics.jsonl`: one object a line.
+
+use serde::{Deserialize, Serialize};
+
+/// One evaluation of one node. Bytes are cumulative and sent by that node; what was not evaluated is left out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Metric {
+    /// Rounds done.
+    pub round: u64,
+    /// Whose.
+    pub node: u32,
+    /// Seconds since the start; virtual in a simulation.
+    pub time_s: f64,
+    /// f at the mean of all models, where one process sees all nodes; else the loss over this node's last batches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub train_loss: Option<f64>,
+    /// Mean loss of this node's model on its test rows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub test_loss: Option<f64>,
+    /// Right answers per test row of this node's model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub test_accuracy: Option<f64>,
+    /// (1/n) sum |x_i - mean|^2, where one process sees all nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub consensus: Option<f64>,
+    /// Payloads.
+    pub bytes_payload: u64,
+    /// Envelopes, headers and payloads, before encryption.
+    pub bytes_wire: u64,
+    /// What dense gossip would have sent.
+    pub bytes_dense: u64,
+}

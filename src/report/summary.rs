@@ -1,0 +1,220 @@
+//! `summary.json`: what a run was and what came of it. Every node of a run makes the same one.
+
+use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
+
+use crate::job::{
+    Design, Pooled,
+    record::{Closing, Score, run_digest},
+};
+
+/// The summary of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// The rule's name.
+    pub rule: String,
+    /// The compressor's name.
+    pub compressor: String,
+    /// The topology's name.
+    pub topology: String,
+    /// n.
+    pub nodes: usize,
+    /// d.
+    pub parameters: usize,
+    /// Rounds done.
+    pub rounds: u64,
+    /// max(|lambda_2|, |lambda_n|) of W.
+    pub rho: f64,
+    /// 1 - rho.
+    pub gap: f64,
+    /// At the end.
+    #[serde(rename = "final")]
+    pub outcome: Outcome,
+    /// What plain SGD reaches, where all rows are in one place: the same rounds and schedule, a batch n times as large.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pooled: Option<PooledOutcome>,
+    /// Sent by all nodes together.
+    pub bytes: TotalBytes,
+    /// Seconds from the first round to the last record, of the slowest node.
+    pub time_s: f64,
+    /// Who took part in which rounds, in node order.
+    pub participation: IndexMap<String, Participation>,
+    /// SHA-256 over the nodes' SHA-256s in node order.
+    pub digest: String,
+    /// The round in which a parameter stopped being finite.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub diverged_at: Option<u64>,
+    /// Whether it was interrupted before its last round.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub interrupted: bool,
+    /// Why it could not go on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+}
+
+/// What the models are worth at the end. What cannot be known is left out.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// f at the mean of all models.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub train_loss: Option<f64>,
+    /// Mean over the nodes of their own models' test accuracy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub test_accuracy_mean: Option<f64>,
+    /// The worst node's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub test_accuracy_min: Option<f64>,
+    /// The mean model's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub test_accuracy_of_mean: Option<f64>,
+    /// The mean model's loss on the test rows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub test_loss_of_mean: Option<f64>,
+    /// (1/n) sum |x_i - mean|^2.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub consensus: Option<f64>,
+}
+
+/// What plain SGD reaches on the pooled rows.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PooledOutcome {
+    /// Mean loss over all training rows.
+    pub train_loss: f64,
+    /// On the test rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub test_accuracy: Option<f64>,
+}
+
+impl From<Pooled> for PooledOutcome {
+    fn from(pooled: Pooled) -> PooledOutcome {
+        PooledOutcome { train_loss: pooled.train_loss, test_accuracy: pooled.test.and_then(|test| test.accuracy()) }
+    }
+}
+
+/// Bytes sent by all nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TotalBytes {
+    /// Payloads.
+    pub payload: u64,
+    /// Envelopes, headers and payloads, before encryption.
+    pub wire: u64,
+    /// What dense gossip would have sent.
+    pub dense: u64,
+}
+
+/// One node's part in a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Participation {
+    /// Rounds done.
+    pub rounds: u64,
+    /// Rounds missed.
+    pub missed: Vec<u64>,
+    /// Rows of its shard.
+    pub rows: u64,
+    /// Rows per class.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub classes: Vec<u64>,
+    /// Its own model on its test rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub test_accuracy: Option<f64>,
+    /// Payload bytes that it sent.
+    pub bytes_payload: u64,
+    /// SHA-256 of its model.
+    pub digest: String,
+    /// Hash of its arithmetic self-test: where nodes differ, the digest depends on which machine did what.
+    pub arithmetic: String,
+}
+
+impl Summary {
+    /// A summary without results: what is known before a run.
+    pub fn blank(design: &Design) -> Summary {
+        let spectrum = design.topology.spectrum();
+        Summary {
+            rule: design.rule_name().to_string(),
+            compressor: design.compressor.name().to_string(),
+            topology: design.topology.name().to_string(),
+            nodes: design.topology.nodes(),
+            parameters: design.parameters(),
+            rounds: 0,
+            rho: spectrum.rho,
+            gap: spectrum.gap,
+            outcome: Outcome::default(),
+            pooled: None,
+            bytes: TotalBytes::default(),
+            time_s: 0.0,
+            participation: IndexMap::new(),
+            digest: String::new(),
+            diverged_at: None,
+            interrupted: false,
+            failure: None,
+        }
+    }
+
+    /// The summary that follows from all nodes' closing records, in node order.
+    ///
+    /// # Errors
+    /// If a record cannot be read; the node is named.
+    pub fn new(design: &Design, records: &[Vec<u8>]) -> Result<Summary, String> {
+        let read = |(node, bytes): (usize, &Vec<u8>)| {
+            Closing::from_bytes(bytes).map_err(|error| format!("record of node {node}: {error}"))
+        };
+        let closings = records.iter().enumerate().map(read).collect::<Result<Vec<Closing>, _>>()?;
+        let mut summary = Summary::blank(design);
+        let names = (0..design.topology.nodes()).map(|node| design.topology.node(node.into()).name.clone());
+        for (name, closing) in names.zip(&closings) {
+            summary.participation.insert(name, Participation::of(closing));
+            summary.bytes.payload += closing.bytes[0];
+            summary.bytes.wire += closing.bytes[1];
+            summary.bytes.dense += closing.bytes[2];
+        }
+        summary.rounds = closings.iter().map(|closing| closing.rounds).min().unwrap_or(0);
+        summary.time_s = closings.iter().map(|closing| closing.time_s).fold(0.0, f64::max);
+        summary.outcome = Outcome::of(&closings, design.by_rows());
+        summary.digest = run_digest(closings.iter().map(|closing| closing.digest.as_str()))?;
+        Ok(summary)
+    }
+
+    /// Dense bytes per payload byte.
+    pub fn ratio(&self) -> Option<f64> {
+        (self.bytes.payload > 0).then(|| self.bytes.dense as f64 / self.bytes.payload as f64)
+    }
+}
+
+impl Outcome {
+    fn of(closings: &[Closing], by_rows: bool) -> Outcome {
+        let nodes = closings.len() as f64;
+        let weight = |closing: &Closing| if by_rows { closing.rows as f64 } else { 1.0 };
+        let weights: f64 = closings.iter().map(weight).sum();
+        let own: Vec<f64> = closings.iter().filter_map(|closing| closing.test.as_ref()?.accuracy()).collect();
+        let of_mean: Vec<Score> = closings.iter().filter_map(|closing| closing.test_of_mean).collect();
+        let rows: u64 = of_mean.iter().map(|score| score.rows).sum();
+        let correct: Option<u64> = of_mean.iter().map(|score| score.correct).sum();
+        let all = own.len() == closings.len();
+        Outcome {
+            train_loss: Some(
+                closings.iter().map(|closing| weight(closing) * closing.train_loss_of_mean).sum::<f64>() / weights,
+            ),
+            test_accuracy_mean: all.then(|| own.iter().sum::<f64>() / nodes),
+            test_accuracy_min: own.iter().copied().reduce(f64::min).filter(|_| all),
+            test_accuracy_of_mean: correct.filter(|_| rows > 0).map(|correct| correct as f64 / rows as f64),
+            test_loss_of_mean: (rows > 0)
+                .then(|| of_mean.iter().map(|score| score.loss * score.rows as f64).sum::<f64>() / rows as f64),
+            consensus: Some(closings.iter().map(|closing| closing.distance_squared).sum::<f64>() / nodes),
+        }
+    }
+}
+
+impl Participation {
+    fn of(closing: &Closing) -> Participation {
+        Participation {
+            rounds: closing.rounds,
+            missed: closing.missed.clone(),
+            rows: closing.rows,
+            classes: closing.classes.clone(),
+            test_accuracy: closing.test.as_ref().and_then(Score::accuracy),
+            bytes_payload: closing.bytes[0],
+            digest: closing.digest.clone(),
+            arithmetic: closing.arithmetic.clone(),
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! One-pass kernels over `f32` slices.
+//!
+//! Replicas of one model live on two machines and must agree to the bit, so these kernels give the same bits on every CPU:
+//! plain `*` and `+` (the compiler never fuses them), and sums in [`LANES`] fixed lanes whatever the vector width.
+
+/// The number of independent partial sums of a reduction. Fixed: it is part of the result.
+pub const LANES: usize = 16;
+
+/// `acc += weight * x`.
+///
+/// # Panics
+/// If the lengths differ (as in every kernel of this module).
+pub fn axpy(weight: f32, x: &[f32], acc: &mut [f32]) {
+    assert_eq!(x.len(), acc.len());
+    for (a, &x) in acc.iter_mut().zip(x) {
+        *a += weight * x;
+    }
+}
+
+/// `acc = weight * x`.
+pub fn scaled(weight: f32, x: &[f32], acc: &mut [f32]) {
+    assert_eq!(x.len(), acc.len());
+    for (a, &x) in acc.iter_mut().zip(x) {
+        *a = weight * x;
+    }
+}
+
+/// `x *= weight`.
+pub fn scale(weight: f32, x: &mut [f32]) {
+    for x in x {
+        *x *= weight;
+    }
+}
+
+/// `acc += weight * x` for `x` as little-endian bytes of `f32`.
+pub fn axpy_bytes(weight: f32, x: &[u8], acc: &mut [f32]) {
+    assert_eq!(x.len(), 4 * acc.len());
+    for (a, x) in acc.iter_mut().zip(x.as_chunks::<4>().0) {
+        *a += weight * f32::from_le_bytes(*x);
+    }
+}
+
+/// Appends `x` as little-endian bytes.
+pub fn write_floats(x: &[f32], out: &mut Vec<u8>) {
+    if cfg!(target_endian = "little") {
+        out.extend_from_slice(bytemuck::cast_slice(x));
+    } else {
+        out.extend(x.iter().flat_map(|x| x.to_le_bytes()));
+    }
+}
+
+/// `acc -= x`.
+pub fn subtract(x: &[f32], acc: &mut [f32]) {
+    assert_eq!(x.len(), acc.len());
+    for (a, &x) in acc.iter_mut().zip(x) {
+        *a -= x;
+    }
+}
+
+/// `acc -= x`, then `x = weight * acc`.
+///
+/// # Panics
+/// If the lengths differ.
+pub fn subtract_and_scale(weight: f32, x: &mut [f32], acc: &mut [f32]) {
+    assert_eq!(x.len(), acc.len());
+    for (a, x) in acc.iter_mut().zip(x) {
+        *a -= *x;
+        *x = weight * *a;
+    }
+}
+
+/// The sum of `f(x[i])` in `f64`, in fixed lanes.
+fn lanes(x: &[f32], f: impl Fn(f32) -> f64) -> f64 {
+    let mut sums = [0f64; LANES];
+    let (blocks, rest) = x.as_chunks::<LANES>();
+    for block in blocks {
+        for (sum, &x) in sums.iter_mut().zip(block) {
+            *sum += f(x);
+        }
+    }
+    for (sum, &x) in sums.iter_mut().zip(rest) {
+        *sum += f(x);
+    }
+    sums.iter().sum()
+}
+
+/// The squared Euclidean norm, accumulated in `f64`.
+pub fn norm_squared(x: &[f32]) -> f64 {
+    lanes(x, |x| f64::from(x) * f64::from(x))
+}
+
+/// The sum of absolute values, accumulated in `f64`.
+pub fn norm_one(x: &[f32]) -> f64 {
+    lanes(x, |x| f64::from(x.abs()))
+}
+
+/// The squared Euclidean distance, accumulated in `f64`.
+pub fn distance_squared(x: &[f32], y: &[f32]) -> f64 {
+    assert_eq!(x.len(), y.len());
+    let mut sums = [0f64; LANES];
+    for (x, y) in x.chunks(LANES).zip(y.chunks(LANES)) {
+        for ((sum, &x), &y) in sums.iter_mut().zip(x).zip(y) {
+            let difference = f64::from(x) - f64::from(y);
+            *sum += difference * difference;
+        }
+    }
+    sums.iter().sum()
+}
+
+/// The position of the first NaN or infinity, if there is one. The pass over a finite vector is branch-free.
+pub fn first_non_finite(x: &[f32]) -> Option<usize> {
+    const EXPONENT: u32 = 0x7F80_0000;
+    for (block, chunk) in x.chunks(4096).enumerate() {
+        let bad = chunk.iter().fold(false, |bad, x| bad | (x.to_bits() & EXPONENT == EXPONENT));
+        if bad {
+            return chunk.iter().position(|x| !x.is_finite()).map(|i| block * 4096 + i);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_match_plain_sums() {
+        let x: Vec<f32> = (0..1001).map(|i| (i as f32 - 500.0) / 7.0).collect();
+        let y: Vec<f32> = (0..1001).map(|i| (i as f32 * 0.3).sin()).collect();
+        let plain: f64 = x.iter().map(|&x| f64::from(x).powi(2)).sum();
+        assert!((norm_squared(&x) - plain).abs() < 1e-9 * plain);
+        let plain: f64 = x.iter().map(|&x| f64::from(x).abs()).sum();
+        assert!((norm_one(&x) - plain).abs() < 1e-9 * plain);
+        let plain: f64 = x.iter().zip(&y).map(|(&x, &y)| (f64::from(x) - f64::from(y)).powi(2)).sum();
+        assert!((distance_squared(&x, &y) - plain).abs() < 1e-9 * plain);
+        let mut acc = y.clone();
+        axpy(0.5, &x, &mut acc);
+        assert!(acc.iter().zip(&x).zip(&y).all(|((a, x), y)| *a == y + 0.5 * x));
+    }
+
+    #[test]
+    fn the_first_non_finite_value_is_found() {
+        let mut x = vec![1.0f32; 10_000];
+        assert_eq!(first_non_finite(&x), None);
+        x[9_000] = f32::NEG_INFINITY;
+        assert_eq!(first_non_finite(&x), Some(9_000));
+        x[4_096] = f32::NAN;
+        assert_eq!(first_non_finite(&x), Some(4_096));
+        assert_eq!(first_non_finite(&[f32::MAX, f32::MIN_POSITIVE / 2.0]), None);
+    }
+}

@@ -1,0 +1,119 @@
+//! Whatever the order in which frames, gradients and free slots reach the nodes, a synchronous run ends with the same bits.
+
+mod common;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use common::Run;
+use gradvine::{
+    gossip::{Effect, Input, Node},
+    job::Conclusion,
+    rng::{Purpose, Stream},
+    sim::Seat,
+    units::NodeId,
+};
+
+/// Things that may happen next. Each queue keeps its own order; which queue moves is the dice's choice.
+#[derive(Default)]
+struct Chaos {
+    /// Frames under way on each directed link.
+    links: BTreeMap<(usize, usize), VecDeque<Vec<u8>>>,
+    /// Whether the reader holds a frame that the core has not recycled.
+    held: BTreeMap<(usize, usize), bool>,
+    /// What a node has told itself: gradients, records; in any order among nodes.
+    own: Vec<VecDeque<Input>>,
+    /// Slots to be freed.
+    taken: BTreeMap<(usize, usize), VecDeque<Input>>,
+}
+
+/// Runs to the end with the given dice; the models.
+fn run(seats: Vec<Seat>, seed: u64) -> Vec<Vec<f32>> {
+    let mut dice = Stream::new(seed, Purpose::Test).sequence();
+    let mut learners = Vec::new();
+    let mut nodes: Vec<Node> = Vec::new();
+    for seat in seats {
+        nodes.push(Node::new(seat.config));
+        learners.push(seat.learner);
+    }
+    let n = nodes.len();
+    let mut chaos = Chaos { own: (0..n).map(|_| VecDeque::from([Input::Start])).collect(), ..Chaos::default() };
+    let mut models = vec![Vec::new(); n];
+    let mut finished = 0;
+    while finished < n {
+        let mut ready: Vec<(usize, u8, usize)> =
+            (0..n).filter(|&i| !chaos.own[i].is_empty()).map(|i| (i, 0, 0)).collect();
+        ready.extend(chaos.taken.iter().filter(|(_, queue)| !queue.is_empty()).map(|((from, to), _)| (*from, 1, *to)));
+        let open = |key: &(usize, usize)| !chaos.held.get(key).copied().unwrap_or(false);
+        ready.extend(
+            chaos
+                .links
+                .iter()
+                .filter(|(key, queue)| !queue.is_empty() && open(key))
+                .map(|((from, to), _)| (*to, 2, *from)),
+        );
+        assert!(!ready.is_empty(), "deadlock with seed {seed}");
+        let (node, kind, other) = ready[dice.below(ready.len() as u64) as usize];
+        let input = match kind {
+            0 => chaos.own[node].pop_front().unwrap(),
+            1 => chaos.taken.get_mut(&(node, other)).unwrap().pop_front().unwrap(),
+            _ => {
+                chaos.held.insert((other, node), true);
+                Input::Frame {
+                    from: NodeId::from(other),
+                    bytes: chaos.links.get_mut(&(other, node)).unwrap().pop_front().unwrap(),
+                }
+            }
+        };
+        let mut effects = Vec::new();
+        nodes[node].handle(input, &mut effects);
+        for effect in effects {
+            match effect {
+                Effect::Compute { round, x, mut update, .. } => {
+                    let loss = learners[node].compute(round, &x, &mut update);
+                    chaos.own[node].push_back(Input::Computed { round, x, update, loss });
+                }
+                Effect::Send { to, frame } => {
+                    chaos.links.entry((node, to.index())).or_default().push_back(frame.to_vec());
+                    chaos.taken.entry((node, to.index())).or_default().push_back(Input::Taken(to));
+                }
+                Effect::Recycle { from, .. } => {
+                    chaos.held.insert((from.index(), node), false);
+                }
+                Effect::Conclude { rounds, model, mean } => {
+                    let (traffic, time) = Default::default();
+                    let record =
+                        learners[node].conclude(&Conclusion { rounds, model: &model, mean: &mean, traffic, time });
+                    models[node] = model;
+                    chaos.own[node].push_back(Input::Record(record));
+                }
+                Effect::Finished(_) => finished += 1,
+                Effect::Failed(failure) => panic!("seed {seed}: {failure}"),
+                Effect::Prepared(_) | Effect::RoundDone(_) => {}
+            }
+        }
+    }
+    models
+}
+
+#[test]
+fn any_order_of_events_gives_the_same_bits() {
+    let rules = [
+        ("kind = 'd-psgd'", "kind = 'identity'"),
+        ("kind = 'd-psgd'\norder = 'cta'", "kind = 'identity'"),
+        ("kind = 'naive'", "kind = 'min-max'"),
+        ("kind = 'dcd'", "kind = 'qsgd'\nlevels = 7"),
+        ("kind = 'deep-squeeze'", "kind = 'top-k'\nk = 5"),
+        ("kind = 'choco'", "kind = 'random-k'\nk = 9"),
+        ("kind = 'choco'\norder = 'iclr'", "kind = 'sign'"),
+    ];
+    for (rule, compressor) in rules {
+        for topology in ["ring:6", "star:5", "torus:3x3"] {
+            let mut experiment = Run::new(topology, rule, compressor);
+            experiment.rounds = 18;
+            let expected = experiment.models();
+            for seed in 0..8 {
+                assert_eq!(run(experiment.seats(), seed), expected, "{rule} on {topology}, seed {seed}");
+            }
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! The `gradvine` program as its users meet it: run it, read what it leaves, signal it.
+// Each test file uses its own part of this one.
+#![allow(dead_code)]
+
+use std::{
+    fs::{self, File},
+    net::{TcpListener, UdpSocket},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Nothing that is waited for here takes so long.
+pub const SOON: Duration = Duration::from_secs(20);
+
+/// The program, without what the environment says about logs.
+pub fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gradvine"));
+    command.env_remove("RUST_LOG").stdin(Stdio::null());
+    command
+}
+
+/// The same with assertions on its end.
+pub fn gradvine() -> assert_cmd::Command {
+    assert_cmd::Command::from_std(program())
+}
+
+/// A folder of its own for a test.
+pub fn folder() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+/// Settings for a small convex run on three nodes.
+pub const SMALL: [&str; 8] = [
+    "--topology",
+    "path:3",
+    "--set",
+    "data.source=breast-cancer",
+    "--set",
+    "model.kind=softmax",
+    "--set",
+    "optimizer.schedule=constant",
+];
+
+/// A JSON file.
+pub fn json(path: &Path) -> Value {
+    let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}: {text}", path.display()))
+}
+
+/// The objects of `metrics.jsonl`, each line of which must be whole.
+pub fn metrics(run: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(run.join("metrics.jsonl")).unwrap();
+    assert!(text.is_empty() || text.ends_with('\n'), "the last line is cut short");
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Waits until something is so.
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < SOON, "waited in vain: {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Waits until a run has written its first metrics.
+pub fn until_running(run: &Path) {
+    let file = run.join("metrics.jsonl");
+    until("the first metrics", || fs::metadata(&file).is_ok_and(|meta| meta.len() > 0));
+}
+
+/// A process of this test. It is killed if the test ends before it does.
+pub struct Running {
+    child: Child,
+    errors: PathBuf,
+}
+
+impl Running {
+    /// Starts it with its standard error in a file of this folder.
+    pub fn start(command: &mut Command, folder: &Path, name: &str) -> Running {
+        let errors = folder.join(format!("{name}.stderr"));
+        let child = command.stdout(Stdio::null()).stderr(File::create(&errors).unwrap()).spawn().unwrap();
+        Running { child, errors }
+    }
+
+    /// Sends a signal, such as `INT`.
+    pub fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args([&format!("-{name}"), &pid]).status().unwrap().success());
+    }
+
+    /// Its exit code, and how long it took from now on.
+    pub fn end(&mut self) -> (Option<i32>, Duration) {
+        let started = Instant::now();
+        let mut ended: Option<ExitStatus> = None;
+        until("the end of a process", || {
+            ended = self.child.try_wait().unwrap();
+            ended.is_some()
+        });
+        (ended.unwrap().code(), started.elapsed())
+    }
+
+    /// What it said on standard error.
+    pub fn errors(&self) -> String {
+        fs::read_to_string(&self.errors).unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// How the nodes of a [`Deployment`] are reached.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Reach {
+    Tcp,
+    Quic,
+    /// TCP, and the node in the middle has no address: it dials the others.
+    FromTheMiddle,
+}
+
+/// Three nodes as their operators set them up: tokyo - london - oslo, each with its own key, rows and node file.
+pub struct Deployment {
+    pub folder: TempDir,
+}
+
+pub const NAMES: [&str; 3] = ["tokyo", "london", "oslo"];
+
+impl Deployment {
+    /// Writes all files. `run` is the `[run]` section.
+    pub fn new(reach: Reach, run: &str) -> Deployment {
+        let deployment = Deployment { folder: folder() };
+        let mut nodes = String::new();
+        for (index, name) in NAMES.into_iter().enumerate() {
+            let key = deployment.file(&format!("{name}.key"));
+            let made = gradvine().args(["identity", "new"]).arg(&key).assert().success();
+            let peer = String::from_utf8(made.get_output().stdout.clone()).unwrap();
+            let address = free_address(reach);
+            let shown =
+                if reach == Reach::FromTheMiddle && index == 1 { String::new() } else { format!("\"{address}\"") };
+            nodes += &format!("[[node]]\nname = \"{name}\"\npeer = \"{}\"\naddresses = [{shown}]\n", peer.trim());
+            deployment.write(&format!("{name}.csv"), &rows(index));
+            deployment.write(
+                &format!("{name}.toml"),
+                &format!(
+                    "key = \"{name}.key\"\nlisten = [\"{address}\"]\ntopology = \"net.toml\"\nexperiment = \"experiment.toml\"\n\
+                     data = \"{name}.csv\"\nout = \"{name}-run\"\n"
+                ),
+            );
+        }
+        let links = "[[link]]\nbetween = [\"tokyo\", \"london\"]\n[[link]]\nbetween = [\"london\", \"oslo\"]\n";
+        deployment.write("net.toml", &format!("name = \"three\"\nfamily = \"custom\"\n{nodes}{links}"));
+        deployment.write("experiment.toml", &experiment(run, "0.1"));
+        deployment
+    }
+
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub fn write(&self, name: &str, text: &str) {
+        fs::write(self.file(name), text).unwrap();
+    }
+
+    /// The run directory of a node.
+    pub fn run(&self, name: &str) -> PathBuf {
+        self.file(&format!("{name}-run"))
+    }
+
+    /// Starts a node.
+    pub fn start(&self, name: &str) -> Running {
+        let file = self.file(&format!("{name}.toml"));
+        Running::start(program().arg("node").arg(file).arg("--quiet"), self.folder.path(), name)
+    }
+
+    /// Where a node listens.
+    pub fn address(&self, name: &str) -> String {
+        let text = fs::read_to_string(self.file(&format!("{name}.toml"))).unwrap();
+        let line = text.lines().find(|line| line.starts_with("listen")).unwrap();
+        line.split('"').nth(1).unwrap().to_string()
+    }
+}
+
+/// An experiment for the rows of [`rows`].
+pub fn experiment(run: &str, step: &str) -> String {
+    format!(
+        "[run]\n{run}\n[data]\nstandardize = true\n[model]\nkind = \"softmax\"\ninputs = 2\noutputs = 3\n[rule]\nkind = \"choco\"\n\
+         [compressor]\nkind = \"min-max\"\n[optimizer]\nstep = {step}\nbatch = 4\n"
+    )
+}
+
+/// Thirty rows of two features and three classes, others for each node.
+pub fn rows(node: usize) -> String {
+    let row = |i: usize| {
+        let class = i % 3;
+        let (x, y) =
+            (class as f64 + 0.1 * ((i * 7 + node) % 5) as f64, -(class as f64) + 0.1 * ((i * 3 + node) % 4) as f64);
+        format!("{x:.1},{y:.1},{class}\n")
+    };
+    "x,y,label\n".to_string() + &(0..30).map(row).collect::<String>()
+}
+
+/// A loopback address whose port was free a moment ago.
+fn free_address(reach: Reach) -> String {
+    if reach == Reach::Quic {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        format!("/ip4/127.0.0.1/udp/{}/quic-v1", socket.local_addr().unwrap().port())
+    } else {
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        format!("/ip4/127.0.0.1/tcp/{}", socket.local_addr().unwrap().port())
+    }
+}
+
+/// Runs a command in an empty folder: it must end with 2 and one line on standard error, which is returned, and leave nothing there.
+pub fn refused(command: &mut assert_cmd::Command) -> String {
+    let empty = folder();
+    let assert = command.current_dir(empty.path()).assert();
+    let output = assert.get_output();
+    let (told, code) = (String::from_utf8(output.stderr.clone()).unwrap(), output.status.code());
+    assert_eq!(code, Some(2), "{command:?}: {told}");
+    let lines: Vec<&str> = told.lines().collect();
+    assert!(lines.len() == 1 && lines[0].starts_with("error: "), "{command:?}: {told}");
+    assert!(output.stdout.is_empty(), "{command:?} printed something");
+    let left: Vec<_> = fs::read_dir(empty.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(left.is_empty(), "{command:?} left {left:?}");
+    lines[0].to_string()
+}

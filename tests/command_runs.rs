@@ -1,0 +1,157 @@
+//! Runs end well: in one process, in many, simulated, and as nodes that somebody starts by hand.
+#![cfg(feature = "cli")]
+
+mod command;
+
+use std::{fs, path::Path, thread, time::Duration};
+
+use command::{Deployment, NAMES, Reach, SMALL, folder, gradvine, json};
+use serde_json::Value;
+
+/// Runs a command to its end and returns the summary that it has written.
+fn summary(command: &[&str], settings: &[&str], out: &Path) -> Value {
+    gradvine().args(command).args(settings).args(["--quiet", "--out"]).arg(out).assert().success().stdout("");
+    json(&out.join("summary.json"))
+}
+
+/// Trains in one process and in many and simulates: the models must be the same, and the summaries but for the time.
+fn three_ways(settings: &[&str]) {
+    let folder = folder();
+    let ways = [&["train"][..], &["train", "--processes"], &["simulate"]];
+    let mut summaries = ways.map(|way| {
+        let mut summary = summary(way, settings, &folder.path().join(way.concat()));
+        assert_eq!(summary["digest"].as_str().unwrap().len(), 64);
+        summary.as_object_mut().unwrap().remove("time_s");
+        summary
+    });
+    let simulated = summaries[2].take();
+    for (way, summary) in ways.iter().zip(&summaries[..2]) {
+        assert_eq!(summary["digest"], simulated["digest"], "{way:?} {settings:?}");
+        assert_eq!(*summary, simulated, "{way:?} {settings:?}");
+        for model in ["model-0", "model-2", "model-mean"] {
+            let bytes =
+                |way: &[&str]| fs::read(folder.path().join(way.concat()).join(format!("{model}.safetensors"))).unwrap();
+            assert_eq!(bytes(way), bytes(&["simulate"]), "{model} of {way:?} {settings:?}");
+        }
+    }
+}
+
+#[test]
+fn every_rule_ends_with_one_digest_however_it_is_run() {
+    let rules = gradvine().args(["rules", "--json"]).assert().success();
+    let rules: Vec<Value> = serde_json::from_slice(&rules.get_output().stdout).unwrap();
+    assert!(rules.len() >= 5);
+    for rule in rules {
+        let kind = format!("rule.kind={}", rule["name"].as_str().unwrap());
+        let compressor = if rule["compresses"].as_bool().unwrap() { "min-max" } else { "identity" };
+        let compressor = format!("compressor.kind={compressor}");
+        let settings = [&SMALL[..], &["--rounds", "5", "--set", &kind, "--set", &compressor]].concat();
+        three_ways(&settings);
+    }
+}
+
+#[test]
+fn the_default_experiment_ends_with_one_digest_however_it_is_run() {
+    three_ways(&["--rounds", "3"]);
+}
+
+#[test]
+fn a_run_directory_repeats_its_run() {
+    let folder = folder();
+    let (first, again) = (folder.path().join("first"), folder.path().join("again"));
+    let sets = ["--rounds", "4", "--seed", "7", "--set", "run.transport=quic"];
+    let settings = [&SMALL[..], &sets].concat();
+    let digest = summary(&["train"], &settings, &first)["digest"].clone();
+    let file = first.join("experiment.toml");
+    gradvine().arg("simulate").arg(file).args(["-q", "--out"]).arg(&again).assert().success();
+    assert_eq!(json(&again.join("summary.json"))["digest"], digest);
+    let metrics = command::metrics(&first);
+    assert_eq!(metrics.len(), 3, "the last round of each node");
+    let model = fs::read(first.join("model-mean.safetensors")).unwrap();
+    assert_eq!(model, fs::read(again.join("model-mean.safetensors")).unwrap());
+}
+
+#[test]
+fn an_experiment_beside_its_data_repeats_from_anywhere() {
+    let folder = folder();
+    let site = folder.path().join("site");
+    fs::create_dir(&site).unwrap();
+    fs::write(site.join("rows.csv"), command::rows(0)).unwrap();
+    fs::write(site.join("net.toml"), "family = \"star\"\nnodes = 4\n").unwrap();
+    let text = "[run]\nrounds = 3\nout = \"first\"\n[topology]\nfile = \"net.toml\"\n[data]\nsource = \"rows.csv\"\ntarget = 2\n\
+                [rule]\nkind = \"d-psgd\"\n";
+    fs::write(site.join("e.toml"), text).unwrap();
+    let run = |file: &str| {
+        let mut command = gradvine();
+        command.current_dir(folder.path()).args(["simulate", file, "-q"]);
+        command
+    };
+    run("site/e.toml").assert().success();
+    // As resolved, it names no run directory and finds its files.
+    run("first/experiment.toml").args(["--out", "second"]).assert().success();
+    let digest = |run: &str| json(&folder.path().join(run).join("summary.json"))["digest"].clone();
+    assert_eq!(digest("first"), digest("second"));
+}
+
+#[test]
+fn processes_leave_what_a_deployment_has() {
+    let folder = folder();
+    let out = folder.path().join("run");
+    summary(&["train", "--processes"], &[&SMALL[..], &["--rounds", "3"]].concat(), &out);
+    for node in ["0", "1", "2"] {
+        for file in ["node.toml", "node.key", "data.csv", "log.txt", "run/summary.json"] {
+            assert!(out.join("nodes").join(node).join(file).is_file(), "nodes/{node}/{file}");
+        }
+        assert!(out.join(format!("model-{node}.safetensors")).is_file());
+    }
+    for file in
+        ["experiment.toml", "topology.toml", "model-mean.safetensors", "nodes/experiment.toml", "nodes/test.csv"]
+    {
+        assert!(out.join(file).is_file(), "{file}");
+    }
+    // One of its nodes alone is a node that somebody has set up: it waits for the others.
+    let text = fs::read_to_string(out.join("nodes/0/node.toml")).unwrap();
+    assert!(text.contains("topology = \"../../topology.toml\""), "{text}");
+}
+
+/// Starts the nodes in this order with a pause between them; all must end well with the same files.
+fn by_hand(reach: Reach, order: [usize; 3]) {
+    let deployment = Deployment::new(reach, "rounds = 20\nevaluate_every = 10");
+    let mut running = Vec::new();
+    for index in order {
+        running.push(deployment.start(NAMES[index]));
+        thread::sleep(Duration::from_millis(200));
+    }
+    for node in &mut running {
+        let (code, _) = node.end();
+        assert_eq!((code, node.errors().as_str()), (Some(0), ""));
+    }
+    let bytes = |name: &str, file: &str| fs::read(deployment.run(name).join(file)).unwrap();
+    for name in NAMES {
+        for file in ["summary.json", "model-mean.safetensors"] {
+            assert_eq!(bytes(name, file), bytes("london", file), "{name}/{file}");
+        }
+        assert_eq!(command::metrics(&deployment.run(name)).len(), 2);
+        assert!(deployment.run(name).join(format!("model-{name}.safetensors")).is_file());
+    }
+    let summary = json(&deployment.run("oslo").join("summary.json"));
+    assert_eq!((summary["topology"].as_str(), summary["rounds"].as_u64()), (Some("three"), Some(20)));
+    for name in NAMES {
+        assert_eq!(summary["participation"][name]["rounds"], 20);
+    }
+}
+
+#[test]
+fn nodes_started_by_hand_end_with_the_same_files() {
+    by_hand(Reach::Tcp, [2, 1, 0]);
+}
+
+#[test]
+fn nodes_find_each_other_over_quic() {
+    by_hand(Reach::Quic, [1, 0, 2]);
+}
+
+#[test]
+fn a_node_without_an_address_dials_the_others() {
+    by_hand(Reach::FromTheMiddle, [0, 2, 1]);
+}

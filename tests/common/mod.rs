@@ -1,0 +1,208 @@
+//! A small decentralized problem whose every number is known: f_i(x) = 1/2 |A_i x - b_i|^2 / m, exact gradients.
+#![allow(dead_code)] // each test file uses its own part of this
+
+use std::sync::Arc;
+
+use gradvine::{
+    compress,
+    config::ConfigError,
+    gossip::{
+        NodeConfig,
+        rule::{self, Prepared, Rule, Setting},
+    },
+    job::{Blind, Conclusion, Ended, Learner, RunError},
+    mixing::Topology,
+    rng::{Purpose, Stream},
+    sim::{self, Seat},
+    units::{NodeId, Round},
+};
+
+/// Rows of each node's A_i.
+const ROWS: usize = 12;
+
+/// One node's least-squares problem in f64.
+#[derive(Clone)]
+pub struct Problem {
+    pub a: Vec<Vec<f64>>,
+    pub b: Vec<f64>,
+}
+
+impl Problem {
+    /// Heterogeneous: every node has its own solution.
+    pub fn new(node: usize, d: usize, spread: f64) -> Problem {
+        let mut dice = Stream::new(77, Purpose::Test).with(node as u64).sequence();
+        let a: Vec<Vec<f64>> = (0..ROWS).map(|_| (0..d).map(|_| dice.normal()).collect()).collect();
+        let target: Vec<f64> = (0..d).map(|k| (k as f64 * 0.7).sin() + spread * dice.normal()).collect();
+        let b = a.iter().map(|row| row.iter().zip(&target).map(|(a, t)| a * t).sum()).collect();
+        Problem { a, b }
+    }
+
+    pub fn gradient(&self, x: &[f64]) -> Vec<f64> {
+        let mut gradient = vec![0.0; x.len()];
+        for (row, b) in self.a.iter().zip(&self.b) {
+            let residual: f64 = row.iter().zip(x).map(|(a, x)| a * x).sum::<f64>() - b;
+            for (g, a) in gradient.iter_mut().zip(row) {
+                *g += residual * a / ROWS as f64;
+            }
+        }
+        gradient
+    }
+
+    pub fn loss(&self, x: &[f64]) -> f64 {
+        let square = |(row, b): (&Vec<f64>, &f64)| (row.iter().zip(x).map(|(a, x)| a * x).sum::<f64>() - b).powi(2);
+        self.a.iter().zip(&self.b).map(square).sum::<f64>() / (2 * ROWS) as f64
+    }
+}
+
+/// A learner of a [`Problem`] with a constant step.
+pub struct Exact {
+    pub problem: Problem,
+    pub step: f64,
+}
+
+impl Learner for Exact {
+    fn compute(&mut self, _round: Round, x: &[f32], update: &mut [f32]) -> f64 {
+        let x: Vec<f64> = x.iter().map(|&x| f64::from(x)).collect();
+        for (update, gradient) in update.iter_mut().zip(self.problem.gradient(&x)) {
+            *update = (self.step * gradient) as f32;
+        }
+        self.problem.loss(&x)
+    }
+
+    fn conclude(&mut self, conclusion: &Conclusion<'_>) -> Vec<u8> {
+        conclusion.rounds.0.to_le_bytes().to_vec()
+    }
+}
+
+/// A run to be made.
+#[derive(Clone)]
+pub struct Run {
+    pub topology: Arc<Topology>,
+    pub rule: String,
+    pub compressor: String,
+    pub rounds: u64,
+    pub step: f64,
+    pub d: usize,
+    pub spread: f64,
+    /// Whether all nodes start at the same point.
+    pub same_start: bool,
+    pub allow_unstable: bool,
+}
+
+impl Run {
+    pub fn new(topology: &str, rule: &str, compressor: &str) -> Run {
+        Run {
+            topology: Arc::new(Topology::parse(topology, 1).unwrap()),
+            rule: rule.into(),
+            compressor: compressor.into(),
+            rounds: 30,
+            step: 0.05,
+            d: 40,
+            spread: 0.5,
+            same_start: true,
+            allow_unstable: false,
+        }
+    }
+
+    pub fn nodes(&self) -> usize {
+        self.topology.nodes()
+    }
+
+    pub fn problems(&self) -> Vec<Problem> {
+        (0..self.nodes()).map(|node| Problem::new(node, self.d, self.spread)).collect()
+    }
+
+    pub fn start(&self, node: usize) -> Vec<f32> {
+        let node = if self.same_start { 0 } else { node };
+        let dice = Stream::new(5, Purpose::Test).with(node as u64);
+        (0..self.d).map(|k| (dice.f64_at(k as u64) - 0.5) as f32).collect()
+    }
+
+    pub fn prepare(&self) -> Prepared {
+        self.try_prepare().unwrap()
+    }
+
+    pub fn try_prepare(&self) -> Result<Prepared, ConfigError> {
+        let compressor = compress::build(&toml::from_str(&self.compressor).unwrap()).unwrap().compressor;
+        let setting = Setting {
+            topology: &self.topology,
+            nominal_delta: compress::nominal_delta(&*compressor, self.d),
+            compressor: &compressor,
+            parameters: self.d,
+            allow_unstable: self.allow_unstable,
+        };
+        rule::prepare(&toml::from_str(&self.rule).unwrap(), &setting)
+    }
+
+    pub fn seats(&self) -> Vec<Seat> {
+        self.seats_with(|_, rule| rule)
+    }
+
+    /// The seats with each rule wrapped, to plant a bug.
+    pub fn seats_with(&self, wrap: impl Fn(NodeId, Box<dyn Rule>) -> Box<dyn Rule>) -> Vec<Seat> {
+        let prepared = self.prepare();
+        let problems = self.problems();
+        (0..self.nodes())
+            .map(|node| {
+                let id = NodeId::from(node);
+                let config = NodeConfig {
+                    id,
+                    topology: Arc::clone(&self.topology),
+                    plan: Arc::clone(&prepared.plan),
+                    rule: wrap(id, (prepared.spawn)(id, self.start(node))),
+                    seed: 3,
+                    rounds: self.rounds,
+                    evaluate_every: u64::MAX,
+                    parameters: self.d,
+                    record: None,
+                };
+                Seat { config, learner: Box::new(Exact { problem: problems[node].clone(), step: self.step }) }
+            })
+            .collect()
+    }
+
+    pub fn ended(&self) -> Result<Vec<Ended>, RunError> {
+        sim::run(self.seats(), &mut Blind)
+    }
+
+    /// The models after the last round.
+    pub fn models(&self) -> Vec<Vec<f32>> {
+        self.ended().unwrap().into_iter().map(|ended| ended.model).collect()
+    }
+
+    /// f at the mean of these models, minus f at the minimum of f.
+    pub fn suboptimality(&self, models: &[Vec<f32>]) -> f64 {
+        let problems = self.problems();
+        let n = models.len() as f64;
+        let mean: Vec<f64> = (0..self.d).map(|k| models.iter().map(|x| f64::from(x[k])).sum::<f64>() / n).collect();
+        let f = |x: &[f64]| problems.iter().map(|p| p.loss(x)).sum::<f64>() / n;
+        let mut best = vec![0.0; self.d];
+        for _ in 0..20_000 {
+            let mut gradient = vec![0.0; self.d];
+            for problem in &problems {
+                gradient.iter_mut().zip(problem.gradient(&best)).for_each(|(g, p)| *g += p / n);
+            }
+            best.iter_mut().zip(&gradient).for_each(|(x, g)| *x -= 0.05 * g);
+        }
+        f(&mean) - f(&best)
+    }
+}
+
+/// (1/n) sum |x_i - mean|^2 in f64.
+pub fn consensus(models: &[Vec<f32>]) -> f64 {
+    let n = models.len() as f64;
+    let d = models[0].len();
+    let mean = |k: usize| models.iter().map(|x| f64::from(x[k])).sum::<f64>() / n;
+    (0..d).map(|k| models.iter().map(|x| (f64::from(x[k]) - mean(k)).powi(2)).sum::<f64>()).sum::<f64>() / n
+}
+
+/// The largest difference of two sets of models, relative to the largest value.
+pub fn difference(a: &[Vec<f64>], b: &[Vec<f32>]) -> f64 {
+    let largest = a.iter().flatten().fold(1e-30f64, |m, x| m.max(x.abs()));
+    let pairs = a.iter().flatten().zip(b.iter().flatten());
+    pairs.map(|(a, b)| (a - f64::from(*b)).abs()).fold(0.0, f64::max) / largest
+}
+
+pub fn widen(models: &[Vec<f32>]) -> Vec<Vec<f64>> {
+    models.iter().map(|x| x.iter().map(|&x| f64::from(x)).collect()).collect()
+}

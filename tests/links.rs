@@ -1,0 +1,418 @@
+//! Links over real sockets: handshakes that differ, strangers, hostile and silent peers, broken links, backpressure.
+#![cfg(feature = "net")]
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        mpsc::{self, Receiver},
+    },
+    time::{Duration, Instant},
+};
+
+use futures::{AsyncWriteExt, StreamExt};
+use gradvine::{
+    job::RunError,
+    net::{Card, Deadlines, Event, Hello, Host, HostConfig, Keypair, Message, Multiaddr, Neighbour, PeerId, VERSION},
+    units::NodeId,
+};
+use libp2p::{Swarm, SwarmBuilder, noise, swarm::SwarmEvent, tcp, yamux};
+
+/// Nothing here takes so long.
+const SOON: Duration = Duration::from_secs(20);
+
+const LIMIT: usize = 1 << 20;
+
+fn card(step: &str) -> Card {
+    Card::of(
+        "run",
+        10,
+        ["nodes = 2".into(), format!("optimizer.step = {step}\nrun.seed = 1"), "model.kind = \"mlp\"".into()],
+    )
+}
+
+/// Keys so that the first one's PeerId is the lower: node 0 dials.
+fn keys() -> [Keypair; 2] {
+    let (a, b) = (Keypair::generate_ed25519(), Keypair::generate_ed25519());
+    if a.public().to_peer_id() < b.public().to_peer_id() { [a, b] } else { [b, a] }
+}
+
+struct End {
+    host: Host,
+    events: Receiver<Event>,
+}
+
+impl End {
+    async fn start(key: &Keypair, node: u32, peer: PeerId, card: Card, deadlines: Deadlines) -> End {
+        let (sender, events) = mpsc::channel();
+        let config = HostConfig {
+            key: key.clone(),
+            listen: vec!["/ip4/127.0.0.1/tcp/0".parse().unwrap()],
+            node: NodeId(node),
+            neighbours: vec![Neighbour { node: NodeId(1 - node), name: format!("node-{}", 1 - node), peer }],
+            card,
+            frame_limit: LIMIT,
+            deadlines,
+            events: sender,
+        };
+        End { host: Host::start(config).await.unwrap(), events }
+    }
+
+    fn dial(&self, node: u32, address: &Multiaddr) {
+        self.host.connect(BTreeMap::from([(NodeId(node), vec![address.clone()])]));
+    }
+
+    fn address(&self) -> &Multiaddr {
+        &self.host.listen_addresses()[0]
+    }
+
+    /// The next event.
+    fn next(&self) -> Event {
+        self.events.recv_timeout(SOON).expect("an event within its time")
+    }
+
+    fn up(&self) {
+        assert!(matches!(self.next(), Event::Up(_)));
+    }
+
+    /// The reason with which the link breaks; frames that came before it are passed over.
+    fn broken(&self) -> String {
+        loop {
+            match self.next() {
+                Event::Down { reason, .. } => return reason,
+                Event::Frame { .. } | Event::Taken(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    gradvine::net::runtime().unwrap()
+}
+
+/// Two hosts whose link is up.
+fn pair(runtime: &tokio::runtime::Runtime, deadlines: Deadlines) -> [End; 2] {
+    let keys = keys();
+    let peers = [0, 1].map(|i: usize| keys[i].public().to_peer_id());
+    let ends = runtime.block_on(async {
+        let a = End::start(&keys[0], 0, peers[1], card("0.1"), deadlines).await;
+        let b = End::start(&keys[1], 1, peers[0], card("0.1"), deadlines).await;
+        a.dial(1, b.address());
+        [a, b]
+    });
+    ends.iter().for_each(End::up);
+    ends
+}
+
+#[test]
+fn frames_arrive_in_order_and_goodbyes_end_the_link() {
+    let runtime = runtime();
+    let [mut a, b] = pair(&runtime, Deadlines::default());
+    for number in 0u8..10 {
+        a.host.send(NodeId(1), Arc::new(vec![number; 1000 * usize::from(number)]));
+        assert!(matches!(a.next(), Event::Taken(NodeId(1))));
+    }
+    let mut b = b;
+    for number in 0u8..10 {
+        match b.next() {
+            Event::Frame { from: NodeId(0), bytes } => {
+                assert_eq!(bytes, vec![number; 1000 * usize::from(number)]);
+                b.host.recycle(NodeId(0), bytes);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    let (other, started) = (std::thread::spawn(move || b.host.finish(None)), Instant::now());
+    a.host.finish(None);
+    other.join().unwrap();
+    assert!(started.elapsed() < Deadlines::default().goodbye / 2, "the goodbyes did not meet");
+    assert!(matches!(a.events.recv_timeout(SOON), Ok(Event::Goodbye(NodeId(1)))));
+    assert!(a.events.recv_timeout(SOON).is_err(), "nothing follows a goodbye");
+}
+
+#[test]
+fn a_slow_neighbour_holds_its_sender_back_within_a_named_bound() {
+    let runtime = runtime();
+    let [mut a, b] = pair(&runtime, Deadlines::default());
+    let frame = Arc::new(vec![7; LIMIT]);
+    for _ in 0..2 {
+        a.host.send(NodeId(1), Arc::clone(&frame));
+    }
+    // The neighbour's core takes one frame and gives nothing back.
+    assert!(matches!(b.next(), Event::Frame { .. }));
+    let mut taken = 0;
+    while let Ok(event) = a.events.recv_timeout(Duration::from_secs(2)) {
+        assert!(matches!(event, Event::Taken(_)));
+        taken += 1;
+        a.host.send(NodeId(1), Arc::clone(&frame));
+    }
+    // One is held, one is being read, and one fits into buffers on the way: the stream's window is 256 KiB at first and grows
+    // to what is read within a round trip.
+    assert!((1..=4).contains(&taken), "{taken} frames left though the neighbour took one");
+    assert!(b.events.try_recv().is_err(), "a second frame came though the first was not given back");
+}
+
+#[test]
+fn experiments_that_differ_are_refused_with_the_key_and_both_values_at_both_ends() {
+    let runtime = runtime();
+    let keys = keys();
+    let peers = [0, 1].map(|i: usize| keys[i].public().to_peer_id());
+    let [a, b] = runtime.block_on(async {
+        let a = End::start(&keys[0], 0, peers[1], card("0.1"), Deadlines::default()).await;
+        let b = End::start(&keys[1], 1, peers[0], card("0.25"), Deadlines::default()).await;
+        a.dial(1, b.address());
+        [a, b]
+    });
+    let told = |end: &End| match end.next() {
+        Event::Fatal(RunError::Setup(error)) => error.to_string(),
+        other => panic!("{other:?}"),
+    };
+    assert!(told(&a).contains("node node-1 runs another experiment: optimizer.step = 0.1 here, 0.25 there"));
+    assert!(told(&b).contains("node node-0 runs another experiment: optimizer.step = 0.25 here, 0.1 there"));
+}
+
+#[test]
+fn a_link_that_breaks_is_told_with_its_cause() {
+    let runtime = runtime();
+    let [a, b] = pair(&runtime, Deadlines::default());
+    drop(a.host);
+    let reason = b.broken();
+    assert!(reason.contains("s after the link came up"), "{reason}");
+}
+
+#[test]
+fn a_node_that_leaves_says_why() {
+    let runtime = runtime();
+    let [a, b] = pair(&runtime, Deadlines::default());
+    a.host.finish(Some("interrupted in round 7".into()));
+    assert!(b.broken().starts_with("it left the run: interrupted in round 7"));
+}
+
+#[test]
+fn an_unknown_peer_is_refused() {
+    let runtime = runtime();
+    let (key, stranger) = (Keypair::generate_ed25519(), Keypair::generate_ed25519());
+    runtime.block_on(async {
+        let a =
+            End::start(&key, 0, Keypair::generate_ed25519().public().to_peer_id(), card("0.1"), Deadlines::default())
+                .await;
+        let mut swarm = raw(&stranger);
+        swarm.dial(a.address().clone()).unwrap();
+        let closed = async {
+            loop {
+                match swarm.select_next_some().await {
+                    SwarmEvent::ConnectionClosed { .. } | SwarmEvent::OutgoingConnectionError { .. } => return,
+                    _ => {}
+                }
+            }
+        };
+        tokio::time::timeout(SOON, closed).await.expect("a stranger's connection is closed");
+        assert!(a.events.try_recv().is_err());
+    });
+}
+
+/// A libp2p peer that speaks no gradvine by itself.
+fn raw(key: &Keypair) -> Swarm<libp2p_stream::Behaviour> {
+    SwarmBuilder::with_existing_identity(key.clone())
+        .with_tokio()
+        .with_tcp(tcp::Config::default(), noise::Config::new, yamux::Config::default)
+        .unwrap()
+        .with_behaviour(|_| libp2p_stream::Behaviour::new())
+        .unwrap()
+        .with_swarm_config(|config| config.with_idle_connection_timeout(SOON))
+        .build()
+}
+
+fn hello(card: &Card) -> Hello {
+    card.hello(NodeId(0))
+}
+
+/// A host (node 1) and a peer with a neighbour's key that says a proper hello, then runs `play` with its control and bulk streams.
+fn against<F>(deadlines: Deadlines, play: impl FnOnce(libp2p::Stream, libp2p::Stream) -> F) -> String
+where
+    F: Future<Output = (libp2p::Stream, libp2p::Stream)>,
+{
+    let runtime = runtime();
+    let [key, host_key] = keys();
+    let (me, peer) = (key.public().to_peer_id(), host_key.public().to_peer_id());
+    runtime.block_on(async {
+        let end = End::start(&host_key, 1, me, card("0.1"), deadlines).await;
+        let mut swarm = raw(&key);
+        let mut control = swarm.behaviour().new_control();
+        let protocol = |what: &str, opener| {
+            libp2p::StreamProtocol::try_from_owned(format!("/gradvine/{VERSION}/{what}/{opener}")).unwrap()
+        };
+        let mut inbound = control.accept(protocol("bulk", peer)).unwrap();
+        swarm.dial(end.address().clone()).unwrap();
+        let network = tokio::spawn(async move {
+            loop {
+                swarm.select_next_some().await;
+            }
+        });
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let mut talk = control.open_stream(peer, protocol("control", me)).await.unwrap();
+        talk.write_all(&gradvine::net::encode(&Message::Hello(hello(&card("0.1"))))).await.unwrap();
+        talk.flush().await.unwrap();
+        let bulk = control.open_stream(peer, protocol("bulk", me)).await.unwrap();
+        let _theirs = inbound.next().await.unwrap();
+        let end = tokio::task::spawn_blocking(move || {
+            end.up();
+            end
+        });
+        let end = end.await.unwrap();
+        let _kept = play(talk, bulk).await;
+        let reason = tokio::task::spawn_blocking(move || end.broken()).await.unwrap();
+        network.abort();
+        reason
+    })
+}
+
+/// Writes these bytes on the bulk stream.
+fn frames(bytes: Vec<u8>) -> String {
+    against(Deadlines::default(), |control, mut bulk| async move {
+        let _ = bulk.write_all(&bytes).await;
+        let _ = bulk.flush().await;
+        (control, bulk)
+    })
+}
+
+fn envelope(length: u64, sequence: u64) -> Vec<u8> {
+    [length.to_le_bytes(), sequence.to_le_bytes()].concat()
+}
+
+#[test]
+fn an_oversized_frame_breaks_the_link_before_memory_is_taken() {
+    let reason = frames(envelope(1 << 60, 1));
+    assert!(reason.contains("a frame of 1152921504606846976 bytes: at most 1048576 are accepted"), "{reason}");
+}
+
+#[test]
+fn a_repeated_or_skipped_frame_breaks_the_link() {
+    let reason = frames([envelope(3, 1), vec![1, 2, 3], envelope(3, 3), vec![1, 2, 3]].concat());
+    // The second one is read only far enough to see its number.
+    assert!(reason.contains("frame number 3 where 2 was due"), "{reason}");
+}
+
+#[test]
+fn a_truncated_frame_breaks_the_link() {
+    let reason = against(Deadlines::default(), |control, mut bulk| async move {
+        bulk.write_all(&[envelope(100, 1), vec![1, 2, 3]].concat()).await.unwrap();
+        bulk.close().await.unwrap();
+        (control, bulk)
+    });
+    assert!(reason.contains("reading its frames: unexpected end of file"), "{reason}");
+}
+
+#[test]
+fn random_bytes_on_the_control_stream_break_the_link() {
+    let reason = against(Deadlines::default(), |mut control, bulk| async move {
+        control.write_all(&[9, 0, 0, 0, 200, 1, 2, 3, 4, 5, 6, 7, 8]).await.unwrap();
+        control.flush().await.unwrap();
+        (control, bulk)
+    });
+    assert!(reason.contains("a control message that does not decode"), "{reason}");
+}
+
+#[test]
+fn an_oversized_message_breaks_the_link() {
+    let reason = against(Deadlines::default(), |mut control, bulk| async move {
+        control.write_all(&u32::MAX.to_le_bytes()).await.unwrap();
+        control.flush().await.unwrap();
+        (control, bulk)
+    });
+    assert!(reason.contains("a control message of 4294967295 bytes: at most"), "{reason}");
+}
+
+#[test]
+fn a_second_hello_breaks_the_link() {
+    let reason = against(Deadlines::default(), |mut control, bulk| async move {
+        control.write_all(&gradvine::net::encode(&Message::Hello(hello(&card("0.1"))))).await.unwrap();
+        control.flush().await.unwrap();
+        (control, bulk)
+    });
+    assert!(reason.contains("it sent a hello in the middle of a run"), "{reason}");
+}
+
+#[test]
+fn a_silent_peer_is_noticed_after_three_heartbeats() {
+    let deadlines = Deadlines { heartbeat: Duration::from_millis(100), ..Deadlines::default() };
+    let reason = against(deadlines, |control, bulk| async move { (control, bulk) });
+    assert!(reason.contains("nothing was heard for 0."), "{reason}");
+}
+
+#[test]
+fn two_quiet_nodes_keep_their_link_by_heartbeats() {
+    let runtime = runtime();
+    let deadlines = Deadlines { heartbeat: Duration::from_millis(100), ..Deadlines::default() };
+    let [a, b] = pair(&runtime, deadlines);
+    // Ten heartbeats; the link breaks after three without a word.
+    assert!(a.events.recv_timeout(Duration::from_secs(1)).is_err());
+    assert!(b.events.try_recv().is_err());
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let runtime = runtime();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let (events, _) = mpsc::channel();
+    let config = HostConfig {
+        key: Keypair::generate_ed25519(),
+        listen: vec![format!("/ip4/127.0.0.1/tcp/{port}").parse().unwrap()],
+        node: NodeId(0),
+        neighbours: Vec::new(),
+        card: card("0.1"),
+        frame_limit: LIMIT,
+        deadlines: Deadlines::default(),
+        events,
+    };
+    let error = runtime.block_on(Host::start(config)).map(|_| ()).unwrap_err().to_string();
+    assert!(
+        error.starts_with(&format!(
+            "listen = \"/ip4/127.0.0.1/tcp/{port}\": cannot be listened on: Address already in use"
+        )),
+        "{error}"
+    );
+    assert!(error.contains("choose another"), "{error}");
+}
+
+#[test]
+fn a_neighbour_that_is_missing_is_named_with_what_was_tried() {
+    let runtime = runtime();
+    let [key, other] = keys();
+    let end = runtime.block_on(End::start(&key, 0, other.public().to_peer_id(), card("0.1"), Deadlines::default()));
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    end.dial(1, &format!("/ip4/127.0.0.1/tcp/{}", nobody.port()).parse().unwrap());
+    let started = Instant::now();
+    let trouble = loop {
+        let (node, trouble) = end.host.status().missing().remove(0);
+        assert_eq!(node, NodeId(1));
+        if trouble != "not heard of yet" {
+            break trouble;
+        }
+        assert!(started.elapsed() < SOON);
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert!(trouble.contains("onnection refused") && trouble.contains("nothing listens there"), "{trouble}");
+}
+
+#[test]
+fn a_wrong_peer_at_an_address_is_named() {
+    let runtime = runtime();
+    let ([key, expected], found) = (keys(), Keypair::generate_ed25519());
+    runtime.block_on(async {
+        let end = End::start(&key, 0, expected.public().to_peer_id(), card("0.1"), Deadlines::default()).await;
+        let other = End::start(&found, 1, key.public().to_peer_id(), card("0.1"), Deadlines::default()).await;
+        end.dial(1, other.address());
+        let started = Instant::now();
+        loop {
+            let trouble = end.host.status().missing().remove(0).1;
+            if trouble.contains(&format!("answers as {}", found.public().to_peer_id())) {
+                return;
+            }
+            assert!(started.elapsed() < SOON, "{trouble}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+}

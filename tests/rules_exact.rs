@@ -1,0 +1,154 @@
+//! Every rule against a plain dense f64 implementation written from its paper's equations.
+
+mod common;
+
+use common::{Problem, Run, difference, widen};
+
+type Matrix = Vec<Vec<f64>>;
+
+/// C in f64, written from its definition.
+type C = fn(&[f64]) -> Vec<f64>;
+
+fn identity(v: &[f64]) -> Vec<f64> {
+    v.to_vec()
+}
+
+/// The 10 largest magnitudes.
+fn top_ten(v: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..v.len()).collect();
+    order.sort_by(|&i, &j| v[j].abs().total_cmp(&v[i].abs()).then(i.cmp(&j)));
+    let mut out = vec![0.0; v.len()];
+    order.iter().take(10).for_each(|&i| out[i] = v[i]);
+    out
+}
+
+/// |v|_1 / d times the sign.
+fn scaled_sign(v: &[f64]) -> Vec<f64> {
+    let scale = v.iter().map(|x| x.abs()).sum::<f64>() / v.len() as f64;
+    v.iter().map(|&x| if x < 0.0 { -scale } else { scale }).collect()
+}
+
+const COMPRESSORS: [(&str, C); 3] =
+    [("kind = 'identity'", identity), ("kind = 'top-k'\nk = 10", top_ten), ("kind = 'sign'\nbucket = 0", scaled_sign)];
+
+/// W X.
+fn mixed(w: &Matrix, x: &Matrix) -> Matrix {
+    let d = x[0].len();
+    w.iter().map(|row| (0..d).map(|k| row.iter().zip(x).map(|(w, x)| w * x[k]).sum()).collect()).collect()
+}
+
+/// X + a Y.
+fn plus(x: &Matrix, a: f64, y: &Matrix) -> Matrix {
+    x.iter().zip(y).map(|(x, y)| x.iter().zip(y).map(|(x, y)| x + a * y).collect()).collect()
+}
+
+fn each(x: &Matrix, c: C) -> Matrix {
+    x.iter().map(|x| c(x)).collect()
+}
+
+fn gradients(problems: &[Problem], x: &Matrix) -> Matrix {
+    problems.iter().zip(x).map(|(p, x)| p.gradient(x)).collect()
+}
+
+/// The models after `run.rounds` rounds by the equations of one rule.
+fn reference(rule: &str, run: &Run, c: C, step: f64) -> Matrix {
+    let w = run.topology.matrix().dense();
+    let problems = run.problems();
+    let mut x: Matrix = widen(&(0..run.nodes()).map(|node| run.start(node)).collect::<Vec<_>>());
+    let zeros: Matrix = x.iter().map(|x| vec![0.0; x.len()]).collect();
+    let (mut copies, mut error) = (if rule == "dcd" { x.clone() } else { zeros.clone() }, zeros);
+    for _ in 0..run.rounds {
+        let g = gradients(&problems, &x);
+        x = match rule {
+            "d-psgd cta" => plus(&mixed(&w, &x), -run.step, &g),
+            "d-psgd atc" => mixed(&w, &plus(&x, -run.step, &g)),
+            "naive" => plus(&mixed(&w, &each(&x, c)), -run.step, &g),
+            "dcd" => {
+                let h = plus(&mixed(&w, &copies), -run.step, &g);
+                let z = each(&plus(&h, -1.0, &x), c);
+                copies = plus(&copies, 1.0, &z);
+                plus(&x, 1.0, &z)
+            }
+            "deep-squeeze" => {
+                let z = plus(&x, -run.step, &g);
+                let v = plus(&z, 1.0, &error);
+                let sent = each(&v, c);
+                error = plus(&v, -1.0, &sent);
+                plus(&z, step, &plus(&mixed(&w, &sent), -1.0, &sent))
+            }
+            "choco icml" => {
+                let h = plus(&x, -run.step, &g);
+                copies = plus(&copies, 1.0, &each(&plus(&h, -1.0, &copies), c));
+                plus(&h, step, &plus(&mixed(&w, &copies), -1.0, &copies))
+            }
+            "choco iclr" => {
+                copies = plus(&copies, 1.0, &each(&plus(&x, -1.0, &copies), c));
+                let h = plus(&x, -run.step, &g);
+                plus(&h, step, &plus(&mixed(&w, &copies), -1.0, &copies))
+            }
+            other => panic!("no reference for {other}"),
+        };
+    }
+    x
+}
+
+fn check(name: &str, table: &str, step: f64, compressed: bool) {
+    for topology in ["ring:8", "star:5", "torus:3x3", "complete:4", "complete:1"] {
+        for (compressor, c) in &COMPRESSORS[..if compressed { 3 } else { 1 }] {
+            for same_start in [true, false] {
+                if name == "dcd" && !same_start {
+                    continue; // its copies start at the common x_0
+                }
+                let mut run = Run::new(topology, table, compressor);
+                run.same_start = same_start;
+                let difference = difference(&reference(name, &run, *c, step), &run.models());
+                assert!(
+                    difference < 1e-5,
+                    "{name} with {compressor} on {topology}, same start {same_start}: {difference:e}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn d_psgd_combine_then_adapt() {
+    check("d-psgd cta", "kind = 'd-psgd'\norder = 'cta'", 0.0, false);
+}
+
+#[test]
+fn d_psgd_adapt_then_combine() {
+    check("d-psgd atc", "kind = 'd-psgd'", 0.0, false);
+}
+
+#[test]
+fn naive_compression() {
+    check("naive", "kind = 'naive'", 0.0, true);
+}
+
+#[test]
+fn dcd() {
+    check("dcd", "kind = 'dcd'", 0.0, true);
+}
+
+#[test]
+fn deep_squeeze() {
+    check("deep-squeeze", "kind = 'deep-squeeze'\neta = 0.2", 0.2, true);
+}
+
+#[test]
+fn choco_of_2019() {
+    check("choco icml", "kind = 'choco'\ngamma = 0.3", 0.3, true);
+}
+
+#[test]
+fn choco_of_2020() {
+    check("choco iclr", "kind = 'choco'\norder = 'iclr'\ngamma = 0.3", 0.3, true);
+}
+
+#[test]
+fn the_two_orders_of_d_psgd_differ() {
+    let atc = Run::new("ring:8", "kind = 'd-psgd'", "kind = 'identity'").models();
+    let cta = Run::new("ring:8", "kind = 'd-psgd'\norder = 'cta'", "kind = 'identity'").models();
+    assert!(difference(&widen(&atc), &cta) > 1e-3);
+}

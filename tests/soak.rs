@@ -1,0 +1,113 @@
+//! Long and large: `cargo test --release --test soak -- --ignored --nocapture` (some 12 GB of memory, two minutes).
+#![cfg(feature = "net")]
+
+use std::{sync::Arc, time::Instant};
+
+use gradvine::{
+    experiment::{Experiment, Transport},
+    gossip::RoundDone,
+    job::{Conclusion, Design, Ended, Learner, Observer, record::Closing, record::model_digest},
+    net,
+    sim::{self, Seat},
+    units::{NodeId, Round, Time},
+};
+
+/// A different update on every node and in every round: a shifted ramp.
+struct Ramp(NodeId);
+
+impl Learner for Ramp {
+    fn compute(&mut self, round: Round, _x: &[f32], update: &mut [f32]) -> f64 {
+        let start = (7 * round.0 + 3 * u64::from(self.0.0)) as usize;
+        for (i, update) in update.iter_mut().enumerate() {
+            *update = ((start + i) % 1000) as f32 * 1e-6;
+        }
+        0.0
+    }
+
+    fn conclude(&mut self, conclusion: &Conclusion<'_>) -> Vec<u8> {
+        Closing {
+            rounds: conclusion.rounds.0,
+            missed: Vec::new(),
+            digest: model_digest(conclusion.model),
+            rows: 1,
+            classes: Vec::new(),
+            train_loss_of_mean: 0.0,
+            distance_squared: 0.0,
+            test: None,
+            test_of_mean: None,
+            arithmetic: gradvine::job::arithmetic::name(),
+            bytes: Closing::traffic(conclusion.traffic),
+            time_s: 0.0,
+        }
+        .to_bytes()
+    }
+}
+
+struct Told(Instant);
+
+impl Observer for Told {
+    fn round(&mut self, node: NodeId, _now: Time, done: RoundDone) {
+        println!("{:>7.2} s  node {node} has done round {}", self.0.elapsed().as_secs_f64(), done.round);
+    }
+}
+
+fn design(topology: &str, side: usize, rounds: u64, rule: &str) -> Design {
+    let text = format!(
+        "[run]\nrounds = {rounds}\nevaluate_every = 1000000\n[topology]\nfile = \"{topology}\"\n[model]\nkind = \"softmax\"\n[rule]\n{rule}\n[compressor]\nkind = \"identity\"\n[optimizer]\nstep = 0.1\n"
+    );
+    let experiment = Experiment::parse(&text, &[]).unwrap();
+    let topology = Arc::new(gradvine::job::topology(&experiment.topology, &experiment.folder, 0).unwrap());
+    Design::new(experiment, topology, side - 1, side).unwrap()
+}
+
+fn seats(design: &Design) -> Vec<Seat> {
+    let seat = |node: usize| Seat { config: design.node(node.into(), None), learner: Box::new(Ramp(node.into())) };
+    (0..design.topology.nodes()).map(seat).collect()
+}
+
+fn digests(ended: &[Ended]) -> Vec<String> {
+    ended.iter().map(|one| model_digest(&one.model)).collect()
+}
+
+#[test]
+#[ignore = "12 GB of memory and a minute"]
+fn eight_nodes_send_a_hundred_megabytes_to_both_neighbours_at_once() {
+    let design = design("ring:8", 5000, 3, "kind = \"d-psgd\"");
+    assert_eq!(design.parameters(), 25_000_000);
+    let ended = net::together(seats(&design), &design, Transport::Tcp, &mut Told(Instant::now())).unwrap();
+    assert!(ended.iter().all(|one| one.mean == ended[0].mean));
+    assert_eq!(ended[0].traffic.payload, 3 * 2 * 100_000_000);
+}
+
+#[test]
+#[ignore = "half a minute"]
+fn quic_carries_frames_of_a_hundred_megabytes() {
+    let design = design("path:2", 5000, 2, "kind = \"d-psgd\"\norder = \"cta\"");
+    let ended = net::together(seats(&design), &design, Transport::Quic, &mut Told(Instant::now())).unwrap();
+    assert_eq!(ended[0].mean, ended[1].mean);
+}
+
+#[test]
+#[ignore = "half a minute"]
+fn sixty_four_nodes_in_one_process_end_with_the_simulators_bits() {
+    for rule in ["kind = \"d-psgd\"\norder = \"cta\"", "kind = \"choco\"", "kind = \"dcd\""] {
+        let design = design("hypercube:64", 100, 20, rule);
+        let real = net::together(seats(&design), &design, Transport::Tcp, &mut Told(Instant::now())).unwrap();
+        let virtual_ = sim::run(seats(&design), &mut Told(Instant::now())).unwrap();
+        assert_eq!(digests(&real), digests(&virtual_), "{rule}");
+    }
+}
+
+#[test]
+#[ignore = "a minute: hosts that start and end again and again"]
+fn a_hundred_runs_in_a_row_connect_and_end() {
+    let reference =
+        digests(&sim::run(seats(&design("ring:8", 10, 5, "kind = \"dcd\"")), &mut Told(Instant::now())).unwrap());
+    for transport in [Transport::Tcp, Transport::Quic] {
+        for _ in 0..50 {
+            let design = design("ring:8", 10, 5, "kind = \"dcd\"");
+            let ended = net::together(seats(&design), &design, transport, &mut Told(Instant::now())).unwrap();
+            assert_eq!(digests(&ended), reference);
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! What no compiler checks: who may import whom, what the core must not touch, how long files are, and that ARCHITECTURE.md
+//! names every folder once.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// The layers from the ground up: each imports only what stands above it in this table and, where `Only` is said, nothing else of that.
+const LAYERS: &[(&str, May)] = &[
+    ("units", May::Only(&[])),
+    ("rng", May::Only(&["units"])),
+    ("vector", May::Only(&[])),
+    ("config", May::Only(&[])),
+    ("mixing", May::Only(&["units", "rng", "config"])),
+    ("compress", May::Only(&["rng", "vector", "config"])),
+    ("data", May::Only(&["units", "rng", "vector", "config"])),
+    ("learn", May::Only(&["units", "rng", "vector", "config", "data"])),
+    ("gossip", May::Only(&["units", "rng", "vector", "config", "mixing", "compress"])),
+    ("experiment", May::Only(&["config", "data", "learn"])),
+    ("job", May::Above),
+    ("report", May::Above),
+    ("sim", May::Above),
+    ("net", May::Above),
+    ("cli", May::Above),
+];
+
+/// Imports against the order of [`LAYERS`], each with the reason why it stands.
+const BACKWARD: &[(&str, &str, &str)] = &[
+    ("job", "sim", "a job makes the seats that a driver runs"),
+    ("job", "report", "a job's watch makes metrics, and a summary is made of a job's records"),
+];
+
+/// What a layer may import.
+enum May {
+    /// These alone.
+    Only(&'static [&'static str]),
+    /// All that stands above it.
+    Above,
+}
+
+/// Folders of the core: the same inputs give the same effects, so nothing whose order differs from run to run.
+const ORDERED: [&str; 5] = ["gossip", "sim", "compress", "mixing", "learn"];
+
+/// Folders that are given the time.
+const CLOCKLESS: [&str; 2] = ["gossip", "sim"];
+
+/// Lines of a file, at the most.
+const LONGEST: usize = 600;
+
+/// Folders beside `src` that ARCHITECTURE.md names where they exist.
+const BESIDE: [&str; 8] = ["benches", "data", "deploy", "docs", "examples", "experiments", "tests", "topologies"];
+
+#[test]
+fn imports_point_one_way() {
+    let place = |module: &str| LAYERS.iter().position(|(name, _)| *name == module);
+    let mut wrong = Vec::new();
+    let mut met = BTreeSet::new();
+    for (path, text) in program() {
+        let module = module_of(&path);
+        let Some(here) = place(&module) else {
+            // lib.rs and main.rs declare modules and belong to no layer.
+            if !matches!(module.as_str(), "lib" | "main") {
+                wrong.push(format!("{path}: `{module}` is in no layer; add it to LAYERS"));
+            }
+            continue;
+        };
+        for import in imports(&code(&text)).into_iter().filter(|import| *import != module) {
+            if let Some(index) = BACKWARD.iter().position(|(from, to, _)| *from == module && *to == import) {
+                met.insert(index);
+                continue;
+            }
+            let allowed = match (&LAYERS[here].1, place(&import)) {
+                (_, None) => false,
+                (May::Only(list), Some(there)) => there < here && list.contains(&import.as_str()),
+                (May::Above, Some(there)) => there < here,
+            };
+            if !allowed {
+                wrong.push(format!("{path}: `{module}` must not import `{import}`"));
+            }
+        }
+    }
+    for (index, (from, to, _)) in BACKWARD.iter().enumerate() {
+        if !met.contains(&index) {
+            wrong.push(format!("`{from}` imports `{to}` no longer: remove the line from BACKWARD"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_core_has_no_clock_and_no_unordered_containers() {
+    let mut wrong = Vec::new();
+    for (path, text) in program() {
+        let module = module_of(&path);
+        let mut banned = Vec::new();
+        if ORDERED.contains(&module.as_str()) {
+            banned.extend(["HashMap", "HashSet"]);
+        }
+        if CLOCKLESS.contains(&module.as_str()) {
+            banned.extend(["std::time", "Instant", "SystemTime"]);
+        }
+        wrong.extend(places(&path, &code(&text), &banned));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn nothing_unwraps_outside_tests() {
+    let unwraps = |(path, text): &(String, String)| places(path, &code(text), &[".unwrap()"]);
+    let wrong: Vec<String> = program().iter().flat_map(unwraps).collect();
+    assert!(wrong.is_empty(), "say why it cannot fail with `expect`, or return an error:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn files_are_short_enough_to_read() {
+    let mut wrong = Vec::new();
+    for folder in ["src", "tests", "benches", "examples"] {
+        for (path, text) in sources(folder) {
+            let lines = text.lines().count();
+            if lines > LONGEST {
+                wrong.push(format!("{path}: {lines} lines; at most {LONGEST}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn architecture_names_each_folder_once() {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md is there");
+    let named = folders_named(&text);
+    let mut folders: BTreeSet<String> = BTreeSet::new();
+    folders_below("src", &mut folders);
+    folders.extend(BESIDE.iter().filter(|folder| root().join(folder).is_dir()).map(ToString::to_string));
+    let mut wrong = Vec::new();
+    for folder in &folders {
+        match named.get(folder.as_str()) {
+            Some(1) => {}
+            Some(times) => wrong.push(format!("`{folder}/` stands in {times} headings or rows")),
+            None => wrong.push(format!("`{folder}/` stands in no heading or row")),
+        }
+    }
+    for folder in named.keys().filter(|folder| folder.starts_with("src/") && !folders.contains(**folder)) {
+        wrong.push(format!("`{folder}/` is named and does not exist"));
+    }
+    assert!(wrong.is_empty(), "ARCHITECTURE.md:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn these_checks_find_what_they_look_for() {
+    let text = "use crate::{\n    config::{self, ConfigError},\n    units::NodeId,\n};\nfn f() -> crate::data::Scale {}\nuse gradvine::net;\n";
+    let found: Vec<String> = imports(text).into_iter().collect();
+    assert_eq!(found, ["config", "data", "net", "units"]);
+
+    let text = "a.unwrap(); // b\n/// c.unwrap()\n#[cfg(test)]\nmod tests {\n    d.unwrap();\n}\ne.unwrap();\n";
+    assert_eq!(places("x.rs", &code(text), &[".unwrap()"]), ["x.rs:1: .unwrap()", "x.rs:7: .unwrap()"]);
+
+    let text = "# `src/gossip/`: rounds\nIn prose, `src/gossip/` counts for nothing.\n| `src/net/` | links |\n| `src/net/` | again |\n";
+    assert_eq!(folders_named(text), BTreeMap::from([("src/gossip", 1), ("src/net", 2)]));
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// All Rust files below a folder of the package: their paths from its root, and their texts.
+fn sources(folder: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    if root().join(folder).is_dir() {
+        collect(folder, &mut found);
+    }
+    found
+}
+
+/// The files below `src`, but for tests in files of their own.
+fn program() -> Vec<(String, String)> {
+    sources("src").into_iter().filter(|(path, _)| !path.ends_with("/tests.rs")).collect()
+}
+
+fn collect(folder: &str, found: &mut Vec<(String, String)>) {
+    for (path, is_folder) in entries(folder) {
+        if is_folder {
+            collect(&path, found);
+        } else if path.ends_with(".rs") {
+            let text = fs::read_to_string(root().join(&path)).expect("a source file can be read");
+            found.push((path, text));
+        }
+    }
+}
+
+/// `folder` itself is not among them.
+fn folders_below(folder: &str, found: &mut BTreeSet<String>) {
+    for (path, is_folder) in entries(folder) {
+        if is_folder {
+            folders_below(&path, found);
+            found.insert(path);
+        }
+    }
+}
+
+/// What is in a folder, in order: paths from the package's root, and whether each is a folder.
+fn entries(folder: &str) -> Vec<(String, bool)> {
+    let listed = fs::read_dir(root().join(folder)).expect("a folder can be listed");
+    let mut entries: Vec<(String, bool)> = listed
+        .map(|entry| {
+            let path = entry.expect("an entry can be read").path();
+            let name = path.file_name().and_then(|name| name.to_str()).expect("names are UTF-8");
+            (format!("{folder}/{name}"), path.is_dir())
+        })
+        .collect();
+    entries.sort();
+    entries
+}
+
+/// `src/gossip/rule/dcd.rs` and `src/gossip.rs` belong to `gossip`.
+fn module_of(path: &str) -> String {
+    let part = path.split('/').nth(1).unwrap_or(path);
+    Path::new(part).file_stem().and_then(|stem| stem.to_str()).unwrap_or(part).to_string()
+}
+
+/// A file without comments and test modules, line for line. Relies on rustfmt: a module that starts at the margin ends there.
+fn code(text: &str) -> String {
+    let mut kept = String::new();
+    let mut testing = false;
+    let mut lines = text.lines().peekable();
+    while let Some(line) = lines.next() {
+        let module = lines.peek().is_some_and(|next| next.starts_with("mod ") && next.ends_with('{'));
+        testing |= line == "#[cfg(test)]" && module;
+        if !testing {
+            kept += line.split("//").next().unwrap_or("");
+        }
+        kept.push('\n');
+        testing &= line != "}";
+    }
+    kept
+}
+
+/// The modules of this crate that a text refers to.
+fn imports(code: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for door in ["crate::", "gradvine::"] {
+        for (at, _) in code.match_indices(door) {
+            let rest = &code[at + door.len()..];
+            match rest.strip_prefix('{') {
+                Some(list) => found.extend(heads(list)),
+                None => {
+                    found.insert(word(rest));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The first word of each part of a braced list, whose opening brace is cut off.
+fn heads(list: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let (mut depth, mut fresh) = (0, true);
+    for (at, c) in list.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' if depth == 0 => break,
+            '}' => depth -= 1,
+            ',' if depth == 0 => fresh = true,
+            _ if depth == 0 && fresh && !c.is_whitespace() => {
+                found.push(word(&list[at..]));
+                fresh = false;
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+fn word(text: &str) -> String {
+    text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
+}
+
+/// `path:line: what` for each line that holds one of the banned texts.
+fn places(path: &str, code: &str, banned: &[&str]) -> Vec<String> {
+    let mut found = Vec::new();
+    for (index, line) in code.lines().enumerate() {
+        for text in banned.iter().filter(|text| line.contains(**text)) {
+            found.push(format!("{path}:{}: {text}", index + 1));
+        }
+    }
+    found
+}
+
+/// How many headings and table rows of a document name each folder, as `folder/` in backquotes; a line counts a folder once.
+fn folders_named(text: &str) -> BTreeMap<&str, usize> {
+    let mut named = BTreeMap::new();
+    for line in text.lines().filter(|line| line.starts_with('#') || line.starts_with('|')) {
+        let quoted = line.split('`').skip(1).step_by(2);
+        let folders: BTreeSet<&str> = quoted.filter_map(|word| word.strip_suffix('/')).collect();
+        for folder in folders {
+            *named.entry(folder).or_insert(0) += 1;
+        }
+    }
+    named
+}
