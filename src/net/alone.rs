@@ -123,7 +123,11 @@ pub fn alone(
         connect: Duration::from_secs_f64(run.connect_s),
         patience: Duration::from_secs_f64(run.patience_s),
     };
-    let ended = worker.run(seat.config, seat.learner, report, stop);
+    let mut report = |now, done| {
+        report(now, done);
+        None
+    };
+    let ended = worker.run(seat.config, seat.learner, &mut report, stop);
     runtime.shutdown_timeout(Duration::from_secs(1));
     ended
 }

@@ -41,6 +41,4 @@ pub enum Event {
         /// Mean loss over the batches.
         loss: f64,
     },
-    /// Let this round be the last.
-    StopAfter(Round),
 }

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         mpsc::{self, RecvTimeoutError},
     },
     thread,
@@ -14,7 +14,6 @@ use libp2p::{Multiaddr, identity::Keypair};
 
 use super::{
     dial::dials,
-    event::Event,
     hello::Card,
     host::{Host, HostConfig, Neighbour},
     link::Deadlines,
@@ -26,7 +25,7 @@ use crate::{
     gossip::{Failure, RoundDone},
     job::{Design, Ended, Observer, RunError},
     sim::Seat,
-    units::{NodeId, Time},
+    units::{NodeId, Round, Time},
 };
 
 /// Rounds that workers may be ahead of the observer, all nodes together: models to be evaluated take memory.
@@ -34,6 +33,26 @@ const UNSEEN: usize = 64;
 
 /// How often the observer is asked whether to stop.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// Where all nodes stop, once somebody has asked for it: beyond every round that a node has begun, so that all can do it alike.
+#[derive(Default)]
+struct Halt {
+    /// The latest round that any node has begun.
+    begun: Round,
+    last: Option<Round>,
+}
+
+impl Halt {
+    /// A node reports a round before it can end the next: it needs a gradient for that, which it is not given meanwhile.
+    fn done(&mut self, round: Round) -> Option<Round> {
+        self.begun = self.begun.max(Round(round.0 + 1));
+        self.last
+    }
+
+    fn ask(&mut self) {
+        self.last.get_or_insert(Round(self.begun.0 + 1));
+    }
+}
 
 enum Told {
     Round(NodeId, Time, RoundDone),
@@ -54,7 +73,8 @@ pub fn together(
     // The runtime outlives the workers, whose hosts live on it.
     let runtime = runtime()?;
     let workers = runtime.block_on(hosts(count, design, transport))?;
-    let wakers: Vec<_> = workers.iter().map(|worker| worker.own.clone()).collect();
+    let halt = Mutex::new(Halt::default());
+    let halt = || halt.lock().unwrap_or_else(PoisonError::into_inner);
     let (tell, told) = mpsc::sync_channel(UNSEEN.max(2 * count));
     let mut results: Vec<Option<Result<Ended, RunError>>> = (0..count).map(|_| None).collect();
     thread::scope(|scope| {
@@ -63,13 +83,16 @@ pub fn together(
             scope.spawn(move || {
                 let rounds = tell.clone();
                 // The observer's thread is there until all workers have ended.
-                let mut report = |now, done| drop(rounds.send(Told::Round(id, now, done)));
+                let mut report = |now, done: RoundDone| {
+                    let last = halt().done(done.round);
+                    let _ = rounds.send(Told::Round(id, now, done));
+                    last
+                };
                 let ended = worker.run(seat.config, seat.learner, &mut report, &mut || false);
                 let _ = tell.send(Told::Ended(id, ended));
             });
         }
         drop(tell);
-        let mut stopping = false;
         loop {
             match told.recv_timeout(LOOK) {
                 Ok(Told::Round(id, now, done)) => observer.round(id, now, done),
@@ -77,11 +100,8 @@ pub fn together(
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            if !stopping && let Some(last) = observer.stop_after() {
-                stopping = true;
-                for waker in &wakers {
-                    let _ = waker.send(Event::StopAfter(last));
-                }
+            if observer.stop_after().is_some() {
+                halt().ask();
             }
         }
     });

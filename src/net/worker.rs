@@ -42,6 +42,9 @@ pub struct Worker {
     pub patience: Duration,
 }
 
+/// Sees every round that is done; may name the round after which all nodes stop.
+pub type Report<'a> = dyn FnMut(Time, RoundDone) -> Option<Round> + 'a;
+
 type SharedLearner = Arc<Mutex<Box<dyn Learner>>>;
 
 struct Job {
@@ -74,7 +77,7 @@ impl Worker {
         self,
         config: NodeConfig,
         learner: Box<dyn Learner>,
-        report: &mut dyn FnMut(Time, RoundDone),
+        report: &mut Report<'_>,
         stop: &mut dyn FnMut() -> bool,
     ) -> Result<Ended, RunError> {
         let Worker { id, topology, mut host, events, own, connect, patience } = self;
@@ -129,7 +132,7 @@ impl Watch<'_> {
         keeper: &mut Keeper,
         host: &mut Host,
         events: &Receiver<Event>,
-        report: &mut dyn FnMut(Time, RoundDone),
+        report: &mut Report<'_>,
         stop: &mut dyn FnMut() -> bool,
     ) -> Result<(), RunError> {
         let started = Instant::now();
@@ -169,7 +172,7 @@ impl Watch<'_> {
         keeper: &mut Keeper,
         host: &mut Host,
         events: &Receiver<Event>,
-        report: &mut dyn FnMut(Time, RoundDone),
+        report: &mut Report<'_>,
         stop: &mut dyn FnMut() -> bool,
     ) -> Result<(), RunError> {
         keeper.started = Instant::now();
@@ -223,14 +226,13 @@ impl Watch<'_> {
         event: Event,
         keeper: &mut Keeper,
         host: &mut Host,
-        report: &mut dyn FnMut(Time, RoundDone),
+        report: &mut Report<'_>,
     ) -> Result<(), RunError> {
         let input = match event {
             Event::Frame { from, bytes } => Input::Frame { from, bytes },
             Event::Taken(peer) => Input::Taken(peer),
             Event::Down { peer, reason } => Input::LinkDown { peer, reason },
             Event::Computed { round, x, update, loss } => Input::Computed { round, x, update, loss },
-            Event::StopAfter(last) => Input::StopAfter(last),
             Event::Up(_) | Event::Goodbye(_) => return Ok(()),
             Event::Fatal(error) => return Err(error),
         };
@@ -239,12 +241,7 @@ impl Watch<'_> {
     }
 
     /// Handles inputs and performs effects until nothing is left to do here.
-    fn settle(
-        &self,
-        keeper: &mut Keeper,
-        host: &mut Host,
-        report: &mut dyn FnMut(Time, RoundDone),
-    ) -> Result<(), RunError> {
+    fn settle(&self, keeper: &mut Keeper, host: &mut Host, report: &mut Report<'_>) -> Result<(), RunError> {
         while let Some(input) = keeper.inputs.pop_front() {
             let mut effects = std::mem::take(&mut keeper.effects);
             keeper.node.handle(input, &mut effects);
@@ -261,7 +258,7 @@ impl Watch<'_> {
         effect: Effect,
         keeper: &mut Keeper,
         host: &mut Host,
-        report: &mut dyn FnMut(Time, RoundDone),
+        report: &mut Report<'_>,
     ) -> Result<(), RunError> {
         match effect {
             Effect::Send { to, frame } => host.send(to, frame),
@@ -270,7 +267,8 @@ impl Watch<'_> {
             Effect::Prepared(records) => keeper.learner().prepare(&records).map_err(RunError::Setup)?,
             Effect::RoundDone(done) => {
                 keeper.traffic = done.traffic;
-                report(keeper.now(), done);
+                let last = report(keeper.now(), done);
+                keeper.inputs.extend(last.map(Input::StopAfter));
             }
             Effect::Conclude { rounds, model, mean } => {
                 let (traffic, time) = (keeper.traffic, keeper.now());
