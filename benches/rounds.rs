@@ -62,6 +62,7 @@ fn round(rule_kind: &str, compressor_kind: &str) -> f64 {
         nominal_delta: compress::nominal_delta(&*compressor, PARAMETERS),
         compressor: &compressor,
         parameters: PARAMETERS,
+        shapes: &[(PARAMETERS / 1000, 1000)],
         allow_unstable: true,
     };
     let prepared = rule::prepare(&table(rule_kind), &setting).expect("a rule");

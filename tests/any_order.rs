@@ -70,7 +70,8 @@ fn run(seats: Vec<Seat>, seed: u64) -> Vec<Vec<f32>> {
             match effect {
                 Effect::Compute { round, x, mut update, .. } => {
                     let loss = learners[node].compute(round, &x, &mut update);
-                    chaos.own[node].push_back(Input::Computed { round, x, update, loss });
+                    let step = learners[node].step(round);
+                    chaos.own[node].push_back(Input::Computed { round, x, update, loss, step });
                 }
                 Effect::Send { to, frame } => {
                     chaos.links.entry((node, to.index())).or_default().push_back(frame.to_vec());

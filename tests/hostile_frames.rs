@@ -24,7 +24,8 @@ fn waiting() -> (Node, Vec<u8>) {
         panic!("a gradient is asked for first")
     };
     let loss = seat.learner.compute(round, &x, &mut update);
-    node.handle(Input::Computed { round, x, update, loss }, &mut effects);
+    let step = seat.learner.step(round);
+    node.handle(Input::Computed { round, x, update, loss, step }, &mut effects);
     let sent = effects
         .iter()
         .find_map(|effect| if let Effect::Send { frame, .. } = effect { Some(frame.to_vec()) } else { None });

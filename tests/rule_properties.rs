@@ -239,8 +239,8 @@ impl Rule for Planted {
         self.inner.point()
     }
 
-    fn gradient(&mut self, round: Round, x: Vec<f32>, update: Vec<f32>) {
-        self.inner.gradient(round, x, update);
+    fn gradient(&mut self, round: Round, step: f32, x: Vec<f32>, update: Vec<f32>) {
+        self.inner.gradient(round, step, x, update);
     }
 
     fn model(&self, out: &mut [f32]) {

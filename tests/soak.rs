@@ -24,6 +24,10 @@ impl Learner for Ramp {
         0.0
     }
 
+    fn step(&self, _round: Round) -> f32 {
+        1.0
+    }
+
     fn conclude(&mut self, conclusion: &Conclusion<'_>) -> Vec<u8> {
         Closing {
             rounds: conclusion.rounds.0,

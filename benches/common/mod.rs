@@ -34,6 +34,10 @@ impl Learner for Supplied {
         0.0
     }
 
+    fn step(&self, _round: Round) -> f32 {
+        1.0
+    }
+
     fn conclude(&mut self, conclusion: &Conclusion<'_>) -> Vec<u8> {
         Closing {
             rounds: conclusion.rounds.0,

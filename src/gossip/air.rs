@@ -19,7 +19,7 @@ pub const SLOTS: usize = 2;
 /// Rounds between two proofs that copies agree with their owners.
 pub const REPLICA_EVERY: u64 = 16;
 
-/// Frames held for later of one link, at the most: a neighbour is never further ahead than this.
+/// Frames held for later of one link, at the least; more where the plan lets a neighbour be further ahead.
 pub const HELD: usize = 16;
 
 /// One flight under way.
@@ -56,6 +56,8 @@ pub struct Air {
     flights: Vec<Flight>,
     /// Sent buffers; reused once no link holds them.
     pool: Vec<Arc<Vec<u8>>>,
+    /// Frames held for later of one link, at the most.
+    limit: usize,
     meeting: Meeting,
     theirs: Meeting,
     /// Bytes sent so far.
@@ -63,8 +65,8 @@ pub struct Air {
 }
 
 impl Air {
-    /// Nothing in the air yet.
-    pub fn new(id: NodeId, seed: u64, neighbours: &[NodeId]) -> Air {
+    /// Nothing in the air yet. No neighbour is more than `ahead` frames ahead.
+    pub fn new(id: NodeId, seed: u64, neighbours: &[NodeId], ahead: usize) -> Air {
         let links = neighbours.iter().map(|&peer| (peer, Link::default())).collect();
         Air {
             id,
@@ -72,6 +74,7 @@ impl Air {
             links,
             flights: Vec::new(),
             pool: Vec::new(),
+            limit: ahead.max(HELD),
             meeting: Meeting::default(),
             theirs: Meeting::default(),
             traffic: Traffic::default(),
@@ -128,8 +131,8 @@ impl Air {
     /// The reason why the neighbour cannot have sent it.
     pub fn hold(&mut self, from: NodeId, at: At, bytes: Vec<u8>) -> Result<(), String> {
         let Some(link) = self.links.get_mut(&from) else { return Err("it is not a neighbour".into()) };
-        if link.held.len() >= HELD {
-            return Err(format!("it is {HELD} frames ahead: a neighbour waits for ours long before"));
+        if link.held.len() >= self.limit {
+            return Err(format!("it is {} frames ahead: a neighbour waits for ours long before", self.limit));
         }
         match link.held.insert(at, bytes) {
             None => Ok(()),
@@ -248,7 +251,7 @@ impl Air {
         };
         let buffer = Arc::get_mut(&mut frame).expect("a frame that nobody else holds");
         frame::reserve(buffer);
-        let format = plan.format(at);
+        let format = plan.format(at, self.id);
         let noise = payload_noise(self.seed, self.id, to, at);
         let diverged = |NonFinite { index, value }| Failure::Diverged { round: at.round, index, value };
         let mut writer = Writer::new(format, noise, buffer);
@@ -288,7 +291,7 @@ impl Air {
         self.theirs.clear();
         plan.meet(from, at, &mut self.theirs);
         let to = (!self.theirs.shared).then_some(self.id);
-        let view = plan.format(at).view(payload_noise(self.seed, from, to, at), payload);
+        let view = plan.format(at, from).view(payload_noise(self.seed, from, to, at), payload);
         party
             .received(at, from, &view)
             .map_err(|error| Failure::Peer { peer: from, reason: format!("{at}: {error}") })?;

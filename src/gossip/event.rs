@@ -36,6 +36,8 @@ pub enum Input {
         update: Vec<f32>,
         /// Mean loss over the batches.
         loss: f64,
+        /// The sum of the step sizes in the update.
+        step: f32,
     },
     /// This node's record for the final table, in answer to [`Effect::Conclude`].
     Record(Vec<u8>),

@@ -103,14 +103,19 @@ impl Node {
         let NodeConfig { id, topology, plan, rule, seed, rounds, evaluate_every, parameters, record } = config;
         assert!(record.as_ref().is_none_or(|record| record.len() <= RECORD_LIMIT), "the setup record is too large");
         let lag = |step: &Step| if let Step::Land { lag, .. } = step { u64::from(*lag) } else { 0 };
+        let lag = plan.steps().iter().map(lag).max().unwrap_or(0);
+        // A neighbour that waits for this node is ahead by the flights that may be in the air at most; where frames go one way
+        // only, the chain of waits back to this node is as long as there are nodes.
+        let a_round: usize = plan::flights(&*plan).iter().map(|&flight| usize::from(plan.exchanges(flight))).sum();
+        let ahead = (lag as usize + 2 + topology.nodes()) * a_round;
         let trees = Trees {
             setup: record.is_some().then(|| TreePlan::records(&topology, SETUP)),
             mean: TreePlan::mean(&topology, parameters),
             summary: TreePlan::records(&topology, SUMMARY),
         };
         Node {
-            lag: plan.steps().iter().map(lag).max().unwrap_or(0),
-            air: Air::new(id, seed, topology.neighbours(id)),
+            lag,
+            air: Air::new(id, seed, topology.neighbours(id), ahead),
             stage: Stage::Waiting { record },
             round: Round(0),
             next: 0,
@@ -162,10 +167,10 @@ impl Node {
             Input::Frame { from, bytes } => return self.arrived(from, bytes),
             Input::Taken(peer) => self.air.taken(peer),
             Input::LinkDown { peer, reason } => return Err(Failure::Link { peer, round: self.round, reason }),
-            Input::Computed { round, x, update, loss } => {
+            Input::Computed { round, x, update, loss, step } => {
                 self.lent = false;
                 self.loss = loss;
-                rule(&mut self.rule).gradient(round, x, update);
+                rule(&mut self.rule).gradient(round, step, x, update);
             }
             Input::Record(record) => {
                 if matches!(self.stage, Stage::Concluding) {
@@ -198,7 +203,7 @@ impl Node {
         let at = sealed.header.at;
         let plan = self.place(from, &at);
         let (checked, sum) = match plan {
-            Ok(plan) => plan.format(&at).check_and_sum(sealed.payload, sealed.sum),
+            Ok(plan) => plan.format(&at, from).check_and_sum(sealed.payload, sealed.sum),
             Err(_) => (Ok(()), crc32c::crc32c_append(sealed.sum, sealed.payload)),
         };
         // What a damaged frame seems to say is not worth telling.

@@ -84,8 +84,8 @@ pub trait Plan: Send + Sync {
     fn exchanges(&self, flight: u8) -> u16;
     /// Whom `node` meets at `at`. `out` comes cleared.
     fn meet(&self, node: NodeId, at: &At, out: &mut Meeting);
-    /// What the frames of this exchange carry.
-    fn format(&self, at: &At) -> &Format;
+    /// What the frames of this exchange carry that `from` sends.
+    fn format(&self, at: &At, from: NodeId) -> &Format;
     /// After how many rounds the meetings repeat.
     fn period(&self) -> u64 {
         1
@@ -109,10 +109,11 @@ pub fn places(plan: &dyn Plan, round: Round) -> Vec<At> {
     flights(plan).into_iter().flat_map(exchanges).collect()
 }
 
-/// The largest payload that any frame of the plan can have, in bytes.
-pub fn payload_limit(plan: &dyn Plan) -> usize {
-    let rounds = 0..plan.period();
-    rounds.flat_map(|round| places(plan, Round(round))).map(|at| plan.format(&at).size().limit()).max().unwrap_or(0)
+/// The largest payload that any frame of the plan can have among so many nodes, in bytes.
+pub fn payload_limit(plan: &dyn Plan, nodes: usize) -> usize {
+    let places = (0..plan.period()).flat_map(|round| places(plan, Round(round)));
+    let size = |at: At| (0..nodes).map(move |from| plan.format(&at, NodeId::from(from)).size().limit()).max();
+    places.filter_map(size).max().unwrap_or(0)
 }
 
 /// Checks that every send meets a wait and uses a link, over one period.
@@ -196,7 +197,7 @@ impl Plan for Gossip {
         out.shared = true;
     }
 
-    fn format(&self, _at: &At) -> &Format {
+    fn format(&self, _at: &At, _from: NodeId) -> &Format {
         &self.format
     }
 }

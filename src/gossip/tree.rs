@@ -95,7 +95,7 @@ impl Plan for TreePlan {
         }
     }
 
-    fn format(&self, at: &At) -> &Format {
+    fn format(&self, at: &At, _from: NodeId) -> &Format {
         if at.exchange < self.height { &self.up } else { &self.down }
     }
 }

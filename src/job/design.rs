@@ -10,7 +10,7 @@ use crate::{
         NodeConfig, plan,
         rule::{self, Prepared, Setting},
     },
-    learn::{Model, Optimizer, OptimizerConfig},
+    learn::{Model, Optimizer, OptimizerConfig, Tensor},
     mixing::{Topology, Weights, family},
     units::NodeId,
 };
@@ -61,6 +61,7 @@ impl Design {
             compressor: &built.compressor,
             nominal_delta,
             parameters,
+            shapes: &model.tensors().iter().map(Tensor::matrix).collect::<Vec<_>>(),
             allow_unstable: experiment.run.allow_unstable,
         };
         let rule = rule::prepare(&experiment.rule, &setting)?;
@@ -114,7 +115,7 @@ impl Design {
     pub fn frame_limit(&self) -> usize {
         use crate::gossip::{frame::HEADER, tree::RECORD_LIMIT};
         let tree = (8 * self.parameters()).max(self.topology.nodes() * (RECORD_LIMIT + 8));
-        HEADER + plan::payload_limit(&*self.rule.plan).max(tree)
+        HEADER + plan::payload_limit(&*self.rule.plan, self.topology.nodes()).max(tree)
     }
 
     /// The rule's name.

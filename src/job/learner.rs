@@ -24,6 +24,9 @@ pub trait Learner: Send {
     /// Writes the sum of step times direction at `x` into `update` and returns the mean loss of the batches.
     fn compute(&mut self, round: Round, x: &[f32], update: &mut [f32]) -> f64;
 
+    /// The sum of the step sizes in the update of a round.
+    fn step(&self, round: Round) -> f32;
+
     /// This node's record of the run, for the summary that every node writes.
     fn conclude(&mut self, conclusion: &Conclusion<'_>) -> Vec<u8>;
 }

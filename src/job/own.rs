@@ -15,7 +15,7 @@ use crate::{
         NodeConfig,
         rule::{self, Setting},
     },
-    learn::{Objective, Optimizer},
+    learn::{Objective, Optimizer, Tensor},
     sim::Seat,
     units::{NodeId, Round},
     vector,
@@ -67,6 +67,7 @@ pub fn seats(
         nominal_delta: compress::nominal_delta(&*compressor, initial.len()),
         compressor: &compressor,
         parameters: initial.len(),
+        shapes: &objectives[0].tensors().iter().map(Tensor::matrix).collect::<Vec<_>>(),
         allow_unstable: run.allow_unstable,
     };
     let prepared = rule::prepare(&experiment.rule, &setting)?;
@@ -136,6 +137,10 @@ impl Learner for OwnLearner {
             vector::scale(self.weight, update);
         }
         loss
+    }
+
+    fn step(&self, round: Round) -> f32 {
+        self.optimizer.step_of(round)
     }
 
     fn conclude(&mut self, conclusion: &Conclusion<'_>) -> Vec<u8> {

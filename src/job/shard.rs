@@ -160,6 +160,10 @@ impl Learner for ShardLearner {
         loss
     }
 
+    fn step(&self, round: Round) -> f32 {
+        self.started.as_ref().map_or(0.0, |started| started.optimizer.step_of(round))
+    }
+
     fn conclude(&mut self, conclusion: &Conclusion<'_>) -> Vec<u8> {
         let design = Arc::clone(&self.design);
         let started = self.started();

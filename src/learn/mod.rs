@@ -92,6 +92,15 @@ impl Tensor {
         Tensor { name: name.into(), shape: shape.to_vec() }
     }
 
+    /// Rows and columns of the tensor as a matrix: all extents but the last make the rows. A vector has one column.
+    pub fn matrix(&self) -> (usize, usize) {
+        match *self.shape.as_slice() {
+            [] => (1, 1),
+            [rows] => (rows, 1),
+            [ref rest @ .., columns] => (rest.iter().product(), columns),
+        }
+    }
+
     /// How many numbers it holds.
     pub fn len(&self) -> usize {
         self.shape.iter().product()

@@ -306,6 +306,11 @@ impl Optimizer {
         self.config.schedule.at(round)
     }
 
+    /// The sum of the step sizes of a round's local steps.
+    pub fn step_of(&self, round: Round) -> f32 {
+        self.config.local_steps as f32 * self.step_size(round) as f32
+    }
+
     /// What must outlive a restart: the momentum, d numbers, or none.
     pub fn state(&mut self) -> &mut [f32] {
         &mut self.momentum

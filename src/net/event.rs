@@ -40,5 +40,7 @@ pub enum Event {
         update: Vec<f32>,
         /// Mean loss over the batches.
         loss: f64,
+        /// The sum of the step sizes in the update.
+        step: f32,
     },
 }

@@ -53,6 +53,14 @@ struct Job {
     update: Vec<f32>,
 }
 
+impl Job {
+    /// Loss and step.
+    fn compute(&mut self, learner: &mut dyn Learner) -> (f64, f32) {
+        let loss = learner.compute(self.round, &self.x, &mut self.update);
+        (loss, learner.step(self.round))
+    }
+}
+
 /// What a worker keeps of its node.
 struct Keeper {
     node: Node,
@@ -232,7 +240,7 @@ impl Watch<'_> {
             Event::Frame { from, bytes } => Input::Frame { from, bytes },
             Event::Taken(peer) => Input::Taken(peer),
             Event::Down { peer, reason } => Input::LinkDown { peer, reason },
-            Event::Computed { round, x, update, loss } => Input::Computed { round, x, update, loss },
+            Event::Computed { round, x, update, loss, step } => Input::Computed { round, x, update, loss, step },
             Event::Up(_) | Event::Goodbye(_) => return Ok(()),
             Event::Fatal(error) => return Err(error),
         };
@@ -312,9 +320,9 @@ impl Keeper {
     /// In place where nothing is to be done meanwhile, else beside the core.
     fn compute(&mut self, mut job: Job, overlaps: bool) {
         if !overlaps {
-            let loss = self.learner().compute(job.round, &job.x, &mut job.update);
+            let (loss, step) = job.compute(&mut **self.learner());
             let Job { round, x, update } = job;
-            return self.inputs.push_back(Input::Computed { round, x, update, loss });
+            return self.inputs.push_back(Input::Computed { round, x, update, loss, step });
         }
         let companion = self.companion.get_or_insert_with(|| companion(Arc::clone(&self.learner), self.own.clone()));
         companion.send(job).expect("the companion lives as long as its queue");
@@ -335,10 +343,9 @@ fn companion(learner: SharedLearner, own: Sender<Event>) -> Sender<Job> {
     let (jobs, queue) = mpsc::channel::<Job>();
     thread::spawn(move || {
         for mut job in queue {
-            let loss =
-                learner.lock().unwrap_or_else(PoisonError::into_inner).compute(job.round, &job.x, &mut job.update);
+            let (loss, step) = job.compute(&mut **learner.lock().unwrap_or_else(PoisonError::into_inner));
             let Job { round, x, update } = job;
-            if own.send(Event::Computed { round, x, update, loss }).is_err() {
+            if own.send(Event::Computed { round, x, update, loss, step }).is_err() {
                 return;
             }
         }

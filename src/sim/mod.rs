@@ -147,7 +147,8 @@ impl Network {
         match effect {
             Effect::Compute { round, x, mut update, overlaps: _ } => {
                 let loss = host.learner.compute(round, &x, &mut update);
-                self.post(id, Input::Computed { round, x, update, loss });
+                let step = host.learner.step(round);
+                self.post(id, Input::Computed { round, x, update, loss, step });
             }
             Effect::Send { to, frame } => {
                 let wire = self.wires.entry((id, to)).or_default();

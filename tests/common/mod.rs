@@ -69,6 +69,10 @@ impl Learner for Exact {
         self.problem.loss(&x)
     }
 
+    fn step(&self, _round: Round) -> f32 {
+        self.step as f32
+    }
+
     fn conclude(&mut self, conclusion: &Conclusion<'_>) -> Vec<u8> {
         conclusion.rounds.0.to_le_bytes().to_vec()
     }
@@ -129,6 +133,7 @@ impl Run {
             nominal_delta: compress::nominal_delta(&*compressor, self.d),
             compressor: &compressor,
             parameters: self.d,
+            shapes: &[(self.d / 8, 8)],
             allow_unstable: self.allow_unstable,
         };
         rule::prepare(&toml::from_str(&self.rule).unwrap(), &setting)

@@ -105,7 +105,7 @@ impl Rule for Atc {
         (std::mem::take(&mut self.x), std::mem::take(&mut self.spare))
     }
 
-    fn gradient(&mut self, _round: Round, x: Vec<f32>, update: Vec<f32>) {
+    fn gradient(&mut self, _round: Round, _step: f32, x: Vec<f32>, update: Vec<f32>) {
         self.x = x;
         self.spare = update;
         // x_i' is sent, and W_ii x_i' begins the sum over what arrives: one pass.
@@ -153,7 +153,7 @@ impl Rule for Cta {
         (std::mem::take(&mut self.x), std::mem::take(&mut self.spare))
     }
 
-    fn gradient(&mut self, _round: Round, x: Vec<f32>, update: Vec<f32>) {
+    fn gradient(&mut self, _round: Round, _step: f32, x: Vec<f32>, update: Vec<f32>) {
         self.x = x;
         self.spare = update;
     }

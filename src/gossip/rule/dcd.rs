@@ -113,7 +113,7 @@ impl Rule for Dcd {
         (std::mem::take(&mut self.x), std::mem::take(&mut self.spare))
     }
 
-    fn gradient(&mut self, _round: Round, x: Vec<f32>, update: Vec<f32>) {
+    fn gradient(&mut self, _round: Round, _step: f32, x: Vec<f32>, update: Vec<f32>) {
         self.x = x;
         self.spare = update;
         let away = self.row.away();

@@ -26,8 +26,8 @@ pub trait Rule: Party {
     /// Lends the model and a buffer of its length for the update. Both come back by [`Rule::gradient`].
     fn point(&mut self) -> (Vec<f32>, Vec<f32>);
 
-    /// The update, the sum of step times direction at the lent model, is ready.
-    fn gradient(&mut self, round: Round, x: Vec<f32>, update: Vec<f32>);
+    /// The update, the sum of step times direction at the lent model, is ready; `step` is the sum of the step sizes in it.
+    fn gradient(&mut self, round: Round, step: f32, x: Vec<f32>, update: Vec<f32>);
 
     /// Writes the model that is saved and evaluated.
     fn model(&self, out: &mut [f32]);
@@ -74,6 +74,8 @@ pub struct Setting<'a> {
     pub nominal_delta: f64,
     /// The model's dimension d.
     pub parameters: usize,
+    /// Rows and columns of each of the model's tensors, in order: what a rule with a matrix a layer works on. A vector has one column.
+    pub shapes: &'a [(usize, usize)],
     /// Whether what is expected to be unstable may run.
     pub allow_unstable: bool,
 }
