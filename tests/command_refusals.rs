@@ -114,6 +114,8 @@ const CASES: &[Case] = &[
     ("compressor.kind=random-k", "compressor.k=-1", &["from 1 to"]),
     ("compressor.kind=top-k", "compressor.fraction=0", &["above 0 and at most 1"]),
     ("compressor.kind=random-k", "compressor.fraction=nan", &["above 0 and at most 1"]),
+    ("compressor.kind=count-sketch", "compressor.rows=16", &["from 1 to 15"]),
+    ("compressor.kind=count-sketch", "compressor.columns=0", &["from 1 to 67108864"]),
     ("compressor.kind=identity", "compressor.bits=4", &["no constants"]),
     ("", "optimizer.step=-1", &["from 0"]),
     ("", "optimizer.step=nan", &["from 0"]),

@@ -24,6 +24,10 @@ const MORE: &[(&str, &[&[&str]])] = &[
     ("sign", &[BUCKETS]),
     ("top-k", &[KEPT]),
     ("random-k", &[KEPT, &["", "scaled = true"]]),
+    (
+        "count-sketch",
+        &[&["", "rows = 1", "rows = 2", "rows = 4", "rows = 15"], &["", "columns = 1", "columns = 20", "columns = 70"]],
+    ),
 ];
 const BUCKETS: &[&str] = &["", "bucket = 0", "bucket = 1", "bucket = 100", "bucket = 600"];
 const BITS: [&str; 8] =
@@ -181,6 +185,11 @@ fn element_error(case: &Case, v: &[f32], c: &[f32], whole: usize) -> Vec<f64> {
             let rule =
                 |(&x, &c): (&f64, &f32)| if c == 0.0 { x.abs() } else { x.abs() * (scale - 1.0) + rounding * scale };
             v.iter().zip(c).map(rule).collect()
+        }
+        // If all others met in its cell; what one may expect is the variance of the bound and of the nominal delta.
+        "count-sketch" => {
+            let sum = v.iter().map(|x| x.abs()).sum::<f64>();
+            each(&|x| sum - x.abs() + sum * f64::from(f32::EPSILON) * v.len() as f64)
         }
         other => panic!("`{other}` is new: say here by how much it may be wrong"),
     }
@@ -441,6 +450,7 @@ fn the_stream_and_the_vector_decide_every_byte() {
         let expected = match case.compressor.name() {
             "random-k" => true,
             "qsgd" => true,
+            "count-sketch" => true,
             "min-max" => case.is("rounding", "stochastic"),
             _ => false,
         };

@@ -35,7 +35,10 @@
 mod bf16;
 mod bits;
 mod block;
+mod cells;
+mod count_sketch;
 mod f16;
+mod hashing;
 mod identity;
 mod indices;
 mod kernel;
@@ -47,6 +50,7 @@ mod random_k;
 mod registry;
 mod select;
 mod sign;
+mod sketch;
 mod sparse;
 mod top_k;
 
@@ -56,6 +60,7 @@ use crate::{rng::Stream, vector};
 pub use nominal::nominal_delta;
 pub use payload::{Format, Payload};
 pub use registry::{Built, COMPRESSORS, Entry, build};
+pub use sketch::{CountSketch, SketchShape};
 
 /// A lossy code for vectors: from `len` floats to bytes and back, adding.
 ///
@@ -100,6 +105,11 @@ pub trait Compressor: Send + Sync + fmt::Debug {
     /// [`nominal_delta`] draws samples of at most 2^16 numbers, which a compressor whose error depends on the length
     /// beyond that must not leave to it.
     fn gaussian_error(&self, _len: usize) -> Option<f64> {
+        None
+    }
+
+    /// Rows and columns, if its payload is the table of a [`CountSketch`]: for a rule that adds tables and queries them itself.
+    fn sketch(&self) -> Option<SketchShape> {
         None
     }
 }

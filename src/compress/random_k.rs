@@ -126,7 +126,7 @@ impl Compressor for RandomK {
 }
 
 /// Calls `visit` with `k <= len` different indices below `len` in ascending order, every set equally likely.
-fn choose(len: usize, k: usize, noise: Stream, mut visit: impl FnMut(usize)) {
+pub(super) fn choose(len: usize, k: usize, noise: Stream, mut visit: impl FnMut(usize)) {
     if k == len {
         return (0..len).for_each(visit);
     }

@@ -3,7 +3,7 @@
 
 use std::{fmt, sync::Arc};
 
-use super::{Compressor, bf16, f16, identity, min_max, qsgd, random_k, sign, top_k};
+use super::{Compressor, bf16, count_sketch, f16, identity, min_max, qsgd, random_k, sign, top_k};
 use crate::config::ConfigError;
 
 /// All compressors, in the order in which they are listed.
@@ -16,6 +16,7 @@ pub static COMPRESSORS: &[Entry] = &[
     sign::ENTRY,
     top_k::ENTRY,
     random_k::ENTRY,
+    count_sketch::ENTRY,
 ];
 
 /// What is known of a compressor before it is built.
@@ -154,6 +155,37 @@ mod tests {
                         "{key} of {} has no words",
                         entry.name
                     );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_dispatch_level_gives_the_same_bits() {
+        use crate::{
+            compress::kernel::plainly,
+            rng::{Purpose, Stream},
+        };
+        let mut normal = Stream::new(1, Purpose::Test).sequence();
+        let noise = Stream::new(2, Purpose::Test);
+        for entry in COMPRESSORS {
+            for variant in [""].iter().chain(entry.variants) {
+                let compressor = (entry.build)(&table(variant)).unwrap().compressor;
+                for len in [1, 5, 33, 511, 1300, 70_000] {
+                    let v: Vec<f32> = (0..len).map(|_| normal.normal() as f32).collect();
+                    let encode = || {
+                        let mut bytes = Vec::new();
+                        compressor.encode(&v, noise, &mut bytes).unwrap();
+                        bytes
+                    };
+                    let bytes = encode();
+                    assert!(bytes == plainly(encode), "{} {variant}: {len} encoded", entry.name);
+                    let add = || {
+                        let mut sum = v.clone();
+                        compressor.add_into(&bytes, noise, 0.3, &mut sum);
+                        sum.iter().map(|x| x.to_bits()).collect::<Vec<u32>>()
+                    };
+                    assert!(add() == plainly(add), "{} {variant}: {len} added", entry.name);
                 }
             }
         }
