@@ -40,6 +40,14 @@ pub fn axpy_bytes(weight: f32, x: &[u8], acc: &mut [f32]) {
     }
 }
 
+/// `acc = x` for `x` as little-endian bytes of `f32`.
+pub fn read_floats(x: &[u8], acc: &mut [f32]) {
+    assert_eq!(x.len(), 4 * acc.len());
+    for (a, x) in acc.iter_mut().zip(x.as_chunks::<4>().0) {
+        *a = f32::from_le_bytes(*x);
+    }
+}
+
 /// Appends `x` as little-endian bytes.
 pub fn write_floats(x: &[f32], out: &mut Vec<u8>) {
     if cfg!(target_endian = "little") {

@@ -37,6 +37,7 @@ mod bits;
 mod block;
 mod cells;
 mod count_sketch;
+mod entries;
 mod f16;
 mod hashing;
 mod identity;
@@ -57,7 +58,9 @@ mod top_k;
 use std::fmt;
 
 use crate::{rng::Stream, vector};
+pub use entries::Entries;
 pub use nominal::nominal_delta;
+pub(crate) use payload::encode_entries;
 pub use payload::{Format, Payload};
 pub use registry::{Built, COMPRESSORS, Entry, build};
 pub use sketch::{CountSketch, SketchShape};

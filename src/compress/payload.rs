@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{Compressor, Malformed, NonFinite, Size};
+use super::{
+    Compressor, Malformed, NonFinite, Size,
+    entries::{self, Entries},
+};
 use crate::{rng::Stream, vector};
 
 /// What a frame carries, known to both ends from the plan: its size is known before encoding, its limit before decoding.
@@ -23,6 +26,13 @@ pub enum Format {
         /// How many numbers it stands for.
         len: usize,
     },
+    /// At most `most` entries of a vector of `len` numbers, chosen by the sender.
+    Sparse {
+        /// How many numbers the vector has.
+        len: usize,
+        /// Entries at the most.
+        most: usize,
+    },
     /// Several in a row, each behind its length (`u64`, little-endian).
     Parts(Vec<Format>),
 }
@@ -36,6 +46,7 @@ impl Format {
             Format::Doubles(len) => Size::Exact(8 * len),
             Format::Records(limit) => Size::AtMost(*limit),
             Format::Compressed { by, len } => by.size(*len),
+            Format::Sparse { len, most } => Size::AtMost(entries::limit(*len, *most)),
             Format::Parts(parts) => {
                 let sizes: Vec<Size> = parts.iter().map(Format::size).collect();
                 let limit = sizes.iter().map(|size| size.limit() + 8).sum();
@@ -55,6 +66,7 @@ impl Format {
     pub fn check(&self, bytes: &[u8]) -> Result<(), Malformed> {
         match (self, self.size()) {
             (Format::Compressed { by, len }, _) => return by.check(*len, bytes),
+            (Format::Sparse { len, most }, _) => return entries::check(*len, *most, bytes),
             (_, Size::Exact(size)) if bytes.len() != size => {
                 return Err(Malformed(format!("{} bytes where {size} belong", bytes.len())));
             }
@@ -79,7 +91,7 @@ impl Format {
                     Err(Malformed(format!("{} bytes after the last part", rest.len())))
                 }
             }
-            Format::Empty | Format::Records(_) | Format::Compressed { .. } => Ok(()),
+            Format::Empty | Format::Records(_) | Format::Compressed { .. } | Format::Sparse { .. } => Ok(()),
         }
     }
 
@@ -94,6 +106,7 @@ impl Format {
             Format::Doubles(_) => Payload::Doubles(bytes),
             Format::Records(_) => Payload::Records(bytes),
             Format::Compressed { by, .. } => Payload::Compressed { by: &**by, noise, bytes },
+            Format::Sparse { len, .. } => Payload::Sparse { len: *len, bytes },
             Format::Parts(parts) => {
                 let mut rest = bytes;
                 let views = parts.iter().enumerate().map(|(index, part)| {
@@ -160,11 +173,21 @@ impl Format {
                 by.encode(v, noise, out)?;
                 Ok(None)
             }
-            Format::Empty | Format::Doubles(_) | Format::Records(_) | Format::Parts(_) => {
+            Format::Empty | Format::Doubles(_) | Format::Records(_) | Format::Sparse { .. } | Format::Parts(_) => {
                 panic!("{self:?} does not carry one vector of floats: the rule and its plan disagree")
             }
         }
     }
+}
+
+/// Appends entries in a sparse format.
+///
+/// # Panics
+/// If the format is for something else, or for fewer entries.
+pub(crate) fn encode_entries(format: &Format, entries: &Entries, out: &mut Vec<u8>) -> Result<(), NonFinite> {
+    let Format::Sparse { len, most } = format else { panic!("{format:?} does not carry entries") };
+    assert!(entries.len() <= *most, "{} entries where the plan says {most}", entries.len());
+    entries::write(*len, entries, out)
 }
 
 /// Numbers that are looked at together.
@@ -210,6 +233,13 @@ pub enum Payload<'a> {
         /// Its bytes.
         bytes: &'a [u8],
     },
+    /// Entries of a vector.
+    Sparse {
+        /// How many numbers the vector has.
+        len: usize,
+        /// Its bytes.
+        bytes: &'a [u8],
+    },
     /// Several in a row.
     Parts(Vec<Payload<'a>>),
 }
@@ -223,7 +253,21 @@ impl Payload<'_> {
         match self {
             Payload::Floats(bytes) => vector::axpy_bytes(weight, bytes, acc),
             Payload::Compressed { by, noise, bytes } => by.add_into(bytes, *noise, weight, acc),
+            Payload::Sparse { len, bytes } if *len == acc.len() => entries::add_into(bytes, weight, acc),
             other => panic!("{other:?} is not one vector: the rule and its plan disagree"),
+        }
+    }
+
+    /// `x = payload`.
+    ///
+    /// # Panics
+    /// As [`Payload::add_into`].
+    pub fn write_into(&self, x: &mut [f32]) {
+        if let Payload::Floats(bytes) = self {
+            vector::read_floats(bytes, x);
+        } else {
+            x.fill(0.0);
+            self.add_into(1.0, x);
         }
     }
 
@@ -231,6 +275,10 @@ impl Payload<'_> {
     pub fn entries(&self, len: usize, visit: &mut dyn FnMut(u32, f32)) -> bool {
         match self {
             Payload::Compressed { by, noise, bytes } => by.entries(len, bytes, *noise, visit),
+            Payload::Sparse { len: own, bytes } if *own == len => {
+                entries::visit(len, bytes, visit);
+                true
+            }
             _ => false,
         }
     }

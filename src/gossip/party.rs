@@ -2,7 +2,7 @@
 
 use super::plan::At;
 use crate::{
-    compress::{Format, Malformed, NonFinite, Payload},
+    compress::{Entries, Format, Malformed, NonFinite, Payload, encode_entries},
     rng::{Purpose, Stream},
     units::NodeId,
 };
@@ -71,6 +71,17 @@ impl<'a> Writer<'a> {
     /// The CRC-32C of the payload, where writing it has taken it already.
     pub(super) fn sum(&self) -> Option<u32> {
         self.sum
+    }
+
+    /// Writes entries of a vector.
+    ///
+    /// # Errors
+    /// If a value is a NaN or an infinity.
+    ///
+    /// # Panics
+    /// If the plan's format is for something else, or for fewer entries.
+    pub fn entries(&mut self, entries: &Entries) -> Result<(), NonFinite> {
+        encode_entries(self.format, entries, self.buffer)
     }
 
     /// Writes double-precision numbers.
