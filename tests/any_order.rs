@@ -107,14 +107,22 @@ fn any_order_of_events_gives_the_same_bits() {
         ("kind = 'choco'", "kind = 'random-k'\nk = 9"),
         ("kind = 'choco'\norder = 'iclr'", "kind = 'sign'"),
     ];
-    for (rule, compressor) in rules {
-        for topology in ["ring:6", "star:5", "torus:3x3"] {
-            let mut experiment = Run::new(topology, rule, compressor);
-            experiment.rounds = 18;
-            let expected = experiment.models();
-            for seed in 0..8 {
-                assert_eq!(run(experiment.seats(), seed), expected, "{rule} on {topology}, seed {seed}");
-            }
+    let gossip = rules
+        .iter()
+        .flat_map(|&(rule, compressor)| ["ring:6", "star:5", "torus:3x3"].map(|topology| (rule, compressor, topology)));
+    let centralized = [
+        ("kind = 'c-sgd'", "kind = 'identity'", "ring:6"),
+        ("kind = 'c-sgd'\ncollective = 'all-to-all'", "kind = 'identity'", "complete:5"),
+        ("kind = 'c-sgd'\ncollective = 'hybrid'\ngroup = 3", "kind = 'identity'", "complete:6"),
+        ("kind = 'delayed'\ndelay = 3", "kind = 'identity'", "star:5"),
+        ("kind = 'delayed'\ndelay = 20", "kind = 'identity'", "ring:6"),
+    ];
+    for (rule, compressor, topology) in gossip.chain(centralized) {
+        let mut experiment = Run::new(topology, rule, compressor);
+        experiment.rounds = 18;
+        let expected = experiment.models();
+        for seed in 0..8 {
+            assert_eq!(run(experiment.seats(), seed), expected, "{rule} on {topology}, seed {seed}");
         }
     }
 }

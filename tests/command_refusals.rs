@@ -15,6 +15,8 @@ type Case = (&'static str, &'static str, &'static [&'static str]);
 /// No float outside its range: none is a step, a share, a constant of a rule.
 const NOT_POSITIVE: [&str; 6] = ["0", "-1", "nan", "inf", "1e300", "1e-300"];
 
+const PLAIN_C_SGD: &str = "rule.kind=c-sgd compressor.kind=identity";
+
 const CASES: &[Case] = &[
     ("", "run.id=", &["1 to 64 letters"]),
     ("", "run.id=a b", &["1 to 64 letters"]),
@@ -97,6 +99,14 @@ const CASES: &[Case] = &[
     ("", "rule.order=atc", &["`icml` or `iclr`"]),
     ("rule.kind=d-psgd compressor.kind=identity", "rule.order=icml", &["`atc` or `cta`"]),
     ("rule.kind=deep-squeeze", "rule.eta=x", &["expected a number"]),
+    (PLAIN_C_SGD, "rule.collective=tree", &["`ring`", "`server`", "`all-to-all`", "`hybrid`"]),
+    (PLAIN_C_SGD, "rule.collective=server", &["no link 2 - 0", "star:n"]),
+    (PLAIN_C_SGD, "rule.group=2", &["only collective = \"hybrid\" has groups"]),
+    ("rule.kind=diloco compressor.kind=identity", "rule.outer_step=-1", &["above 0"]),
+    ("rule.kind=diloco compressor.kind=identity", "rule.outer_momentum=1.0", &["from 0, below 1"]),
+    ("rule.kind=delayed compressor.kind=identity", "rule.delay=-1", &["from 0 to 1000"]),
+    ("rule.kind=delayed compressor.kind=identity", "rule.period=0", &["from 1 to 1000"]),
+    ("rule.kind=delayed compressor.kind=identity", "rule.compensate=1", &["true or false"]),
     ("rule.kind=d-psgd", "compressor.kind=min-max", &["d-psgd sends whole vectors", "identity"]),
     ("", "compressor.kind=topk", &["did you mean `top-k`?"]),
     ("", "compressor.kind=3", &["expected identity"]),

@@ -25,7 +25,7 @@ const IDENTITY: &str = "kind = 'identity'";
 const FOUR_BITS: &str = "kind = 'min-max'\nbits = 4";
 
 /// Every rule at its defaults with a compressor that it runs with.
-const ALL: [(&str, &str); 7] = [
+const ALL: [(&str, &str); 12] = [
     ("kind = 'd-psgd'", IDENTITY),
     ("kind = 'd-psgd'\norder = 'cta'", IDENTITY),
     ("kind = 'naive'", FOUR_BITS),
@@ -33,6 +33,11 @@ const ALL: [(&str, &str); 7] = [
     ("kind = 'deep-squeeze'", FOUR_BITS),
     ("kind = 'choco'", FOUR_BITS),
     ("kind = 'choco'\norder = 'iclr'", FOUR_BITS),
+    ("kind = 'c-sgd'", IDENTITY),
+    ("kind = 'local-sgd'", IDENTITY),
+    ("kind = 'diloco'", IDENTITY),
+    ("kind = 'delayed'", IDENTITY),
+    ("kind = 'delayed'\ndelay = 7\nperiod = 2", IDENTITY),
 ];
 
 fn same(a: &Run, b: &Run) {

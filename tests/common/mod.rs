@@ -91,6 +91,8 @@ pub struct Run {
     /// Whether all nodes start at the same point.
     pub same_start: bool,
     pub allow_unstable: bool,
+    /// Whether all nodes have the problem of node 0.
+    pub same_data: bool,
 }
 
 impl Run {
@@ -105,6 +107,7 @@ impl Run {
             spread: 0.5,
             same_start: true,
             allow_unstable: false,
+            same_data: false,
         }
     }
 
@@ -113,7 +116,7 @@ impl Run {
     }
 
     pub fn problems(&self) -> Vec<Problem> {
-        (0..self.nodes()).map(|node| Problem::new(node, self.d, self.spread)).collect()
+        (0..self.nodes()).map(|node| Problem::new(if self.same_data { 0 } else { node }, self.d, self.spread)).collect()
     }
 
     pub fn start(&self, node: usize) -> Vec<f32> {

@@ -51,6 +51,7 @@ pub(super) const ENTRY: Entry = Entry {
         ),
     ],
     compresses: true,
+    home: "path",
     prepare,
 };
 

@@ -38,6 +38,7 @@ pub(super) const ENTRY: Entry = Entry {
         "\"atc\" (default: with W = 11'/n it is centralized SGD) or \"cta\" (the paper's; gossip overlaps the gradient)",
     )],
     compresses: false,
+    home: "path",
     prepare,
 };
 

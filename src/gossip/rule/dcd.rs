@@ -39,6 +39,7 @@ pub(super) const ENTRY: Entry = Entry {
     conditions: "alpha < sqrt(1 - rho^2) / |I - W| suffices for unbiased C; rings lose stability near alpha = 1.2",
     constants: &[],
     compresses: true,
+    home: "path",
     prepare,
 };
 

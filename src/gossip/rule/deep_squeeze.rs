@@ -40,6 +40,7 @@ pub(super) const ENTRY: Entry = Entry {
         "averaging step; default 0.35 x nominal delta, half of the measured limit of stability; 1 where C is exact",
     )],
     compresses: true,
+    home: "path",
     prepare,
 };
 

@@ -3,10 +3,14 @@
 //! A rule owns its state and speaks through [`Party`]. What it sends to whom is its [`Plan`]; how a vector becomes bytes is the
 //! compressor's. Adding one: a file here with an [`Entry`], and a line in [`RULES`].
 
+mod c_sgd;
 mod choco;
 mod d_psgd;
 mod dcd;
 mod deep_squeeze;
+mod delayed;
+mod diloco;
+mod local_sgd;
 mod mix;
 mod naive;
 
@@ -56,12 +60,24 @@ pub struct Entry {
     pub constants: &'static [(&'static str, &'static str)],
     /// Whether its exchanges are compressed; if not, only `identity` is accepted.
     pub compresses: bool,
+    /// The least demanding family of topologies on which it runs at its defaults with any number of nodes.
+    pub home: &'static str,
     /// Reads the constants and makes the rule ready.
     pub prepare: fn(&toml::Table, &Setting<'_>) -> Result<Prepared, ConfigError>,
 }
 
 /// All rules, in the order of the documentation.
-pub static RULES: &[Entry] = &[d_psgd::ENTRY, naive::ENTRY, dcd::ENTRY, deep_squeeze::ENTRY, choco::ENTRY];
+pub static RULES: &[Entry] = &[
+    d_psgd::ENTRY,
+    naive::ENTRY,
+    dcd::ENTRY,
+    deep_squeeze::ENTRY,
+    choco::ENTRY,
+    c_sgd::ENTRY,
+    delayed::ENTRY,
+    local_sgd::ENTRY,
+    diloco::ENTRY,
+];
 
 /// What a rule is prepared for.
 #[derive(Clone)]
@@ -165,13 +181,19 @@ pub fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, C
             "compressor.kind",
             format!("\"{}\"", setting.compressor.name()),
             format!(
-                "{kind} sends whole vectors: use kind = \"identity\", or a rule that compresses (naive, dcd, deep-squeeze, choco)"
+                "{kind} sends whole vectors: use kind = \"identity\", or a rule that compresses ({})",
+                compressing()
             ),
         ));
     }
     let prepared = (entry.prepare)(table, setting)?;
     plan::check(&*prepared.plan, setting.topology)?;
     Ok(prepared)
+}
+
+/// The rules that compress, for an error.
+fn compressing() -> String {
+    RULES.iter().filter(|entry| entry.compresses).map(|entry| entry.name).collect::<Vec<_>>().join(", ")
 }
 
 /// A constant that must be positive and finite, also in the `f32` that nodes compute with.

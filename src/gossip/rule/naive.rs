@@ -34,6 +34,7 @@ pub(super) const ENTRY: Entry = Entry {
     conditions: "none under which it converges, unless C is exact",
     constants: &[],
     compresses: true,
+    home: "path",
     prepare,
 };
 

@@ -1,0 +1,218 @@
+//! Delayed update with compensation: averages arrive t rounds late, and each node's own progress fills the gap.
+//!
+//! Zhu, Lin, Lu, Wang, Han: Distributed Training Across the World (2019); Zhu, Lin, Lu, Lin, Han: Delayed Gradient Averaging: Tolerate the Communication
+//! Latency for Federated Learning (2021), Algorithm 1. With u_i the update (lr g_i) of one round, or the sum over `period` rounds (temporally sparse):
+//!
+//! ```text
+//! compensated:  x_i -= u_i(n);   when the mean of round n - t lands:  x_i += u_i(n - t) - mean_k u_k(n - t)
+//! stale:        when the mean of round n - t lands:  x_i -= mean_k u_k(n - t)
+//! ```
+//! The mean of the models is that of SGD on the gradients as they come; x_i - x_j is what the last t rounds of i and j differ by. With t = 0 it is
+//! C-SGD; with t = 0 and a period, local SGD. After the last round everything in the air lands, so that all nodes end alike (up to the rounds of an
+//! unfinished period, which stay local). While frames of round n - t fly, the next gradients are computed.
+//! What all nodes have in common, z, moves by the means alone and is the same on all to the bit; x_i is z less the own updates that have not landed,
+//! formed anew from these after every t + 1 landings, so that what `f32` rounds off does not add up.
+//! State: x, z, the sums of t + 1 rounds in the air and as many own updates (z and these only with compensation), and the sum of a period.
+//! As our extension the same delay is sound for gossip without copies: what D-PSGD mixes would land late. It is not built: with copies of neighbours
+//! (DCD, CHOCO) a late difference is one to an older model, and their proofs do not cover it.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Entry, Prepared, Rule, Setting, c_sgd};
+use crate::{
+    compress::{Malformed, NonFinite, Payload},
+    config::{self, ConfigError},
+    gossip::{
+        collective::{Collective, Kind, Sum},
+        party::{Party, Writer},
+        plan::At,
+    },
+    units::{NodeId, Round},
+    vector,
+};
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "delayed",
+    summary: "averages land t rounds late, over which each node goes on with its own updates",
+    paper: "Zhu et al. 2019, Distributed Training Across the World; Zhu et al. 2021, Delayed Gradient Averaging, Algorithm 1",
+    update: "x_i -= u_i(n); x_i += u_i(n - t) - mean_k u_k(n - t)",
+    state: "t + 1 sums in the air, as many own updates, and what all nodes have in common",
+    sends: "as c-sgd, once in `period` rounds; up to t + 1 flights in the air",
+    conditions: "the links of the collective; on heterogeneous data a bias that grows with t; without compensation it diverges past t of about 1 / (lr L)",
+    constants: &[
+        c_sgd::COLLECTIVE,
+        c_sgd::GROUP,
+        (
+            "delay",
+            "t, in rounds, 0 to 1000; default 4: a tenth of the paper's largest, enough for a round trip of four gradients",
+        ),
+        ("period", "rounds between two averages, from 1; default 1"),
+        ("compensate", "true (default); false: stale averages only, without own progress"),
+    ],
+    compresses: false,
+    home: "ring",
+    prepare,
+};
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Params {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    collective: Option<Kind>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<usize>,
+    delay: i64,
+    period: i64,
+    compensate: bool,
+}
+
+impl Default for Params {
+    fn default() -> Params {
+        Params { collective: None, group: None, delay: 4, period: 1, compensate: true }
+    }
+}
+
+fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
+    let mut params: Params = config::read("rule", table)?;
+    let mut chosen = c_sgd::Params { collective: params.collective, group: params.group };
+    let pattern = chosen.choose(ENTRY.name, setting)?;
+    params.collective = chosen.collective;
+    let within = |key: &str, value: i64, least: i64| {
+        if (least..=1000).contains(&value) {
+            Ok(value as u32)
+        } else {
+            Err(ConfigError::new(key, value, format!("expected a whole number from {least} to 1000")))
+        }
+    };
+    let delay = within("rule.delay", params.delay, 0)?;
+    let period = u64::from(within("rule.period", params.period, 1)?);
+    let (nodes, compensate) = (setting.topology.nodes(), params.compensate);
+    Ok(Prepared {
+        plan: Arc::new(Collective::sum(pattern, nodes, setting.parameters, delay, period)),
+        resolved: config::resolved(ENTRY.name, &params),
+        warnings: Vec::new(),
+        spawn: Box::new(move |node, x| {
+            // Of the delay + 1 rounds in the air, so many meet.
+            let flights = u64::from(delay) / period + 1;
+            let sums = (0..flights).map(|_| Sum::new(pattern, nodes, node, x.len())).collect();
+            let own = if compensate { flights as usize } else { 0 };
+            let zeros = vec![0.0; x.len()];
+            let gathered = if period > 1 { zeros.clone() } else { Vec::new() };
+            let common = if compensate { x.clone() } else { Vec::new() };
+            let own = vec![zeros.clone(); own];
+            Box::new(Delayed { period, compensate, common, sums, own, in_air: 0, landed: 0, gathered, spare: zeros, x })
+        }),
+    })
+}
+
+struct Delayed {
+    period: u64,
+    compensate: bool,
+    x: Vec<f32>,
+    /// z.
+    common: Vec<f32>,
+    /// Of the flights in the air; that of synchronisation s at s mod their number.
+    sums: Vec<Sum>,
+    /// u_i of these flights.
+    own: Vec<Vec<f32>>,
+    /// Flights launched and not landed.
+    in_air: usize,
+    landed: usize,
+    /// The sum of the period's updates so far.
+    gathered: Vec<f32>,
+    spare: Vec<f32>,
+}
+
+impl Delayed {
+    /// The place of a round's flight; nothing if its nodes do not meet.
+    fn place(&self, round: Round) -> Option<usize> {
+        let done = round.0 + 1;
+        done.is_multiple_of(self.period).then(|| ((done / self.period - 1) % self.sums.len() as u64) as usize)
+    }
+
+    fn sum(&mut self, at: &At) -> &mut Sum {
+        let place = self.place(at.round).expect("frames belong to rounds in which nodes meet");
+        &mut self.sums[place]
+    }
+}
+
+impl Party for Delayed {
+    fn outgoing(&mut self, at: &At, _to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+        self.sum(at).outgoing(at.exchange, out)
+    }
+
+    fn received(&mut self, at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
+        self.sum(at).received(at.exchange, from, payload);
+        Ok(())
+    }
+
+    fn close(&mut self, at: &At) {
+        if self.place(at.round).is_some() {
+            self.sum(at).close(at.exchange);
+        }
+    }
+
+    fn land(&mut self, at: &At) {
+        let Some(place) = self.place(at.round) else { return };
+        let mean = self.sums[place].mean();
+        (self.in_air, self.landed) = (self.in_air - 1, self.landed + 1);
+        if !self.compensate {
+            return vector::subtract(mean, &mut self.x);
+        }
+        vector::subtract(mean, &mut self.common);
+        let flights = self.sums.len();
+        if self.in_air > 0 && !self.landed.is_multiple_of(flights) {
+            for ((x, own), mean) in self.x.iter_mut().zip(&self.own[place]).zip(mean) {
+                *x += own - mean;
+            }
+            return;
+        }
+        self.x.copy_from_slice(&self.common);
+        for later in 1..=self.in_air {
+            vector::subtract(&self.own[(place + later) % flights], &mut self.x);
+        }
+        if self.period > 1 {
+            vector::subtract(&self.gathered, &mut self.x);
+        }
+    }
+}
+
+impl Rule for Delayed {
+    fn point(&mut self) -> (Vec<f32>, Vec<f32>) {
+        (std::mem::take(&mut self.x), std::mem::take(&mut self.spare))
+    }
+
+    fn gradient(&mut self, round: Round, _step: f32, x: Vec<f32>, update: Vec<f32>) {
+        (self.x, self.spare) = (x, update);
+        if self.compensate {
+            vector::subtract(&self.spare, &mut self.x);
+        }
+        if self.period > 1 {
+            vector::axpy(1.0, &self.spare, &mut self.gathered);
+        }
+        if let Some(place) = self.place(round) {
+            self.in_air += 1;
+            let own = if self.period > 1 { &mut self.gathered } else { &mut self.spare };
+            if self.compensate {
+                self.own[place].copy_from_slice(own);
+            }
+            std::mem::swap(own, self.sums[place].start());
+            if self.period > 1 {
+                own.fill(0.0);
+            }
+        }
+    }
+
+    fn model(&self, out: &mut [f32]) {
+        out.copy_from_slice(&self.x);
+    }
+
+    fn vectors(&self) -> usize {
+        2 + usize::from(self.compensate)
+            + self.sums.iter().map(Sum::vectors).sum::<usize>()
+            + self.own.len()
+            + usize::from(self.period > 1)
+    }
+}

@@ -1,0 +1,255 @@
+//! Every rule with a server or a collective against a plain dense f64 implementation written from its paper's equations.
+
+mod common;
+
+use common::{Problem, Run, difference, widen};
+
+type Matrix = Vec<Vec<f64>>;
+
+const IDENTITY: &str = "kind = 'identity'";
+
+/// Where each collective runs.
+const COLLECTIVES: [(&str, &str); 8] = [
+    ("ring:5", "collective = 'ring'"),
+    ("complete:8", "collective = 'ring'"),
+    ("complete:2", "collective = 'ring'"),
+    ("complete:1", "collective = 'ring'"),
+    ("star:6", "collective = 'server'"),
+    ("complete:7", "collective = 'all-to-all'"),
+    ("complete:6", "collective = 'hybrid'\ngroup = 3"),
+    ("complete:8", "collective = 'hybrid'\ngroup = 2"),
+];
+
+fn gradients(problems: &[Problem], x: &Matrix) -> Matrix {
+    problems.iter().zip(x).map(|(p, x)| p.gradient(x)).collect()
+}
+
+fn mean(of: &Matrix) -> Vec<f64> {
+    (0..of[0].len()).map(|k| of.iter().map(|v| v[k]).sum::<f64>() / of.len() as f64).collect()
+}
+
+/// x + a y.
+fn plus(x: &[f64], a: f64, y: &[f64]) -> Vec<f64> {
+    x.iter().zip(y).map(|(x, y)| x + a * y).collect()
+}
+
+fn start(run: &Run) -> Matrix {
+    widen(&(0..run.nodes()).map(|node| run.start(node)).collect::<Vec<_>>())
+}
+
+/// Centralized SGD on the mean of the gradients.
+fn centralized(run: &Run) -> Matrix {
+    let problems = run.problems();
+    let mut x = start(run);
+    for _ in 0..run.rounds {
+        let g = mean(&gradients(&problems, &x));
+        x = x.iter().map(|x| plus(x, -run.step, &g)).collect();
+    }
+    x
+}
+
+fn check(run: &Run, reference: &Matrix) {
+    let models = run.models();
+    let difference = difference(reference, &models);
+    assert!(difference < 1e-5, "{} on {}: {difference:e}", run.rule, run.topology.name());
+    assert!(models.iter().all(|model| *model == models[0]), "{}: the nodes differ", run.rule);
+}
+
+#[test]
+fn c_sgd_with_every_collective() {
+    for (topology, collective) in COLLECTIVES {
+        for d in [40, 43, 3] {
+            let mut run = Run::new(topology, &format!("kind = 'c-sgd'\n{collective}"), IDENTITY);
+            run.d = d;
+            check(&run, &centralized(&run));
+        }
+    }
+}
+
+#[test]
+fn the_collective_is_chosen_from_the_links_and_written_down() {
+    for (topology, collective) in [("ring:5", "ring"), ("star:4", "server"), ("complete:4", "ring")] {
+        let prepared = Run::new(topology, "kind = 'c-sgd'", IDENTITY).prepare();
+        assert_eq!(prepared.resolved["collective"].as_str(), Some(collective));
+    }
+}
+
+#[test]
+fn collectives_without_their_links_are_refused_with_a_way_out() {
+    let refused =
+        |topology: &str, rule: &str| Run::new(topology, rule, IDENTITY).try_prepare().unwrap_err().to_string();
+    let error = refused("torus:3x4", "kind = 'c-sgd'");
+    assert!(error.contains("ring:n, star:n or complete:n"), "{error}");
+    let error = refused("ring:5", "kind = 'c-sgd'\ncollective = 'server'");
+    assert!(error.contains("no link 0 - 2") || error.contains("no link 2 - 0"), "{error}");
+    assert!(error.contains("star:n"), "{error}");
+    let error = refused("star:5", "kind = 'c-sgd'\ncollective = 'ring'");
+    assert!(error.contains("no link 1 - 2") && error.contains("ring:n"), "{error}");
+    let error = refused("complete:6", "kind = 'c-sgd'\ncollective = 'hybrid'\ngroup = 4");
+    assert!(error.contains("rule.group = 4") && error.contains("divisor"), "{error}");
+    let error = refused("complete:6", "kind = 'c-sgd'\ncollective = 'hybrid'");
+    assert!(error.contains("rule.group") && error.contains("missing"), "{error}");
+    let error = refused("complete:6", "kind = 'c-sgd'\ncollective = 'ring'\ngroup = 2");
+    assert!(error.contains("rule.group = 2"), "{error}");
+}
+
+#[test]
+fn the_topology_of_groups_carries_the_hybrid() {
+    let rule = "kind = 'c-sgd'\ncollective = 'hybrid'\ngroup = 4";
+    let run = Run::new(concat!(env!("CARGO_MANIFEST_DIR"), "/topologies/groups-2x4.toml"), rule, IDENTITY);
+    check(&run, &centralized(&run));
+}
+
+#[test]
+fn ring_all_reduce_sends_two_parts_of_n_less_one_in_n() {
+    for nodes in [2usize, 4, 5, 8] {
+        let mut run = Run::new(&format!("complete:{nodes}"), "kind = 'c-sgd'\ncollective = 'ring'", IDENTITY);
+        run.rounds = 3;
+        let sent: Vec<u64> = run.ended().unwrap().iter().map(|ended| ended.traffic.payload).collect();
+        assert_eq!(sent, vec![3 * 4 * (2 * (nodes - 1) * 40 / nodes) as u64; nodes]);
+    }
+}
+
+#[test]
+fn local_sgd_averages_models() {
+    for (topology, collective) in COLLECTIVES {
+        let run = Run::new(topology, &format!("kind = 'local-sgd'\n{collective}"), IDENTITY);
+        // One local step a round: the mean of the models is the model of the mean gradient.
+        check(&run, &centralized(&run));
+    }
+}
+
+#[test]
+fn diloco_takes_a_nesterov_step_outside() {
+    for (step, momentum) in [(0.7, 0.9), (1.0, 0.0), (0.5, 0.5)] {
+        let rule = format!("kind = 'diloco'\nouter_step = {step}\nouter_momentum = {momentum:?}");
+        let run = Run::new("ring:5", &rule.replace(" = 1\n", " = 1.0\n"), IDENTITY);
+        let problems = run.problems();
+        let mut x = start(&run);
+        let mut m = vec![0.0; run.d];
+        for _ in 0..run.rounds {
+            let d: Vec<f64> = mean(&gradients(&problems, &x)).iter().map(|g| run.step * g).collect();
+            m = m.iter().zip(&d).map(|(m, d)| momentum * m + d).collect();
+            let direction = plus(&d, momentum, &m);
+            x = x.iter().map(|x| plus(x, -step, &direction)).collect();
+        }
+        check(&run, &x);
+        if (step, momentum) == (1.0, 0.0) {
+            check(&run, &centralized(&run));
+        }
+    }
+}
+
+/// Models by the equations of delayed averaging, without landing what is in the air at the end.
+fn delayed(run: &Run, delay: usize, period: usize, compensate: bool, land_rest: bool) -> Matrix {
+    let problems = run.problems();
+    let mut x = start(run);
+    let mut gathered: Matrix = vec![vec![0.0; run.d]; x.len()];
+    // Of each round in which the nodes meet: everybody's update of the period.
+    let mut sent: Vec<Option<Matrix>> = Vec::new();
+    let land = |x: &mut Matrix, u: &Matrix| {
+        let mean = mean(u);
+        for (x, u) in x.iter_mut().zip(u) {
+            *x = plus(x, -1.0, &mean);
+            if compensate {
+                *x = plus(x, 1.0, u);
+            }
+        }
+    };
+    for round in 0..run.rounds as usize {
+        let u: Matrix = gradients(&problems, &x).iter().map(|g| g.iter().map(|g| run.step * g).collect()).collect();
+        if compensate {
+            x = x.iter().zip(&u).map(|(x, u)| plus(x, -1.0, u)).collect();
+        }
+        gathered = gathered.iter().zip(&u).map(|(sum, u)| plus(sum, 1.0, u)).collect();
+        let meets = (round + 1) % period == 0;
+        sent.push(meets.then(|| std::mem::replace(&mut gathered, vec![vec![0.0; run.d]; x.len()])));
+        if let Some(Some(u)) = round.checked_sub(delay).map(|launched| &sent[launched]) {
+            land(&mut x, u);
+        }
+    }
+    if land_rest {
+        for u in sent.iter().skip(sent.len() - delay.min(sent.len())).flatten() {
+            land(&mut x, u);
+        }
+    }
+    x
+}
+
+#[test]
+fn delayed_updates_with_and_without_compensation() {
+    for (topology, collective) in COLLECTIVES {
+        for (delay, period) in [(0, 1), (1, 1), (4, 1), (40, 1), (0, 3), (5, 3), (2, 5)] {
+            for compensate in [true, false] {
+                let rule = format!(
+                    "kind = 'delayed'\n{collective}\ndelay = {delay}\nperiod = {period}\ncompensate = {compensate}"
+                );
+                let run = Run::new(topology, &rule, IDENTITY);
+                let found = difference(&delayed(&run, delay, period, compensate, true), &run.models());
+                assert!(found < 1e-5, "{rule} on {topology}: {found:e}");
+                if (run.rounds as usize).is_multiple_of(period) {
+                    let models = run.models();
+                    assert!(models.iter().all(|model| *model == models[0]), "{rule}: all has landed and nodes differ");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_delay_of_nothing_is_centralized_and_of_a_period_is_local_sgd() {
+    let run = Run::new("ring:5", "kind = 'delayed'\ndelay = 0", IDENTITY);
+    check(&run, &centralized(&run));
+    // Models after each period of 3 rounds: each on its own, then the mean.
+    let run = Run::new("ring:5", "kind = 'delayed'\ndelay = 0\nperiod = 3", IDENTITY);
+    let problems = run.problems();
+    let mut x = start(&run);
+    for round in 0..run.rounds {
+        x = x.iter().zip(gradients(&problems, &x)).map(|(x, g)| plus(x, -run.step, &g)).collect();
+        if (round + 1) % 3 == 0 {
+            let mean = mean(&x);
+            x.iter_mut().for_each(|x| x.clone_from(&mean));
+        }
+    }
+    assert!(difference(&x, &run.models()) < 1e-5);
+}
+
+#[test]
+fn compensation_leaves_the_mean_alone_and_nodes_differ_by_their_last_updates() {
+    let mut run = Run::new("ring:5", "kind = 'delayed'\ndelay = 4", IDENTITY);
+    run.rounds = 12;
+    let x = delayed(&run, 4, 1, true, false);
+    // The reference, whose agreement with the rule is tested above, against the invariants of the paper.
+    let problems = run.problems();
+    let mut history: Vec<Matrix> = Vec::new();
+    let mut mean_model = mean(&start(&run));
+    for rounds in 0..run.rounds {
+        let mut shorter = run.clone();
+        shorter.rounds = rounds;
+        let at = delayed(&shorter, 4, 1, true, false);
+        let u: Matrix = gradients(&problems, &at).iter().map(|g| g.iter().map(|g| run.step * g).collect()).collect();
+        mean_model = plus(&mean_model, -1.0, &mean(&u));
+        history.push(u);
+    }
+    assert!(difference(&[mean_model], &[mean(&x).iter().map(|&x| x as f32).collect()]) < 1e-6);
+    let last = &history[history.len() - 4..];
+    for k in 0..run.d {
+        let moved = |i: usize| last.iter().map(|u| u[i][k]).sum::<f64>();
+        assert!(((x[0][k] - x[3][k]) - (moved(3) - moved(0))).abs() < 1e-12);
+    }
+}
+
+#[test]
+fn on_identical_data_every_delay_is_plain_sgd() {
+    let mut one = Run::new("complete:1", "kind = 'c-sgd'", IDENTITY);
+    one.rounds = 25;
+    let alone = &one.models()[0];
+    for delay in [0, 3, 10] {
+        let mut run = Run::new("ring:4", &format!("kind = 'delayed'\ndelay = {delay}"), IDENTITY);
+        (run.rounds, run.same_data) = (25, true);
+        assert!(difference(&vec![widen(std::slice::from_ref(alone))[0].clone(); 4], &run.models()) < 1e-6);
+    }
+    let mut stale = Run::new("ring:4", "kind = 'delayed'\ndelay = 10\ncompensate = false", IDENTITY);
+    (stale.rounds, stale.same_data) = (25, true);
+    assert!(difference(&vec![widen(std::slice::from_ref(alone))[0].clone(); 4], &stale.models()) > 1e-3);
+}
