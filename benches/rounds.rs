@@ -63,6 +63,7 @@ fn round(rule_kind: &str, compressor_kind: &str) -> f64 {
         compressor: &compressor,
         parameters: PARAMETERS,
         shapes: &[(PARAMETERS / 1000, 1000)],
+        seed: 1,
         allow_unstable: true,
     };
     let prepared = rule::prepare(&table(rule_kind), &setting).expect("a rule");

@@ -62,6 +62,7 @@ impl Design {
             nominal_delta,
             parameters,
             shapes: &model.tensors().iter().map(Tensor::matrix).collect::<Vec<_>>(),
+            seed: experiment.run.seed,
             allow_unstable: experiment.run.allow_unstable,
         };
         let rule = rule::prepare(&experiment.rule, &setting)?;

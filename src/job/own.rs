@@ -68,6 +68,7 @@ pub fn seats(
         compressor: &compressor,
         parameters: initial.len(),
         shapes: &objectives[0].tensors().iter().map(Tensor::matrix).collect::<Vec<_>>(),
+        seed: run.seed,
         allow_unstable: run.allow_unstable,
     };
     let prepared = rule::prepare(&experiment.rule, &setting)?;

@@ -137,6 +137,7 @@ impl Run {
             compressor: &compressor,
             parameters: self.d,
             shapes: &[(self.d / 8, 8)],
+            seed: 3,
             allow_unstable: self.allow_unstable,
         };
         rule::prepare(&toml::from_str(&self.rule).unwrap(), &setting)

@@ -92,6 +92,8 @@ pub struct Setting<'a> {
     pub parameters: usize,
     /// Rows and columns of each of the model's tensors, in order: what a rule with a matrix a layer works on. A vector has one column.
     pub shapes: &'a [(usize, usize)],
+    /// The run's seed, for randomness that all nodes share (a sketch's hashes).
+    pub seed: u64,
     /// Whether what is expected to be unstable may run.
     pub allow_unstable: bool,
 }
