@@ -2,9 +2,11 @@
 
 mod common;
 
-use common::{Problem, Run, difference, widen};
-
-type Matrix = Vec<Vec<f64>>;
+use common::{
+    Run,
+    dense::{Matrix, centralized, check_agreed as check, gradients, mean, plus, starts as start},
+    difference, widen,
+};
 
 const IDENTITY: &str = "kind = 'identity'";
 
@@ -19,41 +21,6 @@ const COLLECTIVES: [(&str, &str); 8] = [
     ("complete:6", "collective = 'hybrid'\ngroup = 3"),
     ("complete:8", "collective = 'hybrid'\ngroup = 2"),
 ];
-
-fn gradients(problems: &[Problem], x: &Matrix) -> Matrix {
-    problems.iter().zip(x).map(|(p, x)| p.gradient(x)).collect()
-}
-
-fn mean(of: &Matrix) -> Vec<f64> {
-    (0..of[0].len()).map(|k| of.iter().map(|v| v[k]).sum::<f64>() / of.len() as f64).collect()
-}
-
-/// x + a y.
-fn plus(x: &[f64], a: f64, y: &[f64]) -> Vec<f64> {
-    x.iter().zip(y).map(|(x, y)| x + a * y).collect()
-}
-
-fn start(run: &Run) -> Matrix {
-    widen(&(0..run.nodes()).map(|node| run.start(node)).collect::<Vec<_>>())
-}
-
-/// Centralized SGD on the mean of the gradients.
-fn centralized(run: &Run) -> Matrix {
-    let problems = run.problems();
-    let mut x = start(run);
-    for _ in 0..run.rounds {
-        let g = mean(&gradients(&problems, &x));
-        x = x.iter().map(|x| plus(x, -run.step, &g)).collect();
-    }
-    x
-}
-
-fn check(run: &Run, reference: &Matrix) {
-    let models = run.models();
-    let difference = difference(reference, &models);
-    assert!(difference < 1e-5, "{} on {}: {difference:e}", run.rule, run.topology.name());
-    assert!(models.iter().all(|model| *model == models[0]), "{}: the nodes differ", run.rule);
-}
 
 #[test]
 fn c_sgd_with_every_collective() {

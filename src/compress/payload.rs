@@ -258,6 +258,18 @@ impl Payload<'_> {
         }
     }
 
+    /// The bytes, and the encoder's stream of a compressed vector: what [`Format::view`] needs to read them again. Of parts and of nothing, no bytes.
+    pub fn parts(&self) -> (&[u8], Option<Stream>) {
+        match self {
+            Payload::Compressed { bytes, noise, .. } => (bytes, Some(*noise)),
+            Payload::Floats(bytes)
+            | Payload::Doubles(bytes)
+            | Payload::Records(bytes)
+            | Payload::Sparse { bytes, .. } => (bytes, None),
+            Payload::Empty | Payload::Parts(_) => (&[], None),
+        }
+    }
+
     /// `x = payload`.
     ///
     /// # Panics

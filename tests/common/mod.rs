@@ -1,6 +1,8 @@
 //! A small decentralized problem whose every number is known: f_i(x) = 1/2 |A_i x - b_i|^2 / m, exact gradients.
 #![allow(dead_code)] // each test file uses its own part of this
 
+pub mod dense;
+
 use std::sync::Arc;
 
 use gradvine::{

@@ -10,6 +10,7 @@
 //!
 //! In each pattern one place decides every number and the others copy it, or all add in the same order: nodes agree to the bit.
 
+mod gather;
 mod sum;
 
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::plan::{At, Meeting, Plan, Step};
 use crate::{compress::Format, config::ConfigError, mixing::Topology, units::NodeId};
+pub use gather::Gather;
 pub use sum::Sum;
 
 /// How the nodes of a collective meet, as an experiment names it.

@@ -5,14 +5,18 @@
 
 mod c_sgd;
 mod choco;
+mod compressed_c_sgd;
 mod d_psgd;
 mod dcd;
 mod deep_squeeze;
 mod delayed;
 mod diloco;
+mod double_squeeze;
+mod ef_sgd;
 mod local_sgd;
 mod mix;
 mod naive;
+mod sign_sgd;
 
 use std::sync::Arc;
 
@@ -74,6 +78,10 @@ pub static RULES: &[Entry] = &[
     deep_squeeze::ENTRY,
     choco::ENTRY,
     c_sgd::ENTRY,
+    compressed_c_sgd::ENTRY,
+    sign_sgd::ENTRY,
+    ef_sgd::ENTRY,
+    double_squeeze::ENTRY,
     delayed::ENTRY,
     local_sgd::ENTRY,
     diloco::ENTRY,

@@ -1,0 +1,88 @@
+//! The mean of one compressed vector a node: at a server, or on every node from everybody's frames.
+
+use super::Pattern;
+use crate::{
+    compress::{Format, Payload},
+    rng::Stream,
+    units::NodeId,
+    vector,
+};
+
+/// One node's side of the first exchange of [`Pattern::Server`] or of [`Pattern::AllToAll`]. Frames are added in ascending order of
+/// nodes, the own one in its place, so that all who add agree to the bit.
+#[derive(Debug)]
+pub struct Gather {
+    pattern: Pattern,
+    id: NodeId,
+    /// Of each vector.
+    weight: f32,
+    format: Format,
+    /// The own frame, until its turn.
+    own: Vec<u8>,
+    noise: Option<Stream>,
+    acc: Vec<f32>,
+}
+
+impl Gather {
+    /// A mean of vectors of `d` numbers over so many nodes, each in this format.
+    pub fn new(pattern: Pattern, nodes: usize, id: NodeId, format: Format, d: usize) -> Gather {
+        Gather { weight: 1.0 / nodes as f32, ..Gather::sum(pattern, id, format, d) }
+    }
+
+    /// The sum instead of the mean: of votes, which are whole numbers and stay so.
+    pub fn sum(pattern: Pattern, id: NodeId, format: Format, d: usize) -> Gather {
+        let mut gather = Gather { pattern, id, weight: 1.0, format, own: Vec::new(), noise: None, acc: Vec::new() };
+        if gather.adds() {
+            gather.acc = vec![0.0; d];
+        }
+        gather
+    }
+
+    /// Whether this node adds up: the server, or everybody.
+    pub fn adds(&self) -> bool {
+        self.pattern == Pattern::AllToAll || self.id == NodeId(0)
+    }
+
+    /// Takes this node's own frame.
+    pub fn sent(&mut self, own: &Payload<'_>) {
+        if self.id == NodeId(0) {
+            own.add_into(self.weight, &mut self.acc);
+        } else if self.pattern == Pattern::AllToAll {
+            let (bytes, noise) = own.parts();
+            self.own.clear();
+            self.own.extend_from_slice(bytes);
+            self.noise = Some(noise.unwrap_or(Stream::new(0, crate::rng::Purpose::Compress)));
+        }
+    }
+
+    /// Takes a frame of another.
+    pub fn received(&mut self, from: NodeId, payload: &Payload<'_>) {
+        if from > self.id {
+            self.add_own();
+        }
+        payload.add_into(self.weight, &mut self.acc);
+    }
+
+    /// All frames are in: the mean (or sum), plus what was left in it. Only where this node [adds](Gather::adds).
+    pub fn mean(&mut self) -> &mut Vec<f32> {
+        self.add_own();
+        &mut self.acc
+    }
+
+    /// `x -= step * mean`, and the mean is 0 again.
+    pub fn apply(&mut self, step: f32, x: &mut [f32]) {
+        vector::axpy(-step, self.mean(), x);
+        self.acc.fill(0.0);
+    }
+
+    /// Vectors of length d that it keeps.
+    pub fn vectors(&self) -> usize {
+        usize::from(self.adds())
+    }
+
+    fn add_own(&mut self) {
+        if let Some(noise) = self.noise.take() {
+            self.format.view(noise, &self.own).add_into(self.weight, &mut self.acc);
+        }
+    }
+}

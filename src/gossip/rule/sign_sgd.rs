@@ -1,0 +1,149 @@
+//! signSGD with majority vote: one bit a number each way, and no memory.
+//!
+//! Bernstein, Wang, Azizzadenesheli, Anandkumar: signSGD: Compressed Optimisation for Non-Convex Problems (2018), Algorithm 3; Bernstein, Zhao,
+//! Azizzadenesheli, Anandkumar: signSGD with Majority Vote is Communication Efficient and Fault Tolerant (2019), Algorithm 1.
+//!
+//! ```text
+//! x' = x - lr sign(sum_i sign(g_i))
+//! ```
+//! With momentum in the optimizer it is Signum. sign(0) = +1, in votes and in the count: one bit knows no zero, and of an even number of nodes
+//! a tie is a step down. It settles only to within about lr sqrt(d), and on heterogeneous data away from the minimum: a majority is not a mean.
+//! State: at whoever counts, the votes.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Entry, Prepared, Rule, Setting, compressed_c_sgd};
+use crate::{
+    compress::{self, Format, Malformed, NonFinite, Payload},
+    config::{self, ConfigError},
+    gossip::{
+        collective::{Collective, Gather, Kind, Pattern},
+        party::{Party, Writer},
+        plan::At,
+    },
+    units::{NodeId, Round},
+};
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "sign-sgd",
+    summary: "signs of the gradients up, the sign of their majority down",
+    paper: "Bernstein et al. 2018, signSGD: Compressed Optimisation for Non-Convex Problems, Algorithm 3",
+    update: "x' = x - lr sign(sum_i sign(g_i))",
+    state: "the votes, where they are counted",
+    sends: "d bits up and d bits down; all-to-all: d bits to all",
+    conditions: "a server with links to all, or all links; a small or decaying step; biased where the nodes' data differ",
+    constants: &[compressed_c_sgd::COLLECTIVE],
+    compresses: false,
+    home: "star",
+    prepare,
+};
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Params {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    collective: Option<Kind>,
+}
+
+fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
+    let mut params: Params = config::read("rule", table)?;
+    let allowed = &[Kind::Server, Kind::AllToAll];
+    let (kind, pattern) = Pattern::choose(ENTRY.name, params.collective, None, allowed, setting.topology)?;
+    params.collective = Some(kind);
+    // The scale of a vector of +1 and -1 is 1: signs are what is left, behind four bytes.
+    let signs = toml::Table::from_iter([
+        ("kind".to_string(), toml::Value::from("sign")),
+        ("bucket".to_string(), toml::Value::from(0)),
+    ]);
+    let format = Format::Compressed { by: compress::build(&signs)?.compressor, len: setting.parameters };
+    let nodes = setting.topology.nodes();
+    Ok(Prepared {
+        plan: Arc::new(Collective::after_gradient(pattern, nodes, vec![format.clone()])),
+        resolved: config::resolved(ENTRY.name, &params),
+        warnings: Vec::new(),
+        spawn: Box::new(move |node, x| {
+            let gather = Gather::sum(pattern, node, format.clone(), x.len());
+            let all = pattern == Pattern::AllToAll;
+            Box::new(SignSgd { all, gather, step: 0.0, spare: vec![0.0; x.len()], x })
+        }),
+    })
+}
+
+struct SignSgd {
+    all: bool,
+    x: Vec<f32>,
+    gather: Gather,
+    /// lr of this round.
+    step: f32,
+    spare: Vec<f32>,
+}
+
+/// +1 or -1 for each number; +1 for zeros of either sign.
+fn to_signs(v: &mut [f32]) {
+    for v in v {
+        *v = if *v < 0.0 { -1.0 } else { 1.0 };
+    }
+}
+
+impl Party for SignSgd {
+    fn outgoing(&mut self, at: &At, _to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+        if at.exchange == 0 {
+            if let Some(wrong) = NonFinite::first_in(&self.spare) {
+                return Err(wrong);
+            }
+            to_signs(&mut self.spare);
+            return out.vector(&self.spare);
+        }
+        let votes = self.gather.mean();
+        to_signs(votes);
+        out.vector(votes)
+    }
+
+    fn sent(&mut self, at: &At, _to: Option<NodeId>, own: &Payload<'_>) {
+        if at.exchange == 0 {
+            return self.gather.sent(own);
+        }
+        own.add_into(-self.step, &mut self.x);
+        self.gather.mean().fill(0.0);
+    }
+
+    fn received(&mut self, at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
+        if at.exchange == 0 {
+            self.gather.received(from, payload);
+        } else {
+            payload.add_into(-self.step, &mut self.x);
+        }
+        Ok(())
+    }
+
+    fn land(&mut self, _at: &At) {
+        if self.all {
+            to_signs(self.gather.mean());
+            self.gather.apply(self.step, &mut self.x);
+        }
+    }
+
+    fn replica(&self, _of: Option<NodeId>) -> Option<&[f32]> {
+        Some(&self.x)
+    }
+}
+
+impl Rule for SignSgd {
+    fn point(&mut self) -> (Vec<f32>, Vec<f32>) {
+        (std::mem::take(&mut self.x), std::mem::take(&mut self.spare))
+    }
+
+    fn gradient(&mut self, _round: Round, step: f32, x: Vec<f32>, update: Vec<f32>) {
+        (self.x, self.spare, self.step) = (x, update, step);
+    }
+
+    fn model(&self, out: &mut [f32]) {
+        out.copy_from_slice(&self.x);
+    }
+
+    fn vectors(&self) -> usize {
+        2 + self.gather.vectors()
+    }
+}

@@ -1,0 +1,75 @@
+//! Plain dense f64: what the references of the rules are written in.
+
+use super::{Problem, Run, difference, widen};
+
+/// Row i is node i's.
+pub type Matrix = Vec<Vec<f64>>;
+
+/// C in f64, written from its definition.
+pub type C = fn(&[f64]) -> Vec<f64>;
+
+pub fn identity(v: &[f64]) -> Vec<f64> {
+    v.to_vec()
+}
+
+/// The 10 largest magnitudes.
+pub fn top_ten(v: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..v.len()).collect();
+    order.sort_by(|&i, &j| v[j].abs().total_cmp(&v[i].abs()).then(i.cmp(&j)));
+    let mut out = vec![0.0; v.len()];
+    order.iter().take(10).for_each(|&i| out[i] = v[i]);
+    out
+}
+
+/// |v|_1 / d times the sign.
+pub fn scaled_sign(v: &[f64]) -> Vec<f64> {
+    let scale = v.iter().map(|x| x.abs()).sum::<f64>() / v.len() as f64;
+    v.iter().map(|&x| if x < 0.0 { -scale } else { scale }).collect()
+}
+
+/// Compressors whose f64 twin is above.
+pub const COMPRESSORS: [(&str, C); 3] =
+    [("kind = 'identity'", identity), ("kind = 'top-k'\nk = 10", top_ten), ("kind = 'sign'\nbucket = 0", scaled_sign)];
+
+pub fn gradients(problems: &[Problem], x: &Matrix) -> Matrix {
+    problems.iter().zip(x).map(|(p, x)| p.gradient(x)).collect()
+}
+
+/// The gradients of all nodes at one point.
+pub fn gradients_at(problems: &[Problem], x: &[f64]) -> Matrix {
+    problems.iter().map(|p| p.gradient(x)).collect()
+}
+
+pub fn mean(of: &Matrix) -> Vec<f64> {
+    (0..of[0].len()).map(|k| of.iter().map(|v| v[k]).sum::<f64>() / of.len() as f64).collect()
+}
+
+/// x + a y.
+pub fn plus(x: &[f64], a: f64, y: &[f64]) -> Vec<f64> {
+    x.iter().zip(y).map(|(x, y)| x + a * y).collect()
+}
+
+/// All starting points of a run.
+pub fn starts(run: &Run) -> Matrix {
+    widen(&(0..run.nodes()).map(|node| run.start(node)).collect::<Vec<_>>())
+}
+
+/// Centralized SGD on the mean of the gradients, one row a node.
+pub fn centralized(run: &Run) -> Matrix {
+    let problems = run.problems();
+    let mut x = starts(run);
+    for _ in 0..run.rounds {
+        let g = mean(&gradients(&problems, &x));
+        x = x.iter().map(|x| plus(x, -run.step, &g)).collect();
+    }
+    x
+}
+
+/// The run ends at the reference, and all nodes with the same bits.
+pub fn check_agreed(run: &Run, reference: &Matrix) {
+    let models = run.models();
+    let difference = difference(reference, &models);
+    let what = format!("{}\nwith {} on {}", run.rule, run.compressor, run.topology.name());
+    assert!(difference < 1e-5, "{what}: {difference:e}");
+    assert!(models.iter().all(|model| *model == models[0]), "{what}: the nodes differ");
+}
