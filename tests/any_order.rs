@@ -114,6 +114,8 @@ fn any_order_of_events_gives_the_same_bits() {
         ("kind = 'c-sgd'", "kind = 'identity'", "ring:6"),
         ("kind = 'c-sgd'\ncollective = 'all-to-all'", "kind = 'identity'", "complete:5"),
         ("kind = 'c-sgd'\ncollective = 'hybrid'\ngroup = 3", "kind = 'identity'", "complete:6"),
+        ("kind = 'compressed-c-sgd'\ncollective = 'all-to-all'", "kind = 'qsgd'", "complete:5"),
+        ("kind = 'double-squeeze'", "kind = 'random-k'\nk = 9", "star:5"),
         ("kind = 'delayed'\ndelay = 3", "kind = 'identity'", "star:5"),
         ("kind = 'delayed'\ndelay = 20", "kind = 'identity'", "ring:6"),
     ];

@@ -102,6 +102,8 @@ const CASES: &[Case] = &[
     (PLAIN_C_SGD, "rule.collective=tree", &["`ring`", "`server`", "`all-to-all`", "`hybrid`"]),
     (PLAIN_C_SGD, "rule.collective=server", &["no link 2 - 0", "star:n"]),
     (PLAIN_C_SGD, "rule.group=2", &["only collective = \"hybrid\" has groups"]),
+    ("rule.kind=compressed-c-sgd topology.file=star:4", "rule.double=2", &["true or false"]),
+    ("rule.kind=ef-sgd", "rule.collective=ring", &["ef-sgd runs with server, all-to-all"]),
     ("rule.kind=diloco compressor.kind=identity", "rule.outer_step=-1", &["above 0"]),
     ("rule.kind=diloco compressor.kind=identity", "rule.outer_momentum=1.0", &["from 0, below 1"]),
     ("rule.kind=delayed compressor.kind=identity", "rule.delay=-1", &["from 0 to 1000"]),

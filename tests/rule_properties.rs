@@ -14,7 +14,7 @@ use gradvine::{
         Failure,
         party::{Party, Writer},
         plan::At,
-        rule::Rule,
+        rule::{self, Rule},
     },
     job::{Blind, RunError},
     sim,
@@ -25,7 +25,7 @@ const IDENTITY: &str = "kind = 'identity'";
 const FOUR_BITS: &str = "kind = 'min-max'\nbits = 4";
 
 /// Every rule at its defaults with a compressor that it runs with.
-const ALL: [(&str, &str); 12] = [
+const ALL: &[(&str, &str)] = &[
     ("kind = 'd-psgd'", IDENTITY),
     ("kind = 'd-psgd'\norder = 'cta'", IDENTITY),
     ("kind = 'naive'", FOUR_BITS),
@@ -38,7 +38,26 @@ const ALL: [(&str, &str); 12] = [
     ("kind = 'diloco'", IDENTITY),
     ("kind = 'delayed'", IDENTITY),
     ("kind = 'delayed'\ndelay = 7\nperiod = 2", IDENTITY),
+    ("kind = 'compressed-c-sgd'", FOUR_BITS),
+    ("kind = 'compressed-c-sgd'\ndouble = true", FOUR_BITS),
+    ("kind = 'sign-sgd'", IDENTITY),
+    ("kind = 'ef-sgd'", FOUR_BITS),
+    ("kind = 'double-squeeze'", FOUR_BITS),
 ];
+
+/// A family on which the rule runs.
+fn home(rule: &str) -> &'static str {
+    let table: toml::Table = toml::from_str(rule).unwrap();
+    rule::find(table["kind"].as_str().unwrap()).unwrap().home
+}
+
+#[test]
+fn every_rule_of_the_registry_is_tried() {
+    for entry in rule::RULES {
+        let kind = format!("kind = '{}'", entry.name);
+        assert!(ALL.iter().any(|(rule, _)| rule.starts_with(&kind)), "{} is not in the list of this file", entry.name);
+    }
+}
 
 fn same(a: &Run, b: &Run) {
     let difference = difference(&widen(&a.models()), &b.models());
@@ -122,7 +141,7 @@ fn gossip_alone_reaches_agreement_at_the_rate_of_rho() {
 #[test]
 fn the_same_seed_gives_the_same_bits_and_another_does_not() {
     for (rule, compressor) in ALL {
-        let run = Run::new("ring:8", rule, compressor);
+        let run = Run::new(&format!("{}:8", home(rule)), rule, compressor);
         assert_eq!(run.ended().unwrap(), run.ended().unwrap(), "{rule}");
     }
     let run = Run::new("ring:8", "kind = 'dcd'", FOUR_BITS);

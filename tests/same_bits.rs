@@ -71,7 +71,9 @@ fn every_rule_with_every_compressor_ends_with_the_same_bits_over_tcp() {
     let mut ran = std::collections::BTreeMap::new();
     for rule in RULES {
         for compressor in COMPRESSORS {
-            for constants in std::iter::once(&"").chain(compressor.variants) {
+            // Constants are the compressor's own affair: one rule tries them all.
+            let variants = if rule.name == "choco" { compressor.variants } else { &[] };
+            for constants in std::iter::once(&"").chain(variants) {
                 let mut sets = settings("rule", rule.name, "");
                 sets.push(format!("topology.file='{}:4'", rule.home));
                 sets.extend(settings("compressor", compressor.name, constants));
