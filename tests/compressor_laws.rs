@@ -22,6 +22,10 @@ const MORE: &[(&str, &[&[&str]])] = &[
     ),
     ("min-max", &[&BITS, BUCKETS, &["rounding = 'stochastic'", "rounding = 'nearest'"]]),
     ("sign", &[BUCKETS]),
+    ("one-bit", &[BUCKETS]),
+    ("ternary", &[BUCKETS, &["", "clamp = 1.0", "clamp = 2.5"]]),
+    ("truncate", &[&["bits = 0", "bits = 2", "bits = 5", "bits = 6", "bits = 8", "bits = 13", "bits = 14"]]),
+    ("low-rank", &[&["rank = 1", "rank = 3", "rank = 8"]]),
     ("top-k", &[KEPT]),
     ("random-k", &[KEPT, &["", "scaled = true"]]),
     (
@@ -173,6 +177,25 @@ fn element_error(case: &Case, v: &[f32], c: &[f32], whole: usize) -> Vec<f64> {
         "sign" => {
             let mean = v.iter().map(|x| x.abs()).sum::<f64>() / v.len() as f64;
             each(&|x| (x.abs() - mean).abs() + rounding)
+        }
+        "one-bit" => {
+            let of_sign = |negative: bool| v.iter().filter(move |x| (**x < 0.0) == negative);
+            let mean = |negative| of_sign(negative).sum::<f64>() / of_sign(negative).count() as f64;
+            let (above, below) = (mean(false), mean(true));
+            each(&|x| (x - if x < 0.0 { below } else { above }).abs() + rounding)
+        }
+        "ternary" => {
+            let deviation = (v.iter().map(|x| x * x).sum::<f64>() / v.len() as f64).sqrt();
+            let clamp = case.number("clamp");
+            let s = if clamp == 0.0 { greatest } else { greatest.min(clamp * deviation) };
+            // 0 or s, whichever side; what is cut off is lost.
+            each(&|x| x.abs().max(s - x.abs()) + rounding)
+        }
+        "truncate" => each(&|x| x.abs() / (case.number("bits").exp2() + 1.0)),
+        // A projection.
+        "low-rank" => {
+            let norm = v.iter().map(|x| x * x).sum::<f64>().sqrt();
+            each(&|_| norm * (1.0 + 1e-6))
         }
         "top-k" => {
             let mut sorted: Vec<f64> = v.iter().map(|x| x.abs()).collect();
@@ -339,7 +362,11 @@ fn a_single_number_comes_back() {
                     1.0
                 };
             let (c, expected) = (f64::from(case.apply(&[x], noise(3))[0]), f64::from(x) / tau);
-            let tolerance = if case.compressor.name() == "bf16" { 1.0 / 256.0 } else { 1e-6 };
+            let tolerance = match case.compressor.name() {
+                "bf16" => 1.0 / 256.0,
+                "truncate" => 1.0 / (case.number("bits").exp2() + 1.0),
+                _ => 1e-6,
+            };
             assert!((c - expected).abs() <= tolerance * expected.abs(), "{}: {x} -> {c}", case.text);
         }
     }
@@ -450,7 +477,7 @@ fn the_stream_and_the_vector_decide_every_byte() {
         let expected = match case.compressor.name() {
             "random-k" => true,
             "qsgd" => true,
-            "count-sketch" => true,
+            "count-sketch" | "ternary" | "low-rank" => true,
             "min-max" => case.is("rounding", "stochastic"),
             _ => false,
         };

@@ -57,6 +57,48 @@ fn golden_signs() {
 }
 
 #[test]
+fn golden_means() {
+    // From 0 on: 1, 3 and 5, mean 3; below: -2 and -4, mean -3. Numbers 1 and 3 are negative.
+    is_golden("kind = 'one-bit'", &[1.0, -2.0, 3.0, -4.0, 5.0], "00004040 000040c0 0a");
+    // Both zeros count as positive; of no negative number the mean is 0.
+    is_golden("kind = 'one-bit'", &[-0.0, 3.0], "0000c03f 00000000 00");
+    is_golden("kind = 'one-bit'\nbucket = 2", &[-1.0, -3.0, 8.0], "00000000 000000c0 03 00000041 00000000 00");
+}
+
+#[test]
+fn golden_trits() {
+    // Numbers at 0 and at +-s are never rounded: codes 0, 1 and 2, five to a byte: 2 + 3 * 0 + 9 * 1 + 27 * 2 + 81 * 0 = 65.
+    is_golden("kind = 'ternary'", &[4.0, -4.0, 0.0, 4.0, -4.0], "00008040 41");
+    // Seven take two bytes: number i is digit i / 2 of byte i % 2. Codes 2 0 1 1 0 2 2: 2 + 3 + 0 + 27 * 2 = 59 and 0 + 3 + 9 * 2 = 21.
+    is_golden("kind = 'ternary'", &[1.0, -1.0, 0.0, 0.0, -1.0, 1.0, 1.0], "0000803f 3b 15");
+    // Cut off at one deviation: the mean square is 49 / 4, so s = 3.5 and -7 is at the end; next to nothing is nothing.
+    is_golden("kind = 'ternary'\nclamp = 1.0", &[0.0, -7.0, 0.0, 1e-30], "00006040 25");
+}
+
+#[test]
+fn golden_leading_bits() {
+    // 1.5 = 0x3fc00000 and -2.75 = 0xc0300000; 7 bits keep the upper halves, the high bytes first.
+    is_golden("kind = 'truncate'\nbits = 7", &[1.5, -2.75], "3f c0 c0 30");
+    // 3 bits: the high bytes, then the next four bits: of 1.5 = 3fc, -2.75 = c03, 1.99 = 0x3ffeb852 = 3ff: c, 3 and f, number 2 above number 0.
+    is_golden("kind = 'truncate'", &[1.5, -2.75, 1.99], "3f c0 3f fc 03");
+    // 0 bits: the exponent's last bit remains: 1.99 becomes 1 = 0x3f8, -3 becomes -2 = 0xc00.
+    is_golden("kind = 'truncate'\nbits = 0", &[1.99, -3.0], "3f c0 01");
+    // 10 bits take 19: two bytes and three bits (of 1.99: 3ffe, then b = 101|1 keeps 101, as a plane of two and one of one).
+    is_golden("kind = 'truncate'\nbits = 10", &[1.99], "3f fe 01 01");
+}
+
+#[test]
+fn golden_directions() {
+    // One number: P = 1 or -1, as the start happens to be, and Q has its sign.
+    let bytes = hex(&encode("kind = 'low-rank'", &[3.0]));
+    assert!(["0000803f00004040", "000080bf000040c0"].contains(&bytes.as_str()), "{bytes}");
+    // Five numbers are 3 rows of 2: with all but one in the first row, P = (1, 0, 0) and Q is that row, up to a sign.
+    let bytes = hex(&encode("kind = 'low-rank'\nrank = 1", &[3.0, -4.0, 0.0, 0.0, 0.0]));
+    let rows = ["0000803f 00000000 00000000 00004040 000080c0", "000080bf 00000080 00000080 000040c0 00008040"];
+    assert!(rows.map(|row| row.replace(' ', "")).contains(&bytes), "{bytes}");
+}
+
+#[test]
 fn golden_grids() {
     // The codes are the numbers. Middle 7.5, half step 0.5; byte i holds codes i (low half) and i + 8.
     let sixteen: Vec<f32> = (0..16u8).map(f32::from).collect();
@@ -249,6 +291,72 @@ fn signs_agree_with_a_second_encoder() {
             assert!((f64::from(float(header)) / mean - 1.0).abs() < 1e-7);
             x.iter().map(|&x| f64::from(u8::from(x < 0.0))).collect()
         });
+    }
+}
+
+#[test]
+fn means_agree_with_a_second_encoder() {
+    for bucket in [0, 1, 100, 512, 600] {
+        let text = format!("kind = 'one-bit'\nbucket = {bucket}");
+        reference(&text, &Shape { bucket, header: 8, width: 1, random: false }, |x, header| {
+            for (at, negative) in [(0, false), (4, true)] {
+                let (count, sum) =
+                    x.iter().filter(|x| (**x < 0.0) == negative).fold((0, 0.0), |(n, s), x| (n + 1, s + x));
+                let mean = if count == 0 { 0.0 } else { sum / f64::from(count) };
+                assert!((f64::from(float(&header[at..])) - mean).abs() <= 1e-7 * mean.abs());
+            }
+            x.iter().map(|&x| f64::from(u8::from(x < 0.0))).collect()
+        });
+    }
+}
+
+#[test]
+fn trits_agree_with_a_second_encoder() {
+    for (bucket, clamp) in [(512, 0.0), (100, 0.0), (512, 2.5), (100, 1.0)] {
+        let text = format!("kind = 'ternary'\nbucket = {bucket}\nclamp = {clamp:?}");
+        let (v, mut offset, mut decided) = (normal(1300), 0, 0);
+        let bytes = encode(&text, &v);
+        let mut rest = &bytes[..];
+        for x in v.chunks(bucket) {
+            let x: Vec<f64> = x.iter().map(|&x| f64::from(x)).collect();
+            let greatest = x.iter().fold(0f64, |a, x| a.max(x.abs()));
+            let deviation = (x.iter().map(|x| x * x).sum::<f64>() / x.len() as f64).sqrt();
+            let s = if clamp == 0.0 { greatest } else { greatest.min(clamp * deviation) };
+            assert!((f64::from(float(rest)) / s - 1.0).abs() < 1e-7);
+            let stride = x.len().div_ceil(5);
+            let (digits, after) = rest[4..].split_at(stride);
+            for (i, x) in x.iter().enumerate() {
+                let sum = (x / s).clamp(-1.0, 1.0) + 1.0 + uniform(offset, i);
+                let digit = digits[i % stride] / 3u8.pow((i / stride) as u32) % 3;
+                // Where the rounding of `f32` does not decide.
+                if (sum - 1e-3).floor() == (sum + 1e-3).floor() {
+                    assert_eq!(f64::from(digit), sum.floor().min(2.0), "{text}: number {}", offset + i);
+                    decided += 1;
+                }
+            }
+            (rest, offset) = (after, offset + x.len());
+        }
+        assert!(rest.is_empty() && decided > 1200, "{text}: {decided}");
+    }
+}
+
+#[test]
+fn leading_bits_agree_with_a_second_encoder() {
+    for bits in 0..=15i32 {
+        let compressor = compressor(&format!("kind = 'truncate'\nbits = {bits}"));
+        for len in [1, 7, 512, 700] {
+            let mut v = normal(len);
+            v.iter_mut().enumerate().for_each(|(i, x)| *x *= 10f32.powi(i as i32 % 60 - 30));
+            let mut bytes = Vec::new();
+            compressor.encode(&v, noise(), &mut bytes).unwrap();
+            let mut c = vec![0.0; len];
+            compressor.add_into(&bytes, noise(), 1.0, &mut c);
+            for (c, x) in c.into_iter().zip(&v) {
+                let x = f64::from(*x);
+                let unit = (x.abs().log2().floor() - f64::from(bits)).exp2();
+                assert_eq!(f64::from(c), (x / unit).trunc() * unit, "{bits} bits of {x}");
+            }
+        }
     }
 }
 

@@ -8,8 +8,63 @@
 /// The most codes in a block; every block of a bucket is full but the last.
 pub(super) const BLOCK: usize = 512;
 
+/// How small codes become bytes, in blocks; a number stands for so many bits, 1 to 8.
+pub(super) trait Packing: Copy {
+    /// Bytes for `count` codes.
+    fn packed_len(self, count: usize) -> usize;
+
+    /// Packs one block of codes into the front of `out`; how many bytes that took.
+    fn pack(self, codes: &[u8], out: &mut [u8; BLOCK]) -> usize;
+
+    /// Unpacks one block of `codes.len()` codes from the front of `bytes`; how many bytes it took. Panics if `bytes` is shorter than the block.
+    fn unpack(self, bytes: &[u8], codes: &mut [u8]) -> usize;
+
+    /// Whether what one packed block of `count` codes leaves unused is 0, as [`Packing::pack`] leaves it.
+    fn is_padded(self, bytes: &[u8], count: usize) -> bool;
+
+    /// Whether none of `count` codes exceeds `greatest`.
+    fn is_within(self, packed: &[u8], count: usize, greatest: u8) -> bool;
+}
+
+impl Packing for u32 {
+    fn packed_len(self, count: usize) -> usize {
+        packed_len(count, self)
+    }
+
+    #[inline(always)]
+    fn pack(self, codes: &[u8], out: &mut [u8; BLOCK]) -> usize {
+        pack(codes, self, out)
+    }
+
+    #[inline(always)]
+    fn unpack(self, bytes: &[u8], codes: &mut [u8]) -> usize {
+        unpack(bytes, self, codes)
+    }
+
+    fn is_padded(self, bytes: &[u8], count: usize) -> bool {
+        is_padded(bytes, count, self)
+    }
+
+    fn is_within(self, packed: &[u8], count: usize, greatest: u8) -> bool {
+        u32::from(greatest) == (1u32 << self) - 1 || greatest_code(packed, count, self) <= greatest
+    }
+}
+
+super::kernel::kernel! {
+    fn greatest_code(packed: &[u8], count: usize, width: u32) -> u8 {
+        let mut codes = [0; BLOCK];
+        let (mut rest, mut greatest) = (packed, 0);
+        for from in (0..count).step_by(BLOCK) {
+            let codes = &mut codes[..BLOCK.min(count - from)];
+            rest = &rest[unpack(rest, width, codes)..];
+            greatest = codes.iter().fold(greatest, |a, &b| if b > a { b } else { a });
+        }
+        greatest
+    }
+}
+
 /// Bytes for `count` codes of `width` bits (1 to 8), in blocks.
-pub(super) fn packed_len(count: usize, width: u32) -> usize {
+fn packed_len(count: usize, width: u32) -> usize {
     count / BLOCK * (BLOCK / 8 * width as usize) + block_len(count % BLOCK, width)
 }
 
@@ -32,7 +87,7 @@ fn planes(width: u32) -> impl Iterator<Item = (u32, u32)> {
 
 /// Packs one block of codes, each below `2^width`, into the front of `out`; how many bytes that took.
 #[inline(always)]
-pub(super) fn pack(codes: &[u8], width: u32, out: &mut [u8; BLOCK]) -> usize {
+fn pack(codes: &[u8], width: u32, out: &mut [u8; BLOCK]) -> usize {
     let mut used = 0;
     for (w, shift) in planes(width) {
         let rest = &mut out[used..];
@@ -71,7 +126,7 @@ fn pack_plane<const W: usize>(codes: &[u8], shift: u32, out: &mut [u8]) -> usize
 /// # Panics
 /// If `bytes` is shorter than the block.
 #[inline(always)]
-pub(super) fn unpack(bytes: &[u8], width: u32, codes: &mut [u8]) -> usize {
+fn unpack(bytes: &[u8], width: u32, codes: &mut [u8]) -> usize {
     let mut used = 0;
     for (w, shift) in planes(width) {
         let rest = &bytes[used..];
@@ -106,7 +161,7 @@ fn unpack_plane<const W: usize>(bytes: &[u8], shift: u32, codes: &mut [u8]) -> u
 }
 
 /// Whether the unused bits of one packed block of `count` codes are 0, as [`pack`] leaves them.
-pub(super) fn is_padded(bytes: &[u8], count: usize, width: u32) -> bool {
+fn is_padded(bytes: &[u8], count: usize, width: u32) -> bool {
     let mut rest = bytes;
     planes(width).all(|(w, _)| {
         let per_byte = 8 / w as usize;

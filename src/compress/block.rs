@@ -1,8 +1,8 @@
-//! What the quantizers share: buckets behind a header, codes in [blocks](bits), rounding by a counter hash.
+//! What the quantizers share: buckets behind a header, codes in [blocks](super::bits), rounding by a counter hash.
 
 use super::{
     Malformed,
-    bits::{self, BLOCK},
+    bits::{BLOCK, Packing},
     kernel,
 };
 use crate::rng::Stream;
@@ -17,16 +17,16 @@ const ROUND: f32 = 12_582_912.0;
 
 /// How a vector is laid out: buckets of `bucket` numbers, the last one shorter, each as a header and its packed codes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Layout {
+pub(super) struct Layout<P = u32> {
     /// Numbers in a bucket; 0 for the whole vector.
     pub(super) bucket: usize,
     /// Bytes before a bucket's codes.
     pub(super) header: usize,
-    /// Bits of a code, 1 to 8.
-    pub(super) width: u32,
+    /// How codes are packed: the bits of one, 1 to 8, or another way.
+    pub(super) packing: P,
 }
 
-impl Layout {
+impl<P: Packing> Layout<P> {
     /// Numbers in each bucket but the last of a vector of `len`; never 0.
     pub(super) fn bucket_of(&self, len: usize) -> usize {
         if self.bucket == 0 { len.max(1) } else { self.bucket.min(len.max(1)) }
@@ -34,7 +34,7 @@ impl Layout {
 
     /// Bytes of one bucket of `count` numbers.
     pub(super) fn bucket_bytes(&self, count: usize) -> usize {
-        self.header + bits::packed_len(count, self.width)
+        self.header + self.packing.packed_len(count)
     }
 
     /// Bytes of a vector of `len` numbers.
@@ -54,17 +54,16 @@ impl Layout {
     ) -> Result<(), Malformed> {
         expect_length(bytes, self.bytes(len))?;
         let bucket = self.bucket_of(len);
-        let every_code_is_valid = u32::from(greatest) == (1u32 << self.width) - 1;
         for (index, bytes) in bytes.chunks(self.bucket_bytes(bucket)).enumerate() {
             let wrong = |what: String| Malformed(format!("bucket {index}: {what}"));
             let count = bucket.min(len - index * bucket);
             let (head, packed) = bytes.split_at(self.header);
             header(head).map_err(wrong)?;
             let last = count - count % BLOCK;
-            if !bits::is_padded(&packed[bits::packed_len(last, self.width)..], count - last, self.width) {
+            if !self.packing.is_padded(&packed[self.packing.packed_len(last)..], count - last) {
                 return Err(wrong("an unused bit is set".into()));
             }
-            if !every_code_is_valid && greatest_code(packed, count, self.width) > greatest {
+            if !self.packing.is_within(packed, count, greatest) {
                 return Err(wrong(format!("a code is above {greatest}")));
             }
         }
@@ -89,22 +88,9 @@ pub(super) fn take_float(bytes: &mut &[u8]) -> f32 {
     f32::from_le_bytes(*float)
 }
 
-super::kernel::kernel! {
-    fn greatest_code(packed: &[u8], count: usize, width: u32) -> u8 {
-        let mut codes = [0; BLOCK];
-        let (mut rest, mut greatest) = (packed, 0);
-        for from in (0..count).step_by(BLOCK) {
-            let codes = &mut codes[..BLOCK.min(count - from)];
-            rest = &rest[bits::unpack(rest, width, codes)..];
-            greatest = codes.iter().fold(greatest, |a, &b| if b > a { b } else { a });
-        }
-        greatest
-    }
-}
-
 /// Appends the packed codes of one bucket, the first of whose numbers is number `offset` of the vector.
 ///
-/// `place` maps a number to its place t on the grid, 0 <= t <= 2^width - 1. With noise t is rounded to floor(t + u), u
+/// `place` maps a number to its place t on the grid, 0 <= t <= the greatest code. With noise t is rounded to floor(t + u), u
 /// uniform on 2^15 points, so that its expectation is t to within 2^-16; without, to the nearest, ties to even.
 ///
 /// What stands `ahead`, behind the bucket, is [fetched](kernel::fetch) meanwhile.
@@ -113,7 +99,7 @@ pub(super) fn encode(
     bucket: &[f32],
     ahead: &[f32],
     offset: usize,
-    width: u32,
+    packing: impl Packing,
     noise: Option<Stream>,
     out: &mut Vec<u8>,
     place: impl Fn(f32) -> f32 + Copy,
@@ -138,7 +124,7 @@ pub(super) fn encode(
                 }
             }
         }
-        let used = bits::pack(&codes, width, &mut packed);
+        let used = packing.pack(&codes, &mut packed);
         out.extend_from_slice(&packed[..used]);
         index = index.wrapping_add(BLOCK as u32);
     }
@@ -155,25 +141,31 @@ pub(super) fn encode(
                 round_nearest(y, b, place);
             }
         }
-        let used = bits::pack(&codes[..rest.len()], width, &mut packed);
+        let used = packing.pack(&codes[..rest.len()], &mut packed);
         out.extend_from_slice(&packed[..used]);
     }
 }
 
 /// `acc += weight * value(code)` over the packed codes of one bucket.
 #[inline(always)]
-pub(super) fn add(packed: &[u8], width: u32, weight: f32, acc: &mut [f32], value: impl Fn(f32) -> f32 + Copy) {
+pub(super) fn add(
+    packed: &[u8],
+    packing: impl Packing,
+    weight: f32,
+    acc: &mut [f32],
+    value: impl Fn(f32) -> f32 + Copy,
+) {
     let mut codes = [0u8; BLOCK];
     let mut packed = packed;
     let (blocks, rest) = acc.as_chunks_mut::<BLOCK>();
     for block in blocks {
-        packed = &packed[bits::unpack(packed, width, &mut codes)..];
+        packed = &packed[packing.unpack(packed, &mut codes)..];
         for (a, &code) in block.iter_mut().zip(&codes) {
             *a += weight * value(f32::from(code));
         }
     }
     let codes = &mut codes[..rest.len()];
-    bits::unpack(packed, width, codes);
+    packing.unpack(packed, codes);
     for (a, &code) in rest.iter_mut().zip(&*codes) {
         *a += weight * value(f32::from(code));
     }
@@ -263,9 +255,9 @@ mod tests {
 
     #[test]
     fn sizes_add_up() {
-        let layout = Layout { bucket: 512, header: 8, width: 4 };
+        let layout = Layout { bucket: 512, header: 8, packing: 4 };
         assert_eq!([0, 1, 511, 512, 513, 1024].map(|n| layout.bytes(n)), [0, 9, 264, 264, 273, 528]);
-        let whole = Layout { bucket: 0, header: 4, width: 3 };
+        let whole = Layout { bucket: 0, header: 4, packing: 3 };
         assert_eq!([0, 1, 8, 1024, 1030].map(|n| whole.bytes(n)), [0, 6, 7, 388, 391]);
     }
 }

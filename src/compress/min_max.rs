@@ -75,7 +75,7 @@ fn build(table: &toml::Table) -> Result<Built, ConfigError> {
     let params: Params = config::read("compressor", table)?;
     let bits = within("bits", params.bits, 1, 8)? as u32;
     let bucket = within("bucket", params.bucket, 0, i64::from(u32::MAX))? as usize;
-    let compressor = MinMax { layout: Layout { bucket, header: 8, width: bits }, rounding: params.rounding };
+    let compressor = MinMax { layout: Layout { bucket, header: 8, packing: bits }, rounding: params.rounding };
     Ok(Built::new(compressor, config::resolved(ENTRY.name, &params)))
 }
 
@@ -88,7 +88,7 @@ struct MinMax {
 impl MinMax {
     /// L: the steps between min and max.
     fn steps(&self) -> u32 {
-        (1 << self.layout.width) - 1
+        (1 << self.layout.packing) - 1
     }
 }
 
@@ -114,7 +114,7 @@ impl Compressor for MinMax {
         let start = out.len();
         out.reserve(self.layout.bytes(v.len()));
         let noise = (self.rounding == Rounding::Stochastic).then_some(noise);
-        if !encode(v, self.layout.bucket_of(v.len()), self.layout.width, noise, out) {
+        if !encode(v, self.layout.bucket_of(v.len()), self.layout.packing, noise, out) {
             out.truncate(start);
             return Err(NonFinite::known_in(v));
         }
@@ -135,7 +135,7 @@ impl Compressor for MinMax {
 
     fn add_into(&self, bytes: &[u8], _noise: Stream, weight: f32, acc: &mut [f32]) {
         let bucket = self.layout.bucket_of(acc.len());
-        add(bytes, bucket, self.layout.bucket_bytes(bucket), self.layout.width, weight, acc);
+        add(bytes, bucket, self.layout.bucket_bytes(bucket), self.layout.packing, weight, acc);
     }
 
     fn bucket(&self, len: usize) -> usize {

@@ -43,8 +43,10 @@ mod hashing;
 mod identity;
 mod indices;
 mod kernel;
+mod low_rank;
 mod min_max;
 mod nominal;
+mod one_bit;
 mod payload;
 mod qsgd;
 mod random_k;
@@ -53,7 +55,10 @@ mod select;
 mod sign;
 mod sketch;
 mod sparse;
+mod ternary;
 mod top_k;
+mod trits;
+mod truncate;
 
 use std::fmt;
 

@@ -107,6 +107,9 @@ mod tests {
             "kind = 'min-max'\nbucket = 0\nbits = 2\nrounding = 'nearest'",
             "kind = 'top-k'",
             "kind = 'top-k'\nfraction = 0.3",
+            "kind = 'ternary'\nbucket = 0",
+            "kind = 'ternary'\nbucket = 0\nclamp = 2.5",
+            "kind = 'low-rank'\nrank = 100",
         ] {
             let compressor = compressor(text);
             let samples = sampled(&*compressor, MOST_SAMPLED);
@@ -128,6 +131,8 @@ mod tests {
             ("kind = 'top-k'\nfraction = 0.25", 0.54),
             ("kind = 'top-k'\nfraction = 0.05", 0.87),
             ("kind = 'sign'", 0.59),
+            // Two digits to base 2, the leading one among them.
+            ("kind = 'truncate'\nbits = 1", 0.18),
         ] {
             let found = (1.0 - nominal_delta(&*compressor(text), 64)).sqrt();
             assert!((found / alpha - 1.0).abs() < 0.08, "{text}: {found}, {alpha} expected");

@@ -67,7 +67,7 @@ fn build(table: &toml::Table) -> Result<Built, ConfigError> {
     let levels = within("levels", params.levels, 1, 127)? as u8;
     let bucket = within("bucket", params.bucket, 0, i64::from(u32::MAX))? as usize;
     let width = (2 * u32::from(levels)).ilog2() + 1;
-    let compressor = Qsgd { layout: Layout { bucket, header: 4, width }, levels, scaled: params.scaled };
+    let compressor = Qsgd { layout: Layout { bucket, header: 4, packing: width }, levels, scaled: params.scaled };
     Ok(Built::new(compressor, config::resolved(ENTRY.name, &params)))
 }
 
@@ -107,7 +107,7 @@ impl Compressor for Qsgd {
         let start = out.len();
         out.reserve(self.layout.bytes(v.len()));
         let bucket = self.layout.bucket_of(v.len());
-        if !encode(v, bucket, self.layout.width, f32::from(self.levels), self.scaled, noise, out) {
+        if !encode(v, bucket, self.layout.packing, f32::from(self.levels), self.scaled, noise, out) {
             out.truncate(start);
             return Err(NonFinite::known_in(v));
         }
@@ -124,7 +124,7 @@ impl Compressor for Qsgd {
 
     fn add_into(&self, bytes: &[u8], _noise: Stream, weight: f32, acc: &mut [f32]) {
         let bucket = self.layout.bucket_of(acc.len());
-        add(bytes, bucket, self.layout.bucket_bytes(bucket), self.layout.width, f32::from(self.levels), weight, acc);
+        add(bytes, bucket, self.layout.bucket_bytes(bucket), self.layout.packing, f32::from(self.levels), weight, acc);
     }
 
     fn bucket(&self, len: usize) -> usize {

@@ -3,7 +3,10 @@
 
 use std::{fmt, sync::Arc};
 
-use super::{Compressor, bf16, count_sketch, f16, identity, min_max, qsgd, random_k, sign, top_k};
+use super::{
+    Compressor, bf16, count_sketch, f16, identity, low_rank, min_max, one_bit, qsgd, random_k, sign, ternary, top_k,
+    truncate,
+};
 use crate::config::ConfigError;
 
 /// All compressors, in the order in which they are listed.
@@ -14,8 +17,12 @@ pub static COMPRESSORS: &[Entry] = &[
     qsgd::ENTRY,
     min_max::ENTRY,
     sign::ENTRY,
+    one_bit::ENTRY,
+    ternary::ENTRY,
+    truncate::ENTRY,
     top_k::ENTRY,
     random_k::ENTRY,
+    low_rank::ENTRY,
     count_sketch::ENTRY,
 ];
 

@@ -46,7 +46,7 @@ impl Default for Params {
 fn build(table: &toml::Table) -> Result<Built, ConfigError> {
     let params: Params = config::read("compressor", table)?;
     let bucket = within("bucket", params.bucket, 0, i64::from(u32::MAX))? as usize;
-    let compressor = Sign { layout: Layout { bucket, header: 4, width: 1 } };
+    let compressor = Sign { layout: Layout { bucket, header: 4, packing: 1 } };
     Ok(Built::new(compressor, config::resolved(ENTRY.name, &params)))
 }
 

@@ -1,0 +1,156 @@
+//! One bit per number and two means: `one-bit`.
+//!
+//! Seide, Fu, Droppo, Li and Yu 2014, 1-Bit Stochastic Gradient Descent and its Application to Data-Parallel Distributed Training of Speech
+//! DNNs (with its threshold of 0): in each bucket of n numbers, m+ of them not negative and m- negative,
+//!
+//! ```text
+//! C(x)_i = a if x_i >= 0, else b        a = mean of the x_i >= 0        b = mean of the x_i < 0
+//! ```
+//!
+//! the two values that make |C(x) - x|^2 least: (1 - delta) |x|^2 with delta = (m+ a^2 + m- b^2) / |x|^2, never worse than the scaled
+//! sign's |x|_1^2 / (n |x|^2), so at least 1/n; 2/pi for many Gaussian numbers. A zero of either sign is not negative; the mean of none is 0.
+//!
+//! Bytes of a bucket: a and b as `f32`, then a bit per number, 1 for negative, planar in blocks.
+//! DIFFERENCE: buckets of 512 where the paper takes the columns of each weight matrix, which a compressor does not know. Its residual
+//! is error feedback, which is a rule's.
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Class, Compressor, Malformed, NonFinite, Size,
+    block::{self, Layout},
+    kernel::kernel,
+    registry::{Built, Entry, within},
+};
+use crate::{
+    config::{self, ConfigError},
+    rng::Stream,
+    vector::LANES,
+};
+
+/// The registry's line.
+pub(super) const ENTRY: Entry = Entry {
+    name: "one-bit",
+    summary: "the mean of each bucket's negative numbers or of its others",
+    paper: "Seide et al. 2014, 1-Bit Stochastic Gradient Descent",
+    class_words: "contraction",
+    constants: &[("bucket", "512: numbers that share two means; 0 for the whole vector")],
+    variants: &["bucket = 0", "bucket = 1", "bucket = 100"],
+    build,
+};
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Params {
+    bucket: i64,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Params { bucket: 512 }
+    }
+}
+
+fn build(table: &toml::Table) -> Result<Built, ConfigError> {
+    let params: Params = config::read("compressor", table)?;
+    let bucket = within("bucket", params.bucket, 0, i64::from(u32::MAX))? as usize;
+    let compressor = OneBit { layout: Layout { bucket, header: 8, packing: 1 } };
+    Ok(Built::new(compressor, config::resolved(ENTRY.name, &params)))
+}
+
+#[derive(Debug)]
+struct OneBit {
+    layout: Layout,
+}
+
+impl Compressor for OneBit {
+    fn name(&self) -> &'static str {
+        ENTRY.name
+    }
+
+    fn class(&self, len: usize) -> Class {
+        Class::Contraction { delta: 1.0 / self.bucket(len) as f64 }
+    }
+
+    fn size(&self, len: usize) -> Size {
+        Size::Exact(self.layout.bytes(len))
+    }
+
+    fn encode(&self, v: &[f32], _noise: Stream, out: &mut Vec<u8>) -> Result<(), NonFinite> {
+        let start = out.len();
+        out.reserve(self.layout.bytes(v.len()));
+        if !encode(v, self.layout.bucket_of(v.len()), out) {
+            out.truncate(start);
+            return Err(NonFinite::known_in(v));
+        }
+        Ok(())
+    }
+
+    fn check(&self, len: usize, bytes: &[u8]) -> Result<(), Malformed> {
+        self.layout.check(len, bytes, 1, |mut head| {
+            let (above, below) = (block::take_float(&mut head), block::take_float(&mut head));
+            if above >= 0.0 && above.is_finite() && below <= 0.0 && below.is_finite() {
+                Ok(())
+            } else {
+                Err(format!("{above} and {below} are not means of numbers from 0 and below"))
+            }
+        })
+    }
+
+    fn add_into(&self, bytes: &[u8], _noise: Stream, weight: f32, acc: &mut [f32]) {
+        let bucket = self.layout.bucket_of(acc.len());
+        add(bytes, bucket, self.layout.bucket_bytes(bucket), weight, acc);
+    }
+
+    fn bucket(&self, len: usize) -> usize {
+        self.layout.bucket_of(len)
+    }
+}
+
+/// The means of the numbers from 0 on and of the negative ones; of none 0. A NaN or an infinity makes one of them one.
+#[inline(always)]
+fn means(x: &[f32]) -> [f64; 2] {
+    let (mut above, mut below, mut negative) = ([0f64; LANES], [0f64; LANES], [0u32; LANES]);
+    let mut see = |block: &[f32]| {
+        for (((above, below), negative), &x) in above.iter_mut().zip(&mut below).zip(&mut negative).zip(block) {
+            let is_negative = x < 0.0;
+            *above += f64::from(if is_negative { 0.0 } else { x });
+            *below += f64::from(if is_negative { x } else { 0.0 });
+            *negative += u32::from(is_negative);
+        }
+    };
+    let (blocks, rest) = x.as_chunks::<LANES>();
+    for block in blocks {
+        see(block);
+    }
+    see(rest);
+    let negative: usize = negative.iter().map(|count| *count as usize).sum();
+    // Of none the sum is 0.
+    let mean = |sums: &[f64; LANES], count: usize| sums.iter().sum::<f64>() / count.max(1) as f64;
+    [mean(&above, x.len() - negative), mean(&below, negative)]
+}
+
+kernel! {
+    /// Appends all buckets, or returns false at one that holds a NaN or an infinity.
+    fn encode(v: &[f32], bucket: usize, out: &mut Vec<u8>) -> bool {
+        for numbers in v.chunks(bucket) {
+            for mean in means(numbers) {
+                if !mean.is_finite() {
+                    return false;
+                }
+                // Not -0: its bytes are those of the other zero.
+                out.extend_from_slice(&(mean as f32 + 0.0).to_le_bytes());
+            }
+            block::encode(numbers, &[], 0, 1, None, out, |x| if x < 0.0 { 1.0 } else { 0.0 });
+        }
+        true
+    }
+
+    fn add(bytes: &[u8], bucket: usize, bucket_bytes: usize, weight: f32, acc: &mut [f32]) {
+        for (acc, mut bytes) in acc.chunks_mut(bucket).zip(bytes.chunks(bucket_bytes)) {
+            let above = block::take_float(&mut bytes);
+            let below = block::take_float(&mut bytes);
+            block::add(bytes, 1, weight, acc, |code| if code > 0.0 { below } else { above });
+        }
+    }
+}

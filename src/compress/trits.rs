@@ -1,0 +1,115 @@
+//! Packing codes 0, 1 and 2 five to a byte, as the digits of a number to base 3: 3^5 = 243.
+//!
+//! Planar like [bits](super::bits): of a block of n codes byte i is the sum of 3^j times code i + j ceil(n / 5), so whole vectors are
+//! multiplied and added. Unused digits are 0.
+
+use super::{
+    bits::{BLOCK, Packing},
+    kernel::kernel,
+};
+
+/// Five codes to a byte.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Trits;
+
+const PER_BYTE: usize = 5;
+
+impl Packing for Trits {
+    #[inline(always)]
+    fn packed_len(self, count: usize) -> usize {
+        count / BLOCK * BLOCK.div_ceil(PER_BYTE) + (count % BLOCK).div_ceil(PER_BYTE)
+    }
+
+    #[inline(always)]
+    fn pack(self, codes: &[u8], out: &mut [u8; BLOCK]) -> usize {
+        let stride = codes.len().div_ceil(PER_BYTE);
+        let out = &mut out[..stride];
+        out.fill(0);
+        // The last digits first; each of the others triples what stands there.
+        for part in codes.chunks(stride.max(1)).rev() {
+            for byte in out.iter_mut() {
+                *byte = byte.wrapping_add(byte.wrapping_add(*byte));
+            }
+            for (byte, code) in out.iter_mut().zip(part) {
+                *byte = byte.wrapping_add(*code);
+            }
+        }
+        stride
+    }
+
+    #[inline(always)]
+    fn unpack(self, bytes: &[u8], codes: &mut [u8]) -> usize {
+        let stride = codes.len().div_ceil(PER_BYTE);
+        let mut rest = [0u8; BLOCK.div_ceil(PER_BYTE)];
+        let rest = &mut rest[..stride];
+        rest.copy_from_slice(&bytes[..stride]);
+        for part in codes.chunks_mut(stride.max(1)) {
+            for (code, rest) in part.iter_mut().zip(rest.iter_mut()) {
+                let third = ((u16::from(*rest) * 171) >> 9) as u8;
+                *code = rest.wrapping_sub(third.wrapping_add(third.wrapping_add(third)));
+                *rest = third;
+            }
+        }
+        stride
+    }
+
+    fn is_padded(self, bytes: &[u8], count: usize) -> bool {
+        let stride = count.div_ceil(PER_BYTE);
+        let digit = |i: usize| bytes[i % stride] / [1, 3, 9, 27, 81][i / stride] % 3;
+        (count..stride * PER_BYTE).all(|i| digit(i) == 0)
+    }
+
+    fn is_within(self, packed: &[u8], _count: usize, greatest: u8) -> bool {
+        assert_eq!(greatest, 2, "digits to base 3 are all in use");
+        greatest_byte(packed) < 243
+    }
+}
+
+kernel! {
+    fn greatest_byte(packed: &[u8]) -> u8 {
+        packed.iter().fold(0, |a, &b| if b > a { b } else { a })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::{Purpose, Stream};
+
+    #[test]
+    fn every_byte_divides_by_three() {
+        for byte in 0..=255u16 {
+            assert_eq!((byte * 171) >> 9, byte / 3);
+        }
+    }
+
+    #[test]
+    fn codes_come_back_at_every_length() {
+        let stream = Stream::new(1, Purpose::Test);
+        for count in (0..70).chain([127, 255, 256, 257, 500, 511, 512]) {
+            let codes: Vec<u8> = (0..count).map(|i| (stream.u64_at(i as u64) % 3) as u8).collect();
+            let mut out = [0xAA; BLOCK];
+            let used = Trits.pack(&codes, &mut out);
+            assert_eq!(used, Trits.packed_len(count));
+            let stride = count.div_ceil(5);
+            for (i, byte) in out[..used].iter().enumerate() {
+                let digit = |j: usize| codes.get(i + j * stride).copied().unwrap_or(0);
+                assert_eq!(*byte, digit(0) + 3 * digit(1) + 9 * digit(2) + 27 * digit(3) + 81 * digit(4));
+            }
+            assert!(Trits.is_padded(&out[..used], count) && Trits.is_within(&out[..used], count, 2));
+            let mut back = vec![0xFF; count];
+            assert_eq!(Trits.unpack(&out[..used], &mut back), used);
+            assert_eq!(back, codes, "{count} codes");
+        }
+    }
+
+    #[test]
+    fn what_no_digits_give_is_noticed() {
+        // Seven codes take two bytes: numbers 7, 8 and 9 are digits 3 of byte 1 and 4 of both.
+        assert!(Trits.is_padded(&[26 + 27 * 2, 26], 7));
+        for bytes in [[81, 0], [0, 27], [0, 81], [242, 0]] {
+            assert!(!Trits.is_padded(&bytes, 7), "{bytes:?}");
+        }
+        assert!(!Trits.is_within(&[243], 5, 2) && !Trits.is_within(&[0, 255, 3], 15, 2));
+    }
+}
