@@ -48,6 +48,16 @@ pub fn read_floats(x: &[u8], acc: &mut [f32]) {
     }
 }
 
+/// `acc += weight * (x - from)` for `x` as little-endian bytes of `f32`.
+///
+/// What two holders of x and `from` add is opposite to the last bit.
+pub fn axpy_difference_bytes(weight: f32, x: &[u8], from: &[f32], acc: &mut [f32]) {
+    assert_eq!((x.len(), from.len()), (4 * acc.len(), acc.len()));
+    for ((a, x), from) in acc.iter_mut().zip(x.as_chunks::<4>().0).zip(from) {
+        *a += weight * (f32::from_le_bytes(*x) - from);
+    }
+}
+
 /// Appends `x` as little-endian bytes.
 pub fn write_floats(x: &[f32], out: &mut Vec<u8>) {
     if cfg!(target_endian = "little") {

@@ -276,6 +276,8 @@ fn combinations_that_cannot_work_say_why() {
         line.contains("choco feeds the compression error back") && line.contains("run.allow_unstable = true"),
         "{line}"
     );
+    let line = told(&["rule.kind=d2", "compressor.kind=identity", "topology.file=ring:8"]);
+    assert!(line.contains("-0.333333333") && line.contains("weights = \"lazy-metropolis\""), "{line}");
     let line = told(&["model.kind=least-squares"]);
     assert!(line.contains("data.split = by-label: needs classes") && line.contains("iid and contiguous"), "{line}");
     let line = refused(gradvine().args(["simulate", "--topology", "ring:8", "--set", "topology.weights=max-degree"]));

@@ -33,6 +33,8 @@ const ALL: &[(&str, &str)] = &[
     ("kind = 'deep-squeeze'", FOUR_BITS),
     ("kind = 'choco'", FOUR_BITS),
     ("kind = 'choco'\norder = 'iclr'", FOUR_BITS),
+    ("kind = 'd2'", IDENTITY),
+    ("kind = 'gradient-tracking'", IDENTITY),
     ("kind = 'c-sgd'", IDENTITY),
     ("kind = 'local-sgd'", IDENTITY),
     ("kind = 'diloco'", IDENTITY),

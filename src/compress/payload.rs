@@ -270,6 +270,15 @@ impl Payload<'_> {
         }
     }
 
+    /// `acc += weight * (payload - from)` in one pass, of plain numbers.
+    ///
+    /// # Panics
+    /// If the payload is not as many plain numbers: the rule and its plan disagree.
+    pub fn add_difference_into(&self, weight: f32, from: &[f32], acc: &mut [f32]) {
+        let Payload::Floats(bytes) = self else { panic!("{self:?} is not plain: the rule and its plan disagree") };
+        vector::axpy_difference_bytes(weight, bytes, from, acc);
+    }
+
     /// `x = payload`.
     ///
     /// # Panics

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | D-PSGD cta, naive, CHOCO iclr | `Launch 0`, `Gradient`, `Join`, `Land 0` (gossip and gradient overlap) |
 //! | D-PSGD atc, DCD, DeepSqueeze, CHOCO icml | `Gradient`, `Join`, `Launch 0`, `Land 0` |
+//! | gradient tracking: two vectors | `Gradient`, `Join`, `Launch 0`, `Launch 1`, `Land 0`, `Land 1` |
 
 use std::sync::Arc;
 
@@ -160,25 +161,43 @@ pub fn check(plan: &dyn Plan, topology: &Topology) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// The plan of every rule that exchanges one payload with all neighbours once a round.
+/// The plan of every rule whose flights are one exchange with all neighbours each.
 #[derive(Debug)]
 pub struct Gossip {
     topology: Arc<Topology>,
     steps: &'static [Step],
-    format: Format,
+    /// Of flight 0, 1 and so on.
+    formats: Vec<Format>,
+    shared: bool,
 }
 
 impl Gossip {
     /// The gradient first, then the exchange.
     pub fn after_gradient(topology: Arc<Topology>, format: Format) -> Gossip {
         const STEPS: &[Step] = &[Step::Gradient, Step::Join, Step::Launch(0), Step::Land { flight: 0, lag: 0 }];
-        Gossip { topology, steps: STEPS, format }
+        Gossip::of_steps(topology, STEPS, vec![format])
     }
 
     /// The exchange in the air while the gradient is computed.
     pub fn around_gradient(topology: Arc<Topology>, format: Format) -> Gossip {
         const STEPS: &[Step] = &[Step::Launch(0), Step::Gradient, Step::Join, Step::Land { flight: 0, lag: 0 }];
-        Gossip { topology, steps: STEPS, format }
+        Gossip::of_steps(topology, STEPS, vec![format])
+    }
+
+    /// Any program; its flights are numbered from 0, and `formats` are theirs.
+    ///
+    /// # Panics
+    /// If there is not a format for each flight.
+    pub fn of_steps(topology: Arc<Topology>, steps: &'static [Step], formats: Vec<Format>) -> Gossip {
+        let plan = Gossip { topology, steps, formats, shared: true };
+        assert!(flights(&plan).into_iter().eq(0..plan.formats.len() as u8), "every flight has one format");
+        plan
+    }
+
+    /// The same with a payload of its own for every neighbour.
+    #[must_use]
+    pub fn one_for_each(self) -> Gossip {
+        Gossip { shared: false, ..self }
     }
 }
 
@@ -194,10 +213,10 @@ impl Plan for Gossip {
     fn meet(&self, node: NodeId, _at: &At, out: &mut Meeting) {
         out.send.extend_from_slice(self.topology.neighbours(node));
         out.wait.extend_from_slice(self.topology.neighbours(node));
-        out.shared = true;
+        out.shared = self.shared;
     }
 
-    fn format(&self, _at: &At, _from: NodeId) -> &Format {
-        &self.format
+    fn format(&self, at: &At, _from: NodeId) -> &Format {
+        &self.formats[usize::from(at.flight)]
     }
 }

@@ -46,6 +46,12 @@ impl Row {
     }
 }
 
+/// The gradient g that an update `step * g` was made of. A step of 0 has left nothing of it: it counts as 0.
+#[inline]
+pub fn unscaled(update: f32, step: f32) -> f32 {
+    if step == 0.0 { 0.0 } else { update / step }
+}
+
 /// `acc = f(acc, own) + sum_j weights_j copies_j`, block by block: one pass over each vector.
 pub fn sum_into(acc: &mut [f32], own: &[f32], weights: &[f32], copies: &[Vec<f32>], f: impl Fn(f32, f32) -> f32) {
     for (index, (acc, own)) in acc.chunks_mut(BLOCK).zip(own.chunks(BLOCK)).enumerate() {

@@ -6,6 +6,7 @@
 mod c_sgd;
 mod choco;
 mod compressed_c_sgd;
+mod d2;
 mod d_psgd;
 mod dcd;
 mod deep_squeeze;
@@ -13,6 +14,7 @@ mod delayed;
 mod diloco;
 mod double_squeeze;
 mod ef_sgd;
+mod gradient_tracking;
 mod local_sgd;
 mod mix;
 mod naive;
@@ -77,6 +79,8 @@ pub static RULES: &[Entry] = &[
     dcd::ENTRY,
     deep_squeeze::ENTRY,
     choco::ENTRY,
+    d2::ENTRY,
+    gradient_tracking::ENTRY,
     c_sgd::ENTRY,
     compressed_c_sgd::ENTRY,
     sign_sgd::ENTRY,
