@@ -17,6 +17,14 @@ pub fn axpy(weight: f32, x: &[f32], acc: &mut [f32]) {
     }
 }
 
+/// `acc += weight * (x - from)`. What is added with `x` and `from` exchanged is opposite to the last bit.
+pub fn axpy_difference(weight: f32, x: &[f32], from: &[f32], acc: &mut [f32]) {
+    assert_eq!((x.len(), from.len()), (acc.len(), acc.len()));
+    for ((a, x), from) in acc.iter_mut().zip(x).zip(from) {
+        *a += weight * (x - from);
+    }
+}
+
 /// `acc = weight * x`.
 pub fn scaled(weight: f32, x: &[f32], acc: &mut [f32]) {
     assert_eq!(x.len(), acc.len());
@@ -48,9 +56,7 @@ pub fn read_floats(x: &[u8], acc: &mut [f32]) {
     }
 }
 
-/// `acc += weight * (x - from)` for `x` as little-endian bytes of `f32`.
-///
-/// What two holders of x and `from` add is opposite to the last bit.
+/// [`axpy_difference`] for `x` as little-endian bytes of `f32`.
 pub fn axpy_difference_bytes(weight: f32, x: &[u8], from: &[f32], acc: &mut [f32]) {
     assert_eq!((x.len(), from.len()), (4 * acc.len(), acc.len()));
     for ((a, x), from) in acc.iter_mut().zip(x.as_chunks::<4>().0).zip(from) {

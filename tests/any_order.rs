@@ -107,6 +107,7 @@ fn any_order_of_events_gives_the_same_bits() {
         ("kind = 'choco'", "kind = 'random-k'\nk = 9"),
         ("kind = 'choco'\norder = 'iclr'", "kind = 'sign'"),
         ("kind = 'gradient-tracking'", "kind = 'identity'"),
+        ("kind = 'choco-edge'", "kind = 'min-max'"),
     ];
     let gossip = rules
         .iter()

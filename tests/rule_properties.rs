@@ -33,6 +33,8 @@ const ALL: &[(&str, &str)] = &[
     ("kind = 'deep-squeeze'", FOUR_BITS),
     ("kind = 'choco'", FOUR_BITS),
     ("kind = 'choco'\norder = 'iclr'", FOUR_BITS),
+    ("kind = 'choco-edge'", FOUR_BITS),
+    ("kind = 'ecd'", "kind = 'min-max'\nbits = 8"),
     ("kind = 'd2'", IDENTITY),
     ("kind = 'gradient-tracking'", IDENTITY),
     ("kind = 'c-sgd'", IDENTITY),
@@ -69,16 +71,20 @@ fn same(a: &Run, b: &Run) {
 #[test]
 fn with_the_identity_the_cta_family_is_d_psgd_cta() {
     let cta = Run::new("ring:8", "kind = 'd-psgd'\norder = 'cta'", IDENTITY);
-    for rule in ["kind = 'dcd'", "kind = 'naive'", "kind = 'choco'\norder = 'iclr'\ngamma = 1.0"] {
+    for rule in ["kind = 'dcd'", "kind = 'ecd'", "kind = 'naive'", "kind = 'choco'\norder = 'iclr'\ngamma = 1.0"] {
         same(&cta, &Run::new("ring:8", rule, IDENTITY));
     }
 }
 
 #[test]
 fn with_the_identity_the_atc_family_is_d_psgd_atc_from_any_start() {
-    for rule in
-        ["kind = 'deep-squeeze'\neta = 1.0", "kind = 'choco'\ngamma = 1.0", "kind = 'deep-squeeze'", "kind = 'choco'"]
-    {
+    for rule in [
+        "kind = 'deep-squeeze'\neta = 1.0",
+        "kind = 'choco'\ngamma = 1.0",
+        "kind = 'deep-squeeze'",
+        "kind = 'choco'",
+        "kind = 'choco-edge'",
+    ] {
         let mut atc = Run::new("ring:8", "kind = 'd-psgd'", IDENTITY);
         let mut other = Run::new("ring:8", rule, IDENTITY);
         (atc.same_start, other.same_start) = (false, false);
@@ -122,7 +128,8 @@ fn drift(rule: &str, compressor: &str) -> f64 {
 fn the_mean_moves_by_the_mean_gradient_alone_under_any_compressor() {
     for compressor in [FOUR_BITS, "kind = 'top-k'\nk = 4", "kind = 'sign'", "kind = 'qsgd'\nlevels = 4\nscaled = true"]
     {
-        for rule in ["kind = 'deep-squeeze'", "kind = 'choco'", "kind = 'choco'\norder = 'iclr'"] {
+        for rule in ["kind = 'deep-squeeze'", "kind = 'choco'", "kind = 'choco'\norder = 'iclr'", "kind = 'choco-edge'"]
+        {
             let drift = drift(rule, compressor);
             assert!(drift < 2e-6, "{rule} with {compressor}: the mean drifted by {drift:e}");
         }
@@ -258,6 +265,10 @@ impl Party for Planted {
     fn replica(&self, of: Option<NodeId>) -> Option<&[f32]> {
         self.inner.replica(of)
     }
+
+    fn replica_for(&self, to: NodeId) -> Option<&[f32]> {
+        self.inner.replica_for(to)
+    }
 }
 
 impl Rule for Planted {
@@ -280,7 +291,8 @@ impl Rule for Planted {
 
 #[test]
 fn a_copy_that_differs_from_its_owner_is_found() {
-    for rule in ["kind = 'dcd'", "kind = 'choco'"] {
+    // Not ecd: its estimates forget, and at t = 2 wholly.
+    for rule in ["kind = 'dcd'", "kind = 'choco'", "kind = 'choco-edge'"] {
         let run = Run::new("ring:8", rule, FOUR_BITS);
         assert!(run.ended().is_ok(), "{rule} keeps its copies");
         for bug in [Bug::LostFrame, Bug::OwnerForgetsItsOwn, Bug::TwiceApplied] {

@@ -42,6 +42,11 @@ fn plus(x: &Matrix, a: f64, y: &Matrix) -> Matrix {
     x.iter().zip(y).map(|(x, y)| x.iter().zip(y).map(|(x, y)| x + a * y).collect()).collect()
 }
 
+/// a X.
+fn scaled(a: f64, x: &Matrix) -> Matrix {
+    x.iter().map(|x| x.iter().map(|x| a * x).collect()).collect()
+}
+
 fn each(x: &Matrix, c: C) -> Matrix {
     x.iter().map(|x| c(x)).collect()
 }
@@ -56,7 +61,8 @@ fn reference(rule: &str, run: &Run, c: C, step: f64) -> Matrix {
     let problems = run.problems();
     let mut x: Matrix = widen(&(0..run.nodes()).map(|node| run.start(node)).collect::<Vec<_>>());
     let zeros: Matrix = x.iter().map(|x| vec![0.0; x.len()]).collect();
-    let (mut copies, mut error) = (if rule == "dcd" { x.clone() } else { zeros.clone() }, zeros.clone());
+    let (mut copies, mut error) =
+        (if rule == "dcd" || rule == "ecd" { x.clone() } else { zeros.clone() }, zeros.clone());
     let (mut before, mut y, mut g_before) = (zeros.clone(), zeros.clone(), zeros);
     for t in 0..run.rounds {
         let g = gradients(&problems, &x);
@@ -70,6 +76,13 @@ fn reference(rule: &str, run: &Run, c: C, step: f64) -> Matrix {
                 copies = plus(&copies, 1.0, &z);
                 plus(&x, 1.0, &z)
             }
+            "ecd" => {
+                let t = (t + 1) as f64;
+                let next = plus(&mixed(&w, &copies), -run.step, &g);
+                let z = plus(&scaled(1.0 - t / 2.0, &x), t / 2.0, &next);
+                copies = plus(&scaled(1.0 - 2.0 / t, &copies), 2.0 / t, &each(&z, c));
+                next
+            }
             "deep-squeeze" => {
                 let z = plus(&x, -run.step, &g);
                 let v = plus(&z, 1.0, &error);
@@ -77,7 +90,8 @@ fn reference(rule: &str, run: &Run, c: C, step: f64) -> Matrix {
                 error = plus(&v, -1.0, &sent);
                 plus(&z, step, &plus(&mixed(&w, &sent), -1.0, &sent))
             }
-            "choco icml" => {
+            // Where nothing is lost and C has no dice all s_ij of a node are equal.
+            "choco icml" | "choco-edge" => {
                 let h = plus(&x, -run.step, &g);
                 copies = plus(&copies, 1.0, &each(&plus(&h, -1.0, &copies), c));
                 plus(&h, step, &plus(&mixed(&w, &copies), -1.0, &copies))
@@ -113,7 +127,7 @@ fn check(name: &str, table: &str, step: f64, compressed: bool) {
     for topology in ["ring:8", "star:5", "torus:3x3", "complete:4", "complete:1"] {
         for (compressor, c) in &COMPRESSORS[..if compressed { 3 } else { 1 }] {
             for same_start in [true, false] {
-                if name == "dcd" && !same_start {
+                if ["dcd", "ecd"].contains(&name) && !same_start {
                     continue; // its copies start at the common x_0
                 }
                 let mut run = Run::new(topology, table, compressor);
@@ -151,6 +165,11 @@ fn dcd() {
 }
 
 #[test]
+fn ecd() {
+    check("ecd", "kind = 'ecd'", 0.0, true);
+}
+
+#[test]
 fn deep_squeeze() {
     check("deep-squeeze", "kind = 'deep-squeeze'\neta = 0.2", 0.2, true);
 }
@@ -163,6 +182,11 @@ fn choco_of_2019() {
 #[test]
 fn choco_of_2020() {
     check("choco iclr", "kind = 'choco'\norder = 'iclr'\ngamma = 0.3", 0.3, true);
+}
+
+#[test]
+fn choco_on_edges() {
+    check("choco-edge", "kind = 'choco-edge'\ngamma = 0.3", 0.3, true);
 }
 
 #[test]

@@ -258,8 +258,9 @@ impl Air {
         party.outgoing(at, to, &mut writer).map_err(diverged)?;
         let sum = writer.sum();
         party.sent(at, to, &format.view(noise, &buffer[HEADER..]));
-        let proof = to.is_none() && at.exchange == 0 && at.round.0.is_multiple_of(REPLICA_EVERY);
-        let replica = if proof { party.replica(None).map(frame::replica_digest) } else { None };
+        let proof = at.exchange == 0 && at.round.0.is_multiple_of(REPLICA_EVERY);
+        let replica = if proof { to.map_or_else(|| party.replica(None), |to| party.replica_for(to)) } else { None };
+        let replica = replica.map(frame::replica_digest);
         frame::seal(&Header { at: *at, replica }, sum, buffer);
         self.pool.push(Arc::clone(&frame));
         Ok(frame)

@@ -20,6 +20,10 @@ pub trait Party: Send {
     fn outgoing(&mut self, at: &At, to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite>;
 
     /// The same bytes, as the receivers will read them: whatever they add to a copy, its owner adds here.
+    ///
+    /// Called only for a frame that arrives: a driver whose links may lose frames calls it, as [`Party::received`] at the other end, when
+    /// that is known; with reliable links that is at once. So what depends on both ends (copies, mass that moves) belongs here, never into
+    /// [`Party::outgoing`]. A shared encoding arrives everywhere or it does not count.
     fn sent(&mut self, _at: &At, _to: Option<NodeId>, _own: &Payload<'_>) {}
 
     /// What `from` sent.
@@ -36,6 +40,11 @@ pub trait Party: Send {
 
     /// The public copy of a node's model that is held here (`None`: this node's own), for the proof that copies agree.
     fn replica(&self, _of: Option<NodeId>) -> Option<&[f32]> {
+        None
+    }
+
+    /// The public copy of this node's model that `to` alone holds, where every neighbour has another.
+    fn replica_for(&self, _to: NodeId) -> Option<&[f32]> {
         None
     }
 }

@@ -74,10 +74,7 @@ struct Params {
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
     let mut params: Params = config::read("rule", table)?;
     let warnings = setting.require_contraction("choco")?;
-    let delta = setting.nominal_delta;
-    let factor = if setting.compressor.name() == "top-k" { 0.35 } else { 0.7 };
-    let gamma = params.gamma.unwrap_or(if delta >= 1.0 { 1.0 } else { factor * delta.max(0.01) });
-    let gamma = nine_digits(positive("rule.gamma", gamma)?);
+    let gamma = nine_digits(positive("rule.gamma", params.gamma.unwrap_or_else(|| default_gamma(setting)))?);
     params.gamma = Some(gamma);
     let topology = Arc::clone(setting.topology);
     let order = params.order;
@@ -106,6 +103,13 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
             })
         }),
     })
+}
+
+/// Half of the measured limit of stability.
+pub(super) fn default_gamma(setting: &Setting<'_>) -> f64 {
+    let delta = setting.nominal_delta;
+    let factor = if setting.compressor.name() == "top-k" { 0.35 } else { 0.7 };
+    if delta >= 1.0 { 1.0 } else { factor * delta.max(0.01) }
 }
 
 struct Choco {

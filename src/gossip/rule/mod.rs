@@ -5,6 +5,7 @@
 
 mod c_sgd;
 mod choco;
+mod choco_edge;
 mod compressed_c_sgd;
 mod d2;
 mod d_psgd;
@@ -13,6 +14,7 @@ mod deep_squeeze;
 mod delayed;
 mod diloco;
 mod double_squeeze;
+mod ecd;
 mod ef_sgd;
 mod gradient_tracking;
 mod local_sgd;
@@ -77,8 +79,10 @@ pub static RULES: &[Entry] = &[
     d_psgd::ENTRY,
     naive::ENTRY,
     dcd::ENTRY,
+    ecd::ENTRY,
     deep_squeeze::ENTRY,
     choco::ENTRY,
+    choco_edge::ENTRY,
     d2::ENTRY,
     gradient_tracking::ENTRY,
     c_sgd::ENTRY,

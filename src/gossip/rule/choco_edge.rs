@@ -1,0 +1,149 @@
+//! CHOCO-SGD with one public copy per edge: the mean is exact whatever is lost.
+//!
+//! After Koloskova, Stich, Jaggi: Decentralized Stochastic Optimization and Gossip Algorithms with Compressed Communication (2019),
+//! Algorithm 2.
+//!
+//! ```text
+//! h_i   = x_i - lr g_i(x_i)
+//! q_ij  = C(h_i - s_ij);   s_ij += q_ij at i and at j, if q_ij arrives
+//! x_i'  = h_i + gamma sum_j W_ij (s_ji - s_ij)
+//! ```
+//! DIFFERENCE to the paper: its node has one public copy that all neighbours must hold, and a difference that one of them misses is an error
+//! for ever. Here s_ij, what i has made public towards j, is held by these two alone, and only a frame that arrived advances it. Whatever
+//! arrives, both ends of an edge know the same s_ij and s_ji, and add terms that are opposite to the last bit: the mean moves by -lr mean g
+//! for any C under any loss. A lost frame costs time: the next difference carries what it would have carried.
+//! s = 0 at first, x_0 free. Where nothing is lost and C is deterministic, all s_ij of a node are equal, and this is CHOCO.
+//! State: x, and two copies per neighbour. One encoding per neighbour, where CHOCO needs one for all.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Entry, Prepared, Rule, Setting, choco::default_gamma, mix::Row, nine_digits, positive};
+use crate::{
+    compress::{Malformed, NonFinite, Payload},
+    config::{self, ConfigError},
+    gossip::{
+        party::{Party, Writer},
+        plan::{At, Gossip},
+    },
+    units::{NodeId, Round},
+    vector,
+};
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "choco-edge",
+    summary: "choco with a public copy per edge that only arrived frames advance: an exact mean under any loss",
+    paper: "after Koloskova et al. 2019, Decentralized Stochastic Optimization and Gossip Algorithms with Compressed Communication, Algorithm 2",
+    update: "h_i = x_i - lr g_i; q_ij = C(h_i - s_ij); s_ij += q_ij at i and j if it arrives; x_i = h_i + gamma sum_j W_ij (s_ji - s_ij)",
+    state: "two public copies per neighbour",
+    sends: "q_ij, another to each neighbour",
+    conditions: "as choco: a contraction (nominal delta > 0), gamma up to about 1.4 delta for random-k, less for top-k",
+    constants: &[(
+        "gamma",
+        "gossip step; default as for choco: 0.7 x nominal delta (0.35 for top-k); 1 where C is exact",
+    )],
+    compresses: true,
+    home: "path",
+    prepare,
+};
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Params {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gamma: Option<f64>,
+}
+
+fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
+    let mut params: Params = config::read("rule", table)?;
+    let warnings = setting.require_contraction(ENTRY.name)?;
+    let gamma = nine_digits(positive("rule.gamma", params.gamma.unwrap_or_else(|| default_gamma(setting)))?);
+    params.gamma = Some(gamma);
+    let topology = Arc::clone(setting.topology);
+    Ok(Prepared {
+        plan: Arc::new(Gossip::after_gradient(Arc::clone(&topology), setting.compressed()).one_for_each()),
+        resolved: config::resolved(ENTRY.name, &params),
+        warnings,
+        spawn: Box::new(move |node, x| {
+            let row = Row::of(&topology, node);
+            let zeros = vec![0.0; x.len()];
+            let copies = vec![zeros.clone(); row.neighbours.len()];
+            Box::new(ChocoEdge { row, gamma: gamma as f32, x, own: copies.clone(), theirs: copies, spare: zeros })
+        }),
+    })
+}
+
+struct ChocoEdge {
+    row: Row,
+    gamma: f32,
+    /// x; h between the gradient and the landing.
+    x: Vec<f32>,
+    /// s_ij, ascending.
+    own: Vec<Vec<f32>>,
+    /// s_ji, ascending.
+    theirs: Vec<Vec<f32>>,
+    /// The update, or what is to be compressed.
+    spare: Vec<f32>,
+}
+
+impl ChocoEdge {
+    /// The neighbour that an encoding is for.
+    fn place(&self, to: Option<NodeId>) -> usize {
+        self.row.place(to.expect("the plan has a payload for each neighbour"))
+    }
+}
+
+impl Party for ChocoEdge {
+    fn outgoing(&mut self, _at: &At, to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+        let own = &self.own[self.place(to)];
+        for ((spare, h), s) in self.spare.iter_mut().zip(&self.x).zip(own) {
+            *spare = h - s;
+        }
+        out.vector(&self.spare)
+    }
+
+    fn sent(&mut self, _at: &At, to: Option<NodeId>, own: &Payload<'_>) {
+        let place = self.place(to);
+        own.add_into(1.0, &mut self.own[place]);
+    }
+
+    fn received(&mut self, _at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
+        payload.add_into(1.0, &mut self.theirs[self.row.place(from)]);
+        Ok(())
+    }
+
+    fn land(&mut self, _at: &At) {
+        for ((weight, own), theirs) in self.row.weights.iter().zip(&self.own).zip(&self.theirs) {
+            vector::axpy_difference(self.gamma * weight, theirs, own, &mut self.x);
+        }
+    }
+
+    fn replica(&self, of: Option<NodeId>) -> Option<&[f32]> {
+        of.map(|of| &*self.theirs[self.row.place(of)])
+    }
+
+    fn replica_for(&self, to: NodeId) -> Option<&[f32]> {
+        Some(&self.own[self.row.place(to)])
+    }
+}
+
+impl Rule for ChocoEdge {
+    fn point(&mut self) -> (Vec<f32>, Vec<f32>) {
+        (std::mem::take(&mut self.x), std::mem::take(&mut self.spare))
+    }
+
+    fn gradient(&mut self, _round: Round, _step: f32, x: Vec<f32>, update: Vec<f32>) {
+        self.x = x;
+        self.spare = update;
+        vector::subtract(&self.spare, &mut self.x);
+    }
+
+    fn model(&self, out: &mut [f32]) {
+        out.copy_from_slice(&self.x);
+    }
+
+    fn vectors(&self) -> usize {
+        2 + self.own.len() + self.theirs.len()
+    }
+}
