@@ -23,6 +23,7 @@
 //! | [`family`] | generators (`ring:8`), each with its Laplacian spectrum in closed form where there is one |
 //! | [`Weights`] | from a graph to link weights |
 //! | [`MixingMatrix`] | W, which cannot be built unless it mixes |
+//! | [`Schedule`] | other matrices in other rounds: few neighbours at a time |
 //! | [`Spectrum`] | rho, gap, eigenvalues: closed form, dense or Lanczos |
 //! | [`FileFormat`] | TOML, GraphML, DOT and CSV, read and written |
 //! | [`draw`], [`svg`] | pictures |
@@ -35,6 +36,7 @@ mod file;
 mod graph;
 mod lanczos;
 mod matrix;
+pub mod schedule;
 mod spectrum;
 mod topology;
 mod tree;
@@ -46,6 +48,7 @@ pub use file::{FileFormat, MAX_FILE_BYTES};
 pub use graph::Graph;
 pub use lanczos::MAX_STEPS as MAX_LANCZOS_STEPS;
 pub use matrix::{MatrixError, MixingMatrix};
+pub use schedule::Schedule;
 pub use spectrum::{DENSE_LIMIT, Method, Spectrum};
 pub use topology::{LinkInfo, NodeInfo, Topology};
 pub use tree::SpanningTree;

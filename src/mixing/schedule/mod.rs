@@ -1,0 +1,171 @@
+//! Topologies that change from round to round: in each round a node meets few neighbours, over the rounds it hears from all.
+//!
+//! A [`Schedule`] is a list of doubly stochastic matrices `W_0 ... W_(T-1)` on the links of a topology; round t uses `W_(t mod T)`. It is
+//! made once and is data from then on: any node can ask whom any node meets in any round ([`Schedule::turn`]). W may be directed: who
+//! is heard and who is sent to are told apart.
+//!
+//! ```text
+//!   one-peer-exponential, n = 4        base-2, n = 3
+//!   t = 0  0>1>2>3>0    W = (I + P)/2      t = 0  0-1  2     1/2
+//!   t = 1  0>2>0 1>3>1  W = (I + P^2)/2    t = 1  0-2  1     2/3
+//!                                          t = 2  0-1  2     1/2
+//! ```
+//!
+//! What a round is worth is no longer an eigenvalue of one matrix. [`Rate::rho`] is the factor per round at which a period shrinks
+//! disagreement, `|W_(T-1) ... W_0 - J|^(1/T)` in the spectral norm, and 0 where a period ends in exact agreement.
+//!
+//! One more schedule is one file and one line of [`REGISTRY`].
+
+mod base_2;
+mod fixed;
+mod mix;
+mod one_peer;
+mod random_matching;
+mod rate;
+
+use std::{fmt, sync::OnceLock};
+
+use super::Topology;
+use crate::{
+    config::ConfigError,
+    units::{NodeId, Round},
+};
+pub use mix::{Mix, Turn};
+pub use rate::Rate;
+
+/// Every schedule, in the order in which they are listed to the user.
+pub static REGISTRY: [&dyn Recipe; 4] =
+    [&fixed::Static, &one_peer::OnePeerExponential, &base_2::Base2, &random_matching::RandomMatching];
+
+/// The schedule of a topology that does not change.
+pub const STATIC: &str = "static";
+
+/// The name of the key, for errors.
+const KEY: &str = "topology.schedule";
+
+/// How a schedule is made.
+pub trait Recipe: Sync + fmt::Debug {
+    /// Its name in files and on the command line.
+    fn name(&self) -> &'static str;
+
+    /// One line on what it is.
+    fn about(&self) -> &'static str;
+
+    /// Authors, title, year.
+    fn paper(&self) -> &'static str;
+
+    /// The topologies of so many nodes that have all links that it needs.
+    fn remedy(&self, nodes: usize) -> String;
+
+    /// The matrices of one period, at least one. They need not be on the topology's links: that is checked.
+    ///
+    /// # Errors
+    /// If there is no such schedule on this topology, what is wrong and what would do.
+    fn rounds(&self, topology: &Topology, seed: u64) -> Result<Vec<Mix>, String>;
+
+    /// The factor per round, where it is not that of the product of one period.
+    fn rho(&self, _topology: &Topology, _rounds: &[Mix]) -> Option<f64> {
+        None
+    }
+
+    /// The rounds to a hundredth, where the matrices' products need not be looked at.
+    fn mixing_time(&self, _topology: &Topology) -> Option<Option<u64>> {
+        None
+    }
+}
+
+/// Finds a recipe by name.
+///
+/// # Errors
+/// If there is none; the names that exist are listed.
+pub fn find(name: &str) -> Result<&'static dyn Recipe, ConfigError> {
+    REGISTRY.iter().copied().find(|recipe| recipe.name() == name).ok_or_else(|| {
+        let names: Vec<&str> = REGISTRY.iter().map(|recipe| recipe.name()).collect();
+        ConfigError::new(KEY, format!("\"{name}\""), format!("expected one of {}", names.join(", ")))
+    })
+}
+
+/// Who meets whom with what weight, in every round.
+#[derive(Debug)]
+pub struct Schedule {
+    recipe: &'static dyn Recipe,
+    rounds: Vec<Mix>,
+    rate: OnceLock<Rate>,
+}
+
+impl Schedule {
+    /// The schedule of this name on a topology. `seed` decides what is random.
+    ///
+    /// # Errors
+    /// If there is no such schedule, or the topology lacks a link that it needs: the link, and which topology has it.
+    pub fn new(name: &str, topology: &Topology, seed: u64) -> Result<Schedule, ConfigError> {
+        let recipe = find(name)?;
+        let refused = |problem: String| ConfigError::new(KEY, format!("\"{name}\""), problem);
+        let rounds = recipe.rounds(topology, seed).map_err(refused)?;
+        assert!(!rounds.is_empty(), "{name}: a period has a round");
+        for mix in &rounds {
+            if let Some((a, b)) = mix.arcs().find(|&(a, b)| topology.link(a, b).is_none()) {
+                let (a, b) = (&topology.node(a).name, &topology.node(b).name);
+                let remedy = recipe.remedy(topology.nodes());
+                return Err(refused(format!(
+                    "needs the link {a} - {b}, which `{}` lacks: use {remedy}",
+                    topology.name()
+                )));
+            }
+        }
+        Ok(Schedule { recipe, rounds, rate: OnceLock::new() })
+    }
+
+    /// The topology's own W in every round.
+    ///
+    /// # Panics
+    /// Never: a topology has the links of its W.
+    pub fn fixed(topology: &Topology) -> Schedule {
+        Schedule::new(STATIC, topology, 0).expect("a topology has its own links")
+    }
+
+    /// What one node does in a round.
+    pub fn turn(&self, round: Round, node: NodeId) -> Turn<'_> {
+        self.mix(round).turn(node)
+    }
+
+    /// W of a round.
+    pub fn mix(&self, round: Round) -> &Mix {
+        &self.rounds[(round.0 % self.period()) as usize]
+    }
+
+    /// After how many rounds it repeats.
+    pub fn period(&self) -> u64 {
+        self.rounds.len() as u64
+    }
+
+    /// How many nodes it is for.
+    pub fn nodes(&self) -> usize {
+        self.rounds[0].nodes()
+    }
+
+    /// Its name in files.
+    pub fn name(&self) -> &'static str {
+        self.recipe.name()
+    }
+
+    /// How it was made.
+    pub fn recipe(&self) -> &'static dyn Recipe {
+        self.recipe
+    }
+
+    /// Whether W is the topology's own in every round.
+    pub fn is_static(&self) -> bool {
+        self.name() == STATIC
+    }
+
+    /// Whether some node hears another in a round without sending to it.
+    pub fn is_directed(&self) -> bool {
+        self.rounds.iter().any(|mix| mix.arcs().any(|(i, j)| mix.weight(j, i) == 0.0))
+    }
+
+    /// How fast it makes nodes agree, computed at the first call. `topology` is the one that it was made for.
+    pub fn rate(&self, topology: &Topology) -> &Rate {
+        self.rate.get_or_init(|| Rate::of(self.recipe, &self.rounds, topology))
+    }
+}

@@ -1,0 +1,98 @@
+//! Random matchings of the topology's own links.
+//!
+//! Boyd, Ghosh, Prabhakar, Shah: Randomized Gossip Algorithms (2006), with all pairs of a maximal matching at once in place of one pair.
+//!
+//! ```text
+//! each round: the links in a random order, each taken if both its ends are free; the ends of a taken link average
+//! ```
+//! Each W_t is a projection (W_t' W_t = W_t), so the mean square of disagreement shrinks per round by lambda_2 of the mean of all
+//! W_t at least: `rho` is its square root, over the rounds that were drawn.
+//!
+//! DIFFERENCE to drawing for ever: up to [`PERIOD`] rounds are drawn from the run's seed (fewer for large topologies), and then repeat. So the
+//! plan is data, and a frame of any round can be checked by any node.
+
+use super::{Mix, Recipe};
+use crate::{
+    mixing::{Graph, MixingMatrix, Spectrum, Topology},
+    rng::{Purpose, Stream},
+    units::NodeId,
+};
+
+/// Rounds that are drawn, at the most.
+const PERIOD: usize = 1024;
+
+/// Rounds that are drawn, at the least.
+const SHORTEST: usize = 16;
+
+/// Nodes and links times rounds, about at the most: some 100 MB.
+const ROOM: usize = 1 << 22;
+
+/// `random-matching`: disjoint pairs of neighbours, drawn anew each round.
+#[derive(Debug)]
+pub(super) struct RandomMatching;
+
+impl Recipe for RandomMatching {
+    fn name(&self) -> &'static str {
+        "random-matching"
+    }
+
+    fn about(&self) -> &'static str {
+        "random disjoint pairs of neighbours average, anew each round; on any topology; repeats after up to 1024 rounds"
+    }
+
+    fn paper(&self) -> &'static str {
+        "Boyd et al. 2006, Randomized Gossip Algorithms, with a maximal matching a round"
+    }
+
+    fn remedy(&self, _nodes: usize) -> String {
+        "any topology".into()
+    }
+
+    fn rounds(&self, topology: &Topology, seed: u64) -> Result<Vec<Mix>, String> {
+        let (nodes, links) = (topology.nodes(), topology.graph().links());
+        let period = (ROOM / (nodes + links.len())).clamp(SHORTEST, PERIOD);
+        let stream = Stream::new(seed, Purpose::Rule).with(nodes as u64).with(links.len() as u64);
+        let mut order: Vec<usize> = (0..links.len()).collect();
+        let mut met = vec![false; links.len()];
+        let rounds: Vec<Mix> = (0..period as u64)
+            .map(|t| {
+                stream.with(t).sequence().shuffle(&mut order);
+                let mut free = vec![true; nodes];
+                let mut pairs = Vec::with_capacity(nodes / 2);
+                for &link in &order {
+                    let (a, b) = links[link];
+                    if free[a.index()] && free[b.index()] {
+                        (free[a.index()], free[b.index()], met[link]) = (false, false, true);
+                        pairs.push((a.0, b.0, 0.5));
+                    }
+                }
+                Mix::pairs(nodes, &pairs)
+            })
+            .collect();
+        let union = links.iter().zip(&met).filter(|(_, met)| **met).map(|(&(a, b), _)| (a.0, b.0));
+        match Graph::new(nodes, union).map_err(|error| error.to_string())?.unreached() {
+            None => Ok(rounds),
+            Some(node) => {
+                let name = &topology.node(node).name;
+                Err(format!(
+                    "in {period} rounds, which is what there is room for, {name} is cut off: use a smaller topology"
+                ))
+            }
+        }
+    }
+
+    /// The square root of lambda_2 of the mean matrix.
+    fn rho(&self, topology: &Topology, rounds: &[Mix]) -> Option<f64> {
+        let links = topology.graph().links();
+        let mut times = vec![0.0; links.len()];
+        for (i, j) in rounds.iter().flat_map(Mix::arcs).filter(|(i, j)| i < j) {
+            times[topology.graph().link_index(i, j)?] += 1.0;
+        }
+        let met = || times.iter().zip(links).filter(|(times, _)| **times > 0.0);
+        let weights: Vec<f64> = met().map(|(times, _)| 0.5 * times / rounds.len() as f64).collect();
+        let pair = |(_, &(a, b)): (&f64, &(NodeId, NodeId))| (a.0, b.0);
+        let graph = Graph::new(topology.nodes(), met().map(pair)).ok()?;
+        let mean = MixingMatrix::new(graph, &weights, false).ok()?;
+        Some(Spectrum::of(&mean, None).lambda_2.max(0.0).sqrt())
+    }
+}
