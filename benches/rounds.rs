@@ -14,7 +14,7 @@ use gradvine::{
         NodeConfig,
         rule::{self, Entry, RULES, Setting},
     },
-    mixing::Topology,
+    mixing::{Schedule, Topology},
     sim::{self, Seat},
     units::NodeId,
 };
@@ -57,10 +57,14 @@ fn round(rule: &Entry, compressor_kind: &str) -> f64 {
     let table = |kind: &str| toml::Table::from_iter([("kind".to_string(), toml::Value::from(kind))]);
     let compressor = compress::build(&table(compressor_kind)).expect("a compressor").compressor;
     // The ring, or where a rule needs more than a ring what it needs.
-    let topologies = ["ring", rule.home]
-        .map(|family| Arc::new(Topology::parse(&format!("{family}:{NODES}"), 0).expect("a topology")));
-    let setting = |topology| Setting {
+    let topologies = ["ring", rule.home].map(|family| {
+        let topology = Arc::new(Topology::parse(&format!("{family}:{NODES}"), 0).expect("a topology"));
+        let schedule = Arc::new(Schedule::fixed(&topology));
+        (topology, schedule)
+    });
+    let setting = |(topology, schedule)| Setting {
         topology,
+        schedule,
         nominal_delta: compress::nominal_delta(&*compressor, PARAMETERS),
         compressor: &compressor,
         parameters: PARAMETERS,
@@ -68,8 +72,10 @@ fn round(rule: &Entry, compressor_kind: &str) -> f64 {
         seed: 1,
         allow_unstable: true,
     };
-    let prepare = |topology| Some((topology, rule::prepare(&table(rule.name), &setting(topology)).ok()?));
-    let (topology, prepared) = topologies.iter().find_map(prepare).expect("a rule");
+    let prepare =
+        |(topology, schedule)| Some((topology, rule::prepare(&table(rule.name), &setting((topology, schedule))).ok()?));
+    let (topology, prepared) =
+        topologies.iter().map(|(topology, schedule)| (topology, schedule)).find_map(prepare).expect("a rule");
     let seat = |node: usize| Seat {
         config: NodeConfig {
             id: NodeId::from(node),

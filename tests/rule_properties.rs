@@ -47,6 +47,7 @@ const ALL: &[(&str, &str)] = &[
     ("kind = 'sign-sgd'", IDENTITY),
     ("kind = 'ef-sgd'", FOUR_BITS),
     ("kind = 'double-squeeze'", FOUR_BITS),
+    ("kind = 'sgp'", IDENTITY),
 ];
 
 /// A family on which the rule runs.

@@ -106,6 +106,26 @@ fn the_orders_of_d_psgd_and_choco_overlap_gossip_and_gradients_with_the_same_bit
 }
 
 #[test]
+fn schedules_end_with_the_same_bits() {
+    for (schedule, topology) in
+        [("one-peer-exponential", "exponential:5"), ("base-2", "complete:5"), ("random-matching", "path:4")]
+    {
+        for (rule, compressor) in
+            [("d-psgd", "identity"), ("naive", "qsgd"), ("deep-squeeze", "min-max"), ("sgp", "identity")]
+        {
+            let mut sets = settings("rule", rule, "");
+            sets.extend(settings("compressor", compressor, ""));
+            sets.push(format!("topology.file='{topology}'"));
+            let fixed = simulated(&sets);
+            sets.push(format!("topology.schedule='{schedule}'"));
+            let (a, b) = (simulated(&sets), networked(&sets, Transport::Tcp));
+            assert_eq!(a, b, "{sets:?}");
+            assert_ne!(a, fixed, "{sets:?}: the schedule decides who meets whom");
+        }
+    }
+}
+
+#[test]
 fn quic_carries_the_same_bits() {
     let sets: Vec<String> =
         settings("rule", "dcd", "").into_iter().chain(settings("compressor", "min-max", "bits = 6")).collect();

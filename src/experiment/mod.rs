@@ -13,7 +13,7 @@ use crate::{
     config::{self, ConfigError},
     learn::{ModelParams, OptimizerParams},
 };
-pub use sections::{DataParams, RunParams, Schedule, SplitKind, TopologyParams, Transport, Weighting};
+pub use sections::{DataParams, RunParams, SplitKind, TopologyParams, Transport, Weighting};
 
 /// The experiment that runs when none is named: an MLP on the embedded digits, label-sorted over a ring of 8.
 pub const DEFAULT: &str = include_str!("../../experiments/digits.toml");
@@ -178,6 +178,8 @@ impl Experiment {
     /// # Panics
     /// Never: every section serialises to a table.
     pub fn canonical(&self) -> String {
+        // Of the topology all else is compared as it is, however it was named.
+        const SCHEDULE: &str = "topology.schedule";
         const PRIVATE: [&str; 13] = [
             "run.out",
             "run.patience_s",
@@ -196,7 +198,7 @@ impl Experiment {
         let table = toml::Table::try_from(self).expect("an experiment serialises");
         let mut lines = Vec::new();
         flatten("", &toml::Value::Table(table), &mut lines);
-        lines.retain(|line| !PRIVATE.iter().any(|key| line.starts_with(key)));
+        lines.retain(|line| line.starts_with(SCHEDULE) || !PRIVATE.iter().any(|key| line.starts_with(key)));
         lines.sort();
         lines.join("\n") + "\n"
     }
@@ -351,5 +353,9 @@ mod tests {
         let c = Experiment::default_with(&["optimizer.step=0.017".into()]).unwrap();
         assert_ne!(c.canonical(), b.canonical());
         assert!(c.canonical().contains("optimizer.step = 0.017\n"));
+        let d = Experiment::default_with(&["topology.schedule=base-2".into()]).unwrap();
+        assert_ne!(d.canonical(), b.canonical(), "who meets whom is common to all");
+        let e = Experiment::default_with(&["topology.file=complete:8".into()]).unwrap();
+        assert_eq!(e.canonical(), b.canonical(), "links and weights are compared elsewhere");
     }
 }

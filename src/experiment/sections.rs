@@ -55,7 +55,7 @@ pub enum Transport {
 }
 
 /// `[topology]`: a file (or a spec such as `ring:8`), or a family with its size.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TopologyParams {
     /// A topology file, or a spec such as `ring:8`.
@@ -79,17 +79,23 @@ pub struct TopologyParams {
     /// Overrides the weights of the file or family.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weights: Option<String>,
-    /// Whether the graph changes from round to round.
-    pub schedule: Schedule,
+    /// Who meets whom in which round: the name of a schedule; default `static`, all neighbours in every round.
+    pub schedule: String,
 }
 
-/// How a topology changes over time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Schedule {
-    /// It does not.
-    #[default]
-    Static,
+impl Default for TopologyParams {
+    fn default() -> TopologyParams {
+        TopologyParams {
+            file: None,
+            family: None,
+            nodes: None,
+            rows: None,
+            columns: None,
+            degree: None,
+            weights: None,
+            schedule: "static".into(),
+        }
+    }
 }
 
 /// `[data]`: what is learned from, and how it is cut.

@@ -7,7 +7,7 @@
 //! | rules | steps of a round |
 //! |---|---|
 //! | D-PSGD cta, naive, CHOCO iclr | `Launch 0`, `Gradient`, `Join`, `Land 0` (gossip and gradient overlap) |
-//! | D-PSGD atc, DCD, DeepSqueeze, CHOCO icml | `Gradient`, `Join`, `Launch 0`, `Land 0` |
+//! | D-PSGD atc, DCD, DeepSqueeze, CHOCO icml, SGP | `Gradient`, `Join`, `Launch 0`, `Land 0` |
 //! | gradient tracking: two vectors | `Gradient`, `Join`, `Launch 0`, `Launch 1`, `Land 0`, `Land 1` |
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     compress::Format,
     config::ConfigError,
-    mixing::Topology,
+    mixing::{Schedule, Topology},
     units::{NodeId, Round},
 };
 
@@ -91,6 +91,10 @@ pub trait Plan: Send + Sync {
     fn period(&self) -> u64 {
         1
     }
+    /// Whether the meetings are those of the topology's schedule. A plan that meets as it likes runs on static topologies only.
+    fn follows_schedule(&self) -> bool {
+        false
+    }
 }
 
 /// The flights that a program launches, ascending.
@@ -161,10 +165,11 @@ pub fn check(plan: &dyn Plan, topology: &Topology) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// The plan of every rule whose flights are one exchange with all neighbours each.
+/// The plan of every rule whose flights are one exchange each: with all neighbours, or with those that a schedule names.
 #[derive(Debug)]
 pub struct Gossip {
     topology: Arc<Topology>,
+    schedule: Option<Arc<Schedule>>,
     steps: &'static [Step],
     /// Of flight 0, 1 and so on.
     formats: Vec<Format>,
@@ -189,9 +194,16 @@ impl Gossip {
     /// # Panics
     /// If there is not a format for each flight.
     pub fn of_steps(topology: Arc<Topology>, steps: &'static [Step], formats: Vec<Format>) -> Gossip {
-        let plan = Gossip { topology, steps, formats, shared: true };
+        let plan = Gossip { topology, schedule: None, steps, formats, shared: true };
         assert!(flights(&plan).into_iter().eq(0..plan.formats.len() as u8), "every flight has one format");
         plan
+    }
+
+    /// The same with those whom the schedule names in each round, in place of all neighbours. For rules that do without copies of
+    /// their neighbours: a copy would not hear what its owner sends to others.
+    #[must_use]
+    pub fn following(self, schedule: &Arc<Schedule>) -> Gossip {
+        Gossip { schedule: Some(Arc::clone(schedule)), ..self }
     }
 
     /// The same with a payload of its own for every neighbour.
@@ -210,10 +222,26 @@ impl Plan for Gossip {
         1
     }
 
-    fn meet(&self, node: NodeId, _at: &At, out: &mut Meeting) {
-        out.send.extend_from_slice(self.topology.neighbours(node));
-        out.wait.extend_from_slice(self.topology.neighbours(node));
+    fn meet(&self, node: NodeId, at: &At, out: &mut Meeting) {
+        let all = self.topology.neighbours(node);
+        let (to, from) = match &self.schedule {
+            Some(schedule) => {
+                let turn = schedule.turn(at.round, node);
+                (turn.to, turn.from)
+            }
+            None => (all, all),
+        };
+        out.send.extend_from_slice(to);
+        out.wait.extend_from_slice(from);
         out.shared = self.shared;
+    }
+
+    fn period(&self) -> u64 {
+        self.schedule.as_ref().map_or(1, |schedule| schedule.period())
+    }
+
+    fn follows_schedule(&self) -> bool {
+        self.schedule.is_some()
     }
 
     fn format(&self, at: &At, _from: NodeId) -> &Format {

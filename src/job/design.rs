@@ -11,7 +11,7 @@ use crate::{
         rule::{self, Prepared, Setting},
     },
     learn::{Model, Optimizer, OptimizerConfig, Tensor},
-    mixing::{Topology, Weights, family},
+    mixing::{Schedule, Topology, Weights, family},
     units::NodeId,
 };
 
@@ -21,6 +21,8 @@ pub struct Design {
     pub experiment: Experiment,
     /// Who meets whom, with what weight.
     pub topology: Arc<Topology>,
+    /// Who meets whom in which round.
+    pub schedule: Arc<Schedule>,
     /// What is learned.
     pub model: Model,
     /// How vectors become bytes.
@@ -56,8 +58,10 @@ impl Design {
         let parameters = model.parameters();
         let built = compress::build(&experiment.compressor)?;
         let nominal_delta = compress::nominal_delta(&*built.compressor, parameters);
+        let schedule = Arc::new(Schedule::new(&experiment.topology.schedule, &topology, experiment.run.seed)?);
         let setting = Setting {
             topology: &topology,
+            schedule: &schedule,
             compressor: &built.compressor,
             nominal_delta,
             parameters,
@@ -73,6 +77,7 @@ impl Design {
         Ok(Design {
             experiment,
             topology,
+            schedule,
             model,
             compressor: built.compressor,
             nominal_delta,

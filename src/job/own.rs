@@ -16,6 +16,7 @@ use crate::{
         rule::{self, Setting},
     },
     learn::{Objective, Optimizer, Tensor},
+    mixing::Schedule,
     sim::Seat,
     units::{NodeId, Round},
     vector,
@@ -64,6 +65,7 @@ pub fn seats(
     let compressor = compress::build(&experiment.compressor)?.compressor;
     let setting = Setting {
         topology: &topology,
+        schedule: &Arc::new(Schedule::new(&experiment.topology.schedule, &topology, run.seed)?),
         nominal_delta: compress::nominal_delta(&*compressor, initial.len()),
         compressor: &compressor,
         parameters: initial.len(),

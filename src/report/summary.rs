@@ -128,7 +128,7 @@ pub struct Participation {
 impl Summary {
     /// A summary without results: what is known before a run.
     pub fn blank(design: &Design) -> Summary {
-        let spectrum = design.topology.spectrum();
+        let rate = design.schedule.rate(&design.topology);
         Summary {
             rule: design.rule_name().to_string(),
             compressor: design.compressor.name().to_string(),
@@ -136,8 +136,8 @@ impl Summary {
             nodes: design.topology.nodes(),
             parameters: design.parameters(),
             rounds: 0,
-            rho: spectrum.rho,
-            gap: spectrum.gap,
+            rho: rate.rho,
+            gap: rate.gap,
             outcome: Outcome::default(),
             pooled: None,
             bytes: TotalBytes::default(),

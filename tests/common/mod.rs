@@ -13,7 +13,7 @@ use gradvine::{
         rule::{self, Prepared, Rule, Setting},
     },
     job::{Blind, Conclusion, Ended, Learner, RunError},
-    mixing::Topology,
+    mixing::{Schedule, Topology},
     rng::{Purpose, Stream},
     sim::{self, Seat},
     units::{NodeId, Round},
@@ -84,6 +84,7 @@ impl Learner for Exact {
 #[derive(Clone)]
 pub struct Run {
     pub topology: Arc<Topology>,
+    pub schedule: Arc<Schedule>,
     pub rule: String,
     pub compressor: String,
     pub rounds: u64,
@@ -99,8 +100,14 @@ pub struct Run {
 
 impl Run {
     pub fn new(topology: &str, rule: &str, compressor: &str) -> Run {
+        Run::scheduled(topology, "static", rule, compressor)
+    }
+
+    pub fn scheduled(topology: &str, schedule: &str, rule: &str, compressor: &str) -> Run {
+        let topology = Arc::new(Topology::parse(topology, 1).unwrap());
         Run {
-            topology: Arc::new(Topology::parse(topology, 1).unwrap()),
+            schedule: Arc::new(Schedule::new(schedule, &topology, 1).unwrap()),
+            topology,
             rule: rule.into(),
             compressor: compressor.into(),
             rounds: 30,
@@ -135,6 +142,7 @@ impl Run {
         let compressor = compress::build(&toml::from_str(&self.compressor).unwrap()).unwrap().compressor;
         let setting = Setting {
             topology: &self.topology,
+            schedule: &self.schedule,
             nominal_delta: compress::nominal_delta(&*compressor, self.d),
             compressor: &compressor,
             parameters: self.d,

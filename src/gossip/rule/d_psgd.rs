@@ -7,19 +7,20 @@
 //! cta (combine, then adapt):  x_i' = sum_j W_ij x_j - lr g_i(x_i)           the paper's Algorithm 1
 //! atc (adapt, then combine):  z_i  = x_i - lr g_i(x_i);  x_i' = sum_j W_ij z_j
 //! ```
+//! On a schedule W is the matrix W_t of the round: nothing of an earlier round is kept, so the neighbours may change.
 //! State: x, one accumulator; cta keeps the update apart while frames are added (one vector more).
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Entry, Prepared, Rule, Setting, mix::Row};
+use super::{Entry, Prepared, Rule, Setting, mix::Rows};
 use crate::{
     compress::{Malformed, NonFinite, Payload},
     config::{self, ConfigError},
     gossip::{
         party::{Party, Writer},
-        plan::{At, Gossip, Plan},
+        plan::{At, Gossip},
     },
     units::{NodeId, Round},
     vector,
@@ -58,29 +59,29 @@ struct Params {
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
     let params: Params = config::read("rule", table)?;
-    let topology = Arc::clone(setting.topology);
+    let (topology, schedule) = (Arc::clone(setting.topology), Arc::clone(setting.schedule));
     let order = params.order;
-    let plan: Arc<dyn Plan> = match order {
-        Order::Atc => Arc::new(Gossip::after_gradient(Arc::clone(&topology), setting.dense())),
-        Order::Cta => Arc::new(Gossip::around_gradient(Arc::clone(&topology), setting.dense())),
+    let plan = match order {
+        Order::Atc => Gossip::after_gradient(topology, setting.dense()),
+        Order::Cta => Gossip::around_gradient(topology, setting.dense()),
     };
     Ok(Prepared {
-        plan,
+        plan: Arc::new(plan.following(&schedule)),
         resolved: config::resolved("d-psgd", &params),
         warnings: Vec::new(),
         spawn: Box::new(move |node, x| {
-            let row = Row::of(&topology, node);
+            let rows = Rows::of(&schedule, node);
             let spare = vec![0.0; x.len()];
             match order {
-                Order::Atc => Box::new(Atc { row, x, spare }),
-                Order::Cta => Box::new(Cta { row, acc: vec![0.0; x.len()], x, spare }),
+                Order::Atc => Box::new(Atc { rows, x, spare }),
+                Order::Cta => Box::new(Cta { rows, acc: vec![0.0; x.len()], x, spare }),
             }
         }),
     })
 }
 
 struct Atc {
-    row: Row,
+    rows: Rows,
     x: Vec<f32>,
     /// The update while it is computed, the accumulator while frames come in.
     spare: Vec<f32>,
@@ -91,8 +92,8 @@ impl Party for Atc {
         out.vector(&self.x)
     }
 
-    fn received(&mut self, _at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
-        payload.add_into(self.row.weight(from), &mut self.spare);
+    fn received(&mut self, at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
+        payload.add_into(self.rows.at(at.round).weight(from), &mut self.spare);
         Ok(())
     }
 
@@ -106,11 +107,11 @@ impl Rule for Atc {
         (std::mem::take(&mut self.x), std::mem::take(&mut self.spare))
     }
 
-    fn gradient(&mut self, _round: Round, _step: f32, x: Vec<f32>, update: Vec<f32>) {
+    fn gradient(&mut self, round: Round, _step: f32, x: Vec<f32>, update: Vec<f32>) {
         self.x = x;
         self.spare = update;
         // x_i' is sent, and W_ii x_i' begins the sum over what arrives: one pass.
-        vector::subtract_and_scale(self.row.own, &mut self.spare, &mut self.x);
+        vector::subtract_and_scale(self.rows.at(round).own, &mut self.spare, &mut self.x);
     }
 
     fn model(&self, out: &mut [f32]) {
@@ -123,7 +124,7 @@ impl Rule for Atc {
 }
 
 struct Cta {
-    row: Row,
+    rows: Rows,
     x: Vec<f32>,
     acc: Vec<f32>,
     spare: Vec<f32>,
@@ -134,12 +135,12 @@ impl Party for Cta {
         out.vector(&self.x)
     }
 
-    fn sent(&mut self, _at: &At, _to: Option<NodeId>, _own: &Payload<'_>) {
-        vector::scaled(self.row.own, &self.x, &mut self.acc);
+    fn sent(&mut self, at: &At, _to: Option<NodeId>, _own: &Payload<'_>) {
+        vector::scaled(self.rows.at(at.round).own, &self.x, &mut self.acc);
     }
 
-    fn received(&mut self, _at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
-        payload.add_into(self.row.weight(from), &mut self.acc);
+    fn received(&mut self, at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
+        payload.add_into(self.rows.at(at.round).weight(from), &mut self.acc);
         Ok(())
     }
 

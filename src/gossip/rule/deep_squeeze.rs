@@ -9,6 +9,7 @@
 //! x_i' = z_i + eta sum_j W_ij (c_j - c_i)
 //! ```
 //! DIFFERENCE to widely shown slides: they print d' = C(v) - v and add it, which doubles the missing mass instead of making it good.
+//! No copies of neighbours: on a schedule W is the matrix W_t of the round, and a node that meets nobody compresses all the same.
 //! State: x and d, whatever the degree; any x_0. The mean moves by -lr mean g for any C. The error does not vanish with the step
 //! (C is applied to the model), so the consensus distance has a floor that grows with eta.
 
@@ -16,7 +17,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Entry, Prepared, Rule, Setting, mix::Row, nine_digits, positive};
+use super::{Entry, Prepared, Rule, Setting, mix::Rows, nine_digits, positive};
 use crate::{
     compress::{Malformed, NonFinite, Payload},
     config::{self, ConfigError},
@@ -58,20 +59,20 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     let eta = params.eta.unwrap_or(if exact { 1.0 } else { 0.35 * setting.nominal_delta.max(0.01) });
     let eta = nine_digits(positive("rule.eta", eta)?);
     params.eta = Some(eta);
-    let topology = Arc::clone(setting.topology);
+    let schedule = Arc::clone(setting.schedule);
     Ok(Prepared {
-        plan: Arc::new(Gossip::after_gradient(Arc::clone(&topology), setting.compressed())),
+        plan: Arc::new(Gossip::after_gradient(Arc::clone(setting.topology), setting.compressed()).following(&schedule)),
         resolved: config::resolved("deep-squeeze", &params),
         warnings,
         spawn: Box::new(move |node, x| {
             let (error, spare) = (vec![0.0; x.len()], vec![0.0; x.len()]);
-            Box::new(DeepSqueeze { row: Row::of(&topology, node), eta: eta as f32, x, error, spare })
+            Box::new(DeepSqueeze { rows: Rows::of(&schedule, node), eta: eta as f32, x, error, spare })
         }),
     })
 }
 
 struct DeepSqueeze {
-    row: Row,
+    rows: Rows,
     eta: f32,
     /// x, and z between the gradient and the exchange.
     x: Vec<f32>,
@@ -85,13 +86,13 @@ impl Party for DeepSqueeze {
         out.vector(&self.error)
     }
 
-    fn sent(&mut self, _at: &At, _to: Option<NodeId>, own: &Payload<'_>) {
+    fn sent(&mut self, at: &At, _to: Option<NodeId>, own: &Payload<'_>) {
         own.add_into(-1.0, &mut self.error);
-        own.add_into(-self.eta * self.row.away(), &mut self.x);
+        own.add_into(-self.eta * self.rows.at(at.round).away(), &mut self.x);
     }
 
-    fn received(&mut self, _at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
-        payload.add_into(self.eta * self.row.weight(from), &mut self.x);
+    fn received(&mut self, at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
+        payload.add_into(self.eta * self.rows.at(at.round).weight(from), &mut self.x);
         Ok(())
     }
 }

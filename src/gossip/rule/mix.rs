@@ -1,12 +1,17 @@
 //! Weights of one node, and sums over its copies in one pass.
 
-use crate::{mixing::Topology, units::NodeId};
+use std::sync::Arc;
+
+use crate::{
+    mixing::{Schedule, Topology},
+    units::{NodeId, Round},
+};
 
 /// Elements handled while they are in the first-level cache, so that a sum over several vectors reads each once and writes once.
 const BLOCK: usize = 2048;
 
 /// One node's row of W, in `f32`, neighbours ascending.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Row {
     /// w_ii.
     pub own: f32,
@@ -50,6 +55,38 @@ impl Row {
 #[inline]
 pub fn unscaled(update: f32, step: f32) -> f32 {
     if step == 0.0 { 0.0 } else { update / step }
+}
+
+/// One node's rows of the matrices of a schedule, one at a time.
+#[derive(Clone, Debug)]
+pub struct Rows {
+    schedule: Arc<Schedule>,
+    node: NodeId,
+    /// The round whose row is here.
+    here: Option<Round>,
+    row: Row,
+}
+
+impl Rows {
+    /// The rows of `node`.
+    pub fn of(schedule: &Arc<Schedule>, node: NodeId) -> Rows {
+        Rows { schedule: Arc::clone(schedule), node, here: None, row: Row::default() }
+    }
+
+    /// The row of a round.
+    pub fn at(&mut self, round: Round) -> &Row {
+        let known = self.here.is_some_and(|here| here == round || self.schedule.period() == 1);
+        if !known {
+            let turn = self.schedule.turn(round, self.node);
+            self.row.own = turn.own as f32;
+            self.row.neighbours.clear();
+            self.row.neighbours.extend_from_slice(turn.from);
+            self.row.weights.clear();
+            self.row.weights.extend(turn.weights.iter().map(|&w| w as f32));
+            self.here = Some(round);
+        }
+        &self.row
+    }
 }
 
 /// `acc = f(acc, own) + sum_j weights_j copies_j`, block by block: one pass over each vector.

@@ -20,6 +20,7 @@ mod gradient_tracking;
 mod local_sgd;
 mod mix;
 mod naive;
+mod sgp;
 mod sign_sgd;
 
 use std::sync::Arc;
@@ -29,7 +30,7 @@ use super::plan::{self, Plan};
 use crate::{
     compress::{Compressor, Format},
     config::ConfigError,
-    mixing::Topology,
+    mixing::{Schedule, Topology, schedule},
     units::{NodeId, Round},
 };
 
@@ -93,6 +94,7 @@ pub static RULES: &[Entry] = &[
     delayed::ENTRY,
     local_sgd::ENTRY,
     diloco::ENTRY,
+    sgp::ENTRY,
 ];
 
 /// What a rule is prepared for.
@@ -100,6 +102,8 @@ pub static RULES: &[Entry] = &[
 pub struct Setting<'a> {
     /// Who meets whom.
     pub topology: &'a Arc<Topology>,
+    /// In which round, with what weight.
+    pub schedule: &'a Arc<Schedule>,
     /// How vectors become bytes.
     pub compressor: &'a Arc<dyn Compressor>,
     /// The compressor's nominal delta at this dimension.
@@ -205,9 +209,24 @@ pub fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, C
         ));
     }
     let prepared = (entry.prepare)(table, setting)?;
+    if !setting.schedule.is_static() && !prepared.plan.follows_schedule() {
+        return Err(ConfigError::new(
+            "topology.schedule",
+            format!("\"{}\"", setting.schedule.name()),
+            format!(
+                "{kind} meets the same nodes in every round: its copies of neighbours would go stale, or its sums lack parts, where they meet now and \
+                 then; use \"{}\", or a rule that keeps nothing of its neighbours ({})",
+                schedule::STATIC,
+                FOLLOW_SCHEDULES.join(", ")
+            ),
+        ));
+    }
     plan::check(&*prepared.plan, setting.topology)?;
     Ok(prepared)
 }
+
+/// The rules that run on any schedule, for an error; `tests/schedules.rs` holds this list against their plans.
+pub const FOLLOW_SCHEDULES: [&str; 4] = ["d-psgd", "naive", "deep-squeeze", "sgp"];
 
 /// The rules that compress, for an error.
 fn compressing() -> String {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Entry, Prepared, Rule, Setting, mix::Row};
+use super::{Entry, Prepared, Rule, Setting, mix::Rows};
 use crate::{
     compress::{Malformed, NonFinite, Payload},
     config::{self, ConfigError},
@@ -44,7 +44,7 @@ struct Params {}
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
     let params: Params = config::read("rule", table)?;
-    let topology = Arc::clone(setting.topology);
+    let schedule = Arc::clone(setting.schedule);
     let mut warnings = Vec::new();
     if setting.compressor.name() != "identity" {
         warnings.push(
@@ -53,18 +53,20 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
         );
     }
     Ok(Prepared {
-        plan: Arc::new(Gossip::around_gradient(Arc::clone(&topology), setting.compressed())),
+        plan: Arc::new(
+            Gossip::around_gradient(Arc::clone(setting.topology), setting.compressed()).following(&schedule),
+        ),
         resolved: config::resolved("naive", &params),
         warnings,
         spawn: Box::new(move |node, x| {
             let (acc, spare) = (vec![0.0; x.len()], vec![0.0; x.len()]);
-            Box::new(Naive { row: Row::of(&topology, node), x, acc, spare })
+            Box::new(Naive { rows: Rows::of(&schedule, node), x, acc, spare })
         }),
     })
 }
 
 struct Naive {
-    row: Row,
+    rows: Rows,
     x: Vec<f32>,
     acc: Vec<f32>,
     spare: Vec<f32>,
@@ -75,13 +77,13 @@ impl Party for Naive {
         out.vector(&self.x)
     }
 
-    fn sent(&mut self, _at: &At, _to: Option<NodeId>, own: &Payload<'_>) {
+    fn sent(&mut self, at: &At, _to: Option<NodeId>, own: &Payload<'_>) {
         self.acc.fill(0.0);
-        own.add_into(self.row.own, &mut self.acc);
+        own.add_into(self.rows.at(at.round).own, &mut self.acc);
     }
 
-    fn received(&mut self, _at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
-        payload.add_into(self.row.weight(from), &mut self.acc);
+    fn received(&mut self, at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
+        payload.add_into(self.rows.at(at.round).weight(from), &mut self.acc);
         Ok(())
     }
 
