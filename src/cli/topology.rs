@@ -3,17 +3,19 @@
 mod check;
 mod figures;
 mod list;
+mod rounds;
 
 use std::path::{Path, PathBuf};
 
 use gradvine::{
     config::ConfigError,
-    mixing::{self, FileFormat, LinkInfo, Topology, Weights},
+    mixing::{self, FileFormat, LinkInfo, Schedule, Topology, Weights},
     units::NodeId,
 };
 
 use super::{print, print_json};
 use figures::Figures;
+use rounds::Rounds;
 
 /// The most links that `show` lists one by one.
 const MAX_LISTED: usize = 40;
@@ -21,7 +23,7 @@ const MAX_LISTED: usize = 40;
 /// The arguments of `gradvine topology`
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
-    gradvine topology list                                     families, weights, the files in topologies/\n  \
+    gradvine topology list                                     families, weights, schedules, files\n  \
     gradvine topology show ring:16                             how fast sixteen nodes in a ring agree\n  \
     gradvine topology show torus:4x4 --svg torus.svg           the same as a picture, with the spectrum\n  \
     gradvine topology show ring:8 --weights best-constant\n  \
@@ -35,7 +37,7 @@ pub struct Args {
 
 #[derive(clap::Subcommand, Debug)]
 enum Command {
-    /// List the families of graphs, the kinds of weights and the files in topologies/
+    /// List the families of graphs, the kinds of weights, the schedules and the files in topologies/
     List {
         /// Print an object
         #[arg(long)]
@@ -45,10 +47,14 @@ enum Command {
     #[command(after_help = "Examples:\n  \
         gradvine topology show ring:16\n  \
         gradvine topology show torus:4x4 --svg torus.svg\n  \
+        gradvine topology show exponential:16 --schedule one-peer-exponential\n  \
         gradvine topology show net.toml --weights best-constant --json")]
     Show {
         #[command(flatten)]
         source: Source,
+        /// Also show who meets whom in which round: one-peer-exponential, base-2 or random-matching
+        #[arg(long, value_name = "NAME")]
+        schedule: Option<String>,
         /// Write a picture of the graph and its spectrum
         #[arg(long, value_name = "FILE")]
         svg: Option<PathBuf>,
@@ -92,7 +98,7 @@ struct Source {
     /// Other weights: metropolis, max-degree, lazy-metropolis, best-constant or given
     #[arg(long)]
     weights: Option<Weights>,
-    /// The seed of a random graph that names none
+    /// The seed of a random graph that names none, and of a random schedule
     #[arg(long, default_value_t = 0)]
     seed: u64,
 }
@@ -110,18 +116,27 @@ impl Source {
 pub fn run(args: Args) -> anyhow::Result<()> {
     match args.command {
         Command::List { json } => list::run(json),
-        Command::Show { source, svg, json } => show(&source.read()?, svg.as_deref(), json),
+        Command::Show { source, schedule, svg, json } => {
+            let topology = source.read()?;
+            let schedule = schedule.map(|name| read_schedule(&name, &topology, source.seed)).transpose()?;
+            show(&topology, schedule.as_ref(), svg.as_deref(), json)
+        }
         Command::Make { source, out, name } => make(&source, &out, name),
         Command::Check { files, json } => check::run(&files, json),
     }
 }
 
-fn show(topology: &Topology, picture: Option<&Path>, json: bool) -> anyhow::Result<()> {
+fn read_schedule(name: &str, topology: &Topology, seed: u64) -> Result<Schedule, ConfigError> {
+    Schedule::new(name, topology, seed).map_err(|error| ConfigError { place: "--schedule".into(), ..error })
+}
+
+fn show(topology: &Topology, schedule: Option<&Schedule>, picture: Option<&Path>, json: bool) -> anyhow::Result<()> {
     if let Some(path) = picture {
         std::fs::write(path, mixing::svg(topology))
             .map_err(|error| ConfigError::at("--svg", format!("cannot be written: {error}")).within(path.display()))?;
     }
-    let figures = Figures::of(topology);
+    let mut figures = Figures::of(topology);
+    figures.schedule = schedule.map(|schedule| Rounds::of(schedule, topology));
     if json {
         return Ok(print_json(&figures)?);
     }

@@ -8,6 +8,8 @@ use gradvine::{
 };
 use serde::Serialize;
 
+use super::Rounds;
+
 /// Up to this many steps of breadth-first searches the diameter is exact where no closed form gives it: a second or two.
 const MAX_SEARCH: u128 = 400_000_000;
 
@@ -36,25 +38,28 @@ pub(super) struct Figures {
     residual: Option<f64>,
     converged: bool,
     eigenvalues: Option<Vec<f64>>,
+    /// The schedule that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) schedule: Option<Rounds>,
 }
 
 /// Least, mean and greatest of some numbers.
 #[derive(Clone, Copy, Debug, Serialize)]
-struct Span {
-    min: f64,
-    mean: f64,
-    max: f64,
+pub(super) struct Span {
+    pub(super) min: f64,
+    pub(super) mean: f64,
+    pub(super) max: f64,
 }
 
 impl Span {
-    fn of(values: impl ExactSizeIterator<Item = f64>) -> Option<Span> {
+    pub(super) fn of(values: impl ExactSizeIterator<Item = f64>) -> Option<Span> {
         let count = values.len();
         let (min, sum, max) = values
             .fold((f64::INFINITY, 0.0, f64::NEG_INFINITY), |(low, sum, high), x| (low.min(x), sum + x, high.max(x)));
         (count > 0).then(|| Span { min, mean: sum / count as f64, max })
     }
 
-    fn flat(self) -> bool {
+    pub(super) fn flat(self) -> bool {
         self.max - self.min < 1e-12
     }
 }
@@ -90,6 +95,7 @@ impl Figures {
             residual,
             converged,
             eigenvalues: topology.spectrum().eigenvalues.clone(),
+            schedule: None,
         }
     }
 
@@ -158,19 +164,25 @@ impl fmt::Display for Figures {
             ("diameter", self.distance(), "links between the two nodes farthest apart"),
             ("spectrum", self.computed(), ""),
         ];
-        for (key, value, meaning) in rows {
-            if meaning.is_empty() {
-                writeln!(f, "  {key:<12} {value}")?;
-            } else {
-                writeln!(f, "  {key:<12} {value:<16} {meaning}")?;
-            }
-        }
-        Ok(())
+        write(f, &rows)?;
+        self.schedule.as_ref().map_or(Ok(()), |schedule| schedule.fmt(f))
     }
 }
 
+/// Figures, one a line, with what they mean.
+pub(super) fn write(f: &mut fmt::Formatter<'_>, rows: &[(&str, String, &str)]) -> fmt::Result {
+    for (key, value, meaning) in rows {
+        if meaning.is_empty() {
+            writeln!(f, "  {key:<12} {value}")?;
+        } else {
+            writeln!(f, "  {key:<12} {value:<16} {meaning}")?;
+        }
+    }
+    Ok(())
+}
+
 /// Six digits after the point; of what is tiny, or misses 1 by something tiny, as many as it takes.
-fn number(x: f64) -> String {
+pub(super) fn number(x: f64) -> String {
     let (size, short) = (x.abs(), 1.0 - x.abs());
     if size < 1e-13 {
         "0".into()
@@ -183,7 +195,7 @@ fn number(x: f64) -> String {
     }
 }
 
-fn count(n: usize, word: &str) -> String {
+pub(super) fn count(n: usize, word: &str) -> String {
     format!("{n} {word}{}", if n == 1 { "" } else { "s" })
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use gradvine::mixing::{FileFormat, Topology, Weights, family};
+use gradvine::mixing::{FileFormat, Topology, Weights, family, schedule};
 use serde_json::{Value, json};
 
 use super::{Figures, print, print_json};
@@ -28,7 +28,11 @@ pub(super) fn run(as_json: bool) -> anyhow::Result<()> {
                 Err(error) => json!({ "file": file.path.display().to_string(), "about": file.about, "error": error }),
             })
             .collect();
-        return Ok(print_json(&json!({ "families": families, "weights": weights, "files": files }))?);
+        let schedules: Vec<Value> = (schedule::REGISTRY.iter())
+            .map(|s| json!({ "name": s.name(), "about": s.about(), "paper": s.paper() }))
+            .collect();
+        let all = json!({ "families": families, "weights": weights, "schedules": schedules, "files": files });
+        return Ok(print_json(&all)?);
     }
     Ok(print(&text(&files))?)
 }
@@ -51,6 +55,10 @@ fn text(files: &[File]) -> String {
     text += "\nWeights of links, for --weights; in files as weights = \"...\":\n\n";
     for weights in Weights::ALL {
         text += &format!("  {:<22} {}\n", weights.name(), weights.about());
+    }
+    text += "\nSchedules, for --schedule; in an experiment as [topology] schedule = \"...\":\n\n";
+    for s in schedule::REGISTRY {
+        text += &format!("  {:<22} {}\n", s.name(), s.about());
     }
     if files.is_empty() {
         return text + &format!("\nThere is no folder {FOLDER} here, in which to look for files.\n");

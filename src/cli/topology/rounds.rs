@@ -1,0 +1,115 @@
+//! What is to be known of a schedule before a byte is sent.
+
+use std::fmt;
+
+use gradvine::{
+    mixing::{Schedule, Topology, schedule::Rate},
+    units::{NodeId, Round},
+};
+use serde::Serialize;
+
+use super::figures::{self, Span, count, number};
+
+/// The key figures of a schedule on a topology.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Rounds {
+    name: &'static str,
+    paper: &'static str,
+    period: u64,
+    directed: bool,
+    /// Receivers of a node in a round.
+    degree: Span,
+    /// The factor per round at which a period shrinks disagreement.
+    rho: f64,
+    gap: f64,
+    mixing_time: Option<u64>,
+    /// Whether the mixing time was counted on the matrices; else it follows from rho.
+    counted: bool,
+}
+
+impl Rounds {
+    /// Computes them.
+    pub(super) fn of(schedule: &Schedule, topology: &Topology) -> Rounds {
+        let Rate { rho, gap, mixing_time, counted } = *schedule.rate(topology);
+        let (nodes, period) = (schedule.nodes(), schedule.period());
+        let all: Vec<f64> = (0..period)
+            .flat_map(|t| (0..nodes).map(move |node| (Round(t), NodeId::from(node))))
+            .map(|(t, node)| schedule.turn(t, node).to.len() as f64)
+            .collect();
+        Rounds {
+            name: schedule.name(),
+            paper: schedule.recipe().paper(),
+            period,
+            directed: schedule.is_directed(),
+            degree: Span::of(all.into_iter()).expect("a period has a round and a topology a node"),
+            rho,
+            gap,
+            mixing_time,
+            counted,
+        }
+    }
+}
+
+/// The figures in lines, each with what it means.
+impl fmt::Display for Rounds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rounds = |rounds: u64| count(usize::try_from(rounds).unwrap_or(usize::MAX), "round");
+        let degree = if self.degree.flat() {
+            format!("{:.0}", self.degree.max)
+        } else {
+            format!("{:.0} to {:.0}, mean {:.2}", self.degree.min, self.degree.max, self.degree.mean)
+        };
+        let rho = match self.rho {
+            0.0 => "a period ends in exact agreement",
+            _ if self.name == "random-matching" => "the mean over rounds, as a root mean square, at worst",
+            _ => "|W_(T-1) ... W_0 - J|^(1/T): the factor per round over a period of T",
+        };
+        let about = if self.counted { "" } else { "about " };
+        let time = self.mixing_time.map_or_else(|| "never".into(), |time| format!("{about}{}", rounds(time)));
+        writeln!(f, "\n{}{}\n", self.name, if self.directed { ", directed" } else { "" })?;
+        figures::write(
+            f,
+            &[
+                ("period", rounds(self.period), "then the same rounds again"),
+                ("degree", degree, "receivers of a node in a round"),
+                ("rho", number(self.rho), rho),
+                ("gap", number(self.gap), "1 - rho"),
+                ("mixing time", time, "the first rounds after which any disagreement is a hundredth"),
+            ],
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rounds(name: &str, spec: &str) -> Rounds {
+        let topology = Topology::parse(spec, 0).unwrap();
+        Rounds::of(&Schedule::new(name, &topology, 0).unwrap(), &topology)
+    }
+
+    #[test]
+    fn exact_agreement_is_told() {
+        let text = rounds("one-peer-exponential", "exponential:8").to_string();
+        for line in [
+            "one-peer-exponential, directed",
+            "period       3 rounds",
+            "degree       1",
+            "rho          0                a period ends in exact agreement",
+            "mixing time  3 rounds",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+        let text = rounds("base-2", "complete:5").to_string();
+        assert!(text.contains("degree       0 to 1, mean 0.88") && text.contains("mixing time  5 rounds"), "{text}");
+    }
+
+    #[test]
+    fn json_has_the_figures() {
+        let value = serde_json::to_value(rounds("random-matching", "ring:8")).unwrap();
+        let keys = ["name", "period", "directed", "degree", "rho", "gap", "mixing_time", "counted"];
+        assert!(keys.iter().all(|key| !value[key].is_null()), "{value}");
+        assert_eq!((&value["period"], &value["directed"]), (&1024.into(), &false.into()));
+    }
+}
