@@ -227,7 +227,8 @@ impl Pattern {
                 let levels = levels(nodes);
                 let (down, level) = match usize::from(exchange) {
                     up if up < levels => (false, up),
-                    down => (true, 2 * levels - 1 - down),
+                    down if down < 2 * levels => (true, 2 * levels - 1 - down),
+                    _ => return,
                 };
                 let (step, in_tree) = (1 << level, i.is_multiple_of(1 << level));
                 let child = in_tree && !i.is_multiple_of(2 * step);

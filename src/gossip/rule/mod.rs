@@ -16,11 +16,13 @@ mod diloco;
 mod double_squeeze;
 mod ecd;
 mod ef_sgd;
+mod g_top_k;
 mod gradient_tracking;
 mod local_sgd;
 mod mix;
 mod naive;
 mod sgp;
+mod share;
 mod sign_sgd;
 
 use std::sync::Arc;
@@ -91,6 +93,7 @@ pub static RULES: &[Entry] = &[
     sign_sgd::ENTRY,
     ef_sgd::ENTRY,
     double_squeeze::ENTRY,
+    g_top_k::ENTRY,
     delayed::ENTRY,
     local_sgd::ENTRY,
     diloco::ENTRY,
@@ -203,7 +206,7 @@ pub fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, C
             "compressor.kind",
             format!("\"{}\"", setting.compressor.name()),
             format!(
-                "{kind} sends whole vectors: use kind = \"identity\", or a rule that compresses ({})",
+                "{kind} sends whole vectors, or entries of its own choice: use kind = \"identity\", or a rule that compresses ({})",
                 compressing()
             ),
         ));

@@ -1,0 +1,277 @@
+//! Centralized rules that send entries or sketches, against plain dense f64 implementations written from their papers' equations.
+
+mod common;
+
+use common::{Problem, Run, difference, widen};
+use gradvine::{
+    job::{Blind, Conclusion, Learner},
+    rng::{Purpose, Stream},
+    sim,
+    units::Round,
+};
+
+type Matrix = Vec<Vec<f64>>;
+
+const IDENTITY: &str = "kind = 'identity'";
+
+/// x + a y.
+fn plus(x: &[f64], a: f64, y: &[f64]) -> Vec<f64> {
+    x.iter().zip(y).map(|(x, y)| x + a * y).collect()
+}
+
+fn sum(of: &[Vec<f64>]) -> Vec<f64> {
+    of.iter().skip(1).fold(of[0].clone(), |sum, v| plus(&sum, 1.0, v))
+}
+
+/// The indices of the k greatest magnitudes, ascending; of equal ones the first.
+fn greatest(v: &[f64], k: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..v.len()).collect();
+    order.sort_by(|&a, &b| v[b].abs().total_cmp(&v[a].abs()).then(a.cmp(&b)));
+    order.truncate(k);
+    order.sort_unstable();
+    order
+}
+
+/// `v` at these indices, 0 elsewhere.
+fn only(v: &[f64], indices: &[usize]) -> Vec<f64> {
+    let mut kept = vec![0.0; v.len()];
+    indices.iter().for_each(|&i| kept[i] = v[i]);
+    kept
+}
+
+fn top(v: &[f64], k: usize) -> Vec<f64> {
+    only(v, &greatest(v, k))
+}
+
+/// Updates lr g_i at the same x of all nodes.
+fn updates(run: &Run, problems: &[Problem], x: &[f64]) -> Matrix {
+    problems.iter().map(|p| p.gradient(x).iter().map(|g| run.step * g).collect()).collect()
+}
+
+fn start(run: &Run) -> Vec<f64> {
+    widen(&[run.start(0)]).remove(0)
+}
+
+/// The model after all rounds of `round(x, updates)`.
+fn reference(run: &Run, mut round: impl FnMut(&mut Vec<f64>, Matrix)) -> Vec<f64> {
+    let (problems, mut x) = (run.problems(), start(run));
+    for _ in 0..run.rounds {
+        let u = updates(run, &problems, &x);
+        round(&mut x, u);
+    }
+    x
+}
+
+fn centralized(run: &Run) -> Vec<f64> {
+    let n = run.nodes() as f64;
+    reference(run, |x, u| *x = plus(x, -1.0 / n, &sum(&u)))
+}
+
+/// How far the models are from the reference; the nodes must agree to the bit.
+fn distance(run: &Run, reference: &[f64]) -> f64 {
+    let models = run.models();
+    assert!(models.iter().all(|model| *model == models[0]), "{}: the nodes differ", run.rule);
+    difference(&[reference.to_vec()], &models[..1])
+}
+
+fn check(run: &Run, reference: &[f64]) {
+    let distance = distance(run, reference);
+    assert!(distance < 2e-5, "{} with {} on {}: {distance:e}", run.rule, run.compressor, run.topology.name());
+}
+
+/// Gives out updates that were written beforehand, then nothing.
+struct Scripted {
+    updates: Vec<Vec<f32>>,
+}
+
+impl Learner for Scripted {
+    fn compute(&mut self, round: Round, _x: &[f32], update: &mut [f32]) -> f64 {
+        match self.updates.get(round.0 as usize) {
+            Some(scripted) => update.copy_from_slice(scripted),
+            None => update.fill(0.0),
+        }
+        0.0
+    }
+
+    fn step(&self, _round: Round) -> f32 {
+        1.0
+    }
+
+    fn conclude(&mut self, conclusion: &Conclusion<'_>) -> Vec<u8> {
+        conclusion.rounds.0.to_le_bytes().to_vec()
+    }
+}
+
+/// Normal updates of each round and node.
+fn script(run: &Run, rounds: u64, seed: u64) -> Vec<Matrix> {
+    let draw = |round: u64, node: usize| {
+        let mut dice = Stream::new(seed, Purpose::Test).with(round).with(node as u64).sequence();
+        (0..run.d).map(|_| f64::from(dice.normal() as f32)).collect()
+    };
+    (0..rounds).map(|round| (0..run.nodes()).map(|node| draw(round, node)).collect()).collect()
+}
+
+/// What x has moved by, negated, after `run.rounds` rounds of these updates, which are 0 once the script is over.
+fn moved(run: &Run, script: &[Matrix]) -> Vec<f64> {
+    let mut seats = run.seats();
+    for (node, seat) in seats.iter_mut().enumerate() {
+        let narrow = |u: &Vec<f64>| u.iter().map(|&u| u as f32).collect();
+        seat.learner = Box::new(Scripted { updates: script.iter().map(|round| narrow(&round[node])).collect() });
+    }
+    let models: Vec<Vec<f32>> = sim::run(seats, &mut Blind).unwrap().into_iter().map(|ended| ended.model).collect();
+    assert!(models.iter().all(|model| *model == models[0]), "{}: the nodes differ", run.rule);
+    plus(&start(run), -1.0, &widen(&models[..1])[0])
+}
+
+/// How much of what was produced is missing from the model after everything had time to be sent, relative to all that was produced.
+fn leak(run: &Run, script: &[Matrix]) -> f64 {
+    let produced = sum(&script.iter().map(|round| sum(round)).collect::<Vec<_>>());
+    let missing = plus(&produced, -(run.nodes() as f64), &moved(run, script));
+    let size = |v: &[f64]| v.iter().map(|v| v.abs()).sum::<f64>();
+    size(&missing) / size(&produced)
+}
+
+// gTop-k -------------------------------------------------------------------------------------------------------------
+
+/// What a merge makes of the s_i, and what each node's merges dropped.
+fn merge_up(mut s: Matrix, k: usize) -> (Vec<f64>, Matrix) {
+    let n = s.len();
+    let mut dropped = vec![vec![0.0; s[0].len()]; n];
+    let mut step = 1;
+    while step < n {
+        for i in (0..n - step).step_by(2 * step) {
+            let both = plus(&s[i], 1.0, &s[i + step]);
+            s[i] = top(&both, k);
+            dropped[i] = plus(&dropped[i], 1.0, &plus(&both, -1.0, &s[i]));
+        }
+        step *= 2;
+    }
+    (s.swap_remove(0), dropped)
+}
+
+fn g_top_k(run: &Run, k: usize, published: bool) -> Vec<f64> {
+    let n = run.nodes();
+    let mut e = vec![vec![0.0; run.d]; n];
+    reference(run, |x, u| {
+        let acc: Matrix = e.iter().zip(&u).map(|(e, u)| plus(e, 1.0, u)).collect();
+        let s: Matrix = acc.iter().map(|acc| top(acc, k)).collect();
+        let (all, dropped) = merge_up(s.clone(), k);
+        for i in 0..n {
+            e[i] = if published {
+                (0..run.d).map(|j| if s[i][j] != 0.0 && all[j] != 0.0 { 0.0 } else { acc[i][j] }).collect()
+            } else {
+                plus(&plus(&acc[i], -1.0, &s[i]), 1.0, &dropped[i])
+            };
+        }
+        *x = plus(x, -1.0 / n as f64, &all);
+    })
+}
+
+const NODES: [usize; 6] = [1, 2, 3, 5, 7, 8];
+
+#[test]
+fn g_top_k_for_any_number_of_nodes() {
+    for nodes in NODES {
+        for k in [1, 6, 23] {
+            for residual in ["conserving", "published"] {
+                let rule = format!("kind = 'g-top-k'\nk = {k}\nresidual = '{residual}'");
+                let run = Run::new(&format!("complete:{nodes}"), &rule, IDENTITY);
+                check(&run, &g_top_k(&run, k, residual == "published"));
+            }
+        }
+    }
+    let run = Run::new("hypercube:8", "kind = 'g-top-k'\nfraction = 0.1", IDENTITY);
+    check(&run, &g_top_k(&run, 4, false));
+    // The two residuals are different rules.
+    let run = Run::new("complete:8", "kind = 'g-top-k'\nk = 6", IDENTITY);
+    assert!(distance(&run, &g_top_k(&run, 6, true)) > 1e-3);
+}
+
+#[test]
+fn of_two_nodes_it_is_the_top_k_of_what_both_have_selected_and_of_eight_it_is_not() {
+    let first = |nodes: usize, k: usize| {
+        let mut run = Run::new(&format!("complete:{nodes}"), &format!("kind = 'g-top-k'\nk = {k}"), IDENTITY);
+        run.rounds = 1;
+        let script = script(&run, 1, 11);
+        let found: Vec<f64> = moved(&run, &script).iter().map(|x| x * nodes as f64).collect();
+        let near = |expected: &[f64]| found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-5);
+        let selected: Matrix = script[0].iter().map(|u| top(u, k)).collect();
+        (near(&top(&sum(&selected), k)), near(&merge_up(selected, k).0))
+    };
+    assert_eq!((first(1, 5), first(2, 5)), ((true, true), (true, true)));
+    for nodes in NODES {
+        assert!(first(nodes, 5).1, "{nodes} nodes");
+    }
+    assert!(!first(8, 5).0, "what loses in an inner merge is missing above");
+}
+
+#[test]
+fn who_drops_an_entry_keeps_it_so_nothing_is_lost() {
+    let lost = |nodes: usize, residual: &str| {
+        let rule = format!("kind = 'g-top-k'\nk = 3\nresidual = '{residual}'");
+        let mut run = Run::new(&format!("complete:{nodes}"), &rule, IDENTITY);
+        run.rounds = 600;
+        leak(&run, &script(&run, 20, 5))
+    };
+    for nodes in NODES {
+        let conserving = lost(nodes, "conserving");
+        assert!(conserving < 1e-5, "{nodes} nodes: {conserving:e}");
+    }
+    // The authors' rule is exact for two nodes and leaks for more.
+    for (nodes, exact) in [(1, true), (2, true), (3, false), (5, false), (8, false)] {
+        let published = lost(nodes, "published");
+        println!("published, {nodes} nodes: {published:.3e} of what was produced is lost");
+        assert_eq!(published < 1e-5, exact, "{nodes} nodes: {published:e}");
+    }
+}
+
+#[test]
+fn with_all_entries_it_is_centralized_sgd() {
+    for nodes in NODES {
+        for residual in ["conserving", "published"] {
+            let rule = format!("kind = 'g-top-k'\nfraction = 1.0\nresidual = '{residual}'");
+            let run = Run::new(&format!("complete:{nodes}"), &rule, IDENTITY);
+            check(&run, &centralized(&run));
+        }
+    }
+}
+
+#[test]
+fn the_leak_costs_accuracy_on_heterogeneous_data() {
+    let floor = |residual: &str| {
+        let rule = format!("kind = 'g-top-k'\nk = 6\nresidual = '{residual}'");
+        let mut run = Run::new("complete:8", &rule, IDENTITY);
+        run.rounds = 3000;
+        run.suboptimality(&run.models())
+    };
+    let (conserving, published) = (floor("conserving"), floor("published"));
+    println!("f - f*: conserving {conserving:.3e}, published {published:.3e}");
+    assert!(published > 2.0 * conserving, "{published:e} against {conserving:e}");
+}
+
+#[test]
+fn a_node_sends_k_entries_up_once_and_at_most_log_p_times_down() {
+    let mut run = Run::new("complete:8", "kind = 'g-top-k'\nk = 4", IDENTITY);
+    (run.d, run.rounds) = (4000, 5);
+    // Four values, how many, and about 12 bits an index.
+    let entries = 4 + 4 * 4 + 4 * 12_u64.div_ceil(8);
+    for (node, ended) in run.ended().unwrap().iter().enumerate() {
+        let up = u64::from(node > 0);
+        let down = if node == 0 { 3 } else { node.trailing_zeros().into() };
+        let sent = ended.traffic.payload;
+        assert!(sent <= 5 * (up + down) * (entries + 4) && sent >= 5 * (up + down) * 20, "node {node}: {sent}");
+    }
+}
+
+#[test]
+fn g_top_k_is_refused_where_it_cannot_work() {
+    let refused = |topology: &str, rule: &str, compressor: &str| {
+        Run::new(topology, &format!("kind = 'g-top-k'\n{rule}"), compressor).try_prepare().unwrap_err().to_string()
+    };
+    let error = refused("ring:5", "", IDENTITY);
+    assert!(error.contains("no link") && error.contains("complete:n or hypercube:n"), "{error}");
+    let error = refused("complete:4", "k = 4\nfraction = 0.5", IDENTITY);
+    assert!(error.contains("either k or fraction"), "{error}");
+    let error = refused("complete:4", "", "kind = 'top-k'");
+    assert!(error.contains("entries of its own choice"), "{error}");
+}
