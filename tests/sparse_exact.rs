@@ -275,3 +275,202 @@ fn g_top_k_is_refused_where_it_cannot_work() {
     let error = refused("complete:4", "", "kind = 'top-k'");
     assert!(error.contains("entries of its own choice"), "{error}");
 }
+
+// Entries of all to all -----------------------------------------------------------------------------------------------
+
+/// Where entries are gathered.
+const GATHERS: [(&str, &str); 5] = [
+    ("star:6", "server"),
+    ("complete:5", "server"),
+    ("complete:5", "all-to-all"),
+    ("complete:1", "server"),
+    ("complete:1", "all-to-all"),
+];
+
+#[test]
+fn everybodys_largest_entries_with_memory() {
+    for (topology, collective) in GATHERS {
+        for k in [1, 6, 40] {
+            let rule = format!("kind = 'top-k-all-gather'\ncollective = '{collective}'");
+            let run = Run::new(topology, &rule, &format!("kind = 'top-k'\nk = {k}"));
+            let n = run.nodes();
+            let mut e = vec![vec![0.0; run.d]; n];
+            let expected = reference(&run, |x, u| {
+                let p: Matrix = e.iter().zip(&u).map(|(e, u)| plus(e, 1.0, u)).collect();
+                let sent: Matrix = p.iter().map(|p| top(p, k)).collect();
+                e = p.iter().zip(&sent).map(|(p, sent)| plus(p, -1.0, sent)).collect();
+                *x = plus(x, -1.0 / n as f64, &sum(&sent));
+            });
+            check(&run, &expected);
+            if k == 40 {
+                check(&run, &centralized(&run));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_server_and_all_to_all_give_the_same_bits() {
+    for (kind, compressor) in [
+        ("top-k-all-gather", "kind = 'top-k'\nk = 3"),
+        ("top-k-all-gather", "kind = 'random-k'\nk = 7"),
+        ("dgc", IDENTITY),
+    ] {
+        let models = |collective: &str| {
+            Run::new("complete:6", &format!("kind = '{kind}'\ncollective = '{collective}'"), compressor).models()
+        };
+        assert_eq!(models("server"), models("all-to-all"), "{kind}");
+    }
+}
+
+#[test]
+fn what_is_not_sent_is_remembered() {
+    for compressor in ["kind = 'top-k'\nk = 2", "kind = 'random-k'\nk = 6"] {
+        for collective in ["server", "all-to-all"] {
+            let rule = format!("kind = 'top-k-all-gather'\ncollective = '{collective}'");
+            let mut run = Run::new("complete:5", &rule, compressor);
+            run.rounds = 400;
+            let lost = leak(&run, &script(&run, 20, 5));
+            assert!(lost < 1e-5, "{compressor} with {collective}: {lost:e}");
+        }
+    }
+    for nesterov in [false, true] {
+        let rule = format!("kind = 'dgc'\nk = 2\nmomentum = 0.0\nnesterov = {nesterov}");
+        let mut run = Run::new("star:5", &rule, IDENTITY);
+        run.rounds = 400;
+        let lost = leak(&run, &script(&run, 20, 5));
+        assert!(lost < 1e-5, "dgc: {lost:e}");
+    }
+    // Rounds that are too few to send everything leave something behind: this can fail.
+    let mut run = Run::new("star:5", "kind = 'dgc'\nk = 2\nmomentum = 0.0", IDENTITY);
+    run.rounds = 25;
+    assert!(leak(&run, &script(&run, 20, 5)) > 0.01);
+}
+
+#[test]
+fn what_comes_down_grows_with_the_workers() {
+    let sent = |nodes: usize| {
+        let mut run = Run::new(&format!("star:{nodes}"), "kind = 'top-k-all-gather'", "kind = 'top-k'\nk = 20");
+        (run.d, run.rounds) = (2000, 4);
+        let ended = run.ended().unwrap();
+        let down = ended[0].traffic.payload as f64 / (nodes - 1) as f64;
+        (down, ended[1].traffic.payload as f64)
+    };
+    let ((few, up), (many, up_of_many)) = (sent(3), sent(12));
+    println!("down to each of 2 and 11 workers: {few} and {many} bytes, up {up}");
+    assert!((up - up_of_many).abs() < 1.0);
+    assert!(few > 1.5 * up && many > 3.0 * few, "{few} and {many} bytes down, {up} up");
+}
+
+struct Deep {
+    k: usize,
+    momentum: f64,
+    nesterov: bool,
+    masking: bool,
+    clip: f64,
+    warm_up: usize,
+}
+
+fn deep(run: &Run, constants: &Deep) -> Vec<f64> {
+    let n = run.nodes() as f64;
+    let (mut u, mut v) = (vec![vec![0.0; run.d]; run.nodes()], vec![vec![0.0; run.d]; run.nodes()]);
+    let mut round = 0;
+    reference(run, |x, updates| {
+        let mut k = constants.k;
+        if round < constants.warm_up {
+            let density = [0.25, 0.0625, 0.015_625, 0.004][4 * round / constants.warm_up];
+            k = k.max((density * run.d as f64).round() as usize);
+        }
+        round += 1;
+        let mut total = vec![0.0; run.d];
+        for i in 0..updates.len() {
+            let mut g: Vec<f64> = updates[i].iter().map(|u| u / run.step).collect();
+            let (norm, most) = (g.iter().map(|g| g * g).sum::<f64>().sqrt(), constants.clip / n.sqrt());
+            if most > 0.0 && norm > most {
+                g = g.iter().map(|g| g * most / norm).collect();
+            }
+            let m = constants.momentum;
+            if constants.nesterov {
+                u[i] = plus(&u[i], 1.0, &g).iter().map(|x| m * x).collect();
+                v[i] = plus(&plus(&v[i], 1.0, &u[i]), 1.0, &g);
+            } else {
+                u[i] = plus(&g, m, &u[i]);
+                v[i] = plus(&v[i], 1.0, &u[i]);
+            }
+            for j in greatest(&v[i], k) {
+                total[j] += v[i][j];
+                v[i][j] = 0.0;
+                if constants.masking {
+                    u[i][j] = 0.0;
+                }
+            }
+        }
+        *x = plus(x, -run.step / n, &total);
+    })
+}
+
+#[test]
+fn deep_gradient_compression_with_each_of_its_parts() {
+    let plain = Deep { k: 5, momentum: 0.9, nesterov: false, masking: true, clip: 0.0, warm_up: 0 };
+    let cases = [
+        Deep { ..plain },
+        Deep { nesterov: true, ..plain },
+        Deep { masking: false, momentum: 0.5, ..plain },
+        Deep { clip: 2.0, ..plain },
+        Deep { warm_up: 17, k: 1, ..plain },
+        Deep { clip: 5.0, warm_up: 8, k: 2, nesterov: true, ..plain },
+    ];
+    for constants in &cases {
+        let Deep { k, momentum, nesterov, masking, clip, warm_up } = constants;
+        for (topology, collective) in GATHERS {
+            let rule = format!(
+                "kind = 'dgc'\ncollective = '{collective}'\nk = {k}\nmomentum = {momentum:?}\nnesterov = {nesterov}\nmasking = {masking}\n\
+                 clip = {clip:?}\nwarm_up = {warm_up}"
+            );
+            let run = Run::new(topology, &rule, IDENTITY);
+            check(&run, &deep(&run, constants));
+        }
+    }
+    // Each part is felt.
+    let run = Run::new("star:6", "kind = 'dgc'\nk = 5", IDENTITY);
+    assert!(cases[1..].iter().all(|other| distance(&run, &deep(&run, other)) > 1e-3));
+}
+
+#[test]
+fn with_all_entries_dgc_is_sgd_without_momentum_where_masked_and_with_it_where_not() {
+    let run = |constants: &str| Run::new("star:6", &format!("kind = 'dgc'\nfraction = 1.0\n{constants}"), IDENTITY);
+    check(&run(""), &centralized(&run("")));
+    let mut longer = run("");
+    longer.step *= 1.9;
+    check(&run("nesterov = true"), &centralized(&longer));
+    let mut m = vec![0.0; 40];
+    let unmasked = run("masking = false\nmomentum = 0.5");
+    let heavy_ball = reference(&unmasked, |x, u| {
+        m = plus(&sum(&u), 0.5, &m);
+        *x = plus(x, -1.0 / 6.0, &m);
+    });
+    check(&unmasked, &heavy_ball);
+}
+
+#[test]
+fn rules_that_gather_entries_are_refused_where_they_cannot_work() {
+    let refused = |topology: &str, rule: &str, compressor: &str| {
+        Run::new(topology, &format!("kind = '{rule}"), compressor).try_prepare().unwrap_err().to_string()
+    };
+    let error = refused("star:5", "top-k-all-gather'", "kind = 'min-max'");
+    assert!(error.contains("compressor.kind = \"min-max\"") && error.contains("\"top-k\" or \"random-k\""), "{error}");
+    let error = refused("star:5", "top-k-all-gather'", "kind = 'random-k'\nk = 4\nscaled = true");
+    assert!(error.contains("nominal delta"), "{error}");
+    let error = refused("ring:5", "top-k-all-gather'", "kind = 'top-k'");
+    assert!(error.contains("star:n or complete:n"), "{error}");
+    for (constant, words) in [
+        ("collective = 'ring'", "dgc runs with server, all-to-all"),
+        ("momentum = 1.0", "from 0 to below 1"),
+        ("clip = -1.0", "above 0"),
+        ("warm_up = -1", "from 0"),
+        ("k = 0", "from 1"),
+    ] {
+        let error = refused("complete:5", &format!("dgc'\n{constant}"), IDENTITY);
+        assert!(error.contains(words), "{error}");
+    }
+}

@@ -12,6 +12,7 @@
 
 mod gather;
 mod sum;
+mod union;
 
 use std::sync::Arc;
 
@@ -21,6 +22,7 @@ use super::plan::{At, Meeting, Plan, Step};
 use crate::{compress::Format, config::ConfigError, mixing::Topology, units::NodeId};
 pub use gather::Gather;
 pub use sum::Sum;
+pub use union::Union;
 
 /// How the nodes of a collective meet, as an experiment names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

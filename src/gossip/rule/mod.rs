@@ -12,6 +12,7 @@ mod d_psgd;
 mod dcd;
 mod deep_squeeze;
 mod delayed;
+mod dgc;
 mod diloco;
 mod double_squeeze;
 mod ecd;
@@ -24,6 +25,7 @@ mod naive;
 mod sgp;
 mod share;
 mod sign_sgd;
+mod top_k_all_gather;
 
 use std::sync::Arc;
 
@@ -94,6 +96,8 @@ pub static RULES: &[Entry] = &[
     ef_sgd::ENTRY,
     double_squeeze::ENTRY,
     g_top_k::ENTRY,
+    top_k_all_gather::ENTRY,
+    dgc::ENTRY,
     delayed::ENTRY,
     local_sgd::ENTRY,
     diloco::ENTRY,

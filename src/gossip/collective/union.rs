@@ -1,0 +1,112 @@
+//! The sum of one sparse vector a node: at a server, or on every node from everybody's frames.
+
+use super::Pattern;
+use crate::{
+    compress::{Entries, Payload},
+    units::NodeId,
+};
+
+/// One node's side of a sum of entries by [`Pattern::Server`] or [`Pattern::AllToAll`]. Frames are added in ascending order of nodes, the own one in its
+/// place: all who add agree to the bit, and either pattern gives the same sum. Only what somebody has sent is touched.
+///
+/// **Memory:** where sums are formed a vector and a bit a number; elsewhere the entries alone.
+#[derive(Debug)]
+pub struct Union {
+    id: NodeId,
+    nodes: usize,
+    d: usize,
+    /// This node's entries, until their turn.
+    own: Entries,
+    /// Whether they wait for it.
+    waits: bool,
+    /// Where sums are formed: 0 but for the entries so far.
+    acc: Vec<f32>,
+    /// Bit i: something was sent for number i.
+    touched: Vec<u64>,
+    total: Entries,
+}
+
+impl Union {
+    /// A sum of sparse vectors of `d` numbers.
+    pub fn new(pattern: Pattern, nodes: usize, id: NodeId, d: usize) -> Union {
+        let adds = pattern == Pattern::AllToAll || id == NodeId(0);
+        let (acc, touched) = if adds { (vec![0.0; d], vec![0; d.div_ceil(64)]) } else { (Vec::new(), Vec::new()) };
+        let (own, total) = (Entries::default(), Entries::default());
+        Union { id, nodes, d, own, waits: false, acc, touched, total }
+    }
+
+    /// Takes this node's own frame.
+    pub fn sent(&mut self, own: &Payload<'_>) {
+        if self.adds() {
+            read(own, self.d, &mut self.own);
+            self.waits = true;
+        }
+    }
+
+    /// Takes a frame of another.
+    pub fn received(&mut self, from: NodeId, payload: &Payload<'_>) {
+        if from > self.id {
+            self.add_own();
+        }
+        let (acc, touched) = (&mut self.acc, &mut self.touched);
+        payload.entries(self.d, &mut |index, value| add(acc, touched, index, value));
+    }
+
+    /// All frames are in: where sums are formed, the entries that somebody has sent.
+    pub fn close(&mut self) {
+        self.add_own();
+        if self.adds() {
+            self.total.clear();
+        }
+        for (word, bits) in self.touched.iter_mut().enumerate() {
+            while *bits != 0 {
+                let index = 64 * word + bits.trailing_zeros() as usize;
+                self.total.push(index as u32, std::mem::take(&mut self.acc[index]));
+                *bits &= *bits - 1;
+            }
+        }
+    }
+
+    /// The sum, as another has formed it.
+    pub fn told(&mut self, total: &Payload<'_>) {
+        read(total, self.d, &mut self.total);
+    }
+
+    /// The sum.
+    pub fn total(&self) -> &Entries {
+        &self.total
+    }
+
+    /// `x -= sum / n`.
+    pub fn apply(&self, x: &mut [f32]) {
+        self.total.add_into(-1.0 / self.nodes as f32, x);
+    }
+
+    /// Vectors of length d that it keeps.
+    pub fn vectors(&self) -> usize {
+        usize::from(self.adds())
+    }
+
+    fn adds(&self) -> bool {
+        !self.touched.is_empty()
+    }
+
+    fn add_own(&mut self) {
+        if std::mem::take(&mut self.waits) {
+            for (index, value) in self.own.iter() {
+                add(&mut self.acc, &mut self.touched, index, value);
+            }
+        }
+    }
+}
+
+fn add(acc: &mut [f32], touched: &mut [u64], index: u32, value: f32) {
+    acc[index as usize] += value;
+    touched[index as usize / 64] |= 1 << (index % 64);
+}
+
+fn read(payload: &Payload<'_>, d: usize, out: &mut Entries) {
+    out.clear();
+    let is_sparse = payload.entries(d, &mut |index, value| out.push(index, value));
+    assert!(is_sparse, "{payload:?} has no entries: the rule and its plan disagree");
+}

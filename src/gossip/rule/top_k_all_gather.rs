@@ -1,0 +1,161 @@
+//! Sparse all-gather: everybody's largest entries to everybody, what was left out remembered.
+//!
+//! Stich, Cordonnier, Jaggi: Sparsified SGD with Memory (2018), Algorithm 2; Aji, Heafield: Sparse Communication for Distributed Gradient Descent (2017). The
+//! baseline of gTop-k and of sketches ("local top-k").
+//!
+//! ```text
+//! p_i = lr g_i + e_i;  D_i = top_k(p_i);  e_i = p_i - D_i;  x' = x - (1/n) sum_i D_i;  e_i = 0 at first
+//! ```
+//! It is the update of EF-SGD; what differs is what travels. `all-to-all`: the entries of each to all, 2 k numbers n - 1 times. `server`: entries up, and
+//! down the union of all, up to min(d, n k) entries: what comes down grows with the number of workers, until nothing is saved. Entries are added in ascending order of
+//! nodes, so that both ways give the same bits. The memory holds lr g: when the step decays, what was left over keeps its old weight.
+//! State: x, e_i; the sum, where it is formed.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Entry, Prepared, Rule, Setting};
+use crate::{
+    compress::{Format, Malformed, NonFinite, Payload, Size},
+    config::{self, ConfigError},
+    gossip::{
+        collective::{Collective, Kind, Pattern, Union},
+        party::{Party, Writer},
+        plan::At,
+    },
+    rng::{Purpose, Stream},
+    units::{NodeId, Round},
+    vector,
+};
+
+/// What every rule that gathers entries says of its collective.
+pub(super) const COLLECTIVE: (&str, &str) = (
+    "collective",
+    "\"server\" (node 0, which sends the union down) or \"all-to-all\"; default the first of them whose links exist",
+);
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "top-k-all-gather",
+    summary: "centralized SGD on everybody's largest entries (local top-k), with error memory",
+    paper: "Stich et al. 2018, Sparsified SGD with Memory, Algorithm 2; Aji and Heafield 2017, Sparse Communication for Distributed Gradient Descent",
+    update: "p_i = lr g_i + e_i; D_i = top_k(p_i); e_i = p_i - D_i; x' = x - (1/n) sum_i D_i",
+    state: "the error memory e_i, the update; the sum, where it is formed",
+    sends: "all-to-all: k entries to all; server: k entries up, the union of all, up to min(d, n k) entries, down",
+    conditions: "a sparse compressor (top-k, random-k) that is a contraction; a server with links to all, or all links",
+    constants: &[COLLECTIVE],
+    compresses: true,
+    home: "star",
+    prepare,
+};
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Params {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    collective: Option<Kind>,
+}
+
+/// The pattern of a rule that gathers entries.
+pub(super) fn choose(rule: &str, collective: &mut Option<Kind>, setting: &Setting<'_>) -> Result<Pattern, ConfigError> {
+    let (kind, pattern) = Pattern::choose(rule, *collective, None, &[Kind::Server, Kind::AllToAll], setting.topology)?;
+    *collective = Some(kind);
+    Ok(pattern)
+}
+
+fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
+    let mut params: Params = config::read("rule", table)?;
+    let Some(k) = entries(setting) else {
+        return Err(ConfigError::new(
+            "compressor.kind",
+            format!("\"{}\"", setting.compressor.name()),
+            "top-k-all-gather adds up entries of sparse vectors: use kind = \"top-k\" or \"random-k\", or the rule ef-sgd for any compressor",
+        ));
+    };
+    let pattern = choose(ENTRY.name, &mut params.collective, setting)?;
+    let warnings = setting.require_contraction(ENTRY.name)?;
+    let (nodes, len) = (setting.topology.nodes(), setting.parameters);
+    let down = Format::Sparse { len, most: k.saturating_mul(nodes).min(len) };
+    Ok(Prepared {
+        plan: Arc::new(Collective::after_gradient(pattern, nodes, vec![setting.compressed(), down])),
+        resolved: config::resolved(ENTRY.name, &params),
+        warnings,
+        spawn: Box::new(move |node, x| {
+            let zeros = vec![0.0; x.len()];
+            let union = Union::new(pattern, nodes, node, x.len());
+            Box::new(TopKAllGather { union, error: zeros.clone(), spare: zeros, x })
+        }),
+    })
+}
+
+/// How many entries the compressor sends at the most, if it sends entries.
+fn entries(setting: &Setting<'_>) -> Option<usize> {
+    let (compressor, len) = (setting.compressor, setting.parameters);
+    let (noise, mut bytes, mut count) = (Stream::new(0, Purpose::Compress), Vec::new(), 0);
+    compressor.encode(&vec![0.0; len], noise, &mut bytes).ok()?;
+    let is_sparse = compressor.entries(len, &bytes, noise, &mut |_, _| count += 1);
+    is_sparse.then(|| if matches!(compressor.size(len), Size::Exact(_)) { count } else { len })
+}
+
+struct TopKAllGather {
+    x: Vec<f32>,
+    union: Union,
+    /// e_i, and p_i while it is compressed.
+    error: Vec<f32>,
+    spare: Vec<f32>,
+}
+
+impl Party for TopKAllGather {
+    fn outgoing(&mut self, at: &At, _to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+        if at.exchange == 0 { out.vector(&self.error) } else { out.entries(self.union.total()) }
+    }
+
+    fn sent(&mut self, at: &At, _to: Option<NodeId>, own: &Payload<'_>) {
+        if at.exchange == 0 {
+            own.add_into(-1.0, &mut self.error);
+            self.union.sent(own);
+        }
+    }
+
+    fn received(&mut self, at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
+        if at.exchange == 0 {
+            self.union.received(from, payload);
+        } else {
+            self.union.told(payload);
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, at: &At) {
+        if at.exchange == 0 {
+            self.union.close();
+        }
+    }
+
+    fn land(&mut self, _at: &At) {
+        self.union.apply(&mut self.x);
+    }
+
+    fn replica(&self, _of: Option<NodeId>) -> Option<&[f32]> {
+        Some(&self.x)
+    }
+}
+
+impl Rule for TopKAllGather {
+    fn point(&mut self) -> (Vec<f32>, Vec<f32>) {
+        (std::mem::take(&mut self.x), std::mem::take(&mut self.spare))
+    }
+
+    fn gradient(&mut self, _round: Round, _step: f32, x: Vec<f32>, update: Vec<f32>) {
+        (self.x, self.spare) = (x, update);
+        vector::axpy(1.0, &self.spare, &mut self.error);
+    }
+
+    fn model(&self, out: &mut [f32]) {
+        out.copy_from_slice(&self.x);
+    }
+
+    fn vectors(&self) -> usize {
+        3 + self.union.vectors()
+    }
+}
