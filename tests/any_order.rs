@@ -118,6 +118,10 @@ fn any_order_of_events_gives_the_same_bits() {
         ("kind = 'c-sgd'\ncollective = 'hybrid'\ngroup = 3", "kind = 'identity'", "complete:6"),
         ("kind = 'compressed-c-sgd'\ncollective = 'all-to-all'", "kind = 'qsgd'", "complete:5"),
         ("kind = 'double-squeeze'", "kind = 'random-k'\nk = 9", "star:5"),
+        ("kind = 'top-k-all-gather'", "kind = 'top-k'\nk = 3", "star:5"),
+        ("kind = 'top-k-all-gather'\ncollective = 'all-to-all'", "kind = 'random-k'\nk = 9", "complete:5"),
+        ("kind = 'dgc'\nk = 3\nwarm_up = 8", "kind = 'identity'", "complete:5"),
+        ("kind = 'g-top-k'\nk = 4", "kind = 'identity'", "complete:7"),
         ("kind = 'delayed'\ndelay = 3", "kind = 'identity'", "star:5"),
         ("kind = 'delayed'\ndelay = 20", "kind = 'identity'", "ring:6"),
     ];

@@ -48,6 +48,9 @@ const ALL: &[(&str, &str)] = &[
     ("kind = 'ef-sgd'", FOUR_BITS),
     ("kind = 'double-squeeze'", FOUR_BITS),
     ("kind = 'sgp'", IDENTITY),
+    ("kind = 'top-k-all-gather'", "kind = 'top-k'\nk = 4"),
+    ("kind = 'dgc'", IDENTITY),
+    ("kind = 'g-top-k'", IDENTITY),
 ];
 
 /// A family on which the rule runs.

@@ -90,7 +90,12 @@ fn every_rule_with_every_compressor_ends_with_the_same_bits_over_tcp() {
     }
     println!("combinations run: {ran:?}, different results: {}", digests.len());
     for rule in RULES {
-        let least = if rule.compresses { COMPRESSORS.len() } else { 1 };
+        let least = match rule.name {
+            // Entries are what it adds up: top-k, random-k.
+            "top-k-all-gather" => 2,
+            _ if rule.compresses => COMPRESSORS.len(),
+            _ => 1,
+        };
         assert!(ran.get(rule.name).is_some_and(|&count| count >= least), "{}: {ran:?}", rule.name);
     }
     // The digest tells different runs apart.

@@ -25,6 +25,7 @@ pub fn rules(args: &Args) -> Result<(), Exit> {
                 json!({
                     "name": rule.name, "summary": rule.summary, "paper": rule.paper, "update": rule.update, "state": rule.state,
                     "sends": rule.sends, "conditions": rule.conditions, "compresses": rule.compresses,
+                    "home": rule.home,
                     "constants": constants(rule.constants),
                 })
             })
