@@ -98,9 +98,9 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
         return Err(ConfigError::new("rule.warm_up", params.warm_up, "expected a whole number from 0"));
     };
     let pattern = top_k_all_gather::choose(ENTRY.name, &mut params.collective, setting)?;
-    let schedule =
-        Schedule { warm_up, stages: DENSITIES.map(|density| ((density * len as f64).round() as usize).max(k)), k };
-    let most = schedule.of(Round(0));
+    let densities =
+        Densities { warm_up, stages: DENSITIES.map(|density| ((density * len as f64).round() as usize).max(k)), k };
+    let most = densities.of(Round(0));
     let sparse = |most: usize| Format::Sparse { len, most };
     let formats = vec![sparse(most), sparse(most.saturating_mul(nodes).min(len))];
     let (nesterov, masking) = (params.nesterov, params.masking);
@@ -113,20 +113,20 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
             let zeros = vec![0.0; x.len()];
             let (own, union) = (Entries::default(), Union::new(pattern, nodes, node, x.len()));
             let (u, v) = (zeros.clone(), zeros.clone());
-            Box::new(Dgc { momentum, nesterov, masking, clip, schedule, union, own, u, v, spare: zeros, x })
+            Box::new(Dgc { momentum, nesterov, masking, clip, densities, union, own, u, v, spare: zeros, x })
         }),
     })
 }
 
 /// How many entries are sent in a round.
 #[derive(Clone, Copy)]
-struct Schedule {
+struct Densities {
     warm_up: u64,
     stages: [usize; DENSITIES.len()],
     k: usize,
 }
 
-impl Schedule {
+impl Densities {
     fn of(&self, round: Round) -> usize {
         let stage = |stages: usize| u128::from(round.0) * stages as u128 / u128::from(self.warm_up.max(1));
         if round.0 < self.warm_up { self.stages[stage(self.stages.len()) as usize] } else { self.k }
@@ -140,7 +140,7 @@ struct Dgc {
     masking: bool,
     /// c N^{-1/2}; 0 for none.
     clip: f64,
-    schedule: Schedule,
+    densities: Densities,
     x: Vec<f32>,
     u: Vec<f32>,
     v: Vec<f32>,
@@ -154,7 +154,7 @@ impl Party for Dgc {
         if at.exchange > 0 {
             return out.entries(self.union.total());
         }
-        self.own.select(&self.v, self.schedule.of(at.round))?;
+        self.own.select(&self.v, self.densities.of(at.round))?;
         out.entries(&self.own)
     }
 
