@@ -38,6 +38,9 @@ fn cases() -> Vec<Case> {
         "kind = 'min-max'\nbucket = 0",
         "kind = 'top-k'\nfraction = 0.1",
         "kind = 'random-k'\nfraction = 0.1",
+        "kind = 'count-sketch'\ncolumns = 250000",
+        "kind = 'truncate'\nbits = 7",
+        "kind = 'ternary'\nclamp = 2.5",
     ] {
         texts.push(more.to_string());
     }

@@ -4,7 +4,7 @@
 
 use super::{
     NonFinite,
-    hashing::{BLOCK, Hash, Place, block_of},
+    hashing::{BLOCK, Hash, Place, Walk, block_of},
     kernel::kernel,
 };
 
@@ -14,7 +14,10 @@ pub(super) const MOST_ROWS: usize = 15;
 /// Numbers that go into one row after the other while they are near.
 const TILE: usize = 1 << 16;
 
-/// Numbers whose estimates are sorted together.
+/// Numbers that are estimated together, a multiple of all blocks: few enough for the nearest cache in all rows.
+const CHUNK: usize = 512;
+
+/// Numbers whose estimates are sorted abreast.
 const LANES: usize = 8;
 
 /// One number of a table.
@@ -79,7 +82,11 @@ kernel! {
 
     /// Shows `heaviest` the estimates of all numbers.
     pub(super) fn find_heaviest(hashes: &[Hash], columns: usize, table: &[f32], len: usize, heaviest: &mut Heaviest) {
-        estimates(hashes, columns, table, len, |start, found| heaviest.see(start, found));
+        estimates(hashes, columns, table, len, |start, found| {
+            for (block, found) in found.chunks(BLOCK).enumerate() {
+                heaviest.see(start + block * BLOCK, found);
+            }
+        });
     }
 }
 
@@ -110,8 +117,9 @@ fn saturated(x: f32) -> f32 {
 #[inline(always)]
 fn scatter<C: Cell>(numbers: &[f32], offset: usize, hash: &Hash, row: &mut [C]) {
     let (columns, length) = (row.len(), block_of(row.len()));
-    for (block, numbers) in numbers.chunks(length).enumerate() {
-        let Place { start, signs } = hash.place(offset / length + block, columns);
+    let mut walk = hash.walk(offset / length);
+    for numbers in numbers.chunks(length) {
+        let Place { start, signs } = walk.step(columns);
         let cells = row.get_mut(start..start + BLOCK).and_then(|cells| <&mut [C; BLOCK]>::try_from(cells).ok());
         match (cells, <&[f32; BLOCK]>::try_from(numbers)) {
             (Some(cells), Ok(numbers)) => {
@@ -135,92 +143,121 @@ pub(super) fn around(cell: usize, columns: usize) -> usize {
     if cell < columns { cell } else { cell - columns }
 }
 
-/// Calls `visit` with the estimates of all `len` numbers, in order, a block at a time, each with the index of its first.
+/// Calls `visit` with the estimates of all `len` numbers, in order, a chunk at a time, each with the index of its first.
 #[inline(always)]
-fn estimates<C: Cell>(hashes: &[Hash], columns: usize, table: &[C], len: usize, visit: impl FnMut(usize, &[f32])) {
-    match hashes.len() {
-        1 => estimates_of(1, hashes, columns, table, len, visit),
-        3 => estimates_of(3, hashes, columns, table, len, visit),
-        5 => estimates_of(5, hashes, columns, table, len, visit),
-        7 => estimates_of(7, hashes, columns, table, len, visit),
-        rows => estimates_of(rows, hashes, columns, table, len, visit),
+fn estimates<C: Cell>(hashes: &[Hash], columns: usize, table: &[C], len: usize, mut visit: impl FnMut(usize, &[f32])) {
+    let mut walks = [Walk::default(); MOST_ROWS];
+    for (walk, hash) in walks.iter_mut().zip(hashes) {
+        *walk = hash.walk(0);
+    }
+    let (mut keys, mut found) = ([[0i32; CHUNK]; MOST_ROWS], [0f32; CHUNK]);
+    for start in (0..len).step_by(CHUNK) {
+        let count = CHUNK.min(len - start);
+        for ((walk, row), keys) in walks.iter_mut().zip(table.chunks_exact(columns)).zip(&mut keys) {
+            gather(walk, row, &mut keys[..count]);
+        }
+        medians(hashes.len(), &keys, &mut found[..count]);
+        visit(start, &found[..count]);
     }
 }
 
-/// `rows` is known where this is compiled, for the usual numbers of them.
+/// The keys of what one row says of the next numbers.
 #[inline(always)]
-fn estimates_of<C: Cell>(
-    rows: usize,
-    hashes: &[Hash],
-    columns: usize,
-    table: &[C],
-    len: usize,
-    mut visit: impl FnMut(usize, &[f32]),
-) {
-    let length = block_of(columns);
-    let mut read = [[0f32; BLOCK]; MOST_ROWS];
-    let mut found = [0f32; BLOCK];
-    for block in 0..len.div_ceil(length) {
-        let count = length.min(len - block * length);
-        for ((hash, row), read) in hashes.iter().zip(table.chunks_exact(columns)).zip(&mut read) {
-            let Place { start, signs } = hash.place(block, columns);
-            match row.get(start..start + BLOCK).and_then(|cells| <&[C; BLOCK]>::try_from(cells).ok()) {
-                Some(cells) => {
-                    for (i, (read, cell)) in read.iter_mut().zip(cells).enumerate() {
-                        *read = flipped(cell.read(), signs, i);
-                    }
+fn gather<C: Cell>(walk: &mut Walk, row: &[C], keys: &mut [i32]) {
+    let columns = row.len();
+    for keys in keys.chunks_mut(block_of(columns)) {
+        let Place { start, signs } = walk.step(columns);
+        let cells = row.get(start..start + BLOCK).and_then(|cells| <&[C; BLOCK]>::try_from(cells).ok());
+        match (cells, <&mut [i32; BLOCK]>::try_from(&mut *keys)) {
+            (Some(cells), Ok(keys)) => {
+                for (i, (key, cell)) in keys.iter_mut().zip(cells).enumerate() {
+                    *key = key_of(flipped(cell.read(), signs, i));
                 }
-                None => {
-                    for (i, read) in read[..count].iter_mut().enumerate() {
-                        *read = flipped(row[around(start + i, columns)].read(), signs, i);
-                    }
+            }
+            _ => {
+                for (i, key) in keys.iter_mut().enumerate() {
+                    *key = key_of(flipped(row[around(start + i, columns)].read(), signs, i));
                 }
             }
         }
-        for from in (0..BLOCK).step_by(LANES) {
-            let mut lanes = [[0f32; LANES]; MOST_ROWS];
-            for (lanes, read) in lanes.iter_mut().zip(&read).take(rows) {
-                lanes.copy_from_slice(&read[from..from + LANES]);
-            }
-            found[from..from + LANES].copy_from_slice(&medians(rows, &mut lanes));
-        }
-        visit(block * length, &found[..count]);
     }
 }
 
-/// The medians of columns of `rows` numbers: of an even number the mean of the two in the middle.
-///
-/// The greatest goes to the end, then the next, until the middle is reached: comparisons without branches, eight columns abreast.
+/// A whole number in whose order the floats are: its least and greatest of two are single instructions, where a comparison of floats that
+/// moves both became a branch for each.
 #[inline(always)]
-fn medians(rows: usize, lanes: &mut [[f32; LANES]; MOST_ROWS]) -> [f32; LANES] {
-    for sorted in 0..=rows / 2 {
-        for row in 1..rows - sorted {
-            let (lower, upper) = lanes.split_at_mut(row);
-            for (low, high) in lower[row - 1].iter_mut().zip(&mut upper[0]) {
-                let (a, b) = (*low, *high);
-                *low = if b < a { b } else { a };
-                *high = if b < a { a } else { b };
+fn key_of(x: f32) -> i32 {
+    let bits = x.to_bits() as i32;
+    bits ^ ((bits >> 31) & i32::MAX)
+}
+
+/// The float of a key.
+#[inline(always)]
+fn float_of(key: i32) -> f32 {
+    f32::from_bits((key ^ ((key >> 31) & i32::MAX)) as u32)
+}
+
+kernel! {
+    /// The medians of columns of `rows` keys: of an even number the mean of the two in the middle.
+    fn medians(rows: usize, keys: &[[i32; CHUNK]; MOST_ROWS], found: &mut [f32]) {
+        match rows {
+            1 => medians_of::<1>(keys, found),
+            2 => medians_of::<2>(keys, found),
+            3 => medians_of::<3>(keys, found),
+            4 => medians_of::<4>(keys, found),
+            5 => medians_of::<5>(keys, found),
+            6 => medians_of::<6>(keys, found),
+            7 => medians_of::<7>(keys, found),
+            8 => medians_of::<8>(keys, found),
+            9 => medians_of::<9>(keys, found),
+            10 => medians_of::<10>(keys, found),
+            11 => medians_of::<11>(keys, found),
+            12 => medians_of::<12>(keys, found),
+            13 => medians_of::<13>(keys, found),
+            14 => medians_of::<14>(keys, found),
+            _ => medians_of::<15>(keys, found),
+        }
+    }
+}
+
+/// The greatest goes to the end, then the next, until the middle is reached: without branches, eight columns abreast.
+#[inline(always)]
+fn medians_of<const R: usize>(keys: &[[i32; CHUNK]; MOST_ROWS], found: &mut [f32]) {
+    for (part, found) in found.chunks_mut(LANES).enumerate() {
+        let mut lanes = [[0i32; LANES]; R];
+        for (lanes, keys) in lanes.iter_mut().zip(keys) {
+            lanes.copy_from_slice(&keys[part * LANES..(part + 1) * LANES]);
+        }
+        for sorted in 0..=R / 2 {
+            for row in 1..R - sorted {
+                let (lower, upper) = lanes.split_at_mut(row);
+                for (low, high) in lower[row - 1].iter_mut().zip(&mut upper[0]) {
+                    (*low, *high) = ((*low).min(*high), (*low).max(*high));
+                }
             }
         }
-    }
-    let mut middle = lanes[rows / 2];
-    if rows.is_multiple_of(2) {
-        for (middle, below) in middle.iter_mut().zip(&lanes[rows / 2 - 1]) {
-            *middle = 0.5 * *middle + 0.5 * below;
+        let mut middle = lanes[R / 2].map(float_of);
+        if R.is_multiple_of(2) {
+            for (middle, below) in middle.iter_mut().zip(&lanes[R / 2 - 1]) {
+                *middle = 0.5 * *middle + 0.5 * float_of(*below);
+            }
         }
+        found.copy_from_slice(&middle[..found.len()]);
     }
-    middle
 }
 
 /// The estimate of one number.
 pub(super) fn estimate(hashes: &[Hash], columns: usize, table: &[f32], index: usize) -> f32 {
-    let length = block_of(columns);
-    let mut lanes = [[0f32; LANES]; MOST_ROWS];
-    for ((hash, row), lanes) in hashes.iter().zip(table.chunks_exact(columns)).zip(&mut lanes) {
-        let Place { start, signs } = hash.place(index / length, columns);
-        lanes[0] = flipped(row[around(start + index % length, columns)], signs, index % length);
+    let (block, within) = (index / block_of(columns), index % block_of(columns));
+    let mut found = [0f32; MOST_ROWS];
+    let found = &mut found[..hashes.len()];
+    for ((hash, row), found) in hashes.iter().zip(table.chunks_exact(columns)).zip(found.iter_mut()) {
+        let Place { start, signs } = hash.place(block, columns);
+        *found = flipped(row[around(start + within, columns)], signs, within);
     }
-    medians(hashes.len(), &mut lanes)[0]
+    found.sort_unstable_by_key(|x| key_of(*x));
+    let middle = found[found.len() / 2];
+    if found.len().is_multiple_of(2) { 0.5 * middle + 0.5 * found[found.len() / 2 - 1] } else { middle }
 }
 
 /// Up to `wanted` numbers of the greatest magnitudes of those that it has seen; of equal ones the first.
@@ -290,20 +327,26 @@ mod tests {
     fn medians_are_those_of_sorted_numbers() {
         let mut random = Stream::new(1, Purpose::Test).sequence();
         for rows in 1..=MOST_ROWS {
-            for _ in 0..200 {
-                let mut lanes = [[0f32; LANES]; MOST_ROWS];
-                lanes.iter_mut().take(rows).flatten().for_each(|x| *x = (random.below(9) as f32) - 4.0);
-                let before = lanes;
-                let found = medians(rows, &mut lanes);
-                for (lane, found) in found.into_iter().enumerate() {
-                    let mut column: Vec<f32> = before[..rows].iter().map(|row| row[lane]).collect();
+            let mut numbers = [[0f32; CHUNK]; MOST_ROWS];
+            numbers[..rows].iter_mut().flatten().for_each(|x| *x = (random.below(9) as f32) - 4.0);
+            for count in [1, 7, 8, 100, CHUNK] {
+                let mut found = vec![0f32; count];
+                medians(rows, &numbers.map(|row| row.map(key_of)), &mut found);
+                for (at, found) in found.into_iter().enumerate() {
+                    let mut column: Vec<f32> = numbers[..rows].iter().map(|row| row[at]).collect();
                     column.sort_unstable_by(f32::total_cmp);
-                    let expected =
-                        if rows % 2 == 1 { column[rows / 2] } else { (column[rows / 2] + column[rows / 2 - 1]) / 2.0 };
-                    assert_eq!(found, expected, "{column:?}");
+                    let (middle, below) = (column[rows / 2], column[(rows - 1) / 2]);
+                    assert_eq!(found, (middle + below) / 2.0, "{column:?}");
                 }
             }
         }
+    }
+
+    #[test]
+    fn keys_are_in_the_order_of_their_floats() {
+        let floats = [-f32::MAX, -2.0, -1.5, -f32::from_bits(1), -0.0, 0.0, f32::from_bits(7), 0.1, 3.0, f32::MAX];
+        assert!(floats.map(key_of).is_sorted_by(|a, b| a < b));
+        assert!(floats.iter().all(|x| float_of(key_of(*x)).to_bits() == x.to_bits()));
     }
 
     #[test]

@@ -54,11 +54,59 @@ impl Hash {
     /// The place of a block in a row of `columns` cells.
     #[inline(always)]
     pub(super) fn place(&self, block: usize, columns: usize) -> Place {
+        Place::of(self.word(block), columns)
+    }
+
+    /// The places from a block on, one after the other.
+    pub(super) fn walk(&self, block: usize) -> Walk {
+        let mut differences = [0, 1, 2, 3].map(|ahead| self.word(block + ahead));
+        for order in 1..4 {
+            for i in (order..4).rev() {
+                differences[i] = sum(differences[i], P - differences[i - 1]);
+            }
+        }
+        Walk { differences }
+    }
+
+    /// f(block).
+    #[inline(always)]
+    fn word(&self, block: usize) -> u64 {
         let [a0, a1, a2, a3] = self.coefficients;
         let at = |factor, constant| reduced(u128::from(factor) * block as u128 + u128::from(constant));
-        let word = at(at(at(a3, a2), a1), a0);
+        at(at(at(a3, a2), a1), a0)
+    }
+}
+
+impl Place {
+    #[inline(always)]
+    fn of(word: u64, columns: usize) -> Place {
         Place { start: (((word >> 32) * columns as u64) >> 29) as usize, signs: word as u32 }
     }
+}
+
+/// The blocks of a row in order. The third differences of a cubic are all the same, so the next word takes three sums and no product.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Walk {
+    /// f(b), then its differences of first, second and third order.
+    differences: [u64; 4],
+}
+
+impl Walk {
+    /// The place of the block at which it stands, which it leaves behind.
+    #[inline(always)]
+    pub(super) fn step(&mut self, columns: usize) -> Place {
+        let [word, first, second, third] = self.differences;
+        self.differences = [sum(word, first), sum(first, second), sum(second, third), third];
+        Place::of(word, columns)
+    }
+}
+
+/// a + b mod p, for a < p and b <= p.
+#[inline(always)]
+fn sum(a: u64, b: u64) -> u64 {
+    let sum = a + b;
+    // Below p the difference wraps around to something large.
+    sum.min(sum.wrapping_sub(P))
 }
 
 /// Numbers that are placed together in rows of `columns` cells: no two of them may share one.
@@ -104,6 +152,19 @@ mod tests {
                 let start = (word >> 32) * columns as u128 / (1 << 29);
                 let expected = Place { start: start as usize, signs: word as u32 };
                 assert_eq!(hash.place(block, columns), expected);
+            }
+        }
+    }
+
+    #[test]
+    fn a_walk_meets_every_place() {
+        for trial in 0..20 {
+            let hash = hash(trial);
+            for from in [0, 1, 1000, (1 << 27) - 50] {
+                let mut walk = hash.walk(from);
+                for block in from..from + 500 {
+                    assert_eq!(walk.step(777), hash.place(block, 777), "block {block} from {from}");
+                }
             }
         }
     }
