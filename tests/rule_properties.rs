@@ -42,6 +42,8 @@ const ALL: &[(&str, &str)] = &[
     ("kind = 'diloco'", IDENTITY),
     ("kind = 'delayed'", IDENTITY),
     ("kind = 'delayed'\ndelay = 7\nperiod = 2", IDENTITY),
+    ("kind = 'ad-psgd'", IDENTITY),
+    ("kind = 'swarm'", IDENTITY),
     ("kind = 'compressed-c-sgd'", FOUR_BITS),
     ("kind = 'compressed-c-sgd'\ndouble = true", FOUR_BITS),
     ("kind = 'sign-sgd'", IDENTITY),

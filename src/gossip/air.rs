@@ -145,6 +145,42 @@ impl Air {
         self.pool.clear();
     }
 
+    /// Whether a frame can be handed to this link now.
+    pub fn has_slot(&self, peer: NodeId) -> bool {
+        self.links.get(&peer).is_some_and(|link| link.out < SLOTS)
+    }
+
+    /// Hands a call to the party and sends its answer. The link has a slot.
+    ///
+    /// # Errors
+    /// If the answer is not finite.
+    pub fn answer(
+        &mut self,
+        from: NodeId,
+        ask: Vec<u8>,
+        plan: &dyn Plan,
+        party: &mut dyn Party,
+        out: &mut Vec<Effect>,
+    ) -> Result<(), Failure> {
+        let (header, payload) = frame::read(&ask);
+        let at = header.at;
+        let back = At { exchange: 1, ..at };
+        let view = plan.format(&at, from).view(payload_noise(self.seed, from, Some(self.id), &at), payload);
+        let mut frame = self.buffer();
+        let buffer = Arc::get_mut(&mut frame).expect("a frame that nobody else holds");
+        frame::reserve(buffer);
+        let noise = payload_noise(self.seed, self.id, Some(from), &back);
+        let mut writer = Writer::new(plan.format(&back, self.id), noise, buffer);
+        let diverged = |NonFinite { index, value }| Failure::Diverged { round: at.round, index, value };
+        party.answer(&at, from, &view, &mut writer).map_err(diverged)?;
+        let sum = writer.sum();
+        frame::seal(&Header { at: back, replica: None }, sum, buffer);
+        self.pool.push(Arc::clone(&frame));
+        self.send(from, &frame, &back, out);
+        out.push(Effect::Recycle { from, buffer: ask });
+        Ok(())
+    }
+
     /// A link has taken its oldest frame.
     pub fn taken(&mut self, peer: NodeId) {
         if let Some(link) = self.links.get_mut(&peer) {
@@ -245,10 +281,7 @@ impl Air {
         plan: &dyn Plan,
         party: &mut dyn Party,
     ) -> Result<Arc<Vec<u8>>, Failure> {
-        let mut frame = match self.pool.iter().position(|frame| Arc::strong_count(frame) == 1) {
-            Some(free) => self.pool.swap_remove(free),
-            None => Arc::new(Vec::new()),
-        };
+        let mut frame = self.buffer();
         let buffer = Arc::get_mut(&mut frame).expect("a frame that nobody else holds");
         frame::reserve(buffer);
         let format = plan.format(at, self.id);
@@ -266,10 +299,18 @@ impl Air {
         Ok(frame)
     }
 
+    /// A frame that nobody holds any more, or a new one.
+    fn buffer(&mut self) -> Arc<Vec<u8>> {
+        match self.pool.iter().position(|frame| Arc::strong_count(frame) == 1) {
+            Some(free) => self.pool.swap_remove(free),
+            None => Arc::new(Vec::new()),
+        }
+    }
+
     fn send(&mut self, to: NodeId, frame: &Arc<Vec<u8>>, at: &At, out: &mut Vec<Effect>) {
         self.links.get_mut(&to).expect("slots were checked").out += 1;
         let wire = (frame.len() + ENVELOPE) as u64;
-        if at.flight >= super::tree::SETUP {
+        if at.flight >= super::tree::FAREWELL {
             self.traffic.tree += wire;
         } else {
             self.traffic.payload += (frame.len() - HEADER) as u64;

@@ -2,15 +2,16 @@
 //!
 //! * Upon `Start`: exchange setup records over the tree, if the run has them; then begin round 0.
 //! * Upon `Frame`: check it against the plan, hold it until its exchange is open, hand it to the rule in ascending order of senders.
+//! * Upon a frame that calls (asynchronous rules): let the rule answer, once the link has a slot.
 //! * Upon `Taken`: a slot is free; an exchange that waited for it opens.
 //! * Upon `Computed`: hand the update to the rule and go on with the round.
 //! * Upon `LinkDown`: unless everything is done, fail; the reason names the link and the round.
 //! * Upon `StopAfter`: let the given round be the last.
-//! * After the last round: land what is in the air, form the mean over the tree, ask for this node's record, exchange records, finish.
+//! * After the last round: land what is in the air, where the plan calls hear from all neighbours that they call no more, form the mean over the tree, ask for this node's record, exchange records, finish.
 //!
 //! Nothing here waits, reads a clock or rolls dice: given the same inputs in the same order, the same effects come out.
 
-use std::sync::Arc;
+use std::{collections::VecDeque, sync::Arc};
 
 use super::{
     air::Air,
@@ -18,7 +19,7 @@ use super::{
     frame::Sealed,
     plan::{self, At, Meeting, Plan, Step},
     rule::Rule,
-    tree::{MEAN, Mean, RECORD_LIMIT, Records, SETUP, SUMMARY, TreePlan},
+    tree::{FAREWELL, Farewell, Leaving, MEAN, Mean, RECORD_LIMIT, Records, SETUP, SUMMARY, TreePlan},
 };
 use crate::{
     mixing::Topology,
@@ -70,11 +71,15 @@ pub struct Node {
     /// Whether the model is lent.
     lent: bool,
     loss: f64,
+    /// Calls that wait for a slot, at most one of each neighbour.
+    calls: VecDeque<(NodeId, Vec<u8>)>,
     trees: Trees,
 }
 
 struct Trees {
     setup: Option<TreePlan>,
+    /// Where the plan calls.
+    farewell: Option<Farewell>,
     mean: TreePlan,
     summary: TreePlan,
 }
@@ -87,6 +92,8 @@ enum Stage {
     Rounds,
     /// Landing what the last rounds left in the air.
     Landing,
+    /// Until no neighbour calls any more.
+    Farewell,
     Mean(Mean),
     Concluding,
     Summary(Records),
@@ -110,6 +117,7 @@ impl Node {
         let ahead = (lag as usize + 2 + topology.nodes()) * a_round;
         let trees = Trees {
             setup: record.is_some().then(|| TreePlan::records(&topology, SETUP)),
+            farewell: plan::is_asynchronous(&*plan).then(|| Farewell(Arc::clone(&topology))),
             mean: TreePlan::mean(&topology, parameters),
             summary: TreePlan::records(&topology, SUMMARY),
         };
@@ -122,6 +130,7 @@ impl Node {
             launched: false,
             lent: false,
             loss: f64::NAN,
+            calls: VecDeque::new(),
             id,
             topology,
             plan,
@@ -156,6 +165,7 @@ impl Node {
             Stage::Waiting { .. } | Stage::Concluding | Stage::Done | Stage::Failed => None,
             Stage::Setup(_) => self.trees.setup.as_ref().and_then(|plan| self.air.waiting_for(plan)),
             Stage::Rounds | Stage::Landing => self.air.waiting_for(&*self.plan),
+            Stage::Farewell => self.trees.farewell.as_ref().and_then(|plan| self.air.waiting_for(plan)),
             Stage::Mean(_) => self.air.waiting_for(&self.trees.mean),
             Stage::Summary(_) => self.air.waiting_for(&self.trees.summary),
         }
@@ -210,7 +220,26 @@ impl Node {
         sealed.verify(sum).map_err(|error| wrong(error.to_string()))?;
         plan.map_err(wrong)?;
         checked.map_err(|error| wrong(format!("{at}: {error}")))?;
+        if self.is_call(&at) {
+            if self.calls.iter().any(|(caller, _)| *caller == from) {
+                return Err(wrong(format!("{at}: a second call before the first was answered")));
+            }
+            self.calls.push_back((from, bytes));
+            return Ok(());
+        }
         self.air.hold(from, at, bytes).map_err(wrong)
+    }
+
+    fn is_call(&self, at: &At) -> bool {
+        at.flight < FAREWELL && at.exchange == 0 && self.plan.calls(at.flight)
+    }
+
+    /// Answers the calls whose links have slots.
+    fn answer(&mut self, out: &mut Vec<Effect>) -> Result<bool, Failure> {
+        let Some(ready) = self.calls.iter().position(|(from, _)| self.air.has_slot(*from)) else { return Ok(false) };
+        let Some((from, ask)) = self.calls.remove(ready) else { return Ok(false) };
+        self.air.answer(from, ask, &*self.plan, rule(&mut self.rule), out)?;
+        Ok(true)
     }
 
     /// The plan that a frame of this sender belongs to.
@@ -220,10 +249,13 @@ impl Node {
     fn place(&self, from: NodeId, at: &At) -> Result<&dyn Plan, String> {
         let plan: &dyn Plan = match (at.flight, &self.trees) {
             (SETUP, Trees { setup: Some(plan), .. }) => plan,
+            (FAREWELL, Trees { farewell: Some(plan), .. }) => plan,
             (MEAN, Trees { mean, .. }) => mean,
             (SUMMARY, Trees { summary, .. }) => summary,
             _ => {
-                let rounds = self.round.0.saturating_sub(self.lag)..self.rounds;
+                // Who calls is in a round of its own.
+                let first = if self.is_call(at) { 0 } else { self.round.0.saturating_sub(self.lag) };
+                let rounds = first..self.rounds;
                 if !rounds.contains(&at.round.0) {
                     return Err(format!("{at}: this node is in round {} of {}", self.round, self.rounds));
                 }
@@ -231,10 +263,16 @@ impl Node {
             }
         };
         let mut meeting = Meeting::default();
-        if plan::flights(plan).contains(&at.flight) && at.exchange < plan.exchanges(at.flight) {
+        if plan::flights(plan).contains(&at.flight) && at.exchange < plan.exchanges(at.flight) && !self.is_call(at) {
             plan.meet(self.id, at, &mut meeting);
         }
-        if meeting.wait.contains(&from) { Ok(plan) } else { Err(format!("{at}: nothing of it is expected there")) }
+        let expected = if self.is_call(at) {
+            plan.meet(from, at, &mut meeting);
+            meeting.send.contains(&self.id)
+        } else {
+            meeting.wait.contains(&from)
+        };
+        if expected { Ok(plan) } else { Err(format!("{at}: nothing of it is expected there")) }
     }
 
     /// Goes as far as it can.
@@ -248,9 +286,23 @@ impl Node {
                     self.air.land(Round(0), SETUP)
                 }
                 Stage::Rounds | Stage::Landing => {
-                    let flown = self.air.advance(&*self.plan, rule(&mut self.rule), out)?;
+                    let answered = self.answer(out)?;
+                    let flown = self.air.advance(&*self.plan, rule(&mut self.rule), out)? || answered;
                     let stepped = if matches!(self.stage, Stage::Rounds) { self.step(out) } else { self.land_rest()? };
                     if flown || stepped {
+                        continue;
+                    }
+                    false
+                }
+                Stage::Farewell => {
+                    if self.answer(out)? {
+                        continue;
+                    }
+                    let plan = self.trees.farewell.as_ref().expect("a plan that calls ends with a farewell");
+                    self.air.advance(plan, &mut Leaving, out)?;
+                    // A call that came before the farewell is answered before the model is final.
+                    if self.calls.is_empty() && self.air.land(Round(0), FAREWELL) {
+                        self.end_rounds()?;
                         continue;
                     }
                     false
@@ -358,6 +410,18 @@ impl Node {
                 }
             }
         }
+        match &self.trees.farewell {
+            Some(plan) => {
+                self.air.launch(plan.launch(), plan);
+                self.stage = Stage::Farewell;
+            }
+            None => self.end_rounds()?,
+        }
+        Ok(true)
+    }
+
+    /// The model is final: gives up the rule and forms the mean.
+    fn end_rounds(&mut self) -> Result<(), Failure> {
         self.model = vec![0.0; self.parameters];
         rule(&mut self.rule).model(&mut self.model);
         if let Some(index) = vector::first_non_finite(&self.model) {
@@ -370,7 +434,7 @@ impl Node {
         let mean = Mean::new(&self.trees.mean, self.topology.nodes(), self.id, &self.model);
         self.air.launch(self.trees.mean.launch(), &self.trees.mean);
         self.stage = Stage::Mean(mean);
-        Ok(true)
+        Ok(())
     }
 }
 

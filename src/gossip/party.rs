@@ -32,6 +32,14 @@ pub trait Party: Send {
     /// If the payload has the right size but no meaning; nothing has changed then.
     fn received(&mut self, at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed>;
 
+    /// Answers `from`, which calls, at any time of this node's rounds: takes what it asks, and writes what it gets. Only where the plan calls.
+    ///
+    /// # Errors
+    /// If a value is not finite.
+    fn answer(&mut self, at: &At, _from: NodeId, _ask: &Payload<'_>, _out: &mut Writer<'_>) -> Result<(), NonFinite> {
+        unreachable!("{at}: no call is in this plan")
+    }
+
     /// All of an exchange is in.
     fn close(&mut self, _at: &At) {}
 

@@ -87,6 +87,11 @@ pub trait Plan: Send + Sync {
     fn meet(&self, node: NodeId, at: &At, out: &mut Meeting);
     /// What the frames of this exchange carry that `from` sends.
     fn format(&self, at: &At, from: NodeId) -> &Format;
+    /// Whether the flight is a call: exchange 0 asks one neighbour, which is in no flight of its own with it and answers at once, whatever it does;
+    /// exchange 1 waits for the answer. Its nodes are in rounds of their own.
+    fn calls(&self, _flight: u8) -> bool {
+        false
+    }
     /// After how many rounds the meetings repeat.
     fn period(&self) -> u64 {
         1
@@ -106,6 +111,11 @@ pub fn flights(plan: &dyn Plan) -> Vec<u8> {
         .collect();
     flights.sort_unstable();
     flights
+}
+
+/// Whether nodes call each other whenever they like: the order of events decides then, and only the simulator repeats it.
+pub fn is_asynchronous(plan: &dyn Plan) -> bool {
+    flights(plan).into_iter().any(|flight| plan.calls(flight))
 }
 
 /// All places of one round's frames, in order.
@@ -151,12 +161,13 @@ pub fn check(plan: &dyn Plan, topology: &Topology) -> Result<(), ConfigError> {
                 if !topology.neighbours(node).contains(&to) {
                     return Err(wrong(to, "sends without a link to"));
                 }
-                if !meetings[to.index()].wait.contains(&node) {
+                if !plan.calls(at.flight) && !meetings[to.index()].wait.contains(&node) {
                     return Err(wrong(to, "sends unexpectedly to"));
                 }
             }
             for &from in &meeting.wait {
-                if !meetings.get(from.index()).is_some_and(|other| other.send.contains(&node)) {
+                let sends = meetings.get(from.index()).is_some_and(|other| other.send.contains(&node));
+                if !plan.calls(at.flight) && !sends {
                     return Err(wrong(from, "waits in vain for"));
                 }
             }

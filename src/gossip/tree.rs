@@ -9,6 +9,8 @@
 //! Level by level: with a tree of height H, exchange e < H takes depth H - e to depth H - e - 1, and exchange H + e takes
 //! depth e to depth e + 1. Children are summed in ascending order, so the sum is the same bits in every driver.
 
+use std::sync::Arc;
+
 use super::{
     party::{Party, Writer},
     plan::{At, Meeting, Plan, Step},
@@ -19,6 +21,8 @@ use crate::{
     units::{NodeId, Round},
 };
 
+/// The flight after which no neighbour calls any more, where a plan calls.
+pub const FAREWELL: u8 = 249;
 /// The flight of setup records.
 pub const SETUP: u8 = 250;
 /// The flight of the exact mean.
@@ -97,6 +101,50 @@ impl Plan for TreePlan {
 
     fn format(&self, at: &At, _from: NodeId) -> &Format {
         if at.exchange < self.height { &self.up } else { &self.down }
+    }
+}
+
+/// A word to every neighbour: this node has made its last call.
+pub struct Farewell(pub Arc<Topology>);
+
+impl Farewell {
+    /// The only place of this flight's launch.
+    pub fn launch(&self) -> At {
+        At { round: Round(0), flight: FAREWELL, exchange: 0 }
+    }
+}
+
+impl Plan for Farewell {
+    fn steps(&self) -> &[Step] {
+        &[Step::Launch(FAREWELL), Step::Land { flight: FAREWELL, lag: 0 }]
+    }
+
+    fn exchanges(&self, _flight: u8) -> u16 {
+        1
+    }
+
+    fn meet(&self, node: NodeId, _at: &At, out: &mut Meeting) {
+        out.send.extend_from_slice(self.0.neighbours(node));
+        out.wait.extend_from_slice(self.0.neighbours(node));
+        out.shared = true;
+    }
+
+    fn format(&self, _at: &At, _from: NodeId) -> &Format {
+        &Format::Empty
+    }
+}
+
+/// Says and hears it: the arrival is the message.
+#[derive(Debug)]
+pub struct Leaving;
+
+impl Party for Leaving {
+    fn outgoing(&mut self, _at: &At, _to: Option<NodeId>, _out: &mut Writer<'_>) -> Result<(), NonFinite> {
+        Ok(())
+    }
+
+    fn received(&mut self, _at: &At, _from: NodeId, _payload: &Payload<'_>) -> Result<(), Malformed> {
+        Ok(())
     }
 }
 

@@ -24,6 +24,7 @@ mod mix;
 mod naive;
 mod sgp;
 mod share;
+mod pairwise;
 mod sign_sgd;
 mod top_k_all_gather;
 
@@ -90,6 +91,8 @@ pub static RULES: &[Entry] = &[
     choco_edge::ENTRY,
     d2::ENTRY,
     gradient_tracking::ENTRY,
+    pairwise::AD_PSGD,
+    pairwise::SWARM,
     c_sgd::ENTRY,
     compressed_c_sgd::ENTRY,
     sign_sgd::ENTRY,
