@@ -73,6 +73,8 @@ pub struct Node {
     loss: f64,
     /// Calls that wait for a slot, at most one of each neighbour.
     calls: VecDeque<(NodeId, Vec<u8>)>,
+    /// Neighbours that call no more.
+    left: Vec<NodeId>,
     trees: Trees,
 }
 
@@ -131,6 +133,7 @@ impl Node {
             lent: false,
             loss: f64::NAN,
             calls: VecDeque::new(),
+            left: Vec::new(),
             id,
             topology,
             plan,
@@ -165,7 +168,11 @@ impl Node {
             Stage::Waiting { .. } | Stage::Concluding | Stage::Done | Stage::Failed => None,
             Stage::Setup(_) => self.trees.setup.as_ref().and_then(|plan| self.air.waiting_for(plan)),
             Stage::Rounds | Stage::Landing => self.air.waiting_for(&*self.plan),
-            Stage::Farewell => self.trees.farewell.as_ref().and_then(|plan| self.air.waiting_for(plan)),
+            Stage::Farewell => {
+                let stays = |peer: &NodeId| !self.left.contains(peer);
+                let late = self.topology.neighbours(self.id).iter().copied().filter(stays).collect();
+                Some((At { round: Round(0), flight: FAREWELL, exchange: 0 }, late))
+            }
             Stage::Mean(_) => self.air.waiting_for(&self.trees.mean),
             Stage::Summary(_) => self.air.waiting_for(&self.trees.summary),
         }
@@ -174,7 +181,7 @@ impl Node {
     fn take(&mut self, input: Input, out: &mut Vec<Effect>) -> Result<(), Failure> {
         match input {
             Input::Start => self.start(),
-            Input::Frame { from, bytes } => return self.arrived(from, bytes),
+            Input::Frame { from, bytes } => return self.arrived(from, bytes, out),
             Input::Taken(peer) => self.air.taken(peer),
             Input::LinkDown { peer, reason } => return Err(Failure::Link { peer, round: self.round, reason }),
             Input::Computed { round, x, update, loss, step } => {
@@ -191,7 +198,6 @@ impl Node {
             }
             Input::StopAfter(last) => self.rounds = self.rounds.min(last.max(self.round).0 + 1),
         }
-        let _ = out;
         Ok(())
     }
 
@@ -207,7 +213,7 @@ impl Node {
     }
 
     /// Checks a frame against the plan before anything changes.
-    fn arrived(&mut self, from: NodeId, bytes: Vec<u8>) -> Result<(), Failure> {
+    fn arrived(&mut self, from: NodeId, bytes: Vec<u8>, out: &mut Vec<Effect>) -> Result<(), Failure> {
         let wrong = |reason: String| Failure::Peer { peer: from, reason };
         let sealed = Sealed::new(&bytes).map_err(|error| wrong(error.to_string()))?;
         let at = sealed.header.at;
@@ -220,6 +226,15 @@ impl Node {
         sealed.verify(sum).map_err(|error| wrong(error.to_string()))?;
         plan.map_err(wrong)?;
         checked.map_err(|error| wrong(format!("{at}: {error}")))?;
+        if at.flight == FAREWELL {
+            // Not held: answers of this neighbour to calls that are still to come must not queue behind it.
+            out.push(Effect::Recycle { from, buffer: bytes });
+            if self.left.contains(&from) {
+                return Err(wrong("a second farewell".into()));
+            }
+            self.left.push(from);
+            return Ok(());
+        }
         if self.is_call(&at) {
             if self.calls.iter().any(|(caller, _)| *caller == from) {
                 return Err(wrong(format!("{at}: a second call before the first was answered")));
@@ -266,7 +281,9 @@ impl Node {
         if plan::flights(plan).contains(&at.flight) && at.exchange < plan.exchanges(at.flight) && !self.is_call(at) {
             plan.meet(self.id, at, &mut meeting);
         }
-        let expected = if self.is_call(at) {
+        let expected = if at.flight == FAREWELL {
+            self.topology.neighbours(self.id).contains(&from)
+        } else if self.is_call(at) {
             plan.meet(from, at, &mut meeting);
             meeting.send.contains(&self.id)
         } else {
@@ -301,7 +318,8 @@ impl Node {
                     let plan = self.trees.farewell.as_ref().expect("a plan that calls ends with a farewell");
                     self.air.advance(plan, &mut Leaving, out)?;
                     // A call that came before the farewell is answered before the model is final.
-                    if self.calls.is_empty() && self.air.land(Round(0), FAREWELL) {
+                    let all_left = self.left.len() == self.topology.neighbours(self.id).len();
+                    if all_left && self.calls.is_empty() && self.air.land(Round(0), FAREWELL) {
                         self.end_rounds()?;
                         continue;
                     }

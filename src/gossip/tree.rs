@@ -104,7 +104,7 @@ impl Plan for TreePlan {
     }
 }
 
-/// A word to every neighbour: this node has made its last call.
+/// A word to every neighbour: this node has made its last call. The core counts those of the others as they come.
 pub struct Farewell(pub Arc<Topology>);
 
 impl Farewell {
@@ -125,7 +125,6 @@ impl Plan for Farewell {
 
     fn meet(&self, node: NodeId, _at: &At, out: &mut Meeting) {
         out.send.extend_from_slice(self.0.neighbours(node));
-        out.wait.extend_from_slice(self.0.neighbours(node));
         out.shared = true;
     }
 
@@ -134,7 +133,7 @@ impl Plan for Farewell {
     }
 }
 
-/// Says and hears it: the arrival is the message.
+/// Says it: the arrival is the message.
 #[derive(Debug)]
 pub struct Leaving;
 
