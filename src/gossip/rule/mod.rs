@@ -22,9 +22,9 @@ mod gradient_tracking;
 mod local_sgd;
 mod mix;
 mod naive;
+mod pairwise;
 mod sgp;
 mod share;
-mod pairwise;
 mod sign_sgd;
 mod top_k_all_gather;
 
