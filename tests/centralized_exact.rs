@@ -164,6 +164,38 @@ fn delayed_updates_with_and_without_compensation() {
 }
 
 #[test]
+fn a_node_computes_ahead_of_its_frames_by_the_delay_and_no_further() {
+    use gradvine::gossip::{Effect, Input, Node};
+    for (rule, ahead) in [("kind = 'c-sgd'", 1), ("kind = 'delayed'\ndelay = 0", 1), ("kind = 'delayed'\ndelay = 6", 7)]
+    {
+        // Nothing is ever heard from the others; every frame that is handed over is taken at once.
+        let mut seat = Run::new("ring:4", rule, IDENTITY).seats().swap_remove(2);
+        let mut node = Node::new(seat.config);
+        let mut inputs = std::collections::VecDeque::from([Input::Start]);
+        let (mut gradients, mut overlapped) = (0, 0);
+        while let Some(input) = inputs.pop_front() {
+            let mut effects = Vec::new();
+            node.handle(input, &mut effects);
+            for effect in effects {
+                match effect {
+                    Effect::Compute { round, x, mut update, overlaps } => {
+                        let loss = seat.learner.compute(round, &x, &mut update);
+                        let step = seat.learner.step(round);
+                        (gradients, overlapped) = (gradients + 1, overlapped + usize::from(overlaps));
+                        inputs.push_back(Input::Computed { round, x, update, loss, step });
+                    }
+                    Effect::Send { to, .. } => inputs.push_back(Input::Taken(to)),
+                    Effect::Failed(failure) => panic!("{failure}"),
+                    _ => {}
+                }
+            }
+        }
+        assert_eq!((gradients, overlapped), (ahead, ahead - 1), "{rule}");
+        assert!(node.waiting_for().is_some());
+    }
+}
+
+#[test]
 fn a_delay_of_nothing_is_centralized_and_of_a_period_is_local_sgd() {
     let run = Run::new("ring:5", "kind = 'delayed'\ndelay = 0", IDENTITY);
     check(&run, &centralized(&run));
