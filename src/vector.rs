@@ -118,6 +118,18 @@ pub fn norm_one(x: &[f32]) -> f64 {
     lanes(x, |x| f64::from(x.abs()))
 }
 
+/// The inner product, accumulated in `f64`.
+pub fn dot(x: &[f32], y: &[f32]) -> f64 {
+    assert_eq!(x.len(), y.len());
+    let mut sums = [0f64; LANES];
+    for (x, y) in x.chunks(LANES).zip(y.chunks(LANES)) {
+        for ((sum, &x), &y) in sums.iter_mut().zip(x).zip(y) {
+            *sum += f64::from(x) * f64::from(y);
+        }
+    }
+    sums.iter().sum()
+}
+
 /// The squared Euclidean distance, accumulated in `f64`.
 pub fn distance_squared(x: &[f32], y: &[f32]) -> f64 {
     assert_eq!(x.len(), y.len());

@@ -108,6 +108,9 @@ fn any_order_of_events_gives_the_same_bits() {
         ("kind = 'choco'\norder = 'iclr'", "kind = 'sign'"),
         ("kind = 'gradient-tracking'", "kind = 'identity'"),
         ("kind = 'choco-edge'", "kind = 'min-max'"),
+        ("kind = 'beer'", "kind = 'min-max'"),
+        ("kind = 'moniqua'", "kind = 'identity'"),
+        ("kind = 'power-gossip'", "kind = 'identity'"),
     ];
     let gossip = rules
         .iter()

@@ -122,7 +122,13 @@ const CASES: &[Case] = &[
     ("rule.kind=delayed compressor.kind=identity", "rule.delay=-1", &["from 0 to 1000"]),
     ("rule.kind=delayed compressor.kind=identity", "rule.period=0", &["from 1 to 1000"]),
     ("rule.kind=delayed compressor.kind=identity", "rule.compensate=1", &["true or false"]),
-    ("rule.kind=d-psgd", "compressor.kind=min-max", &["d-psgd sends whole vectors", "identity"]),
+    ("rule.kind=moniqua compressor.kind=identity", "rule.bits=1", &["a whole number from 2 to 8"]),
+    ("rule.kind=moniqua compressor.kind=identity", "rule.bits=9", &["a whole number from 2 to 8"]),
+    ("rule.kind=moniqua compressor.kind=identity", "rule.theta=x", &["expected a number"]),
+    ("rule.kind=moniqua compressor.kind=identity", "rule.theta=0", &["a finite number above 0"]),
+    ("rule.kind=power-gossip compressor.kind=identity", "rule.rank=0", &["a whole number from 1 to 65535"]),
+    ("rule.kind=power-gossip compressor.kind=identity", "rule.rank=x", &["a whole number"]),
+    ("rule.kind=d-psgd", "compressor.kind=min-max", &["d-psgd takes no compressor", "identity"]),
     ("", "compressor.kind=topk", &["did you mean `top-k`?"]),
     ("", "compressor.kind=3", &["expected identity"]),
     ("", "compressor.bits=0", &["from 1 to 8"]),
@@ -198,7 +204,7 @@ fn every_key_refuses_what_cannot_work() {
             assert!(line.contains(words), "{set} should say {words}: {line}");
         }
     }
-    for (rule, constant) in [("choco", "gamma"), ("deep-squeeze", "eta")] {
+    for (rule, constant) in [("choco", "gamma"), ("choco-edge", "gamma"), ("beer", "gamma"), ("deep-squeeze", "eta")] {
         for value in NOT_POSITIVE {
             let line = told(&[&format!("rule.kind={rule}"), &format!("rule.{constant}={value}")]);
             assert!(line.starts_with(&format!("error: --set: rule.{constant} = ")), "{line}");

@@ -21,7 +21,13 @@ use gradvine::{
 const IDENTITY: &str = "kind = 'identity'";
 
 /// Each with a compressor, and a topology on which it is stable.
-const CORRECTED: [(&str, &str); 2] = [("kind = 'd2'", IDENTITY), ("kind = 'gradient-tracking'", IDENTITY)];
+const CORRECTED: &[(&str, &str)] = &[
+    ("kind = 'd2'", IDENTITY),
+    ("kind = 'gradient-tracking'", IDENTITY),
+    ("kind = 'beer'", IDENTITY),
+    ("kind = 'beer'", "kind = 'min-max'\nbits = 4"),
+    ("kind = 'beer'", "kind = 'top-k'\nk = 4"),
+];
 
 /// An odd ring: d2 does not stand an even one with these weights.
 const RING: &str = "ring:7";
@@ -39,7 +45,7 @@ fn ends(rule: &str, compressor: &str, rounds: u64) -> (f64, f64) {
 fn a_constant_step_leaves_no_floor() {
     let (floor, apart) = ends("kind = 'd-psgd'", IDENTITY, 8000);
     assert!(floor > 1e-4 && apart > 1e-2, "D-PSGD has a floor: {floor:e}, {apart:e}");
-    for (rule, compressor) in CORRECTED {
+    for &(rule, compressor) in CORRECTED {
         let (rest, apart_here) = ends(rule, compressor, 8000);
         println!("{rule} with {compressor}: {rest:e}, consensus {apart_here:e}; D-PSGD {floor:e}, {apart:e}");
         assert!(rest.abs() < 1e-6 * floor, "{rule}: {rest:e}, D-PSGD {floor:e}");
@@ -108,6 +114,10 @@ impl Party for Spy {
     fn land(&mut self, at: &At) {
         self.inner.land(at);
     }
+
+    fn replica(&self, of: Option<NodeId>) -> Option<&[f32]> {
+        self.inner.replica(of)
+    }
 }
 
 impl Rule for Spy {
@@ -147,6 +157,33 @@ fn the_mean_of_what_is_tracked_is_the_mean_gradient_in_every_round() {
     }
 }
 
+/// beer does not send V. Its mean shows in the models: the mean of x moves by -lr mean V, so by -lr mean g.
+#[test]
+fn the_mean_moves_by_the_mean_gradient_alone_under_any_compressor() {
+    for compressor in ["kind = 'min-max'\nbits = 3", "kind = 'top-k'\nk = 4", "kind = 'sign'"] {
+        let mut run = Run::new("ring:8", "kind = 'beer'", compressor);
+        run.same_start = false;
+        let mut means = Vec::new();
+        let mut moves = Vec::new();
+        for rounds in [20, 21] {
+            run.rounds = rounds;
+            let sums = Arc::new(Mutex::new(Sums::default()));
+            let spy = |_, inner| -> Box<dyn Rule> {
+                Box::new(Spy { inner, sums: Arc::clone(&sums), scratch: vec![0.0; run.d] })
+            };
+            let ended = sim::run(run.seats_with(spy), &mut Blind).unwrap();
+            means.push(
+                (0..run.d).map(|k| ended.iter().map(|e| f64::from(e.model[k])).sum::<f64>() / 8.0).collect::<Vec<_>>(),
+            );
+            moves = sums.lock().unwrap().gradients[20.min(rounds as usize - 1)].clone();
+        }
+        for k in 0..run.d {
+            let (moved, expected) = (means[1][k] - means[0][k], -run.step * moves[k] / 8.0);
+            assert!((moved - expected).abs() < 1e-6, "{compressor}: {moved:e}, expected {expected:e}");
+        }
+    }
+}
+
 /// A learner whose step is 0 in some rounds.
 struct Pausing(common::Exact);
 
@@ -170,7 +207,7 @@ impl gradvine::job::Learner for Pausing {
 
 #[test]
 fn rounds_without_a_step_do_no_harm() {
-    for (rule, compressor) in CORRECTED {
+    for &(rule, compressor) in CORRECTED {
         let mut run = Run::new(RING, rule, compressor);
         (run.rounds, run.d) = (3000, 16);
         let mut seats = run.seats();

@@ -37,6 +37,9 @@ const ALL: &[(&str, &str)] = &[
     ("kind = 'ecd'", "kind = 'min-max'\nbits = 8"),
     ("kind = 'd2'", IDENTITY),
     ("kind = 'gradient-tracking'", IDENTITY),
+    ("kind = 'beer'", FOUR_BITS),
+    ("kind = 'moniqua'", IDENTITY),
+    ("kind = 'power-gossip'", IDENTITY),
     ("kind = 'c-sgd'", IDENTITY),
     ("kind = 'local-sgd'", IDENTITY),
     ("kind = 'diloco'", IDENTITY),
@@ -229,11 +232,11 @@ struct Planted {
 
 #[derive(Clone, Copy, PartialEq)]
 enum Bug {
-    /// The fifth frame is dropped.
+    /// The tenth frame is dropped.
     LostFrame,
     /// The owner keeps the exact difference, not what it sent.
     OwnerForgetsItsOwn,
-    /// The third frame is applied twice.
+    /// The eighth frame is applied twice.
     TwiceApplied,
 }
 
@@ -251,8 +254,8 @@ impl Party for Planted {
     fn received(&mut self, at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
         let number = self.frames.fetch_add(1, Ordering::Relaxed);
         match self.bug {
-            Bug::LostFrame if number == 5 => Ok(()),
-            Bug::TwiceApplied if number == 3 => {
+            Bug::LostFrame if number == 9 => Ok(()),
+            Bug::TwiceApplied if number == 7 => {
                 self.inner.received(at, from, payload)?;
                 self.inner.received(at, from, payload)
             }
@@ -298,7 +301,7 @@ impl Rule for Planted {
 #[test]
 fn a_copy_that_differs_from_its_owner_is_found() {
     // Not ecd: its estimates forget, and at t = 2 wholly.
-    for rule in ["kind = 'dcd'", "kind = 'choco'", "kind = 'choco-edge'"] {
+    for rule in ["kind = 'dcd'", "kind = 'choco'", "kind = 'choco-edge'", "kind = 'beer'"] {
         let run = Run::new("ring:8", rule, FOUR_BITS);
         assert!(run.ended().is_ok(), "{rule} keeps its copies");
         for bug in [Bug::LostFrame, Bug::OwnerForgetsItsOwn, Bug::TwiceApplied] {

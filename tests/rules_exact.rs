@@ -117,6 +117,21 @@ fn reference(rule: &str, run: &Run, c: C, step: f64) -> Matrix {
                 g_before = g;
                 mixed(&w, &plus(&x, -run.step, &y))
             }
+            "beer" => {
+                // copies is H, error is G, y is V.
+                if t == 0 {
+                    y = g.clone();
+                } else {
+                    let away = plus(&mixed(&w, &error), -1.0, &error);
+                    y = plus(&plus(&plus(&y, step, &away), 1.0, &g), -1.0, &g_before);
+                    error = plus(&error, 1.0, &each(&plus(&y, -1.0, &error), c));
+                }
+                g_before = g;
+                let away = plus(&mixed(&w, &copies), -1.0, &copies);
+                let next = plus(&plus(&x, step, &away), -run.step, &y);
+                copies = plus(&copies, 1.0, &each(&plus(&next, -1.0, &copies), c));
+                next
+            }
             other => panic!("no reference for {other}"),
         };
     }
@@ -197,6 +212,11 @@ fn d2_of_2018() {
 #[test]
 fn gradient_tracking() {
     check("gradient-tracking", "kind = 'gradient-tracking'", 0.0, false);
+}
+
+#[test]
+fn beer() {
+    check("beer", "kind = 'beer'\ngamma = 0.2", 0.2, true);
 }
 
 #[test]

@@ -65,8 +65,8 @@ use std::fmt;
 use crate::{rng::Stream, vector};
 pub use entries::Entries;
 pub use nominal::nominal_delta;
-pub(crate) use payload::encode_entries;
 pub use payload::{Format, Payload};
+pub(crate) use payload::{encode_codes, encode_entries};
 pub use registry::{Built, COMPRESSORS, Entry, build};
 pub use sketch::{CountSketch, SketchShape};
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{
     Compressor, Malformed, NonFinite, Size,
+    bits::{BLOCK as CODES, Packing},
     entries::{self, Entries},
 };
 use crate::{rng::Stream, vector};
@@ -33,6 +34,13 @@ pub enum Format {
         /// Entries at the most.
         most: usize,
     },
+    /// `len` whole numbers below 2^`width`, packed.
+    Codes {
+        /// Bits of each, 1 to 8.
+        width: u32,
+        /// How many.
+        len: usize,
+    },
     /// Several in a row, each behind its length (`u64`, little-endian).
     Parts(Vec<Format>),
 }
@@ -47,6 +55,7 @@ impl Format {
             Format::Records(limit) => Size::AtMost(*limit),
             Format::Compressed { by, len } => by.size(*len),
             Format::Sparse { len, most } => Size::AtMost(entries::limit(*len, *most)),
+            Format::Codes { width, len } => Size::Exact(width.packed_len(*len)),
             Format::Parts(parts) => {
                 let sizes: Vec<Size> = parts.iter().map(Format::size).collect();
                 let limit = sizes.iter().map(|size| size.limit() + 8).sum();
@@ -91,6 +100,14 @@ impl Format {
                     Err(Malformed(format!("{} bytes after the last part", rest.len())))
                 }
             }
+            Format::Codes { width, len } => {
+                let last = len % CODES;
+                if width.is_padded(&bytes[width.packed_len(len - last)..], last) {
+                    Ok(())
+                } else {
+                    Err(Malformed("an unused bit is set".into()))
+                }
+            }
             Format::Empty | Format::Records(_) | Format::Compressed { .. } | Format::Sparse { .. } => Ok(()),
         }
     }
@@ -107,6 +124,7 @@ impl Format {
             Format::Records(_) => Payload::Records(bytes),
             Format::Compressed { by, .. } => Payload::Compressed { by: &**by, noise, bytes },
             Format::Sparse { len, .. } => Payload::Sparse { len: *len, bytes },
+            Format::Codes { width, len } => Payload::Codes { width: *width, len: *len, bytes },
             Format::Parts(parts) => {
                 let mut rest = bytes;
                 let views = parts.iter().enumerate().map(|(index, part)| {
@@ -173,7 +191,12 @@ impl Format {
                 by.encode(v, noise, out)?;
                 Ok(None)
             }
-            Format::Empty | Format::Doubles(_) | Format::Records(_) | Format::Sparse { .. } | Format::Parts(_) => {
+            Format::Empty
+            | Format::Doubles(_)
+            | Format::Records(_)
+            | Format::Sparse { .. }
+            | Format::Codes { .. }
+            | Format::Parts(_) => {
                 panic!("{self:?} does not carry one vector of floats: the rule and its plan disagree")
             }
         }
@@ -188,6 +211,26 @@ pub(crate) fn encode_entries(format: &Format, entries: &Entries, out: &mut Vec<u
     let Format::Sparse { len, most } = format else { panic!("{format:?} does not carry entries") };
     assert!(entries.len() <= *most, "{} entries where the plan says {most}", entries.len());
     entries::write(*len, entries, out)
+}
+
+/// Appends packed codes. `fill` writes those from the given place on, all of a block, each below 2^width.
+///
+/// # Panics
+/// If the format is for something else.
+pub(crate) fn encode_codes(
+    format: &Format,
+    out: &mut Vec<u8>,
+    mut fill: impl FnMut(usize, &mut [u8]) -> Result<(), NonFinite>,
+) -> Result<(), NonFinite> {
+    let Format::Codes { width, len } = *format else { panic!("{format:?} does not carry codes") };
+    let (mut codes, mut packed) = ([0; CODES], [0; CODES]);
+    for from in (0..len).step_by(CODES) {
+        let codes = &mut codes[..CODES.min(len - from)];
+        fill(from, codes)?;
+        let used = width.pack(codes, &mut packed);
+        out.extend_from_slice(&packed[..used]);
+    }
+    Ok(())
 }
 
 /// Numbers that are looked at together.
@@ -240,6 +283,15 @@ pub enum Payload<'a> {
         /// Its bytes.
         bytes: &'a [u8],
     },
+    /// Packed whole numbers.
+    Codes {
+        /// Bits of each.
+        width: u32,
+        /// How many.
+        len: usize,
+        /// Their bytes.
+        bytes: &'a [u8],
+    },
     /// Several in a row.
     Parts(Vec<Payload<'a>>),
 }
@@ -265,7 +317,8 @@ impl Payload<'_> {
             Payload::Floats(bytes)
             | Payload::Doubles(bytes)
             | Payload::Records(bytes)
-            | Payload::Sparse { bytes, .. } => (bytes, None),
+            | Payload::Sparse { bytes, .. }
+            | Payload::Codes { bytes, .. } => (bytes, None),
             Payload::Empty | Payload::Parts(_) => (&[], None),
         }
     }
@@ -277,6 +330,22 @@ impl Payload<'_> {
     pub fn add_difference_into(&self, weight: f32, from: &[f32], acc: &mut [f32]) {
         let Payload::Floats(bytes) = self else { panic!("{self:?} is not plain: the rule and its plan disagree") };
         vector::axpy_difference_bytes(weight, bytes, from, acc);
+    }
+
+    /// Hands over packed codes, a block at a time, with the place of the first.
+    ///
+    /// # Panics
+    /// If the payload is something else: the rule and its plan disagree.
+    pub fn codes(&self, mut visit: impl FnMut(usize, &[u8])) {
+        let Payload::Codes { width, len, bytes } = *self else {
+            panic!("{self:?} is no codes: the rule and its plan disagree")
+        };
+        let (mut codes, mut rest) = ([0; CODES], bytes);
+        for from in (0..len).step_by(CODES) {
+            let codes = &mut codes[..CODES.min(len - from)];
+            rest = &rest[width.unpack(rest, codes)..];
+            visit(from, codes);
+        }
     }
 
     /// `x = payload`.

@@ -2,7 +2,7 @@
 
 use super::plan::At;
 use crate::{
-    compress::{Entries, Format, Malformed, NonFinite, Payload, encode_entries},
+    compress::{Entries, Format, Malformed, NonFinite, Payload, encode_codes, encode_entries},
     rng::{Purpose, Stream},
     units::NodeId,
 };
@@ -99,6 +99,17 @@ impl<'a> Writer<'a> {
     /// If the plan's format is for something else, or for fewer entries.
     pub fn entries(&mut self, entries: &Entries) -> Result<(), NonFinite> {
         encode_entries(self.format, entries, self.buffer)
+    }
+
+    /// Writes packed codes. `fill` is given blocks in turn, each with the place of its first code, and writes all of it.
+    ///
+    /// # Errors
+    /// What `fill` says.
+    ///
+    /// # Panics
+    /// If the plan's format is for something else.
+    pub fn codes(&mut self, fill: impl FnMut(usize, &mut [u8]) -> Result<(), NonFinite>) -> Result<(), NonFinite> {
+        encode_codes(self.format, self.buffer, fill)
     }
 
     /// Writes double-precision numbers.

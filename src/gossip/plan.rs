@@ -9,6 +9,7 @@
 //! | D-PSGD cta, naive, CHOCO iclr | `Launch 0`, `Gradient`, `Join`, `Land 0` (gossip and gradient overlap) |
 //! | D-PSGD atc, DCD, DeepSqueeze, CHOCO icml, SGP | `Gradient`, `Join`, `Launch 0`, `Land 0` |
 //! | gradient tracking: two vectors | `Gradient`, `Join`, `Launch 0`, `Launch 1`, `Land 0`, `Land 1` |
+//! | BEER | `Launch 0`, `Gradient`, `Join`, `Land 0`, `Launch 1`, `Land 1` |
 
 use std::sync::Arc;
 

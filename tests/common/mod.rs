@@ -149,7 +149,8 @@ impl Run {
             nominal_delta: self.nominal_delta(&*compressor),
             compressor: &compressor,
             parameters: self.d,
-            shapes: &[(self.d / 8, 8)],
+            // A matrix and a bias.
+            shapes: &[(self.d / 8 - 1, 8), (8 + self.d % 8, 1)],
             seed: 3,
             allow_unstable: self.allow_unstable,
         };

@@ -91,11 +91,23 @@ impl Rows {
 
 /// `acc = f(acc, own) + sum_j weights_j copies_j`, block by block: one pass over each vector.
 pub fn sum_into(acc: &mut [f32], own: &[f32], weights: &[f32], copies: &[Vec<f32>], f: impl Fn(f32, f32) -> f32) {
-    for (index, (acc, own)) in acc.chunks_mut(BLOCK).zip(own.chunks(BLOCK)).enumerate() {
+    sum_at(0, acc, own, weights, copies, f);
+}
+
+/// [`sum_into`] with what stands from `start` on in the own vector and the copies.
+pub fn sum_at(
+    start: usize,
+    acc: &mut [f32],
+    own: &[f32],
+    weights: &[f32],
+    copies: &[Vec<f32>],
+    f: impl Fn(f32, f32) -> f32,
+) {
+    for (index, (acc, own)) in acc.chunks_mut(BLOCK).zip(own[start..].chunks(BLOCK)).enumerate() {
         for (acc, &own) in acc.iter_mut().zip(own) {
             *acc = f(*acc, own);
         }
-        let from = index * BLOCK;
+        let from = start + index * BLOCK;
         for (&weight, copy) in weights.iter().zip(copies) {
             for (acc, &copy) in acc.iter_mut().zip(&copy[from..]) {
                 *acc += weight * copy;

@@ -3,6 +3,7 @@
 //! A rule owns its state and speaks through [`Party`]. What it sends to whom is its [`Plan`]; how a vector becomes bytes is the
 //! compressor's. Adding one: a file here with an [`Entry`], and a line in [`RULES`].
 
+mod beer;
 mod c_sgd;
 mod choco;
 mod choco_edge;
@@ -21,8 +22,10 @@ mod g_top_k;
 mod gradient_tracking;
 mod local_sgd;
 mod mix;
+mod moniqua;
 mod naive;
 mod pairwise;
+mod power_gossip;
 mod sgp;
 mod share;
 mod sign_sgd;
@@ -93,6 +96,9 @@ pub static RULES: &[Entry] = &[
     gradient_tracking::ENTRY,
     pairwise::AD_PSGD,
     pairwise::SWARM,
+    beer::ENTRY,
+    moniqua::ENTRY,
+    power_gossip::ENTRY,
     c_sgd::ENTRY,
     compressed_c_sgd::ENTRY,
     sign_sgd::ENTRY,
@@ -213,7 +219,7 @@ pub fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, C
             "compressor.kind",
             format!("\"{}\"", setting.compressor.name()),
             format!(
-                "{kind} sends whole vectors, or entries of its own choice: use kind = \"identity\", or a rule that compresses ({})",
+                "{kind} takes no compressor (it sends whole vectors, or codes and entries of its own): use kind = \"identity\", or a rule that compresses ({})",
                 compressing()
             ),
         ));
@@ -253,6 +259,17 @@ fn positive(key: &str, value: f64) -> Result<f64, ConfigError> {
         Ok(value)
     } else {
         Err(ConfigError::new(key, value, "expected a finite number above 0 (from 1.2e-38 to 3.4e38)"))
+    }
+}
+
+/// A constant that must be a whole number in a range.
+///
+/// # Errors
+/// If it is not.
+fn whole(key: &str, value: i64, least: i64, most: i64) -> Result<u64, ConfigError> {
+    match u64::try_from(value) {
+        Ok(number) if (least..=most).contains(&value) => Ok(number),
+        _ => Err(ConfigError::new(key, value, format!("expected a whole number from {least} to {most}"))),
     }
 }
 

@@ -1,0 +1,252 @@
+//! Moniqua: quantized models modulo what neighbours can differ by.
+//!
+//! Lu, De Sa: Moniqua: Modulo Quantized Communication in Decentralized SGD (2020), Algorithm 1.
+//!
+//! ```text
+//! B = 2 theta / (1 - 2 delta)
+//! q_i    = Q(x_i / B mod 1)                          Q: L = 2^bits points from -1/2 to 1/2, error at most delta = 1 / (L - 1)
+//! xh_i   = q_i B - (x_i mod B) + x_i                 the node's own
+//! xh_j   = (q_j B - x_i mod B) + x_i                 a neighbour's, as i reads it
+//! x_i'   = x_i + gamma sum_j W_ij (xh_j - xh_i) - lr g_i(x_i)
+//! ```
+//! `mod` is centred: z mod B is in [-B/2, B/2]. Where |x_i - x_j| < theta in every coordinate, xh_j is the number that j itself has, and the
+//! mean moves by -lr mean g; beyond theta it is off by a multiple of B, and nothing tells: models that far apart count as equal and stay so.
+//! The rounding noise u of floor(t + u) is drawn from the run's seed, the round and the coordinate, the same on all nodes: equal models
+//! give equal codes.
+//! DIFFERENCE: the paper has gamma in a second form of the algorithm, for few bits (the slack matrix gamma W + (1 - gamma) I); here it is a
+//! constant, 1 by default.
+//! State: none but x; any x_0 within theta. The exchange follows the gradient, though it needs only x, because it accumulates in the
+//! update's buffer: beside the gradient it would need two vectors more.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Entry, Prepared, Rule, Setting, mix::Row, nine_digits, positive, whole};
+use crate::{
+    compress::{Format, Malformed, NonFinite, Payload},
+    config::{self, ConfigError},
+    gossip::{
+        party::{Party, Writer},
+        plan::{At, Gossip},
+    },
+    rng::{Purpose, Stream},
+    units::{NodeId, Round},
+    vector,
+};
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "moniqua",
+    summary: "quantize models modulo what neighbours can differ by: few bits, no copies, no error memory",
+    paper: "Lu, De Sa 2020, Moniqua: Modulo Quantized Communication in Decentralized SGD, Algorithm 1",
+    update: "q_i = Q(x_i / B mod 1); xh_i = q_i B - (x_i mod B) + x_i; xh_j = (q_j B - x_i mod B) + x_i; x_i' = x_i + gamma sum_j W_ij (xh_j - xh_i) - lr g_i",
+    state: "none",
+    sends: "q_i, bits d / 8 bytes",
+    conditions: "|x_i - x_j| < theta in every coordinate of every pair of neighbours; beyond it models are read wrong, and nothing tells",
+    constants: &[
+        (
+            "theta",
+            "1: the most that neighbours' models differ by in a coordinate; smaller is finer, too small is wrong",
+        ),
+        ("bits", "8: bits per number, 2 to 8 (1 leaves no room: delta would be 1)"),
+        ("gamma", "gossip step; 1 as in the paper's Algorithm 1; less averages the rounding of few bits"),
+    ],
+    compresses: false,
+    home: "path",
+    prepare,
+};
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Params {
+    theta: f64,
+    bits: i64,
+    gamma: f64,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Params { theta: 1.0, bits: 8, gamma: 1.0 }
+    }
+}
+
+fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
+    let mut params: Params = config::read("rule", table)?;
+    params.theta = nine_digits(positive("rule.theta", params.theta)?);
+    params.gamma = nine_digits(positive("rule.gamma", params.gamma)?);
+    let width = whole("rule.bits", params.bits, 2, 8)? as u32;
+    let grid = Grid::new(params.theta, width);
+    positive("rule.theta", f64::from(grid.inverse))?;
+    let topology = Arc::clone(setting.topology);
+    let (gamma, noise) = (params.gamma as f32, Stream::new(setting.seed, Purpose::Rule));
+    let format = Format::Codes { width, len: setting.parameters };
+    Ok(Prepared {
+        plan: Arc::new(Gossip::after_gradient(Arc::clone(&topology), format)),
+        resolved: config::resolved(ENTRY.name, &params),
+        warnings: Vec::new(),
+        spawn: Box::new(move |node, x| {
+            let spare = vec![0.0; x.len()];
+            Box::new(Moniqua { row: Row::of(&topology, node), gamma, grid, noise, x, spare })
+        }),
+    })
+}
+
+/// Points from -B/2 to B/2, and what is congruent modulo B.
+#[derive(Clone, Copy)]
+struct Grid {
+    /// B.
+    b: f32,
+    /// 1 / B.
+    inverse: f32,
+    /// L - 1.
+    steps: f32,
+}
+
+/// 1.5 * 2^23: adding and taking away rounds |t| < 2^22 to the nearest whole number, ties to even.
+const ROUND: f32 = 12_582_912.0;
+
+impl Grid {
+    fn new(theta: f64, width: u32) -> Grid {
+        let steps = f64::from((1u32 << width) - 1);
+        let b = 2.0 * theta / (1.0 - 2.0 / steps);
+        Grid { b: b as f32, inverse: (1.0 / b) as f32, steps: steps as f32 }
+    }
+
+    /// z mod B.
+    #[inline]
+    fn wrap(self, z: f32) -> f32 {
+        let t = z * self.inverse;
+        z - self.b * ((t + ROUND) - ROUND)
+    }
+
+    /// Q, of which u in [0, 1) decides.
+    #[inline]
+    fn code(self, x: f32, u: f32) -> u8 {
+        let place = (self.wrap(x) * self.inverse + 0.5) * self.steps + u;
+        let place = if place > 0.0 { place } else { 0.0 };
+        (if place < self.steps { place } else { self.steps }) as u8
+    }
+
+    /// q B.
+    #[inline]
+    fn value(self, code: u8) -> f32 {
+        (f32::from(code) / self.steps - 0.5) * self.b
+    }
+}
+
+struct Moniqua {
+    row: Row,
+    gamma: f32,
+    grid: Grid,
+    /// Shared by all nodes.
+    noise: Stream,
+    x: Vec<f32>,
+    /// The update; then what is to be added to x.
+    spare: Vec<f32>,
+}
+
+impl Party for Moniqua {
+    fn outgoing(&mut self, at: &At, _to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+        let (x, grid, noise) = (&self.x, self.grid, self.noise.round(at.round));
+        out.codes(|from, codes| {
+            let x = &x[from..from + codes.len()];
+            for ((index, code), &x) in (from as u32..).zip(codes).zip(x) {
+                let u = (noise.u32_at(index) >> 8) as f32 * (1.0 / 16_777_216.0);
+                *code = grid.code(x, u);
+            }
+            match vector::first_non_finite(x) {
+                Some(index) => Err(NonFinite { index: from + index, value: x[index] }),
+                None => Ok(()),
+            }
+        })
+    }
+
+    fn sent(&mut self, _at: &At, _to: Option<NodeId>, own: &Payload<'_>) {
+        let (x, spare, grid, weight) = (&self.x, &mut self.spare, self.grid, self.gamma * self.row.away());
+        own.codes(|from, codes| {
+            let x = &x[from..from + codes.len()];
+            for ((spare, x), &code) in spare[from..].iter_mut().zip(x).zip(codes) {
+                *spare = -*spare - weight * (grid.value(code) - grid.wrap(*x));
+            }
+        });
+    }
+
+    fn received(&mut self, _at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
+        let (x, spare, grid, weight) = (&self.x, &mut self.spare, self.grid, self.gamma * self.row.weight(from));
+        payload.codes(|from, codes| {
+            let x = &x[from..from + codes.len()];
+            for ((spare, x), &code) in spare[from..].iter_mut().zip(x).zip(codes) {
+                *spare += weight * grid.wrap(grid.value(code) - x);
+            }
+        });
+        Ok(())
+    }
+
+    fn land(&mut self, _at: &At) {
+        vector::axpy(1.0, &self.spare, &mut self.x);
+    }
+}
+
+impl Rule for Moniqua {
+    fn point(&mut self) -> (Vec<f32>, Vec<f32>) {
+        (std::mem::take(&mut self.x), std::mem::take(&mut self.spare))
+    }
+
+    fn gradient(&mut self, _round: Round, _step: f32, x: Vec<f32>, update: Vec<f32>) {
+        self.x = x;
+        self.spare = update;
+    }
+
+    fn model(&self, out: &mut [f32]) {
+        out.copy_from_slice(&self.x);
+    }
+
+    fn vectors(&self) -> usize {
+        2
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_neighbour_is_read_right_within_theta_and_off_by_multiples_of_b_beyond() {
+        let dice = Stream::new(3, Purpose::Test);
+        for (theta, width) in [(0.25, 2), (1.0, 4), (2.0, 8)] {
+            let grid = Grid::new(theta, width);
+            let b = f64::from(grid.b);
+            let slack = 1e-5 * b;
+            for i in 0..20_000u64 {
+                let at = |k: u64| dice.f64_at(8 * i + k);
+                let xi = (10.0 * (at(0) - 0.5)) as f32;
+                let apart = 8.0 * theta * (at(1) - 0.5);
+                let xj = (f64::from(xi) + apart) as f32;
+                let value = grid.value(grid.code(xj, at(2) as f32));
+                let own = f64::from(value - grid.wrap(xj)) + f64::from(xj);
+                assert!((own - f64::from(xj)).abs() <= b / f64::from(grid.steps) + slack, "within a step of the grid");
+                let read = f64::from(grid.wrap(value - xi)) + f64::from(xi);
+                let off = (read - own) / b;
+                assert!((off - off.round()).abs() * b < slack, "off by {off} times B");
+                if apart.abs() < 0.999 * theta {
+                    assert_eq!(off.round(), 0.0, "theta {theta}, {width} bits: {apart} apart");
+                }
+                if apart.abs() > 1.2 * b {
+                    assert!(off.round() != 0.0, "what is {apart} apart cannot be told");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn codes_stay_on_the_grid_wherever_the_number_is() {
+        for width in 2..=8 {
+            let grid = Grid::new(1.0, width);
+            for x in [0.0, -0.0, grid.b / 2.0, -grid.b / 2.0, 1e30, -1e30, f32::MAX, 4_194_304.5, -8_388_609.0, 1e-40] {
+                for u in [0.0, 0.5, 1.0f32.next_down()] {
+                    assert!(f32::from(grid.code(x, u)) <= grid.steps);
+                }
+            }
+        }
+    }
+}
