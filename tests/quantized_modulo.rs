@@ -4,6 +4,8 @@ mod common;
 
 use common::{Run, consensus, widen};
 use gradvine::{
+    compress::Format,
+    gossip::party::Writer,
     rng::{Purpose, Stream},
     units::Round,
 };
@@ -129,4 +131,43 @@ fn eight_bits_end_where_d_psgd_ends() {
     let (moniqua, d_psgd) = (ends("kind = 'moniqua'\ntheta = 2.0"), ends("kind = 'd-psgd'\norder = 'cta'"));
     println!("moniqua {moniqua:e}, D-PSGD {d_psgd:e}");
     assert!(moniqua < 1.2 * d_psgd, "moniqua {moniqua:e}, D-PSGD {d_psgd:e}");
+}
+
+#[test]
+fn codes_are_packed_and_what_was_not_packed_is_refused() {
+    let noise = Stream::new(1, Purpose::Test);
+    // Planar: byte i of a block holds codes i and i + half; what is left over is 0.
+    let format = Format::Codes { width: 4, len: 3 };
+    let mut bytes = Vec::new();
+    let fill = |_, codes: &mut [u8]| {
+        codes.copy_from_slice(&[1, 2, 3]);
+        Ok(())
+    };
+    Writer::new(&format, noise, &mut bytes).codes(fill).unwrap();
+    assert_eq!(bytes, [0x31, 0x02]);
+    format.check(&bytes).unwrap();
+    for wrong in [&[0x31, 0x12][..], &[0x31], &[0x31, 0x02, 0x00], &[]] {
+        assert!(format.check(wrong).is_err(), "{wrong:?}");
+    }
+    for width in 1..=8 {
+        for len in [1usize, 511, 512, 513, 2000] {
+            let format = Format::Codes { width, len };
+            let code = |place: usize| (noise.u64_at(place as u64) >> (64 - width)) as u8;
+            let mut bytes = Vec::new();
+            let fill = |from: usize, codes: &mut [u8]| {
+                codes.iter_mut().enumerate().for_each(|(i, c)| *c = code(from + i));
+                Ok(())
+            };
+            Writer::new(&format, noise, &mut bytes).codes(fill).unwrap();
+            assert_eq!(bytes.len(), format.size().limit());
+            format.check(&bytes).unwrap();
+            let mut seen = 0;
+            format.view(noise, &bytes).codes(|from, codes| {
+                assert_eq!(from, seen);
+                assert!(codes.iter().enumerate().all(|(i, c)| *c == code(from + i)), "{width} bits, {len} codes");
+                seen += codes.len();
+            });
+            assert_eq!(seen, len);
+        }
+    }
 }
