@@ -1,5 +1,6 @@
-//! What a run leaves behind: its directory, metrics, summary and models.
+//! What a run leaves behind: its directory, metrics, summary and models; and charts of it.
 
+pub mod chart;
 mod directory;
 pub mod metrics;
 mod summary;

@@ -6,7 +6,7 @@
 mod canvas;
 mod chart;
 mod layout;
-mod sheet;
+pub(crate) mod sheet;
 mod svg;
 mod text;
 

@@ -10,11 +10,11 @@ const ADVANCE: f64 = 0.64;
 const AIR: f64 = 1.0;
 
 /// A point, in pixels from the upper left corner.
-pub(super) type Point = (f64, f64);
+pub(crate) type Point = (f64, f64);
 
 /// Where a word's given point lies in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Anchor {
+pub(crate) enum Anchor {
     Start,
     Middle,
     End,
@@ -22,7 +22,7 @@ pub(super) enum Anchor {
 
 /// A word: where, how large, what colour.
 #[derive(Clone, Debug)]
-pub(super) struct Word {
+pub(crate) struct Word {
     pub at: Point,
     pub anchor: Anchor,
     pub size: f64,
@@ -33,7 +33,7 @@ pub(super) struct Word {
 
 /// A rectangle.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Extent {
+pub(crate) struct Extent {
     pub left: f64,
     pub top: f64,
     pub right: f64,
@@ -42,22 +42,22 @@ pub(super) struct Extent {
 
 impl Word {
     /// A dark word in the size of plain text, whose given point is at half its height.
-    pub(super) fn new(at: Point, anchor: Anchor, text: impl Into<String>) -> Word {
+    pub(crate) fn new(at: Point, anchor: Anchor, text: impl Into<String>) -> Word {
         Word { at, anchor, size: 12.0, colour: INK, bold: false, text: text.into() }
     }
 
     /// The same in another size.
-    pub(super) fn sized(self, size: f64) -> Word {
+    pub(crate) fn sized(self, size: f64) -> Word {
         Word { size, ..self }
     }
 
     /// The same in another colour.
-    pub(super) fn coloured(self, colour: &'static str) -> Word {
+    pub(crate) fn coloured(self, colour: &'static str) -> Word {
         Word { colour, ..self }
     }
 
     /// The room that it takes.
-    pub(super) fn extent(&self) -> Extent {
+    pub(crate) fn extent(&self) -> Extent {
         let (x, y) = self.at;
         let width = width(&self.text, self.size);
         let left = match self.anchor {
@@ -70,19 +70,19 @@ impl Word {
 }
 
 /// How wide a text is, in pixels.
-pub(super) fn width(text: &str, size: f64) -> f64 {
+pub(crate) fn width(text: &str, size: f64) -> f64 {
     let wide = |c: char| if c >= '\u{1100}' { 1.05 } else { ADVANCE };
     size * text.chars().map(wide).sum::<f64>()
 }
 
 impl Extent {
     /// A square around a point.
-    pub(super) fn around((x, y): Point, half: f64) -> Extent {
+    pub(crate) fn around((x, y): Point, half: f64) -> Extent {
         Extent { left: x - half, top: y - half, right: x + half, bottom: y + half }
     }
 
     /// Whether the two have a point in common, or nearly so.
-    pub(super) fn meets(&self, other: &Extent) -> bool {
+    pub(crate) fn meets(&self, other: &Extent) -> bool {
         self.left < other.right + AIR
             && other.left < self.right + AIR
             && self.top < other.bottom + AIR
@@ -90,20 +90,20 @@ impl Extent {
     }
 
     /// Whether a point lies inside.
-    pub(super) fn holds(&self, (x, y): Point) -> bool {
+    pub(crate) fn holds(&self, (x, y): Point) -> bool {
         (self.left..=self.right).contains(&x) && (self.top..=self.bottom).contains(&y)
     }
 }
 
-pub(super) const INK: &str = "#1b2733";
-pub(super) const FAINT: &str = "#5d6b78";
-pub(super) const RULE: &str = "#d5dce3";
-pub(super) const BLUE: &str = "#2b6cb0";
-pub(super) const ORANGE: &str = "#b45309";
-pub(super) const RED: &str = "#b91c1c";
+pub(crate) const INK: &str = "#1b2733";
+pub(crate) const FAINT: &str = "#5d6b78";
+pub(crate) const RULE: &str = "#d5dce3";
+pub(crate) const BLUE: &str = "#2b6cb0";
+pub(crate) const ORANGE: &str = "#b45309";
+pub(crate) const RED: &str = "#b91c1c";
 
 /// The drawing.
-pub(super) struct Sheet {
+pub(crate) struct Sheet {
     size: Point,
     body: String,
     pub taken: Vec<Extent>,
@@ -111,7 +111,7 @@ pub(super) struct Sheet {
 
 impl Sheet {
     /// A white sheet; `title` is what a screen reader says.
-    pub(super) fn new(size: Point, title: &str) -> Sheet {
+    pub(crate) fn new(size: Point, title: &str) -> Sheet {
         let mut sheet = Sheet { size, body: String::new(), taken: Vec::new() };
         sheet.raw(format_args!("<title>{}</title>", escape(title)));
         sheet.raw(format_args!("<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>"));
@@ -119,30 +119,30 @@ impl Sheet {
     }
 
     /// An element as it is.
-    pub(super) fn raw(&mut self, element: impl Display) {
+    pub(crate) fn raw(&mut self, element: impl Display) {
         let _ = writeln!(self.body, "{element}");
     }
 
     /// A straight line; `more` are further attributes.
-    pub(super) fn line(&mut self, from: Point, to: Point, colour: &str, more: &str) {
+    pub(crate) fn line(&mut self, from: Point, to: Point, colour: &str, more: &str) {
         let ((x1, y1), (x2, y2)) = (from, to);
         let ends = format!("x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"");
         self.raw(format_args!("<line {ends} stroke=\"{colour}\" {more}/>"));
     }
 
     /// A disc.
-    pub(super) fn disc(&mut self, (x, y): Point, radius: f64, fill: &str) {
+    pub(crate) fn disc(&mut self, (x, y): Point, radius: f64, fill: &str) {
         self.raw(format_args!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius:.1}\" fill=\"{fill}\"/>"));
     }
 
     /// A word, wherever it falls; its room is taken from then on.
-    pub(super) fn write(&mut self, word: &Word) {
+    pub(crate) fn write(&mut self, word: &Word) {
         self.taken.push(word.extent());
         self.letters(word, "");
     }
 
     /// A word that takes no room of its own; `more` are further attributes.
-    pub(super) fn letters(&mut self, word: &Word, more: &str) {
+    pub(crate) fn letters(&mut self, word: &Word, more: &str) {
         let anchor = match word.anchor {
             Anchor::Start => "start",
             Anchor::Middle => "middle",
@@ -158,7 +158,7 @@ impl Sheet {
     }
 
     /// Whether a word would be alone in its place, and on the sheet.
-    pub(super) fn free(&self, extent: &Extent) -> bool {
+    pub(crate) fn free(&self, extent: &Extent) -> bool {
         let inside = extent.left >= 2.0
             && extent.top >= 2.0
             && extent.right <= self.size.0 - 2.0
@@ -167,7 +167,7 @@ impl Sheet {
     }
 
     /// The file.
-    pub(super) fn finish(self) -> String {
+    pub(crate) fn finish(self) -> String {
         let (width, height) = self.size;
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" \
