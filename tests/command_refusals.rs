@@ -15,6 +15,8 @@ type Case = (&'static str, &'static str, &'static [&'static str]);
 /// No float outside its range: none is a step, a share, a constant of a rule.
 const NOT_POSITIVE: [&str; 6] = ["0", "-1", "nan", "inf", "1e300", "1e-300"];
 
+const SYNTHETIC: &str = "data.source=synthetic model.kind=least-squares data.split=contiguous data.test_share=0";
+
 const PLAIN_C_SGD: &str = "rule.kind=c-sgd compressor.kind=identity";
 
 const CASES: &[Case] = &[
@@ -64,6 +66,21 @@ const CASES: &[Case] = &[
     ("", "data.source=", &["no such file", "digits, breast-cancer"]),
     ("", "data.source=nofile.csv", &["no such file", "digits, breast-cancer"]),
     ("", "data.source=3", &["expected a string"]),
+    ("", "data.rows=100", &["only source = \"synthetic\""]),
+    (SYNTHETIC, "data.rows=0", &["from 1 to 1073741824"]),
+    (SYNTHETIC, "data.rows=1073741824", &["at most 1073741824 numbers"]),
+    ("", "data.features=10", &["only source = \"synthetic\""]),
+    (SYNTHETIC, "data.features=-1", &["a whole number"]),
+    ("", "data.noise=1", &["only source = \"synthetic\""]),
+    (SYNTHETIC, "data.noise=nan", &["from 0 to 1000000"]),
+    ("", "data.heterogeneity=1", &["only source = \"synthetic\""]),
+    (SYNTHETIC, "data.heterogeneity=inf", &["from 0 to 1000000"]),
+    (
+        "data.source=synthetic model.kind=least-squares",
+        "data.heterogeneity=1",
+        &["set split = \"contiguous\" and test_share = 0"],
+    ),
+    ("data.source=synthetic", "model.kind=softmax", &["\"least-squares\""]),
     ("", "data.split=random", &["`iid`", "`dirichlet`"]),
     ("data.split=dirichlet", "data.alpha=0", &["a number above 0"]),
     ("data.split=dirichlet", "data.alpha=nan", &["a number above 0"]),

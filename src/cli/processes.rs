@@ -122,6 +122,8 @@ fn write_files(whole: &Whole, directory: &RunDirectory) -> Result<(), Exit> {
     // The nodes' files are plain CSV with the target last, whatever the experiment was cut from.
     let mut experiment: Experiment = design.experiment.clone();
     (experiment.data.target, experiment.data.header, experiment.data.labels) = (None, None, None);
+    (experiment.data.rows, experiment.data.features) = (None, None);
+    (experiment.data.noise, experiment.data.heterogeneity) = (None, None);
     (experiment.data.alpha, experiment.data.split) = (None, Default::default());
     (experiment.data.source, experiment.run.out) = ("data.csv".into(), None);
     fs::write(nodes.join("experiment.toml"), experiment.to_toml())?;

@@ -12,6 +12,7 @@
 //! | `array`, `columns` | what NPY and IDX share; which columns are targets and what labels may be |
 //! | `split` | [`split_test`], [`shards`]: test rows leave first, then the rest is divided |
 //! | `scale` | [`Moments`] and [`Scale`]: zero mean and unit deviation without showing rows to anybody |
+//! | `synthetic` | [`Synthetic`]: rows that are drawn, each node's with an optimum of its own |
 //! | `write` | [`write_csv`]: a dataset as a file that [`load`] reads back to the bit |
 //!
 //! **Limits.** Values are finite `f32`; labels are whole numbers 0, 1, ... below [`MAX_CLASSES`]: a node that sees only its own rows
@@ -37,6 +38,7 @@ mod load;
 mod npy;
 mod scale;
 mod split;
+mod synthetic;
 mod write;
 
 pub use columns::MAX_CLASSES;
@@ -45,4 +47,5 @@ pub use embedded::{EMBEDDED, Embedded};
 pub use load::{Format, MAX_FILE_BYTES, Options, load, parse};
 pub use scale::{Moments, Scale};
 pub use split::{Split, shards, split_test};
+pub use synthetic::{SYNTHETIC, Synthetic};
 pub use write::{write_atomically, write_csv};

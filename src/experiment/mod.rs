@@ -180,7 +180,7 @@ impl Experiment {
     pub fn canonical(&self) -> String {
         // Of the topology all else is compared as it is, however it was named.
         const SCHEDULE: &str = "topology.schedule";
-        const PRIVATE: [&str; 13] = [
+        const PRIVATE: [&str; 17] = [
             "run.out",
             "run.patience_s",
             "run.connect_s",
@@ -188,6 +188,10 @@ impl Experiment {
             "run.evaluate_every",
             "topology.",
             "data.source",
+            "data.rows",
+            "data.features",
+            "data.noise",
+            "data.heterogeneity",
             "data.split",
             "data.alpha",
             "data.test_share",

@@ -102,8 +102,20 @@ impl Default for TopologyParams {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DataParams {
-    /// `digits`, `breast-cancer`, or a path (CSV, NPY, IDX, each also .gz).
+    /// `digits`, `breast-cancer`, `synthetic`, or a path (CSV, NPY, IDX, each also .gz).
     pub source: String,
+    /// Synthetic: rows of all nodes together. Default: 2048.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rows: Option<u64>,
+    /// Synthetic: d. Default: 64.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub features: Option<u64>,
+    /// Synthetic: the deviation of the targets' noise. Default: 0.1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub noise: Option<f64>,
+    /// Synthetic: how far apart the nodes' optima are, in units of their length. Default: 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub heterogeneity: Option<f64>,
     /// How rows go to nodes.
     pub split: SplitKind,
     /// Dirichlet's concentration.
@@ -133,6 +145,10 @@ impl Default for DataParams {
     fn default() -> DataParams {
         DataParams {
             source: "digits".into(),
+            rows: None,
+            features: None,
+            noise: None,
+            heterogeneity: None,
             split: SplitKind::Iid,
             alpha: None,
             test_share: 0.2,

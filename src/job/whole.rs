@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     config::ConfigError,
-    data::{self, Dataset, Moments, Options, Scale, Split, Target},
+    data::{self, Dataset, Moments, Options, SYNTHETIC, Scale, Split, Synthetic, Target, Task},
     experiment::{Experiment, SplitKind},
     learn::Optimizer,
     sim::Seat,
@@ -43,11 +43,15 @@ impl Whole {
         Whole::checked(experiment.clone()).map_err(|error| experiment.blame(error))
     }
 
-    fn checked(experiment: Experiment) -> Result<Whole, ConfigError> {
+    fn checked(mut experiment: Experiment) -> Result<Whole, ConfigError> {
         let seed = experiment.run.seed;
         let topology = Arc::new(design::topology(&experiment.topology, &experiment.folder, seed)?);
         let options = options(&experiment)?;
-        let all = Arc::new(load(&experiment, &options)?);
+        let drawn = synthetic(&mut experiment)?;
+        let all = Arc::new(match drawn {
+            Some(drawn) => drawn.draw(topology.nodes(), seed)?,
+            None => load(&experiment, &options)?,
+        });
         let classes = match &all.target {
             Target::Classes { names, .. } => names.clone(),
             Target::Values(_) => Vec::new(),
@@ -166,6 +170,42 @@ fn load(experiment: &Experiment, options: &Options) -> Result<Dataset, ConfigErr
     let source = &experiment.data.source;
     let beside = experiment.folder.join(source);
     if beside.is_file() { data::load(&beside.display().to_string(), options) } else { data::load(source, options) }
+}
+
+/// What is to be drawn, with all defaults written into the experiment; `None` where rows come from a file.
+fn synthetic(experiment: &mut Experiment) -> Result<Option<Synthetic>, ConfigError> {
+    let task = experiment.model.task()?;
+    let data = &mut experiment.data;
+    if data.source != SYNTHETIC {
+        let keys = [
+            ("rows", data.rows.map(|x| x.to_string())),
+            ("features", data.features.map(|x| x.to_string())),
+            ("noise", data.noise.map(|x| x.to_string())),
+            ("heterogeneity", data.heterogeneity.map(|x| x.to_string())),
+        ];
+        return match keys.into_iter().find_map(|(key, value)| Some((key, value?))) {
+            Some((key, value)) => {
+                Err(ConfigError::new(format!("data.{key}"), value, "only source = \"synthetic\" has this key"))
+            }
+            None => Ok(None),
+        };
+    }
+    if task != Task::Regression {
+        let problem = "synthetic rows have numbers as targets: expected \"least-squares\"";
+        return Err(ConfigError::new("model.kind", format!("\"{}\"", experiment.model.kind), problem));
+    }
+    let drawn = Synthetic {
+        rows: *data.rows.get_or_insert(2048),
+        features: *data.features.get_or_insert(64),
+        noise: *data.noise.get_or_insert(0.1),
+        heterogeneity: *data.heterogeneity.get_or_insert(0.0),
+    };
+    if drawn.heterogeneity != 0.0 && (data.split != SplitKind::Contiguous || data.test_share != 0.0) {
+        let problem =
+            "each node's rows are a block with its own optimum: set split = \"contiguous\" and test_share = 0";
+        return Err(ConfigError::new("data.heterogeneity", drawn.heterogeneity, problem));
+    }
+    Ok(Some(drawn))
 }
 
 fn split(experiment: &Experiment) -> Result<Split, ConfigError> {
