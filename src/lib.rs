@@ -10,6 +10,7 @@
 //!             job                      an experiment made ready: topology, shards, rules, learners
 //!          sim | net                   two drivers of the same core: virtual time, libp2p
 //!           report                     what a run leaves behind
+//!           study                      many runs beside each other
 //! ```
 //!
 //! A whole run in the simulator:
@@ -58,5 +59,6 @@ pub mod net;
 pub mod report;
 pub mod rng;
 pub mod sim;
+pub mod study;
 pub mod units;
 pub mod vector;

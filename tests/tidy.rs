@@ -22,6 +22,7 @@ const LAYERS: &[(&str, May)] = &[
     ("job", May::Above),
     ("report", May::Above),
     ("sim", May::Above),
+    ("study", May::Above),
     ("net", May::Above),
     ("cli", May::Above),
 ];

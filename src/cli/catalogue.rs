@@ -1,33 +1,110 @@
 //! `gradvine rules` and `gradvine compressors`: the registries as tables.
 
-use gradvine::{compress::COMPRESSORS, gossip::rule::RULES};
+mod priced;
+
+use std::sync::Arc;
+
+use gradvine::{
+    compress::{self, Built, COMPRESSORS},
+    config::ConfigError,
+    gossip::rule::RULES,
+    mixing::Topology,
+    study::picks,
+};
 use serde_json::json;
 
-use super::{Exit, print, print_json};
+use super::{Exit, print, print_json, run_args::whole};
+use priced::Priced;
 
-/// The arguments of both
+/// The most parameters that are priced.
+const MOST: u64 = 1 << 40;
+
+/// The arguments of `gradvine rules`
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Examples:\n  \
-    gradvine rules                          what there is, with papers, conditions and constants\n  \
-    gradvine train --set rule.kind=dcd --set compressor.kind=min-max --set compressor.bits=8\n  \
-    gradvine compressors --json             for programs")]
-pub struct Args {
+#[command(after_help = "\
+Examples:
+  gradvine rules                          what there is, with papers, conditions and constants
+  gradvine rules --parameters 1000000 --topology torus:4x4 --compressor top-k:fraction=0.01
+  gradvine train --set rule.kind=dcd --set compressor.kind=min-max --set compressor.bits=8
+
+With --parameters each rule says what it keeps and sends for a model of that many numbers at its defaults, or why it is refused: read off
+the plan that a run would follow.")]
+pub struct RulesArgs {
     /// Print an array of objects
     #[arg(long)]
     json: bool,
+    /// Price the rules for models of this many numbers
+    #[arg(long, value_name = "NUMBER", value_parser = dimension)]
+    parameters: Option<u64>,
+    /// On this topology: a file or a spec such as ring:8 [default: ring:8]
+    #[arg(long, value_name = "FILE|SPEC", requires = "parameters")]
+    topology: Option<String>,
+    /// With this compressor, constants after colons, where a rule compresses [default: min-max]
+    #[arg(long, value_name = "NAME", requires = "parameters")]
+    compressor: Option<String>,
+}
+
+/// The arguments of `gradvine compressors`
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  gradvine compressors                        what there is, with papers and constants
+  gradvine compressors --parameters 1000000   payload, nominal delta and worst case for that many numbers, at the defaults
+  gradvine compressors --json                 for programs")]
+pub struct CompressorsArgs {
+    /// Print an array of objects
+    #[arg(long)]
+    json: bool,
+    /// Say what each makes of a vector of this many numbers
+    #[arg(long, value_name = "NUMBER", value_parser = dimension)]
+    parameters: Option<u64>,
+}
+
+fn dimension(text: &str) -> Result<u64, String> {
+    whole(text, 1).ok().filter(|d| *d <= MOST).ok_or_else(|| format!("expected a whole number from 1 to {MOST}"))
+}
+
+impl RulesArgs {
+    fn priced(&self) -> Result<Option<Priced>, Exit> {
+        let Some(parameters) = self.parameters else { return Ok(None) };
+        let spec = self.topology.as_deref().unwrap_or("ring:8");
+        let topology = Topology::parse(spec, 1).map_err(|error| match error.file {
+            Some(_) => error,
+            None => ConfigError { place: "--topology".into(), value: Some(format!("\"{spec}\"")), ..error },
+        })?;
+        let built = |name: &str| -> Result<Built, ConfigError> {
+            let found = picks("--compressor", name)?;
+            let [pick] = found.as_slice() else {
+                return Err(ConfigError::new("--compressor", format!("\"{name}\""), "expected one compressor"));
+            };
+            let named = |error: ConfigError| ConfigError::at("--compressor", error.to_string());
+            compress::build(&pick.table("compressor").map_err(named)?).map_err(named)
+        };
+        Ok(Some(Priced {
+            parameters: parameters as usize,
+            topology: Arc::new(topology),
+            compressor: built(self.compressor.as_deref().unwrap_or("min-max"))?,
+            identity: built("identity")?,
+        }))
+    }
 }
 
 /// Prints the update rules.
-pub fn rules(args: &Args) -> Result<(), Exit> {
+pub fn rules(args: &RulesArgs) -> Result<(), Exit> {
+    let priced = args.priced()?;
     if args.json {
         let all: Vec<_> = (RULES.iter())
             .map(|rule| {
-                json!({
+                let mut object = json!({
                     "name": rule.name, "summary": rule.summary, "paper": rule.paper, "update": rule.update, "state": rule.state,
                     "sends": rule.sends, "conditions": rule.conditions, "compresses": rule.compresses,
                     "home": rule.home,
                     "constants": constants(rule.constants),
-                })
+                });
+                if let Some(priced) = &priced {
+                    object["priced"] = priced.rule_json(rule);
+                }
+                object
             })
             .collect();
         return Ok(print_json(&all)?);
@@ -42,20 +119,25 @@ pub fn rules(args: &Args) -> Result<(), Exit> {
             ("needs", rule.conditions),
             ("paper", rule.paper),
         ];
-        text += &table(&rows, rule.constants);
+        let costs = priced.as_ref().map_or_else(Vec::new, |priced| priced.rule(rule));
+        text += &table(&rows, &costs, rule.constants);
     }
     Ok(print(&text)?)
 }
 
 /// Prints the compressors.
-pub fn compressors(args: &Args) -> Result<(), Exit> {
+pub fn compressors(args: &CompressorsArgs) -> Result<(), Exit> {
     if args.json {
         let all: Vec<_> = (COMPRESSORS.iter())
             .map(|entry| {
-                json!({
+                let mut object = json!({
                     "name": entry.name, "summary": entry.summary, "paper": entry.paper, "class": entry.class_words,
                     "constants": constants(entry.constants),
-                })
+                });
+                if let Some(parameters) = args.parameters {
+                    object["priced"] = priced::compressor_json(entry, parameters as usize);
+                }
+                object
             })
             .collect();
         return Ok(print_json(&all)?);
@@ -63,15 +145,19 @@ pub fn compressors(args: &Args) -> Result<(), Exit> {
     let mut text = String::new();
     for entry in COMPRESSORS {
         text += &format!("{}\n  {}\n", entry.name, entry.summary);
-        text += &table(&[("class", entry.class_words), ("paper", entry.paper)], entry.constants);
+        let costs = args.parameters.map_or_else(Vec::new, |d| priced::compressor(entry, d as usize));
+        text += &table(&[("class", entry.class_words), ("paper", entry.paper)], &costs, entry.constants);
     }
     Ok(print(&text)?)
 }
 
-/// What is known of an entry, and its constants, one a line.
-fn table(rows: &[(&str, &str)], constants: &[(&str, &str)]) -> String {
+/// What is known of an entry, what it costs, and its constants, one a line.
+fn table(rows: &[(&str, &str)], costs: &[(&str, String)], constants: &[(&str, &str)]) -> String {
     let mut text = String::new();
     for (name, words) in rows.iter().filter(|(_, words)| !words.is_empty()) {
+        text += &format!("  {name:<9} {words}\n");
+    }
+    for (name, words) in costs {
         text += &format!("  {name:<9} {words}\n");
     }
     for (index, (name, meaning)) in constants.iter().enumerate() {

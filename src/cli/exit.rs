@@ -7,6 +7,8 @@ use gradvine::config::ConfigError;
 /// Why a command did not end with 0.
 #[derive(Debug)]
 pub enum Exit {
+    /// 1: a study came out otherwise than expected.
+    Disagrees(String),
     /// 2: the configuration or a file is wrong.
     Config(String),
     /// 3: the run ended but participation fell short.
@@ -21,6 +23,7 @@ impl Exit {
     /// Says why on standard error and returns the code.
     pub fn report(&self) -> ExitCode {
         let (code, message) = match self {
+            Exit::Disagrees(message) => (1, message),
             Exit::Config(message) => (2, message),
             Exit::Short(message) => (3, message),
             Exit::Failed(message) => (4, message),

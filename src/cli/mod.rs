@@ -1,6 +1,7 @@
 //! The command line: one file a subcommand.
 
 mod catalogue;
+mod compare;
 mod completions;
 mod evaluate;
 mod exit;
@@ -13,6 +14,8 @@ mod processes;
 mod progress;
 mod run_args;
 mod simulate;
+mod study;
+mod tally;
 mod topology;
 mod train;
 
@@ -30,6 +33,7 @@ Examples:
   gradvine train                         the default experiment: 8 libp2p hosts on this machine
   gradvine train --set rule.kind=dcd --set compressor.bits=8
   gradvine simulate my.toml --topology torus:4x4     the same core on a virtual network
+  gradvine compare --rules d-psgd,dcd,choco          the same work by several rules, in one table
   gradvine topology show ring:16         spectral gap, mixing time, a drawing
   gradvine identity new node.key         a key for a node of a deployment
   gradvine node node.toml                one node of a network of machines
@@ -37,6 +41,7 @@ Examples:
 
 Exit codes:
   0    done, and everybody took part
+  1    a study's expectations do not agree with its figures
   2    the configuration or a file is wrong
   3    the run ended, but participation fell short
   4    it could not go on
@@ -63,12 +68,16 @@ enum Command {
     Node(node::Args),
     /// Run an experiment on a virtual network, in this process, without sockets
     Simulate(simulate::Args),
+    /// Run several rules, compressors and topologies beside each other in the simulator
+    Compare(compare::Args),
+    /// Run study files: what papers claim, tried and checked, as a report
+    Study(study::Args),
     /// Look at topologies, make and check topology files
     Topology(topology::Args),
     /// List the update rules: paper, state, messages, conditions
-    Rules(catalogue::Args),
+    Rules(catalogue::RulesArgs),
     /// List the compressors: paper, class, constants
-    Compressors(catalogue::Args),
+    Compressors(catalogue::CompressorsArgs),
     /// Make or show a node's key and PeerId
     Identity(identity::Args),
     /// Accuracy and loss of a saved model on a data file
@@ -95,6 +104,8 @@ pub fn main() -> ExitCode {
         Command::Train(args) => train::run(args),
         Command::Node(args) => node::run(args),
         Command::Simulate(args) => simulate::run(args),
+        Command::Compare(args) => compare::run(&args),
+        Command::Study(args) => study::run(&args),
         Command::Topology(args) => topology::run(args).map_err(Exit::from),
         Command::Rules(args) => catalogue::rules(&args),
         Command::Compressors(args) => catalogue::compressors(&args),

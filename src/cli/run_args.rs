@@ -119,7 +119,7 @@ impl RunArgs {
 }
 
 /// A whole number on the command line, as large as TOML's are.
-fn whole(text: &str, least: u64) -> Result<u64, String> {
+pub fn whole(text: &str, least: u64) -> Result<u64, String> {
     const MOST: u64 = i64::MAX as u64;
     let number = text.parse().ok().filter(|number| (least..=MOST).contains(number));
     number.ok_or_else(|| format!("expected a whole number from {least} to {MOST}"))

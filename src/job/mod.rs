@@ -18,5 +18,5 @@ pub use learner::{Blind, Conclusion, Ended, Learner, Observer, RunError};
 pub use own::seats;
 pub use shard::{ShardLearner, Shared, class_counts, scale_of};
 pub use single::{NodeFile, Single};
-pub use watch::{Progress, Watch, mean};
+pub use watch::{Progress, Snapshot, Watch, mean};
 pub use whole::{Pooled, Whole, options};

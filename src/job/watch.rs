@@ -25,6 +25,23 @@ pub struct Progress {
     pub payload: u64,
 }
 
+/// All nodes' models at one evaluation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Snapshot {
+    /// Rounds done.
+    pub rounds: u64,
+    /// f at the mean of all models.
+    pub train_loss: Option<f64>,
+    /// The mean model's accuracy on the test rows.
+    pub accuracy_of_mean: Option<f64>,
+    /// Each node's own model's accuracy on the test rows; empty where there is none.
+    pub accuracies: Vec<f64>,
+    /// (1/n) sum |x_i - mean|^2.
+    pub consensus: f64,
+    /// What all nodes have sent.
+    pub traffic: Traffic,
+}
+
 /// Collects rounds of all nodes and evaluates the mean where a round is to be evaluated.
 pub struct Watch<'a> {
     whole: Arc<Whole>,
@@ -35,6 +52,7 @@ pub struct Watch<'a> {
     progress: Progress,
     on_metric: Box<dyn FnMut(&Metric) + 'a>,
     on_progress: Box<dyn FnMut(&Progress) + 'a>,
+    on_snapshot: Box<dyn FnMut(&Snapshot) + 'a>,
     stop: Box<dyn FnMut() -> bool + 'a>,
 }
 
@@ -53,6 +71,7 @@ impl<'a> Watch<'a> {
             progress: Progress::default(),
             on_metric: Box::new(on_metric),
             on_progress: Box::new(on_progress),
+            on_snapshot: Box::new(|_| ()),
             stop: Box::new(|| false),
         }
     }
@@ -61,6 +80,13 @@ impl<'a> Watch<'a> {
     #[must_use]
     pub fn stopping(mut self, stop: impl FnMut() -> bool + 'a) -> Watch<'a> {
         self.stop = Box::new(stop);
+        self
+    }
+
+    /// Shows `see` every evaluation as a whole.
+    #[must_use]
+    pub fn seeing(mut self, see: impl FnMut(&Snapshot) + 'a) -> Watch<'a> {
+        self.on_snapshot = Box::new(see);
         self
     }
 
@@ -77,6 +103,14 @@ impl<'a> Watch<'a> {
         let accuracy = self.whole.score(&mean).and_then(|score| score.accuracy());
         self.progress.consensus = Some(consensus);
         self.progress.accuracy = accuracy;
+        let mut snapshot = Snapshot {
+            rounds: round.0 + 1,
+            train_loss,
+            accuracy_of_mean: accuracy,
+            accuracies: Vec::new(),
+            consensus,
+            traffic: Traffic::default(),
+        };
         for (node, done) in all.iter().flatten().enumerate() {
             let score = done.model.as_ref().and_then(|model| self.whole.score(model));
             (self.on_metric)(&Metric {
@@ -91,7 +125,12 @@ impl<'a> Watch<'a> {
                 bytes_wire: done.traffic.wire,
                 bytes_dense: done.traffic.dense,
             });
+            snapshot.accuracies.extend(score.and_then(|score| score.accuracy()));
+            snapshot.traffic.payload += done.traffic.payload;
+            snapshot.traffic.wire += done.traffic.wire;
+            snapshot.traffic.dense += done.traffic.dense;
         }
+        (self.on_snapshot)(&snapshot);
     }
 }
 

@@ -1,0 +1,254 @@
+//! `gradvine compare`
+
+mod shown;
+
+use std::{num::NonZeroUsize, path::PathBuf, thread};
+
+use gradvine::{
+    compress,
+    config::ConfigError,
+    gossip::rule,
+    mixing::Topology,
+    study::{Base, Bench, Case, Grid, Outcome, Pick, Status, picks},
+};
+
+use super::{Exit, interrupt::Interrupt, run_args::whole, tally::Tally};
+
+/// Seeds of tuning begin here above the first seed: none of those that are compared.
+const TUNING: u64 = 1000;
+
+/// The arguments of `gradvine compare`
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Names are apart by commas, their constants follow after colons: no quotes are needed.
+
+Examples:
+  gradvine compare --rules d-psgd,dcd,choco --seeds 3
+  gradvine compare my.toml --rules dcd,choco:gamma=0.3 --compressors min-max:bits=4,top-k:fraction=0.01,sign
+  gradvine compare --rules choco --topologies ring:8,torus:2x4,complete:8 --out runs/topologies
+  gradvine compare --rules naive,dcd --compressors min-max:bits=2 --grid optimizer.step=0.05,0.1,0.2,0.4
+
+Every rule meets every compressor on every topology; a rule that sends whole vectors runs once, with identity. What cannot work and what
+diverges is a row of the table. --grid tunes each combination for itself before it is compared: all combinations of the grids' values
+run with one seed that is none of those compared (the first seed + 1000), and the least train loss of the mean model at the end wins. A
+constant that a rule or compressor does not have is left out for it; the value `default` leaves a key as it is.
+
+Runs are those of `gradvine simulate`, several at a time; how many makes no difference to the results. With --out a folder gets
+compare.json, compare.csv and pictures.")]
+pub struct Args {
+    /// The experiment file; without one, the default experiment on the embedded digits
+    experiment: Option<PathBuf>,
+    /// Rules, with constants after colons [default: the experiment's]
+    #[arg(long, value_name = "LIST")]
+    rules: Option<String>,
+    /// Compressors, with constants after colons [default: the experiment's]
+    #[arg(long, value_name = "LIST")]
+    compressors: Option<String>,
+    /// Topology files or specs such as ring:8 [default: the experiment's]
+    #[arg(long, value_name = "LIST")]
+    topologies: Option<String>,
+    /// Set a value of the experiment for all; may be repeated
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    sets: Vec<String>,
+    /// Tune this key for each combination over these values; may be repeated
+    #[arg(long = "grid", value_name = "KEY=VALUE,VALUE...")]
+    grids: Vec<String>,
+    /// How many seeds each combination runs with
+    #[arg(long, value_name = "NUMBER", default_value = "1", value_parser = |text: &str| whole(text, 1).and_then(few))]
+    seeds: u64,
+    /// The first seed [default: the experiment's]
+    #[arg(long, value_name = "NUMBER", value_parser = |text: &str| whole(text, 0))]
+    seed: Option<u64>,
+    /// How many rounds
+    #[arg(long, value_name = "NUMBER", value_parser = |text: &str| whole(text, 1))]
+    rounds: Option<u64>,
+    /// Runs at a time [default: one a processor]
+    #[arg(long, value_name = "NUMBER", alias = "threads")]
+    jobs: Option<NonZeroUsize>,
+    /// A folder for compare.json, compare.csv and pictures; may exist
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Print the comparison as JSON on standard output, and nothing else there
+    #[arg(long)]
+    json: bool,
+    /// No progress, no table: only errors
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+fn few(seeds: u64) -> Result<u64, String> {
+    if seeds <= TUNING { Ok(seeds) } else { Err(format!("expected a whole number from 1 to {TUNING}")) }
+}
+
+/// One row: what differs, and what came of it.
+pub struct Row {
+    rule: String,
+    compressor: String,
+    topology: String,
+    outcome: Outcome,
+}
+
+/// Runs all combinations and shows them.
+pub fn run(args: &Args) -> Result<(), Exit> {
+    let (heads, cases) = args.cases()?;
+    let first = args.seed.map_or_else(|| base_seed(&cases), Ok)?;
+    let seeds: Vec<u64> = (0..args.seeds).map(|count| first.saturating_add(count)).collect();
+    let interrupt = Interrupt::install()?;
+    let tally = Tally::new(!args.quiet && !args.json);
+    let stop = || interrupt.is_set();
+    let outcomes = Bench {
+        seeds: seeds.clone(),
+        tuning_seed: first.saturating_add(TUNING),
+        jobs: jobs(args.jobs),
+        optimum: false,
+        stop: &stop,
+        done: &|done, total, what| tally.show(done, total, what),
+    }
+    .run(&cases);
+    tally.finish();
+    if interrupt.is_set() {
+        return Err(Exit::Interrupted("stopped before the comparison was complete; nothing is written".into()));
+    }
+    let row =
+        |([rule, compressor, topology], outcome): ([String; 3], Outcome)| Row { rule, compressor, topology, outcome };
+    let rows: Vec<Row> = heads.into_iter().zip(outcomes).map(row).collect();
+    let shown = shown::Shown { again: args.again(first), seeds: &seeds, rows: &rows };
+    if let Some(out) = &args.out {
+        shown.write(out)?;
+    }
+    if args.json {
+        super::print_json(&shown.json())?;
+    } else if !args.quiet {
+        let place = args.out.as_ref().map_or_else(String::new, |out| format!("\nwritten to {}\n", out.display()));
+        super::print(&(shown.table() + &place))?;
+    }
+    refused(&rows)
+}
+
+/// Where nothing could run, something is wrong with what all have in common.
+fn refused(rows: &[Row]) -> Result<(), Exit> {
+    let mut runs = rows.iter().flat_map(|row| &row.outcome.runs);
+    let first = rows.first().and_then(|row| row.outcome.runs.first()).map(|run| &run.status);
+    match first {
+        Some(Status::Refused(why)) if runs.all(|run| matches!(run.status, Status::Refused(_))) => {
+            Err(Exit::Config(why.clone()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// As many threads as asked, or as there are processors.
+pub fn jobs(asked: Option<NonZeroUsize>) -> usize {
+    asked.or_else(|| thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get)
+}
+
+fn base_seed(cases: &[(Case, Vec<Grid>)]) -> Result<u64, Exit> {
+    let (case, _) = cases.first().expect("a list has at least one item");
+    Ok(case.experiment(&[])?.run.seed)
+}
+
+type Combinations = (Vec<[String; 3]>, Vec<(Case, Vec<Grid>)>);
+
+impl Args {
+    /// The names of each combination, and what is run.
+    fn cases(&self) -> Result<Combinations, Exit> {
+        let base = self.experiment.clone().map_or(Base::Default, Base::File);
+        let mut sets = self.sets.clone();
+        sets.extend(self.rounds.map(|rounds| format!("run.rounds={rounds}")));
+        let plain = Case { name: String::new(), base: base.clone(), sets: sets.clone() };
+        let experiment = plain.experiment(&[])?;
+        let rules = self.picks("--rules", self.rules.as_ref(), &experiment.rule)?;
+        let compressors = self.picks("--compressors", self.compressors.as_ref(), &experiment.compressor)?;
+        for pick in rules.iter().flatten() {
+            rule::find(&pick.kind).map_err(|error| ConfigError { place: "--rules".into(), ..error })?;
+        }
+        for pick in compressors.iter().flatten() {
+            compress::build(&pick.table("compressor")?)
+                .map_err(|error| ConfigError { problem: format!("{error}"), ..ConfigError::at("--compressors", "") })?;
+        }
+        let topologies: Vec<Option<String>> = match &self.topologies {
+            None => vec![None],
+            Some(list) => list.split(',').map(|spec| Some(spec.trim().to_string())).collect(),
+        };
+        for spec in topologies.iter().flatten() {
+            Topology::parse(spec, 1).map_err(|error| match error.file {
+                Some(_) => error,
+                None => ConfigError { place: "--topologies".into(), value: Some(format!("\"{spec}\"")), ..error },
+            })?;
+        }
+        let grids = self.grids.iter().map(|grid| Grid::parse("--grid", grid)).collect::<Result<Vec<_>, _>>()?;
+        let identity = Some(Pick { kind: "identity".into(), constants: Vec::new() });
+        let (mut heads, mut cases) = (Vec::new(), Vec::new());
+        for topology in &topologies {
+            for rule in &rules {
+                let kind = rule.as_ref().map_or_else(|| kind_of(&experiment.rule), |pick| pick.kind.clone());
+                let whole = rule::RULES.iter().any(|entry| entry.name == kind && !entry.compresses);
+                let chosen = if whole { std::slice::from_ref(&identity) } else { &compressors[..] };
+                for compressor in chosen {
+                    let mut sets = sets.clone();
+                    sets.extend(rule.iter().flat_map(|pick| pick.sets("rule")));
+                    sets.extend(compressor.iter().flat_map(|pick| pick.sets("compressor")));
+                    sets.extend(
+                        topology.iter().map(|spec| format!("topology.file={}", toml::Value::from(spec.as_str()))),
+                    );
+                    let head = [
+                        rule.as_ref().map_or_else(|| kind.clone(), Pick::to_string),
+                        compressor.as_ref().map_or_else(|| kind_of(&experiment.compressor), Pick::to_string),
+                        topology.clone().or_else(|| experiment.topology.file.clone()).unwrap_or_default(),
+                    ];
+                    cases.push((
+                        Case {
+                            name: called(&head, compressors.len() > 1, topologies.len() > 1),
+                            base: base.clone(),
+                            sets,
+                        },
+                        grids.clone(),
+                    ));
+                    heads.push(head);
+                }
+            }
+        }
+        Ok((heads, cases))
+    }
+
+    /// A list's items, or one that leaves the experiment as it is.
+    fn picks(&self, place: &str, list: Option<&String>, table: &toml::Table) -> Result<Vec<Option<Pick>>, ConfigError> {
+        match list {
+            Some(list) => Ok(picks(place, list)?.into_iter().map(Some).collect()),
+            None if table.is_empty() && place == "--rules" => {
+                Err(ConfigError::at(place, "which rules? the experiment names none; `gradvine rules` lists them"))
+            }
+            None => Ok(vec![None]),
+        }
+    }
+
+    /// The command line that gives this comparison, without its output.
+    fn again(&self, first: u64) -> String {
+        let mut words = vec!["gradvine".to_string(), "compare".to_string()];
+        words.extend(self.experiment.iter().map(|path| path.display().to_string()));
+        let one = |flag: &str, value: Option<String>| {
+            value.into_iter().flat_map(|value| [flag.to_string(), value]).collect::<Vec<_>>()
+        };
+        words.extend(one("--rules", self.rules.clone()));
+        words.extend(one("--compressors", self.compressors.clone()));
+        words.extend(one("--topologies", self.topologies.clone()));
+        words.extend(self.sets.iter().flat_map(|set| one("--set", Some(set.clone()))));
+        words.extend(self.grids.iter().flat_map(|grid| one("--grid", Some(grid.clone()))));
+        words.extend(one("--rounds", self.rounds.map(|rounds| rounds.to_string())));
+        words.extend(one("--seed", Some(first.to_string())));
+        words.extend(one("--seeds", Some(self.seeds.to_string())));
+        words.iter().map(|word| super::run_args::quoted(word)).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// What differs between combinations.
+fn called([rule, compressor, topology]: &[String; 3], compressors: bool, topologies: bool) -> String {
+    let mut words = vec![rule.as_str()];
+    words.extend(compressors.then_some(compressor.as_str()));
+    words.extend(topologies.then_some(topology.as_str()));
+    words.join(", ")
+}
+
+fn kind_of(table: &toml::Table) -> String {
+    table.get("kind").and_then(toml::Value::as_str).unwrap_or("identity").to_string()
+}

@@ -1,0 +1,163 @@
+//! `gradvine study`
+
+use std::{
+    fs,
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+};
+
+use gradvine::{
+    config::ConfigError,
+    data::write_atomically,
+    study::{Bench, Check, Outcome, Study, chart, index, judge, page},
+};
+
+use super::{Exit, compare::jobs, interrupt::Interrupt, run_args::quoted, tally::Tally};
+
+/// Seeds of tuning begin here above a study's first.
+const TUNING: u64 = 1000;
+
+/// The arguments of `gradvine study`
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+A study file says what a paper claims, which rows try it, what is drawn and what is expected of the figures: see experiments/paper.
+The pages go to OUT/results/NAME.md with a list of them in OUT/results.md, pictures to OUT/img/results. They hold no dates and no wall
+times: the same command on the same machine gives the same bytes.
+
+Examples:
+  gradvine study experiments/paper --out docs
+  gradvine study experiments/paper --only naive-stalls --out docs     this one's page; the list stays as it is
+  gradvine study my-study.toml --quick                                a tenth of the rounds, one seed, no tuning
+
+Exit codes: 0 all expectations agree; 1 some do not; 2 a file is wrong; 130 interrupted.")]
+pub struct Args {
+    /// A study file, or a folder of them
+    studies: PathBuf,
+    /// The folder for the report [default: only what agrees is printed]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Only the studies of these names; may be repeated
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+    /// A tenth of the rounds, one seed, no tuning; the report says so
+    #[arg(long)]
+    quick: bool,
+    /// Runs at a time [default: one a processor]
+    #[arg(long, value_name = "NUMBER", alias = "threads")]
+    jobs: Option<NonZeroUsize>,
+    /// No progress, no list: only errors
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+/// Runs studies, writes their pages, and says what agrees.
+pub fn run(args: &Args) -> Result<(), Exit> {
+    let mut studies = args.load()?;
+    if args.quick {
+        studies.iter_mut().try_for_each(Study::quicken)?;
+    }
+    let interrupt = Interrupt::install()?;
+    let mut judged: Vec<(&Study, Vec<Check>)> = Vec::new();
+    for study in &studies {
+        let tally = Tally::new(!args.quiet);
+        let stop = || interrupt.is_set();
+        let outcomes = Bench {
+            seeds: (study.seed..study.seed + study.seeds).collect(),
+            tuning_seed: study.seed + TUNING,
+            jobs: jobs(args.jobs),
+            optimum: study.wants_optimum(),
+            stop: &stop,
+            done: &|done, total, what| tally.show(done, total, &format!("{}: {what}", study.name)),
+        }
+        .run(&study.rows);
+        tally.finish();
+        if interrupt.is_set() {
+            return Err(Exit::Interrupted(format!("stopped in study {}; what was done before is written", study.name)));
+        }
+        let rows: Vec<(&str, &Outcome)> =
+            outcomes.iter().map(|outcome| (outcome.case.name.as_str(), outcome)).collect();
+        let checks = judge(&study.expect, &rows, study.rounds_to.as_ref());
+        if let Some(out) = &args.out {
+            args.write(out, study, &outcomes, &checks)?;
+        }
+        if !args.quiet {
+            super::print(&listed(study, &checks))?;
+        }
+        judged.push((study, checks));
+    }
+    if let (Some(out), true) = (&args.out, args.only.is_empty() && args.studies.is_dir()) {
+        write_atomically(&out.join("results.md"), &[index(&judged, &args.again(None), args.quick).as_bytes()])?;
+    }
+    let wrong = judged.iter().flat_map(|(_, checks)| checks).filter(|check| !check.agrees).count();
+    if wrong > 0 { Err(Exit::Disagrees(format!("{wrong} expectations do not agree with the figures"))) } else { Ok(()) }
+}
+
+/// What a person sees of a study.
+fn listed(study: &Study, checks: &[Check]) -> String {
+    let mut text = format!("{}: {}\n", study.name, study.title);
+    for check in checks {
+        let word = if check.agrees { "agrees       " } else { "DOES NOT AGREE" };
+        text +=
+            &format!("  {word} {}: {}\n", check.words.split_whitespace().collect::<Vec<_>>().join(" "), check.figures);
+    }
+    text
+}
+
+impl Args {
+    fn load(&self) -> Result<Vec<Study>, Exit> {
+        let wrong = |problem: String| ConfigError::new("STUDIES", self.studies.display(), problem);
+        let mut files = vec![self.studies.clone()];
+        if self.studies.is_dir() {
+            let entries = fs::read_dir(&self.studies).map_err(|error| wrong(format!("cannot be read: {error}")))?;
+            files = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+            files.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
+            files.sort();
+        }
+        let name = |path: &Path| path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+        let names: Vec<String> = files.iter().map(|path| name(path)).collect();
+        if let Some(missing) = self.only.iter().find(|only| !names.contains(only)) {
+            let problem = format!("there is no such study; there are {}", names.join(", "));
+            return Err(ConfigError::new("--only", missing, problem).into());
+        }
+        if files.is_empty() {
+            return Err(wrong("holds no study file (.toml)".into()).into());
+        }
+        files.retain(|path| self.only.is_empty() || self.only.contains(&name(path)));
+        Ok(files.iter().map(|path| Study::load(path)).collect::<Result<_, _>>()?)
+    }
+
+    /// A study's page and pictures.
+    fn write(&self, out: &Path, study: &Study, outcomes: &[Outcome], checks: &[Check]) -> Result<(), Exit> {
+        let wrong =
+            |error: std::io::Error| ConfigError::new("--out", out.display(), format!("cannot be written: {error}"));
+        fs::create_dir_all(out.join("results")).map_err(wrong)?;
+        fs::create_dir_all(out.join("img/results")).map_err(wrong)?;
+        let mut pictures = Vec::new();
+        for (number, picture) in study.picture.iter().enumerate() {
+            let chosen: Vec<(&str, &Outcome)> = (outcomes.iter())
+                .map(|outcome| (outcome.case.name.as_str(), outcome))
+                .filter(|(name, _)| picture.rows.is_empty() || picture.rows.iter().any(|row| row == name))
+                .collect();
+            let file = format!("img/results/{}-{}.svg", study.name, number + 1);
+            let drawn = chart(&picture.title, &picture.words, picture.curve(), &chosen).svg();
+            write_atomically(&out.join(&file), &[drawn.as_bytes()])?;
+            pictures.push(format!("../{file}"));
+        }
+        let text = page(study, outcomes, checks, &pictures, &self.again(Some(&study.name)), self.quick);
+        write_atomically(&out.join(format!("results/{}.md", study.name)), &[text.as_bytes()])?;
+        Ok(())
+    }
+
+    /// The command that makes the page of one study, or the list.
+    fn again(&self, only: Option<&str>) -> String {
+        let mut words = vec!["gradvine".into(), "study".into(), self.studies.display().to_string()];
+        if let Some(only) = only.filter(|_| self.studies.is_dir()) {
+            words.extend(["--only".into(), only.to_string()]);
+        }
+        if self.quick {
+            words.push("--quick".into());
+        }
+        words.extend(self.out.iter().flat_map(|out| ["--out".into(), out.display().to_string()]));
+        words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+    }
+}

@@ -1,0 +1,314 @@
+//! What is read off a run, and its mean and spread over seeds.
+
+use serde::{Deserialize, Serialize};
+
+use super::trace::{Point, Status, Trace};
+use crate::units::Bytes;
+
+/// A figure of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Figure {
+    /// f at the mean of all models, at the end.
+    TrainLoss,
+    /// The same above the least value that f can take: least squares only.
+    Excess,
+    /// The mean model's test accuracy.
+    TestAccuracy,
+    /// The mean over nodes of their own models' test accuracy.
+    NodeAccuracy,
+    /// The worst node's test accuracy.
+    WorstAccuracy,
+    /// (1/n) sum |x_i - mean|^2.
+    Consensus,
+    /// Payload bytes that a node sent.
+    Payload,
+    /// Bytes that a node sent, with headers.
+    Wire,
+    /// Payload bytes a node and round.
+    PayloadPerRound,
+    /// Bytes a node and round, with headers.
+    WirePerRound,
+    /// Rounds to the target.
+    RoundsTo,
+    /// Payload bytes of a node to the target.
+    PayloadTo,
+    /// Rounds done.
+    Rounds,
+    /// The run's rho.
+    Rho,
+    /// The model's dimension.
+    Parameters,
+}
+
+/// A figure that a run must pass.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Target {
+    /// Which.
+    pub metric: Figure,
+    /// Losses, excess and consensus pass it from above, accuracies from below.
+    pub value: f64,
+}
+
+/// Mean and spread over seeds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Spread {
+    /// The mean.
+    pub mean: f64,
+    /// The standard deviation (n - 1); 0 for one seed.
+    pub deviation: f64,
+    /// The least.
+    pub least: f64,
+    /// The greatest.
+    pub greatest: f64,
+}
+
+impl Spread {
+    /// Of some values; `None` if there is none.
+    pub fn of(values: &[f64]) -> Option<Spread> {
+        if values.is_empty() {
+            return None;
+        }
+        let count = values.len() as f64;
+        let mean = values.iter().sum::<f64>() / count;
+        let squares: f64 = values.iter().map(|x| (x - mean) * (x - mean)).sum();
+        Some(Spread {
+            mean,
+            deviation: if values.len() < 2 { 0.0 } else { (squares / (count - 1.0)).sqrt() },
+            least: values.iter().copied().fold(f64::INFINITY, f64::min),
+            greatest: values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        })
+    }
+}
+
+impl Figure {
+    /// Its name in files.
+    ///
+    /// # Panics
+    /// Never: a figure serialises to a word.
+    pub fn name(self) -> String {
+        let word = serde_json::to_value(self).expect("a figure serialises");
+        word.as_str().unwrap_or_default().to_string()
+    }
+
+    /// What stands above its column.
+    pub fn words(self) -> &'static str {
+        match self {
+            Figure::TrainLoss => "train loss",
+            Figure::Excess => "f - f*",
+            Figure::TestAccuracy => "accuracy",
+            Figure::NodeAccuracy => "mean of nodes",
+            Figure::WorstAccuracy => "worst node",
+            Figure::Consensus => "consensus",
+            Figure::Payload => "payload/node",
+            Figure::Wire => "wire/node",
+            Figure::PayloadPerRound => "payload/node/round",
+            Figure::WirePerRound => "wire/node/round",
+            Figure::RoundsTo => "rounds to target",
+            Figure::PayloadTo => "payload/node to target",
+            Figure::Rounds => "rounds",
+            Figure::Rho => "rho",
+            Figure::Parameters => "d",
+        }
+    }
+
+    /// Whether less is better, more is better, or neither.
+    pub fn better(self) -> Option<std::cmp::Ordering> {
+        use std::cmp::Ordering::{Greater, Less};
+        match self {
+            Figure::TestAccuracy | Figure::NodeAccuracy | Figure::WorstAccuracy => Some(Greater),
+            Figure::TrainLoss | Figure::Excess | Figure::Consensus | Figure::Payload | Figure::Wire => Some(Less),
+            Figure::PayloadPerRound | Figure::WirePerRound | Figure::RoundsTo | Figure::PayloadTo => Some(Less),
+            Figure::Rounds | Figure::Rho | Figure::Parameters => None,
+        }
+    }
+
+    /// Of one evaluation; `None` for what is not of an evaluation.
+    pub fn at(self, trace: &Trace, point: &Point) -> Option<f64> {
+        match self {
+            Figure::TrainLoss => Some(point.train_loss),
+            Figure::Excess => trace.optimum.map(|least| (point.train_loss - least).max(0.0)),
+            Figure::TestAccuracy => point.test_accuracy,
+            Figure::NodeAccuracy => point.node_accuracy,
+            Figure::WorstAccuracy => point.worst_accuracy,
+            Figure::Consensus => Some(point.consensus),
+            Figure::Payload => Some(point.payload),
+            Figure::Wire => Some(point.wire),
+            Figure::Rounds => Some(point.rounds as f64),
+            _ => None,
+        }
+    }
+
+    /// Of a run at its end. What a run that diverged would have got worse and worse at is infinite; a target that was not reached is
+    /// infinitely far; `None` where there is nothing to be known.
+    pub fn of(self, trace: &Trace, target: Option<&Target>) -> Option<f64> {
+        let diverged = matches!(trace.status, Status::Diverged(_));
+        let per_round = |bytes: fn(&Point) -> f64| {
+            let last = trace.points.last().filter(|point| point.rounds > 0)?;
+            Some(bytes(last) / last.rounds as f64)
+        };
+        match self {
+            Figure::Rho => (!trace.points.is_empty()).then_some(trace.rho),
+            Figure::Parameters => (!trace.points.is_empty()).then_some(trace.parameters as f64),
+            Figure::PayloadPerRound => per_round(|point| point.payload),
+            Figure::WirePerRound => per_round(|point| point.wire),
+            Figure::RoundsTo | Figure::PayloadTo if trace.points.is_empty() => None,
+            Figure::RoundsTo | Figure::PayloadTo => {
+                let target = target?;
+                let passed = trace.points.iter().find(|point| target.passed(trace, point));
+                let there =
+                    passed.map(|point| if self == Figure::RoundsTo { point.rounds as f64 } else { point.payload });
+                Some(there.unwrap_or(f64::INFINITY))
+            }
+            Figure::TrainLoss | Figure::Excess | Figure::Consensus if diverged => Some(f64::INFINITY),
+            _ => self.at(trace, trace.last()?),
+        }
+    }
+
+    /// Mean and spread over runs; `None` unless every run has it.
+    pub fn over(self, runs: &[Trace], target: Option<&Target>) -> Option<Spread> {
+        let values: Option<Vec<f64>> = runs.iter().map(|trace| self.of(trace, target)).collect();
+        Spread::of(&values?)
+    }
+
+    /// As a person reads it.
+    pub fn show(self, value: f64) -> String {
+        if !value.is_finite() {
+            return if matches!(self, Figure::RoundsTo | Figure::PayloadTo) { "not reached" } else { "-" }.into();
+        }
+        match self {
+            Figure::TestAccuracy | Figure::NodeAccuracy | Figure::WorstAccuracy => format!("{:.2} %", 100.0 * value),
+            Figure::Payload | Figure::Wire | Figure::PayloadPerRound | Figure::WirePerRound | Figure::PayloadTo => {
+                Bytes(value.round() as u64).to_string()
+            }
+            Figure::Rounds | Figure::Parameters => format!("{value:.0}"),
+            Figure::RoundsTo if value.fract() == 0.0 => format!("{value:.0}"),
+            Figure::RoundsTo => format!("{value:.1}"),
+            Figure::TrainLoss | Figure::Excess | Figure::Consensus | Figure::Rho => rounded(value, 4),
+        }
+    }
+
+    /// Mean and spread as a person reads them; the spread is left out where all seeds agree.
+    pub fn show_spread(self, spread: &Spread) -> String {
+        let mean = self.show(spread.mean);
+        if !spread.mean.is_finite() || spread.deviation == 0.0 || spread.deviation < 1e-9 * spread.mean.abs() {
+            return mean;
+        }
+        match self {
+            Figure::TestAccuracy | Figure::NodeAccuracy | Figure::WorstAccuracy => {
+                format!("{} ± {:.2} %", mean.trim_end_matches(" %"), 100.0 * spread.deviation)
+            }
+            Figure::TrainLoss | Figure::Excess | Figure::Consensus | Figure::Rho | Figure::RoundsTo => {
+                format!("{mean} ± {}", rounded(spread.deviation, 2))
+            }
+            _ => format!("{mean} ± {}", self.show(spread.deviation)),
+        }
+    }
+}
+
+impl Target {
+    /// Whether an evaluation has passed it.
+    pub fn passed(&self, trace: &Trace, point: &Point) -> bool {
+        let value = self.metric.at(trace, point);
+        match self.metric.better() {
+            Some(std::cmp::Ordering::Greater) => value.is_some_and(|value| value >= self.value),
+            _ => value.is_some_and(|value| value <= self.value),
+        }
+    }
+
+    /// In words: `train loss <= 0.1`.
+    pub fn words(&self) -> String {
+        let sign = if self.metric.better() == Some(std::cmp::Ordering::Greater) { ">=" } else { "<=" };
+        let value = if sign == ">=" { self.metric.show(self.value) } else { self.value.to_string() };
+        format!("{} {sign} {value}", self.metric.words())
+    }
+}
+
+/// So many significant digits, with an exponent where it is short.
+pub fn rounded(value: f64, digits: usize) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return format!("{value}");
+    }
+    let exponent = value.abs().log10().floor();
+    if (-3.0..5.0).contains(&exponent) {
+        let places = (digits as f64 - 1.0 - exponent).max(0.0) as usize;
+        return format!("{value:.places$}");
+    }
+    format!("{value:.*e}", digits - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trace(losses: &[f64], status: Status) -> Trace {
+        let point = |(index, loss): (usize, &f64)| Point {
+            rounds: 10 * index as u64,
+            train_loss: *loss,
+            test_accuracy: Some(0.1 * index as f64),
+            node_accuracy: None,
+            worst_accuracy: None,
+            consensus: 0.0,
+            payload: 100.0 * index as f64,
+            wire: 0.0,
+        };
+        Trace {
+            seed: 1,
+            status,
+            points: losses.iter().enumerate().map(point).collect(),
+            optimum: Some(0.5),
+            parameters: 3,
+            rho: 0.5,
+            warnings: Vec::new(),
+            digest: String::new(),
+            seconds: 0.0,
+        }
+    }
+
+    #[test]
+    fn figures_of_a_run() {
+        let run = trace(&[4.0, 2.0, 1.0], Status::Ok);
+        let target = Target { metric: Figure::TrainLoss, value: 2.0 };
+        let of = |figure: Figure| figure.of(&run, Some(&target));
+        assert_eq!(of(Figure::TrainLoss), Some(1.0));
+        assert_eq!(of(Figure::Excess), Some(0.5));
+        assert_eq!(of(Figure::RoundsTo), Some(10.0));
+        assert_eq!(of(Figure::PayloadTo), Some(100.0));
+        assert_eq!(of(Figure::PayloadPerRound), Some(10.0));
+        assert_eq!(of(Figure::WorstAccuracy), None);
+        let accurate = Target { metric: Figure::TestAccuracy, value: 0.2 };
+        assert_eq!(Figure::RoundsTo.of(&run, Some(&accurate)), Some(20.0));
+        let never = Target { metric: Figure::Excess, value: 0.1 };
+        assert_eq!(Figure::RoundsTo.of(&run, Some(&never)), Some(f64::INFINITY));
+        let lost = trace(&[4.0, 9.0], Status::Diverged(11));
+        assert_eq!(Figure::TrainLoss.of(&lost, None), Some(f64::INFINITY));
+        assert_eq!(Figure::TestAccuracy.of(&lost, None), None);
+        let refused = trace(&[], Status::Refused("no".into()));
+        assert_eq!(Figure::TrainLoss.of(&refused, None), None);
+        assert_eq!(Figure::RoundsTo.of(&refused, Some(&target)), None);
+    }
+
+    #[test]
+    fn mean_and_deviation_by_hand() {
+        let spread = Spread::of(&[1.0, 2.0, 6.0]).unwrap();
+        assert_eq!((spread.mean, spread.least, spread.greatest), (3.0, 1.0, 6.0));
+        assert!((spread.deviation - 7f64.sqrt()).abs() < 1e-15);
+        assert_eq!(Spread::of(&[2.0]).unwrap().deviation, 0.0);
+        assert_eq!(Spread::of(&[]), None);
+        // One run without the figure, and there is no mean over all.
+        let runs = [trace(&[1.0, 2.0], Status::Ok), trace(&[], Status::Refused("no".into()))];
+        assert_eq!(Figure::TrainLoss.over(&runs, None), None);
+    }
+
+    #[test]
+    fn figures_as_a_person_reads_them() {
+        let spread = Spread::of(&[0.5, 0.51]).unwrap();
+        assert_eq!(Figure::TestAccuracy.show_spread(&spread), "50.50 ± 0.71 %");
+        assert_eq!(Figure::TrainLoss.show_spread(&spread), "0.5050 ± 0.0071");
+        assert_eq!(Figure::Payload.show_spread(&Spread::of(&[1500.0, 1500.0]).unwrap()), "1.5 kB");
+        assert_eq!(Figure::RoundsTo.show(f64::INFINITY), "not reached");
+        assert_eq!([rounded(123_456.0, 3), rounded(12.345, 3), rounded(1e-9, 2)], ["1.23e5", "12.3", "1.0e-9"]);
+        assert_eq!(Figure::PayloadPerRound.name(), "payload_per_round");
+    }
+}

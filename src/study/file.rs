@@ -1,0 +1,317 @@
+//! Study files: what a paper claims, the rows that try it, and what is expected of them.
+
+use std::path::{Path, PathBuf};
+
+use indexmap::IndexMap;
+use serde::Deserialize;
+
+use super::{
+    bench::Grid,
+    case::{Base, Case, picks},
+    curves::Curve,
+    expect::Expectation,
+    figure::{Figure, Target},
+};
+use crate::{config::ConfigError, experiment};
+
+/// The most rows of a study, so that a product that was not meant is noticed.
+const MOST_ROWS: usize = 400;
+
+/// A study as written in its file.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Study {
+    /// The file's name without `.toml`.
+    #[serde(skip)]
+    pub name: String,
+    /// The file.
+    #[serde(skip)]
+    pub path: PathBuf,
+    /// What it is about.
+    pub title: String,
+    /// Authors, title, year.
+    pub paper: String,
+    /// What was published.
+    pub claim: String,
+    /// What is run here, and why.
+    pub setting: String,
+    /// What is to be said of the figures, in Markdown.
+    #[serde(default)]
+    pub notes: String,
+    /// The experiment file that rows differ from, beside the study; without it the default experiment.
+    base: Option<String>,
+    /// The experiment itself instead.
+    experiment: Option<toml::Table>,
+    /// Settings of all rows.
+    #[serde(default)]
+    set: Vec<String>,
+    /// How many seeds.
+    pub seeds: u64,
+    /// The first seed.
+    #[serde(default = "one")]
+    pub seed: u64,
+    /// A grid for all rows that have none of their own.
+    #[serde(default)]
+    grid: Vec<String>,
+    /// The columns of the table.
+    pub columns: Vec<Figure>,
+    /// What rounds and bytes are counted to.
+    pub rounds_to: Option<Target>,
+    row: Vec<RawRow>,
+    /// What is drawn.
+    #[serde(default)]
+    pub picture: Vec<Picture>,
+    /// What is expected.
+    #[serde(default)]
+    pub expect: Vec<Expectation>,
+    /// The rows, products multiplied out.
+    #[serde(skip)]
+    pub rows: Vec<(Case, Vec<Grid>)>,
+}
+
+/// A row, or with `over` one for each combination of its lists' values.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawRow {
+    name: String,
+    #[serde(default)]
+    set: Vec<String>,
+    grid: Option<Vec<String>>,
+    #[serde(default)]
+    over: IndexMap<String, Vec<toml::Value>>,
+}
+
+/// A chart of some or all rows.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Picture {
+    /// Above it.
+    pub title: String,
+    /// Below the title; what it shows.
+    #[serde(default)]
+    pub words: String,
+    /// Along: `rounds`, `payload` or `wire`.
+    x: Figure,
+    /// Up.
+    y: Figure,
+    /// Names of rows; all if none is given.
+    #[serde(default)]
+    pub rows: Vec<String>,
+}
+
+fn one() -> u64 {
+    1
+}
+
+impl Picture {
+    /// Which figure over which.
+    pub fn curve(&self) -> Curve {
+        Curve { x: self.x, y: self.y }
+    }
+}
+
+impl Study {
+    /// Reads a study file.
+    ///
+    /// # Errors
+    /// If it cannot be read or something in it is wrong; the line or the row is named.
+    pub fn load(path: &Path) -> Result<Study, ConfigError> {
+        let fail = |error: ConfigError| error.within(path.display());
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| fail(ConfigError::at("study", format!("cannot be read: {error}"))))?;
+        let mut study: Study = toml::from_str(&text).map_err(|error| fail(experiment::syntax(&text, &error)))?;
+        study.name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+        study.path = path.to_path_buf();
+        study.rows = study.multiplied().map_err(fail)?;
+        study.check().map_err(fail)?;
+        Ok(study)
+    }
+
+    fn base(&self) -> Result<Base, ConfigError> {
+        let folder = self.path.parent().map(Path::to_path_buf).unwrap_or_default();
+        match (&self.base, &self.experiment) {
+            (Some(_), Some(_)) => Err(ConfigError::at("base", "give a base or an [experiment], not both")),
+            (Some(base), None) => Ok(Base::File(folder.join(base))),
+            (None, Some(table)) => {
+                let text = toml::to_string(table).expect("a table that was read can be written");
+                Ok(Base::Text { text, origin: self.path.display().to_string(), folder })
+            }
+            (None, None) => Ok(Base::Default),
+        }
+    }
+
+    fn multiplied(&self) -> Result<Vec<(Case, Vec<Grid>)>, ConfigError> {
+        let base = self.base()?;
+        let mut rows = Vec::new();
+        for raw in &self.row {
+            for values in products(&raw.over) {
+                let fill = |text: &String| {
+                    values.iter().fold(text.clone(), |text, (key, value)| text.replace(&format!("{{{key}}}"), value))
+                };
+                let place = format!("row \"{}\"", fill(&raw.name));
+                let mut sets = Vec::new();
+                for set in self.set.iter().chain(&raw.set) {
+                    let more = spelled_out(&place, &fill(set))?;
+                    replaced(&mut sets, &more);
+                    sets.extend(more);
+                }
+                let grids = raw.grid.as_ref().unwrap_or(&self.grid);
+                let grids = grids.iter().map(|grid| Grid::parse(&place, &fill(grid))).collect::<Result<_, _>>()?;
+                rows.push((Case { name: fill(&raw.name), base: base.clone(), sets }, grids));
+            }
+        }
+        Ok(rows)
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        let names: Vec<&str> = self.rows.iter().map(|(case, _)| case.name.as_str()).collect();
+        if names.is_empty() || names.len() > MOST_ROWS {
+            return Err(ConfigError::new("row", names.len(), format!("expected 1 to {MOST_ROWS} rows")));
+        }
+        if let Some(twice) =
+            names.iter().enumerate().find_map(|(index, name)| names[..index].contains(name).then_some(name))
+        {
+            return Err(ConfigError::new("row", format!("\"{twice}\""), "two rows have this name"));
+        }
+        if !(1..=1000).contains(&self.seeds) {
+            return Err(ConfigError::new("seeds", self.seeds, "expected a whole number from 1 to 1000"));
+        }
+        for (index, picture) in self.picture.iter().enumerate() {
+            let place = format!("picture {}", index + 1);
+            if !matches!(picture.x, Figure::Rounds | Figure::Payload | Figure::Wire) {
+                let problem = "expected rounds, payload or wire";
+                return Err(ConfigError::new(format!("{place}, x"), picture.x.name(), problem));
+            }
+            if let Some(row) = picture.rows.iter().find(|row| !names.contains(&row.as_str())) {
+                let problem = format!("there is no such row; there are {}", names.join("; "));
+                return Err(ConfigError::new(place, format!("\"{row}\""), problem));
+            }
+        }
+        let counts = |figure: &Figure| matches!(figure, Figure::RoundsTo | Figure::PayloadTo);
+        let asked = self.columns.iter().chain(self.expect.iter().filter_map(|expect| expect.metric.as_ref()));
+        if self.rounds_to.is_none() && asked.into_iter().any(counts) {
+            return Err(ConfigError::at(
+                "rounds_to",
+                "is missing: rounds_to = { metric = \"train_loss\", value = 0.1 }",
+            ));
+        }
+        for (index, expect) in self.expect.iter().enumerate() {
+            expect.check(&format!("expect {}", index + 1), &names)?;
+        }
+        Ok(())
+    }
+
+    /// Whether any figure needs the least value of f.
+    pub fn wants_optimum(&self) -> bool {
+        let shown = self.columns.iter().chain(self.picture.iter().map(|picture| &picture.y));
+        let expected = self.expect.iter().filter_map(|expect| expect.metric.as_ref());
+        let target = self.rounds_to.iter().map(|target| &target.metric);
+        shown.chain(expected).chain(target).any(|figure| *figure == Figure::Excess)
+    }
+
+    /// For a first look: a tenth of the rounds, one seed, no tuning.
+    ///
+    /// # Errors
+    /// If a row's settings are wrong.
+    pub fn quicken(&mut self) -> Result<(), ConfigError> {
+        self.seeds = 1;
+        for (case, grids) in &mut self.rows {
+            grids.clear();
+            let run = case.experiment(&[])?.run;
+            case.sets.push(format!("run.rounds={}", (run.rounds / 10).max(1)));
+            case.sets.push(format!("run.evaluate_every={}", (run.evaluate_every / 10).max(1)));
+        }
+        Ok(())
+    }
+}
+
+/// `rule=choco:gamma=0.3`, `compressor=...` and `topology=...` are short for the settings of a section.
+fn spelled_out(place: &str, set: &str) -> Result<Vec<String>, ConfigError> {
+    let Some((section @ ("rule" | "compressor" | "topology"), value)) = set.split_once('=') else {
+        return Ok(vec![set.to_string()]);
+    };
+    if section == "topology" {
+        return Ok(vec![format!("topology.file={}", toml::Value::from(value))]);
+    }
+    let found = picks(place, value)?;
+    match found.as_slice() {
+        [pick] => Ok(pick.sets(section)),
+        _ => Err(ConfigError::new(place, format!("\"{set}\""), "expected one name, with constants after colons")),
+    }
+}
+
+/// Takes away what was set of a section whose kind is now set anew: its constants are another kind's.
+fn replaced(sets: &mut Vec<String>, more: &[String]) {
+    for section in ["rule.", "compressor."] {
+        if more.iter().any(|set| set.starts_with(&format!("{section}kind="))) {
+            sets.retain(|set| !set.starts_with(section));
+        }
+    }
+}
+
+/// All combinations of the lists' values, the first list slowest; one without values if there are no lists.
+fn products(over: &IndexMap<String, Vec<toml::Value>>) -> Vec<Vec<(String, String)>> {
+    let mut all = vec![Vec::new()];
+    for (key, values) in over {
+        let plain = |value: &toml::Value| value.as_str().map_or_else(|| value.to_string(), String::from);
+        let with = |one: &Vec<(String, String)>, value| {
+            one.iter().cloned().chain([(key.clone(), plain(value))]).collect::<Vec<_>>()
+        };
+        all = all.iter().flat_map(|one| values.iter().map(move |value| with(one, value))).collect();
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = "title='t'\npaper='p'\nclaim='c'\nsetting='s'\nseeds=2\ncolumns=['train_loss']\n";
+
+    fn load(text: &str) -> Result<Study, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("some-study.toml");
+        std::fs::write(&path, format!("{HEAD}{text}")).unwrap();
+        Study::load(&path).map_err(|error| error.to_string().replace(&path.display().to_string(), "FILE"))
+    }
+
+    #[test]
+    fn products_fill_names_and_settings() {
+        let text = "set=['run.rounds=5']\ngrid=['optimizer.step=0.1,0.2']\n[[row]]\nname='{rule}, step {step}'\nset=['rule={rule}', 'optimizer.step={step}']\n\
+                    [row.over]\nrule=['naive', 'choco:gamma=0.3']\nstep=[0.1, 0.2]\n[[row]]\nname='plain'\ngrid=[]\nset=['topology=ring:4']\n";
+        let study = load(text).unwrap();
+        let names: Vec<&str> = study.rows.iter().map(|(case, _)| case.name.as_str()).collect();
+        let expected =
+            ["naive, step 0.1", "naive, step 0.2", "choco:gamma=0.3, step 0.1", "choco:gamma=0.3, step 0.2", "plain"];
+        assert_eq!(names, expected);
+        let sets = ["run.rounds=5", "rule.kind=choco", "rule.gamma=0.3", "optimizer.step=0.2"];
+        assert_eq!(study.rows[3].0.sets, sets);
+        assert_eq!((study.rows[0].1.len(), study.rows[4].1.len(), study.name.as_str()), (1, 0, "some-study"));
+        assert_eq!(study.rows[4].0.sets[1], "topology.file=\"ring:4\"");
+    }
+
+    #[test]
+    fn a_row_s_own_kind_takes_the_constants_of_the_common_one_away() {
+        let text = "set=['compressor=min-max:bits=4', 'rule.kind=dcd']\n[[row]]\nname='a'\nset=['compressor=sign', 'rule.kind=choco', 'rule.gamma=0.1']\n";
+        let study = load(text).unwrap();
+        assert_eq!(study.rows[0].0.sets, ["compressor.kind=sign", "rule.kind=choco", "rule.gamma=0.1"]);
+    }
+
+    #[test]
+    fn wrong_files_name_the_place() {
+        let row = "[[row]]\nname='a'\n";
+        assert!(load("").unwrap_err().contains("missing field `row`"));
+        assert!(load("titel='x'\n[[row]]\nname='a'\n").unwrap_err().starts_with("FILE: line 7: unknown field `titel`"));
+        assert_eq!(load(&row.repeat(2)).unwrap_err(), "FILE: row = \"a\": two rows have this name");
+        let expect = format!("{row}[[expect]]\nrow='b'\nstatus='ok'\nwords='w'\n");
+        assert!(load(&expect).unwrap_err().starts_with("FILE: expect 1 = \"b\": there is no such row"));
+        let count = format!("{row}[[expect]]\nrow='a'\nmetric='rounds_to'\nbelow=3\nwords='w'\n");
+        assert!(load(&count).unwrap_err().starts_with("FILE: rounds_to: is missing"));
+        let picture = format!("{row}[[picture]]\ntitle='p'\nx='consensus'\ny='train_loss'\n");
+        assert!(load(&picture).unwrap_err().contains("picture 1, x = consensus: expected rounds"));
+        assert!(
+            load(&format!("grid=['step=1']\n{row}")).unwrap_err().contains("row \"a\" = \"step=1\": expected section")
+        );
+        assert!(load(&format!("base='x'\n[experiment]\n{row}")).unwrap_err().contains("not both"));
+    }
+}

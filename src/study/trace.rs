@@ -1,0 +1,212 @@
+//! One run in the simulator: its curve, and how it ended.
+
+use std::{cell::RefCell, sync::Arc, time::Instant};
+
+use serde::Serialize;
+
+use super::optimum;
+use crate::{
+    config::ConfigError,
+    experiment::Experiment,
+    gossip::Failure,
+    job::{RunError, Snapshot, Watch, Whole},
+    report::Summary,
+    sim,
+};
+
+/// A run whose train loss ends above this many times the loss at the start has diverged, though its numbers are still finite.
+const BLOWN_UP: f64 = 1000.0;
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Status {
+    /// With its last round.
+    Ok,
+    /// In this round a parameter stopped being finite, or the train loss of the mean model passed 1000 times that at the start.
+    Diverged(u64),
+    /// It never began: the combination cannot work, for this reason.
+    Refused(String),
+    /// It could not go on, for this reason.
+    Failed(String),
+    /// Somebody interrupted it.
+    Interrupted,
+}
+
+impl std::fmt::Display for Status {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Status::Ok => f.write_str("ok"),
+            Status::Diverged(round) => write!(f, "diverged at round {round}"),
+            Status::Refused(why) => write!(f, "refused: {why}"),
+            Status::Failed(why) => write!(f, "failed: {why}"),
+            Status::Interrupted => f.write_str("interrupted"),
+        }
+    }
+}
+
+/// What is known after some rounds; bytes are what a node has sent on average.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Point {
+    /// Rounds done.
+    pub rounds: u64,
+    /// f at the mean of all models.
+    pub train_loss: f64,
+    /// The mean model's test accuracy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub test_accuracy: Option<f64>,
+    /// The mean over nodes of their own models' test accuracy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_accuracy: Option<f64>,
+    /// The worst node's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worst_accuracy: Option<f64>,
+    /// (1/n) sum |x_i - mean|^2.
+    pub consensus: f64,
+    /// Payload bytes a node.
+    pub payload: f64,
+    /// Bytes a node with headers.
+    pub wire: f64,
+}
+
+/// One run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Trace {
+    /// Its seed.
+    pub seed: u64,
+    /// How it ended.
+    pub status: Status,
+    /// From x_0 on, after every evaluation.
+    pub points: Vec<Point>,
+    /// The least value that f can take, where it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub optimum: Option<f64>,
+    /// The model's dimension d.
+    pub parameters: usize,
+    /// max(|lambda_2|, |lambda_n|) of W.
+    pub rho: f64,
+    /// What was allowed but deserves a word.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+    /// The nodes' models in one hash; empty if it did not end.
+    pub digest: String,
+    /// Wall time in seconds: the only thing here that is not repeatable.
+    #[serde(skip)]
+    pub seconds: f64,
+}
+
+impl Trace {
+    /// Runs an experiment to its end, whatever that is. `wants_optimum`: whether to compute the least value of f.
+    pub fn of(experiment: Result<Experiment, ConfigError>, wants_optimum: bool, stop: &dyn Fn() -> bool) -> Trace {
+        let started = Instant::now();
+        let whole = match experiment.and_then(Whole::new) {
+            Ok(whole) => Arc::new(whole),
+            Err(error) => return Trace::blank(0, Status::Refused(error.to_string())),
+        };
+        let mut trace = Trace::blank(whole.design.experiment.run.seed, Status::Ok);
+        trace.parameters = whole.design.parameters();
+        trace.rho = whole.design.topology.spectrum().rho;
+        trace.warnings.clone_from(&whole.design.rule.warnings);
+        let points = RefCell::new(Vec::new());
+        let nodes = whole.shards.len() as f64;
+        let result = {
+            let mut watch = Watch::new(Arc::clone(&whole), |_| (), |_| ())
+                .seeing(|snapshot| points.borrow_mut().push(Point::of(snapshot, nodes)))
+                .stopping(stop);
+            sim::run(whole.seats(), &mut watch)
+        };
+        trace.points.extend(start(&whole));
+        trace.points.extend(points.into_inner());
+        match result {
+            Ok(_) if stop() => trace.status = Status::Interrupted,
+            Ok(ended) => match Summary::new(&whole.design, &ended[0].records) {
+                Ok(summary) => trace.close(&summary, nodes),
+                Err(error) => trace.status = Status::Failed(error),
+            },
+            Err(RunError::Failed { failure: Failure::Diverged { round, .. }, .. }) => {
+                trace.status = Status::Diverged(round.0 + 1);
+            }
+            Err(RunError::Setup(error)) => trace.status = Status::Refused(error.to_string()),
+            Err(error) => trace.status = Status::Failed(error.told(&whole.design.topology)),
+        }
+        if wants_optimum && !trace.points.is_empty() {
+            trace.optimum = optimum::least(&whole);
+        }
+        trace.seconds = started.elapsed().as_secs_f64();
+        trace
+    }
+
+    fn blank(seed: u64, status: Status) -> Trace {
+        Trace {
+            seed,
+            status,
+            points: Vec::new(),
+            optimum: None,
+            parameters: 0,
+            rho: 0.0,
+            warnings: Vec::new(),
+            digest: String::new(),
+            seconds: 0.0,
+        }
+    }
+
+    /// The last point is what the summary says: rules whose averages land late have changed the models since the last evaluation.
+    fn close(&mut self, summary: &Summary, nodes: f64) {
+        let outcome = &summary.outcome;
+        let last = Point {
+            rounds: summary.rounds,
+            train_loss: outcome.train_loss.unwrap_or(f64::NAN),
+            test_accuracy: outcome.test_accuracy_of_mean,
+            node_accuracy: outcome.test_accuracy_mean,
+            worst_accuracy: outcome.test_accuracy_min,
+            consensus: outcome.consensus.unwrap_or(f64::NAN),
+            payload: summary.bytes.payload as f64 / nodes,
+            wire: summary.bytes.wire as f64 / nodes,
+        };
+        self.points.retain(|point| point.rounds < last.rounds);
+        self.points.push(last);
+        self.digest.clone_from(&summary.digest);
+        let most = BLOWN_UP * self.points[0].train_loss;
+        let blown = |point: &Point| !(point.train_loss <= most && point.consensus.is_finite());
+        if self.points.last().is_some_and(blown) {
+            let first = self.points.iter().find(|point| blown(point)).map_or(summary.rounds, |point| point.rounds);
+            self.status = Status::Diverged(first);
+        }
+    }
+
+    /// The last point, of a run that did all its rounds and did not diverge.
+    pub fn last(&self) -> Option<&Point> {
+        self.points.last().filter(|_| self.status == Status::Ok)
+    }
+}
+
+impl Point {
+    fn of(snapshot: &Snapshot, nodes: f64) -> Point {
+        let own = &snapshot.accuracies;
+        Point {
+            rounds: snapshot.rounds,
+            train_loss: snapshot.train_loss.unwrap_or(f64::NAN),
+            test_accuracy: snapshot.accuracy_of_mean,
+            node_accuracy: (!own.is_empty()).then(|| own.iter().sum::<f64>() / own.len() as f64),
+            worst_accuracy: own.iter().copied().reduce(f64::min),
+            consensus: snapshot.consensus,
+            payload: snapshot.traffic.payload as f64 / nodes,
+            wire: snapshot.traffic.wire as f64 / nodes,
+        }
+    }
+}
+
+/// The point before the first round, where all models are x_0; `None` if the run never began.
+fn start(whole: &Whole) -> Option<Point> {
+    let accuracy = whole.score(&whole.design.initial).and_then(|score| score.accuracy());
+    Some(Point {
+        rounds: 0,
+        train_loss: whole.train_loss(&whole.design.initial)?,
+        test_accuracy: accuracy,
+        node_accuracy: accuracy,
+        worst_accuracy: accuracy,
+        consensus: 0.0,
+        payload: 0.0,
+        wire: 0.0,
+    })
+}
