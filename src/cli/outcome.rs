@@ -149,10 +149,11 @@ pub fn save(known: Known<'_>, x: &[f32], path: &std::path::Path) -> Result<(), E
 pub fn table(summary: &Summary, tree: u64) -> String {
     let mut text = String::new();
     text += &format!(
-        "\n{} with {} on {}: {} nodes, {} parameters, {} rounds{} (rho {:.4}, gap {:.4})\n\n",
+        "\n{} with {} on {}{}: {} nodes, {} parameters, {} rounds{} (rho {:.4}, gap {:.4})\n\n",
         summary.rule,
         summary.compressor,
         summary.topology,
+        summary.schedule.as_ref().map(|schedule| format!(", {schedule}")).unwrap_or_default(),
         summary.nodes,
         summary.parameters,
         summary.rounds,

@@ -17,13 +17,16 @@ pub struct Summary {
     pub compressor: String,
     /// The topology's name.
     pub topology: String,
+    /// Who met whom in which round, where that was not everybody in every round.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<String>,
     /// n.
     pub nodes: usize,
     /// d.
     pub parameters: usize,
     /// Rounds done.
     pub rounds: u64,
-    /// max(|lambda_2|, |lambda_n|) of W.
+    /// max(|lambda_2|, |lambda_n|) of W; of a schedule the factor per round at which a period shrinks disagreement.
     pub rho: f64,
     /// 1 - rho.
     pub gap: f64,
@@ -133,6 +136,7 @@ impl Summary {
             rule: design.rule_name().to_string(),
             compressor: design.compressor.name().to_string(),
             topology: design.topology.name().to_string(),
+            schedule: (!design.schedule.is_static()).then(|| design.schedule.name().to_string()),
             nodes: design.topology.nodes(),
             parameters: design.parameters(),
             rounds: 0,
