@@ -102,7 +102,7 @@ mod tests {
             assert!(text.contains(line), "{line}\n{text}");
         }
         let text = rounds("base-2", "complete:5").to_string();
-        assert!(text.contains("degree       0 to 1, mean 0.88") && text.contains("mixing time  5 rounds"), "{text}");
+        assert!(text.contains("degree       0 to 1, mean 0.72") && text.contains("mixing time  5 rounds"), "{text}");
     }
 
     #[test]
