@@ -424,10 +424,18 @@ proptest! {
 
     #[test]
     fn formats_refuse_or_read_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
-        for format in [nested(), Format::Empty, Format::Floats(3), Format::Doubles(2), Format::Records(9)] {
+        let sparse = [Format::Sparse { len: 40, most: 3 }, Format::Indices { len: 40, count: 3 }, Format::Indices { len: 9, count: 5 }];
+        let dense = [nested(), Format::Empty, Format::Floats(3), Format::Doubles(2), Format::Records(9)];
+        for format in dense.into_iter().chain(sparse) {
             if format.check(&bytes).is_ok() {
                 prop_assert!(bytes.len() <= format.size().limit());
-                let _ = format.view(noise(), &bytes);
+                let payload = format.view(noise(), &bytes);
+                if let Format::Indices { len, count } = format {
+                    let mut indices = Vec::new();
+                    payload.indices(&mut indices);
+                    prop_assert!(indices.len() == count && indices.is_sorted_by(|a, b| a < b));
+                    prop_assert!(indices.iter().all(|index| (*index as usize) < len));
+                }
             }
         }
     }
@@ -448,6 +456,9 @@ fn formats_say_their_size() {
         (Format::Floats(3), Size::Exact(12)),
         (Format::Doubles(3), Size::Exact(24)),
         (Format::Records(7), Size::AtMost(7)),
+        // A bitmap, and nothing.
+        (Format::Indices { len: 9, count: 5 }, Size::Exact(2)),
+        (Format::Indices { len: 1000, count: 0 }, Size::Exact(0)),
         (Format::Compressed { by, len: 9 }, Size::Exact(6)),
         (Format::Parts(vec![Format::Floats(1), Format::Doubles(1)]), Size::Exact(28)),
         (nested(), Size::AtMost(8 + 4 + 8 + (8 + 8 + 5) + 8 + 4)),

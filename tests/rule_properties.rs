@@ -55,6 +55,8 @@ const ALL: &[(&str, &str)] = &[
     ("kind = 'sgp'", IDENTITY),
     ("kind = 'top-k-all-gather'", "kind = 'top-k'\nk = 4"),
     ("kind = 'dgc'", IDENTITY),
+    ("kind = 'sketched-sgd'", "kind = 'count-sketch'\ncolumns = 20"),
+    ("kind = 'sketched-sgd'\nvariant = 'practical'", "kind = 'count-sketch'\ncolumns = 20"),
     ("kind = 'g-top-k'", IDENTITY),
 ];
 

@@ -66,7 +66,7 @@ use crate::{rng::Stream, vector};
 pub use entries::Entries;
 pub use nominal::nominal_delta;
 pub use payload::{Format, Payload};
-pub(crate) use payload::{encode_codes, encode_entries};
+pub(crate) use payload::{encode_codes, encode_entries, encode_indices};
 pub use registry::{Built, COMPRESSORS, Entry, build};
 pub use sketch::{CountSketch, SketchShape};
 

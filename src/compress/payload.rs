@@ -6,6 +6,7 @@ use super::{
     Compressor, Malformed, NonFinite, Size,
     bits::{BLOCK as CODES, Packing},
     entries::{self, Entries},
+    indices::IndexSet,
 };
 use crate::{rng::Stream, vector};
 
@@ -41,6 +42,13 @@ pub enum Format {
         /// How many.
         len: usize,
     },
+    /// Just `count` places in a vector of `len` numbers, `count <= len`.
+    Indices {
+        /// How many numbers the vector has.
+        len: usize,
+        /// How many indices.
+        count: usize,
+    },
     /// Several in a row, each behind its length (`u64`, little-endian).
     Parts(Vec<Format>),
 }
@@ -56,6 +64,7 @@ impl Format {
             Format::Compressed { by, len } => by.size(*len),
             Format::Sparse { len, most } => Size::AtMost(entries::limit(*len, *most)),
             Format::Codes { width, len } => Size::Exact(width.packed_len(*len)),
+            Format::Indices { len, count } => Size::Exact(IndexSet::new(*len, *count).bytes()),
             Format::Parts(parts) => {
                 let sizes: Vec<Size> = parts.iter().map(Format::size).collect();
                 let limit = sizes.iter().map(|size| size.limit() + 8).sum();
@@ -108,6 +117,7 @@ impl Format {
                     Err(Malformed("an unused bit is set".into()))
                 }
             }
+            Format::Indices { len, count } => IndexSet::new(*len, *count).check(bytes),
             Format::Empty | Format::Records(_) | Format::Compressed { .. } | Format::Sparse { .. } => Ok(()),
         }
     }
@@ -125,6 +135,7 @@ impl Format {
             Format::Compressed { by, .. } => Payload::Compressed { by: &**by, noise, bytes },
             Format::Sparse { len, .. } => Payload::Sparse { len: *len, bytes },
             Format::Codes { width, len } => Payload::Codes { width: *width, len: *len, bytes },
+            Format::Indices { len, count } => Payload::Indices { len: *len, count: *count, bytes },
             Format::Parts(parts) => {
                 let mut rest = bytes;
                 let views = parts.iter().enumerate().map(|(index, part)| {
@@ -196,6 +207,7 @@ impl Format {
             | Format::Records(_)
             | Format::Sparse { .. }
             | Format::Codes { .. }
+            | Format::Indices { .. }
             | Format::Parts(_) => {
                 panic!("{self:?} does not carry one vector of floats: the rule and its plan disagree")
             }
@@ -231,6 +243,20 @@ pub(crate) fn encode_codes(
         out.extend_from_slice(&packed[..used]);
     }
     Ok(())
+}
+
+/// Appends ascending indices in their format.
+///
+/// # Panics
+/// If the format is for something else, or for another number of indices.
+pub(crate) fn encode_indices(format: &Format, indices: &[u32], out: &mut Vec<u8>) {
+    let Format::Indices { len, count } = format else { panic!("{format:?} does not carry indices") };
+    assert_eq!(indices.len(), *count, "as many indices as the plan says");
+    let (set, start) = (IndexSet::new(*len, *count), out.len());
+    out.resize(start + set.bytes(), 0);
+    for (position, &index) in indices.iter().enumerate() {
+        set.put(&mut out[start..], position, index);
+    }
 }
 
 /// Numbers that are looked at together.
@@ -292,6 +318,15 @@ pub enum Payload<'a> {
         /// Their bytes.
         bytes: &'a [u8],
     },
+    /// Places in a vector.
+    Indices {
+        /// How many numbers the vector has.
+        len: usize,
+        /// How many indices.
+        count: usize,
+        /// Their bytes.
+        bytes: &'a [u8],
+    },
     /// Several in a row.
     Parts(Vec<Payload<'a>>),
 }
@@ -318,7 +353,8 @@ impl Payload<'_> {
             | Payload::Doubles(bytes)
             | Payload::Records(bytes)
             | Payload::Sparse { bytes, .. }
-            | Payload::Codes { bytes, .. } => (bytes, None),
+            | Payload::Codes { bytes, .. }
+            | Payload::Indices { bytes, .. } => (bytes, None),
             Payload::Empty | Payload::Parts(_) => (&[], None),
         }
     }
@@ -361,6 +397,18 @@ impl Payload<'_> {
         }
     }
 
+    /// Becomes the indices, ascending.
+    ///
+    /// # Panics
+    /// If the payload is something else: the rule and its plan disagree.
+    pub fn indices(&self, out: &mut Vec<u32>) {
+        let Payload::Indices { len, count, bytes } = self else {
+            panic!("{self:?} has no indices: the rule and its plan disagree")
+        };
+        out.clear();
+        IndexSet::new(*len, *count).visit(bytes, |index| out.push(index));
+    }
+
     /// The entries of a sparse vector in ascending order of index; `false` if it is dense.
     pub fn entries(&self, len: usize, visit: &mut dyn FnMut(u32, f32)) -> bool {
         match self {
@@ -371,5 +419,26 @@ impl Payload<'_> {
             }
             _ => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Purpose;
+
+    #[test]
+    fn indices_come_back_and_wrong_ones_are_refused() {
+        let (format, some) = (Format::Indices { len: 1000, count: 3 }, [0, 512, 999]);
+        let (mut bytes, mut read) = (Vec::new(), vec![7]);
+        encode_indices(&format, &some, &mut bytes);
+        assert_eq!(Size::Exact(bytes.len()), format.size());
+        format.check(&bytes).unwrap();
+        format.view(Stream::new(0, Purpose::Test), &bytes).indices(&mut read);
+        assert_eq!(read, some);
+        assert!(format.check(&bytes[1..]).is_err());
+        assert!(Format::Indices { len: 999, count: 3 }.check(&bytes).is_err(), "999 is not below 999");
+        bytes.fill(0xFF);
+        assert!(format.check(&bytes).is_err());
     }
 }

@@ -2,7 +2,7 @@
 
 use super::plan::At;
 use crate::{
-    compress::{Entries, Format, Malformed, NonFinite, Payload, encode_codes, encode_entries},
+    compress::{Entries, Format, Malformed, NonFinite, Payload, encode_codes, encode_entries, encode_indices},
     rng::{Purpose, Stream},
     units::NodeId,
 };
@@ -110,6 +110,14 @@ impl<'a> Writer<'a> {
     /// If the plan's format is for something else.
     pub fn codes(&mut self, fill: impl FnMut(usize, &mut [u8]) -> Result<(), NonFinite>) -> Result<(), NonFinite> {
         encode_codes(self.format, self.buffer, fill)
+    }
+
+    /// Writes ascending indices of a vector.
+    ///
+    /// # Panics
+    /// If the plan's format is for something else, or for another number of them.
+    pub fn indices(&mut self, indices: &[u32]) {
+        encode_indices(self.format, indices, self.buffer);
     }
 
     /// Writes double-precision numbers.

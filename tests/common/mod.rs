@@ -1,6 +1,7 @@
 //! A small decentralized problem whose every number is known: f_i(x) = 1/2 |A_i x - b_i|^2 / m, exact gradients.
 #![allow(dead_code)] // each test file uses its own part of this
 
+pub mod central;
 pub mod dense;
 
 use std::{

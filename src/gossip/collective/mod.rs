@@ -11,6 +11,7 @@
 //! In each pattern one place decides every number and the others copy it, or all add in the same order: nodes agree to the bit.
 
 mod gather;
+mod series;
 mod sum;
 mod union;
 
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use super::plan::{At, Meeting, Plan, Step};
 use crate::{compress::Format, config::ConfigError, mixing::Topology, units::NodeId};
 pub use gather::Gather;
+pub use series::Series;
 pub use sum::Sum;
 pub use union::Union;
 
@@ -36,6 +38,8 @@ pub enum Kind {
     AllToAll,
     /// Rings in groups of equal size, a server between their first nodes.
     Hybrid,
+    /// A binomial tree to node 0 and back.
+    Tree,
 }
 
 impl Kind {
@@ -45,6 +49,7 @@ impl Kind {
             Kind::Ring => "ring",
             Kind::AllToAll => "all-to-all",
             Kind::Hybrid => "hybrid",
+            Kind::Tree => "tree",
         }
     }
 
@@ -57,6 +62,7 @@ impl Kind {
                 "it needs, in each group, the links of a ring and those of its first node to the others, and node 0 linked with \
                  every first node: use complete:n, or topologies/groups-2x4.toml with group = 4"
             }
+            Kind::Tree => "node i meets i - 2^r for the lowest set bit r of i: use complete:n or hypercube:n",
         }
     }
 }
@@ -97,13 +103,14 @@ impl Pattern {
             let problem = format!("{rule} runs with {}", names());
             return Err(ConfigError::new("rule.collective", format!("\"{}\"", kind.name()), problem));
         }
-        if let (Some(group), None | Some(Kind::Server | Kind::Ring | Kind::AllToAll)) = (group, wish) {
+        if let (Some(group), None | Some(Kind::Server | Kind::Ring | Kind::AllToAll | Kind::Tree)) = (group, wish) {
             return Err(ConfigError::new("rule.group", group, "only collective = \"hybrid\" has groups: leave it out"));
         }
         let pattern = |kind| match kind {
             Kind::Server => Ok(Pattern::Server),
             Kind::Ring => Ok(Pattern::Ring),
             Kind::AllToAll => Ok(Pattern::AllToAll),
+            Kind::Tree => Ok(Pattern::Tree),
             Kind::Hybrid => match group {
                 Some(group) if group >= 1 && nodes.is_multiple_of(group) => Ok(Pattern::Hybrid { group }),
                 Some(group) => Err(ConfigError::new(

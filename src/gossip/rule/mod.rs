@@ -29,6 +29,7 @@ mod power_gossip;
 mod sgp;
 mod share;
 mod sign_sgd;
+mod sketched_sgd;
 mod top_k_all_gather;
 
 use std::sync::Arc;
@@ -107,6 +108,7 @@ pub static RULES: &[Entry] = &[
     g_top_k::ENTRY,
     top_k_all_gather::ENTRY,
     dgc::ENTRY,
+    sketched_sgd::ENTRY,
     delayed::ENTRY,
     local_sgd::ENTRY,
     diloco::ENTRY,

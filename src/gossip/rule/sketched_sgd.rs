@@ -1,0 +1,347 @@
+//! Sketched-SGD: the nodes' gradients are added as count sketches, which name the entries that are worth sending.
+//!
+//! Ivkin, Rothchild, Ullah, Braverman, Stoica, Arora: Communication-efficient Distributed SGD with Sketching (2019), Algorithms 1 to 3. S is a
+//! [count sketch](crate::compress::CountSketch), linear, with hashes that all nodes share.
+//!
+//! ```text
+//! theory (Algorithm 2):    gb_i = lr g_i + a_i;  S = mean_i S(gb_i);  T = HEAVYMIX(S, k);  gt = mean_i gb_i on T;  x' = x - gt;  a_i = gb_i - gt
+//! practical (Algorithm 3): u_i = m u_i + g_i;  v_i = v_i + u_i;  S = mean_i S(v_i);  the P k greatest estimates of S;  T = the k greatest of mean_i v_i there;
+//!                          x' = x - lr mean_i v_i on T;  u_i = v_i = 0 on T;  at first a_i = u_i = v_i = 0
+//! ```
+//! In `theory` all nodes subtract the same gt from their memories, not what each has sent: sum a_i keeps what was not applied, and a top-k of the mean has no floor from data
+//! that differ (a mean of top-k's has). Each a_i by itself grows with T lr |g_i - mean g| and only their sum is small, which costs `f32` digits in long runs.
+//!
+//! Two reductions a round, tables and then exact values at the places that the tables name. By a server: table up, places down, values up, values down. By a tree or
+//! a ring all nodes get the sum of the tables and draw the places themselves, from a stream that they share: no places travel. Every node ends with the same bits.
+//!
+//! DIFFERENCE: Algorithm 3 as printed adds the exact values up although it sketches their mean; here both are means.
+//! DIFFERENCE: memories hold lr g, because a rule is handed lr g. Biases are entries as others are. The result is the last x, not a weighted mean over the rounds.
+//! State: x; a_i, or u_i and v_i; two tables; a few lists of P k entries.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Entry, Prepared, Rule, Setting, share};
+use crate::{
+    compress::{CountSketch, Entries, Format, Malformed, NonFinite, Payload, SketchShape},
+    config::{self, ConfigError},
+    gossip::{
+        collective::{Collective, Kind, Pattern, Series, Sum},
+        party::{Party, Writer},
+        plan::At,
+    },
+    rng::{Purpose, Stream},
+    units::{NodeId, Round},
+    vector,
+};
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "sketched-sgd",
+    summary: "centralized SGD on the top-k of the mean gradient, found in a sum of count sketches",
+    paper: "Ivkin et al. 2019, Communication-efficient Distributed SGD with Sketching, Algorithms 1 to 3",
+    update: "gb_i = lr g_i + a_i; T = HEAVYMIX(mean_i S(gb_i), k); gt = mean_i gb_i on T; x' = x - gt; a_i = gb_i - gt",
+    state: "a_i (practical: u_i and v_i), the update; two tables",
+    sends: "server: table up, k places down, k values up and down (practical: P k up, k down); tree and ring: tables and values, summed",
+    conditions: "compressor count-sketch, whose columns should be 4 k or more: smaller tables are unstable; the links of the collective",
+    constants: &[
+        (
+            "collective",
+            "\"ring\", \"server\" (node 0) or \"tree\"; default the first of ring, server whose links exist",
+        ),
+        ("k", "how many entries; instead of fraction"),
+        (
+            "fraction",
+            "which part of the vector, above 0, at most 1; default 0.01, that of top-k, to compare with; at least one entry",
+        ),
+        ("variant", "\"theory\" (default, Algorithm 2) or \"practical\" (Algorithm 3)"),
+        ("momentum", "m of \"practical\", from 0 to below 1; default 0.9, as of dgc"),
+        (
+            "candidates",
+            "P of \"practical\", from 1: P k exact values are asked for; default 4, as many as the columns that k wants",
+        ),
+    ],
+    compresses: true,
+    home: "ring",
+    prepare,
+};
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Variant {
+    #[default]
+    Theory,
+    Practical,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Params {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    collective: Option<Kind>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    k: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fraction: Option<f64>,
+    variant: Variant,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    momentum: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    candidates: Option<i64>,
+}
+
+/// What all nodes share.
+#[derive(Clone, Copy)]
+struct Shared {
+    pattern: Pattern,
+    nodes: usize,
+    shape: SketchShape,
+    seed: u64,
+    k: usize,
+    /// Exact values that are asked for: k, or P k.
+    asked: usize,
+    /// m; nothing in the variant without u.
+    momentum: Option<f32>,
+}
+
+fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
+    let mut params: Params = config::read("rule", table)?;
+    let (nodes, len) = (setting.topology.nodes(), setting.parameters);
+    let Some(shape) = setting.compressor.sketch() else {
+        return Err(ConfigError::new(
+            "compressor.kind",
+            format!("\"{}\"", setting.compressor.name()),
+            "sketched-sgd adds the tables of sketches: use kind = \"count-sketch\" with its rows and columns",
+        ));
+    };
+    let k = share::entries(params.k, &mut params.fraction, 0.01, len)?;
+    let (asked, momentum) = params.candidates_and_momentum(k, len)?;
+    let allowed = &[Kind::Ring, Kind::Server, Kind::Tree];
+    let (kind, pattern) = Pattern::choose(ENTRY.name, params.collective, None, allowed, setting.topology)?;
+    params.collective = Some(kind);
+    let mut warnings = Vec::new();
+    if k < len && shape.columns < 4 * k.min(len / 4) {
+        let columns = shape.columns;
+        warnings.push(format!("a sketch of {columns} columns for k = {k}: below 4 k it names wrong entries, and memories may grow without bound"));
+    }
+    let parts = if pattern == Pattern::Server {
+        let down = if momentum.is_some() { Format::Sparse { len: asked, most: k } } else { Format::Floats(k) };
+        let places = Format::Indices { len, count: asked };
+        [vec![Format::Floats(shape.cells()), places], vec![Format::Floats(asked), down]]
+            .map(|formats| Collective::after_gradient(pattern, nodes, formats))
+    } else {
+        [shape.cells(), asked].map(|numbers| Collective::sum(pattern, nodes, numbers, 0, 1))
+    };
+    let shared = Shared { pattern, nodes, shape, seed: setting.seed, k, asked, momentum };
+    Ok(Prepared {
+        plan: Arc::new(Series::new(parts.into())),
+        resolved: config::resolved(ENTRY.name, &params),
+        warnings,
+        spawn: Box::new(move |node, x| Box::new(SketchedSgd::new(shared, node, x))),
+    })
+}
+
+impl Params {
+    /// How many exact values are asked for, and m.
+    fn candidates_and_momentum(&mut self, k: usize, len: usize) -> Result<(usize, Option<f32>), ConfigError> {
+        if self.variant == Variant::Theory {
+            let only = "only variant = \"practical\" has it: leave it out";
+            return match (self.candidates, self.momentum) {
+                (Some(p), _) => Err(ConfigError::new("rule.candidates", p, only)),
+                (_, Some(m)) => Err(ConfigError::new("rule.momentum", m, only)),
+                (None, None) => Ok((k, None)),
+            };
+        }
+        let momentum = share::momentum(*self.momentum.get_or_insert(0.9))?;
+        let p = *self.candidates.get_or_insert(4);
+        match usize::try_from(p) {
+            Ok(p @ 1..) => Ok((p.saturating_mul(k).min(len), Some(momentum))),
+            _ => Err(ConfigError::new("rule.candidates", p, "expected a whole number from 1")),
+        }
+    }
+}
+
+struct SketchedSgd {
+    shared: Shared,
+    id: NodeId,
+    x: Vec<f32>,
+    /// u_i; without momentum there is none.
+    u: Vec<f32>,
+    /// v_i, or a_i and gb_i.
+    v: Vec<f32>,
+    sketch: CountSketch,
+    tables: Sum,
+    /// Where exact values are asked for, ascending.
+    places: Vec<u32>,
+    values: Sum,
+    /// Which of the exact values are applied, by position; with momentum.
+    picked: Entries,
+    /// Why the table is not that of v.
+    wrong: Option<NonFinite>,
+    spare: Vec<f32>,
+}
+
+impl SketchedSgd {
+    fn new(shared: Shared, id: NodeId, x: Vec<f32>) -> SketchedSgd {
+        let Shared { pattern, nodes, shape, seed, asked, momentum, .. } = shared;
+        let zeros = vec![0.0; x.len()];
+        SketchedSgd {
+            shared,
+            id,
+            u: if momentum.is_some() { zeros.clone() } else { Vec::new() },
+            v: zeros.clone(),
+            sketch: CountSketch::new(shape, x.len(), Stream::new(seed, Purpose::Rule).with(0)),
+            tables: Sum::new(pattern, nodes, id, shape.cells()),
+            places: Vec::new(),
+            values: Sum::new(pattern, nodes, id, asked),
+            picked: Entries::default(),
+            wrong: None,
+            spare: zeros,
+            x,
+        }
+    }
+
+    /// The exchange of the values that this is, after those of the tables.
+    fn of_values(&self, exchange: u16) -> Option<u16> {
+        exchange.checked_sub(self.shared.pattern.exchanges(self.shared.nodes))
+    }
+
+    fn is_server(&self) -> bool {
+        self.shared.pattern == Pattern::Server && self.id == NodeId(0)
+    }
+
+    /// The mean of the tables is known: the places where exact values are asked for.
+    fn ask(&mut self, round: Round) {
+        let Shared { seed, asked, momentum, .. } = self.shared;
+        self.sketch.table_mut().copy_from_slice(self.tables.mean());
+        if momentum.is_some() {
+            self.sketch.top(asked, &mut self.places);
+        } else {
+            self.sketch.heavy_mix(asked, Stream::new(seed, Purpose::Rule).with(1).round(round), &mut self.places);
+        }
+    }
+
+    /// The places are known: this node's values there.
+    fn answer(&mut self) {
+        for (value, &place) in self.values.start().iter_mut().zip(&self.places) {
+            *value = self.v[place as usize];
+        }
+    }
+
+    /// The mean of the values is known: which of them are applied. Of means that are not finite none: whoever sends them notices.
+    fn pick(&mut self) {
+        if self.shared.momentum.is_some() {
+            let _ = self.picked.select(self.values.mean(), self.shared.k);
+        }
+    }
+}
+
+impl Party for SketchedSgd {
+    fn outgoing(&mut self, at: &At, _to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+        self.wrong.map_or(Ok(()), Err)?;
+        match self.of_values(at.exchange) {
+            None if self.is_server() && at.exchange == 1 => out.indices(&self.places),
+            None => return self.tables.outgoing(at.exchange, out),
+            Some(1) if self.is_server() && self.shared.momentum.is_some() => return out.entries(&self.picked),
+            Some(exchange) => return self.values.outgoing(exchange, out),
+        }
+        Ok(())
+    }
+
+    fn received(&mut self, at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
+        match self.of_values(at.exchange) {
+            None if matches!(payload, Payload::Indices { .. }) => payload.indices(&mut self.places),
+            None => self.tables.received(at.exchange, from, payload),
+            Some(_) if matches!(payload, Payload::Sparse { .. }) => {
+                let picked = &mut self.picked;
+                picked.clear();
+                payload.entries(self.shared.asked, &mut |position, value| picked.push(position, value));
+            }
+            Some(exchange) => self.values.received(exchange, from, payload),
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, at: &At) {
+        let exchanges = self.shared.pattern.exchanges(self.shared.nodes);
+        let server = self.shared.pattern == Pattern::Server;
+        match self.of_values(at.exchange) {
+            None => {
+                self.tables.close(at.exchange);
+                let last = at.exchange + 1 == exchanges;
+                if if server { self.is_server() && !last } else { last } {
+                    self.ask(at.round);
+                }
+                if last {
+                    self.answer();
+                }
+            }
+            Some(exchange) => {
+                self.values.close(exchange);
+                if if server { self.is_server() && exchange == 0 } else { exchange + 1 == exchanges } {
+                    self.pick();
+                }
+            }
+        }
+    }
+
+    fn land(&mut self, at: &At) {
+        if let Some(NonFinite { index, value }) = self.wrong {
+            // Alone, a node has sent nothing that would have told.
+            self.x[index] = value;
+            return;
+        }
+        if self.shared.pattern.exchanges(self.shared.nodes) == 0 {
+            self.ask(at.round);
+            self.answer();
+            self.pick();
+        }
+        if self.shared.momentum.is_some() {
+            for (position, value) in self.picked.iter() {
+                let place = self.places[position as usize] as usize;
+                self.x[place] -= value;
+                (self.u[place], self.v[place]) = (0.0, 0.0);
+            }
+        } else {
+            for (&place, &value) in self.places.iter().zip(self.values.mean()) {
+                self.x[place as usize] -= value;
+                self.v[place as usize] -= value;
+            }
+        }
+    }
+
+    fn replica(&self, _of: Option<NodeId>) -> Option<&[f32]> {
+        Some(&self.x)
+    }
+}
+
+impl Rule for SketchedSgd {
+    fn point(&mut self) -> (Vec<f32>, Vec<f32>) {
+        (std::mem::take(&mut self.x), std::mem::take(&mut self.spare))
+    }
+
+    fn gradient(&mut self, _round: Round, _step: f32, x: Vec<f32>, update: Vec<f32>) {
+        (self.x, self.spare) = (x, update);
+        match self.shared.momentum {
+            None => vector::axpy(1.0, &self.spare, &mut self.v),
+            Some(m) => {
+                for ((u, v), g) in self.u.iter_mut().zip(&mut self.v).zip(&self.spare) {
+                    *u = m * *u + g;
+                    *v += *u;
+                }
+            }
+        }
+        self.sketch.clear();
+        self.wrong = self.sketch.accumulate(&self.v).err();
+        self.tables.start().copy_from_slice(self.sketch.table());
+    }
+
+    fn model(&self, out: &mut [f32]) {
+        out.copy_from_slice(&self.x);
+    }
+
+    fn vectors(&self) -> usize {
+        // And two or three tables, which are to be small beside these.
+        3 + usize::from(self.shared.momentum.is_some())
+    }
+}
