@@ -12,7 +12,7 @@ use crate::report::chart::{Axis, Chart, Dot, Line, Unit};
 /// Lines that rise above this many times their start leave the picture.
 const CEILING: f64 = 3.0;
 /// Along an axis of bytes: logarithmic where outcomes differ by more than this.
-const WIDE: f64 = 8.0;
+const WIDE: f64 = 4.0;
 
 /// Which figure over which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -155,7 +155,8 @@ impl Figure {
             Figure::WirePerRound => per_round(|point| point.wire),
             Figure::RoundsTo | Figure::PayloadTo if trace.points.is_empty() => None,
             Figure::RoundsTo | Figure::PayloadTo => {
-                let target = target?;
+                // An accuracy is no target where there are no classes.
+                let target = target.filter(|target| target.metric.at(trace, &trace.points[0]).is_some())?;
                 let passed = trace.points.iter().find(|point| target.passed(trace, point));
                 let there =
                     passed.map(|point| if self == Figure::RoundsTo { point.rounds as f64 } else { point.payload });
@@ -281,6 +282,8 @@ mod tests {
         assert_eq!(Figure::RoundsTo.of(&run, Some(&accurate)), Some(20.0));
         let never = Target { metric: Figure::Excess, value: 0.1 };
         assert_eq!(Figure::RoundsTo.of(&run, Some(&never)), Some(f64::INFINITY));
+        let unknown = Target { metric: Figure::WorstAccuracy, value: 0.1 };
+        assert_eq!(Figure::RoundsTo.of(&run, Some(&unknown)), None);
         let lost = trace(&[4.0, 9.0], Status::Diverged(11));
         assert_eq!(Figure::TrainLoss.of(&lost, None), Some(f64::INFINITY));
         assert_eq!(Figure::TestAccuracy.of(&lost, None), None);
