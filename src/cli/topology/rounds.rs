@@ -61,7 +61,7 @@ impl fmt::Display for Rounds {
         };
         let rho = match self.rho {
             0.0 => "a period ends in exact agreement",
-            _ if self.name == "random-matching" => "the mean over rounds, as a root mean square, at worst",
+            _ if self.name == "random-matching" => "measured on products of consecutive rounds",
             _ => "|W_(T-1) ... W_0 - J|^(1/T): the factor per round over a period of T",
         };
         let about = if self.counted { "" } else { "about " };

@@ -1,6 +1,6 @@
 //! No schedule: the topology's own W in every round.
 
-use super::{Mix, Recipe, STATIC};
+use super::{Mix, Rate, Recipe, STATIC};
 use crate::{mixing::Topology, units::NodeId};
 
 /// `static`: every node meets all its neighbours in every round.
@@ -33,11 +33,8 @@ impl Recipe for Static {
         Ok(vec![Mix::new(topology.nodes(), (0..topology.nodes()).flat_map(row).collect())])
     }
 
-    fn rho(&self, topology: &Topology, _rounds: &[Mix]) -> Option<f64> {
-        Some(topology.spectrum().rho)
-    }
-
-    fn mixing_time(&self, topology: &Topology) -> Option<Option<u64>> {
-        Some(topology.spectrum().mixing_time())
+    fn rate(&self, topology: &Topology) -> Option<Rate> {
+        let spectrum = topology.spectrum();
+        Some(Rate { rho: spectrum.rho, gap: spectrum.gap, mixing_time: spectrum.mixing_time(), counted: true })
     }
 }

@@ -12,7 +12,8 @@
 //! ```
 //!
 //! What a round is worth is no longer an eigenvalue of one matrix. [`Rate::rho`] is the factor per round at which a period shrinks
-//! disagreement, `|W_(T-1) ... W_0 - J|^(1/T)` in the spectral norm, and 0 where a period ends in exact agreement.
+//! disagreement, `|W_(T-1) ... W_0 - J|^(1/T)` in the spectral norm, and 0 where a period ends in exact agreement; of a
+//! random schedule it is measured.
 //!
 //! One more schedule is one file and one line of [`REGISTRY`].
 
@@ -63,14 +64,14 @@ pub trait Recipe: Sync + fmt::Debug {
     /// If there is no such schedule on this topology, what is wrong and what would do.
     fn rounds(&self, topology: &Topology, seed: u64) -> Result<Vec<Mix>, String>;
 
-    /// The factor per round, where it is not that of the product of one period.
-    fn rho(&self, _topology: &Topology, _rounds: &[Mix]) -> Option<f64> {
+    /// How fast it makes nodes agree, where the matrices' products need not be looked at.
+    fn rate(&self, _topology: &Topology) -> Option<Rate> {
         None
     }
 
-    /// The rounds to a hundredth, where the matrices' products need not be looked at.
-    fn mixing_time(&self, _topology: &Topology) -> Option<Option<u64>> {
-        None
+    /// Whether a period is a sample of chance: what it is worth is then measured on stretches of it.
+    fn is_random(&self) -> bool {
+        false
     }
 }
 

@@ -5,17 +5,17 @@
 //! ```text
 //! each round: the links in a random order, each taken if both its ends are free; the ends of a taken link average
 //! ```
-//! Each W_t is a projection (W_t' W_t = W_t), so the mean square of disagreement shrinks per round by lambda_2 of the mean of all
-//! W_t at least: `rho` is its square root, over the rounds that were drawn.
+//! With M the mean of all W_t, the expected models move by M, and because W_t is a projection (W_t' W_t = W_t) the mean square of
+//! disagreement shrinks by lambda_2(M) at least: the factor per round is at most the root of lambda_2(M), and on slow graphs, where many
+//! rounds average out, nearly lambda_2(M).
 //!
 //! DIFFERENCE to drawing for ever: up to [`PERIOD`] rounds are drawn from the run's seed (fewer for large topologies), and then repeat. So the
 //! plan is data, and a frame of any round can be checked by any node.
 
 use super::{Mix, Recipe};
 use crate::{
-    mixing::{Graph, MixingMatrix, Spectrum, Topology},
+    mixing::{Graph, Topology},
     rng::{Purpose, Stream},
-    units::NodeId,
 };
 
 /// Rounds that are drawn, at the most.
@@ -81,18 +81,7 @@ impl Recipe for RandomMatching {
         }
     }
 
-    /// The square root of lambda_2 of the mean matrix.
-    fn rho(&self, topology: &Topology, rounds: &[Mix]) -> Option<f64> {
-        let links = topology.graph().links();
-        let mut times = vec![0.0; links.len()];
-        for (i, j) in rounds.iter().flat_map(Mix::arcs).filter(|(i, j)| i < j) {
-            times[topology.graph().link_index(i, j)?] += 1.0;
-        }
-        let met = || times.iter().zip(links).filter(|(times, _)| **times > 0.0);
-        let weights: Vec<f64> = met().map(|(times, _)| 0.5 * times / rounds.len() as f64).collect();
-        let pair = |(_, &(a, b)): (&f64, &(NodeId, NodeId))| (a.0, b.0);
-        let graph = Graph::new(topology.nodes(), met().map(pair)).ok()?;
-        let mean = MixingMatrix::new(graph, &weights, false).ok()?;
-        Some(Spectrum::of(&mean, None).lambda_2.max(0.0).sqrt())
+    fn is_random(&self) -> bool {
+        true
     }
 }
