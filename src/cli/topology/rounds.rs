@@ -17,6 +17,8 @@ pub(super) struct Rounds {
     paper: &'static str,
     period: u64,
     directed: bool,
+    /// Whether the rounds are drawn by chance.
+    random: bool,
     /// Receivers of a node in a round.
     degree: Span,
     /// The factor per round at which a period shrinks disagreement.
@@ -41,6 +43,7 @@ impl Rounds {
             paper: schedule.recipe().paper(),
             period,
             directed: schedule.is_directed(),
+            random: schedule.recipe().is_random(),
             degree: Span::of(all.into_iter()).expect("a period has a round and a topology a node"),
             rho,
             gap,
@@ -61,7 +64,8 @@ impl fmt::Display for Rounds {
         };
         let rho = match self.rho {
             0.0 => "a period ends in exact agreement",
-            _ if self.name == "random-matching" => "measured on products of consecutive rounds",
+            _ if self.random && !self.counted => "lambda_2 of the mean W, to which products of many rounds come near",
+            _ if self.random => "measured on products of consecutive rounds",
             _ => "|W_(T-1) ... W_0 - J|^(1/T): the factor per round over a period of T",
         };
         let about = if self.counted { "" } else { "about " };
