@@ -80,8 +80,8 @@ fn run(seats: Vec<Seat>, seed: u64) -> Vec<Vec<f32>> {
                 Effect::Recycle { from, .. } => {
                     chaos.held.insert((from.index(), node), false);
                 }
-                Effect::Conclude { rounds, model, mean } => {
-                    let (traffic, time) = Default::default();
+                Effect::Conclude { rounds, model, mean, traffic } => {
+                    let time = Default::default();
                     let record =
                         learners[node].conclude(&Conclusion { rounds, model: &model, mean: &mean, traffic, time });
                     models[node] = model;

@@ -85,6 +85,8 @@ pub enum Effect {
         model: Vec<f32>,
         /// The mean of all nodes' models, the same bits everywhere.
         mean: Vec<f32>,
+        /// What it sent up to here, without the mean's exchanges.
+        traffic: Traffic,
     },
     /// Everything is done: all nodes' records, in node order.
     Finished(Vec<Vec<u8>>),

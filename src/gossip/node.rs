@@ -15,7 +15,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use super::{
     air::Air,
-    event::{Effect, Failure, Input, RoundDone},
+    event::{Effect, Failure, Input, RoundDone, Traffic},
     frame::Sealed,
     plan::{self, At, Meeting, Plan, Step},
     rule::Rule,
@@ -75,6 +75,8 @@ pub struct Node {
     calls: VecDeque<(NodeId, Vec<u8>)>,
     /// Neighbours that call no more.
     left: Vec<NodeId>,
+    /// What was sent until the model was final.
+    spent: Traffic,
     trees: Trees,
 }
 
@@ -134,6 +136,7 @@ impl Node {
             loss: f64::NAN,
             calls: VecDeque::new(),
             left: Vec::new(),
+            spent: Traffic::default(),
             id,
             topology,
             plan,
@@ -345,7 +348,8 @@ impl Node {
                 Stage::Mean(mean) => {
                     self.air.forget_buffers();
                     let model = std::mem::take(&mut self.model);
-                    out.push(Effect::Conclude { rounds: self.round, model, mean: mean.into_mean() });
+                    let (rounds, mean, traffic) = (self.round, mean.into_mean(), self.spent);
+                    out.push(Effect::Conclude { rounds, model, mean, traffic });
                     Stage::Concluding
                 }
                 Stage::Summary(records) => {
@@ -440,6 +444,7 @@ impl Node {
 
     /// The model is final: gives up the rule and forms the mean.
     fn end_rounds(&mut self) -> Result<(), Failure> {
+        self.spent = self.air.traffic;
         self.model = vec![0.0; self.parameters];
         rule(&mut self.rule).model(&mut self.model);
         if let Some(index) = vector::first_non_finite(&self.model) {

@@ -278,8 +278,10 @@ impl Watch<'_> {
                 let last = report(keeper.now(), done);
                 keeper.inputs.extend(last.map(Input::StopAfter));
             }
-            Effect::Conclude { rounds, model, mean } => {
-                let (traffic, time) = (keeper.traffic, keeper.now());
+            Effect::Conclude { rounds, model, mean, traffic } => {
+                // Later than the last round's: what was in the air has landed since.
+                keeper.traffic = traffic;
+                let time = keeper.now();
                 let record =
                     keeper.learner().conclude(&Conclusion { rounds, model: &model, mean: &mean, traffic, time });
                 (keeper.model, keeper.mean) = (model, mean);

@@ -171,8 +171,9 @@ impl Network {
                 host.traffic = done.traffic;
                 observer.round(id, self.now, done);
             }
-            Effect::Conclude { rounds, model, mean } => {
-                let traffic = host.traffic;
+            Effect::Conclude { rounds, model, mean, traffic } => {
+                // Later than the last round's: what was in the air has landed since.
+                host.traffic = traffic;
                 let conclusion = Conclusion { rounds, model: &model, mean: &mean, traffic, time: self.now };
                 let record = host.learner.conclude(&conclusion);
                 (host.model, host.mean) = (model, mean);
