@@ -150,8 +150,8 @@ impl Run {
             nominal_delta: self.nominal_delta(&*compressor),
             compressor: &compressor,
             parameters: self.d,
-            // A matrix and a bias.
-            shapes: &[(self.d / 8 - 1, 8), (8 + self.d % 8, 1)],
+            // A matrix and a bias, or a vector where there is little to share out.
+            shapes: &if self.d < 16 { [(self.d, 1), (0, 1)] } else { [(self.d / 8 - 1, 8), (8 + self.d % 8, 1)] },
             seed: 3,
             allow_unstable: self.allow_unstable,
         };
