@@ -249,7 +249,7 @@ impl Node {
     }
 
     fn is_call(&self, at: &At) -> bool {
-        at.flight < FAREWELL && at.exchange == 0 && self.plan.calls(at.flight)
+        at.exchange == 0 && plan::flights(&*self.plan).contains(&at.flight) && self.plan.calls(at.flight)
     }
 
     /// Answers the calls whose links have slots.
@@ -284,7 +284,7 @@ impl Node {
         if plan::flights(plan).contains(&at.flight) && at.exchange < plan.exchanges(at.flight) && !self.is_call(at) {
             plan.meet(self.id, at, &mut meeting);
         }
-        let expected = if at.flight == FAREWELL {
+        let expected = if at.flight == FAREWELL && self.trees.farewell.is_some() {
             self.topology.neighbours(self.id).contains(&from)
         } else if self.is_call(at) {
             plan.meet(from, at, &mut meeting);
