@@ -104,6 +104,7 @@ fn any_order_of_events_gives_the_same_bits() {
         ("kind = 'naive'", "kind = 'min-max'"),
         ("kind = 'dcd'", "kind = 'qsgd'\nlevels = 7"),
         ("kind = 'deep-squeeze'", "kind = 'top-k'\nk = 5"),
+        ("kind = 'deep-squeeze'\ndelay = 5", "kind = 'min-max'"),
         ("kind = 'choco'", "kind = 'random-k'\nk = 9"),
         ("kind = 'choco'\norder = 'iclr'", "kind = 'sign'"),
         ("kind = 'gradient-tracking'", "kind = 'identity'"),

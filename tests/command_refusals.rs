@@ -139,6 +139,7 @@ const CASES: &[Case] = &[
     ("rule.kind=top-k-all-gather", "compressor.kind=min-max", &["\"top-k\" or \"random-k\""]),
     ("rule.kind=diloco compressor.kind=identity", "rule.outer_step=-1", &["above 0"]),
     ("rule.kind=diloco compressor.kind=identity", "rule.outer_momentum=1.0", &["from 0, below 1"]),
+    ("rule.kind=deep-squeeze", "rule.delay=1001", &["from 0 to 1000"]),
     ("rule.kind=delayed compressor.kind=identity", "rule.delay=-1", &["from 0 to 1000"]),
     ("rule.kind=delayed compressor.kind=identity", "rule.period=0", &["from 1 to 1000"]),
     ("rule.kind=delayed compressor.kind=identity", "rule.compensate=1", &["true or false"]),

@@ -182,7 +182,7 @@ pub fn check(plan: &dyn Plan, topology: &Topology) -> Result<(), ConfigError> {
 pub struct Gossip {
     topology: Arc<Topology>,
     schedule: Option<Arc<Schedule>>,
-    steps: &'static [Step],
+    steps: Vec<Step>,
     /// Of flight 0, 1 and so on.
     formats: Vec<Format>,
     shared: bool,
@@ -206,9 +206,20 @@ impl Gossip {
     /// # Panics
     /// If there is not a format for each flight.
     pub fn of_steps(topology: Arc<Topology>, steps: &'static [Step], formats: Vec<Format>) -> Gossip {
-        let plan = Gossip { topology, schedule: None, steps, formats, shared: true };
+        let plan = Gossip { topology, schedule: None, steps: steps.to_vec(), formats, shared: true };
         assert!(flights(&plan).into_iter().eq(0..plan.formats.len() as u8), "every flight has one format");
         plan
+    }
+
+    /// The same with what is launched landing so many rounds later.
+    #[must_use]
+    pub fn landing_late(mut self, rounds: u32) -> Gossip {
+        for step in &mut self.steps {
+            if let Step::Land { lag, .. } = step {
+                *lag += rounds;
+            }
+        }
+        self
     }
 
     /// The same with those whom the schedule names in each round, in place of all neighbours. For rules that do without copies of
@@ -227,7 +238,7 @@ impl Gossip {
 
 impl Plan for Gossip {
     fn steps(&self) -> &[Step] {
-        self.steps
+        &self.steps
     }
 
     fn exchanges(&self, _flight: u8) -> u16 {

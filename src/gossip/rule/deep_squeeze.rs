@@ -12,12 +12,24 @@
 //! No copies of neighbours: on a schedule W is the matrix W_t of the round, and a node that meets nobody compresses all the same.
 //! State: x and d, whatever the degree; any x_0. The mean moves by -lr mean g for any C. The error does not vanish with the step
 //! (C is applied to the model), so the consensus distance has a floor that grows with eta.
+//!
+//! **`delay` = t, our extension** (DIFFERENCE; 0 is the paper's rule): what is mixed lands t rounds late, and the next gradients are computed while it
+//! flies, as the delayed update does with centralized SGD:
+//!
+//! ```text
+//! x_i(n+1) = z_i(n) + eta sum_j W_ij (c_j(n-t) - c_i(n-t))
+//! ```
+//! Both ends of a link use values of one round, so the mean still moves by -lr mean g. Along an eigenvector of W the disagreement follows
+//! z(n+1) = z(n) - a z(n-t), a = eta (1 - l), which decays if and only if 0 < a < 2 cos(t pi / (2 t + 1)) (Levin and May 1976, A note on difference-delay
+//! equations): eta must fall with t. With the compressor `identity` it is D-PSGD (`atc`, step eta of gossip) whose mixing is late. t + 1 vectors more.
+//! For rules with copies of neighbours (DCD, CHOCO) and for those whose proof needs the differences of one round (D2, gradient tracking, BEER) a late
+//! landing is another algorithm, and nothing shows that it is sound: they have none. On a schedule the bound is not known either.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Entry, Prepared, Rule, Setting, mix::Rows, nine_digits, positive};
+use super::{Entry, Prepared, Rule, Setting, mix::Rows, nine_digits, positive, whole};
 use crate::{
     compress::{Malformed, NonFinite, Payload},
     config::{self, ConfigError},
@@ -35,11 +47,14 @@ pub(super) const ENTRY: Entry = Entry {
     update: "z_i = x_i - lr g_i; v_i = z_i + d_i; c_i = C(v_i); d_i = v_i - c_i; x_i = z_i + eta sum_j W_ij (c_j - c_i)",
     state: "one error memory",
     sends: "c_i",
-    conditions: "a contraction (nominal delta > 0); eta up to about 0.7 delta is stable",
-    constants: &[(
-        "eta",
-        "averaging step; default 0.35 x nominal delta, half of the measured limit of stability; 1 where C is exact",
-    )],
+    conditions: "a contraction (nominal delta > 0); eta up to about 0.7 delta is stable; with a delay t eta (1 - l_n) < 2 cos(t pi / (2 t + 1)) as well",
+    constants: &[
+        (
+            "eta",
+            "averaging step; default 0.35 x nominal delta, half of the measured limit of stability; 1 where C is exact; with a delay at most half of its limit",
+        ),
+        ("delay", "rounds after which what is mixed lands, 0 to 1000; default 0, the paper's; more is our extension"),
+    ],
     compresses: true,
     home: "path",
     prepare,
@@ -50,25 +65,65 @@ pub(super) const ENTRY: Entry = Entry {
 struct Params {
     #[serde(skip_serializing_if = "Option::is_none")]
     eta: Option<f64>,
+    delay: i64,
 }
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
     let mut params: Params = config::read("rule", table)?;
-    let warnings = setting.require_contraction("deep-squeeze")?;
-    let exact = setting.nominal_delta >= 1.0;
-    let eta = params.eta.unwrap_or(if exact { 1.0 } else { 0.35 * setting.nominal_delta.max(0.01) });
-    let eta = nine_digits(positive("rule.eta", eta)?);
+    let mut warnings = setting.require_contraction("deep-squeeze")?;
+    let delay = whole("rule.delay", params.delay, 0, 1000)? as u32;
+    let limit = if delay > 0 { limit(delay, setting)? } else { f64::INFINITY };
+    let usual = if setting.nominal_delta >= 1.0 { 1.0 } else { 0.35 * setting.nominal_delta.max(0.01) };
+    let eta = nine_digits(positive("rule.eta", params.eta.unwrap_or((limit / 2.0).min(usual)))?);
     params.eta = Some(eta);
+    if eta >= limit {
+        let problem = format!(
+            "what lands {delay} rounds late makes the nodes swing apart unless eta (1 - l_n) < 2 cos(t pi / (2 t + 1)): on `{}` eta must be below {limit:.6}; \
+             leave it out for half of that, or set run.allow_unstable = true to watch it fail",
+            setting.topology.name()
+        );
+        if !setting.allow_unstable {
+            return Err(ConfigError::new("rule.eta", eta, problem));
+        }
+        warnings.push(problem);
+    }
     let schedule = Arc::clone(setting.schedule);
+    let plan = Gossip::after_gradient(Arc::clone(setting.topology), setting.compressed());
     Ok(Prepared {
-        plan: Arc::new(Gossip::after_gradient(Arc::clone(setting.topology), setting.compressed()).following(&schedule)),
+        plan: Arc::new(plan.landing_late(delay).following(&schedule)),
         resolved: config::resolved("deep-squeeze", &params),
         warnings,
         spawn: Box::new(move |node, x| {
-            let (error, spare) = (vec![0.0; x.len()], vec![0.0; x.len()]);
-            Box::new(DeepSqueeze { rows: Rows::of(&schedule, node), eta: eta as f32, x, error, spare })
+            let zeros = vec![0.0; x.len()];
+            let late = vec![zeros.clone(); if delay > 0 { delay as usize + 1 } else { 0 }];
+            Box::new(DeepSqueeze {
+                rows: Rows::of(&schedule, node),
+                eta: eta as f32,
+                x,
+                error: zeros.clone(),
+                late,
+                spare: zeros,
+            })
         }),
     })
+}
+
+/// Below which eta disagreement decays on a static topology, if C loses nothing: 2 cos(t pi / (2 t + 1)) / (1 - l_n).
+///
+/// # Errors
+/// If the topology follows a schedule.
+fn limit(delay: u32, setting: &Setting<'_>) -> Result<f64, ConfigError> {
+    if !setting.schedule.is_static() {
+        let problem = format!(
+            "how small eta must be for late landings is known for one W only, and the schedule is \"{}\": use 0, or topology.schedule = \"static\"",
+            setting.schedule.name()
+        );
+        return Err(ConfigError::new("rule.delay", delay, problem));
+    }
+    let t = f64::from(delay);
+    // A node alone has nothing to disagree with.
+    let away = (1.0 - setting.topology.spectrum().lambda_n).max(f64::MIN_POSITIVE);
+    Ok(2.0 * libm::cos(t * std::f64::consts::PI / (2.0 * t + 1.0)) / away)
 }
 
 struct DeepSqueeze {
@@ -78,7 +133,19 @@ struct DeepSqueeze {
     x: Vec<f32>,
     /// d, and v between the gradient and the exchange.
     error: Vec<f32>,
+    /// What lands later; that of round n at n mod (t + 1).
+    late: Vec<Vec<f32>>,
     spare: Vec<f32>,
+}
+
+impl DeepSqueeze {
+    /// Into what the frames of a round are summed: x, or what lands later.
+    fn mixed(&mut self, round: Round) -> &mut Vec<f32> {
+        match self.late.len() as u64 {
+            0 => &mut self.x,
+            flights => &mut self.late[(round.0 % flights) as usize],
+        }
+    }
 }
 
 impl Party for DeepSqueeze {
@@ -88,12 +155,25 @@ impl Party for DeepSqueeze {
 
     fn sent(&mut self, at: &At, _to: Option<NodeId>, own: &Payload<'_>) {
         own.add_into(-1.0, &mut self.error);
-        own.add_into(-self.eta * self.rows.at(at.round).away(), &mut self.x);
+        let away = self.rows.at(at.round).away();
+        own.add_into(-self.eta * away, self.mixed(at.round));
     }
 
     fn received(&mut self, at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
-        payload.add_into(self.eta * self.rows.at(at.round).weight(from), &mut self.x);
+        let weight = self.rows.at(at.round).weight(from);
+        payload.add_into(self.eta * weight, self.mixed(at.round));
         Ok(())
+    }
+
+    fn land(&mut self, at: &At) {
+        if self.late.is_empty() {
+            return;
+        }
+        let flights = self.late.len() as u64;
+        let late = &mut self.late[(at.round.0 % flights) as usize];
+        for (x, late) in self.x.iter_mut().zip(late) {
+            *x += std::mem::take(late);
+        }
     }
 }
 
@@ -116,6 +196,6 @@ impl Rule for DeepSqueeze {
     }
 
     fn vectors(&self) -> usize {
-        3
+        3 + self.late.len()
     }
 }

@@ -17,8 +17,7 @@
 //! What all nodes have in common, z, moves by the means alone and is the same on all to the bit; x_i is z less the own updates that have not landed,
 //! formed anew from these after every t + 1 landings, so that what `f32` rounds off does not add up.
 //! State: x, z, the sums of t + 1 rounds in the air and as many own updates (z and these only with compensation), and the sum of a period.
-//! As our extension the same delay is sound for gossip without copies: what D-PSGD mixes would land late. It is not built: with copies of neighbours
-//! (DCD, CHOCO) a late difference is one to an older model, and their proofs do not cover it.
+//! Gossip without copies of neighbours stands a delay, too: see `deep_squeeze`.
 
 use std::sync::Arc;
 
