@@ -25,8 +25,9 @@ const COLLECTIVES: [(&str, &str); 8] = [
 #[test]
 fn c_sgd_with_every_collective() {
     for (topology, collective) in COLLECTIVES {
-        for d in [40, 43, 3] {
-            let mut run = Run::new(topology, &format!("kind = 'c-sgd'\n{collective}"), IDENTITY);
+        for (d, layers) in [(40, false), (43, false), (3, false), (40, true), (43, true), (3, true)] {
+            let rule = format!("kind = 'c-sgd'\n{collective}\nlayers = {layers}");
+            let mut run = Run::new(topology, &rule, IDENTITY);
             run.d = d;
             check(&run, &centralized(&run));
         }
@@ -178,7 +179,7 @@ fn a_node_computes_ahead_of_its_frames_by_the_delay_and_no_further() {
             node.handle(input, &mut effects);
             for effect in effects {
                 match effect {
-                    Effect::Compute { round, x, mut update, overlaps } => {
+                    Effect::Compute { round, x, mut update, overlaps, .. } => {
                         let loss = seat.learner.compute(round, &x, &mut update);
                         let step = seat.learner.step(round);
                         (gradients, overlapped) = (gradients + 1, overlapped + usize::from(overlaps));

@@ -122,6 +122,7 @@ const CASES: &[Case] = &[
     (PLAIN_C_SGD, "rule.collective=bus", &["`ring`", "`server`", "`all-to-all`", "`hybrid`"]),
     (PLAIN_C_SGD, "rule.collective=server", &["no link 2 - 0", "star:n"]),
     (PLAIN_C_SGD, "rule.group=2", &["only collective = \"hybrid\" has groups"]),
+    (PLAIN_C_SGD, "rule.layers=2", &["true or false"]),
     ("rule.kind=compressed-c-sgd topology.file=star:4", "rule.double=2", &["true or false"]),
     ("rule.kind=ef-sgd", "rule.collective=ring", &["ef-sgd runs with server, all-to-all"]),
     ("rule.kind=dgc compressor.kind=identity topology.file=star:4", "rule.k=0", &["from 1 to 4294967295"]),

@@ -41,6 +41,7 @@ const ALL: &[(&str, &str)] = &[
     ("kind = 'moniqua'", IDENTITY),
     ("kind = 'power-gossip'", IDENTITY),
     ("kind = 'c-sgd'", IDENTITY),
+    ("kind = 'c-sgd'\nlayers = true", IDENTITY),
     ("kind = 'local-sgd'", IDENTITY),
     ("kind = 'diloco'", IDENTITY),
     ("kind = 'delayed'", IDENTITY),

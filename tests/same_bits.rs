@@ -119,6 +119,24 @@ fn the_orders_of_d_psgd_and_choco_overlap_gossip_and_gradients_with_the_same_bit
 }
 
 #[test]
+fn layers_leave_while_gradients_are_computed_with_the_same_bits() {
+    for (topology, collective) in [("complete:4", "ring"), ("star:4", "server"), ("complete:3", "all-to-all")] {
+        let mut sets = vec!["rule.kind='c-sgd'".to_string(), format!("rule.collective='{collective}'")];
+        let more =
+            ["model.kind='mlp'", "model.hidden=[40, 30, 20]", "optimizer.local_steps=2", "optimizer.batch='full'"];
+        sets.extend(more.iter().map(ToString::to_string));
+        sets.push(format!("topology.file='{topology}'"));
+        let whole = simulated(&sets);
+        sets.push("rule.layers=true".into());
+        let (a, b) = (simulated(&sets), networked(&sets, Transport::Tcp));
+        assert_eq!(a, b, "{sets:?}");
+        if collective == "ring" {
+            assert_ne!(a, whole, "rings cut each layer into chunks of its own");
+        }
+    }
+}
+
+#[test]
 fn schedules_end_with_the_same_bits() {
     for (schedule, topology) in
         [("one-peer-exponential", "exponential:5"), ("base-2", "complete:5"), ("random-matching", "path:4")]

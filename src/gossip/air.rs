@@ -45,6 +45,8 @@ struct Link {
     out: usize,
     /// Arrived, checked, not yet due.
     held: BTreeMap<At, Vec<u8>>,
+    /// Where the core reads ahead: buffers of frames that were handed to the party.
+    spare: Vec<Vec<u8>>,
 }
 
 /// The moving parts that every program of exchanges shares.
@@ -58,6 +60,8 @@ pub struct Air {
     pool: Vec<Arc<Vec<u8>>>,
     /// Frames held for later of one link, at the most.
     limit: usize,
+    /// Whether a link may deliver its next frame while one is held: where the plan [crosses](super::plan::crosses).
+    ahead: bool,
     meeting: Meeting,
     theirs: Meeting,
     /// Bytes sent so far.
@@ -65,8 +69,8 @@ pub struct Air {
 }
 
 impl Air {
-    /// Nothing in the air yet. No neighbour is more than `ahead` frames ahead.
-    pub fn new(id: NodeId, seed: u64, neighbours: &[NodeId], ahead: usize) -> Air {
+    /// Nothing in the air yet. No neighbour is more than `limit` frames ahead; where `ahead` is said, they are read before they are due.
+    pub fn new(id: NodeId, seed: u64, neighbours: &[NodeId], limit: usize, ahead: bool) -> Air {
         let links = neighbours.iter().map(|&peer| (peer, Link::default())).collect();
         Air {
             id,
@@ -74,7 +78,8 @@ impl Air {
             links,
             flights: Vec::new(),
             pool: Vec::new(),
-            limit: ahead.max(HELD),
+            limit: limit.max(HELD),
+            ahead,
             meeting: Meeting::default(),
             theirs: Meeting::default(),
             traffic: Traffic::default(),
@@ -129,20 +134,24 @@ impl Air {
     ///
     /// # Errors
     /// The reason why the neighbour cannot have sent it.
-    pub fn hold(&mut self, from: NodeId, at: At, bytes: Vec<u8>) -> Result<(), String> {
+    pub fn hold(&mut self, from: NodeId, at: At, bytes: Vec<u8>, out: &mut Vec<Effect>) -> Result<(), String> {
         let Some(link) = self.links.get_mut(&from) else { return Err("it is not a neighbour".into()) };
         if link.held.len() >= self.limit {
             return Err(format!("it is {} frames ahead: a neighbour waits for ours long before", self.limit));
         }
-        match link.held.insert(at, bytes) {
-            None => Ok(()),
-            Some(_) => Err(format!("a second frame for {at}")),
+        if link.held.insert(at, bytes).is_some() {
+            return Err(format!("a second frame for {at}"));
         }
+        if self.ahead {
+            out.push(Effect::Recycle { from, buffer: link.spare.pop().unwrap_or_default() });
+        }
+        Ok(())
     }
 
     /// Gives up the buffers of frames that were sent: what follows is of another size.
     pub fn forget_buffers(&mut self) {
         self.pool.clear();
+        self.links.values_mut().for_each(|link| link.spare.clear());
     }
 
     /// Whether a frame can be handed to this link now.
@@ -342,7 +351,10 @@ impl Air {
         {
             return Err(Failure::Replica { peer: from, at: *at });
         }
-        out.push(Effect::Recycle { from, buffer: bytes });
+        match self.links.get_mut(&from).filter(|_| self.ahead) {
+            Some(link) => link.spare.push(bytes),
+            None => out.push(Effect::Recycle { from, buffer: bytes }),
+        }
         Ok(true)
     }
 }

@@ -26,6 +26,15 @@ pub enum Input {
         /// Stage and cause, for the log.
         reason: String,
     },
+    /// A part of the update is final while the rest is still computed. Parts come in the order of [`Effect::Compute`], all before [`Input::Computed`].
+    Part {
+        /// The round it was asked for.
+        round: Round,
+        /// Its place in that order.
+        part: u8,
+        /// Its numbers of the update.
+        values: Vec<f32>,
+    },
     /// The gradient asked for is ready: `update` is the sum of step times direction, `x` as it was lent.
     Computed {
         /// The round it was asked for.
@@ -48,7 +57,7 @@ pub enum Input {
 /// Something to be done.
 #[derive(Debug, PartialEq)]
 pub enum Effect {
-    /// Compute the update at `x` into `update`, and answer [`Input::Computed`].
+    /// Compute the update at `x` into `update`, and answer [`Input::Part`] for each of the parts and [`Input::Computed`].
     Compute {
         /// The step t.
         round: Round,
@@ -56,6 +65,8 @@ pub enum Effect {
         x: Vec<f32>,
         /// A buffer of the same length; contents arbitrary.
         update: Vec<f32>,
+        /// What is wanted before the whole is there, from the end of the vector on.
+        parts: Vec<Part>,
         /// Whether frames may be handled meanwhile (else nothing is lost by computing in place).
         overlaps: bool,
     },
@@ -66,7 +77,7 @@ pub enum Effect {
         /// Header and payload, shared between neighbours.
         frame: Arc<Vec<u8>>,
     },
-    /// The frame's buffer is free again; the link may deliver its next one.
+    /// The frame's buffer, or another one, is free; the link may deliver its next frame.
     Recycle {
         /// The link it came from.
         from: NodeId,
@@ -92,6 +103,15 @@ pub enum Effect {
     Finished(Vec<Vec<u8>>),
     /// The run cannot go on. Nothing follows.
     Failed(Failure),
+}
+
+/// A stretch of the update.
+#[derive(Debug, PartialEq)]
+pub struct Part {
+    /// Where it begins in the update.
+    pub start: usize,
+    /// A buffer of its length; contents arbitrary.
+    pub values: Vec<f32>,
 }
 
 /// What a node has to say at the end of a round.

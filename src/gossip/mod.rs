@@ -13,5 +13,5 @@ pub mod plan;
 pub mod rule;
 pub mod tree;
 
-pub use event::{Effect, Failure, Input, RoundDone, Traffic};
+pub use event::{Effect, Failure, Input, Part, RoundDone, Traffic};
 pub use node::{Node, NodeConfig};

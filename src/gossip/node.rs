@@ -4,6 +4,7 @@
 //! * Upon `Frame`: check it against the plan, hold it until its exchange is open, hand it to the rule in ascending order of senders.
 //! * Upon a frame that calls (asynchronous rules): let the rule answer, once the link has a slot.
 //! * Upon `Taken`: a slot is free; an exchange that waited for it opens.
+//! * Upon `Part`: hand this part of the update to the rule; its flight may leave while the rest is computed.
 //! * Upon `Computed`: hand the update to the rule and go on with the round.
 //! * Upon `LinkDown`: unless everything is done, fail; the reason names the link and the round.
 //! * Upon `StopAfter`: let the given round be the last.
@@ -15,7 +16,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use super::{
     air::Air,
-    event::{Effect, Failure, Input, RoundDone, Traffic},
+    event::{Effect, Failure, Input, Part, RoundDone, Traffic},
     frame::Sealed,
     plan::{self, At, Meeting, Plan, Step},
     rule::Rule,
@@ -70,6 +71,8 @@ pub struct Node {
     launched: bool,
     /// Whether the model is lent.
     lent: bool,
+    /// How many parts of this round's update are there.
+    parts: usize,
     loss: f64,
     /// Calls that wait for a slot, at most one of each neighbour.
     calls: VecDeque<(NodeId, Vec<u8>)>,
@@ -127,12 +130,13 @@ impl Node {
         };
         Node {
             lag,
-            air: Air::new(id, seed, topology.neighbours(id), ahead),
+            air: Air::new(id, seed, topology.neighbours(id), ahead, plan::crosses(&*plan)),
             stage: Stage::Waiting { record },
             round: Round(0),
             next: 0,
             launched: false,
             lent: false,
+            parts: 0,
             loss: f64::NAN,
             calls: VecDeque::new(),
             left: Vec::new(),
@@ -192,6 +196,10 @@ impl Node {
                 self.loss = loss;
                 rule(&mut self.rule).gradient(round, step, x, update);
             }
+            Input::Part { round, part, values } => {
+                self.parts = usize::from(part) + 1;
+                rule(&mut self.rule).part(round, part, values);
+            }
             Input::Record(record) => {
                 if matches!(self.stage, Stage::Concluding) {
                     let records = Records::new(&self.trees.summary, self.topology.nodes(), self.id, record);
@@ -245,7 +253,7 @@ impl Node {
             self.calls.push_back((from, bytes));
             return Ok(());
         }
-        self.air.hold(from, at, bytes).map_err(wrong)
+        self.air.hold(from, at, bytes, out).map_err(wrong)
     }
 
     fn is_call(&self, at: &At) -> bool {
@@ -381,10 +389,14 @@ impl Node {
             }
             Some(Step::Gradient) => {
                 let (x, update) = rule(&mut self.rule).point();
-                self.lent = true;
-                out.push(Effect::Compute { round, x, update, overlaps: self.air.is_busy() });
+                let lend = |(part, &start)| Part { start, values: rule(&mut self.rule).lend(part) };
+                let parts: Vec<Part> = (0..).zip(self.plan.parts()).map(lend).collect();
+                (self.lent, self.parts) = (true, 0);
+                let overlaps = self.air.is_busy() || !parts.is_empty();
+                out.push(Effect::Compute { round, x, update, parts, overlaps });
                 true
             }
+            Some(&Step::Part(part)) => self.parts > usize::from(part),
             Some(Step::Join) => !self.lent,
             Some(&Step::Land { flight, lag }) => match round.0.checked_sub(u64::from(lag)) {
                 Some(launched) => self.land(Round(launched), flight),

@@ -10,6 +10,7 @@
 //! | D-PSGD atc, DCD, DeepSqueeze, CHOCO icml, SGP | `Gradient`, `Join`, `Launch 0`, `Land 0` |
 //! | gradient tracking: two vectors | `Gradient`, `Join`, `Launch 0`, `Launch 1`, `Land 0`, `Land 1` |
 //! | BEER | `Launch 0`, `Gradient`, `Join`, `Land 0`, `Launch 1`, `Land 1` |
+//! | C-SGD with `layers` | `Gradient`, `Part 0`, `Launch 0`, `Part 1`, `Launch 1`, ..., `Join`, `Launch p`, `Land 0`, ..., `Land p` |
 
 use std::sync::Arc;
 
@@ -46,6 +47,8 @@ pub enum Step {
     Launch(u8),
     /// Ask for a gradient at the model; the model is lent until the answer.
     Gradient,
+    /// Wait until this part of the update is final; the model is still lent.
+    Part(u8),
     /// Wait for the gradient.
     Join,
     /// Wait until the flight launched `lag` rounds ago is complete, then fold it into the model. What is still in the air after
@@ -93,6 +96,11 @@ pub trait Plan: Send + Sync {
     fn calls(&self, _flight: u8) -> bool {
         false
     }
+    /// Where the parts of the update begin that [`Step::Part`] waits for, descending to 0, each as far as the one before it; none where the
+    /// update is wanted as a whole. Their flights are in the air together.
+    fn parts(&self) -> &[usize] {
+        &[]
+    }
     /// After how many rounds the meetings repeat.
     fn period(&self) -> u64 {
         1
@@ -117,6 +125,14 @@ pub fn flights(plan: &dyn Plan) -> Vec<u8> {
 /// Whether nodes call each other whenever they like: the order of events decides then, and only the simulator repeats it.
 pub fn is_asynchronous(plan: &dyn Plan) -> bool {
     flights(plan).into_iter().any(|flight| plan.calls(flight))
+}
+
+/// Whether frames may cross: several flights of several exchanges are in the air together, so that two nodes may send theirs in different
+/// orders. Around a ring each node could then hold what it does not need yet before what it needs, for ever: such frames are read before they are due.
+pub fn crosses(plan: &dyn Plan) -> bool {
+    let in_the_air = |step: &Step| if let Step::Land { lag, .. } = step { u64::from(*lag) + 1 } else { 0 };
+    plan.steps().iter().map(in_the_air).sum::<u64>() > 1
+        && flights(plan).into_iter().any(|flight| plan.exchanges(flight) > 1)
 }
 
 /// All places of one round's frames, in order.

@@ -2,7 +2,8 @@
 
 use crate::{
     config::ConfigError,
-    gossip::{Failure, RoundDone, Traffic},
+    gossip::{Failure, Input, Part, RoundDone, Traffic},
+    learn::Ready,
     units::{NodeId, Round, Time},
 };
 
@@ -24,11 +25,39 @@ pub trait Learner: Send {
     /// Writes the sum of step times direction at `x` into `update` and returns the mean loss of the batches.
     fn compute(&mut self, round: Round, x: &[f32], update: &mut [f32]) -> f64;
 
+    /// The same, to the bit, which tells early of what is final.
+    fn compute_by_parts(&mut self, round: Round, x: &[f32], update: &mut [f32], ready: &mut Ready<'_>) -> f64 {
+        let loss = self.compute(round, x, update);
+        ready(0..update.len(), update);
+        loss
+    }
+
     /// The sum of the step sizes in the update of a round.
     fn step(&self, round: Round) -> f32;
 
     /// This node's record of the run, for the summary that every node writes.
     fn conclude(&mut self, conclusion: &Conclusion<'_>) -> Vec<u8>;
+}
+
+/// Does what [`Effect::Compute`](crate::gossip::Effect::Compute) asks for and hands the answers over: every part as soon as it is final, then the whole.
+pub fn compute(
+    learner: &mut dyn Learner,
+    round: Round,
+    x: Vec<f32>,
+    mut update: Vec<f32>,
+    parts: Vec<Part>,
+    hand: &mut dyn FnMut(Input),
+) {
+    let mut parts = (0..).zip(parts).peekable();
+    let loss = learner.compute_by_parts(round, &x, &mut update, &mut |range, update| {
+        while let Some((part, Part { start, mut values })) = parts.next_if(|(_, part)| part.start >= range.start) {
+            let end = start + values.len();
+            values.copy_from_slice(&update[start..end]);
+            hand(Input::Part { round, part, values });
+        }
+    });
+    let step = learner.step(round);
+    hand(Input::Computed { round, x, update, loss, step });
 }
 
 /// What is known when the rounds are over.

@@ -14,7 +14,7 @@ mod watch;
 mod whole;
 
 pub use design::{Design, topology};
-pub use learner::{Blind, Conclusion, Ended, Learner, Observer, RunError};
+pub use learner::{Blind, Conclusion, Ended, Learner, Observer, RunError, compute};
 pub use own::seats;
 pub use shard::{ShardLearner, Shared, class_counts, scale_of};
 pub use single::{NodeFile, Single};

@@ -15,7 +15,7 @@ use crate::{
         NodeConfig,
         rule::{self, Setting},
     },
-    learn::{Objective, Optimizer, Tensor},
+    learn::{Objective, Optimizer, Ready, Tensor},
     mixing::Schedule,
     sim::Seat,
     units::{NodeId, Round},
@@ -135,11 +135,16 @@ struct OwnLearner {
 
 impl Learner for OwnLearner {
     fn compute(&mut self, round: Round, x: &[f32], update: &mut [f32]) -> f64 {
-        let loss = self.optimizer.update(round, x, &mut *self.objective, update);
-        if self.weight != 1.0 {
-            vector::scale(self.weight, update);
-        }
-        loss
+        self.compute_by_parts(round, x, update, &mut |_, _| {})
+    }
+
+    fn compute_by_parts(&mut self, round: Round, x: &[f32], update: &mut [f32], ready: &mut Ready<'_>) -> f64 {
+        self.optimizer.update_by_parts(round, x, &mut *self.objective, update, &mut |range, update| {
+            if self.weight != 1.0 {
+                vector::scale(self.weight, &mut update[range.clone()]);
+            }
+            ready(range, update);
+        })
     }
 
     fn step(&self, round: Round) -> f32 {

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     config::ConfigError,
     data::{Dataset, Moments, Scale, Target},
-    learn::{Evaluation, Model, Objective, Optimizer},
+    learn::{Evaluation, Model, Objective, Optimizer, Ready},
     units::{NodeId, Round},
     vector,
 };
@@ -152,12 +152,17 @@ impl Learner for ShardLearner {
     }
 
     fn compute(&mut self, round: Round, x: &[f32], update: &mut [f32]) -> f64 {
+        self.compute_by_parts(round, x, update, &mut |_, _| {})
+    }
+
+    fn compute_by_parts(&mut self, round: Round, x: &[f32], update: &mut [f32], ready: &mut Ready<'_>) -> f64 {
         let started = self.started();
-        let loss = started.optimizer.update(round, x, &mut *started.objective, update);
-        if started.weight != 1.0 {
-            vector::scale(started.weight, update);
-        }
-        loss
+        started.optimizer.update_by_parts(round, x, &mut *started.objective, update, &mut |range, update| {
+            if started.weight != 1.0 {
+                vector::scale(started.weight, &mut update[range.clone()]);
+            }
+            ready(range, update);
+        })
     }
 
     fn step(&self, round: Round) -> f32 {

@@ -86,6 +86,11 @@ impl Affine {
         general_mat_mul(1.0, delta, &self.weight(x).t(), 0.0, out);
     }
 
+    /// Its place in the flat vector.
+    pub(super) fn range(&self) -> std::ops::Range<usize> {
+        self.offset..self.offset + self.len()
+    }
+
     /// The number of parameters.
     pub(super) fn len(&self) -> usize {
         (self.inputs + usize::from(self.bias)) * self.outputs

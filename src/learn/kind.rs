@@ -1,11 +1,11 @@
 //! What one more kind of model is made of.
 
-use std::fmt;
+use std::{fmt, ops::Range};
 
 use ndarray::{ArrayView2, ArrayViewMut2};
 use serde::{Deserialize, Serialize};
 
-use super::Tensor;
+use super::{Ready, Tensor};
 use crate::{data::Task, rng::Stream};
 
 /// A kind of model: everything about it that does not depend on data.
@@ -90,7 +90,6 @@ pub enum Targets<'a> {
 }
 
 /// Where a gradient goes: `weight` times the sum of the gradients of the rows, written over `out` or added to it.
-#[derive(Debug)]
 pub struct Gradient<'a> {
     /// One over the size of the whole batch.
     pub weight: f32,
@@ -98,6 +97,23 @@ pub struct Gradient<'a> {
     pub add: bool,
     /// As long as x.
     pub out: &'a mut [f32],
+    /// With the last block of a batch: to be told of ranges that are final, where that is known before the end.
+    pub ready: Option<&'a mut Ready<'a>>,
+}
+
+impl Gradient<'_> {
+    /// Says that a range of `out` will not change any more, as far as this block goes.
+    pub fn is_final(&mut self, range: Range<usize>) {
+        if let Some(ready) = &mut self.ready {
+            ready(range, self.out);
+        }
+    }
+}
+
+impl fmt::Debug for Gradient<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gradient").field("weight", &self.weight).field("add", &self.add).finish_non_exhaustive()
+    }
 }
 
 /// What a block of rows adds to a mean.

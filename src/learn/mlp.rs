@@ -108,10 +108,12 @@ impl Perceptron {
             let delta = view(&delta[..rows * layer.outputs], rows, layer.outputs);
             let Some(input) = below.last() else {
                 layer.backward(features, &delta, &mut gradient);
+                gradient.is_final(layer.range());
                 return;
             };
             let input = &input[..rows * layer.inputs];
             layer.backward(&view(input, rows, layer.inputs), &delta, &mut gradient);
+            gradient.is_final(layer.range());
             let mut below = buffer(next, rows, layer.inputs);
             layer.input_gradient(x, &delta, &mut below);
             let below = below.as_slice_mut().expect("a buffer is contiguous");

@@ -34,6 +34,8 @@ mod schedule;
 mod softmax;
 mod supervised;
 
+use std::ops::Range;
+
 pub use batches::Batches;
 pub use kind::{Gradient, Init, Kind, Learner, Shape, Sums, Targets};
 pub use model::{MAX_PARAMETERS, Model, ModelParams};
@@ -41,6 +43,10 @@ pub use model_file::SavedModel;
 pub use optimizer::{BatchSize, Optimizer, OptimizerConfig, OptimizerParams};
 pub use schedule::{Schedule, ScheduleKind};
 pub use supervised::BLOCK_ROWS;
+
+/// Told of every range of a gradient or update that has become final, together with the vector; from there on only the coordinates before the
+/// range change. The first range ends where the vector ends, each one ends where the last one began, and the final one begins at 0.
+pub type Ready<'a> = dyn FnMut(Range<usize>, &mut [f32]) + 'a;
 
 /// Every kind of model, by its name in `[model] kind`.
 pub static KINDS: [&dyn Kind; 3] = [&least_squares::LeastSquares, &softmax::Softmax, &mlp::Mlp];
@@ -63,6 +69,13 @@ pub trait Objective: Send {
     /// # Panics
     /// If the batch is empty, a row does not exist or a length is wrong: an [`Optimizer`] asks for none of these.
     fn gradient(&mut self, x: &[f32], batch: Batch<'_>, out: &mut [f32]) -> f64;
+
+    /// The same, which tells early of what is final: backpropagation goes from the last tensor to the first.
+    fn gradient_by_parts(&mut self, x: &[f32], batch: Batch<'_>, out: &mut [f32], ready: &mut Ready<'_>) -> f64 {
+        let loss = self.gradient(x, batch, out);
+        ready(0..out.len(), out);
+        loss
+    }
 
     /// f_i(`x`), the mean loss over all rows.
     fn loss(&mut self, x: &[f32]) -> f64;

@@ -1,11 +1,11 @@
 //! One node's local steps: stochastic gradient descent with momentum and weight decay.
 
-use std::fmt;
+use std::{fmt, ops::Range};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::{
-    Batch, Batches, Objective,
+    Batch, Batches, Objective, Ready,
     schedule::{Schedule, ScheduleKind, Shape},
 };
 use crate::{
@@ -277,22 +277,48 @@ impl Optimizer {
     /// # Panics
     /// If a length is not the objective's.
     pub fn update(&mut self, round: Round, x: &[f32], objective: &mut dyn Objective, update: &mut [f32]) -> f64 {
+        self.update_by_parts(round, x, objective, update, &mut |_, _| {})
+    }
+
+    /// The same, to the bit, which tells early of what is final: each coordinate of the last local step's gradient becomes one of the update
+    /// as soon as it is there.
+    ///
+    /// # Panics
+    /// If a length is not the objective's.
+    pub fn update_by_parts(
+        &mut self,
+        round: Round,
+        x: &[f32],
+        objective: &mut dyn Objective,
+        update: &mut [f32],
+        ready: &mut Ready<'_>,
+    ) -> f64 {
         let step = self.step_size(round) as f32;
         let steps = u64::from(self.config.local_steps);
         let first = round.0.wrapping_mul(steps);
         if steps == 1 {
-            let loss = objective.gradient(x, self.batches.at(first), update);
-            direct(&self.config, x, &mut self.momentum, update);
-            vector::scale(step, update);
-            return loss;
+            let batch: Batch<'_> = self.batches.at(first);
+            return objective.gradient_by_parts(x, batch, update, &mut |range, update| {
+                direct(&self.config, range.clone(), x, &mut self.momentum, update);
+                vector::scale(step, &mut update[range.clone()]);
+                ready(range, update);
+            });
         }
         update.fill(0.0);
         self.point.copy_from_slice(x);
         let mut loss = 0.0;
         for h in 0..steps {
             let batch: Batch<'_> = self.batches.at(first.wrapping_add(h));
+            if h + 1 == steps {
+                loss += objective.gradient_by_parts(&self.point, batch, &mut self.gradient, &mut |range, gradient| {
+                    direct(&self.config, range.clone(), &self.point, &mut self.momentum, gradient);
+                    vector::axpy(step, &gradient[range.clone()], &mut update[range.clone()]);
+                    ready(range, update);
+                });
+                break;
+            }
             loss += objective.gradient(&self.point, batch, &mut self.gradient);
-            direct(&self.config, &self.point, &mut self.momentum, &mut self.gradient);
+            direct(&self.config, 0..x.len(), &self.point, &mut self.momentum, &mut self.gradient);
             vector::axpy(step, &self.gradient, update);
             for ((y, x), update) in self.point.iter_mut().zip(x).zip(&*update) {
                 *y = x - update;
@@ -322,13 +348,14 @@ impl Optimizer {
     }
 }
 
-/// A gradient becomes the direction of a step: m = mu m + (g + lambda x).
-fn direct(config: &OptimizerConfig, x: &[f32], momentum: &mut [f32], gradient: &mut [f32]) {
+/// A range of a gradient becomes that of the direction of a step: m = mu m + (g + lambda x).
+fn direct(config: &OptimizerConfig, range: Range<usize>, x: &[f32], momentum: &mut [f32], gradient: &mut [f32]) {
+    let gradient = &mut gradient[range.clone()];
     if config.weight_decay > 0.0 {
-        vector::axpy(config.weight_decay, x, gradient);
+        vector::axpy(config.weight_decay, &x[range.clone()], gradient);
     }
     if !momentum.is_empty() {
-        for (m, g) in momentum.iter_mut().zip(gradient) {
+        for (m, g) in momentum[range].iter_mut().zip(gradient) {
             *m = config.momentum * *m + *g;
             *g = *m;
         }

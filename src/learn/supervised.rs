@@ -1,11 +1,11 @@
 //! An objective from a learner and a dataset: cuts batches into blocks of rows and adds up.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use ndarray::{ArrayView2, Axis, Slice};
 
 use super::{
-    Batch, Evaluation, Gradient, Learner, Objective, Sums, Targets, Tensor,
+    Batch, Evaluation, Gradient, Learner, Objective, Ready, Sums, Targets, Tensor,
     affine::{buffer, view},
 };
 use crate::data::{Dataset, Target};
@@ -75,6 +75,10 @@ impl Objective for Supervised {
     }
 
     fn gradient(&mut self, x: &[f32], batch: Batch<'_>, out: &mut [f32]) -> f64 {
+        self.gradient_by_parts(x, batch, out, &mut |_, _| {})
+    }
+
+    fn gradient_by_parts(&mut self, x: &[f32], batch: Batch<'_>, out: &mut [f32], ready: &mut Ready<'_>) -> f64 {
         assert_eq!((x.len(), out.len()), (self.parameters, self.parameters), "x and its gradient have d numbers");
         let (mut loss, mut add) = (0.0, false);
         let size = match batch {
@@ -83,19 +87,33 @@ impl Objective for Supervised {
         };
         assert!(size > 0, "the mean over no rows");
         let weight = 1.0 / size as f32;
+        let mut end = out.len();
+        let mut told = |range: Range<usize>, out: &mut [f32]| {
+            end = range.start;
+            ready(range, out);
+        };
+        // What one block leaves, the next one adds to: only the last is final.
+        let mut left = size.div_ceil(BLOCK_ROWS);
         match batch {
             Batch::Rows(rows) => {
                 for rows in rows.chunks(BLOCK_ROWS) {
-                    loss += self.picked(x, rows, Gradient { weight, add, out }).loss;
+                    left -= 1;
+                    let ready: Option<&mut Ready<'_>> = if left == 0 { Some(&mut told) } else { None };
+                    loss += self.picked(x, rows, Gradient { weight, add, out, ready }).loss;
                     add = true;
                 }
             }
             Batch::All => {
                 for (features, targets) in blocks(&self.data) {
-                    loss += self.learner.block(x, features, targets, Some(Gradient { weight, add, out })).loss;
+                    left -= 1;
+                    let ready: Option<&mut Ready<'_>> = if left == 0 { Some(&mut told) } else { None };
+                    loss += self.learner.block(x, features, targets, Some(Gradient { weight, add, out, ready })).loss;
                     add = true;
                 }
             }
+        }
+        if end > 0 {
+            ready(0..end, out);
         }
         loss / size as f64
     }

@@ -1,9 +1,6 @@
 //! What a host tells the thread that drives a node's core.
 
-use crate::{
-    job::RunError,
-    units::{NodeId, Round},
-};
+use crate::{gossip::Input, job::RunError, units::NodeId};
 
 /// Something happened.
 #[derive(Debug)]
@@ -30,17 +27,6 @@ pub enum Event {
     Goodbye(NodeId),
     /// The run cannot begin.
     Fatal(RunError),
-    /// A gradient that was computed beside the core is ready.
-    Computed {
-        /// Of this round.
-        round: Round,
-        /// The model, back.
-        x: Vec<f32>,
-        /// The update.
-        update: Vec<f32>,
-        /// Mean loss over the batches.
-        loss: f64,
-        /// The sum of the step sizes in the update.
-        step: f32,
-    },
+    /// A gradient that is computed beside the core, or a part of it, is ready.
+    Computed(Input),
 }

@@ -25,7 +25,7 @@ pub enum Message {
     Hello(Hello),
     /// The canonical text of a section in which the two ends differ.
     Text(Section, String),
-    /// Every frame up to `applied` has been handed to the rule, up to `durable` it is in a checkpoint (0: none).
+    /// Every frame up to `applied` has been taken by the core, up to `durable` it is in a checkpoint (0: none).
     Ack {
         /// Frames applied.
         applied: u64,

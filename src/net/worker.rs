@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeSet, VecDeque},
     sync::{
-        Arc, Mutex, PoisonError, TryLockError,
+        Arc, Mutex, MutexGuard, PoisonError, TryLockError,
         mpsc::{self, Receiver, RecvTimeoutError, Sender},
     },
     thread,
@@ -12,8 +12,8 @@ use std::{
 
 use super::{event::Event, host::Host};
 use crate::{
-    gossip::{Effect, Input, Node, NodeConfig, RoundDone, Traffic},
-    job::{Conclusion, Ended, Learner, RunError},
+    gossip::{Effect, Input, Node, NodeConfig, Part, RoundDone, Traffic},
+    job::{self, Conclusion, Ended, Learner, RunError},
     mixing::Topology,
     units::{NodeId, Round, Time},
 };
@@ -51,14 +51,18 @@ struct Job {
     round: Round,
     x: Vec<f32>,
     update: Vec<f32>,
+    parts: Vec<Part>,
 }
 
 impl Job {
-    /// Loss and step.
-    fn compute(&mut self, learner: &mut dyn Learner) -> (f64, f32) {
-        let loss = learner.compute(self.round, &self.x, &mut self.update);
-        (loss, learner.step(self.round))
+    fn compute(self, learner: &SharedLearner, hand: &mut dyn FnMut(Input)) {
+        let Job { round, x, update, parts } = self;
+        job::compute(&mut **lock(learner), round, x, update, parts, hand);
     }
+}
+
+fn lock(learner: &SharedLearner) -> MutexGuard<'_, Box<dyn Learner>> {
+    learner.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What a worker keeps of its node.
@@ -240,7 +244,7 @@ impl Watch<'_> {
             Event::Frame { from, bytes } => Input::Frame { from, bytes },
             Event::Taken(peer) => Input::Taken(peer),
             Event::Down { peer, reason } => Input::LinkDown { peer, reason },
-            Event::Computed { round, x, update, loss, step } => Input::Computed { round, x, update, loss, step },
+            Event::Computed(input) => input,
             Event::Up(_) | Event::Goodbye(_) => return Ok(()),
             Event::Fatal(error) => return Err(error),
         };
@@ -271,7 +275,9 @@ impl Watch<'_> {
         match effect {
             Effect::Send { to, frame } => host.send(to, frame),
             Effect::Recycle { from, buffer } => host.recycle(from, buffer),
-            Effect::Compute { round, x, update, overlaps } => keeper.compute(Job { round, x, update }, overlaps),
+            Effect::Compute { round, x, update, parts, overlaps } => {
+                keeper.compute(Job { round, x, update, parts }, overlaps);
+            }
             Effect::Prepared(records) => keeper.learner().prepare(&records).map_err(RunError::Setup)?,
             Effect::RoundDone(done) => {
                 keeper.traffic = done.traffic;
@@ -315,16 +321,14 @@ impl Keeper {
         Time(self.started.elapsed().as_nanos() as u64)
     }
 
-    fn learner(&self) -> std::sync::MutexGuard<'_, Box<dyn Learner>> {
-        self.learner.lock().unwrap_or_else(PoisonError::into_inner)
+    fn learner(&self) -> MutexGuard<'_, Box<dyn Learner>> {
+        lock(&self.learner)
     }
 
     /// In place where nothing is to be done meanwhile, else beside the core.
-    fn compute(&mut self, mut job: Job, overlaps: bool) {
+    fn compute(&mut self, job: Job, overlaps: bool) {
         if !overlaps {
-            let (loss, step) = job.compute(&mut **self.learner());
-            let Job { round, x, update } = job;
-            return self.inputs.push_back(Input::Computed { round, x, update, loss, step });
+            return job.compute(&self.learner, &mut |input| self.inputs.push_back(input));
         }
         let companion = self.companion.get_or_insert_with(|| companion(Arc::clone(&self.learner), self.own.clone()));
         companion.send(job).expect("the companion lives as long as its queue");
@@ -344,10 +348,10 @@ impl Keeper {
 fn companion(learner: SharedLearner, own: Sender<Event>) -> Sender<Job> {
     let (jobs, queue) = mpsc::channel::<Job>();
     thread::spawn(move || {
-        for mut job in queue {
-            let (loss, step) = job.compute(&mut **learner.lock().unwrap_or_else(PoisonError::into_inner));
-            let Job { round, x, update } = job;
-            if own.send(Event::Computed { round, x, update, loss, step }).is_err() {
+        for job in queue {
+            let mut heard = true;
+            job.compute(&learner, &mut |input| heard &= own.send(Event::Computed(input)).is_ok());
+            if !heard {
                 return;
             }
         }

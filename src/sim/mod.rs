@@ -11,7 +11,7 @@ use std::{
 
 use crate::{
     gossip::{Effect, Input, Node, NodeConfig, Traffic},
-    job::{Conclusion, Ended, Learner, Observer, RunError},
+    job::{self, Conclusion, Ended, Learner, Observer, RunError},
     units::{NodeId, Time},
 };
 
@@ -73,6 +73,8 @@ struct Network {
     events: BinaryHeap<Reverse<Event>>,
     posted: u64,
     effects: Vec<Effect>,
+    /// What a node's learner has answered.
+    inputs: Vec<Input>,
 }
 
 struct Event {
@@ -119,6 +121,7 @@ impl Network {
             events: BinaryHeap::new(),
             posted: 0,
             effects: Vec::new(),
+            inputs: Vec::new(),
         }
     }
 
@@ -145,10 +148,11 @@ impl Network {
     fn perform(&mut self, id: NodeId, effect: Effect, observer: &mut dyn Observer) -> Result<(), RunError> {
         let host = &mut self.hosts[id.index()];
         match effect {
-            Effect::Compute { round, x, mut update, overlaps: _ } => {
-                let loss = host.learner.compute(round, &x, &mut update);
-                let step = host.learner.step(round);
-                self.post(id, Input::Computed { round, x, update, loss, step });
+            Effect::Compute { round, x, update, parts, overlaps: _ } => {
+                let mut inputs = std::mem::take(&mut self.inputs);
+                job::compute(&mut *host.learner, round, x, update, parts, &mut |input| inputs.push(input));
+                inputs.drain(..).for_each(|input| self.post(id, input));
+                self.inputs = inputs;
             }
             Effect::Send { to, frame } => {
                 let wire = self.wires.entry((id, to)).or_default();

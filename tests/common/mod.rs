@@ -150,12 +150,20 @@ impl Run {
             nominal_delta: self.nominal_delta(&*compressor),
             compressor: &compressor,
             parameters: self.d,
-            // A matrix and a bias, or a vector where there is little to share out.
-            shapes: &if self.d < 16 { [(self.d, 1), (0, 1)] } else { [(self.d / 8 - 1, 8), (8 + self.d % 8, 1)] },
+            shapes: &self.shapes(),
             seed: 3,
             allow_unstable: self.allow_unstable,
         };
         rule::prepare(&toml::from_str(&self.rule).unwrap(), &setting)
+    }
+
+    /// A matrix and a bias, or a vector where there is little to share out; three layers where a rule sends each by itself.
+    fn shapes(&self) -> Vec<(usize, usize)> {
+        match self.d {
+            d if d < 16 => vec![(d, 1), (0, 1)],
+            d if self.rule.contains("layers = true") => vec![(2, 3), (3, 1), (1, 2), (1, 2), (2, 1), (d - 15, 1)],
+            d => vec![(d / 8 - 1, 8), (8 + d % 8, 1)],
+        }
     }
 
     /// Of each compressor once: it is measured by sampling.

@@ -11,6 +11,7 @@
 //! In each pattern one place decides every number and the others copy it, or all add in the same order: nodes agree to the bit.
 
 mod gather;
+mod layered;
 mod series;
 mod sum;
 mod union;
@@ -22,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use super::plan::{At, Meeting, Plan, Step};
 use crate::{compress::Format, config::ConfigError, mixing::Topology, units::NodeId};
 pub use gather::Gather;
+pub use layered::{Layered, MOST, layers};
 pub use series::Series;
 pub use sum::Sum;
 pub use union::Union;

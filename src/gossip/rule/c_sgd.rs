@@ -7,8 +7,21 @@
 //! the Parameter Server; node 0 serves and also works), ring all-reduce (Patarasu, Yuan 2009, Bandwidth Optimal All-reduce Algorithms for
 //! Clusters of Workstations), all-to-all, or rings in groups with a server between them. Every node ends with the same bits.
 //! State: x and the sum; all-to-all one vector more.
+//!
+//! With `layers = true` backpropagation waits for no exchange (Zhang, Zheng, Xu, Dai, Ho, Liang, Hu, Wei, Xie, Xing 2017, Poseidon: An Efficient Communication
+//! Architecture for Distributed Deep Learning on GPU Clusters, section 3.1, wait-free backpropagation; Shi, Chu, Li 2019, MG-WFBP: Efficient Data Communication
+//! for Distributed Synchronous SGD Algorithms). Layers l = L, ..., 1 in the order in which their gradients are complete, each in a flight of its own:
+//!
+//! ```text
+//! u_i(l) = lr g_i(l);   sum_i u_i(l) flies while g_i(l - 1), ..., g_i(1) are computed;   x'(l) = x(l) - (1/n) sum_i u_i(l)
+//! ```
+//! The numbers are those of the whole sum. By server and all-to-all they are so to the bit; rings add in another order, because each layer is cut into
+//! chunks of its own. With local steps only the last one's gradient comes by layers, with a batch of several blocks of rows only the last block's.
+//! State: one vector more, because layers leave the update while it is written.
+//! DIFFERENCE: the choice between a server and factors of the gradient a layer (Poseidon's hybrid communication) and the merging of small layers by measured
+//! times (MG-WFBP, Algorithm 1) are not built: what is sent must not depend on clocks. A layer is a matrix with its biases; of more than 200 some fly together.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
@@ -17,9 +30,9 @@ use crate::{
     compress::{Malformed, NonFinite, Payload},
     config::{self, ConfigError},
     gossip::{
-        collective::{Collective, Kind, Pattern, Sum},
+        collective::{Collective, Kind, Layered, Pattern, Sum, layers},
         party::{Party, Writer},
-        plan::At,
+        plan::{At, Plan},
     },
     units::{NodeId, Round},
     vector,
@@ -41,15 +54,33 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "centralized SGD: one model, the exact mean gradient by a server or an all-reduce",
     paper: "Li et al. 2014, Scaling Distributed Machine Learning with the Parameter Server; Patarasu and Yuan 2009, Bandwidth Optimal All-reduce Algorithms",
     update: "x' = x - lr (1/n) sum_i g_i(x)",
-    state: "the sum",
-    sends: "server: d numbers up and d down; ring: 2 (n - 1)/n d numbers in 2 (n - 1) exchanges; all-to-all: d numbers",
+    state: "the sum; with layers the update beside it",
+    sends: "server: d numbers up and d down; ring: 2 (n - 1)/n d numbers in 2 (n - 1) exchanges; all-to-all: d numbers; with layers as many, in messages for each layer",
     conditions: "the links of the collective; the weights of W play no part",
-    constants: &[COLLECTIVE, GROUP],
+    constants: &[
+        COLLECTIVE,
+        GROUP,
+        (
+            "layers",
+            "true: each layer's sum leaves while the gradient of the layers before it is computed; default false: more messages pay only where links are slow",
+        ),
+    ],
     compresses: false,
     home: "ring",
     prepare,
 };
 
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct OwnParams {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    collective: Option<Kind>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<usize>,
+    layers: bool,
+}
+
+/// Those of every rule whose mean is exact.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Params {
@@ -69,15 +100,38 @@ impl Params {
 }
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
-    let mut params: Params = config::read("rule", table)?;
-    let pattern = params.choose(ENTRY.name, setting)?;
+    let mut params: OwnParams = config::read("rule", table)?;
+    let mut chosen = Params { collective: params.collective, group: params.group };
+    let pattern = chosen.choose(ENTRY.name, setting)?;
+    params.collective = chosen.collective;
     let nodes = setting.topology.nodes();
+    if params.layers {
+        return Ok(by_layers(pattern, &params, setting));
+    }
     Ok(Prepared {
         plan: Arc::new(Collective::sum(pattern, nodes, setting.parameters, 0, 1)),
         resolved: config::resolved(ENTRY.name, &params),
         warnings: Vec::new(),
         spawn: Box::new(move |node, x| Box::new(CSgd { sum: Sum::new(pattern, nodes, node, x.len()), x })),
     })
+}
+
+fn by_layers(pattern: Pattern, params: &OwnParams, setting: &Setting<'_>) -> Prepared {
+    let nodes = setting.topology.nodes();
+    let layers = layers(setting.shapes);
+    assert_eq!(layers[0].end, setting.parameters, "the shapes are those of the model's tensors");
+    let alone = "rule.layers: this model has one layer, so that nothing is sent while its gradient is computed";
+    let plan: Arc<dyn Plan> = Arc::new(Layered::sum(pattern, nodes, &layers));
+    Prepared {
+        plan,
+        resolved: config::resolved(ENTRY.name, params),
+        warnings: if layers.len() == 1 { vec![alone.into()] } else { Vec::new() },
+        spawn: Box::new(move |node, x| {
+            let layer =
+                |range: &Range<usize>| Layer { range: range.clone(), sum: Sum::new(pattern, nodes, node, range.len()) };
+            Box::new(ByLayers { layers: layers.iter().map(layer).collect(), update: vec![0.0; x.len()], x })
+        }),
+    }
 }
 
 struct CSgd {
@@ -124,5 +178,81 @@ impl Rule for CSgd {
 
     fn vectors(&self) -> usize {
         1 + self.sum.vectors()
+    }
+}
+
+struct Layer {
+    /// Of x.
+    range: Range<usize>,
+    sum: Sum,
+}
+
+/// The same with a flight for each layer.
+struct ByLayers {
+    /// Away while a gradient is computed.
+    x: Vec<f32>,
+    update: Vec<f32>,
+    /// The last one first.
+    layers: Vec<Layer>,
+}
+
+impl ByLayers {
+    fn layer(&mut self, at: &At) -> &mut Layer {
+        &mut self.layers[usize::from(at.flight)]
+    }
+}
+
+impl Party for ByLayers {
+    fn outgoing(&mut self, at: &At, _to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+        let Layer { range, sum } = self.layer(at);
+        sum.outgoing(at.exchange, out).map_err(|error| NonFinite { index: range.start + error.index, ..error })
+    }
+
+    fn received(&mut self, at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
+        self.layer(at).sum.received(at.exchange, from, payload);
+        Ok(())
+    }
+
+    fn close(&mut self, at: &At) {
+        self.layer(at).sum.close(at.exchange);
+    }
+
+    /// Nothing changes before all layers are in: until then frames carry proofs of the x that they were computed at.
+    fn land(&mut self, at: &At) {
+        if usize::from(at.flight) + 1 == self.layers.len() {
+            for Layer { range, sum } in &self.layers {
+                vector::subtract(sum.mean(), &mut self.x[range.clone()]);
+            }
+        }
+    }
+
+    fn replica(&self, _of: Option<NodeId>) -> Option<&[f32]> {
+        (!self.x.is_empty()).then_some(&self.x)
+    }
+}
+
+impl Rule for ByLayers {
+    fn point(&mut self) -> (Vec<f32>, Vec<f32>) {
+        (std::mem::take(&mut self.x), std::mem::take(&mut self.update))
+    }
+
+    fn lend(&mut self, part: u8) -> Vec<f32> {
+        std::mem::take(self.layers[usize::from(part)].sum.start())
+    }
+
+    fn part(&mut self, _round: Round, part: u8, values: Vec<f32>) {
+        *self.layers[usize::from(part)].sum.start() = values;
+    }
+
+    fn gradient(&mut self, _round: Round, _step: f32, x: Vec<f32>, update: Vec<f32>) {
+        (self.x, self.update) = (x, update);
+    }
+
+    fn model(&self, out: &mut [f32]) {
+        out.copy_from_slice(&self.x);
+    }
+
+    fn vectors(&self) -> usize {
+        2 + self.layers[0].sum.vectors()
     }
 }

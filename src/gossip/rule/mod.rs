@@ -51,6 +51,16 @@ pub trait Rule: Party {
     /// The update, the sum of step times direction at the lent model, is ready; `step` is the sum of the step sizes in it.
     fn gradient(&mut self, round: Round, step: f32, x: Vec<f32>, update: Vec<f32>);
 
+    /// Lends a buffer as long as a part of the update. It comes back by [`Rule::part`]. Only where the plan has parts.
+    fn lend(&mut self, part: u8) -> Vec<f32> {
+        unreachable!("part {part}: the plan has no parts")
+    }
+
+    /// A part of the update is final, while the model is still lent. All parts come, in order, before [`Rule::gradient`].
+    fn part(&mut self, round: Round, part: u8, _values: Vec<f32>) {
+        unreachable!("round {round} part {part}: the plan has no parts")
+    }
+
     /// Writes the model that is saved and evaluated.
     fn model(&self, out: &mut [f32]);
 
