@@ -144,6 +144,16 @@ const CASES: &[Case] = &[
     ("rule.kind=delayed compressor.kind=identity", "rule.delay=-1", &["from 0 to 1000"]),
     ("rule.kind=delayed compressor.kind=identity", "rule.period=0", &["from 1 to 1000"]),
     ("rule.kind=delayed compressor.kind=identity", "rule.compensate=1", &["true or false"]),
+    (
+        "rule.kind=stale-synchronous compressor.kind=identity topology.file=star:4",
+        "rule.staleness=-1",
+        &["a whole number from 0 to 1000"],
+    ),
+    (
+        "rule.kind=stale-synchronous compressor.kind=identity topology.file=star:4",
+        "rule.staleness=x",
+        &["a whole number"],
+    ),
     ("rule.kind=moniqua compressor.kind=identity", "rule.bits=1", &["a whole number from 2 to 8"]),
     ("rule.kind=moniqua compressor.kind=identity", "rule.bits=9", &["a whole number from 2 to 8"]),
     ("rule.kind=moniqua compressor.kind=identity", "rule.theta=x", &["expected a number"]),

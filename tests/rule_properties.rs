@@ -48,6 +48,8 @@ const ALL: &[(&str, &str)] = &[
     ("kind = 'delayed'\ndelay = 7\nperiod = 2", IDENTITY),
     ("kind = 'ad-psgd'", IDENTITY),
     ("kind = 'swarm'", IDENTITY),
+    ("kind = 'stale-synchronous'", IDENTITY),
+    ("kind = 'stale-synchronous'\nstaleness = 0", IDENTITY),
     ("kind = 'compressed-c-sgd'", FOUR_BITS),
     ("kind = 'compressed-c-sgd'\ndouble = true", FOUR_BITS),
     ("kind = 'sign-sgd'", IDENTITY),

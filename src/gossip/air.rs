@@ -159,6 +159,13 @@ impl Air {
         self.links.get(&peer).is_some_and(|link| link.out < SLOTS)
     }
 
+    /// Hands a call to the party, which is to be answered later.
+    pub fn hear(&self, from: NodeId, ask: &[u8], plan: &dyn Plan, party: &mut dyn Party) {
+        let (header, payload) = frame::read(ask);
+        let noise = payload_noise(self.seed, from, Some(self.id), &header.at);
+        party.called(&header.at, from, &plan.format(&header.at, from).view(noise, payload));
+    }
+
     /// Hands a call to the party and sends its answer. The link has a slot.
     ///
     /// # Errors

@@ -4,6 +4,7 @@
 //! effects: the simulator and the libp2p runtime. In synchronous rounds both end with the same parameters, bit for bit.
 
 pub mod air;
+mod calls;
 pub mod collective;
 pub mod event;
 pub mod frame;

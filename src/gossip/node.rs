@@ -2,7 +2,7 @@
 //!
 //! * Upon `Start`: exchange setup records over the tree, if the run has them; then begin round 0.
 //! * Upon `Frame`: check it against the plan, hold it until its exchange is open, hand it to the rule in ascending order of senders.
-//! * Upon a frame that calls (asynchronous rules): let the rule answer, once the link has a slot.
+//! * Upon a frame that calls (asynchronous rules): let the rule answer, once the link has a slot and nobody is too far behind.
 //! * Upon `Taken`: a slot is free; an exchange that waited for it opens.
 //! * Upon `Part`: hand this part of the update to the rule; its flight may leave while the rest is computed.
 //! * Upon `Computed`: hand the update to the rule and go on with the round.
@@ -12,10 +12,11 @@
 //!
 //! Nothing here waits, reads a clock or rolls dice: given the same inputs in the same order, the same effects come out.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::sync::Arc;
 
 use super::{
     air::Air,
+    calls::{self, Calls, Turn},
     event::{Effect, Failure, Input, Part, RoundDone, Traffic},
     frame::Sealed,
     plan::{self, At, Meeting, Plan, Step},
@@ -59,6 +60,8 @@ pub struct Node {
     rule: Option<Box<dyn Rule>>,
     model: Vec<f32>,
     rounds: u64,
+    /// Rounds before anybody wished to stop: a neighbour may be further than this node ends.
+    agreed: u64,
     evaluate_every: u64,
     parameters: usize,
     lag: u64,
@@ -74,10 +77,7 @@ pub struct Node {
     /// How many parts of this round's update are there.
     parts: usize,
     loss: f64,
-    /// Calls that wait for a slot, at most one of each neighbour.
-    calls: VecDeque<(NodeId, Vec<u8>)>,
-    /// Neighbours that call no more.
-    left: Vec<NodeId>,
+    calls: Calls,
     /// What was sent until the model was final.
     spent: Traffic,
     trees: Trees,
@@ -138,8 +138,7 @@ impl Node {
             lent: false,
             parts: 0,
             loss: f64::NAN,
-            calls: VecDeque::new(),
-            left: Vec::new(),
+            calls: Calls::new(id, &*plan, &topology),
             spent: Traffic::default(),
             id,
             topology,
@@ -147,6 +146,7 @@ impl Node {
             rule: Some(rule),
             model: Vec::new(),
             rounds,
+            agreed: rounds,
             evaluate_every: evaluate_every.max(1),
             parameters,
             trees,
@@ -174,15 +174,27 @@ impl Node {
         match &self.stage {
             Stage::Waiting { .. } | Stage::Concluding | Stage::Done | Stage::Failed => None,
             Stage::Setup(_) => self.trees.setup.as_ref().and_then(|plan| self.air.waiting_for(plan)),
-            Stage::Rounds | Stage::Landing => self.air.waiting_for(&*self.plan),
+            Stage::Rounds | Stage::Landing => self.air.waiting_for(&*self.plan).or_else(|| self.held_back()),
             Stage::Farewell => {
-                let stays = |peer: &NodeId| !self.left.contains(peer);
+                let stays = |peer: &NodeId| !self.calls.has_left(*peer);
                 let late = self.topology.neighbours(self.id).iter().copied().filter(stays).collect();
                 Some((At { round: Round(0), flight: FAREWELL, exchange: 0 }, late))
             }
             Stage::Mean(_) => self.air.waiting_for(&self.trees.mean),
             Stage::Summary(_) => self.air.waiting_for(&self.trees.summary),
         }
+    }
+
+    /// Who is too far behind for this node to begin its next gradient.
+    fn held_back(&self) -> Option<(At, Vec<NodeId>)> {
+        let late: Vec<NodeId> = self.calls.behind(self.round.0, self.round.0).collect();
+        let at = At { round: self.round, flight: 0, exchange: 0 };
+        (self.at_gradient() && !late.is_empty()).then_some((at, late))
+    }
+
+    /// Whether the next step is to begin a gradient.
+    fn at_gradient(&self) -> bool {
+        self.plan.steps().get(self.next) == Some(&Step::Gradient)
     }
 
     fn take(&mut self, input: Input, out: &mut Vec<Effect>) -> Result<(), Failure> {
@@ -240,18 +252,10 @@ impl Node {
         if at.flight == FAREWELL {
             // Not held: answers of this neighbour to calls that are still to come must not queue behind it.
             out.push(Effect::Recycle { from, buffer: bytes });
-            if self.left.contains(&from) {
-                return Err(wrong("a second farewell".into()));
-            }
-            self.left.push(from);
-            return Ok(());
+            return self.calls.leave(from).map_err(wrong);
         }
         if self.is_call(&at) {
-            if self.calls.iter().any(|(caller, _)| *caller == from) {
-                return Err(wrong(format!("{at}: a second call before the first was answered")));
-            }
-            self.calls.push_back((from, bytes));
-            return Ok(());
+            return self.calls.arrived(from, at.round, bytes).map_err(|reason| wrong(format!("{at}: {reason}")));
         }
         self.air.hold(from, at, bytes, out).map_err(wrong)
     }
@@ -260,11 +264,23 @@ impl Node {
         at.exchange == 0 && plan::flights(&*self.plan).contains(&at.flight) && self.plan.calls(at.flight)
     }
 
-    /// Answers the calls whose links have slots.
+    /// Hears or answers a call, if there is one whose turn it is.
     fn answer(&mut self, out: &mut Vec<Effect>) -> Result<bool, Failure> {
-        let Some(ready) = self.calls.iter().position(|(from, _)| self.air.has_slot(*from)) else { return Ok(false) };
-        let Some((from, ask)) = self.calls.remove(ready) else { return Ok(false) };
-        self.air.answer(from, ask, &*self.plan, rule(&mut self.rule), out)?;
+        let works = matches!(self.stage, Stage::Rounds) && self.round.0 < self.rounds;
+        let own = if works { self.round.0 } else { calls::INFINITY };
+        let begins = works && self.at_gradient();
+        let Some(turn) = self.calls.next(own, begins, |peer| self.air.has_slot(peer)) else { return Ok(false) };
+        let (plan, party) = (&*self.plan, rule(&mut self.rule));
+        match turn {
+            Turn::Hear(place) => {
+                let call = self.calls.hear(place);
+                self.air.hear(call.from, &call.bytes, plan, party);
+            }
+            Turn::Answer(place) => {
+                let call = self.calls.remove(place);
+                self.air.answer(call.from, call.bytes, plan, party, out)?;
+            }
+        }
         Ok(true)
     }
 
@@ -280,8 +296,8 @@ impl Node {
             (SUMMARY, Trees { summary, .. }) => summary,
             _ => {
                 // Who calls is in a round of its own.
-                let first = if self.is_call(at) { 0 } else { self.round.0.saturating_sub(self.lag) };
-                let rounds = first..self.rounds;
+                let rounds =
+                    if self.is_call(at) { 0..self.agreed } else { self.round.0.saturating_sub(self.lag)..self.rounds };
                 if !rounds.contains(&at.round.0) {
                     return Err(format!("{at}: this node is in round {} of {}", self.round, self.rounds));
                 }
@@ -329,7 +345,7 @@ impl Node {
                     let plan = self.trees.farewell.as_ref().expect("a plan that calls ends with a farewell");
                     self.air.advance(plan, &mut Leaving, out)?;
                     // A call that came before the farewell is answered before the model is final.
-                    let all_left = self.left.len() == self.topology.neighbours(self.id).len();
+                    let all_left = self.topology.neighbours(self.id).iter().all(|&peer| self.calls.has_left(peer));
                     if all_left && self.calls.is_empty() && self.air.land(Round(0), FAREWELL) {
                         self.end_rounds()?;
                         continue;
@@ -387,12 +403,13 @@ impl Node {
                 self.launched = !opened;
                 opened
             }
+            Some(Step::Gradient) if !self.calls.may_begin(round) => false,
             Some(Step::Gradient) => {
                 let (x, update) = rule(&mut self.rule).point();
                 let lend = |(part, &start)| Part { start, values: rule(&mut self.rule).lend(part) };
                 let parts: Vec<Part> = (0..).zip(self.plan.parts()).map(lend).collect();
                 (self.lent, self.parts) = (true, 0);
-                let overlaps = self.air.is_busy() || !parts.is_empty();
+                let overlaps = self.air.is_busy() || !parts.is_empty() || self.trees.farewell.is_some();
                 out.push(Effect::Compute { round, x, update, parts, overlaps });
                 true
             }

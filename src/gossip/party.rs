@@ -40,6 +40,11 @@ pub trait Party: Send {
         unreachable!("{at}: no call is in this plan")
     }
 
+    /// Takes what `from` brings that calls; [`Party::answer`] follows when nobody is too far behind. Only where the plan has a bound.
+    fn called(&mut self, at: &At, _from: NodeId, _ask: &Payload<'_>) {
+        unreachable!("{at}: no bound is in this plan")
+    }
+
     /// All of an exchange is in.
     fn close(&mut self, _at: &At) {}
 

@@ -101,6 +101,11 @@ pub trait Plan: Send + Sync {
     fn parts(&self) -> &[usize] {
         &[]
     }
+    /// Of a plan whose nodes call one server: by how many rounds a node may be ahead of the slowest when it begins its next. Calls are heard
+    /// when they come ([`Party::called`](super::party::Party::called)), and answered within this bound. Nothing: nobody waits for the slowest.
+    fn bound(&self) -> Option<u64> {
+        None
+    }
     /// After how many rounds the meetings repeat.
     fn period(&self) -> u64 {
         1

@@ -10,9 +10,8 @@
 //! The mean of the models is that of SGD on the gradients as they come; x_i - x_j is what the last t rounds of i and j differ by. With t = 0 it is
 //! C-SGD; with t = 0 and a period, local SGD. After the last round everything in the air lands, so that all nodes end alike (up to the rounds of an
 //! unfinished period, which stay local). While frames of round n - t fly, the next gradients are computed.
-//! With `collective = "server"` this is a stale-synchronous parameter server (Ho et al. 2013, More Effective Distributed ML via a Stale Synchronous Parallel
-//! Parameter Server) of bound t: a worker sees its own updates at once, and goes on until the slowest is more than t rounds behind. DIFFERENCE: newer
-//! updates of others that happen to have arrived wait for their round, so that a run can be repeated.
+//! A parameter server with bounded staleness, which passes on newer updates as soon as they come, is the rule `stale-synchronous`; here every update of others waits
+//! for its round, so that a run can be repeated.
 //!
 //! What all nodes have in common, z, moves by the means alone and is the same on all to the bit; x_i is z less the own updates that have not landed,
 //! formed anew from these after every t + 1 landings, so that what `f32` rounds off does not add up.

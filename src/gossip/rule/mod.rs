@@ -30,6 +30,7 @@ mod sgp;
 mod share;
 mod sign_sgd;
 mod sketched_sgd;
+mod stale_synchronous;
 mod top_k_all_gather;
 
 use std::sync::Arc;
@@ -120,6 +121,7 @@ pub static RULES: &[Entry] = &[
     dgc::ENTRY,
     sketched_sgd::ENTRY,
     delayed::ENTRY,
+    stale_synchronous::ENTRY,
     local_sgd::ENTRY,
     diloco::ENTRY,
     sgp::ENTRY,

@@ -1,0 +1,180 @@
+//! Calls of neighbours, from their arrival to their answers, and how far who calls has come.
+//!
+//! Without a bound ([`Plan::bound`]) a call waits for a slot of its link, and nothing else. With a bound of s:
+//!
+//! * Upon a call of round r: it is the caller's next one, or refused. Once it is *heard* (the rule takes its update) the caller's clock, the number of updates
+//!   that it has made, is r + 1.
+//! * A call of clock c is *due* when nobody's clock is below c - s; then it is answered as soon as its link has a slot.
+//! * While a due call waits for a slot, or this node could begin its own next gradient, no other call is heard; and no gradient begins before due calls are
+//!   answered. Otherwise who reads late would see updates of clocks beyond c + s - 1.
+//! * Upon a farewell: that neighbour's clock is at infinity, and so is this node's own after its last round.
+//!
+//! Who is slowest is never held back, and a slot becomes free by itself, so somebody can always go on.
+
+use std::collections::VecDeque;
+
+use super::plan::{self, At, Meeting, Plan};
+use crate::{
+    mixing::Topology,
+    units::{NodeId, Round},
+};
+
+/// The clock of a node that makes no more updates.
+pub const INFINITY: u64 = u64::MAX;
+
+/// One call.
+#[derive(Debug)]
+pub struct Call {
+    /// Who calls.
+    pub from: NodeId,
+    /// Its frame.
+    pub bytes: Vec<u8>,
+    round: Round,
+    /// Whether the rule has taken what it brings; without a bound that is when it is answered.
+    heard: bool,
+}
+
+impl Call {
+    /// The caller's clock.
+    fn clock(&self) -> u64 {
+        self.round.0 + 1
+    }
+}
+
+/// What can be done for a call now: its place among those that wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// Let the rule take its update.
+    Hear(usize),
+    /// Take it out and answer it.
+    Answer(usize),
+}
+
+/// All calls of one node, at most one of each neighbour.
+#[derive(Debug)]
+pub struct Calls {
+    id: NodeId,
+    bound: Option<u64>,
+    /// Of neighbours that call this node, where there is a bound; ascending.
+    clocks: Vec<(NodeId, u64)>,
+    waiting: VecDeque<Call>,
+    /// Neighbours that call no more.
+    left: Vec<NodeId>,
+}
+
+impl Calls {
+    /// Nobody has called yet.
+    pub fn new(id: NodeId, plan: &dyn Plan, topology: &Topology) -> Calls {
+        let bound = plan.bound();
+        let mut clocks = Vec::new();
+        if bound.is_some() {
+            let mut meeting = Meeting::default();
+            for &peer in topology.neighbours(id) {
+                for flight in plan::flights(plan).into_iter().filter(|&flight| plan.calls(flight)) {
+                    meeting.clear();
+                    plan.meet(peer, &At { round: Round(0), flight, exchange: 0 }, &mut meeting);
+                    if meeting.send.contains(&id) {
+                        clocks.push((peer, 0));
+                    }
+                }
+            }
+        }
+        Calls { id, bound, clocks, waiting: VecDeque::new(), left: Vec::new() }
+    }
+
+    /// A call that the plan allows.
+    ///
+    /// # Errors
+    /// Why the neighbour cannot make it now.
+    pub fn arrived(&mut self, from: NodeId, round: Round, bytes: Vec<u8>) -> Result<(), String> {
+        if self.waiting.iter().any(|call| call.from == from) {
+            return Err("a second call before the first was answered".into());
+        }
+        if let Some((_, clock)) = self.clocks.iter().find(|(peer, _)| *peer == from)
+            && *clock != round.0
+        {
+            return Err(match *clock {
+                INFINITY => "a call after its farewell".into(),
+                next => format!("its next call is that of round {next}"),
+            });
+        }
+        self.waiting.push_back(Call { from, bytes, round, heard: self.bound.is_none() });
+        Ok(())
+    }
+
+    /// A neighbour that calls no more.
+    ///
+    /// # Errors
+    /// If it has said so before.
+    pub fn leave(&mut self, from: NodeId) -> Result<(), String> {
+        if self.has_left(from) {
+            return Err("a second farewell".into());
+        }
+        self.left.push(from);
+        self.set(from, INFINITY);
+        Ok(())
+    }
+
+    /// What is next, with this node's own clock, and whether it is about to begin a gradient.
+    pub fn next(&self, own: u64, begins: bool, has_slot: impl Fn(NodeId) -> bool) -> Option<Turn> {
+        let mut blocked = false;
+        for (place, call) in self.waiting.iter().enumerate().filter(|(_, call)| self.is_due(call, own)) {
+            if has_slot(call.from) {
+                return Some(Turn::Answer(place));
+            }
+            blocked = true;
+        }
+        if blocked || (begins && self.may_begin(Round(own))) {
+            return None;
+        }
+        self.waiting.iter().position(|call| !call.heard).map(Turn::Hear)
+    }
+
+    /// Marks a call as heard.
+    pub fn hear(&mut self, place: usize) -> &Call {
+        let call = &mut self.waiting[place];
+        call.heard = true;
+        let (from, clock) = (call.from, call.clock());
+        self.set(from, clock);
+        &self.waiting[place]
+    }
+
+    /// Takes a call out, to be answered.
+    pub fn remove(&mut self, place: usize) -> Call {
+        self.waiting.remove(place).expect("a place that was named")
+    }
+
+    /// Whether this node may begin a round now.
+    pub fn may_begin(&self, round: Round) -> bool {
+        self.bound.is_none()
+            || (self.behind(round.0, round.0).next().is_none()
+                && !self.waiting.iter().any(|call| self.is_due(call, round.0)))
+    }
+
+    /// Who holds back a node of this clock, ascending among neighbours; `own` is that of this node.
+    pub fn behind(&self, clock: u64, own: u64) -> impl Iterator<Item = NodeId> {
+        let least = self.bound.map_or(0, |bound| clock.saturating_sub(bound));
+        let own = std::iter::once((self.id, own));
+        self.clocks.iter().copied().chain(own).filter(move |(_, clock)| *clock < least).map(|(node, _)| node)
+    }
+
+    /// Whether no call waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Whether this neighbour calls no more.
+    pub fn has_left(&self, peer: NodeId) -> bool {
+        self.left.contains(&peer)
+    }
+
+    fn is_due(&self, call: &Call, own: u64) -> bool {
+        call.heard && self.behind(call.clock(), own).next().is_none()
+    }
+
+    fn set(&mut self, peer: NodeId, to: u64) {
+        if let Some((_, clock)) = self.clocks.iter_mut().find(|(node, _)| *node == peer) {
+            *clock = to;
+        }
+    }
+}
