@@ -14,8 +14,8 @@ use gradvine::{
     net, sim,
 };
 
-const ROUNDS: u64 = 32;
-const SAMPLES: usize = 7;
+const ROUNDS: u64 = 18;
+const SAMPLES: usize = 5;
 
 fn main() {
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
