@@ -99,6 +99,7 @@ pub fn run(args: &Args) -> Result<(), Exit> {
     let outcomes = Bench {
         seeds: seeds.clone(),
         tuning_seed: first.saturating_add(TUNING),
+        goal: None,
         jobs: jobs(args.jobs),
         optimum: false,
         stop: &stop,

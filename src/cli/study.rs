@@ -64,6 +64,7 @@ pub fn run(args: &Args) -> Result<(), Exit> {
         let outcomes = Bench {
             seeds: (study.seed..study.seed + study.seeds).collect(),
             tuning_seed: study.seed + TUNING,
+            goal: study.rounds_to.filter(|_| study.tune_to_target),
             jobs: jobs(args.jobs),
             optimum: study.wants_optimum(),
             stop: &stop,

@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use super::{
     case::{Case, cut},
+    figure::{Figure, Target},
     trace::{Status, Trace},
 };
 use crate::{compress::COMPRESSORS, config::ConfigError, gossip::rule::RULES};
@@ -36,6 +37,9 @@ pub struct Tried {
     pub sets: Vec<String>,
     /// The mean model's train loss at the end; `None` if it diverged, was refused or failed.
     pub loss: Option<f64>,
+    /// The rounds to the target, where tuning goes by these; infinite if it was not reached.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rounds_to: Option<f64>,
     /// How it ended.
     pub status: Status,
 }
@@ -43,7 +47,7 @@ pub struct Tried {
 /// What tuning chose.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Tuned {
-    /// The settings with the least train loss of the mean model at the end; of equals the first.
+    /// The settings with the fewest rounds to the target, where tuning goes by these, and the least train loss of the mean model at the end; of equals the first.
     pub chosen: Vec<String>,
     /// Keys whose chosen value is the least or greatest of the grid: the best may lie outside.
     pub at_the_edge: Vec<String>,
@@ -70,6 +74,8 @@ pub struct Bench<'a> {
     pub seeds: Vec<u64>,
     /// The seed of tuning.
     pub tuning_seed: u64,
+    /// What tuning counts the rounds to; without it the train loss at the end decides.
+    pub goal: Option<Target>,
     /// How many threads.
     pub jobs: usize,
     /// Whether the least value of f is wanted.
@@ -148,12 +154,20 @@ impl Bench<'_> {
         let tell = |what: &str| (self.done)(count.fetch_add(1, Ordering::Relaxed) + 1, total, what);
         let tried = in_parallel(&trials, self.jobs, |(index, point)| {
             let case = &cases[*index].0;
-            // Only the end counts.
-            let mut sets = vec![format!("run.seed={}", self.tuning_seed), format!("run.evaluate_every={}", u32::MAX)];
+            let mut sets = vec![format!("run.seed={}", self.tuning_seed)];
+            if self.goal.is_none() {
+                // Only the end counts.
+                sets.push(format!("run.evaluate_every={}", u32::MAX));
+            }
             sets.extend_from_slice(point);
-            let trace = Trace::of(case.experiment(&sets), false, self.stop);
+            let trace = Trace::of(case.experiment(&sets), self.optimum && self.goal.is_some(), self.stop);
             tell(&format!("tuning {}: {}", case.name, point.join(" ")));
-            Tried { sets: (*point).clone(), loss: trace.last().map(|point| point.train_loss), status: trace.status }
+            Tried {
+                sets: (*point).clone(),
+                loss: trace.last().map(|point| point.train_loss),
+                rounds_to: self.goal.as_ref().and_then(|goal| Figure::RoundsTo.of(&trace, Some(goal))),
+                status: trace.status,
+            }
         });
         let mut tried = tried.into_iter();
         let tuned: Vec<Option<Tuned>> = grids
@@ -224,7 +238,9 @@ fn product(grids: &[&Grid]) -> Vec<Vec<String>> {
 
 fn choose(grids: &[&Grid], seed: u64, tried: Vec<Tried>) -> Option<Tuned> {
     let loss = |tried: &&Tried| tried.loss.filter(|loss| loss.is_finite()).unwrap_or(f64::INFINITY);
-    let best = tried.iter().min_by(|a, b| loss(a).total_cmp(&loss(b)))?;
+    let rounds = |tried: &&Tried| tried.rounds_to.unwrap_or(f64::INFINITY);
+    let best =
+        tried.iter().min_by(|a, b| rounds(a).total_cmp(&rounds(b)).then_with(|| loss(a).total_cmp(&loss(b))))?;
     let found = loss(&best).is_finite();
     let chosen = best.sets.clone();
     let edge = |set: &String| {
@@ -304,7 +320,7 @@ mod tests {
     fn the_least_loss_wins_and_edges_are_told() {
         let step = grid("optimizer.step=0.1,0.2,0.4");
         let tried = |loss: [Option<f64>; 3]| {
-            let point = |(set, loss): (Vec<String>, Option<f64>)| Tried { sets: set, loss, status: Status::Ok };
+            let point = |(set, loss): (Vec<String>, Option<f64>)| Tried { sets: set, loss, rounds_to: None, status: Status::Ok };
             product(&[&step]).into_iter().zip(loss).map(point).collect::<Vec<_>>()
         };
         let tuned = choose(&[&step], 9, tried([Some(3.0), Some(1.0), None])).unwrap();
@@ -314,6 +330,10 @@ mod tests {
             (tuned.chosen, tuned.at_the_edge),
             (vec!["optimizer.step=0.1".into()], vec!["optimizer.step".into()])
         );
+        let mut raced = tried([Some(1.0), Some(2.0), Some(3.0)]);
+        raced.iter_mut().zip([90.0, 30.0, 30.0]).for_each(|(tried, rounds)| tried.rounds_to = Some(rounds));
+        let tuned = choose(&[&step], 9, raced).unwrap();
+        assert_eq!(tuned.chosen, ["optimizer.step=0.2"], "fewer rounds count before the loss");
         let tuned = choose(&[&step], 9, tried([None, None, None])).unwrap();
         assert!(tuned.at_the_edge.is_empty() && tuned.tried.len() == 3);
         assert_eq!(choose(&[], 9, Vec::new()), None);

@@ -53,6 +53,9 @@ pub struct Study {
     /// A grid for all rows that have none of their own.
     #[serde(default)]
     grid: Vec<String>,
+    /// Whether the grid's best is what reaches `rounds_to` first, instead of what ends lowest.
+    #[serde(default)]
+    pub tune_to_target: bool,
     /// The columns of the table.
     pub columns: Vec<Figure>,
     /// What rounds and bytes are counted to.
@@ -189,7 +192,7 @@ impl Study {
         }
         let counts = |figure: &Figure| matches!(figure, Figure::RoundsTo | Figure::PayloadTo);
         let asked = self.columns.iter().chain(self.expect.iter().filter_map(|expect| expect.metric.as_ref()));
-        if self.rounds_to.is_none() && asked.into_iter().any(counts) {
+        if self.rounds_to.is_none() && (self.tune_to_target || asked.into_iter().any(counts)) {
             return Err(ConfigError::at(
                 "rounds_to",
                 "is missing: rounds_to = { metric = \"train_loss\", value = 0.1 }",

@@ -30,7 +30,7 @@ pub fn page(
         flat(&study.setting)
     );
     text += &table(study, outcomes);
-    text += &tuning(outcomes);
+    text += &tuning(outcomes, study.tune_to_target);
     for (picture, file) in study.picture.iter().zip(pictures) {
         let _ = write!(text, "\n![{}]({file})\n", picture.title);
     }
@@ -107,15 +107,16 @@ fn table(study: &Study, outcomes: &[Outcome]) -> String {
 }
 
 /// What tuning chose, a line a row.
-fn tuning(outcomes: &[Outcome]) -> String {
+fn tuning(outcomes: &[Outcome], to_target: bool) -> String {
     let mut text = String::new();
     for outcome in outcomes {
         let Some(tuned) = &outcome.tuned else { continue };
         if text.is_empty() {
             let _ = write!(
                 text,
-                "\nTuned on seed {}, none of the above, by the mean model's train loss at the end:\n\n",
-                tuned.seed
+                "\nTuned on seed {}, none of the above, by {}:\n\n",
+                tuned.seed,
+                if to_target { "the rounds to the target" } else { "the mean model's train loss at the end" }
             );
         }
         let _ = writeln!(text, "- {}: {}", outcome.case.name, tuned.words());
