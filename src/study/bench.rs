@@ -239,8 +239,7 @@ fn product(grids: &[&Grid]) -> Vec<Vec<String>> {
 fn choose(grids: &[&Grid], seed: u64, tried: Vec<Tried>) -> Option<Tuned> {
     let loss = |tried: &&Tried| tried.loss.filter(|loss| loss.is_finite()).unwrap_or(f64::INFINITY);
     let rounds = |tried: &&Tried| tried.rounds_to.unwrap_or(f64::INFINITY);
-    let best =
-        tried.iter().min_by(|a, b| rounds(a).total_cmp(&rounds(b)).then_with(|| loss(a).total_cmp(&loss(b))))?;
+    let best = tried.iter().min_by(|a, b| rounds(a).total_cmp(&rounds(b)).then_with(|| loss(a).total_cmp(&loss(b))))?;
     let found = loss(&best).is_finite();
     let chosen = best.sets.clone();
     let edge = |set: &String| {
@@ -320,7 +319,12 @@ mod tests {
     fn the_least_loss_wins_and_edges_are_told() {
         let step = grid("optimizer.step=0.1,0.2,0.4");
         let tried = |loss: [Option<f64>; 3]| {
-            let point = |(set, loss): (Vec<String>, Option<f64>)| Tried { sets: set, loss, rounds_to: None, status: Status::Ok };
+            let point = |(set, loss): (Vec<String>, Option<f64>)| Tried {
+                sets: set,
+                loss,
+                rounds_to: None,
+                status: Status::Ok,
+            };
             product(&[&step]).into_iter().zip(loss).map(point).collect::<Vec<_>>()
         };
         let tuned = choose(&[&step], 9, tried([Some(3.0), Some(1.0), None])).unwrap();
