@@ -165,7 +165,9 @@ impl Bench<'_> {
             Tried {
                 sets: (*point).clone(),
                 loss: trace.last().map(|point| point.train_loss),
-                rounds_to: self.goal.as_ref().and_then(|goal| Figure::RoundsTo.of(&trace, Some(goal))),
+                // What diverges later has not got there either.
+                rounds_to: (self.goal.as_ref().filter(|_| trace.status == Status::Ok))
+                    .and_then(|goal| Figure::RoundsTo.of(&trace, Some(goal))),
                 status: trace.status,
             }
         });

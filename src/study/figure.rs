@@ -128,7 +128,10 @@ impl Figure {
     pub fn at(self, trace: &Trace, point: &Point) -> Option<f64> {
         match self {
             Figure::TrainLoss => Some(point.train_loss),
-            Figure::Excess => trace.optimum.map(|least| (point.train_loss - least).max(0.0)),
+            // Not `max`: a NaN must stay one.
+            Figure::Excess => {
+                trace.optimum.map(|least| if point.train_loss < least { 0.0 } else { point.train_loss - least })
+            }
             Figure::TestAccuracy => point.test_accuracy,
             Figure::NodeAccuracy => point.node_accuracy,
             Figure::WorstAccuracy => point.worst_accuracy,
@@ -284,6 +287,12 @@ mod tests {
         assert_eq!(Figure::RoundsTo.of(&run, Some(&never)), Some(f64::INFINITY));
         let unknown = Target { metric: Figure::WorstAccuracy, value: 0.1 };
         assert_eq!(Figure::RoundsTo.of(&run, Some(&unknown)), None);
+        let blind = trace(&[4.0, f64::NAN], Status::Ok);
+        assert_eq!(
+            Figure::RoundsTo.of(&blind, Some(&never)),
+            Some(f64::INFINITY),
+            "what is no number has passed nothing"
+        );
         let lost = trace(&[4.0, 9.0], Status::Diverged(11));
         assert_eq!(Figure::TrainLoss.of(&lost, None), Some(f64::INFINITY));
         assert_eq!(Figure::TestAccuracy.of(&lost, None), None);
