@@ -94,7 +94,7 @@ pub fn run(args: Args) -> Result<(), Exit> {
     }
     let seat = single.seat.take().expect("a node has its seat before it runs");
     let directory = RefCell::new(directory);
-    let display = RefCell::new(Display::new(single.design.experiment.run.rounds, speaks));
+    let display = RefCell::new(Display::new(single.design.experiment.run.rounds, speaks, false));
     let trouble = Cell::new(None);
     let mut report = |now: Time, done: RoundDone| {
         interrupt.reached(done.round.0 + 1);
@@ -142,6 +142,7 @@ fn seen(single: &Single, now: Time, done: &RoundDone) -> (Option<Metric>, Progre
         consensus: None,
         accuracy,
         payload: done.traffic.payload,
+        time: now,
     };
     (metric, progress)
 }

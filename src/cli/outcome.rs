@@ -6,7 +6,7 @@ use gradvine::{
     compress,
     data::Scale,
     gossip::{Failure, rule::RULES},
-    job::{Design, Ended, RunError, Single, Whole, record::model_digest},
+    job::{Design, RunError, Single, Whole, record::model_digest},
     learn::SavedModel,
     mixing::Weights,
     report::{Participation, RunDirectory, Summary},
@@ -16,6 +16,7 @@ use gradvine::{
 use super::{
     Exit, print, print_json,
     run_args::{RunArgs, quoted},
+    train::Driven,
 };
 
 /// What a model file needs beside the parameters.
@@ -44,12 +45,13 @@ pub fn conclude(
     args: &RunArgs,
     whole: &Whole,
     directory: &RunDirectory,
-    ended: &[Ended],
+    driven: &Driven,
     interrupted: bool,
     command: &str,
 ) -> Result<(), Exit> {
-    let design = &whole.design;
+    let (design, ended) = (&whole.design, &driven.ended);
     let mut summary = Summary::new(design, &ended[0].records).map_err(Exit::Failed)?;
+    summary.trace.clone_from(&driven.trace);
     summary.interrupted = interrupted;
     if !(args.no_baseline || interrupted) {
         summary.pooled = Some(whole.pooled_baseline()?.into());
@@ -186,6 +188,9 @@ pub fn table(summary: &Summary, tree: u64) -> String {
         text += &format!("\n                 {} more to form the mean model over a spanning tree", Bytes(tree));
     }
     text += &format!("\ndigest           {}", summary.digest);
+    if let Some(trace) = summary.trace.as_ref().filter(|_| summary.time_s > 0.0) {
+        text += &format!("\ntrace            {trace}");
+    }
     text
 }
 
@@ -220,8 +225,16 @@ fn percent(share: Option<f64>) -> String {
     share.map_or("-".to_string(), |share| format!("{:.1}%", 100.0 * share))
 }
 
-fn duration(seconds: f64) -> String {
-    if seconds < 1.0 { format!("{:.0} ms", 1e3 * seconds) } else { format!("{seconds:.1} s") }
+/// A time as a person reads it.
+pub fn duration(seconds: f64) -> String {
+    match seconds {
+        s if s < 0.01 => format!("{:.2} ms", 1e3 * s),
+        s if s < 1.0 => format!("{:.0} ms", 1e3 * s),
+        s if s < 120.0 => format!("{s:.1} s"),
+        s if s < 7200.0 => format!("{:.0} min {:.0} s", (s / 60.0).floor(), s % 60.0),
+        s if s.is_finite() => format!("{:.1} h", s / 3600.0),
+        _ => "never".into(),
+    }
 }
 
 /// Commands that lead on from this run, with what each is for.
@@ -337,6 +350,7 @@ mod tests {
 
     #[test]
     fn durations_keep_their_digits() {
-        assert_eq!((duration(0.0167), duration(61.26)), ("17 ms".to_string(), "61.3 s".to_string()));
+        let told = [0.00167, 0.0167, 61.26, 754.0, 9000.0, f64::INFINITY].map(duration);
+        assert_eq!(told, ["1.67 ms", "17 ms", "61.3 s", "12 min 34 s", "2.5 h", "never"]);
     }
 }

@@ -54,7 +54,7 @@ pub fn run(args: &RunArgs) -> Result<(), Exit> {
         );
     }
     let mut processes = start(&whole, &directory)?;
-    let mut display = Display::new(whole.design.experiment.run.rounds, args.speaks());
+    let mut display = Display::new(whole.design.experiment.run.rounds, args.speaks(), false);
     let mut stopping = false;
     while processes.iter().any(|process| process.code.is_none()) {
         thread::sleep(LOOK);
@@ -212,6 +212,7 @@ fn progress(processes: &[Process]) -> Progress {
         consensus: None,
         accuracy: latest.iter().filter_map(|metric| metric.test_accuracy).reduce(f64::min),
         payload: latest.iter().map(|metric| metric.bytes_payload).sum(),
+        ..Progress::default()
     }
 }
 

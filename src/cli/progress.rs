@@ -15,14 +15,15 @@ pub struct Display {
     total: u64,
     started: Instant,
     shown: Option<Instant>,
+    virtually: bool,
 }
 
 /// Plain lines are at least this far apart.
 const PLAIN_EVERY: Duration = Duration::from_secs(2);
 
 impl Display {
-    /// A display of so many rounds; silent where `speaks` is false.
-    pub fn new(total: u64, speaks: bool) -> Display {
+    /// A display of so many rounds; silent where `speaks` is false. `virtually`: time is not the clock's.
+    pub fn new(total: u64, speaks: bool, virtually: bool) -> Display {
         let terminal = std::io::stderr().is_terminal();
         let bar = (speaks && terminal).then(|| {
             let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr_with_hz(10));
@@ -30,14 +31,14 @@ impl Display {
             bar.set_style(style.expect("the template is well formed").progress_chars("=> "));
             bar
         });
-        Display { bar, plain: speaks && !terminal, total, started: Instant::now(), shown: None }
+        Display { bar, plain: speaks && !terminal, total, started: Instant::now(), shown: None, virtually }
     }
 
     /// Shows where the run is.
     pub fn show(&mut self, progress: &Progress) {
         if let Some(bar) = &self.bar {
             bar.set_position(progress.rounds);
-            bar.set_message(words(progress));
+            bar.set_message(words(progress, self.virtually));
         } else if self.plain {
             let now = Instant::now();
             let last = progress.rounds == self.total;
@@ -50,7 +51,7 @@ impl Display {
                     "round {}/{}  {}  {seconds:.1} s + {left:.1} s left",
                     progress.rounds,
                     self.total,
-                    words(progress)
+                    words(progress, self.virtually)
                 );
             }
         }
@@ -64,7 +65,7 @@ impl Display {
     }
 }
 
-fn words(progress: &Progress) -> String {
+fn words(progress: &Progress, virtually: bool) -> String {
     let mut words = format!("loss {:.4}", progress.loss);
     if let Some(accuracy) = progress.accuracy {
         words += &format!("  accuracy {:.1}%", 100.0 * accuracy);
@@ -72,5 +73,9 @@ fn words(progress: &Progress) -> String {
     if let Some(consensus) = progress.consensus {
         words += &format!("  consensus {consensus:.2e}");
     }
-    words + &format!("  sent {}", Bytes(progress.payload))
+    words += &format!("  sent {}", Bytes(progress.payload));
+    if virtually && progress.time.0 > 0 {
+        words += &format!("  virtual {:.1} s", progress.time.seconds());
+    }
+    words
 }

@@ -33,15 +33,24 @@ pub fn run(args: Args) -> Result<(), Exit> {
         return processes::run(&args.run);
     }
     watched(&args.run, "train", |whole, watch| {
-        net::together(whole.seats(), &whole.design, whole.design.experiment.run.transport, watch)
+        let ended = net::together(whole.seats(), &whole.design, whole.design.experiment.run.transport, watch)?;
+        Ok(Driven { ended, trace: None })
     })
+}
+
+/// What came of a run.
+pub struct Driven {
+    /// The nodes.
+    pub ended: Vec<Ended>,
+    /// The digest of a simulation's events.
+    pub trace: Option<String>,
 }
 
 /// Runs an experiment whose nodes are all in this process: directory before, progress meanwhile, models and table after.
 pub fn watched(
     args: &RunArgs,
     command: &str,
-    drive: impl FnOnce(&Whole, &mut dyn Observer) -> Result<Vec<Ended>, RunError>,
+    drive: impl FnOnce(&Whole, &mut dyn Observer) -> Result<Driven, RunError>,
 ) -> Result<(), Exit> {
     let whole = args.whole()?;
     let directory = RefCell::new(args.directory(&whole)?);
@@ -50,7 +59,7 @@ pub fn watched(
     if args.speaks() {
         eprintln!("{}", banner(&whole, command));
     }
-    let mut display = Display::new(whole.design.experiment.run.rounds, args.speaks());
+    let mut display = Display::new(whole.design.experiment.run.rounds, args.speaks(), command == "simulate");
     let trouble = RefCell::new(None);
     let result = {
         let metric = |metric: &_| {
@@ -71,7 +80,7 @@ pub fn watched(
         return Err(error.into());
     }
     match result {
-        Ok(ended) => outcome::conclude(args, &whole, &directory, &ended, interrupt.is_set(), command),
+        Ok(driven) => outcome::conclude(args, &whole, &directory, &driven, interrupt.is_set(), command),
         Err(error) => Err(outcome::failed(&whole.design, &directory, error, interrupt.rounds())),
     }
 }

@@ -3,6 +3,7 @@
 //! A file is read in three steps: text to table (with `--set key=value` applied), table to [`Experiment`] (types and names), and
 //! experiment to a job (ranges and combinations, in [`crate::job`]). Each step's errors name the key, the value and what would do.
 
+mod network;
 mod sections;
 
 use std::path::{Path, PathBuf};
@@ -13,13 +14,14 @@ use crate::{
     config::{self, ConfigError},
     learn::{ModelParams, OptimizerParams},
 };
+pub use network::{Compute, NetworkParams, Uplink};
 pub use sections::{DataParams, RunParams, SplitKind, TopologyParams, Transport, Weighting};
 
 /// The experiment that runs when none is named: an MLP on the embedded digits, label-sorted over a ring of 8.
 pub const DEFAULT: &str = include_str!("../../experiments/digits.toml");
 
 /// The sections of an experiment file.
-pub const SECTIONS: [&str; 7] = ["run", "topology", "data", "model", "rule", "compressor", "optimizer"];
+pub const SECTIONS: [&str; 8] = ["run", "topology", "data", "model", "rule", "compressor", "optimizer", "network"];
 
 /// An experiment as written: types are right, ranges not yet checked.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -38,6 +40,8 @@ pub struct Experiment {
     pub compressor: toml::Table,
     /// `[optimizer]`
     pub optimizer: OptimizerParams,
+    /// `[network]`
+    pub network: NetworkParams,
     /// The folder that relative paths start from: the experiment file's.
     #[serde(skip)]
     pub folder: PathBuf,
@@ -127,7 +131,7 @@ impl Experiment {
             };
             sections[index] = section;
         }
-        let [run, topology, data, model, rule, compressor, optimizer] = sections;
+        let [run, topology, data, model, rule, compressor, optimizer, network] = sections;
         Ok(Experiment {
             run: config::read("run", &run)?,
             topology: config::read("topology", &topology)?,
@@ -136,6 +140,7 @@ impl Experiment {
             rule,
             compressor,
             optimizer: config::read("optimizer", &optimizer)?,
+            network: config::read("network", &network)?,
             folder: PathBuf::new(),
             origin: origin.clone(),
         })
@@ -180,7 +185,7 @@ impl Experiment {
     pub fn canonical(&self) -> String {
         // Of the topology all else is compared as it is, however it was named.
         const SCHEDULE: &str = "topology.schedule";
-        const PRIVATE: [&str; 17] = [
+        const PRIVATE: [&str; 18] = [
             "run.out",
             "run.patience_s",
             "run.connect_s",
@@ -198,6 +203,7 @@ impl Experiment {
             "data.target",
             "data.header",
             "data.labels",
+            "network.",
         ];
         let table = toml::Table::try_from(self).expect("an experiment serialises");
         let mut lines = Vec::new();

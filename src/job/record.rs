@@ -156,7 +156,8 @@ pub fn run_digest<'a>(digests: impl IntoIterator<Item = &'a str>) -> Result<Stri
     Ok(hex(&hasher.finalize()))
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// Bytes in hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

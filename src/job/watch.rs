@@ -23,6 +23,8 @@ pub struct Progress {
     pub accuracy: Option<f64>,
     /// Payload bytes sent by all nodes.
     pub payload: u64,
+    /// When the last of these rounds was over: virtual time in the simulator.
+    pub time: Time,
 }
 
 /// All nodes' models at one evaluation.
@@ -149,6 +151,7 @@ impl Observer for Watch<'_> {
         let rounds = self.latest.iter().map(|(rounds, ..)| *rounds).min().unwrap_or(0);
         if rounds > self.progress.rounds {
             self.progress.rounds = rounds;
+            self.progress.time = now;
             self.progress.loss = self.latest.iter().map(|(_, loss, _)| loss).sum::<f64>() / self.latest.len() as f64;
             self.progress.payload = self.latest.iter().map(|(.., traffic)| traffic.payload).sum();
             (self.on_progress)(&self.progress);

@@ -5,15 +5,16 @@ use std::sync::{Arc, OnceLock};
 use super::{
     Learner,
     design::{self, Design},
+    network::conditions,
     record::{Opening, Score},
     shard::{ShardLearner, Shared, class_counts, evaluate, scale_of},
 };
 use crate::{
     config::ConfigError,
     data::{self, Dataset, Moments, Options, SYNTHETIC, Scale, Split, Synthetic, Target, Task},
-    experiment::{Experiment, SplitKind},
+    experiment::{Compute, Experiment, SplitKind},
     learn::Optimizer,
-    sim::Seat,
+    sim::{Conditions, Seat},
     units::{NodeId, Round},
 };
 
@@ -32,6 +33,8 @@ pub struct Whole {
     pub classes: Vec<String>,
     /// Filled in when the run begins.
     pub scale: Arc<OnceLock<Scale>>,
+    /// What `simulate` and `plan` take links and machines to be like.
+    pub conditions: Conditions,
 }
 
 impl Whole {
@@ -60,12 +63,15 @@ impl Whole {
         let split = split(&experiment)?;
         let (train, test) = data::split_test(&all, experiment.data.test_share, seed)?;
         let shards = data::shards(&all, &train, topology.nodes(), split, seed)?;
-        let design = Design::new(experiment, topology, inputs, outputs)?;
+        let mut design = Design::new(experiment, topology, inputs, outputs)?;
+        let shards: Vec<Arc<Shared>> = shards.iter().map(|rows| Shared::new(all.select(rows))).collect();
+        let conditions = measured_conditions(&mut design, &shards[0])?;
         Ok(Whole {
+            conditions,
             design: Arc::new(design),
             pooled: Arc::clone(&all),
             train,
-            shards: shards.iter().map(|rows| Shared::new(all.select(rows))).collect(),
+            shards,
             test: (!test.is_empty()).then(|| Shared::new(all.select(&test))),
             classes,
             scale: Arc::default(),
@@ -138,6 +144,39 @@ impl Whole {
         let test = test.map(|test| evaluate(&design.model, &x, &test).into());
         Ok(Pooled { train_loss, test })
     }
+}
+
+/// The conditions of `[network]`. What gradients take is measured where the experiment wants it, and written into it.
+fn measured_conditions(design: &mut Design, shard: &Shared) -> Result<Conditions, ConfigError> {
+    let network = design.experiment.network.clone();
+    let mut took = None;
+    let mut measure = || *took.insert(gradients_take(design, shard).unwrap_or(0.0));
+    let conditions = conditions(&network, &design.topology, design.experiment.run.seed, &mut measure)?;
+    if let Some(seconds) = took {
+        let network = &mut design.experiment.network;
+        (network.compute, network.compute_ms) = (Compute::Fixed, Some((seconds * 1e9).round() / 1e6));
+    }
+    Ok(conditions)
+}
+
+/// Seconds of a round's gradients on this machine: the median of some tries on the first node's rows.
+fn gradients_take(design: &Design, shard: &Shared) -> Result<f64, ConfigError> {
+    const TRIES: u64 = 15;
+    let rows = Arc::clone(shard.raw());
+    let count = rows.rows();
+    let mut objective = design.model.objective(rows)?;
+    let mut optimizer =
+        Optimizer::new(design.optimizer.clone(), design.experiment.run.seed, NodeId(0), count, design.parameters());
+    let (x, mut update) = (design.initial.to_vec(), vec![0.0; design.parameters()]);
+    let mut times: Vec<f64> = (0..TRIES)
+        .map(|round| {
+            let begun = std::time::Instant::now();
+            optimizer.update(Round(round), &x, &mut *objective, &mut update);
+            begun.elapsed().as_secs_f64()
+        })
+        .collect();
+    times.sort_by(f64::total_cmp);
+    Ok(times[times.len() / 2])
 }
 
 /// What plain SGD reaches on the pooled data.

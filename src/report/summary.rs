@@ -44,6 +44,9 @@ pub struct Summary {
     pub participation: IndexMap<String, Participation>,
     /// SHA-256 over the nodes' SHA-256s in node order.
     pub digest: String,
+    /// SHA-256 of the simulation's events: what happened when.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace: Option<String>,
     /// The round in which a parameter stopped being finite.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub diverged_at: Option<u64>,
@@ -148,6 +151,7 @@ impl Summary {
             time_s: 0.0,
             participation: IndexMap::new(),
             digest: String::new(),
+            trace: None,
             diverged_at: None,
             interrupted: false,
             failure: None,

@@ -1,19 +1,38 @@
 //! Drives the core on a virtual network in virtual time, on one thread.
 //!
-//! The network is ideal so far: a frame arrives at the moment it is sent, links keep their order and lose nothing, and computing
-//! takes no time. The bytes are real: frames are encoded, checked and decoded as they are over libp2p, and a link holds back its
-//! next frame until the last one was recycled, as a reader does. Events are ordered by (time, number), so a run has one trace.
+//! A frame leaves and arrives when its [link](LinkModel) says so, and a gradient takes what the [machine](ComputeModel) needs; on an ideal network, the
+//! default, nothing takes any time. The bytes are real: frames are encoded, checked and decoded as they are over libp2p, and a link holds back its
+//! next frame until the last one was recycled, as a reader does. Events are ordered by (time, number), so a run has one trace, whose SHA-256 is its
+//! digest. Encoding, evaluation and whatever else a node does besides gradients takes no time.
+//!
+//! | file | does |
+//! |---|---|
+//! | `link` | one direction of a link: queue, rate, latency, jitter, loss |
+//! | `compute` | how long gradients take |
+//! | `preset` | links by known names |
+//! | `conditions` | all of these for one network |
+
+mod compute;
+mod conditions;
+mod link;
+mod preset;
 
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BinaryHeap, VecDeque},
 };
 
+use sha2::{Digest, Sha256};
+
 use crate::{
-    gossip::{Effect, Input, Node, NodeConfig, Traffic},
+    gossip::{Effect, Input, Node, NodeConfig, Traffic, frame::ENVELOPE},
     job::{self, Conclusion, Ended, Learner, Observer, RunError},
     units::{NodeId, Time},
 };
+pub use compute::ComputeModel;
+pub use conditions::Conditions;
+pub use link::{Channel, LinkModel, Passage};
+pub use preset::{PRESETS, Preset, find as preset};
 
 /// One node of a simulation.
 pub struct Seat {
@@ -23,12 +42,31 @@ pub struct Seat {
     pub learner: Box<dyn Learner>,
 }
 
-/// Runs all nodes to their end.
+/// A run that came to its end.
+#[derive(Debug)]
+pub struct Simulated {
+    /// The nodes.
+    pub ended: Vec<Ended>,
+    /// SHA-256 of the times, nodes and kinds of all events, in hexadecimal digits.
+    pub trace: String,
+    /// When the last event was.
+    pub time: Time,
+}
+
+/// Runs all nodes to their end on an ideal network.
 ///
 /// # Errors
 /// If a node fails or the nodes wait for each other.
 pub fn run(seats: Vec<Seat>, observer: &mut dyn Observer) -> Result<Vec<Ended>, RunError> {
-    let mut network = Network::new(seats);
+    run_on(seats, &Conditions::ideal(), observer).map(|simulated| simulated.ended)
+}
+
+/// Runs all nodes to their end.
+///
+/// # Errors
+/// If a node fails or the nodes wait for each other.
+pub fn run_on(seats: Vec<Seat>, conditions: &Conditions, observer: &mut dyn Observer) -> Result<Simulated, RunError> {
+    let mut network = Network::new(seats, conditions);
     for node in 0..network.hosts.len() {
         network.post(NodeId::from(node), Input::Start);
     }
@@ -56,9 +94,13 @@ struct Host {
 }
 
 /// One direction of a link.
-#[derive(Default)]
 struct Wire {
-    /// Sent, not yet delivered.
+    channel: Channel,
+    /// When the last frame has left.
+    free: Time,
+    /// On the way.
+    flying: VecDeque<Vec<u8>>,
+    /// Arrived, not yet delivered.
     queue: VecDeque<Vec<u8>>,
     /// Delivered, not yet recycled.
     held: bool,
@@ -66,10 +108,14 @@ struct Wire {
     spare: Vec<Vec<u8>>,
 }
 
-struct Network {
+struct Network<'a> {
+    conditions: &'a Conditions,
     now: Time,
     hosts: Vec<Host>,
     wires: BTreeMap<(NodeId, NodeId), Wire>,
+    /// When what each node has sent has left, where its links share a line.
+    uplinks: Vec<Time>,
+    trace: Sha256,
     events: BinaryHeap<Reverse<Event>>,
     posted: u64,
     effects: Vec<Effect>,
@@ -81,7 +127,31 @@ struct Event {
     time: Time,
     number: u64,
     node: NodeId,
-    input: Input,
+    what: What,
+}
+
+enum What {
+    /// For the node's core.
+    Input(Input),
+    /// The oldest frame on the way from there is here.
+    Arrival(NodeId),
+}
+
+impl What {
+    /// For the trace.
+    fn code(&self) -> u8 {
+        match self {
+            What::Input(Input::Start) => 0,
+            What::Input(Input::Frame { .. }) => 1,
+            What::Input(Input::Taken(_)) => 2,
+            What::Input(Input::LinkDown { .. }) => 3,
+            What::Input(Input::Part { .. }) => 4,
+            What::Input(Input::Computed { .. }) => 5,
+            What::Input(Input::Record(_)) => 6,
+            What::Input(Input::StopAfter(_)) => 7,
+            What::Arrival(_) => 8,
+        }
+    }
 }
 
 impl PartialEq for Event {
@@ -104,8 +174,8 @@ impl Ord for Event {
     }
 }
 
-impl Network {
-    fn new(seats: Vec<Seat>) -> Network {
+impl<'a> Network<'a> {
+    fn new(seats: Vec<Seat>, conditions: &'a Conditions) -> Network<'a> {
         let host = |seat: Seat| Host {
             node: Node::new(seat.config),
             learner: seat.learner,
@@ -115,9 +185,12 @@ impl Network {
             records: None,
         };
         Network {
+            conditions,
             now: Time(0),
+            uplinks: vec![Time(0); seats.len()],
             hosts: seats.into_iter().map(host).collect(),
             wires: BTreeMap::new(),
+            trace: Sha256::new(),
             events: BinaryHeap::new(),
             posted: 0,
             effects: Vec::new(),
@@ -126,7 +199,11 @@ impl Network {
     }
 
     fn post(&mut self, node: NodeId, input: Input) {
-        self.events.push(Reverse(Event { time: self.now, number: self.posted, node, input }));
+        self.post_at(self.now, node, What::Input(input));
+    }
+
+    fn post_at(&mut self, time: Time, node: NodeId, what: What) {
+        self.events.push(Reverse(Event { time, number: self.posted, node, what }));
         self.posted += 1;
     }
 
@@ -136,8 +213,21 @@ impl Network {
 
     fn deliver(&mut self, event: Event, observer: &mut dyn Observer) -> Result<(), RunError> {
         let id = event.node;
+        self.trace.update(event.time.0.to_le_bytes());
+        self.trace.update(id.0.to_le_bytes());
+        self.trace.update([event.what.code()]);
+        let input = match event.what {
+            What::Input(input) => input,
+            What::Arrival(from) => {
+                let wire = self.wire(from, id);
+                let bytes = wire.flying.pop_front().expect("what arrives has flown");
+                wire.queue.push_back(bytes);
+                self.pass(from, id);
+                return Ok(());
+            }
+        };
         let mut effects = std::mem::take(&mut self.effects);
-        self.hosts[id.index()].node.handle(event.input, &mut effects);
+        self.hosts[id.index()].node.handle(input, &mut effects);
         for effect in effects.drain(..) {
             self.perform(id, effect, observer)?;
         }
@@ -149,23 +239,23 @@ impl Network {
         let host = &mut self.hosts[id.index()];
         match effect {
             Effect::Compute { round, x, update, parts, overlaps: _ } => {
+                let (now, d) = (self.now, x.len());
+                let starts: Vec<usize> = parts.iter().map(|part| part.start).collect();
                 let mut inputs = std::mem::take(&mut self.inputs);
                 job::compute(&mut *host.learner, round, x, update, parts, &mut |input| inputs.push(input));
-                inputs.drain(..).for_each(|input| self.post(id, input));
+                let time = self.conditions.compute_time(self.hosts.len(), id, round);
+                for input in inputs.drain(..) {
+                    let after = match &input {
+                        Input::Part { part, .. } => ComputeModel::until_part(time, d, starts[usize::from(*part)]),
+                        _ => time,
+                    };
+                    self.post_at(Time(now.0 + after), id, What::Input(input));
+                }
                 self.inputs = inputs;
             }
-            Effect::Send { to, frame } => {
-                let wire = self.wires.entry((id, to)).or_default();
-                let mut bytes = wire.spare.pop().unwrap_or_default();
-                bytes.clear();
-                bytes.extend_from_slice(&frame);
-                wire.queue.push_back(bytes);
-                drop(frame);
-                self.post(id, Input::Taken(to));
-                self.pass(id, to);
-            }
+            Effect::Send { to, frame } => self.send(id, to, &frame),
             Effect::Recycle { from, buffer } => {
-                let wire = self.wires.entry((from, id)).or_default();
+                let wire = self.wire(from, id);
                 wire.held = false;
                 wire.spare.push(buffer);
                 self.pass(from, id);
@@ -189,9 +279,45 @@ impl Network {
         Ok(())
     }
 
+    fn wire(&mut self, from: NodeId, to: NodeId) -> &mut Wire {
+        let conditions = self.conditions;
+        self.wires.entry((from, to)).or_insert_with(|| Wire {
+            channel: Channel::new(*conditions.link(from, to), conditions.dice(from, to)),
+            free: Time(0),
+            flying: VecDeque::new(),
+            queue: VecDeque::new(),
+            held: false,
+            spare: Vec::new(),
+        })
+    }
+
+    fn send(&mut self, id: NodeId, to: NodeId, frame: &[u8]) {
+        let now = self.now;
+        let mut free = self.uplinks[id.index()];
+        let shared = self.conditions.shared_uplink;
+        let wire = self.wire(id, to);
+        let mut bytes = wire.spare.pop().unwrap_or_default();
+        bytes.clear();
+        bytes.extend_from_slice(frame);
+        let passage = wire.channel.send(now, frame.len() + ENVELOPE, if shared { &mut free } else { &mut wire.free });
+        let at_once = passage.arrives == now;
+        if at_once {
+            wire.queue.push_back(bytes);
+        } else {
+            wire.flying.push_back(bytes);
+        }
+        self.uplinks[id.index()] = free;
+        self.post_at(passage.left, id, What::Input(Input::Taken(to)));
+        if at_once {
+            self.pass(id, to);
+        } else {
+            self.post_at(passage.arrives, to, What::Arrival(id));
+        }
+    }
+
     /// Delivers the next frame of a wire if its reader is free.
     fn pass(&mut self, from: NodeId, to: NodeId) {
-        let wire = self.wires.entry((from, to)).or_default();
+        let wire = self.wire(from, to);
         if wire.held {
             return;
         }
@@ -201,7 +327,7 @@ impl Network {
         }
     }
 
-    fn end(self) -> Result<Vec<Ended>, RunError> {
+    fn end(self) -> Result<Simulated, RunError> {
         let stuck: Vec<String> = (self.hosts.iter().enumerate())
             .filter(|(_, host)| host.records.is_none())
             .map(|(id, host)| match host.node.waiting_for() {
@@ -212,10 +338,12 @@ impl Network {
         if !stuck.is_empty() {
             return Err(RunError::Stuck(stuck.join("; ")));
         }
+        let Network { hosts, trace, now, .. } = self;
         let ended = |host: Host| {
             let records = host.records.expect("every node has finished");
             Ended { model: host.model, mean: host.mean, records, traffic: host.traffic }
         };
-        Ok(self.hosts.into_iter().map(ended).collect())
+        let trace = job::record::hex(&trace.finalize());
+        Ok(Simulated { ended: hosts.into_iter().map(ended).collect(), trace, time: now })
     }
 }

@@ -1,0 +1,53 @@
+//! What a virtual network and its machines are like.
+
+use std::collections::BTreeMap;
+
+use super::{compute::ComputeModel, link::LinkModel};
+use crate::{
+    rng::{Purpose, Stream},
+    units::{NodeId, Round},
+};
+
+/// Links, uplinks and machines of a simulation or prediction.
+#[derive(Clone, Debug)]
+pub struct Conditions {
+    /// The run's seed: jitter, loss and varying rates are drawn from it.
+    pub seed: u64,
+    /// Links that differ from the rest, lower node first.
+    pub links: BTreeMap<(NodeId, NodeId), LinkModel>,
+    /// All others.
+    pub rest: LinkModel,
+    /// Whether a node's links share one line on the way out.
+    pub shared_uplink: bool,
+    /// How long gradients take.
+    pub compute: ComputeModel,
+}
+
+impl Conditions {
+    /// Links without latency or limit, gradients that take no time.
+    pub fn ideal() -> Conditions {
+        Conditions {
+            seed: 0,
+            links: BTreeMap::new(),
+            rest: LinkModel::IDEAL,
+            shared_uplink: false,
+            compute: ComputeModel::NONE,
+        }
+    }
+
+    /// What the link between two nodes is like.
+    pub fn link(&self, a: NodeId, b: NodeId) -> &LinkModel {
+        self.links.get(&(a.min(b), a.max(b))).unwrap_or(&self.rest)
+    }
+
+    /// Randomness of one direction of a link.
+    pub fn dice(&self, from: NodeId, to: NodeId) -> Stream {
+        Stream::new(self.seed, Purpose::Link).node(from).node(to)
+    }
+
+    /// Nanoseconds that a node needs for the gradients of a round.
+    pub fn compute_time(&self, nodes: usize, node: NodeId, round: Round) -> u64 {
+        let dice = Stream::new(self.seed, Purpose::Link).with(u64::MAX);
+        self.compute.time(dice, nodes, node, round)
+    }
+}

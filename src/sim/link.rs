@@ -1,0 +1,221 @@
+//! One direction of a virtual link: how long a frame is on its way.
+//!
+//! Store and forward: frames leave one after the other at the link's rate, and each arrives a latency after its last bit left. On top of this:
+//!
+//! * **Framing**: what is on the line is more than the frame (TCP and IP headers of each packet, Noise's tags, Yamux's headers).
+//! * **Jitter**: an extra latency, exponentially distributed; order is kept, as TCP and QUIC do.
+//! * **Variation**: the rate is drawn anew every so often, log-normal around the link's mean.
+//! * **Loss**: every packet is lost with the same probability, on each try anew; a round of retransmissions costs a round trip and the packets' time
+//!   on the line. What loss does to a congestion controller's window is not modelled: [`LinkModel::rate`] is what the link carries then.
+//!
+//! Everything drawn depends on the run's seed, the link and the number of the frame alone.
+
+use crate::{rng::Stream, units::Time};
+
+/// Payload of a TCP segment on an Ethernet or TUN path: 1500 bytes less 20 of IPv4, 20 of TCP and 12 of timestamps.
+pub const SEGMENT: usize = 1448;
+/// What a packet is longer than its payload.
+const PACKET_HEADERS: usize = 52;
+/// Noise: a length of 2 bytes and a tag of 16 for every message of at most 65,519 bytes.
+const NOISE: (usize, usize) = (65_519, 18);
+/// Yamux: a header of 12 bytes for every frame of at most 16,384 bytes.
+const YAMUX: (usize, usize) = (16_384, 12);
+
+/// What a link is like, in both directions alike.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LinkModel {
+    /// One way, in nanoseconds.
+    pub latency: u64,
+    /// Bits per second; infinite for a link that takes no time.
+    pub rate: f64,
+    /// Mean of the extra latency, in nanoseconds.
+    pub jitter: u64,
+    /// The chance of a packet to be lost, from 0 to below 1.
+    pub loss: f64,
+    /// The deviation of the logarithm of the rate; 0 for a constant one.
+    pub variation: f64,
+    /// For how long a drawn rate holds, in nanoseconds.
+    pub variation_period: u64,
+}
+
+impl LinkModel {
+    /// No latency, no limit.
+    pub const IDEAL: LinkModel = LinkModel {
+        latency: 0,
+        rate: f64::INFINITY,
+        jitter: 0,
+        loss: 0.0,
+        variation: 0.0,
+        variation_period: 1_000_000_000,
+    };
+
+    /// Bytes on the line of a frame of so many bytes, headers of all layers included.
+    pub fn on_the_line(frame: usize) -> usize {
+        let layered = |bytes: usize, (most, header): (usize, usize)| bytes + bytes.div_ceil(most) * header;
+        let sealed = layered(layered(frame, YAMUX), NOISE);
+        sealed + sealed.div_ceil(SEGMENT) * PACKET_HEADERS
+    }
+
+    /// Nanoseconds that so many bytes take on the line at the mean rate.
+    pub fn line_time(&self, bytes: usize) -> u64 {
+        (bytes as f64 * 8e9 / self.rate) as u64
+    }
+}
+
+/// One direction under way.
+#[derive(Clone, Debug)]
+pub struct Channel {
+    model: LinkModel,
+    dice: Stream,
+    frames: u64,
+    /// When the last frame arrives.
+    last: Time,
+}
+
+/// When a frame has left the sender, and when it is at its receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Passage {
+    /// The sender's queue is free for the next one.
+    pub left: Time,
+    /// The receiver has all of it.
+    pub arrives: Time,
+}
+
+impl Channel {
+    /// Nothing sent yet. `dice` is this direction's own.
+    pub fn new(model: LinkModel, dice: Stream) -> Channel {
+        Channel { model, dice, frames: 0, last: Time(0) }
+    }
+
+    /// Hands over a frame of so many bytes. `free` is when the queue in front of the line is empty, and is moved on.
+    pub fn send(&mut self, now: Time, bytes: usize, free: &mut Time) -> Passage {
+        let model = &self.model;
+        let dice = self.dice.with(self.frames);
+        self.frames += 1;
+        let mut line = LinkModel::on_the_line(bytes);
+        let mut delay = model.latency;
+        if model.jitter > 0 {
+            delay += (-libm::log(1.0 - dice.f64_at(0)) * model.jitter as f64) as u64;
+        }
+        if model.loss > 0.0 {
+            let packets = line.div_ceil(SEGMENT + PACKET_HEADERS);
+            let tries = tries(model.loss, packets, dice.f64_at(1));
+            delay += (tries - 1) * 2 * model.latency;
+            // What is sent again in the mean: p + p^2 + ... of each packet.
+            line += (line as f64 * model.loss / (1.0 - model.loss)) as usize;
+        }
+        let start = now.max(*free);
+        let left = Time(start.0 + self.time_from(start, line));
+        *free = left;
+        let arrives = self.last.max(Time(left.0 + delay));
+        self.last = arrives;
+        Passage { left, arrives }
+    }
+
+    /// Nanoseconds that so many bytes take when they begin at `start`.
+    fn time_from(&self, start: Time, bytes: usize) -> u64 {
+        let model = &self.model;
+        if model.variation == 0.0 || model.rate.is_infinite() {
+            return model.line_time(bytes);
+        }
+        let (mut at, mut bits) = (start.0, bytes as f64 * 8.0);
+        loop {
+            let number = at / model.variation_period;
+            let mut dice = self.dice.with(u64::MAX).with(number).sequence();
+            // Its mean is the link's rate.
+            let factor = libm::exp(model.variation * dice.normal() - 0.5 * model.variation * model.variation);
+            let rate = model.rate * factor / 1e9;
+            let room = ((number + 1) * model.variation_period - at) as f64;
+            if bits <= rate * room {
+                return at + (bits / rate) as u64 - start.0;
+            }
+            bits -= rate * room;
+            at = (number + 1) * model.variation_period;
+        }
+    }
+}
+
+/// How often the unluckiest of so many packets is sent, for a uniform `u`: P(at most r tries) = (1 - p^r)^packets.
+fn tries(loss: f64, packets: usize, u: f64) -> u64 {
+    let mut all_lost = 1.0;
+    for tries in 1..=1000 {
+        all_lost *= loss;
+        if libm::pow(1.0 - all_lost, packets as f64) > u {
+            return tries;
+        }
+    }
+    1000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Purpose;
+
+    const LINK: LinkModel = LinkModel { latency: 70_000_000, rate: 20e6, ..LinkModel::IDEAL };
+
+    fn channel(model: LinkModel) -> Channel {
+        Channel::new(model, Stream::new(1, Purpose::Link))
+    }
+
+    #[test]
+    fn frames_queue_behind_each_other_and_arrive_a_latency_later() {
+        let (mut channel, mut free) = (channel(LINK), Time(0));
+        let first = channel.send(Time(5), 10_000, &mut free);
+        // Of 10,000 bytes Yamux makes 10,012, Noise 10,030, seven packets 10,394: at 20 Mbit/s 4,157,600 ns.
+        assert_eq!(LinkModel::on_the_line(10_000), 10_394);
+        assert_eq!(first, Passage { left: Time(4_157_605), arrives: Time(74_157_605) });
+        let second = channel.send(Time(6), 10_000, &mut free);
+        assert_eq!(second.left, Time(2 * 4_157_600 + 5));
+        let later = channel.send(Time(1_000_000_000), 10_000, &mut free);
+        assert_eq!(later.left, Time(1_004_157_600));
+    }
+
+    #[test]
+    fn an_ideal_link_takes_no_time() {
+        let passage = channel(LinkModel::IDEAL).send(Time(7), 1 << 30, &mut Time(0));
+        assert_eq!(passage, Passage { left: Time(7), arrives: Time(7) });
+    }
+
+    #[test]
+    fn jitter_has_its_mean_and_keeps_the_order() {
+        let (mut channel, mut free) = (channel(LinkModel { jitter: 30_000_000, rate: f64::INFINITY, ..LINK }), Time(0));
+        let (mut extra, mut before) = (0.0, Time(0));
+        for number in 0..2000 {
+            let now = Time(number * 10_000_000_000);
+            let passage = channel.send(now, 100, &mut free);
+            assert!(passage.arrives >= before);
+            before = passage.arrives;
+            extra += (passage.arrives.0 - now.0 - LINK.latency) as f64 / 2000.0;
+        }
+        assert!((extra / 30e6 - 1.0).abs() < 0.1, "{extra}");
+    }
+
+    #[test]
+    fn a_varying_rate_has_its_mean_over_long_times() {
+        let model = LinkModel { variation: 0.5, variation_period: 1_000_000_000, ..LINK };
+        let (mut free, seconds) = (Time(0), 2000.0);
+        let bytes = (20e6 / 8.0 * seconds) as usize;
+        let mut sent = channel(model);
+        let passage = sent.send(Time(0), bytes, &mut free);
+        let expected = LinkModel::on_the_line(bytes) as f64 * 8e9 / 20e6;
+        assert!((passage.left.0 as f64 / expected - 1.0).abs() < 0.05, "{} {expected}", passage.left.0);
+    }
+
+    #[test]
+    fn lost_packets_cost_round_trips() {
+        let model = LinkModel { loss: 0.01, rate: f64::INFINITY, ..LINK };
+        let (mut channel, mut free) = (channel(model), Time(0));
+        let mut delays = [0u32; 5];
+        for number in 0..2000 {
+            let now = Time(number * 10_000_000_000);
+            let arrives = channel.send(now, 100 * SEGMENT, &mut free).arrives;
+            delays[((arrives.0 - now.0 - LINK.latency) / (2 * LINK.latency)) as usize] += 1;
+        }
+        // 102 packets get through at once with probability 0.99^102 = 0.36, with one retransmission in all but 1%.
+        assert!((660..780).contains(&delays[0]), "{delays:?}");
+        assert!(delays[2] > 5 && delays[2] < 60, "{delays:?}");
+        assert_eq!(tries(0.01, 1, 0.0), 1);
+        assert_eq!(tries(0.5, 1, 0.6), 2);
+    }
+}
