@@ -56,6 +56,7 @@ pub mod learn;
 pub mod mixing;
 #[cfg(feature = "net")]
 pub mod net;
+pub mod predict;
 pub mod report;
 pub mod rng;
 pub mod sim;

@@ -185,6 +185,21 @@ const CASES: &[Case] = &[
     ("compressor.kind=count-sketch", "compressor.rows=16", &["from 1 to 15"]),
     ("compressor.kind=count-sketch", "compressor.columns=0", &["from 1 to 67108864"]),
     ("compressor.kind=identity", "compressor.bits=4", &["no constants"]),
+    ("", "network.preset=6g", &["expected one of ideal, data-center, ethernet, 4g, 5g, shanghai-boston"]),
+    ("", "network.latency_ms=-1", &["from 0 to 10000000"]),
+    ("", "network.bandwidth_mbps=0", &["from 0.001 to 10000000"]),
+    ("", "network.bandwidth_mbps=nan", &["from 0.001 to 10000000"]),
+    ("", "network.jitter_ms=inf", &["from 0 to 10000000"]),
+    ("", "network.loss=1", &["from 0 to 0.9"]),
+    ("", "network.variation=-1", &["from 0 to 3"]),
+    ("", "network.variation_s=0", &["from 0.001 to 1000000"]),
+    ("", "network.uplink=both", &["`link` or `node`"]),
+    ("", "network.compute=slow", &["`none`, `fixed`, `measured`, `random`"]),
+    ("network.compute=fixed", "network.compute_ms=-3", &["from 0 to 1000000000"]),
+    ("", "network.compute_ms=3", &["belongs to compute = \"fixed\" or \"random\""]),
+    ("network.compute=fixed network.compute_ms=1", "network.compute_spread=0.1", &["belongs to compute = \"random\""]),
+    ("", "network.stragglers=0.1", &["belongs to compute = \"fixed\", \"measured\" or \"random\""]),
+    ("network.compute=fixed network.compute_ms=1", "network.straggler_factor=0", &["from 0.01 to 1000000"]),
     ("", "optimizer.step=-1", &["from 0"]),
     ("", "optimizer.step=nan", &["from 0"]),
     ("", "optimizer.step=inf", &["from 0"]),
@@ -250,7 +265,7 @@ fn every_key_refuses_what_cannot_work() {
 fn no_key_is_forgotten() {
     let tried: BTreeSet<&str> = CASES.iter().map(|(_, set, _)| set.split('=').next().unwrap()).collect();
     let mut keys = Vec::new();
-    for section in ["run", "topology", "data", "model", "optimizer"] {
+    for section in ["run", "topology", "data", "model", "optimizer", "network"] {
         let line = told(&[&format!("{section}.nonsense=1")]);
         assert!(line.starts_with(&format!("error: --set: {section}.nonsense = 1: unknown field")), "{line}");
         let known = line.split("expected one of ").nth(1).unwrap();

@@ -22,6 +22,7 @@ const LAYERS: &[(&str, May)] = &[
     ("job", May::Above),
     ("report", May::Above),
     ("sim", May::Above),
+    ("predict", May::Only(&["units", "gossip", "sim"])),
     ("study", May::Above),
     ("net", May::Above),
     ("cli", May::Above),
@@ -30,6 +31,7 @@ const LAYERS: &[(&str, May)] = &[
 /// Imports against the order of [`LAYERS`], each with the reason why it stands.
 const BACKWARD: &[(&str, &str, &str)] = &[
     ("job", "sim", "a job makes the seats that a driver runs"),
+    ("job", "predict", "a job's outlook asks for predictions"),
     ("job", "report", "a job's watch makes metrics, and a summary is made of a job's records"),
 ];
 
@@ -45,7 +47,7 @@ enum May {
 const ORDERED: [&str; 5] = ["gossip", "sim", "compress", "mixing", "learn"];
 
 /// Folders that are given the time.
-const CLOCKLESS: [&str; 2] = ["gossip", "sim"];
+const CLOCKLESS: [&str; 3] = ["gossip", "predict", "sim"];
 
 /// Lines of a file, at the most.
 const LONGEST: usize = 600;

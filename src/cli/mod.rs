@@ -9,6 +9,7 @@ mod identity;
 mod interrupt;
 mod node;
 mod outcome;
+mod plan;
 mod predict;
 mod processes;
 mod progress;
@@ -33,6 +34,7 @@ Examples:
   gradvine train                         the default experiment: 8 libp2p hosts on this machine
   gradvine train --set rule.kind=dcd --set compressor.bits=8
   gradvine simulate my.toml --topology torus:4x4     the same core on a virtual network
+  gradvine plan --topology topologies/four-regions.toml     seconds a round, the bottleneck, alternatives
   gradvine compare --rules d-psgd,dcd,choco          the same work by several rules, in one table
   gradvine topology show ring:16         spectral gap, mixing time, a drawing
   gradvine identity new node.key         a key for a node of a deployment
@@ -68,6 +70,8 @@ enum Command {
     Node(node::Args),
     /// Run an experiment on a virtual network, in this process, without sockets
     Simulate(simulate::Args),
+    /// Predict what an experiment and its alternatives would take, before a byte is sent
+    Plan(plan::Args),
     /// Run several rules, compressors and topologies beside each other in the simulator
     Compare(compare::Args),
     /// Run study files: what papers claim, tried and checked, as a report
@@ -104,6 +108,7 @@ pub fn main() -> ExitCode {
         Command::Train(args) => train::run(args),
         Command::Node(args) => node::run(args),
         Command::Simulate(args) => simulate::run(args),
+        Command::Plan(args) => plan::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Study(args) => study::run(&args),
         Command::Topology(args) => topology::run(args).map_err(Exit::from),

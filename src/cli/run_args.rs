@@ -42,15 +42,20 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
-    /// Reads the experiment with all settings applied, loads its data and checks everything.
-    pub fn whole(&self) -> Result<Arc<Whole>, Exit> {
+    /// Reads the experiment with all settings applied, and then some more.
+    pub fn read(&self, more: &[String]) -> Result<Experiment, ConfigError> {
         let mut sets = self.sets.clone();
         sets.extend(self.flags().into_iter().filter_map(|(_, key, value)| Some(format!("{key}={}", value?))));
-        let experiment = match &self.experiment {
+        sets.extend_from_slice(more);
+        match &self.experiment {
             Some(path) => Experiment::load(path, &sets),
             None => Experiment::default_with(&sets),
-        };
-        let whole = experiment.and_then(Whole::new).map_err(|error| self.blame(error))?;
+        }
+    }
+
+    /// Reads the experiment with all settings applied, loads its data and checks everything.
+    pub fn whole(&self) -> Result<Arc<Whole>, Exit> {
+        let whole = self.read(&[]).and_then(Whole::new).map_err(|error| self.blame(error))?;
         if !self.quiet {
             for warning in &whole.design.rule.warnings {
                 eprintln!("warning: {warning}");

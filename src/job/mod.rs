@@ -4,8 +4,11 @@
 //! [`seats`] makes a run of objectives that a program brings itself.
 
 pub mod arithmetic;
+mod constants;
 mod design;
 mod learner;
+mod network;
+pub mod outlook;
 mod own;
 pub mod record;
 mod shard;
@@ -13,8 +16,11 @@ mod single;
 mod watch;
 mod whole;
 
+pub use constants::Constants;
 pub use design::{Design, topology};
 pub use learner::{Blind, Conclusion, Ended, Learner, Observer, RunError, compute};
+pub use network::conditions;
+pub use outlook::Outlook;
 pub use own::seats;
 pub use shard::{ShardLearner, Shared, class_counts, scale_of};
 pub use single::{NodeFile, Single};

@@ -1,0 +1,146 @@
+//! What a run and its alternatives would take: the prediction of each candidate, best first.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::design::Design;
+use crate::{
+    config::ConfigError,
+    experiment::Experiment,
+    gossip::plan,
+    mixing::Topology,
+    predict::{Prediction, predict},
+    sim::{Conditions, LinkModel},
+    units::NodeId,
+};
+
+/// One combination and what it would take.
+#[derive(Clone, Debug)]
+pub struct Outlook {
+    /// The topology's name.
+    pub topology: String,
+    /// The compressor's name with its constants.
+    pub compressor: String,
+    /// Gradients of a round.
+    pub local_steps: u32,
+    /// How many rounds the same number of gradients makes.
+    pub rounds: u64,
+    /// Rounds in which disagreement shrinks 100-fold; `None` where it never does.
+    pub agreement: Option<u64>,
+    /// 1 - gap, of the schedule where there is one.
+    pub rho: f64,
+    /// A round's cost.
+    pub prediction: Prediction,
+}
+
+impl Outlook {
+    /// Of a design under these conditions. `gradients` is what the whole run computes on each node.
+    ///
+    /// # Errors
+    /// If the rule calls others whenever it likes: then the order of events decides, and only a simulation tells.
+    pub fn of(design: &Design, conditions: &Conditions, gradients: u64) -> Result<Outlook, ConfigError> {
+        if plan::is_asynchronous(&*design.rule.plan) {
+            let problem =
+                "nodes call each other whenever they like: only `gradvine simulate` tells how long a run takes";
+            return Err(ConfigError::new("rule.kind", format!("\"{}\"", design.rule_name()), problem));
+        }
+        let steps = design.experiment.optimizer.local_steps;
+        let rate = design.schedule.rate(&design.topology);
+        // Flights of several exchanges are collectives: all agree when they land.
+        let collective = plan::flights(&*design.rule.plan).iter().any(|&flight| design.rule.plan.exchanges(flight) > 1);
+        let agreement = if collective || design.topology.nodes() == 1 { Some(1) } else { rate.mixing_time };
+        Ok(Outlook {
+            topology: design.topology.name().to_string(),
+            compressor: described(&design.experiment.compressor),
+            local_steps: steps,
+            rounds: gradients.div_ceil(u64::from(steps)),
+            agreement,
+            rho: rate.rho,
+            prediction: predict(&*design.rule.plan, design.topology.nodes(), design.parameters(), conditions),
+        })
+    }
+
+    /// Seconds of the run.
+    pub fn run_s(&self) -> f64 {
+        self.prediction.run_s(self.rounds)
+    }
+
+    /// Seconds until disagreement has shrunk 100-fold; infinite where it never does.
+    pub fn agreement_s(&self) -> f64 {
+        self.agreement.map_or(f64::INFINITY, |rounds| self.prediction.run_s(rounds))
+    }
+
+    /// What candidates are ordered by: the run, and then once more the time that its nodes need to agree.
+    pub fn cost_s(&self) -> f64 {
+        self.run_s() + self.agreement_s()
+    }
+}
+
+/// A resolved table in a word: `min-max bits=4 bucket=512`.
+fn described(table: &toml::Table) -> String {
+    let kind = table.get("kind").and_then(toml::Value::as_str).unwrap_or("?");
+    let constants = table.iter().filter(|(key, _)| *key != "kind").map(|(key, value)| format!(" {key}={value}"));
+    std::iter::once(kind.to_string()).chain(constants).collect()
+}
+
+/// The conditions for any pair of the topology's nodes. Pairs without a link of their own are joined by the way of least latency over known links: its
+/// latencies add up, and its narrowest link is their rate.
+pub fn all_pairs(topology: &Topology, conditions: &Conditions) -> Conditions {
+    if conditions.links.is_empty() {
+        return conditions.clone();
+    }
+    let n = topology.nodes();
+    let far = LinkModel { latency: u64::MAX / 4, ..conditions.rest };
+    let mut way = vec![vec![far; n]; n];
+    for (a, row) in way.iter_mut().enumerate() {
+        for &b in topology.neighbours(NodeId::from(a)) {
+            row[b.index()] = *conditions.link(NodeId::from(a), b);
+        }
+    }
+    for via in 0..n {
+        for a in 0..n {
+            for b in 0..n {
+                let latency = way[a][via].latency.saturating_add(way[via][b].latency);
+                if a != b && latency < way[a][b].latency {
+                    let rate = if way[a][via].rate < way[via][b].rate { way[a][via].rate } else { way[via][b].rate };
+                    way[a][b] = LinkModel { latency, rate, ..way[a][via] };
+                }
+            }
+        }
+    }
+    let mut links = BTreeMap::new();
+    for (a, row) in way.iter().enumerate() {
+        for (b, link) in row.iter().enumerate().skip(a + 1) {
+            let pair = (NodeId::from(a), NodeId::from(b));
+            links.insert(pair, conditions.links.get(&pair).copied().unwrap_or(*link));
+        }
+    }
+    Conditions { links, ..conditions.clone() }
+}
+
+/// Topologies of so many nodes that are worth a look, as specs.
+pub fn candidates(nodes: usize) -> Vec<String> {
+    let mut specs =
+        vec![format!("ring:{nodes}"), format!("complete:{nodes}"), format!("star:{nodes}"), format!("path:{nodes}")];
+    if nodes >= 5 {
+        specs.push(format!("exponential:{nodes}"));
+    }
+    if nodes >= 8 && nodes.is_power_of_two() {
+        specs.push(format!("hypercube:{nodes}"));
+    }
+    let rows = (3..nodes).take_while(|rows| rows * rows <= nodes).filter(|rows| nodes.is_multiple_of(*rows)).last();
+    specs.extend(rows.map(|rows| format!("torus:{rows}x{}", nodes / rows)));
+    specs
+}
+
+/// An experiment on one of these topologies, for data of a known shape.
+///
+/// # Errors
+/// If the combination cannot work.
+pub fn design(
+    experiment: Experiment,
+    topology: &Arc<Topology>,
+    inputs: usize,
+    outputs: usize,
+) -> Result<Design, ConfigError> {
+    Design::new(experiment, Arc::clone(topology), inputs, outputs)
+}

@@ -1,0 +1,110 @@
+//! What a run will cost, said before a byte is sent: from the exchange plan, the payloads' sizes, the links and the spectral gap.
+//!
+//! Links follow the alpha-beta model: a frame of B bytes takes alpha + beta B, and frames of one direction queue. [`clockwork`] follows the plan with
+//! sizes in place of numbers; what repeats after its first rounds is the prediction.
+
+pub mod clockwork;
+
+use clockwork::{Course, Use, follow};
+
+use crate::{
+    gossip::plan::{Plan, Step},
+    sim::Conditions,
+    units::{NodeId, Time},
+};
+
+/// What a round costs once the first rounds are over.
+#[derive(Clone, Debug)]
+pub struct Prediction {
+    /// Seconds from one round to the next, in the mean.
+    pub round_s: f64,
+    /// When round 0 is over on all nodes.
+    pub first_s: f64,
+    /// Bytes of payload that a node sends in a round: in the mean, and at the most.
+    pub payload: (f64, f64),
+    /// The same with headers, before encryption.
+    pub wire: (f64, f64),
+    /// Of each direction of a link, in a round: what goes over it.
+    pub links: Vec<LinkLoad>,
+    /// The share of the time in which a node computes, in the mean over nodes.
+    pub computing: f64,
+}
+
+/// What goes over one direction of a link in a round.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LinkLoad {
+    /// The sender.
+    pub from: NodeId,
+    /// The receiver.
+    pub to: NodeId,
+    /// Frames.
+    pub frames: f64,
+    /// Payload, in bytes.
+    pub payload: f64,
+    /// With headers, before encryption.
+    pub wire: f64,
+    /// Seconds on the line.
+    pub busy_s: f64,
+    /// Seconds that its frames would need one after the other, latencies included.
+    pub alone_s: f64,
+}
+
+impl Prediction {
+    /// The direction of a link that a round waits for longest: the largest `alone_s`.
+    pub fn bottleneck(&self) -> Option<&LinkLoad> {
+        self.links.iter().max_by(|a, b| a.alone_s.total_cmp(&b.alone_s))
+    }
+
+    /// Seconds of a run of so many rounds.
+    pub fn run_s(&self, rounds: u64) -> f64 {
+        self.first_s + self.round_s * rounds.saturating_sub(1) as f64
+    }
+}
+
+/// Follows a plan until it repeats.
+///
+/// # Panics
+/// If the plan calls (see [`crate::gossip::plan::is_asynchronous`]).
+pub fn predict(plan: &dyn Plan, nodes: usize, parameters: usize, conditions: &Conditions) -> Prediction {
+    let lag = plan.steps().iter().map(|step| if let Step::Land { lag, .. } = step { u64::from(*lag) } else { 0 }).max();
+    let drawn = conditions.compute.spread > 0.0
+        || std::iter::once(&conditions.rest)
+            .chain(conditions.links.values())
+            .any(|link| link.jitter > 0 || link.loss > 0.0 || link.variation > 0.0);
+    let least = if drawn { 200 } else { 24 };
+    let measured = least.max(plan.period().min(400));
+    let warm = lag.unwrap_or(0) + 4;
+    let Course { rounds, links, computing } = follow(plan, nodes, parameters, conditions, warm + measured);
+    let total = rounds.len() as f64;
+    let at = |round: u64| rounds[round as usize].seconds();
+    let (begin, end) = (at(warm - 1), at(warm + measured - 1));
+    let of_node = |take: &dyn Fn(&Use) -> u64| {
+        let mut sums = vec![0.0; nodes];
+        links.iter().for_each(|((from, _), used)| sums[from.index()] += take(used) as f64 / total);
+        let most = sums.iter().copied().fold(0.0, f64::max);
+        (sums.iter().sum::<f64>() / nodes as f64, most)
+    };
+    let load = |(&(from, to), used): (&(NodeId, NodeId), &Use)| {
+        let busy_s = used.busy as f64 / 1e9 / total;
+        let frames = used.frames as f64 / total;
+        LinkLoad {
+            from,
+            to,
+            frames,
+            payload: used.payload as f64 / total,
+            wire: used.wire as f64 / total,
+            busy_s,
+            alone_s: busy_s + frames * conditions.link(from, to).latency as f64 / 1e9,
+        }
+    };
+    let last = rounds.last().copied().unwrap_or(Time(0)).seconds();
+    let computed = computing.iter().sum::<u64>() as f64 / 1e9 / nodes as f64;
+    Prediction {
+        round_s: (end - begin) / measured as f64,
+        first_s: at(0),
+        payload: of_node(&|used| used.payload),
+        wire: of_node(&|used| used.wire),
+        links: links.iter().map(load).collect(),
+        computing: if last > 0.0 { computed / last } else { 1.0 },
+    }
+}
