@@ -1,0 +1,63 @@
+//! `gradvine plan`: what it says, and that the simulator says the same.
+
+mod command;
+
+use command::gradvine;
+use serde_json::Value;
+
+const FAR: [&str; 4] = ["--topology", "topologies/four-regions.toml", "--set", "network.compute=fixed"];
+
+fn plan(more: &[&str]) -> Value {
+    let mut command = gradvine();
+    command.current_dir(env!("CARGO_MANIFEST_DIR")).arg("plan").args(FAR).args(["--set", "network.compute_ms=5"]);
+    let assert = command.args(["--json"]).args(more).assert().success();
+    serde_json::from_slice(&assert.get_output().stdout).unwrap()
+}
+
+#[test]
+fn a_round_takes_what_the_simulator_says_and_the_bottleneck_is_the_farthest_link() {
+    let said = plan(&["--rounds", "60", "--alone", "--no-data"]);
+    let round = said["plan"]["round_s"].as_f64().unwrap();
+    let out = tempfile::tempdir().unwrap();
+    let mut command = gradvine();
+    command.current_dir(env!("CARGO_MANIFEST_DIR")).arg("simulate").args(FAR).args(["--set", "network.compute_ms=5"]);
+    command.args(["--set", "run.evaluate_every=30", "--rounds", "60", "--no-baseline", "-q", "--out"]);
+    command.arg(out.path().join("run")).assert().success();
+    let metrics = std::fs::read_to_string(out.path().join("run/metrics.jsonl")).unwrap();
+    let at = |round: u64| {
+        let lines = metrics.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let times = lines.filter(|line| line["round"] == round).map(|line| line["time_s"].as_f64().unwrap());
+        times.fold(0.0, f64::max)
+    };
+    let simulated = (at(60) - at(30)) / 30.0;
+    assert!((round / simulated - 1.0).abs() < 0.05, "predicted {round}, simulated {simulated}");
+    let mut ends = [&said["bottleneck"]["from"], &said["bottleneck"]["to"]].map(|name| name.as_str().unwrap());
+    ends.sort_unstable();
+    assert_eq!(ends, ["london", "tokyo"]);
+}
+
+#[test]
+fn candidates_come_best_first_and_a_server_is_slower_than_gossip() {
+    let said = plan(&["--rounds", "200"]);
+    let candidates = said["candidates"].as_array().unwrap();
+    assert!(candidates.len() > 10);
+    let cost = |one: &Value| one["run_s"].as_f64().unwrap() + one["agreement_s"].as_f64().unwrap_or(f64::INFINITY);
+    assert!(candidates.windows(2).all(|pair| cost(&pair[0]) <= cost(&pair[1])));
+    for central in said["centralized"].as_array().unwrap() {
+        assert!(central["plan"]["round_s"].as_f64().unwrap() > said["plan"]["round_s"].as_f64().unwrap());
+    }
+    let data = &said["data"];
+    assert!(["smoothness", "within", "between"].iter().all(|key| data[key].as_f64().unwrap() > 0.0), "{data}");
+}
+
+#[test]
+fn what_no_plan_can_tell_is_refused() {
+    let mut command = gradvine();
+    command.args(["plan", "--set", "rule.kind=ad-psgd", "--set", "compressor.kind=identity"]);
+    let stderr = String::from_utf8(command.assert().code(2).get_output().stderr.clone()).unwrap();
+    assert!(stderr.contains("rule.kind = \"ad-psgd\"") && stderr.contains("gradvine simulate"), "{stderr}");
+    let mut command = gradvine();
+    command.args(["plan", "--topology", "ring:8", "--topologies", "ring:9"]);
+    let stderr = String::from_utf8(command.assert().code(2).get_output().stderr.clone()).unwrap();
+    assert!(stderr.contains("it has 9 nodes, the experiment 8"), "{stderr}");
+}
