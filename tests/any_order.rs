@@ -81,10 +81,10 @@ fn run(seats: Vec<Seat>, seed: u64, tight: bool) -> Vec<Vec<f32>> {
                 Effect::Recycle { from, .. } => {
                     chaos.held.insert((from.index(), node), false);
                 }
-                Effect::Conclude { rounds, model, mean, traffic } => {
+                Effect::Conclude { rounds, model, mean, traffic, links } => {
                     let time = Default::default();
-                    let record =
-                        learners[node].conclude(&Conclusion { rounds, model: &model, mean: &mean, traffic, time });
+                    let end = Conclusion { rounds, model: &model, mean: &mean, traffic, links: &links, time };
+                    let record = learners[node].conclude(&end);
                     models[node] = model;
                     chaos.own[node].push_back(Input::Record(record));
                 }

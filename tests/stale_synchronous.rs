@@ -110,9 +110,10 @@ fn play(seats: Vec<Seat>, order: Order) -> (Vec<Vec<f32>>, Vec<u64>) {
                     *taken.entry((node, to.index())).or_default() += 1;
                 }
                 Effect::Recycle { from, .. } => links.get_mut(&(from.index(), node)).unwrap().1 = false,
-                Effect::Conclude { rounds: done, model, mean, traffic } => {
+                Effect::Conclude { rounds: done, model, mean, traffic, links } => {
                     let time = Default::default();
-                    let conclusion = Conclusion { rounds: done, model: &model, mean: &mean, traffic, time };
+                    let links = &links[..];
+                    let conclusion = Conclusion { rounds: done, model: &model, mean: &mean, traffic, links, time };
                     own[node].push_back(Input::Record(learners[node].conclude(&conclusion)));
                     (models[node], rounds[node]) = (model, done.0);
                 }

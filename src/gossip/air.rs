@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    event::{Effect, Failure, Traffic},
+    event::{Effect, Failure, LinkTraffic, Traffic},
     frame::{self, ENVELOPE, HEADER, Header},
     party::{Party, Writer, payload_noise},
     plan::{At, Meeting, Plan},
@@ -47,6 +47,9 @@ struct Link {
     held: BTreeMap<At, Vec<u8>>,
     /// Where the core reads ahead: buffers of frames that were handed to the party.
     spare: Vec<Vec<u8>>,
+    /// Bytes of payload and in all that went over it by the rule.
+    payload: u64,
+    wire: u64,
 }
 
 /// The moving parts that every program of exchanges shares.
@@ -84,6 +87,12 @@ impl Air {
             theirs: Meeting::default(),
             traffic: Traffic::default(),
         }
+    }
+
+    /// What went over each link so far, by the rule.
+    pub fn by_link(&self) -> Vec<LinkTraffic> {
+        let of = |(&to, link): (&NodeId, &Link)| LinkTraffic { to, payload: link.payload, wire: link.wire };
+        self.links.iter().map(of).collect()
     }
 
     /// A flight leaves; its first exchange opens at the next [`Air::advance`] that finds its links' slots free.
@@ -324,13 +333,16 @@ impl Air {
     }
 
     fn send(&mut self, to: NodeId, frame: &Arc<Vec<u8>>, at: &At, out: &mut Vec<Effect>) {
-        self.links.get_mut(&to).expect("slots were checked").out += 1;
-        let wire = (frame.len() + ENVELOPE) as u64;
+        let link = self.links.get_mut(&to).expect("slots were checked");
+        link.out += 1;
+        let (payload, wire) = ((frame.len() - HEADER) as u64, (frame.len() + ENVELOPE) as u64);
         if at.flight >= super::tree::FAREWELL {
             self.traffic.tree += wire;
         } else {
-            self.traffic.payload += (frame.len() - HEADER) as u64;
+            self.traffic.payload += payload;
             self.traffic.wire += wire;
+            link.payload += payload;
+            link.wire += wire;
         }
         out.push(Effect::Send { to, frame: Arc::clone(frame) });
     }

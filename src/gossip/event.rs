@@ -98,6 +98,8 @@ pub enum Effect {
         mean: Vec<f32>,
         /// What it sent up to here, without the mean's exchanges.
         traffic: Traffic,
+        /// The same by neighbour, in ascending order.
+        links: Vec<LinkTraffic>,
     },
     /// Everything is done: all nodes' records, in node order.
     Finished(Vec<Vec<u8>>),
@@ -138,6 +140,17 @@ pub struct Traffic {
     pub dense: u64,
     /// Envelopes, headers and payloads of the setup and of the exact mean at the end, which `wire` does not count.
     pub tree: u64,
+}
+
+/// Bytes that a node has sent to one neighbour, by the rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkTraffic {
+    /// The receiver.
+    pub to: NodeId,
+    /// Payloads only.
+    pub payload: u64,
+    /// Envelopes, headers and payloads, before encryption.
+    pub wire: u64,
 }
 
 /// Why a node cannot go on.

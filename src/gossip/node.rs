@@ -373,7 +373,8 @@ impl Node {
                     self.air.forget_buffers();
                     let model = std::mem::take(&mut self.model);
                     let (rounds, mean, traffic) = (self.round, mean.into_mean(), self.spent);
-                    out.push(Effect::Conclude { rounds, model, mean, traffic });
+                    let links = self.air.by_link();
+                    out.push(Effect::Conclude { rounds, model, mean, traffic, links });
                     Stage::Concluding
                 }
                 Stage::Summary(records) => {

@@ -2,7 +2,7 @@
 
 use crate::{
     config::ConfigError,
-    gossip::{Failure, Input, Part, RoundDone, Traffic},
+    gossip::{Failure, Input, LinkTraffic, Part, RoundDone, Traffic},
     learn::Ready,
     units::{NodeId, Round, Time},
 };
@@ -71,6 +71,8 @@ pub struct Conclusion<'a> {
     pub mean: &'a [f32],
     /// Bytes sent.
     pub traffic: Traffic,
+    /// The same by neighbour, in ascending order.
+    pub links: &'a [LinkTraffic],
     /// Time since the start.
     pub time: Time,
 }

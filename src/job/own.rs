@@ -165,6 +165,7 @@ impl Learner for OwnLearner {
             arithmetic: crate::job::arithmetic::name(),
             bytes: Closing::traffic(conclusion.traffic),
             time_s: conclusion.time.seconds(),
+            links: Closing::links(conclusion.links),
         }
         .to_bytes()
     }

@@ -3,7 +3,10 @@
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::{data::Moments, gossip::Traffic, learn::Evaluation};
+use crate::{data::Moments, gossip::{LinkTraffic, Traffic}, learn::Evaluation};
+
+/// Records list what went over each link up to this many: all nodes' records travel to every node.
+pub const MOST_LINKS: usize = 64;
 
 /// Before round 0: how many rows, and their sums where features are to be standardised.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,6 +72,8 @@ pub struct Closing {
     pub bytes: [u64; 3],
     /// Seconds since its start.
     pub time_s: f64,
+    /// Sent for the rule to each neighbour: its number, payload, wire. Empty where there are more than [`MOST_LINKS`].
+    pub links: Vec<[u64; 3]>,
 }
 
 /// An evaluation on a number of rows.
@@ -118,10 +123,18 @@ impl Closing {
     pub fn traffic(traffic: Traffic) -> [u64; 3] {
         [traffic.payload, traffic.wire, traffic.dense]
     }
+
+    /// The same by neighbour.
+    pub fn links(links: &[LinkTraffic]) -> Vec<[u64; 3]> {
+        if links.len() > MOST_LINKS {
+            return Vec::new();
+        }
+        links.iter().map(|link| [u64::from(link.to.0), link.payload, link.wire]).collect()
+    }
 }
 
 /// Numbers of a run that is about to diverge: JSON has no word for NaN and infinities but `null`.
-mod or_nan {
+pub(crate) mod or_nan {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
     pub fn serialize<S: Serializer>(x: &f64, serializer: S) -> Result<S::Ok, S::Error> {
@@ -192,6 +205,7 @@ mod tests {
             arithmetic: arithmetic::name(),
             bytes: [1, 2, 3],
             time_s: 0.5,
+            links: Vec::new(),
         };
         let back = Closing::from_bytes(&closing.to_bytes()).unwrap();
         assert!(back.train_loss_of_mean.is_nan() && back.test.unwrap().loss.is_nan());

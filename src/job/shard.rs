@@ -186,6 +186,7 @@ impl Learner for ShardLearner {
             arithmetic: crate::job::arithmetic::name(),
             bytes: Closing::traffic(conclusion.traffic),
             time_s: conclusion.time.seconds(),
+            links: Closing::links(conclusion.links),
         }
         .to_bytes()
     }

@@ -284,12 +284,12 @@ impl Watch<'_> {
                 let last = report(keeper.now(), done);
                 keeper.inputs.extend(last.map(Input::StopAfter));
             }
-            Effect::Conclude { rounds, model, mean, traffic } => {
+            Effect::Conclude { rounds, model, mean, traffic, links } => {
                 // Later than the last round's: what was in the air has landed since.
                 keeper.traffic = traffic;
                 let time = keeper.now();
-                let record =
-                    keeper.learner().conclude(&Conclusion { rounds, model: &model, mean: &mean, traffic, time });
+                let conclusion = Conclusion { rounds, model: &model, mean: &mean, traffic, links: &links, time };
+                let record = keeper.learner().conclude(&conclusion);
                 (keeper.model, keeper.mean) = (model, mean);
                 keeper.inputs.push_back(Input::Record(record));
             }

@@ -6,4 +6,4 @@ pub mod metrics;
 mod summary;
 
 pub use directory::RunDirectory;
-pub use summary::{Outcome, Participation, PooledOutcome, Summary};
+pub use summary::{LinkBytes, Outcome, Participation, PooledOutcome, Summary};

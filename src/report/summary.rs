@@ -84,7 +84,8 @@ pub struct Outcome {
 /// What plain SGD reaches on the pooled rows.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PooledOutcome {
-    /// Mean loss over all training rows.
+    /// Mean loss over all training rows; NaN where it diverged.
+    #[serde(with = "crate::job::record::or_nan")]
     pub train_loss: f64,
     /// On the test rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -125,10 +126,28 @@ pub struct Participation {
     pub test_accuracy: Option<f64>,
     /// Payload bytes that it sent.
     pub bytes_payload: u64,
+    /// With envelopes and headers, before encryption.
+    #[serde(default)]
+    pub bytes_wire: u64,
+    /// What dense gossip would have sent.
+    #[serde(default)]
+    pub bytes_dense: u64,
+    /// What it sent to each neighbour, in node order; empty where a node has more than 64 of them.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub links: IndexMap<String, LinkBytes>,
     /// SHA-256 of its model.
     pub digest: String,
     /// Hash of its arithmetic self-test: where nodes differ, the digest depends on which machine did what.
     pub arithmetic: String,
+}
+
+/// What a node sent to one neighbour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LinkBytes {
+    /// Payloads.
+    pub payload: u64,
+    /// Envelopes, headers and payloads, before encryption.
+    pub wire: u64,
 }
 
 impl Summary {
@@ -168,9 +187,10 @@ impl Summary {
         };
         let closings = records.iter().enumerate().map(read).collect::<Result<Vec<Closing>, _>>()?;
         let mut summary = Summary::blank(design);
-        let names = (0..design.topology.nodes()).map(|node| design.topology.node(node.into()).name.clone());
-        for (name, closing) in names.zip(&closings) {
-            summary.participation.insert(name, Participation::of(closing));
+        let names: Vec<&str> =
+            (0..design.topology.nodes()).map(|node| design.topology.node(node.into()).name.as_str()).collect();
+        for (name, closing) in names.iter().zip(&closings) {
+            summary.participation.insert((*name).to_string(), Participation::of(closing, &names));
             summary.bytes.payload += closing.bytes[0];
             summary.bytes.wire += closing.bytes[1];
             summary.bytes.dense += closing.bytes[2];
@@ -213,7 +233,11 @@ impl Outcome {
 }
 
 impl Participation {
-    fn of(closing: &Closing) -> Participation {
+    fn of(closing: &Closing, names: &[&str]) -> Participation {
+        let link = |[to, payload, wire]: [u64; 3]| {
+            let name = usize::try_from(to).ok().and_then(|to| names.get(to))?;
+            Some(((*name).to_string(), LinkBytes { payload, wire }))
+        };
         Participation {
             rounds: closing.rounds,
             missed: closing.missed.clone(),
@@ -221,6 +245,9 @@ impl Participation {
             classes: closing.classes.clone(),
             test_accuracy: closing.test.as_ref().and_then(Score::accuracy),
             bytes_payload: closing.bytes[0],
+            bytes_wire: closing.bytes[1],
+            bytes_dense: closing.bytes[2],
+            links: closing.links.iter().copied().filter_map(link).collect(),
             digest: closing.digest.clone(),
             arithmetic: closing.arithmetic.clone(),
         }

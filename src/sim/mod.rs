@@ -265,10 +265,11 @@ impl<'a> Network<'a> {
                 host.traffic = done.traffic;
                 observer.round(id, self.now, done);
             }
-            Effect::Conclude { rounds, model, mean, traffic } => {
+            Effect::Conclude { rounds, model, mean, traffic, links } => {
                 // Later than the last round's: what was in the air has landed since.
                 host.traffic = traffic;
-                let conclusion = Conclusion { rounds, model: &model, mean: &mean, traffic, time: self.now };
+                let time = self.now;
+                let conclusion = Conclusion { rounds, model: &model, mean: &mean, traffic, links: &links, time };
                 let record = host.learner.conclude(&conclusion);
                 (host.model, host.mean) = (model, mean);
                 self.post(id, Input::Record(record));
