@@ -13,6 +13,7 @@ mod plan;
 mod predict;
 mod processes;
 mod progress;
+mod report;
 mod run_args;
 mod simulate;
 mod study;
@@ -36,6 +37,7 @@ Examples:
   gradvine simulate my.toml --topology torus:4x4     the same core on a virtual network
   gradvine plan --topology topologies/four-regions.toml     seconds a round, the bottleneck, alternatives
   gradvine compare --rules d-psgd,dcd,choco          the same work by several rules, in one table
+  gradvine report runs/*                 runs beside each other: curves, bytes, what differs
   gradvine topology show ring:16         spectral gap, mixing time, a drawing
   gradvine identity new node.key         a key for a node of a deployment
   gradvine node node.toml                one node of a network of machines
@@ -76,6 +78,8 @@ enum Command {
     Compare(compare::Args),
     /// Run study files: what papers claim, tried and checked, as a report
     Study(study::Args),
+    /// Pictures and tables of one or several runs, as one page
+    Report(report::Args),
     /// Look at topologies, make and check topology files
     Topology(topology::Args),
     /// List the update rules: paper, state, messages, conditions
@@ -111,6 +115,7 @@ pub fn main() -> ExitCode {
         Command::Plan(args) => plan::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Study(args) => study::run(&args),
+        Command::Report(args) => report::run(&args),
         Command::Topology(args) => topology::run(args).map_err(Exit::from),
         Command::Rules(args) => catalogue::rules(&args),
         Command::Compressors(args) => catalogue::compressors(&args),

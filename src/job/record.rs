@@ -3,7 +3,11 @@
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::{data::Moments, gossip::{LinkTraffic, Traffic}, learn::Evaluation};
+use crate::{
+    data::Moments,
+    gossip::{LinkTraffic, Traffic},
+    learn::Evaluation,
+};
 
 /// Records list what went over each link up to this many: all nodes' records travel to every node.
 pub const MOST_LINKS: usize = 64;

@@ -18,7 +18,9 @@ const LONGEST: usize = 44;
 /// How far apart the ends of a logarithmic axis may be.
 const MOST_DECADES: f64 = 14.0;
 
-const COLOURS: [&str; 8] = ["#0064a8", "#d55e00", "#008a62", "#b0427f", "#1b2733", "#a87900", "#3a9bd1", "#7a4ea3"];
+/// In the order of lines.
+pub(super) const COLOURS: [&str; 8] =
+    ["#0064a8", "#d55e00", "#008a62", "#b0427f", "#1b2733", "#a87900", "#3a9bd1", "#7a4ea3"];
 const DASHES: [&str; 3] = ["", "7 3", "2 3"];
 
 /// What an axis counts.
@@ -87,7 +89,13 @@ pub struct Chart {
 impl Chart {
     /// The chart as an SVG file.
     pub fn svg(&self) -> String {
+        self.drawn("plot", "")
+    }
+
+    /// The same for a document with several pictures: `clip` is the one id in it, `description` what a screen reader says after the title.
+    pub fn drawn(&self, clip: &str, description: &str) -> String {
         let mut sheet = Sheet::new(PAGE, &self.title);
+        sheet.describe(description);
         sheet.write(&Word { bold: true, ..Word::new((24.0, 24.0), Anchor::Start, &self.title).sized(16.0) });
         sheet.write(&Word::new((24.0, 45.0), Anchor::Start, &self.subtitle).coloured(FAINT));
         let names: Vec<String> = self.lines.iter().map(label).collect();
@@ -100,15 +108,15 @@ impl Chart {
         };
         self.axes(&x, &y, right, &mut sheet);
         sheet.raw(format_args!(
-            "<clipPath id=\"plot\"><rect x=\"{LEFT}\" y=\"{TOP}\" width=\"{:.1}\" height=\"{:.1}\"/></clipPath>",
+            "<clipPath id=\"{clip}\"><rect x=\"{LEFT}\" y=\"{TOP}\" width=\"{:.1}\" height=\"{:.1}\"/></clipPath>",
             right - LEFT,
             BOTTOM - TOP
         ));
         for (index, line) in self.lines.iter().enumerate() {
-            band(line, COLOURS[index % COLOURS.len()], &x, &y, &mut sheet);
+            band(line, index, clip, &x, &y, &mut sheet);
         }
         for (index, line) in self.lines.iter().enumerate() {
-            stroke(line, index, &x, &y, &mut sheet);
+            stroke(line, index, clip, &x, &y, &mut sheet);
         }
         self.legend(&names, &x, &y, right, &mut sheet);
         sheet.finish()
@@ -194,7 +202,8 @@ fn label(line: &Line) -> String {
     name + if line.broken { " (diverged)" } else { "" }
 }
 
-fn band(line: &Line, colour: &str, x: &Scale, y: &Scale, sheet: &mut Sheet) {
+fn band(line: &Line, index: usize, clip: &str, x: &Scale, y: &Scale, sheet: &mut Sheet) {
+    let colour = COLOURS[index % COLOURS.len()];
     let dots: Vec<&Dot> = line.dots.iter().filter(|dot| x.has(dot.x) && y.has(dot.y)).collect();
     if dots.len() < 2 || dots.iter().all(|dot| dot.low >= dot.high) {
         return;
@@ -203,19 +212,19 @@ fn band(line: &Line, colour: &str, x: &Scale, y: &Scale, sheet: &mut Sheet) {
     let there = dots.iter().map(|dot| (x.place(dot.x), y.place(dot.high)));
     let back = dots.iter().rev().map(|dot| (x.place(dot.x), low(dot)));
     sheet.raw(format_args!(
-        "<path d=\"{}Z\" fill=\"{colour}\" fill-opacity=\"0.13\" clip-path=\"url(#plot)\"/>",
+        "<path d=\"{}Z\" fill=\"{colour}\" fill-opacity=\"0.13\" clip-path=\"url(#{clip})\"/>",
         path(there.chain(back))
     ));
 }
 
-fn stroke(line: &Line, index: usize, x: &Scale, y: &Scale, sheet: &mut Sheet) {
+fn stroke(line: &Line, index: usize, clip: &str, x: &Scale, y: &Scale, sheet: &mut Sheet) {
     let colour = COLOURS[index % COLOURS.len()];
     let dashes = DASHES[index / COLOURS.len() % DASHES.len()];
     let dots: Vec<&Dot> = line.dots.iter().filter(|dot| x.has(dot.x) && y.has(dot.y)).collect();
     let Some(last) = dots.last() else { return };
     let way = path(dots.iter().map(|dot| (x.place(dot.x), y.place(dot.y))));
     sheet.raw(format_args!(
-        "<path d=\"{way}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\" stroke-linejoin=\"round\" stroke-dasharray=\"{dashes}\" clip-path=\"url(#plot)\"/>"
+        "<path d=\"{way}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\" stroke-linejoin=\"round\" stroke-dasharray=\"{dashes}\" clip-path=\"url(#{clip})\"/>"
     ));
     let end = (x.place(last.x), y.place(last.y).clamp(TOP, BOTTOM));
     if line.broken {
@@ -251,7 +260,7 @@ fn apart(wanted: &[f64]) -> Vec<f64> {
 }
 
 /// From figures to pixels.
-struct Scale {
+pub(super) struct Scale {
     low: f64,
     high: f64,
     log: bool,
@@ -260,7 +269,7 @@ struct Scale {
 
 impl Scale {
     /// Over these figures, with a little room at the ends if `roomy`; `None` if none can be shown.
-    fn over(values: impl Iterator<Item = f64>, log: bool, pixels: (f64, f64), roomy: bool) -> Option<Scale> {
+    pub(super) fn over(values: impl Iterator<Item = f64>, log: bool, pixels: (f64, f64), roomy: bool) -> Option<Scale> {
         let shown = values.filter(|x| x.is_finite() && (!log || *x > 0.0)).map(|x| if log { x.log10() } else { x });
         let (mut low, high) = shown.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), x| (a.min(x), b.max(x)));
         if low > high {
@@ -279,14 +288,14 @@ impl Scale {
     }
 
     /// May lie outside the plot.
-    fn place(&self, value: f64) -> f64 {
+    pub(super) fn place(&self, value: f64) -> f64 {
         let x = if self.log { value.log10() } else { value };
         let share = ((x - self.low) / (self.high - self.low)).clamp(-3.0, 4.0);
         self.pixels.0 + share * (self.pixels.1 - self.pixels.0)
     }
 
     /// Round figures along the axis, and whether each is written out.
-    fn ticks(&self) -> Vec<(f64, bool)> {
+    pub(super) fn ticks(&self) -> Vec<(f64, bool)> {
         if !self.log {
             let step = round_step((self.high - self.low) / 6.0);
             let first = (self.low / step).ceil() as i64;
@@ -318,7 +327,7 @@ fn round_step(least: f64) -> f64 {
 }
 
 /// A tick in words.
-fn figure(value: f64, unit: Unit) -> String {
+pub(super) fn figure(value: f64, unit: Unit) -> String {
     match unit {
         Unit::Percent => format!("{} %", short(100.0 * value)),
         Unit::Bytes => {

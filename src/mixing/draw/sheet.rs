@@ -101,6 +101,7 @@ pub(crate) const RULE: &str = "#d5dce3";
 pub(crate) const BLUE: &str = "#2b6cb0";
 pub(crate) const ORANGE: &str = "#b45309";
 pub(crate) const RED: &str = "#b91c1c";
+pub(crate) const GREY: &str = "#8fa3b8";
 
 /// The drawing.
 pub(crate) struct Sheet {
@@ -116,6 +117,13 @@ impl Sheet {
         sheet.raw(format_args!("<title>{}</title>", escape(title)));
         sheet.raw(format_args!("<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>"));
         sheet
+    }
+
+    /// What a screen reader says after the title; nothing of an empty text.
+    pub(crate) fn describe(&mut self, text: &str) {
+        if !text.is_empty() {
+            self.raw(format_args!("<desc>{}</desc>", escape(text)));
+        }
     }
 
     /// An element as it is.

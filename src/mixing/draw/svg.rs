@@ -11,7 +11,7 @@ use crate::{
 
 use super::{
     Layout, chart, figure, histogram, range,
-    sheet::{Anchor, BLUE, Extent, FAINT, INK, Point, RED, Sheet, Word, width},
+    sheet::{Anchor, BLUE, Extent, FAINT, GREY, INK, Point, RED, Sheet, Word, width},
     shortened,
 };
 
@@ -160,7 +160,7 @@ impl Graph<'_> {
         let fine = (100.0 / links.len().max(1) as f64).clamp(0.12, 1.0);
         for (((a, b), link), way) in self.topology.edges().zip(&links).zip(&ways) {
             let stroke = fine * (1.0 + 2.5 * link.weight.abs() / heaviest);
-            let (colour, dashes) = if link.weight < 0.0 { (RED, " stroke-dasharray=\"6 4\"") } else { ("#8fa3b8", "") };
+            let (colour, dashes) = if link.weight < 0.0 { (RED, " stroke-dasharray=\"6 4\"") } else { (GREY, "") };
             let title =
                 format!("{} - {}: {}", self.topology.node(a).name, self.topology.node(b).name, said(link, "weight "));
             sheet.raw(format_args!(
