@@ -165,10 +165,10 @@ impl Chart {
         sheet.letters(&Word::new(at, Anchor::Middle, &self.y.words).coloured(INK), &turn);
     }
 
-    /// Names beside the ends of their lines, moved apart where they would meet.
+    /// Names beside the ends of their lines, moved apart where they would meet. A line without a dot keeps its colour and has no name here.
     fn legend(&self, names: &[String], x: &Scale, y: &Scale, right: f64, sheet: &mut Sheet) {
         let mut ends: Vec<(usize, f64, f64)> = Vec::new();
-        for (index, line) in self.lines.iter().enumerate() {
+        for (index, line) in self.lines.iter().enumerate().filter(|(_, line)| !line.dots.is_empty()) {
             let last = line.dots.iter().rev().find(|dot| x.has(dot.x) && y.has(dot.y));
             let end = last.map_or((LEFT, BOTTOM), |dot| (x.place(dot.x), y.place(dot.y).clamp(TOP, BOTTOM)));
             ends.push((index, end.0, end.1));

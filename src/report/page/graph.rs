@@ -1,5 +1,7 @@
 //! Topologies: drawn, with their spectrum, and their figures in a table.
 
+use std::fmt::Write as _;
+
 use super::{
     Figure,
     markup::{Cell, Table, count, grouped, number, short},
@@ -20,7 +22,7 @@ const MOST_DRAWN: usize = 24;
 pub(super) fn figures(runs: &[Run]) -> (Vec<Figure>, usize) {
     let mut different: Vec<(String, Vec<&Run>)> = Vec::new();
     for run in runs {
-        let text = run.topology.to_toml();
+        let text = content(&run.topology);
         match different.iter_mut().find(|(known, _)| *known == text) {
             Some((_, users)) => users.push(run),
             None => different.push((text, vec![run])),
@@ -28,6 +30,18 @@ pub(super) fn figures(runs: &[Run]) -> (Vec<Figure>, usize) {
     }
     let figures = different.iter().take(MOST_DRAWN).enumerate().map(|(index, (_, users))| figure(users, index + 1));
     (figures.collect(), different.len().saturating_sub(MOST_DRAWN))
+}
+
+/// What a picture shows of a topology: not the peers and addresses of its nodes.
+pub(super) fn content(topology: &Topology) -> String {
+    let mut text = format!("{} {}\n", topology.name(), topology.weights());
+    for node in 0..topology.nodes() {
+        let _ = writeln!(text, "{}", topology.node(node.into()).name);
+    }
+    for (a, b) in topology.edges() {
+        let _ = writeln!(text, "{a} {b} {:?}", topology.link(a, b));
+    }
+    text
 }
 
 fn figure(users: &[&Run], number: usize) -> Figure {

@@ -6,8 +6,12 @@ use quick_xml::escape::escape;
 
 /// A text as HTML shows it: markup becomes letters, and control characters a sign that one was there.
 pub(super) fn text(raw: &str) -> String {
-    let shown = |c: char| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c };
-    escape(raw.chars().map(shown).collect::<String>()).into_owned()
+    escape(visible(raw)).into_owned()
+}
+
+/// A sign in place of each control character but ends of lines: XML has no way to write them.
+pub(super) fn visible(raw: &str) -> String {
+    raw.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
 }
 
 /// At most so many characters, the last of them dots where there were more.

@@ -140,13 +140,14 @@ pub fn page(mut runs: Vec<Run>) -> Page {
     Page { html: html(&runs, &draft), figures: draft.figures }
 }
 
-/// Runs whose folders have the same name are called by their paths.
+/// Runs whose folders have the same name are called by their paths. No name holds a character that pictures cannot.
 fn distinguish(runs: &mut [Run]) {
     let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
     for run in &mut *runs {
         if names.iter().filter(|name| **name == run.name).count() > 1 {
             run.name = run.path.display().to_string();
         }
+        run.name = markup::visible(&run.name);
     }
 }
 
@@ -159,7 +160,7 @@ fn notes(runs: &[Run], draft: &mut Draft) {
             Status::Done => {}
             Status::Failed(why) => notes.push((format!("{name} failed"), short(&why, 600))),
             Status::Diverged(_) | Status::Interrupted(_) => {
-                notes.push((name.clone(), format!("{}; it has no final figures of its own.", tables::ended(run))));
+                notes.push((name.clone(), format!("{}.", tables::ended(run))));
             }
             Status::Short(names) => {
                 let some = names.iter().take(20).map(|name| short(name, 40)).collect::<Vec<_>>().join(", ");
@@ -175,7 +176,9 @@ fn notes(runs: &[Run], draft: &mut Draft) {
             );
             notes.push((name.clone(), what));
         }
-        if run.last.len() < run.topology.nodes() {
+        if run.last.is_empty() {
+            notes.push((name.clone(), "it has no evaluation: metrics.jsonl is empty.".into()));
+        } else if run.last.len() < run.topology.nodes() {
             let what =
                 format!("its metrics are those of {} of {}.", run.last.len(), count(run.topology.nodes(), "node"));
             notes.push((name.clone(), what));

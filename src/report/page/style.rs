@@ -30,7 +30,7 @@ const PLAIN: &str = "\
 :root{color-scheme:light dark;--paper:#fff;--ink:#1b2733;--faint:#5d6b78;--rule:#d5dce3;--wash:#f4f7f9;--link:#0064a8;--bad:#b91c1c}
 @media screen and (prefers-color-scheme:dark){:root{--paper:#14191f;--ink:#e4eaf0;--faint:#a3b0bd;--rule:#39444f;--wash:#1c232b;--link:#58aef2;--bad:#f27b7b}}
 *{box-sizing:border-box}
-body{margin:0 auto;padding:1.5rem 1.25rem 4rem;max-width:64rem;background:var(--paper);color:var(--ink);font:15px/1.55 system-ui,-apple-system,\"Segoe UI\",Roboto,\"DejaVu Sans\",sans-serif;overflow-wrap:break-word}
+body{margin:0 auto;padding:1.5rem 1.25rem 4rem;max-width:72rem;background:var(--paper);color:var(--ink);font:15px/1.55 system-ui,-apple-system,\"Segoe UI\",Roboto,\"DejaVu Sans\",sans-serif;overflow-wrap:break-word}
 h1{font-size:1.6rem;line-height:1.25;margin:.5rem 0}
 h2{font-size:1.25rem;margin:2.75rem 0 .75rem;padding-bottom:.3rem;border-bottom:1px solid var(--rule)}
 h3{font-size:1rem;margin:1.75rem 0 .5rem}
@@ -40,11 +40,12 @@ figure{margin:1.5rem 0 2rem}
 figcaption,.note,footer{color:var(--faint);font-size:.87rem}
 .picture,.table{overflow-x:auto}
 .picture:focus-visible,.table:focus-visible,summary:focus-visible{outline:2px solid var(--link);outline-offset:2px}
-.picture svg{display:block;width:100%;height:auto;min-width:38rem}
-table{border-collapse:collapse;font-size:.85rem;font-variant-numeric:tabular-nums}
+.picture svg{display:block;width:100%;max-width:61rem;height:auto;min-width:38rem}
+table{border-collapse:collapse;font-size:.82rem;font-variant-numeric:tabular-nums}
 caption{text-align:left;color:var(--faint);padding:.2rem 0 .4rem}
-th,td{padding:.28rem .65rem;border-bottom:1px solid var(--rule);text-align:left;vertical-align:top;max-width:22rem}
+th,td{padding:.28rem .5rem;border-bottom:1px solid var(--rule);text-align:left;vertical-align:top;max-width:22rem}
 td.n{text-align:right;white-space:nowrap}
+tbody th,td.w{white-space:nowrap}
 thead th{font-weight:600;border-bottom:2px solid var(--rule);vertical-align:bottom}
 tbody tr:hover{background:var(--wash)}
 strong{font-weight:700}

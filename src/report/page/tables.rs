@@ -26,7 +26,7 @@ struct Column {
     better: Option<Ordering>,
 }
 
-const COLUMNS: [Column; 9] = [
+const COLUMNS: [Column; 8] = [
     Column { head: "train loss", of: |run| outcome(run)?.train_loss, show: number, better: Some(Ordering::Less) },
     Column {
         head: "accuracy of the mean model",
@@ -60,7 +60,6 @@ const COLUMNS: [Column; 9] = [
         show: |x| format!("{x:.2} s"),
         better: None,
     },
-    Column { head: "rho", of: |run| Some(run.summary.as_ref()?.rho), show: |x| format!("{x:.4}"), better: None },
 ];
 
 fn outcome(run: &Run) -> Option<&Outcome> {
@@ -94,19 +93,16 @@ pub(super) fn ended(run: &Run) -> String {
 pub(super) fn summary(runs: &[Run]) -> Table {
     let columns: Vec<&Column> =
         COLUMNS.iter().filter(|column| runs.iter().any(|run| (column.of)(run).is_some())).collect();
-    let mut head: Vec<String> = ["run", "rule", "compressor", "topology", "rounds", "ended"].map(String::from).into();
+    let mut head: Vec<String> = ["run", "rule, compressor, topology", "rounds", "ended"].map(String::from).into();
     head.extend(columns.iter().map(|column| column.head.to_string()));
     let row = |run: &Run| {
-        let named = |table: &toml::Table| {
-            table.get("kind").and_then(toml::Value::as_str).map_or(Cell::Nothing, |kind| Cell::Word(short(kind, 40)))
-        };
+        let kind = |table: &toml::Table| table.get("kind").and_then(toml::Value::as_str).unwrap_or("-").to_string();
         let schedule = run.summary.as_ref().and_then(|summary| summary.schedule.clone());
-        let topology = run.topology.name().to_string() + &schedule.map(|name| format!(", {name}")).unwrap_or_default();
+        let mut what = vec![kind(&run.experiment.rule), kind(&run.experiment.compressor), run.topology.name().into()];
+        what.extend(schedule);
         let mut row = vec![
             Cell::Name(short(&run.name, LONGEST)),
-            named(&run.experiment.rule),
-            named(&run.experiment.compressor),
-            Cell::Word(short(&topology, LONGEST)),
+            Cell::Word(short(&what.join(", "), LONGEST)),
             Cell::Figure(grouped(run.rounds())),
             Cell::Word(ended(run)),
         ];
@@ -145,11 +141,11 @@ pub(super) fn differences(runs: &[Run]) -> Option<Table> {
     let mut lines: Vec<(String, Vec<Option<String>>)> =
         keys.iter().map(|key| ((*key).to_string(), runs.iter().map(|run| of(run, key)).collect())).collect();
     let graph = |run: &Run| Some(run.topology.name().to_string());
-    if runs.iter().any(|run| run.topology.to_toml() != runs[0].topology.to_toml()) {
-        let named = "topology.toml (its name; its content differs)";
-        lines.push((named.into(), runs.iter().map(graph).collect()));
+    lines.retain(|(_, values)| values.iter().any(|value| *value != values[0]));
+    let first = super::graph::content(&runs[0].topology);
+    if runs.iter().any(|run| super::graph::content(&run.topology) != first) {
+        lines.push(("links or weights, here by the topology's name".into(), runs.iter().map(graph).collect()));
     }
-    lines.retain(|(key, values)| key.contains(' ') || values.iter().any(|value| *value != values[0]));
     if lines.is_empty() {
         return None;
     }
@@ -161,7 +157,7 @@ pub(super) fn differences(runs: &[Run]) -> Option<Table> {
     if runs.len() > shown {
         left_out += &format!("Only the first {shown} runs are shown.");
     }
-    let cell = |value: Option<String>| value.map_or(Cell::Nothing, |value| Cell::Word(short(&value, LONGEST)));
+    let cell = |value: Option<String>| Cell::Word(value.map_or_else(|| "–".into(), |value| short(&value, LONGEST)));
     let row = |(key, values): (String, Vec<Option<String>>)| {
         let cells = values.into_iter().take(shown).map(cell);
         std::iter::once(Cell::Name(key)).chain(cells).collect()
