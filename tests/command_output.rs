@@ -16,8 +16,8 @@ use predicates::{prelude::*, str::contains};
 use serde_json::Value;
 use tempfile::TempDir;
 
-const COMMANDS: [&str; 10] =
-    ["train", "node", "simulate", "topology", "rules", "compressors", "identity", "evaluate", "predict", "completions"];
+const COMMANDS: [&str; 11] =
+    ["report", "train", "node", "simulate", "topology", "rules", "compressors", "identity", "evaluate", "predict", "completions"];
 
 /// The one JSON value that a command prints.
 fn printed(args: &[&str]) -> Value {
