@@ -16,8 +16,19 @@ use predicates::{prelude::*, str::contains};
 use serde_json::Value;
 use tempfile::TempDir;
 
-const COMMANDS: [&str; 11] =
-    ["report", "train", "node", "simulate", "topology", "rules", "compressors", "identity", "evaluate", "predict", "completions"];
+const COMMANDS: [&str; 11] = [
+    "report",
+    "train",
+    "node",
+    "simulate",
+    "topology",
+    "rules",
+    "compressors",
+    "identity",
+    "evaluate",
+    "predict",
+    "completions",
+];
 
 /// The one JSON value that a command prints.
 fn printed(args: &[&str]) -> Value {
@@ -165,7 +176,7 @@ fn quiet_runs_say_nothing_and_others_end_with_what_to_try() {
     }
     // What is suggested works as it stands.
     let suggested: Vec<&str> = text.lines().map(str::trim).filter(|line| line.starts_with("gradvine ")).collect();
-    assert_eq!(suggested.len(), 4, "{text}");
+    assert_eq!(suggested.len(), 5, "{text}");
     for line in suggested {
         let words = line.split(' ').skip(1).collect::<Vec<_>>();
         gradvine().current_dir(folder.path()).args(words).assert().success();

@@ -122,6 +122,20 @@ fn summaries_list_what_went_over_each_link() {
         }
     }
     assert_eq!(json!(all), json!([summary["bytes"]["payload"], summary["bytes"]["wire"]]));
+    // Over libp2p the same goes over each link, and its run has a page too.
+    let train = paths[0].with_file_name("train");
+    let rounds = ["--rounds", "40", "--set", "run.evaluate_every=5", "-q", "--no-baseline", "--processes", "--out"];
+    gradvine().arg("train").args(SMALL).args(rounds).arg(&train).assert().success();
+    let links = |path: &Path| {
+        let summary = json(&path.join("summary.json"));
+        let nodes = summary["participation"].as_object().unwrap();
+        nodes.values().map(|part| part["links"].clone()).collect::<Vec<Value>>()
+    };
+    assert_eq!(links(&train), links(&paths[0]));
+    // Processes do not see each other's models; a node's own directory has its own evaluations alone.
+    assert!(page(std::slice::from_ref(&train), &[]).contains("No run has consensus distances"));
+    let own = train.join("nodes/1/run");
+    assert!(page(&[own], &[]).contains("its metrics are those of 1 of 3 nodes."));
 }
 
 #[test]

@@ -250,6 +250,7 @@ fn next(args: &RunArgs, directory: &RunDirectory, whole: &Whole, command: &str) 
     }
     let other = if command == "simulate" { "train" } else { "simulate" };
     let mut lines = vec![
+        (format!("gradvine report {}", path(folder)), "curves, bytes and topology as a page: report.html"),
         (evaluate, "the mean model on all rows"),
         (
             format!("gradvine {other} {}", path(&folder.join("experiment.toml"))),

@@ -1,6 +1,6 @@
 //! Bars beside names: bytes of nodes, links and runs.
 
-use super::markup::short;
+use super::markup::{self, short};
 use crate::{
     mixing::sheet::{Anchor, FAINT, GREY, INK, Point, RULE, Sheet, Word, width},
     report::chart::{COLOURS, Scale, Unit, figure},
@@ -82,7 +82,7 @@ fn bar((x, y): Point, value: Option<f64>, fill: &str, scale: &Scale, sheet: &mut
     let Some(value) = value else { return };
     let long = (scale.place(value) - x).max(0.0);
     rectangle((x, y), long.max(0.8), BAR - 1.5, fill, sheet);
-    let word = Word::new((x + long + 5.0, y + BAR / 2.0 - 0.7), Anchor::Start, exact(value));
+    let word = Word::new((x + long + 5.0, y + BAR / 2.0 - 0.7), Anchor::Start, markup::bytes(value));
     sheet.letters(&word.sized(9.0).coloured(FAINT), "");
 }
 
@@ -90,8 +90,4 @@ fn rectangle((x, y): Point, wide: f64, high: f64, fill: &str, sheet: &mut Sheet)
     sheet.raw(format_args!(
         "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{wide:.1}\" height=\"{high:.1}\" fill=\"{fill}\"/>"
     ));
-}
-
-fn exact(bytes: f64) -> String {
-    crate::units::Bytes(bytes.round() as u64).to_string()
 }

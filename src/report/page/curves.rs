@@ -2,15 +2,12 @@
 
 use super::{
     Figure, MOST_CURVES,
-    markup::{Cell, Table, grouped, number, percent},
+    markup::{Cell, Table, bytes, grouped, number, percent},
 };
-use crate::{
-    report::{
-        Run, Status,
-        chart::{Axis, Chart, Dot, Line, Unit},
-        read::{Point, Span},
-    },
-    units::Bytes,
+use crate::report::{
+    Run, Status,
+    chart::{Axis, Chart, Dot, Line, Unit},
+    read::{Point, Span},
 };
 
 /// A curve of more evaluations than this is thinned.
@@ -76,7 +73,7 @@ impl X {
     fn show(self, value: f64) -> String {
         match self {
             X::Rounds => grouped(value as u64),
-            X::Payload => Bytes(value.round() as u64).to_string(),
+            X::Payload => bytes(value),
             X::Time => format!("{value:.3} s"),
         }
     }

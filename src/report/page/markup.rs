@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 
 use quick_xml::escape::escape;
 
+use crate::units::Bytes;
+
 /// A text as HTML shows it: markup becomes letters, and control characters a sign that one was there.
 pub(super) fn text(raw: &str) -> String {
     escape(visible(raw)).into_owned()
@@ -52,6 +54,11 @@ pub(super) fn number(x: f64) -> String {
     } else {
         format!("{x:.4e}")
     }
+}
+
+/// Bytes, of which a mean may have a part.
+pub(super) fn bytes(x: f64) -> String {
+    Bytes(x.round() as u64).to_string()
 }
 
 /// A share as per cent.

@@ -4,12 +4,9 @@ use std::cmp::Ordering;
 
 use super::{
     MOST_RUNS,
-    markup::{Cell, Table, grouped, number, percent, short},
+    markup::{Cell, Table, bytes, grouped, number, percent, short},
 };
-use crate::{
-    report::{Outcome, Run, Status, Summary},
-    units::Bytes,
-};
+use crate::report::{Outcome, Run, Status, Summary};
 
 /// The longest value of a setting that is shown whole, in characters.
 const LONGEST: usize = 80;
@@ -70,11 +67,6 @@ fn outcome(run: &Run) -> Option<&Outcome> {
 pub(super) fn sent(run: &Run, which: usize) -> Option<f64> {
     let known: Vec<f64> = (0..run.topology.nodes()).filter_map(|node| Some(run.sent(node)?[which] as f64)).collect();
     (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
-}
-
-#[allow(clippy::cast_sign_loss, reason = "bytes are not negative")]
-fn bytes(x: f64) -> String {
-    Bytes(x.round() as u64).to_string()
 }
 
 /// A run's end in a few words.

@@ -3,7 +3,7 @@
 use super::{
     Figure, MOST_CURVES,
     bars::Bars,
-    markup::{Cell, Table, count, grouped, number, percent, short},
+    markup::{self, Cell, Table, count, grouped, number, percent, short},
     tables::sent,
 };
 use crate::{
@@ -233,12 +233,8 @@ fn rest(all: usize, what: &str) -> String {
 }
 
 fn line((name, values): &(String, Vec<Option<f64>>)) -> Vec<Cell> {
-    let cell = |value: &Option<f64>| value.map_or(Cell::Nothing, |bytes| Cell::Figure(shown(bytes)));
+    let cell = |value: &Option<f64>| value.map_or(Cell::Nothing, |bytes| Cell::Figure(markup::bytes(bytes)));
     std::iter::once(Cell::Name(short(name, LONGEST))).chain(values.iter().map(cell)).collect()
-}
-
-fn shown(bytes: f64) -> String {
-    Bytes(bytes.round() as u64).to_string()
 }
 
 /// The least and the greatest in words.
@@ -251,12 +247,12 @@ fn said(rows: &[(String, Vec<Option<f64>>)]) -> String {
         (Some(least), Some(greatest)) if least.1 < greatest.1 => format!(
             "{}: the least {} ({}), the most {} ({}).",
             count(rows.len(), "row"),
-            shown(least.1),
+            markup::bytes(least.1),
             least.0,
-            shown(greatest.1),
+            markup::bytes(greatest.1),
             greatest.0
         ),
-        (Some(all), _) => format!("{}, each {}.", count(rows.len(), "row"), shown(all.1)),
+        (Some(all), _) => format!("{}, each {}.", count(rows.len(), "row"), markup::bytes(all.1)),
         _ => String::new(),
     }
 }
