@@ -9,6 +9,7 @@
 //!            gossip                    one node's protocol, a state machine without I/O: handle(input) -> effects
 //!             job                      an experiment made ready: topology, shards, rules, learners
 //!          sim | net                   two drivers of the same core: virtual time, libp2p
+//!           lab                        real nodes on links that behave as the simulated ones (Linux)
 //!           report                     what a run leaves behind
 //!           study                      many runs beside each other
 //! ```
@@ -52,6 +53,8 @@ pub mod data;
 pub mod experiment;
 pub mod gossip;
 pub mod job;
+#[cfg(all(feature = "cli", target_os = "linux"))]
+pub mod lab;
 pub mod learn;
 pub mod mixing;
 #[cfg(feature = "net")]

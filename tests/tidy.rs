@@ -23,6 +23,7 @@ const LAYERS: &[(&str, May)] = &[
     ("report", May::Above),
     ("sim", May::Above),
     ("predict", May::Only(&["units", "gossip", "sim"])),
+    ("lab", May::Only(&["units", "rng", "config", "mixing", "sim"])),
     ("study", May::Above),
     ("net", May::Above),
     ("cli", May::Above),

@@ -27,9 +27,11 @@ pub struct Interrupt {
     set: Arc<AtomicBool>,
     rounds: Arc<AtomicU64>,
     last_words: Arc<Mutex<Option<LastWords>>>,
+    last_deed: Arc<Mutex<Option<LastDeed>>>,
 }
 
 type LastWords = Box<dyn FnOnce(u64) + Send>;
+type LastDeed = Box<dyn FnOnce() + Send>;
 
 impl Interrupt {
     /// Takes over both signals.
@@ -71,9 +73,22 @@ impl Interrupt {
         *self.last_words.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(Box::new(words));
     }
 
+    /// What to do before the program leaves in the middle of a run, be it for a second signal.
+    #[cfg(target_os = "linux")]
+    pub fn before_leaving(&self, deed: impl FnOnce() + Send + 'static) {
+        *self.last_deed.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(Box::new(deed));
+    }
+
+    fn leave(&self) -> ! {
+        if let Some(deed) = self.last_deed.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take() {
+            deed();
+        }
+        process::exit(130)
+    }
+
     fn raised(&self) {
         if self.set.swap(true, Ordering::Relaxed) {
-            process::exit(130);
+            self.leave();
         }
         let this = self.clone();
         thread::spawn(move || {
@@ -83,7 +98,7 @@ impl Interrupt {
                 words(rounds);
             }
             eprintln!("interrupted: stopped in round {rounds} without waiting for its end");
-            process::exit(130);
+            this.leave();
         });
     }
 }

@@ -7,6 +7,7 @@ mod evaluate;
 mod exit;
 mod identity;
 mod interrupt;
+mod lab;
 mod node;
 mod outcome;
 mod plan;
@@ -74,6 +75,8 @@ enum Command {
     Simulate(simulate::Args),
     /// Predict what an experiment and its alternatives would take, before a byte is sent
     Plan(plan::Args),
+    /// Run real nodes on this machine over links as they are said to be, and compare with prediction and simulation (Linux)
+    Lab(lab::Args),
     /// Run several rules, compressors and topologies beside each other in the simulator
     Compare(compare::Args),
     /// Run study files: what papers claim, tried and checked, as a report
@@ -113,6 +116,7 @@ pub fn main() -> ExitCode {
         Command::Node(args) => node::run(args),
         Command::Simulate(args) => simulate::run(args),
         Command::Plan(args) => plan::run(&args),
+        Command::Lab(args) => lab::run(args),
         Command::Compare(args) => compare::run(&args),
         Command::Study(args) => study::run(&args),
         Command::Report(args) => report::run(&args),

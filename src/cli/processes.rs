@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{BufRead, BufReader, Seek, SeekFrom},
-    net::{TcpListener, UdpSocket},
+    net::{Ipv4Addr, TcpListener, UdpSocket},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
@@ -28,14 +28,16 @@ use super::{Exit, interrupt::Interrupt, outcome, progress::Display, run_args::Ru
 const LOOK: Duration = Duration::from_millis(100);
 
 /// One node's process and folder.
-struct Process {
-    name: String,
+pub struct Process {
+    /// The node's.
+    pub name: String,
     folder: PathBuf,
     child: Child,
     /// How far its metrics have been read.
     read: u64,
     latest: Option<Metric>,
-    metrics: Vec<Metric>,
+    /// What it has written so far.
+    pub metrics: Vec<Metric>,
     code: Option<i32>,
 }
 
@@ -45,7 +47,11 @@ pub fn run(args: &RunArgs) -> Result<(), Exit> {
     let mut directory = args.directory(&whole)?;
     let interrupt = Interrupt::install()?;
     interrupt.otherwise_write(&whole.design, &directory);
-    write_files(&whole, &directory)?;
+    let ports = free_ports(whole.shards.len(), whole.design.experiment.run.transport)?;
+    let addresses: Vec<String> = (ports.into_iter())
+        .map(|port| whole.design.experiment.run.transport.address(Ipv4Addr::LOCALHOST, port))
+        .collect();
+    write_files(&whole, &directory, &addresses, true)?;
     if args.speaks() {
         let folder = directory.path().display();
         eprintln!(
@@ -53,9 +59,30 @@ pub fn run(args: &RunArgs) -> Result<(), Exit> {
             whole.shards.len()
         );
     }
-    let mut processes = start(&whole, &directory)?;
+    let mut processes = start(&whole, &directory, |_, program| Command::new(program))?;
     let mut display = Display::new(whole.design.experiment.run.rounds, args.speaks(), false);
-    let mut stopping = false;
+    follow(&mut processes, &interrupt, &mut display, &mut |_| Ok(()))?;
+    display.finish();
+    merge_metrics(&processes, &mut directory)?;
+    if interrupt.is_set() {
+        return Err(interrupted(&whole, &directory, progress(&processes).rounds)?);
+    }
+    let mut summary = gather(&whole, &directory, &processes, progress(&processes).rounds)?;
+    if !args.no_baseline {
+        summary.pooled = Some(whole.pooled_baseline()?.into());
+    }
+    directory.summary(&summary)?;
+    outcome::show(args, &whole, &directory, &summary, None, "train")
+}
+
+/// Watches the nodes until all have ended; where somebody interrupts, they are asked to. `look` is called again and again meanwhile.
+pub fn follow(
+    processes: &mut [Process],
+    interrupt: &Interrupt,
+    display: &mut Display,
+    look: &mut dyn FnMut(&[Process]) -> Result<(), Exit>,
+) -> Result<(), Exit> {
+    let (mut stopping, mut shown) = (false, 0);
     while processes.iter().any(|process| process.code.is_none()) {
         thread::sleep(LOOK);
         if interrupt.is_set() && !stopping {
@@ -63,59 +90,62 @@ pub fn run(args: &RunArgs) -> Result<(), Exit> {
             // A node stops when its standard input ends.
             processes.iter_mut().for_each(|process| drop(process.child.stdin.take()));
         }
-        for process in &mut processes {
+        look(processes)?;
+        for process in &mut *processes {
             process.look()?;
         }
-        let progress = progress(&processes);
+        let progress = progress(processes);
         interrupt.reached(progress.rounds);
-        if progress.rounds > 0 {
+        if progress.rounds > shown {
+            shown = progress.rounds;
             display.show(&progress);
         }
     }
-    display.finish();
+    Ok(())
+}
+
+/// The nodes' metrics become the run's, in the order of rounds, then nodes.
+pub fn merge_metrics(processes: &[Process], directory: &mut RunDirectory) -> Result<(), Exit> {
     let mut metrics: Vec<&Metric> = processes.iter().flat_map(|process| &process.metrics).collect();
     metrics.sort_by_key(|metric| (metric.round, metric.node));
     for metric in metrics {
         directory.metric(metric)?;
     }
-    if interrupt.is_set() {
-        return Err(interrupted(&whole, &directory, progress(&processes).rounds)?);
-    }
-    gather(args, &whole, &directory, &processes, progress(&processes).rounds)
+    Ok(())
 }
 
-/// Keys, the topology with peers and addresses, node files and rows.
-fn write_files(whole: &Whole, directory: &RunDirectory) -> Result<(), Exit> {
+/// Keys, the topology with peers and addresses, node files and rows. Nodes that are not `tested` are given no rows to test on.
+pub fn write_files(whole: &Whole, directory: &RunDirectory, addresses: &[String], tested: bool) -> Result<(), Exit> {
     let design = &whole.design;
     let nodes = directory.path().join("nodes");
-    let ports = free_ports(design.topology.nodes(), design.experiment.run.transport)?;
+    let test = whole.test.as_ref().filter(|_| tested);
     let mut infos = Vec::new();
     fs::create_dir_all(&nodes)?;
-    if let Some(test) = &whole.test {
+    if let Some(test) = test {
         write_csv(test.raw(), &nodes.join("test.csv"))?;
     }
-    for (index, port) in ports.into_iter().enumerate() {
+    for (index, address) in addresses.iter().enumerate() {
         let name = design.topology.node(NodeId::from(index)).name.clone();
         let folder = nodes.join(&name);
         fs::create_dir_all(&folder)?;
         let key = identity::create(&folder.join("node.key"))?;
         write_csv(whole.shards[index].raw(), &folder.join("data.csv"))?;
-        let address = match design.experiment.run.transport {
-            Transport::Tcp => format!("/ip4/127.0.0.1/tcp/{port}"),
-            Transport::Quic => format!("/ip4/127.0.0.1/udp/{port}/quic-v1"),
-        };
         let file = NodeFile {
             key: "node.key".into(),
             listen: vec![address.clone()],
             topology: "../../topology.toml".into(),
             experiment: "../experiment.toml".into(),
             data: "data.csv".into(),
-            test: whole.test.as_ref().map(|_| "../test.csv".into()),
+            test: test.map(|_| "../test.csv".into()),
             out: "run".into(),
         };
         let text = toml::to_string(&file).map_err(|error| Exit::Failed(error.to_string()))?;
         fs::write(folder.join("node.toml"), text)?;
-        infos.push(NodeInfo { name, peer: Some(key.public().to_peer_id().to_string()), addresses: vec![address] });
+        infos.push(NodeInfo {
+            name,
+            peer: Some(key.public().to_peer_id().to_string()),
+            addresses: vec![address.clone()],
+        });
     }
     let topology = (*design.topology).clone().with_nodes(infos)?;
     directory.write("topology.toml", &topology.to_toml())?;
@@ -125,6 +155,10 @@ fn write_files(whole: &Whole, directory: &RunDirectory) -> Result<(), Exit> {
     (experiment.data.rows, experiment.data.features) = (None, None);
     (experiment.data.noise, experiment.data.heterogeneity) = (None, None);
     (experiment.data.alpha, experiment.data.split) = (None, Default::default());
+    if !tested {
+        // Else each node would cut them from its own rows, and train on what is left.
+        experiment.data.test_share = 0.0;
+    }
     (experiment.data.source, experiment.run.out) = ("data.csv".into(), None);
     fs::write(nodes.join("experiment.toml"), experiment.to_toml())?;
     Ok(())
@@ -150,14 +184,19 @@ fn free_ports(count: usize, transport: Transport) -> Result<Vec<u16>, Exit> {
     Ok(ports)
 }
 
-fn start(whole: &Whole, directory: &RunDirectory) -> Result<Vec<Process>, Exit> {
+/// Starts every node. `command` says how this program is run for a node.
+pub fn start(
+    whole: &Whole,
+    directory: &RunDirectory,
+    command: impl Fn(NodeId, &Path) -> Command,
+) -> Result<Vec<Process>, Exit> {
     let program = std::env::current_exe()?;
     let mut processes = Vec::new();
     for node in 0..whole.shards.len() {
         let name = whole.design.topology.node(NodeId::from(node)).name.clone();
         let folder = directory.path().join("nodes").join(&name);
         let log = fs::File::create(folder.join("log.txt"))?;
-        let child = Command::new(&program)
+        let child = command(NodeId::from(node), &program)
             .arg("node")
             .arg(folder.join("node.toml"))
             .args(["--quiet", "--until-stdin-ends"])
@@ -171,6 +210,11 @@ fn start(whole: &Whole, directory: &RunDirectory) -> Result<Vec<Process>, Exit> 
 }
 
 impl Process {
+    /// Its number, while it runs.
+    pub fn id(&self) -> Option<u32> {
+        self.code.is_none().then(|| self.child.id())
+    }
+
     /// Reads what it has written, and whether it has ended.
     fn look(&mut self) -> Result<(), Exit> {
         if self.code.is_none()
@@ -199,7 +243,7 @@ impl Process {
 }
 
 /// The slowest node's round, the mean loss, the worst accuracy that is known, all bytes.
-fn progress(processes: &[Process]) -> Progress {
+pub fn progress(processes: &[Process]) -> Progress {
     let latest: Vec<&Metric> = processes.iter().filter_map(|process| process.latest.as_ref()).collect();
     let count = latest.len().max(1) as f64;
     Progress {
@@ -216,7 +260,8 @@ fn progress(processes: &[Process]) -> Progress {
     }
 }
 
-fn interrupted(whole: &Whole, directory: &RunDirectory, rounds: u64) -> Result<Exit, Exit> {
+/// What is known of a run that was interrupted.
+pub fn interrupted(whole: &Whole, directory: &RunDirectory, rounds: u64) -> Result<Exit, Exit> {
     let mut summary = Summary::blank(&whole.design);
     (summary.interrupted, summary.rounds) = (true, rounds);
     directory.summary(&summary)?;
@@ -230,14 +275,8 @@ fn copy_model(whole: &Whole, process: &Process, directory: &RunDirectory, name: 
     Ok(saved.write(&directory.path().join(name))?)
 }
 
-/// All nodes must have ended well and have written the same summary; it becomes this run's.
-fn gather(
-    args: &RunArgs,
-    whole: &Whole,
-    directory: &RunDirectory,
-    processes: &[Process],
-    rounds: u64,
-) -> Result<(), Exit> {
+/// All nodes must have ended well and have written the same summary, which is returned; their models become this run's.
+pub fn gather(whole: &Whole, directory: &RunDirectory, processes: &[Process], rounds: u64) -> Result<Summary, Exit> {
     // What broke off because another node did is told last.
     let follows = |process: &&Process| process.last_words().contains("the link to node");
     let mut failed: Vec<&Process> = processes.iter().filter(|process| process.code != Some(0)).collect();
@@ -267,10 +306,5 @@ fn gather(
         copy_model(whole, process, directory, &format!("model-{}.safetensors", process.name))?;
     }
     copy_model(whole, &processes[0], directory, "model-mean.safetensors")?;
-    let mut summary: Summary = serde_json::from_slice(&summary).map_err(std::io::Error::from)?;
-    if !args.no_baseline {
-        summary.pooled = Some(whole.pooled_baseline()?.into());
-    }
-    directory.summary(&summary)?;
-    outcome::show(args, whole, directory, &summary, None, "train")
+    Ok(serde_json::from_slice(&summary).map_err(std::io::Error::from)?)
 }

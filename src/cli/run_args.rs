@@ -55,7 +55,16 @@ impl RunArgs {
 
     /// Reads the experiment with all settings applied, loads its data and checks everything.
     pub fn whole(&self) -> Result<Arc<Whole>, Exit> {
-        let whole = self.read(&[]).and_then(Whole::new).map_err(|error| self.blame(error))?;
+        self.whole_with(|_| ())
+    }
+
+    /// The same, with a last change to what was read.
+    pub fn whole_with(&self, change: impl FnOnce(&mut Experiment)) -> Result<Arc<Whole>, Exit> {
+        let changed = self.read(&[]).map(|mut experiment| {
+            change(&mut experiment);
+            experiment
+        });
+        let whole = changed.and_then(Whole::new).map_err(|error| self.blame(error))?;
         if !self.quiet {
             for warning in &whole.design.rule.warnings {
                 eprintln!("warning: {warning}");

@@ -1,5 +1,7 @@
 //! The sections that belong to no registry: what runs, on which topology, on what data.
 
+use std::net::Ipv4Addr;
+
 use serde::{Deserialize, Serialize};
 
 /// `[run]`: how long, how often to look, where to write, what to allow.
@@ -52,6 +54,16 @@ pub enum Transport {
     Tcp,
     /// QUIC.
     Quic,
+}
+
+impl Transport {
+    /// Where a host of this transport listens.
+    pub fn address(self, host: Ipv4Addr, port: u16) -> String {
+        match self {
+            Transport::Tcp => format!("/ip4/{host}/tcp/{port}"),
+            Transport::Quic => format!("/ip4/{host}/udp/{port}/quic-v1"),
+        }
+    }
 }
 
 /// `[topology]`: a file (or a spec such as `ring:8`), or a family with its size.

@@ -60,6 +60,32 @@ impl LinkModel {
     pub fn line_time(&self, bytes: usize) -> u64 {
         (bytes as f64 * 8e9 / self.rate) as u64
     }
+
+    /// Nanoseconds that so many bytes take when they begin at `start`, at the rate that holds then; `dice` are this direction's own.
+    pub fn time_from(&self, dice: Stream, start: Time, bytes: usize) -> u64 {
+        if self.variation == 0.0 || self.rate.is_infinite() {
+            return self.line_time(bytes);
+        }
+        let (mut at, mut bits) = (start.0, bytes as f64 * 8.0);
+        loop {
+            let number = at / self.variation_period;
+            let mut dice = dice.with(u64::MAX).with(number).sequence();
+            // Its mean is the link's rate.
+            let factor = libm::exp(self.variation * dice.normal() - 0.5 * self.variation * self.variation);
+            let rate = self.rate * factor / 1e9;
+            let room = ((number + 1) * self.variation_period - at) as f64;
+            if bits <= rate * room {
+                return at + (bits / rate) as u64 - start.0;
+            }
+            bits -= rate * room;
+            at = (number + 1) * self.variation_period;
+        }
+    }
+
+    /// An extra latency in nanoseconds, for a uniform `u`.
+    pub fn jitter_at(&self, u: f64) -> u64 {
+        if self.jitter > 0 { (-libm::log(1.0 - u) * self.jitter as f64) as u64 } else { 0 }
+    }
 }
 
 /// One direction under way.
@@ -93,10 +119,7 @@ impl Channel {
         let dice = self.dice.with(self.frames);
         self.frames += 1;
         let mut line = LinkModel::on_the_line(bytes);
-        let mut delay = model.latency;
-        if model.jitter > 0 {
-            delay += (-libm::log(1.0 - dice.f64_at(0)) * model.jitter as f64) as u64;
-        }
+        let mut delay = model.latency + model.jitter_at(dice.f64_at(0));
         if model.loss > 0.0 {
             let packets = line.div_ceil(SEGMENT + PACKET_HEADERS);
             let tries = tries(model.loss, packets, dice.f64_at(1));
@@ -105,33 +128,11 @@ impl Channel {
             line += (line as f64 * model.loss / (1.0 - model.loss)) as usize;
         }
         let start = now.max(*free);
-        let left = Time(start.0 + self.time_from(start, line));
+        let left = Time(start.0 + model.time_from(self.dice, start, line));
         *free = left;
         let arrives = self.last.max(Time(left.0 + delay));
         self.last = arrives;
         Passage { left, arrives }
-    }
-
-    /// Nanoseconds that so many bytes take when they begin at `start`.
-    fn time_from(&self, start: Time, bytes: usize) -> u64 {
-        let model = &self.model;
-        if model.variation == 0.0 || model.rate.is_infinite() {
-            return model.line_time(bytes);
-        }
-        let (mut at, mut bits) = (start.0, bytes as f64 * 8.0);
-        loop {
-            let number = at / model.variation_period;
-            let mut dice = self.dice.with(u64::MAX).with(number).sequence();
-            // Its mean is the link's rate.
-            let factor = libm::exp(model.variation * dice.normal() - 0.5 * model.variation * model.variation);
-            let rate = model.rate * factor / 1e9;
-            let room = ((number + 1) * model.variation_period - at) as f64;
-            if bits <= rate * room {
-                return at + (bits / rate) as u64 - start.0;
-            }
-            bits -= rate * room;
-            at = (number + 1) * model.variation_period;
-        }
     }
 }
 

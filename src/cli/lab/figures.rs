@@ -1,0 +1,310 @@
+//! What a laboratory run found, as a table and as JSON.
+
+use std::{fmt::Write as _, thread};
+
+use gradvine::{
+    experiment::Transport,
+    job::Whole,
+    lab::{Flow, Passed},
+    report::Summary,
+    units::{Bytes, NodeId},
+};
+use serde::Serialize;
+
+/// Nodes that use so much of the machine wait for its cores.
+const BUSY: f64 = 0.75;
+
+/// Everything that was found.
+#[derive(Debug, Serialize)]
+pub struct Figures {
+    topology: String,
+    nodes: usize,
+    rule: String,
+    compressor: String,
+    parameters: usize,
+    rounds: u64,
+    /// Rounds that the paces leave out.
+    warm: u64,
+    stack: Stack,
+    cores: usize,
+    /// Of a round, on one core, as measured before the run.
+    gradients_s: f64,
+    /// Seconds per round.
+    predicted_s: Option<f64>,
+    simulated: Option<Pace>,
+    measured: Option<Pace>,
+    measured_per_predicted: Option<f64>,
+    measured_per_simulated: Option<f64>,
+    /// Of the nodes together.
+    load: Option<Load>,
+    router: RouterLoad,
+    links: Vec<Link>,
+    digest: String,
+    same_digest_as_simulated: Option<bool>,
+}
+
+/// What carried the frames.
+#[derive(Debug, Serialize)]
+pub struct Stack {
+    /// TCP or QUIC.
+    pub transport: Transport,
+    /// TCP's congestion controller.
+    pub congestion: Option<String>,
+    /// Whether it is the one that was asked for, and not the system's.
+    pub chosen: bool,
+    /// TCP segments sent again, by all nodes.
+    pub retransmitted: u64,
+}
+
+/// Seconds per round, warm ones alone.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Pace {
+    /// Of all nodes and rounds.
+    pub mean_s: f64,
+    /// The fastest and the slowest node's mean.
+    pub nodes_s: (f64, f64),
+    /// Single rounds of single nodes: a tenth are shorter than the first, a tenth longer than the second.
+    pub tenths_s: (f64, f64),
+    /// The first round, of the slowest node.
+    pub first_s: f64,
+}
+
+/// What the nodes used of the machine.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Load {
+    /// Cores busy at a time.
+    pub cores: f64,
+    /// Seconds of a core per round.
+    pub round_s: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct RouterLoad {
+    /// Share of a core.
+    core: f64,
+    /// Seconds after they were due that packets were delivered.
+    late_mean_s: f64,
+    late_max_s: f64,
+    /// Packets between nodes that have no link.
+    strays: u64,
+}
+
+/// One direction.
+#[derive(Debug, Serialize)]
+struct Link {
+    from: String,
+    to: String,
+    latency_ms: f64,
+    /// Without one: no limit.
+    bandwidth_mbps: Option<f64>,
+    #[serde(flatten)]
+    flow: Flow,
+    late_mean_s: f64,
+}
+
+impl Pace {
+    /// From each node's (rounds done, seconds); `None` where too little is known.
+    pub fn of(nodes: &[Vec<(u64, f64)>], warm: u64) -> Option<Pace> {
+        let (mut means, mut single, mut first_s) = (Vec::new(), Vec::new(), 0.0f64);
+        for times in nodes {
+            first_s = first_s.max(times.first()?.1);
+            let times: Vec<_> = times.iter().filter(|(round, _)| *round >= warm).collect();
+            let pace = |a: &(u64, f64), b: &(u64, f64)| (b.1 - a.1) / (b.0 - a.0) as f64;
+            let (begin, end) = (*times.first()?, *times.last()?);
+            if end.0 == begin.0 {
+                return None;
+            }
+            means.push(pace(begin, end));
+            single.extend(times.windows(2).map(|pair| pace(pair[0], pair[1])));
+        }
+        means.sort_by(f64::total_cmp);
+        single.sort_by(f64::total_cmp);
+        let tenth = single.len() / 10;
+        Some(Pace {
+            mean_s: means.iter().sum::<f64>() / means.len() as f64,
+            nodes_s: (means[0], means[means.len() - 1]),
+            tenths_s: (single[tenth], single[single.len() - 1 - tenth]),
+            first_s,
+        })
+    }
+}
+
+impl Figures {
+    /// Puts together what was found. `digests`: the simulation's, where it says what the run's must be, and the run's summary.
+    #[expect(clippy::too_many_arguments, reason = "one of each thing that was found")]
+    pub fn new(
+        whole: &Whole,
+        warm: u64,
+        predicted_s: Option<f64>,
+        simulated: Option<Pace>,
+        measured: Option<Pace>,
+        (expected, summary): (Option<&str>, &Summary),
+        load: Option<Load>,
+        passed: &Passed,
+        stack: Stack,
+    ) -> Figures {
+        let design = &whole.design;
+        let name = |node: NodeId| design.topology.node(node).name.clone();
+        let link = |(&(from, to), &flow): (&(NodeId, NodeId), &Flow)| {
+            let model = whole.conditions.link(from, to);
+            Link {
+                from: name(from),
+                to: name(to),
+                latency_ms: model.latency as f64 / 1e6,
+                bandwidth_mbps: model.rate.is_finite().then_some(model.rate / 1e6),
+                late_mean_s: flow.late_mean_s(),
+                flow,
+            }
+        };
+        let packets: u64 = passed.flows.values().map(|flow| flow.packets).sum();
+        let per = |than: Option<f64>| Some(measured?.mean_s / than?);
+        Figures {
+            topology: design.topology.name().to_string(),
+            nodes: whole.shards.len(),
+            rule: design.rule_name().to_string(),
+            compressor: design.compressor.name().to_string(),
+            parameters: design.parameters(),
+            rounds: summary.rounds,
+            warm,
+            stack,
+            cores: thread::available_parallelism().map_or(1, usize::from),
+            gradients_s: whole.conditions.compute.mean as f64 / 1e9,
+            predicted_s,
+            measured_per_predicted: per(predicted_s),
+            measured_per_simulated: per(simulated.map(|pace| pace.mean_s)),
+            simulated,
+            measured,
+            load,
+            router: RouterLoad {
+                core: passed.cpu_s / passed.time_s,
+                late_mean_s: passed.flows.values().map(|flow| flow.late_sum_s).sum::<f64>() / packets.max(1) as f64,
+                late_max_s: passed.flows.values().map(|flow| flow.late_max_s).fold(0.0, f64::max),
+                strays: passed.strays,
+            },
+            links: passed.flows.iter().map(link).collect(),
+            digest: summary.digest.clone(),
+            same_digest_as_simulated: expected.map(|digest| digest == summary.digest),
+        }
+    }
+
+    /// For a person.
+    pub fn table(&self) -> String {
+        let mut text = format!(
+            "\n{}: {} nodes, {} with {}, {} parameters; {}\n\n",
+            self.topology,
+            self.nodes,
+            self.rule,
+            self.compressor,
+            self.parameters,
+            self.stack.words()
+        );
+        self.links_into(&mut text);
+        self.paces_into(&mut text);
+        self.machine_into(&mut text);
+        text
+    }
+
+    fn links_into(&self, text: &mut String) {
+        let width = self.links.iter().map(|link| link.from.len() + link.to.len() + 4).max().unwrap_or(4).max(4);
+        let _ = writeln!(
+            text,
+            "{:width$}  {:>9}  {:>11}  {:>8}  {:>9}  {:>6}  {:>6}  {:>12}  {:>9}",
+            "link", "one way", "rate", "packets", "bytes", "full", "lost", "late, mean", "max"
+        );
+        for link in &self.links {
+            let rate = link.bandwidth_mbps.map_or("no limit".into(), |rate| format!("{rate} Mbit/s"));
+            let _ = writeln!(
+                text,
+                "{:width$}  {:>6} ms  {rate:>11}  {:>8}  {:>9}  {:>6}  {:>6}  {:>9.3} ms  {:>6.2} ms",
+                format!("{} -> {}", link.from, link.to),
+                link.latency_ms,
+                link.flow.packets,
+                Bytes(link.flow.bytes).to_string(),
+                link.flow.full,
+                link.flow.lost + link.flow.cut,
+                link.late_mean_s * 1e3,
+                link.flow.late_max_s * 1e3,
+            );
+        }
+    }
+
+    fn paces_into(&self, text: &mut String) {
+        let _ = writeln!(
+            text,
+            "\n{:16}  {:>9}  {:>19}  {:>19}  {:>9}   rounds {} to {}",
+            "seconds a round",
+            "mean",
+            "single rounds",
+            "nodes",
+            "round 1",
+            self.warm + 1,
+            self.rounds
+        );
+        if let Some(predicted) = self.predicted_s {
+            let _ = writeln!(text, "{:16}  {predicted:>9.4}", "predicted");
+        }
+        for (word, pace, ratio) in [
+            ("simulated", &self.simulated, None),
+            ("measured", &self.measured, self.measured_per_predicted.map(|ratio| (ratio, self.measured_per_simulated))),
+        ] {
+            let Some(pace) = pace else { continue };
+            let range = |(low, high): (f64, f64)| format!("{low:.4} to {high:.4}");
+            let _ = write!(
+                text,
+                "{word:16}  {:>9.4}  {:>19}  {:>19}  {:>9.4}",
+                pace.mean_s,
+                range(pace.tenths_s),
+                range(pace.nodes_s),
+                pace.first_s
+            );
+            if let Some((predicted, simulated)) = ratio {
+                let _ = write!(text, "   {predicted:.3} of predicted");
+                if let Some(simulated) = simulated {
+                    let _ = write!(text, ", {simulated:.3} of simulated");
+                }
+            }
+            text.push('\n');
+        }
+    }
+
+    fn machine_into(&self, text: &mut String) {
+        let gradients = format!("gradients of a round take {:.2} ms on one core", self.gradients_s * 1e3);
+        let _ = writeln!(text, "\nmachine          {} cores for {} nodes; {gradients}", self.cores, self.nodes);
+        if let Some(load) = self.load {
+            let busy = load.cores / self.cores as f64;
+            let limit = if busy > BUSY { ": the cores are the limit here, and not the links alone" } else { "" };
+            let _ = writeln!(
+                text,
+                "nodes            {:.2} cores busy, {:.2} ms of a core a round and node{limit}",
+                load.cores,
+                load.round_s * 1e3 / self.nodes as f64
+            );
+        }
+        let _ = writeln!(
+            text,
+            "router           {:.3} cores busy; packets {:.3} ms late in the mean, {:.2} ms at most",
+            self.router.core,
+            self.router.late_mean_s * 1e3,
+            self.router.late_max_s * 1e3
+        );
+        let as_simulated = match self.same_digest_as_simulated {
+            Some(true) => ", the same as simulated",
+            Some(false) => ", NOT the one simulated",
+            None => "",
+        };
+        let _ = writeln!(text, "digest           {}{as_simulated}", self.digest);
+    }
+}
+
+impl Stack {
+    fn words(&self) -> String {
+        match (self.transport, &self.congestion) {
+            (Transport::Quic, _) => "QUIC with its own congestion control".into(),
+            (Transport::Tcp, Some(name)) => {
+                let whose = if self.chosen { "by the route" } else { "the system's" };
+                format!("TCP with {name} ({whose}), {} segments sent again", self.retransmitted)
+            }
+            (Transport::Tcp, None) => "TCP".into(),
+        }
+    }
+}

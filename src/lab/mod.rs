@@ -1,0 +1,40 @@
+//! The laboratory: real nodes on links that behave as the experiment says, on one Linux machine.
+//!
+//! ```text
+//!  namespace of node 0            this process               namespace of node 1
+//!  gradvine node - TCP/IP - gv0 ===== router ===== gv0 - TCP/IP - gradvine node
+//! ```
+//!
+//! Every node has a network namespace of its own ([`Site`]): its own TCP/IP, its own address, and one TUN device as the only way out. What a
+//! node sends comes out of its device in this process, where the [`Router`] holds each packet as long as the link between sender and receiver would
+//! ([`line`]): a queue, a rate, a latency, jitter, loss. Nothing in the nodes knows of it. It needs root, `/dev/net/tun` and `ip` of iproute2.
+//!
+//! | file | does |
+//! |---|---|
+//! | `site` | namespaces and devices: made, entered, removed, also those that a killed laboratory left |
+//! | `line` | the arithmetic of one direction of a link |
+//! | `router` | the thread that carries packets, and what it counted |
+//! | `cut` | links that carry nothing for a while |
+
+mod cut;
+pub mod line;
+mod router;
+mod site;
+
+pub use cut::Cut;
+pub use router::{Flow, Passed, Router, Wiring};
+pub use site::{MTU, Setup, Site, address, check, check_congestion, clear_leftovers, name, remove};
+
+/// What keeps a laboratory from being built.
+#[derive(Debug, thiserror::Error)]
+pub enum Trouble {
+    /// The machine lacks something.
+    #[error("{0}")]
+    Missing(String),
+    /// `ip` did not do what it was told.
+    #[error("ip {0}: {1}")]
+    Ip(String, String),
+    /// The system refused.
+    #[error("the system refused a namespace or device: {0}")]
+    System(#[from] std::io::Error),
+}

@@ -1,0 +1,314 @@
+//! The router: one thread between all devices, which holds each packet until it is due.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BinaryHeap},
+    io,
+    os::fd::AsFd,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    time::{ClockId, clock_gettime},
+};
+use serde::Serialize;
+use tappers::linux::Tun;
+
+use super::{
+    cut::Cut,
+    line::{Fate, Line},
+    site::{MTU, node_at},
+};
+use crate::{
+    sim::Conditions,
+    units::{NodeId, Time},
+};
+
+/// Before other work on the machine: a late packet is a wrong figure. The system's own urgent threads stay before it.
+const NICE: i32 = -15;
+/// Packets read from one device before those that are due are looked for again: at 1500 bytes they are handled in well under a millisecond.
+const BATCH: usize = 32;
+/// How often the router looks whether it is to stop, where no packet is due.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// What the router is to do.
+#[derive(Clone, Debug)]
+pub struct Wiring {
+    /// What the links are like.
+    pub conditions: Conditions,
+    /// Which there are, the lower node first.
+    pub links: Vec<(NodeId, NodeId)>,
+    /// When some of them carry nothing.
+    pub cuts: Vec<Cut>,
+    /// Whether packets may overtake each other where there is jitter.
+    pub reorders: bool,
+}
+
+/// What one direction of a link has carried.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Flow {
+    /// Packets delivered.
+    pub packets: u64,
+    /// Their bytes, IP headers included.
+    pub bytes: u64,
+    /// Dropped because the queue was full.
+    pub full: u64,
+    /// Lost by the link's dice.
+    pub lost: u64,
+    /// Dropped while the link was cut.
+    pub cut: u64,
+    /// Seconds after it was due that a packet was delivered, summed over packets.
+    #[serde(skip)]
+    pub late_sum_s: f64,
+    /// The same, of the latest one.
+    pub late_max_s: f64,
+}
+
+impl Flow {
+    /// Seconds after they were due that packets were delivered, in the mean.
+    pub fn late_mean_s(&self) -> f64 {
+        self.late_sum_s / self.packets.max(1) as f64
+    }
+}
+
+/// What a router has done.
+#[derive(Clone, Debug, Default)]
+pub struct Passed {
+    /// Each direction of each link.
+    pub flows: BTreeMap<(NodeId, NodeId), Flow>,
+    /// Packets between nodes that have no link.
+    pub strays: u64,
+    /// Seconds of a core.
+    pub cpu_s: f64,
+    /// Seconds from start to stop.
+    pub time_s: f64,
+}
+
+/// A router under way. It stops with this value.
+pub struct Router {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<io::Result<Passed>>>,
+}
+
+impl Router {
+    /// Starts to carry packets between devices, the i-th of which is node i's. Cuts count from now on.
+    ///
+    /// # Errors
+    /// If the system has no thread for it.
+    pub fn start(devices: Vec<Tun>, wiring: Wiring) -> io::Result<Router> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = thread::Builder::new().name("router".into()).spawn(move || {
+            // Of this thread alone. Where it is not allowed, lateness will show it.
+            if let Err(error) = rustix::process::setpriority_process(None, NICE) {
+                tracing::warn!("the router's priority stays as it is: {error}");
+            }
+            Switch::new(devices, wiring).run(&stopped)
+        })?;
+        Ok(Router { stop, thread: Some(thread) })
+    }
+
+    /// Whether it has ended by itself, which it does only where a device fails.
+    pub fn is_dead(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Ends it.
+    ///
+    /// # Errors
+    /// If a device failed.
+    pub fn stop(mut self) -> io::Result<Passed> {
+        self.join()
+    }
+
+    fn join(&mut self) -> io::Result<Passed> {
+        self.stop.store(true, Ordering::Relaxed);
+        let Some(thread) = self.thread.take() else { return Ok(Passed::default()) };
+        thread.join().unwrap_or_else(|_| Err(io::Error::other("the router panicked")))
+    }
+}
+
+impl Drop for Router {
+    fn drop(&mut self) {
+        let _ = self.join();
+    }
+}
+
+/// On the way.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Flying {
+    arrives: Time,
+    number: u64,
+    from: NodeId,
+    to: NodeId,
+    packet: Vec<u8>,
+}
+
+struct Wire {
+    line: Line,
+    free: Time,
+    flow: Flow,
+}
+
+struct Switch {
+    devices: Vec<Tun>,
+    wires: BTreeMap<(NodeId, NodeId), Wire>,
+    /// When what each node has sent has left, where its links share a line.
+    uplinks: Vec<Time>,
+    shared_uplink: bool,
+    cuts: Vec<Cut>,
+    started: Instant,
+    flying: BinaryHeap<Reverse<Flying>>,
+    numbered: u64,
+    spare: Vec<Vec<u8>>,
+    strays: u64,
+}
+
+impl Switch {
+    fn new(devices: Vec<Tun>, wiring: Wiring) -> Switch {
+        let Wiring { conditions, links, cuts, reorders } = wiring;
+        let directions = links.into_iter().flat_map(|(a, b)| [(a, b), (b, a)]);
+        let wire = |(a, b)| {
+            let line = Line::new(*conditions.link(a, b), conditions.dice(a, b), reorders);
+            ((a, b), Wire { line, free: Time(0), flow: Flow::default() })
+        };
+        Switch {
+            uplinks: vec![Time(0); devices.len()],
+            devices,
+            wires: directions.map(wire).collect(),
+            shared_uplink: conditions.shared_uplink,
+            cuts,
+            started: Instant::now(),
+            flying: BinaryHeap::new(),
+            numbered: 0,
+            spare: Vec::new(),
+            strays: 0,
+        }
+    }
+
+    fn now(&self) -> Time {
+        Time(self.started.elapsed().as_nanos() as u64)
+    }
+
+    fn run(mut self, stop: &AtomicBool) -> io::Result<Passed> {
+        let mut ready = vec![false; self.devices.len()];
+        while !stop.load(Ordering::Relaxed) {
+            self.deliver()?;
+            self.wait(&mut ready)?;
+            for device in 0..ready.len() {
+                if ready[device] {
+                    self.read(NodeId::from(device))?;
+                }
+            }
+        }
+        let cpu = clock_gettime(ClockId::ThreadCPUTime);
+        Ok(Passed {
+            time_s: self.now().seconds(),
+            flows: self.wires.into_iter().map(|(ends, wire)| (ends, wire.flow)).collect(),
+            strays: self.strays,
+            cpu_s: cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9,
+        })
+    }
+
+    /// Until a device has packets or one is due.
+    fn wait(&self, ready: &mut [bool]) -> io::Result<()> {
+        let due = self.flying.peek().map_or(u64::MAX, |Reverse(next)| next.arrives.0);
+        let wait = Duration::from_nanos(due.saturating_sub(self.now().0)).min(LOOK);
+        let timeout = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
+        let mut polled: Vec<PollFd<'_>> =
+            self.devices.iter().map(|device| PollFd::from_borrowed_fd(device.as_fd(), PollFlags::IN)).collect();
+        match poll(&mut polled, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        for (ready, polled) in ready.iter_mut().zip(&polled) {
+            *ready = polled.revents().contains(PollFlags::IN);
+        }
+        Ok(())
+    }
+
+    /// Takes what a node has sent.
+    fn read(&mut self, from: NodeId) -> io::Result<()> {
+        for _ in 0..BATCH {
+            let mut packet = self.spare.pop().unwrap_or_default();
+            packet.resize(MTU, 0);
+            let length = match self.devices[from.index()].recv(&mut packet) {
+                Ok(length) => length,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.spare.push(packet);
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            };
+            packet.truncate(length);
+            self.send(from, packet);
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, from: NodeId, packet: Vec<u8>) {
+        let now = self.now();
+        let Some(to) = destination(&packet) else { return self.spare.push(packet) };
+        let Some(wire) = self.wires.get_mut(&(from, to)) else {
+            self.strays += 1;
+            return self.spare.push(packet);
+        };
+        if self.cuts.iter().any(|cut| cut.stops(from, to, Duration::from_nanos(now.0))) {
+            wire.flow.cut += 1;
+            return self.spare.push(packet);
+        }
+        let free = if self.shared_uplink { &mut self.uplinks[from.index()] } else { &mut wire.free };
+        match wire.line.send(now, packet.len(), free) {
+            Fate::Arrives(arrives) => {
+                self.flying.push(Reverse(Flying { arrives, number: self.numbered, from, to, packet }));
+                self.numbered += 1;
+            }
+            Fate::Full => {
+                wire.flow.full += 1;
+                self.spare.push(packet);
+            }
+            Fate::Lost => {
+                wire.flow.lost += 1;
+                self.spare.push(packet);
+            }
+        }
+    }
+
+    /// Hands over what is due.
+    fn deliver(&mut self) -> io::Result<()> {
+        loop {
+            let now = self.now();
+            let Some(next) = self.flying.peek_mut().filter(|next| next.0.arrives <= now) else { return Ok(()) };
+            let Reverse(Flying { arrives, from, to, packet, .. }) = std::collections::binary_heap::PeekMut::pop(next);
+            let wire = self.wires.get_mut(&(from, to)).expect("what flies was sent over a wire");
+            // What was in the air when the link was cut is gone too.
+            if self.cuts.iter().any(|cut| cut.stops(from, to, Duration::from_nanos(arrives.0))) {
+                wire.flow.cut += 1;
+            } else {
+                match self.devices[to.index()].send(&packet) {
+                    Ok(_) => {}
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(error) => return Err(error),
+                }
+                let late = (now.0 - arrives.0) as f64 / 1e9;
+                wire.flow.packets += 1;
+                wire.flow.bytes += packet.len() as u64;
+                wire.flow.late_sum_s += late;
+                wire.flow.late_max_s = wire.flow.late_max_s.max(late);
+            }
+            self.spare.push(packet);
+        }
+    }
+}
+
+/// Whose address an IPv4 packet bears.
+fn destination(packet: &[u8]) -> Option<NodeId> {
+    let address: [u8; 4] = packet.get(16..20)?.try_into().ok()?;
+    (packet[0] >> 4 == 4).then(|| node_at(address)).flatten()
+}
