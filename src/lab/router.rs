@@ -201,10 +201,8 @@ impl Switch {
         while !stop.load(Ordering::Relaxed) {
             self.deliver()?;
             self.wait(&mut ready)?;
-            for device in 0..ready.len() {
-                if ready[device] {
-                    self.read(NodeId::from(device))?;
-                }
+            for (device, _) in ready.iter().enumerate().filter(|(_, ready)| **ready) {
+                self.read(NodeId::from(device))?;
             }
         }
         let cpu = clock_gettime(ClockId::ThreadCPUTime);

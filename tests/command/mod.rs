@@ -88,6 +88,11 @@ impl Running {
         Running { child, errors }
     }
 
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends a signal, such as `INT`.
     pub fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();

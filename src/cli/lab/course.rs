@@ -16,7 +16,7 @@ use gradvine::{
     job::{Observer, Whole},
     lab::{self, Cut, Router, Setup, Site, Trouble, Wiring},
     predict::predict,
-    report::Summary,
+    report::{RunDirectory, Summary},
     sim,
     units::{NodeId, Round, Time},
 };
@@ -30,7 +30,7 @@ use super::{
         run_args::RunArgs,
     },
     Args, Exit, ROUNDS, Transport,
-    figures::{Figures, Load, Pace, Stack},
+    figures::{Figures, Foretold, Found, Load, Pace, Stack},
 };
 
 /// Where nodes listen: nobody else is in their namespaces.
@@ -54,77 +54,21 @@ pub fn run(mut args: Args) -> Result<(), Exit> {
             experiment.network.compute = Compute::Measured;
         }
     })?;
-    let topology = &whole.design.topology;
-    let cuts = args.cut.iter().map(|text| Cut::parse(text, topology)).collect::<Result<Vec<_>, _>>()?;
-    let rounds = whole.design.experiment.run.rounds;
-    if args.warm + 1 >= rounds {
-        let problem = format!("leaves too few of {rounds} rounds to measure: lower it, or raise --rounds");
+    let wiring = wiring(&args, &whole)?;
+    let run = &whole.design.experiment.run;
+    if args.warm + 1 >= run.rounds {
+        let problem = format!("leaves too few of {} rounds to measure: lower it, or raise --rounds", run.rounds);
         return Err(ConfigError::new("--warm", args.warm, problem).into());
     }
-    let keep = args.run.out.is_some() || whole.design.experiment.run.out.is_some();
+    let keep = args.run.out.is_some() || run.out.is_some();
     let scratch = Scratch::new(keep);
-    let place = RunArgs { out: args.run.out.clone().or_else(|| scratch.folder.clone()), ..args.run.clone() };
     let interrupt = Interrupt::install()?;
-    let (predicted, simulated, digest) = foretell(&args, &whole, &interrupt)?;
-
-    lab::clear_leftovers();
+    let foretold = foretell(&args, &whole, &interrupt)?;
+    let place = RunArgs { out: args.run.out.clone().or_else(|| scratch.folder.clone()), ..args.run.clone() };
     let mut directory = place.directory(&whole)?;
-    interrupt.otherwise_write(&whole.design, &directory);
-    let names: Vec<String> = (0..topology.nodes()).map(|node| lab::name(0, node)).collect();
-    let (doomed, folder) = (names.clone(), scratch.folder.clone());
-    interrupt.before_leaving(move || {
-        lab::remove(&doomed);
-        folder.iter().for_each(|folder| drop(fs::remove_dir_all(folder)));
-    });
-    let mut sites = (names.into_iter().enumerate())
-        .map(|(node, name)| Site::new(name, NodeId::from(node), &setup))
-        .collect::<Result<Vec<Site>, Trouble>>()?;
-    let transport = whole.design.experiment.run.transport;
-    let addresses: Vec<String> = sites.iter().map(|site| transport.address(site.address, PORT)).collect();
-    // Without rows to test on: an evaluation would be on the way of the next round.
-    processes::write_files(&whole, &directory, &addresses, false)?;
-    let devices = sites.iter_mut().filter_map(Site::tap).collect();
-    let router = Router::start(devices, wiring(&args, &whole, cuts))?;
-    let mut nodes = processes::start(&whole, &directory, |node, program| sites[node.index()].command(program))?;
-    let mut load = Watched::new(args.warm);
-    let mut display = Display::new(rounds, args.run.speaks(), false);
-    let result = processes::follow(&mut nodes, &interrupt, &mut display, &mut |nodes| {
-        load.look(nodes);
-        if router.is_dead() { Err(Exit::Failed("lab: the router's thread ended".into())) } else { Ok(()) }
-    });
-    display.finish();
-    result?;
-    processes::merge_metrics(&nodes, &mut directory)?;
-    let done = processes::progress(&nodes).rounds;
-    if interrupt.is_set() {
-        return Err(match processes::interrupted(&whole, &directory, done)? {
-            Exit::Interrupted(_) if !keep => Exit::Interrupted(format!("stopped in round {done}; nothing is kept")),
-            exit => exit,
-        });
-    }
-    let retransmitted = sites.iter().filter_map(retransmitted).sum();
-    let passed = router.stop().map_err(|error| Exit::Failed(format!("lab: a device failed: {error}")))?;
-    let summary = processes::gather(&whole, &directory, &nodes, done).inspect_err(|_| scratch.leave())?;
-    directory.summary(&summary)?;
-    let stack = Stack {
-        transport,
-        congestion: setup.congestion.clone().or_else(|| sites[0].congestion()),
-        chosen: setup.congestion.is_some(),
-        retransmitted,
-    };
-    let figures = Figures::new(
-        &whole,
-        args.warm,
-        predicted,
-        simulated,
-        Pace::of(&measured(&nodes), args.warm),
-        (digest.as_deref(), &summary),
-        load.load(),
-        &passed,
-        stack,
-    );
-    let text = serde_json::to_string_pretty(&figures).map_err(std::io::Error::from)? + "\n";
-    directory.write("lab.json", &text)?;
+    let found = measure(&args, &whole, (&setup, wiring), &mut directory, &scratch, &interrupt)?;
+    let figures = Figures::new(&whole, args.warm, &foretold, &found);
+    directory.write("lab.json", &(serde_json::to_string_pretty(&figures).map_err(std::io::Error::from)? + "\n"))?;
     if args.run.json {
         print_json(&figures)?;
     }
@@ -133,6 +77,62 @@ pub fn run(mut args: Args) -> Result<(), Exit> {
         print(&(figures.table() + &kept.unwrap_or_default()))?;
     }
     Ok(())
+}
+
+/// Builds the places and links, runs a node in each, and takes everything down again, whatever comes of it.
+fn measure(
+    args: &Args,
+    whole: &Whole,
+    (setup, wiring): (&Setup, Wiring),
+    directory: &mut RunDirectory,
+    scratch: &Scratch,
+    interrupt: &Interrupt,
+) -> Result<Found, Exit> {
+    lab::clear_leftovers();
+    interrupt.otherwise_write(&whole.design, directory);
+    let names: Vec<String> = (0..whole.shards.len()).map(|node| lab::name(0, node)).collect();
+    let (doomed, folder) = (names.clone(), scratch.folder.clone());
+    interrupt.before_leaving(move || {
+        lab::remove(&doomed);
+        folder.iter().for_each(|folder| drop(fs::remove_dir_all(folder)));
+    });
+    let mut sites = (names.into_iter().enumerate())
+        .map(|(node, name)| Site::new(name, NodeId::from(node), setup))
+        .collect::<Result<Vec<Site>, Trouble>>()?;
+    let transport = whole.design.experiment.run.transport;
+    let addresses: Vec<String> = sites.iter().map(|site| transport.address(site.address, PORT)).collect();
+    // Without rows to test on: an evaluation would be on the way of the next round.
+    processes::write_files(whole, directory, &addresses, false)?;
+    let router = Router::start(sites.iter_mut().filter_map(Site::tap).collect(), wiring)?;
+    let mut nodes = processes::start(whole, directory, |node, program| sites[node.index()].command(program))?;
+    let mut watched = Watched::new(args.warm);
+    let mut display = Display::new(whole.design.experiment.run.rounds, args.run.speaks(), false);
+    let followed = processes::follow(&mut nodes, interrupt, &mut display, &mut |nodes| {
+        watched.look(nodes);
+        if router.is_dead() { Err(Exit::Failed("lab: the router's thread ended".into())) } else { Ok(()) }
+    });
+    display.finish();
+    followed?;
+    processes::merge_metrics(&nodes, directory)?;
+    let done = processes::progress(&nodes).rounds;
+    if interrupt.is_set() {
+        return Err(match processes::interrupted(whole, directory, done)? {
+            Exit::Interrupted(_) if scratch.folder.is_some() => {
+                Exit::Interrupted(format!("stopped in round {done}; nothing is kept"))
+            }
+            exit => exit,
+        });
+    }
+    let stack = Stack {
+        transport,
+        congestion: setup.congestion.clone().or_else(|| sites[0].congestion()),
+        chosen: setup.congestion.is_some(),
+        retransmitted: sites.iter().filter_map(retransmitted).sum(),
+    };
+    let passed = router.stop().map_err(|error| Exit::Failed(format!("lab: a device failed: {error}")))?;
+    let summary = processes::gather(whole, directory, &nodes, done).inspect_err(|_| scratch.leave())?;
+    directory.summary(&summary)?;
+    Ok(Found { pace: Pace::of(&measured(&nodes), args.warm), load: watched.load(), stack, passed, summary })
 }
 
 /// What stands in for settings, and the laboratory's own defaults, which `--set` overrides.
@@ -165,28 +165,24 @@ fn setup(args: &Args) -> Result<Setup, Exit> {
     Ok(Setup { congestion: args.congestion.clone(), sysctls })
 }
 
-fn wiring(args: &Args, whole: &Whole, cuts: Vec<Cut>) -> Wiring {
+fn wiring(args: &Args, whole: &Whole) -> Result<Wiring, Exit> {
     let topology = &whole.design.topology;
+    let cuts = args.cut.iter().map(|text| Cut::parse(text, topology)).collect::<Result<Vec<_>, _>>()?;
     let neighbours = |a: NodeId| topology.neighbours(a).iter().filter(move |b| a < **b).map(move |&b| (a, b));
-    Wiring {
+    Ok(Wiring {
         conditions: whole.conditions.clone(),
         links: (0..topology.nodes()).map(NodeId::from).flat_map(neighbours).collect(),
         cuts,
         reorders: args.reorder,
-    }
+    })
 }
 
-/// Seconds per round as predicted, if the rule's plan is fixed, and as simulated, and the simulation's digest.
-#[expect(clippy::type_complexity, reason = "three results of one call")]
-fn foretell(
-    args: &Args,
-    whole: &Arc<Whole>,
-    interrupt: &Interrupt,
-) -> Result<(Option<f64>, Option<Pace>, Option<String>), Exit> {
+/// What is known before a byte is sent. Of asynchronous rules, whose course depends on the order of events, the simulation is one of many.
+fn foretell(args: &Args, whole: &Arc<Whole>, interrupt: &Interrupt) -> Result<Foretold, Exit> {
     let (design, conditions) = (&whole.design, &whole.conditions);
     let plan = &*design.rule.plan;
     let fixed = !plan::is_asynchronous(plan);
-    let predicted = fixed.then(|| predict(plan, whole.shards.len(), design.parameters(), conditions).round_s);
+    let predicted_s = fixed.then(|| predict(plan, whole.shards.len(), design.parameters(), conditions).round_s);
     if args.run.speaks() {
         eprintln!("simulating {} rounds of {} parameters", design.experiment.run.rounds, design.parameters());
     }
@@ -197,7 +193,7 @@ fn foretell(
         return Err(Exit::Interrupted("stopped in the simulation; no node was started".into()));
     }
     let summary = Summary::new(design, &simulated.ended[0].records).map_err(Exit::Failed)?;
-    Ok((predicted, Pace::of(&rounds.times, args.warm), fixed.then_some(summary.digest)))
+    Ok(Foretold { predicted_s, pace: Pace::of(&rounds.times, args.warm), digest: fixed.then_some(summary.digest) })
 }
 
 /// When each node's rounds were over, in virtual time.

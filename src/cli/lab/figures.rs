@@ -43,8 +43,32 @@ pub struct Figures {
     same_digest_as_simulated: Option<bool>,
 }
 
+/// What is known before a byte is sent.
+pub struct Foretold {
+    /// Seconds per round, if the rule's plan is fixed.
+    pub predicted_s: Option<f64>,
+    /// As simulated.
+    pub pace: Option<Pace>,
+    /// The simulation's digest, where it says what the run's must be.
+    pub digest: Option<String>,
+}
+
+/// What real nodes have done.
+pub struct Found {
+    /// As measured.
+    pub pace: Option<Pace>,
+    /// What they used of the machine.
+    pub load: Option<Load>,
+    /// What carried their frames.
+    pub stack: Stack,
+    /// What the router has carried.
+    pub passed: Passed,
+    /// What all of them have written.
+    pub summary: Summary,
+}
+
 /// What carried the frames.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Stack {
     /// TCP or QUIC.
     pub transport: Transport,
@@ -130,19 +154,9 @@ impl Pace {
 }
 
 impl Figures {
-    /// Puts together what was found. `digests`: the simulation's, where it says what the run's must be, and the run's summary.
-    #[expect(clippy::too_many_arguments, reason = "one of each thing that was found")]
-    pub fn new(
-        whole: &Whole,
-        warm: u64,
-        predicted_s: Option<f64>,
-        simulated: Option<Pace>,
-        measured: Option<Pace>,
-        (expected, summary): (Option<&str>, &Summary),
-        load: Option<Load>,
-        passed: &Passed,
-        stack: Stack,
-    ) -> Figures {
+    /// Puts together what was foretold and what was found.
+    pub fn new(whole: &Whole, warm: u64, foretold: &Foretold, found: &Found) -> Figures {
+        let Found { pace: measured, load, stack, passed, summary } = found;
         let design = &whole.design;
         let name = |node: NodeId| design.topology.node(node).name.clone();
         let link = |(&(from, to), &flow): (&(NodeId, NodeId), &Flow)| {
@@ -157,7 +171,7 @@ impl Figures {
             }
         };
         let packets: u64 = passed.flows.values().map(|flow| flow.packets).sum();
-        let per = |than: Option<f64>| Some(measured?.mean_s / than?);
+        let per = |than: Option<f64>| Some(measured.as_ref()?.mean_s / than?);
         Figures {
             topology: design.topology.name().to_string(),
             nodes: whole.shards.len(),
@@ -166,15 +180,15 @@ impl Figures {
             parameters: design.parameters(),
             rounds: summary.rounds,
             warm,
-            stack,
+            stack: stack.clone(),
             cores: thread::available_parallelism().map_or(1, usize::from),
             gradients_s: whole.conditions.compute.mean as f64 / 1e9,
-            predicted_s,
-            measured_per_predicted: per(predicted_s),
-            measured_per_simulated: per(simulated.map(|pace| pace.mean_s)),
-            simulated,
-            measured,
-            load,
+            predicted_s: foretold.predicted_s,
+            simulated: foretold.pace,
+            measured: *measured,
+            measured_per_predicted: per(foretold.predicted_s),
+            measured_per_simulated: per(foretold.pace.map(|pace| pace.mean_s)),
+            load: *load,
             router: RouterLoad {
                 core: passed.cpu_s / passed.time_s,
                 late_mean_s: passed.flows.values().map(|flow| flow.late_sum_s).sum::<f64>() / packets.max(1) as f64,
@@ -183,7 +197,7 @@ impl Figures {
             },
             links: passed.flows.iter().map(link).collect(),
             digest: summary.digest.clone(),
-            same_digest_as_simulated: expected.map(|digest| digest == summary.digest),
+            same_digest_as_simulated: foretold.digest.as_ref().map(|digest| *digest == summary.digest),
         }
     }
 

@@ -1,0 +1,309 @@
+//! The laboratory: links that are as slow, narrow and lossy as asked for, real nodes on them, and nothing left behind.
+//!
+//! It needs Linux and root. Elsewhere these tests say so and pass.
+#![cfg(all(feature = "cli", target_os = "linux"))]
+
+mod command;
+
+use std::{
+    fs,
+    net::UdpSocket,
+    os::unix::process::CommandExt,
+    path::Path,
+    process::Command,
+    sync::{Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use command::{Running, folder, program, refused, until};
+use gradvine::{
+    lab::{self, Cut, Passed, Router, Setup, Site, Wiring},
+    sim::{Conditions, LinkModel},
+    units::NodeId,
+};
+use serde_json::Value;
+
+const MS: u64 = 1_000_000;
+
+/// One at a time, so that none measures another's load; `None` where there is no laboratory.
+fn alone() -> Option<MutexGuard<'static, ()>> {
+    static ONE: Mutex<()> = Mutex::new(());
+    if let Err(trouble) = lab::check() {
+        println!("skipped: {trouble}");
+        return None;
+    }
+    Some(ONE.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn named(prefix: &str) -> Vec<String> {
+    let entries = fs::read_dir("/run/netns").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).filter(|name| name.starts_with(prefix)).collect()
+}
+
+/// Two places, a socket in each, and the link between them.
+struct Pair {
+    sockets: [UdpSocket; 2],
+    router: Router,
+    _sites: Vec<Site>,
+}
+
+impl Pair {
+    fn new(laboratory: u32, model: LinkModel, cuts: Vec<Cut>) -> Pair {
+        let site = |node| Site::new(lab::name(laboratory, node), NodeId::from(node), &Setup::default()).unwrap();
+        let mut sites: Vec<Site> = (0..2).map(site).collect();
+        let socket = |site: &Site| {
+            let socket = site.within(|| UdpSocket::bind((site.address, 4001))).unwrap().unwrap();
+            socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+            socket
+        };
+        let sockets = [socket(&sites[0]), socket(&sites[1])];
+        let peers: Vec<_> = sites.iter().map(|site| (site.address, 4001)).collect();
+        sockets[0].connect(peers[1]).unwrap();
+        sockets[1].connect(peers[0]).unwrap();
+        let wiring = Wiring {
+            conditions: Conditions { rest: model, ..Conditions::ideal() },
+            links: vec![(NodeId(0), NodeId(1))],
+            cuts,
+            reorders: false,
+        };
+        let devices = sites.iter_mut().filter_map(Site::tap).collect();
+        Pair { sockets, router: Router::start(devices, wiring).unwrap(), _sites: sites }
+    }
+
+    /// The numbers of the packets that arrive, each with its time, until none comes any more.
+    fn heard(&self) -> Vec<(u64, Instant)> {
+        let (mut packet, mut heard) = ([0; 2048], Vec::new());
+        while let Ok(length) = self.sockets[1].recv(&mut packet) {
+            assert!(length >= 8);
+            heard.push((u64::from_le_bytes(packet[..8].try_into().unwrap()), Instant::now()));
+        }
+        heard
+    }
+
+    /// Sends numbered packets of so many bytes, IP header and all, at this pace, and hears them.
+    fn send(self, count: u64, bytes: usize, pace: Duration) -> (Vec<(u64, Instant)>, Passed) {
+        let sender = self.sockets[0].try_clone().unwrap();
+        let sending = thread::spawn(move || {
+            let (started, mut packet) = (Instant::now(), vec![0; bytes - 28]);
+            for number in 0..count {
+                packet[..8].copy_from_slice(&number.to_le_bytes());
+                sender.send(&packet).unwrap();
+                thread::sleep((started + pace * number as u32).saturating_duration_since(Instant::now()));
+            }
+        });
+        let heard = self.heard();
+        sending.join().unwrap();
+        (heard, self.router.stop().unwrap())
+    }
+}
+
+#[test]
+fn an_echo_takes_two_latencies() {
+    let Some(_alone) = alone() else { return };
+    let pair = Pair::new(1, LinkModel { latency: 35 * MS, rate: 20e6, ..LinkModel::IDEAL }, Vec::new());
+    let echo = pair.sockets[1].try_clone().unwrap();
+    let echoing = thread::spawn(move || {
+        let mut packet = [0; 64];
+        while let Ok(length) = echo.recv(&mut packet) {
+            echo.send(&packet[..length]).unwrap();
+        }
+    });
+    let mut times: Vec<f64> = (0..21)
+        .map(|_| {
+            let (started, mut packet) = (Instant::now(), [0; 64]);
+            pair.sockets[0].send(b"are you there?").unwrap();
+            pair.sockets[0].recv(&mut packet).unwrap();
+            started.elapsed().as_secs_f64() * 1e3
+        })
+        .collect();
+    times.sort_by(f64::total_cmp);
+    assert!(times[0] >= 70.0 && times[10] < 72.0, "a median of {} ms: {times:?}", times[10]);
+    echoing.join().unwrap();
+    let passed = pair.router.stop().unwrap();
+    let flow = passed.flows[&(NodeId(0), NodeId(1))];
+    assert_eq!((flow.packets, flow.bytes, passed.strays), (21, 21 * 42, 0));
+}
+
+#[test]
+fn a_line_carries_its_rate_and_drops_the_rest() {
+    let Some(_alone) = alone() else { return };
+    // 1.5 times as much as the line takes, for a second; the queue holds 100 ms.
+    let pair = Pair::new(2, LinkModel { latency: 5 * MS, rate: 24e6, ..LinkModel::IDEAL }, Vec::new());
+    let (heard, passed) = pair.send(3000, 1500, Duration::from_micros(333));
+    let (first, last) = (heard[0].1, heard[heard.len() - 1].1);
+    let rate = (heard.len() - 1) as f64 * 1500.0 * 8.0 / (last - first).as_secs_f64();
+    assert!((rate / 24e6 - 1.0).abs() < 0.05, "{rate} bit/s over {:?}", last - first);
+    let flow = passed.flows[&(NodeId(0), NodeId(1))];
+    assert!(last - first > Duration::from_millis(900) && flow.full > 400, "{flow:?} in {:?}", last - first);
+    assert_eq!(flow.packets, heard.len() as u64);
+    assert!(heard.is_sorted_by_key(|(number, _)| *number), "packets overtook each other");
+}
+
+#[test]
+fn packets_are_lost_at_the_rate_asked_for() {
+    let Some(_alone) = alone() else { return };
+    let pair = Pair::new(3, LinkModel { latency: 5 * MS, loss: 0.05, ..LinkModel::IDEAL }, Vec::new());
+    let (heard, passed) = pair.send(6000, 100, Duration::from_micros(100));
+    let flow = passed.flows[&(NodeId(0), NodeId(1))];
+    assert_eq!((flow.lost, flow.full), (6000 - heard.len() as u64, 0));
+    // 300 of 6000 in the mean, with a deviation of 17.
+    assert!((240..360).contains(&flow.lost), "{flow:?}");
+}
+
+#[test]
+fn a_cut_link_carries_nothing_and_comes_back() {
+    let Some(_alone) = alone() else { return };
+    let at = Duration::from_millis;
+    let cut = Cut { between: (NodeId(0), NodeId(1)), begin: at(300), end: at(600) };
+    let pair = Pair::new(4, LinkModel { latency: 5 * MS, ..LinkModel::IDEAL }, vec![cut]);
+    let (heard, passed) = pair.send(100, 100, at(10));
+    let flow = passed.flows[&(NodeId(0), NodeId(1))];
+    assert!((25..=32).contains(&flow.cut) && flow.cut + heard.len() as u64 == 100, "{flow:?}");
+    let gaps = heard.windows(2).filter(|pair| pair[1].0 > pair[0].0 + 1).count();
+    assert_eq!(gaps, 1, "{heard:?}");
+}
+
+#[test]
+fn namespaces_go_away_with_their_places_and_after_dead_laboratories() {
+    let Some(_alone) = alone() else { return };
+    let name = lab::name(5, 0);
+    let site = Site::new(name.clone(), NodeId(0), &Setup::default()).unwrap();
+    assert_eq!(named(&name), [name.as_str()]);
+    let mut gone = Command::new("true").spawn().unwrap();
+    let left = format!("gvlab-{}-0-3", gone.id());
+    gone.wait().unwrap();
+    assert!(Command::new("ip").args(["netns", "add", &left]).status().unwrap().success());
+    lab::clear_leftovers();
+    assert_eq!(named(&left), [""; 0], "a dead laboratory's namespace stays");
+    assert_eq!(named(&name), [name.as_str()], "a living one's is gone");
+    drop(site);
+    assert_eq!(named(&name), [""; 0]);
+}
+
+/// Softmax on two nodes that are 20 ms from each other.
+const TWO: [&str; 12] = [
+    "--topology",
+    "path:2",
+    "--set",
+    "data.source=breast-cancer",
+    "--set",
+    "model.kind=softmax",
+    "--set",
+    "network.latency_ms=20",
+    "--set",
+    "network.bandwidth_mbps=20",
+    "--set",
+    "optimizer.schedule=constant",
+];
+
+fn found(command: &mut Command) -> Value {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn real_nodes_over_slow_links_end_where_the_simulator_does_in_the_time_that_was_foretold() {
+    let Some(_alone) = alone() else { return };
+    for transport in ["tcp", "quic"] {
+        let folder = folder();
+        let lab = found(
+            program()
+                .arg("lab")
+                .args(TWO)
+                .args(["--rounds", "25", "--json", "--transport", transport, "--out"])
+                .arg(folder.path().join("run")),
+        );
+        let simulated = found(
+            program()
+                .arg("simulate")
+                .args(TWO)
+                .args(["--rounds", "25", "--json", "--no-baseline", "--out"])
+                .arg(folder.path().join("virtual")),
+        );
+        assert_eq!((&lab["digest"], &lab["same_digest_as_simulated"]), (&simulated["digest"], &Value::from(true)));
+        let seconds = |pointer: &str| lab.pointer(pointer).and_then(Value::as_f64).unwrap();
+        let (predicted, simulated, measured) =
+            (seconds("/predicted_s"), seconds("/simulated/mean_s"), seconds("/measured/mean_s"));
+        assert!((predicted / simulated - 1.0).abs() < 0.01 && predicted > 0.02, "{predicted} {simulated}");
+        // What frames wait for besides the link costs a millisecond or two, and on a busy machine some more.
+        assert!(
+            measured > 0.98 * predicted && measured < 1.3 * predicted + 0.004,
+            "{transport}: {predicted} {measured}"
+        );
+        assert_eq!(command::json(&folder.path().join("run/lab.json")), lab);
+        assert!(folder.path().join("run/nodes/1/run/summary.json").exists());
+    }
+}
+
+#[test]
+fn an_interrupted_laboratory_leaves_nothing() {
+    let Some(_alone) = alone() else { return };
+    for (signal, times) in [("INT", 1), ("TERM", 1), ("INT", 2)] {
+        let folder = folder();
+        let mut running = Running::start(
+            program()
+                .arg("lab")
+                .args(TWO)
+                .args(["--rounds", "100000", "--set", "run.evaluate_every=10", "--quiet"])
+                .env("TMPDIR", folder.path()),
+            folder.path(),
+            "lab",
+        );
+        let scratch = format!("gradvine-lab-{}", running.id());
+        let metrics = folder.path().join(&scratch).join("nodes/1/run/metrics.jsonl");
+        until("the nodes' first rounds", || fs::metadata(&metrics).is_ok_and(|meta| meta.len() > 0));
+        assert_eq!(named(&format!("gvlab-{}-", running.id())).len(), 2);
+        (0..times).for_each(|_| running.signal(signal));
+        let pid = running.id();
+        let (code, took) = running.end();
+        assert_eq!(code, Some(130), "{}", running.errors());
+        assert!(took < Duration::from_secs(2), "{took:?}");
+        assert_eq!(named(&format!("gvlab-{pid}-")), [""; 0]);
+        assert!(!folder.path().join(&scratch).exists(), "its files stay");
+        until("the end of its nodes", || !runs(&scratch));
+    }
+}
+
+/// Whether a process has this in its command line.
+fn runs(what: &str) -> bool {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    processes
+        .filter_map(|process| fs::read(process.path().join("cmdline")).ok())
+        .any(|line| String::from_utf8_lossy(&line).contains(what))
+}
+
+#[test]
+fn what_it_cannot_do_is_refused_in_one_line() {
+    let told = |arguments: &[&str]| {
+        let mut command = program();
+        command.arg("lab").args(arguments);
+        refused(&mut assert_cmd::Command::from_std(command))
+    };
+    if let Err(trouble) = lab::check() {
+        assert!(told(&[]).contains(&trouble.to_string()));
+        println!("skipped: {trouble}");
+        return;
+    }
+    for (arguments, problem) in [
+        (&["--congestion", "nonsense"][..], "no congestion controller \"nonsense\": expected one of "),
+        (&["--cut", "0-1"], "--cut = 0-1: expected NODE-NODE@BEGIN+FOR"),
+        (&["--cut", "0-4@1s+1s"], "--cut = 0-4@1s+1s: no such link"),
+        (&["--rounds", "6"], "--warm = 5: leaves too few of 6 rounds"),
+        (&["--sysctl", "kernel.panic=1"], "--sysctl = kernel.panic=1: expected net.KEY=VALUE"),
+    ] {
+        let told = told(arguments);
+        assert!(told.contains(problem), "{told}");
+    }
+    let mut without = program();
+    without.arg("lab").env("PATH", "");
+    assert!(refused(&mut assert_cmd::Command::from_std(without)).contains("there is no `ip`"));
+    let mut nobody = program();
+    nobody.arg("lab").uid(65_534);
+    // The folder of the program may be root's alone.
+    if Command::new(env!("CARGO_BIN_EXE_gradvine")).uid(65_534).arg("--version").output().is_ok() {
+        assert!(refused(&mut assert_cmd::Command::from_std(nobody)).contains("run it as root"));
+    }
+    assert!(Path::new("/dev/net/tun").exists());
+}
