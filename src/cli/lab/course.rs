@@ -76,6 +76,9 @@ pub fn run(mut args: Args) -> Result<(), Exit> {
         let kept = keep.then(|| format!("kept in          {}\n", directory.path().display()));
         print(&(figures.table() + &kept.unwrap_or_default()))?;
     }
+    if figures.same_digest_as_simulated == Some(false) {
+        return Err(Exit::Disagrees("the nodes ended with another digest than the simulation".into()));
+    }
     Ok(())
 }
 
@@ -227,11 +230,20 @@ fn retransmitted(site: &Site) -> Option<u64> {
     values.split_whitespace().nth(at)?.parse().ok()
 }
 
-/// What the nodes' processes have used of the machine, from the first warm round on.
+/// What the nodes' processes have used of the machine, and what everybody has, from the first warm round on.
 struct Watched {
     warm: u64,
-    begin: Option<(Instant, u64, f64)>,
-    end: Option<(Instant, u64, f64)>,
+    begin: Option<Sample>,
+    end: Option<Sample>,
+}
+
+#[derive(Clone, Copy)]
+struct Sample {
+    at: Instant,
+    rounds: u64,
+    /// Seconds of a core that the nodes have used, and all of the machine.
+    nodes_s: f64,
+    all_s: f64,
 }
 
 impl Watched {
@@ -241,28 +253,43 @@ impl Watched {
 
     fn look(&mut self, nodes: &[Process]) {
         // One that has ended takes its times with it.
-        let used: Option<Vec<f64>> = nodes.iter().map(|node| cpu_seconds(node.id()?)).collect();
+        let used: Option<f64> = nodes.iter().map(|node| cpu_seconds(node.id()?)).sum();
         let rounds = processes::progress(nodes).rounds;
-        if let Some(used) = used
+        if let (Some(nodes_s), Some(all_s)) = (used, busy_seconds())
             && rounds >= self.warm
         {
-            let sample = (Instant::now(), rounds, used.iter().sum());
+            let sample = Sample { at: Instant::now(), rounds, nodes_s, all_s };
             self.begin.get_or_insert(sample);
             self.end = Some(sample);
         }
     }
 
     fn load(&self) -> Option<Load> {
-        let ((begin, first, before), (end, last, after)) = (self.begin?, self.end?);
-        let (time, rounds) = ((end - begin).as_secs_f64(), last - first);
-        (rounds > 0).then(|| Load { cores: (after - before) / time, round_s: (after - before) / rounds as f64 })
+        let (begin, end) = (self.begin?, self.end?);
+        let (time, rounds) = ((end.at - begin.at).as_secs_f64(), end.rounds - begin.rounds);
+        let used = end.nodes_s - begin.nodes_s;
+        (rounds > 0).then(|| Load {
+            cores: used / time,
+            round_s: used / rounds as f64,
+            machine_cores: (end.all_s - begin.all_s) / time,
+        })
     }
+}
+
+/// Of the kernel's clock, on every machine that Linux runs on.
+const TICKS: f64 = 100.0;
+
+/// Seconds of a core that were used on this machine since it was started: by programs, by the kernel, for interrupts.
+fn busy_seconds() -> Option<f64> {
+    let text = fs::read_to_string("/proc/stat").ok()?;
+    let ticks: Vec<f64> =
+        text.lines().next()?.split_whitespace().skip(1).filter_map(|ticks| ticks.parse().ok()).collect();
+    let &[user, nice, system, _idle, _iowait, irq, softirq, ..] = &ticks[..] else { return None };
+    Some((user + nice + system + irq + softirq) / TICKS)
 }
 
 /// Seconds of a core that a process has used.
 fn cpu_seconds(process: u32) -> Option<f64> {
-    /// Of the kernel's clock, on every machine that Linux runs on.
-    const TICKS: f64 = 100.0;
     let text = fs::read_to_string(Path::new("/proc").join(process.to_string()).join("stat")).ok()?;
     // The name in brackets may have spaces: the state after it is the third field, times are the 14th and 15th.
     let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();

@@ -11,7 +11,7 @@ use gradvine::{
 };
 use serde::Serialize;
 
-/// Nodes that use so much of the machine wait for its cores.
+/// Of a machine that is so busy, nodes wait for the cores.
 const BUSY: f64 = 0.75;
 
 /// Everything that was found.
@@ -40,7 +40,8 @@ pub struct Figures {
     router: RouterLoad,
     links: Vec<Link>,
     digest: String,
-    same_digest_as_simulated: Option<bool>,
+    /// Unknown of asynchronous rules.
+    pub same_digest_as_simulated: Option<bool>,
 }
 
 /// What is known before a byte is sent.
@@ -100,6 +101,8 @@ pub struct Load {
     pub cores: f64,
     /// Seconds of a core per round.
     pub round_s: f64,
+    /// Cores busy at a time with whatever runs on the machine.
+    pub machine_cores: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -285,14 +288,19 @@ impl Figures {
         let gradients = format!("gradients of a round take {:.2} ms on one core", self.gradients_s * 1e3);
         let _ = writeln!(text, "\nmachine          {} cores for {} nodes; {gradients}", self.cores, self.nodes);
         if let Some(load) = self.load {
-            let busy = load.cores / self.cores as f64;
-            let limit = if busy > BUSY { ": the cores are the limit here, and not the links alone" } else { "" };
             let _ = writeln!(
                 text,
-                "nodes            {:.2} cores busy, {:.2} ms of a core a round and node{limit}",
+                "nodes            {:.2} cores busy, {:.2} ms of a core a round and node",
                 load.cores,
                 load.round_s * 1e3 / self.nodes as f64
             );
+            if load.machine_cores > BUSY * self.cores as f64 {
+                let others = (load.machine_cores - load.cores - self.router.core).max(0.0);
+                let _ = writeln!(
+                    text,
+                    "                 the machine was busy, {others:.1} cores with other work: what nodes do besides sending took longer than it needs"
+                );
+            }
         }
         let _ = writeln!(
             text,
@@ -320,5 +328,28 @@ impl Stack {
             }
             (Transport::Tcp, None) => "TCP".into(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pace_leaves_out_what_is_not_warm() {
+        // Two slow rounds, then 20 of 0.1 s; the other node takes 0.2 s for each.
+        let node =
+            |step: f64| (1..=22).map(|round| (round, 3.0 + step * round.saturating_sub(2) as f64)).collect::<Vec<_>>();
+        let pace = Pace::of(&[node(0.1), node(0.2)], 2).expect("there are rounds");
+        let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
+        assert!(near(pace.mean_s, 0.15) && near(pace.nodes_s.0, 0.1) && near(pace.nodes_s.1, 0.2), "{pace:?}");
+        assert!(near(pace.tenths_s.0, 0.1) && near(pace.tenths_s.1, 0.2) && near(pace.first_s, 3.0), "{pace:?}");
+        assert!(Pace::of(&[node(0.1)], 22).is_none() && Pace::of(&[Vec::new()], 0).is_none());
+    }
+
+    #[test]
+    fn rounds_that_were_not_looked_at_count_in_the_mean() {
+        let pace = Pace::of(&[vec![(5, 1.0), (10, 2.0), (20, 3.0)]], 5).expect("there are rounds");
+        assert!((pace.mean_s - 2.0 / 15.0).abs() < 1e-9 && pace.tenths_s == (0.1, 0.2), "{pace:?}");
     }
 }
