@@ -174,7 +174,11 @@ fn runs_that_ended_badly_are_shown_as_what_they_are() {
         assert!(html.contains(words), "{words}");
     }
     // It is drawn as far as it stays near the others, and a cross marks its end.
-    assert!(html.contains("wild (diverged)") && !html.contains("NaN"));
+    assert!(
+        html.contains("wild (diverged)")
+            && html.contains("wild leaves the picture at its top.")
+            && !html.contains("NaN")
+    );
     assert!(page(&paths[..1], &[]).contains(">done<"));
 }
 

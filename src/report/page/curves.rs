@@ -152,6 +152,10 @@ pub(super) fn figure(runs: &[Run], x: X, y: Y) -> Option<Figure> {
     for (run, _) in curves.iter().filter(|(_, dots)| dots.is_empty()) {
         caption += &format!("{} has no point here. ", run.name);
     }
+    let above = |dot: &Dot| chart.ceiling.is_some_and(|ceiling| dot.y > ceiling);
+    for (run, _) in curves.iter().filter(|(_, dots)| dots.iter().any(above)) {
+        caption += &format!("{} leaves the picture at its top. ", run.name);
+    }
     if y != Y::Accuracy && curves.iter().any(|(_, dots)| dots.iter().any(|dot| dot.y <= 0.0)) {
         caption += "Values of 0 have no place on the logarithmic axis. ";
     }
