@@ -338,8 +338,9 @@ mod tests {
     #[test]
     fn a_pace_leaves_out_what_is_not_warm() {
         // Two slow rounds, then 20 of 0.1 s; the other node takes 0.2 s for each.
-        let node =
-            |step: f64| (1..=22).map(|round| (round, 3.0 + step * round.saturating_sub(2) as f64)).collect::<Vec<_>>();
+        let node = |step: f64| {
+            (1..=22u64).map(|round| (round, 3.0 + step * round.saturating_sub(2) as f64)).collect::<Vec<_>>()
+        };
         let pace = Pace::of(&[node(0.1), node(0.2)], 2).expect("there are rounds");
         let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
         assert!(near(pace.mean_s, 0.15) && near(pace.nodes_s.0, 0.1) && near(pace.nodes_s.1, 0.2), "{pace:?}");
