@@ -246,7 +246,7 @@ fn an_interrupted_laboratory_leaves_nothing() {
             program()
                 .arg("lab")
                 .args(TWO)
-                .args(["--rounds", "100000", "--set", "run.evaluate_every=10", "--quiet"])
+                .args(["--rounds", "3000", "--set", "run.evaluate_every=10", "--quiet"])
                 .env("TMPDIR", folder.path()),
             folder.path(),
             "lab",
