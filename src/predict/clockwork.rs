@@ -184,8 +184,10 @@ impl Clockwork<'_> {
     /// As far as a node goes now.
     fn go_on(&mut self, node: NodeId) {
         loop {
-            let flown =
-                (0..self.nodes[node.index()].flights.len()).fold(false, |moved, index| self.fly(node, index) || moved);
+            let mut flown = false;
+            for index in 0..self.nodes[node.index()].flights.len() {
+                flown |= self.fly(node, index);
+            }
             if !self.step(node) && !flown {
                 return;
             }
