@@ -16,11 +16,13 @@ use predicates::{prelude::*, str::contains};
 use serde_json::Value;
 use tempfile::TempDir;
 
-const COMMANDS: [&str; 11] = [
+const COMMANDS: [&str; 13] = [
     "report",
     "train",
     "node",
     "simulate",
+    "lab",
+    "plan",
     "topology",
     "rules",
     "compressors",
