@@ -7,6 +7,7 @@ use std::{
     os::fd::AsFd,
     path::Path,
     process::{Command, Output, Stdio},
+    sync::OnceLock,
     thread,
 };
 
@@ -74,10 +75,26 @@ pub fn check() -> Result<(), Trouble> {
             "there is no /dev/net/tun: load the kernel's module `tun`, or pass the device into the container",
         );
     }
+    // A container's root may be refused what root may do elsewhere: tried once.
+    static TRIED: OnceLock<Option<String>> = OnceLock::new();
     if Command::new("ip").arg("-V").output().is_err() {
         return missing("there is no `ip`: install iproute2");
     }
-    Ok(())
+    let refused = TRIED.get_or_init(|| {
+        let name = format!("gvlab-{}-0-0", std::process::id());
+        let ip = |what: &str| Command::new("ip").args(["netns", what, &name]).output();
+        match ip("add") {
+            Ok(made) if made.status.success() => ip("del").err().map(|error| error.to_string()),
+            Ok(made) => Some(String::from_utf8_lossy(&made.stderr).trim().to_string()),
+            Err(error) => Some(error.to_string()),
+        }
+    });
+    match refused {
+        Some(why) => Err(Trouble::Missing(format!(
+            "network namespaces cannot be made here ({why}): it needs the capabilities NET_ADMIN and SYS_ADMIN"
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// Refuses a congestion controller that the kernel does not have.
