@@ -5,7 +5,7 @@ use std::{fmt::Write as _, sync::Arc};
 use gradvine::{
     config::ConfigError,
     experiment::Experiment,
-    job::{Constants, Outlook, Whole, outlook},
+    job::{Constants, Design, Outlook, Whole, outlook},
     mixing::Topology,
     predict::{LinkLoad, Prediction},
     study::picks,
@@ -98,7 +98,7 @@ fn central(args: &Args, whole: &Whole, gradients: u64) -> Result<Vec<(&'static s
         let mut experiment = experiment(args, &sets)?;
         experiment.topology.schedule = "static".into();
         let shape = whole.design.model.shape();
-        let design = outlook::design(experiment, &topology, shape.inputs, shape.outputs)?;
+        let design = Design::new(experiment, Arc::clone(&topology), shape.inputs, shape.outputs)?;
         found.push((name, Outlook::of(&design, &conditions, gradients)?));
     }
     Ok(found)
@@ -142,7 +142,7 @@ fn candidates(args: &Args, whole: &Whole, gradients: u64) -> Result<(Vec<Outlook
                     let share = f64::from(steps) / f64::from(design.experiment.optimizer.local_steps);
                     conditions.compute.mean = (conditions.compute.mean as f64 * share) as u64;
                     let shape = design.model.shape();
-                    let design = outlook::design(experiment, topology, shape.inputs, shape.outputs)?;
+                    let design = Design::new(experiment, Arc::clone(topology), shape.inputs, shape.outputs)?;
                     Outlook::of(&design, &conditions, gradients)
                 });
                 match one {
@@ -192,7 +192,7 @@ fn about(whole: &Whole, own: &Outlook) -> String {
         "agreement",
         match own.agreement {
             Some(rounds) => format!(
-                "disagreement shrinks 100-fold in {rounds} round{}, {} (rho {:.4})",
+                "W by itself shrinks disagreement 100-fold in {rounds} round{}, {} (rho {:.4})",
                 if rounds == 1 { "" } else { "s" },
                 duration(own.agreement_s()),
                 own.rho

@@ -261,7 +261,7 @@ impl Node {
     }
 
     fn is_call(&self, at: &At) -> bool {
-        at.exchange == 0 && plan::flights(&*self.plan).contains(&at.flight) && self.plan.calls(at.flight)
+        at.exchange == 0 && plan::launches(&*self.plan, at.flight) && self.plan.calls(at.flight)
     }
 
     /// Hears or answers a call, if there is one whose turn it is.
@@ -305,7 +305,7 @@ impl Node {
             }
         };
         let mut meeting = Meeting::default();
-        if plan::flights(plan).contains(&at.flight) && at.exchange < plan.exchanges(at.flight) && !self.is_call(at) {
+        if plan::launches(plan, at.flight) && at.exchange < plan.exchanges(at.flight) && !self.is_call(at) {
             plan.meet(self.id, at, &mut meeting);
         }
         let expected = if at.flight == FAREWELL && self.trees.farewell.is_some() {

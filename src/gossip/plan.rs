@@ -127,6 +127,11 @@ pub fn flights(plan: &dyn Plan) -> Vec<u8> {
     flights
 }
 
+/// Whether a program launches this flight: asked of every frame that arrives.
+pub fn launches(plan: &dyn Plan, flight: u8) -> bool {
+    plan.steps().contains(&Step::Launch(flight))
+}
+
 /// Whether nodes call each other whenever they like: the order of events decides then, and only the simulator repeats it.
 pub fn is_asynchronous(plan: &dyn Plan) -> bool {
     flights(plan).into_iter().any(|flight| plan.calls(flight))

@@ -1,11 +1,10 @@
 //! What a run and its alternatives would take: the prediction of each candidate, best first.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use super::design::Design;
 use crate::{
     config::ConfigError,
-    experiment::Experiment,
     gossip::plan,
     mixing::Topology,
     predict::{Prediction, predict},
@@ -130,17 +129,4 @@ pub fn candidates(nodes: usize) -> Vec<String> {
     let rows = (3..nodes).take_while(|rows| rows * rows <= nodes).filter(|rows| nodes.is_multiple_of(*rows)).last();
     specs.extend(rows.map(|rows| format!("torus:{rows}x{}", nodes / rows)));
     specs
-}
-
-/// An experiment on one of these topologies, for data of a known shape.
-///
-/// # Errors
-/// If the combination cannot work.
-pub fn design(
-    experiment: Experiment,
-    topology: &Arc<Topology>,
-    inputs: usize,
-    outputs: usize,
-) -> Result<Design, ConfigError> {
-    Design::new(experiment, Arc::clone(topology), inputs, outputs)
 }
