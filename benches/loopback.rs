@@ -14,6 +14,7 @@ use futures::{AsyncReadExt as _, AsyncWriteExt as _, StreamExt as _};
 use gradvine::{
     compress,
     experiment::{Experiment, Transport},
+    gossip::tree::Readers,
     job::{Blind, Design, Whole, topology},
     net,
     rng::{Purpose, Stream},
@@ -204,7 +205,7 @@ fn rounds(nodes: usize, parameters: usize, rule: &str, compressor: &str, count: 
     let design = Design::new(experiment, graph, inputs, outputs).expect("a design");
     assert_eq!(design.parameters(), parameters);
     let seat =
-        |node: usize| Seat { config: design.node(NodeId::from(node), None), learner: Box::new(Supplied::new(node)) };
+        |node: usize| Seat { config: design.node(NodeId::from(node), None, Readers::Root), learner: Box::new(Supplied::new(node)) };
     let mut clock = Clock::new(nodes, count);
     net::together((0..nodes).map(seat).collect(), &design, Transport::Tcp, &mut clock).expect("the run ends");
     clock.round()

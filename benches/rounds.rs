@@ -13,6 +13,7 @@ use gradvine::{
     gossip::{
         NodeConfig,
         rule::{self, Entry, RULES, Setting},
+        tree::Readers,
     },
     mixing::{Schedule, Topology},
     sim::{self, Seat},
@@ -90,7 +91,8 @@ fn round(rule: &Entry, compressor_kind: &str) -> Option<f64> {
             rounds: ROUNDS,
             evaluate_every: u64::MAX,
             parameters: PARAMETERS,
-            record: None,
+            setup: None,
+            readers: Readers::Everyone,
         },
         learner: Box::new(Supplied::new(node)),
     };

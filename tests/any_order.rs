@@ -82,8 +82,8 @@ fn run(seats: Vec<Seat>, seed: u64, tight: bool) -> Vec<Vec<f32>> {
                     chaos.held.insert((from.index(), node), false);
                 }
                 Effect::Conclude { rounds, model, mean, traffic, links } => {
-                    let time = Default::default();
-                    let end = Conclusion { rounds, model: &model, mean: &mean, traffic, links: &links, time };
+                    let elapsed = Default::default();
+                    let end = Conclusion { rounds, model: &model, mean: &mean, traffic, links: &links, elapsed };
                     let record = learners[node].conclude(&end);
                     models[node] = model;
                     chaos.own[node].push_back(Input::Record(record));

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use common::Run;
 use gradvine::{
     gossip::{RoundDone, plan, rule},
-    job::Observer,
+    job::{Elapsed, Observer},
     predict::{clockwork, predict},
     sim::{self, ComputeModel, Conditions, LinkModel},
     units::{NodeId, Time},
@@ -18,9 +18,9 @@ use gradvine::{
 struct Rounds(BTreeMap<u64, Time>);
 
 impl Observer for Rounds {
-    fn round(&mut self, _node: NodeId, now: Time, done: RoundDone) {
+    fn round(&mut self, _node: NodeId, elapsed: Elapsed, done: RoundDone) {
         let over = self.0.entry(done.round.0).or_default();
-        *over = now.max(*over);
+        *over = elapsed.time.max(*over);
     }
 }
 

@@ -5,11 +5,11 @@ use std::{sync::Arc, time::Instant};
 
 use gradvine::{
     experiment::{Experiment, Transport},
-    gossip::RoundDone,
-    job::{Conclusion, Design, Ended, Learner, Observer, record::Closing, record::model_digest},
+    gossip::{RoundDone, tree::Readers},
+    job::{Conclusion, Design, Elapsed, Ended, Learner, Observer, record::Closing, record::model_digest},
     net,
     sim::{self, Seat},
-    units::{NodeId, Round, Time},
+    units::{NodeId, Round},
 };
 
 /// A different update on every node and in every round: a shifted ramp.
@@ -42,6 +42,7 @@ impl Learner for Ramp {
             arithmetic: gradvine::job::arithmetic::name(),
             bytes: Closing::traffic(conclusion.traffic),
             time_s: 0.0,
+            computing_s: 0.0,
             links: Vec::new(),
         }
         .to_bytes()
@@ -51,7 +52,7 @@ impl Learner for Ramp {
 struct Told(Instant);
 
 impl Observer for Told {
-    fn round(&mut self, node: NodeId, _now: Time, done: RoundDone) {
+    fn round(&mut self, node: NodeId, _elapsed: Elapsed, done: RoundDone) {
         println!("{:>7.2} s  node {node} has done round {}", self.0.elapsed().as_secs_f64(), done.round);
     }
 }
@@ -66,7 +67,7 @@ fn design(topology: &str, side: usize, rounds: u64, rule: &str) -> Design {
 }
 
 fn seats(design: &Design) -> Vec<Seat> {
-    let seat = |node: usize| Seat { config: design.node(node.into(), None), learner: Box::new(Ramp(node.into())) };
+    let seat = |node: usize| Seat { config: design.node(node.into(), None, Readers::Root), learner: Box::new(Ramp(node.into())) };
     (0..design.topology.nodes()).map(seat).collect()
 }
 

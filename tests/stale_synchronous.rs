@@ -20,7 +20,7 @@ use gradvine::{
         plan::{self, At, Meeting, Plan, Step},
         rule::Rule,
     },
-    job::{Conclusion, Learner},
+    job::{Conclusion, Elapsed, Learner},
     rng::{Purpose, Stream},
     sim::Seat,
     units::{NodeId, Round},
@@ -113,7 +113,7 @@ fn play(seats: Vec<Seat>, order: Order) -> (Vec<Vec<f32>>, Vec<u64>) {
                 Effect::Conclude { rounds: done, model, mean, traffic, links } => {
                     let time = Default::default();
                     let links = &links[..];
-                    let conclusion = Conclusion { rounds: done, model: &model, mean: &mean, traffic, links, time };
+                    let conclusion = Conclusion { rounds: done, model: &model, mean: &mean, traffic, links, elapsed: Elapsed { time, ..Elapsed::default() } };
                     own[node].push_back(Input::Record(learners[node].conclude(&conclusion)));
                     (models[node], rounds[node]) = (model, done.0);
                 }

@@ -8,9 +8,9 @@ use std::{
 
 use gradvine::{
     gossip::RoundDone,
-    job::{Conclusion, Learner, Observer, record::Closing},
+    job::{Conclusion, Elapsed, Learner, Observer, record::Closing},
     rng::{Purpose, Stream},
-    units::{NodeId, Round, Time},
+    units::{NodeId, Round},
 };
 
 /// Rounds that are not measured.
@@ -52,6 +52,7 @@ impl Learner for Supplied {
             arithmetic: gradvine::job::arithmetic::name(),
             bytes: Closing::traffic(conclusion.traffic),
             time_s: 0.0,
+            computing_s: 0.0,
             links: Vec::new(),
         }
         .to_bytes()
@@ -90,7 +91,7 @@ impl Clock {
 }
 
 impl Observer for Clock {
-    fn round(&mut self, _node: NodeId, _now: Time, done: RoundDone) {
+    fn round(&mut self, _node: NodeId, _elapsed: Elapsed, done: RoundDone) {
         let entry = &mut self.done[done.round.0 as usize];
         *entry = (entry.0 + 1, Instant::now(), cpu());
     }

@@ -14,11 +14,10 @@ use gradvine::{
     config::ConfigError,
     experiment::Experiment,
     gossip::RoundDone,
-    job::{Ended, NodeFile, Progress, RunError, Single},
+    job::{Elapsed, Ended, NodeFile, Progress, RunError, Single},
     mixing::Topology,
     net::{self, Place, identity},
     report::{RunDirectory, Summary, metrics::Metric},
-    units::Time,
 };
 
 use super::{Exit, interrupt::Interrupt, outcome, print, print_json, progress::Display};
@@ -96,9 +95,9 @@ pub fn run(args: Args) -> Result<(), Exit> {
     let directory = RefCell::new(directory);
     let display = RefCell::new(Display::new(single.design.experiment.run.rounds, speaks, false));
     let trouble = Cell::new(None);
-    let mut report = |now: Time, done: RoundDone| {
+    let mut report = |elapsed: Elapsed, done: RoundDone| {
         interrupt.reached(done.round.0 + 1);
-        let (metric, progress) = seen(&single, now, &done);
+        let (metric, progress) = seen(&single, elapsed, &done);
         if let Some(Err(error)) = metric.map(|metric| directory.borrow_mut().metric(&metric)) {
             trouble.set(Some(error));
         }
@@ -121,13 +120,14 @@ pub fn run(args: Args) -> Result<(), Exit> {
 }
 
 /// A round as a metric, where it is to be evaluated, and as progress.
-fn seen(single: &Single, now: Time, done: &RoundDone) -> (Option<Metric>, Progress) {
+fn seen(single: &Single, elapsed: Elapsed, done: &RoundDone) -> (Option<Metric>, Progress) {
     let score = done.model.as_ref().and_then(|model| single.score(model));
     let accuracy = score.and_then(|score| score.accuracy());
     let metric = done.model.is_some().then(|| Metric {
         round: done.round.0 + 1,
         node: single.node.0,
-        time_s: now.seconds(),
+        time_s: elapsed.time.seconds(),
+        computing_s: elapsed.computing.seconds(),
         train_loss: Some(done.loss),
         test_loss: score.map(|score| score.loss),
         test_accuracy: accuracy,
@@ -142,7 +142,7 @@ fn seen(single: &Single, now: Time, done: &RoundDone) -> (Option<Metric>, Progre
         consensus: None,
         accuracy,
         payload: done.traffic.payload,
-        time: now,
+        time: elapsed.time,
     };
     (metric, progress)
 }

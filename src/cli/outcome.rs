@@ -179,6 +179,9 @@ pub fn table(summary: &Summary, tree: u64) -> String {
     if let Some(consensus) = outcome.consensus {
         text += &format!("\nconsensus        {consensus:.3e} (mean squared distance of a node's model from the mean)");
     }
+    if summary.computing > 0.0 {
+        text += &format!("\ncomputing        {:.1}% of the time", 100.0 * summary.computing);
+    }
     let (payload, dense) = (Bytes(summary.bytes.payload), Bytes(summary.bytes.dense));
     if let Some(ratio) = summary.ratio() {
         text +=

@@ -84,8 +84,8 @@ pub enum Effect {
         /// For reuse.
         buffer: Vec<u8>,
     },
-    /// All nodes' setup records are here, in node order.
-    Prepared(Vec<Vec<u8>>),
+    /// What all nodes' setup records make together is here.
+    Prepared(Vec<u8>),
     /// A round is over.
     RoundDone(RoundDone),
     /// The rounds are over and the mean is formed: evaluate both, and answer [`Input::Record`].
@@ -96,12 +96,12 @@ pub enum Effect {
         model: Vec<f32>,
         /// The mean of all nodes' models, the same bits everywhere.
         mean: Vec<f32>,
-        /// What it sent up to here, without the mean's exchanges.
+        /// What it sent until its model was final, and for the mean.
         traffic: Traffic,
         /// The same by neighbour, in ascending order.
         links: Vec<LinkTraffic>,
     },
-    /// Everything is done: all nodes' records, in node order.
+    /// Everything is done: all nodes' records, in node order, if this node is one of their readers.
     Finished(Vec<Vec<u8>>),
     /// The run cannot go on. Nothing follows.
     Failed(Failure),
@@ -138,7 +138,7 @@ pub struct Traffic {
     pub wire: u64,
     /// What dense gossip would have sent: 4 d bytes per neighbour and round.
     pub dense: u64,
-    /// Envelopes, headers and payloads of the setup and of the exact mean at the end, which `wire` does not count.
+    /// Envelopes, headers and payloads of the setup and of the exact mean at the end, which `wire` does not count (nor does this the last records).
     pub tree: u64,
 }
 

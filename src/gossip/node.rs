@@ -1,6 +1,6 @@
 //! One node of a run, as a state machine without I/O.
 //!
-//! * Upon `Start`: exchange setup records over the tree, if the run has them; then begin round 0.
+//! * Upon `Start`: agree on a setup over the tree, if the run has one; then begin round 0.
 //! * Upon `Frame`: check it against the plan, hold it until its exchange is open, hand it to the rule in ascending order of senders.
 //! * Upon a frame that calls (asynchronous rules): let the rule answer, once the link has a slot and nobody is too far behind.
 //! * Upon `Taken`: a slot is free; an exchange that waited for it opens.
@@ -8,7 +8,7 @@
 //! * Upon `Computed`: hand the update to the rule and go on with the round.
 //! * Upon `LinkDown`: unless everything is done, fail; the reason names the link and the round.
 //! * Upon `StopAfter`: let the given round be the last.
-//! * After the last round: land what is in the air, where the plan calls hear from all neighbours that they call no more, form the mean over the tree, ask for this node's record, exchange records, finish.
+//! * After the last round: land what is in the air, where the plan calls hear from all neighbours that they call no more, form the mean over the tree, ask for this node's record, pass records to their readers, finish.
 //!
 //! Nothing here waits, reads a clock or rolls dice: given the same inputs in the same order, the same effects come out.
 
@@ -21,7 +21,9 @@ use super::{
     frame::Sealed,
     plan::{self, At, Meeting, Plan, Step},
     rule::Rule,
-    tree::{FAREWELL, Farewell, Leaving, MEAN, Mean, RECORD_LIMIT, Records, SETUP, SUMMARY, TreePlan},
+    tree::{
+        Agreement, FAREWELL, Farewell, Leaving, MEAN, Mean, RECORD_LIMIT, Readers, Records, SETUP, SUMMARY, Setup, TreePlan,
+    },
 };
 use crate::{
     mixing::Topology,
@@ -47,8 +49,10 @@ pub struct NodeConfig {
     pub evaluate_every: u64,
     /// The model's dimension d.
     pub parameters: usize,
-    /// A record to exchange before round 0 (sums for standardisation); either all nodes have one or none.
-    pub record: Option<Vec<u8>>,
+    /// What all nodes must agree on before round 0 (sums for standardisation); either all nodes have something or none.
+    pub setup: Option<Setup>,
+    /// Who gets all nodes' records at the end.
+    pub readers: Readers,
 }
 
 /// The state machine.
@@ -93,9 +97,9 @@ struct Trees {
 
 enum Stage {
     Waiting {
-        record: Option<Vec<u8>>,
+        setup: Option<Setup>,
     },
-    Setup(Records),
+    Setup(Agreement),
     Rounds,
     /// Landing what the last rounds left in the air.
     Landing,
@@ -114,8 +118,9 @@ impl Node {
     /// # Panics
     /// If the setup record exceeds the limit of a record.
     pub fn new(config: NodeConfig) -> Node {
-        let NodeConfig { id, topology, plan, rule, seed, rounds, evaluate_every, parameters, record } = config;
-        assert!(record.as_ref().is_none_or(|record| record.len() <= RECORD_LIMIT), "the setup record is too large");
+        let NodeConfig { id, topology, plan, rule, seed, rounds, evaluate_every, parameters, setup, readers } = config;
+        let fits = |setup: &Setup| setup.record.len() <= RECORD_LIMIT;
+        assert!(setup.as_ref().is_none_or(fits), "the setup record is too large");
         let lag = |step: &Step| if let Step::Land { lag, .. } = step { u64::from(*lag) } else { 0 };
         let lag = plan.steps().iter().map(lag).max().unwrap_or(0);
         // A neighbour that waits for this node is ahead by the flights that may be in the air at most; where frames go one way
@@ -123,15 +128,15 @@ impl Node {
         let a_round: usize = plan::flights(&*plan).iter().map(|&flight| usize::from(plan.exchanges(flight))).sum();
         let ahead = (lag as usize + 2 + topology.nodes()) * a_round;
         let trees = Trees {
-            setup: record.is_some().then(|| TreePlan::records(&topology, SETUP)),
+            setup: setup.is_some().then(|| TreePlan::setup(&topology)),
             farewell: plan::is_asynchronous(&*plan).then(|| Farewell(Arc::clone(&topology))),
             mean: TreePlan::mean(&topology, parameters),
-            summary: TreePlan::records(&topology, SUMMARY),
+            summary: TreePlan::summary(&topology, readers),
         };
         Node {
             lag,
             air: Air::new(id, seed, topology.neighbours(id), ahead, plan::crosses(&*plan)),
-            stage: Stage::Waiting { record },
+            stage: Stage::Waiting { setup },
             round: Round(0),
             next: 0,
             launched: false,
@@ -225,11 +230,11 @@ impl Node {
     }
 
     fn start(&mut self) {
-        let Stage::Waiting { record } = &mut self.stage else { return };
-        self.stage = match (record.take(), &self.trees.setup) {
-            (Some(record), Some(plan)) => {
+        let Stage::Waiting { setup } = &mut self.stage else { return };
+        self.stage = match (setup.take(), &self.trees.setup) {
+            (Some(setup), Some(plan)) => {
                 self.air.launch(plan.launch(), plan);
-                Stage::Setup(Records::new(plan, self.topology.nodes(), self.id, record))
+                Stage::Setup(Agreement::new(plan, self.topology.nodes(), self.id, setup))
             }
             _ => Stage::Rounds,
         };
@@ -324,9 +329,9 @@ impl Node {
         loop {
             let moved = match &mut self.stage {
                 Stage::Waiting { .. } | Stage::Concluding | Stage::Done | Stage::Failed => false,
-                Stage::Setup(records) => {
+                Stage::Setup(agreement) => {
                     let plan = self.trees.setup.as_ref().expect("a setup stage has its plan");
-                    self.air.advance(plan, records, out)?;
+                    self.air.advance(plan, agreement, out)?;
                     self.air.land(Round(0), SETUP)
                 }
                 Stage::Rounds | Stage::Landing => {
@@ -365,14 +370,15 @@ impl Node {
                 return Ok(());
             }
             self.stage = match std::mem::replace(&mut self.stage, Stage::Failed) {
-                Stage::Setup(records) => {
-                    out.push(Effect::Prepared(records.into_all()));
+                Stage::Setup(agreement) => {
+                    out.push(Effect::Prepared(agreement.into_merged()));
                     Stage::Rounds
                 }
                 Stage::Mean(mean) => {
                     self.air.forget_buffers();
                     let model = std::mem::take(&mut self.model);
-                    let (rounds, mean, traffic) = (self.round, mean.into_mean(), self.spent);
+                    let (rounds, mean) = (self.round, mean.into_mean());
+                    let traffic = Traffic { tree: self.air.traffic.tree, ..self.spent };
                     let links = self.air.by_link();
                     out.push(Effect::Conclude { rounds, model, mean, traffic, links });
                     Stage::Concluding

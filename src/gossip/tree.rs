@@ -2,9 +2,9 @@
 //!
 //! | flight | up (leaves to root) | down (root to leaves) |
 //! |---|---|---|
-//! | [`SETUP`] | every node's setup record | all of them |
+//! | [`SETUP`] | every node's setup record | what the root made of them |
 //! | [`MEAN`] | the `f64` sum of a subtree's models | the `f32` mean |
-//! | [`SUMMARY`] | every node's record of the run | all of them |
+//! | [`SUMMARY`] | every node's record of the run | all of them; nothing where one process sees all nodes |
 //!
 //! Level by level: with a tree of height H, exchange e < H takes depth H - e to depth H - e - 1, and exchange H + e takes
 //! depth e to depth e + 1. Children are summed in ascending order, so the sum is the same bits in every driver.
@@ -36,18 +36,27 @@ pub const RECORD_LIMIT: usize = 256 * 1024;
 /// Who meets whom in a tree exchange.
 #[derive(Debug)]
 pub struct TreePlan {
-    tree: SpanningTree,
+    tree: Arc<SpanningTree>,
     height: u16,
+    /// Whether anything comes down again.
+    down_again: bool,
     steps: [Step; 2],
     up: Format,
     down: Format,
 }
 
 impl TreePlan {
-    /// Records of all nodes to all nodes.
-    pub fn records(topology: &Topology, flight: u8) -> TreePlan {
+    /// Records of all nodes to the root, and one out of them to all nodes.
+    pub fn setup(topology: &Topology) -> TreePlan {
         let limit = topology.nodes() * (RECORD_LIMIT + 8);
-        TreePlan::new(topology, flight, Format::Records(limit), Format::Records(limit))
+        TreePlan::new(topology, SETUP, Format::Records(limit), Format::Records(RECORD_LIMIT))
+    }
+
+    /// Records of all nodes to their readers.
+    pub fn summary(topology: &Topology, readers: Readers) -> TreePlan {
+        let limit = topology.nodes() * (RECORD_LIMIT + 8);
+        let plan = TreePlan::new(topology, SUMMARY, Format::Records(limit), Format::Records(limit));
+        TreePlan { down_again: readers == Readers::Everyone, ..plan }
     }
 
     /// The mean of all nodes' vectors of `len` numbers to all nodes.
@@ -58,7 +67,8 @@ impl TreePlan {
     fn new(topology: &Topology, flight: u8, up: Format, down: Format) -> TreePlan {
         let tree = topology.spanning_tree();
         let height = u16::try_from(tree.height()).expect("a tree of at most 65,535 levels");
-        TreePlan { tree, height, steps: [Step::Launch(flight), Step::Land { flight, lag: 0 }], up, down }
+        let steps = [Step::Launch(flight), Step::Land { flight, lag: 0 }];
+        TreePlan { tree, height, down_again: true, steps, up, down }
     }
 
     /// The only place of this flight's launch.
@@ -74,7 +84,7 @@ impl Plan for TreePlan {
     }
 
     fn exchanges(&self, _flight: u8) -> u16 {
-        2 * self.height
+        if self.down_again { 2 * self.height } else { self.height }
     }
 
     fn meet(&self, node: NodeId, at: &At, out: &mut Meeting) {
@@ -147,7 +157,31 @@ impl Party for Leaving {
     }
 }
 
-/// Gathers every node's record at the root and hands all of them to everybody.
+/// Who gets all nodes' records of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readers {
+    /// Every node: each writes the same summary.
+    Everyone,
+    /// The tree's root, node 0: for a process in which all nodes are.
+    Root,
+}
+
+/// Makes one setup record out of several, in node order. What it makes it also takes, so that a single record can be checked by it.
+///
+/// # Errors
+/// The place among the records, and why the record there has no meaning.
+pub type Merge = Arc<dyn Fn(&[&[u8]]) -> Result<Vec<u8>, (usize, String)> + Send + Sync>;
+
+/// What a node brings to the setup.
+#[derive(Clone)]
+pub struct Setup {
+    /// Its own record.
+    pub record: Vec<u8>,
+    /// The same for all nodes.
+    pub merge: Merge,
+}
+
+/// Gathers every node's record at the root, and hands all of them to their readers.
 #[derive(Debug)]
 pub struct Records {
     height: u16,
@@ -166,9 +200,32 @@ impl Records {
         Records { height: plan.height, nodes, held: vec![(node, record)] }
     }
 
-    /// All records in node order, once the flight has landed.
+    /// The records in node order, once the flight has landed: all of them for a reader, none for others.
     pub fn into_all(self) -> Vec<Vec<u8>> {
+        if self.held.len() < self.nodes {
+            return Vec::new();
+        }
         self.held.into_iter().map(|(_, record)| record).collect()
+    }
+
+    fn write(&self, out: &mut Writer<'_>) {
+        for (node, record) in &self.held {
+            out.records(&node.0.to_le_bytes());
+            out.records(&u32::try_from(record.len()).expect("a record is small").to_le_bytes());
+            out.records(record);
+        }
+    }
+
+    /// Takes in what a child has gathered.
+    fn gather(&mut self, from: NodeId, bytes: &[u8]) -> Result<(), Malformed> {
+        let records = self.parse(bytes)?;
+        let taken = |node: &NodeId| self.held.binary_search_by_key(node, |(held, _)| *held).is_ok();
+        if let Some((node, _)) = records.iter().find(|(node, _)| taken(node)) {
+            return Err(Malformed(format!("node {from} speaks for node {node}, which has spoken already")));
+        }
+        self.held.extend(records);
+        self.held.sort_unstable_by_key(|(node, _)| *node);
+        Ok(())
     }
 
     fn parse(&self, bytes: &[u8]) -> Result<Vec<(NodeId, Vec<u8>)>, Malformed> {
@@ -194,31 +251,95 @@ impl Records {
 }
 
 impl Party for Records {
-    fn outgoing(&mut self, _at: &At, _to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
-        for (node, record) in &self.held {
-            out.records(&node.0.to_le_bytes());
-            out.records(&u32::try_from(record.len()).expect("a record is small").to_le_bytes());
-            out.records(record);
+    fn outgoing(&mut self, at: &At, _to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+        self.write(out);
+        if at.exchange < self.height {
+            // What went up is not needed here: it comes down again, or nobody here reads it.
+            self.held = Vec::new();
         }
         Ok(())
     }
 
     fn received(&mut self, at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
         let Payload::Records(bytes) = payload else { unreachable!("the plan carries records") };
-        let records = self.parse(bytes)?;
         if at.exchange < self.height {
-            let taken = |node: NodeId| self.held.iter().any(|(held, _)| *held == node);
-            if let Some((node, _)) = records.iter().find(|(node, _)| taken(*node)) {
-                return Err(Malformed(format!("node {from} speaks for node {node}, which has spoken already")));
-            }
-            self.held.extend(records);
-            self.held.sort_unstable_by_key(|(node, _)| *node);
-        } else if records.len() == self.nodes {
-            self.held = records;
-        } else {
+            return self.gather(from, bytes);
+        }
+        let records = self.parse(bytes)?;
+        if records.len() != self.nodes {
             return Err(Malformed(format!("{} records where {} nodes take part", records.len(), self.nodes)));
         }
+        self.held = records;
         Ok(())
+    }
+}
+
+/// Gathers every node's setup record at the root, and hands what they make together to everybody.
+pub struct Agreement {
+    root: bool,
+    records: Records,
+    merge: Merge,
+    merged: Vec<u8>,
+}
+
+impl Agreement {
+    /// With this node's own record.
+    ///
+    /// # Panics
+    /// If the record exceeds [`RECORD_LIMIT`], or has no meaning.
+    pub fn new(plan: &TreePlan, nodes: usize, node: NodeId, setup: Setup) -> Agreement {
+        let root = plan.tree.parent(node).is_none();
+        let Setup { record, merge } = setup;
+        let mut agreement =
+            Agreement { root, records: Records::new(plan, nodes, node, record), merge, merged: Vec::new() };
+        if plan.height == 0 {
+            agreement.agree();
+        }
+        agreement
+    }
+
+    /// What all nodes' records make together, once the flight has landed.
+    pub fn into_merged(self) -> Vec<u8> {
+        self.merged
+    }
+
+    fn agree(&mut self) {
+        let records: Vec<&[u8]> = self.records.held.iter().map(|(_, record)| record.as_slice()).collect();
+        self.merged = (self.merge)(&records).expect("each record was checked");
+        self.records.held = Vec::new();
+    }
+
+    fn checked(&self, record: &[u8], whose: &str) -> Result<(), Malformed> {
+        (self.merge)(&[record]).map(drop).map_err(|(_, why)| Malformed(format!("setup record {whose}: {why}")))
+    }
+}
+
+impl Party for Agreement {
+    fn outgoing(&mut self, at: &At, to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+        if at.exchange < self.records.height {
+            return self.records.outgoing(at, to, out);
+        }
+        out.records(&self.merged);
+        Ok(())
+    }
+
+    fn received(&mut self, at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
+        let Payload::Records(bytes) = payload else { unreachable!("the plan carries records") };
+        if at.exchange < self.records.height {
+            for (node, record) in self.records.parse(bytes)? {
+                self.checked(&record, &format!("of node {node}"))?;
+            }
+            return self.records.gather(from, bytes);
+        }
+        self.checked(bytes, "of all nodes")?;
+        self.merged = bytes.to_vec();
+        Ok(())
+    }
+
+    fn close(&mut self, at: &At) {
+        if self.root && at.exchange + 1 == self.records.height {
+            self.agree();
+        }
     }
 }
 

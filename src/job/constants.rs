@@ -10,10 +10,9 @@
 
 use std::sync::Arc;
 
-use super::{Whole, record::Opening, shard::scale_of};
+use super::{Whole, shard::scale_over};
 use crate::{
     config::ConfigError,
-    data::Moments,
     learn::{Batch, BatchSize, Batches, Objective},
     rng::{Purpose, Stream},
     units::NodeId,
@@ -50,12 +49,7 @@ impl Constants {
     /// If the data does not fit the model.
     pub fn measure(whole: &Whole) -> Result<Constants, ConfigError> {
         let design = &whole.design;
-        let opening = |shard: &Arc<super::Shared>| Opening {
-            rows: shard.raw().rows() as u64,
-            moments: Some(Moments::of(shard.raw())),
-        };
-        let openings: Vec<Opening> = whole.shards.iter().map(opening).collect();
-        let scale = scale_of(design, &openings)?;
+        let scale = scale_over(design, &whole.shards)?;
         let mut objectives: Vec<Box<dyn Objective>> = Vec::new();
         for shard in &whole.shards {
             let mut rows = (**shard.raw()).clone();

@@ -9,6 +9,7 @@ use crate::{
     gossip::{
         NodeConfig, plan,
         rule::{self, Prepared, Setting},
+        tree::{Readers, Setup},
     },
     learn::{Model, Optimizer, OptimizerConfig, Tensor},
     mixing::{Schedule, Topology, Weights, family},
@@ -88,7 +89,7 @@ impl Design {
     }
 
     /// The core of one node.
-    pub fn node(&self, id: NodeId, record: Option<Vec<u8>>) -> NodeConfig {
+    pub fn node(&self, id: NodeId, setup: Option<Setup>, readers: Readers) -> NodeConfig {
         NodeConfig {
             id,
             topology: Arc::clone(&self.topology),
@@ -98,7 +99,8 @@ impl Design {
             rounds: self.experiment.run.rounds,
             evaluate_every: self.experiment.run.evaluate_every,
             parameters: self.parameters(),
-            record,
+            setup,
+            readers,
         }
     }
 

@@ -2,23 +2,23 @@
 
 use crate::{
     config::ConfigError,
-    gossip::{Failure, Input, LinkTraffic, Part, RoundDone, Traffic},
+    gossip::{Failure, Input, LinkTraffic, Part, RoundDone, Traffic, tree::Setup},
     learn::Ready,
     units::{NodeId, Round, Time},
 };
 
 /// One node's data, loss and optimizer. The drivers know no more of learning than this.
 pub trait Learner: Send {
-    /// A record that all nodes must see before round 0 (sums for standardisation). Either all nodes have one or none.
-    fn record(&mut self) -> Option<Vec<u8>> {
+    /// What all nodes must agree on before round 0 (sums for standardisation). Either all nodes have something or none.
+    fn setup(&mut self) -> Option<Setup> {
         None
     }
 
-    /// All nodes' setup records, in node order.
+    /// What all nodes' setup records make together.
     ///
     /// # Errors
-    /// If a record has no meaning here.
-    fn prepare(&mut self, _records: &[Vec<u8>]) -> Result<(), ConfigError> {
+    /// If it has no meaning here.
+    fn prepare(&mut self, _merged: &[u8]) -> Result<(), ConfigError> {
         Ok(())
     }
 
@@ -74,13 +74,22 @@ pub struct Conclusion<'a> {
     /// The same by neighbour, in ascending order.
     pub links: &'a [LinkTraffic],
     /// Time since the start.
+    pub elapsed: Elapsed,
+}
+
+/// A node's clocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Elapsed {
+    /// Since its start.
     pub time: Time,
+    /// Of that, how long it has computed gradients.
+    pub computing: Time,
 }
 
 /// Told of progress by a driver that sees several nodes.
 pub trait Observer {
     /// A node has finished a round.
-    fn round(&mut self, node: NodeId, now: Time, done: RoundDone);
+    fn round(&mut self, node: NodeId, elapsed: Elapsed, done: RoundDone);
 
     /// The round after which all shall stop, once somebody has asked for it.
     fn stop_after(&mut self) -> Option<Round> {
@@ -93,7 +102,7 @@ pub trait Observer {
 pub struct Blind;
 
 impl Observer for Blind {
-    fn round(&mut self, _node: NodeId, _now: Time, _done: RoundDone) {}
+    fn round(&mut self, _node: NodeId, _elapsed: Elapsed, _done: RoundDone) {}
 }
 
 /// One node at its end.
@@ -103,7 +112,7 @@ pub struct Ended {
     pub model: Vec<f32>,
     /// The mean of all models.
     pub mean: Vec<f32>,
-    /// All nodes' records, in node order.
+    /// All nodes' records, in node order, if it is one of their readers.
     pub records: Vec<Vec<u8>>,
     /// Bytes that it sent, the tree's at the end included.
     pub traffic: Traffic,

@@ -18,11 +18,11 @@ mod whole;
 
 pub use constants::Constants;
 pub use design::{Design, topology};
-pub use learner::{Blind, Conclusion, Ended, Learner, Observer, RunError, compute};
+pub use learner::{Blind, Conclusion, Elapsed, Ended, Learner, Observer, RunError, compute};
 pub use network::conditions;
 pub use outlook::Outlook;
 pub use own::seats;
-pub use shard::{ShardLearner, Shared, class_counts, scale_of};
+pub use shard::{ShardLearner, Shared, class_counts};
 pub use single::{NodeFile, Single};
 pub use watch::{Progress, Snapshot, Watch, mean};
 pub use whole::{Pooled, Whole, options};

@@ -14,6 +14,7 @@ use crate::{
     gossip::{
         NodeConfig,
         rule::{self, Setting},
+        tree::Readers,
     },
     learn::{Objective, Optimizer, Ready, Tensor},
     mixing::Schedule,
@@ -92,7 +93,8 @@ pub fn seats(
             rounds: run.rounds,
             evaluate_every: run.evaluate_every,
             parameters: initial.len(),
-            record: None,
+            setup: None,
+            readers: Readers::Root,
         };
         let optimizer = Optimizer::new(optimizer.clone(), run.seed, id, objective.rows(), initial.len());
         Seat { config, learner: Box::new(OwnLearner { objective, optimizer, weight: weight as f32 }) }
@@ -164,7 +166,8 @@ impl Learner for OwnLearner {
             test_of_mean: None,
             arithmetic: crate::job::arithmetic::name(),
             bytes: Closing::traffic(conclusion.traffic),
-            time_s: conclusion.time.seconds(),
+            time_s: conclusion.elapsed.time.seconds(),
+            computing_s: conclusion.elapsed.computing.seconds(),
             links: Closing::links(conclusion.links),
         }
         .to_bytes()

@@ -1,16 +1,19 @@
-//! What a node says of itself: before round 0, and at the end. Every node reads every record, so all write the same summary.
+//! What a node says of itself: before round 0, and at the end. Of the first the root makes one; the others every node reads, so all write the same summary.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::{
-    data::Moments,
+    data::{Dataset, Moments},
     gossip::{LinkTraffic, Traffic},
     learn::Evaluation,
 };
 
 /// Records list what went over each link up to this many: all nodes' records travel to every node.
 pub const MOST_LINKS: usize = 64;
+
+/// Rows of all nodes together that can be counted: as many whole numbers are exact in `f64`.
+const MOST_ROWS: u64 = 1 << 53;
 
 /// Before round 0: how many rows, and their sums where features are to be standardised.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,6 +25,24 @@ pub struct Opening {
 }
 
 impl Opening {
+    /// Of a node's rows, with their sums if they are wanted.
+    pub fn of(data: &Dataset, sums: bool) -> Opening {
+        Opening { rows: data.rows() as u64, moments: sums.then(|| Moments::of(data)) }
+    }
+
+    /// Adds what another node says of its rows. Order matters to the last bit: ascending.
+    ///
+    /// # Panics
+    /// If only one of them has sums, or they are of another number of features.
+    pub fn merge(&mut self, other: &Opening) {
+        self.rows = self.rows.saturating_add(other.rows);
+        match (&mut self.moments, &other.moments) {
+            (Some(moments), Some(other)) => moments.merge(other),
+            (None, None) => (),
+            _ => panic!("sums of some rows only"),
+        }
+    }
+
     /// As bytes: the number of rows, then the sums.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.rows.to_le_bytes().to_vec();
@@ -31,18 +52,24 @@ impl Opening {
         bytes
     }
 
-    /// From bytes, for data of this many features.
+    /// From bytes, for data of this many features, with sums or without.
     ///
     /// # Errors
-    /// If they are cut short, or the sums are of another number of features or none that data can have.
-    pub fn from_bytes(bytes: &[u8], inputs: usize) -> Result<Opening, String> {
+    /// If they are cut short, have no sums where they are wanted or have some where not, or sums of another number of features, or none that
+    /// data can have, or of more rows than can be counted.
+    pub fn from_bytes(bytes: &[u8], inputs: usize, sums: bool) -> Result<Opening, String> {
         let (rows, rest) = bytes.split_first_chunk::<8>().ok_or("a setup record is cut short")?;
-        let moments = if rest.is_empty() {
-            None
-        } else {
-            Some(Moments::from_bytes(rest, inputs).map_err(|error| error.to_string())?)
+        let moments = match (sums, rest.is_empty()) {
+            (false, true) => None,
+            (true, false) => Some(Moments::from_bytes(rest, inputs).map_err(|error| error.to_string())?),
+            (true, true) => return Err("it has no sums, though features are to be standardised".into()),
+            (false, false) => return Err("it has sums, though none are asked for".into()),
         };
-        Ok(Opening { rows: u64::from_le_bytes(*rows), moments })
+        let rows = u64::from_le_bytes(*rows);
+        if rows > MOST_ROWS {
+            return Err(format!("{rows} rows, at most {MOST_ROWS} can be counted"));
+        }
+        Ok(Opening { rows, moments })
     }
 }
 
@@ -76,6 +103,8 @@ pub struct Closing {
     pub bytes: [u64; 3],
     /// Seconds since its start.
     pub time_s: f64,
+    /// Of these, how many it computed gradients.
+    pub computing_s: f64,
     /// Sent for the rule to each neighbour: its number, payload, wire. Empty where there are more than [`MOST_LINKS`].
     pub links: Vec<[u64; 3]>,
 }
@@ -209,6 +238,7 @@ mod tests {
             arithmetic: arithmetic::name(),
             bytes: [1, 2, 3],
             time_s: 0.5,
+            computing_s: 0.4,
             links: Vec::new(),
         };
         let back = Closing::from_bytes(&closing.to_bytes()).unwrap();

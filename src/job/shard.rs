@@ -8,7 +8,8 @@ use super::{
 };
 use crate::{
     config::ConfigError,
-    data::{Dataset, Moments, Scale, Target},
+    data::{Dataset, Scale, Target},
+    gossip::tree::Setup,
     learn::{Evaluation, Model, Objective, Optimizer, Ready},
     units::{NodeId, Round},
     vector,
@@ -95,52 +96,58 @@ fn sums_wanted(design: &Design) -> bool {
     design.experiment.data.standardize && design.experiment.data.scale.is_none()
 }
 
-/// The scale that a run's setup records make: their sums in node order, or what the experiment gives.
+/// The scale that the sums over all rows make, or what the experiment gives.
 ///
 /// # Errors
-/// If a record has no sums where they are asked for, or sums of another width.
-pub fn scale_of(design: &Design, openings: &[Opening]) -> Result<Option<Scale>, ConfigError> {
+/// If the experiment's is of another width.
+pub fn scale_of(design: &Design, all: &Opening) -> Result<Option<Scale>, ConfigError> {
     let data = &design.experiment.data;
     if let Some(scale) = &data.scale {
         scale.check(design.model.shape().inputs)?;
         return Ok(Some(scale.clone()));
     }
-    if !data.standardize {
-        return Ok(None);
-    }
-    let mut total: Option<Moments> = None;
-    for (node, opening) in openings.iter().enumerate() {
-        let wrong = |what: &str| ConfigError::at(format!("setup record of node {node}"), what);
-        let moments =
-            opening.moments.as_ref().ok_or_else(|| wrong("it has no sums, though features are to be standardised"))?;
-        match &mut total {
-            Some(total) => total.merge(moments),
-            None => total = Some(moments.clone()),
-        }
-    }
-    Ok(total.map(|total| Scale::from_moments(&total)))
+    Ok(all.moments.as_ref().filter(|_| data.standardize).map(Scale::from_moments))
+}
+
+/// What the setup of a run over these shards comes to.
+///
+/// # Errors
+/// As [`scale_of`].
+pub fn scale_over(design: &Design, shards: &[Arc<Shared>]) -> Result<Option<Scale>, ConfigError> {
+    let mut openings = shards.iter().map(|shard| Opening::of(shard.raw(), sums_wanted(design)));
+    let mut all = openings.next().expect("a run has nodes");
+    openings.for_each(|opening| all.merge(&opening));
+    scale_of(design, &all)
 }
 
 impl Learner for ShardLearner {
-    fn record(&mut self) -> Option<Vec<u8>> {
-        let data = self.shard.raw();
-        let moments = sums_wanted(&self.design).then(|| Moments::of(data));
-        Some(Opening { rows: data.rows() as u64, moments }.to_bytes())
+    fn setup(&mut self) -> Option<Setup> {
+        let (inputs, sums) = (self.design.model.shape().inputs, sums_wanted(&self.design));
+        let merge = move |records: &[&[u8]]| {
+            let mut all: Option<Opening> = None;
+            for (place, record) in records.iter().enumerate() {
+                let opening = Opening::from_bytes(record, inputs, sums).map_err(|error| (place, error))?;
+                match &mut all {
+                    Some(all) => all.merge(&opening),
+                    None => all = Some(opening),
+                }
+            }
+            Ok(all.expect("a run has nodes").to_bytes())
+        };
+        Some(Setup { record: Opening::of(self.shard.raw(), sums).to_bytes(), merge: Arc::new(merge) })
     }
 
-    fn prepare(&mut self, records: &[Vec<u8>]) -> Result<(), ConfigError> {
-        let read = |(node, record): (usize, &Vec<u8>)| {
-            Opening::from_bytes(record, self.design.model.shape().inputs)
-                .map_err(|error| ConfigError::at(format!("setup record of node {node}"), error))
-        };
-        let openings = records.iter().enumerate().map(read).collect::<Result<Vec<Opening>, _>>()?;
-        if let Some(scale) = scale_of(&self.design, &openings)? {
+    fn prepare(&mut self, merged: &[u8]) -> Result<(), ConfigError> {
+        let design = &self.design;
+        let all = Opening::from_bytes(merged, design.model.shape().inputs, sums_wanted(design))
+            .map_err(|error| ConfigError::at("setup record of all nodes", error))?;
+        if let Some(scale) = scale_of(design, &all)? {
             self.scale.get_or_init(|| scale);
         }
         let scale = self.scale.get();
         let data = self.shard.scale(scale)?;
-        let total: u64 = openings.iter().map(|opening| opening.rows).sum();
-        let weight = if self.design.by_rows() { (records.len() * data.rows()) as f64 / total as f64 } else { 1.0 };
+        let nodes = design.topology.nodes();
+        let weight = if design.by_rows() { (nodes * data.rows()) as f64 / all.rows as f64 } else { 1.0 };
         self.started = Some(Started {
             objective: self.design.model.objective(Arc::clone(&data))?,
             optimizer: self.design.optimizer(self.node, data.rows()),
@@ -185,7 +192,8 @@ impl Learner for ShardLearner {
             test_of_mean: score(conclusion.mean),
             arithmetic: crate::job::arithmetic::name(),
             bytes: Closing::traffic(conclusion.traffic),
-            time_s: conclusion.time.seconds(),
+            time_s: conclusion.elapsed.time.seconds(),
+            computing_s: conclusion.elapsed.computing.seconds(),
             links: Closing::links(conclusion.links),
         }
         .to_bytes()

@@ -18,6 +18,7 @@ use crate::{
     config::{self, ConfigError},
     data::{self, Scale, Target},
     experiment::{Experiment, syntax},
+    gossip::tree::Readers,
     mixing::Topology,
     sim::Seat,
     units::NodeId,
@@ -139,7 +140,7 @@ impl Single {
         let test = test.map(Shared::new);
         let mut learner =
             ShardLearner::new(Arc::clone(&design), node, Shared::new(train), test.clone(), Arc::clone(&scale));
-        let config = design.node(node, learner.record());
+        let config = design.node(node, learner.setup(), Readers::Everyone);
         Ok(Single { design, node, seat: Some(Seat { config, learner: Box::new(learner) }), classes, scale, test })
     }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{Observer, Whole};
+use super::{Elapsed, Observer, Whole};
 use crate::{
     gossip::{RoundDone, Traffic},
     report::metrics::Metric,
@@ -32,6 +32,8 @@ pub struct Progress {
 pub struct Snapshot {
     /// Rounds done.
     pub rounds: u64,
+    /// Seconds since the start when the last node had done them; virtual in the simulator.
+    pub time_s: f64,
     /// f at the mean of all models.
     pub train_loss: Option<f64>,
     /// The mean model's accuracy on the test rows.
@@ -49,8 +51,10 @@ pub struct Watch<'a> {
     whole: Arc<Whole>,
     /// Rounds done, batch loss and traffic of each node.
     latest: Vec<(u64, f64, Traffic)>,
-    /// Models that wait for those of the other nodes.
-    models: BTreeMap<Round, Vec<Option<RoundDone>>>,
+    /// How many nodes have done no more rounds than all have.
+    behind: usize,
+    /// Models that wait for those of the other nodes, with how many there are.
+    models: BTreeMap<Round, (usize, Vec<Option<(Elapsed, RoundDone)>>)>,
     progress: Progress,
     on_metric: Box<dyn FnMut(&Metric) + 'a>,
     on_progress: Box<dyn FnMut(&Progress) + 'a>,
@@ -68,6 +72,7 @@ impl<'a> Watch<'a> {
         let latest = vec![(0, f64::NAN, Traffic::default()); whole.shards.len()];
         Watch {
             whole,
+            behind: latest.len(),
             latest,
             models: BTreeMap::new(),
             progress: Progress::default(),
@@ -97,8 +102,8 @@ impl<'a> Watch<'a> {
         self.latest.iter().map(|(rounds, _, traffic)| (*rounds, *traffic)).collect()
     }
 
-    fn evaluate(&mut self, round: Round, now: Time, all: &[Option<RoundDone>]) {
-        let models: Vec<&[f32]> = all.iter().flatten().filter_map(|done| done.model.as_deref()).collect();
+    fn evaluate(&mut self, round: Round, now: Time, all: &[Option<(Elapsed, RoundDone)>]) {
+        let models: Vec<&[f32]> = all.iter().flatten().filter_map(|(_, done)| done.model.as_deref()).collect();
         let mean = mean(&models);
         let consensus = models.iter().map(|x| vector::distance_squared(x, &mean)).sum::<f64>() / models.len() as f64;
         let train_loss = self.whole.train_loss(&mean);
@@ -107,18 +112,20 @@ impl<'a> Watch<'a> {
         self.progress.accuracy = accuracy;
         let mut snapshot = Snapshot {
             rounds: round.0 + 1,
+            time_s: now.seconds(),
             train_loss,
             accuracy_of_mean: accuracy,
             accuracies: Vec::new(),
             consensus,
             traffic: Traffic::default(),
         };
-        for (node, done) in all.iter().flatten().enumerate() {
+        for (node, (elapsed, done)) in all.iter().flatten().enumerate() {
             let score = done.model.as_ref().and_then(|model| self.whole.score(model));
             (self.on_metric)(&Metric {
                 round: round.0 + 1,
                 node: node as u32,
                 time_s: now.seconds(),
+                computing_s: elapsed.computing.seconds(),
                 train_loss,
                 test_loss: score.map(|score| score.loss),
                 test_accuracy: score.and_then(|score| score.accuracy()),
@@ -137,19 +144,22 @@ impl<'a> Watch<'a> {
 }
 
 impl Observer for Watch<'_> {
-    fn round(&mut self, node: NodeId, now: Time, done: RoundDone) {
-        self.latest[node.index()] = (done.round.0 + 1, done.loss, done.traffic);
+    fn round(&mut self, node: NodeId, elapsed: Elapsed, done: RoundDone) {
+        let (count, now) = (self.latest.len(), elapsed.time);
+        let before = std::mem::replace(&mut self.latest[node.index()], (done.round.0 + 1, done.loss, done.traffic)).0;
         let round = done.round;
         if done.model.is_some() {
-            let waiting = self.models.entry(round).or_insert_with(|| vec![None; self.latest.len()]);
-            waiting[node.index()] = Some(done);
-            if waiting.iter().all(Option::is_some) {
-                let all = self.models.remove(&round).unwrap_or_default();
+            let (there, models) = self.models.entry(round).or_insert_with(|| (0, vec![None; count]));
+            *there += usize::from(models[node.index()].replace((elapsed, done)).is_none());
+            if *there == count {
+                let (_, all) = self.models.remove(&round).unwrap_or_default();
                 self.evaluate(round, now, &all);
             }
         }
-        let rounds = self.latest.iter().map(|(rounds, ..)| *rounds).min().unwrap_or(0);
-        if rounds > self.progress.rounds {
+        self.behind -= usize::from(before == self.progress.rounds);
+        if self.behind == 0 {
+            let rounds = self.latest.iter().map(|(rounds, ..)| *rounds).min().unwrap_or(0);
+            self.behind = self.latest.iter().filter(|latest| latest.0 == rounds).count();
             self.progress.rounds = rounds;
             self.progress.time = now;
             self.progress.loss = self.latest.iter().map(|(_, loss, _)| loss).sum::<f64>() / self.latest.len() as f64;

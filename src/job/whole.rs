@@ -6,13 +6,14 @@ use super::{
     Learner,
     design::{self, Design},
     network::conditions,
-    record::{Opening, Score},
-    shard::{ShardLearner, Shared, class_counts, evaluate, scale_of},
+    record::Score,
+    shard::{ShardLearner, Shared, class_counts, evaluate, scale_over},
 };
 use crate::{
     config::ConfigError,
-    data::{self, Dataset, Moments, Options, SYNTHETIC, Scale, Split, Synthetic, Target, Task},
+    data::{self, Dataset, Options, SYNTHETIC, Scale, Split, Synthetic, Target, Task},
     experiment::{Compute, Experiment, SplitKind},
+    gossip::tree::Readers,
     learn::Optimizer,
     sim::{Conditions, Seat},
     units::{NodeId, Round},
@@ -88,7 +89,7 @@ impl Whole {
         let shard = Arc::clone(&self.shards[node.index()]);
         let mut learner =
             ShardLearner::new(Arc::clone(&self.design), node, shard, self.test.clone(), Arc::clone(&self.scale));
-        Seat { config: self.design.node(node, learner.record()), learner: Box::new(learner) }
+        Seat { config: self.design.node(node, learner.setup(), Readers::Root), learner: Box::new(learner) }
     }
 
     /// f(x): the nodes' losses at x, weighted as the experiment says; `None` before the run has begun.
@@ -120,10 +121,7 @@ impl Whole {
     /// If the pooled data does not fit the model; it does if the shards do.
     pub fn pooled_baseline(&self) -> Result<Pooled, ConfigError> {
         let design = &self.design;
-        let openings: Vec<Opening> = (self.shards.iter())
-            .map(|shard| Opening { rows: shard.raw().rows() as u64, moments: Some(Moments::of(shard.raw())) })
-            .collect();
-        let scale = scale_of(design, &openings)?;
+        let scale = scale_over(design, &self.shards)?;
         let mut pooled = self.pooled.select(&self.train);
         let mut test = self.test.as_ref().map(|test| Dataset::clone(test.raw()));
         if let Some(scale) = &scale {

@@ -1,6 +1,11 @@
 //! A graph with names, addresses, links' data and a mixing matrix: always valid once built.
 
-use std::{collections::BTreeMap, fmt::Write as _, path::Path, sync::OnceLock};
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    path::Path,
+    sync::{Arc, OnceLock},
+};
 
 use crate::{config::ConfigError, units::NodeId};
 
@@ -26,6 +31,7 @@ pub struct Topology {
     links: Vec<LinkInfo>,
     matrix: MixingMatrix,
     spectrum: OnceLock<Spectrum>,
+    tree: OnceLock<Arc<SpanningTree>>,
 }
 
 /// What is known of a node.
@@ -150,6 +156,7 @@ impl Topology {
             links,
             matrix,
             spectrum: OnceLock::new(),
+            tree: OnceLock::new(),
         };
         // Weights of any size may leave a gap that no double can hold.
         if weights == Weights::Given && count <= DENSE_LIMIT && topology.spectrum().gap <= ROW_TOLERANCE {
@@ -258,9 +265,9 @@ impl Topology {
         self.shape.as_ref().and_then(Shape::diameter).unwrap_or_else(|| self.graph().diameter())
     }
 
-    /// The breadth-first tree from node 0.
-    pub fn spanning_tree(&self) -> SpanningTree {
-        SpanningTree::of(self.graph())
+    /// The breadth-first tree from node 0, grown at the first call.
+    pub fn spanning_tree(&self) -> Arc<SpanningTree> {
+        Arc::clone(self.tree.get_or_init(|| Arc::new(SpanningTree::of(self.graph()))))
     }
 
     /// What two nodes must agree on, as lines `key = value`: names, peers, links, weights (to 9 significant digits). Not addresses, link speeds, nor

@@ -15,10 +15,10 @@ use super::{
 use crate::{
     config::ConfigError,
     gossip::RoundDone,
-    job::{Design, Ended, RunError},
+    job::{Design, Elapsed, Ended, RunError},
     mixing::Topology,
     sim::Seat,
-    units::{NodeId, Time},
+    units::NodeId,
 };
 
 /// A node's place in its network: who it is, where it listens, whom it dials.
@@ -92,7 +92,7 @@ pub fn alone(
     place: Place,
     seat: Seat,
     design: &Design,
-    report: &mut dyn FnMut(Time, RoundDone),
+    report: &mut dyn FnMut(Elapsed, RoundDone),
     stop: &mut dyn FnMut() -> bool,
 ) -> Result<Ended, RunError> {
     let run = &design.experiment.run;
@@ -123,8 +123,8 @@ pub fn alone(
         connect: Duration::from_secs_f64(run.connect_s),
         patience: Duration::from_secs_f64(run.patience_s),
     };
-    let mut report = |now, done| {
-        report(now, done);
+    let mut report = |elapsed, done| {
+        report(elapsed, done);
         None
     };
     let ended = worker.run(seat.config, seat.learner, &mut report, stop);

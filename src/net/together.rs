@@ -23,9 +23,9 @@ use super::{
 use crate::{
     experiment::Transport,
     gossip::{Failure, RoundDone},
-    job::{Design, Ended, Observer, RunError},
+    job::{Design, Elapsed, Ended, Observer, RunError},
     sim::Seat,
-    units::{NodeId, Round, Time},
+    units::{NodeId, Round},
 };
 
 /// Rounds that workers may be ahead of the observer, all nodes together: models to be evaluated take memory.
@@ -55,7 +55,7 @@ impl Halt {
 }
 
 enum Told {
-    Round(NodeId, Time, RoundDone),
+    Round(NodeId, Elapsed, RoundDone),
     Ended(NodeId, Result<Ended, RunError>),
 }
 
@@ -83,9 +83,9 @@ pub fn together(
             scope.spawn(move || {
                 let rounds = tell.clone();
                 // The observer's thread is there until all workers have ended.
-                let mut report = |now, done: RoundDone| {
+                let mut report = |elapsed, done: RoundDone| {
                     let last = halt().done(done.round);
-                    let _ = rounds.send(Told::Round(id, now, done));
+                    let _ = rounds.send(Told::Round(id, elapsed, done));
                     last
                 };
                 let ended = worker.run(seat.config, seat.learner, &mut report, &mut || false);
@@ -95,7 +95,7 @@ pub fn together(
         drop(tell);
         loop {
             match told.recv_timeout(LOOK) {
-                Ok(Told::Round(id, now, done)) => observer.round(id, now, done),
+                Ok(Told::Round(id, elapsed, done)) => observer.round(id, elapsed, done),
                 Ok(Told::Ended(id, ended)) => results[id.index()] = Some(ended),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,

@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeSet, VecDeque},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, TryLockError,
+        atomic::{AtomicU64, Ordering},
         mpsc::{self, Receiver, RecvTimeoutError, Sender},
     },
     thread,
@@ -13,7 +14,7 @@ use std::{
 use super::{event::Event, host::Host};
 use crate::{
     gossip::{Effect, Input, Node, NodeConfig, Part, RoundDone, Traffic},
-    job::{self, Conclusion, Ended, Learner, RunError},
+    job::{self, Conclusion, Elapsed, Ended, Learner, RunError},
     mixing::Topology,
     units::{NodeId, Round, Time},
 };
@@ -43,9 +44,14 @@ pub struct Worker {
 }
 
 /// Sees every round that is done; may name the round after which all nodes stop.
-pub type Report<'a> = dyn FnMut(Time, RoundDone) -> Option<Round> + 'a;
+pub type Report<'a> = dyn FnMut(Elapsed, RoundDone) -> Option<Round> + 'a;
 
-type SharedLearner = Arc<Mutex<Box<dyn Learner>>>;
+/// What learns, and for how many nanoseconds it has.
+#[derive(Clone)]
+struct SharedLearner {
+    learner: Arc<Mutex<Box<dyn Learner>>>,
+    computing: Arc<AtomicU64>,
+}
 
 struct Job {
     round: Round,
@@ -57,12 +63,19 @@ struct Job {
 impl Job {
     fn compute(self, learner: &SharedLearner, hand: &mut dyn FnMut(Input)) {
         let Job { round, x, update, parts } = self;
-        job::compute(&mut **lock(learner), round, x, update, parts, hand);
+        let (begun, mut counted) = (Instant::now(), 0);
+        job::compute(&mut **lock(learner), round, x, update, parts, &mut |input| {
+            let so_far = begun.elapsed().as_nanos() as u64;
+            // Counted before anybody can act on it.
+            learner.computing.fetch_add(so_far - counted, Ordering::Relaxed);
+            counted = so_far;
+            hand(input);
+        });
     }
 }
 
 fn lock(learner: &SharedLearner) -> MutexGuard<'_, Box<dyn Learner>> {
-    learner.lock().unwrap_or_else(PoisonError::into_inner)
+    learner.learner.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What a worker keeps of its node.
@@ -278,17 +291,17 @@ impl Watch<'_> {
             Effect::Compute { round, x, update, parts, overlaps } => {
                 keeper.compute(Job { round, x, update, parts }, overlaps);
             }
-            Effect::Prepared(records) => keeper.learner().prepare(&records).map_err(RunError::Setup)?,
+            Effect::Prepared(merged) => keeper.learner().prepare(&merged).map_err(RunError::Setup)?,
             Effect::RoundDone(done) => {
                 keeper.traffic = done.traffic;
-                let last = report(keeper.now(), done);
+                let last = report(keeper.elapsed(), done);
                 keeper.inputs.extend(last.map(Input::StopAfter));
             }
             Effect::Conclude { rounds, model, mean, traffic, links } => {
                 // Later than the last round's: what was in the air has landed since.
                 keeper.traffic = traffic;
-                let time = keeper.now();
-                let conclusion = Conclusion { rounds, model: &model, mean: &mean, traffic, links: &links, time };
+                let elapsed = keeper.elapsed();
+                let conclusion = Conclusion { rounds, model: &model, mean: &mean, traffic, links: &links, elapsed };
                 let record = keeper.learner().conclude(&conclusion);
                 (keeper.model, keeper.mean) = (model, mean);
                 keeper.inputs.push_back(Input::Record(record));
@@ -304,7 +317,7 @@ impl Keeper {
     fn new(config: NodeConfig, learner: Box<dyn Learner>, own: Sender<Event>) -> Keeper {
         Keeper {
             node: Node::new(config),
-            learner: Arc::new(Mutex::new(learner)),
+            learner: SharedLearner { learner: Arc::new(Mutex::new(learner)), computing: Arc::default() },
             companion: None,
             own,
             started: Instant::now(),
@@ -317,8 +330,11 @@ impl Keeper {
         }
     }
 
-    fn now(&self) -> Time {
-        Time(self.started.elapsed().as_nanos() as u64)
+    fn elapsed(&self) -> Elapsed {
+        Elapsed {
+            time: Time(self.started.elapsed().as_nanos() as u64),
+            computing: Time(self.learner.computing.load(Ordering::Relaxed)),
+        }
     }
 
     fn learner(&self) -> MutexGuard<'_, Box<dyn Learner>> {
@@ -330,13 +346,13 @@ impl Keeper {
         if !overlaps {
             return job.compute(&self.learner, &mut |input| self.inputs.push_back(input));
         }
-        let companion = self.companion.get_or_insert_with(|| companion(Arc::clone(&self.learner), self.own.clone()));
+        let companion = self.companion.get_or_insert_with(|| companion(self.learner.clone(), self.own.clone()));
         companion.send(job).expect("the companion lives as long as its queue");
     }
 
     /// Whether a gradient is being computed beside the core.
     fn is_computing(&self) -> bool {
-        self.companion.is_some() && matches!(self.learner.try_lock(), Err(TryLockError::WouldBlock))
+        self.companion.is_some() && matches!(self.learner.learner.try_lock(), Err(TryLockError::WouldBlock))
     }
 
     fn end(self) -> Ended {

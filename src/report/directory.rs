@@ -122,6 +122,7 @@ mod tests {
             round: 1,
             node: 0,
             time_s: 0.0,
+            computing_s: 0.0,
             train_loss: none,
             test_loss: none,
             test_accuracy: none,

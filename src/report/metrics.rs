@@ -11,6 +11,9 @@ pub struct Metric {
     pub node: u32,
     /// Seconds since the start; virtual in a simulation.
     pub time_s: f64,
+    /// Of these, how many it computed gradients.
+    #[serde(default)]
+    pub computing_s: f64,
     /// f at the mean of all models, where one process sees all nodes; else the loss over this node's last batches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub train_loss: Option<f64>,

@@ -40,6 +40,9 @@ pub struct Summary {
     pub bytes: TotalBytes,
     /// Seconds from the first round to the last record, of the slowest node.
     pub time_s: f64,
+    /// The share of their time in which nodes computed gradients, as a mean; 0 where nothing takes time.
+    #[serde(default)]
+    pub computing: f64,
     /// Who took part in which rounds, in node order.
     pub participation: IndexMap<String, Participation>,
     /// SHA-256 over the nodes' SHA-256s in node order.
@@ -168,6 +171,7 @@ impl Summary {
             pooled: None,
             bytes: TotalBytes::default(),
             time_s: 0.0,
+            computing: 0.0,
             participation: IndexMap::new(),
             digest: String::new(),
             trace: None,
@@ -197,6 +201,8 @@ impl Summary {
         }
         summary.rounds = closings.iter().map(|closing| closing.rounds).min().unwrap_or(0);
         summary.time_s = closings.iter().map(|closing| closing.time_s).fold(0.0, f64::max);
+        let share = |closing: &Closing| if closing.time_s > 0.0 { closing.computing_s / closing.time_s } else { 0.0 };
+        summary.computing = closings.iter().map(share).sum::<f64>() / closings.len().max(1) as f64;
         summary.outcome = Outcome::of(&closings, design.by_rows());
         summary.digest = run_digest(closings.iter().map(|closing| closing.digest.as_str()))?;
         Ok(summary)

@@ -26,7 +26,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     gossip::{Effect, Input, Node, NodeConfig, Traffic, frame::ENVELOPE},
-    job::{self, Conclusion, Ended, Learner, Observer, RunError},
+    job::{self, Conclusion, Elapsed, Ended, Learner, Observer, RunError},
     units::{NodeId, Time},
 };
 pub use compute::ComputeModel;
@@ -88,9 +88,19 @@ struct Host {
     node: Node,
     learner: Box<dyn Learner>,
     traffic: Traffic,
+    /// When its last gradient is ready, and how long all of them took.
+    computed: Time,
+    computing: Time,
     model: Vec<f32>,
     mean: Vec<f32>,
     records: Option<Vec<Vec<u8>>>,
+}
+
+impl Host {
+    /// Its clocks, now. Of a gradient under way, what has been computed of it.
+    fn elapsed(&self, now: Time) -> Elapsed {
+        Elapsed { time: now, computing: Time(self.computing.0 - self.computed.0.saturating_sub(now.0)) }
+    }
 }
 
 /// One direction of a link.
@@ -180,6 +190,8 @@ impl<'a> Network<'a> {
             node: Node::new(seat.config),
             learner: seat.learner,
             traffic: Traffic::default(),
+            computed: Time(0),
+            computing: Time(0),
             model: Vec::new(),
             mean: Vec::new(),
             records: None,
@@ -244,6 +256,9 @@ impl<'a> Network<'a> {
                 let mut inputs = std::mem::take(&mut self.inputs);
                 job::compute(&mut *host.learner, round, x, update, parts, &mut |input| inputs.push(input));
                 let time = self.conditions.compute_time(self.hosts.len(), id, round);
+                let host = &mut self.hosts[id.index()];
+                host.computed = Time(now.0 + time);
+                host.computing.0 += time;
                 for input in inputs.drain(..) {
                     let after = match &input {
                         Input::Part { part, .. } => ComputeModel::until_part(time, d, starts[usize::from(*part)]),
@@ -260,16 +275,17 @@ impl<'a> Network<'a> {
                 wire.spare.push(buffer);
                 self.pass(from, id);
             }
-            Effect::Prepared(records) => host.learner.prepare(&records).map_err(RunError::Setup)?,
+            Effect::Prepared(merged) => host.learner.prepare(&merged).map_err(RunError::Setup)?,
             Effect::RoundDone(done) => {
                 host.traffic = done.traffic;
-                observer.round(id, self.now, done);
+                let elapsed = host.elapsed(self.now);
+                observer.round(id, elapsed, done);
             }
             Effect::Conclude { rounds, model, mean, traffic, links } => {
                 // Later than the last round's: what was in the air has landed since.
                 host.traffic = traffic;
-                let time = self.now;
-                let conclusion = Conclusion { rounds, model: &model, mean: &mean, traffic, links: &links, time };
+                let elapsed = host.elapsed(self.now);
+                let conclusion = Conclusion { rounds, model: &model, mean: &mean, traffic, links: &links, elapsed };
                 let record = host.learner.conclude(&conclusion);
                 (host.model, host.mean) = (model, mean);
                 self.post(id, Input::Record(record));

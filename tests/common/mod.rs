@@ -15,6 +15,7 @@ use gradvine::{
     gossip::{
         NodeConfig,
         rule::{self, Prepared, Rule, Setting},
+        tree::Readers,
     },
     job::{Blind, Conclusion, Ended, Learner, RunError},
     mixing::{Schedule, Topology},
@@ -198,7 +199,8 @@ impl Run {
                     rounds: self.rounds,
                     evaluate_every: u64::MAX,
                     parameters: self.d,
-                    record: None,
+                    setup: None,
+                    readers: Readers::Everyone,
                 };
                 Seat { config, learner: Box::new(Exact { problem: problems[node].clone(), step: self.step }) }
             })

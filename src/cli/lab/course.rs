@@ -13,12 +13,12 @@ use gradvine::{
     config::ConfigError,
     experiment::Compute,
     gossip::{RoundDone, plan},
-    job::{Observer, Whole},
+    job::{Elapsed, Observer, Whole},
     lab::{self, Cut, Router, Setup, Site, Trouble, Wiring},
     predict::predict,
-    report::{RunDirectory, Summary},
+    report::{RunDirectory, Summary, metrics::Metric},
     sim,
-    units::{NodeId, Round, Time},
+    units::{NodeId, Round},
 };
 
 use super::{
@@ -30,7 +30,7 @@ use super::{
         run_args::RunArgs,
     },
     Args, Exit, ROUNDS, Transport,
-    figures::{Figures, Foretold, Found, Load, Pace, Stack},
+    figures::{Beat, Figures, Foretold, Found, Load, Pace, Stack},
 };
 
 /// Where nodes listen: nobody else is in their namespaces.
@@ -201,13 +201,17 @@ fn foretell(args: &Args, whole: &Arc<Whole>, interrupt: &Interrupt) -> Result<Fo
 
 /// When each node's rounds were over, in virtual time.
 struct Rounds<'a> {
-    times: Vec<Vec<(u64, f64)>>,
+    times: Vec<Vec<Beat>>,
     interrupt: &'a Interrupt,
 }
 
 impl Observer for Rounds<'_> {
-    fn round(&mut self, node: NodeId, now: Time, done: RoundDone) {
-        self.times[node.index()].push((done.round.0 + 1, now.seconds()));
+    fn round(&mut self, node: NodeId, elapsed: Elapsed, done: RoundDone) {
+        self.times[node.index()].push(Beat {
+            round: done.round.0 + 1,
+            time_s: elapsed.time.seconds(),
+            computing_s: elapsed.computing.seconds(),
+        });
     }
 
     fn stop_after(&mut self) -> Option<Round> {
@@ -216,8 +220,13 @@ impl Observer for Rounds<'_> {
 }
 
 /// When each node's rounds were over, by its own clock.
-fn measured(nodes: &[Process]) -> Vec<Vec<(u64, f64)>> {
-    nodes.iter().map(|node| node.metrics.iter().map(|metric| (metric.round, metric.time_s)).collect()).collect()
+fn measured(nodes: &[Process]) -> Vec<Vec<Beat>> {
+    let beat = |metric: &Metric| Beat {
+        round: metric.round,
+        time_s: metric.time_s,
+        computing_s: metric.computing_s,
+    };
+    nodes.iter().map(|node| node.metrics.iter().map(beat).collect()).collect()
 }
 
 /// TCP segments that were sent again, of all nodes in a place.

@@ -92,6 +92,19 @@ pub struct Pace {
     pub tenths_s: (f64, f64),
     /// The first round, of the slowest node.
     pub first_s: f64,
+    /// The share of the time in which nodes computed gradients.
+    pub computing: f64,
+}
+
+/// A node's clocks at the end of a round.
+#[derive(Clone, Copy, Debug)]
+pub struct Beat {
+    /// Rounds done.
+    pub round: u64,
+    /// Since its start.
+    pub time_s: f64,
+    /// Of these, in gradients.
+    pub computing_s: f64,
 }
 
 /// What the nodes used of the machine.
@@ -130,19 +143,20 @@ struct Link {
 }
 
 impl Pace {
-    /// From each node's (rounds done, seconds); `None` where too little is known.
-    pub fn of(nodes: &[Vec<(u64, f64)>], warm: u64) -> Option<Pace> {
-        let (mut means, mut single, mut first_s) = (Vec::new(), Vec::new(), 0.0f64);
-        for times in nodes {
-            first_s = first_s.max(times.first()?.1);
-            let times: Vec<_> = times.iter().filter(|(round, _)| *round >= warm).collect();
-            let pace = |a: &(u64, f64), b: &(u64, f64)| (b.1 - a.1) / (b.0 - a.0) as f64;
-            let (begin, end) = (*times.first()?, *times.last()?);
-            if end.0 == begin.0 {
+    /// From each node's rounds; `None` where too little is known.
+    pub fn of(nodes: &[Vec<Beat>], warm: u64) -> Option<Pace> {
+        let (mut means, mut single, mut first_s, mut computing) = (Vec::new(), Vec::new(), 0.0f64, 0.0);
+        for beats in nodes {
+            first_s = first_s.max(beats.first()?.time_s);
+            let beats: Vec<&Beat> = beats.iter().filter(|beat| beat.round >= warm).collect();
+            let pace = |a: &Beat, b: &Beat| (b.time_s - a.time_s) / (b.round - a.round) as f64;
+            let (begin, end) = (*beats.first()?, *beats.last()?);
+            if end.round == begin.round {
                 return None;
             }
             means.push(pace(begin, end));
-            single.extend(times.windows(2).map(|pair| pace(pair[0], pair[1])));
+            single.extend(beats.windows(2).map(|pair| pace(pair[0], pair[1])));
+            computing += (end.computing_s - begin.computing_s) / (end.time_s - begin.time_s) / nodes.len() as f64;
         }
         means.sort_by(f64::total_cmp);
         single.sort_by(f64::total_cmp);
@@ -152,6 +166,7 @@ impl Pace {
             nodes_s: (means[0], means[means.len() - 1]),
             tenths_s: (single[tenth], single[single.len() - 1 - tenth]),
             first_s,
+            computing,
         })
     }
 }
@@ -248,17 +263,24 @@ impl Figures {
     fn paces_into(&self, text: &mut String) {
         let _ = writeln!(
             text,
-            "\n{:16}  {:>9}  {:>19}  {:>19}  {:>9}   rounds {} to {}",
+            "\n{:16}  {:>9}  {:>19}  {:>19}  {:>9}  {:>9}   rounds {} to {}",
             "seconds a round",
             "mean",
             "single rounds",
             "nodes",
             "round 1",
+            "computing",
             self.warm + 1,
             self.rounds
         );
         if let Some(predicted) = self.predicted_s {
-            let _ = writeln!(text, "{:16}  {predicted:>9.4}", "predicted");
+            let _ = writeln!(
+                text,
+                "{:16}  {predicted:>9.4}  {:62}{:>7.1} %",
+                "predicted",
+                "",
+                100.0 * self.gradients_s / predicted
+            );
         }
         for (word, pace, ratio) in [
             ("simulated", &self.simulated, None),
@@ -268,11 +290,12 @@ impl Figures {
             let range = |(low, high): (f64, f64)| format!("{low:.4} to {high:.4}");
             let _ = write!(
                 text,
-                "{word:16}  {:>9.4}  {:>19}  {:>19}  {:>9.4}",
+                "{word:16}  {:>9.4}  {:>19}  {:>19}  {:>9.4}  {:>7.1} %",
                 pace.mean_s,
                 range(pace.tenths_s),
                 range(pace.nodes_s),
-                pace.first_s
+                pace.first_s,
+                100.0 * pace.computing
             );
             if let Some((predicted, simulated)) = ratio {
                 let _ = write!(text, "   {predicted:.3} of predicted");
@@ -335,22 +358,28 @@ impl Stack {
 mod tests {
     use super::*;
 
+    fn beat(round: u64, time_s: f64, computing_s: f64) -> Beat {
+        Beat { round, time_s, computing_s }
+    }
+
     #[test]
     fn a_pace_leaves_out_what_is_not_warm() {
         // Two slow rounds, then 20 of 0.1 s; the other node takes 0.2 s for each.
         let node = |step: f64| {
-            (1..=22u64).map(|round| (round, 3.0 + step * round.saturating_sub(2) as f64)).collect::<Vec<_>>()
+            let beat = |round: u64| beat(round, 3.0 + step * round.saturating_sub(2) as f64, 0.01 * round as f64);
+            (1..=22).map(beat).collect::<Vec<_>>()
         };
         let pace = Pace::of(&[node(0.1), node(0.2)], 2).expect("there are rounds");
         let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
         assert!(near(pace.mean_s, 0.15) && near(pace.nodes_s.0, 0.1) && near(pace.nodes_s.1, 0.2), "{pace:?}");
         assert!(near(pace.tenths_s.0, 0.1) && near(pace.tenths_s.1, 0.2) && near(pace.first_s, 3.0), "{pace:?}");
+        assert!(near(pace.computing, 0.075), "a tenth and a twentieth of the time: {pace:?}");
         assert!(Pace::of(&[node(0.1)], 22).is_none() && Pace::of(&[Vec::new()], 0).is_none());
     }
 
     #[test]
     fn rounds_that_were_not_looked_at_count_in_the_mean() {
-        let pace = Pace::of(&[vec![(5, 1.0), (10, 2.0), (20, 3.0)]], 5).expect("there are rounds");
+        let pace = Pace::of(&[vec![beat(5, 1.0, 0.0), beat(10, 2.0, 0.0), beat(20, 3.0, 0.0)]], 5).expect("there are rounds");
         assert!((pace.mean_s - 2.0 / 15.0).abs() < 1e-9 && pace.tenths_s == (0.1, 0.2), "{pace:?}");
     }
 }
