@@ -25,14 +25,15 @@ The pages go to OUT/results/NAME.md with a list of them in OUT/results.md, pictu
 times: the same command on the same machine gives the same bytes.
 
 Examples:
-  gradvine study experiments/paper --out docs
+  gradvine study experiments/paper experiments/world --out docs
   gradvine study experiments/paper --only naive-stalls --out docs     this one's page; the list stays as it is
   gradvine study my-study.toml --quick                                a tenth of the rounds, one seed, no tuning
 
 Exit codes: 0 all expectations agree; 1 some do not; 2 a file is wrong; 130 interrupted.")]
 pub struct Args {
-    /// A study file, or a folder of them
-    studies: PathBuf,
+    /// Study files, or folders of them
+    #[arg(required = true)]
+    studies: Vec<PathBuf>,
     /// The folder for the report [default: only what agrees is printed]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -86,8 +87,8 @@ pub fn run(args: &Args) -> Result<(), Exit> {
         }
         judged.push((study, checks));
     }
-    if let (Some(out), true) = (&args.out, args.only.is_empty() && args.studies.is_dir()) {
-        write_atomically(&out.join("results.md"), &[index(&judged, &args.again(None), args.quick).as_bytes()])?;
+    if let (Some(out), true) = (&args.out, args.only.is_empty() && args.studies.iter().any(|path| path.is_dir())) {
+        write_atomically(&out.join("results.md"), &[index(&judged, &args.again(&args.studies), args.quick).as_bytes()])?;
     }
     let wrong = judged.iter().flat_map(|(_, checks)| checks).filter(|check| !check.agrees).count();
     if wrong > 0 { Err(Exit::Disagrees(format!("{wrong} expectations do not agree with the figures"))) } else { Ok(()) }
@@ -106,13 +107,21 @@ fn listed(study: &Study, checks: &[Check]) -> String {
 
 impl Args {
     fn load(&self) -> Result<Vec<Study>, Exit> {
-        let wrong = |problem: String| ConfigError::new("STUDIES", self.studies.display(), problem);
-        let mut files = vec![self.studies.clone()];
-        if self.studies.is_dir() {
-            let entries = fs::read_dir(&self.studies).map_err(|error| wrong(format!("cannot be read: {error}")))?;
-            files = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
-            files.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
-            files.sort();
+        let mut files = Vec::new();
+        for path in &self.studies {
+            let wrong = |problem: String| ConfigError::new("STUDIES", path.display(), problem);
+            if !path.is_dir() {
+                files.push(path.clone());
+                continue;
+            }
+            let entries = fs::read_dir(path).map_err(|error| wrong(format!("cannot be read: {error}")))?;
+            let mut inside: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+            inside.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
+            inside.sort();
+            if inside.is_empty() {
+                return Err(wrong("holds no study file (.toml)".into()).into());
+            }
+            files.extend(inside);
         }
         let name = |path: &Path| path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
         let names: Vec<String> = files.iter().map(|path| name(path)).collect();
@@ -120,8 +129,8 @@ impl Args {
             let problem = format!("there is no such study; there are {}", names.join(", "));
             return Err(ConfigError::new("--only", missing, problem).into());
         }
-        if files.is_empty() {
-            return Err(wrong("holds no study file (.toml)".into()).into());
+        if let Some(twice) = names.iter().enumerate().find_map(|(at, name)| names[..at].contains(name).then_some(name)) {
+            return Err(ConfigError::new("STUDIES", twice, "two study files have this name, and pages are named by it").into());
         }
         files.retain(|path| self.only.is_empty() || self.only.contains(&name(path)));
         Ok(files.iter().map(|path| Study::load(path)).collect::<Result<_, _>>()?)
@@ -144,17 +153,15 @@ impl Args {
             write_atomically(&out.join(&file), &[drawn.as_bytes()])?;
             pictures.push(format!("../{file}"));
         }
-        let text = page(study, outcomes, checks, &pictures, &self.again(Some(&study.name)), self.quick);
+        let text = page(study, outcomes, checks, &pictures, &self.again(std::slice::from_ref(&study.path)), self.quick);
         write_atomically(&out.join(format!("results/{}.md", study.name)), &[text.as_bytes()])?;
         Ok(())
     }
 
     /// The command that makes the page of one study, or the list.
-    fn again(&self, only: Option<&str>) -> String {
-        let mut words = vec!["gradvine".into(), "study".into(), self.studies.display().to_string()];
-        if let Some(only) = only.filter(|_| self.studies.is_dir()) {
-            words.extend(["--only".into(), only.to_string()]);
-        }
+    fn again(&self, studies: &[PathBuf]) -> String {
+        let mut words = vec!["gradvine".into(), "study".into()];
+        words.extend(studies.iter().map(|path| path.display().to_string()));
         if self.quick {
             words.push("--quick".into());
         }

@@ -34,6 +34,8 @@ pub struct Snapshot {
     pub rounds: u64,
     /// Seconds since the start when the last node had done them; virtual in the simulator.
     pub time_s: f64,
+    /// How long nodes had computed gradients by then, as a mean.
+    pub computing_s: f64,
     /// f at the mean of all models.
     pub train_loss: Option<f64>,
     /// The mean model's accuracy on the test rows.
@@ -113,6 +115,7 @@ impl<'a> Watch<'a> {
         let mut snapshot = Snapshot {
             rounds: round.0 + 1,
             time_s: now.seconds(),
+            computing_s: 0.0,
             train_loss,
             accuracy_of_mean: accuracy,
             accuracies: Vec::new(),
@@ -135,6 +138,7 @@ impl<'a> Watch<'a> {
                 bytes_dense: done.traffic.dense,
             });
             snapshot.accuracies.extend(score.and_then(|score| score.accuracy()));
+            snapshot.computing_s += elapsed.computing.seconds() / all.len() as f64;
             snapshot.traffic.payload += done.traffic.payload;
             snapshot.traffic.wire += done.traffic.wire;
             snapshot.traffic.dense += done.traffic.dense;

@@ -37,9 +37,9 @@ pub struct Tried {
     pub sets: Vec<String>,
     /// The mean model's train loss at the end; `None` if it diverged, was refused or failed.
     pub loss: Option<f64>,
-    /// The rounds to the target, where tuning goes by these; infinite if it was not reached.
+    /// The rounds, or on links that take time the virtual seconds, to the target, where tuning goes by these; infinite if it was not reached.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub rounds_to: Option<f64>,
+    pub to_target: Option<f64>,
     /// How it ended.
     pub status: Status,
 }
@@ -47,7 +47,7 @@ pub struct Tried {
 /// What tuning chose.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Tuned {
-    /// The settings with the fewest rounds to the target, where tuning goes by these, and the least train loss of the mean model at the end; of equals the first.
+    /// The settings with the fewest rounds or seconds to the target, where tuning goes by these, and the least train loss of the mean model at the end; of equals the first.
     pub chosen: Vec<String>,
     /// Keys whose chosen value is the least or greatest of the grid: the best may lie outside.
     pub at_the_edge: Vec<String>,
@@ -74,7 +74,7 @@ pub struct Bench<'a> {
     pub seeds: Vec<u64>,
     /// The seed of tuning.
     pub tuning_seed: u64,
-    /// What tuning counts the rounds to; without it the train loss at the end decides.
+    /// What tuning counts rounds or seconds to; without it the train loss at the end decides.
     pub goal: Option<Target>,
     /// How many threads.
     pub jobs: usize,
@@ -166,8 +166,10 @@ impl Bench<'_> {
                 sets: (*point).clone(),
                 loss: trace.last().map(|point| point.train_loss),
                 // What diverges later has not got there either.
-                rounds_to: (self.goal.as_ref().filter(|_| trace.status == Status::Ok))
-                    .and_then(|goal| Figure::RoundsTo.of(&trace, Some(goal))),
+                to_target: (self.goal.as_ref().filter(|_| trace.status == Status::Ok)).and_then(|goal| {
+                    let timed = trace.points.last().is_some_and(|point| point.time_s > 0.0);
+                    if timed { Figure::TimeTo } else { Figure::RoundsTo }.of(&trace, Some(goal))
+                }),
                 status: trace.status,
             }
         });
@@ -240,8 +242,8 @@ fn product(grids: &[&Grid]) -> Vec<Vec<String>> {
 
 fn choose(grids: &[&Grid], seed: u64, tried: Vec<Tried>) -> Option<Tuned> {
     let loss = |tried: &&Tried| tried.loss.filter(|loss| loss.is_finite()).unwrap_or(f64::INFINITY);
-    let rounds = |tried: &&Tried| tried.rounds_to.unwrap_or(f64::INFINITY);
-    let best = tried.iter().min_by(|a, b| rounds(a).total_cmp(&rounds(b)).then_with(|| loss(a).total_cmp(&loss(b))))?;
+    let reached = |tried: &&Tried| tried.to_target.unwrap_or(f64::INFINITY);
+    let best = tried.iter().min_by(|a, b| reached(a).total_cmp(&reached(b)).then_with(|| loss(a).total_cmp(&loss(b))))?;
     let found = loss(&best).is_finite();
     let chosen = best.sets.clone();
     let edge = |set: &String| {
@@ -324,7 +326,7 @@ mod tests {
             let point = |(set, loss): (Vec<String>, Option<f64>)| Tried {
                 sets: set,
                 loss,
-                rounds_to: None,
+                to_target: None,
                 status: Status::Ok,
             };
             product(&[&step]).into_iter().zip(loss).map(point).collect::<Vec<_>>()
@@ -337,7 +339,7 @@ mod tests {
             (vec!["optimizer.step=0.1".into()], vec!["optimizer.step".into()])
         );
         let mut raced = tried([Some(1.0), Some(2.0), Some(3.0)]);
-        raced.iter_mut().zip([90.0, 30.0, 30.0]).for_each(|(tried, rounds)| tried.rounds_to = Some(rounds));
+        raced.iter_mut().zip([90.0, 30.0, 30.0]).for_each(|(tried, rounds)| tried.to_target = Some(rounds));
         let tuned = choose(&[&step], 9, raced).unwrap();
         assert_eq!(tuned.chosen, ["optimizer.step=0.2"], "fewer rounds count before the loss");
         let tuned = choose(&[&step], 9, tried([None, None, None])).unwrap();

@@ -17,7 +17,7 @@ const WIDE: f64 = 4.0;
 /// Which figure over which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Curve {
-    /// Along: rounds, payload or wire.
+    /// Along: rounds, time, payload or wire.
     pub x: Figure,
     /// Up: a figure of an evaluation.
     pub y: Figure,
@@ -38,7 +38,7 @@ pub fn chart(title: &str, subtitle: &str, curve: Curve, outcomes: &[(&str, &Outc
         x: Axis {
             words: along(curve.x).into(),
             unit: if bytes { Unit::Bytes } else { Unit::Plain },
-            log: bytes && wide,
+            log: (bytes || curve.x == Figure::Time) && wide,
         },
         y: Axis {
             words: upwards(curve.y).into(),
@@ -54,6 +54,7 @@ fn along(figure: Figure) -> &'static str {
     match figure {
         Figure::Payload => "payload that a node has sent",
         Figure::Wire => "bytes that a node has sent, with headers",
+        Figure::Time => "virtual seconds",
         _ => "rounds",
     }
 }

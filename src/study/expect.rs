@@ -129,6 +129,8 @@ mod tests {
 
     fn outcome(loss: f64, status: Status) -> Outcome {
         let point = |rounds, train_loss| Point {
+            time_s: 0.0,
+            computing_s: 0.0,
             rounds,
             train_loss,
             test_accuracy: None,

@@ -33,6 +33,14 @@ pub enum Figure {
     RoundsTo,
     /// Payload bytes of a node to the target.
     PayloadTo,
+    /// Virtual seconds.
+    Time,
+    /// Virtual seconds a round.
+    TimePerRound,
+    /// Virtual seconds to the target.
+    TimeTo,
+    /// The share of the virtual time in which nodes computed gradients.
+    Computing,
     /// Rounds done.
     Rounds,
     /// The run's rho.
@@ -83,6 +91,11 @@ impl Spread {
 }
 
 impl Figure {
+    /// Whether it counts up to the target.
+    pub fn is_to_target(self) -> bool {
+        matches!(self, Figure::RoundsTo | Figure::PayloadTo | Figure::TimeTo)
+    }
+
     /// Its name in files.
     ///
     /// # Panics
@@ -107,6 +120,10 @@ impl Figure {
             Figure::WirePerRound => "wire/node/round",
             Figure::RoundsTo => "rounds to target",
             Figure::PayloadTo => "payload/node to target",
+            Figure::Time => "time",
+            Figure::TimePerRound => "time/round",
+            Figure::TimeTo => "time to target",
+            Figure::Computing => "computing",
             Figure::Rounds => "rounds",
             Figure::Rho => "rho",
             Figure::Parameters => "d",
@@ -117,9 +134,10 @@ impl Figure {
     pub fn better(self) -> Option<std::cmp::Ordering> {
         use std::cmp::Ordering::{Greater, Less};
         match self {
-            Figure::TestAccuracy | Figure::NodeAccuracy | Figure::WorstAccuracy => Some(Greater),
+            Figure::TestAccuracy | Figure::NodeAccuracy | Figure::WorstAccuracy | Figure::Computing => Some(Greater),
             Figure::TrainLoss | Figure::Excess | Figure::Consensus | Figure::Payload | Figure::Wire => Some(Less),
             Figure::PayloadPerRound | Figure::WirePerRound | Figure::RoundsTo | Figure::PayloadTo => Some(Less),
+            Figure::Time | Figure::TimePerRound | Figure::TimeTo => Some(Less),
             Figure::Rounds | Figure::Rho | Figure::Parameters => None,
         }
     }
@@ -139,6 +157,8 @@ impl Figure {
             Figure::Payload => Some(point.payload),
             Figure::Wire => Some(point.wire),
             Figure::Rounds => Some(point.rounds as f64),
+            Figure::Time => Some(point.time_s),
+            Figure::Computing => (point.time_s > 0.0).then(|| point.computing_s / point.time_s),
             _ => None,
         }
     }
@@ -147,22 +167,26 @@ impl Figure {
     /// infinitely far; `None` where there is nothing to be known.
     pub fn of(self, trace: &Trace, target: Option<&Target>) -> Option<f64> {
         let diverged = matches!(trace.status, Status::Diverged(_));
-        let per_round = |bytes: fn(&Point) -> f64| {
+        let per_round = |what: fn(&Point) -> f64| {
             let last = trace.points.last().filter(|point| point.rounds > 0)?;
-            Some(bytes(last) / last.rounds as f64)
+            Some(what(last) / last.rounds as f64)
         };
         match self {
             Figure::Rho => (!trace.points.is_empty()).then_some(trace.rho),
             Figure::Parameters => (!trace.points.is_empty()).then_some(trace.parameters as f64),
             Figure::PayloadPerRound => per_round(|point| point.payload),
             Figure::WirePerRound => per_round(|point| point.wire),
-            Figure::RoundsTo | Figure::PayloadTo if trace.points.is_empty() => None,
-            Figure::RoundsTo | Figure::PayloadTo => {
+            Figure::TimePerRound => per_round(|point| point.time_s),
+            _ if self.is_to_target() && trace.points.is_empty() => None,
+            Figure::RoundsTo | Figure::PayloadTo | Figure::TimeTo => {
                 // An accuracy is no target where there are no classes.
                 let target = target.filter(|target| target.metric.at(trace, &trace.points[0]).is_some())?;
                 let passed = trace.points.iter().find(|point| target.passed(trace, point));
-                let there =
-                    passed.map(|point| if self == Figure::RoundsTo { point.rounds as f64 } else { point.payload });
+                let there = passed.map(|point| match self {
+                    Figure::RoundsTo => point.rounds as f64,
+                    Figure::TimeTo => point.time_s,
+                    _ => point.payload,
+                });
                 Some(there.unwrap_or(f64::INFINITY))
             }
             Figure::TrainLoss | Figure::Excess | Figure::Consensus if diverged => Some(f64::INFINITY),
@@ -179,10 +203,14 @@ impl Figure {
     /// As a person reads it.
     pub fn show(self, value: f64) -> String {
         if !value.is_finite() {
-            return if matches!(self, Figure::RoundsTo | Figure::PayloadTo) { "not reached" } else { "-" }.into();
+            return if self.is_to_target() { "not reached" } else { "-" }.into();
         }
         match self {
             Figure::TestAccuracy | Figure::NodeAccuracy | Figure::WorstAccuracy => format!("{:.2} %", 100.0 * value),
+            Figure::Computing => format!("{:.1} %", 100.0 * value),
+            Figure::Time | Figure::TimePerRound | Figure::TimeTo if value == 0.0 => "0 s".into(),
+            Figure::Time | Figure::TimePerRound | Figure::TimeTo if value < 0.1 => format!("{} ms", rounded(1e3 * value, 3)),
+            Figure::Time | Figure::TimePerRound | Figure::TimeTo => format!("{} s", rounded(value, 3)),
             Figure::Payload | Figure::Wire | Figure::PayloadPerRound | Figure::WirePerRound | Figure::PayloadTo => {
                 Bytes(value.round() as u64).to_string()
             }
@@ -254,6 +282,8 @@ mod tests {
             node_accuracy: None,
             worst_accuracy: None,
             consensus: 0.0,
+            time_s: 2.0 * index as f64,
+            computing_s: 0.5 * index as f64,
             payload: 100.0 * index as f64,
             wire: 0.0,
         };
@@ -280,6 +310,7 @@ mod tests {
         assert_eq!(of(Figure::RoundsTo), Some(10.0));
         assert_eq!(of(Figure::PayloadTo), Some(100.0));
         assert_eq!(of(Figure::PayloadPerRound), Some(10.0));
+        assert_eq!([Figure::TimeTo, Figure::TimePerRound, Figure::Computing].map(of), [Some(2.0), Some(0.2), Some(0.25)]);
         assert_eq!(of(Figure::WorstAccuracy), None);
         let accurate = Target { metric: Figure::TestAccuracy, value: 0.2 };
         assert_eq!(Figure::RoundsTo.of(&run, Some(&accurate)), Some(20.0));

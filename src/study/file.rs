@@ -93,7 +93,7 @@ pub struct Picture {
     /// Below the title; what it shows.
     #[serde(default)]
     pub words: String,
-    /// Along: `rounds`, `payload` or `wire`.
+    /// Along: `rounds`, `time`, `payload` or `wire`.
     x: Figure,
     /// Up.
     y: Figure,
@@ -181,8 +181,8 @@ impl Study {
         }
         for (index, picture) in self.picture.iter().enumerate() {
             let place = format!("picture {}", index + 1);
-            if !matches!(picture.x, Figure::Rounds | Figure::Payload | Figure::Wire) {
-                let problem = "expected rounds, payload or wire";
+            if !matches!(picture.x, Figure::Rounds | Figure::Time | Figure::Payload | Figure::Wire) {
+                let problem = "expected rounds, time, payload or wire";
                 return Err(ConfigError::new(format!("{place}, x"), picture.x.name(), problem));
             }
             if let Some(row) = picture.rows.iter().find(|row| !names.contains(&row.as_str())) {
@@ -190,9 +190,8 @@ impl Study {
                 return Err(ConfigError::new(place, format!("\"{row}\""), problem));
             }
         }
-        let counts = |figure: &Figure| matches!(figure, Figure::RoundsTo | Figure::PayloadTo);
         let asked = self.columns.iter().chain(self.expect.iter().filter_map(|expect| expect.metric.as_ref()));
-        if self.rounds_to.is_none() && (self.tune_to_target || asked.into_iter().any(counts)) {
+        if self.rounds_to.is_none() && (self.tune_to_target || asked.into_iter().any(|figure| figure.is_to_target())) {
             return Err(ConfigError::at(
                 "rounds_to",
                 "is missing: rounds_to = { metric = \"train_loss\", value = 0.1 }",

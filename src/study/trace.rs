@@ -50,6 +50,10 @@ impl std::fmt::Display for Status {
 pub struct Point {
     /// Rounds done.
     pub rounds: u64,
+    /// Virtual seconds since the start; 0 on an ideal network.
+    pub time_s: f64,
+    /// Of these, how many nodes computed gradients, as a mean.
+    pub computing_s: f64,
     /// f at the mean of all models.
     pub train_loss: f64,
     /// The mean model's test accuracy.
@@ -113,13 +117,13 @@ impl Trace {
             let mut watch = Watch::new(Arc::clone(&whole), |_| (), |_| ())
                 .seeing(|snapshot| points.borrow_mut().push(Point::of(snapshot, nodes)))
                 .stopping(stop);
-            sim::run(whole.seats(), &mut watch)
+            sim::run_on(whole.seats(), &whole.conditions, &mut watch)
         };
         trace.points.extend(start(&whole));
         trace.points.extend(points.into_inner());
         match result {
             Ok(_) if stop() => trace.status = Status::Interrupted,
-            Ok(ended) => match Summary::new(&whole.design, &ended[0].records) {
+            Ok(simulated) => match Summary::new(&whole.design, &simulated.ended[0].records) {
                 Ok(summary) => trace.close(&summary, nodes),
                 Err(error) => trace.status = Status::Failed(error),
             },
@@ -153,8 +157,14 @@ impl Trace {
     /// The last point is what the summary says: rules whose averages land late have changed the models since the last evaluation.
     fn close(&mut self, summary: &Summary, nodes: f64) {
         let outcome = &summary.outcome;
+        // Its time is that of its last round: forming the mean of all models is not a part of training.
+        let clocks = self.points.last().filter(|point| point.rounds == summary.rounds);
+        let (time_s, computing_s) = clocks
+            .map_or((summary.time_s, summary.time_s * summary.computing), |point| (point.time_s, point.computing_s));
         let last = Point {
             rounds: summary.rounds,
+            time_s,
+            computing_s,
             train_loss: outcome.train_loss.unwrap_or(f64::NAN),
             test_accuracy: outcome.test_accuracy_of_mean,
             node_accuracy: outcome.test_accuracy_mean,
@@ -185,6 +195,8 @@ impl Point {
         let own = &snapshot.accuracies;
         Point {
             rounds: snapshot.rounds,
+            time_s: snapshot.time_s,
+            computing_s: snapshot.computing_s,
             train_loss: snapshot.train_loss.unwrap_or(f64::NAN),
             test_accuracy: snapshot.accuracy_of_mean,
             node_accuracy: (!own.is_empty()).then(|| own.iter().sum::<f64>() / own.len() as f64),
@@ -201,6 +213,8 @@ fn start(whole: &Whole) -> Option<Point> {
     let accuracy = whole.score(&whole.design.initial).and_then(|score| score.accuracy());
     Some(Point {
         rounds: 0,
+        time_s: 0.0,
+        computing_s: 0.0,
         train_loss: whole.train_loss(&whole.design.initial)?,
         test_accuracy: accuracy,
         node_accuracy: accuracy,
