@@ -204,8 +204,10 @@ fn rounds(nodes: usize, parameters: usize, rule: &str, compressor: &str, count: 
     let graph = Arc::new(topology(&experiment.topology, &experiment.folder, 0).expect("a topology"));
     let design = Design::new(experiment, graph, inputs, outputs).expect("a design");
     assert_eq!(design.parameters(), parameters);
-    let seat =
-        |node: usize| Seat { config: design.node(NodeId::from(node), None, Readers::Root), learner: Box::new(Supplied::new(node)) };
+    let seat = |node: usize| Seat {
+        config: design.node(NodeId::from(node), None, Readers::Root),
+        learner: Box::new(Supplied::new(node)),
+    };
     let mut clock = Clock::new(nodes, count);
     net::together((0..nodes).map(seat).collect(), &design, Transport::Tcp, &mut clock).expect("the run ends");
     clock.round()

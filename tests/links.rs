@@ -52,6 +52,7 @@ impl End {
             neighbours: vec![Neighbour { node: NodeId(1 - node), name: format!("node-{}", 1 - node), peer }],
             card,
             frame_limit: LIMIT,
+            congestion: None,
             deadlines,
             events: sender,
         };
@@ -364,6 +365,7 @@ fn a_port_in_use_is_named() {
         neighbours: Vec::new(),
         card: card("0.1"),
         frame_limit: LIMIT,
+        congestion: None,
         deadlines: Deadlines::default(),
         events,
     };

@@ -67,7 +67,10 @@ fn design(topology: &str, side: usize, rounds: u64, rule: &str) -> Design {
 }
 
 fn seats(design: &Design) -> Vec<Seat> {
-    let seat = |node: usize| Seat { config: design.node(node.into(), None, Readers::Root), learner: Box::new(Ramp(node.into())) };
+    let seat = |node: usize| Seat {
+        config: design.node(node.into(), None, Readers::Root),
+        learner: Box::new(Ramp(node.into())),
+    };
     (0..design.topology.nodes()).map(seat).collect()
 }
 

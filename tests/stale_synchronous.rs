@@ -113,7 +113,14 @@ fn play(seats: Vec<Seat>, order: Order) -> (Vec<Vec<f32>>, Vec<u64>) {
                 Effect::Conclude { rounds: done, model, mean, traffic, links } => {
                     let time = Default::default();
                     let links = &links[..];
-                    let conclusion = Conclusion { rounds: done, model: &model, mean: &mean, traffic, links, elapsed: Elapsed { time, ..Elapsed::default() } };
+                    let conclusion = Conclusion {
+                        rounds: done,
+                        model: &model,
+                        mean: &mean,
+                        traffic,
+                        links,
+                        elapsed: Elapsed { time, ..Elapsed::default() },
+                    };
                     own[node].push_back(Input::Record(learners[node].conclude(&conclusion)));
                     (models[node], rounds[node]) = (model, done.0);
                 }

@@ -41,7 +41,8 @@ pub struct Args {
     /// What nodes connect by [default: the experiment's run.transport]
     #[arg(long, value_name = "NAME")]
     transport: Option<Transport>,
-    /// TCP's congestion controller: cubic, bbr, reno, as the kernel has them [default: the system's]
+    /// TCP's congestion controller: cubic, bbr, reno, as the kernel has them [default: the system's]; nodes with
+    /// run.congestion choose for themselves
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
     /// Rounds that are left out of the figures: TCP has not found its window yet

@@ -88,7 +88,10 @@ pub fn run(args: &Args) -> Result<(), Exit> {
         judged.push((study, checks));
     }
     if let (Some(out), true) = (&args.out, args.only.is_empty() && args.studies.iter().any(|path| path.is_dir())) {
-        write_atomically(&out.join("results.md"), &[index(&judged, &args.again(&args.studies), args.quick).as_bytes()])?;
+        write_atomically(
+            &out.join("results.md"),
+            &[index(&judged, &args.again(&args.studies), args.quick).as_bytes()],
+        )?;
     }
     let wrong = judged.iter().flat_map(|(_, checks)| checks).filter(|check| !check.agrees).count();
     if wrong > 0 { Err(Exit::Disagrees(format!("{wrong} expectations do not agree with the figures"))) } else { Ok(()) }
@@ -129,8 +132,14 @@ impl Args {
             let problem = format!("there is no such study; there are {}", names.join(", "));
             return Err(ConfigError::new("--only", missing, problem).into());
         }
-        if let Some(twice) = names.iter().enumerate().find_map(|(at, name)| names[..at].contains(name).then_some(name)) {
-            return Err(ConfigError::new("STUDIES", twice, "two study files have this name, and pages are named by it").into());
+        if let Some(twice) = names.iter().enumerate().find_map(|(at, name)| names[..at].contains(name).then_some(name))
+        {
+            return Err(ConfigError::new(
+                "STUDIES",
+                twice,
+                "two study files have this name, and pages are named by it",
+            )
+            .into());
         }
         files.retain(|path| self.only.is_empty() || self.only.contains(&name(path)));
         Ok(files.iter().map(|path| Study::load(path)).collect::<Result<_, _>>()?)

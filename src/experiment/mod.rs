@@ -185,11 +185,12 @@ impl Experiment {
     pub fn canonical(&self) -> String {
         // Of the topology all else is compared as it is, however it was named.
         const SCHEDULE: &str = "topology.schedule";
-        const PRIVATE: [&str; 18] = [
+        const PRIVATE: [&str; 19] = [
             "run.out",
             "run.patience_s",
             "run.connect_s",
             "run.transport",
+            "run.congestion",
             "run.evaluate_every",
             "topology.",
             "data.source",

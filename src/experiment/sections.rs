@@ -27,6 +27,9 @@ pub struct RunParams {
     pub connect_s: f64,
     /// The transport of `train` on one machine; a deployment's addresses decide for themselves.
     pub transport: Transport,
+    /// TCP's congestion control on this node's links, where the system lets a program choose (Linux); without it, the system's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub congestion: Option<String>,
 }
 
 impl Default for RunParams {
@@ -41,6 +44,7 @@ impl Default for RunParams {
             patience_s: 120.0,
             connect_s: 60.0,
             transport: Transport::Tcp,
+            congestion: None,
         }
     }
 }

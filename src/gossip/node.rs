@@ -22,7 +22,8 @@ use super::{
     plan::{self, At, Meeting, Plan, Step},
     rule::Rule,
     tree::{
-        Agreement, FAREWELL, Farewell, Leaving, MEAN, Mean, RECORD_LIMIT, Readers, Records, SETUP, SUMMARY, Setup, TreePlan,
+        Agreement, FAREWELL, Farewell, Leaving, MEAN, Mean, RECORD_LIMIT, Readers, Records, SETUP, SUMMARY, Setup,
+        TreePlan,
     },
 };
 use crate::{

@@ -106,6 +106,7 @@ pub fn alone(
         neighbours: place.neighbours,
         card: Card::new(design),
         frame_limit: design.frame_limit(),
+        congestion: run.congestion.clone(),
         deadlines: Deadlines::default(),
         events: own.clone(),
     };

@@ -24,6 +24,7 @@ use tokio::{
 };
 
 use super::{
+    congestion::{self, Ends},
     event::Event,
     hello::Card,
     link::{Deadlines, Farewell, Link, Purpose, SLOTS, protocol},
@@ -57,6 +58,8 @@ pub struct HostConfig {
     pub card: Card,
     /// The longest frame that may arrive, in bytes.
     pub frame_limit: usize,
+    /// TCP's congestion control, if not the system's.
+    pub congestion: Option<String>,
     /// How long things may take.
     pub deadlines: Deadlines,
     /// To the core.
@@ -91,8 +94,18 @@ impl Host {
     /// If an address cannot be listened on (a port in use, say).
     pub async fn start(config: HostConfig) -> Result<Host, ConfigError> {
         let peer = config.key.public().to_peer_id();
+        if let Some(name) = &config.congestion {
+            congestion::check(name)?;
+        }
         let mut swarm = swarm(&config)?;
         let listen = listen(&mut swarm, &config.listen).await?;
+        if let Some(name) = &config.congestion {
+            // What is accepted inherits it, from its first packet on.
+            listen.iter().filter_map(Ends::listening).try_for_each(|ends| {
+                congestion::choose(name, &ends)
+                    .map_err(|error| ConfigError::new("run.congestion", format!("\"{name}\""), error))
+            })?;
+        }
         let status = Arc::new(Status::new(config.neighbours.iter().map(|neighbour| neighbour.node)));
         let (farewell, leaving) = watch::channel(None);
         let (close, closing) = mpsc::unbounded_channel();
@@ -139,7 +152,8 @@ impl Host {
             tasks.push(tokio::spawn(link.run()));
         }
         let (connect, addresses) = mpsc::unbounded_channel();
-        let task = SwarmTask { swarm, me: peer, peers, status: Arc::clone(&status), closing };
+        let task =
+            SwarmTask { swarm, me: peer, peers, status: Arc::clone(&status), closing, congestion: config.congestion };
         Ok(Host {
             peer,
             listen,

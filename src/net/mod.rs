@@ -11,6 +11,7 @@
 //! nodes of a run in this process, each a host of its own on loopback; [`alone`] runs one node of a network of machines.
 
 mod alone;
+mod congestion;
 mod dial;
 mod event;
 mod hello;

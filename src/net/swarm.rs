@@ -9,7 +9,9 @@ use std::{
 
 use futures::StreamExt;
 use libp2p::{
-    Multiaddr, PeerId, Swarm, SwarmBuilder, TransportError, allow_block_list, connection_limits, identify, noise, ping,
+    Multiaddr, PeerId, Swarm, SwarmBuilder, TransportError, allow_block_list, connection_limits,
+    core::ConnectedPoint,
+    identify, noise, ping,
     swarm::{
         DialError, ListenError, NetworkBehaviour, SwarmEvent,
         dial_opts::{DialOpts, PeerCondition},
@@ -19,6 +21,7 @@ use libp2p::{
 use tokio::{sync::mpsc, time::timeout};
 
 use super::{
+    congestion::{self, Ends},
     dial::{Dial, dial_trouble, root},
     host::{HostConfig, Neighbour},
     link::Connection,
@@ -160,6 +163,8 @@ pub(super) struct SwarmTask {
     pub peers: BTreeMap<PeerId, Peer>,
     pub status: Arc<Status>,
     pub closing: mpsc::UnboundedReceiver<PeerId>,
+    /// TCP's congestion control, if not the system's.
+    pub congestion: Option<String>,
 }
 
 impl SwarmTask {
@@ -232,6 +237,9 @@ impl SwarmTask {
                 if let Some(dial) = &mut peer.dial {
                     dial.under_way = false;
                 }
+                if let Some(name) = &self.congestion {
+                    control(name, &endpoint, &peer.neighbour.name);
+                }
                 let _ = peer.connection.send(Connection::Established { dialled: endpoint.is_dialer() });
             }
             SwarmEvent::ConnectionClosed { peer_id, connection_id, cause, .. } => {
@@ -274,6 +282,15 @@ impl SwarmTask {
             }
             _ => {}
         }
+    }
+}
+
+/// Chooses a new connection's congestion control.
+fn control(name: &str, endpoint: &ConnectedPoint, neighbour: &str) {
+    match Ends::of(endpoint).map(|ends| congestion::choose(name, &ends)) {
+        Some(Ok(())) => tracing::debug!("node {neighbour}: TCP with {name}"),
+        Some(Err(error)) => tracing::warn!("node {neighbour}: TCP keeps the system's congestion control: {error}"),
+        None => tracing::warn!("node {neighbour}: QUIC has its own congestion control, run.congestion is for TCP"),
     }
 }
 

@@ -152,6 +152,7 @@ async fn hosts(count: usize, design: &Design, transport: Transport) -> Result<Ve
             neighbours: design.topology.neighbours(id).iter().map(neighbour).collect(),
             card: card.clone(),
             frame_limit: design.frame_limit(),
+            congestion: run.congestion.clone(),
             deadlines: Deadlines::default(),
             events: own.clone(),
         };

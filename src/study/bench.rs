@@ -243,7 +243,8 @@ fn product(grids: &[&Grid]) -> Vec<Vec<String>> {
 fn choose(grids: &[&Grid], seed: u64, tried: Vec<Tried>) -> Option<Tuned> {
     let loss = |tried: &&Tried| tried.loss.filter(|loss| loss.is_finite()).unwrap_or(f64::INFINITY);
     let reached = |tried: &&Tried| tried.to_target.unwrap_or(f64::INFINITY);
-    let best = tried.iter().min_by(|a, b| reached(a).total_cmp(&reached(b)).then_with(|| loss(a).total_cmp(&loss(b))))?;
+    let best =
+        tried.iter().min_by(|a, b| reached(a).total_cmp(&reached(b)).then_with(|| loss(a).total_cmp(&loss(b))))?;
     let found = loss(&best).is_finite();
     let chosen = best.sets.clone();
     let edge = |set: &String| {

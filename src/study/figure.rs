@@ -209,7 +209,9 @@ impl Figure {
             Figure::TestAccuracy | Figure::NodeAccuracy | Figure::WorstAccuracy => format!("{:.2} %", 100.0 * value),
             Figure::Computing => format!("{:.1} %", 100.0 * value),
             Figure::Time | Figure::TimePerRound | Figure::TimeTo if value == 0.0 => "0 s".into(),
-            Figure::Time | Figure::TimePerRound | Figure::TimeTo if value < 0.1 => format!("{} ms", rounded(1e3 * value, 3)),
+            Figure::Time | Figure::TimePerRound | Figure::TimeTo if value < 0.1 => {
+                format!("{} ms", rounded(1e3 * value, 3))
+            }
             Figure::Time | Figure::TimePerRound | Figure::TimeTo => format!("{} s", rounded(value, 3)),
             Figure::Payload | Figure::Wire | Figure::PayloadPerRound | Figure::WirePerRound | Figure::PayloadTo => {
                 Bytes(value.round() as u64).to_string()
@@ -310,7 +312,10 @@ mod tests {
         assert_eq!(of(Figure::RoundsTo), Some(10.0));
         assert_eq!(of(Figure::PayloadTo), Some(100.0));
         assert_eq!(of(Figure::PayloadPerRound), Some(10.0));
-        assert_eq!([Figure::TimeTo, Figure::TimePerRound, Figure::Computing].map(of), [Some(2.0), Some(0.2), Some(0.25)]);
+        assert_eq!(
+            [Figure::TimeTo, Figure::TimePerRound, Figure::Computing].map(of),
+            [Some(2.0), Some(0.2), Some(0.25)]
+        );
         assert_eq!(of(Figure::WorstAccuracy), None);
         let accurate = Target { metric: Figure::TestAccuracy, value: 0.2 };
         assert_eq!(Figure::RoundsTo.of(&run, Some(&accurate)), Some(20.0));

@@ -116,7 +116,11 @@ fn tuning(outcomes: &[Outcome], to_target: bool) -> String {
                 text,
                 "\nTuned on seed {}, none of the above, by {}:\n\n",
                 tuned.seed,
-                if to_target { "the rounds or seconds to the target" } else { "the mean model's train loss at the end" }
+                if to_target {
+                    "the rounds or seconds to the target"
+                } else {
+                    "the mean model's train loss at the end"
+                }
             );
         }
         let _ = writeln!(text, "- {}: {}", outcome.case.name, tuned.words());

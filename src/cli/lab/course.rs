@@ -30,7 +30,7 @@ use super::{
         run_args::RunArgs,
     },
     Args, Exit, ROUNDS, Transport,
-    figures::{Beat, Figures, Foretold, Found, Load, Pace, Stack},
+    figures::{Beat, Chosen, Figures, Foretold, Found, Load, Pace, Stack},
 };
 
 /// Where nodes listen: nobody else is in their namespaces.
@@ -128,8 +128,14 @@ fn measure(
     }
     let stack = Stack {
         transport,
-        congestion: setup.congestion.clone().or_else(|| sites[0].congestion()),
-        chosen: setup.congestion.is_some(),
+        congestion: (whole.design.experiment.run.congestion.clone())
+            .or_else(|| setup.congestion.clone())
+            .or_else(|| sites[0].congestion()),
+        chosen: match (&whole.design.experiment.run.congestion, &setup.congestion) {
+            (Some(_), _) => Chosen::Node,
+            (None, Some(_)) => Chosen::Route,
+            (None, None) => Chosen::System,
+        },
         retransmitted: sites.iter().filter_map(retransmitted).sum(),
     };
     let passed = router.stop().map_err(|error| Exit::Failed(format!("lab: a device failed: {error}")))?;
@@ -221,11 +227,7 @@ impl Observer for Rounds<'_> {
 
 /// When each node's rounds were over, by its own clock.
 fn measured(nodes: &[Process]) -> Vec<Vec<Beat>> {
-    let beat = |metric: &Metric| Beat {
-        round: metric.round,
-        time_s: metric.time_s,
-        computing_s: metric.computing_s,
-    };
+    let beat = |metric: &Metric| Beat { round: metric.round, time_s: metric.time_s, computing_s: metric.computing_s };
     nodes.iter().map(|node| node.metrics.iter().map(beat).collect()).collect()
 }
 

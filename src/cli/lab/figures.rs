@@ -75,10 +75,22 @@ pub struct Stack {
     pub transport: Transport,
     /// TCP's congestion controller.
     pub congestion: Option<String>,
-    /// Whether it is the one that was asked for, and not the system's.
-    pub chosen: bool,
+    /// By whom.
+    pub chosen: Chosen,
     /// TCP segments sent again, by all nodes.
     pub retransmitted: u64,
+}
+
+/// Who chose a congestion controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Chosen {
+    /// The nodes: `run.congestion`.
+    Node,
+    /// The route: `--congestion`.
+    Route,
+    /// Nobody: it is the system's.
+    System,
 }
 
 /// Seconds per round, warm ones alone.
@@ -346,7 +358,11 @@ impl Stack {
         match (self.transport, &self.congestion) {
             (Transport::Quic, _) => "QUIC with its own congestion control".into(),
             (Transport::Tcp, Some(name)) => {
-                let whose = if self.chosen { "by the route" } else { "the system's" };
+                let whose = match self.chosen {
+                    Chosen::Node => "by the nodes",
+                    Chosen::Route => "by the route",
+                    Chosen::System => "the system's",
+                };
                 format!("TCP with {name} ({whose}), {} segments sent again", self.retransmitted)
             }
             (Transport::Tcp, None) => "TCP".into(),
@@ -379,7 +395,8 @@ mod tests {
 
     #[test]
     fn rounds_that_were_not_looked_at_count_in_the_mean() {
-        let pace = Pace::of(&[vec![beat(5, 1.0, 0.0), beat(10, 2.0, 0.0), beat(20, 3.0, 0.0)]], 5).expect("there are rounds");
+        let pace =
+            Pace::of(&[vec![beat(5, 1.0, 0.0), beat(10, 2.0, 0.0), beat(20, 3.0, 0.0)]], 5).expect("there are rounds");
         assert!((pace.mean_s - 2.0 / 15.0).abs() < 1e-9 && pace.tenths_s == (0.1, 0.2), "{pace:?}");
     }
 }
