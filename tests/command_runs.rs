@@ -22,6 +22,12 @@ fn three_ways(settings: &[&str]) {
         let mut summary = summary(way, settings, &folder.path().join(way.concat()));
         assert_eq!(summary["digest"].as_str().unwrap().len(), 64);
         summary.as_object_mut().unwrap().remove("time_s");
+        let computing = summary.as_object_mut().unwrap().remove("computing").and_then(|share| share.as_f64()).unwrap();
+        // On an ideal virtual network nothing takes time.
+        assert!(
+            if way[0] == "simulate" { computing == 0.0 } else { computing > 0.0 && computing < 1.0 },
+            "{computing}"
+        );
         // Only a simulation has one.
         summary.as_object_mut().unwrap().remove("trace");
         summary
@@ -67,6 +73,28 @@ fn every_rule_ends_with_one_digest_however_it_is_run() {
 #[test]
 fn the_default_experiment_ends_with_one_digest_however_it_is_run() {
     three_ways(&["--rounds", "3"]);
+}
+
+/// Every Linux has reno, and lets every program choose it.
+#[test]
+#[cfg(target_os = "linux")]
+fn nodes_choose_their_congestion_control() {
+    let folder = folder();
+    let run = |congestion: &str| {
+        let mut command = gradvine();
+        command.args(["train", "--rounds", "2", "-q", "--set", &format!("run.congestion={congestion}"), "--out"]);
+        command.arg(folder.path().join(congestion)).env("RUST_LOG", "gradvine=debug").env("NO_COLOR", "1");
+        command
+    };
+    let assert = run("reno").assert().success();
+    let log = String::from_utf8_lossy(&assert.get_output().stderr).into_owned();
+    // Both ends of each of the ring's eight links.
+    assert_eq!(log.matches(": TCP with reno").count(), 16, "{log}");
+    assert!(!log.contains("keeps the system's"), "{log}");
+    let assert = run("rneo").assert().code(2);
+    let log = String::from_utf8_lossy(&assert.get_output().stderr).into_owned();
+    let told = "error: --set: run.congestion = \"rneo\": this system has no such congestion control: expected one of ";
+    assert!(log.contains(told), "{log}");
 }
 
 #[test]

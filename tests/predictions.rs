@@ -83,6 +83,32 @@ fn every_rule_with_a_fixed_plan_takes_what_was_predicted() {
 }
 
 #[test]
+fn nodes_say_how_long_they_computed() {
+    struct Clocks(Vec<Elapsed>);
+    impl Observer for Clocks {
+        fn round(&mut self, node: NodeId, elapsed: Elapsed, _done: RoundDone) {
+            self.0[node.index()] = elapsed;
+        }
+    }
+    let ms = |ms: u64| Time(ms * 1_000_000);
+    let conditions = Conditions {
+        rest: LinkModel { latency: ms(50).0, ..LinkModel::IDEAL },
+        compute: ComputeModel { mean: ms(100).0, ..ComputeModel::NONE },
+        ..Conditions::ideal()
+    };
+    // 30 rounds: gradient, then gossip; gossip beside the gradient; gossip that lands rounds later.
+    for (rule, time) in [
+        ("kind = 'd-psgd'", ms(30 * 150)),
+        ("kind = 'd-psgd'\norder = 'cta'", ms(30 * 100)),
+        ("kind = 'deep-squeeze'\ndelay = 4", ms(30 * 100)),
+    ] {
+        let mut clocks = Clocks(vec![Elapsed::default(); 2]);
+        sim::run_on(Run::new("complete:2", rule, "kind = 'identity'").seats(), &conditions, &mut clocks).unwrap();
+        assert_eq!(clocks.0, vec![Elapsed { time, computing: ms(30 * 100) }; 2], "{rule}");
+    }
+}
+
+#[test]
 fn a_simulation_has_one_trace_for_one_seed() {
     let run = Run::new("torus:3x3", "kind = 'dcd'", "kind = 'min-max'");
     let shaky = |seed| Conditions {

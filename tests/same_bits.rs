@@ -6,11 +6,11 @@ use std::sync::Arc;
 use gradvine::{
     compress::COMPRESSORS,
     experiment::{Experiment, Transport},
-    gossip::{plan, rule::RULES},
+    gossip::{plan, rule::RULES, tree::Readers},
     job::{Blind, Ended, Whole},
     net,
     report::Summary,
-    sim,
+    sim::{self, Seat},
 };
 
 /// A short run on the breast-cancer rows: 62 parameters, uneven shards, standardised over the network.
@@ -41,6 +41,15 @@ fn whole(sets: &[String]) -> Result<Arc<Whole>, gradvine::config::ConfigError> {
     Ok(Arc::new(Whole::new(Experiment::parse(BASE, sets)?)?))
 }
 
+/// All nodes' seats, each of which reads all records, as nodes in processes of their own do.
+fn seats(whole: &Whole) -> Vec<Seat> {
+    let reading = |mut seat: Seat| {
+        seat.config.readers = Readers::Everyone;
+        seat
+    };
+    whole.seats().into_iter().map(reading).collect()
+}
+
 fn digest(whole: &Whole, ended: &[Ended]) -> String {
     let summaries: Vec<Summary> = ended.iter().map(|one| Summary::new(&whole.design, &one.records).unwrap()).collect();
     assert!(summaries.iter().all(|summary| summary.digest == summaries[0].digest), "all nodes write the same summary");
@@ -50,12 +59,12 @@ fn digest(whole: &Whole, ended: &[Ended]) -> String {
 
 fn simulated(sets: &[String]) -> String {
     let whole = whole(sets).unwrap();
-    digest(&whole, &sim::run(whole.seats(), &mut Blind).unwrap())
+    digest(&whole, &sim::run(seats(&whole), &mut Blind).unwrap())
 }
 
 fn networked(sets: &[String], transport: Transport) -> String {
     let whole = whole(sets).unwrap();
-    digest(&whole, &net::together(whole.seats(), &whole.design, transport, &mut Blind).unwrap())
+    digest(&whole, &net::together(seats(&whole), &whole.design, transport, &mut Blind).unwrap())
 }
 
 /// `kind=...` and each constant of a registry variant as settings.

@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Instant};
 use gradvine::{
     experiment::{Experiment, Transport},
     gossip::{RoundDone, tree::Readers},
-    job::{Conclusion, Design, Elapsed, Ended, Learner, Observer, record::Closing, record::model_digest},
+    job::{Blind, Conclusion, Design, Elapsed, Ended, Learner, Observer, Whole, record::Closing, record::model_digest},
     net,
     sim::{self, Seat},
     units::{NodeId, Round},
@@ -105,6 +105,20 @@ fn sixty_four_nodes_in_one_process_end_with_the_simulators_bits() {
         let virtual_ = sim::run(seats(&design), &mut Told(Instant::now())).unwrap();
         assert_eq!(digests(&real), digests(&virtual_), "{rule}");
     }
+}
+
+#[test]
+#[ignore = "a minute"]
+fn ten_thousand_nodes_are_simulated() {
+    let experiment = Experiment::load("experiments/ten-thousand.toml".as_ref(), &[]).unwrap();
+    let whole = Arc::new(Whole::new(experiment).unwrap());
+    assert_eq!((whole.shards.len(), whole.design.parameters()), (10_000, 1_000));
+    let begun = Instant::now();
+    let simulated = sim::run_on(whole.seats(), &whole.conditions, &mut Blind).unwrap();
+    println!("{:.1} s, {:.1} s of virtual time", begun.elapsed().as_secs_f64(), simulated.time.seconds());
+    assert!(simulated.ended.iter().all(|one| one.mean == simulated.ended[0].mean));
+    let summary = gradvine::report::Summary::new(&whole.design, &simulated.ended[0].records).unwrap();
+    assert_eq!((summary.rounds, summary.participation.len()), (100, 10_000));
 }
 
 #[test]

@@ -23,11 +23,12 @@ fn refusal(text: &str, format: FileFormat) -> String {
 // ---------------------------------------------------------------------------------------------------- shipped files
 
 /// File, nodes, links, gap, rounds to 1/100, diameter: from the closed forms, by hand; of the groups from a plain power iteration.
-const SHIPPED: [(&str, usize, usize, f64, u64, usize); 11] = [
+const SHIPPED: [(&str, usize, usize, f64, u64, usize); 12] = [
     ("complete-8", 8, 28, 1.0, 1, 1),
     ("exponential-16", 16, 56, 0.5, 7, 2),
     ("four-regions", 4, 4, 2.0 / 3.0, 5, 2),
     ("four-regions-all", 4, 6, 1.0, 1, 1),
+    ("four-regions-path", 4, 3, 0.195_262_145_876, 22, 3),
     ("groups-2x4", 8, 11, 0.070_849_737_787, 63, 3),
     ("hypercube-8", 8, 12, 0.5, 7, 3),
     ("ring-16", 16, 16, 0.050_746_978_326, 89, 8),

@@ -27,6 +27,7 @@ times: the same command on the same machine gives the same bytes.
 Examples:
   gradvine study experiments/paper experiments/world --out docs
   gradvine study experiments/paper --only naive-stalls --out docs     this one's page; the list stays as it is
+  gradvine study experiments/world/four-regions.toml --experiments rows    its rows, for `gradvine lab rows/...toml`
   gradvine study my-study.toml --quick                                a tenth of the rounds, one seed, no tuning
 
 Exit codes: 0 all expectations agree; 1 some do not; 2 a file is wrong; 130 interrupted.")]
@@ -37,6 +38,9 @@ pub struct Args {
     /// The folder for the report [default: only what agrees is printed]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Write each row as an experiment, tuned, with the first seed, into this folder: for `gradvine lab`, `plan`, `train`
+    #[arg(long, value_name = "DIR")]
+    experiments: Option<PathBuf>,
     /// Only the studies of these names; may be repeated
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
@@ -82,6 +86,9 @@ pub fn run(args: &Args) -> Result<(), Exit> {
         if let Some(out) = &args.out {
             args.write(out, study, &outcomes, &checks)?;
         }
+        if let Some(folder) = &args.experiments {
+            export(folder, study, &outcomes)?;
+        }
         if !args.quiet {
             super::print(&listed(study, &checks))?;
         }
@@ -95,6 +102,24 @@ pub fn run(args: &Args) -> Result<(), Exit> {
     }
     let wrong = judged.iter().flat_map(|(_, checks)| checks).filter(|check| !check.agrees).count();
     if wrong > 0 { Err(Exit::Disagrees(format!("{wrong} expectations do not agree with the figures"))) } else { Ok(()) }
+}
+
+/// Each row that can be run as an experiment file.
+fn export(folder: &Path, study: &Study, outcomes: &[Outcome]) -> Result<(), Exit> {
+    let wrong = |error: std::io::Error| {
+        ConfigError::new("--experiments", folder.display(), format!("cannot be written: {error}"))
+    };
+    fs::create_dir_all(folder).map_err(wrong)?;
+    for (number, outcome) in (1..).zip(outcomes) {
+        let mut sets = outcome.tuned.as_ref().map_or_else(Vec::new, |tuned| tuned.chosen.clone());
+        sets.push(format!("run.seed={}", study.seed));
+        let Ok(experiment) = outcome.case.experiment(&sets) else { continue };
+        let words = outcome.case.name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+        let name = words.map(str::to_ascii_lowercase).collect::<Vec<_>>().join("-");
+        let file = folder.join(format!("{}-{number:02}-{name}.toml", study.name));
+        write_atomically(&file, &[experiment.moved().to_toml().as_bytes()])?;
+    }
+    Ok(())
 }
 
 /// What a person sees of a study.

@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc};
 use crate::{
     compress::{self, Compressor},
     config::ConfigError,
-    experiment::{Experiment, TopologyParams, Weighting},
+    experiment::{Experiment, TopologyParams, Transport, Weighting},
     gossip::{
         NodeConfig, plan,
         rule::{self, Prepared, Setting},
@@ -209,6 +209,16 @@ pub(super) fn check_run(experiment: &Experiment) -> Result<(), ConfigError> {
     for (key, value) in [("run.patience_s", run.patience_s), ("run.connect_s", run.connect_s)] {
         if !(value.is_finite() && (0.1..=86_400.0 * 30.0).contains(&value)) {
             return Err(ConfigError::new(key, value, "expected a number of seconds from 0.1 to 2592000 (30 days)"));
+        }
+    }
+    if let Some(name) = &run.congestion {
+        let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+        let wrong = |problem: &str| Err(ConfigError::new("run.congestion", format!("\"{name}\""), problem));
+        if !(1..16).contains(&name.len()) || !name.chars().all(fits) {
+            return wrong("expected the name of a congestion control that the system has, such as bbr or cubic");
+        }
+        if run.transport == Transport::Quic {
+            return wrong("QUIC has its own congestion control: leave it out, or set run.transport = \"tcp\"");
         }
     }
     if run.out.as_deref() == Some("") {

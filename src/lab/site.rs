@@ -25,6 +25,8 @@ const NAMED: &str = "/run/netns";
 const DEVICE: &str = "gv0";
 /// Packets are as long as on an Ethernet.
 pub const MTU: usize = 1500;
+/// Packets that wait in a device for the router, at the most: a burst of 15 MB. What the links hold is the router's to say, so nothing is to be lost here.
+const QUEUE: usize = 10_000;
 
 /// What all places of a laboratory are like.
 #[derive(Clone, Debug, Default)]
@@ -171,7 +173,7 @@ impl Site {
         let address = address(node);
         let congestion = setup.congestion.as_ref().map(|name| format!(" congctl {name}")).unwrap_or_default();
         let lines = format!(
-            "link set lo up\nlink set {DEVICE} mtu {MTU} up\naddr add {address}/32 dev {DEVICE}\n\
+            "link set lo up\nlink set {DEVICE} mtu {MTU} txqueuelen {QUEUE} up\naddr add {address}/32 dev {DEVICE}\n\
              route add 10.77.0.0/16 dev {DEVICE}{congestion}\n"
         );
         ip(&["-n", name, "-batch", "-"], Some(&lines))?;

@@ -110,7 +110,8 @@ pub fn alone(
         deadlines: Deadlines::default(),
         events: own.clone(),
     };
-    let host = runtime.block_on(Host::start(config)).map_err(RunError::Setup)?;
+    let host =
+        runtime.block_on(Host::start(config)).map_err(|error| RunError::Setup(design.experiment.blame(error)))?;
     for address in host.listen_addresses() {
         tracing::info!("node {} ({}) listens on {address}", design.topology.node(id).name, host.peer());
     }

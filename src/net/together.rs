@@ -159,7 +159,7 @@ async fn hosts(count: usize, design: &Design, transport: Transport) -> Result<Ve
         workers.push(Worker {
             id,
             topology: Arc::clone(&design.topology),
-            host: Host::start(config).await.map_err(RunError::Setup)?,
+            host: Host::start(config).await.map_err(|error| RunError::Setup(design.experiment.blame(error)))?,
             events,
             own,
             connect: Duration::from_secs_f64(run.connect_s),
