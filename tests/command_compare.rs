@@ -138,6 +138,24 @@ fn each_combination_is_tuned_for_itself() {
 }
 
 #[test]
+fn on_links_that_take_time_time_is_compared() {
+    let folder = folder();
+    let run = gradvine()
+        .args(["compare", "--rules", "c-sgd,d-psgd", "--compressors", "identity", "--rounds", "10", "--out"])
+        .arg(folder.path())
+        .args(["--set", "network.latency_ms=20", "--set", "run.evaluate_every=1"])
+        .args(SMALL)
+        .assert()
+        .success();
+    let table = String::from_utf8(run.get_output().stdout.clone()).unwrap();
+    assert!(table.contains("virtual time"), "{table}");
+    assert!(folder.path().join("loss-time.svg").is_file() && folder.path().join("accuracy-time.svg").is_file());
+    let all = json(&folder.path().join("compare.json"));
+    let seconds = |row: usize| all["combinations"][row]["figures"]["time"]["mean"].as_f64().unwrap();
+    assert!(seconds(0) > 1.5 * seconds(1), "an all-reduce waits for more than one latency: {table}");
+}
+
+#[test]
 fn the_folder_holds_figures_and_pictures() {
     let folder = folder();
     let out = folder.path().join("out");

@@ -48,6 +48,14 @@ pub struct Snapshot {
     pub traffic: Traffic,
 }
 
+/// What nodes have said of a round so far.
+struct Waiting {
+    /// How many have.
+    there: usize,
+    /// In node order.
+    nodes: Vec<Option<(Elapsed, RoundDone)>>,
+}
+
 /// Collects rounds of all nodes and evaluates the mean where a round is to be evaluated.
 pub struct Watch<'a> {
     whole: Arc<Whole>,
@@ -55,8 +63,8 @@ pub struct Watch<'a> {
     latest: Vec<(u64, f64, Traffic)>,
     /// How many nodes have done no more rounds than all have.
     behind: usize,
-    /// Models that wait for those of the other nodes, with how many there are.
-    models: BTreeMap<Round, (usize, Vec<Option<(Elapsed, RoundDone)>>)>,
+    /// Models that wait for those of the other nodes.
+    models: BTreeMap<Round, Waiting>,
     progress: Progress,
     on_metric: Box<dyn FnMut(&Metric) + 'a>,
     on_progress: Box<dyn FnMut(&Progress) + 'a>,
@@ -153,11 +161,13 @@ impl Observer for Watch<'_> {
         let before = std::mem::replace(&mut self.latest[node.index()], (done.round.0 + 1, done.loss, done.traffic)).0;
         let round = done.round;
         if done.model.is_some() {
-            let (there, models) = self.models.entry(round).or_insert_with(|| (0, vec![None; count]));
-            *there += usize::from(models[node.index()].replace((elapsed, done)).is_none());
-            if *there == count {
-                let (_, all) = self.models.remove(&round).unwrap_or_default();
-                self.evaluate(round, now, &all);
+            let none = || Waiting { there: 0, nodes: vec![None; count] };
+            let waiting = self.models.entry(round).or_insert_with(none);
+            waiting.there += usize::from(waiting.nodes[node.index()].replace((elapsed, done)).is_none());
+            if waiting.there == count
+                && let Some(all) = self.models.remove(&round)
+            {
+                self.evaluate(round, now, &all.nodes);
             }
         }
         self.behind -= usize::from(before == self.progress.rounds);

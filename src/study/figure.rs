@@ -120,7 +120,7 @@ impl Figure {
             Figure::WirePerRound => "wire/node/round",
             Figure::RoundsTo => "rounds to target",
             Figure::PayloadTo => "payload/node to target",
-            Figure::Time => "time",
+            Figure::Time => "virtual time",
             Figure::TimePerRound => "time/round",
             Figure::TimeTo => "time to target",
             Figure::Computing => "computing",

@@ -15,6 +15,8 @@ use super::{super::Exit, Row};
 /// The table's columns.
 const COLUMNS: [Figure; 6] =
     [Figure::TestAccuracy, Figure::WorstAccuracy, Figure::TrainLoss, Figure::Consensus, Figure::Payload, Figure::Wire];
+/// More of them where links or gradients take time.
+const TIMED: [Figure; 2] = [Figure::Time, Figure::Computing];
 /// What stands behind the best of a column.
 const BEST: &str = "*";
 
@@ -32,8 +34,8 @@ impl Shown<'_> {
     /// For a person: a line a combination, the best of each column marked, then tuning and warnings.
     pub fn table(&self) -> String {
         let differ = |of: fn(&Row) -> &String| self.rows.iter().any(|row| of(row) != of(&self.rows[0]));
-        let columns: Vec<Figure> =
-            COLUMNS.into_iter().filter(|figure| self.rows.iter().any(|row| mean(row, *figure).is_some())).collect();
+        let mut columns = self.columns();
+        columns.retain(|figure| self.rows.iter().any(|row| mean(row, *figure).is_some()));
         let mut lines = vec![vec!["rule".to_string(), "compressor".into()]];
         let topologies = differ(|row| &row.topology);
         if topologies {
@@ -76,6 +78,16 @@ impl Shown<'_> {
         text
     }
 
+    /// Whether anything takes time in any run.
+    fn takes_time(&self) -> bool {
+        self.rows.iter().any(|row| mean(row, Figure::Time).is_some_and(|time| time.mean > 0.0))
+    }
+
+    fn columns(&self) -> Vec<Figure> {
+        let timed = if self.takes_time() { &TIMED[..] } else { &[] };
+        COLUMNS.iter().chain(timed).copied().collect()
+    }
+
     fn is_best(&self, row: &Row, figure: Figure) -> bool {
         let (Some(better), Some(own)) = (figure.better(), mean(row, figure)) else { return false };
         let others = self.rows.iter().filter_map(|row| mean(row, figure));
@@ -99,7 +111,7 @@ impl Shown<'_> {
                 let outcome = &row.outcome;
                 json!({
                     "rule": row.rule, "compressor": row.compressor, "topology": row.topology, "settings": outcome.case.sets,
-                    "status": outcome.status(), "tuned": outcome.tuned, "figures": spreads(&COLUMNS), "runs": outcome.runs,
+                    "status": outcome.status(), "tuned": outcome.tuned, "figures": spreads(&self.columns()), "runs": outcome.runs,
                 })
             })
             .collect();
@@ -109,7 +121,8 @@ impl Shown<'_> {
     /// A line a combination.
     fn csv(&self) -> String {
         let mut text = "rule,compressor,topology,status,rounds".to_string();
-        for column in COLUMNS {
+        let columns = self.columns();
+        for column in &columns {
             text += &format!(",{0}_mean,{0}_deviation", column.name());
         }
         text.push('\n');
@@ -118,8 +131,8 @@ impl Shown<'_> {
             let status = row.outcome.status();
             let words = [&row.rule, &row.compressor, &row.topology, &status].map(|word| field(word)).join(",");
             text += &format!("{words},{}", rounds.map_or(String::new(), |rounds| rounds.to_string()));
-            for column in COLUMNS {
-                let spread = mean(row, column).filter(|spread| spread.mean.is_finite());
+            for column in &columns {
+                let spread = mean(row, *column).filter(|spread| spread.mean.is_finite());
                 text += &spread.map_or(",,".into(), |spread| format!(",{},{}", spread.mean, spread.deviation));
             }
             text.push('\n');
@@ -141,7 +154,7 @@ impl Shown<'_> {
         Ok(())
     }
 
-    /// Loss over rounds and bytes, accuracy over rounds, consensus over rounds.
+    /// Loss over rounds and bytes, accuracy over rounds, consensus over rounds; where something takes time, loss and accuracy over it.
     fn pictures(&self) -> Vec<(&'static str, Chart)> {
         let outcomes: Vec<(&str, &Outcome)> =
             self.rows.iter().map(|row| (row.outcome.case.name.as_str(), &row.outcome)).collect();
@@ -156,8 +169,11 @@ impl Shown<'_> {
             ("accuracy-rounds.svg", "Test accuracy over rounds", Figure::Rounds, Figure::TestAccuracy),
             ("loss-payload.svg", "Train loss over bytes sent", Figure::Payload, Figure::TrainLoss),
             ("consensus-rounds.svg", "Consensus distance over rounds", Figure::Rounds, Figure::Consensus),
+            ("loss-time.svg", "Train loss over virtual time", Figure::Time, Figure::TrainLoss),
+            ("accuracy-time.svg", "Test accuracy over virtual time", Figure::Time, Figure::TestAccuracy),
         ]
         .into_iter()
+        .filter(|(_, _, x, _)| *x != Figure::Time || self.takes_time())
         .map(|(name, title, x, y)| (name, chart(title, &subtitle, Curve { x, y }, &outcomes)))
         .filter(|(_, chart)| !chart.lines.is_empty())
         .collect()
