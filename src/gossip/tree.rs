@@ -169,8 +169,8 @@ pub enum Readers {
 /// Makes one setup record out of several, in node order. What it makes it also takes, so that a single record can be checked by it.
 ///
 /// # Errors
-/// The place among the records, and why the record there has no meaning.
-pub type Merge = Arc<dyn Fn(&[&[u8]]) -> Result<Vec<u8>, (usize, String)> + Send + Sync>;
+/// Why a record has no meaning.
+pub type Merge = Arc<dyn Fn(&[&[u8]]) -> Result<Vec<u8>, String> + Send + Sync>;
 
 /// What a node brings to the setup.
 #[derive(Clone)]
@@ -310,7 +310,7 @@ impl Agreement {
     }
 
     fn checked(&self, record: &[u8], whose: &str) -> Result<(), Malformed> {
-        (self.merge)(&[record]).map(drop).map_err(|(_, why)| Malformed(format!("setup record {whose}: {why}")))
+        (self.merge)(&[record]).map(drop).map_err(|why| Malformed(format!("setup record {whose}: {why}")))
     }
 }
 

@@ -125,8 +125,8 @@ impl Learner for ShardLearner {
         let (inputs, sums) = (self.design.model.shape().inputs, sums_wanted(&self.design));
         let merge = move |records: &[&[u8]]| {
             let mut all: Option<Opening> = None;
-            for (place, record) in records.iter().enumerate() {
-                let opening = Opening::from_bytes(record, inputs, sums).map_err(|error| (place, error))?;
+            for record in records {
+                let opening = Opening::from_bytes(record, inputs, sums)?;
                 match &mut all {
                     Some(all) => all.merge(&opening),
                     None => all = Some(opening),
