@@ -127,10 +127,12 @@ fn record(node: u32, record: &[u8]) -> Vec<u8> {
 fn records_without_meaning_end_with_who_sent_them() {
     // Up: node 2 to node 1, then both to node 0. Down: the whole.
     assert_eq!(answered(1, 2, 0, &record(2, &[2, 102])), None);
-    let cases: [(usize, u32, u16, Vec<u8>, &str); 6] = [
+    let cases: [(usize, u32, u16, Vec<u8>, &str); 8] = [
         (1, 2, 0, record(2, &[255]), "setup record of node 2: 255 means nothing"),
         (0, 1, 1, [record(1, &[1]), record(2, &[255])].concat(), "setup record of node 2: 255 means nothing"),
-        (0, 1, 1, record(0, &[1]), "node 1 speaks for node 0, which has spoken already"),
+        (0, 1, 1, record(0, &[1]), "node 1 speaks for node 0, which is not below it in the tree"),
+        (0, 1, 1, record(1, &[1]), "1 records of node 1, which gathers those of 2"),
+        (1, 2, 0, Vec::new(), "0 records of node 2, which gathers those of 1"),
         (1, 2, 0, record(9, &[1]), "node 9 out of place"),
         (1, 2, 0, record(2, &[1, 2, 3])[..9].to_vec(), "cut short"),
         (0, 1, 1, [record(2, &[1]), record(1, &[1])].concat(), "node 1 out of place"),

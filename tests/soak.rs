@@ -1,4 +1,4 @@
-//! Long and large: `cargo test --release --test soak -- --ignored --nocapture` (some 12 GB of memory, two minutes).
+//! Long and large: `cargo test --release --test soak -- --ignored --nocapture` (some 12 GB of memory, three minutes).
 #![cfg(feature = "net")]
 
 use std::{sync::Arc, time::Instant};

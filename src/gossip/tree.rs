@@ -184,6 +184,7 @@ pub struct Setup {
 /// Gathers every node's record at the root, and hands all of them to their readers.
 #[derive(Debug)]
 pub struct Records {
+    tree: Arc<SpanningTree>,
     height: u16,
     nodes: usize,
     /// Ascending by node.
@@ -197,7 +198,7 @@ impl Records {
     /// If the record exceeds [`RECORD_LIMIT`].
     pub fn new(plan: &TreePlan, nodes: usize, node: NodeId, record: Vec<u8>) -> Records {
         assert!(record.len() <= RECORD_LIMIT, "a record of {} bytes", record.len());
-        Records { height: plan.height, nodes, held: vec![(node, record)] }
+        Records { tree: Arc::clone(&plan.tree), height: plan.height, nodes, held: vec![(node, record)] }
     }
 
     /// The records in node order, once the flight has landed: all of them for a reader, none for others.
@@ -208,20 +209,14 @@ impl Records {
         self.held.into_iter().map(|(_, record)| record).collect()
     }
 
-    fn write(&self, out: &mut Writer<'_>) {
-        for (node, record) in &self.held {
-            out.records(&node.0.to_le_bytes());
-            out.records(&u32::try_from(record.len()).expect("a record is small").to_le_bytes());
-            out.records(record);
+    /// Takes in what a child has gathered: of every node below it, of itself, and of nobody else.
+    fn gather(&mut self, from: NodeId, records: Vec<(NodeId, Vec<u8>)>) -> Result<(), Malformed> {
+        if let Some((node, _)) = records.iter().find(|(node, _)| !self.tree.is_below(*node, from)) {
+            return Err(Malformed(format!("node {from} speaks for node {node}, which is not below it in the tree")));
         }
-    }
-
-    /// Takes in what a child has gathered.
-    fn gather(&mut self, from: NodeId, bytes: &[u8]) -> Result<(), Malformed> {
-        let records = self.parse(bytes)?;
-        let taken = |node: &NodeId| self.held.binary_search_by_key(node, |(held, _)| *held).is_ok();
-        if let Some((node, _)) = records.iter().find(|(node, _)| taken(node)) {
-            return Err(Malformed(format!("node {from} speaks for node {node}, which has spoken already")));
+        let below = self.tree.below(from);
+        if records.len() != below {
+            return Err(Malformed(format!("{} records of node {from}, which gathers those of {below}", records.len())));
         }
         self.held.extend(records);
         self.held.sort_unstable_by_key(|(node, _)| *node);
@@ -252,7 +247,11 @@ impl Records {
 
 impl Party for Records {
     fn outgoing(&mut self, at: &At, _to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
-        self.write(out);
+        for (node, record) in &self.held {
+            out.records(&node.0.to_le_bytes());
+            out.records(&u32::try_from(record.len()).expect("a record is small").to_le_bytes());
+            out.records(record);
+        }
         if at.exchange < self.height {
             // What went up is not needed here: it comes down again, or nobody here reads it.
             self.held = Vec::new();
@@ -262,10 +261,10 @@ impl Party for Records {
 
     fn received(&mut self, at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
         let Payload::Records(bytes) = payload else { unreachable!("the plan carries records") };
-        if at.exchange < self.height {
-            return self.gather(from, bytes);
-        }
         let records = self.parse(bytes)?;
+        if at.exchange < self.height {
+            return self.gather(from, records);
+        }
         if records.len() != self.nodes {
             return Err(Malformed(format!("{} records where {} nodes take part", records.len(), self.nodes)));
         }
@@ -326,10 +325,11 @@ impl Party for Agreement {
     fn received(&mut self, at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
         let Payload::Records(bytes) = payload else { unreachable!("the plan carries records") };
         if at.exchange < self.records.height {
-            for (node, record) in self.records.parse(bytes)? {
-                self.checked(&record, &format!("of node {node}"))?;
+            let records = self.records.parse(bytes)?;
+            for (node, record) in &records {
+                self.checked(record, &format!("of node {node}"))?;
             }
-            return self.records.gather(from, bytes);
+            return self.records.gather(from, records);
         }
         self.checked(bytes, "of all nodes")?;
         self.merged = bytes.to_vec();

@@ -11,6 +11,8 @@ pub struct SpanningTree {
     depths: Vec<u32>,
     offsets: Vec<usize>,
     children: Vec<NodeId>,
+    /// How many nodes are in the subtree of each, itself included.
+    below: Vec<u32>,
 }
 
 impl SpanningTree {
@@ -42,7 +44,13 @@ impl SpanningTree {
                 next[parent.index()] += 1;
             }
         }
-        SpanningTree { parents, depths, offsets, children }
+        let mut below = vec![1; n];
+        for &node in order.iter().rev() {
+            if let Some(parent) = parents[node.index()] {
+                below[parent.index()] += below[node.index()];
+            }
+        }
+        SpanningTree { parents, depths, offsets, children, below }
     }
 
     /// The node one step nearer to node 0; `None` for node 0 itself.
@@ -58,6 +66,16 @@ impl SpanningTree {
     /// Steps from node 0.
     pub fn depth(&self, node: NodeId) -> usize {
         self.depths[node.index()] as usize
+    }
+
+    /// How many nodes are in a node's subtree, itself included.
+    pub fn below(&self, node: NodeId) -> usize {
+        self.below[node.index()] as usize
+    }
+
+    /// Whether a node is in the subtree of another, which may be itself.
+    pub fn is_below(&self, node: NodeId, ancestor: NodeId) -> bool {
+        std::iter::successors(Some(node), |&node| self.parent(node)).any(|node| node == ancestor)
     }
 
     /// The greatest depth.
@@ -91,5 +109,10 @@ mod tests {
             assert!(graph.link_index(parent, NodeId(i)).is_some());
         }
         assert_eq!((0..20).map(|i| tree.children(NodeId(i)).len()).sum::<usize>(), 19);
+        assert_eq!(tree.below(NodeId(0)), 20);
+        for ancestor in (0..20).map(NodeId) {
+            let below = (0..20).filter(|&node| tree.is_below(NodeId(node), ancestor)).count();
+            assert_eq!(tree.below(ancestor), below);
+        }
     }
 }
