@@ -138,6 +138,9 @@ impl Args {
         let mut files = Vec::new();
         for path in &self.studies {
             let wrong = |problem: String| ConfigError::new("STUDIES", path.display(), problem);
+            if !path.exists() {
+                return Err(wrong("is not there: expected study files (.toml) or folders of them".into()).into());
+            }
             if !path.is_dir() {
                 files.push(path.clone());
                 continue;
