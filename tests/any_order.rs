@@ -81,16 +81,16 @@ fn run(seats: Vec<Seat>, seed: u64, tight: bool) -> Vec<Vec<f32>> {
                 Effect::Recycle { from, .. } => {
                     chaos.held.insert((from.index(), node), false);
                 }
-                Effect::Conclude { rounds, model, mean, traffic, links } => {
+                Effect::Conclude { own, mean } => {
                     let elapsed = Default::default();
-                    let end = Conclusion { rounds, model: &model, mean: &mean, traffic, links: &links, elapsed };
+                    let end = Conclusion::new(&own, &mean, elapsed);
                     let record = learners[node].conclude(&end);
-                    models[node] = model;
+                    models[node] = own.x.to_vec();
                     chaos.own[node].push_back(Input::Record(record));
                 }
                 Effect::Finished(_) => finished += 1,
                 Effect::Failed(failure) => panic!("seed {seed}: {failure}"),
-                Effect::Prepared(_) | Effect::RoundDone(_) => {}
+                Effect::Prepared(_) | Effect::RoundDone(_) | Effect::Save(_) => {}
             }
         }
     }

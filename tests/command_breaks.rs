@@ -20,11 +20,12 @@ fn a_missing_node_is_named_with_its_address_and_what_to_try() {
     assert_eq!((tokyo.end().0, london.end().0), (Some(4), Some(4)));
     let told = london.errors();
     let address = deployment.address("oslo");
-    for words in ["error: node london waited 2 s for oslo", &address, "nothing listens there; has it been started"] {
+    for words in ["error: after 2 s node london waits for ", "oslo (", &address, "nothing listens there; has it been started"] {
         assert!(told.contains(words), "{words}: {told}");
     }
-    // Whose link was up is told why the run did not begin.
-    assert!(tokyo.errors().contains("node london") && tokyo.errors().contains("oslo"), "{}", tokyo.errors());
+    // A node whose own links are up says why the run has not begun.
+    let told = tokyo.errors();
+    assert!(told.contains("london") && told.contains("oslo"), "{told}");
     let summary = json(&deployment.run("london").join("summary.json"));
     assert_eq!(summary["rounds"], 0);
     assert!(summary["failure"].as_str().unwrap().contains("oslo"));
@@ -41,24 +42,128 @@ fn a_killed_node_ends_the_others_within_seconds() {
         let (code, _) = node.end();
         let told = node.errors();
         assert_eq!(code, Some(4), "{name}: {told}");
-        assert!(told.starts_with(&format!("error: node {name}: the link to node ")), "{told}");
-        assert!(told.contains("broke in round "), "{told}");
+        assert!(told.starts_with(&format!("error: node {name}: ")), "{told}");
+        // Also where another node has told it: what happened first comes first.
+        assert!(told.contains("the link to node oslo broke in round "), "{told}");
+        check_saved(&deployment, name);
     }
     assert!(killed.elapsed() < Duration::from_secs(5), "{:?}", killed.elapsed());
     assert!(nodes[1].errors().contains("the link to node oslo broke"), "{}", nodes[1].errors());
-    let summary = json(&deployment.run("london").join("summary.json"));
-    assert!(summary["rounds"].as_u64().unwrap() > 0 && summary["digest"] == "", "{summary}");
     assert!(!command::metrics(&deployment.run("london")).is_empty());
+}
+
+/// What a node has trained is there, with a summary of what it did.
+fn check_saved(deployment: &Deployment, name: &str) {
+    let run = deployment.run(name);
+    let summary = json(&run.join("summary.json"));
+    assert!(summary["rounds"].as_u64().unwrap() > 0 && summary["digest"] == "", "{summary}");
+    let part = &summary["participation"][name];
+    assert!(part["bytes_payload"].as_u64().unwrap() > 0 && part["rows"].as_u64().unwrap() > 0, "{summary}");
+    assert_eq!(summary["bytes"]["payload"], part["bytes_payload"], "what is known of one node");
+    assert!(summary["time_s"].as_f64().unwrap() > 0.0);
+    let model = run.join(format!("model-{name}.safetensors"));
+    let rows = deployment.file(&format!("{name}.csv"));
+    let shown = command::gradvine().arg("evaluate").arg(&model).arg(rows).arg("--json").assert().success();
+    let shown: serde_json::Value = serde_json::from_slice(&shown.get_output().stdout).unwrap();
+    assert!(shown["accuracy"].as_f64().unwrap() > 0.5, "it is the trained model: {shown}");
+}
+
+#[test]
+fn a_node_that_is_stopped_saves_its_model_and_so_do_its_neighbours() {
+    let deployment = Deployment::new(Reach::Tcp, LONG);
+    let mut nodes = command::NAMES.map(|name| deployment.start(name));
+    command::NAMES.iter().for_each(|name| until_running(&deployment.run(name)));
+    nodes[1].signal("TERM");
+    assert_eq!(nodes.each_mut().map(|node| node.end().0), [Some(4), Some(130), Some(4)]);
+    command::NAMES.iter().for_each(|name| check_saved(&deployment, name));
+    assert_eq!(json(&deployment.run("oslo").join("summary.json"))["failed_at"], "london");
+}
+
+#[test]
+fn before_the_run_begins_nodes_may_be_killed_and_started_again() {
+    let deployment = Deployment::new(Reach::Tcp, "rounds = 5\nconnect_s = 30");
+    let undisturbed = {
+        let calm = Deployment { folder: command::copy_of(&deployment) };
+        let mut nodes = command::NAMES.map(|name| calm.start(name));
+        nodes.iter_mut().for_each(|node| assert_eq!(node.end().0, Some(0), "{}", node.errors()));
+        json(&calm.run("oslo").join("summary.json"))["digest"].clone()
+    };
+    let mut tokyo = deployment.start("tokyo");
+    for _ in 0..2 {
+        let london = deployment.start_as("london", |command| command.env("RUST_LOG", "gradvine=info"));
+        command::until("the link", || london.errors().contains("linked with tokyo"));
+        london.signal("KILL");
+        drop(london);
+        fs::remove_dir_all(deployment.run("london")).unwrap();
+    }
+    let (mut london, mut oslo) = (deployment.start("london"), deployment.start("oslo"));
+    for node in [&mut tokyo, &mut london, &mut oslo] {
+        assert_eq!(node.end().0, Some(0), "{}", node.errors());
+    }
+    for name in command::NAMES {
+        assert_eq!(json(&deployment.run(name).join("summary.json"))["digest"], undisturbed, "{name}");
+    }
+}
+
+#[test]
+fn a_neighbours_wrong_file_is_waited_for_and_only_the_node_that_differs_from_all_ends_with_2() {
+    let deployment = Deployment::new(Reach::Tcp, "rounds = 5\nconnect_s = 30");
+    deployment.write("other.toml", &experiment("rounds = 5\nconnect_s = 30", "0.25"));
+    let right = fs::read_to_string(deployment.file("tokyo.toml")).unwrap();
+    let (mut london, mut oslo) = (deployment.start("london"), deployment.start("oslo"));
+    deployment.write("tokyo.toml", &right.replace("experiment.toml", "other.toml"));
+    let mut tokyo = deployment.start("tokyo");
+    assert_eq!(tokyo.end().0, Some(2), "{}", tokyo.errors());
+    assert!(tokyo.errors().contains("optimizer.step = 0.25 here, 0.1 there"), "{}", tokyo.errors());
+    command::until("the difference", || london.errors().contains("optimizer.step = 0.1 here, 0.25 there"));
+    deployment.write("tokyo.toml", &right);
+    let mut tokyo = deployment.start("tokyo");
+    for node in [&mut tokyo, &mut london, &mut oslo] {
+        assert_eq!(node.end().0, Some(0), "{}", node.errors());
+    }
+}
+
+/// Where standard error takes nothing, or its reader has gone, the run goes on.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_standard_error_that_takes_nothing_ends_no_run() {
+    let deployment = Deployment::new(Reach::Tcp, "rounds = 50");
+    let log = |command: &mut std::process::Command| {
+        command.env("RUST_LOG", "gradvine=trace");
+    };
+    let start = |name: &str, errors: std::process::Stdio| {
+        let mut command = command::program();
+        log(&mut command);
+        command.arg("node").arg(deployment.file(&format!("{name}.toml"))).stdout(std::process::Stdio::null());
+        command.stderr(errors).spawn().unwrap()
+    };
+    let full = || fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut gone = start("london", std::process::Stdio::piped());
+    drop(gone.stderr.take());
+    let mut others = [start("tokyo", full().into()), start("oslo", full().into())];
+    assert_eq!(gone.wait().unwrap().code(), Some(0));
+    others.iter_mut().for_each(|node| assert_eq!(node.wait().unwrap().code(), Some(0)));
+    let args = ["simulate", "--rounds", "3", "--no-baseline", "--out"];
+    for full_out in [false, true] {
+        let mut command = command::program();
+        command.args(args).arg(deployment.file(&format!("sim-{full_out}"))).args(command::SMALL).stderr(full());
+        if full_out {
+            command.stdout(full());
+        }
+        assert_eq!(command.status().unwrap().code(), Some(0), "the table is not what a run is for");
+        assert!(deployment.file(&format!("sim-{full_out}/model-mean.safetensors")).is_file());
+    }
 }
 
 #[test]
 fn nodes_with_different_experiments_name_the_key_and_both_values() {
-    let deployment = Deployment::new(Reach::Tcp, LONG);
-    deployment.write("other.toml", &experiment(LONG, "0.25"));
+    const SHORT: &str = "rounds = 5\nconnect_s = 3";
+    let deployment = Deployment::new(Reach::Tcp, SHORT);
+    deployment.write("other.toml", &experiment(SHORT, "0.25"));
     let file = fs::read_to_string(deployment.file("tokyo.toml")).unwrap();
     deployment.write("tokyo.toml", &file.replace("experiment.toml", "other.toml"));
     let (mut tokyo, mut london) = (deployment.start("tokyo"), deployment.start("london"));
-    assert_eq!((tokyo.end().0, london.end().0), (Some(2), Some(2)));
+    assert_eq!((tokyo.end().0, london.end().0), (Some(2), Some(2)), "{}\n{}", tokyo.errors(), london.errors());
     assert!(tokyo.errors().contains("optimizer.step = 0.25 here, 0.1 there"), "{}", tokyo.errors());
     assert!(london.errors().contains("node tokyo runs another experiment: optimizer.step = 0.1 here, 0.25 there"));
     for name in ["tokyo", "london"] {

@@ -12,7 +12,7 @@ use std::{
 
 use futures::{AsyncWriteExt, StreamExt};
 use gradvine::{
-    job::RunError,
+    gossip::Cause,
     net::{Card, Deadlines, Event, Hello, Host, HostConfig, Keypair, Message, Multiaddr, Neighbour, PeerId, VERSION},
     units::NodeId,
 };
@@ -49,6 +49,7 @@ impl End {
             key: key.clone(),
             listen: vec!["/ip4/127.0.0.1/tcp/0".parse().unwrap()],
             node: NodeId(node),
+            nodes: 2,
             neighbours: vec![Neighbour { node: NodeId(1 - node), name: format!("node-{}", 1 - node), peer }],
             card,
             frame_limit: LIMIT,
@@ -166,7 +167,7 @@ fn experiments_that_differ_are_refused_with_the_key_and_both_values_at_both_ends
         [a, b]
     });
     let told = |end: &End| match end.next() {
-        Event::Fatal(RunError::Setup(error)) => error.to_string(),
+        Event::Differs { difference, .. } => difference.to_string(),
         other => panic!("{other:?}"),
     };
     assert!(told(&a).contains("node node-1 runs another experiment: optimizer.step = 0.1 here, 0.25 there"));
@@ -186,8 +187,12 @@ fn a_link_that_breaks_is_told_with_its_cause() {
 fn a_node_that_leaves_says_why() {
     let runtime = runtime();
     let [a, b] = pair(&runtime, Deadlines::default());
-    a.host.finish(Some("interrupted in round 7".into()));
-    assert!(b.broken().starts_with("it left the run: interrupted in round 7"));
+    let cause = Cause { node: NodeId(0), text: format!("interrupted in round 7, {}", "at length ".repeat(50)) };
+    a.host.finish(Some(cause.clone()));
+    match b.next() {
+        Event::Left { peer: NodeId(0), cause: told } => assert_eq!(told, cause, "told whole"),
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
@@ -362,6 +367,7 @@ fn a_port_in_use_is_named() {
         key: Keypair::generate_ed25519(),
         listen: vec![format!("/ip4/127.0.0.1/tcp/{port}").parse().unwrap()],
         node: NodeId(0),
+        nodes: 1,
         neighbours: Vec::new(),
         card: card("0.1"),
         frame_limit: LIMIT,

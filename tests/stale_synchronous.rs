@@ -110,23 +110,14 @@ fn play(seats: Vec<Seat>, order: Order) -> (Vec<Vec<f32>>, Vec<u64>) {
                     *taken.entry((node, to.index())).or_default() += 1;
                 }
                 Effect::Recycle { from, .. } => links.get_mut(&(from.index(), node)).unwrap().1 = false,
-                Effect::Conclude { rounds: done, model, mean, traffic, links } => {
-                    let time = Default::default();
-                    let links = &links[..];
-                    let conclusion = Conclusion {
-                        rounds: done,
-                        model: &model,
-                        mean: &mean,
-                        traffic,
-                        links,
-                        elapsed: Elapsed { time, ..Elapsed::default() },
-                    };
+                Effect::Conclude { own: done, mean } => {
+                    let conclusion = Conclusion::new(&done, &mean, Elapsed::default());
                     own[node].push_back(Input::Record(learners[node].conclude(&conclusion)));
-                    (models[node], rounds[node]) = (model, done.0);
+                    (models[node], rounds[node]) = (done.x.to_vec(), done.rounds.0);
                 }
                 Effect::Finished(_) => finished += 1,
                 Effect::Failed(failure) => panic!("seed {seed}: {failure}"),
-                Effect::Prepared(_) | Effect::RoundDone(_) => {}
+                Effect::Prepared(_) | Effect::RoundDone(_) | Effect::Save(_) => {}
             }
         }
     }

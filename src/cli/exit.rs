@@ -20,6 +20,27 @@ pub enum Exit {
 }
 
 impl Exit {
+    /// The same with another message: what else went wrong. Its own code stays, unless it was an interrupt that now lost something.
+    pub fn and(self, more: Exit) -> Exit {
+        let join = |first: String| format!("{first}; {}", more.message());
+        match self {
+            Exit::Disagrees(first) => Exit::Disagrees(join(first)),
+            Exit::Config(first) => Exit::Config(join(first)),
+            Exit::Short(first) | Exit::Failed(first) | Exit::Interrupted(first) => Exit::Failed(join(first)),
+        }
+    }
+
+    /// Without the code.
+    pub fn message(&self) -> &str {
+        match self {
+            Exit::Disagrees(message)
+            | Exit::Config(message)
+            | Exit::Short(message)
+            | Exit::Failed(message)
+            | Exit::Interrupted(message) => message,
+        }
+    }
+
     /// Says why on standard error and returns the code.
     pub fn report(&self) -> ExitCode {
         let (code, message) = match self {
@@ -30,7 +51,7 @@ impl Exit {
             Exit::Interrupted(message) => (130, message),
         };
         let word = if matches!(self, Exit::Interrupted(_)) { "interrupted" } else { "error" };
-        eprintln!("{word}: {message}");
+        note!("{word}: {message}");
         ExitCode::from(code)
     }
 }

@@ -10,18 +10,14 @@ use std::{
     time::Duration,
 };
 
-use gradvine::{
-    config::ConfigError,
-    job::Design,
-    report::{RunDirectory, Summary},
-};
+use gradvine::{config::ConfigError, report::RunDirectory};
 
-use super::Exit;
+use super::{Exit, keep::Keep};
 
 /// How long a run has to stop by itself.
 const GRACE: Duration = Duration::from_millis(1700);
 
-/// Whether somebody has interrupted, and what to do if the run does not stop by itself.
+/// Whether the run is interrupted, and what to do if it does not stop by itself.
 #[derive(Clone, Default)]
 pub struct Interrupt {
     set: Arc<AtomicBool>,
@@ -58,16 +54,21 @@ impl Interrupt {
         self.rounds.load(Ordering::Relaxed)
     }
 
-    /// What to write if the run does not stop by itself.
-    pub fn otherwise_write(&self, design: &Design, directory: &RunDirectory) {
-        let (mut summary, path) = (Summary::blank(design), directory.path().join("summary.json"));
-        let words = move |rounds| {
-            summary.rounds = rounds;
+    /// What to write if the run does not stop by itself: the models that can be had, and what is known of the run.
+    pub fn otherwise_write(&self, keep: &Keep, directory: &RunDirectory) {
+        let (keep, path) = (keep.clone(), directory.path().join("summary.json"));
+        let words = move |rounds: u64| {
+            keep.salvage();
+            if let Err(exit) = keep.finish() {
+                exit.report();
+            }
+            let mut summary = keep.summary();
+            summary.rounds = summary.rounds.max(rounds);
             summary.interrupted = true;
             if let Ok(text) = serde_json::to_string_pretty(&summary)
                 && let Err(error) = std::fs::write(&path, text + "\n")
             {
-                eprintln!("warning: {}: {error}", path.display());
+                note!("warning: {}: {error}", path.display());
             }
         };
         *self.last_words.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(Box::new(words));
@@ -97,7 +98,7 @@ impl Interrupt {
             if let Some(words) = this.last_words.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take() {
                 words(rounds);
             }
-            eprintln!("interrupted: stopped in round {rounds} without waiting for its end");
+            note!("interrupted: stopped in round {rounds} without waiting for its end");
             this.leave();
         });
     }

@@ -1,5 +1,13 @@
 //! The command line: one file a subcommand.
 
+/// Prints a line on standard error. Where that takes nothing (a full disk, a reader that has gone) the line is lost and the program goes on.
+macro_rules! note {
+    ($($word:tt)*) => {
+        $crate::cli::print_note(&format!($($word)*))
+    };
+}
+
+
 mod catalogue;
 mod compare;
 mod completions;
@@ -7,6 +15,7 @@ mod evaluate;
 mod exit;
 mod identity;
 mod interrupt;
+mod keep;
 mod lab;
 mod node;
 mod outcome;
@@ -105,6 +114,8 @@ pub fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_target(false)
+        // It would report a standard error that takes nothing on standard error, and panic.
+        .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal())
         .with_env_filter(
             tracing_subscriber::EnvFilter::try_from_default_env()
@@ -134,10 +145,15 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// What `note!` does.
+fn print_note(line: &str) {
+    let _ = io::stderr().lock().write_all(format!("{line}\n").as_bytes());
+}
+
 /// Prints to standard output. A reader that has closed its end (`gradvine rules | head -1`) is no failure.
 fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    heard(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+    ignore_broken_pipe(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
 /// Prints a value as JSON.
@@ -145,8 +161,8 @@ fn print_json(value: &impl serde::Serialize) -> io::Result<()> {
     print(&(serde_json::to_string_pretty(value)? + "\n"))
 }
 
-/// Passes over that nobody reads any more.
-fn heard(result: io::Result<()>) -> io::Result<()> {
+/// The same result; a pipe whose reader has gone is none.
+fn ignore_broken_pipe(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other,

@@ -1,7 +1,6 @@
 //! `gradvine node`
 
 use std::{
-    cell::{Cell, RefCell},
     io::Read,
     path::PathBuf,
     sync::{
@@ -13,14 +12,22 @@ use std::{
 use gradvine::{
     config::ConfigError,
     experiment::Experiment,
-    gossip::RoundDone,
-    job::{Elapsed, Ended, NodeFile, Progress, RunError, Single},
+    gossip::{OwnModel, RoundDone},
+    job::{Elapsed, Ended, Lent, NodeFile, Observer, Progress, RunError, Single},
     mixing::Topology,
     net::{self, Place, identity},
     report::{RunDirectory, Summary, metrics::Metric},
+    units::NodeId,
 };
 
-use super::{Exit, interrupt::Interrupt, outcome, print, print_json, progress::Display};
+use super::{
+    Exit,
+    interrupt::Interrupt,
+    keep::{Keep, Known},
+    outcome, print_json,
+    progress::Display,
+    train::warn,
+};
 
 /// The arguments of `gradvine node`
 #[derive(clap::Args, Debug)]
@@ -75,47 +82,68 @@ pub fn run(args: Args) -> Result<(), Exit> {
     let experiment = Experiment::load(&file.experiment, &[])?;
     let name = topology.node(place.node).name.clone();
     let mut single = Single::new(&file, experiment, topology, place.node).map_err(written)?;
-    let directory = RunDirectory::create(args.out.as_ref().unwrap_or(&file.out)).map_err(|error| match &args.out {
+    let mut directory = RunDirectory::create(args.out.as_ref().unwrap_or(&file.out)).map_err(|error| match &args.out {
         Some(_) => ConfigError { place: "--out".into(), ..error },
         None => written(ConfigError { place: "node.out".into(), ..error }),
     })?;
     directory.write("experiment.toml", &single.design.experiment.moved().to_toml())?;
     directory.write("topology.toml", &single.design.topology.to_toml())?;
+    let keep = Keep::new(Known::from(&single), &directory);
     let interrupt = Interrupt::install()?;
-    interrupt.otherwise_write(&single.design, &directory);
+    interrupt.otherwise_write(&keep, &directory);
     let lifeline = args.until_stdin_ends.then(lifeline);
     let speaks = !args.quiet && !args.json;
     if speaks {
         for warning in &single.design.rule.warnings {
-            eprintln!("warning: {warning}");
+            note!("warning: {warning}");
         }
-        eprintln!("{}", banner(&single, &name, &place));
+        note!("{}", banner(&single, &name, &place));
     }
     let seat = single.seat.take().expect("a node has its seat before it runs");
-    let directory = RefCell::new(directory);
-    let display = RefCell::new(Display::new(single.design.experiment.run.rounds, speaks, false));
-    let trouble = Cell::new(None);
-    let mut report = |elapsed: Elapsed, done: RoundDone| {
-        interrupt.reached(done.round.0 + 1);
-        let (metric, progress) = seen(&single, elapsed, &done);
-        if let Some(Err(error)) = metric.map(|metric| directory.borrow_mut().metric(&metric)) {
-            trouble.set(Some(error));
-        }
-        display.borrow_mut().show(&progress);
-    };
+    let display = Display::new(single.design.experiment.run.rounds, speaks, false);
+    let mut witness = Witness { single: &single, keep: &keep, interrupt: &interrupt, directory: &mut directory, display };
     let mut stop = || interrupt.is_set() || lifeline.as_ref().is_some_and(|ended| ended.load(Ordering::Relaxed));
-    let result = net::alone(place, seat, &single.design, &mut report, &mut stop);
-    display.borrow().finish();
-    let directory = directory.into_inner();
-    if let Some(error) = trouble.take() {
-        return Err(error.into());
-    }
+    let result = net::alone(place, seat, &single.design, &mut witness, &mut stop);
+    witness.display.finish();
+    warn(directory.finish());
     match result {
-        Ok(ended) => conclude(&args, &single, &name, &directory, &ended),
+        Ok(ended) => conclude(&args, &single, &keep, &directory, &ended),
         Err(RunError::Setup(error)) => {
-            Err(outcome::failed(&single.design, &directory, RunError::Setup(written(error)), interrupt.rounds()))
+            Err(keep.failed(&directory, RunError::Setup(written(error)), interrupt.rounds(), Some(single.node)))
         }
-        Err(error) => Err(outcome::failed(&single.design, &directory, error, interrupt.rounds())),
+        Err(error) => Err(keep.failed(&directory, error, interrupt.rounds(), Some(single.node))),
+    }
+}
+
+/// Shows and writes what the node does.
+struct Witness<'a> {
+    single: &'a Single,
+    keep: &'a Keep,
+    interrupt: &'a Interrupt,
+    directory: &'a mut RunDirectory,
+    display: Display,
+}
+
+impl Observer for Witness<'_> {
+    fn round(&mut self, _node: NodeId, elapsed: Elapsed, done: RoundDone) {
+        self.interrupt.reached(done.round.0 + 1);
+        let (metric, progress) = seen(self.single, elapsed, &done);
+        if let Some(metric) = metric {
+            warn(self.directory.metric(&metric));
+        }
+        self.display.show(&progress);
+    }
+
+    fn begins(&mut self, node: NodeId, lent: &Lent) {
+        self.keep.begins(node, lent);
+    }
+
+    fn save(&mut self, node: NodeId, elapsed: Elapsed, own: &OwnModel) {
+        self.keep.save(node, elapsed, own);
+    }
+
+    fn mean(&mut self, mean: &[f32]) {
+        self.keep.mean(mean);
     }
 }
 
@@ -147,20 +175,21 @@ fn seen(single: &Single, elapsed: Elapsed, done: &RoundDone) -> (Option<Metric>,
     (metric, progress)
 }
 
-/// Every node writes the same summary and mean model, and its own model.
-fn conclude(args: &Args, single: &Single, name: &str, directory: &RunDirectory, ended: &Ended) -> Result<(), Exit> {
+/// Every node writes the same summary; the models are saved.
+fn conclude(args: &Args, single: &Single, keep: &Keep, directory: &RunDirectory, ended: &Ended) -> Result<(), Exit> {
+    let kept = keep.finish();
     let summary = Summary::new(&single.design, &ended.records).map_err(Exit::Failed)?;
-    outcome::save(single.into(), &ended.model, &directory.path().join(format!("model-{name}.safetensors")))?;
-    outcome::save(single.into(), &ended.mean, &directory.path().join("model-mean.safetensors"))?;
+    outcome::warn_of_records(&summary);
     directory.summary(&summary)?;
+    kept?;
     if args.json {
         print_json(&summary)?;
     } else if !args.quiet {
         let (table, folder) = (outcome::table(&summary, ended.traffic.tree), directory.path().display());
-        print(&format!(
+        outcome::show_table(&format!(
             "{table}\nrun directory    {folder}\n\nTry next:\n  gradvine evaluate {folder}/model-mean.safetensors DATA\n  \
              compare the digest with the other nodes': all write the same\n"
-        ))?;
+        ));
     }
     outcome::participation(&summary, single.design.experiment.run.rounds)
 }

@@ -1,68 +1,46 @@
 //! After a run: models and summary into the run directory, a table for the person.
 
-use std::{path::Path, sync::OnceLock};
+use std::path::Path;
 
 use gradvine::{
     compress,
-    data::Scale,
-    gossip::{Failure, rule::RULES},
-    job::{Design, RunError, Single, Whole, record::model_digest},
-    learn::SavedModel,
+    gossip::rule::RULES,
+    job::{Design, Whole},
     mixing::Weights,
     report::{Participation, RunDirectory, Summary},
-    units::{Bytes, NodeId},
+    units::Bytes,
 };
 
 use super::{
-    Exit, print, print_json,
+    Exit,
+    keep::Keep,
+    print, print_json,
     run_args::{RunArgs, quoted},
     train::Driven,
 };
 
-/// What a model file needs beside the parameters.
-#[derive(Clone, Copy)]
-pub struct Known<'a> {
-    /// Architecture, names of nodes.
-    pub design: &'a Design,
-    scale: &'a OnceLock<Scale>,
-    classes: &'a [String],
-}
-
-impl<'a> From<&'a Whole> for Known<'a> {
-    fn from(whole: &'a Whole) -> Known<'a> {
-        Known { design: &whole.design, scale: &whole.scale, classes: &whole.classes }
-    }
-}
-
-impl<'a> From<&'a Single> for Known<'a> {
-    fn from(single: &'a Single) -> Known<'a> {
-        Known { design: &single.design, scale: &single.scale, classes: &single.classes }
-    }
-}
-
-/// Writes what came of a run whose nodes were all here, and shows it.
+/// Writes the summary of a run whose nodes were all here and whose models are saved, and shows it.
 pub fn conclude(
     args: &RunArgs,
     whole: &Whole,
     directory: &RunDirectory,
+    keep: &Keep,
     driven: &Driven,
     interrupted: bool,
     command: &str,
 ) -> Result<(), Exit> {
     let (design, ended) = (&whole.design, &driven.ended);
+    let kept = keep.finish();
     let mut summary = Summary::new(design, &ended[0].records).map_err(Exit::Failed)?;
+    warn_of_records(&summary);
     summary.trace.clone_from(&driven.trace);
     summary.interrupted = interrupted;
     if !(args.no_baseline || interrupted) {
         summary.pooled = Some(whole.pooled_baseline()?.into());
     }
-    for (node, one) in ended.iter().enumerate() {
-        debug_assert_eq!(one.mean, ended[0].mean, "every node forms the same mean");
-        let name = &design.topology.node(NodeId::from(node)).name;
-        save(whole.into(), &one.model, &directory.path().join(format!("model-{name}.safetensors")))?;
-    }
-    save(whole.into(), &ended[0].mean, &directory.path().join("model-mean.safetensors"))?;
+    debug_assert!(ended.iter().all(|one| one.mean == ended[0].mean), "every node forms the same mean");
     directory.summary(&summary)?;
+    kept?;
     let tree = ended.iter().map(|one| one.traffic.tree).sum();
     show(args, whole, directory, &summary, Some(tree), command)?;
     if interrupted {
@@ -89,62 +67,44 @@ pub fn show(
     }
     if args.speaks() {
         let (table, folder) = (table(summary, tree.unwrap_or(0)), directory.path().display());
-        print(&format!("{table}\nrun directory    {folder}\n{}\n", next(args, directory, whole, command)))?;
+        show_table(&format!("{table}\nrun directory    {folder}\n{}\n", next(args, directory, whole, command)));
     }
     participation(summary, whole.design.experiment.run.rounds)
 }
 
-/// A run that ended though somebody was missing in some rounds is not one that ended well.
+/// Prints a table. Where standard output takes nothing the run has ended well all the same: its files are written.
+pub fn show_table(text: &str) {
+    if let Err(error) = print(text) {
+        note!("warning: standard output: the table cannot be written: {error}");
+    }
+}
+
+/// Names the nodes whose records cannot be used.
+pub fn warn_of_records(summary: &Summary) {
+    for (name, why) in &summary.unusable {
+        note!("warning: the record of node {name} cannot be used: {why}");
+    }
+}
+
+/// A run that ended though a node was missing in some rounds, or in the summary, is not one that ended well.
 pub fn participation(summary: &Summary, rounds: u64) -> Result<(), Exit> {
     let short = |part: &Participation| part.rounds < rounds || !part.missed.is_empty();
     let names: Vec<&str> =
         summary.participation.iter().filter(|(_, part)| short(part)).map(|(name, _)| name.as_str()).collect();
-    if names.is_empty() || summary.interrupted {
+    if summary.interrupted {
         return Ok(());
     }
-    Err(Exit::Short(format!("not in all {rounds} rounds: {} (summary.json lists the rounds)", names.join(", "))))
-}
-
-/// Writes what is known of a run that failed after `reached` rounds, and passes the failure on. Of one that never began because
-/// something is wrong with its files, nothing stays.
-pub fn failed(design: &Design, directory: &RunDirectory, error: RunError, reached: u64) -> Exit {
-    let mut summary = Summary::blank(design);
-    summary.rounds = reached;
-    let told = error.told(&design.topology);
-    let exit = match error {
-        RunError::Failed { failure: Failure::Diverged { round, .. }, .. } => {
-            summary.diverged_at = Some(round.0);
-            Exit::Failed(told.clone())
-        }
-        RunError::Interrupted(round) => {
-            summary.interrupted = true;
-            summary.rounds = summary.rounds.max(round.0);
-            Exit::Interrupted(format!("stopped in round {round}; what was done is in {}", directory.path().display()))
-        }
-        RunError::Setup(error) if reached == 0 => {
-            directory.discard();
-            return Exit::from(error);
-        }
-        RunError::Setup(error) => Exit::from(error),
-        _ => Exit::Failed(told.clone()),
-    };
-    summary.failure = Some(told);
-    if let Err(error) = directory.summary(&summary) {
-        eprintln!("warning: the summary could not be written: {error}");
+    if !names.is_empty() {
+        let names = names.join(", ");
+        return Err(Exit::Short(format!("not in all {rounds} rounds: {names} (summary.json lists the rounds)")));
     }
-    exit
-}
-
-/// Writes a model file.
-pub fn save(known: Known<'_>, x: &[f32], path: &std::path::Path) -> Result<(), Exit> {
-    let saved = SavedModel {
-        model: known.design.model.clone(),
-        x: x.to_vec(),
-        scale: known.scale.get().cloned(),
-        classes: known.classes.to_vec(),
-        extra: [("digest".to_string(), model_digest(x))].into(),
-    };
-    saved.write(path).map_err(Exit::from)
+    if !summary.unusable.is_empty() {
+        let names = summary.unusable.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+        return Err(Exit::Short(format!(
+            "the models are saved, but the records of some nodes cannot be used, so that the summary lacks them and has no digest: {names}"
+        )));
+    }
+    Ok(())
 }
 
 /// The table that a person sees at the end.
@@ -190,7 +150,9 @@ pub fn table(summary: &Summary, tree: u64) -> String {
     if tree > 0 {
         text += &format!("\n                 {} more to form the mean model over a spanning tree", Bytes(tree));
     }
-    text += &format!("\ndigest           {}", summary.digest);
+    if !summary.digest.is_empty() {
+        text += &format!("\ndigest           {}", summary.digest);
+    }
     if let Some(trace) = summary.trace.as_ref().filter(|_| summary.time_s > 0.0) {
         text += &format!("\ntrace            {trace}");
     }

@@ -12,7 +12,7 @@ use ndarray::Array2;
 use super::{
     Exit,
     evaluate::{Reading, open},
-    heard,
+    ignore_broken_pipe,
 };
 
 /// The arguments of `gradvine predict`
@@ -46,7 +46,7 @@ pub fn run(args: Args) -> Result<(), Exit> {
         }
         None => Box::new(BufWriter::new(std::io::stdout().lock())),
     };
-    Ok(heard(table(&saved, &predictions, &mut out))?)
+    Ok(ignore_broken_pipe(table(&saved, &predictions, &mut out))?)
 }
 
 fn table(saved: &SavedModel, predictions: &Array2<f32>, out: &mut dyn Write) -> std::io::Result<()> {

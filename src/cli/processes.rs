@@ -22,7 +22,15 @@ use gradvine::{
     units::NodeId,
 };
 
-use super::{Exit, interrupt::Interrupt, outcome, progress::Display, run_args::RunArgs};
+use super::{
+    Exit,
+    interrupt::Interrupt,
+    keep::{Keep, Known, write_summary},
+    outcome,
+    progress::Display,
+    run_args::RunArgs,
+    train::warn,
+};
 
 /// How often the nodes' metrics are looked at.
 const LOOK: Duration = Duration::from_millis(100);
@@ -38,7 +46,11 @@ pub struct Process {
     latest: Option<Metric>,
     /// What it has written so far.
     pub metrics: Vec<Metric>,
+    /// Whether it has ended.
+    ended: bool,
     code: Option<i32>,
+    /// What ended it, where that was a signal.
+    signal: Option<i32>,
 }
 
 /// Runs every node as a process of its own.
@@ -46,7 +58,7 @@ pub fn run(args: &RunArgs) -> Result<(), Exit> {
     let whole = args.whole()?;
     let mut directory = args.directory(&whole)?;
     let interrupt = Interrupt::install()?;
-    interrupt.otherwise_write(&whole.design, &directory);
+    interrupt.otherwise_write(&Keep::new(Known::from(&*whole), &directory), &directory);
     let ports = free_ports(whole.shards.len(), whole.design.experiment.run.transport)?;
     let addresses: Vec<String> = (ports.into_iter())
         .map(|port| whole.design.experiment.run.transport.address(Ipv4Addr::LOCALHOST, port))
@@ -54,7 +66,7 @@ pub fn run(args: &RunArgs) -> Result<(), Exit> {
     write_files(&whole, &directory, &addresses, true)?;
     if args.speaks() {
         let folder = directory.path().display();
-        eprintln!(
+        note!(
             "{} processes, one a node; start one by hand with: gradvine node {folder}/nodes/NAME/node.toml",
             whole.shards.len()
         );
@@ -63,11 +75,11 @@ pub fn run(args: &RunArgs) -> Result<(), Exit> {
     let mut display = Display::new(whole.design.experiment.run.rounds, args.speaks(), false);
     follow(&mut processes, &interrupt, &mut display, &mut |_| Ok(()))?;
     display.finish();
-    merge_metrics(&processes, &mut directory)?;
+    merge_metrics(&processes, &mut directory);
     if interrupt.is_set() {
-        return Err(interrupted(&whole, &directory, progress(&processes).rounds)?);
+        return Err(interrupted(&whole, &directory, &processes));
     }
-    let mut summary = gather(&whole, &directory, &processes, progress(&processes).rounds)?;
+    let mut summary = gather(&whole, &directory, &processes)?;
     if !args.no_baseline {
         summary.pooled = Some(whole.pooled_baseline()?.into());
     }
@@ -83,7 +95,7 @@ pub fn follow(
     look: &mut dyn FnMut(&[Process]) -> Result<(), Exit>,
 ) -> Result<(), Exit> {
     let (mut stopping, mut shown) = (false, 0);
-    while processes.iter().any(|process| process.code.is_none()) {
+    while processes.iter().any(|process| !process.ended) {
         thread::sleep(LOOK);
         if interrupt.is_set() && !stopping {
             stopping = true;
@@ -105,13 +117,13 @@ pub fn follow(
 }
 
 /// The nodes' metrics become the run's, in the order of rounds, then nodes.
-pub fn merge_metrics(processes: &[Process], directory: &mut RunDirectory) -> Result<(), Exit> {
+pub fn merge_metrics(processes: &[Process], directory: &mut RunDirectory) {
     let mut metrics: Vec<&Metric> = processes.iter().flat_map(|process| &process.metrics).collect();
     metrics.sort_by_key(|metric| (metric.round, metric.node));
     for metric in metrics {
-        directory.metric(metric)?;
+        warn(directory.metric(metric));
     }
-    Ok(())
+    warn(directory.finish());
 }
 
 /// Keys, the topology with peers and addresses, node files and rows. Nodes that are not `tested` are given no rows to test on.
@@ -204,7 +216,7 @@ pub fn start(
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()?;
-        processes.push(Process { name, folder, child, read: 0, latest: None, metrics: Vec::new(), code: None });
+        processes.push(Process { name, folder, child, read: 0, latest: None, metrics: Vec::new(), ended: false, code: None, signal: None });
     }
     Ok(processes)
 }
@@ -212,15 +224,15 @@ pub fn start(
 impl Process {
     /// Its number, while it runs.
     pub fn id(&self) -> Option<u32> {
-        self.code.is_none().then(|| self.child.id())
+        (!self.ended).then(|| self.child.id())
     }
 
     /// Reads what it has written, and whether it has ended.
     fn look(&mut self) -> Result<(), Exit> {
-        if self.code.is_none()
+        if !self.ended
             && let Some(status) = self.child.try_wait()?
         {
-            self.code = Some(status.code().unwrap_or(-1));
+            (self.ended, self.code, self.signal) = (true, status.code(), signal(status));
         }
         let Ok(mut file) = fs::File::open(self.folder.join("run/metrics.jsonl")) else { return Ok(()) };
         file.seek(SeekFrom::Start(self.read))?;
@@ -235,11 +247,24 @@ impl Process {
         Ok(())
     }
 
-    /// The last lines of its log, for an error.
-    fn last_words(&self) -> String {
+    /// The last line of its log, for an error.
+    fn last_line(&self) -> String {
         let text = fs::read_to_string(self.folder.join("log.txt")).unwrap_or_default();
         text.lines().next_back().unwrap_or("it said nothing").to_string()
     }
+
+    /// What it has written of its run, if it has.
+    fn summary(&self) -> Option<Summary> {
+        serde_json::from_slice(&fs::read(self.folder.join("run/summary.json")).ok()?).ok()
+    }
+}
+
+/// The signal that ended a process.
+fn signal(status: std::process::ExitStatus) -> Option<i32> {
+    #[cfg(unix)]
+    return std::os::unix::process::ExitStatusExt::signal(&status);
+    #[cfg(not(unix))]
+    return None;
 }
 
 /// The slowest node's round, the mean loss, the worst accuracy that is known, all bytes.
@@ -260,12 +285,40 @@ pub fn progress(processes: &[Process]) -> Progress {
     }
 }
 
-/// What is known of a run that was interrupted.
-pub fn interrupted(whole: &Whole, directory: &RunDirectory, rounds: u64) -> Result<Exit, Exit> {
-    let mut summary = Summary::blank(&whole.design);
-    (summary.interrupted, summary.rounds) = (true, rounds);
-    directory.summary(&summary)?;
-    Ok(Exit::Interrupted(format!("stopped in round {rounds}; what was done is in {}", directory.path().display())))
+/// A run that was interrupted: the nodes' own models become this run's.
+pub fn interrupted(whole: &Whole, directory: &RunDirectory, processes: &[Process]) -> Exit {
+    let mut summary = salvage(whole, directory, processes);
+    summary.interrupted = true;
+    write_summary(directory, &summary);
+    let (rounds, folder) = (summary.rounds, directory.path().display());
+    Exit::Interrupted(format!("stopped in round {rounds}; what was done is in {folder}"))
+}
+
+/// What the nodes have left of a run that ended early: their models, and a summary of what each did.
+fn salvage(whole: &Whole, directory: &RunDirectory, processes: &[Process]) -> Summary {
+    let mut all = Summary::blank(&whole.design);
+    let mut rounds = Vec::new();
+    for process in processes {
+        let name = format!("model-{}.safetensors", process.name);
+        if process.folder.join("run").join(&name).exists()
+            && let Err(error) = copy_model(whole, process, directory, &name)
+        {
+            note!("warning: the model of node {}: {}", process.name, error.message());
+        }
+        let Some(own) = process.summary() else { continue };
+        let Some(part) = own.participation.get(&process.name) else { continue };
+        all.add(&process.name, part.clone(), own.time_s);
+        rounds.push(part.rounds);
+    }
+    let mean = "model-mean.safetensors";
+    if let Some(process) = processes.iter().find(|process| process.folder.join("run").join(mean).exists()) {
+        match copy_model(whole, process, directory, mean) {
+            Ok(()) => all.mean_digest = process.summary().map(|own| own.mean_digest).unwrap_or_default(),
+            Err(error) => note!("warning: the mean model: {}", error.message()),
+        }
+    }
+    all.rounds = rounds.into_iter().min().unwrap_or_else(|| progress(processes).rounds);
+    all
 }
 
 /// A node's model becomes this run's, with the names of the classes, which no node's rows hold.
@@ -275,21 +328,39 @@ fn copy_model(whole: &Whole, process: &Process, directory: &RunDirectory, name: 
     Ok(saved.write(&directory.path().join(name))?)
 }
 
+/// The node that failed first: one that was killed, else one that says so of itself, else one whose files are wrong, else any.
+fn first_failed<'a>(failed: &[&'a Process]) -> Option<&'a Process> {
+    let rank = |process: &&Process| match process.code {
+        None => 0,
+        Some(2) => 1,
+        Some(_) => {
+            let own = process.summary().and_then(|summary| summary.failed_at);
+            if own.as_ref() == Some(&process.name) { 2 } else { 3 }
+        }
+    };
+    failed.iter().copied().min_by_key(rank)
+}
+
 /// All nodes must have ended well and have written the same summary, which is returned; their models become this run's.
-pub fn gather(whole: &Whole, directory: &RunDirectory, processes: &[Process], rounds: u64) -> Result<Summary, Exit> {
-    // What broke off because another node did is told last.
-    let follows = |process: &&Process| process.last_words().contains("the link to node");
-    let mut failed: Vec<&Process> = processes.iter().filter(|process| process.code != Some(0)).collect();
-    failed.sort_by_key(follows);
-    if let Some(first) = failed.first() {
-        let (name, code) = (&first.name, first.code.unwrap_or(-1));
-        let log = first.folder.join("log.txt");
-        let message =
-            format!("node {name} ended with code {code}: {} (its log: {})", first.last_words(), log.display());
-        let mut summary = Summary::blank(&whole.design);
-        (summary.rounds, summary.failure) = (rounds, Some(message.clone()));
-        directory.summary(&summary)?;
-        return Err(if code == 2 { Exit::Config(message) } else { Exit::Failed(message) });
+pub fn gather(whole: &Whole, directory: &RunDirectory, processes: &[Process]) -> Result<Summary, Exit> {
+    let failed: Vec<&Process> = processes.iter().filter(|process| process.code != Some(0)).collect();
+    if let Some(first) = first_failed(&failed) {
+        let (name, log) = (&first.name, first.folder.join("log.txt"));
+        let how = match (first.code, first.signal) {
+            (Some(code), _) => format!("ended with code {code}: {}", first.last_line()),
+            (None, Some(signal)) => format!("was ended by signal {signal}"),
+            (None, None) => "ended without a code".into(),
+        };
+        let message = format!("node {name} {how} (its log: {})", log.display());
+        let mut summary = salvage(whole, directory, processes);
+        (summary.failure, summary.failed_at) = (Some(message.clone()), Some(name.clone()));
+        write_summary(directory, &summary);
+        let message = format!("{message}; what was done is in {}", directory.path().display());
+        return Err(match first.code {
+            Some(2) => Exit::Config(message),
+            Some(3) => Exit::Short(message),
+            _ => Exit::Failed(message),
+        });
     }
     let read = |path: &Path| {
         fs::read(path)

@@ -47,7 +47,7 @@ impl Display {
                 let seconds = self.started.elapsed().as_secs_f64();
                 let left =
                     seconds / progress.rounds.max(1) as f64 * (self.total - progress.rounds.min(self.total)) as f64;
-                eprintln!(
+                note!(
                     "round {}/{}  {}  {seconds:.1} s + {left:.1} s left",
                     progress.rounds,
                     self.total,

@@ -67,7 +67,7 @@ impl RunArgs {
         let whole = changed.and_then(Whole::new).map_err(|error| self.blame(error))?;
         if !self.quiet {
             for warning in &whole.design.rule.warnings {
-                eprintln!("warning: {warning}");
+                note!("warning: {warning}");
             }
         }
         Ok(Arc::new(whole))

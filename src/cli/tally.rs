@@ -43,7 +43,7 @@ impl Tally {
             let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
             if done == total || shown.is_none_or(|shown| now - shown >= PLAIN_EVERY) {
                 *shown = Some(now);
-                eprintln!("run {done}/{total}  {:.1} s  {what}", self.started.elapsed().as_secs_f64());
+                note!("run {done}/{total}  {:.1} s  {what}", self.started.elapsed().as_secs_f64());
             }
         }
     }

@@ -3,11 +3,20 @@
 use std::{cell::RefCell, sync::Arc};
 
 use gradvine::{
-    job::{Ended, Observer, RunError, Watch, Whole},
+    gossip::{OwnModel, RoundDone},
+    job::{Elapsed, Ended, Lent, Observer, RunError, Watch, Whole},
     net,
+    units::{NodeId, Round},
 };
 
-use super::{Exit, interrupt::Interrupt, outcome, processes, progress::Display, run_args::RunArgs};
+use super::{
+    Exit,
+    interrupt::Interrupt,
+    keep::{Keep, Known},
+    outcome, processes,
+    progress::Display,
+    run_args::RunArgs,
+};
 
 /// The arguments of `gradvine train`
 #[derive(clap::Args, Debug)]
@@ -38,7 +47,7 @@ pub fn run(args: Args) -> Result<(), Exit> {
     })
 }
 
-/// What came of a run.
+/// A run that has ended.
 pub struct Driven {
     /// The nodes.
     pub ended: Vec<Ended>,
@@ -55,33 +64,62 @@ pub fn watched(
     let whole = args.whole()?;
     let directory = RefCell::new(args.directory(&whole)?);
     let interrupt = Interrupt::install()?;
-    interrupt.otherwise_write(&whole.design, &directory.borrow());
+    let keep = Keep::new(Known::from(&*whole), &directory.borrow());
+    interrupt.otherwise_write(&keep, &directory.borrow());
     if args.speaks() {
-        eprintln!("{}", banner(&whole, command));
+        note!("{}", banner(&whole, command));
     }
     let mut display = Display::new(whole.design.experiment.run.rounds, args.speaks(), command == "simulate");
-    let trouble = RefCell::new(None);
     let result = {
-        let metric = |metric: &_| {
-            if let Err(error) = directory.borrow_mut().metric(metric) {
-                trouble.borrow_mut().get_or_insert(error);
-            }
-        };
+        let metric = |metric: &_| warn(directory.borrow_mut().metric(metric));
         let progress = |progress: &gradvine::job::Progress| {
             interrupt.reached(progress.rounds);
             display.show(progress);
         };
-        let mut watch = Watch::new(Arc::clone(&whole), metric, progress).stopping(|| interrupt.is_set());
-        drive(&whole, &mut watch)
+        let watch = Watch::new(Arc::clone(&whole), metric, progress).stopping(|| interrupt.is_set());
+        drive(&whole, &mut Kept { watch, keep: &keep })
     };
     display.finish();
-    let directory = directory.into_inner();
-    if let Some(error) = trouble.into_inner() {
-        return Err(error.into());
-    }
+    let mut directory = directory.into_inner();
+    warn(directory.finish());
     match result {
-        Ok(driven) => outcome::conclude(args, &whole, &directory, &driven, interrupt.is_set(), command),
-        Err(error) => Err(outcome::failed(&whole.design, &directory, error, interrupt.rounds())),
+        Ok(driven) => outcome::conclude(args, &whole, &directory, &keep, &driven, interrupt.is_set(), command),
+        Err(error) => Err(keep.failed(&directory, error, interrupt.rounds(), None)),
+    }
+}
+
+/// A line of metrics that is not written is no reason to end a run.
+pub fn warn(result: std::io::Result<()>) {
+    if let Err(error) = result {
+        note!("warning: {error}");
+    }
+}
+
+/// Watches a run and saves its models.
+struct Kept<'a> {
+    watch: Watch<'a>,
+    keep: &'a Keep,
+}
+
+impl Observer for Kept<'_> {
+    fn round(&mut self, node: NodeId, elapsed: Elapsed, done: RoundDone) {
+        self.watch.round(node, elapsed, done);
+    }
+
+    fn begins(&mut self, node: NodeId, lent: &Lent) {
+        self.keep.begins(node, lent);
+    }
+
+    fn save(&mut self, node: NodeId, elapsed: Elapsed, own: &OwnModel) {
+        self.keep.save(node, elapsed, own);
+    }
+
+    fn mean(&mut self, mean: &[f32]) {
+        self.keep.mean(mean);
+    }
+
+    fn stop_after(&mut self) -> Option<Round> {
+        self.watch.stop_after()
     }
 }
 

@@ -185,9 +185,10 @@ impl Experiment {
     pub fn canonical(&self) -> String {
         // Of the topology all else is compared as it is, however it was named.
         const SCHEDULE: &str = "topology.schedule";
-        const PRIVATE: [&str; 19] = [
+        const PRIVATE: [&str; 20] = [
             "run.out",
             "run.patience_s",
+            "run.work_s",
             "run.connect_s",
             "run.transport",
             "run.congestion",

@@ -23,7 +23,9 @@ pub struct RunParams {
     pub allow_unstable: bool,
     /// Seconds without any progress after which a node gives up.
     pub patience_s: f64,
-    /// Seconds to wait for all neighbours to connect.
+    /// Seconds that one gradient or one evaluation of a node may take while others wait for it.
+    pub work_s: f64,
+    /// Seconds to wait until all nodes are linked.
     pub connect_s: f64,
     /// The transport of `train` on one machine; a deployment's addresses decide for themselves.
     pub transport: Transport,
@@ -42,6 +44,7 @@ impl Default for RunParams {
             out: None,
             allow_unstable: false,
             patience_s: 120.0,
+            work_s: 3600.0,
             connect_s: 60.0,
             transport: Transport::Tcp,
             congestion: None,

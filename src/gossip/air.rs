@@ -157,6 +157,14 @@ impl Air {
         Ok(())
     }
 
+    /// Forgets what came from this neighbour: it begins anew.
+    pub fn forget(&mut self, peer: NodeId) {
+        if let Some(link) = self.links.get_mut(&peer) {
+            link.held.clear();
+            link.spare.clear();
+        }
+    }
+
     /// Gives up the buffers of frames that were sent: what follows is of another size.
     pub fn forget_buffers(&mut self) {
         self.pool.clear();

@@ -102,6 +102,11 @@ impl Calls {
         Ok(())
     }
 
+    /// Forgets the calls of a neighbour that begins anew.
+    pub fn forget(&mut self, from: NodeId) {
+        self.waiting.retain(|call| call.from != from);
+    }
+
     /// A neighbour that calls no more.
     ///
     /// # Errors

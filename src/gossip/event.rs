@@ -19,12 +19,19 @@ pub enum Input {
     },
     /// The oldest frame handed to this link has left: its slot is free.
     Taken(NodeId),
-    /// A link ended.
+    /// A link ended. Before [`Input::Start`] it may come up again: what came over it is forgotten.
     LinkDown {
         /// To this neighbour.
         peer: NodeId,
         /// Stage and cause, for the log.
         reason: String,
+    },
+    /// A neighbour left the run early and said why.
+    Left {
+        /// The neighbour.
+        peer: NodeId,
+        /// What ended the run first.
+        cause: Cause,
     },
     /// A part of the update is final while the rest is still computed. Parts come in the order of [`Effect::Compute`], all before [`Input::Computed`].
     Part {
@@ -88,23 +95,32 @@ pub enum Effect {
     Prepared(Vec<u8>),
     /// A round is over.
     RoundDone(RoundDone),
-    /// The rounds are over and the mean is formed: evaluate both, and answer [`Input::Record`].
+    /// The rounds are over and this node's own model is final: save it, before the mean is formed.
+    Save(OwnModel),
+    /// The mean is formed: save it, evaluate it and the node's own model, and answer [`Input::Record`].
     Conclude {
-        /// The number of rounds done.
-        rounds: Round,
-        /// This node's own model.
-        model: Vec<f32>,
+        /// This node's own model, as in [`Effect::Save`], with the traffic of the mean.
+        own: OwnModel,
         /// The mean of all nodes' models, the same bits everywhere.
         mean: Vec<f32>,
-        /// What it sent until its model was final, and for the mean.
-        traffic: Traffic,
-        /// The same by neighbour, in ascending order.
-        links: Vec<LinkTraffic>,
     },
     /// Everything is done: all nodes' records, in node order, if this node is one of their readers.
     Finished(Vec<Vec<u8>>),
     /// The run cannot go on. Nothing follows.
     Failed(Failure),
+}
+
+/// A node's own model, and what it took to make it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OwnModel {
+    /// The number of rounds done.
+    pub rounds: Round,
+    /// x_i.
+    pub x: Arc<Vec<f32>>,
+    /// Bytes that the node has sent.
+    pub traffic: Traffic,
+    /// Bytes of the rule by neighbour, in ascending order.
+    pub links: Vec<LinkTraffic>,
 }
 
 /// A stretch of the update.
@@ -188,6 +204,24 @@ pub enum Failure {
         /// Stage and cause.
         reason: String,
     },
+    /// A neighbour left the run before its end.
+    Left {
+        /// The neighbour.
+        peer: NodeId,
+        /// The round this node was in.
+        round: Round,
+        /// What ended the run first.
+        cause: Cause,
+    },
+}
+
+/// What ended a run first. It is passed on unchanged from node to node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cause {
+    /// The node at which it happened.
+    pub node: NodeId,
+    /// What happened there.
+    pub text: String,
 }
 
 impl Failure {
@@ -206,6 +240,15 @@ impl Failure {
             Failure::Link { peer, round, reason } => {
                 format!("the link to node {} broke in round {round}: {reason}", name(*peer))
             }
+            Failure::Left { peer, round, cause } => {
+                let (origin, Cause { node, text }) = (name(cause.node), cause);
+                if node == peer {
+                    format!("node {origin} left the run: {text} (this node was in round {round})")
+                } else {
+                    let by = name(*peer);
+                    format!("node {origin} left the run: {text} (told by node {by}; this node was in round {round})")
+                }
+            }
         }
     }
 
@@ -213,7 +256,7 @@ impl Failure {
     pub fn round(&self) -> Option<Round> {
         match self {
             Failure::Replica { at, .. } => Some(at.round),
-            Failure::Diverged { round, .. } | Failure::Link { round, .. } => Some(*round),
+            Failure::Diverged { round, .. } | Failure::Link { round, .. } | Failure::Left { round, .. } => Some(*round),
             Failure::Peer { .. } => None,
         }
     }

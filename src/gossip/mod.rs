@@ -14,5 +14,5 @@ pub mod plan;
 pub mod rule;
 pub mod tree;
 
-pub use event::{Effect, Failure, Input, LinkTraffic, Part, RoundDone, Traffic};
+pub use event::{Cause, Effect, Failure, Input, LinkTraffic, OwnModel, Part, RoundDone, Traffic};
 pub use node::{Node, NodeConfig};

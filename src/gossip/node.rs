@@ -6,9 +6,11 @@
 //! * Upon `Taken`: a slot is free; an exchange that waited for it opens.
 //! * Upon `Part`: hand this part of the update to the rule; its flight may leave while the rest is computed.
 //! * Upon `Computed`: hand the update to the rule and go on with the round.
-//! * Upon `LinkDown`: unless everything is done, fail; the reason names the link and the round.
+//! * Upon `LinkDown` or `Left`: before the start, forget what came over the link; when only the tree's exchanges are left and none of them
+//!   uses the link, go on; else fail. The reason names the link and the round, or what ended the run first.
 //! * Upon `StopAfter`: let the given round be the last.
-//! * After the last round: land what is in the air, where the plan calls hear from all neighbours that they call no more, form the mean over the tree, ask for this node's record, pass records to their readers, finish.
+//! * After the last round: land what is in the air; where the plan calls, hear from all neighbours that they call no more; have the node's own model saved;
+//!   form the mean over the tree; ask for this node's record; pass records to their readers; finish.
 //!
 //! Nothing here waits, reads a clock or rolls dice: given the same inputs in the same order, the same effects come out.
 
@@ -17,7 +19,7 @@ use std::sync::Arc;
 use super::{
     air::Air,
     calls::{self, Calls, Turn},
-    event::{Effect, Failure, Input, Part, RoundDone, Traffic},
+    event::{Effect, Failure, Input, OwnModel, Part, RoundDone, Traffic},
     frame::Sealed,
     plan::{self, At, Meeting, Plan, Step},
     rule::Rule,
@@ -63,7 +65,7 @@ pub struct Node {
     plan: Arc<dyn Plan>,
     /// Until the rounds are over; then only its model is kept.
     rule: Option<Box<dyn Rule>>,
-    model: Vec<f32>,
+    model: Arc<Vec<f32>>,
     rounds: u64,
     /// Rounds before anybody wished to stop: a neighbour may be further than this node ends.
     agreed: u64,
@@ -150,7 +152,7 @@ impl Node {
             topology,
             plan,
             rule: Some(rule),
-            model: Vec::new(),
+            model: Arc::default(),
             rounds,
             agreed: rounds,
             evaluate_every: evaluate_every.max(1),
@@ -173,6 +175,31 @@ impl Node {
     /// The round that this node is in.
     pub fn round(&self) -> Round {
         self.round
+    }
+
+    /// This node's model as it stands, for a run that ends early: after the last round that is done, or with the step and a part of the
+    /// mixing of the round after it. `lent` gives the model that [`Effect::Compute`] lent, if it can be had. `None` before a round is done.
+    pub fn salvage(&self, lent: impl FnOnce() -> Option<Vec<f32>>) -> Option<OwnModel> {
+        if self.round.0 == 0 {
+            return None;
+        }
+        let x = match &self.rule {
+            None => Arc::clone(&self.model),
+            Some(_) if self.lent => Arc::new(lent()?),
+            Some(rule) => {
+                let mut x = vec![0.0; self.parameters];
+                rule.model(&mut x);
+                Arc::new(x)
+            }
+        };
+        Some(OwnModel { x, ..self.own_model() })
+    }
+
+    /// What was sent, with the model if the rounds are over.
+    fn own_model(&self) -> OwnModel {
+        let spent = if self.rule.is_some() { self.air.traffic } else { self.spent };
+        let traffic = Traffic { tree: self.air.traffic.tree, ..spent };
+        OwnModel { rounds: self.round, x: Arc::clone(&self.model), traffic, links: self.air.by_link() }
     }
 
     /// What this node waits for, for the log: a place of the algorithm and the neighbours that are late.
@@ -208,7 +235,14 @@ impl Node {
             Input::Start => self.start(),
             Input::Frame { from, bytes } => return self.arrived(from, bytes, out),
             Input::Taken(peer) => self.air.taken(peer),
-            Input::LinkDown { peer, reason } => return Err(Failure::Link { peer, round: self.round, reason }),
+            Input::LinkDown { peer, reason } => {
+                let round = self.round;
+                return self.lose(peer, || Failure::Link { peer, round, reason });
+            }
+            Input::Left { peer, cause } => {
+                let round = self.round;
+                return self.lose(peer, || Failure::Left { peer, round, cause });
+            }
             Input::Computed { round, x, update, loss, step } => {
                 self.lent = false;
                 self.loss = loss;
@@ -228,6 +262,19 @@ impl Node {
             Input::StopAfter(last) => self.rounds = self.rounds.min(last.max(self.round).0 + 1),
         }
         Ok(())
+    }
+
+    /// A link is gone. It may come back before the start; after the rounds only the tree's links count.
+    fn lose(&mut self, peer: NodeId, failure: impl FnOnce() -> Failure) -> Result<(), Failure> {
+        match self.stage {
+            Stage::Waiting { .. } => {
+                self.air.forget(peer);
+                self.calls.forget(peer);
+                Ok(())
+            }
+            Stage::Mean(_) | Stage::Concluding | Stage::Summary(_) if !self.trees.mean.connects(self.id, peer) => Ok(()),
+            _ => Err(failure()),
+        }
     }
 
     fn start(&mut self) {
@@ -338,7 +385,7 @@ impl Node {
                 Stage::Rounds | Stage::Landing => {
                     let answered = self.answer(out)?;
                     let flown = self.air.advance(&*self.plan, rule(&mut self.rule), out)? || answered;
-                    let stepped = if matches!(self.stage, Stage::Rounds) { self.step(out) } else { self.land_rest()? };
+                    let stepped = if matches!(self.stage, Stage::Rounds) { self.step(out) } else { self.land_rest(out)? };
                     if flown || stepped {
                         continue;
                     }
@@ -353,7 +400,7 @@ impl Node {
                     // A call that came before the farewell is answered before the model is final.
                     let all_left = self.topology.neighbours(self.id).iter().all(|&peer| self.calls.has_left(peer));
                     if all_left && self.calls.is_empty() && self.air.land(Round(0), FAREWELL) {
-                        self.end_rounds()?;
+                        self.end_rounds(out)?;
                         continue;
                     }
                     false
@@ -377,11 +424,7 @@ impl Node {
                 }
                 Stage::Mean(mean) => {
                     self.air.forget_buffers();
-                    let model = std::mem::take(&mut self.model);
-                    let (rounds, mean) = (self.round, mean.into_mean());
-                    let traffic = Traffic { tree: self.air.traffic.tree, ..self.spent };
-                    let links = self.air.by_link();
-                    out.push(Effect::Conclude { rounds, model, mean, traffic, links });
+                    out.push(Effect::Conclude { own: self.own_model(), mean: mean.into_mean() });
                     Stage::Concluding
                 }
                 Stage::Summary(records) => {
@@ -459,7 +502,7 @@ impl Node {
     }
 
     /// After the last round: lands every delayed flight in order, then forms the mean.
-    fn land_rest(&mut self) -> Result<bool, Failure> {
+    fn land_rest(&mut self, out: &mut Vec<Effect>) -> Result<bool, Failure> {
         for step in 0..self.plan.steps().len() {
             let Step::Land { flight, lag } = self.plan.steps()[step] else { continue };
             for round in self.round.0.saturating_sub(u64::from(lag))..self.round.0 {
@@ -474,23 +517,25 @@ impl Node {
                 self.air.launch(plan.launch(), plan);
                 self.stage = Stage::Farewell;
             }
-            None => self.end_rounds()?,
+            None => self.end_rounds(out)?,
         }
         Ok(true)
     }
 
-    /// The model is final: gives up the rule and forms the mean.
-    fn end_rounds(&mut self) -> Result<(), Failure> {
+    /// The model is final: has it saved, gives up the rule and forms the mean.
+    fn end_rounds(&mut self, out: &mut Vec<Effect>) -> Result<(), Failure> {
         self.spent = self.air.traffic;
-        self.model = vec![0.0; self.parameters];
-        rule(&mut self.rule).model(&mut self.model);
-        if let Some(index) = vector::first_non_finite(&self.model) {
+        let mut model = vec![0.0; self.parameters];
+        rule(&mut self.rule).model(&mut model);
+        if let Some(index) = vector::first_non_finite(&model) {
             let round = Round(self.round.0.saturating_sub(1));
-            return Err(Failure::Diverged { round, index, value: self.model[index] });
+            return Err(Failure::Diverged { round, index, value: model[index] });
         }
+        self.model = Arc::new(model);
         // Its state and the rounds' frames are memory that the mean can use.
         self.rule = None;
         self.air.forget_buffers();
+        out.push(Effect::Save(self.own_model()));
         let mean = Mean::new(&self.trees.mean, self.topology.nodes(), self.id, &self.model);
         self.air.launch(self.trees.mean.launch(), &self.trees.mean);
         self.stage = Stage::Mean(mean);

@@ -71,6 +71,11 @@ impl TreePlan {
         TreePlan { tree, height, down_again: true, steps, up, down }
     }
 
+    /// Whether frames of the tree go between these two nodes.
+    pub fn connects(&self, one: NodeId, other: NodeId) -> bool {
+        self.tree.parent(one) == Some(other) || self.tree.parent(other) == Some(one)
+    }
+
     /// The only place of this flight's launch.
     pub fn launch(&self) -> At {
         let [Step::Launch(flight), _] = self.steps else { unreachable!("a tree's program begins with its launch") };

@@ -1,8 +1,10 @@
 //! What a driver asks of one node's learning side, and what an observer is told.
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
 use crate::{
     config::ConfigError,
-    gossip::{Failure, Input, LinkTraffic, Part, RoundDone, Traffic, tree::Setup},
+    gossip::{Cause, Failure, Input, LinkTraffic, OwnModel, Part, RoundDone, Traffic, tree::Setup},
     learn::Ready,
     units::{NodeId, Round, Time},
 };
@@ -43,11 +45,12 @@ pub trait Learner: Send {
 pub fn compute(
     learner: &mut dyn Learner,
     round: Round,
-    x: Vec<f32>,
+    x: impl Into<Arc<Vec<f32>>>,
     mut update: Vec<f32>,
     parts: Vec<Part>,
     hand: &mut dyn FnMut(Input),
 ) {
+    let x = x.into();
     let mut parts = (0..).zip(parts).peekable();
     let loss = learner.compute_by_parts(round, &x, &mut update, &mut |range, update| {
         while let Some((part, Part { start, mut values })) = parts.next_if(|(_, part)| part.start >= range.start) {
@@ -57,7 +60,28 @@ pub fn compute(
         }
     });
     let step = learner.step(round);
-    hand(Input::Computed { round, x, update, loss, step });
+    hand(Input::Computed { round, x: Arc::unwrap_or_clone(x), update, loss, step });
+}
+
+/// The model that a node has lent for a gradient: for a run that must end before the gradient is there.
+#[derive(Clone, Debug, Default)]
+pub struct Lent(Arc<Mutex<(Round, Weak<Vec<f32>>)>>);
+
+impl Lent {
+    /// The model at which the gradient of `round` is computed.
+    pub fn set(&self, round: Round, x: &Arc<Vec<f32>>) {
+        *self.lock() = (round, Arc::downgrade(x));
+    }
+
+    /// The rounds done and the model, while it is lent.
+    pub fn get(&self) -> Option<(Round, Arc<Vec<f32>>)> {
+        let (round, x) = &*self.lock();
+        Some((*round, x.upgrade()?))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (Round, Weak<Vec<f32>>)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// What is known when the rounds are over.
@@ -77,6 +101,14 @@ pub struct Conclusion<'a> {
     pub elapsed: Elapsed,
 }
 
+impl<'a> Conclusion<'a> {
+    /// Of a node's own model and the mean.
+    pub fn new(own: &'a OwnModel, mean: &'a [f32], elapsed: Elapsed) -> Conclusion<'a> {
+        let OwnModel { rounds, x, traffic, links } = own;
+        Conclusion { rounds: *rounds, model: x, mean, traffic: *traffic, links, elapsed }
+    }
+}
+
 /// A node's clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Elapsed {
@@ -90,6 +122,15 @@ pub struct Elapsed {
 pub trait Observer {
     /// A node has finished a round.
     fn round(&mut self, node: NodeId, elapsed: Elapsed, done: RoundDone);
+
+    /// A node begins; `lent` shows the model while a gradient is computed at it.
+    fn begins(&mut self, _node: NodeId, _lent: &Lent) {}
+
+    /// A node's own model is final, or its run ends early and this is what it has: save it now. The rounds done say which.
+    fn save(&mut self, _node: NodeId, _elapsed: Elapsed, _own: &OwnModel) {}
+
+    /// The mean of all models is formed: save it now. Told by one node at the least; it is the same at all.
+    fn mean(&mut self, _mean: &[f32]) {}
 
     /// The round after which all shall stop, once somebody has asked for it.
     fn stop_after(&mut self) -> Option<Round> {
@@ -153,6 +194,24 @@ impl RunError {
         match self {
             RunError::Failed { node, failure } => format!("node {}: {}", name(*node), failure.told(&name)),
             other => other.to_string(),
+        }
+    }
+
+    /// The round in which the run diverged, if it did.
+    pub fn diverged_at(&self) -> Option<Round> {
+        match self {
+            RunError::Failed { failure: Failure::Diverged { round, .. }, .. } => Some(*round),
+            _ => None,
+        }
+    }
+
+    /// What ended the run first, as `node` knows it: what a neighbour that left has told, or its own failure.
+    pub fn cause(&self, node: NodeId, topology: &crate::mixing::Topology) -> Cause {
+        let name = |node: NodeId| topology.node(node).name.clone();
+        match self {
+            RunError::Failed { failure: Failure::Left { cause, .. }, .. } => cause.clone(),
+            RunError::Failed { node, failure } => Cause { node: *node, text: failure.told(&name) },
+            other => Cause { node, text: other.to_string() },
         }
     }
 }

@@ -18,7 +18,7 @@ mod whole;
 
 pub use constants::Constants;
 pub use design::{Design, topology};
-pub use learner::{Blind, Conclusion, Elapsed, Ended, Learner, Observer, RunError, compute};
+pub use learner::{Blind, Conclusion, Elapsed, Ended, Learner, Lent, Observer, RunError, compute};
 pub use network::conditions;
 pub use outlook::Outlook;
 pub use own::seats;

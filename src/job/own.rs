@@ -158,6 +158,7 @@ impl Learner for OwnLearner {
             rounds: conclusion.rounds.0,
             missed: Vec::new(),
             digest: model_digest(conclusion.model),
+            mean: Some(model_digest(conclusion.mean)),
             rows: self.objective.rows() as u64,
             classes: Vec::new(),
             train_loss_of_mean: self.objective.loss(conclusion.mean),

@@ -5,7 +5,8 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     data::{Dataset, Moments},
-    gossip::{LinkTraffic, Traffic},
+    gossip::{LinkTraffic, OwnModel, Traffic},
+    job::{Design, Elapsed, arithmetic},
     learn::Evaluation,
 };
 
@@ -83,6 +84,8 @@ pub struct Closing {
     pub missed: Vec<u64>,
     /// SHA-256 of the model's little-endian bytes, in hexadecimal.
     pub digest: String,
+    /// The same of the mean of all models; `None` where the run ended before it was formed.
+    pub mean: Option<String>,
     /// Rows of the shard.
     pub rows: u64,
     /// Rows per class, where there are classes.
@@ -149,7 +152,64 @@ impl Closing {
     /// # Errors
     /// If they are not such a record.
     pub fn from_bytes(bytes: &[u8]) -> Result<Closing, String> {
+        if bytes.is_empty() {
+            return Err("it is empty".into());
+        }
         serde_json::from_slice(bytes).map_err(|error| error.to_string())
+    }
+
+    /// Of a run that ended before the mean was formed.
+    pub fn early(own: &OwnModel, elapsed: Elapsed, rows: u64, classes: Vec<u64>) -> Closing {
+        Closing {
+            rounds: own.rounds.0,
+            missed: Vec::new(),
+            digest: model_digest(&own.x),
+            mean: None,
+            rows,
+            classes,
+            train_loss_of_mean: f64::NAN,
+            distance_squared: f64::NAN,
+            test: None,
+            test_of_mean: None,
+            arithmetic: arithmetic::name(),
+            bytes: Closing::traffic(own.traffic),
+            time_s: elapsed.time.seconds(),
+            computing_s: elapsed.computing.seconds(),
+            links: Closing::links(&own.links),
+        }
+    }
+
+    /// Whether this can be what a node of this run has done: another node may have sent it.
+    ///
+    /// # Errors
+    /// Which part of it cannot be, and what would be accepted.
+    pub fn check(&self, design: &Design) -> Result<(), String> {
+        let rounds = design.experiment.run.rounds;
+        if self.rounds > rounds || self.missed.len() as u64 > rounds {
+            return Err(format!("{} rounds, of which {} missed: the run has {rounds}", self.rounds, self.missed.len()));
+        }
+        for (key, digest) in [("digest", Some(&self.digest)), ("mean", self.mean.as_ref())] {
+            if digest.is_some_and(|digest| unhex(digest).is_none()) {
+                return Err(format!("{key}: this is no SHA-256 in 64 hexadecimal digits"));
+            }
+        }
+        for score in [self.test, self.test_of_mean].iter().flatten() {
+            if score.rows == 0 || score.correct.is_some_and(|correct| correct > score.rows) {
+                return Err(format!("a score of {:?} right answers in {} rows", score.correct, score.rows));
+            }
+        }
+        let outputs = design.model.shape().outputs;
+        if self.classes.len() > outputs.max(1) || self.links.len() > MOST_LINKS {
+            return Err(format!(
+                "{} classes and {} links: at most {outputs} and {MOST_LINKS} are accepted",
+                self.classes.len(),
+                self.links.len()
+            ));
+        }
+        if !(self.time_s.is_finite() && self.computing_s.is_finite() && self.time_s >= 0.0 && self.computing_s >= 0.0) {
+            return Err(format!("{} s, of them {} s computing", self.time_s, self.computing_s));
+        }
+        Ok(())
     }
 
     /// The bytes of a node's traffic as recorded.
@@ -190,13 +250,13 @@ pub fn model_digest(x: &[f32]) -> String {
     hex(&hasher.finalize())
 }
 
-/// The run's digest: SHA-256 over the nodes' SHA-256s (raw bytes) in node order.
+/// The run's digest: SHA-256 over the SHA-256s (raw bytes) of the nodes' models in node order, then that of their mean.
 ///
 /// # Errors
 /// If a digest is no hexadecimal SHA-256.
-pub fn run_digest<'a>(digests: impl IntoIterator<Item = &'a str>) -> Result<String, String> {
+pub fn run_digest<'a>(models: impl IntoIterator<Item = &'a str>, mean: &'a str) -> Result<String, String> {
     let mut hasher = Sha256::new();
-    for digest in digests {
+    for digest in models.into_iter().chain([mean]) {
         hasher.update(unhex(digest).ok_or_else(|| format!("`{digest}` is no SHA-256"))?);
     }
     Ok(hex(&hasher.finalize()))
@@ -229,6 +289,7 @@ mod tests {
             rounds: 3,
             missed: Vec::new(),
             digest: "0".repeat(64),
+            mean: Some("1".repeat(64)),
             rows: 5,
             classes: vec![2, 3],
             train_loss_of_mean: f64::INFINITY,

@@ -184,6 +184,7 @@ impl Learner for ShardLearner {
             rounds: conclusion.rounds.0,
             missed: Vec::new(),
             digest: model_digest(conclusion.model),
+            mean: Some(model_digest(conclusion.mean)),
             rows: started.data.rows() as u64,
             classes: class_counts(&started.data),
             train_loss_of_mean: evaluate(&design.model, conclusion.mean, &started.data).loss,

@@ -11,7 +11,7 @@ use super::{
     Learner,
     design::Design,
     record::Score,
-    shard::{ShardLearner, Shared, evaluate},
+    shard::{ShardLearner, Shared, class_counts, evaluate},
     whole::options,
 };
 use crate::{
@@ -79,6 +79,10 @@ pub struct Single {
     pub node: NodeId,
     /// Its core and learner, until somebody takes them to run.
     pub seat: Option<Seat>,
+    /// Rows that this node trains on.
+    pub rows: u64,
+    /// Of these, how many of each class, where there are classes.
+    pub class_rows: Vec<u64>,
     /// Class names, where there are classes.
     pub classes: Vec<String>,
     /// Filled in when the run begins.
@@ -138,10 +142,11 @@ impl Single {
         let design = Arc::new(Design::new(experiment, Arc::new(topology), inputs, outputs)?);
         let scale = Arc::new(OnceLock::new());
         let test = test.map(Shared::new);
+        let (rows, class_rows) = (train.rows() as u64, class_counts(&train));
         let mut learner =
             ShardLearner::new(Arc::clone(&design), node, Shared::new(train), test.clone(), Arc::clone(&scale));
         let config = design.node(node, learner.setup(), Readers::Everyone);
-        Ok(Single { design, node, seat: Some(Seat { config, learner: Box::new(learner) }), classes, scale, test })
+        Ok(Single { design, node, seat: Some(Seat { config, learner: Box::new(learner) }), rows, class_rows, classes, scale, test })
     }
 
     /// A model on this node's test rows; `None` where there are none, or before the run has begun.

@@ -10,15 +10,15 @@ use super::{
     host::{Host, HostConfig, Neighbour},
     link::Deadlines,
     runtime,
-    worker::Worker,
+    worker::{Limits, Witness, Worker},
 };
 use crate::{
     config::ConfigError,
-    gossip::RoundDone,
-    job::{Design, Elapsed, Ended, RunError},
+    gossip::{OwnModel, RoundDone},
+    job::{Design, Elapsed, Ended, Lent, Observer, RunError},
     mixing::Topology,
     sim::Seat,
-    units::NodeId,
+    units::{NodeId, Round},
 };
 
 /// A node's place in its network: who it is, where it listens, whom it dials.
@@ -84,7 +84,7 @@ impl Place {
     }
 }
 
-/// Runs one node to its end. `report` sees every round; `stop` is asked again and again whether to leave now.
+/// Runs one node to its end. The observer sees every round and what is to be saved; `stop` is asked again and again whether to leave now.
 ///
 /// # Errors
 /// If a link breaks, a deadline passes, the node fails, or `stop` says so; the neighbours are told why.
@@ -92,7 +92,7 @@ pub fn alone(
     place: Place,
     seat: Seat,
     design: &Design,
-    report: &mut dyn FnMut(Elapsed, RoundDone),
+    observer: &mut dyn Observer,
     stop: &mut dyn FnMut() -> bool,
 ) -> Result<Ended, RunError> {
     let run = &design.experiment.run;
@@ -103,6 +103,7 @@ pub fn alone(
         key: place.key,
         listen: place.listen,
         node: id,
+        nodes: design.topology.nodes(),
         neighbours: place.neighbours,
         card: Card::new(design),
         frame_limit: design.frame_limit(),
@@ -122,14 +123,34 @@ pub fn alone(
         host,
         events,
         own,
-        connect: Duration::from_secs_f64(run.connect_s),
-        patience: Duration::from_secs_f64(run.patience_s),
+        limits: Limits::of(run),
     };
-    let mut report = |elapsed, done| {
-        report(elapsed, done);
-        None
-    };
-    let ended = worker.run(seat.config, seat.learner, &mut report, stop);
+    let ended = worker.run(seat.config, seat.learner, &mut Alone { node: id, observer }, stop);
     runtime.shutdown_timeout(Duration::from_secs(1));
     ended
+}
+
+/// Tells the observer of the one node that is here.
+struct Alone<'a> {
+    node: NodeId,
+    observer: &'a mut dyn Observer,
+}
+
+impl Witness for Alone<'_> {
+    fn round(&mut self, elapsed: Elapsed, done: RoundDone) -> Option<Round> {
+        self.observer.round(self.node, elapsed, done);
+        None
+    }
+
+    fn begins(&mut self, lent: &Lent) {
+        self.observer.begins(self.node, lent);
+    }
+
+    fn save(&mut self, elapsed: Elapsed, own: OwnModel) {
+        self.observer.save(self.node, elapsed, &own);
+    }
+
+    fn mean(&mut self, mean: &[f32]) {
+        self.observer.mean(mean);
+    }
 }

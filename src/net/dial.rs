@@ -112,6 +112,8 @@ pub(super) fn dial_trouble(error: &DialError, address: &Multiaddr, neighbour: &N
                 ": nothing listens there; has it been started, is the port right?"
             } else if text.to_lowercase().contains("timeout") || text.to_lowercase().contains("timed out") {
                 ": no answer; is it running, is its port open in the firewall?"
+            } else if is_out_of_files(&text) {
+                FILES
             } else {
                 ""
             };
@@ -119,6 +121,14 @@ pub(super) fn dial_trouble(error: &DialError, address: &Multiaddr, neighbour: &N
         }
         other => format!("dialling {address}: {}", root(other)),
     }
+}
+
+/// What to do where the system gives no more files.
+pub(super) const FILES: &str = ": each link needs one; raise the limit (ulimit -n, LimitNOFILE= of systemd)";
+
+/// Whether an error of the system says that a process has opened as many files as it may.
+pub(super) fn is_out_of_files(text: &str) -> bool {
+    text.contains("Too many open files")
 }
 
 /// The innermost cause, which is the one that says something.

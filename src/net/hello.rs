@@ -26,7 +26,7 @@ pub struct Card {
 /// All sections, in the order of their digests.
 pub const SECTIONS: [Section; 3] = [Section::Topology, Section::Experiment, Section::Model];
 
-/// What came of comparing two hellos.
+/// The result of comparing two hellos.
 #[derive(Debug, PartialEq)]
 pub enum Verdict {
     /// They may run together; whether their arithmetic agrees.
@@ -34,8 +34,10 @@ pub enum Verdict {
         /// Whether the self-tests agree.
         arithmetic: bool,
     },
-    /// Something without a text differs: what, here and there.
+    /// Something of the files differs that has no text of its own: what, here and there.
     Refused(String),
+    /// The programs differ: how, here and there.
+    Other(String),
     /// Each side sends the text of this section, so that both can name the line.
     Differ(Section),
 }
@@ -82,7 +84,10 @@ impl Card {
         let differ =
             |what: &str, here: String, there: String| Verdict::Refused(format!("{what}: {here} here, {there} there"));
         if theirs.version != VERSION {
-            return differ("protocol version", VERSION.to_string(), theirs.version.to_string());
+            return Verdict::Other(format!(
+                "protocol version: {VERSION} here, {} there; install the same release of gradvine on both",
+                theirs.version
+            ));
         }
         if theirs.run != self.run {
             return differ("run.id", format!("\"{}\"", self.run), format!("\"{}\"", theirs.run));
@@ -97,7 +102,7 @@ impl Card {
             return differ("its number in the topology", node.to_string(), theirs.node.to_string());
         }
         if theirs.round != 0 {
-            return Verdict::Refused(format!(
+            return Verdict::Other(format!(
                 "it is in round {} of this run already: a fresh node cannot join it",
                 theirs.round
             ));
@@ -147,10 +152,19 @@ impl Card {
     }
 }
 
-/// A peer's text as it may be printed: short, without control characters.
+/// A peer's text as it may be printed: no control characters, and not longer than a value in a message should be.
 pub fn printable(text: &str) -> String {
-    let mut out: String = text.chars().map(|c| if c.is_control() { '?' } else { c }).take(120).collect();
-    if text.chars().count() > 120 {
+    cut(text, 120)
+}
+
+/// The same of a sentence that says why a run ended: it must be there whole, within a bound.
+pub fn sentence(text: &str) -> String {
+    cut(text, 1000)
+}
+
+fn cut(text: &str, limit: usize) -> String {
+    let mut out: String = text.chars().map(|c| if c.is_control() { '?' } else { c }).take(limit).collect();
+    if text.chars().count() > limit {
         out += "...";
     }
     out
@@ -187,11 +201,12 @@ mod tests {
     fn runs_numbers_versions_and_late_comers_are_refused() {
         let here = card("a = 1");
         let told = |hello: Hello| match here.compare(NodeId(1), &hello) {
-            Verdict::Refused(text) => text,
+            Verdict::Refused(text) | Verdict::Other(text) => text,
             other => format!("{other:?}"),
         };
         let hello = here.hello(NodeId(1));
-        assert_eq!(told(Hello { version: 99, ..hello.clone() }), format!("protocol version: {VERSION} here, 99 there"));
+        let version = told(Hello { version: 99, ..hello.clone() });
+        assert!(version.starts_with(&format!("protocol version: {VERSION} here, 99 there; ")), "{version}");
         assert_eq!(told(Hello { run: "b".into(), ..hello.clone() }), "run.id: \"run\" here, \"b\" there");
         assert_eq!(told(Hello { node: 2, ..hello.clone() }), "its number in the topology: 1 here, 2 there");
         assert!(told(Hello { round: 7, ..hello.clone() }).contains("it is in round 7 of this run already"));

@@ -18,7 +18,7 @@ use std::{
 use libp2p::{Multiaddr, PeerId, identity::Keypair};
 use tokio::{
     runtime::Handle,
-    sync::{mpsc, watch},
+    sync::{Mutex, mpsc, watch},
     task::JoinHandle,
     time::timeout,
 };
@@ -30,8 +30,12 @@ use super::{
     link::{Deadlines, Farewell, Link, Purpose, SLOTS, protocol},
     status::Status,
     swarm::{Peer, SwarmTask, listen, swarm},
+    wire::Word,
 };
-use crate::{config::ConfigError, units::NodeId};
+use crate::{config::ConfigError, gossip::Cause, units::NodeId};
+
+/// Words about linking that wait for a link's task, at the most.
+const WORDS: usize = 8;
 
 /// A neighbour as the topology names it.
 #[derive(Clone, Debug)]
@@ -52,6 +56,8 @@ pub struct HostConfig {
     pub listen: Vec<Multiaddr>,
     /// This node's number.
     pub node: NodeId,
+    /// How many nodes the topology has.
+    pub nodes: usize,
     /// Who may connect.
     pub neighbours: Vec<Neighbour>,
     /// What this node is about to run.
@@ -84,6 +90,7 @@ pub struct Host {
 struct Handles {
     frames: mpsc::Sender<Arc<Vec<u8>>>,
     spare: mpsc::Sender<Vec<u8>>,
+    words: mpsc::Sender<Word>,
     applied: Arc<AtomicU64>,
 }
 
@@ -117,11 +124,12 @@ impl Host {
         for neighbour in &config.neighbours {
             let (frames, to_send) = mpsc::channel(SLOTS);
             let (spare, returned) = mpsc::channel(SLOTS);
+            let (words, to_say) = mpsc::channel(WORDS);
             let (connection, connections) = mpsc::unbounded_channel();
             let applied = Arc::new(AtomicU64::new(0));
             peers
                 .insert(neighbour.peer, Peer { neighbour: neighbour.clone(), connection, connected: None, dial: None });
-            links.insert(neighbour.node, Handles { frames, spare, applied: Arc::clone(&applied) });
+            links.insert(neighbour.node, Handles { frames, spare, words, applied: Arc::clone(&applied) });
             let accept = |purpose| {
                 let streams = streams.clone().accept(protocol(purpose, &neighbour.peer));
                 streams.map_err(|error| {
@@ -130,6 +138,7 @@ impl Host {
             };
             let link = Link {
                 me: config.node,
+                nodes: config.nodes,
                 own: peer,
                 node: neighbour.node,
                 name: neighbour.name.clone(),
@@ -141,8 +150,9 @@ impl Host {
                 connections,
                 inbound_control: accept(Purpose::Control)?,
                 inbound_bulk: accept(Purpose::Bulk)?,
-                frames: Some(to_send),
-                spare: Some(returned),
+                frames: Arc::new(Mutex::new(to_send)),
+                spare: Arc::new(Mutex::new(returned)),
+                words: to_say,
                 applied,
                 farewell: leaving.clone(),
                 events: config.events.clone(),
@@ -202,6 +212,13 @@ impl Host {
         }
     }
 
+    /// Says how far linking is. Where a link takes nothing, the word is lost: the next one says it again.
+    pub fn say(&self, to: NodeId, word: Word) {
+        if let Some(link) = self.links.get(&to) {
+            let _ = link.words.try_send(word);
+        }
+    }
+
     /// Gives a frame's buffer back: the link may hand over its next frame.
     pub fn recycle(&mut self, from: NodeId, buffer: Vec<u8>) {
         if let Some(link) = self.links.get(&from) {
@@ -211,13 +228,13 @@ impl Host {
     }
 
     /// What is known of the links.
-    pub fn status(&self) -> &Status {
+    pub fn status(&self) -> &Arc<Status> {
         &self.status
     }
 
     /// Says goodbye once all frames are written, waits for the neighbours' goodbyes, and closes. `reason` is for a run that is left early:
     /// then nothing more is written.
-    pub fn finish(mut self, reason: Option<String>) {
+    pub fn finish(mut self, reason: Option<Cause>) {
         let within = if reason.is_some() { Duration::from_secs(1) } else { self.goodbye };
         self.links.clear();
         let _ = self.farewell.send(Some(reason));

@@ -4,9 +4,11 @@
 //! * Each end opens one bulk stream for its frames. Reading never waits for writing.
 //! * The reader hands over one frame and reads the next meanwhile; it hands that over once the first was given back. This is how a
 //!   slow node holds its neighbour back: two frames here, what the stream's window holds, and [`SLOTS`] at the sender.
-//! * Three heartbeats missed, or any wrong byte, break the link. A run that is over ends with a goodbye both ways.
+//! * Three heartbeats missed, or any wrong byte, break the link. Until the run begins it may come up again: the neighbour was restarted, or
+//!   its files were mended. A run that is over ends with a goodbye both ways.
 
 use std::{
+    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -17,22 +19,22 @@ use std::{
 
 use futures::{AsyncReadExt, AsyncWriteExt, FutureExt, StreamExt};
 use libp2p::{PeerId, Stream, StreamProtocol};
-use libp2p_stream::IncomingStreams;
+use libp2p_stream::{IncomingStreams, OpenStreamError};
 use tokio::{
-    sync::{mpsc, watch},
+    sync::{Mutex, mpsc, watch},
     task::JoinSet,
     time::{self, timeout},
 };
 
 use super::{
     VERSION,
-    event::Event,
-    hello::{Card, Verdict, printable},
+    event::{Difference, Event},
+    hello::{Card, Verdict, printable, sentence},
     status::Status,
     streams::{Done, Pulse, Reader, listen, write_frames},
-    wire::{self, Hello, Message, WireError},
+    wire::{self, Hello, Message, Reason, WireError, Word},
 };
-use crate::{config::ConfigError, job::RunError, units::NodeId};
+use crate::{config::ConfigError, gossip::Cause, units::NodeId};
 
 /// Frames handed to the writer and not yet gone, at the most.
 pub use crate::gossip::air::SLOTS;
@@ -61,6 +63,9 @@ pub fn protocol(purpose: Purpose, opener: &PeerId) -> StreamProtocol {
 
 /// How often applied frames are acknowledged.
 const ACK_EVERY: Duration = Duration::from_millis(250);
+
+/// How often in a heartbeat a node that computes says so.
+const BEATS: u32 = 5;
 
 /// How long the last words of a link may take.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -99,7 +104,7 @@ pub enum Connection {
 }
 
 /// What a node says when it leaves: `None` while it stays, then `Some(reason)`, where a run that is over has no reason.
-pub type Farewell = Option<Option<String>>;
+pub type Farewell = Option<Option<Cause>>;
 
 /// One end of a link; [`Link::run`] is its task.
 pub struct Link {
@@ -107,6 +112,8 @@ pub struct Link {
     pub me: NodeId,
     /// This node's PeerId.
     pub own: PeerId,
+    /// How many nodes the topology has.
+    pub nodes: usize,
     /// The neighbour's number.
     pub node: NodeId,
     /// Its name.
@@ -127,10 +134,12 @@ pub struct Link {
     pub inbound_control: IncomingStreams,
     /// Bulk streams that the neighbour opened.
     pub inbound_bulk: IncomingStreams,
-    /// Frames to send.
-    pub frames: Option<mpsc::Receiver<Arc<Vec<u8>>>>,
-    /// Buffers that come back.
-    pub spare: Option<mpsc::Receiver<Vec<u8>>>,
+    /// Frames to send: the writer of the present connection holds them.
+    pub frames: Arc<Mutex<mpsc::Receiver<Arc<Vec<u8>>>>>,
+    /// Buffers that come back: the reader of the present connection holds them.
+    pub spare: Arc<Mutex<mpsc::Receiver<Vec<u8>>>>,
+    /// What the core says to the neighbour before the run begins.
+    pub words: mpsc::Receiver<Word>,
     /// How many frames the core has applied.
     pub applied: Arc<AtomicU64>,
     /// Whether this node leaves.
@@ -152,8 +161,8 @@ struct Streams {
 }
 
 enum Refusal {
-    /// The two ends run different things: nothing will mend it.
-    Fatal(RunError),
+    /// The two ends are about to run different things.
+    Differs(Difference),
     /// Worth another try.
     Trouble(String),
 }
@@ -161,11 +170,23 @@ enum Refusal {
 /// How a link that was up ended.
 enum End {
     Over,
-    Broken(String),
+    /// It broke; whether its connection is gone.
+    Broken {
+        reason: String,
+        closed: bool,
+    },
+    /// The neighbour left the run early.
+    Left(Cause),
+}
+
+impl End {
+    fn broken(reason: impl Into<String>) -> End {
+        End::Broken { reason: reason.into(), closed: false }
+    }
 }
 
 impl Link {
-    /// Greets the neighbour whenever a connection comes, until the link is up; then runs it to its end.
+    /// Greets the neighbour whenever a connection comes and runs the link while it is up, until the run is over.
     pub async fn run(mut self) {
         loop {
             let dialled = tokio::select! {
@@ -181,25 +202,39 @@ impl Link {
                 Ok(greeted) => greeted,
                 Err(_) => Err(Refusal::Trouble(format!("connected, but the handshake was not over within {within:?}"))),
             };
-            match greeted {
-                Ok(streams) => return self.serve(streams).await,
-                Err(Refusal::Fatal(error)) => {
+            let closed = match greeted {
+                Ok(streams) => match self.serve(streams).await {
+                    Some(closed) => closed,
+                    None => return,
+                },
+                Err(Refusal::Differs(difference)) => {
                     // The other end is to read our text too before the connection goes.
                     time::sleep(LAST_WORDS).await;
-                    let _ = self.events.send(Event::Fatal(error));
-                    return;
+                    self.status.trouble(self.node, difference.to_string());
+                    let _ = self.events.send(Event::Differs { peer: self.node, difference });
+                    false
                 }
                 Err(Refusal::Trouble(text)) => {
                     tracing::debug!("node {}: {text}", self.name);
                     self.status.trouble(self.node, text);
-                    let _ = self.close.send(self.peer);
-                    while !matches!(self.connections.recv().await, Some(Connection::Closed(_)) | None) {}
-                    for inbound in [&mut self.inbound_control, &mut self.inbound_bulk] {
-                        while let Some(Some(_)) = inbound.next().now_or_never() {}
-                    }
+                    false
                 }
-            }
+            };
+            self.clear(closed).await;
         }
+    }
+
+    /// Ends the present connection, if it is not gone, and forgets what it has left.
+    async fn clear(&mut self, closed: bool) {
+        if !closed {
+            let _ = self.close.send(self.peer);
+            while !matches!(self.connections.recv().await, Some(Connection::Closed(_)) | None) {}
+        }
+        for inbound in [&mut self.inbound_control, &mut self.inbound_bulk] {
+            while let Some(Some(_)) = inbound.next().now_or_never() {}
+        }
+        let mut spare = self.spare.lock().await;
+        while spare.try_recv().is_ok() {}
     }
 
     /// Streams and hellos.
@@ -237,7 +272,11 @@ impl Link {
                     "handshake",
                     format!("node {} cannot take part in this run: {}", self.name, printable(&what)),
                 );
-                return Err(Refusal::Fatal(RunError::Setup(error)));
+                return Err(Refusal::Differs(Difference::Files(error)));
+            }
+            Verdict::Other(what) => {
+                let text = format!("node {} cannot take part in this run: {}", self.name, printable(&what));
+                return Err(Refusal::Differs(Difference::Programs(text)));
             }
             Verdict::Differ(section) => section,
         };
@@ -251,16 +290,23 @@ impl Link {
             Ok(other) => format!("(it sent {} instead of its text)", kind(&other)),
             Err(error) => format!("(its text did not come: {error})"),
         };
-        Err(Refusal::Fatal(RunError::Setup(self.card.difference(section, &self.name, &text))))
+        Err(Refusal::Differs(Difference::Files(self.card.difference(section, &self.name, &text))))
     }
 
     async fn open(&mut self, purpose: Purpose) -> Result<Stream, Refusal> {
         let opened = self.streams.open_stream(self.peer, protocol(purpose, &self.own)).await;
-        opened.map_err(|error| Refusal::Trouble(format!("connected, but a stream could not be opened: {error}")))
+        opened.map_err(|error| match error {
+            OpenStreamError::UnsupportedProtocol(_) => Refusal::Differs(Difference::Programs(format!(
+                "node {} speaks another protocol version than {VERSION}, or does not know this node's PeerId {}: install the same \
+                 release of gradvine on both and give both the same topology",
+                self.name, self.own
+            ))),
+            error => Refusal::Trouble(format!("connected, but a stream could not be opened: {error}")),
+        })
     }
 
-    /// Runs a link that is up and tells the core how it ended.
-    async fn serve(mut self, streams: Streams) {
+    /// Runs a link that is up and tells the core how it ended. `None` if that was its last time, else whether its connection is gone.
+    async fn serve(&mut self, streams: Streams) -> Option<bool> {
         if !streams.arithmetic {
             tracing::warn!(
                 "node {} rounds matrix products differently: this run's digest depends on which machine does what",
@@ -268,13 +314,30 @@ impl Link {
             );
         }
         let since = Instant::now();
+        // What was said while the link was down is out of date.
+        while self.words.try_recv().is_ok() {}
         self.status.up(self.node);
         let _ = self.events.send(Event::Up(self.node));
-        if let End::Broken(reason) = self.talk(streams).await {
-            let reason = format!("{reason} ({:.1} s after the link came up)", since.elapsed().as_secs_f64());
-            let _ = self.events.send(Event::Down { peer: self.node, reason });
+        let end = self.talk(streams).await;
+        let mut gone = false;
+        match end {
+            End::Over => {}
+            End::Broken { reason, closed } => {
+                let reason = format!("{reason} ({:.1} s after the link came up)", since.elapsed().as_secs_f64());
+                self.status.down(self.node, format!("it was linked, then the link broke: {reason}"));
+                let _ = self.events.send(Event::Down { peer: self.node, reason });
+                gone = closed;
+            }
+            End::Left(cause) => {
+                self.status.down(self.node, "it was linked, and left before the run began".into());
+                let _ = self.events.send(Event::Left { peer: self.node, cause });
+            }
         }
-        let _ = self.close.send(self.peer);
+        if self.status.has_begun() || self.farewell.borrow().is_some() {
+            let _ = self.close.send(self.peer);
+            return None;
+        }
+        Some(gone)
     }
 
     async fn talk(&mut self, streams: Streams) -> End {
@@ -282,8 +345,8 @@ impl Link {
         let (messages, mut received) = mpsc::channel(4);
         let pulse = Pulse::new();
         let mut tasks = JoinSet::new();
-        let frames = self.frames.take().expect("a link comes up once");
-        let spare = self.spare.take().expect("a link comes up once");
+        let frames = Arc::clone(&self.frames).lock_owned().await;
+        let spare = Arc::clone(&self.spare).lock_owned().await;
         tasks.spawn(write_frames(streams.outgoing, frames, self.events.clone(), self.node, Arc::clone(&self.status)));
         let reader = Reader {
             stream: streams.incoming,
@@ -299,12 +362,13 @@ impl Link {
         let mut tick = time::interval(ACK_EVERY.min(self.deadlines.heartbeat));
         tick.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
         let mut parting = Parting::default();
-        let (mut acknowledged, mut spoke) = (0, Instant::now());
+        let (mut acknowledged, mut spoke) = (self.applied.load(Ordering::Relaxed), Instant::now());
+        let mut told = BTreeMap::new();
         loop {
             let message = tokio::select! {
                 // A message that is here comes before the end of the stream that brought it.
                 biased;
-                Some(message) = received.recv() => match self.hear(message, &mut parting) {
+                Some(message) = received.recv() => match self.hear(message, &mut parting, &mut told) {
                     Some(end) => return end,
                     None => None,
                 },
@@ -314,9 +378,12 @@ impl Link {
                 },
                 Some(connection) = self.connections.recv() => match connection {
                     Connection::Closed(_) if parting.heard => return End::Over,
-                    Connection::Closed(cause) => return End::Broken(format!("the connection closed: {cause}")),
+                    Connection::Closed(cause) => {
+                        return End::Broken { reason: format!("the connection closed: {cause}"), closed: true };
+                    }
                     Connection::Established { .. } => None,
                 },
+                Some(word) = self.words.recv() => Some(Message::Word(word)),
                 _ = self.farewell.changed(), if parting.reason.is_none() => {
                     parting.reason.clone_from(&self.farewell.borrow());
                     None
@@ -324,10 +391,14 @@ impl Link {
                 _ = tick.tick() => {
                     let silence = pulse.silence();
                     if silence > 3 * self.deadlines.heartbeat {
-                        return End::Broken(format!("nothing was heard for {:.1} s", silence.as_secs_f64()));
+                        return End::broken(format!("nothing was heard for {:.1} s", silence.as_secs_f64()));
                     }
+                    self.status.beat(self.me, self.deadlines.heartbeat / BEATS);
+                    let news = self.status.news(&mut told);
                     let applied = self.applied.load(Ordering::Relaxed);
-                    if applied != acknowledged {
+                    if !news.is_empty() {
+                        Some(Message::Working(news.into_iter().map(|(node, count)| (node.0, count)).collect()))
+                    } else if applied != acknowledged {
                         acknowledged = applied;
                         Some(Message::Ack { applied, durable: 0 })
                     } else {
@@ -335,12 +406,13 @@ impl Link {
                     }
                 }
             };
-            let message = parting.word().map(Message::Goodbye).or(message);
+            let reason = |cause: Cause| Reason { node: cause.node.0, text: cause.text };
+            let message = parting.word().map(|cause| Message::Goodbye(cause.map(reason))).or(message);
             if let Some(message) = message {
                 spoke = Instant::now();
                 let sent = timeout(3 * self.deadlines.heartbeat, wire::write(&mut control, &message)).await;
                 if !matches!(sent, Ok(Ok(()))) && !parting.heard {
-                    return End::Broken("its control stream takes nothing any more".into());
+                    return End::broken("its control stream takes nothing any more");
                 }
             }
             if parting.said && (parting.heard || matches!(parting.reason, Some(Some(_)))) {
@@ -360,7 +432,7 @@ impl Link {
     }
 
     /// Upon a control message.
-    fn hear(&self, message: Message, parting: &mut Parting) -> Option<End> {
+    fn hear(&self, message: Message, parting: &mut Parting, told: &mut BTreeMap<NodeId, u64>) -> Option<End> {
         match message {
             Message::Heartbeat => {}
             Message::Ack { applied, durable } => {
@@ -370,10 +442,29 @@ impl Link {
                 parting.heard = true;
                 let _ = self.events.send(Event::Goodbye(self.node));
             }
-            Message::Goodbye(Some(reason)) => {
-                return Some(End::Broken(format!("it left the run: {}", printable(&reason))));
+            Message::Goodbye(Some(Reason { node, text })) => {
+                if node as usize >= self.nodes {
+                    return Some(End::broken(format!("it left the run for a node {node} that is not there")));
+                }
+                return Some(End::Left(Cause { node: NodeId(node), text: sentence(&text) }));
             }
-            other => return Some(End::Broken(format!("it sent {} in the middle of a run", kind(&other)))),
+            Message::Word(word) => {
+                let word = match word {
+                    Word::Waiting(text) => Word::Waiting(sentence(&text)),
+                    word => word,
+                };
+                let _ = self.events.send(Event::Word { from: self.node, word });
+            }
+            Message::Working(beats) => {
+                let there = |&(node, _): &(u32, u64)| (node as usize) < self.nodes;
+                let beats: Vec<(NodeId, u64)> =
+                    beats.into_iter().filter(there).map(|(node, count)| (NodeId(node), count)).collect();
+                told.extend(beats.iter().copied());
+                self.status.heard(self.me, &beats);
+            }
+            other @ (Message::Hello(_) | Message::Text(..)) => {
+                return Some(End::broken(format!("it sent {} in the middle of a run", kind(&other))));
+            }
         }
         None
     }
@@ -401,7 +492,7 @@ struct Parting {
 
 impl Parting {
     /// The goodbye, once it is due: after the last frame, or at once if the run is left.
-    fn word(&mut self) -> Option<Option<String>> {
+    fn word(&mut self) -> Option<Option<Cause>> {
         let reason = self.reason.clone()?;
         let due = !self.said && (self.written || reason.is_some());
         self.said |= due;
@@ -410,7 +501,7 @@ impl Parting {
 
     /// Upon the end of one of the link's tasks.
     fn after(&mut self, done: Result<Done, tokio::task::JoinError>) -> Option<End> {
-        let broken = |text: String| Some(if self.heard { End::Over } else { End::Broken(text) });
+        let broken = |text: String| Some(if self.heard { End::Over } else { End::broken(text) });
         match done {
             Ok(Done::Reader(Ok(()))) => None,
             Ok(Done::Writer(Ok(()))) => {
@@ -433,5 +524,7 @@ fn kind(message: &Message) -> &'static str {
         Message::Ack { .. } => "an acknowledgement",
         Message::Heartbeat => "a heartbeat",
         Message::Goodbye(_) => "a goodbye",
+        Message::Word(_) => "a word about linking",
+        Message::Working(_) => "a beat",
     }
 }

@@ -14,6 +14,7 @@ mod alone;
 mod congestion;
 mod dial;
 mod event;
+mod gathering;
 mod hello;
 mod host;
 pub mod identity;
@@ -27,16 +28,16 @@ mod worker;
 
 pub use alone::{Place, alone};
 pub use dial::{address, dials, peer_of};
-pub use event::Event;
+pub use event::{Difference, Event};
 pub use hello::Card;
 pub use host::{Host, HostConfig, Neighbour};
 pub use link::Deadlines;
 pub use status::Status;
 pub use together::together;
-pub use wire::{Hello, Message, Section, encode};
+pub use wire::{Hello, Message, Reason, Section, Word, encode};
 
 /// The version of everything that travels on a link.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 pub use libp2p::{Multiaddr, PeerId, identity::Keypair};
 

@@ -11,7 +11,7 @@ use std::{
 
 use futures::{AsyncReadExt, AsyncWriteExt};
 use libp2p::Stream;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedMutexGuard, mpsc};
 
 use super::{
     event::Event,
@@ -57,7 +57,7 @@ pub(super) struct Reader {
     pub node: NodeId,
     pub limit: usize,
     pub events: Events<Event>,
-    pub spare: mpsc::Receiver<Vec<u8>>,
+    pub spare: OwnedMutexGuard<mpsc::Receiver<Vec<u8>>>,
     pub pulse: Pulse,
     pub status: Arc<Status>,
 }
@@ -118,7 +118,7 @@ impl Reader {
 /// Until the core hands over no more frames.
 pub(super) async fn write_frames(
     mut stream: Stream,
-    mut frames: mpsc::Receiver<Arc<Vec<u8>>>,
+    mut frames: OwnedMutexGuard<mpsc::Receiver<Arc<Vec<u8>>>>,
     events: Events<Event>,
     node: NodeId,
     status: Arc<Status>,

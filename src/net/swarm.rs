@@ -22,7 +22,7 @@ use tokio::{sync::mpsc, time::timeout};
 
 use super::{
     congestion::{self, Ends},
-    dial::{Dial, dial_trouble, root},
+    dial::{Dial, FILES, dial_trouble, is_out_of_files, root},
     host::{HostConfig, Neighbour},
     link::Connection,
     status::Status,
@@ -173,7 +173,7 @@ impl SwarmTask {
         let mut tick = tokio::time::interval(Duration::from_millis(50));
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            let dialling = self.peers.values().any(|peer| peer.dial.is_some());
+            let dialling = self.peers.values().any(|peer| peer.dial.is_some() && peer.connected.is_none());
             tokio::select! {
                 event = self.swarm.select_next_some() => self.upon(event),
                 Some(peer) = self.closing.recv() => {
@@ -187,7 +187,7 @@ impl SwarmTask {
                     self.begin(&addresses);
                     self.dial_due();
                 }
-                _ = tick.tick(), if dialling => self.dial_due(),
+                _ = tick.tick(), if dialling && !self.status.has_begun() => self.dial_due(),
             }
         }
     }
@@ -203,9 +203,6 @@ impl SwarmTask {
     fn dial_due(&mut self) {
         let now = Instant::now();
         for (id, peer) in &mut self.peers {
-            if self.status.is_up(peer.neighbour.node) {
-                peer.dial = None;
-            }
             let Some(dial) = peer.dial.as_mut().filter(|_| peer.connected.is_none()) else { continue };
             if dial.under_way || dial.due > now {
                 continue;
@@ -240,6 +237,7 @@ impl SwarmTask {
                 if let Some(name) = &self.congestion {
                     control(name, &endpoint, &peer.neighbour.name);
                 }
+                self.status.connected(peer.neighbour.node);
                 let _ = peer.connection.send(Connection::Established { dialled: endpoint.is_dialer() });
             }
             SwarmEvent::ConnectionClosed { peer_id, connection_id, cause, .. } => {
@@ -252,13 +250,9 @@ impl SwarmTask {
                     dial.wait();
                 }
                 let cause = cause.map_or("closed by one of its ends".to_string(), |error| root(&error));
-                if !self.status.is_up(peer.neighbour.node) {
-                    let hint = format!(
-                        "connected, then closed ({cause}): does its topology name this node's PeerId {}?",
-                        self.me
-                    );
-                    self.status.trouble(peer.neighbour.node, hint);
-                }
+                let guess =
+                    format!("connected, then closed ({cause}): does its topology name this node's PeerId {}?", self.me);
+                self.status.closed(peer.neighbour.node, guess);
                 let _ = peer.connection.send(Connection::Closed(cause));
             }
             SwarmEvent::OutgoingConnectionError { peer_id: Some(peer_id), error, .. } => {
@@ -274,6 +268,11 @@ impl SwarmTask {
             }
             SwarmEvent::IncomingConnectionError { peer_id, send_back_addr, error, .. } => {
                 refused(peer_id, &send_back_addr, &error)
+            }
+            SwarmEvent::ListenerError { error, .. } => {
+                let text = error.to_string();
+                let hint = if is_out_of_files(&text) { FILES } else { "" };
+                self.status.host_trouble(format!("this host cannot accept connections: {text}{hint}"));
             }
             SwarmEvent::Behaviour(BehaviourEvent::Ping(ping::Event { peer, result: Ok(rtt), .. })) => {
                 if let Some(peer) = self.peers.get(&peer) {

@@ -3,8 +3,8 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, PoisonError,
-        mpsc::{self, RecvTimeoutError},
+        Arc, Mutex, MutexGuard, PoisonError,
+        mpsc::{self, RecvTimeoutError, SyncSender},
     },
     thread,
     time::Duration,
@@ -18,12 +18,12 @@ use super::{
     host::{Host, HostConfig, Neighbour},
     link::Deadlines,
     runtime,
-    worker::Worker,
+    worker::{Limits, Witness, Worker},
 };
 use crate::{
     experiment::Transport,
-    gossip::{Failure, RoundDone},
-    job::{Design, Elapsed, Ended, Observer, RunError},
+    gossip::{Failure, OwnModel, RoundDone},
+    job::{Design, Elapsed, Ended, Lent, Observer, RunError},
     sim::Seat,
     units::{NodeId, Round},
 };
@@ -34,7 +34,7 @@ const UNSEEN: usize = 64;
 /// How often the observer is asked whether to stop.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Where all nodes stop, once somebody has asked for it: beyond every round that a node has begun, so that all can do it alike.
+/// Where all nodes stop, once that is asked for: beyond every round that a node has begun, so that all can do it alike.
 #[derive(Default)]
 struct Halt {
     /// The latest round that any node has begun.
@@ -54,9 +54,46 @@ impl Halt {
     }
 }
 
-enum Told {
+enum Report {
+    Begins(NodeId, Lent),
     Round(NodeId, Elapsed, RoundDone),
+    Save(NodeId, Elapsed, OwnModel),
+    Mean(Vec<f32>),
     Ended(NodeId, Result<Ended, RunError>),
+}
+
+/// Tells the observer's thread of one node. That thread is there until all nodes have ended.
+struct Teller<'a> {
+    node: NodeId,
+    halt: &'a Mutex<Halt>,
+    reports: SyncSender<Report>,
+}
+
+impl Witness for Teller<'_> {
+    fn round(&mut self, elapsed: Elapsed, done: RoundDone) -> Option<Round> {
+        let last = lock(self.halt).done(done.round);
+        let _ = self.reports.send(Report::Round(self.node, elapsed, done));
+        last
+    }
+
+    fn begins(&mut self, lent: &Lent) {
+        let _ = self.reports.send(Report::Begins(self.node, lent.clone()));
+    }
+
+    fn save(&mut self, elapsed: Elapsed, own: OwnModel) {
+        let _ = self.reports.send(Report::Save(self.node, elapsed, own));
+    }
+
+    fn mean(&mut self, mean: &[f32]) {
+        // The same bits at every node.
+        if self.node == NodeId(0) {
+            let _ = self.reports.send(Report::Mean(mean.to_vec()));
+        }
+    }
+}
+
+fn lock(halt: &Mutex<Halt>) -> MutexGuard<'_, Halt> {
+    halt.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs all nodes to their end. The observer is called on this thread.
@@ -74,34 +111,29 @@ pub fn together(
     let runtime = runtime()?;
     let workers = runtime.block_on(hosts(count, design, transport))?;
     let halt = Mutex::new(Halt::default());
-    let halt = || halt.lock().unwrap_or_else(PoisonError::into_inner);
-    let (tell, told) = mpsc::sync_channel(UNSEEN.max(2 * count));
+    let (sender, reports) = mpsc::sync_channel(UNSEEN.max(2 * count));
     let mut results: Vec<Option<Result<Ended, RunError>>> = (0..count).map(|_| None).collect();
     thread::scope(|scope| {
         for (worker, seat) in workers.into_iter().zip(seats) {
-            let (tell, id) = (tell.clone(), worker.id);
+            let mut teller = Teller { node: worker.id, halt: &halt, reports: sender.clone() };
             scope.spawn(move || {
-                let rounds = tell.clone();
-                // The observer's thread is there until all workers have ended.
-                let mut report = |elapsed, done: RoundDone| {
-                    let last = halt().done(done.round);
-                    let _ = rounds.send(Told::Round(id, elapsed, done));
-                    last
-                };
-                let ended = worker.run(seat.config, seat.learner, &mut report, &mut || false);
-                let _ = tell.send(Told::Ended(id, ended));
+                let ended = worker.run(seat.config, seat.learner, &mut teller, &mut || false);
+                let _ = teller.reports.send(Report::Ended(teller.node, ended));
             });
         }
-        drop(tell);
+        drop(sender);
         loop {
-            match told.recv_timeout(LOOK) {
-                Ok(Told::Round(id, elapsed, done)) => observer.round(id, elapsed, done),
-                Ok(Told::Ended(id, ended)) => results[id.index()] = Some(ended),
+            match reports.recv_timeout(LOOK) {
+                Ok(Report::Begins(id, lent)) => observer.begins(id, &lent),
+                Ok(Report::Round(id, elapsed, done)) => observer.round(id, elapsed, done),
+                Ok(Report::Save(id, elapsed, own)) => observer.save(id, elapsed, &own),
+                Ok(Report::Mean(mean)) => observer.mean(&mean),
+                Ok(Report::Ended(id, ended)) => results[id.index()] = Some(ended),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             if observer.stop_after().is_some() {
-                halt().ask();
+                lock(&halt).ask();
             }
         }
     });
@@ -109,7 +141,7 @@ pub fn together(
     verdict(results)
 }
 
-/// All ends, or the failure that came before the broken links that followed from it.
+/// All ends, or the failure that came before those that followed from it.
 fn verdict(results: Vec<Option<Result<Ended, RunError>>>) -> Result<Vec<Ended>, RunError> {
     let (mut ended, mut failures) = (Vec::new(), Vec::new());
     for result in results {
@@ -119,8 +151,11 @@ fn verdict(results: Vec<Option<Result<Ended, RunError>>>) -> Result<Vec<Ended>, 
             None => failures.push(RunError::Network("a node's thread ended without a result".into())),
         }
     }
-    let follows = |error: &RunError| matches!(error, RunError::Failed { failure: Failure::Link { .. }, .. });
-    failures.sort_by_key(follows);
+    failures.sort_by_key(|error| match error {
+        RunError::Failed { failure: Failure::Left { .. }, .. } => 2,
+        RunError::Failed { failure: Failure::Link { .. }, .. } => 1,
+        _ => 0,
+    });
     failures.into_iter().next().map_or(Ok(ended), Err)
 }
 
@@ -149,6 +184,7 @@ async fn hosts(count: usize, design: &Design, transport: Transport) -> Result<Ve
             key,
             listen: vec![listen.clone()],
             node: id,
+            nodes: count,
             neighbours: design.topology.neighbours(id).iter().map(neighbour).collect(),
             card: card.clone(),
             frame_limit: design.frame_limit(),
@@ -162,8 +198,7 @@ async fn hosts(count: usize, design: &Design, transport: Transport) -> Result<Ve
             host: Host::start(config).await.map_err(|error| RunError::Setup(design.experiment.blame(error)))?,
             events,
             own,
-            connect: Duration::from_secs_f64(run.connect_s),
-            patience: Duration::from_secs_f64(run.patience_s),
+            limits: Limits::of(run),
         });
     }
     let addresses: Vec<Vec<Multiaddr>> = workers.iter().map(|worker| worker.host.listen_addresses().to_vec()).collect();

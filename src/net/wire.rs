@@ -35,7 +35,31 @@ pub enum Message {
     /// Still here.
     Heartbeat,
     /// Nothing more will come; `None` if the run is over, else why this node leaves it.
-    Goodbye(Option<String>),
+    Goodbye(Option<Reason>),
+    /// How far the sender's part of the network is with linking, before the run begins.
+    Word(Word),
+    /// Beats of nodes that are at work: a node's number, and how many it has given.
+    Working(Vec<(u32, u64)>),
+}
+
+/// Why a node leaves a run: what ended it first, as far as this node knows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reason {
+    /// The node at which it happened.
+    pub node: u32,
+    /// What happened there.
+    pub text: String,
+}
+
+/// What nodes say along the spanning tree until all of them are linked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Word {
+    /// To the parent: this node and all nodes below it are linked with all their neighbours.
+    Ready,
+    /// To the parent and the children: not yet, or no longer, and who is missing.
+    Waiting(String),
+    /// To the children: all nodes are linked, the run begins.
+    Begin,
 }
 
 /// What two nodes must agree on.
@@ -225,7 +249,9 @@ mod tests {
         let messages = [
             Message::Hello(hello()),
             Message::Text(Section::Model, "a = 1\n".into()),
-            Message::Goodbye(Some("late".into())),
+            Message::Goodbye(Some(Reason { node: 3, text: "late".into() })),
+            Message::Word(Word::Waiting("node a waits for b".into())),
+            Message::Working(vec![(3, 7)]),
         ];
         for message in messages {
             assert_eq!(decode(&encode(&message)[4..]).unwrap(), message);

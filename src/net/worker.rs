@@ -1,7 +1,7 @@
 //! Performs the effects of one node's core: frames through the host, gradients through the learner.
 
 use std::{
-    collections::{BTreeSet, VecDeque},
+    collections::{BTreeMap, VecDeque},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, TryLockError,
         atomic::{AtomicU64, Ordering},
@@ -11,10 +11,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{event::Event, host::Host};
+use super::{
+    event::{Difference, Event},
+    gathering::Gathering,
+    host::Host,
+    status::Status,
+};
 use crate::{
-    gossip::{Effect, Input, Node, NodeConfig, Part, RoundDone, Traffic},
-    job::{self, Conclusion, Elapsed, Ended, Learner, RunError},
+    experiment::RunParams,
+    gossip::{Effect, Input, Node, NodeConfig, OwnModel, Part, RoundDone, Traffic},
+    job::{self, Conclusion, Elapsed, Ended, Learner, Lent, RunError},
     mixing::Topology,
     units::{NodeId, Round, Time},
 };
@@ -22,8 +28,11 @@ use crate::{
 /// A line about what is being waited for, at most so often.
 const LINE: Duration = Duration::from_secs(5);
 
-/// How often somebody's wish to stop is looked for.
+/// How often the wish to stop is looked for.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// How long a run that ends early waits for a gradient whose parts have left the model.
+const LAST_GRADIENT: Duration = Duration::from_millis(500);
 
 /// One node on its thread.
 pub struct Worker {
@@ -37,20 +46,61 @@ pub struct Worker {
     pub events: Receiver<Event>,
     /// To itself, for gradients that are computed beside the core.
     pub own: Sender<Event>,
-    /// How long to wait for all neighbours.
-    pub connect: Duration,
-    /// How long to wait for anything at all.
-    pub patience: Duration,
+    /// How long things may take.
+    pub limits: Limits,
 }
 
-/// Sees every round that is done; may name the round after which all nodes stop.
-pub type Report<'a> = dyn FnMut(Elapsed, RoundDone) -> Option<Round> + 'a;
+/// How long a node waits.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Until all nodes are linked.
+    pub connect: Duration,
+    /// For anything at all.
+    pub patience: Duration,
+    /// While another node is known to compute.
+    pub work: Duration,
+}
 
-/// What learns, and for how many nanoseconds it has.
+impl Limits {
+    /// As the experiment says.
+    pub fn of(run: &RunParams) -> Limits {
+        let [connect, patience, work] = [run.connect_s, run.patience_s, run.work_s].map(Duration::from_secs_f64);
+        Limits { connect, patience, work }
+    }
+}
+
+/// Sees what a node does.
+pub trait Witness {
+    /// A round is over. May name the round after which all nodes stop.
+    fn round(&mut self, elapsed: Elapsed, done: RoundDone) -> Option<Round>;
+
+    /// The node begins.
+    fn begins(&mut self, lent: &Lent);
+
+    /// The node's own model is final, or its run ends early and this is what it has.
+    fn save(&mut self, elapsed: Elapsed, own: OwnModel);
+
+    /// The mean of all models is formed.
+    fn mean(&mut self, mean: &[f32]);
+}
+
+/// The learner, for how many nanoseconds it has computed, and the model that is lent to it.
 #[derive(Clone)]
 struct SharedLearner {
     learner: Arc<Mutex<Box<dyn Learner>>>,
     computing: Arc<AtomicU64>,
+    lent: Lent,
+    status: Arc<Status>,
+}
+
+impl SharedLearner {
+    /// Lets the learner do something while the neighbours know that this node is at work.
+    fn work<T>(&self, what: impl FnOnce(&mut dyn Learner) -> T) -> T {
+        self.status.set_working(true);
+        let result = what(&mut **lock(self));
+        self.status.set_working(false);
+        result
+    }
 }
 
 struct Job {
@@ -64,12 +114,16 @@ impl Job {
     fn compute(self, learner: &SharedLearner, hand: &mut dyn FnMut(Input)) {
         let Job { round, x, update, parts } = self;
         let (begun, mut counted) = (Instant::now(), 0);
-        job::compute(&mut **lock(learner), round, x, update, parts, &mut |input| {
-            let so_far = begun.elapsed().as_nanos() as u64;
-            // Counted before anybody can act on it.
-            learner.computing.fetch_add(so_far - counted, Ordering::Relaxed);
-            counted = so_far;
-            hand(input);
+        let x = Arc::new(x);
+        learner.lent.set(round, &x);
+        learner.work(|learns| {
+            job::compute(learns, round, x, update, parts, &mut |input| {
+                let so_far = begun.elapsed().as_nanos() as u64;
+                // Counted before it can have an effect.
+                learner.computing.fetch_add(so_far - counted, Ordering::Relaxed);
+                counted = so_far;
+                hand(input);
+            });
         });
     }
 }
@@ -86,7 +140,7 @@ struct Keeper {
     own: Sender<Event>,
     started: Instant,
     traffic: Traffic,
-    model: Vec<f32>,
+    model: Arc<Vec<f32>>,
     mean: Vec<f32>,
     records: Option<Vec<Vec<u8>>>,
     inputs: VecDeque<Input>,
@@ -94,7 +148,8 @@ struct Keeper {
 }
 
 impl Worker {
-    /// Runs a node to its end and says goodbye. `report` sees every round; `stop` is asked again and again whether to leave now.
+    /// Runs a node to its end and says goodbye. `witness` sees every round and what is to be saved; `stop` is asked again and again whether to
+    /// leave now.
     ///
     /// # Errors
     /// If a link breaks, a deadline passes, the node fails, or `stop` says so; the neighbours are told why.
@@ -102,111 +157,144 @@ impl Worker {
         self,
         config: NodeConfig,
         learner: Box<dyn Learner>,
-        report: &mut Report<'_>,
+        witness: &mut dyn Witness,
         stop: &mut dyn FnMut() -> bool,
     ) -> Result<Ended, RunError> {
-        let Worker { id, topology, mut host, events, own, connect, patience } = self;
-        let mut keeper = Keeper::new(config, learner, own);
-        let watch = Watch { id, topology: &topology, connect, patience };
-        let result = watch
-            .wait_for_links(&mut keeper, &mut host, &events, report, stop)
-            .and_then(|()| watch.drive(&mut keeper, &mut host, &events, report, stop));
-        let reason = match &result {
-            Ok(()) => None,
-            Err(RunError::Interrupted(round)) => Some(format!("interrupted in round {round}")),
-            Err(error) => {
-                let reason = error.told(&topology);
-                tracing::debug!("{reason}");
-                Some(reason)
-            }
-        };
-        host.finish(reason);
+        let Worker { id, topology, host, events, own, limits } = self;
+        let keeper = Keeper::new(config, learner, own, Arc::clone(host.status()));
+        let mut driver = Driver { id, topology: &topology, limits, host, events, keeper, witness, stop };
+        let result = driver.gather().and_then(|()| driver.drive());
+        if result.is_err() {
+            driver.salvage();
+        }
+        let Driver { host, keeper, .. } = driver;
+        host.finish(result.as_ref().err().map(|error| {
+            let cause = error.cause(id, &topology);
+            tracing::debug!("{}", cause.text);
+            cause
+        }));
         result.map(|()| keeper.end())
     }
 }
 
-/// The next event, or none for a moment.
-///
-/// # Errors
-/// If somebody wants to stop, or nothing can come any more.
-fn next(events: &Receiver<Event>, stop: &mut dyn FnMut() -> bool, round: Round) -> Result<Option<Event>, RunError> {
-    let event = match events.recv_timeout(LOOK) {
-        Ok(event) => Some(event),
-        Err(RecvTimeoutError::Timeout) => None,
-        Err(RecvTimeoutError::Disconnected) => return Err(RunError::Network("the host's tasks ended".into())),
-    };
-    if stop() { Err(RunError::Interrupted(round)) } else { Ok(event) }
-}
-
-/// Names and deadlines.
-struct Watch<'a> {
+/// A node while it runs.
+struct Driver<'a> {
     id: NodeId,
     topology: &'a Topology,
-    connect: Duration,
-    patience: Duration,
+    limits: Limits,
+    host: Host,
+    events: Receiver<Event>,
+    keeper: Keeper,
+    witness: &'a mut dyn Witness,
+    stop: &'a mut dyn FnMut() -> bool,
 }
 
-impl Watch<'_> {
+impl Driver<'_> {
     fn name(&self, node: NodeId) -> &str {
         &self.topology.node(node).name
     }
 
-    /// Until every link is up. Frames of neighbours that are further are held meanwhile.
-    fn wait_for_links(
-        &self,
-        keeper: &mut Keeper,
-        host: &mut Host,
-        events: &Receiver<Event>,
-        report: &mut Report<'_>,
-        stop: &mut dyn FnMut() -> bool,
-    ) -> Result<(), RunError> {
+    /// The next event, or none for a moment.
+    ///
+    /// # Errors
+    /// If `stop` says so, or no event can come any more.
+    fn next(&mut self) -> Result<Option<Event>, RunError> {
+        let event = match self.events.recv_timeout(LOOK) {
+            Ok(event) => Some(event),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => return Err(RunError::Network("the host's tasks ended".into())),
+        };
+        if (self.stop)() { Err(RunError::Interrupted(self.keeper.node.round())) } else { Ok(event) }
+    }
+
+    /// Until all nodes are linked. Frames of neighbours that have begun are held meanwhile; a link that breaks is waited for again.
+    fn gather(&mut self) -> Result<(), RunError> {
         let started = Instant::now();
-        let mut missing: BTreeSet<NodeId> = self.topology.neighbours(self.id).iter().copied().collect();
+        let neighbours = self.topology.neighbours(self.id).len();
+        let mut gathering = Gathering::new(self.topology, self.id);
+        let mut differences: BTreeMap<NodeId, Difference> = BTreeMap::new();
+        // Whether any neighbour has had the same files and program: then those of this node are not alone.
+        let mut agrees = false;
         let mut line = started + LINE;
-        while !missing.is_empty() {
-            match next(events, stop, Round(0))? {
+        loop {
+            match self.next()? {
                 Some(Event::Up(peer)) => {
-                    missing.remove(&peer);
-                    let (all, name) = (self.topology.neighbours(self.id).len(), self.name(peer));
-                    tracing::info!("linked with {name} ({} of {all})", all - missing.len());
+                    agrees = true;
+                    differences.remove(&peer);
+                    gathering.up(peer);
+                    let up = neighbours - gathering.missing();
+                    tracing::info!("linked with {} ({up} of {neighbours})", self.name(peer));
                 }
-                Some(event) => self.take(event, keeper, host, report)?,
+                Some(Event::Down { peer, reason }) => {
+                    tracing::warn!("the link to {} broke before the run began: {reason}; it is waited for", self.name(peer));
+                    gathering.down(peer);
+                    self.feed(Input::LinkDown { peer, reason })?;
+                }
+                Some(Event::Left { peer, cause }) => {
+                    tracing::warn!("{} left before the run began: {}; it is waited for", self.name(peer), cause.text);
+                    gathering.down(peer);
+                    self.feed(Input::Left { peer, cause })?;
+                }
+                Some(Event::Word { from, word }) => gathering.word(from, word),
+                Some(Event::Differs { peer, difference }) => {
+                    if differences.insert(peer, difference.clone()).is_none() {
+                        tracing::warn!("{difference}");
+                    }
+                }
+                Some(event) => self.take(event)?,
                 None => {}
             }
+            if !agrees && !differences.is_empty() && differences.len() == neighbours {
+                return Err(refusal(&differences));
+            }
             let now = Instant::now();
-            if now >= started + self.connect {
-                let (id, seconds) = (self.name(self.id), self.connect.as_secs_f64());
-                return Err(RunError::Deadline(format!("node {id} waited {seconds} s for {}", self.troubles(host))));
+            let own = (gathering.missing() > 0).then(|| format!("node {} waits for {}", self.name(self.id), self.troubles()));
+            for (to, word) in gathering.say(own.as_deref(), now >= line) {
+                self.host.say(to, word);
+            }
+            if gathering.begins() {
+                self.host.status().begin();
+                return Ok(());
+            }
+            let waits = || {
+                let (name, reason) = (self.name(self.id), gathering.reason(own.as_deref()));
+                let host = self.host.status().of_host().map(|trouble| format!("; {trouble}")).unwrap_or_default();
+                if own.is_some() {
+                    format!("{reason}{host}")
+                } else {
+                    format!("node {name} is linked, the run has not begun: {reason}{host}")
+                }
+            };
+            if now >= started + self.limits.connect {
+                if !agrees && differences.values().any(|difference| matches!(difference, Difference::Files(_))) {
+                    return Err(refusal(&differences));
+                }
+                let seconds = self.limits.connect.as_secs_f64();
+                return Err(RunError::Deadline(format!("after {seconds} s {}", waits())));
             }
             if now >= line {
                 line = now + LINE;
-                tracing::warn!("node {} waits for {}", self.name(self.id), self.troubles(host));
+                tracing::warn!("{}", waits());
             }
         }
-        Ok(())
     }
 
     /// Who is missing and why, as far as it is known.
-    fn troubles(&self, host: &Host) -> String {
+    fn troubles(&self) -> String {
         let one = |(node, trouble): (NodeId, String)| format!("{} ({trouble})", self.name(node));
-        host.status().missing().into_iter().map(one).collect::<Vec<_>>().join(", ")
+        self.host.status().missing().into_iter().map(one).collect::<Vec<_>>().join(", ")
     }
 
-    fn drive(
-        &self,
-        keeper: &mut Keeper,
-        host: &mut Host,
-        events: &Receiver<Event>,
-        report: &mut Report<'_>,
-        stop: &mut dyn FnMut() -> bool,
-    ) -> Result<(), RunError> {
-        keeper.started = Instant::now();
-        keeper.inputs.push_back(Input::Start);
-        self.settle(keeper, host, report)?;
-        let (mut heard, mut bytes, mut line) = (Instant::now(), host.status().bytes(), Instant::now() + LINE);
-        while keeper.records.is_none() {
-            if let Some(event) = next(events, stop, keeper.node.round())? {
-                self.take(event, keeper, host, report)?;
+    /// From the start to the last record.
+    fn drive(&mut self) -> Result<(), RunError> {
+        self.keeper.started = Instant::now();
+        self.witness.begins(&self.keeper.learner.lent);
+        self.feed(Input::Start)?;
+        let (mut heard, mut line) = (Instant::now(), Instant::now() + LINE);
+        let mut bytes = self.host.status().bytes();
+        while self.keeper.records.is_none() {
+            if let Some(event) = self.next()? {
+                self.take(event)?;
                 heard = Instant::now();
                 line = heard + LINE;
             }
@@ -215,95 +303,115 @@ impl Watch<'_> {
                 continue;
             }
             line = now + LINE;
-            let moved = host.status().bytes();
+            let moved = self.host.status().bytes();
             if moved != bytes {
                 // A large frame on a slow link is progress.
                 (bytes, heard) = (moved, now);
             }
-            let silence = now - heard;
-            if silence >= self.patience.min(LINE) && !keeper.is_computing() {
-                tracing::warn!("node {} waits {}", self.name(self.id), self.waits(keeper));
+            if self.keeper.is_computing() {
+                continue;
             }
-            if silence >= self.patience && !keeper.is_computing() {
-                let seconds = silence.as_secs_f64();
-                return Err(RunError::Deadline(format!(
-                    "node {} waited {seconds:.1} s {}",
-                    self.name(self.id),
-                    self.waits(keeper)
-                )));
+            let beat = self.host.status().at_work();
+            let alive = beat.map_or(heard, |(_, when)| when.max(heard));
+            let (silence, waited) = (now - alive, now - heard);
+            if waited >= self.limits.patience.min(LINE) {
+                let at_work = beat.filter(|(_, when)| *when > heard && when.elapsed() < self.limits.patience);
+                let at_work = at_work.map(|(node, _)| format!("; node {} is computing", self.name(node)));
+                tracing::warn!("node {} waits {}{}", self.name(self.id), self.waits(), at_work.unwrap_or_default());
+            }
+            if silence >= self.limits.patience || waited >= self.limits.patience + self.limits.work {
+                let (name, seconds) = (self.name(self.id), waited.as_secs_f64());
+                return Err(RunError::Deadline(format!("node {name} waited {seconds:.1} s {}", self.waits())));
             }
         }
         Ok(())
     }
 
-    fn waits(&self, keeper: &Keeper) -> String {
-        match keeper.node.waiting_for() {
+    /// A run that ends early: what this node has is saved. A gradient under way is not waited for, except where parts of it have left.
+    fn salvage(&mut self) {
+        let until = Instant::now() + LAST_GRADIENT;
+        while self.keeper.is_computing() && self.keeper.learner.lent.get().is_none() && Instant::now() < until {
+            match self.events.recv_timeout(LOOK) {
+                Ok(Event::Computed(input)) => self.keeper.node.handle(input, &mut Vec::new()),
+                Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        let lent = || self.keeper.learner.lent.get().map(|(_, x)| x.to_vec());
+        let own = self.keeper.node.salvage(lent);
+        if let Some(own) = own {
+            let elapsed = self.keeper.elapsed();
+            self.witness.save(elapsed, own);
+        }
+    }
+
+    /// What the core waits for.
+    fn waits(&self) -> String {
+        let node = &self.keeper.node;
+        match node.waiting_for() {
             Some((at, peers)) => {
                 let names: Vec<&str> = peers.iter().map(|&peer| self.name(peer)).collect();
                 format!("at {at} for {}", names.join(", "))
             }
-            None => format!("in round {}", keeper.node.round()),
+            None => format!("in round {}", node.round()),
         }
     }
 
-    fn take(
-        &self,
-        event: Event,
-        keeper: &mut Keeper,
-        host: &mut Host,
-        report: &mut Report<'_>,
-    ) -> Result<(), RunError> {
-        let input = match event {
+    /// Upon an event of the host, while the run goes on.
+    fn take(&mut self, event: Event) -> Result<(), RunError> {
+        self.feed(match event {
             Event::Frame { from, bytes } => Input::Frame { from, bytes },
             Event::Taken(peer) => Input::Taken(peer),
             Event::Down { peer, reason } => Input::LinkDown { peer, reason },
+            Event::Left { peer, cause } => Input::Left { peer, cause },
             Event::Computed(input) => input,
-            Event::Up(_) | Event::Goodbye(_) => return Ok(()),
-            Event::Fatal(error) => return Err(error),
-        };
-        keeper.inputs.push_back(input);
-        self.settle(keeper, host, report)
+            Event::Up(_) | Event::Goodbye(_) | Event::Word { .. } | Event::Differs { .. } => return Ok(()),
+        })
     }
 
-    /// Handles inputs and performs effects until nothing is left to do here.
-    fn settle(&self, keeper: &mut Keeper, host: &mut Host, report: &mut Report<'_>) -> Result<(), RunError> {
-        while let Some(input) = keeper.inputs.pop_front() {
-            let mut effects = std::mem::take(&mut keeper.effects);
-            keeper.node.handle(input, &mut effects);
+    /// Handles an input, and all that follow from it here, and performs their effects.
+    fn feed(&mut self, input: Input) -> Result<(), RunError> {
+        self.keeper.inputs.push_back(input);
+        while let Some(input) = self.keeper.inputs.pop_front() {
+            let mut effects = std::mem::take(&mut self.keeper.effects);
+            self.keeper.node.handle(input, &mut effects);
             for effect in effects.drain(..) {
-                self.perform(effect, keeper, host, report)?;
+                self.perform(effect)?;
             }
-            keeper.effects = effects;
+            self.keeper.effects = effects;
         }
         Ok(())
     }
 
-    fn perform(
-        &self,
-        effect: Effect,
-        keeper: &mut Keeper,
-        host: &mut Host,
-        report: &mut Report<'_>,
-    ) -> Result<(), RunError> {
+    fn perform(&mut self, effect: Effect) -> Result<(), RunError> {
+        let keeper = &mut self.keeper;
         match effect {
-            Effect::Send { to, frame } => host.send(to, frame),
-            Effect::Recycle { from, buffer } => host.recycle(from, buffer),
+            Effect::Send { to, frame } => self.host.send(to, frame),
+            Effect::Recycle { from, buffer } => self.host.recycle(from, buffer),
             Effect::Compute { round, x, update, parts, overlaps } => {
                 keeper.compute(Job { round, x, update, parts }, overlaps);
             }
-            Effect::Prepared(merged) => keeper.learner().prepare(&merged).map_err(RunError::Setup)?,
+            Effect::Prepared(merged) => {
+                keeper.learner.work(|learner| learner.prepare(&merged)).map_err(RunError::Setup)?;
+            }
             Effect::RoundDone(done) => {
                 keeper.traffic = done.traffic;
-                let last = report(keeper.elapsed(), done);
+                let last = self.witness.round(keeper.elapsed(), done);
                 keeper.inputs.extend(last.map(Input::StopAfter));
             }
-            Effect::Conclude { rounds, model, mean, traffic, links } => {
-                // Later than the last round's: what was in the air has landed since.
-                keeper.traffic = traffic;
+            Effect::Save(own) => {
                 let elapsed = keeper.elapsed();
-                let conclusion = Conclusion { rounds, model: &model, mean: &mean, traffic, links: &links, elapsed };
-                let record = keeper.learner().conclude(&conclusion);
-                (keeper.model, keeper.mean) = (model, mean);
+                self.host.status().set_working(true);
+                self.witness.save(elapsed, own);
+                self.host.status().set_working(false);
+            }
+            Effect::Conclude { own, mean } => {
+                // Later than the last round's: what was in the air has landed since.
+                keeper.traffic = own.traffic;
+                self.witness.mean(&mean);
+                let conclusion = Conclusion::new(&own, &mean, keeper.elapsed());
+                let record = keeper.learner.work(|learner| learner.conclude(&conclusion));
+                (keeper.model, keeper.mean) = (own.x, mean);
                 keeper.inputs.push_back(Input::Record(record));
             }
             Effect::Finished(records) => keeper.records = Some(records),
@@ -313,16 +421,31 @@ impl Watch<'_> {
     }
 }
 
+/// What a node says that differs from all its neighbours: whose files are wrong is for the user to see, and theirs is one of them.
+fn refusal(differences: &BTreeMap<NodeId, Difference>) -> RunError {
+    let files = differences.values().find_map(|difference| match difference {
+        Difference::Files(error) => Some(RunError::Setup(error.clone())),
+        Difference::Programs(_) => None,
+    });
+    let texts = || differences.values().map(Difference::to_string).collect::<Vec<_>>().join("; ");
+    files.unwrap_or_else(|| RunError::Network(texts()))
+}
+
 impl Keeper {
-    fn new(config: NodeConfig, learner: Box<dyn Learner>, own: Sender<Event>) -> Keeper {
+    fn new(config: NodeConfig, learner: Box<dyn Learner>, own: Sender<Event>, status: Arc<Status>) -> Keeper {
         Keeper {
             node: Node::new(config),
-            learner: SharedLearner { learner: Arc::new(Mutex::new(learner)), computing: Arc::default() },
+            learner: SharedLearner {
+                learner: Arc::new(Mutex::new(learner)),
+                computing: Arc::default(),
+                lent: Lent::default(),
+                status,
+            },
             companion: None,
             own,
             started: Instant::now(),
             traffic: Traffic::default(),
-            model: Vec::new(),
+            model: Arc::default(),
             mean: Vec::new(),
             records: None,
             inputs: VecDeque::new(),
@@ -335,10 +458,6 @@ impl Keeper {
             time: Time(self.started.elapsed().as_nanos() as u64),
             computing: Time(self.learner.computing.load(Ordering::Relaxed)),
         }
-    }
-
-    fn learner(&self) -> MutexGuard<'_, Box<dyn Learner>> {
-        lock(&self.learner)
     }
 
     /// In place where nothing is to be done meanwhile, else beside the core.
@@ -356,7 +475,8 @@ impl Keeper {
     }
 
     fn end(self) -> Ended {
-        Ended { model: self.model, mean: self.mean, records: self.records.unwrap_or_default(), traffic: self.traffic }
+        let records = self.records.unwrap_or_default();
+        Ended { model: Arc::unwrap_or_clone(self.model), mean: self.mean, records, traffic: self.traffic }
     }
 }
 

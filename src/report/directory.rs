@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::{BufWriter, Write},
+    io::{self, Write},
     path::{Path, PathBuf},
 };
 
@@ -15,7 +15,7 @@ pub struct RunDirectory {
     path: PathBuf,
     /// Whether the folder was made for this run.
     fresh: bool,
-    metrics: BufWriter<File>,
+    metrics: Lines,
 }
 
 impl RunDirectory {
@@ -39,7 +39,7 @@ impl RunDirectory {
         }
         let fresh = !path.exists();
         fs::create_dir_all(path).map_err(wrong)?;
-        let metrics = BufWriter::new(File::create(path.join("metrics.jsonl")).map_err(wrong)?);
+        let metrics = Lines::new(File::create(path.join("metrics.jsonl")).map_err(wrong)?);
         Ok(RunDirectory { path: path.to_path_buf(), fresh, metrics })
     }
 
@@ -56,32 +56,103 @@ impl RunDirectory {
         &self.path
     }
 
-    /// Appends a line to `metrics.jsonl`.
+    /// Appends a line to `metrics.jsonl`. A line that the file does not take now (the disk is full, say) is held and written with a later one, or by
+    /// [`RunDirectory::finish`].
     ///
     /// # Errors
-    /// If the file cannot be written.
-    pub fn metric(&mut self, metric: &Metric) -> std::io::Result<()> {
-        serde_json::to_writer(&mut self.metrics, metric)?;
-        self.metrics.write_all(b"\n")?;
-        self.metrics.flush()
+    /// If the file takes nothing; said once, until it takes something again.
+    pub fn metric(&mut self, metric: &Metric) -> io::Result<()> {
+        let line = serde_json::to_string(metric)?;
+        self.metrics.append(&line).map_err(|error| at(&self.path.join("metrics.jsonl"), &error))
+    }
+
+    /// Writes the lines of `metrics.jsonl` that are held.
+    ///
+    /// # Errors
+    /// If the file does not take them; how many are lost is said.
+    pub fn finish(&mut self) -> io::Result<()> {
+        self.metrics.finish().map_err(|error| at(&self.path.join("metrics.jsonl"), &error))
     }
 
     /// Writes a text file into the folder, whole or not at all.
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn write(&self, name: &str, text: &str) -> std::io::Result<()> {
-        let part = self.path.join(format!("{name}.part"));
-        fs::write(&part, text)?;
-        fs::rename(part, self.path.join(name))
+    pub fn write(&self, name: &str, text: &str) -> io::Result<()> {
+        let (part, path) = (self.path.join(format!("{name}.part")), self.path.join(name));
+        fs::write(&part, text).and_then(|()| fs::rename(&part, &path)).map_err(|error| {
+            // Nothing else can be done about a leftover; the first error is the one to report.
+            let _ = fs::remove_file(&part);
+            at(&path, &error)
+        })
     }
 
     /// Writes `summary.json`.
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn summary(&self, summary: &Summary) -> std::io::Result<()> {
+    pub fn summary(&self, summary: &Summary) -> io::Result<()> {
         self.write("summary.json", &(serde_json::to_string_pretty(summary)? + "\n"))
+    }
+}
+
+/// The same error with the path.
+fn at(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+/// Whole lines of a file that may take nothing for a while.
+#[derive(Debug)]
+struct Lines<W = File> {
+    file: W,
+    /// What the file has not taken yet.
+    held: Vec<u8>,
+    failing: bool,
+    /// Lines that did not fit into the memory for held ones.
+    lost: u64,
+}
+
+impl<W: Write> Lines<W> {
+    /// The most bytes that are held.
+    const MOST_HELD: usize = 64 << 20;
+
+    fn new(file: W) -> Lines<W> {
+        Lines { file, held: Vec::new(), failing: false, lost: 0 }
+    }
+
+    fn append(&mut self, line: &str) -> io::Result<()> {
+        if self.held.len() + line.len() < Self::MOST_HELD {
+            self.held.extend_from_slice(line.as_bytes());
+            self.held.push(b'\n');
+        } else {
+            self.lost += 1;
+        }
+        let result = self.flush();
+        let first = !std::mem::replace(&mut self.failing, result.is_err());
+        if first { result } else { Ok(()) }
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        let result = self.flush();
+        let lost = self.lost + self.held.iter().filter(|byte| **byte == b'\n').count() as u64;
+        match result {
+            Ok(()) if lost == 0 => Ok(()),
+            Ok(()) => Err(io::Error::other(format!("{lost} lines are lost: there was no memory to hold them"))),
+            Err(error) => Err(io::Error::new(error.kind(), format!("{error}; {lost} lines are lost"))),
+        }
+    }
+
+    /// Writes as much as the file takes: what it took is not written again.
+    fn flush(&mut self) -> io::Result<()> {
+        while !self.held.is_empty() {
+            match self.file.write(&self.held) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(taken) => _ = self.held.drain(..taken),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.file.flush()
     }
 }
 
@@ -104,6 +175,41 @@ fn remove(path: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Takes so many bytes, then nothing.
+    struct Disk {
+        room: usize,
+        bytes: Vec<u8>,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let taken = bytes.len().min(self.room - self.bytes.len());
+            if taken == 0 {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            self.bytes.extend_from_slice(&bytes[..taken]);
+            Ok(taken)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_disk_that_is_full_for_a_while_costs_no_line_and_is_reported_once() {
+        let mut lines = Lines::new(Disk { room: 10, bytes: Vec::new() });
+        assert!(lines.append("12345").is_ok());
+        assert!(lines.append("67890").is_err(), "four bytes of six fit");
+        assert!(lines.append("again").is_ok(), "known already");
+        lines.file.room = 100;
+        assert!(lines.append("last").is_ok());
+        assert_eq!(lines.file.bytes, b"12345\n67890\nagain\nlast\n");
+        lines.file.room = lines.file.bytes.len();
+        assert!(lines.append("lost").is_err(), "a new outage");
+        assert!(lines.finish().unwrap_err().to_string().contains("1 lines are lost"));
+    }
 
     #[test]
     fn a_folder_whose_run_did_nothing_is_free_and_any_other_is_not() {

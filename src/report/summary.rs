@@ -7,6 +7,7 @@ use crate::job::{
     Design, Pooled,
     record::{Closing, Score, run_digest},
 };
+use crate::units::NodeId;
 
 /// The summary of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -45,7 +46,13 @@ pub struct Summary {
     pub computing: f64,
     /// Who took part in which rounds, in node order.
     pub participation: IndexMap<String, Participation>,
-    /// SHA-256 over the nodes' SHA-256s in node order.
+    /// Nodes whose records are missing or cannot be used, and why. They are not in `participation`.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub unusable: IndexMap<String, String>,
+    /// SHA-256 of the mean of all models; empty where it was not formed.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub mean_digest: String,
+    /// SHA-256 over the nodes' SHA-256s in node order and that of the mean; empty where one of them is not known.
     pub digest: String,
     /// SHA-256 of the simulation's events: what happened when.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -59,6 +66,9 @@ pub struct Summary {
     /// Why it could not go on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
+    /// The node at which that happened first, as far as it is known here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_at: Option<String>,
 }
 
 /// What the models are worth at the end. What cannot be known is left out.
@@ -173,39 +183,91 @@ impl Summary {
             time_s: 0.0,
             computing: 0.0,
             participation: IndexMap::new(),
+            unusable: IndexMap::new(),
+            mean_digest: String::new(),
             digest: String::new(),
             trace: None,
             diverged_at: None,
             interrupted: false,
             failure: None,
+            failed_at: None,
         }
     }
 
-    /// The summary that follows from all nodes' closing records, in node order.
+    /// The summary that follows from all nodes' closing records, in node order. A record that cannot be used is listed in `unusable`.
     ///
     /// # Errors
-    /// If a record cannot be read; the node is named.
+    /// If there is not one record for each node, or none can be used.
     pub fn new(design: &Design, records: &[Vec<u8>]) -> Result<Summary, String> {
-        let read = |(node, bytes): (usize, &Vec<u8>)| {
-            Closing::from_bytes(bytes).map_err(|error| format!("record of node {node}: {error}"))
+        let nodes = design.topology.nodes();
+        if records.len() != nodes {
+            return Err(format!("{} records of {nodes} nodes", records.len()));
+        }
+        let (mut closings, mut unusable) = (Vec::new(), Vec::new());
+        for (node, bytes) in records.iter().enumerate() {
+            let read = Closing::from_bytes(bytes).and_then(|closing| {
+                closing.check(design)?;
+                if closing.mean.is_none() { Err("it has no mean model".into()) } else { Ok(closing) }
+            });
+            match read {
+                Ok(closing) => closings.push((NodeId::from(node), closing)),
+                Err(why) => unusable.push((NodeId::from(node), why)),
+            }
+        }
+        let Some(mean) = most_common(closings.iter().filter_map(|(_, closing)| closing.mean.as_deref())) else {
+            let first = unusable.first().map_or(String::new(), |(node, why)| format!("; of node {node}: {why}"));
+            return Err(format!("no node's record can be used{first}"));
         };
-        let closings = records.iter().enumerate().map(read).collect::<Result<Vec<Closing>, _>>()?;
+        let mean = mean.to_string();
+        closings.retain(|(node, closing)| {
+            let same = closing.mean.as_ref() == Some(&mean);
+            if !same {
+                unusable.push((*node, "its mean model is another than most nodes have".into()));
+            }
+            same
+        });
+        unusable.sort();
+        let mut summary = Summary::of(design, &closings);
+        if unusable.is_empty() {
+            summary.digest = run_digest(closings.iter().map(|(_, closing)| closing.digest.as_str()), &mean)?;
+        }
+        let name = |node: NodeId| design.topology.node(node).name.clone();
+        summary.unusable = unusable.into_iter().map(|(node, why)| (name(node), why)).collect();
+        summary.mean_digest = mean;
+        Ok(summary)
+    }
+
+    /// What is known of a run from the records of some of its nodes, in node order. It has no digest.
+    pub fn of(design: &Design, closings: &[(NodeId, Closing)]) -> Summary {
         let mut summary = Summary::blank(design);
         let names: Vec<&str> =
             (0..design.topology.nodes()).map(|node| design.topology.node(node.into()).name.as_str()).collect();
-        for (name, closing) in names.iter().zip(&closings) {
-            summary.participation.insert((*name).to_string(), Participation::of(closing, &names));
-            summary.bytes.payload += closing.bytes[0];
-            summary.bytes.wire += closing.bytes[1];
-            summary.bytes.dense += closing.bytes[2];
+        let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
+        for (node, closing) in closings {
+            summary.participation.insert(names[node.index()].to_string(), Participation::of(closing, &names));
+            add(&mut summary.bytes.payload, closing.bytes[0]);
+            add(&mut summary.bytes.wire, closing.bytes[1]);
+            add(&mut summary.bytes.dense, closing.bytes[2]);
         }
-        summary.rounds = closings.iter().map(|closing| closing.rounds).min().unwrap_or(0);
-        summary.time_s = closings.iter().map(|closing| closing.time_s).fold(0.0, f64::max);
-        let share = |closing: &Closing| if closing.time_s > 0.0 { closing.computing_s / closing.time_s } else { 0.0 };
-        summary.computing = closings.iter().map(share).sum::<f64>() / closings.len().max(1) as f64;
-        summary.outcome = Outcome::of(&closings, design.by_rows());
-        summary.digest = run_digest(closings.iter().map(|closing| closing.digest.as_str()))?;
-        Ok(summary)
+        let all: Vec<&Closing> = closings.iter().map(|(_, closing)| closing).collect();
+        summary.rounds = all.iter().map(|closing| closing.rounds).min().unwrap_or(0);
+        summary.time_s = all.iter().map(|closing| closing.time_s).fold(0.0, f64::max);
+        let share = |closing: &&Closing| if closing.time_s > 0.0 { closing.computing_s / closing.time_s } else { 0.0 };
+        summary.computing = all.iter().map(share).sum::<f64>() / all.len().max(1) as f64;
+        if all.iter().any(|closing| closing.mean.is_some()) {
+            summary.outcome = Outcome::of(&all, design.by_rows());
+        }
+        summary
+    }
+
+    /// Adds a node's part.
+    pub fn add(&mut self, name: &str, part: Participation, time_s: f64) {
+        let sums = [&mut self.bytes.payload, &mut self.bytes.wire, &mut self.bytes.dense];
+        for (sum, more) in sums.into_iter().zip([part.bytes_payload, part.bytes_wire, part.bytes_dense]) {
+            *sum = sum.saturating_add(more);
+        }
+        self.time_s = self.time_s.max(time_s);
+        self.participation.insert(name.to_string(), part);
     }
 
     /// Dense bytes per payload byte.
@@ -214,15 +276,22 @@ impl Summary {
     }
 }
 
+/// The value that occurs most often; of several the first.
+fn most_common<'a>(values: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let mut counts: IndexMap<&str, usize> = IndexMap::new();
+    values.for_each(|value| *counts.entry(value).or_default() += 1);
+    counts.into_iter().rev().max_by_key(|(_, count)| *count).map(|(value, _)| value)
+}
+
 impl Outcome {
-    fn of(closings: &[Closing], by_rows: bool) -> Outcome {
+    fn of(closings: &[&Closing], by_rows: bool) -> Outcome {
         let nodes = closings.len() as f64;
-        let weight = |closing: &Closing| if by_rows { closing.rows as f64 } else { 1.0 };
+        let weight = |closing: &&Closing| if by_rows { closing.rows as f64 } else { 1.0 };
         let weights: f64 = closings.iter().map(weight).sum();
         let own: Vec<f64> = closings.iter().filter_map(|closing| closing.test.as_ref()?.accuracy()).collect();
         let of_mean: Vec<Score> = closings.iter().filter_map(|closing| closing.test_of_mean).collect();
-        let rows: u64 = of_mean.iter().map(|score| score.rows).sum();
-        let correct: Option<u64> = of_mean.iter().map(|score| score.correct).sum();
+        let rows = of_mean.iter().fold(0u64, |rows, score| rows.saturating_add(score.rows));
+        let correct = of_mean.iter().try_fold(0u64, |sum, score| Some(sum.saturating_add(score.correct?)));
         let all = own.len() == closings.len();
         Outcome {
             train_loss: Some(

@@ -20,6 +20,7 @@ mod preset;
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BinaryHeap, VecDeque},
+    sync::Arc,
 };
 
 use sha2::{Digest, Sha256};
@@ -73,7 +74,10 @@ pub fn run_on(seats: Vec<Seat>, conditions: &Conditions, observer: &mut dyn Obse
     let mut stopping = false;
     while let Some(event) = network.next() {
         network.now = event.time;
-        network.deliver(event, observer)?;
+        if let Err(error) = network.deliver(event, observer) {
+            network.salvage(observer);
+            return Err(error);
+        }
         if !stopping && let Some(last) = observer.stop_after() {
             stopping = true;
             for node in 0..network.hosts.len() {
@@ -91,7 +95,7 @@ struct Host {
     /// When its last gradient is ready, and how long all of them took.
     computed: Time,
     computing: Time,
-    model: Vec<f32>,
+    model: Arc<Vec<f32>>,
     mean: Vec<f32>,
     records: Option<Vec<Vec<u8>>>,
 }
@@ -159,6 +163,7 @@ impl What {
             What::Input(Input::Computed { .. }) => 5,
             What::Input(Input::Record(_)) => 6,
             What::Input(Input::StopAfter(_)) => 7,
+            What::Input(Input::Left { .. }) => 9,
             What::Arrival(_) => 8,
         }
     }
@@ -192,7 +197,7 @@ impl<'a> Network<'a> {
             traffic: Traffic::default(),
             computed: Time(0),
             computing: Time(0),
-            model: Vec::new(),
+            model: Arc::default(),
             mean: Vec::new(),
             records: None,
         };
@@ -281,19 +286,34 @@ impl<'a> Network<'a> {
                 let elapsed = host.elapsed(self.now);
                 observer.round(id, elapsed, done);
             }
-            Effect::Conclude { rounds, model, mean, traffic, links } => {
+            Effect::Save(own) => observer.save(id, host.elapsed(self.now), &own),
+            Effect::Conclude { own, mean } => {
                 // Later than the last round's: what was in the air has landed since.
-                host.traffic = traffic;
-                let elapsed = host.elapsed(self.now);
-                let conclusion = Conclusion { rounds, model: &model, mean: &mean, traffic, links: &links, elapsed };
+                host.traffic = own.traffic;
+                observer.mean(&mean);
+                let conclusion = Conclusion::new(&own, &mean, host.elapsed(self.now));
                 let record = host.learner.conclude(&conclusion);
-                (host.model, host.mean) = (model, mean);
+                (host.model, host.mean) = (own.x, mean);
                 self.post(id, Input::Record(record));
             }
             Effect::Finished(records) => host.records = Some(records),
             Effect::Failed(failure) => return Err(RunError::Failed { node: id, failure }),
         }
         Ok(())
+    }
+
+    /// A run that ends early: what each node has is saved.
+    fn salvage(&self, observer: &mut dyn Observer) {
+        for (node, host) in self.hosts.iter().enumerate() {
+            let node = NodeId::from(node);
+            let lent = |Reverse(event): &Reverse<Event>| match &event.what {
+                What::Input(Input::Computed { x, .. }) if event.node == node => Some(x.clone()),
+                _ => None,
+            };
+            if let Some(own) = host.node.salvage(|| self.events.iter().find_map(lent)) {
+                observer.save(node, host.elapsed(self.now), &own);
+            }
+        }
     }
 
     fn wire(&mut self, from: NodeId, to: NodeId) -> &mut Wire {
@@ -358,7 +378,7 @@ impl<'a> Network<'a> {
         let Network { hosts, trace, now, .. } = self;
         let ended = |host: Host| {
             let records = host.records.expect("every node has finished");
-            Ended { model: host.model, mean: host.mean, records, traffic: host.traffic }
+            Ended { model: Arc::unwrap_or_clone(host.model), mean: host.mean, records, traffic: host.traffic }
         };
         let trace = job::record::hex(&trace.finalize());
         Ok(Simulated { ended: hosts.into_iter().map(ended).collect(), trace, time: now })

@@ -182,8 +182,13 @@ impl Deployment {
 
     /// Starts a node.
     pub fn start(&self, name: &str) -> Running {
-        let file = self.file(&format!("{name}.toml"));
-        Running::start(program().arg("node").arg(file).arg("--quiet"), self.folder.path(), name)
+        self.start_as(name, |command| command)
+    }
+
+    /// Starts a node with a change to its command.
+    pub fn start_as(&self, name: &str, change: impl FnOnce(&mut Command) -> &mut Command) -> Running {
+        let (mut command, file) = (program(), self.file(&format!("{name}.toml")));
+        Running::start(change(command.arg("node").arg(file).arg("--quiet")), self.folder.path(), name)
     }
 
     /// Where a node listens.
@@ -192,6 +197,16 @@ impl Deployment {
         let line = text.lines().find(|line| line.starts_with("listen")).unwrap();
         line.split('"').nth(1).unwrap().to_string()
     }
+}
+
+/// The same files once more, before a run.
+pub fn copy_of(deployment: &Deployment) -> TempDir {
+    let copy = folder();
+    for file in fs::read_dir(deployment.folder.path()).unwrap() {
+        let file = file.unwrap();
+        fs::copy(file.path(), copy.path().join(file.file_name())).unwrap();
+    }
+    copy
 }
 
 /// An experiment for the rows of [`rows`].

@@ -24,6 +24,7 @@ use gradvine::{
 use super::{
     super::{
         interrupt::Interrupt,
+        keep::{Keep, Known},
         print, print_json,
         processes::{self, Process},
         progress::Display,
@@ -92,7 +93,7 @@ fn measure(
     interrupt: &Interrupt,
 ) -> Result<Found, Exit> {
     lab::clear_leftovers();
-    interrupt.otherwise_write(&whole.design, directory);
+    interrupt.otherwise_write(&Keep::new(Known::from(whole), directory), directory);
     let names: Vec<String> = (0..whole.shards.len()).map(|node| lab::name(0, node)).collect();
     let (doomed, folder) = (names.clone(), scratch.folder.clone());
     interrupt.before_leaving(move || {
@@ -116,10 +117,10 @@ fn measure(
     });
     display.finish();
     followed?;
-    processes::merge_metrics(&nodes, directory)?;
-    let done = processes::progress(&nodes).rounds;
+    processes::merge_metrics(&nodes, directory);
     if interrupt.is_set() {
-        return Err(match processes::interrupted(whole, directory, done)? {
+        let done = processes::progress(&nodes).rounds;
+        return Err(match processes::interrupted(whole, directory, &nodes) {
             Exit::Interrupted(_) if scratch.folder.is_some() => {
                 Exit::Interrupted(format!("stopped in round {done}; nothing is kept"))
             }
@@ -139,7 +140,7 @@ fn measure(
         retransmitted: sites.iter().filter_map(retransmitted).sum(),
     };
     let passed = router.stop().map_err(|error| Exit::Failed(format!("lab: a device failed: {error}")))?;
-    let summary = processes::gather(whole, directory, &nodes, done).inspect_err(|_| scratch.leave())?;
+    let summary = processes::gather(whole, directory, &nodes).inspect_err(|_| scratch.leave())?;
     directory.summary(&summary)?;
     Ok(Found { pace: Pace::of(&measured(&nodes), args.warm), load: watched.load(), stack, passed, summary })
 }
@@ -193,7 +194,7 @@ fn foretell(args: &Args, whole: &Arc<Whole>, interrupt: &Interrupt) -> Result<Fo
     let fixed = !plan::is_asynchronous(plan);
     let predicted_s = fixed.then(|| predict(plan, whole.shards.len(), design.parameters(), conditions).round_s);
     if args.run.speaks() {
-        eprintln!("simulating {} rounds of {} parameters", design.experiment.run.rounds, design.parameters());
+        note!("simulating {} rounds of {} parameters", design.experiment.run.rounds, design.parameters());
     }
     let mut rounds = Rounds { times: vec![Vec::new(); whole.shards.len()], interrupt };
     let simulated = sim::run_on(whole.seats(), conditions, &mut rounds)

@@ -62,7 +62,8 @@ pub trait Rule: Party {
         unreachable!("round {round} part {part}: the plan has no parts")
     }
 
-    /// Writes the model that is saved and evaluated.
+    /// Writes the model that is saved and evaluated. Whenever the model is not lent this is a model: in the middle of a round it may have the
+    /// round's step and a part of its mixing already.
     fn model(&self, out: &mut [f32]);
 
     /// The number of vectors of the model's length that the rule keeps, for the memory it states.

@@ -1,0 +1,238 @@
+//! What a run leaves on disk whatever happens: each node's own model as soon as it is final or its run ends early, and the mean once it is formed.
+//!
+//! A model that cannot be written (the disk is full, say) is held and tried again at the end; only then is it an error.
+
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+};
+
+use gradvine::{
+    config::ConfigError,
+    data::Scale,
+    gossip::OwnModel,
+    job::{Design, Elapsed, Lent, RunError, Single, Whole, class_counts, record::Closing, record::model_digest},
+    learn::SavedModel,
+    report::{RunDirectory, Summary},
+    units::NodeId,
+    vector,
+};
+
+use super::Exit;
+
+/// What a model file needs beside the parameters, and what a node's part in a run is described by.
+#[derive(Clone)]
+pub struct Known {
+    design: Arc<Design>,
+    scale: Arc<OnceLock<Scale>>,
+    classes: Vec<String>,
+    /// Rows and rows per class of the nodes whose data is here.
+    rows: BTreeMap<NodeId, (u64, Vec<u64>)>,
+}
+
+impl From<&Whole> for Known {
+    fn from(whole: &Whole) -> Known {
+        let rows = |(node, shard): (usize, &Arc<gradvine::job::Shared>)| {
+            (NodeId::from(node), (shard.raw().rows() as u64, class_counts(shard.raw())))
+        };
+        Known {
+            design: Arc::clone(&whole.design),
+            scale: Arc::clone(&whole.scale),
+            classes: whole.classes.clone(),
+            rows: whole.shards.iter().enumerate().map(rows).collect(),
+        }
+    }
+}
+
+impl From<&Single> for Known {
+    fn from(single: &Single) -> Known {
+        Known {
+            design: Arc::clone(&single.design),
+            scale: Arc::clone(&single.scale),
+            classes: single.classes.clone(),
+            rows: [(single.node, (single.rows, single.class_rows.clone()))].into(),
+        }
+    }
+}
+
+/// Saves models. Clones share one state.
+#[derive(Clone)]
+pub struct Keep(Arc<Mutex<State>>);
+
+struct State {
+    known: Known,
+    folder: PathBuf,
+    lent: Vec<(NodeId, Lent)>,
+    /// What each node did until its model was saved.
+    closings: BTreeMap<NodeId, Closing>,
+    mean: Option<String>,
+    /// Models that could not be written yet.
+    waiting: Vec<(PathBuf, Arc<Vec<f32>>)>,
+}
+
+impl Keep {
+    /// Into this run directory.
+    pub fn new(known: Known, directory: &RunDirectory) -> Keep {
+        Keep(Arc::new(Mutex::new(State {
+            known,
+            folder: directory.path().to_path_buf(),
+            lent: Vec::new(),
+            closings: BTreeMap::new(),
+            mean: None,
+            waiting: Vec::new(),
+        })))
+    }
+
+    /// A node begins: this is its model while a gradient is computed.
+    pub fn begins(&self, node: NodeId, lent: &Lent) {
+        self.lock().lent.push((node, lent.clone()));
+    }
+
+    /// A node's own model.
+    pub fn save(&self, node: NodeId, elapsed: Elapsed, own: &OwnModel) {
+        self.lock().save(node, elapsed, own);
+    }
+
+    /// The mean of all models.
+    pub fn mean(&self, mean: &[f32]) {
+        let mut state = self.lock();
+        if state.mean.is_none() {
+            state.mean = Some(model_digest(mean));
+            let path = state.folder.join("model-mean.safetensors");
+            state.write(path, mean, None);
+        }
+    }
+
+    /// Whether the mean has been formed.
+    pub fn has_mean(&self) -> bool {
+        self.lock().mean.is_some()
+    }
+
+    /// A program that must leave now: saves the models that nodes have lent for gradients.
+    pub fn salvage(&self) {
+        let mut state = self.lock();
+        for (node, lent) in std::mem::take(&mut state.lent) {
+            if let (Some((rounds, x)), false) = (lent.get(), state.closings.contains_key(&node))
+                && rounds.0 > 0
+            {
+                let own = OwnModel { rounds, x, traffic: Default::default(), links: Vec::new() };
+                state.save(node, Elapsed::default(), &own);
+            }
+        }
+    }
+
+    /// Tries again to write what could not be written.
+    ///
+    /// # Errors
+    /// The first model that still cannot be written.
+    pub fn finish(&self) -> Result<(), Exit> {
+        let mut state = self.lock();
+        let mut first = None;
+        for (path, x) in std::mem::take(&mut state.waiting) {
+            match state.known.write(&path, &x) {
+                Ok(()) => note!("{} is written now", path.display()),
+                Err(error) => _ = first.get_or_insert(Exit::Failed(error.to_string())),
+            }
+        }
+        first.map_or(Ok(()), Err)
+    }
+
+    /// What is known of a run that ended early.
+    pub fn summary(&self) -> Summary {
+        let state = self.lock();
+        let closings: Vec<(NodeId, Closing)> = state.closings.clone().into_iter().collect();
+        let mut summary = Summary::of(&state.known.design, &closings);
+        summary.mean_digest = state.mean.clone().unwrap_or_default();
+        summary
+    }
+
+    /// Writes what is known of a run that failed after `reached` rounds, and says with which code the program ends. Of one that never began because
+    /// something is wrong with its files, nothing stays. `node`: the only one here, if it is one.
+    pub fn failed(&self, directory: &RunDirectory, error: RunError, reached: u64, node: Option<NodeId>) -> Exit {
+        let design = Arc::clone(&self.lock().known.design);
+        let text = error.told(&design.topology);
+        if let RunError::Setup(error) = error {
+            if reached == 0 {
+                directory.discard();
+            }
+            return Exit::from(error);
+        }
+        let kept = self.finish();
+        let mut summary = self.summary();
+        summary.rounds = if summary.participation.is_empty() { reached } else { summary.rounds };
+        let origin = error.cause(node.unwrap_or_default(), &design.topology).node;
+        let named = node.is_some() || matches!(error, RunError::Failed { .. });
+        summary.failed_at = named.then(|| design.topology.node(origin).name.clone());
+        let folder = directory.path().display();
+        let exit = match &error {
+            RunError::Interrupted(round) => {
+                summary.interrupted = true;
+                summary.rounds = summary.rounds.max(round.0);
+                Exit::Interrupted(format!("stopped in round {round}; what was done is in {folder}"))
+            }
+            _ if self.has_mean() => Exit::Short(format!(
+                "all rounds are done and the mean model is saved, but not all nodes' records came: {text} (what is here is in {folder})"
+            )),
+            _ => {
+                summary.diverged_at = error.diverged_at().map(|round| round.0);
+                let saved = !summary.participation.is_empty();
+                let what = if saved { format!("; what was done is in {folder}") } else { String::new() };
+                Exit::Failed(format!("{text}{what}"))
+            }
+        };
+        summary.failure = Some(text);
+        write_summary(directory, &summary);
+        match kept {
+            Ok(()) => exit,
+            Err(more) => exit.and(more),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn save(&mut self, node: NodeId, elapsed: Elapsed, own: &OwnModel) {
+        let name = self.known.design.topology.node(node).name.clone();
+        let (rows, classes) = self.known.rows.get(&node).cloned().unwrap_or_default();
+        let mut closing = Closing::early(own, elapsed, rows, classes);
+        if vector::first_non_finite(&own.x).is_some() {
+            closing.digest = String::new();
+            note!("warning: the model of node {name} is not finite: it is not saved");
+        } else {
+            self.write(self.folder.join(format!("model-{name}.safetensors")), &own.x, Some(&own.x));
+        }
+        self.closings.insert(node, closing);
+    }
+
+    /// Writes a model or puts it aside; `shared` spares a copy.
+    fn write(&mut self, path: PathBuf, x: &[f32], shared: Option<&Arc<Vec<f32>>>) {
+        if let Err(error) = self.known.write(&path, x) {
+            note!("warning: {error}; it is tried again at the end");
+            self.waiting.push((path, shared.map_or_else(|| Arc::new(x.to_vec()), Arc::clone)));
+        }
+    }
+}
+
+impl Known {
+    fn write(&self, path: &std::path::Path, x: &[f32]) -> Result<(), ConfigError> {
+        let saved = SavedModel {
+            model: self.design.model.clone(),
+            x: x.to_vec(),
+            scale: self.scale.get().cloned(),
+            classes: self.classes.clone(),
+            extra: [("digest".to_string(), model_digest(x))].into(),
+        };
+        saved.write(path)
+    }
+}
+
+/// Writes a run's summary; where that fails, the models are there all the same.
+pub fn write_summary(directory: &RunDirectory, summary: &Summary) {
+    if let Err(error) = directory.summary(summary) {
+        note!("warning: {}: the summary cannot be written: {error}", directory.path().join("summary.json").display());
+    }
+}
