@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use command::{Deployment, Reach, experiment, json, until_running};
+use command::{Deployment, Reach, Running, experiment, json, until_running};
 
 /// A run that nobody sees the end of.
 const LONG: &str = "rounds = 1000000000\nevaluate_every = 20";
@@ -20,7 +20,9 @@ fn a_missing_node_is_named_with_its_address_and_what_to_try() {
     assert_eq!((tokyo.end().0, london.end().0), (Some(4), Some(4)));
     let told = london.errors();
     let address = deployment.address("oslo");
-    for words in ["error: after 2 s node london waits for ", "oslo (", &address, "nothing listens there; has it been started"] {
+    for words in
+        ["error: after 2 s node london waits for ", "oslo (", &address, "nothing listens there; has it been started"]
+    {
         assert!(told.contains(words), "{words}: {told}");
     }
     // A node whose own links are up says why the run has not begun.
@@ -189,4 +191,41 @@ fn a_diverging_run_says_when() {
     ]);
     command.arg(&out).assert().code(4).stderr(predicates::str::contains("diverged in round"));
     assert!(json(&out.join("summary.json"))["diverged_at"].is_u64());
+}
+
+/// The victim is named, not a node that only noticed; what the others have trained is the run's.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_process_that_is_killed_is_named_and_the_others_models_are_kept() {
+    let folder = command::folder();
+    let out = folder.path().join("run");
+    let mut command = command::program();
+    command.args(["train", "--processes", "--rounds", "1000000000", "--set", "run.evaluate_every=20", "--quiet"]);
+    let mut running = Running::start(command.args(command::SMALL).arg("--out").arg(&out), folder.path(), "train");
+    (0..3).for_each(|node| until_running(&out.join(format!("nodes/{node}/run"))));
+    let victim = child_of(running.id(), "nodes/1/node.toml");
+    assert!(std::process::Command::new("kill").args(["-KILL", &victim.to_string()]).status().unwrap().success());
+    assert_eq!(running.end().0, Some(4), "{}", running.errors());
+    let told = running.errors();
+    assert!(told.contains("node 1 was ended by signal 9"), "{told}");
+    let summary = json(&out.join("summary.json"));
+    assert_eq!((summary["failed_at"].as_str(), summary["digest"].as_str()), (Some("1"), Some("")));
+    for name in ["0", "2"] {
+        assert!(out.join(format!("model-{name}.safetensors")).is_file(), "the model of node {name}");
+        assert!(summary["participation"][name]["rounds"].as_u64().unwrap() > 0, "{summary}");
+    }
+}
+
+/// The child of a process whose command line has this word.
+#[cfg(target_os = "linux")]
+fn child_of(parent: u32, word: &str) -> u32 {
+    let is_it = |pid: u32| {
+        let read = |file: &str| fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        let (stat, line) = (read("stat"), read("cmdline"));
+        let stat = String::from_utf8_lossy(&stat).into_owned();
+        let parent_of = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse().ok());
+        parent_of == Some(parent) && String::from_utf8_lossy(&line).contains(word)
+    };
+    let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    pids.into_iter().find(|&pid| is_it(pid)).expect("the process of that node")
 }

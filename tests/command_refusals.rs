@@ -39,6 +39,7 @@ const CASES: &[Case] = &[
     ("", "run.patience_s=nan", &["from 0.1 to 2592000"]),
     ("", "run.patience_s=1e300", &["1e300", "from 0.1"]),
     ("", "run.patience_s=x", &["expected a number"]),
+    ("", "run.work_s=0", &["from 0.1"]),
     ("", "run.connect_s=-1", &["from 0.1"]),
     ("", "run.connect_s=inf", &["from 0.1"]),
     ("", "run.transport=udp", &["`tcp` or `quic`"]),

@@ -211,7 +211,8 @@ fn own_models_are_saved_before_the_mean_and_when_the_mean_fails() {
 #[test]
 fn what_ends_early_leaves_a_model_of_every_rule() {
     for entry in RULES {
-        let run = common::Run::new(&format!("{}:4", entry.home), &format!("kind = '{}'", entry.name), "kind = 'identity'");
+        let run =
+            common::Run::new(&format!("{}:4", entry.home), &format!("kind = '{}'", entry.name), "kind = 'identity'");
         let calm = run.ended().unwrap_or_else(|error| panic!("{}: {error}", entry.name));
         let scale = calm[0].model.iter().fold(0f32, |most, x| most.max(x.abs()));
         let mut saver = Saver::default();
@@ -257,9 +258,14 @@ fn work_that_is_known_to_go_on_is_no_silence() {
     // But it has an end.
     let whole = self::whole(&["run.patience_s=1", "run.work_s=1"]);
     let mut seats = whole.seats();
-    spoil(&mut seats, 0, |record| record, move |round| {
-        std::thread::sleep(if round.0 == 3 { 2 * long } else { Duration::ZERO });
-    });
+    spoil(
+        &mut seats,
+        0,
+        |record| record,
+        move |round| {
+            std::thread::sleep(if round.0 == 3 { 2 * long } else { Duration::ZERO });
+        },
+    );
     let error = net::together(seats, &whole.design, Transport::Tcp, &mut Blind).unwrap_err();
     assert!(matches!(error, RunError::Deadline(_)), "{error}");
 }

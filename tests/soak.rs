@@ -33,6 +33,7 @@ impl Learner for Ramp {
             rounds: conclusion.rounds.0,
             missed: Vec::new(),
             digest: model_digest(conclusion.model),
+            mean: Some(model_digest(conclusion.mean)),
             rows: 1,
             classes: Vec::new(),
             train_loss_of_mean: 0.0,

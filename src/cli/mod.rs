@@ -7,7 +7,6 @@ macro_rules! note {
     };
 }
 
-
 mod catalogue;
 mod compare;
 mod completions;
@@ -57,8 +56,8 @@ Exit codes:
   0    done, and everybody took part
   1    a study's expectations do not agree with its figures
   2    the configuration or a file is wrong
-  3    the run ended, but participation fell short
-  4    it could not go on
+  3    the run ended, but participation fell short, or records of nodes are missing
+  4    it could not go on; the models that there are are saved
   130  interrupted; what was done is written
 
 Logs go to standard error; RUST_LOG=gradvine=debug shows links and handshakes.";

@@ -45,7 +45,7 @@ Examples:
   gradvine node london.toml
   gradvine node london.toml --out runs/second
 
-Nodes may be started in any order; each waits for its neighbours for run.connect_s seconds and says who is missing.
+Nodes may be started in any order, and again, until all are linked; each waits for that for run.connect_s seconds and says who is missing.
 `gradvine train --processes` writes such files for all nodes of a run, so that you can see what a deployment looks like.")]
 pub struct Args {
     /// The node's file
@@ -82,10 +82,11 @@ pub fn run(args: Args) -> Result<(), Exit> {
     let experiment = Experiment::load(&file.experiment, &[])?;
     let name = topology.node(place.node).name.clone();
     let mut single = Single::new(&file, experiment, topology, place.node).map_err(written)?;
-    let mut directory = RunDirectory::create(args.out.as_ref().unwrap_or(&file.out)).map_err(|error| match &args.out {
-        Some(_) => ConfigError { place: "--out".into(), ..error },
-        None => written(ConfigError { place: "node.out".into(), ..error }),
-    })?;
+    let mut directory =
+        RunDirectory::create(args.out.as_ref().unwrap_or(&file.out)).map_err(|error| match &args.out {
+            Some(_) => ConfigError { place: "--out".into(), ..error },
+            None => written(ConfigError { place: "node.out".into(), ..error }),
+        })?;
     directory.write("experiment.toml", &single.design.experiment.moved().to_toml())?;
     directory.write("topology.toml", &single.design.topology.to_toml())?;
     let keep = Keep::new(Known::from(&single), &directory);
@@ -101,7 +102,8 @@ pub fn run(args: Args) -> Result<(), Exit> {
     }
     let seat = single.seat.take().expect("a node has its seat before it runs");
     let display = Display::new(single.design.experiment.run.rounds, speaks, false);
-    let mut witness = Witness { single: &single, keep: &keep, interrupt: &interrupt, directory: &mut directory, display };
+    let mut witness =
+        Witness { single: &single, keep: &keep, interrupt: &interrupt, directory: &mut directory, display };
     let mut stop = || interrupt.is_set() || lifeline.as_ref().is_some_and(|ended| ended.load(Ordering::Relaxed));
     let result = net::alone(place, seat, &single.design, &mut witness, &mut stop);
     witness.display.finish();

@@ -216,7 +216,17 @@ pub fn start(
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()?;
-        processes.push(Process { name, folder, child, read: 0, latest: None, metrics: Vec::new(), ended: false, code: None, signal: None });
+        processes.push(Process {
+            name,
+            folder,
+            child,
+            read: 0,
+            latest: None,
+            metrics: Vec::new(),
+            ended: false,
+            code: None,
+            signal: None,
+        });
     }
     Ok(processes)
 }

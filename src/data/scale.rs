@@ -9,6 +9,13 @@ use crate::config::ConfigError;
 /// `f64` can leave behind, below it by none what `f32` features can show (relative steps of 6e-8, squared, are 4e-15, but such a feature says nothing).
 const CONSTANT: f64 = 1e-12;
 
+/// The most rows that are counted: up to 2^53 whole numbers are exact in `f64`.
+const MOST_ROWS: f64 = 9_007_199_254_740_992.0;
+
+/// The largest square of a feature, with room for rounding. Sums of as many as can be counted are far from the end of `f64`, so that no node's record
+/// can make the sums of all nodes overflow.
+const LARGEST: f64 = f32::MAX as f64 * f32::MAX as f64 * (1.0 + 1e-6);
+
 /// Count, sums and sums of squares of each feature, in `f64`, added in the order of rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Moments {
@@ -46,7 +53,7 @@ impl Moments {
     /// If they are of another number of features.
     pub fn merge(&mut self, other: &Moments) {
         assert_eq!(self.inputs(), other.inputs(), "moments of different features");
-        self.count += other.count;
+        self.count = (self.count + other.count).min(MOST_ROWS);
         for (sum, other) in self.sums.iter_mut().zip(&other.sums) {
             *sum += other;
         }
@@ -84,8 +91,7 @@ impl Moments {
             return Err(ConfigError::at("moments", problem));
         }
         let count = f64::from_le_bytes(words[0]);
-        // Up to 2^53 whole numbers are exact.
-        if !(1.0..=9_007_199_254_740_992.0).contains(&count) || count.fract() != 0.0 {
+        if !(1.0..=MOST_ROWS).contains(&count) || count.fract() != 0.0 {
             return fail("moments, count".into(), count, "a whole number from 1 is needed");
         }
         let numbers: Vec<f64> = words[1..].iter().map(|word| f64::from_le_bytes(*word)).collect();
@@ -93,6 +99,10 @@ impl Moments {
         for (i, (&sum, &square)) in sums.iter().zip(squares).enumerate() {
             if !sum.is_finite() || !square.is_finite() || square < 0.0 {
                 return fail(format!("moments, feature {i}"), sum, "finite sums and nonnegative squares are needed");
+            }
+            if square > count * LARGEST {
+                let problem = "larger than the squares of so many features in f32 can be";
+                return fail(format!("moments, feature {i}, sum of squares"), square, problem);
             }
             // Cauchy and Schwarz, with room for rounding.
             let bound = count * square;
@@ -219,6 +229,12 @@ mod tests {
         spoil(&|m| m.sums[1] = 1e9);
         spoil(&|m| m.squares[0] = -1.0);
         spoil(&|m| m.squares[0] = f64::NAN);
+        spoil(&|m| m.squares[0] = 1e300);
+        // The largest that rows of f32 can make is taken, and two of them do not overflow.
+        let row = [f32::MAX; 2];
+        let mut largest = Moments::of(&data(array![row, row]));
+        largest.merge(&largest.clone());
+        assert_eq!(Moments::from_bytes(&largest.to_bytes(), 2).unwrap(), largest);
     }
 
     #[test]

@@ -272,7 +272,9 @@ impl Node {
                 self.calls.forget(peer);
                 Ok(())
             }
-            Stage::Mean(_) | Stage::Concluding | Stage::Summary(_) if !self.trees.mean.connects(self.id, peer) => Ok(()),
+            Stage::Mean(_) | Stage::Concluding | Stage::Summary(_) if !self.trees.mean.connects(self.id, peer) => {
+                Ok(())
+            }
             _ => Err(failure()),
         }
     }
@@ -385,7 +387,8 @@ impl Node {
                 Stage::Rounds | Stage::Landing => {
                     let answered = self.answer(out)?;
                     let flown = self.air.advance(&*self.plan, rule(&mut self.rule), out)? || answered;
-                    let stepped = if matches!(self.stage, Stage::Rounds) { self.step(out) } else { self.land_rest(out)? };
+                    let stepped =
+                        if matches!(self.stage, Stage::Rounds) { self.step(out) } else { self.land_rest(out)? };
                     if flown || stepped {
                         continue;
                     }

@@ -206,7 +206,9 @@ pub(super) fn check_run(experiment: &Experiment) -> Result<(), ConfigError> {
             return Err(ConfigError::new(key, value, "expected a whole number from 1"));
         }
     }
-    for (key, value) in [("run.patience_s", run.patience_s), ("run.work_s", run.work_s), ("run.connect_s", run.connect_s)] {
+    for (key, value) in
+        [("run.patience_s", run.patience_s), ("run.work_s", run.work_s), ("run.connect_s", run.connect_s)]
+    {
         if !(value.is_finite() && (0.1..=86_400.0 * 30.0).contains(&value)) {
             return Err(ConfigError::new(key, value, "expected a number of seconds from 0.1 to 2592000 (30 days)"));
         }

@@ -170,9 +170,12 @@ pub enum RunError {
         /// Why.
         failure: Failure,
     },
-    /// Setup records made no sense.
+    /// Something is wrong with this node's own files, or they differ from those of all its neighbours.
     #[error("{0}")]
     Setup(ConfigError),
+    /// What all nodes' setup records make together cannot be used: a record of another node is wrong.
+    #[error("what the setup records of all nodes make together cannot be used: {0}")]
+    Agreement(ConfigError),
     /// No node can move: a bug in a rule's plan.
     #[error("no node can go on: {0}")]
     Stuck(String),

@@ -36,7 +36,7 @@ impl Opening {
     /// # Panics
     /// If only one of them has sums, or they are of another number of features.
     pub fn merge(&mut self, other: &Opening) {
-        self.rows = self.rows.saturating_add(other.rows);
+        self.rows = self.rows.saturating_add(other.rows).min(MOST_ROWS);
         match (&mut self.moments, &other.moments) {
             (Some(moments), Some(other)) => moments.merge(other),
             (None, None) => (),

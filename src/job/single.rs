@@ -146,7 +146,16 @@ impl Single {
         let mut learner =
             ShardLearner::new(Arc::clone(&design), node, Shared::new(train), test.clone(), Arc::clone(&scale));
         let config = design.node(node, learner.setup(), Readers::Everyone);
-        Ok(Single { design, node, seat: Some(Seat { config, learner: Box::new(learner) }), rows, class_rows, classes, scale, test })
+        Ok(Single {
+            design,
+            node,
+            seat: Some(Seat { config, learner: Box::new(learner) }),
+            rows,
+            class_rows,
+            classes,
+            scale,
+            test,
+        })
     }
 
     /// A model on this node's test rows; `None` where there are none, or before the run has begun.

@@ -117,14 +117,7 @@ pub fn alone(
         tracing::info!("node {} ({}) listens on {address}", design.topology.node(id).name, host.peer());
     }
     host.connect(place.dialled);
-    let worker = Worker {
-        id,
-        topology: Arc::clone(&design.topology),
-        host,
-        events,
-        own,
-        limits: Limits::of(run),
-    };
+    let worker = Worker { id, topology: Arc::clone(&design.topology), host, events, own, limits: Limits::of(run) };
     let ended = worker.run(seat.config, seat.learner, &mut Alone { node: id, observer }, stop);
     runtime.shutdown_timeout(Duration::from_secs(1));
     ended

@@ -160,7 +160,11 @@ mod tests {
 
         fn turn(&mut self, (a, b): (usize, usize), up: bool) {
             let change = if up { Gathering::up } else { Gathering::down };
-            if up { self.links.insert((a, b)) } else { self.links.remove(&(a, b)) };
+            if up {
+                self.links.insert((a, b))
+            } else {
+                self.links.remove(&(a, b))
+            };
             change(&mut self.nodes[a], b.into());
             change(&mut self.nodes[b], a.into());
         }

@@ -207,7 +207,8 @@ mod tests {
 
     #[test]
     fn beats_are_passed_on_once_and_count_only_where_they_are_new() {
-        let (worker, between, far) = (Status::new([].into_iter()), Status::new([].into_iter()), Status::new([].into_iter()));
+        let (worker, between, far) =
+            (Status::new([].into_iter()), Status::new([].into_iter()), Status::new([].into_iter()));
         let (mut first, mut second) = (BTreeMap::new(), BTreeMap::new());
         worker.beat(NodeId(0), HEARTBEAT);
         assert!(worker.news(&mut first).is_empty(), "a node that rests says nothing");

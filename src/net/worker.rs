@@ -226,7 +226,10 @@ impl Driver<'_> {
                     tracing::info!("linked with {} ({up} of {neighbours})", self.name(peer));
                 }
                 Some(Event::Down { peer, reason }) => {
-                    tracing::warn!("the link to {} broke before the run began: {reason}; it is waited for", self.name(peer));
+                    tracing::warn!(
+                        "the link to {} broke before the run began: {reason}; it is waited for",
+                        self.name(peer)
+                    );
                     gathering.down(peer);
                     self.feed(Input::LinkDown { peer, reason })?;
                 }
@@ -248,7 +251,8 @@ impl Driver<'_> {
                 return Err(refusal(&differences));
             }
             let now = Instant::now();
-            let own = (gathering.missing() > 0).then(|| format!("node {} waits for {}", self.name(self.id), self.troubles()));
+            let own =
+                (gathering.missing() > 0).then(|| format!("node {} waits for {}", self.name(self.id), self.troubles()));
             for (to, word) in gathering.say(own.as_deref(), now >= line) {
                 self.host.say(to, word);
             }
@@ -392,7 +396,7 @@ impl Driver<'_> {
                 keeper.compute(Job { round, x, update, parts }, overlaps);
             }
             Effect::Prepared(merged) => {
-                keeper.learner.work(|learner| learner.prepare(&merged)).map_err(RunError::Setup)?;
+                keeper.learner.work(|learner| learner.prepare(&merged)).map_err(RunError::Agreement)?;
             }
             Effect::RoundDone(done) => {
                 keeper.traffic = done.traffic;

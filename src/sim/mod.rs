@@ -280,7 +280,7 @@ impl<'a> Network<'a> {
                 wire.spare.push(buffer);
                 self.pass(from, id);
             }
-            Effect::Prepared(merged) => host.learner.prepare(&merged).map_err(RunError::Setup)?,
+            Effect::Prepared(merged) => host.learner.prepare(&merged).map_err(RunError::Agreement)?,
             Effect::RoundDone(done) => {
                 host.traffic = done.traffic;
                 let elapsed = host.elapsed(self.now);
