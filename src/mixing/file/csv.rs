@@ -27,7 +27,7 @@ pub(super) fn read(text: &str) -> Result<Draft, ConfigError> {
         .trim(Trim::All)
         .comment(Some(b'#'))
         .from_reader(text.as_bytes());
-    let mut columns: Vec<Option<&str>> = COLUMNS.map(Some).to_vec();
+    let mut columns = Columns { count: COLUMNS.len(), places: std::array::from_fn(Some) };
     let mut first = true;
     for record in reader.into_records() {
         let record = record.map_err(|error| {
@@ -52,12 +52,19 @@ fn at_line(line: u32, error: ConfigError) -> ConfigError {
     ConfigError { place: format!("line {line}, {}", error.place), ..error }
 }
 
-/// Which of our columns each field is; columns of other tools are passed over.
-fn header(record: &StringRecord) -> Result<Vec<Option<&'static str>>, ConfigError> {
-    let columns: Vec<_> =
-        record.iter().map(|field| COLUMNS.into_iter().find(|name| field.eq_ignore_ascii_case(name))).collect();
-    for name in COLUMNS {
-        let times = columns.iter().filter(|&&column| column == Some(name)).count();
+/// Where each of [`COLUMNS`] stands among a line's fields, found once: a line is short, a header may be long.
+struct Columns {
+    count: usize,
+    places: [Option<usize>; COLUMNS.len()],
+}
+
+/// Where our columns are; columns of other tools are passed over.
+fn header(record: &StringRecord) -> Result<Columns, ConfigError> {
+    let mut columns = Columns { count: record.len(), places: [None; COLUMNS.len()] };
+    for (name, place) in COLUMNS.into_iter().zip(&mut columns.places) {
+        let is_it = |field: &str| field.eq_ignore_ascii_case(name);
+        *place = record.iter().position(is_it);
+        let times = record.iter().filter(|field| is_it(field)).count();
         if times > 1 || (times == 0 && (name == "source" || name == "target")) {
             return Err(ConfigError::new("column", name, format!("appears {times} times: expected once")));
         }
@@ -67,18 +74,18 @@ fn header(record: &StringRecord) -> Result<Vec<Option<&'static str>>, ConfigErro
 
 fn link(
     record: &StringRecord,
-    columns: &[Option<&str>],
+    columns: &Columns,
     line: u32,
     collector: &mut Collector,
 ) -> Result<DraftLink, ConfigError> {
     let place = format!("line {line}");
-    if record.len() > columns.len() {
-        let problem = format!("there are {} fields: expected at most {}", record.len(), columns.len());
+    if record.len() > columns.count {
+        let problem = format!("there are {} fields: expected at most {}", record.len(), columns.count);
         return Err(ConfigError::at(place, problem));
     }
     let field = |name: &str| {
-        let at = columns.iter().position(|&column| column == Some(name));
-        at.and_then(|at| record.get(at)).filter(|text| !text.is_empty())
+        let at = COLUMNS.iter().zip(columns.places).find(|(column, _)| **column == name);
+        at.and_then(|(_, at)| record.get(at?)).filter(|text| !text.is_empty())
     };
     let mut end = |name: &str| match field(name) {
         Some(id) => collector.node(id),

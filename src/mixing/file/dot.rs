@@ -192,21 +192,21 @@ impl Parser<'_> {
             self.collector.draft.name = Some(name.clone()).filter(|name| !name.is_empty());
             self.advance()?;
         }
-        self.body(&[])?;
+        self.body(DraftLink::default())?;
         if self.token != Token::End {
             return Err(self.unexpected("the end of the file: only one graph is read"));
         }
         Ok(())
     }
 
-    /// `{ statements }`; returns the nodes it names, ascending. `defaults` are the attributes of links set outside.
-    fn body(&mut self, defaults: &[(String, String)]) -> Result<Vec<u32>, ConfigError> {
+    /// `{ statements }`; returns the nodes it names, ascending. `defaults` holds what is set outside for
+    /// links: values, not the list of what was said, or every statement would go through all of it.
+    fn body(&mut self, mut defaults: DraftLink) -> Result<Vec<u32>, ConfigError> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
             return Err(self.lexer.fail("subgraphs are nested too deeply"));
         }
         self.sign('{')?;
-        let mut defaults = defaults.to_vec();
         let mut members = Vec::new();
         while self.token != Token::Sign('}') {
             self.statement(&mut defaults, &mut members)?;
@@ -221,21 +221,21 @@ impl Parser<'_> {
         Ok(members)
     }
 
-    fn statement(&mut self, defaults: &mut Attributes, members: &mut Vec<u32>) -> Result<(), ConfigError> {
+    fn statement(&mut self, defaults: &mut DraftLink, members: &mut Vec<u32>) -> Result<(), ConfigError> {
+        let line = self.lexer.line;
         for kind in ["graph", "node", "edge"] {
             if self.keyword(kind) {
                 self.advance()?;
                 let attributes = self.attributes()?;
                 match kind {
                     "graph" => self.graph_attributes(&attributes)?,
-                    "edge" => defaults.extend(attributes),
+                    "edge" => take(defaults, &attributes, line)?,
                     _ => {}
                 }
                 return Ok(());
             }
         }
-        let line = self.lexer.line;
-        let (mut ends, lone) = self.end(defaults)?;
+        let (mut ends, lone) = self.end(*defaults)?;
         if let (Some(name), Token::Sign('=')) = (&lone, &self.token) {
             let name = name.clone();
             self.advance()?;
@@ -250,7 +250,7 @@ impl Parser<'_> {
         members.extend(&ends);
         while self.token == Token::Link {
             self.advance()?;
-            let (mut next, lone) = self.end(defaults)?;
+            let (mut next, lone) = self.end(*defaults)?;
             if let Some(name) = lone {
                 next.push(self.collector.node(&name)?);
             }
@@ -267,15 +267,13 @@ impl Parser<'_> {
                 attributes.iter().for_each(|(key, value)| self.collector.node_attribute(node, key, value));
             });
         }
-        let mut link = DraftLink { line: Some(line), ..DraftLink::default() };
-        for (key, value) in defaults.iter().chain(&attributes) {
-            link.attribute(key, value, &format!("line {line}"))?;
-        }
+        let mut link = DraftLink { line: Some(line), ..*defaults };
+        take(&mut link, &attributes, line)?;
         pairs.into_iter().try_for_each(|(a, b)| self.collector.link(DraftLink { a, b, ..link }))
     }
 
     /// One end of a link: a subgraph's nodes, or the name of a node (or of an attribute: what follows tells).
-    fn end(&mut self, defaults: &[(String, String)]) -> Result<(Vec<u32>, Option<String>), ConfigError> {
+    fn end(&mut self, defaults: DraftLink) -> Result<(Vec<u32>, Option<String>), ConfigError> {
         if self.keyword("subgraph") {
             self.advance()?;
             if matches!(self.token, Token::Id(..)) {
@@ -367,6 +365,12 @@ impl Parser<'_> {
     fn unexpected(&self, wanted: &str) -> ConfigError {
         self.lexer.fail(format!("found {} where {wanted} was expected", self.token.shown()))
     }
+}
+
+/// Takes those of a statement's attributes that are a link's.
+fn take(link: &mut DraftLink, attributes: &[(String, String)], line: u32) -> Result<(), ConfigError> {
+    let place = format!("line {line}");
+    attributes.iter().try_for_each(|(key, value)| link.attribute(key, value, &place))
 }
 
 pub(super) fn write(topology: &Topology) -> String {

@@ -20,6 +20,8 @@ use crate::mixing::Topology;
 const MAX_DEPTH: usize = 64;
 /// The longest text of one `data` element, in bytes.
 const MAX_DATA: usize = 1 << 16;
+/// The most attributes of one element: each is compared with all before it.
+const MAX_ATTRIBUTES: usize = 256;
 
 /// What the element that is being read describes.
 enum Subject {
@@ -190,6 +192,10 @@ fn attributes(element: &BytesStart<'_>, line: u32) -> Result<Vec<(String, String
     let mut found = Vec::new();
     for attribute in element.attributes() {
         let attribute = attribute.map_err(|error| fail(&error))?;
+        if found.len() == MAX_ATTRIBUTES {
+            let problem = format!("an element has more than {MAX_ATTRIBUTES} attributes");
+            return Err(ConfigError::at(format!("line {line}"), problem));
+        }
         let value = attribute.normalized_value(XmlVersion::Implicit1_0).map_err(|error| fail(&error))?;
         found.push((attribute.key.as_ref().to_string(), value.into_owned()));
     }
