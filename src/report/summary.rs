@@ -242,16 +242,11 @@ impl Summary {
         let mut summary = Summary::blank(design);
         let names: Vec<&str> =
             (0..design.topology.nodes()).map(|node| design.topology.node(node.into()).name.as_str()).collect();
-        let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
         for (node, closing) in closings {
-            summary.participation.insert(names[node.index()].to_string(), Participation::of(closing, &names));
-            add(&mut summary.bytes.payload, closing.bytes[0]);
-            add(&mut summary.bytes.wire, closing.bytes[1]);
-            add(&mut summary.bytes.dense, closing.bytes[2]);
+            summary.add(names[node.index()], Participation::of(closing, &names), closing.time_s);
         }
         let all: Vec<&Closing> = closings.iter().map(|(_, closing)| closing).collect();
         summary.rounds = all.iter().map(|closing| closing.rounds).min().unwrap_or(0);
-        summary.time_s = all.iter().map(|closing| closing.time_s).fold(0.0, f64::max);
         let share = |closing: &&Closing| if closing.time_s > 0.0 { closing.computing_s / closing.time_s } else { 0.0 };
         summary.computing = all.iter().map(share).sum::<f64>() / all.len().max(1) as f64;
         if all.iter().any(|closing| closing.mean.is_some()) {

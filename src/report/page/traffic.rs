@@ -121,7 +121,7 @@ struct Load {
 
 impl Load {
     fn wire(&self) -> u64 {
-        self.sent.iter().flatten().map(|sent| sent.wire).sum()
+        self.sent.iter().flatten().fold(0, |sum, sent| sum.saturating_add(sent.wire))
     }
 
     fn name(&self, run: &Run) -> String {
