@@ -56,6 +56,7 @@ pub mod job;
 #[cfg(all(feature = "cli", target_os = "linux"))]
 pub mod lab;
 pub mod learn;
+pub mod memory;
 pub mod mixing;
 #[cfg(feature = "net")]
 pub mod net;

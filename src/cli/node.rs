@@ -14,9 +14,10 @@ use gradvine::{
     experiment::Experiment,
     gossip::{OwnModel, RoundDone},
     job::{Elapsed, Ended, Lent, NodeFile, Observer, Progress, RunError, Single},
+    memory,
     mixing::Topology,
     net::{self, Place, identity},
-    report::{RunDirectory, Summary, metrics::Metric},
+    report::{RunDirectory, Saves, Summary, metrics::Metric},
     units::NodeId,
 };
 
@@ -26,6 +27,7 @@ use super::{
     keep::{Keep, Known},
     outcome, print_json,
     progress::Display,
+    run_args::room,
     train::warn,
 };
 
@@ -62,10 +64,16 @@ pub struct Args {
     /// Stop as if interrupted when standard input ends (for programs that start nodes)
     #[arg(long)]
     until_stdin_ends: bool,
+    /// Start though memory or disk seem to have no room for the run
+    #[arg(long)]
+    no_space_check: bool,
 }
 
 /// Runs one node of a network of machines.
 pub fn run(args: Args) -> Result<(), Exit> {
+    if args.no_space_check {
+        memory::trust();
+    }
     let file = NodeFile::load(&args.node)?;
     let key = identity::load(&file.key)?;
     let topology = Topology::load(&file.topology)?;
@@ -82,6 +90,7 @@ pub fn run(args: Args) -> Result<(), Exit> {
     let experiment = Experiment::load(&file.experiment, &[])?;
     let name = topology.node(place.node).name.clone();
     let mut single = Single::new(&file, experiment, topology, place.node).map_err(written)?;
+    room(&single.design, Saves::One, args.out.as_ref().unwrap_or(&file.out))?;
     let mut directory =
         RunDirectory::create(args.out.as_ref().unwrap_or(&file.out)).map_err(|error| match &args.out {
             Some(_) => ConfigError { place: "--out".into(), ..error },

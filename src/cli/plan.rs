@@ -5,7 +5,7 @@ use std::{fmt::Write as _, sync::Arc};
 use gradvine::{
     config::ConfigError,
     experiment::Experiment,
-    job::{Constants, Design, Outlook, Whole, outlook},
+    job::{Constants, Design, Needs, Outlook, Whole, outlook},
     mixing::Topology,
     predict::{LinkLoad, Prediction},
     study::picks,
@@ -55,9 +55,12 @@ const SHOWN: usize = 20;
 /// Predicts, and shows it.
 pub fn run(args: &Args) -> Result<(), Exit> {
     let whole = args.run.whole()?;
+    if !args.no_data {
+        Needs::plan(&whole).check(&whole.design, "measuring the data", "leave it out (--no-data), ")?;
+    }
     let design = &whole.design;
     let run = &design.experiment.run;
-    let gradients = run.rounds * u64::from(design.experiment.optimizer.local_steps);
+    let gradients = run.rounds.saturating_mul(u64::from(design.experiment.optimizer.local_steps));
     let own = Outlook::of(design, &whole.conditions, gradients)?;
     let central = central(args, &whole, gradients)?;
     let (candidates, refused) = if args.alone { Default::default() } else { candidates(args, &whole, gradients)? };

@@ -14,11 +14,12 @@ use gradvine::{
     config::ConfigError,
     data::write_csv,
     experiment::{Experiment, Transport},
-    job::{NodeFile, Progress, Whole},
+    job::{Needs, NodeFile, Progress, Whole},
     learn::SavedModel,
+    memory,
     mixing::NodeInfo,
     net::identity,
-    report::{RunDirectory, Summary, metrics::Metric},
+    report::{RunDirectory, Saves, Summary, metrics::Metric},
     units::NodeId,
 };
 
@@ -28,7 +29,7 @@ use super::{
     keep::{Keep, Known, write_summary},
     outcome,
     progress::Display,
-    run_args::RunArgs,
+    run_args::{RunArgs, room},
     train::warn,
 };
 
@@ -56,7 +57,9 @@ pub struct Process {
 /// Runs every node as a process of its own.
 pub fn run(args: &RunArgs) -> Result<(), Exit> {
     let whole = args.whole()?;
+    Needs::processes(&whole).check_run(&whole.design)?;
     let mut directory = args.directory(&whole)?;
+    room(&whole.design, Saves::Both, directory.path()).inspect_err(|_| directory.discard())?;
     let interrupt = Interrupt::install()?;
     interrupt.otherwise_write(&Keep::new(Known::from(&*whole), &directory), &directory);
     let ports = free_ports(whole.shards.len(), whole.design.experiment.run.transport)?;
@@ -212,6 +215,7 @@ pub fn start(
             .arg("node")
             .arg(folder.join("node.toml"))
             .args(["--quiet", "--until-stdin-ends"])
+            .args(memory::is_unlimited().then_some("--no-space-check"))
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(log)
@@ -290,7 +294,7 @@ pub fn progress(processes: &[Process]) -> Progress {
         loss: latest.iter().filter_map(|metric| metric.train_loss).sum::<f64>() / count,
         consensus: None,
         accuracy: latest.iter().filter_map(|metric| metric.test_accuracy).reduce(f64::min),
-        payload: latest.iter().map(|metric| metric.bytes_payload).sum(),
+        payload: latest.iter().fold(0, |sum, metric| metric.bytes_payload.saturating_add(sum)),
         ..Progress::default()
     }
 }

@@ -1,12 +1,19 @@
 //! The arguments that `train` and `simulate` share, and what they do before and after.
 
 use std::{
+    io::Write,
     path::{Path, PathBuf},
     sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use gradvine::{config::ConfigError, experiment::Experiment, job::Whole, report::RunDirectory};
+use gradvine::{
+    config::ConfigError,
+    experiment::Experiment,
+    job::{Design, Whole},
+    memory,
+    report::{RunDirectory, Saves, Space},
+};
 
 use super::Exit;
 
@@ -39,6 +46,9 @@ pub struct RunArgs {
     /// Leave out the comparison with plain SGD on the pooled data
     #[arg(long)]
     pub no_baseline: bool,
+    /// Start though memory or disk seem to have no room for the run
+    #[arg(long)]
+    pub no_space_check: bool,
 }
 
 impl RunArgs {
@@ -60,6 +70,9 @@ impl RunArgs {
 
     /// The same, with a last change to what was read.
     pub fn whole_with(&self, change: impl FnOnce(&mut Experiment)) -> Result<Arc<Whole>, Exit> {
+        if self.no_space_check {
+            memory::trust();
+        }
         let changed = self.read(&[]).map(|mut experiment| {
             change(&mut experiment);
             experiment
@@ -117,6 +130,7 @@ impl RunArgs {
             (None, Some(out)) => PathBuf::from(out),
             (None, None) => unused(&whole.design.experiment, whole.design.topology.name())?,
         };
+        room(&whole.design, Saves::All, &path)?;
         let directory = RunDirectory::create(&path).map_err(|error| match &self.out {
             Some(_) => ConfigError { place: "--out".into(), ..error },
             None => whole.design.experiment.blame(error),
@@ -130,6 +144,14 @@ impl RunArgs {
     pub fn speaks(&self) -> bool {
         !self.quiet && !self.json
     }
+}
+
+/// Whether the disk has room for what a run will write; warns where there is little.
+pub fn room(design: &Design, saves: Saves, path: &Path) -> Result<(), ConfigError> {
+    if let Some(warning) = Space::of(design, saves).check(path)? {
+        let _ = writeln!(std::io::stderr(), "warning: {warning}");
+    }
+    Ok(())
 }
 
 /// A whole number on the command line, as large as TOML's are.

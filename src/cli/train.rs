@@ -4,7 +4,7 @@ use std::{cell::RefCell, sync::Arc};
 
 use gradvine::{
     gossip::{OwnModel, RoundDone},
-    job::{Elapsed, Ended, Lent, Observer, RunError, Watch, Whole},
+    job::{Elapsed, Ended, Lent, Needs, Observer, RunError, Watch, Whole},
     net,
     units::{NodeId, Round},
 };
@@ -62,6 +62,7 @@ pub fn watched(
     drive: impl FnOnce(&Whole, &mut dyn Observer) -> Result<Driven, RunError>,
 ) -> Result<(), Exit> {
     let whole = args.whole()?;
+    Needs::together(&whole).check_run(&whole.design)?;
     let directory = RefCell::new(args.directory(&whole)?);
     let interrupt = Interrupt::install()?;
     let keep = Keep::new(Known::from(&*whole), &directory.borrow());

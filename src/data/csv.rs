@@ -9,7 +9,10 @@ use super::{
     dataset::{Dataset, Task},
     load::Options,
 };
-use crate::config::ConfigError;
+use crate::{config::ConfigError, memory};
+
+/// From so many bytes on a table is measured before it is read.
+const LARGE: usize = 64 << 20;
 
 /// What the first line is.
 enum First {
@@ -39,6 +42,7 @@ pub(super) fn read(name: &str, bytes: &[u8], options: &Options) -> Result<Datase
             format!("{inputs} features beside {} target: {expected} are expected (model.inputs)", targets.len());
         return Err(ConfigError::at("columns", problem));
     }
+    bound(bytes, columns, targets.len())?;
     let table = Table { columns, targets: &targets, header, task: options.task };
     let rows = table.rows(bytes, !matches!(first, First::Row))?;
     let class_names = match &first {
@@ -55,6 +59,20 @@ pub(super) fn read(name: &str, bytes: &[u8], options: &Options) -> Result<Datase
     let features =
         Array2::from_shape_vec((rows.lines.len(), inputs), rows.features).expect("every row has as many features");
     Dataset::new(name, features, target)
+}
+
+/// Whether the numbers of a large table can be held beside its text.
+fn bound(bytes: &[u8], columns: usize, targets: usize) -> Result<(), ConfigError> {
+    if bytes.len() < LARGE {
+        return Ok(());
+    }
+    // As many lines as can be: shorter ones, of as many cells, are not there.
+    let lines = (bytes.len() / (2 * columns)).min(bytes.iter().filter(|byte| **byte == b'\n').count() + 1);
+    // A feature has 4 bytes, a target and a line's number 8.
+    let row = 4 * (columns - targets) + 8 * targets + 8;
+    let value = format!("{lines} lines of {columns} columns");
+    let remedy = "cut the file into shards, or take a machine with more";
+    memory::require(lines as u64 * row as u64, "the table", &value, "it", remedy)
 }
 
 fn reader(bytes: &[u8]) -> ::csv::Reader<&[u8]> {

@@ -5,6 +5,19 @@ use crate::config::ConfigError;
 
 /// Reads the header; the numbers stay where they are.
 pub(super) fn read(bytes: &[u8]) -> Result<Numbers<'_>, ConfigError> {
+    let (kind, shape, data) = header(bytes)?;
+    Numbers::new(kind, true, false, &shape, data, bytes.len() - data.len())
+}
+
+/// How many bytes the file has by its header; `None` if they cannot be counted.
+pub(super) fn length(bytes: &[u8]) -> Result<Option<usize>, ConfigError> {
+    let (kind, shape, data) = header(bytes)?;
+    let numbers = shape.iter().try_fold(kind.bytes(), |product, &extent| product.checked_mul(extent));
+    Ok(numbers.and_then(|numbers| numbers.checked_add(bytes.len() - data.len())))
+}
+
+/// The type of the numbers, their extents, and what follows the header.
+fn header(bytes: &[u8]) -> Result<(Kind, Vec<usize>, &[u8]), ConfigError> {
     let Some((&[0, 0, kind, dimensions], rest)) = bytes.split_first_chunk::<4>() else {
         return Err(ConfigError::at(
             "byte 0",
@@ -29,7 +42,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Numbers<'_>, ConfigError> {
     };
     let shape: Vec<usize> =
         extents.as_chunks::<4>().0.iter().map(|extent| u32::from_be_bytes(*extent) as usize).collect();
-    Numbers::new(kind, true, false, &shape, data, bytes.len() - data.len())
+    Ok((kind, shape, data))
 }
 
 #[cfg(test)]

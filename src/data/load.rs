@@ -6,24 +6,20 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use flate2::read::MultiGzDecoder;
 use serde::{Deserialize, Serialize};
 
 use super::{
     array::Numbers,
     csv,
     dataset::{Dataset, Task},
-    embedded, idx, npy,
+    embedded, idx,
+    inflate::inflate,
+    npy,
 };
-use crate::config::ConfigError;
+use crate::{config::ConfigError, memory};
 
 /// The largest file that is read, in bytes: 8 GiB, which as `f32` is more than one node's memory is likely to hold.
 pub const MAX_FILE_BYTES: u64 = 8 << 30;
-
-/// A compressed file may always grow to this.
-const INFLATED_ALWAYS: u64 = 64 << 20;
-/// And beyond that, to this many times its size: MNIST's images inflate 5 times, mostly-zero tables some 50 times, a bomb 1,000 times.
-const INFLATED_TIMES: u64 = 200;
 
 /// What the reader of a file is told beside its name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -205,6 +201,14 @@ fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
     if metadata.len() > MAX_FILE_BYTES {
         return Err(too_large());
     }
+    memory::require(
+        metadata.len(),
+        "size",
+        &metadata.len().to_string(),
+        "the file",
+        "cut it into shards, or take a machine with more",
+    )
+    .map_err(|error| error.within(path.display()))?;
     let mut bytes = Vec::new();
     // The size is a hint (a pipe has none); what is read is bounded again.
     let _ = bytes.try_reserve_exact(usize::try_from(metadata.len()).unwrap_or(0));
@@ -212,40 +216,9 @@ fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
     if length as u64 > MAX_FILE_BYTES { Err(too_large()) } else { Ok(bytes) }
 }
 
-/// The contents of gzip-compressed bytes (one or several members); `None` if they are not compressed.
-fn inflate(name: &str, bytes: &[u8]) -> Result<Option<Vec<u8>>, ConfigError> {
-    if !bytes.starts_with(&[0x1F, 0x8B]) {
-        let gz = name.to_ascii_lowercase().ends_with(".gz");
-        let problem = "not gzip-compressed, as its name says: a .gz file starts with the bytes 1f 8b";
-        return if gz { Err(ConfigError::at("byte 0", problem).within(name)) } else { Ok(None) };
-    }
-    let limit = (bytes.len() as u64 * INFLATED_TIMES + INFLATED_ALWAYS).min(MAX_FILE_BYTES);
-    let mut inflated = Vec::new();
-    let length = MultiGzDecoder::new(bytes).take(limit + 1).read_to_end(&mut inflated).map_err(|error| {
-        let problem = format!("the gzip stream is damaged or cut short: {error}");
-        ConfigError::at(format!("after {} uncompressed bytes", inflated.len()), problem).within(name)
-    })?;
-    if length as u64 > limit {
-        let problem = format!(
-            "{} compressed bytes inflate to more than {limit}: uncompress the file if it is meant",
-            bytes.len()
-        );
-        return Err(ConfigError::at("size", problem).within(name));
-    }
-    Ok(Some(inflated))
-}
-
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
     use super::*;
-
-    fn gzip(bytes: &[u8]) -> Vec<u8> {
-        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
-        encoder.write_all(bytes).unwrap();
-        encoder.finish().unwrap()
-    }
 
     #[test]
     fn names_and_first_bytes_tell_the_format() {
@@ -274,24 +247,6 @@ mod tests {
         );
         assert_eq!(cancer.labels().unwrap().iter().filter(|&&label| label == 0).count(), 212);
         assert_eq!((cancer.features[[0, 0]], cancer.features[[568, 29]]), (17.99, 0.07039));
-    }
-
-    #[test]
-    fn compressed_bytes_are_bounded() {
-        let bomb = gzip(&vec![b'0'; 80 << 20]);
-        let error = parse("bomb.csv.gz", &bomb, None, &Options::default()).unwrap_err().to_string();
-        assert!(error.starts_with("bomb.csv.gz: size: ") && error.contains("inflate to more than"), "{error}");
-        let whole = gzip(b"1,0\n2,1\n");
-        assert_eq!(parse("a.csv.gz", &whole, None, &Options::default()).unwrap().rows(), 2);
-        for cut in 2..whole.len() {
-            let error = parse("a.csv.gz", &whole[..cut], None, &Options::default()).unwrap_err().to_string();
-            assert!(error.contains("damaged or cut short"), "{cut}: {error}");
-        }
-        let error = parse("a.csv.gz", b"1,0\n", None, &Options::default()).unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "a.csv.gz: byte 0: not gzip-compressed, as its name says: a .gz file starts with the bytes 1f 8b"
-        );
     }
 
     #[test]

@@ -34,6 +34,7 @@ mod csv;
 mod dataset;
 mod embedded;
 mod idx;
+mod inflate;
 mod load;
 mod npy;
 mod scale;

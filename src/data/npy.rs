@@ -11,8 +11,24 @@ const MAX_HEADER: usize = 65_536;
 /// NumPy's own limit.
 const MAX_DIMENSIONS: usize = 32;
 
+/// No header ends behind this many bytes.
+pub(super) const HEADER_ENDS: usize = MAGIC.len() + 6 + MAX_HEADER;
+
 /// Reads the header; the numbers stay where they are.
 pub(super) fn read(bytes: &[u8]) -> Result<Numbers<'_>, ConfigError> {
+    let (Header { kind, big_endian, column_major, shape }, data) = header(bytes)?;
+    Numbers::new(kind, big_endian, column_major, &shape, data, bytes.len() - data.len())
+}
+
+/// How many bytes the file has by its header; `None` if they cannot be counted.
+pub(super) fn length(bytes: &[u8]) -> Result<Option<usize>, ConfigError> {
+    let (header, data) = header(bytes)?;
+    let numbers = header.shape.iter().try_fold(header.kind.bytes(), |product, &extent| product.checked_mul(extent));
+    Ok(numbers.and_then(|numbers| numbers.checked_add(bytes.len() - data.len())))
+}
+
+/// The header and what follows it.
+fn header(bytes: &[u8]) -> Result<(Header, &[u8]), ConfigError> {
     let Some(rest) = bytes.strip_prefix(MAGIC) else {
         return Err(ConfigError::at("byte 0", "not an NPY file: it starts with \\x93NUMPY"));
     };
@@ -34,8 +50,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Numbers<'_>, ConfigError> {
     }
     let (header, data) = rest.split_at_checked(length).ok_or_else(cut)?;
     let header = std::str::from_utf8(header).map_err(|error| ConfigError::at("header", error.to_string()))?;
-    let Header { kind, big_endian, column_major, shape } = Header::parse(header)?;
-    Numbers::new(kind, big_endian, column_major, &shape, data, bytes.len() - data.len())
+    Ok((Header::parse(header)?, data))
 }
 
 struct Header {

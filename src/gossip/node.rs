@@ -24,7 +24,7 @@ use super::{
     plan::{self, At, Meeting, Plan, Step},
     rule::Rule,
     tree::{
-        Agreement, FAREWELL, Farewell, Leaving, MEAN, Mean, RECORD_LIMIT, Readers, Records, SETUP, SUMMARY, Setup,
+        Agreement, FAREWELL, Farewell, Leaving, MEAN, Mean, Readers, Records, SETUP, SETUP_LIMIT, SUMMARY, Setup,
         TreePlan,
     },
 };
@@ -119,10 +119,10 @@ impl Node {
     /// A node before its start.
     ///
     /// # Panics
-    /// If the setup record exceeds the limit of a record.
+    /// If the setup record exceeds [`SETUP_LIMIT`].
     pub fn new(config: NodeConfig) -> Node {
         let NodeConfig { id, topology, plan, rule, seed, rounds, evaluate_every, parameters, setup, readers } = config;
-        let fits = |setup: &Setup| setup.record.len() <= RECORD_LIMIT;
+        let fits = |setup: &Setup| setup.record.len() <= SETUP_LIMIT;
         assert!(setup.as_ref().is_none_or(fits), "the setup record is too large");
         let lag = |step: &Step| if let Step::Land { lag, .. } = step { u64::from(*lag) } else { 0 };
         let lag = plan.steps().iter().map(lag).max().unwrap_or(0);
@@ -131,7 +131,7 @@ impl Node {
         let a_round: usize = plan::flights(&*plan).iter().map(|&flight| usize::from(plan.exchanges(flight))).sum();
         let ahead = (lag as usize + 2 + topology.nodes()) * a_round;
         let trees = Trees {
-            setup: setup.is_some().then(|| TreePlan::setup(&topology)),
+            setup: setup.as_ref().map(|setup| TreePlan::setup(&topology, setup.record.len())),
             farewell: plan::is_asynchronous(&*plan).then(|| Farewell(Arc::clone(&topology))),
             mean: TreePlan::mean(&topology, parameters),
             summary: TreePlan::summary(&topology, readers),

@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     compress::{Format, Malformed, NonFinite, Payload},
+    config::ConfigError,
     mixing::{SpanningTree, Topology},
     units::{NodeId, Round},
 };
@@ -30,14 +31,46 @@ pub const MEAN: u8 = 251;
 /// The flight of the records at the end.
 pub const SUMMARY: u8 = 252;
 
-/// The largest record that a node may contribute, in bytes.
+/// The largest record that a node may contribute, in bytes; a setup record may be larger, see
+/// [`setup_limit`].
 pub const RECORD_LIMIT: usize = 256 * 1024;
+
+/// The largest setup record that any run may have, in bytes: a length of 32 bits counts it with
+/// room to spare, and so do the sums of 67 million features.
+pub const SETUP_LIMIT: usize = 1 << 30;
+
+/// How many levels a tree may have below its root: exchanges up and down are numbered by 16 bits.
+pub const HEIGHT_LIMIT: usize = u16::MAX as usize / 2;
+
+/// The largest setup record that a neighbour may send, in bytes, where this node's own has `own`:
+/// all nodes' records of a run count the same features.
+pub fn setup_limit(own: usize) -> usize {
+    own.max(RECORD_LIMIT)
+}
+
+/// Whether sums can travel over a topology's spanning tree.
+///
+/// # Errors
+/// If the tree has more levels than exchanges can be numbered.
+pub fn check(topology: &Topology) -> Result<(), ConfigError> {
+    let height = topology.spanning_tree().height();
+    if height <= HEIGHT_LIMIT {
+        return Ok(());
+    }
+    let problem = format!(
+        "the mean and the records travel over a tree that is {height} links high from node 0; a run \
+         takes at most {HEIGHT_LIMIT}: number a node in the middle as 0, add links, or take fewer nodes"
+    );
+    Err(ConfigError::new("topology", topology.name(), problem))
+}
 
 /// Who meets whom in a tree exchange.
 #[derive(Debug)]
 pub struct TreePlan {
     tree: Arc<SpanningTree>,
     height: u16,
+    /// The largest record of a node, in bytes, where records are what travels.
+    record: usize,
     /// Whether anything comes down again.
     down_again: bool,
     steps: [Step; 2],
@@ -46,10 +79,12 @@ pub struct TreePlan {
 }
 
 impl TreePlan {
-    /// Records of all nodes to the root, and one out of them to all nodes.
-    pub fn setup(topology: &Topology) -> TreePlan {
-        let limit = topology.nodes() * (RECORD_LIMIT + 8);
-        TreePlan::new(topology, SETUP, Format::Records(limit), Format::Records(RECORD_LIMIT))
+    /// Records of all nodes to the root, and one out of them to all nodes; `own` is the length of
+    /// this node's.
+    pub fn setup(topology: &Topology, own: usize) -> TreePlan {
+        let record = setup_limit(own);
+        let up = Format::Records(topology.nodes().saturating_mul(record + 8));
+        TreePlan { record, ..TreePlan::new(topology, SETUP, up, Format::Records(record)) }
     }
 
     /// Records of all nodes to their readers.
@@ -66,9 +101,10 @@ impl TreePlan {
 
     fn new(topology: &Topology, flight: u8, up: Format, down: Format) -> TreePlan {
         let tree = topology.spanning_tree();
-        let height = u16::try_from(tree.height()).expect("a tree of at most 65,535 levels");
+        assert!(tree.height() <= HEIGHT_LIMIT, "the topology of a run is checked when it is read");
+        let height = tree.height() as u16;
         let steps = [Step::Launch(flight), Step::Land { flight, lag: 0 }];
-        TreePlan { tree, height, down_again: true, steps, up, down }
+        TreePlan { tree, height, record: RECORD_LIMIT, down_again: true, steps, up, down }
     }
 
     /// Whether frames of the tree go between these two nodes.
@@ -192,6 +228,8 @@ pub struct Records {
     tree: Arc<SpanningTree>,
     height: u16,
     nodes: usize,
+    /// The largest record, in bytes.
+    limit: usize,
     /// Ascending by node.
     held: Vec<(NodeId, Vec<u8>)>,
 }
@@ -200,10 +238,11 @@ impl Records {
     /// With this node's own record.
     ///
     /// # Panics
-    /// If the record exceeds [`RECORD_LIMIT`].
+    /// If the record exceeds the plan's limit.
     pub fn new(plan: &TreePlan, nodes: usize, node: NodeId, record: Vec<u8>) -> Records {
-        assert!(record.len() <= RECORD_LIMIT, "a record of {} bytes", record.len());
-        Records { tree: Arc::clone(&plan.tree), height: plan.height, nodes, held: vec![(node, record)] }
+        let limit = plan.record;
+        assert!(record.len() <= limit, "a record of {} bytes", record.len());
+        Records { tree: Arc::clone(&plan.tree), height: plan.height, nodes, limit, held: vec![(node, record)] }
     }
 
     /// The records in node order, once the flight has landed: all of them for a reader, none for others.
@@ -239,8 +278,8 @@ impl Records {
             if node.index() >= self.nodes || records.last().is_some_and(|(last, _)| *last >= node) {
                 return Err(malformed(&format!("node {node} out of place")));
             }
-            if length > RECORD_LIMIT {
-                return Err(malformed(&format!("a record of {length} bytes, at most {RECORD_LIMIT} are allowed")));
+            if length > self.limit {
+                return Err(malformed(&format!("a record of {length} bytes, at most {} are allowed", self.limit)));
             }
             let (record, after) = after.split_at_checked(length).ok_or_else(|| malformed("cut short"))?;
             records.push((node, record.to_vec()));
@@ -290,7 +329,7 @@ impl Agreement {
     /// With this node's own record.
     ///
     /// # Panics
-    /// If the record exceeds [`RECORD_LIMIT`], or has no meaning.
+    /// If the record exceeds [`SETUP_LIMIT`], or has no meaning.
     pub fn new(plan: &TreePlan, nodes: usize, node: NodeId, setup: Setup) -> Agreement {
         let root = plan.tree.parent(node).is_none();
         let Setup { record, merge } = setup;

@@ -2,6 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
+use super::{needs, record::Opening};
 use crate::{
     compress::{self, Compressor},
     config::ConfigError,
@@ -9,7 +10,7 @@ use crate::{
     gossip::{
         NodeConfig, plan,
         rule::{self, Prepared, Setting},
-        tree::{Readers, Setup},
+        tree::{self, Readers, Setup},
     },
     learn::{Model, Optimizer, OptimizerConfig, Tensor},
     mixing::{Schedule, Topology, Weights, family},
@@ -56,7 +57,10 @@ impl Design {
         if let Some(scale) = &experiment.data.scale {
             scale.check(inputs)?;
         }
+        tree::check(&topology)?;
+        check_setup(&experiment, inputs)?;
         let parameters = model.parameters();
+        needs::one_copy(parameters)?;
         let built = compress::build(&experiment.compressor)?;
         let nominal_delta = compress::nominal_delta(&*built.compressor, parameters);
         let schedule = Arc::new(Schedule::new(&experiment.topology.schedule, &topology, experiment.run.seed)?);
@@ -121,8 +125,10 @@ impl Design {
 
     /// The largest frame that may arrive, in bytes: the plan's, or a tree exchange's.
     pub fn frame_limit(&self) -> usize {
-        use crate::gossip::{frame::HEADER, tree::RECORD_LIMIT};
-        let tree = (8 * self.parameters()).max(self.topology.nodes() * (RECORD_LIMIT + 8));
+        use crate::gossip::frame::HEADER;
+        let sums = sums_wanted(&self.experiment);
+        let record = tree::setup_limit(Opening::byte_len(self.model.shape().inputs, sums));
+        let tree = (8 * self.parameters()).max(self.topology.nodes().saturating_mul(record + 8));
         HEADER + plan::payload_limit(&*self.rule.plan, self.topology.nodes()).max(tree)
     }
 
@@ -196,6 +202,25 @@ fn family_spec(name: &str, sizes: &[(&str, Option<u32>)]) -> Result<String, Conf
     };
     let values = keys.iter().map(value).collect::<Result<Vec<_>, _>>()?;
     Ok(format!("{name}:{}", values.join(&family.separator().to_string())))
+}
+
+/// Whether a run exchanges sums before round 0.
+pub(super) fn sums_wanted(experiment: &Experiment) -> bool {
+    experiment.data.standardize && experiment.data.scale.is_none()
+}
+
+/// Whether the sums of this many features can be exchanged.
+fn check_setup(experiment: &Experiment, inputs: usize) -> Result<(), ConfigError> {
+    let record = Opening::byte_len(inputs, sums_wanted(experiment));
+    if record <= tree::SETUP_LIMIT {
+        return Ok(());
+    }
+    let problem = format!(
+        "the sums of {inputs} features make a record of {record} bytes, a run takes at most {}: scale the data \
+         beforehand and set it to false, or give data.scale",
+        tree::SETUP_LIMIT
+    );
+    Err(ConfigError::new("data.standardize", true, problem))
 }
 
 /// Checks the ranges of `[run]`.

@@ -14,7 +14,7 @@ use crate::{
     gossip::{
         NodeConfig,
         rule::{self, Setting},
-        tree::Readers,
+        tree::{self, Readers},
     },
     learn::{Objective, Optimizer, Ready, Tensor},
     mixing::Schedule,
@@ -62,6 +62,7 @@ pub fn seats(
     check_run(experiment)?;
     let run = &experiment.run;
     let topology = Arc::new(design::topology(&experiment.topology, &experiment.folder, run.seed)?);
+    tree::check(&topology)?;
     check(&objectives, initial, topology.nodes())?;
     let compressor = compress::build(&experiment.compressor)?.compressor;
     let setting = Setting {

@@ -44,6 +44,12 @@ impl Opening {
         }
     }
 
+    /// The size of [`Opening::to_bytes`] for this many features, with sums or without.
+    pub fn byte_len(inputs: usize, sums: bool) -> usize {
+        let moments = if sums { inputs.saturating_mul(16).saturating_add(8) } else { 0 };
+        moments.saturating_add(8)
+    }
+
     /// As bytes: the number of rows, then the sums.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.rows.to_le_bytes().to_vec();

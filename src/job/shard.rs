@@ -91,9 +91,8 @@ impl ShardLearner {
     }
 }
 
-/// Whether a run exchanges sums before round 0.
 fn sums_wanted(design: &Design) -> bool {
-    design.experiment.data.standardize && design.experiment.data.scale.is_none()
+    super::design::sums_wanted(&design.experiment)
 }
 
 /// The scale that the sums over all rows make, or what the experiment gives.

@@ -8,7 +8,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Learner,
+    Learner, Needs,
     design::Design,
     record::Score,
     shard::{ShardLearner, Shared, class_counts, evaluate},
@@ -140,6 +140,8 @@ impl Single {
             Target::Values(_) => Vec::new(),
         };
         let design = Arc::new(Design::new(experiment, Arc::new(topology), inputs, outputs)?);
+        let rows = std::iter::once(&train).chain(&test);
+        Needs::alone(&design, node, rows).check(&design, "this node", "")?;
         let scale = Arc::new(OnceLock::new());
         let test = test.map(Shared::new);
         let (rows, class_rows) = (train.rows() as u64, class_counts(&train));

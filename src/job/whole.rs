@@ -162,6 +162,7 @@ fn gradients_take(design: &Design, shard: &Shared) -> Result<f64, ConfigError> {
     const TRIES: u64 = 15;
     let rows = Arc::clone(shard.raw());
     let count = rows.rows();
+    super::needs::one_copy(design.parameters())?;
     let mut objective = design.model.objective(rows)?;
     let mut optimizer =
         Optimizer::new(design.optimizer.clone(), design.experiment.run.seed, NodeId(0), count, design.parameters());

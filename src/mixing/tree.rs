@@ -13,6 +13,8 @@ pub struct SpanningTree {
     children: Vec<NodeId>,
     /// How many nodes are in the subtree of each, itself included.
     below: Vec<u32>,
+    /// A node's place where every subtree is a stretch of places, its root the first.
+    places: Vec<u32>,
 }
 
 impl SpanningTree {
@@ -50,7 +52,15 @@ impl SpanningTree {
                 below[parent.index()] += below[node.index()];
             }
         }
-        SpanningTree { parents, depths, offsets, children, below }
+        let mut places = vec![0; n];
+        for &node in &order {
+            let mut place = places[node.index()] + 1;
+            for child in &children[offsets[node.index()]..offsets[node.index() + 1]] {
+                places[child.index()] = place;
+                place += below[child.index()];
+            }
+        }
+        SpanningTree { parents, depths, offsets, children, below, places }
     }
 
     /// The node one step nearer to node 0; `None` for node 0 itself.
@@ -75,7 +85,8 @@ impl SpanningTree {
 
     /// Whether a node is in the subtree of another, which may be itself.
     pub fn is_below(&self, node: NodeId, ancestor: NodeId) -> bool {
-        std::iter::successors(Some(node), |&node| self.parent(node)).any(|node| node == ancestor)
+        let (node_at, first) = (self.places[node.index()], self.places[ancestor.index()]);
+        (first..first + self.below[ancestor.index()]).contains(&node_at)
     }
 
     /// The greatest depth.
@@ -110,6 +121,10 @@ mod tests {
         }
         assert_eq!((0..20).map(|i| tree.children(NodeId(i)).len()).sum::<usize>(), 19);
         assert_eq!(tree.below(NodeId(0)), 20);
+        for (node, ancestor) in (0..20).flat_map(|a| (0..20).map(move |b| (NodeId(a), NodeId(b)))) {
+            let mut upwards = std::iter::successors(Some(node), |&node| tree.parent(node));
+            assert_eq!(tree.is_below(node, ancestor), upwards.any(|node| node == ancestor));
+        }
         for ancestor in (0..20).map(NodeId) {
             let below = (0..20).filter(|&node| tree.is_below(NodeId(node), ancestor)).count();
             assert_eq!(tree.below(ancestor), below);

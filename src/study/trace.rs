@@ -9,7 +9,7 @@ use crate::{
     config::ConfigError,
     experiment::Experiment,
     gossip::Failure,
-    job::{RunError, Snapshot, Watch, Whole},
+    job::{Needs, RunError, Snapshot, Watch, Whole},
     report::Summary,
     sim,
 };
@@ -103,7 +103,8 @@ impl Trace {
     /// Runs an experiment to its end, whatever that is. `wants_optimum`: whether to compute the least value of f.
     pub fn of(experiment: Result<Experiment, ConfigError>, wants_optimum: bool, stop: &dyn Fn() -> bool) -> Trace {
         let started = Instant::now();
-        let whole = match experiment.and_then(Whole::new) {
+        let fits = |whole: Whole| Needs::together(&whole).check_run(&whole.design).map(|()| whole);
+        let whole = match experiment.and_then(Whole::new).and_then(fits) {
             Ok(whole) => Arc::new(whole),
             Err(error) => return Trace::blank(0, Status::Refused(error.to_string())),
         };

@@ -69,6 +69,9 @@ impl Kind {
     }
 }
 
+/// The most nodes of a ring: twice around, for two sums one after the other, makes at most 65,535 exchanges.
+const MOST_AROUND: usize = 16_383;
+
 /// Who meets whom in each exchange of a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern {
@@ -108,13 +111,22 @@ impl Pattern {
         if let (Some(group), None | Some(Kind::Server | Kind::Ring | Kind::AllToAll | Kind::Tree)) = (group, wish) {
             return Err(ConfigError::new("rule.group", group, "only collective = \"hybrid\" has groups: leave it out"));
         }
+        let around = |key: &str, value: usize| {
+            let problem = format!(
+                "sums go around a ring of at most {MOST_AROUND} nodes: their exchanges are numbered by 16 bits; \
+                 use fewer nodes, or collective = \"server\""
+            );
+            if value <= MOST_AROUND { Ok(()) } else { Err(ConfigError::new(key, value, problem)) }
+        };
         let pattern = |kind| match kind {
             Kind::Server => Ok(Pattern::Server),
-            Kind::Ring => Ok(Pattern::Ring),
+            Kind::Ring => around("topology.nodes", nodes).map(|()| Pattern::Ring),
             Kind::AllToAll => Ok(Pattern::AllToAll),
             Kind::Tree => Ok(Pattern::Tree),
             Kind::Hybrid => match group {
-                Some(group) if group >= 1 && nodes.is_multiple_of(group) => Ok(Pattern::Hybrid { group }),
+                Some(group) if group >= 1 && nodes.is_multiple_of(group) => {
+                    around("rule.group", group).map(|()| Pattern::Hybrid { group })
+                }
                 Some(group) => Err(ConfigError::new(
                     "rule.group",
                     group,

@@ -1,0 +1,193 @@
+//! Contents of gzip-compressed files, a block at a time: what is too much is refused when it is, not
+//! after all of it was held.
+
+use std::io::Read;
+
+use flate2::bufread::MultiGzDecoder;
+
+use super::{
+    idx,
+    load::{Format, MAX_FILE_BYTES},
+    npy,
+};
+use crate::{config::ConfigError, memory};
+
+/// A compressed file may always grow to this.
+const ALWAYS: u64 = 64 << 20;
+/// And beyond that, to this many times what was read of it so far: MNIST's images inflate 5 times,
+/// mostly-zero tables some 50 times, a bomb 1,000 times.
+const TIMES: u64 = 200;
+
+/// Bytes that are inflated at once.
+const BLOCK: usize = 1 << 16;
+/// Behind so many bytes the header of any array has ended.
+const HEADER_ENDS: usize = npy::HEADER_ENDS;
+
+/// What inflated bytes may amount to.
+struct Bound {
+    /// Bytes, at the most.
+    most: u64,
+    /// Who says so.
+    because: String,
+}
+
+/// The contents of gzip-compressed bytes (one or several members); `None` if they are not compressed.
+///
+/// # Errors
+/// If they are damaged, or more than the format's header announces, than the memory allows, or than
+/// a file that is no bomb inflates to.
+pub(super) fn inflate(name: &str, bytes: &[u8]) -> Result<Option<Vec<u8>>, ConfigError> {
+    if !bytes.starts_with(&[0x1F, 0x8B]) {
+        let gz = name.to_ascii_lowercase().ends_with(".gz");
+        let problem = "not gzip-compressed, as its name says: a .gz file starts with the bytes 1f 8b";
+        return if gz { Err(ConfigError::at("byte 0", problem).within(name)) } else { Ok(None) };
+    }
+    // Beside the text there are to be its numbers.
+    let bound = match memory::available().map(|available| available / 2).filter(|half| *half < MAX_FILE_BYTES) {
+        Some(most) => Bound { most, because: "half of the memory that is available".into() },
+        None => Bound { most: MAX_FILE_BYTES, because: "the largest file that is read".into() },
+    };
+    within(name, bytes, bound).map(Some).map_err(|error| error.within(name))
+}
+
+fn within(name: &str, bytes: &[u8], mut bound: Bound) -> Result<Vec<u8>, ConfigError> {
+    let mut decoder = MultiGzDecoder::new(bytes);
+    let (mut inflated, mut block, mut announced) = (Vec::new(), vec![0; BLOCK], false);
+    loop {
+        let length = decoder.read(&mut block).map_err(|error| {
+            let problem = format!("the gzip stream is damaged or cut short: {error}");
+            ConfigError::at(format!("after {} uncompressed bytes", inflated.len()), problem)
+        })?;
+        if length == 0 {
+            return Ok(inflated);
+        }
+        inflated.extend_from_slice(&block[..length]);
+        if !announced && inflated.len() > HEADER_ENDS {
+            announced = true;
+            match announce(name, &inflated) {
+                // Its reader says what is wrong.
+                Err(_) => return Ok(inflated),
+                Ok(Some(header)) => {
+                    check(header.most, &bound)?;
+                    bound = header;
+                }
+                Ok(None) => {}
+            }
+        }
+        check(inflated.len() as u64, &bound)?;
+        let read = (bytes.len() - decoder.get_ref().len()) as u64;
+        let plausible = ALWAYS + TIMES * read;
+        if inflated.len() as u64 > plausible {
+            let problem = format!(
+                "the first {read} of {} compressed bytes inflate to more than {plausible}: {ALWAYS} and \
+                 {TIMES} for each compressed byte are accepted; uncompress the file if it is meant",
+                bytes.len()
+            );
+            return Err(ConfigError::at("size", problem));
+        }
+    }
+}
+
+fn check(length: u64, bound: &Bound) -> Result<(), ConfigError> {
+    if length <= bound.most {
+        return Ok(());
+    }
+    let Bound { most, because } = bound;
+    let problem = format!("uncompressed at least: at most {most} bytes are accepted, {because}");
+    Err(ConfigError::new("size", length, problem))
+}
+
+/// What the header of an array says of its length; nothing of text.
+fn announce(name: &str, bytes: &[u8]) -> Result<Option<Bound>, ConfigError> {
+    let length = match Format::of(name, bytes) {
+        Format::Csv => return Ok(None),
+        Format::Npy => npy::length(bytes)?,
+        Format::Idx => idx::length(bytes)?,
+    };
+    let most = length.map_or(u64::MAX, |length| length as u64);
+    Ok(Some(Bound { most, because: "which its header announces".into() }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::super::{Options, parse};
+    use super::*;
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    /// Zeros of 2 GiB behind these bytes, in some 2 MB.
+    fn bomb(start: &[u8]) -> Vec<u8> {
+        // A stored block of the start, then the same compressed block of zeros again and again.
+        let zeros = vec![b'0'; 64 << 20];
+        let member = gzip(&zeros);
+        let mut bytes = gzip(start);
+        (0..32).for_each(|_| bytes.extend(&member));
+        bytes
+    }
+
+    #[test]
+    fn compressed_bytes_are_bounded() {
+        let bomb = gzip(&vec![b'0'; 80 << 20]);
+        let error = parse("bomb.csv.gz", &bomb, None, &Options::default()).unwrap_err().to_string();
+        assert!(error.starts_with("bomb.csv.gz: size: ") && error.contains("inflate to more than"), "{error}");
+        let whole = gzip(b"1,0\n2,1\n");
+        assert_eq!(parse("a.csv.gz", &whole, None, &Options::default()).unwrap().rows(), 2);
+        for cut in 2..whole.len() {
+            let error = parse("a.csv.gz", &whole[..cut], None, &Options::default()).unwrap_err().to_string();
+            assert!(error.contains("damaged or cut short"), "{cut}: {error}");
+        }
+        let error = parse("a.csv.gz", b"1,0\n", None, &Options::default()).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "a.csv.gz: byte 0: not gzip-compressed, as its name says: a .gz file starts with the bytes 1f 8b"
+        );
+    }
+
+    #[test]
+    fn a_bomb_is_refused_before_it_is_held() {
+        let bomb = bomb(b"1,2,0\n");
+        assert!(bomb.len() > 2_000_000);
+        let bound = || Bound { most: MAX_FILE_BYTES, because: "of its size".into() };
+        let error = within("a.csv", &bomb, bound()).unwrap_err().to_string();
+        let figures: Vec<u64> = error.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect();
+        // Of two million bytes less than a tenth was read, and less than 100 MB were made of it.
+        let [read, all, limit, ..] = figures[..] else { panic!("{error}") };
+        assert_eq!((all, limit), (bomb.len() as u64, ALWAYS + TIMES * read), "{error}");
+        assert!(read < 200_000 && limit < 110_000_000, "{error}");
+    }
+
+    #[test]
+    fn memory_and_headers_bound_what_is_inflated() {
+        let small = Bound { most: 100_000, because: "half of the memory that is available".into() };
+        let error = within("a.csv", &bomb(b"1,2,0\n"), small).unwrap_err().to_string();
+        let size = error.strip_prefix("size = ").and_then(|rest| rest.split_once(':')).unwrap();
+        assert!(size.0.parse::<u64>().unwrap() < 100_000 + 2 * BLOCK as u64, "{error}");
+        assert!(error.ends_with("at most 100000 bytes are accepted, half of the memory that is available"));
+        let bound = || Bound { most: 1 << 30, because: "of its size".into() };
+        // Two rows of 50,000: more follow than the header says.
+        let idx = |rows: u32| [&[0, 0, 8, 2], &rows.to_be_bytes()[..], &50_000u32.to_be_bytes()].concat();
+        let error = within("a.idx", &bomb(&idx(2)), bound()).unwrap_err().to_string();
+        assert!(error.ends_with("at most 100012 bytes are accepted, which its header announces"), "{error}");
+        // 4 * 10^9 rows: more than there is room for.
+        let error = within("a.idx", &bomb(&idx(4_000_000_000)), bound()).unwrap_err().to_string();
+        assert!(error.starts_with("size = 200000000000012: ") && error.contains("1073741824 bytes"), "{error}");
+        let header = |shape: &str| {
+            let text = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}");
+            [b"\x93NUMPY\x01\x00", &(text.len() as u16).to_le_bytes()[..], text.as_bytes()].concat()
+        };
+        let error = within("a.npy", &bomb(&header("(3, 40000)")), bound()).unwrap_err().to_string();
+        assert!(error.contains("which its header announces"), "{error}");
+        // A header that means nothing ends the reading at once.
+        let kept = within("a.npy", &bomb(&header("(3, x)")), bound()).unwrap();
+        assert!(kept.len() <= HEADER_ENDS + 2 * BLOCK);
+        // What is as long as it says is read as it is.
+        let whole = [idx(2), vec![7; 100_000]].concat();
+        assert_eq!(within("a.idx", &gzip(&whole), bound()).unwrap(), whole);
+    }
+}

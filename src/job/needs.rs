@@ -1,0 +1,221 @@
+//! What memory a run takes at the least, from its plan and its rule's state, before any of it is
+//! taken.
+//!
+//! A lower bound, in bytes beside what the process holds when it asks: vectors of the rules, the
+//! optimizers and an evaluation, the frames that links hold, scaled copies of the rows, setup
+//! records at the tree's root. What it leaves out (intermediate results of a batch, buffers of
+//! sockets, tables) is small beside these where a model is large, so that nothing is refused that
+//! would fit.
+
+use std::sync::Arc;
+
+use super::{Design, Whole, design::sums_wanted, record::Opening};
+use crate::{
+    compress::{self, Size},
+    config::ConfigError,
+    data::Dataset,
+    gossip::{
+        plan::{self, At, Meeting},
+        rule::{self, Setting},
+    },
+    memory,
+    mixing::Schedule,
+    units::{NodeId, Round},
+};
+
+/// The length of the models that rules are made with to count their vectors.
+const SHORT: usize = 1024;
+
+/// Bytes of a number of a model.
+const FLOAT: u64 = 4;
+
+/// What a process that is begun for one node takes before its node does: measured at 13 MB, rounded
+/// down.
+const PROCESS: u64 = 10_000_000;
+
+/// The remedy of all that is too large for this machine.
+const SMALLER: &str =
+    "take a smaller model, a rule that keeps less (gradvine rules --parameters D), or a machine with more";
+
+/// Whether a model of so many parameters, its gradient and a rule's copy of it can be held at all.
+pub(super) fn one_copy(parameters: usize) -> Result<(), ConfigError> {
+    let need = (parameters as u64).saturating_mul(3 * FLOAT);
+    let value = format!("{parameters} parameters");
+    memory::require(need, "model", &value, "a model with its gradient and one copy", SMALLER)
+}
+
+/// What a run takes beside what is there when it begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// Vectors of rules and optimizers, and the models of an evaluation.
+    pub vectors: u64,
+    /// Frames that links hold.
+    pub frames: u64,
+    /// Scaled rows and setup records.
+    pub data: u64,
+}
+
+impl Needs {
+    /// Of a run with all nodes in this process.
+    pub fn together(whole: &Whole) -> Needs {
+        let design = &whole.design;
+        let (nodes, vector) = (design.topology.nodes() as u64, vector(design));
+        let rules = all_vectors(design).saturating_add(own_vectors(design).saturating_mul(nodes));
+        // Between rounds the watch holds a copy of every model, and their mean.
+        let run = &design.experiment.run;
+        let seen = if run.evaluate_every < run.rounds { nodes + 1 } else { 0 };
+        // At the end every node has its model, the sum of a subtree in doubles, then the mean.
+        let rounds = rules.saturating_add(seen).saturating_mul(vector);
+        let end = nodes.saturating_mul(3).saturating_mul(vector);
+        let rows = whole.shards.iter().chain(&whole.test).map(|shared| scaled(design, shared.raw()));
+        Needs {
+            vectors: rounds.max(end),
+            frames: frames(design, (0..design.topology.nodes()).map(NodeId::from)),
+            data: rows.fold(setup(design), u64::saturating_add),
+        }
+    }
+
+    /// Of one node that has a process to itself; `rows` are those that it trains and tests on.
+    pub fn alone<'a>(design: &Design, node: NodeId, rows: impl Iterator<Item = &'a Dataset>) -> Needs {
+        let vectors = vectors_of(design, node).unwrap_or(LEAST).saturating_add(own_vectors(design));
+        Needs {
+            vectors: vectors.max(4).saturating_mul(vector(design)),
+            frames: frames(design, [node].into_iter()),
+            data: rows.map(|rows| scaled(design, rows)).fold(0, u64::saturating_add),
+        }
+    }
+
+    /// Of a process for every node on this machine.
+    pub fn processes(whole: &Whole) -> Needs {
+        let all = Needs::together(whole);
+        let design = &whole.design;
+        let nodes = design.topology.nodes() as u64;
+        // Each has its own initial model.
+        let initial = vector(design).saturating_mul(nodes);
+        Needs {
+            vectors: all.vectors.saturating_add(initial),
+            data: all.data.saturating_add(PROCESS.saturating_mul(nodes)),
+            ..all
+        }
+    }
+
+    /// Of a plan that measures gradients of every node's rows.
+    pub fn plan(whole: &Whole) -> Needs {
+        let vectors = (whole.shards.len() as u64).saturating_add(4);
+        let rows = whole.shards.iter().map(|shared| scaled(&whole.design, shared.raw()));
+        Needs {
+            vectors: vectors.saturating_mul(vector(&whole.design)),
+            frames: 0,
+            data: rows.fold(0, u64::saturating_add),
+        }
+    }
+
+    /// All of it, in bytes.
+    pub fn total(&self) -> u64 {
+        self.vectors.saturating_add(self.frames).saturating_add(self.data)
+    }
+
+    /// Whether it is there. `what` is begun, and `remedy` says what else would do.
+    ///
+    /// # Errors
+    /// If it is not; both figures are named.
+    pub fn check(&self, design: &Design, what: &str, remedy: &str) -> Result<(), ConfigError> {
+        let value = format!("{} parameters", design.parameters());
+        let remedy = format!("{remedy}{SMALLER}; --no-space-check starts nevertheless");
+        memory::require(self.total(), "model", &value, what, &remedy)
+    }
+
+    /// [`Needs::check`] of a run with so many nodes on this machine.
+    ///
+    /// # Errors
+    /// As [`Needs::check`].
+    pub fn check_run(&self, design: &Design) -> Result<(), ConfigError> {
+        let what = format!("a run of {} nodes on one machine", design.topology.nodes());
+        self.check(design, &what, "take fewer nodes, put them on several machines (gradvine node), ")
+    }
+}
+
+/// The vectors of a rule of which nothing else is known: its model, an update, what is received.
+const LEAST: u64 = 2;
+
+/// One vector of the model's length, in bytes.
+fn vector(design: &Design) -> u64 {
+    FLOAT.saturating_mul(design.parameters() as u64)
+}
+
+/// Vectors of a node's optimizer.
+fn own_vectors(design: &Design) -> u64 {
+    let several = if design.optimizer.local_steps > 1 { 2 } else { 0 };
+    several + u64::from(design.optimizer.momentum > 0.0)
+}
+
+/// Vectors of all nodes' rules. Counted where a node has fewest and most neighbours, and at node 0,
+/// which may serve the others; between them they grow with the neighbours.
+fn all_vectors(design: &Design) -> u64 {
+    let topology = &design.topology;
+    let degree = |id: NodeId| topology.neighbours(id).len() as u64;
+    let others = || (1..topology.nodes()).map(NodeId::from);
+    let first = vectors_of(design, NodeId(0)).unwrap_or(LEAST);
+    let (Some(low), Some(high)) = (others().min_by_key(|id| degree(*id)), others().max_by_key(|id| degree(*id))) else {
+        return first;
+    };
+    let count = |id| vectors_of(design, id).unwrap_or(LEAST);
+    let (least, most) = (count(low), count(high));
+    let (from, to) = (degree(low), degree(high));
+    let more = |id| match to - from {
+        0 => 0,
+        apart => most.saturating_sub(least) * (degree(id) - from) / apart,
+    };
+    others().map(|id| least + more(id)).fold(first, u64::saturating_add)
+}
+
+/// Vectors that a node's rule keeps, counted on a short model; `None` where the rule has none so short.
+fn vectors_of(design: &Design, node: NodeId) -> Option<u64> {
+    let length = design.parameters().min(SHORT);
+    let setting = Setting {
+        topology: &design.topology,
+        schedule: &Arc::new(Schedule::fixed(&design.topology)),
+        compressor: &design.compressor,
+        nominal_delta: compress::nominal_delta(&*design.compressor, length),
+        parameters: length,
+        shapes: &[(length, 1)],
+        seed: design.experiment.run.seed,
+        allow_unstable: true,
+    };
+    let prepared = rule::prepare(&design.experiment.rule, &setting).ok()?;
+    Some((prepared.spawn)(node, vec![0.0; length]).vectors() as u64)
+}
+
+/// Frames of whose size the plan is sure: each that a node sends in the first exchange of a flight is
+/// held once by the link to its receiver.
+fn frames(design: &Design, nodes: impl Iterator<Item = NodeId>) -> u64 {
+    let plan = &*design.rule.plan;
+    let firsts: Vec<At> =
+        plan::flights(plan).into_iter().map(|flight| At { round: Round(0), flight, exchange: 0 }).collect();
+    let mut meeting = Meeting::default();
+    let mut most = vec![0u64; firsts.len()];
+    for node in nodes {
+        for (at, most) in firsts.iter().zip(&mut most).filter(|(at, _)| plan.exchanges(at.flight) > 0) {
+            meeting.clear();
+            plan.meet(node, at, &mut meeting);
+            if let Size::Exact(bytes) = plan.format(at, node).size() {
+                *most = most.saturating_add((bytes as u64).saturating_mul(meeting.send.len() as u64));
+            }
+        }
+    }
+    most.into_iter().max().unwrap_or(0)
+}
+
+/// A scaled copy of rows, in bytes; nothing where they are used as they are.
+fn scaled(design: &Design, rows: &Dataset) -> u64 {
+    let data = &design.experiment.data;
+    let copied = data.standardize || data.scale.is_some();
+    if copied { FLOAT * rows.features.len() as u64 } else { 0 }
+}
+
+/// All nodes' setup records, which meet at the root.
+fn setup(design: &Design) -> u64 {
+    let sums = sums_wanted(&design.experiment);
+    let record = if sums { Opening::byte_len(design.model.shape().inputs, sums) as u64 } else { 0 };
+    record.saturating_mul(design.topology.nodes() as u64)
+}

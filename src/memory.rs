@@ -1,0 +1,173 @@
+//! How much memory a program may still take, as far as the system says, so that what cannot fit is
+//! refused before it is begun.
+//!
+//! Linux: what the kernel counts as available and free swap, what is left of the limits of control
+//! groups (version 2) around the process, what is left of its limit of address space; the least of
+//! them. Elsewhere nothing is known, and nothing is refused.
+
+use std::{
+    fs,
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use crate::{config::ConfigError, units::Bytes};
+
+/// Where control groups are.
+const GROUPS: &str = "/sys/fs/cgroup";
+
+/// Whether nothing is to be refused.
+static UNLIMITED: AtomicBool = AtomicBool::new(false);
+
+/// From now on nothing is refused: who started the process knows better than the system says.
+pub fn trust() {
+    UNLIMITED.store(true, Ordering::Relaxed);
+}
+
+/// Whether nothing is to be refused for want of memory or of room on a disk.
+pub fn is_unlimited() -> bool {
+    UNLIMITED.load(Ordering::Relaxed)
+}
+
+/// Bytes that this process may still take; `None` where the system does not say, or after [`trust`].
+pub fn available() -> Option<u64> {
+    if is_unlimited() {
+        return None;
+    }
+    let read = |path: &str| fs::read_to_string(path).ok();
+    let machine = read("/proc/meminfo").and_then(|text| of_machine(&text));
+    let swap = machine.map_or(0, |(_, swap)| swap);
+    let groups = read("/proc/self/cgroup").and_then(|text| {
+        let own = text.lines().find_map(|line| line.strip_prefix("0::/"))?.to_string();
+        of_groups(Path::new(GROUPS), &own, swap)
+    });
+    let space = read("/proc/self/limits")
+        .zip(read("/proc/self/status"))
+        .and_then(|(limits, status)| of_address_space(&limits, &status));
+    [machine.map(|(memory, swap)| memory.saturating_add(swap)), groups, space].into_iter().flatten().min()
+}
+
+/// Whether so many bytes more can be taken.
+///
+/// # Errors
+/// If they cannot; `what` needs them, and `remedy` says what to do.
+pub fn require(need: u64, place: &str, value: &str, what: &str, remedy: &str) -> Result<(), ConfigError> {
+    compare(need, available(), place, value, what, remedy)
+}
+
+fn compare(
+    need: u64,
+    available: Option<u64>,
+    place: &str,
+    value: &str,
+    what: &str,
+    remedy: &str,
+) -> Result<(), ConfigError> {
+    match available {
+        Some(available) if need > available => {
+            let (need, available) = (Bytes(need), Bytes(available));
+            let problem = format!("{what} needs about {need} of memory, and {available} are available: {remedy}");
+            Err(ConfigError::new(place, value, problem))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What `/proc/meminfo` says is available, and free swap.
+fn of_machine(text: &str) -> Option<(u64, u64)> {
+    let of = |key: &str| kibibytes(text, key);
+    Some((of("MemAvailable:")?, of("SwapFree:").unwrap_or(0)))
+}
+
+/// The figure of a line such as `VmSize:   1234 kB`.
+fn kibibytes(text: &str, key: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// What the control group `own` below `root` and those around it leave; `None` where none has a limit.
+fn of_groups(root: &Path, own: &str, swap: u64) -> Option<u64> {
+    let folder = root.join(own);
+    let around = folder.ancestors().take_while(|folder| folder.starts_with(root));
+    around.filter_map(|folder| of_group(folder, swap)).min()
+}
+
+fn of_group(folder: &Path, swap: u64) -> Option<u64> {
+    let number = |name: &str| fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok();
+    let left = number("memory.max")?.saturating_sub(number("memory.current")?);
+    // Pages of files count as taken, and are given up before anything fails.
+    let stat = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
+    let of = |key: &str| {
+        let line = stat.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
+        line.and_then(|number| number.parse::<u64>().ok()).unwrap_or(0)
+    };
+    let files = ["inactive_file", "active_file", "slab_reclaimable"].map(of);
+    let swapped = number("memory.swap.current").unwrap_or(0);
+    let swap = number("memory.swap.max").map_or(swap, |most| most.saturating_sub(swapped).min(swap));
+    Some(files.into_iter().chain([swap]).fold(left, u64::saturating_add))
+}
+
+/// What the limit of address space (`ulimit -v`) leaves; `None` where there is none.
+fn of_address_space(limits: &str, status: &str) -> Option<u64> {
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max address space"))?;
+    let limit: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(limit.saturating_sub(kibibytes(status, "VmSize:")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machine_says_what_is_available() {
+        let text = "MemTotal:       24576000 kB\nMemFree:  1 kB\nMemAvailable:   2000 kB\nSwapFree:   48 kB\n";
+        assert_eq!(of_machine(text), Some((2_048_000, 49_152)));
+        assert_eq!(of_machine("MemAvailable: 3 kB\n"), Some((3072, 0)));
+        for bad in ["", "MemFree: 1 kB", "MemAvailable:", "MemAvailable: x kB", "MemAvailable: 18446744073709551615 kB"]
+        {
+            assert_eq!(of_machine(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_tightest_group_around_a_process_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = folder.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let left = |swap| of_groups(folder.path(), "a/b", swap);
+        assert_eq!(left(0), None);
+        write("a/b/memory.max", "max\n");
+        write("a/b/memory.current", "5000\n");
+        assert_eq!(left(0), None);
+        write("a/memory.max", "9000\n");
+        write("a/memory.current", "8000\n");
+        assert_eq!((left(0), left(70)), (Some(1000), Some(1070)));
+        write("a/memory.stat", "anon 7\nfile 600\nactive_file 500\ninactive_file 100\n");
+        write("a/memory.swap.max", "50\n");
+        write("a/memory.swap.current", "20\n");
+        assert_eq!((left(0), left(70)), (Some(1600), Some(1630)));
+        write("a/b/memory.max", "5600\n");
+        assert_eq!(left(0), Some(600));
+    }
+
+    #[test]
+    fn a_limit_of_address_space_counts_what_is_mapped() {
+        let line =
+            |limit: &str| format!("Max data size  1  2 bytes\nMax address space         {limit}  unlimited  bytes\n");
+        assert_eq!(of_address_space(&line("5000"), "VmSize:\t   2 kB\n"), Some(2952));
+        assert_eq!(of_address_space(&line("unlimited"), "VmSize:\t   2 kB\n"), None);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_both_figures() {
+        let told = |need, available| compare(need, available, "model", "9 parameters", "one copy", "take fewer");
+        assert!(told(10, None).is_ok() && told(10, Some(10)).is_ok());
+        assert_eq!(
+            told(2_000_000, Some(1_500)).unwrap_err().to_string(),
+            "model = 9 parameters: one copy needs about 2.00 MB of memory, and 1.5 kB are available: take fewer"
+        );
+    }
+}

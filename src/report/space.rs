@@ -1,0 +1,146 @@
+//! What a run directory will take on its disk, and what is free there, so that a run whose models
+//! cannot be kept is refused before it is begun.
+//!
+//! Free space is asked of the file system on Linux with the feature `net`; elsewhere nothing is
+//! known, and nothing is refused.
+
+use std::path::Path;
+
+use crate::{config::ConfigError, job::Design, memory, units::Bytes};
+
+/// Bytes of a line of metrics.
+const LINE: u64 = 300;
+/// Bytes of a model file before its numbers, and of each of its features' scales.
+const HEADER: u64 = 2_000;
+const SCALE: u64 = 45;
+/// Bytes of a node's part of a summary.
+const PART: u64 = 600;
+/// Bytes of the experiment, the topology and the summary, whatever the run.
+const FILES: u64 = 20_000;
+
+/// What a run writes into its directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Saves {
+    /// Every node's model and the mean; every node's metrics.
+    All,
+    /// One node's model and the mean; its metrics.
+    One,
+    /// As `One` for every node in folders of their own, then as `All`.
+    Both,
+}
+
+/// What a run directory takes, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// The models' numbers: not a byte less.
+    pub models: u64,
+    /// All of it, about.
+    pub all: u64,
+}
+
+impl Space {
+    /// Of a design's run.
+    pub fn of(design: &Design, saves: Saves) -> Space {
+        let nodes = design.topology.nodes() as u64;
+        let run = &design.experiment.run;
+        let (models, writers, summaries) = match saves {
+            Saves::All => (nodes.saturating_add(1), nodes, 1),
+            Saves::One => (2, 1, 1),
+            Saves::Both => (nodes.saturating_mul(3).saturating_add(1), nodes.saturating_mul(2), nodes + 1),
+        };
+        let data = &design.experiment.data;
+        let scaled = data.standardize || data.scale.is_some();
+        let features = if scaled { design.model.shape().inputs as u64 } else { 0 };
+        let header = SCALE.saturating_mul(features).saturating_add(HEADER);
+        let numbers = models.saturating_mul(4).saturating_mul(design.parameters() as u64);
+        let lines = run.rounds.div_ceil(run.evaluate_every.max(1)).saturating_mul(writers);
+        let parts = PART.saturating_mul(nodes).saturating_add(FILES).saturating_mul(summaries);
+        let rest = [header.saturating_mul(models), LINE.saturating_mul(lines), parts];
+        Space { models: numbers, all: rest.into_iter().fold(numbers, u64::saturating_add) }
+    }
+
+    /// Whether it is free where a directory is or will be; a warning where it is, but not twice.
+    ///
+    /// # Errors
+    /// If the models alone cannot be kept there; both figures are named.
+    pub fn check(&self, directory: &Path) -> Result<Option<String>, ConfigError> {
+        if memory::is_unlimited() { Ok(None) } else { self.compare(free(directory), directory) }
+    }
+
+    fn compare(&self, free: Option<u64>, directory: &Path) -> Result<Option<String>, ConfigError> {
+        let Some(free) = free.filter(|free| *free < self.all.saturating_mul(2)) else { return Ok(None) };
+        let (models, all) = (Bytes(self.models), Bytes(self.all));
+        if free < self.models {
+            let problem = format!(
+                "the run's models take {models} there, and {} are free: name a folder on another disk, or \
+                 take fewer nodes or a smaller model; --no-space-check starts nevertheless",
+                Bytes(free)
+            );
+            return Err(ConfigError::new("run.out", directory.display(), problem));
+        }
+        let there = directory.display();
+        Ok(Some(format!("the run will write about {all} to {there}, where {} are free", Bytes(free))))
+    }
+}
+
+/// Bytes that are free for this user where a path is or will be; `None` where the system does not say.
+#[cfg(all(target_os = "linux", feature = "net"))]
+fn free(path: &Path) -> Option<u64> {
+    let path = std::path::absolute(path).ok()?;
+    let there = path.ancestors().find(|path| path.exists())?;
+    let system = rustix::fs::statvfs(there).ok()?;
+    // Some file systems count nothing; theirs is not a full disk.
+    (system.f_blocks > 0).then(|| system.f_bavail.saturating_mul(system.f_frsize))
+}
+
+#[cfg(not(all(target_os = "linux", feature = "net")))]
+fn free(_path: &Path) -> Option<u64> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{experiment::Experiment, mixing::Topology};
+
+    fn design(sets: &[&str]) -> Design {
+        let sets: Vec<String> = sets.iter().map(ToString::to_string).collect();
+        let experiment = Experiment::default_with(&sets).unwrap();
+        Design::new(experiment, Arc::new(Topology::parse("ring:4", 0).unwrap()), 64, 10).unwrap()
+    }
+
+    #[test]
+    fn models_and_lines_are_counted_by_who_writes_them() {
+        let design = design(&["model.hidden=[100]", "run.rounds=101", "run.evaluate_every=10"]);
+        let vector = 4 * (64 * 100 + 100 + 100 * 10 + 10);
+        let of = |saves| Space::of(&design, saves);
+        assert_eq!([Saves::All, Saves::One, Saves::Both].map(|saves| of(saves).models / vector), [5, 2, 13]);
+        let rest = |saves| of(saves).all - of(saves).models;
+        let header = HEADER + 64 * SCALE;
+        assert_eq!(rest(Saves::One), 2 * header + 11 * LINE + 4 * PART + FILES);
+        assert_eq!(rest(Saves::All), 5 * header + 44 * LINE + 4 * PART + FILES);
+        assert_eq!(rest(Saves::Both), 13 * header + 88 * LINE + 5 * (4 * PART + FILES));
+    }
+
+    #[test]
+    fn what_cannot_be_kept_is_refused_and_what_is_near_it_is_told() {
+        let space = Space { models: 1_000, all: 1_500 };
+        let told = |free| space.compare(free, Path::new("runs/a"));
+        assert_eq!(told(None), Ok(None));
+        assert_eq!(told(Some(3_000)), Ok(None));
+        let warning = "the run will write about 1.5 kB to runs/a, where 3.0 kB are free";
+        assert_eq!(told(Some(2_999)), Ok(Some(warning.into())));
+        assert!(told(Some(1_000)).unwrap().is_some());
+        let error = told(Some(999)).unwrap_err().to_string();
+        assert!(error.starts_with("run.out = runs/a: the run's models take 1.0 kB there, and 999 B are free:"));
+    }
+
+    #[test]
+    #[cfg(all(target_os = "linux", feature = "net"))]
+    fn the_disk_of_a_folder_to_be_is_asked() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(free(&folder.path().join("runs/to/be")).is_some_and(|free| free > 0));
+    }
+}
