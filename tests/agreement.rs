@@ -11,7 +11,7 @@ use gradvine::{
         Effect, Failure, Input, Node,
         frame::{self, Header},
         plan::At,
-        tree::{Merge, Readers, SETUP, Setup},
+        tree::{Merge, RECORD_LIMIT, Readers, SETUP, SETUP_LIMIT, Setup},
     },
     job::{Blind, Conclusion, Learner},
     sim::{self, Seat},
@@ -92,7 +92,7 @@ fn the_last_records_reach_their_readers_and_nobody_else() {
 fn one_that_is_too_large_is_the_callers_mistake() {
     let result = std::panic::catch_unwind(|| {
         let mut seat = seats("ring:3", Readers::Everyone, &Arc::default()).swap_remove(0);
-        seat.config.setup = Some(Setup { record: vec![0; gradvine::gossip::tree::RECORD_LIMIT + 1], merge: merge() });
+        seat.config.setup = Some(Setup { record: vec![0; SETUP_LIMIT + 1], merge: merge() });
         Node::new(seat.config)
     });
     assert!(result.is_err());
@@ -100,7 +100,14 @@ fn one_that_is_too_large_is_the_callers_mistake() {
 
 /// What node `own` of a path of three says to a setup frame.
 fn answered(own: usize, from: u32, exchange: u16, payload: &[u8]) -> Option<String> {
-    let mut node = Node::new(seats("path:3", Readers::Everyone, &Arc::default()).swap_remove(own).config);
+    answered_with(vec![0], own, from, exchange, payload)
+}
+
+/// The same where its own record is this one.
+fn answered_with(record: Vec<u8>, own: usize, from: u32, exchange: u16, payload: &[u8]) -> Option<String> {
+    let mut config = seats("path:3", Readers::Everyone, &Arc::default()).swap_remove(own).config;
+    config.setup = Some(Setup { record, merge: merge() });
+    let mut node = Node::new(config);
     let mut effects = Vec::new();
     node.handle(Input::Start, &mut effects);
     let mut bytes = Vec::new();
@@ -121,6 +128,18 @@ fn answered(own: usize, from: u32, exchange: u16, payload: &[u8]) -> Option<Stri
 /// A node's record as it travels.
 fn record(node: u32, record: &[u8]) -> Vec<u8> {
     [&node.to_le_bytes()[..], &(record.len() as u32).to_le_bytes(), record].concat()
+}
+
+#[test]
+fn a_record_may_be_as_long_as_the_nodes_own() {
+    let long = 2 * RECORD_LIMIT;
+    let said = |own: usize, length: usize| answered_with(vec![1; own], 1, 2, 0, &record(2, &vec![2; length]));
+    assert_eq!((said(1, RECORD_LIMIT), said(long, long)), (None, None));
+    let expected = |limit: usize| format!("a record of {} bytes, at most {limit} are allowed", limit + 1);
+    for (own, limit) in [(1, RECORD_LIMIT), (long, long)] {
+        let told = said(own, limit + 1).unwrap_or_default();
+        assert!(told.contains(&expected(limit)), "{told}");
+    }
 }
 
 #[test]

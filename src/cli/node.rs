@@ -90,12 +90,12 @@ pub fn run(args: Args) -> Result<(), Exit> {
     let experiment = Experiment::load(&file.experiment, &[])?;
     let name = topology.node(place.node).name.clone();
     let mut single = Single::new(&file, experiment, topology, place.node).map_err(written)?;
-    room(&single.design, Saves::One, args.out.as_ref().unwrap_or(&file.out))?;
-    let mut directory =
-        RunDirectory::create(args.out.as_ref().unwrap_or(&file.out)).map_err(|error| match &args.out {
-            Some(_) => ConfigError { place: "--out".into(), ..error },
-            None => written(ConfigError { place: "node.out".into(), ..error }),
-        })?;
+    let out = args.out.as_ref().unwrap_or(&file.out);
+    let made = room(&single.design, Saves::One, out).and_then(|()| RunDirectory::create(out));
+    let mut directory = made.map_err(|error| match &args.out {
+        Some(_) => ConfigError { place: "--out".into(), ..error },
+        None => written(ConfigError { place: "node.out".into(), ..error }),
+    })?;
     directory.write("experiment.toml", &single.design.experiment.moved().to_toml())?;
     directory.write("topology.toml", &single.design.topology.to_toml())?;
     let keep = Keep::new(Known::from(&single), &directory);

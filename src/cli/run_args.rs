@@ -130,8 +130,8 @@ impl RunArgs {
             (None, Some(out)) => PathBuf::from(out),
             (None, None) => unused(&whole.design.experiment, whole.design.topology.name())?,
         };
-        room(&whole.design, Saves::All, &path)?;
-        let directory = RunDirectory::create(&path).map_err(|error| match &self.out {
+        let made = room(&whole.design, Saves::All, &path).and_then(|()| RunDirectory::create(&path));
+        let directory = made.map_err(|error| match &self.out {
             Some(_) => ConfigError { place: "--out".into(), ..error },
             None => whole.design.experiment.blame(error),
         })?;

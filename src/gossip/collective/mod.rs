@@ -142,6 +142,10 @@ impl Pattern {
             let order = [Kind::Ring, Kind::Server, Kind::AllToAll];
             return match order.into_iter().filter(|kind| allowed.contains(kind)).find(fits) {
                 Some(kind) => Ok((kind, pattern(kind)?)),
+                // A ring that has its links may still be too long, which is the better word.
+                None if allowed.contains(&Kind::Ring) && nodes > MOST_AROUND => {
+                    pattern(Kind::Ring).map(|pattern| (Kind::Ring, pattern))
+                }
                 None => Err(ConfigError::at(
                     "rule",
                     format!(
