@@ -328,3 +328,24 @@ fn long_runs_and_many_nodes_make_no_large_page() {
         assert!(html.contains(words), "{words}");
     }
 }
+
+#[test]
+fn totals_beyond_what_can_be_counted_do_not_wrap() {
+    let (_folder, paths) = runs(&[("plain", &PLAIN)]);
+    let file = paths[0].join("summary.json");
+    let mut summary = json(&file);
+    let most = json!(u64::MAX);
+    for part in summary["participation"].as_object_mut().unwrap().values_mut() {
+        for key in ["bytes_payload", "bytes_wire", "bytes_dense", "rows", "rounds"] {
+            part[key] = most.clone();
+        }
+        for link in part["links"].as_object_mut().unwrap().values_mut() {
+            *link = json!({ "payload": most, "wire": most });
+        }
+    }
+    summary["bytes"] = json!({ "payload": most, "wire": most, "dense": most });
+    fs::write(&file, summary.to_string()).unwrap();
+    let page = page(&paths, &[]);
+    // 2^64 bytes; a sum that wraps says less.
+    assert!(page.contains("18446744.07 TB"), "the totals are on the page");
+}

@@ -64,9 +64,10 @@ impl Needs {
         // Between rounds the watch holds a copy of every model, and their mean.
         let run = &design.experiment.run;
         let seen = if run.evaluate_every < run.rounds { nodes + 1 } else { 0 };
-        // At the end every node has its model, the sum of a subtree in doubles, then the mean.
+        // At the end every node has its model, the sum of a subtree in doubles and the mean; the frame
+        // with the sum is as long as the sum.
         let rounds = rules.saturating_add(seen).saturating_mul(vector);
-        let end = nodes.saturating_mul(3).saturating_mul(vector);
+        let end = (4 * nodes).saturating_add(2 * (nodes - 1)).saturating_mul(vector);
         let rows = whole.shards.iter().chain(&whole.test).map(|shared| scaled(design, shared.raw()));
         Needs {
             vectors: rounds.max(end),
@@ -187,7 +188,7 @@ fn vectors_of(design: &Design, node: NodeId) -> Option<u64> {
 }
 
 /// Frames of whose size the plan is sure: each that a node sends in the first exchange of a flight is
-/// held once by the link to its receiver.
+/// held by the node that made it, and by the link to its receiver.
 fn frames(design: &Design, nodes: impl Iterator<Item = NodeId>) -> u64 {
     let plan = &*design.rule.plan;
     let firsts: Vec<At> =
@@ -199,7 +200,8 @@ fn frames(design: &Design, nodes: impl Iterator<Item = NodeId>) -> u64 {
             meeting.clear();
             plan.meet(node, at, &mut meeting);
             if let Size::Exact(bytes) = plan.format(at, node).size() {
-                *most = most.saturating_add((bytes as u64).saturating_mul(meeting.send.len() as u64));
+                let held = meeting.send.len() as u64 + u64::from(!meeting.send.is_empty());
+                *most = most.saturating_add((bytes as u64).saturating_mul(held));
             }
         }
     }
