@@ -61,7 +61,7 @@ fn damaged(whole: &[u8], dice: &mut Sequence) -> Vec<u8> {
             3 if at < end => {
                 let copy = bytes[at..end].to_vec();
                 let to = below(dice, bytes.len());
-                bytes.splice(to..to, copy);
+                drop(bytes.splice(to..to, copy));
             }
             4 => drop(bytes.splice(at..at, PIECES[below(dice, PIECES.len())].bytes())),
             _ => {
@@ -69,7 +69,8 @@ fn damaged(whole: &[u8], dice: &mut Sequence) -> Vec<u8> {
                 let digits = |byte: &u8| byte.is_ascii_digit();
                 if let Some(first) = bytes[at..].iter().position(digits).map(|offset| at + offset) {
                     let length = bytes[first..].iter().take_while(|byte| digits(byte)).count();
-                    bytes.splice(first..first + length, PIECES[14 + below(dice, 8)].bytes());
+                    let number = PIECES[14 + below(dice, 8)];
+                    drop(bytes.splice(first..first + length, number.bytes()));
                 }
             }
         }

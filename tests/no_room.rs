@@ -46,11 +46,11 @@ fn a_ring_that_is_too_long_for_sums_is_refused() {
     }
 }
 
-/// The program where it may take 3 GB of addresses and no more.
+/// The program where it may take so many megabytes of addresses and no more.
 #[cfg(target_os = "linux")]
-fn tight() -> assert_cmd::Command {
+fn tight(megabytes: u32) -> assert_cmd::Command {
     let mut command = Command::new("sh");
-    command.args(["-c", "ulimit -v 3000000; exec \"$@\"", "sh"]).arg(program().get_program());
+    command.args(["-c", &format!("ulimit -v {megabytes}000; exec \"$@\""), "sh"]).arg(program().get_program());
     assert_cmd::Command::from_std(command)
 }
 
@@ -63,21 +63,21 @@ fn a_model_that_does_not_fit_the_memory_is_refused() {
     };
     // 750 million numbers: none of it fits.
     for command in [&["simulate"][..], &["plan"], &["train"], &["train", "--processes"]] {
-        let line = refused(tight().args(command).args(["--set", "model.hidden=[10000000]"]));
+        let line = refused(tight(3000).args(command).args(["--set", "model.hidden=[10000000]"]));
         figures(&line, "a model with its gradient and one copy needs about 9.00 GB");
     }
     // 20 million numbers: one node fits, forty with their copies do not.
     let large = ["--set", "model.hidden=[266000]", "--topology", "ring:40", "--set", "data.split=iid"];
     for command in [&["simulate"][..], &["train"]] {
-        let line = refused(tight().args(command).args(large));
+        let line = refused(tight(3000).args(command).args(large));
         figures(&line, "a run of 40 nodes on one machine");
         assert!(line.contains("gradvine node") && line.contains("--no-space-check"), "{line}");
     }
-    figures(&refused(tight().arg("plan").args(large)), "measuring the data");
+    figures(&refused(tight(3000).arg("plan").args(large)), "measuring the data");
     // What fits runs.
     let folder = command::folder();
-    let small = ["simulate", "-q", "--rounds", "2", "--no-baseline", "--set", "model.hidden=[20000]", "--out"];
-    tight().args(small).arg(folder.path().join("run")).assert().success();
+    let small = ["simulate", "-q", "--rounds", "2", "--no-baseline", "--set", "model.hidden=[5000]", "--out"];
+    tight(3000).args(small).arg(folder.path().join("run")).assert().success();
 }
 
 #[test]
@@ -87,11 +87,11 @@ fn a_node_that_does_not_fit_the_memory_is_refused() {
     let text = fs::read_to_string(deployment.file("experiment.toml")).unwrap();
     let large = text.replace("kind = \"softmax\"", "kind = \"mlp\"\nhidden = [100000000]");
     deployment.write("experiment.toml", &large);
-    let line = refused(tight().arg("node").arg(deployment.file(&format!("{}.toml", NAMES[0]))));
+    let line = refused(tight(3000).arg("node").arg(deployment.file(&format!("{}.toml", NAMES[0]))));
     assert!(line.contains("needs about 7.20 GB of memory, and ") && line.contains(" are available"), "{line}");
-    // 54 million numbers: three vectors fit, those of its rule do not.
-    deployment.write("experiment.toml", &large.replace("100000000", "9000000"));
-    let line = refused(tight().arg("node").arg(deployment.file(&format!("{}.toml", NAMES[0]))));
+    // 21 million numbers: three vectors fit, those of its rule do not.
+    deployment.write("experiment.toml", &large.replace("100000000", "3500000"));
+    let line = refused(tight(420).arg("node").arg(deployment.file(&format!("{}.toml", NAMES[0]))));
     assert!(line.contains("this node needs about ") && line.contains("--no-space-check"), "{line}");
     assert!(!deployment.run(NAMES[0]).exists());
 }

@@ -69,9 +69,8 @@ fn more_than_any_record_may_hold_is_refused() {
 
     use gradvine::{job::Design, mixing::Topology};
     let design = |features: usize| {
-        let experiment = Experiment::parse("rule.kind = 'd-psgd'\ntopology.file = 'ring:3'", &[]).unwrap();
-        let mut experiment = experiment;
-        experiment.data.standardize = true;
+        let text = "rule.kind = 'd-psgd'\ntopology.file = 'ring:3'\ndata.standardize = true";
+        let experiment = Experiment::parse(text, &[]).unwrap();
         Design::new(experiment, Arc::new(Topology::parse("ring:3", 0).unwrap()), features, 2).map(|_| ())
     };
     let error = design(70_000_000).unwrap_err().to_string();
