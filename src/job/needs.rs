@@ -34,8 +34,8 @@ const FLOAT: u64 = 4;
 const PROCESS: u64 = 10_000_000;
 
 /// The remedy of all that is too large for this machine.
-const SMALLER: &str =
-    "take a smaller model, a rule that keeps less (gradvine rules --parameters D), or a machine with more";
+const SMALLER: &str = "take a smaller model, a rule that keeps less (gradvine rules --parameters D), or a \
+     machine with more; --no-space-check starts nevertheless";
 
 /// Whether a model of so many parameters, its gradient and a rule's copy of it can be held at all.
 pub(super) fn one_copy(parameters: usize) -> Result<(), ConfigError> {
@@ -122,7 +122,7 @@ impl Needs {
     /// If it is not; both figures are named.
     pub fn check(&self, design: &Design, what: &str, remedy: &str) -> Result<(), ConfigError> {
         let value = format!("{} parameters", design.parameters());
-        let remedy = format!("{remedy}{SMALLER}; --no-space-check starts nevertheless");
+        let remedy = format!("{remedy}{SMALLER}");
         memory::require(self.total(), "model", &value, what, &remedy)
     }
 
