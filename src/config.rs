@@ -36,24 +36,25 @@ impl ConfigError {
 }
 
 /// Reads the constants of a section into `P` (a struct with `#[serde(deny_unknown_fields, default)]` or the like).
-/// The key `kind`, which chose `P`, is passed over.
+/// A key `kind` is one like others: a section whose `kind` chose `P` is read [without it](without_kind).
 ///
 /// # Errors
 /// If a key is unknown, missing or of the wrong type; the message is serde's without the names of Rust's types, the place is
-/// `section.key` where it is known.
+/// `section.key` where it is known. The nearest accepted name stands behind an unknown one.
 ///
 /// ```
 /// #[derive(Debug, serde::Deserialize, serde::Serialize)]
 /// #[serde(deny_unknown_fields)]
 /// struct Params { bits: u32 }
-/// let table: toml::Table = toml::from_str("kind = 'min-max'\nbitz = 4").unwrap();
+/// let table: toml::Table = toml::from_str("bitz = 4").unwrap();
 /// let error = gradvine::config::read::<Params>("compressor", &table).unwrap_err();
-/// assert_eq!(error.to_string(), "compressor.bitz = 4: unknown field `bitz`, expected `bits`");
+/// assert_eq!(
+///     error.to_string(),
+///     "compressor.bitz = 4: unknown field `bitz`, expected `bits`; did you mean `bits`?"
+/// );
 /// ```
 pub fn read<P: DeserializeOwned>(section: &str, table: &toml::Table) -> Result<P, ConfigError> {
-    let mut constants = table.clone();
-    constants.remove("kind");
-    for (key, value) in &constants {
+    for (key, value) in table {
         // One key at a time first, so that a wrong type is blamed on its key: serde's table errors do not name it.
         let single = toml::Table::from_iter([(key.clone(), value.clone())]);
         if let Err(error) = single.try_into::<P>() {
@@ -61,15 +62,96 @@ pub fn read<P: DeserializeOwned>(section: &str, table: &toml::Table) -> Result<P
             let of_this_key = ["invalid type", "invalid value", "unknown variant", "unknown field"];
             let within_it = value.is_table() && message.contains("missing field");
             if within_it || of_this_key.iter().any(|words| message.contains(words)) {
-                return Err(ConfigError::new(format!("{section}.{key}"), value, plain(message)));
+                return Err(ConfigError::new(format!("{section}.{key}"), value, in_section(section, message)));
             }
         }
     }
-    constants.try_into::<P>().map_err(|error| ConfigError::at(section, plain(error.message())))
+    table.clone().try_into::<P>().map_err(|error| ConfigError::at(section, in_section(section, error.message())))
 }
 
-/// serde's words for what it expected, as somebody who writes TOML would say them.
-fn plain(message: &str) -> String {
+/// A section without its `kind`: the constants of what the kind has chosen.
+pub fn without_kind(table: &toml::Table) -> toml::Table {
+    let mut constants = table.clone();
+    constants.remove("kind");
+    constants
+}
+
+/// Sections with a `kind` that stands beside the constants it chooses.
+const WITH_KIND: [&str; 2] = ["rule", "compressor"];
+
+/// serde's message in the words of this crate, with the nearest name that a section accepts.
+fn in_section(section: &str, message: &str) -> String {
+    let kind = WITH_KIND.contains(&section).then_some("kind");
+    with_nearest(message, kind)
+}
+
+/// serde's message as a TOML file's writer would say it; behind an unknown name stands the nearest accepted one.
+pub(crate) fn plain(message: &str) -> String {
+    with_nearest(message, None)
+}
+
+fn with_nearest(message: &str, more: Option<&str>) -> String {
+    let words = in_words(message);
+    let unknown = ["unknown field `", "unknown variant `"].iter().find_map(|start| {
+        let (_, rest) = message.split_once(start)?;
+        rest.split_once('`')
+    });
+    let Some((name, rest)) = unknown else { return words };
+    let accepted = rest.split('`').skip(1).step_by(2).chain(more);
+    format!("{words}{}", hint(name, accepted))
+}
+
+/// `; did you mean ...?` for a name that is not among the accepted ones, where one of them is near; empty else.
+///
+/// ```
+/// use gradvine::config::hint;
+/// assert_eq!(hint("gama", ["gamma", "order"]), "; did you mean `gamma`?");
+/// assert_eq!(hint("zstandard", ["sign", "top-k"]), "");
+/// ```
+pub fn hint<'a>(name: &str, accepted: impl IntoIterator<Item = &'a str>) -> String {
+    let lower = name.to_lowercase();
+    let nearest = accepted.into_iter().map(|other| (edits(&lower, other), other)).min();
+    match nearest {
+        Some((distance, other)) if distance <= 2.max(name.chars().count() / 3) && distance < other.chars().count() => {
+            format!("; did you mean `{other}`?")
+        }
+        _ => String::new(),
+    }
+}
+
+/// Levenshtein's distance: insertions, deletions and substitutions from one word to the other.
+fn edits(from: &str, to: &str) -> usize {
+    let mut row: Vec<usize> = (0..=to.chars().count()).collect();
+    for (i, a) in from.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, b) in to.chars().enumerate() {
+            let substituted = diagonal + usize::from(a != b);
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row.last().copied().unwrap_or(0)
+}
+
+/// An error of a TOML document that was read as a whole: the line, and the key and its value where a key is unknown.
+pub(crate) fn in_document(text: &str, error: &toml::de::Error) -> ConfigError {
+    let span = error.span().unwrap_or(0..0);
+    let (start, end) = (span.start.min(text.len()), span.end.min(text.len()));
+    let line = text.as_bytes()[..start].iter().filter(|&&byte| byte == b'\n').count() + 1;
+    let (place, message) = (format!("line {line}"), error.message().trim_end());
+    let unknown = message.starts_with("unknown field").then(|| text.get(start..end)).flatten();
+    let Some(key) = unknown else { return ConfigError::at(place, plain(message)) };
+    let rest = text[end..].lines().next().unwrap_or_default();
+    let place = format!("{place}, {}", key.trim());
+    match rest.trim_start().strip_prefix('=') {
+        Some(value) => ConfigError::new(place, value.trim(), plain(message)),
+        None => ConfigError::at(place, plain(message)),
+    }
+}
+
+/// serde's words for what it expected, as a writer of TOML would say them.
+fn in_words(message: &str) -> String {
     const WORDS: [(&str, &str); 11] = [
         // TOML's whole numbers have 64 bits and a sign.
         ("expected u64", "expected a whole number from 0 to 9223372036854775807"),

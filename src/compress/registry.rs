@@ -7,7 +7,7 @@ use super::{
     Compressor, bf16, count_sketch, f16, identity, low_rank, min_max, one_bit, qsgd, random_k, sign, ternary, top_k,
     truncate,
 };
-use crate::config::ConfigError;
+use crate::config::{self, ConfigError};
 
 /// All compressors, in the order in which they are listed.
 pub static COMPRESSORS: &[Entry] = &[
@@ -82,13 +82,9 @@ pub fn build(table: &toml::Table) -> Result<Built, ConfigError> {
         Some(other) => return Err(ConfigError::new("compressor.kind", other, format!("expected {}", names()))),
     };
     match COMPRESSORS.iter().find(|entry| entry.name == kind) {
-        Some(entry) => (entry.build)(table),
+        Some(entry) => (entry.build)(&config::without_kind(table)),
         None => {
-            let nearest = COMPRESSORS.iter().map(|entry| (edits(kind, entry.name), entry.name)).min();
-            let hint = match nearest {
-                Some((distance, name)) if distance <= 2.max(kind.len() / 3) => format!("; did you mean `{name}`?"),
-                _ => String::new(),
-            };
+            let hint = config::hint(kind, COMPRESSORS.iter().map(|entry| entry.name));
             let problem = format!("expected {}{hint}", names());
             Err(ConfigError::new("compressor.kind", format!("{kind:?}"), problem))
         }
@@ -108,21 +104,6 @@ pub(super) fn within(key: &str, value: i64, least: i64, most: i64) -> Result<u64
             Err(ConfigError::new(format!("compressor.{key}"), value, problem))
         }
     }
-}
-
-/// Levenshtein's distance: insertions, deletions and substitutions from one word to the other.
-fn edits(from: &str, to: &str) -> usize {
-    let mut row: Vec<usize> = (0..=to.chars().count()).collect();
-    for (i, a) in from.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, b) in to.chars().enumerate() {
-            let substituted = diagonal + usize::from(a != b);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row.last().copied().unwrap_or(0)
 }
 
 #[cfg(test)]

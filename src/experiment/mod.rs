@@ -121,10 +121,15 @@ impl Experiment {
         let mut sections = SECTIONS.map(|_| toml::Table::new());
         for (name, value) in table {
             let Some(index) = SECTIONS.iter().position(|section| *section == name) else {
-                return Err(ConfigError::at(
-                    name,
-                    format!("there is no such section; there are {}", SECTIONS.join(", ")),
-                ));
+                let problem = format!(
+                    "there is no such section; there are {}{}",
+                    SECTIONS.join(", "),
+                    config::hint(&name, SECTIONS)
+                );
+                return Err(match value {
+                    toml::Value::Table(_) => ConfigError::at(name, problem),
+                    value => ConfigError::new(name, value, problem),
+                });
             };
             let toml::Value::Table(section) = value else {
                 return Err(ConfigError::new(name, value, "expected a section, not a value"));
@@ -221,11 +226,9 @@ fn in_file(error: ConfigError, file: &str) -> ConfigError {
     if error.place == "--set" { error } else { error.within(file) }
 }
 
-/// A TOML syntax error with its line.
+/// An error of TOML text with its line.
 pub(crate) fn syntax(text: &str, error: &toml::de::Error) -> ConfigError {
-    let offset = error.span().map_or(0, |span| span.start.min(text.len()));
-    let line = text.as_bytes()[..offset].iter().filter(|&&byte| byte == b'\n').count() + 1;
-    ConfigError::at(format!("line {line}"), error.message())
+    config::in_document(text, error)
 }
 
 /// Applies all settings and returns their keys. Those that choose a kind or a topology come first, whatever their place on the command

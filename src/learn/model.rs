@@ -52,13 +52,10 @@ impl ModelParams {
     /// # Errors
     /// If a key is unknown or of the wrong type.
     pub fn read(table: &toml::Table) -> Result<ModelParams, ConfigError> {
-        let mut params: ModelParams = config::read("model", table)?;
         match table.get("kind") {
-            None => {}
-            Some(toml::Value::String(kind)) => params.kind.clone_from(kind),
-            Some(other) => return Err(ConfigError::new("model.kind", other, "expected the name of a model in quotes")),
+            None | Some(toml::Value::String(_)) => config::read("model", table),
+            Some(other) => Err(ConfigError::new("model.kind", other, "expected the name of a model in quotes")),
         }
-        Ok(params)
     }
 
     /// What the kind predicts: needed before the data is read.
@@ -76,7 +73,12 @@ fn kind(name: &str) -> Result<&'static dyn Kind, ConfigError> {
 
 fn unknown_kind(name: &str) -> ConfigError {
     let names: Vec<&str> = KINDS.iter().map(|kind| kind.name()).collect();
-    ConfigError::new("model.kind", format!("\"{name}\""), format!("no such model; accepted: {}", names.join(", ")))
+    let hint = config::hint(name, names.iter().copied());
+    ConfigError::new(
+        "model.kind",
+        format!("\"{name}\""),
+        format!("no such model; accepted: {}{hint}", names.join(", ")),
+    )
 }
 
 /// An architecture: what the flat vector means, and how to compute with it.

@@ -16,7 +16,11 @@ use super::{
     figure::{Figure, Target},
     trace::{Status, Trace},
 };
-use crate::{compress::COMPRESSORS, config::ConfigError, gossip::rule::RULES};
+use crate::{
+    compress::COMPRESSORS,
+    config::{self, ConfigError},
+    gossip::rule::RULES,
+};
 
 /// The value in a grid that leaves a key as it is.
 const AS_IT_IS: &str = "default";
@@ -107,6 +111,7 @@ impl Grid {
         if !key.contains('.') || key.starts_with("run.seed") || values.iter().any(String::is_empty) {
             return Err(wrong());
         }
+        check_key(place, text, key)?;
         Ok(Grid { key: key.into(), values })
     }
 
@@ -137,6 +142,23 @@ impl Grid {
         let Ok(own) = value.parse::<f64>() else { return false };
         numbers.len() > 1 && (numbers.iter().all(|x| *x >= own) || numbers.iter().all(|x| *x <= own))
     }
+}
+
+/// A constant of a rule or compressor is one that some rule or compressor has; other cases pass over it.
+fn check_key(place: &str, text: &str, key: &str) -> Result<(), ConfigError> {
+    let constants: Vec<&str> = match key.split_once('.') {
+        Some(("rule", _)) => RULES.iter().flat_map(|entry| entry.constants).map(|(name, _)| *name).collect(),
+        Some(("compressor", _)) => {
+            COMPRESSORS.iter().flat_map(|entry| entry.constants).map(|(name, _)| *name).collect()
+        }
+        _ => return Ok(()),
+    };
+    let name = key.split_once('.').map_or(key, |(_, name)| name);
+    if name == "kind" || constants.contains(&name) {
+        return Ok(());
+    }
+    let problem = format!("nothing has a constant `{name}`{}", config::hint(name, constants));
+    Err(ConfigError::new(place, format!("\"{text}\""), problem))
 }
 
 impl Bench<'_> {

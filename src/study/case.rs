@@ -2,7 +2,12 @@
 
 use std::path::PathBuf;
 
-use crate::{config::ConfigError, experiment::Experiment};
+use crate::{
+    compress::COMPRESSORS,
+    config::{self, ConfigError},
+    experiment::Experiment,
+    gossip::rule,
+};
 
 /// What cases differ from.
 #[derive(Clone, Debug)]
@@ -48,6 +53,34 @@ impl Case {
                 experiment.folder.clone_from(folder);
                 Ok(experiment)
             }
+        }
+    }
+}
+
+/// Refuses constants that the rule or the compressor of an experiment does not have, and kinds that there are not.
+///
+/// # Errors
+/// Names the first one, and the nearest that there is.
+pub(super) fn check_constants(experiment: &Experiment) -> Result<(), ConfigError> {
+    let kind = |table: &toml::Table| table.get("kind").and_then(toml::Value::as_str).map(String::from);
+    if let Some(kind) = kind(&experiment.rule) {
+        check_keys("rule", &experiment.rule, rule::find(&kind)?.constants)?;
+    }
+    let kind = kind(&experiment.compressor).unwrap_or_default();
+    if let Some(entry) = COMPRESSORS.iter().find(|entry| entry.name == kind) {
+        check_keys("compressor", &experiment.compressor, entry.constants)?;
+    }
+    Ok(())
+}
+
+fn check_keys(section: &str, table: &toml::Table, constants: &[(&str, &str)]) -> Result<(), ConfigError> {
+    let known: Vec<&str> = std::iter::once("kind").chain(constants.iter().map(|(name, _)| *name)).collect();
+    match table.iter().find(|(key, _)| !known.contains(&key.as_str())) {
+        None => Ok(()),
+        Some((key, value)) => {
+            let hint = config::hint(key, known.iter().copied());
+            let problem = format!("there is no such constant; expected {}{hint}", known.join(", "));
+            Err(ConfigError::new(format!("{section}.{key}"), value, problem))
         }
     }
 }

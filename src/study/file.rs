@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::{
     bench::Grid,
-    case::{Base, Case, picks},
+    case::{Base, Case, check_constants, picks},
     curves::Curve,
     expect::Expectation,
     figure::{Figure, Target},
@@ -147,6 +147,7 @@ impl Study {
         let base = self.base()?;
         let mut rows = Vec::new();
         for raw in &self.row {
+            check_products(raw, self.grid.iter().chain(&self.set))?;
             for values in products(&raw.over) {
                 let fill = |text: &String| {
                     values.iter().fold(text.clone(), |text, (key, value)| text.replace(&format!("{{{key}}}"), value))
@@ -160,7 +161,10 @@ impl Study {
                 }
                 let grids = raw.grid.as_ref().unwrap_or(&self.grid);
                 let grids = grids.iter().map(|grid| Grid::parse(&place, &fill(grid))).collect::<Result<_, _>>()?;
-                rows.push((Case { name: fill(&raw.name), base: base.clone(), sets }, grids));
+                let case = Case { name: fill(&raw.name), base: base.clone(), sets };
+                let in_row = |error: ConfigError| ConfigError { place: format!("{place}: {}", error.place), ..error };
+                case.experiment(&[]).and_then(|experiment| check_constants(&experiment)).map_err(in_row)?;
+                rows.push((case, grids));
             }
         }
         Ok(rows)
@@ -224,6 +228,19 @@ impl Study {
             case.sets.push(format!("run.evaluate_every={}", (run.evaluate_every / 10).max(1)));
         }
         Ok(())
+    }
+}
+
+/// A list of `over` that no text of the row names changes nothing: it is taken for a mistake.
+fn check_products<'a>(raw: &'a RawRow, common: impl Iterator<Item = &'a String>) -> Result<(), ConfigError> {
+    let own = raw.set.iter().chain(raw.grid.iter().flatten()).chain([&raw.name]);
+    let texts: Vec<&String> = own.chain(common).collect();
+    match raw.over.keys().find(|key| !texts.iter().any(|text| text.contains(&format!("{{{key}}}")))) {
+        None => Ok(()),
+        Some(key) => {
+            let problem = format!("no name, setting or grid of this row has {{{key}}} in it");
+            Err(ConfigError::at(format!("row \"{}\": over.{key}", raw.name), problem))
+        }
     }
 }
 
@@ -303,7 +320,11 @@ mod tests {
     fn wrong_files_name_the_place() {
         let row = "[[row]]\nname='a'\n";
         assert!(load("").unwrap_err().contains("missing field `row`"));
-        assert!(load("titel='x'\n[[row]]\nname='a'\n").unwrap_err().starts_with("FILE: line 7: unknown field `titel`"));
+        assert!(
+            load("titel='x'\n[[row]]\nname='a'\n")
+                .unwrap_err()
+                .starts_with("FILE: line 7, titel = 'x': unknown field `titel`")
+        );
         assert_eq!(load(&row.repeat(2)).unwrap_err(), "FILE: row = \"a\": two rows have this name");
         let expect = format!("{row}[[expect]]\nrow='b'\nstatus='ok'\nwords='w'\n");
         assert!(load(&expect).unwrap_err().starts_with("FILE: expect 1 = \"b\": there is no such row"));

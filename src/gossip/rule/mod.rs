@@ -39,7 +39,7 @@ pub use super::party::{Party, Writer};
 use super::plan::{self, Plan};
 use crate::{
     compress::{Compressor, Format},
-    config::ConfigError,
+    config::{self, ConfigError},
     mixing::{Schedule, Topology, schedule},
     units::{NodeId, Round},
 };
@@ -213,7 +213,11 @@ pub fn find(name: &str) -> Result<&'static Entry, ConfigError> {
         ConfigError::new(
             "rule.kind",
             format!("\"{name}\""),
-            format!("there is no such rule; there are {}", names.join(", ")),
+            format!(
+                "there is no such rule; there are {}{}",
+                names.join(", "),
+                config::hint(name, names.iter().copied())
+            ),
         )
     })
 }
@@ -239,7 +243,7 @@ pub fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, C
             ),
         ));
     }
-    let prepared = (entry.prepare)(table, setting)?;
+    let prepared = (entry.prepare)(&config::without_kind(table), setting)?;
     if !setting.schedule.is_static() && !prepared.plan.follows_schedule() {
         return Err(ConfigError::new(
             "topology.schedule",

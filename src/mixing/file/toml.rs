@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, fmt::Write as _, ops::Range};
 use ::toml::{Spanned, Value};
 use serde::Deserialize;
 
-use crate::{config::ConfigError, units::NodeId};
+use crate::{
+    config::{self, ConfigError},
+    units::NodeId,
+};
 
 use super::{Draft, DraftLink, line_of};
 use crate::mixing::{MAX_LINKS, MAX_NODES, NodeInfo, Shape, Topology, Weights, family};
@@ -70,9 +73,9 @@ impl Lines<'_> {
 
 pub(super) fn read(text: &str) -> Result<Draft, ConfigError> {
     let lines = Lines(text);
-    let document: Document = ::toml::from_str(text).map_err(|error| {
-        let place = error.span().map_or_else(|| "file".to_string(), |span| format!("line {}", lines.at(span)));
-        ConfigError::at(place, error.message().trim_end())
+    let document: Document = ::toml::from_str(text).map_err(|error| match error.span() {
+        Some(_) => config::in_document(text, &error),
+        None => ConfigError::at("file", config::plain(error.message().trim_end())),
     })?;
     let shape = shape(&document, &lines)?;
     let nodes = nodes(&document, shape.as_ref(), &lines)?;
