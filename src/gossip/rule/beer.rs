@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     Entry, Prepared, Rule, Setting,
     mix::{Row, sum_at, unscaled},
-    nine_digits, positive,
+    nine_digits, positive, steps,
 };
 use crate::{
     compress::{Malformed, NonFinite, Payload},
@@ -43,7 +43,7 @@ pub(super) const ENTRY: Entry = Entry {
     conditions: "a contraction (nominal delta > 0); a step that shrinks with the gap, as for gradient-tracking",
     constants: &[(
         "gamma",
-        "gossip step; default 0.35 x nominal delta, half of choco's, because V is a second loop around the first; 1 where C is exact",
+        "gossip step; default half of choco's (0.35 x nominal delta on a ring), because V is a second loop around the first; 1 where C is exact",
     )],
     compresses: true,
     home: "path",
@@ -74,8 +74,8 @@ struct Params {
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
     let mut params: Params = config::read("rule", table)?;
     let warnings = setting.require_contraction(ENTRY.name)?;
-    let delta = setting.nominal_delta;
-    let gamma = params.gamma.unwrap_or(if delta >= 1.0 { 1.0 } else { 0.35 * delta.max(0.01) });
+    let usual = || steps::of_copies(setting) * if setting.nominal_delta >= 1.0 { 1.0 } else { 0.5 };
+    let gamma = params.gamma.unwrap_or_else(usual);
     let gamma = nine_digits(positive("rule.gamma", gamma)?);
     params.gamma = Some(gamma);
     let topology = Arc::clone(setting.topology);

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     Entry, Prepared, Rule, Setting,
     mix::{Row, sum_into},
-    nine_digits, positive,
+    nine_digits, positive, steps,
 };
 use crate::{
     compress::{Malformed, NonFinite, Payload},
@@ -39,11 +39,11 @@ pub(super) const ENTRY: Entry = Entry {
     update: "h_i = x_i - lr g_i; q_i = C(h_i - xh_i); xh_i += q_i at every holder; x_i = h_i + gamma sum_j W_ij (xh_j - xh_i)",
     state: "the own public copy and one per neighbour",
     sends: "q_i",
-    conditions: "a contraction (nominal delta > 0); gamma up to about 1.4 delta is stable for random-k, less is needed for top-k",
+    conditions: "a contraction (nominal delta > 0); gamma below delta / max_i sum_{j != i} |W_ij| is stable for random-k (1.5 delta on a ring), below about 5 k / d for top-k",
     constants: &[
         (
             "gamma",
-            "gossip step; default 0.7 x nominal delta, half of the measured limit of stability (0.35 for top-k); 1 where C is exact",
+            "gossip step; default F x nominal delta (top-k: half of that, at most F x 4.2 k / d), F = min(0.7, 1 / (2 max_i sum_{j != i} |W_ij|)): half of the limit of stability; 1 where C is exact",
         ),
         (
             "order",
@@ -74,7 +74,7 @@ struct Params {
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
     let mut params: Params = config::read("rule", table)?;
     let warnings = setting.require_contraction("choco")?;
-    let gamma = nine_digits(positive("rule.gamma", params.gamma.unwrap_or_else(|| default_gamma(setting)))?);
+    let gamma = nine_digits(positive("rule.gamma", params.gamma.unwrap_or_else(|| steps::of_copies(setting)))?);
     params.gamma = Some(gamma);
     let topology = Arc::clone(setting.topology);
     let order = params.order;
@@ -103,13 +103,6 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
             })
         }),
     })
-}
-
-/// Half of the measured limit of stability.
-pub(super) fn default_gamma(setting: &Setting<'_>) -> f64 {
-    let delta = setting.nominal_delta;
-    let factor = if setting.compressor.name() == "top-k" { 0.35 } else { 0.7 };
-    if delta >= 1.0 { 1.0 } else { factor * delta.max(0.01) }
 }
 
 struct Choco {

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Entry, Prepared, Rule, Setting, choco::default_gamma, mix::Row, nine_digits, positive};
+use super::{Entry, Prepared, Rule, Setting, mix::Row, nine_digits, positive, steps};
 use crate::{
     compress::{Malformed, NonFinite, Payload},
     config::{self, ConfigError},
@@ -38,10 +38,10 @@ pub(super) const ENTRY: Entry = Entry {
     update: "h_i = x_i - lr g_i; q_ij = C(h_i - s_ij); s_ij += q_ij at i and j if it arrives; x_i = h_i + gamma sum_j W_ij (s_ji - s_ij)",
     state: "two public copies per neighbour",
     sends: "q_ij, another to each neighbour",
-    conditions: "as choco: a contraction (nominal delta > 0), gamma up to about 1.4 delta for random-k, less for top-k",
+    conditions: "as choco: a contraction (nominal delta > 0), and its limits of gamma; random-k, drawn anew for each edge, is stable further",
     constants: &[(
         "gamma",
-        "gossip step; default as for choco: 0.7 x nominal delta (0.35 for top-k); 1 where C is exact",
+        "gossip step; default as for choco: F x nominal delta (top-k: half of that, at most F x 4.2 k / d), F = min(0.7, 1 / (2 max_i sum_{j != i} |W_ij|)); 1 where C is exact",
     )],
     compresses: true,
     home: "path",
@@ -58,7 +58,7 @@ struct Params {
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
     let mut params: Params = config::read("rule", table)?;
     let warnings = setting.require_contraction(ENTRY.name)?;
-    let gamma = nine_digits(positive("rule.gamma", params.gamma.unwrap_or_else(|| default_gamma(setting)))?);
+    let gamma = nine_digits(positive("rule.gamma", params.gamma.unwrap_or_else(|| steps::of_copies(setting)))?);
     params.gamma = Some(gamma);
     let topology = Arc::clone(setting.topology);
     Ok(Prepared {

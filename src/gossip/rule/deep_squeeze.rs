@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Entry, Prepared, Rule, Setting, mix::Rows, nine_digits, positive, whole};
+use super::{Entry, Prepared, Rule, Setting, mix::Rows, nine_digits, positive, steps, whole};
 use crate::{
     compress::{Malformed, NonFinite, Payload},
     config::{self, ConfigError},
@@ -47,11 +47,11 @@ pub(super) const ENTRY: Entry = Entry {
     update: "z_i = x_i - lr g_i; v_i = z_i + d_i; c_i = C(v_i); d_i = v_i - c_i; x_i = z_i + eta sum_j W_ij (c_j - c_i)",
     state: "one error memory",
     sends: "c_i",
-    conditions: "a contraction (nominal delta > 0); eta up to about 0.7 delta is stable; with a delay t eta (1 - l_n) < 2 cos(t pi / (2 t + 1)) as well",
+    conditions: "a contraction (nominal delta > 0); eta below delta / max_i sum_{j != i} |W_ij| is stable for random-k (1.5 delta on a ring), below about 2.5 k / d for top-k; the noise, and with it the distance of the nodes' models from their mean, grows with eta and with 1 / delta: under top-k and random-k the mean model is the result; with a delay t eta (1 - l_n) < 2 cos(t pi / (2 t + 1)) as well",
     constants: &[
         (
             "eta",
-            "averaging step; default 0.35 x nominal delta, half of the measured limit of stability; 1 where C is exact; with a delay at most half of its limit",
+            "averaging step; default F / 2 x nominal delta (top-k: at most F x 2.8 k / d), F = min(0.7, 1 / (2 max_i sum_{j != i} |W_ij|)): a quarter to a half of the limit of stability; 1 where C is exact; with a delay at most half of its limit",
         ),
         ("delay", "rounds after which what is mixed lands, 0 to 1000; default 0, the paper's; more is our extension"),
     ],
@@ -73,8 +73,8 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     let mut warnings = setting.require_contraction("deep-squeeze")?;
     let delay = whole("rule.delay", params.delay, 0, 1000)? as u32;
     let limit = if delay > 0 { limit(delay, setting)? } else { f64::INFINITY };
-    let usual = if setting.nominal_delta >= 1.0 { 1.0 } else { 0.35 * setting.nominal_delta.max(0.01) };
-    let eta = nine_digits(positive("rule.eta", params.eta.unwrap_or((limit / 2.0).min(usual)))?);
+    let eta =
+        nine_digits(positive("rule.eta", params.eta.unwrap_or_else(|| (limit / 2.0).min(steps::of_models(setting))))?);
     params.eta = Some(eta);
     if eta >= limit {
         let problem = format!(

@@ -41,7 +41,7 @@ pub(super) const ENTRY: Entry = Entry {
     update: "u_k = m u_k + g_k; v_k += u_k; send top-k of v_k, zero u_k and v_k there; w' = w - lr (1/N) sum_k sent_k",
     state: "u_k, v_k, the update; the sum, where it is formed",
     sends: "all-to-all: k entries to all; server: k entries up, the union of all, up to min(d, n k) entries, down",
-    conditions: "a server with links to all, or all links; the momentum is the rule's: leave optimizer.momentum at 0",
+    conditions: "a server with links to all, or all links; the momentum is the rule's: optimizer.momentum beside it is refused",
     constants: &[
         top_k_all_gather::COLLECTIVE,
         ("k", "how many entries after the warm-up; instead of fraction"),

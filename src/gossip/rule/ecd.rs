@@ -56,7 +56,7 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     let mut warnings = Vec::new();
     if setting.compressor.name() != "identity" {
         warnings.push(format!(
-            "ecd compresses an extrapolation that grows with the rounds, and the error of `{}` grows with it: expect divergence; dcd, deep-squeeze and choco are stable",
+            "ecd compresses an extrapolation that grows with the rounds, and the error of `{}` grows with it: expect divergence, which ends the run; dcd, deep-squeeze and choco are stable",
             setting.compressor.name()
         ));
     }

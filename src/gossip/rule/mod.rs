@@ -31,6 +31,7 @@ mod share;
 mod sign_sgd;
 mod sketched_sgd;
 mod stale_synchronous;
+mod steps;
 mod top_k_all_gather;
 
 use std::sync::Arc;
@@ -266,6 +267,35 @@ pub const FOLLOW_SCHEDULES: [&str; 4] = ["d-psgd", "naive", "deep-squeeze", "sgp
 /// The rules that compress, for an error.
 fn compressing() -> String {
     RULES.iter().filter(|entry| entry.compresses).map(|entry| entry.name).collect::<Vec<_>>().join(", ")
+}
+
+/// What a rule needs of the optimizer that makes its updates: refuses what cannot work, and warns of what is far from what suits.
+/// `rule` is a resolved `[rule]` table; `momentum` and `step` are the optimizer's.
+///
+/// # Errors
+/// If both the rule and the optimizer have a momentum, unless `allow_unstable`.
+pub fn advise(rule: &toml::Table, momentum: f64, step: f64, allow_unstable: bool) -> Result<Vec<String>, ConfigError> {
+    let kind = rule.get("kind").and_then(toml::Value::as_str).unwrap_or_default();
+    let mut warnings = Vec::new();
+    let own = rule.get("momentum").and_then(toml::Value::as_float).unwrap_or(0.0);
+    if momentum > 0.0 && own > 0.0 && [dgc::ENTRY.name, sketched_sgd::ENTRY.name].contains(&kind) {
+        let times = 1.0 / ((1.0 - own) * (1.0 - momentum));
+        let problem = format!(
+            "{kind} has a momentum of its own, {own}: with both each gradient counts {times:.0} times, and the run diverges; set \
+             optimizer.momentum = 0, or rule.momentum = 0, or run.allow_unstable = true to watch it fail"
+        );
+        if !allow_unstable {
+            return Err(ConfigError::new("optimizer.momentum", momentum, problem));
+        }
+        warnings.push(format!("optimizer.momentum = {momentum}: {problem}"));
+    }
+    if kind == sign_sgd::ENTRY.name && step > sign_sgd::MOST_STEP {
+        warnings.push(format!(
+            "optimizer.step = {step}: {kind} moves every number by the step in every round, however small its gradient is; {}",
+            sign_sgd::SUITS
+        ));
+    }
+    Ok(warnings)
 }
 
 /// A constant that must be positive and finite, also in the `f32` that nodes compute with.

@@ -33,12 +33,19 @@ pub(super) const ENTRY: Entry = Entry {
     update: "x' = x - lr sign(sum_i sign(g_i))",
     state: "the votes, where they are counted",
     sends: "d bits up and d bits down; all-to-all: d bits to all",
-    conditions: "a server with links to all, or all links; a small or decaying step; biased where the nodes' data differ",
+    conditions: "a server with links to all, or all links; a small step, 0.002 to 0.005 where that of C-SGD is 0.2, because each number moves by a whole step whatever its gradient; biased where the nodes' data differ",
     constants: &[compressed_c_sgd::COLLECTIVE],
     compresses: false,
     home: "star",
     prepare,
 };
+
+/// Above this step a warning is due: numbers of a model are of the order of 0.1, and some gradients always have the wrong sign.
+pub(super) const MOST_STEP: f64 = 0.01;
+
+/// What the default experiment on a star found, with a cosine schedule: 74% at a step of 0.2, 90 at 0.02, 92 at 0.01, 94 from 0.005 to 0.001.
+pub(super) const SUITS: &str =
+    "steps from 0.002 to 0.005 suit the default experiment, whose accuracy falls to 74% at 0.2";
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
