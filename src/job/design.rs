@@ -12,7 +12,7 @@ use crate::{
         rule::{self, Prepared, Setting},
         tree::{self, Readers, Setup},
     },
-    learn::{Model, Optimizer, OptimizerConfig, Tensor},
+    learn::{Model, Optimizer, OptimizerConfig, OptimizerParams, Tensor},
     mixing::{Schedule, Topology, Weights, family},
     units::NodeId,
 };
@@ -74,8 +74,10 @@ impl Design {
             seed: experiment.run.seed,
             allow_unstable: experiment.run.allow_unstable,
         };
-        let rule = rule::prepare(&experiment.rule, &setting)?;
+        let mut rule = rule::prepare(&experiment.rule, &setting)?;
         let optimizer = experiment.optimizer.check(experiment.run.rounds)?;
+        let OptimizerParams { momentum, step, .. } = experiment.optimizer;
+        rule.warnings.extend(rule::advise(&rule.resolved, momentum, step, experiment.run.allow_unstable)?);
         experiment.rule = rule.resolved.clone();
         experiment.compressor = built.resolved;
         let initial = Arc::new(model.initial(experiment.model.init, experiment.run.seed));

@@ -77,6 +77,8 @@ pub fn seats(
     };
     let prepared = rule::prepare(&experiment.rule, &setting)?;
     let optimizer = experiment.optimizer.check(run.rounds)?;
+    let (momentum, step) = (experiment.optimizer.momentum, experiment.optimizer.step);
+    rule::advise(&prepared.resolved, momentum, step, run.allow_unstable)?;
     let rows: usize = objectives.iter().map(|objective| objective.rows()).sum();
     let nodes = objectives.len();
     let seat = |(node, objective): (usize, Box<dyn Objective>)| {

@@ -14,7 +14,7 @@
 //! The rounding noise u of floor(t + u) is drawn from the run's seed, the round and the coordinate, the same on all nodes: equal models
 //! give equal codes.
 //! DIFFERENCE: the paper has gamma in a second form of the algorithm, for few bits (the slack matrix gamma W + (1 - gamma) I); here it is a
-//! constant, 1 by default.
+//! constant, by default 1 from 4 bits on, and less for fewer, which would be read wrong.
 //! State: none but x; any x_0 within theta. The exchange follows the gradient, though it needs only x, because it accumulates in the
 //! update's buffer: beside the gradient it would need two vectors more.
 
@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Entry, Prepared, Rule, Setting, mix::Row, nine_digits, positive, whole};
+use super::{Entry, Prepared, Rule, Setting, mix::Row, nine_digits, positive, steps, whole};
 use crate::{
     compress::{Format, Malformed, NonFinite, Payload},
     config::{self, ConfigError},
@@ -49,7 +49,10 @@ pub(super) const ENTRY: Entry = Entry {
             "1: the most that neighbours' models differ by in a coordinate; smaller is finer, too small is wrong",
         ),
         ("bits", "8: bits per number, 2 to 8 (1 leaves no room: delta would be 1)"),
-        ("gamma", "gossip step; 1 as in the paper's Algorithm 1; less averages the rounding of few bits"),
+        (
+            "gamma",
+            "gossip step; default min(1, (2^bits - 3) / (10 max_i sum_{j != i} W_ij)): one round's rounding moves two neighbours apart by at most 0.4 theta; 1, as in Algorithm 1, from 4 bits on",
+        ),
     ],
     compresses: false,
     home: "path",
@@ -61,24 +64,27 @@ pub(super) const ENTRY: Entry = Entry {
 struct Params {
     theta: f64,
     bits: i64,
-    gamma: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gamma: Option<f64>,
 }
 
 impl Default for Params {
     fn default() -> Self {
-        Params { theta: 1.0, bits: 8, gamma: 1.0 }
+        Params { theta: 1.0, bits: 8, gamma: None }
     }
 }
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
     let mut params: Params = config::read("rule", table)?;
     params.theta = nine_digits(positive("rule.theta", params.theta)?);
-    params.gamma = nine_digits(positive("rule.gamma", params.gamma)?);
     let width = whole("rule.bits", params.bits, 2, 8)? as u32;
+    let gamma = params.gamma.unwrap_or_else(|| default_gamma(width, steps::furthest(setting)));
+    let gamma = nine_digits(positive("rule.gamma", gamma)?);
+    params.gamma = Some(gamma);
     let grid = Grid::new(params.theta, width);
     positive("rule.theta", f64::from(grid.inverse))?;
     let topology = Arc::clone(setting.topology);
-    let (gamma, noise) = (params.gamma as f32, Stream::new(setting.seed, Purpose::Rule));
+    let (gamma, noise) = (gamma as f32, Stream::new(setting.seed, Purpose::Rule));
     let format = Format::Codes { width, len: setting.parameters };
     Ok(Prepared {
         plan: Arc::new(Gossip::after_gradient(Arc::clone(&topology), format)),
@@ -89,6 +95,16 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
             Box::new(Moniqua { row: Row::of(&topology, node), gamma, grid, noise, x, spare })
         }),
     })
+}
+
+/// The greatest gamma, up to 1, for which the rounding of one round leaves neighbours well within theta of each other.
+///
+/// Codes of neighbours are s = B / (L - 1) = 2 theta / (L - 3) apart in value, and the codes of equal models are equal, so that rounding
+/// moves a model by at most gamma l s, l = sum_{j != i} W_ij, and two neighbours apart by 2 gamma l s. That is at most 0.4 theta: the rest
+/// is for what the models differ by. With gamma = 1 two bits would jump by more than theta, and be read wrong.
+fn default_gamma(width: u32, l: f64) -> f64 {
+    let points = f64::from(1u32 << width);
+    if l > 0.0 { ((points - 3.0) / (10.0 * l)).min(1.0) } else { 1.0 }
 }
 
 /// Points from -B/2 to B/2, and what is congruent modulo B.
