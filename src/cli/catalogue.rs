@@ -28,7 +28,10 @@ Examples:
   gradvine train --set rule.kind=dcd --set compressor.kind=min-max --set compressor.bits=8
 
 With --parameters each rule says what it keeps and sends for a model of that many numbers at its defaults, or why it is refused: read off
-the plan that a run would follow.")]
+the plan that a run would follow.
+
+A run of any rule has diverged, and ends with exit code 4, when a model is not finite or longer than 1000 (|x_0| + sqrt(d) + S G): S is the sum of
+the steps so far, G the longest gradient of the first 16 rounds. Models are looked at in every 16th round and at the end.")]
 pub struct RulesArgs {
     /// Print an array of objects
     #[arg(long)]

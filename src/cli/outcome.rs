@@ -129,6 +129,7 @@ pub fn table(summary: &Summary, tree: u64) -> String {
     text += &format!("\nmean model       accuracy {}", percent(outcome.test_accuracy_of_mean));
     text += &format!(", loss {}", outcome.train_loss.map_or("-".into(), |loss| format!("{loss:.5}")));
     text += &format!("\nworst node       accuracy {}", percent(outcome.test_accuracy_min));
+    text += &mean_is_the_result(outcome.test_accuracy_min, outcome.test_accuracy_of_mean);
     if let Some(pooled) = &summary.pooled {
         text += &format!(
             "\npooled SGD       accuracy {}, loss {:.5} (all rows in one place, batch n times as large)",
@@ -157,6 +158,18 @@ pub fn table(summary: &Summary, tree: u64) -> String {
         text += &format!("\ntrace            {trace}");
     }
     text
+}
+
+/// A line where the worst node's own model is far below the mean model: such a run's result is the mean.
+fn mean_is_the_result(worst: Option<f64>, mean: Option<f64>) -> String {
+    const FAR: f64 = 0.05;
+    match (worst, mean) {
+        (Some(worst), Some(mean)) if mean - worst > FAR => format!(
+            "\nwarning          nodes' own models are up to {:.1} points worse than the mean model, which is the result: use model-mean",
+            100.0 * (mean - worst)
+        ),
+        _ => String::new(),
+    }
 }
 
 /// One line a node, in columns as wide as they need to be.
@@ -304,6 +317,13 @@ mod tests {
         assert_eq!(of(&["compressor.kind=bf16"]).as_deref(), Some("compressor.kind=min-max"));
         assert_eq!(of(&["rule.kind=d-psgd", "compressor.kind=identity"]), None);
         assert_eq!(of(&["compressor.kind=sign"]), None);
+    }
+
+    #[test]
+    fn own_models_far_below_the_mean_are_warned_of() {
+        assert_eq!(mean_is_the_result(Some(0.90), Some(0.94)), "");
+        assert_eq!(mean_is_the_result(None, Some(0.94)), "");
+        assert!(mean_is_the_result(Some(0.76), Some(0.94)).contains("18.0 points worse than the mean model"));
     }
 
     #[test]

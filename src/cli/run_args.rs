@@ -1,7 +1,6 @@
 //! The arguments that `train` and `simulate` share, and what they do before and after.
 
 use std::{
-    io::Write,
     path::{Path, PathBuf},
     sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
@@ -149,7 +148,7 @@ impl RunArgs {
 /// Whether the disk has room for what a run will write; warns where there is little.
 pub fn room(design: &Design, saves: Saves, path: &Path) -> Result<(), ConfigError> {
     if let Some(warning) = Space::of(design, saves).check(path)? {
-        let _ = writeln!(std::io::stderr(), "warning: {warning}");
+        note!("warning: {warning}");
     }
     Ok(())
 }

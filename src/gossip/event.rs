@@ -186,13 +186,13 @@ pub enum Failure {
         /// After which frame.
         at: At,
     },
-    /// A value to be sent is not finite: the run has diverged.
+    /// A value is not finite, or the model has grown past what its start and its gradients can make of it: the run has diverged.
     Diverged {
         /// The step t.
         round: Round,
         /// Where in the vector.
         index: usize,
-        /// NaN or an infinity.
+        /// NaN, an infinity, or the greatest value of a model that is too long.
         value: f32,
     },
     /// A link ended before the run did.
@@ -234,6 +234,10 @@ impl Failure {
             Failure::Replica { peer, at } => {
                 format!("the copy of node {} differs from its owner's after {at}: a difference was lost", name(*peer))
             }
+            Failure::Diverged { round, index, value } if value.is_finite() => format!(
+                "diverged in round {round}: the model is over 1000 times as long as its start and its first gradients can make it \
+                 (the value at index {index} is {value:e}); try a smaller step"
+            ),
             Failure::Diverged { round, index, value } => {
                 format!("diverged in round {round}: the value at index {index} is {value}; try a smaller step")
             }

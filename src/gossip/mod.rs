@@ -8,6 +8,7 @@ mod calls;
 pub mod collective;
 pub mod event;
 pub mod frame;
+mod growth;
 mod node;
 pub mod party;
 pub mod plan;

@@ -21,6 +21,7 @@ use super::{
     calls::{self, Calls, Turn},
     event::{Effect, Failure, Input, OwnModel, Part, RoundDone, Traffic},
     frame::Sealed,
+    growth::Growth,
     plan::{self, At, Meeting, Plan, Step},
     rule::Rule,
     tree::{
@@ -31,7 +32,6 @@ use super::{
 use crate::{
     mixing::Topology,
     units::{NodeId, Round},
-    vector,
 };
 
 /// What a node needs to know before it starts.
@@ -84,6 +84,7 @@ pub struct Node {
     /// How many parts of this round's update are there.
     parts: usize,
     loss: f64,
+    growth: Growth,
     calls: Calls,
     /// What was sent until the model was final.
     spent: Traffic,
@@ -146,6 +147,7 @@ impl Node {
             lent: false,
             parts: 0,
             loss: f64::NAN,
+            growth: Growth::default(),
             calls: Calls::new(id, &*plan, &topology),
             spent: Traffic::default(),
             id,
@@ -246,6 +248,7 @@ impl Node {
             Input::Computed { round, x, update, loss, step } => {
                 self.lent = false;
                 self.loss = loss;
+                self.growth.computed(round, &x, &update, step)?;
                 rule(&mut self.rule).gradient(round, step, x, update);
             }
             Input::Part { round, part, values } => {
@@ -530,10 +533,7 @@ impl Node {
         self.spent = self.air.traffic;
         let mut model = vec![0.0; self.parameters];
         rule(&mut self.rule).model(&mut model);
-        if let Some(index) = vector::first_non_finite(&model) {
-            let round = Round(self.round.0.saturating_sub(1));
-            return Err(Failure::Diverged { round, index, value: model[index] });
-        }
+        self.growth.check(Round(self.round.0.saturating_sub(1)), &model)?;
         self.model = Arc::new(model);
         // Its state and the rounds' frames are memory that the mean can use.
         self.rule = None;
