@@ -223,3 +223,22 @@ fn sketched_sgd_is_refused_where_it_cannot_work() {
         assert!(error.contains(words), "{error}");
     }
 }
+
+/// Memories of single nodes grow with the rounds on data that differ, and only their sum is small.
+#[test]
+fn memories_that_grow_keep_the_mean() {
+    let end = |rule: &str, compressor: &str| {
+        let mut run = common::Run::new("ring:3", rule, compressor);
+        (run.d, run.spread, run.rounds, run.step) = (10, 30.0, 20_000, 0.02);
+        let models = run.models();
+        (run.suboptimality(&models), models)
+    };
+    let (exact, central) = end("kind = 'c-sgd'", "kind = 'identity'");
+    let (sketched, models) = end("kind = 'sketched-sgd'\nk = 3", "kind = 'count-sketch'\ncolumns = 40");
+    let far = common::difference(&common::widen(&central), &models);
+    println!("c-sgd: {exact:e}; sketched-sgd: {sketched:e}, its models {far:e} from those of c-sgd");
+    assert!(far < LEFT, "{far:e}");
+}
+
+/// What the rounding of the values that are sent leaves, with memories of 10^4 times the model.
+const LEFT: f64 = 1e-3;

@@ -9,14 +9,16 @@
 //!                          x' = x - lr mean_i v_i on T;  u_i = v_i = 0 on T;  at first a_i = u_i = v_i = 0
 //! ```
 //! In `theory` all nodes subtract the same gt from their memories, not what each has sent: sum a_i keeps what was not applied, and a top-k of the mean has no floor from data
-//! that differ (a mean of top-k's has). Each a_i by itself grows with T lr |g_i - mean g| and only their sum is small, which costs `f32` digits in long runs.
+//! that differ (a mean of top-k's has). Each a_i by itself grows with T lr |g_i - mean g| and only their sum is small: in plain `f32` each addition to it would lose digits for ever, and the mean would drift. So a_i is
+//! a sum of two `f32`, the second of which holds what the first one's roundings lost (Knuth 1969, The Art of Computer Programming 2, 4.2.2, theorem B); x + mean a_i then keeps what was
+//! produced. What is sent is the first one; its rounding stays in the memories and is made good later.
 //!
 //! Two reductions a round, tables and then exact values at the places that the tables name. By a server: table up, places down, values up, values down. By a tree or
 //! a ring all nodes get the sum of the tables and draw the places themselves, from a stream that they share: no places travel. Every node ends with the same bits.
 //!
 //! DIFFERENCE: Algorithm 3 as printed adds the exact values up although it sketches their mean; here both are means.
 //! DIFFERENCE: memories hold lr g, because a rule is handed lr g. Biases are entries as others are. The result is the last x, not a weighted mean over the rounds.
-//! State: x; a_i, or u_i and v_i; two tables; a few lists of P k entries.
+//! State: x; a_i with what its roundings lost, or u_i and v_i; two tables; a few lists of P k entries.
 
 use std::sync::Arc;
 
@@ -33,7 +35,6 @@ use crate::{
     },
     rng::{Purpose, Stream},
     units::{NodeId, Round},
-    vector,
 };
 
 pub(super) const ENTRY: Entry = Entry {
@@ -41,7 +42,7 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "centralized SGD on the top-k of the mean gradient, found in a sum of count sketches",
     paper: "Ivkin et al. 2019, Communication-efficient Distributed SGD with Sketching, Algorithms 1 to 3",
     update: "gb_i = lr g_i + a_i; T = HEAVYMIX(mean_i S(gb_i), k); gt = mean_i gb_i on T; x' = x - gt; a_i = gb_i - gt",
-    state: "a_i (practical: u_i and v_i), the update; two tables",
+    state: "a_i as two vectors (practical: u_i and v_i), the update; two tables",
     sends: "server: table up, k places down, k values up and down (practical: P k up, k down); tree and ring: tables and values, summed",
     conditions: "compressor count-sketch, whose columns should be 4 k or more: smaller tables are unstable; the links of the collective",
     constants: &[
@@ -55,7 +56,10 @@ pub(super) const ENTRY: Entry = Entry {
             "which part of the vector, above 0, at most 1; default 0.01, that of top-k, to compare with; at least one entry",
         ),
         ("variant", "\"theory\" (default, Algorithm 2) or \"practical\" (Algorithm 3)"),
-        ("momentum", "m of \"practical\", from 0 to below 1; default 0.9, as of dgc"),
+        (
+            "momentum",
+            "m of \"practical\", from 0 to below 1; default 0.9, as of dgc; optimizer.momentum beside it is refused",
+        ),
         (
             "candidates",
             "P of \"practical\", from 1: P k exact values are asked for; default 4, as many as the columns that k wants",
@@ -169,6 +173,8 @@ struct SketchedSgd {
     u: Vec<f32>,
     /// v_i, or a_i and gb_i.
     v: Vec<f32>,
+    /// What roundings of a_i lost; with momentum there is none.
+    lost: Vec<f32>,
     sketch: CountSketch,
     tables: Sum,
     /// Where exact values are asked for, ascending.
@@ -190,6 +196,7 @@ impl SketchedSgd {
             id,
             u: if momentum.is_some() { zeros.clone() } else { Vec::new() },
             v: zeros.clone(),
+            lost: if momentum.is_some() { Vec::new() } else { zeros.clone() },
             sketch: CountSketch::new(shape, x.len(), Stream::new(seed, Purpose::Rule).with(0)),
             tables: Sum::new(pattern, nodes, id, shape.cells()),
             places: Vec::new(),
@@ -234,6 +241,23 @@ impl SketchedSgd {
             let _ = self.picked.select(self.values.mean(), self.shared.k);
         }
     }
+}
+
+/// `sum + lost += value`, of which `sum` is the nearest `f32`.
+#[inline]
+fn add(value: f32, sum: &mut f32, lost: &mut f32) {
+    let value_and_lost = value + *lost;
+    let rest = two_sum_rest(value, *lost, value_and_lost);
+    let total = *sum + value_and_lost;
+    *lost = two_sum_rest(*sum, value_and_lost, total) + rest;
+    *sum = total;
+}
+
+/// a + b - s exactly, for s = a + b as rounded.
+#[inline]
+fn two_sum_rest(a: f32, b: f32, s: f32) -> f32 {
+    let b_seen = s - a;
+    (a - (s - b_seen)) + (b - b_seen)
 }
 
 impl Party for SketchedSgd {
@@ -304,8 +328,9 @@ impl Party for SketchedSgd {
             }
         } else {
             for (&place, &value) in self.places.iter().zip(self.values.mean()) {
-                self.x[place as usize] -= value;
-                self.v[place as usize] -= value;
+                let place = place as usize;
+                self.x[place] -= value;
+                add(-value, &mut self.v[place], &mut self.lost[place]);
             }
         }
     }
@@ -323,7 +348,11 @@ impl Rule for SketchedSgd {
     fn gradient(&mut self, _round: Round, _step: f32, x: Vec<f32>, update: Vec<f32>) {
         (self.x, self.spare) = (x, update);
         match self.shared.momentum {
-            None => vector::axpy(1.0, &self.spare, &mut self.v),
+            None => {
+                for ((a, lost), g) in self.v.iter_mut().zip(&mut self.lost).zip(&self.spare) {
+                    add(*g, a, lost);
+                }
+            }
             Some(m) => {
                 for ((u, v), g) in self.u.iter_mut().zip(&mut self.v).zip(&self.spare) {
                     *u = m * *u + g;
@@ -342,6 +371,6 @@ impl Rule for SketchedSgd {
 
     fn vectors(&self) -> usize {
         // And two or three tables, which are to be small beside these.
-        3 + usize::from(self.shared.momentum.is_some())
+        4
     }
 }
