@@ -248,8 +248,10 @@ impl Node {
             Input::Computed { round, x, update, loss, step } => {
                 self.lent = false;
                 self.loss = loss;
-                self.growth.computed(round, &x, &update, step)?;
+                let checked = self.growth.computed(round, &x, &update, step);
+                // Also of a run that has diverged: its model is the rule's again.
                 rule(&mut self.rule).gradient(round, step, x, update);
+                checked?;
             }
             Input::Part { round, part, values } => {
                 self.parts = usize::from(part) + 1;
