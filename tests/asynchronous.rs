@@ -50,19 +50,6 @@ fn a_node_alone_is_plain_sgd() {
 }
 
 #[test]
-fn the_mean_moves_by_the_gradients_alone_and_the_problem_is_solved() {
-    for rule in RULES {
-        let mut run = Run::new("ring:8", rule, IDENTITY);
-        (run.rounds, run.step) = (1500, 0.02);
-        let gap = run.suboptimality(&run.models());
-        let mut synchronous = Run::new("ring:8", "kind = 'd-psgd'", IDENTITY);
-        (synchronous.rounds, synchronous.step) = (1500, 0.02);
-        let reference = synchronous.suboptimality(&synchronous.models());
-        assert!(gap < 10.0 * reference + 1e-3, "{rule}: {gap:e}; D-PSGD {reference:e}");
-    }
-}
-
-#[test]
 fn the_simulator_repeats_itself() {
     for rule in RULES {
         let run = Run::new("torus:3x3", rule, IDENTITY);

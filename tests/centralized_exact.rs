@@ -4,8 +4,10 @@ mod common;
 
 use common::{
     Run,
-    dense::{Matrix, centralized, check_agreed as check, gradients, mean, plus, starts as start},
-    difference, widen,
+    dense::{Matrix, centralized, check_agreed as check, mean, plus, starts as start},
+    difference,
+    sgd::{Sgd, Updates},
+    widen,
 };
 
 const IDENTITY: &str = "kind = 'identity'";
@@ -30,6 +32,13 @@ fn c_sgd_with_every_collective() {
             let mut run = Run::new(topology, &rule, IDENTITY);
             run.d = d;
             check(&run, &centralized(&run));
+        }
+        let run = Run::new(topology, &format!("kind = 'c-sgd'\n{collective}"), IDENTITY);
+        run.varied().iter().for_each(|run| check(run, &centralized(run)));
+        for sgd in Sgd::VARIED {
+            let layers = format!("{}\nlayers = true", run.rule);
+            let layered = Run { rule: layers, sgd, ..run.clone() };
+            check(&layered, &centralized(&layered));
         }
     }
 }
@@ -82,8 +91,8 @@ fn ring_all_reduce_sends_two_parts_of_n_less_one_in_n() {
 fn local_sgd_averages_models() {
     for (topology, collective) in COLLECTIVES {
         let run = Run::new(topology, &format!("kind = 'local-sgd'\n{collective}"), IDENTITY);
-        // One local step a round: the mean of the models is the model of the mean gradient.
-        check(&run, &centralized(&run));
+        // The mean of the models is x less the mean of what the local steps changed.
+        run.varied().iter().for_each(|run| check(run, &centralized(run)));
     }
 }
 
@@ -91,27 +100,26 @@ fn local_sgd_averages_models() {
 fn diloco_takes_a_nesterov_step_outside() {
     for (step, momentum) in [(0.7, 0.9), (1.0, 0.0), (0.5, 0.5)] {
         let rule = format!("kind = 'diloco'\nouter_step = {step}\nouter_momentum = {momentum:?}");
-        let run = Run::new("ring:5", &rule.replace(" = 1\n", " = 1.0\n"), IDENTITY);
-        let problems = run.problems();
-        let mut x = start(&run);
-        let mut m = vec![0.0; run.d];
-        for _ in 0..run.rounds {
-            let d: Vec<f64> = mean(&gradients(&problems, &x)).iter().map(|g| run.step * g).collect();
-            m = m.iter().zip(&d).map(|(m, d)| momentum * m + d).collect();
-            let direction = plus(&d, momentum, &m);
-            x = x.iter().map(|x| plus(x, -step, &direction)).collect();
-        }
-        check(&run, &x);
-        if (step, momentum) == (1.0, 0.0) {
-            check(&run, &centralized(&run));
+        for run in Run::new("ring:5", &rule.replace(" = 1\n", " = 1.0\n"), IDENTITY).varied() {
+            let (mut updates, mut x) = (Updates::new(&run), start(&run));
+            let mut m = vec![0.0; run.d];
+            for _ in 0..run.rounds {
+                let d = mean(&updates.next(&x).0);
+                m = m.iter().zip(&d).map(|(m, d)| momentum * m + d).collect();
+                let direction = plus(&d, momentum, &m);
+                x = x.iter().map(|x| plus(x, -step, &direction)).collect();
+            }
+            check(&run, &x);
+            if (step, momentum) == (1.0, 0.0) {
+                check(&run, &centralized(&run));
+            }
         }
     }
 }
 
 /// Models by the equations of delayed averaging, without landing what is in the air at the end.
 fn delayed(run: &Run, delay: usize, period: usize, compensate: bool, land_rest: bool) -> Matrix {
-    let problems = run.problems();
-    let mut x = start(run);
+    let (mut updates, mut x) = (Updates::new(run), start(run));
     let mut gathered: Matrix = vec![vec![0.0; run.d]; x.len()];
     // Of each round in which the nodes meet: everybody's update of the period.
     let mut sent: Vec<Option<Matrix>> = Vec::new();
@@ -125,7 +133,7 @@ fn delayed(run: &Run, delay: usize, period: usize, compensate: bool, land_rest: 
         }
     };
     for round in 0..run.rounds as usize {
-        let u: Matrix = gradients(&problems, &x).iter().map(|g| g.iter().map(|g| run.step * g).collect()).collect();
+        let u = updates.next(&x).0;
         if compensate {
             x = x.iter().zip(&u).map(|(x, u)| plus(x, -1.0, u)).collect();
         }
@@ -160,6 +168,11 @@ fn delayed_updates_with_and_without_compensation() {
                     assert!(models.iter().all(|model| *model == models[0]), "{rule}: all has landed and nodes differ");
                 }
             }
+        }
+        let rule = format!("kind = 'delayed'\n{collective}\ndelay = 5\nperiod = 3");
+        for run in Run::new(topology, &rule, IDENTITY).varied() {
+            let found = difference(&delayed(&run, 5, 3, true, true), &run.models());
+            assert!(found < 1e-5, "{}: {found:e}", run.words());
         }
     }
 }
@@ -202,10 +215,9 @@ fn a_delay_of_nothing_is_centralized_and_of_a_period_is_local_sgd() {
     check(&run, &centralized(&run));
     // Models after each period of 3 rounds: each on its own, then the mean.
     let run = Run::new("ring:5", "kind = 'delayed'\ndelay = 0\nperiod = 3", IDENTITY);
-    let problems = run.problems();
-    let mut x = start(&run);
+    let (mut updates, mut x) = (Updates::new(&run), start(&run));
     for round in 0..run.rounds {
-        x = x.iter().zip(gradients(&problems, &x)).map(|(x, g)| plus(x, -run.step, &g)).collect();
+        x = x.iter().zip(updates.next(&x).0).map(|(x, u)| plus(x, -1.0, &u)).collect();
         if (round + 1) % 3 == 0 {
             let mean = mean(&x);
             x.iter_mut().for_each(|x| x.clone_from(&mean));
@@ -220,14 +232,14 @@ fn compensation_leaves_the_mean_alone_and_nodes_differ_by_their_last_updates() {
     run.rounds = 12;
     let x = delayed(&run, 4, 1, true, false);
     // The reference, whose agreement with the rule is tested above, against the invariants of the paper.
-    let problems = run.problems();
+    let mut updates = Updates::new(&run);
     let mut history: Vec<Matrix> = Vec::new();
     let mut mean_model = mean(&start(&run));
     for rounds in 0..run.rounds {
         let mut shorter = run.clone();
         shorter.rounds = rounds;
         let at = delayed(&shorter, 4, 1, true, false);
-        let u: Matrix = gradients(&problems, &at).iter().map(|g| g.iter().map(|g| run.step * g).collect()).collect();
+        let u = updates.next(&at).0;
         mean_model = plus(&mean_model, -1.0, &mean(&u));
         history.push(u);
     }

@@ -4,8 +4,9 @@ mod common;
 
 use common::{
     Run,
-    dense::{C, COMPRESSORS, Matrix, centralized, check_agreed, gradients_at, mean, plus, starts},
+    dense::{C, COMPRESSORS, Matrix, centralized, check_agreed, mean, plus, starts},
     difference,
+    sgd::Updates,
 };
 use gradvine::{gossip::Failure, job::RunError};
 
@@ -22,40 +23,41 @@ enum Rule {
     DoubleSqueeze,
 }
 
-/// The common model after all rounds, and the errors that are remembered (their mean, in units of steps).
+/// The common model after all rounds, and the errors that are remembered (their mean, in units of the last step).
 fn reference(rule: Rule, run: &Run, c: C) -> (Vec<f64>, Vec<f64>) {
-    let problems = run.problems();
+    let mut updates = Updates::new(run);
     let n = run.nodes();
+    let mut unit = 1.0;
     let mut x = starts(run)[0].clone();
     let mut errors: Matrix = vec![vec![0.0; run.d]; n];
     let mut server = vec![0.0; run.d];
     for _ in 0..run.rounds {
-        let g = gradients_at(&problems, &x);
-        let scaled = |g: &[f64]| -> Vec<f64> { g.iter().map(|g| run.step * g).collect() };
+        let (u, lr) = updates.next(&vec![x.clone(); n]);
         match rule {
             Rule::Single | Rule::Double => {
-                let sent = mean(&g.iter().map(|g| c(&scaled(g))).collect());
+                let sent = mean(&u.iter().map(|u| c(u)).collect());
                 x = plus(&x, -1.0, &if rule == Rule::Double { c(&sent) } else { sent });
             }
             Rule::Ef => {
-                let p: Matrix = g.iter().zip(&errors).map(|(g, e)| plus(e, run.step, g)).collect();
+                let p: Matrix = u.iter().zip(&errors).map(|(u, e)| plus(e, 1.0, u)).collect();
                 let sent: Matrix = p.iter().map(|p| c(p)).collect();
                 errors = p.iter().zip(&sent).map(|(p, sent)| plus(p, -1.0, sent)).collect();
                 x = plus(&x, -1.0, &mean(&sent));
             }
             Rule::DoubleSqueeze => {
-                let v: Matrix = g.iter().zip(&errors).map(|(g, e)| plus(g, 1.0, e)).collect();
+                // Of gradients, not of steps.
+                let v: Matrix = u.iter().zip(&errors).map(|(u, e)| plus(e, 1.0 / lr, u)).collect();
                 let sent: Matrix = v.iter().map(|v| c(v)).collect();
                 errors = v.iter().zip(&sent).map(|(v, sent)| plus(v, -1.0, sent)).collect();
                 let at_server = plus(&mean(&sent), 1.0, &server);
                 let down = c(&at_server);
                 server = plus(&at_server, -1.0, &down);
-                x = plus(&x, -run.step, &down);
+                x = plus(&x, -lr, &down);
+                unit = lr;
             }
         }
     }
     let left = plus(&mean(&errors), 1.0, &server);
-    let unit = if rule == Rule::DoubleSqueeze { run.step } else { 1.0 };
     (x, left.iter().map(|e| unit * e).collect())
 }
 
@@ -64,9 +66,10 @@ fn check(rule: Rule, table: &str, server_only: bool) {
         let table =
             if rule == Rule::DoubleSqueeze { table.into() } else { format!("{table}\ncollective = '{collective}'") };
         for (compressor, c) in &COMPRESSORS {
-            let run = Run::new(topology, &table, compressor);
-            let (x, _) = reference(rule, &run, *c);
-            check_agreed(&run, &vec![x; run.nodes()]);
+            for run in Run::new(topology, &table, compressor).varied() {
+                let (x, _) = reference(rule, &run, *c);
+                check_agreed(&run, &vec![x; run.nodes()]);
+            }
         }
     }
 }
@@ -99,8 +102,9 @@ fn with_the_identity_all_of_them_are_centralized_sgd() {
         "kind = 'ef-sgd'",
         "kind = 'double-squeeze'",
     ] {
-        let run = Run::new("star:6", rule, IDENTITY);
-        check_agreed(&run, &centralized(&run));
+        for run in Run::new("star:6", rule, IDENTITY).varied() {
+            check_agreed(&run, &centralized(&run));
+        }
     }
 }
 
@@ -109,8 +113,7 @@ fn double_squeeze_loses_nothing_and_its_ledger_balances() {
     // x_t + lr (mean d_i + d_s) = x_0 - lr sum of mean gradients: the model less its memories has taken every gradient in full.
     for (compressor, c) in &COMPRESSORS {
         let run = Run::new("star:6", "kind = 'double-squeeze'", compressor);
-        let problems = run.problems();
-        let mut all = starts(&run)[0].clone();
+        let (mut updates, mut all) = (Updates::new(&run), starts(&run)[0].clone());
         for rounds in 0..run.rounds {
             let mut until = run.clone();
             until.rounds = rounds;
@@ -119,7 +122,7 @@ fn double_squeeze_loses_nothing_and_its_ledger_balances() {
             } else {
                 until.models()[0].iter().map(|&x| f64::from(x)).collect()
             };
-            all = plus(&all, -run.step, &mean(&gradients_at(&problems, &at)));
+            all = plus(&all, -1.0, &mean(&updates.next(&vec![at; run.nodes()]).0));
         }
         let (_, left) = reference(Rule::DoubleSqueeze, &run, *c);
         let with_memory = vec![plus(&all, 1.0, &left); run.nodes()];
@@ -138,15 +141,16 @@ fn sign_sgd_counts_votes() {
         let rule = format!("kind = 'sign-sgd'\ncollective = '{collective}'");
         let mut run = Run::new(topology, &rule, IDENTITY);
         (run.step, run.d) = (0.01, 21);
-        let problems = run.problems();
         let sign = |x: f64| if x < 0.0 { -1.0 } else { 1.0 };
-        let mut x = starts(&run)[0].clone();
-        for _ in 0..run.rounds {
-            let g = gradients_at(&problems, &x);
-            let votes: Vec<f64> = (0..run.d).map(|k| sign(g.iter().map(|g| sign(g[k])).sum())).collect();
-            x = plus(&x, -run.step, &votes);
+        for run in run.varied() {
+            let (mut updates, mut x) = (Updates::new(&run), starts(&run)[0].clone());
+            for _ in 0..run.rounds {
+                let (u, lr) = updates.next(&vec![x.clone(); run.nodes()]);
+                let votes: Vec<f64> = (0..run.d).map(|k| sign(u.iter().map(|u| sign(u[k])).sum())).collect();
+                x = plus(&x, -lr, &votes);
+            }
+            check_agreed(&run, &vec![x; run.nodes()]);
         }
-        check_agreed(&run, &vec![x; run.nodes()]);
         let bytes: u64 = run.ended().unwrap()[run.nodes() - 1].traffic.payload;
         let receivers = if collective == "all-to-all" { 4 } else { u64::from(run.nodes() > 1) };
         assert_eq!(bytes, run.rounds * receivers * (4 + 3), "21 signs in three bytes behind a scale");

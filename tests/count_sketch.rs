@@ -1,5 +1,11 @@
-//! What a count sketch promises: against a second one written here from the documentation, and by its laws.
+//! What a count sketch promises: against a second one written from the documentation, and by its laws.
 
+mod common;
+
+use common::{
+    sketch::{Plain, place},
+    widen,
+};
 use gradvine::{
     compress::{self, CountSketch, SketchShape},
     rng::{Purpose, Stream},
@@ -31,24 +37,6 @@ fn norm(v: &[f32]) -> f64 {
     vector::norm_squared(v).sqrt()
 }
 
-/// Cell and sign of number `i` in a row: a random cubic modulo 2^61 - 1 of its block of 32 (or as many as fit), the lowest 32 bits as signs,
-/// 29 more as the place.
-fn place(hashes: Stream, row: usize, i: usize, columns: usize) -> (usize, f64) {
-    let p = (1u128 << 61) - 1;
-    let length = (0..=5).map(|bits| 1 << bits).filter(|length| *length <= columns).max().unwrap();
-    let (block, within) = ((i / length) as u128, i % length);
-    let a: Vec<u128> = (0..4).map(|k| u128::from(hashes.with(row as u64).u64_at(k)) % p).collect();
-    let word = (a[0] + a[1] * block + a[2] * (block * block % p) + a[3] * (block * block % p * block % p)) % p;
-    let start = (((word >> 32) * columns as u128) >> 29) as usize;
-    ((start + within) % columns, if word >> within & 1 == 1 { -1.0 } else { 1.0 })
-}
-
-fn median(mut x: Vec<f64>) -> f64 {
-    x.sort_by(f64::total_cmp);
-    let n = x.len();
-    if n % 2 == 1 { x[n / 2] } else { (x[n / 2 - 1] + x[n / 2]) / 2.0 }
-}
-
 #[test]
 fn tables_and_estimates_are_those_of_the_definition() {
     for (rows, columns) in
@@ -56,28 +44,53 @@ fn tables_and_estimates_are_those_of_the_definition() {
     {
         for len in [0, 1, 31, 32, 33, 700, 3000] {
             let v = gaussian(len, len as u64);
-            let (sketch, hashes) = (sketch(rows, columns, &v, 1), stream(1));
-            let mut table = vec![vec![0f64; columns]; rows];
-            for (row, table) in table.iter_mut().enumerate() {
-                for (i, x) in v.iter().enumerate() {
-                    let (cell, sign) = place(hashes, row, i, columns);
-                    table[cell] += sign * f64::from(*x);
+            let sketch = sketch(rows, columns, &v, 1);
+            let plain = Plain::of(&widen(std::slice::from_ref(&v))[0], SketchShape { rows, columns }, stream(1));
+            for (row, (found, expected)) in sketch.table().chunks(columns).zip(&plain.table).enumerate() {
+                let off = cell_errors(&v, stream(1), row, columns);
+                for ((found, expected), off) in found.iter().zip(expected).zip(off) {
+                    assert!((f64::from(*found) - expected).abs() <= off, "{rows} x {columns} of {len}");
                 }
             }
-            let tolerance = 1e-6 * (norm(&v) + v.iter().map(|x| f64::from(x.abs())).sum::<f64>() / columns as f64);
-            for (found, expected) in sketch.table().iter().zip(table.iter().flatten()) {
-                assert!((f64::from(*found) - expected).abs() <= tolerance, "{rows} x {columns} of {len}");
-            }
+            // An estimate, and the norm of a row, are as far off as the cells that they are made of.
+            let off: Vec<Vec<f64>> = (0..rows).map(|row| cell_errors(&v, stream(1), row, columns)).collect();
+            let most = off.iter().flatten().fold(0.0f64, |most, off| most.max(*off));
             for (i, found) in estimates(&sketch).into_iter().enumerate() {
-                let rows = (0..rows).map(|row| place(hashes, row, i, columns)).zip(&table);
-                let expected = median(rows.map(|((cell, sign), table)| sign * table[cell]).collect());
-                assert!((f64::from(found) - expected).abs() <= tolerance, "{columns} of {len}: number {i}");
-                assert_eq!(found, sketch.estimate(i), "in bulk and alone");
+                let (expected, found) = (plain.estimate(i), (found, sketch.estimate(i)));
+                let rounded = UNIT * expected.abs();
+                assert!((f64::from(found.0) - expected).abs() <= most + rounded, "{columns} of {len}: number {i}");
+                assert_eq!(found.0, found.1, "in bulk and alone");
             }
-            let squares = median(table.iter().map(|row| row.iter().map(|x| x * x).sum()).collect());
-            assert!((sketch.l2_squared() - squares).abs() <= 1e-5 * squares + tolerance * norm(&v));
+            let (squares, largest) = (plain.l2_squared(), largest_norm(&off));
+            // | |a|^2 - |b|^2 | <= |a - b| (2 |b| + |a - b|), and the sum of squares itself is in f64.
+            let allowed = largest * (2.0 * squares.sqrt() + largest) * 2.0 + 1e-12 * squares;
+            assert!((sketch.l2_squared() - squares).abs() <= allowed, "{} for {squares}", sketch.l2_squared());
         }
     }
+}
+
+/// The unit roundoff of f32.
+const UNIT: f64 = 1.0 / (1 << 24) as f64;
+
+/// How far each cell of a row may be from the exact sum, whatever the order: m - 1 additions of m numbers, each rounded
+/// once, are off by (m - 1) u / (1 - (m - 1) u) of the sum of their magnitudes at most (Higham 2002, Accuracy and
+/// Stability of Numerical Algorithms, section 4.2).
+fn cell_errors(v: &[f32], hashes: Stream, row: usize, columns: usize) -> Vec<f64> {
+    let (mut counts, mut sizes) = (vec![0u32; columns], vec![0f64; columns]);
+    for (i, x) in v.iter().enumerate() {
+        let cell = place(hashes, row, i, columns).0;
+        (counts[cell], sizes[cell]) = (counts[cell] + 1, sizes[cell] + f64::from(x.abs()));
+    }
+    let off = |(count, size): (u32, f64)| {
+        let relative = f64::from(count.saturating_sub(1)) * UNIT;
+        relative / (1.0 - relative) * size
+    };
+    counts.into_iter().zip(sizes).map(off).collect()
+}
+
+/// The largest norm of the rows.
+fn largest_norm(rows: &[Vec<f64>]) -> f64 {
+    rows.iter().map(|row| row.iter().map(|x| x * x).sum::<f64>().sqrt()).fold(0.0, f64::max)
 }
 
 #[test]
@@ -264,6 +277,33 @@ fn what_heavy_mix_draws_favours_nobody() {
             assert!((count - n * p).abs() < 5.0 * (n * p * (1.0 - p)).sqrt(), "{i}: {count}");
         } else {
             assert_eq!(count, n, "{i} is heavy");
+        }
+    }
+}
+
+#[test]
+fn what_is_just_below_the_bound_is_drawn_like_the_rest_and_what_is_just_above_is_always_there() {
+    // k = 10 of |g|^2 = 51.73: 2.3^2 = 5.29 is above the bound of 5.173; 2^2 and 1.2^2 = 1.44 are below it, though
+    // above a quarter of it.
+    let (k, trials) = (10, 20_000u64);
+    let mut v = vec![0.0; 60];
+    for (index, x) in [(7, 4.0), (33, -5.0), (50, 2.3), (20, 1.2), (41, -2.0)] {
+        v[index] = x;
+    }
+    let mut sketch = sketch(5, 4000, &v, 21);
+    assert_eq!(estimates(&sketch), v, "no number meets another in most rows");
+    assert!((sketch.l2_squared() - 51.73).abs() < 1e-4, "{}", sketch.l2_squared());
+    let (mut counts, mut mixed) = ([0f64; 60], Vec::new());
+    for trial in 0..trials {
+        sketch.heavy_mix(k, stream(trial), &mut mixed);
+        mixed.iter().for_each(|i| counts[*i as usize] += 1.0);
+    }
+    let (n, p) = (trials as f64, 7.0 / 57.0);
+    for (i, count) in counts.into_iter().enumerate() {
+        if [7, 33, 50].contains(&i) {
+            assert_eq!(count, n, "{i} is heavy");
+        } else {
+            assert!((count - n * p).abs() < 5.0 * (n * p * (1.0 - p)).sqrt(), "{i}: {count} of {}", n * p);
         }
     }
 }

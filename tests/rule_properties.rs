@@ -16,7 +16,7 @@ use gradvine::{
         plan::At,
         rule::{self, Rule},
     },
-    job::{Blind, RunError},
+    job::{Blind, Ended, RunError},
     sim,
     units::{NodeId, Round},
 };
@@ -243,6 +243,8 @@ enum Bug {
     OwnerForgetsItsOwn,
     /// The eighth frame is applied twice.
     TwiceApplied,
+    /// Every frame of this round is dropped.
+    LostRound(u64),
 }
 
 impl Party for Planted {
@@ -260,6 +262,7 @@ impl Party for Planted {
         let number = self.frames.fetch_add(1, Ordering::Relaxed);
         match self.bug {
             Bug::LostFrame if number == 9 => Ok(()),
+            Bug::LostRound(round) if round == at.round.0 => Ok(()),
             Bug::TwiceApplied if number == 7 => {
                 self.inner.received(at, from, payload)?;
                 self.inner.received(at, from, payload)
@@ -303,6 +306,30 @@ impl Rule for Planted {
     }
 }
 
+/// How a run ends in which node 3 has a bug.
+fn with_a_bug(run: &Run, bug: Bug) -> Result<Vec<Ended>, RunError> {
+    let plant = |id: NodeId, inner: Box<dyn Rule>| -> Box<dyn Rule> {
+        if id == NodeId(3) { Box::new(Planted { inner, bug, frames: Arc::default() }) } else { inner }
+    };
+    sim::run(run.seats_with(plant), &mut Blind)
+}
+
+#[test]
+fn a_copy_that_differs_is_found_in_the_next_round_of_sixteen_whenever_it_went_wrong() {
+    for rule in ["kind = 'dcd'", "kind = 'choco'", "kind = 'choco-edge'"] {
+        let run = Run { rounds: 100, ..Run::new("ring:8", rule, FOUR_BITS) };
+        for round in [0, 1, 15, 16, 17, 31, 32, 40, 65, 96] {
+            match with_a_bug(&run, Bug::LostRound(round)) {
+                Err(RunError::Failed { node: NodeId(3), failure: Failure::Replica { at, .. } }) => {
+                    assert_eq!(at.round.0, round.next_multiple_of(16), "{rule}: what was lost in round {round}");
+                }
+                other => panic!("{rule}: what was lost in round {round} is not found: {other:?}"),
+            }
+        }
+        assert!(with_a_bug(&run, Bug::LostRound(97)).is_ok(), "no comparison follows");
+    }
+}
+
 #[test]
 fn a_copy_that_differs_from_its_owner_is_found() {
     // Not ecd: its estimates forget, and at t = 2 wholly.
@@ -310,10 +337,7 @@ fn a_copy_that_differs_from_its_owner_is_found() {
         let run = Run::new("ring:8", rule, FOUR_BITS);
         assert!(run.ended().is_ok(), "{rule} keeps its copies");
         for bug in [Bug::LostFrame, Bug::OwnerForgetsItsOwn, Bug::TwiceApplied] {
-            let plant = |id: NodeId, inner: Box<dyn Rule>| -> Box<dyn Rule> {
-                if id == NodeId(3) { Box::new(Planted { inner, bug, frames: Arc::default() }) } else { inner }
-            };
-            let result = sim::run(run.seats_with(plant), &mut Blind);
+            let result = with_a_bug(&run, bug);
             let found = matches!(result, Err(RunError::Failed { failure: Failure::Replica { .. }, .. }));
             assert!(found, "{rule}: the planted bug must be found, got {result:?}");
         }

@@ -6,6 +6,7 @@ use common::{
     Run,
     central::{IDENTITY, Matrix, centralized, check, distance, greatest, leak, plus, reference, script},
     dense::mean,
+    sketch::Plain,
 };
 use gradvine::{
     compress::{CountSketch, SketchShape},
@@ -31,30 +32,47 @@ fn sketched(topology: &str, constants: &str, (rows, columns): (usize, usize)) ->
     Run::new(topology, &format!("kind = 'sketched-sgd'\n{constants}"), &compressor)
 }
 
-/// The sketch of a vector with the hashes of a run: the sum of the nodes' sketches, as they are linear.
-fn sketch_of(v: &[f64], (rows, columns): (usize, usize)) -> CountSketch {
+/// The hashes of a run: the sum of the nodes' sketches is that of the sum, as they are linear.
+fn hashes() -> Stream {
     // The seed of the runs in these tests.
-    let mut sketch = CountSketch::new(SketchShape { rows, columns }, v.len(), Stream::new(3, Purpose::Rule).with(0));
-    sketch.accumulate(&v.iter().map(|&v| v as f32).collect::<Vec<_>>()).unwrap();
-    sketch
+    Stream::new(3, Purpose::Rule).with(0)
+}
+
+/// The places that a node asks for: what is heavy by the plain sketch, filled up with what the run's dice choose.
+fn places(v: &[f64], k: usize, shape: SketchShape, round: u64) -> Vec<usize> {
+    // The dice, and nothing else, come from the crate.
+    let mut drawn = CountSketch::new(shape, v.len(), hashes());
+    drawn.accumulate(&v.iter().map(|&v| v as f32).collect::<Vec<_>>()).unwrap();
+    let mut places = Vec::new();
+    drawn.heavy_mix(k, Stream::new(3, Purpose::Rule).with(1).round(Round(round)), &mut places);
+    let places: Vec<usize> = places.into_iter().map(|i| i as usize).collect();
+    let plain = Plain::of(v, shape, hashes());
+    let weights = plain.weights(k);
+    // f32 decides of what is on the bound to a thousandth.
+    let heavy: Vec<usize> = (0..v.len()).filter(|&i| weights[i] > 1.001).collect();
+    let known = weights.iter().filter(|&&weight| weight > 0.999).count();
+    assert!(places.len() == k && places.is_sorted_by(|a, b| a < b));
+    if known <= k {
+        assert!(heavy.iter().all(|i| places.contains(i)));
+    } else if heavy.len() >= k {
+        let estimates = plain.estimates();
+        let least = places.iter().map(|&i| estimates[i].abs()).fold(f64::INFINITY, f64::min);
+        let left = (0..v.len()).filter(|i| !places.contains(i)).map(|i| estimates[i].abs()).fold(0.0, f64::max);
+        assert!(least > left * 0.9999, "of more than k heavy ones the k greatest: {least} taken, {left} left");
+    }
+    places
 }
 
 /// Algorithm 2.
 fn theory(run: &Run, k: usize, shape: (usize, usize)) -> Vec<f64> {
+    let shape = SketchShape { rows: shape.0, columns: shape.1 };
     let mut a = vec![vec![0.0; run.d]; run.nodes()];
     let mut round = 0;
     reference(run, |x, u| {
         let gb: Matrix = a.iter().zip(&u).map(|(a, u)| plus(a, 1.0, u)).collect();
         let mean = mean(&gb);
-        let mut sketch = sketch_of(&mean, shape);
-        let mut places = Vec::new();
-        sketch.heavy_mix(k, Stream::new(3, Purpose::Rule).with(1).round(Round(round)), &mut places);
-        let least = sketch.l2_squared() / k as f64;
-        let heavy = |i: &u32| f64::from(sketch.estimate(*i as usize)).powi(2) > least * 1.001;
-        let heavy: Vec<u32> = (0..run.d as u32).filter(heavy).collect();
-        assert!(places.len() == k && (heavy.len() > k || heavy.iter().all(|i| places.contains(i))));
         let mut gt = vec![0.0; run.d];
-        places.iter().for_each(|&i| gt[i as usize] = mean[i as usize]);
+        places(&mean, k, shape, round).into_iter().for_each(|i| gt[i] = mean[i]);
         *x = plus(x, -1.0, &gt);
         a = gb.iter().map(|gb| plus(gb, -1.0, &gt)).collect();
         round += 1;
@@ -71,8 +89,7 @@ fn practical(run: &Run, k: usize, candidates: usize, m: f64, shape: (usize, usiz
             v[i] = plus(&v[i], 1.0, &u[i]);
         }
         let mean = mean(&v);
-        let sketch = sketch_of(&mean, shape);
-        let estimates: Vec<f64> = (0..run.d).map(|i| f64::from(sketch.estimate(i))).collect();
+        let estimates = Plain::of(&mean, SketchShape { rows: shape.0, columns: shape.1 }, hashes()).estimates();
         let asked = greatest(&estimates, (candidates * k).min(run.d));
         let exact: Vec<f64> = asked.iter().map(|&i| mean[i]).collect();
         for place in greatest(&exact, k).into_iter().map(|position| asked[position]) {
@@ -92,6 +109,9 @@ fn the_algorithm_of_the_theory_by_every_collective() {
             check(&run, &theory(&run, k, shape));
         }
     }
+    for run in sketched("star:6", "k = 6", (5, 40)).varied() {
+        check(&run, &theory(&run, 6, (5, 40)));
+    }
     // Another memory is another rule: what a node has sent, not what all apply.
     let run = sketched("star:6", "k = 4", (5, 20));
     assert!(distance(&run, &practical(&run, 4, 1, 0.0, (5, 20))) > 1e-3);
@@ -107,6 +127,9 @@ fn the_algorithm_of_practice_by_every_collective() {
             let run = sketched(topology, &constants, shape);
             check(&run, &practical(&run, k, candidates, m, shape));
         }
+    }
+    for run in sketched("star:6", "variant = 'practical'\nk = 4\nmomentum = 0.5", (5, 60)).varied() {
+        check(&run, &practical(&run, 4, 4, 0.5, (5, 60)));
     }
 }
 

@@ -8,7 +8,7 @@ use gradvine::{
 };
 
 pub use super::dense::{Matrix, plus};
-use super::{Problem, Run, difference, widen};
+use super::{Run, difference, sgd::Updates, widen};
 
 pub const IDENTITY: &str = "kind = 'identity'";
 
@@ -36,21 +36,21 @@ pub fn top(v: &[f64], k: usize) -> Vec<f64> {
     only(v, &greatest(v, k))
 }
 
-/// Updates lr g_i at the same x of all nodes.
-pub fn updates(run: &Run, problems: &[Problem], x: &[f64]) -> Matrix {
-    problems.iter().map(|p| p.gradient(x).iter().map(|g| run.step * g).collect()).collect()
-}
-
 pub fn start(run: &Run) -> Vec<f64> {
     widen(&[run.start(0)]).remove(0)
 }
 
 /// The model after all rounds of `round(x, updates)`.
 pub fn reference(run: &Run, mut round: impl FnMut(&mut Vec<f64>, Matrix)) -> Vec<f64> {
-    let (problems, mut x) = (run.problems(), start(run));
+    reference_by_steps(run, |x, u, _| round(x, u))
+}
+
+/// The model after all rounds of `round(x, updates, sum of the step sizes in them)`.
+pub fn reference_by_steps(run: &Run, mut round: impl FnMut(&mut Vec<f64>, Matrix, f64)) -> Vec<f64> {
+    let (mut updates, mut x) = (Updates::new(run), start(run));
     for _ in 0..run.rounds {
-        let u = updates(run, &problems, &x);
-        round(&mut x, u);
+        let (u, step) = updates.next(&vec![x.clone(); run.nodes()]);
+        round(&mut x, u, step);
     }
     x
 }
@@ -69,7 +69,7 @@ pub fn distance(run: &Run, reference: &[f64]) -> f64 {
 
 pub fn check(run: &Run, reference: &[f64]) {
     let distance = distance(run, reference);
-    assert!(distance < 2e-5, "{} with {} on {}: {distance:e}", run.rule, run.compressor, run.topology.name());
+    assert!(distance < 2e-5, "{}: {distance:e}", run.words());
 }
 
 /// Gives out updates that were written beforehand, then nothing.

@@ -1,6 +1,6 @@
 //! Plain dense f64: what the references of the rules are written in.
 
-use super::{Problem, Run, difference, widen};
+use super::{Problem, Run, difference, sgd::Updates, widen};
 
 /// Row i is node i's.
 pub type Matrix = Vec<Vec<f64>>;
@@ -56,11 +56,10 @@ pub fn starts(run: &Run) -> Matrix {
 
 /// Centralized SGD on the mean of the gradients, one row a node.
 pub fn centralized(run: &Run) -> Matrix {
-    let problems = run.problems();
-    let mut x = starts(run);
+    let (mut updates, mut x) = (Updates::new(run), starts(run));
     for _ in 0..run.rounds {
-        let g = mean(&gradients(&problems, &x));
-        x = x.iter().map(|x| plus(x, -run.step, &g)).collect();
+        let u = mean(&updates.next(&x).0);
+        x = x.iter().map(|x| plus(x, -1.0, &u)).collect();
     }
     x
 }
@@ -69,7 +68,7 @@ pub fn centralized(run: &Run) -> Matrix {
 pub fn check_agreed(run: &Run, reference: &Matrix) {
     let models = run.models();
     let difference = difference(reference, &models);
-    let what = format!("{}\nwith {} on {}", run.rule, run.compressor, run.topology.name());
+    let what = run.words();
     assert!(difference < 1e-5, "{what}: {difference:e}");
     assert!(models.iter().all(|model| *model == models[0]), "{what}: the nodes differ");
 }

@@ -3,6 +3,8 @@
 
 pub mod central;
 pub mod dense;
+pub mod sgd;
+pub mod sketch;
 
 use std::{
     collections::BTreeMap,
@@ -23,9 +25,25 @@ use gradvine::{
     sim::{self, Seat},
     units::{NodeId, Round},
 };
+use sgd::Sgd;
 
 /// Rows of each node's A_i.
 const ROWS: usize = 12;
+
+/// Past one and several of the blocks of 512 and 2,048 numbers that kernels work on, and of no round number.
+pub const WIDE: [usize; 2] = [2_501, 5_003];
+
+/// Five nodes with links of all kinds of weights, which W is written from in [`GIVEN_W`].
+pub const GIVEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/given.toml");
+
+/// W of [`GIVEN`]: rows and columns have the sum 1.
+pub const GIVEN_W: [[f64; 5]; 5] = [
+    [0.50, 0.35, 0.15, 0.00, 0.00],
+    [0.35, 0.50, 0.10, 0.00, 0.05],
+    [0.15, 0.10, 0.45, 0.30, 0.00],
+    [0.00, 0.00, 0.30, 0.25, 0.45],
+    [0.00, 0.05, 0.00, 0.45, 0.50],
+];
 
 /// One node's least-squares problem in f64.
 #[derive(Clone)]
@@ -101,6 +119,8 @@ pub struct Run {
     pub allow_unstable: bool,
     /// Whether all nodes have the problem of node 0.
     pub same_data: bool,
+    /// What updates are made by.
+    pub sgd: Sgd,
 }
 
 impl Run {
@@ -122,7 +142,28 @@ impl Run {
             same_start: true,
             allow_unstable: false,
             same_data: false,
+            sgd: Sgd::PLAIN,
         }
+    }
+
+    /// With this many numbers, and a step that is as far from the limit of stability as that of 40.
+    pub fn wide(&self, d: usize) -> Run {
+        Run { d, step: self.step * self.d as f64 / d as f64, ..self.clone() }
+    }
+
+    /// The run itself; with other ways to make updates of gradients; with more numbers than the kernels take at a time.
+    pub fn varied(&self) -> Vec<Run> {
+        let mut all = vec![self.clone()];
+        all.extend(Sgd::VARIED.map(|sgd| Run { sgd, ..self.clone() }));
+        all.extend(WIDE.map(|d| Run { sgd: Sgd::VARIED[0], ..self.wide(d) }));
+        all
+    }
+
+    /// What repeats it, in words.
+    pub fn words(&self) -> String {
+        let Run { rule, compressor, topology, d, sgd, same_start, .. } = self;
+        let topology = topology.name();
+        format!("{rule}\nwith {compressor} on {topology}, d = {d}, {sgd:?}, same start: {same_start}")
     }
 
     pub fn nodes(&self) -> usize {
@@ -202,7 +243,12 @@ impl Run {
                     setup: None,
                     readers: Readers::Everyone,
                 };
-                Seat { config, learner: Box::new(Exact { problem: problems[node].clone(), step: self.step }) }
+                let problem = problems[node].clone();
+                let learner: Box<dyn Learner> = match self.sgd {
+                    Sgd::PLAIN => Box::new(Exact { problem, step: self.step }),
+                    sgd => sgd.learner(self, node, problem),
+                };
+                Seat { config, learner }
             })
             .collect()
     }
