@@ -3,16 +3,18 @@
 mod common;
 
 use common::{
-    Run,
-    dense::{C, COMPRESSORS, Matrix, gradients, mean, plus, starts},
-    difference, widen,
+    GIVEN, Run,
+    dense::{C, COMPRESSORS, Matrix, mean, plus, starts},
+    difference,
+    sgd::Updates,
+    widen,
 };
 
 const IDENTITY: &str = "kind = 'identity'";
 
 /// Models by the equations; what is in the air after the last round lands in the end.
 fn reference(run: &Run, c: C, eta: f64, delay: usize) -> Matrix {
-    let (w, problems) = (run.topology.matrix().dense(), run.problems());
+    let (w, mut updates) = (run.topology.matrix().dense(), Updates::new(run));
     let mut x = starts(run);
     let mut error: Matrix = x.iter().map(|x| vec![0.0; x.len()]).collect();
     let mut moves: Vec<Matrix> = Vec::new();
@@ -22,10 +24,10 @@ fn reference(run: &Run, c: C, eta: f64, delay: usize) -> Matrix {
         }
     };
     for n in 0..run.rounds as usize {
-        let g = gradients(&problems, &x);
+        let u = updates.next(&x).0;
         let mut sent = Matrix::new();
         for i in 0..x.len() {
-            x[i] = plus(&x[i], -run.step, &g[i]);
+            x[i] = plus(&x[i], -1.0, &u[i]);
             let v = plus(&x[i], 1.0, &error[i]);
             sent.push(c(&v));
             error[i] = plus(&v, -1.0, &sent[i]);
@@ -60,6 +62,19 @@ fn what_is_mixed_lands_so_many_rounds_late() {
                     early > 1e-5 || topology == "complete:1" || delay >= 30,
                     "{compressor} on {topology}, {delay}: {early:e}"
                 );
+            }
+        }
+    }
+}
+
+#[test]
+fn so_it_is_with_other_updates_and_wide_models() {
+    for topology in ["ring:5", GIVEN] {
+        // Not signs: among so many numbers some are nothing but rounding.
+        for (compressor, c) in COMPRESSORS.into_iter().filter(|(compressor, _)| !compressor.contains("sign")) {
+            for run in Run::new(topology, "kind = 'deep-squeeze'\neta = 0.1\ndelay = 4", compressor).varied() {
+                let found = difference(&reference(&run, c, 0.1, 4), &run.models());
+                assert!(found < 1e-5, "{}: {found:e}", run.words());
             }
         }
     }

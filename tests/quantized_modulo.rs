@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Run, consensus, widen};
+use common::{Run, WIDE, consensus, widen};
 use gradvine::{
     compress::Format,
     gossip::party::Writer,
@@ -33,8 +33,12 @@ fn centred(z: f64) -> f64 {
 /// Each round by itself, from the models before it: one code that rounds the other way would make two runs differ for ever.
 #[test]
 fn every_round_is_that_of_the_equations() {
-    for (theta, bits, gamma) in [(1.5, 8, 1.0), (1.5, 4, 0.5), (2.0, 2, 0.1), (1.25, 5, 1.0)] {
-        let run = run(theta, bits, gamma);
+    let cases = [(1.5, 8, 1.0), (1.5, 4, 0.5), (2.0, 2, 0.1), (1.25, 5, 1.0)];
+    let mut runs: Vec<(Run, f64, u32, f64)> =
+        cases.iter().map(|&(theta, bits, gamma)| (run(theta, bits, gamma), theta, bits, gamma)).collect();
+    // Past the kernels' blocks.
+    runs.extend(WIDE.map(|d| (run(1.5, 4, 0.5).wide(d), 1.5, 4, 0.5)));
+    for (run, theta, bits, gamma) in runs {
         let (w, problems) = (run.topology.matrix().dense(), run.problems());
         let steps = f64::from((1u32 << bits) - 1);
         let b = 2.0 * theta / (1.0 - 2.0 / steps);

@@ -153,6 +153,25 @@ fn architecture_names_each_folder_once() {
     assert!(wrong.is_empty(), "ARCHITECTURE.md:\n{}", wrong.join("\n"));
 }
 
+/// `cargo install` forgets Cargo.lock unless it is told not to, and the places of random-k depend on the version of `libm`:
+/// nodes that were installed on different days would form different models.
+#[test]
+fn documents_install_the_locked_versions() {
+    let mut wrong = Vec::new();
+    let mut read = 0;
+    for folder in ["", ".ci", "deploy", "docs", "src", "examples", "benches"] {
+        let mut files = Vec::new();
+        documents(folder, &mut files);
+        for path in files {
+            let text = fs::read_to_string(root().join(&path)).expect("a document can be read");
+            read += 1;
+            wrong.extend(unlocked(&path, &text));
+        }
+    }
+    assert!(read > 20, "{read} documents: where are they?");
+    assert!(wrong.is_empty(), "--locked is missing:\n{}", wrong.join("\n"));
+}
+
 #[test]
 fn these_checks_find_what_they_look_for() {
     let text = "use crate::{\n    config::{self, ConfigError},\n    units::NodeId,\n};\nfn f() -> crate::data::Scale {}\nuse gradvine::net;\n";
@@ -164,6 +183,52 @@ fn these_checks_find_what_they_look_for() {
 
     let text = "# `src/gossip/`: rounds\nIn prose, `src/gossip/` counts for nothing.\n| `src/net/` | links |\n| `src/net/` | again |\n";
     assert_eq!(folders_named(text), BTreeMap::from([("src/gossip", 1), ("src/net", 2)]));
+
+    let text = "$ cargo install --locked --path .\n$ cargo install --path .\n`cargo install x` and `cargo install --locked y`\n";
+    assert_eq!(unlocked("a.md", text), ["a.md:2: cargo install --path .", "a.md:3: cargo install x"]);
+    let text = "RUN cargo build --release && cargo build --locked\n";
+    assert_eq!(unlocked("Dockerfile", text), ["Dockerfile:1: cargo build --release "]);
+    assert!(unlocked("a.md", "$ cargo build --release\n").is_empty());
+}
+
+/// Files below a folder that tell a reader or a machine what to type, with their paths; of the root those that stand in it.
+fn documents(folder: &str, found: &mut Vec<String>) {
+    if !root().join(folder).is_dir() {
+        return;
+    }
+    for (path, is_folder) in entries(folder) {
+        let path = path.trim_start_matches('/').to_string();
+        if is_folder {
+            if !folder.is_empty() {
+                documents(&path, found);
+            }
+            continue;
+        }
+        let name = path.rsplit('/').next().unwrap_or(&path);
+        let told = [".md", ".rs", ".sh", ".yaml", ".toml", ".service"].iter().any(|end| name.ends_with(end));
+        if told || !name.contains('.') {
+            found.push(path);
+        }
+    }
+}
+
+/// Install commands of a document that do not ask for the locked versions; a Dockerfile's builds are installs.
+fn unlocked(path: &str, text: &str) -> Vec<String> {
+    let commands: &[&str] =
+        if path.ends_with("Dockerfile") { &["cargo install", "cargo build"] } else { &["cargo install"] };
+    let mut found = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        for command in commands {
+            for (at, _) in line.match_indices(command) {
+                let rest = &line[at..];
+                let end = rest.find(['`', '&', ';', '#', '|', ')', '"']).unwrap_or(rest.len());
+                if rest[..end].len() > command.len() && !rest[..end].contains("--locked") {
+                    found.push(format!("{path}:{}: {}", index + 1, &rest[..end]));
+                }
+            }
+        }
+    }
+    found
 }
 
 fn root() -> PathBuf {

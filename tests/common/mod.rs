@@ -57,7 +57,7 @@ impl Problem {
     pub fn new(node: usize, d: usize, spread: f64) -> Problem {
         let mut dice = Stream::new(77, Purpose::Test).with(node as u64).sequence();
         let a: Vec<Vec<f64>> = (0..ROWS).map(|_| (0..d).map(|_| dice.normal()).collect()).collect();
-        let target: Vec<f64> = (0..d).map(|k| (k as f64 * 0.7).sin() + spread * dice.normal()).collect();
+        let target: Vec<f64> = (0..d).map(|k| libm::sin(k as f64 * 0.7) + spread * dice.normal()).collect();
         let b = a.iter().map(|row| row.iter().zip(&target).map(|(a, t)| a * t).sum()).collect();
         Problem { a, b }
     }
