@@ -87,7 +87,9 @@ fn the_sequence_is_that_of_the_equations() {
                 let runs = if rank == 2 { run.varied() } else { vec![run] };
                 for run in runs {
                     let difference = difference(&reference(&run, rank), &run.models());
-                    assert!(difference < 3e-5, "{}: {difference:e}", run.words());
+                    // Roundings of sums over rows add up like the square root of their number.
+                    let bound = 3e-5 * (run.d as f64 / 40.0).sqrt();
+                    assert!(difference < bound, "{}: {difference:e}", run.words());
                 }
             }
         }
