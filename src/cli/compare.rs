@@ -9,13 +9,10 @@ use gradvine::{
     config::ConfigError,
     gossip::rule,
     mixing::Topology,
-    study::{Base, Bench, Case, Grid, Outcome, Pick, Status, picks},
+    study::{Base, Bench, Case, Grid, LEAST_SEEDS, LEAST_TUNING_SEEDS, Outcome, Pick, Status, TUNING, picks},
 };
 
 use super::{Exit, interrupt::Interrupt, run_args::whole, tally::Tally};
-
-/// Seeds of tuning begin here above the first seed: none of those that are compared.
-const TUNING: u64 = 1000;
 
 /// The arguments of `gradvine compare`
 #[derive(clap::Args, Debug)]
@@ -29,9 +26,15 @@ Examples:
   gradvine compare --rules naive,dcd --compressors min-max:bits=2 --grid optimizer.step=0.05,0.1,0.2,0.4
 
 Every rule meets every compressor on every topology; a rule that sends whole vectors runs once, with identity. What cannot work and what
-diverges is a row of the table. --grid tunes each combination for itself before it is compared: all combinations of the grids' values
-run with one seed that is none of those compared (the first seed + 1000), and the least train loss of the mean model at the end wins. A
-constant that a rule or compressor does not have is left out for it; the value `default` leaves a key as it is.
+diverges is a row of the table. Figures are means over seeds with their 95 % interval (Student's t), and rows are compared with the first
+one seed by seed.
+
+--grid tunes each combination for itself before it is compared, over five seeds or more: all combinations of the grids' values run with
+three seeds that are none of those compared (from the first seed + 1000 on), and the least mean of the mean model's train loss at the end
+wins; what loses by more than a factor of two on the first of them is not run with the others. A grid of fractions whose best lies at its
+edge is widened, by up to six points; whole numbers are a choice and stay. A constant that a rule or compressor does not have is left out
+for it; the value `default` leaves a key as it is, and keys that change together stand behind a semicolon:
+\"optimizer.local_steps=1,10; run.rounds=1000,100\".
 
 Runs are those of `gradvine simulate`, several at a time; how many makes no difference to the results. With --out a folder gets
 compare.json, compare.csv and pictures.")]
@@ -53,9 +56,9 @@ pub struct Args {
     /// Tune this key for each combination over these values; may be repeated
     #[arg(long = "grid", value_name = "KEY=VALUE,VALUE...")]
     grids: Vec<String>,
-    /// How many seeds each combination runs with
-    #[arg(long, value_name = "NUMBER", default_value = "1", value_parser = |text: &str| whole(text, 1).and_then(few))]
-    seeds: u64,
+    /// How many seeds each combination runs with [default: 1; 5 where it is tuned]
+    #[arg(long, value_name = "NUMBER", value_parser = |text: &str| whole(text, 1).and_then(few))]
+    seeds: Option<u64>,
     /// The first seed [default: the experiment's]
     #[arg(long, value_name = "NUMBER", value_parser = |text: &str| whole(text, 0))]
     seed: Option<u64>,
@@ -92,14 +95,19 @@ pub struct Row {
 pub fn run(args: &Args) -> Result<(), Exit> {
     let (heads, cases) = args.cases()?;
     let first = args.seed.map_or_else(|| base_seed(&cases), Ok)?;
-    let seeds: Vec<u64> = (0..args.seeds).map(|count| first.saturating_add(count)).collect();
+    if first > u64::MAX - 2 * TUNING {
+        let problem = format!("expected at most {}: the seeds of tuning follow", u64::MAX - 2 * TUNING);
+        return Err(ConfigError::new("--seed", first, problem).into());
+    }
+    let seeds: Vec<u64> = (first..first + args.seeds()?).collect();
     let interrupt = Interrupt::install()?;
     let tally = Tally::new(!args.quiet && !args.json);
     let stop = || interrupt.is_set();
     let outcomes = Bench {
         seeds: seeds.clone(),
-        tuning_seed: first.saturating_add(TUNING),
+        tuning_seeds: (first + TUNING..first + TUNING + LEAST_TUNING_SEEDS).collect(),
         goal: None,
+        until: None,
         jobs: jobs(args.jobs),
         optimum: false,
         stop: &stop,
@@ -151,6 +159,18 @@ fn base_seed(cases: &[(Case, Vec<Grid>)]) -> Result<u64, Exit> {
 type Combinations = (Vec<[String; 3]>, Vec<(Case, Vec<Grid>)>);
 
 impl Args {
+    /// How many seeds: enough of them where settings are tuned.
+    fn seeds(&self) -> Result<u64, ConfigError> {
+        let least = if self.grids.is_empty() { 1 } else { LEAST_SEEDS };
+        match self.seeds {
+            Some(seeds) if seeds < least => {
+                let problem = format!("what is tuned by --grid is compared over {LEAST_SEEDS} seeds or more");
+                Err(ConfigError::new("--seeds", seeds, problem))
+            }
+            seeds => Ok(seeds.unwrap_or(least)),
+        }
+    }
+
     /// The names of each combination, and what is run.
     fn cases(&self) -> Result<Combinations, Exit> {
         let base = self.experiment.clone().map_or(Base::Default, Base::File);
@@ -237,7 +257,7 @@ impl Args {
         words.extend(self.grids.iter().flat_map(|grid| one("--grid", Some(grid.clone()))));
         words.extend(one("--rounds", self.rounds.map(|rounds| rounds.to_string())));
         words.extend(one("--seed", Some(first.to_string())));
-        words.extend(one("--seeds", Some(self.seeds.to_string())));
+        words.extend(one("--seeds", self.seeds().ok().map(|seeds| seeds.to_string())));
         words.iter().map(|word| super::run_args::quoted(word)).collect::<Vec<_>>().join(" ")
     }
 }

@@ -1,7 +1,8 @@
 //! `gradvine study`
 
 use std::{
-    fs,
+    collections::BTreeMap,
+    env, fs,
     num::NonZeroUsize,
     path::{Path, PathBuf},
 };
@@ -9,13 +10,10 @@ use std::{
 use gradvine::{
     config::ConfigError,
     data::write_atomically,
-    study::{Bench, Check, Outcome, Study, chart, index, judge, page},
+    study::{Bench, Check, Outcome, Study, Verdict, chart, index, judge, page},
 };
 
 use super::{Exit, compare::jobs, interrupt::Interrupt, run_args::quoted, tally::Tally};
-
-/// Seeds of tuning begin here above a study's first.
-const TUNING: u64 = 1000;
 
 /// The arguments of `gradvine study`
 #[derive(clap::Args, Debug)]
@@ -28,7 +26,12 @@ Examples:
   gradvine study experiments/paper experiments/world --out docs
   gradvine study experiments/paper --only naive-stalls --out docs     this one's page; the list stays as it is
   gradvine study experiments/world/four-regions.toml --experiments rows    its rows, for `gradvine lab rows/...toml`
+  gradvine study experiments/data --data mnist=DIR --out docs         studies on files that are not shipped
   gradvine study my-study.toml --quick                                a tenth of the rounds, one seed, no tuning
+
+Settings are tuned on three seeds or more, and measured on five others or more. A grid whose best lies at its edge is widened, by up to
+six points. Figures are means with their 95 % interval (Student's t), rows are compared seed by seed, and an expectation agrees if the
+whole interval does. A study whose files are not there is skipped, and its page stays as it is.
 
 Exit codes: 0 all expectations agree; 1 some do not; 2 a file is wrong; 130 interrupted.")]
 pub struct Args {
@@ -44,6 +47,9 @@ pub struct Args {
     /// Only the studies of these names; may be repeated
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
+    /// The folder of files that studies need and that are not shipped; may be repeated [default: GRADVINE_NAME of the environment]
+    #[arg(long, value_name = "NAME=DIR")]
+    data: Vec<String>,
     /// A tenth of the rounds, one seed, no tuning; the report says so
     #[arg(long)]
     quick: bool,
@@ -58,28 +64,26 @@ pub struct Args {
 /// Runs studies, writes their pages, and says what agrees.
 pub fn run(args: &Args) -> Result<(), Exit> {
     let mut studies = args.load()?;
+    let folders = args.folders()?;
+    let missing: Vec<Option<String>> = studies.iter_mut().map(|study| fill(study, &folders)).collect();
     if args.quick {
         studies.iter_mut().try_for_each(Study::quicken)?;
     }
     let interrupt = Interrupt::install()?;
-    let mut judged: Vec<(&Study, Vec<Check>)> = Vec::new();
-    for study in &studies {
-        let tally = Tally::new(!args.quiet);
-        let stop = || interrupt.is_set();
-        let outcomes = Bench {
-            seeds: (study.seed..study.seed + study.seeds).collect(),
-            tuning_seed: study.seed + TUNING,
-            goal: study.rounds_to.filter(|_| study.tune_to_target),
-            jobs: jobs(args.jobs),
-            optimum: study.wants_optimum(),
-            stop: &stop,
-            done: &|done, total, what| tally.show(done, total, &format!("{}: {what}", study.name)),
+    let mut judged: Vec<(&Study, Option<Vec<Check>>)> = Vec::new();
+    for (study, missing) in studies.iter().zip(missing) {
+        if let Some(why) = missing.filter(|_| study.not_shown.is_none()) {
+            if !args.quiet {
+                super::print(&format!("{}: skipped: {why}\n", study.name))?;
+            }
+            judged.push((study, None));
+            continue;
         }
-        .run(&study.rows);
-        tally.finish();
-        if interrupt.is_set() {
-            return Err(Exit::Interrupted(format!("stopped in study {}; what was done before is written", study.name)));
+        if study.not_shown.is_some() {
+            judged.push((study, None));
+            continue;
         }
+        let outcomes = args.outcomes(study, &interrupt)?;
         let rows: Vec<(&str, &Outcome)> =
             outcomes.iter().map(|outcome| (outcome.case.name.as_str(), outcome)).collect();
         let checks = judge(&study.expect, &rows, study.rounds_to.as_ref());
@@ -92,16 +96,38 @@ pub fn run(args: &Args) -> Result<(), Exit> {
         if !args.quiet {
             super::print(&listed(study, &checks))?;
         }
-        judged.push((study, checks));
+        judged.push((study, Some(checks)));
     }
     if let (Some(out), true) = (&args.out, args.only.is_empty() && args.studies.iter().any(|path| path.is_dir())) {
-        write_atomically(
-            &out.join("results.md"),
-            &[index(&judged, &args.again(&args.studies), args.quick).as_bytes()],
-        )?;
+        let file = out.join("results.md");
+        let before = fs::read_to_string(&file).unwrap_or_default();
+        let text = index(&judged, &before, &args.again(&args.studies, None), args.quick);
+        write_atomically(&file, &[text.as_bytes()])?;
     }
-    let wrong = judged.iter().flat_map(|(_, checks)| checks).filter(|check| !check.agrees).count();
+    let wrong =
+        judged.iter().filter_map(|(_, checks)| checks.as_ref()).flatten().filter(|check| !check.agrees()).count();
     if wrong > 0 { Err(Exit::Disagrees(format!("{wrong} expectations do not agree with the figures"))) } else { Ok(()) }
+}
+
+/// Puts the folder of a study's data in its place; or says why it cannot run.
+fn fill(study: &mut Study, folders: &BTreeMap<String, PathBuf>) -> Option<String> {
+    let needs = study.needs.clone()?;
+    let named = format!("--data {0}=DIR or {1} in the environment", needs.name, variable(&needs.name));
+    let Some(folder) = folders.get(&needs.name).cloned().or_else(|| env::var_os(variable(&needs.name)).map(Into::into))
+    else {
+        return Some(format!("it needs {} in a folder: name it by {named}", needs.files.join(", ")));
+    };
+    if let Some(file) = needs.files.iter().find(|file| !folder.join(file).is_file()) {
+        return Some(format!("{} is not there: name its folder by {named}", folder.join(file).display()));
+    }
+    // Relative to where the program runs, not to the study.
+    study.fill(&std::path::absolute(&folder).unwrap_or(folder));
+    None
+}
+
+/// The variable of the environment that names the folder of some data.
+fn variable(name: &str) -> String {
+    format!("GRADVINE_{}", name.to_ascii_uppercase().replace('-', "_"))
 }
 
 /// Each row that can be run as an experiment file.
@@ -126,7 +152,12 @@ fn export(folder: &Path, study: &Study, outcomes: &[Outcome]) -> Result<(), Exit
 fn listed(study: &Study, checks: &[Check]) -> String {
     let mut text = format!("{}: {}\n", study.name, study.title);
     for check in checks {
-        let word = if check.agrees { "agrees       " } else { "DOES NOT AGREE" };
+        let word = match check.verdict {
+            Verdict::Agrees => "agrees        ",
+            Verdict::Contradicted => "DOES NOT AGREE",
+            Verdict::Undecided => "UNDECIDED     ",
+            Verdict::NoEvidence => "NO EVIDENCE   ",
+        };
         text +=
             &format!("  {word} {}: {}\n", check.words.split_whitespace().collect::<Vec<_>>().join(" "), check.figures);
     }
@@ -134,6 +165,40 @@ fn listed(study: &Study, checks: &[Check]) -> String {
 }
 
 impl Args {
+    /// What a study's rows do.
+    fn outcomes(&self, study: &Study, interrupt: &Interrupt) -> Result<Vec<Outcome>, Exit> {
+        let tally = Tally::new(!self.quiet);
+        let stop = || interrupt.is_set();
+        let outcomes = Bench {
+            seeds: study.measured(),
+            tuning_seeds: study.tuned_on(),
+            goal: study.rounds_to.filter(|_| study.tune_to_target),
+            until: study.rounds_to.filter(|_| study.stop_at_target),
+            jobs: jobs(self.jobs),
+            optimum: study.wants_optimum(),
+            stop: &stop,
+            done: &|done, total, what| tally.show(done, total, &format!("{}: {what}", study.name)),
+        }
+        .run(&study.rows);
+        tally.finish();
+        if interrupt.is_set() {
+            return Err(Exit::Interrupted(format!("stopped in study {}; what was done before is written", study.name)));
+        }
+        Ok(outcomes)
+    }
+
+    /// The folders that `--data` names.
+    fn folders(&self) -> Result<BTreeMap<String, PathBuf>, ConfigError> {
+        let pair = |text: &String| {
+            let (name, folder) =
+                text.split_once('=').filter(|(name, folder)| !name.is_empty() && !folder.is_empty())?;
+            Some((name.to_string(), PathBuf::from(folder)))
+        };
+        let wrong =
+            |text: &String| ConfigError::new("--data", format!("\"{text}\""), "expected NAME=DIR: mnist=my/mnist");
+        self.data.iter().map(|text| pair(text).ok_or_else(|| wrong(text))).collect()
+    }
+
     fn load(&self) -> Result<Vec<Study>, Exit> {
         let mut files = Vec::new();
         for path in &self.studies {
@@ -190,15 +255,24 @@ impl Args {
             write_atomically(&out.join(&file), &[drawn.as_bytes()])?;
             pictures.push(format!("../{file}"));
         }
-        let text = page(study, outcomes, checks, &pictures, &self.again(std::slice::from_ref(&study.path)), self.quick);
+        let text = page(
+            study,
+            outcomes,
+            checks,
+            &pictures,
+            &self.again(std::slice::from_ref(&study.path), Some(study)),
+            self.quick,
+        );
         write_atomically(&out.join(format!("results/{}.md", study.name)), &[text.as_bytes()])?;
         Ok(())
     }
 
-    /// The command that makes the page of one study, or the list.
-    fn again(&self, studies: &[PathBuf]) -> String {
+    /// The command that makes the page of one study, or the list. Folders of data are the reader's own.
+    fn again(&self, studies: &[PathBuf], study: Option<&Study>) -> String {
         let mut words = vec!["gradvine".into(), "study".into()];
         words.extend(studies.iter().map(|path| path.display().to_string()));
+        let needs = study.and_then(|study| study.needs.as_ref());
+        words.extend(needs.iter().flat_map(|needs| ["--data".into(), format!("{}=DIR", needs.name)]));
         if self.quick {
             words.push("--quick".into());
         }

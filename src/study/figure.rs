@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::trace::{Point, Status, Trace};
+use super::{
+    interval::Interval,
+    trace::{Point, Status, Trace},
+};
 use crate::units::Bytes;
 
 /// A figure of a run.
@@ -66,6 +69,8 @@ pub struct Spread {
     pub mean: f64,
     /// The standard deviation (n - 1); 0 for one seed.
     pub deviation: f64,
+    /// Half the 95 % t-interval of the mean; 0 for one seed.
+    pub half: f64,
     /// The least.
     pub least: f64,
     /// The greatest.
@@ -84,6 +89,7 @@ impl Spread {
         Some(Spread {
             mean,
             deviation: if values.len() < 2 { 0.0 } else { (squares / (count - 1.0)).sqrt() },
+            half: Interval::of(values).map_or(0.0, |interval| interval.half()),
             least: values.iter().copied().fold(f64::INFINITY, f64::min),
             greatest: values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
         })
@@ -196,8 +202,25 @@ impl Figure {
 
     /// Mean and spread over runs; `None` unless every run has it.
     pub fn over(self, runs: &[Trace], target: Option<&Target>) -> Option<Spread> {
-        let values: Option<Vec<f64>> = runs.iter().map(|trace| self.of(trace, target)).collect();
-        Spread::of(&values?)
+        Spread::of(&self.values(runs, target)?)
+    }
+
+    /// Of each run; `None` unless every run has it.
+    pub fn values(self, runs: &[Trace], target: Option<&Target>) -> Option<Vec<f64>> {
+        runs.iter().map(|trace| self.of(trace, target)).collect()
+    }
+
+    /// Whether it is a share of 1.
+    pub fn is_share(self) -> bool {
+        matches!(
+            self,
+            Figure::TestAccuracy | Figure::NodeAccuracy | Figure::WorstAccuracy | Figure::Computing | Figure::Rho
+        )
+    }
+
+    /// Whether it is an accuracy: differences are shown in points.
+    pub fn is_accuracy(self) -> bool {
+        matches!(self, Figure::TestAccuracy | Figure::NodeAccuracy | Figure::WorstAccuracy)
     }
 
     /// As a person reads it.
@@ -223,7 +246,7 @@ impl Figure {
         }
     }
 
-    /// Mean and spread as a person reads them; the spread is left out where all seeds agree.
+    /// Mean and 95 % interval as a person reads them; the interval is left out where all seeds agree.
     pub fn show_spread(self, spread: &Spread) -> String {
         let mean = self.show(spread.mean);
         if !spread.mean.is_finite() || spread.deviation == 0.0 || spread.deviation < 1e-9 * spread.mean.abs() {
@@ -231,12 +254,12 @@ impl Figure {
         }
         match self {
             Figure::TestAccuracy | Figure::NodeAccuracy | Figure::WorstAccuracy => {
-                format!("{} ± {:.2} %", mean.trim_end_matches(" %"), 100.0 * spread.deviation)
+                format!("{} ± {:.2} %", mean.trim_end_matches(" %"), 100.0 * spread.half)
             }
             Figure::TrainLoss | Figure::Excess | Figure::Consensus | Figure::Rho | Figure::RoundsTo => {
-                format!("{mean} ± {}", rounded(spread.deviation, 2))
+                format!("{mean} ± {}", rounded(spread.half, 2))
             }
-            _ => format!("{mean} ± {}", self.show(spread.deviation)),
+            _ => format!("{mean} ± {}", self.show(spread.half)),
         }
     }
 }
@@ -244,10 +267,25 @@ impl Figure {
 impl Target {
     /// Whether an evaluation has passed it.
     pub fn passed(&self, trace: &Trace, point: &Point) -> bool {
-        let value = self.metric.at(trace, point);
+        self.metric.at(trace, point).is_some_and(|value| self.holds(value))
+    }
+
+    /// The same of a figure that the evaluation alone knows.
+    pub fn passed_by(&self, point: &Point) -> bool {
+        let value = match self.metric {
+            Figure::TrainLoss => Some(point.train_loss),
+            Figure::TestAccuracy => point.test_accuracy,
+            Figure::NodeAccuracy => point.node_accuracy,
+            Figure::WorstAccuracy => point.worst_accuracy,
+            _ => None,
+        };
+        value.is_some_and(|value| self.holds(value))
+    }
+
+    fn holds(&self, value: f64) -> bool {
         match self.metric.better() {
-            Some(std::cmp::Ordering::Greater) => value.is_some_and(|value| value >= self.value),
-            _ => value.is_some_and(|value| value <= self.value),
+            Some(std::cmp::Ordering::Greater) => value >= self.value,
+            _ => value <= self.value,
         }
     }
 
@@ -352,8 +390,9 @@ mod tests {
     #[test]
     fn figures_as_a_person_reads_them() {
         let spread = Spread::of(&[0.5, 0.51]).unwrap();
-        assert_eq!(Figure::TestAccuracy.show_spread(&spread), "50.50 ± 0.71 %");
-        assert_eq!(Figure::TrainLoss.show_spread(&spread), "0.5050 ± 0.0071");
+        // Two seeds: 12.706 times half their distance.
+        assert_eq!(Figure::TestAccuracy.show_spread(&spread), "50.50 ± 6.35 %");
+        assert_eq!(Figure::TrainLoss.show_spread(&spread), "0.5050 ± 0.064");
         assert_eq!(Figure::Payload.show_spread(&Spread::of(&[1500.0, 1500.0]).unwrap()), "1.5 kB");
         assert_eq!(Figure::RoundsTo.show(f64::INFINITY), "not reached");
         assert_eq!([rounded(123_456.0, 3), rounded(12.345, 3), rounded(1e-9, 2)], ["1.23e5", "12.3", "1.0e-9"]);

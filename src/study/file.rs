@@ -6,16 +6,22 @@ use indexmap::IndexMap;
 use serde::Deserialize;
 
 use super::{
-    bench::Grid,
     case::{Base, Case, check_constants, picks},
     curves::Curve,
     expect::Expectation,
     figure::{Figure, Target},
+    grid::Grid,
 };
 use crate::{config::ConfigError, experiment};
 
 /// The most rows of a study, so that a product that was not meant is noticed.
 const MOST_ROWS: usize = 400;
+/// The least number of seeds that figures are means of; and of those that settings are tuned on.
+pub const LEAST_SEEDS: u64 = 5;
+/// See [`LEAST_SEEDS`].
+pub const LEAST_TUNING_SEEDS: u64 = 3;
+/// Seeds of tuning begin here above the first seed, and the others end before.
+pub const TUNING: u64 = 1000;
 
 /// A study as written in its file.
 #[derive(Clone, Debug, Deserialize)]
@@ -45,8 +51,18 @@ pub struct Study {
     /// Settings of all rows.
     #[serde(default)]
     set: Vec<String>,
-    /// How many seeds.
+    /// Why the claim is not shown: then there are no rows and no page, only this line in the list.
+    pub not_shown: Option<String>,
+    /// A folder of data that is not shipped with the program.
+    pub needs: Option<Needs>,
+    /// How many seeds; five or more, unless `single` says why one is enough.
+    #[serde(default)]
     pub seeds: u64,
+    /// Why one seed is enough: nothing that is shown is random.
+    pub single: Option<String>,
+    /// How many seeds settings are tuned on, none of the others.
+    #[serde(default = "least_tuning_seeds")]
+    pub tuning_seeds: u64,
     /// The first seed.
     #[serde(default = "one")]
     pub seed: u64,
@@ -56,10 +72,17 @@ pub struct Study {
     /// Whether the grid's best is what reaches `rounds_to` first, instead of what ends lowest.
     #[serde(default)]
     pub tune_to_target: bool,
+    /// Whether runs end where they reach `rounds_to`.
+    #[serde(default)]
+    pub stop_at_target: bool,
     /// The columns of the table.
+    #[serde(default)]
     pub columns: Vec<Figure>,
+    /// One more column: each row beside this one, seed by seed.
+    pub against: Option<Against>,
     /// What rounds and bytes are counted to.
     pub rounds_to: Option<Target>,
+    #[serde(default)]
     row: Vec<RawRow>,
     /// What is drawn.
     #[serde(default)]
@@ -84,6 +107,26 @@ struct RawRow {
     over: IndexMap<String, Vec<toml::Value>>,
 }
 
+/// Files that a study needs and that are not shipped: `{NAME}` in its settings stands for their folder.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Needs {
+    /// What the folder is called on the command line.
+    pub name: String,
+    /// What must be in it.
+    pub files: Vec<String>,
+}
+
+/// The row and the figure that all rows are compared with.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Against {
+    /// The row.
+    pub row: String,
+    /// The figure.
+    pub metric: Figure,
+}
+
 /// A chart of some or all rows.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -104,6 +147,10 @@ pub struct Picture {
 
 fn one() -> u64 {
     1
+}
+
+fn least_tuning_seeds() -> u64 {
+    LEAST_TUNING_SEEDS
 }
 
 impl Picture {
@@ -172,6 +219,11 @@ impl Study {
 
     fn check(&self) -> Result<(), ConfigError> {
         let names: Vec<&str> = self.rows.iter().map(|(case, _)| case.name.as_str()).collect();
+        if self.not_shown.is_some() {
+            let rows = names.len() + self.expect.len() + self.picture.len();
+            let problem = "what is not shown has no rows, pictures or expectations";
+            return if rows == 0 { Ok(()) } else { Err(ConfigError::at("not_shown", problem)) };
+        }
         if names.is_empty() || names.len() > MOST_ROWS {
             return Err(ConfigError::new("row", names.len(), format!("expected 1 to {MOST_ROWS} rows")));
         }
@@ -180,8 +232,10 @@ impl Study {
         {
             return Err(ConfigError::new("row", format!("\"{twice}\""), "two rows have this name"));
         }
-        if !(1..=1000).contains(&self.seeds) {
-            return Err(ConfigError::new("seeds", self.seeds, "expected a whole number from 1 to 1000"));
+        self.check_seeds()?;
+        if let Some(against) = self.against.as_ref().filter(|against| !names.contains(&against.row.as_str())) {
+            let problem = format!("there is no such row; there are {}", names.join("; "));
+            return Err(ConfigError::new("against", format!("\"{}\"", against.row), problem));
         }
         for (index, picture) in self.picture.iter().enumerate() {
             let place = format!("picture {}", index + 1);
@@ -194,8 +248,11 @@ impl Study {
                 return Err(ConfigError::new(place, format!("\"{row}\""), problem));
             }
         }
-        let asked = self.columns.iter().chain(self.expect.iter().filter_map(|expect| expect.metric.as_ref()));
-        if self.rounds_to.is_none() && (self.tune_to_target || asked.into_iter().any(|figure| figure.is_to_target())) {
+        let against = self.against.iter().map(|against| &against.metric);
+        let expected = self.expect.iter().filter_map(|expect| expect.metric.as_ref());
+        let asked = self.columns.iter().chain(against).chain(expected);
+        let to_target = self.tune_to_target || self.stop_at_target;
+        if self.rounds_to.is_none() && (to_target || asked.into_iter().any(|figure| figure.is_to_target())) {
             return Err(ConfigError::at(
                 "rounds_to",
                 "is missing: rounds_to = { metric = \"train_loss\", value = 0.1 }",
@@ -207,9 +264,55 @@ impl Study {
         Ok(())
     }
 
+    fn check_seeds(&self) -> Result<(), ConfigError> {
+        if let Some(why) = &self.single {
+            if self.seeds != 1 || self.rows.iter().any(|(_, grids)| !grids.is_empty()) {
+                let problem = "belongs to seeds = 1 and rows without a grid: leave it out, or these";
+                return Err(ConfigError::new("single", format!("\"{}\"", why.trim()), problem));
+            }
+            return Ok(());
+        }
+        if !(LEAST_SEEDS..=TUNING).contains(&self.seeds) {
+            let problem = format!(
+                "expected a whole number from {LEAST_SEEDS} to {TUNING}, or 1 with single = \"why one seed is enough\""
+            );
+            return Err(ConfigError::new("seeds", self.seeds, problem));
+        }
+        if !(LEAST_TUNING_SEEDS..=TUNING).contains(&self.tuning_seeds) {
+            let problem = format!("expected a whole number from {LEAST_TUNING_SEEDS} to {TUNING}");
+            return Err(ConfigError::new("tuning_seeds", self.tuning_seeds, problem));
+        }
+        Ok(())
+    }
+
+    /// The seeds that figures are means of.
+    pub fn measured(&self) -> Vec<u64> {
+        (self.seed..self.seed + self.seeds).collect()
+    }
+
+    /// The seeds that settings are tuned on: none of the others.
+    pub fn tuned_on(&self) -> Vec<u64> {
+        (self.seed + TUNING..self.seed + TUNING + self.tuning_seeds).collect()
+    }
+
+    /// Puts the folder of the data that it needs in its place.
+    pub fn fill(&mut self, folder: &Path) {
+        let Some(needs) = &self.needs else { return };
+        let (name, folder) = (format!("{{{}}}", needs.name), folder.display().to_string());
+        for (case, _) in &mut self.rows {
+            if let Base::Text { text, .. } = &mut case.base {
+                // The text is TOML: what stands in it is quoted.
+                let quoted = toml::Value::from(folder.as_str()).to_string();
+                *text = text.replace(&name, quoted.trim_matches(['"', '\'']));
+            }
+            case.sets.iter_mut().for_each(|set| *set = set.replace(&name, &folder));
+        }
+    }
+
     /// Whether any figure needs the least value of f.
     pub fn wants_optimum(&self) -> bool {
-        let shown = self.columns.iter().chain(self.picture.iter().map(|picture| &picture.y));
+        let against = self.against.iter().map(|against| &against.metric);
+        let shown = self.columns.iter().chain(against).chain(self.picture.iter().map(|picture| &picture.y));
         let expected = self.expect.iter().filter_map(|expect| expect.metric.as_ref());
         let target = self.rounds_to.iter().map(|target| &target.metric);
         shown.chain(expected).chain(target).any(|figure| *figure == Figure::Excess)
@@ -220,7 +323,7 @@ impl Study {
     /// # Errors
     /// If a row's settings are wrong.
     pub fn quicken(&mut self) -> Result<(), ConfigError> {
-        self.seeds = 1;
+        (self.seeds, self.tuning_seeds) = (1, 0);
         for (case, grids) in &mut self.rows {
             grids.clear();
             let run = case.experiment(&[])?.run;
@@ -285,7 +388,7 @@ fn products(over: &IndexMap<String, Vec<toml::Value>>) -> Vec<Vec<(String, Strin
 mod tests {
     use super::*;
 
-    const HEAD: &str = "title='t'\npaper='p'\nclaim='c'\nsetting='s'\nseeds=2\ncolumns=['train_loss']\n";
+    const HEAD: &str = "title='t'\npaper='p'\nclaim='c'\nsetting='s'\nseeds=5\ncolumns=['train_loss']\n";
 
     fn load(text: &str) -> Result<Study, String> {
         let folder = tempfile::tempdir().unwrap();
@@ -317,9 +420,55 @@ mod tests {
     }
 
     #[test]
+    fn figures_are_means_over_enough_seeds_of_their_own() {
+        let error = |text: &str| {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("s.toml");
+            let head = HEAD.replace("seeds=5\n", text);
+            std::fs::write(&path, format!("{head}[[row]]\nname='a'\ngrid=['optimizer.step=0.1,0.2']\n")).unwrap();
+            Study::load(&path).map_err(|error| error.to_string()).map(|study| (study.measured(), study.tuned_on()))
+        };
+        let (measured, tuned_on) = error("seeds=5\n").unwrap();
+        assert_eq!((measured, tuned_on), (vec![1, 2, 3, 4, 5], vec![1001, 1002, 1003]));
+        let few = error("seeds=4\n").unwrap_err();
+        assert!(
+            few.ends_with(
+                "seeds = 4: expected a whole number from 5 to 1000, or 1 with single = \"why one seed is enough\""
+            ),
+            "{few}"
+        );
+        assert!(error("seeds=1001\n").is_err(), "the seeds of tuning begin there");
+        let few = error("seeds=5\ntuning_seeds=2\n").unwrap_err();
+        assert!(few.ends_with("tuning_seeds = 2: expected a whole number from 3 to 1000"), "{few}");
+        let single = error("seeds=1\nsingle='only time'\n").unwrap_err();
+        assert!(single.contains("belongs to seeds = 1 and rows without a grid"), "{single}");
+    }
+
+    #[test]
+    fn data_that_is_not_shipped_has_a_place() {
+        let text = "needs={ name='some', files=['a.csv'] }\nset=['data.labels={some}/b']\n[experiment.data]\nsource='{some}/a.csv'\n[[row]]\nname='a'\n";
+        let mut study = load(text).unwrap();
+        study.fill(Path::new("/there \\ or"));
+        let experiment = study.rows[0].0.experiment(&[]).unwrap();
+        assert_eq!(experiment.data.source, "/there \\ or/a.csv");
+        assert_eq!(experiment.data.labels.as_deref(), Some("/there \\ or/b"));
+    }
+
+    #[test]
+    fn what_is_not_shown_has_no_rows() {
+        let text = "not_shown='needs a GPU'\n";
+        assert!(load(text).unwrap().rows.is_empty());
+        assert!(
+            load(&format!("{text}[[row]]\nname='a'\n"))
+                .unwrap_err()
+                .contains("not_shown: what is not shown has no rows")
+        );
+    }
+
+    #[test]
     fn wrong_files_name_the_place() {
         let row = "[[row]]\nname='a'\n";
-        assert!(load("").unwrap_err().contains("missing field `row`"));
+        assert!(load("").unwrap_err().contains("row = 0: expected 1 to 400 rows"));
         assert!(
             load("titel='x'\n[[row]]\nname='a'\n")
                 .unwrap_err()

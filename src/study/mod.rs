@@ -8,8 +8,10 @@
 //! |---|---|
 //! | `case` | [`Case`]: an experiment that differs from a base in some settings; [`Pick`]: `min-max:bits=4` from the command line |
 //! | `trace` | [`Trace`]: one run in the simulator, its curve, and how it ended |
-//! | `bench` | [`Bench`]: tunes and runs many cases on threads; results do not depend on how many |
+//! | `bench` | [`Bench`]: runs many cases on threads; results do not depend on how many |
+//! | `grid`, `tune` | [`Grid`]: values of a key; [`Tuned`]: what was chosen from them, on seeds of its own |
 //! | `figure` | [`Figure`]: what is read off a trace; mean and spread over seeds |
+//! | `interval` | [`Interval`]: 95 % intervals of means, of rows paired by seed, of slopes |
 //! | `optimum` | the least value of f, where it can be computed |
 //! | `curves` | charts of outcomes |
 //! | `file`, `expect` | study files: rows, pictures, and inequalities that a machine checks |
@@ -24,15 +26,21 @@ mod curves;
 mod expect;
 mod figure;
 mod file;
+mod grid;
+mod interval;
 mod optimum;
 mod pages;
 mod trace;
+mod tune;
 
-pub use bench::{Bench, Grid, Outcome, Tried, Tuned};
+pub use bench::{Bench, Outcome};
 pub use case::{Base, Case, Pick, picks};
 pub use curves::{Curve, chart};
-pub use expect::{Check, Expectation, judge};
+pub use expect::{Check, Expectation, Verdict, judge};
 pub use figure::{Figure, Spread, Target, rounded};
-pub use file::{Picture, Study};
+pub use file::{Against, LEAST_SEEDS, LEAST_TUNING_SEEDS, Needs, Picture, Study, TUNING};
+pub use grid::Grid;
+pub use interval::{Interval, student};
 pub use pages::{index, page};
 pub use trace::{Point, Status, Trace};
+pub use tune::{Tried, Tuned};

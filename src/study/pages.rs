@@ -3,9 +3,12 @@
 use std::fmt::Write as _;
 
 use super::{
-    bench::{Outcome, Tuned},
-    expect::Check,
-    file::Study,
+    bench::Outcome,
+    expect::{Check, Verdict},
+    figure::{Figure, Target, rounded},
+    file::{Against, Study},
+    interval::Interval,
+    tune::Tuned,
 };
 
 /// A study's page. `pictures`: the files of its pictures as the page links them; `again`: the command that makes it; `quick`: whether it
@@ -37,8 +40,7 @@ pub fn page(
     if !checks.is_empty() {
         text += "\n## What was expected\n\n";
         for check in checks {
-            let word = if check.agrees { "agrees" } else { "**does not agree**" };
-            let _ = writeln!(text, "- {} — {word}. {}", flat(&check.words), check.figures);
+            let _ = writeln!(text, "- {} — {}. {}", flat(&check.words), verdict(check.verdict), check.figures);
         }
     }
     if !study.notes.trim().is_empty() {
@@ -46,39 +48,70 @@ pub fn page(
     }
     let _ = write!(
         text,
-        "\n---\n\nMade by `{again}` with gradvine {}, in the simulator; {}. Means over seeds, ± standard deviation; bands in pictures reach from the least \
-         seed to the greatest.\n",
+        "\n---\n\nMade by `{again}` with gradvine {}, in the simulator; {}.{}\n",
         env!("CARGO_PKG_VERSION"),
-        seeds(study)
+        seeds(study),
+        if study.seeds > 1 { SPREADS } else { "" }
     );
     text
 }
 
-/// The page that lists all studies: name, title, claim, how many expectations agree.
-pub fn index(studies: &[(&Study, Vec<Check>)], again: &str, quick: bool) -> String {
+/// What figures with a spread mean.
+const SPREADS: &str = " Means over seeds, ± half their 95 % interval (Student's t); ratios, differences and slopes are of rows paired by \
+                       seed, with the 95 % interval of their mean, and agree with what was expected if the whole interval does. Bands in \
+                       pictures reach from the least seed to the greatest.";
+
+fn verdict(verdict: Verdict) -> String {
+    if verdict == Verdict::Agrees { verdict.words().into() } else { format!("**{}**", verdict.words()) }
+}
+
+/// The page that lists all studies: name, title, claim, how many expectations agree. Of a study without checks, its line in the list
+/// `before` stays, if there is one.
+pub fn index(studies: &[(&Study, Option<Vec<Check>>)], before: &str, again: &str, quick: bool) -> String {
     let mut text = "# Results\n\nWhat papers claim, tried here: each page has its figures, pictures and what was expected of them, checked by a machine.\n\n".to_string();
     if quick {
         text += "**A first look**: a tenth of the rounds, one seed, no tuning. Nothing here is a result.\n\n";
     }
     text += "| study | claim | expectations that agree |\n|---|---|---|\n";
-    for (study, checks) in studies {
-        let agree = checks.iter().filter(|check| check.agrees).count();
-        let _ = writeln!(
-            text,
-            "| [{}](results/{}.md) | {} | {agree} of {} |",
-            cell(&study.title),
-            study.name,
-            cell(&flat(&study.claim)),
-            checks.len()
-        );
+    let shown = studies.iter().filter(|(study, _)| study.not_shown.is_none());
+    for (study, checks) in shown {
+        let link = format!("](results/{}.md)", study.name);
+        match checks {
+            Some(checks) => text += &line(study, checks, &link),
+            None => before.lines().filter(|line| line.contains(&link)).for_each(|line| text += &format!("{line}\n")),
+        }
+    }
+    let not: Vec<(&Study, &String)> =
+        studies.iter().filter_map(|(study, _)| Some((*study, study.not_shown.as_ref()?))).collect();
+    if !not.is_empty() {
+        text += "\n## Not shown\n\n| | claim | why not |\n|---|---|---|\n";
+        for (study, why) in not {
+            let words = [&study.title, &flat(&study.claim), &flat(why)].map(|words| cell(words)).join(" | ");
+            let _ = writeln!(text, "| {words} |");
+        }
     }
     let _ = write!(text, "\nMade by `{again}` with gradvine {}.\n", env!("CARGO_PKG_VERSION"));
     text
 }
 
+fn line(study: &Study, checks: &[Check], link: &str) -> String {
+    let count = |verdict: Verdict| checks.iter().filter(|check| check.verdict == verdict).count();
+    let mut agree = format!("{} of {}", count(Verdict::Agrees), checks.len());
+    for verdict in [Verdict::Contradicted, Verdict::Undecided, Verdict::NoEvidence] {
+        if count(verdict) > 0 {
+            let _ = write!(agree, "; {} {}", count(verdict), verdict.words());
+        }
+    }
+    format!("| [{}{link} | {} | {agree} |\n", cell(&study.title), cell(&flat(&study.claim)))
+}
+
 fn seeds(study: &Study) -> String {
     let last = study.seed + study.seeds - 1;
-    if study.seeds == 1 { format!("seed {}", study.seed) } else { format!("seeds {} to {last}", study.seed) }
+    match &study.single {
+        Some(why) => format!("seed {}: {}", study.seed, flat(why).trim_end_matches('.')),
+        None if study.seeds == 1 => format!("seed {}", study.seed),
+        None => format!("seeds {} to {last}", study.seed),
+    }
 }
 
 fn table(study: &Study, outcomes: &[Outcome]) -> String {
@@ -86,24 +119,44 @@ fn table(study: &Study, outcomes: &[Outcome]) -> String {
     if let Some(target) = &study.rounds_to {
         let _ = write!(text, "The target is {}.\n\n", target.words());
     }
-    let _ =
-        writeln!(text, "| | {} | |", study.columns.iter().map(|column| column.words()).collect::<Vec<_>>().join(" | "));
-    let _ = writeln!(text, "|---|{}---|", "---:|".repeat(study.columns.len()));
+    let mut heads: Vec<String> = study.columns.iter().map(|column| column.words().to_string()).collect();
+    heads.extend(
+        study.against.iter().map(|against| format!("{}, times that of {}", against.metric.words(), against.row)),
+    );
+    let _ = writeln!(text, "| | {} | |", heads.join(" | "));
+    let _ = writeln!(text, "|---|{}---|", "---:|".repeat(heads.len()));
+    let target = study.rounds_to.as_ref();
     for outcome in outcomes {
-        let cells = study.columns.iter().map(|column| {
-            let spread = column.over(&outcome.runs, study.rounds_to.as_ref());
-            spread.map_or_else(|| "-".to_string(), |spread| column.show_spread(&spread))
-        });
+        let mut cells: Vec<String> = study.columns.iter().map(|column| shown(*column, outcome, target)).collect();
+        cells.extend(study.against.iter().map(|against| beside(against, outcome, outcomes, target)));
         let status = if outcome.is_ok() { String::new() } else { outcome.status() };
-        let _ = writeln!(
-            text,
-            "| {} | {} | {} |",
-            cell(&outcome.case.name),
-            cells.collect::<Vec<_>>().join(" | "),
-            cell(&status)
-        );
+        let _ = writeln!(text, "| {} | {} | {} |", cell(&outcome.case.name), cells.join(" | "), cell(&status));
     }
     text
+}
+
+/// A row's figure, with its interval.
+fn shown(column: Figure, outcome: &Outcome, target: Option<&Target>) -> String {
+    let Some(spread) = column.over(&outcome.runs, target) else { return "-".into() };
+    let values = column.values(&outcome.runs, target).unwrap_or_default();
+    let missed = values.iter().filter(|value| value.is_infinite()).count();
+    if column.is_to_target() && missed > 0 && missed < values.len() {
+        return format!("not reached in {missed} of {}", values.len());
+    }
+    column.show_spread(&spread)
+}
+
+/// A row's figure as a ratio to another row's, seed by seed.
+fn beside(against: &Against, outcome: &Outcome, outcomes: &[Outcome], target: Option<&Target>) -> String {
+    let of = |outcome: &Outcome| against.metric.values(&outcome.runs, target);
+    let other = outcomes.iter().find(|other| other.case.name == against.row);
+    let pair = of(outcome).zip(other.and_then(of));
+    let fine = pair.filter(|(a, b)| a.len() == b.len() && a.iter().chain(b).all(|value| value.is_finite()));
+    let Some(ratio) = fine.and_then(|(a, b)| Interval::of_ratios(&a, &b)) else { return "-".into() };
+    if ratio.half() == 0.0 {
+        return rounded(ratio.mean, 3);
+    }
+    format!("{} ({} to {})", rounded(ratio.mean, 3), rounded(ratio.low, 3), rounded(ratio.high, 3))
 }
 
 /// What tuning chose, a line a row.
@@ -114,8 +167,8 @@ fn tuning(outcomes: &[Outcome], to_target: bool) -> String {
         if text.is_empty() {
             let _ = write!(
                 text,
-                "\nTuned on seed {}, none of the above, by {}:\n\n",
-                tuned.seed,
+                "\nTuned on seeds {}, none of the above, by the mean of {}:\n\n",
+                tuned.on(),
                 if to_target {
                     "the rounds or seconds to the target"
                 } else {
@@ -129,7 +182,13 @@ fn tuning(outcomes: &[Outcome], to_target: bool) -> String {
 }
 
 impl Tuned {
-    /// What was chosen out of how many, and what is doubtful about it.
+    /// Its seeds in words.
+    pub fn on(&self) -> String {
+        let words: Vec<String> = self.seeds.iter().map(u64::to_string).collect();
+        words.join(", ")
+    }
+
+    /// What was chosen out of how many, where the grid was widened, and what is doubtful about it.
     pub fn words(&self) -> String {
         let lost = self.tried.iter().filter(|tried| tried.loss.is_none()).count();
         if lost == self.tried.len() {
@@ -139,8 +198,11 @@ impl Tuned {
         if lost > 0 {
             let _ = write!(words, " ({lost} diverged or were refused)");
         }
+        if !self.added.is_empty() {
+            let _ = write!(words, "; beyond the grid: {}", self.added.join(", "));
+        }
         if !self.at_the_edge.is_empty() {
-            let _ = write!(words, "; at the grid's edge: {}", self.at_the_edge.join(", "));
+            let _ = write!(words, "; at the edge of what was tried: {}", self.at_the_edge.join(", "));
         }
         words
     }

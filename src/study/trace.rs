@@ -1,10 +1,14 @@
 //! One run in the simulator: its curve, and how it ended.
 
-use std::{cell::RefCell, sync::Arc, time::Instant};
+use std::{
+    cell::{Cell, RefCell},
+    sync::Arc,
+    time::Instant,
+};
 
 use serde::Serialize;
 
-use super::optimum;
+use super::{figure::Target, optimum};
 use crate::{
     config::ConfigError,
     experiment::Experiment,
@@ -100,8 +104,14 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Runs an experiment to its end, whatever that is. `wants_optimum`: whether to compute the least value of f.
-    pub fn of(experiment: Result<Experiment, ConfigError>, wants_optimum: bool, stop: &dyn Fn() -> bool) -> Trace {
+    /// Runs an experiment to its end, whatever that is, or until an evaluation passes `until`. `wants_optimum`: whether to compute the
+    /// least value of f.
+    pub fn of(
+        experiment: Result<Experiment, ConfigError>,
+        wants_optimum: bool,
+        until: Option<&Target>,
+        stop: &dyn Fn() -> bool,
+    ) -> Trace {
         let started = Instant::now();
         let fits = |whole: Whole| Needs::together(&whole).check_run(&whole.design).map(|()| whole);
         let whole = match experiment.and_then(Whole::new).and_then(fits) {
@@ -114,10 +124,16 @@ impl Trace {
         trace.warnings.clone_from(&whole.design.rule.warnings);
         let points = RefCell::new(Vec::new());
         let nodes = whole.shards.len() as f64;
+        let there = Cell::new(false);
+        let see = |snapshot: &Snapshot| {
+            let point = Point::of(snapshot, nodes);
+            // The least value of f is not known yet: a target of f - f* is passed at the end or not at all.
+            there.set(there.get() || until.is_some_and(|target| target.passed_by(&point)));
+            points.borrow_mut().push(point);
+        };
         let result = {
-            let mut watch = Watch::new(Arc::clone(&whole), |_| (), |_| ())
-                .seeing(|snapshot| points.borrow_mut().push(Point::of(snapshot, nodes)))
-                .stopping(stop);
+            let mut watch =
+                Watch::new(Arc::clone(&whole), |_| (), |_| ()).seeing(see).stopping(|| there.get() || stop());
             sim::run_on(whole.seats(), &whole.conditions, &mut watch)
         };
         trace.points.extend(start(&whole));

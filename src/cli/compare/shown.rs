@@ -6,7 +6,7 @@ use gradvine::{
     config::ConfigError,
     data::write_atomically,
     report::chart::Chart,
-    study::{Curve, Figure, Outcome, Spread, chart},
+    study::{Curve, Figure, Interval, Outcome, Spread, chart, rounded},
 };
 use serde_json::{Value, json};
 
@@ -63,18 +63,50 @@ impl Shown<'_> {
         }
         let mut text = format!("\n{}\n", aligned(&lines, names));
         let count = self.seeds.len();
-        let seeds =
-            if count == 1 { "one seed".to_string() } else { format!("mean ± standard deviation of {count} seeds") };
+        let seeds = if count == 1 {
+            "one seed".to_string()
+        } else {
+            format!("mean of {count} seeds ± half its 95 % interval (t)")
+        };
         text += &format!("{BEST} the best of its column; {seeds}; time is wall time a run\n");
         for row in self.rows {
             if let Some(tuned) = &row.outcome.tuned {
-                text += &format!("tuned on seed {}: {}: {}\n", tuned.seed, row.outcome.case.name, tuned.words());
+                text += &format!("tuned on seeds {}: {}: {}\n", tuned.on(), row.outcome.case.name, tuned.words());
             }
         }
+        text += &self.paired();
         // Combinations of a rule share most of what is to be said.
         let all: BTreeSet<&String> =
             self.rows.iter().flat_map(|row| &row.outcome.runs).flat_map(|run| &run.warnings).collect();
         all.iter().for_each(|warning| text += &format!("warning: {warning}\n"));
+        text
+    }
+
+    /// Each row beside the first, seed by seed.
+    fn paired(&self) -> String {
+        let mut text = String::new();
+        let (Some(first), true) = (self.rows.first(), self.seeds.len() > 1) else { return text };
+        for row in &self.rows[1..] {
+            let values = |row: &Row, figure: Figure| figure.values(&row.outcome.runs, None);
+            let pair = |figure: Figure| values(row, figure).zip(values(first, figure));
+            let points = pair(Figure::TestAccuracy).and_then(|(a, b)| Interval::of_differences(&a, &b));
+            let ratio = pair(Figure::TrainLoss).and_then(|(a, b)| Interval::of_ratios(&a, &b));
+            let said = [
+                points.map(|x| {
+                    let [mean, low, high] = [x.mean, x.low, x.high].map(|x| format!("{:+.2}", 100.0 * x));
+                    format!("accuracy {mean} points ({low} to {high})")
+                }),
+                ratio.map(|x| {
+                    let [mean, low, high] = [x.mean, x.low, x.high].map(|x| rounded(x, 3));
+                    format!("train loss {mean} times ({low} to {high})")
+                }),
+            ];
+            let said: Vec<String> = said.into_iter().flatten().collect();
+            if !said.is_empty() {
+                let [name, of_first] = [row, first].map(|row| &row.outcome.case.name);
+                text += &format!("{name} beside {of_first}, seed by seed: {}\n", said.join(", "));
+            }
+        }
         text
     }
 
@@ -123,7 +155,7 @@ impl Shown<'_> {
         let mut text = "rule,compressor,topology,status,rounds".to_string();
         let columns = self.columns();
         for column in &columns {
-            text += &format!(",{0}_mean,{0}_deviation", column.name());
+            text += &format!(",{0}_mean,{0}_deviation,{0}_half", column.name());
         }
         text.push('\n');
         for row in self.rows {
@@ -133,7 +165,8 @@ impl Shown<'_> {
             text += &format!("{words},{}", rounds.map_or(String::new(), |rounds| rounds.to_string()));
             for column in &columns {
                 let spread = mean(row, *column).filter(|spread| spread.mean.is_finite());
-                text += &spread.map_or(",,".into(), |spread| format!(",{},{}", spread.mean, spread.deviation));
+                let said = |spread: Spread| format!(",{},{},{}", spread.mean, spread.deviation, spread.half);
+                text += &spread.map_or(",,,".into(), said);
             }
             text.push('\n');
         }
