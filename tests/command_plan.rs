@@ -41,13 +41,39 @@ fn candidates_come_best_first_and_a_server_is_slower_than_gossip() {
     let said = plan(&["--rounds", "200"]);
     let candidates = said["candidates"].as_array().unwrap();
     assert!(candidates.len() > 10);
-    let cost = |one: &Value| one["run_s"].as_f64().unwrap() + one["agreement_s"].as_f64().unwrap_or(f64::INFINITY);
+    // The run, as many times longer as a round's W falls short of agreement.
+    let cost = |one: &Value| {
+        let rounds = one["mixing_time"].as_f64().unwrap_or(f64::INFINITY);
+        let mixing = if rounds > 1.0 { 1.0 - 0.01f64.powf(2.0 / rounds) } else { 1.0 };
+        one["run_s"].as_f64().unwrap() / mixing
+    };
     assert!(candidates.windows(2).all(|pair| cost(&pair[0]) <= cost(&pair[1])));
+    assert!(candidates.iter().any(|one| one["mixing_time"].as_u64() > Some(9)), "a line agrees slowly");
     for central in said["centralized"].as_array().unwrap() {
         assert!(central["plan"]["round_s"].as_f64().unwrap() > said["plan"]["round_s"].as_f64().unwrap());
     }
     let data = &said["data"];
     assert!(["smoothness", "within", "between"].iter().all(|key| data[key].as_f64().unwrap() > 0.0), "{data}");
+}
+
+#[test]
+fn all_pairs_linked_average_in_one_latency_and_come_first() {
+    let first = |more: &[&str]| {
+        let said = plan(&[&["--rounds", "200", "--no-data"], more].concat());
+        let first = said["candidates"][0].clone();
+        (first["topology"].as_str().unwrap().to_string(), first["round_s"].as_f64().unwrap())
+    };
+    let (topology, by_ways) = first(&[]);
+    assert_eq!(topology, "complete-4");
+    // One latency of the longest link, 138.5 ms, and the frame's time on the line.
+    assert!((0.1385..0.15).contains(&(by_ways - 0.005)), "{by_ways}");
+    let (topology, measured) = first(&["--links", "topologies/four-regions-all.toml"]);
+    assert_eq!(topology, "complete-4");
+    assert!(measured <= by_ways, "{measured}");
+    let mut command = gradvine();
+    command.current_dir(env!("CARGO_MANIFEST_DIR")).arg("plan").args(FAR).args(["--set", "network.compute_ms=5"]);
+    let line = command::refused(command.args(["--links", "topologies/ring-4.toml"]));
+    assert!(line.contains("--links = \"topologies/ring-4.toml\": its nodes are "), "{line}");
 }
 
 #[test]

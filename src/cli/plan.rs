@@ -4,12 +4,13 @@ use std::{fmt::Write as _, sync::Arc};
 
 use gradvine::{
     config::ConfigError,
-    experiment::Experiment,
-    job::{Constants, Design, Needs, Outlook, Whole, outlook},
+    experiment::{Compute, Experiment},
+    job::{self, Constants, Design, Needs, Outlook, Whole, outlook},
     mixing::Topology,
     predict::{LinkLoad, Prediction},
+    sim::Conditions,
     study::picks,
-    units::Bytes,
+    units::{Bytes, NodeId},
 };
 use serde_json::{Value, json};
 
@@ -22,17 +23,22 @@ Examples:
   gradvine plan --topology topologies/four-regions.toml --set network.compute=measured
   gradvine plan my.toml --set network.preset=4g --compressors min-max:bits=4,top-k:fraction=0.01
   gradvine plan my.toml --topologies ring:8,hypercube:8 --local-steps 1,4,16
+  gradvine plan --topology topologies/four-regions.toml --links topologies/four-regions-all.toml
 
 Latencies and bandwidths come from the topology file's links, the rest from the experiment's [network].
-Pairs of nodes without a link of their own are joined by the way of least latency over known links.
-Candidates are ordered by the time of the run (as many gradients as the experiment asks for) and the
-time in which their nodes agree; how many rounds a target takes is the data's to say: see compare.")]
+Pairs of nodes without a link of their own are as the file of --links says; without one they are joined
+by the way of least latency over known links. Candidates are ordered by the time of the run (as many
+gradients as the experiment asks for), as many times longer as a round of their W falls short of
+agreement between all nodes; how many rounds a target takes is the data's to say: see compare.")]
 pub struct Args {
     #[command(flatten)]
     run: RunArgs,
     /// Topologies to look at, on the same nodes [default: the families that fit]
     #[arg(long, value_name = "SPEC,...", value_delimiter = ',')]
     topologies: Vec<String>,
+    /// A topology file on the same nodes that says what links between other pairs are like
+    #[arg(long, value_name = "FILE")]
+    links: Option<String>,
     /// Compressors to look at, where the rule compresses [default: identity and min-max of 8, 4 and 2 bits]
     #[arg(long, value_name = "NAME[:KEY=VALUE],...")]
     compressors: Option<String>,
@@ -92,7 +98,7 @@ fn central(args: &Args, whole: &Whole, gradients: u64) -> Result<Vec<(&'static s
     if nodes < 2 {
         return Ok(Vec::new());
     }
-    let conditions = outlook::all_pairs(&whole.design.topology, &whole.conditions);
+    let conditions = everywhere(args, whole)?;
     let topology = Arc::new(Topology::parse(&format!("complete:{nodes}"), 1)?);
     let mut found = Vec::new();
     for (name, collective) in [("parameter server", "server"), ("ring all-reduce", "ring")] {
@@ -107,11 +113,34 @@ fn central(args: &Args, whole: &Whole, gradients: u64) -> Result<Vec<(&'static s
     Ok(found)
 }
 
+/// The conditions between any two nodes: the experiment's own links, those of `--links`, and ways over these for the rest.
+fn everywhere(args: &Args, whole: &Whole) -> Result<Conditions, Exit> {
+    let own = &whole.design.topology;
+    let Some(file) = &args.links else { return Ok(outlook::all_pairs(own, &whole.conditions)) };
+    let topology = Topology::parse(file, whole.design.experiment.run.seed)?;
+    let names = |topology: &Topology| -> Vec<String> {
+        (0..topology.nodes()).map(|node| topology.node(NodeId::from(node)).name.clone()).collect()
+    };
+    if names(&topology) != names(own) {
+        let problem =
+            format!("its nodes are {}, the experiment's {}", names(&topology).join(", "), names(own).join(", "));
+        return Err(ConfigError::new("--links", format!("\"{file}\""), problem).into());
+    }
+    let mut network = whole.design.experiment.network.clone();
+    // Gradients take what they take in the experiment, measured or not.
+    (network.compute, network.compute_ms, network.compute_spread) = (Compute::None, None, None);
+    (network.stragglers, network.straggler_factor) = (None, None);
+    let mut conditions = job::conditions(&network, &topology, whole.conditions.seed, &mut || 0.0)?;
+    conditions.compute = whole.conditions.compute;
+    conditions.links.extend(whole.conditions.links.iter().map(|(pair, link)| (*pair, *link)));
+    Ok(outlook::all_pairs(&topology, &conditions))
+}
+
 /// All candidates that can work, best first, and why the others cannot.
 fn candidates(args: &Args, whole: &Whole, gradients: u64) -> Result<(Vec<Outlook>, Vec<Refused>), Exit> {
     let design = &whole.design;
     let nodes = design.topology.nodes();
-    let everywhere = outlook::all_pairs(&design.topology, &whole.conditions);
+    let everywhere = everywhere(args, whole)?;
     let mut topologies = vec![Arc::clone(&design.topology)];
     let (mut found, mut refused) = (Vec::new(), Vec::new());
     let specs = if args.topologies.is_empty() { outlook::candidates(nodes) } else { args.topologies.clone() };
@@ -336,7 +365,7 @@ fn as_json(
         json!({
             "topology": outlook.topology, "compressor": outlook.compressor, "local_steps": outlook.local_steps,
             "round_s": outlook.prediction.round_s, "rounds": outlook.rounds, "run_s": outlook.run_s(),
-            "rho": outlook.rho, "mixing_time": outlook.agreement,
+            "cost_s": Some(outlook.cost_s()).filter(|cost| cost.is_finite()), "mixing": outlook.mixing(), "rho": outlook.rho, "mixing_time": outlook.agreement,
             "agreement_s": outlook.agreement.map(|_| outlook.agreement_s()),
             "payload": { "mean": outlook.prediction.payload.0, "most": outlook.prediction.payload.1 },
             "wire": { "mean": outlook.prediction.wire.0, "most": outlook.prediction.wire.1 },

@@ -52,6 +52,8 @@ pub struct Simulated {
     pub trace: String,
     /// When the last event was.
     pub time: Time,
+    /// When the last node began its first gradient: what comes before is the setup.
+    pub began: Time,
 }
 
 /// Runs all nodes to their end on an ideal network.
@@ -92,6 +94,8 @@ struct Host {
     node: Node,
     learner: Box<dyn Learner>,
     traffic: Traffic,
+    /// When it began its first gradient.
+    began: Option<Time>,
     /// When its last gradient is ready, and how long all of them took.
     computed: Time,
     computing: Time,
@@ -195,6 +199,7 @@ impl<'a> Network<'a> {
             node: Node::new(seat.config),
             learner: seat.learner,
             traffic: Traffic::default(),
+            began: None,
             computed: Time(0),
             computing: Time(0),
             model: Arc::default(),
@@ -262,6 +267,7 @@ impl<'a> Network<'a> {
                 job::compute(&mut *host.learner, round, x, update, parts, &mut |input| inputs.push(input));
                 let time = self.conditions.compute_time(self.hosts.len(), id, round);
                 let host = &mut self.hosts[id.index()];
+                host.began.get_or_insert(now);
                 host.computed = Time(now.0 + time);
                 host.computing.0 += time;
                 for input in inputs.drain(..) {
@@ -376,11 +382,12 @@ impl<'a> Network<'a> {
             return Err(RunError::Stuck(stuck.join("; ")));
         }
         let Network { hosts, trace, now, .. } = self;
+        let began = hosts.iter().filter_map(|host| host.began).max().unwrap_or(Time(0));
         let ended = |host: Host| {
             let records = host.records.expect("every node has finished");
             Ended { model: Arc::unwrap_or_clone(host.model), mean: host.mean, records, traffic: host.traffic }
         };
         let trace = job::record::hex(&trace.finalize());
-        Ok(Simulated { ended: hosts.into_iter().map(ended).collect(), trace, time: now })
+        Ok(Simulated { ended: hosts.into_iter().map(ended).collect(), trace, time: now, began })
     }
 }

@@ -13,6 +13,7 @@ use super::{
     case::Case,
     figure::Target,
     grid::Grid,
+    optimum::Optima,
     trace::{Status, Trace},
     tune::{self, Tuned},
 };
@@ -51,15 +52,17 @@ pub struct Bench<'a> {
 impl Bench<'_> {
     /// Tunes each case on its grid, then runs it with every seed. The result has the order of the cases.
     pub fn run(&self, cases: &[(Case, Vec<Grid>)]) -> Vec<Outcome> {
+        let optima = Optima::default();
+        let optima = self.optimum.then_some(&optima);
         let tally = Count { done: AtomicUsize::new(0), total: AtomicUsize::new(cases.len() * self.seeds.len()) };
-        let tuned = tune::all(self, cases, &tally);
+        let tuned = tune::all(self, cases, optima, &tally);
         let tasks: Vec<(usize, u64)> =
             (0..cases.len()).flat_map(|index| self.seeds.iter().map(move |seed| (index, *seed))).collect();
         let runs = in_parallel(&tasks, self.jobs, |&(index, seed)| {
             let case = &cases[index].0;
             let mut sets = tuned[index].as_ref().map_or_else(Vec::new, |tuned| tuned.chosen.clone());
             sets.push(format!("run.seed={seed}"));
-            let mut trace = Trace::of(case.experiment(&sets), self.optimum, self.until.as_ref(), self.stop);
+            let mut trace = Trace::of(case.experiment(&sets), optima, self.until.as_ref(), self.stop);
             trace.seed = seed;
             tally.tell(self, &format!("{}, seed {seed}", case.name));
             trace

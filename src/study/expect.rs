@@ -333,6 +333,8 @@ mod tests {
             optimum: None,
             parameters: 1,
             rho: 0.0,
+            local_steps: 1,
+            setup_s: 0.0,
             warnings: Vec::new(),
             digest: String::new(),
             seconds: 0.0,

@@ -38,14 +38,18 @@ pub enum Figure {
     PayloadTo,
     /// Virtual seconds.
     Time,
-    /// Virtual seconds a round.
+    /// Virtual seconds a round, without the setup.
     TimePerRound,
     /// Virtual seconds to the target.
     TimeTo,
+    /// The same without the setup: from the first gradient on.
+    TrainingTo,
     /// The share of the virtual time in which nodes computed gradients.
     Computing,
     /// Rounds done.
     Rounds,
+    /// Gradients of a round.
+    LocalSteps,
     /// The run's rho.
     Rho,
     /// The model's dimension.
@@ -99,7 +103,7 @@ impl Spread {
 impl Figure {
     /// Whether it counts up to the target.
     pub fn is_to_target(self) -> bool {
-        matches!(self, Figure::RoundsTo | Figure::PayloadTo | Figure::TimeTo)
+        matches!(self, Figure::RoundsTo | Figure::PayloadTo | Figure::TimeTo | Figure::TrainingTo)
     }
 
     /// Its name in files.
@@ -129,8 +133,10 @@ impl Figure {
             Figure::Time => "virtual time",
             Figure::TimePerRound => "time/round",
             Figure::TimeTo => "time to target",
+            Figure::TrainingTo => "time to target after the setup",
             Figure::Computing => "computing",
             Figure::Rounds => "rounds",
+            Figure::LocalSteps => "gradients a round",
             Figure::Rho => "rho",
             Figure::Parameters => "d",
         }
@@ -143,8 +149,8 @@ impl Figure {
             Figure::TestAccuracy | Figure::NodeAccuracy | Figure::WorstAccuracy | Figure::Computing => Some(Greater),
             Figure::TrainLoss | Figure::Excess | Figure::Consensus | Figure::Payload | Figure::Wire => Some(Less),
             Figure::PayloadPerRound | Figure::WirePerRound | Figure::RoundsTo | Figure::PayloadTo => Some(Less),
-            Figure::Time | Figure::TimePerRound | Figure::TimeTo => Some(Less),
-            Figure::Rounds | Figure::Rho | Figure::Parameters => None,
+            Figure::Time | Figure::TimePerRound | Figure::TimeTo | Figure::TrainingTo => Some(Less),
+            Figure::Rounds | Figure::LocalSteps | Figure::Rho | Figure::Parameters => None,
         }
     }
 
@@ -180,17 +186,23 @@ impl Figure {
         match self {
             Figure::Rho => (!trace.points.is_empty()).then_some(trace.rho),
             Figure::Parameters => (!trace.points.is_empty()).then_some(trace.parameters as f64),
+            Figure::LocalSteps => (!trace.points.is_empty()).then_some(f64::from(trace.local_steps)),
             Figure::PayloadPerRound => per_round(|point| point.payload),
             Figure::WirePerRound => per_round(|point| point.wire),
-            Figure::TimePerRound => per_round(|point| point.time_s),
+            Figure::TimePerRound => {
+                let last = trace.points.last().filter(|point| point.rounds > 0)?;
+                // On an ideal network the setup takes no time either.
+                Some((last.time_s - trace.setup_s).max(0.0) / last.rounds as f64)
+            }
             _ if self.is_to_target() && trace.points.is_empty() => None,
-            Figure::RoundsTo | Figure::PayloadTo | Figure::TimeTo => {
+            Figure::RoundsTo | Figure::PayloadTo | Figure::TimeTo | Figure::TrainingTo => {
                 // An accuracy is no target where there are no classes.
                 let target = target.filter(|target| target.metric.at(trace, &trace.points[0]).is_some())?;
                 let passed = trace.points.iter().find(|point| target.passed(trace, point));
                 let there = passed.map(|point| match self {
                     Figure::RoundsTo => point.rounds as f64,
                     Figure::TimeTo => point.time_s,
+                    Figure::TrainingTo => point.time_s - trace.setup_s,
                     _ => point.payload,
                 });
                 Some(there.unwrap_or(f64::INFINITY))
@@ -231,15 +243,17 @@ impl Figure {
         match self {
             Figure::TestAccuracy | Figure::NodeAccuracy | Figure::WorstAccuracy => format!("{:.2} %", 100.0 * value),
             Figure::Computing => format!("{:.1} %", 100.0 * value),
-            Figure::Time | Figure::TimePerRound | Figure::TimeTo if value == 0.0 => "0 s".into(),
-            Figure::Time | Figure::TimePerRound | Figure::TimeTo if value < 0.1 => {
+            Figure::Time | Figure::TimePerRound | Figure::TimeTo | Figure::TrainingTo if value == 0.0 => "0 s".into(),
+            Figure::Time | Figure::TimePerRound | Figure::TimeTo | Figure::TrainingTo if value < 0.1 => {
                 format!("{} ms", rounded(1e3 * value, 3))
             }
-            Figure::Time | Figure::TimePerRound | Figure::TimeTo => format!("{} s", rounded(value, 3)),
+            Figure::Time | Figure::TimePerRound | Figure::TimeTo | Figure::TrainingTo => {
+                format!("{} s", rounded(value, 3))
+            }
             Figure::Payload | Figure::Wire | Figure::PayloadPerRound | Figure::WirePerRound | Figure::PayloadTo => {
                 Bytes(value.round() as u64).to_string()
             }
-            Figure::Rounds | Figure::Parameters => format!("{value:.0}"),
+            Figure::Rounds | Figure::LocalSteps | Figure::Parameters => format!("{value:.0}"),
             Figure::RoundsTo if value.fract() == 0.0 => format!("{value:.0}"),
             Figure::RoundsTo => format!("{value:.1}"),
             Figure::TrainLoss | Figure::Excess | Figure::Consensus | Figure::Rho => rounded(value, 4),
@@ -259,6 +273,8 @@ impl Figure {
             Figure::TrainLoss | Figure::Excess | Figure::Consensus | Figure::Rho | Figure::RoundsTo => {
                 format!("{mean} ± {}", rounded(spread.half, 2))
             }
+            // Not "± 0 B".
+            _ if self.show(spread.half).starts_with("0 ") => mean,
             _ => format!("{mean} ± {}", self.show(spread.half)),
         }
     }
@@ -334,6 +350,8 @@ mod tests {
             optimum: Some(0.5),
             parameters: 3,
             rho: 0.5,
+            local_steps: 4,
+            setup_s: 0.5,
             warnings: Vec::new(),
             digest: String::new(),
             seconds: 0.0,
@@ -351,8 +369,8 @@ mod tests {
         assert_eq!(of(Figure::PayloadTo), Some(100.0));
         assert_eq!(of(Figure::PayloadPerRound), Some(10.0));
         assert_eq!(
-            [Figure::TimeTo, Figure::TimePerRound, Figure::Computing].map(of),
-            [Some(2.0), Some(0.2), Some(0.25)]
+            [Figure::TimeTo, Figure::TrainingTo, Figure::TimePerRound, Figure::Computing].map(of),
+            [Some(2.0), Some(1.5), Some(0.175), Some(0.25)]
         );
         assert_eq!(of(Figure::WorstAccuracy), None);
         let accurate = Target { metric: Figure::TestAccuracy, value: 0.2 };

@@ -41,6 +41,7 @@ pub use figure::{Figure, Spread, Target, rounded};
 pub use file::{Against, LEAST_SEEDS, LEAST_TUNING_SEEDS, Needs, Picture, Study, TUNING};
 pub use grid::Grid;
 pub use interval::{Interval, student};
+pub use optimum::Optima;
 pub use pages::{index, page};
 pub use trace::{Point, Status, Trace};
 pub use tune::{Tried, Tuned};

@@ -4,6 +4,11 @@
 //! With A the rows of all nodes, each divided by the root of what it counts for, f(w) = |A w - b|^2 / 2, and A'A w = A'b is solved without
 //! forming A'A. Where A'A is singular the method stays in the range of A' and f is the same.
 
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+};
+
 use crate::{
     data::{Dataset, Target},
     job::Whole,
@@ -12,8 +17,34 @@ use crate::{
 /// The residual of the normal equations at which it is done, relative to that at 0.
 const ENOUGH: f64 = 1e-13;
 
+/// The least values of f that are known already: rows of a study differ in their rules and share their data.
+#[derive(Debug, Default)]
+pub struct Optima {
+    known: Mutex<BTreeMap<String, Known>>,
+}
+
+type Known = Arc<OnceLock<Option<f64>>>;
+
+impl Optima {
+    /// min f; `None` where the model is not least squares, or the run has not begun.
+    pub(super) fn of(&self, whole: &Whole) -> Option<f64> {
+        let key = key(whole)?;
+        let slot = Arc::clone(self.known.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default());
+        *slot.get_or_init(|| least(whole))
+    }
+}
+
+/// All that the nodes' rows and the model depend on.
+fn key(whole: &Whole) -> Option<String> {
+    // A run that has not begun has no rows, and must leave no mark.
+    whole.shards.first()?.ready()?;
+    let experiment = &whole.design.experiment;
+    let sections = [toml::Table::try_from(&experiment.data).ok()?, toml::Table::try_from(&experiment.model).ok()?];
+    Some(format!("{} nodes, seed {}, {sections:?}", whole.shards.len(), experiment.run.seed))
+}
+
 /// min f; `None` where the model is not least squares, or the run has not begun.
-pub(super) fn least(whole: &Whole) -> Option<f64> {
+fn least(whole: &Whole) -> Option<f64> {
     let experiment = &whole.design.experiment;
     if experiment.model.kind != "least-squares" {
         return None;

@@ -8,7 +8,7 @@ use std::{
 
 use serde::Serialize;
 
-use super::{figure::Target, optimum};
+use super::{figure::Target, optimum::Optima};
 use crate::{
     config::ConfigError,
     experiment::Experiment,
@@ -93,6 +93,10 @@ pub struct Trace {
     pub parameters: usize,
     /// max(|lambda_2|, |lambda_n|) of W.
     pub rho: f64,
+    /// Gradients of a round.
+    pub local_steps: u32,
+    /// Virtual seconds before the first gradient, in which nodes agree on what needs all rows' sums.
+    pub setup_s: f64,
     /// What was allowed but deserves a word.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
@@ -104,11 +108,11 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Runs an experiment to its end, whatever that is, or until an evaluation passes `until`. `wants_optimum`: whether to compute the
-    /// least value of f.
+    /// Runs an experiment to its end, whatever that is, or until an evaluation passes `until`. With `optima` the least value of f is
+    /// computed, once for each set of rows.
     pub fn of(
         experiment: Result<Experiment, ConfigError>,
-        wants_optimum: bool,
+        optima: Option<&Optima>,
         until: Option<&Target>,
         stop: &dyn Fn() -> bool,
     ) -> Trace {
@@ -120,6 +124,7 @@ impl Trace {
         };
         let mut trace = Trace::blank(whole.design.experiment.run.seed, Status::Ok);
         trace.parameters = whole.design.parameters();
+        trace.local_steps = whole.design.experiment.optimizer.local_steps;
         trace.rho = whole.design.topology.spectrum().rho;
         trace.warnings.clone_from(&whole.design.rule.warnings);
         let points = RefCell::new(Vec::new());
@@ -138,6 +143,7 @@ impl Trace {
         };
         trace.points.extend(start(&whole));
         trace.points.extend(points.into_inner());
+        trace.setup_s = result.as_ref().map_or(0.0, |simulated| simulated.began.seconds());
         match result {
             Ok(_) if stop() => trace.status = Status::Interrupted,
             Ok(simulated) => match Summary::new(&whole.design, &simulated.ended[0].records) {
@@ -150,8 +156,8 @@ impl Trace {
             Err(RunError::Setup(error)) => trace.status = Status::Refused(error.to_string()),
             Err(error) => trace.status = Status::Failed(error.told(&whole.design.topology)),
         }
-        if wants_optimum && !trace.points.is_empty() {
-            trace.optimum = optimum::least(&whole);
+        if let Some(optima) = optima.filter(|_| !trace.points.is_empty()) {
+            trace.optimum = optima.of(&whole);
         }
         trace.seconds = started.elapsed().as_secs_f64();
         trace
@@ -165,6 +171,8 @@ impl Trace {
             optimum: None,
             parameters: 0,
             rho: 0.0,
+            local_steps: 0,
+            setup_s: 0.0,
             warnings: Vec::new(),
             digest: String::new(),
             seconds: 0.0,

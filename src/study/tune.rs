@@ -13,6 +13,7 @@ use super::{
     case::Case,
     figure::Figure,
     grid::{Grid, beyond, edge, product},
+    optimum::Optima,
     trace::{Status, Trace},
 };
 
@@ -79,7 +80,14 @@ struct Search<'a> {
 }
 
 /// Tunes all cases; `None` for those without a grid.
-pub(super) fn all(bench: &Bench<'_>, cases: &[(Case, Vec<Grid>)], count: &Count) -> Vec<Option<Tuned>> {
+pub(super) fn all(
+    bench: &Bench<'_>,
+    cases: &[(Case, Vec<Grid>)],
+    optima: Option<&Optima>,
+    count: &Count,
+) -> Vec<Option<Tuned>> {
+    // The last loss alone is compared, unless a target is of f - f*.
+    let optima = optima.filter(|_| bench.goal.is_some());
     let mut searches: Vec<Search<'_>> = cases.iter().map(|(case, grids)| Search::new(case, grids)).collect();
     if bench.tuning_seeds.is_empty() {
         return searches.iter().map(|_| None).collect();
@@ -87,8 +95,8 @@ pub(super) fn all(bench: &Bench<'_>, cases: &[(Case, Vec<Grid>)], count: &Count)
     // At most one more point for each choice in each turn, until there is none.
     loop {
         let first = 1;
-        run(bench, &mut searches, first, count);
-        run(bench, &mut searches, bench.tuning_seeds.len(), count);
+        run(bench, &mut searches, first, optima, count);
+        run(bench, &mut searches, bench.tuning_seeds.len(), optima, count);
         let mut wider = false;
         for search in &mut searches {
             wider |= search.widen(bench.tuning_seeds.len());
@@ -101,7 +109,7 @@ pub(super) fn all(bench: &Bench<'_>, cases: &[(Case, Vec<Grid>)], count: &Count)
 }
 
 /// Runs all points that are not hopeless until each has so many seeds.
-fn run(bench: &Bench<'_>, searches: &mut [Search<'_>], seeds: usize, count: &Count) {
+fn run(bench: &Bench<'_>, searches: &mut [Search<'_>], seeds: usize, optima: Option<&Optima>, count: &Count) {
     let mut tasks = Vec::new();
     for (index, search) in searches.iter().enumerate() {
         let best = search.best_first();
@@ -115,7 +123,7 @@ fn run(bench: &Bench<'_>, searches: &mut [Search<'_>], seeds: usize, count: &Cou
     let runs = in_parallel(&tasks, bench.jobs, |&(index, place, seed)| {
         let search = &searches[index];
         let sets = search.sets(&search.points[place].values);
-        let run = Run::of(bench, search.case, &sets, bench.tuning_seeds[seed]);
+        let run = Run::of(bench, search.case, &sets, bench.tuning_seeds[seed], optima);
         count.tell(bench, &format!("tuning {}: {}", search.case.name, sets.join(" ")));
         run
     });
@@ -125,15 +133,14 @@ fn run(bench: &Bench<'_>, searches: &mut [Search<'_>], seeds: usize, count: &Cou
 }
 
 impl Run {
-    fn of(bench: &Bench<'_>, case: &Case, sets: &[String], seed: u64) -> Run {
+    fn of(bench: &Bench<'_>, case: &Case, sets: &[String], seed: u64, optima: Option<&Optima>) -> Run {
         let mut all = vec![format!("run.seed={seed}")];
         if bench.goal.is_none() {
             // Only the end counts.
             all.push(format!("run.evaluate_every={}", u32::MAX));
         }
         all.extend_from_slice(sets);
-        let wants_optimum = bench.optimum && bench.goal.is_some();
-        let trace = Trace::of(case.experiment(&all), wants_optimum, bench.until.as_ref(), bench.stop);
+        let trace = Trace::of(case.experiment(&all), optima, bench.until.as_ref(), bench.stop);
         Run {
             loss: trace.last().map(|point| point.train_loss),
             // What diverges later has not got there either.
