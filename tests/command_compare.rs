@@ -211,6 +211,7 @@ title = 'A small study'
 paper = 'Nobody, Nothing, 1900'
 claim = 'DCD and C-SGD are alike.'
 setting = 'Here.'
+headline = true
 seeds = 5
 set = ['run.rounds=20', 'run.evaluate_every=5', 'topology=complete:3']
 columns = ['train_loss', 'test_accuracy', 'payload_per_round', 'rounds_to', 'payload_to', 'time', 'time_per_round', 'time_to', 'computing']
@@ -271,7 +272,11 @@ fn a_study_is_written_and_judged_and_repeats_to_the_byte() {
     ] {
         assert!(page.contains(words), "{words}: {page}");
     }
-    assert!(fs::read_to_string(out.join("results.md")).unwrap().contains("| [A small study](results/small.md) |"));
+    let list = fs::read_to_string(out.join("results.md")).unwrap();
+    assert!(list.contains("| [A small study](results/small.md) |"), "{list}");
+    let head =
+        "## [A small study](results/small.md)\n\nDCD and C-SGD are alike.\n\n- Alike — agrees. dcd, 8 bits: train loss";
+    assert!(list.contains(head), "{list}");
     study(&studies, &out).success();
     assert_eq!(fs::read_to_string(out.join("results/small.md")).unwrap(), page);
     assert_eq!(fs::read_to_string(out.join("img/results/small-1.svg")).unwrap(), picture);
@@ -304,7 +309,7 @@ fn a_study_whose_data_is_not_there_is_skipped_and_keeps_its_page() {
     fs::create_dir(&studies).unwrap();
     fs::write(studies.join("small.toml"), STUDY).unwrap();
     let text = STUDY
-        .replace("seeds = 5", "seeds = 5\nneeds = { name = 'own-rows', files = ['rows.csv'] }")
+        .replace("headline = true\nseeds = 5", "seeds = 5\nneeds = { name = 'own-rows', files = ['rows.csv'] }")
         .replace("breast-cancer", "{own-rows}/rows.csv")
         .replace("A small study", "A study of own rows");
     fs::write(studies.join("own.toml"), text).unwrap();

@@ -389,7 +389,7 @@ mod tests {
             assert_eq!(check.verdict, verdict, "{text}: {check:?}");
         }
         let check = expectation("row='b'\nmetric='train_loss'\nabove=1\ntimes='a'").judge(&rows, None);
-        let figures = "b: train loss 2.600; a: 2.333; ratio 1.11, 1.09 to 1.13 (above 1.00 expected)";
+        let figures = "b: train loss 2.600; a: 2.333; ratio 1.11, 1.09 to 1.14 (above 1.00 expected)";
         assert_eq!(check.figures, figures);
     }
 

@@ -51,6 +51,9 @@ pub struct Study {
     /// Settings of all rows.
     #[serde(default)]
     set: Vec<String>,
+    /// Whether its expectations stand on top of the list.
+    #[serde(default)]
+    pub headline: bool,
     /// Why the claim is not shown: then there are no rows and no page, only this line in the list.
     pub not_shown: Option<String>,
     /// A folder of data that is not shipped with the program.
@@ -301,9 +304,9 @@ impl Study {
         let (name, folder) = (format!("{{{}}}", needs.name), folder.display().to_string());
         for (case, _) in &mut self.rows {
             if let Base::Text { text, .. } = &mut case.base {
-                // The text is TOML: what stands in it is quoted.
-                let quoted = toml::Value::from(folder.as_str()).to_string();
-                *text = text.replace(&name, quoted.trim_matches(['"', '\'']));
+                let mut table: toml::Table = toml::from_str(text).expect("it was written from a table");
+                table.iter_mut().for_each(|(_, value)| put(value, &name, &folder));
+                *text = toml::to_string(&table).expect("a table that was read can be written");
             }
             case.sets.iter_mut().for_each(|set| *set = set.replace(&name, &folder));
         }
@@ -368,6 +371,16 @@ fn replaced(sets: &mut Vec<String>, more: &[String]) {
         if more.iter().any(|set| set.starts_with(&format!("{section}kind="))) {
             sets.retain(|set| !set.starts_with(section));
         }
+    }
+}
+
+/// Puts something in the place of a name, in all text of a value.
+fn put(value: &mut toml::Value, name: &str, by: &str) {
+    match value {
+        toml::Value::String(text) => *text = text.replace(name, by),
+        toml::Value::Table(table) => table.iter_mut().for_each(|(_, value)| put(value, name, by)),
+        toml::Value::Array(values) => values.iter_mut().for_each(|value| put(value, name, by)),
+        _ => {}
     }
 }
 

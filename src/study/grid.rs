@@ -184,7 +184,7 @@ mod tests {
         assert!(!grid("optimizer.local_steps=1,10").widens() && !grid("rule.kind=dcd,choco").widens());
         let values = |text: &str| text.split(',').map(String::from).collect::<Vec<_>>();
         assert_eq!(beyond(&values("0.1,0.2,0.4"), true).as_deref(), Some("0.8"));
-        assert_eq!(beyond(&values("0.1,0.3,0.9"), false).as_deref(), Some("0.0333333"));
+        assert_eq!(beyond(&values("0.1,0.3,0.9"), false).as_deref(), Some("0.03333333"));
         assert_eq!(beyond(&values("0.1"), true), None);
         assert_eq!([edge(&values("1,2,4"), "4"), edge(&values("1,2,4"), "1")], [Some(true), Some(false)]);
         assert_eq!([edge(&values("1,2,4"), "2"), edge(&values("1"), "1"), edge(&values("1,2"), "default")], [None; 3]);

@@ -36,10 +36,11 @@ pub fn student(freedom: usize) -> f64 {
         return *t;
     }
     let (x, n) = (NORMAL, freedom as f64);
-    let (x3, x5, x7) = (x.powi(3), x.powi(5), x.powi(7));
+    let (x3, x5, x7, x9) = (x.powi(3), x.powi(5), x.powi(7), x.powi(9));
     x + (x3 + x) / (4.0 * n)
         + (5.0 * x5 + 16.0 * x3 + 3.0 * x) / (96.0 * n.powi(2))
         + (3.0 * x7 + 19.0 * x5 + 17.0 * x3 - 15.0 * x) / (384.0 * n.powi(3))
+        + (79.0 * x9 + 776.0 * x7 + 1482.0 * x5 - 1920.0 * x3 - 945.0 * x) / (92160.0 * n.powi(4))
 }
 
 impl Interval {

@@ -72,6 +72,13 @@ pub fn index(studies: &[(&Study, Option<Vec<Check>>)], before: &str, again: &str
     if quick {
         text += "**A first look**: a tenth of the rounds, one seed, no tuning. Nothing here is a result.\n\n";
     }
+    for (study, checks) in studies.iter().filter(|(study, _)| study.headline) {
+        let _ = write!(text, "## [{}](results/{}.md)\n\n{}\n\n", study.title, study.name, flat(&study.claim));
+        for check in checks.iter().flatten() {
+            let _ = writeln!(text, "- {} — {}. {}", flat(&check.words), verdict(check.verdict), check.figures);
+        }
+        text += "\n## All studies\n\n";
+    }
     text += "| study | claim | expectations that agree |\n|---|---|---|\n";
     let shown = studies.iter().filter(|(study, _)| study.not_shown.is_none());
     for (study, checks) in shown {
