@@ -28,8 +28,9 @@ Examples:
 Latencies and bandwidths come from the topology file's links, the rest from the experiment's [network].
 Pairs of nodes without a link of their own are as the file of --links says; without one they are joined
 by the way of least latency over known links. Candidates are ordered by the time of the run (as many
-gradients as the experiment asks for), as many times longer as a round of their W falls short of
-agreement between all nodes; how many rounds a target takes is the data's to say: see compare.")]
+gradients as the experiment asks for), as many times longer as a round of their W, times the rule's
+gamma where it has one, falls short of agreement between all nodes; how many rounds a target takes
+is the data's to say: see compare.")]
 pub struct Args {
     #[command(flatten)]
     run: RunArgs,
@@ -365,7 +366,7 @@ fn as_json(
         json!({
             "topology": outlook.topology, "compressor": outlook.compressor, "local_steps": outlook.local_steps,
             "round_s": outlook.prediction.round_s, "rounds": outlook.rounds, "run_s": outlook.run_s(),
-            "cost_s": Some(outlook.cost_s()).filter(|cost| cost.is_finite()), "mixing": outlook.mixing(), "rho": outlook.rho, "mixing_time": outlook.agreement,
+            "cost_s": Some(outlook.cost_s()).filter(|cost| cost.is_finite()), "mixing": outlook.mixing(), "relaxation": outlook.relaxation, "rho": outlook.rho, "mixing_time": outlook.agreement,
             "agreement_s": outlook.agreement.map(|_| outlook.agreement_s()),
             "payload": { "mean": outlook.prediction.payload.0, "most": outlook.prediction.payload.1 },
             "wire": { "mean": outlook.prediction.wire.0, "most": outlook.prediction.wire.1 },

@@ -27,9 +27,15 @@ pub struct Outlook {
     pub agreement: Option<u64>,
     /// 1 - gap, of the schedule where there is one.
     pub rho: f64,
+    /// The share of W that a round applies: 1, or the rule's gamma or eta, which falls with the compressor's accuracy.
+    pub relaxation: f64,
     /// A round's cost.
     pub prediction: Prediction,
 }
+
+/// Rules that mix by I + gamma (W - I), and what they call gamma.
+const RELAXED: [(&str, &str); 5] =
+    [("choco", "gamma"), ("choco-edge", "gamma"), ("beer", "gamma"), ("moniqua", "gamma"), ("deep-squeeze", "eta")];
 
 impl Outlook {
     /// Of a design under these conditions. `gradients` is what the whole run computes on each node.
@@ -54,6 +60,7 @@ impl Outlook {
             rounds: gradients.div_ceil(u64::from(steps)),
             agreement,
             rho: rate.rho,
+            relaxation: relaxation(design),
             prediction: predict(&*design.rule.plan, design.topology.nodes(), design.parameters(), conditions),
         })
     }
@@ -68,13 +75,15 @@ impl Outlook {
         self.agreement.map_or(f64::INFINITY, |rounds| self.prediction.run_s(rounds))
     }
 
-    /// The share of the nodes' squared disagreement that a round of W removes, in the mean over rounds: 1 where they agree after each.
+    /// The share of the nodes' squared disagreement that a round removes, in the mean over rounds: 1 where they agree after each.
     pub fn mixing(&self) -> f64 {
-        match self.agreement {
-            Some(rounds) if rounds > 1 => 1.0 - 100f64.powf(-2.0 / rounds as f64),
-            Some(_) => 1.0,
-            None => 0.0,
-        }
+        // What W leaves of the disagreement, and what gamma leaves of what W removes.
+        let left = match self.agreement {
+            Some(rounds) if rounds > 1 => 100f64.powf(-1.0 / rounds as f64),
+            Some(_) => 0.0,
+            None => 1.0,
+        };
+        1.0 - (1.0 - self.relaxation * (1.0 - left)).powi(2)
     }
 
     /// What candidates are ordered by: the run, as many times longer as a round falls short of agreement. Of the terms in the bound on
@@ -83,6 +92,14 @@ impl Outlook {
     pub fn cost_s(&self) -> f64 {
         self.run_s() / self.mixing()
     }
+}
+
+/// What a rule applies of W, of the resolved experiment.
+fn relaxation(design: &Design) -> f64 {
+    let key = RELAXED.iter().find(|(rule, _)| *rule == design.rule_name()).map(|(_, key)| *key);
+    let value = key.and_then(|key| design.experiment.rule.get(key));
+    let number = value.and_then(|value| value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64)));
+    number.filter(|share| (0.0..=1.0).contains(share)).unwrap_or(1.0)
 }
 
 /// A resolved table in a word: `min-max bits=4 bucket=512`.
