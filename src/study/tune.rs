@@ -17,6 +17,8 @@ use super::{
     trace::{Status, Trace},
 };
 
+/// What grids widen to smaller values of where nothing ended well.
+const STEP: &str = "optimizer.step";
 /// Points beyond the grid, for each choice of the keys that do not widen.
 const MOST_ADDED: usize = 6;
 /// A point this many times worse than the best on the first seed is not tried on others.
@@ -233,11 +235,17 @@ impl<'a> Search<'a> {
             self.points.iter().map(|point| self.choice(&point.values)).collect();
         let mut more = Vec::new();
         for choice in choices {
-            let of_choice = self.points.iter().filter(|point| self.choice(&point.values) == choice);
-            let Some(best) = Self::best(of_choice, seeds) else { continue };
             if self.added.get(&choice).map_or(0, Vec::len) >= MOST_ADDED {
                 continue;
             }
+            let of_choice = || self.points.iter().filter(|point| self.choice(&point.values) == choice);
+            let Some(best) = Self::best(of_choice(), seeds) else {
+                // Where nothing else ended well either, a smaller step may.
+                if self.points.iter().all(|point| !point.score().1.is_finite()) {
+                    more.extend(self.smaller(of_choice()).map(|(values, set)| (choice.clone(), values, set)));
+                }
+                continue;
+            };
             let next = |(key, grid): (usize, &&Grid)| {
                 let line = self.line(&best.values, key);
                 let above = edge(&line, &best.values[key]).filter(|_| grid.widens())?;
@@ -255,6 +263,17 @@ impl<'a> Search<'a> {
             self.points.push(Point { values, runs: Vec::new() });
         }
         any
+    }
+
+    /// A point with a smaller step than the least of some.
+    fn smaller<'p>(&self, points: impl Iterator<Item = &'p Point>) -> Option<(Vec<String>, String)> {
+        let key = self.grids.iter().position(|grid| grid.key == STEP && grid.widens())?;
+        let value = |point: &&Point| point.values[key].parse().unwrap_or(f64::INFINITY);
+        let least = points.min_by(|a, b| value(a).total_cmp(&value(b)))?;
+        let mut values = least.values.clone();
+        values[key] = beyond(&self.line(&least.values, key), false)?;
+        let set = format!("{STEP}={}", values[key]);
+        Some((values, set))
     }
 
     fn choose(&self, seeds: &[u64]) -> Option<Tuned> {
@@ -366,6 +385,27 @@ mod tests {
         }
         let tuned = found.choose(&[7, 8, 9]).unwrap();
         assert_eq!((tuned.added.len(), tuned.at_the_edge), (MOST_ADDED, vec!["optimizer.step".to_string()]));
+    }
+
+    #[test]
+    fn where_all_steps_diverge_smaller_ones_are_tried() {
+        let (case, grids) = (case(), [grid("optimizer.step=0.1,0.2,0.4")]);
+        let loss = |values: &[String], _| (step(values) < 0.03).then(|| 1.0 / (1.0 + step(values)));
+        let mut found = search(&case, &grids, loss);
+        while found.widen(3) {
+            fill(&mut found, loss);
+        }
+        let tuned = found.choose(&[7, 8, 9]).unwrap();
+        assert_eq!((tuned.chosen, tuned.at_the_edge.len()), (vec!["optimizer.step=0.025".to_string()], 0));
+        assert_eq!(tuned.added, ["optimizer.step=0.05", "optimizer.step=0.025"]);
+        // And where they diverge at any step, that is said.
+        let mut found = search(&case, &grids, |_, _| None);
+        while found.widen(3) {
+            fill(&mut found, |_, _| None);
+        }
+        let tuned = found.choose(&[7, 8, 9]).unwrap();
+        assert_eq!(tuned.tried.len(), 3 + MOST_ADDED);
+        assert!(tuned.words().starts_with("none of 9 trials ended well"), "{}", tuned.words());
     }
 
     #[test]
