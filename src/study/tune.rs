@@ -397,7 +397,7 @@ mod tests {
         }
         let tuned = found.choose(&[7, 8, 9]).unwrap();
         assert_eq!((tuned.chosen, tuned.at_the_edge.len()), (vec!["optimizer.step=0.025".to_string()], 0));
-        assert_eq!(tuned.added, ["optimizer.step=0.05", "optimizer.step=0.025"]);
+        assert_eq!(tuned.added, ["optimizer.step=0.05", "optimizer.step=0.025", "optimizer.step=0.0125"]);
         // And where they diverge at any step, that is said.
         let mut found = search(&case, &grids, |_, _| None);
         while found.widen(3) {
