@@ -44,7 +44,7 @@ pub enum Figure {
     TimeTo,
     /// The same without the setup: from the first gradient on.
     TrainingTo,
-    /// The share of the virtual time in which nodes computed gradients.
+    /// The share of the virtual time after the setup in which nodes computed gradients.
     Computing,
     /// Rounds done.
     Rounds,
@@ -170,7 +170,10 @@ impl Figure {
             Figure::Wire => Some(point.wire),
             Figure::Rounds => Some(point.rounds as f64),
             Figure::Time => Some(point.time_s),
-            Figure::Computing => (point.time_s > 0.0).then(|| point.computing_s / point.time_s),
+            Figure::Computing => {
+                let training_s = point.time_s - trace.setup_s;
+                (training_s > 0.0).then(|| point.computing_s / training_s)
+            }
             _ => None,
         }
     }
@@ -370,7 +373,7 @@ mod tests {
         assert_eq!(of(Figure::PayloadPerRound), Some(10.0));
         assert_eq!(
             [Figure::TimeTo, Figure::TrainingTo, Figure::TimePerRound, Figure::Computing].map(of),
-            [Some(2.0), Some(1.5), Some(0.175), Some(0.25)]
+            [Some(2.0), Some(1.5), Some(0.175), Some(1.0 / 3.5)]
         );
         assert_eq!(of(Figure::WorstAccuracy), None);
         let accurate = Target { metric: Figure::TestAccuracy, value: 0.2 };
