@@ -3,7 +3,11 @@
 use serde::Serialize;
 
 use super::case::{Case, cut};
-use crate::{compress::COMPRESSORS, config::ConfigError, gossip::rule::RULES};
+use crate::{
+    compress::COMPRESSORS,
+    config::{self, ConfigError},
+    gossip::rule::RULES,
+};
 
 /// The value in a grid that leaves a key as it is.
 const AS_IT_IS: &str = "default";
@@ -43,6 +47,7 @@ impl Grid {
             if !key.contains('.') || key.starts_with("run.seed") || values.iter().any(String::is_empty) {
                 return Err(wrong());
             }
+            check_key(place, text, key)?;
             keys.push((key.to_string(), values));
         }
         let (key, values) = keys.remove(0);
@@ -134,6 +139,23 @@ pub(super) fn product(grids: &[&Grid]) -> Vec<Vec<String>> {
         points = points.iter().flat_map(|point| grid.values.iter().map(move |value| with(point, value))).collect();
     }
     points
+}
+
+/// Refuses a constant that no rule or compressor has; a case that lacks one that others have leaves it out.
+fn check_key(place: &str, text: &str, key: &str) -> Result<(), ConfigError> {
+    let constants: Vec<&str> = match key.split_once('.') {
+        Some(("rule", _)) => RULES.iter().flat_map(|entry| entry.constants).map(|(name, _)| *name).collect(),
+        Some(("compressor", _)) => {
+            COMPRESSORS.iter().flat_map(|entry| entry.constants).map(|(name, _)| *name).collect()
+        }
+        _ => return Ok(()),
+    };
+    let name = key.split_once('.').map_or(key, |(_, name)| name);
+    if name == "kind" || constants.contains(&name) {
+        return Ok(());
+    }
+    let problem = format!("nothing has a constant `{name}`{}", config::hint(name, constants));
+    Err(ConfigError::new(place, format!("\"{text}\""), problem))
 }
 
 #[cfg(test)]
