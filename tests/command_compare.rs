@@ -334,11 +334,13 @@ fn a_study_whose_data_is_not_there_is_skipped_and_keeps_its_page() {
     // With its rows it has a page, which does not name their folder, and which stays without them.
     let rows: String =
         (0..60).map(|row| format!("{},{},{}\n", row % 7, row % 5, u8::from(row % 7 > row % 5))).collect();
-    fs::write(folder.path().join("rows.csv"), rows).unwrap();
-    let data = format!("own-rows={}", folder.path().display());
+    let private = folder.path().join("private");
+    fs::create_dir(&private).unwrap();
+    fs::write(private.join("rows.csv"), rows).unwrap();
+    let data = format!("own-rows={}", private.display());
     run(&["--data", &data]);
     let page = fs::read_to_string(out.join("results/own.md")).unwrap();
-    assert!(page.contains("--data own-rows=DIR") && !page.contains(&folder.path().display().to_string()), "{page}");
+    assert!(page.contains("--data own-rows=DIR") && !page.contains("private"), "{page}");
     let list = fs::read_to_string(out.join("results.md")).unwrap();
     run(&["--data", "own-rows=nowhere"]);
     assert_eq!(fs::read_to_string(out.join("results/own.md")).unwrap(), page);

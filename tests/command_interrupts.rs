@@ -45,7 +45,9 @@ fn interrupt(command: &[&str], signal: &str) {
     let (code, took) = running.end();
     assert_eq!(code, Some(130), "{}", running.errors());
     assert!(took < PROMISED, "{command:?} took {took:?}");
-    assert!(running.errors().starts_with("interrupted: "), "{}", running.errors());
+    let errors = running.errors();
+    // Before it there may be a warning: metrics of so many rounds may not fit on the disk.
+    assert!(errors.lines().last().is_some_and(|line| line.starts_with("interrupted: ")), "{errors}");
     check(&out);
 }
 

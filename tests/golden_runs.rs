@@ -37,7 +37,7 @@ const GOLDEN: &[(&str, &str, &str, u64)] = &[
         "star:6",
         "kind = 'sketched-sgd'\nk = 20",
         "kind = 'count-sketch'\nrows = 5\ncolumns = 200",
-        0x92c9_3e60_f23d_c389,
+        0xf535_e994_5b09_d98d,
     ),
     ("ring:8", "kind = 'ad-psgd'", "kind = 'identity'", 0x2205_f5c5_4a6a_4d46),
 ];

@@ -100,9 +100,9 @@ fn node_topology_and_study_files_refuse_unknown_keys() {
         let path = file(folder.path(), "topology.toml", &text);
         let error = Topology::parse(&path.display().to_string(), 1).unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
-        assert_eq!(error.contains("; did you mean `"), !text.starts_with("kind"), "{error}");
+        assert!(error.contains("; did you mean `"), "{error}");
     }
-    let study = "title='t'\npaper='p'\nclaim='c'\nsetting='s'\nseeds=2\ncolumns=['train_loss']\n";
+    let study = "title='t'\npaper='p'\nclaim='c'\nsetting='s'\nseeds=5\ncolumns=['train_loss']\n";
     let row = "[[row]]\nname='a'\n";
     let load =
         |text: String| Study::load(&file(folder.path(), "study.toml", &text)).map(|_| ()).map_err(|e| e.to_string());

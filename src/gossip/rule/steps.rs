@@ -17,12 +17,16 @@
 //! (0.7 was the default before, and holds on rings and paths with Metropolis weights, where half the limit is 0.75 delta.)
 //!
 //! **delta** is the compressor's nominal one, except for top-k. What error feedback leaves of a vector is flatter than a Gaussian one, so the
-//! k greatest entries hold less of it than nominal delta says: gossip alone was unstable past 6 k / d on a ring of 8 and past 5 k / d on the complete
-//! graph, the star and the torus, at every density from 0.01 to 0.0001. Nominal delta would be 8 k / d there at a density of 0.01 and 17 k / d at 0.0001.
+//! k greatest entries hold less of it than nominal delta says: at a density of 0.01 gossip alone was unstable past 6 k / d on a ring of 8 and past 5 k / d on
+//! the complete graph and the torus, where nominal delta would be 8 k / d (17 k / d at a density of 0.0001); smaller densities are tried with the defaults
+//! alone (`tests/gossip_alone.rs`).
 //! DeepSqueeze, which compresses x itself, was unstable past 3.5 k / d and 2.5 k / d. Half of that again, and no more than half of nominal delta.
 
 use super::{Setting, nine_digits};
 use crate::{compress::Class, units::Round};
+
+/// Stands for delta where C is no contraction: no step is stable then, and a run that is allowed to be unstable needs one all the same.
+const NO_CONTRACTION: f64 = 0.01;
 
 /// The most rounds of a schedule that are looked at.
 const ROUNDS: u64 = 256;
@@ -57,6 +61,9 @@ fn is_top_k(setting: &Setting<'_>) -> bool {
 
 /// The part of a vector that C takes of what error feedback leaves. `times` k / d is the most that counts for top-k.
 fn delta(setting: &Setting<'_>, times: f64) -> f64 {
+    if setting.nominal_delta <= 0.0 {
+        return NO_CONTRACTION;
+    }
     if !is_top_k(setting) {
         return setting.nominal_delta;
     }
