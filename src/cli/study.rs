@@ -24,7 +24,7 @@ times: the same command on the same machine gives the same bytes.
 
 Examples:
   gradvine study experiments/paper experiments/world --out docs
-  gradvine study experiments/paper --only naive-stalls --out docs     this one's page; the list stays as it is
+  gradvine study experiments/paper --only naive-stalls --out docs     this one's page and its line in the list
   gradvine study experiments/world/four-regions.toml --experiments rows    its rows, for `gradvine lab rows/...toml`
   gradvine study experiments/data --data mnist=DIR --out docs         studies on files that are not shipped
   gradvine study my-study.toml --quick                                a tenth of the rounds, one seed, no tuning
@@ -72,14 +72,14 @@ pub fn run(args: &Args) -> Result<(), Exit> {
     let interrupt = Interrupt::install()?;
     let mut judged: Vec<(&Study, Option<Vec<Check>>)> = Vec::new();
     for (study, missing) in studies.iter().zip(missing) {
-        if let Some(why) = missing.filter(|_| study.not_shown.is_none()) {
+        if let Some(why) = missing.filter(|_| study.not_shown.is_none() && args.is_chosen(study)) {
             if !args.quiet {
                 super::print(&format!("{}: skipped: {why}\n", study.name))?;
             }
             judged.push((study, None));
             continue;
         }
-        if study.not_shown.is_some() {
+        if study.not_shown.is_some() || !args.is_chosen(study) {
             judged.push((study, None));
             continue;
         }
@@ -98,7 +98,7 @@ pub fn run(args: &Args) -> Result<(), Exit> {
         }
         judged.push((study, Some(checks)));
     }
-    if let (Some(out), true) = (&args.out, args.only.is_empty() && args.studies.iter().any(|path| path.is_dir())) {
+    if let (Some(out), true) = (&args.out, args.studies.iter().any(|path| path.is_dir())) {
         let file = out.join("results.md");
         let before = fs::read_to_string(&file).unwrap_or_default();
         let text = index(&judged, &before, &args.again(&args.studies, None), args.quick);
@@ -234,8 +234,12 @@ impl Args {
             )
             .into());
         }
-        files.retain(|path| self.only.is_empty() || self.only.contains(&name(path)));
         Ok(files.iter().map(|path| Study::load(path)).collect::<Result<_, _>>()?)
+    }
+
+    /// Whether a study is to run; of the others the list keeps what it has.
+    fn is_chosen(&self, study: &Study) -> bool {
+        self.only.is_empty() || self.only.contains(&study.name)
     }
 
     /// A study's page and pictures.

@@ -74,8 +74,13 @@ pub fn index(studies: &[(&Study, Option<Vec<Check>>)], before: &str, again: &str
     }
     for (study, checks) in studies.iter().filter(|(study, _)| study.headline) {
         let _ = write!(text, "## [{}](results/{}.md)\n\n{}\n\n", study.title, study.name, flat(&study.claim));
-        for check in checks.iter().flatten() {
-            let _ = writeln!(text, "- {} — {}. {}", flat(&check.words), verdict(check.verdict), check.figures);
+        match checks {
+            Some(checks) => {
+                for check in checks {
+                    let _ = writeln!(text, "- {} — {}. {}", flat(&check.words), verdict(check.verdict), check.figures);
+                }
+            }
+            None => before.lines().filter(|line| line.starts_with("- ")).for_each(|line| text += &format!("{line}\n")),
         }
         text += "\n## All studies\n\n";
     }
