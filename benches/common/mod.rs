@@ -43,6 +43,7 @@ impl Learner for Supplied {
             rounds: conclusion.rounds.0,
             missed: Vec::new(),
             digest: "0".repeat(64),
+            mean: Some(String::new()),
             rows: 1,
             classes: Vec::new(),
             train_loss_of_mean: 0.0,

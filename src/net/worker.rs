@@ -239,11 +239,7 @@ impl Driver<'_> {
                     self.feed(Input::Left { peer, cause })?;
                 }
                 Some(Event::Word { from, word }) => gathering.word(from, word),
-                Some(Event::Differs { peer, difference }) => {
-                    if differences.insert(peer, difference.clone()).is_none() {
-                        tracing::warn!("{difference}");
-                    }
-                }
+                Some(Event::Differs { peer, difference }) => note_difference(&mut differences, peer, difference),
                 Some(event) => self.take(event)?,
                 None => {}
             }
@@ -423,6 +419,14 @@ impl Driver<'_> {
         }
         Ok(())
     }
+}
+
+/// Keeps what differs from a neighbour, and says it once.
+fn note_difference(differences: &mut BTreeMap<NodeId, Difference>, peer: NodeId, difference: Difference) {
+    if !differences.contains_key(&peer) {
+        tracing::warn!("{difference}");
+    }
+    differences.insert(peer, difference);
 }
 
 /// What a node says that differs from all its neighbours: whose files are wrong is for the user to see, and theirs is one of them.
