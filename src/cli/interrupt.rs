@@ -59,7 +59,7 @@ impl Interrupt {
         let (keep, path) = (keep.clone(), directory.path().join("summary.json"));
         let words = move |rounds: u64| {
             keep.salvage();
-            if let Err(exit) = keep.finish() {
+            if let Err(exit) = keep.finish(false) {
                 exit.report();
             }
             let mut summary = keep.summary();

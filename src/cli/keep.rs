@@ -6,6 +6,8 @@ use std::{
     collections::BTreeMap,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    thread,
+    time::{Duration, Instant},
 };
 
 use gradvine::{
@@ -20,6 +22,10 @@ use gradvine::{
 };
 
 use super::Exit;
+
+/// How long models that cannot be written are tried at the end, and how often.
+const PATIENCE: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// What a model file needs beside the parameters, and what a node's part in a run is described by.
 #[derive(Clone)]
@@ -122,20 +128,20 @@ impl Keep {
         }
     }
 
-    /// Tries again to write what could not be written.
+    /// Tries again to write what could not be written; `patiently` for a minute, in which a person may make room.
     ///
     /// # Errors
     /// The first model that still cannot be written.
-    pub fn finish(&self) -> Result<(), Exit> {
-        let mut state = self.lock();
-        let mut first = None;
-        for (path, x) in std::mem::take(&mut state.waiting) {
-            match state.known.write(&path, &x) {
-                Ok(()) => note!("{} is written now", path.display()),
-                Err(error) => _ = first.get_or_insert(Exit::Failed(error.to_string())),
+    pub fn finish(&self, patiently: bool) -> Result<(), Exit> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match self.lock().retry() {
+                None => return Ok(()),
+                Some(error) if !patiently || Instant::now() >= until => return Err(Exit::Failed(error.to_string())),
+                Some(_) => {}
             }
+            thread::sleep(PAUSE);
         }
-        first.map_or(Ok(()), Err)
     }
 
     /// What is known of a run that ended early.
@@ -158,7 +164,7 @@ impl Keep {
             }
             return Exit::from(error);
         }
-        let kept = self.finish();
+        let kept = self.finish(!matches!(error, RunError::Interrupted(_)));
         let mut summary = self.summary();
         summary.rounds = if summary.participation.is_empty() { reached } else { summary.rounds };
         let origin = error.cause(node.unwrap_or_default(), &design.topology).node;
@@ -208,10 +214,25 @@ impl State {
         self.closings.insert(node, closing);
     }
 
+    /// Writes what was put aside; the first error, if there still is one.
+    fn retry(&mut self) -> Option<ConfigError> {
+        let mut first = None;
+        for (path, x) in std::mem::take(&mut self.waiting) {
+            match self.known.write(&path, &x) {
+                Ok(()) => note!("{} is written now", path.display()),
+                Err(error) => {
+                    first.get_or_insert(error);
+                    self.waiting.push((path, x));
+                }
+            }
+        }
+        first
+    }
+
     /// Writes a model or puts it aside; `shared` spares a copy.
     fn write(&mut self, path: PathBuf, x: &[f32], shared: Option<&Arc<Vec<f32>>>) {
         if let Err(error) = self.known.write(&path, x) {
-            note!("warning: {error}; it is tried again at the end");
+            note!("warning: {error}; it is tried again at the end, for a minute");
             self.waiting.push((path, shared.map_or_else(|| Arc::new(x.to_vec()), Arc::clone)));
         }
     }

@@ -116,14 +116,16 @@ pub fn run(args: Args) -> Result<(), Exit> {
     let mut stop = || interrupt.is_set() || lifeline.as_ref().is_some_and(|ended| ended.load(Ordering::Relaxed));
     let result = net::alone(place, seat, &single.design, &mut witness, &mut stop);
     witness.display.finish();
-    warn(directory.finish());
-    match result {
+    let end = match result {
         Ok(ended) => conclude(&args, &single, &keep, &directory, &ended),
         Err(RunError::Setup(error)) => {
             Err(keep.failed(&directory, RunError::Setup(written(error)), interrupt.rounds(), Some(single.node)))
         }
         Err(error) => Err(keep.failed(&directory, error, interrupt.rounds(), Some(single.node))),
-    }
+    };
+    // Last: where the disk was full, there is room now if there is any.
+    warn(directory.finish());
+    end
 }
 
 /// Shows and writes what the node does.
@@ -188,11 +190,12 @@ fn seen(single: &Single, elapsed: Elapsed, done: &RoundDone) -> (Option<Metric>,
 
 /// Every node writes the same summary; the models are saved.
 fn conclude(args: &Args, single: &Single, keep: &Keep, directory: &RunDirectory, ended: &Ended) -> Result<(), Exit> {
-    let kept = keep.finish();
+    let kept = keep.finish(true);
     let summary = Summary::new(&single.design, &ended.records).map_err(Exit::Failed)?;
     outcome::warn_of_records(&summary);
-    directory.summary(&summary)?;
+    let written = directory.summary(&summary);
     kept?;
+    written?;
     if args.json {
         print_json(&summary)?;
     } else if !args.quiet {

@@ -30,7 +30,7 @@ pub fn conclude(
     command: &str,
 ) -> Result<(), Exit> {
     let (design, ended) = (&whole.design, &driven.ended);
-    let kept = keep.finish();
+    let kept = keep.finish(!interrupted);
     let mut summary = Summary::new(design, &ended[0].records).map_err(Exit::Failed)?;
     warn_of_records(&summary);
     summary.trace.clone_from(&driven.trace);
@@ -39,8 +39,9 @@ pub fn conclude(
         summary.pooled = Some(whole.pooled_baseline()?.into());
     }
     debug_assert!(ended.iter().all(|one| one.mean == ended[0].mean), "every node forms the same mean");
-    directory.summary(&summary)?;
+    let written = directory.summary(&summary);
     kept?;
+    written?;
     let tree = ended.iter().map(|one| one.traffic.tree).sum();
     show(args, whole, directory, &summary, Some(tree), command)?;
     if interrupted {

@@ -82,11 +82,13 @@ pub fn watched(
     };
     display.finish();
     let mut directory = directory.into_inner();
-    warn(directory.finish());
-    match result {
+    let end = match result {
         Ok(driven) => outcome::conclude(args, &whole, &directory, &keep, &driven, interrupt.is_set(), command),
         Err(error) => Err(keep.failed(&directory, error, interrupt.rounds(), None)),
-    }
+    };
+    // Last: where the disk was full, there is room now if there is any.
+    warn(directory.finish());
+    end
 }
 
 /// A line of metrics that is not written is no reason to end a run.
