@@ -90,7 +90,10 @@ pub fn index(studies: &[(&Study, Option<Vec<Check>>)], before: &str, again: &str
         let link = format!("](results/{}.md)", study.name);
         match checks {
             Some(checks) => text += &line(study, checks, &link),
-            None => before.lines().filter(|line| line.contains(&link)).for_each(|line| text += &format!("{line}\n")),
+            None => before
+                .lines()
+                .filter(|line| line.starts_with("| [") && line.contains(&link))
+                .for_each(|line| text += &format!("{line}\n")),
         }
     }
     let not: Vec<(&Study, &String)> =
