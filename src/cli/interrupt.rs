@@ -17,10 +17,14 @@ use super::{Exit, keep::Keep};
 /// How long a run has to stop by itself.
 const GRACE: Duration = Duration::from_millis(1700);
 
+/// The same of a run whose nodes are programs of their own, each with its [`GRACE`].
+const LONG_GRACE: Duration = Duration::from_secs(6);
+
 /// Whether the run is interrupted, and what to do if it does not stop by itself.
 #[derive(Clone, Default)]
 pub struct Interrupt {
     set: Arc<AtomicBool>,
+    patient: Arc<AtomicBool>,
     rounds: Arc<AtomicU64>,
     last_words: Arc<Mutex<Option<LastWords>>>,
     last_deed: Arc<Mutex<Option<LastDeed>>>,
@@ -87,13 +91,25 @@ impl Interrupt {
         process::exit(130)
     }
 
+    /// Gives a run that has to wait for other programs more time to stop.
+    pub fn wait_longer(&self) {
+        self.patient.store(true, Ordering::Relaxed);
+    }
+
+    /// Interrupts, as a signal does.
+    pub fn raise(&self) {
+        if !self.is_set() {
+            self.raised();
+        }
+    }
+
     fn raised(&self) {
         if self.set.swap(true, Ordering::Relaxed) {
             self.leave();
         }
         let this = self.clone();
         thread::spawn(move || {
-            thread::sleep(GRACE);
+            thread::sleep(if this.patient.load(Ordering::Relaxed) { LONG_GRACE } else { GRACE });
             let rounds = this.rounds.load(Ordering::Relaxed);
             if let Some(words) = this.last_words.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take() {
                 words(rounds);

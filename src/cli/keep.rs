@@ -195,6 +195,18 @@ impl Keep {
         }
     }
 
+    /// A run that has ended, but no node's record can be used: the summary has what this program knows.
+    pub fn unusable(&self, directory: &RunDirectory, why: String, kept: Result<(), Exit>) -> Exit {
+        let mut summary = self.summary();
+        summary.failure = Some(why.clone());
+        write_summary(directory, &summary);
+        let exit = Exit::Short(format!("the models are saved, but no node's record can be used: {why}"));
+        match kept {
+            Ok(()) => exit,
+            Err(more) => exit.and(more),
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,13 +1,6 @@
 //! `gradvine node`
 
-use std::{
-    io::Read,
-    path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::{io::Read, path::PathBuf};
 
 use gradvine::{
     config::ConfigError,
@@ -101,7 +94,9 @@ pub fn run(args: Args) -> Result<(), Exit> {
     let keep = Keep::new(Known::from(&single), &directory);
     let interrupt = Interrupt::install()?;
     interrupt.otherwise_write(&keep, &directory);
-    let lifeline = args.until_stdin_ends.then(lifeline);
+    if args.until_stdin_ends {
+        interrupt_when_stdin_ends(&interrupt);
+    }
     let speaks = !args.quiet && !args.json;
     if speaks {
         for warning in &single.design.rule.warnings {
@@ -113,7 +108,7 @@ pub fn run(args: Args) -> Result<(), Exit> {
     let display = Display::new(single.design.experiment.run.rounds, speaks, false);
     let mut witness =
         Witness { single: &single, keep: &keep, interrupt: &interrupt, directory: &mut directory, display };
-    let mut stop = || interrupt.is_set() || lifeline.as_ref().is_some_and(|ended| ended.load(Ordering::Relaxed));
+    let mut stop = || interrupt.is_set();
     let result = net::alone(place, seat, &single.design, &mut witness, &mut stop);
     witness.display.finish();
     let end = match result {
@@ -191,7 +186,10 @@ fn seen(single: &Single, elapsed: Elapsed, done: &RoundDone) -> (Option<Metric>,
 /// Every node writes the same summary; the models are saved.
 fn conclude(args: &Args, single: &Single, keep: &Keep, directory: &RunDirectory, ended: &Ended) -> Result<(), Exit> {
     let kept = keep.finish(true);
-    let summary = Summary::new(&single.design, &ended.records).map_err(Exit::Failed)?;
+    let summary = match Summary::new(&single.design, &ended.records) {
+        Ok(summary) => summary,
+        Err(why) => return Err(keep.unusable(directory, why, kept)),
+    };
     outcome::warn_of_records(&summary);
     let written = directory.summary(&summary);
     kept?;
@@ -208,16 +206,14 @@ fn conclude(args: &Args, single: &Single, keep: &Keep, directory: &RunDirectory,
     outcome::participation(&summary, single.design.experiment.run.rounds)
 }
 
-/// Set once standard input has ended.
-fn lifeline() -> Arc<AtomicBool> {
-    let ended = Arc::new(AtomicBool::new(false));
-    let set = Arc::clone(&ended);
+/// Stops the run as a signal does, once standard input has ended.
+fn interrupt_when_stdin_ends(interrupt: &Interrupt) {
+    let interrupt = interrupt.clone();
     std::thread::spawn(move || {
         let mut byte = [0; 64];
         while matches!(std::io::stdin().read(&mut byte), Ok(1..)) {}
-        set.store(true, Ordering::Relaxed);
+        interrupt.raise();
     });
-    ended
 }
 
 fn banner(single: &Single, name: &str, place: &Place) -> String {

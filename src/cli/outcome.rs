@@ -31,7 +31,10 @@ pub fn conclude(
 ) -> Result<(), Exit> {
     let (design, ended) = (&whole.design, &driven.ended);
     let kept = keep.finish(!interrupted);
-    let mut summary = Summary::new(design, &ended[0].records).map_err(Exit::Failed)?;
+    let mut summary = match Summary::new(design, &ended[0].records) {
+        Ok(summary) => summary,
+        Err(why) => return Err(keep.unusable(directory, why, kept)),
+    };
     warn_of_records(&summary);
     summary.trace.clone_from(&driven.trace);
     summary.interrupted = interrupted;

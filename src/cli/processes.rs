@@ -62,6 +62,7 @@ pub fn run(args: &RunArgs) -> Result<(), Exit> {
     room(&whole.design, Saves::Both, directory.path()).inspect_err(|_| directory.discard())?;
     let interrupt = Interrupt::install()?;
     interrupt.otherwise_write(&Keep::new(Known::from(&*whole), &directory), &directory);
+    interrupt.wait_longer();
     let ports = free_ports(whole.shards.len(), whole.design.experiment.run.transport)?;
     let addresses: Vec<String> = (ports.into_iter())
         .map(|port| whole.design.experiment.run.transport.address(Ipv4Addr::LOCALHOST, port))
@@ -342,7 +343,7 @@ fn copy_model(whole: &Whole, process: &Process, directory: &RunDirectory, name: 
     Ok(saved.write(&directory.path().join(name))?)
 }
 
-/// The node that failed first: one that was killed, else one that says so of itself, else one whose files are wrong, else any.
+/// The node that failed first: one that was killed, else one whose files are wrong, else one that says so of itself, else any.
 fn first_failed<'a>(failed: &[&'a Process]) -> Option<&'a Process> {
     let rank = |process: &&Process| match process.code {
         None => 0,

@@ -105,6 +105,8 @@ impl Calls {
     /// Forgets the calls of a neighbour that begins anew.
     pub fn forget(&mut self, from: NodeId) {
         self.waiting.retain(|call| call.from != from);
+        self.left.retain(|peer| *peer != from);
+        self.set(from, 0);
     }
 
     /// A neighbour that calls no more.

@@ -67,7 +67,8 @@ impl Gathering {
             *child = Child::Unheard;
         }
         if self.parent == Some(peer) {
-            self.elsewhere = None;
+            // A parent that was started again gathers anew.
+            (self.elsewhere, self.begun) = (None, false);
         }
     }
 

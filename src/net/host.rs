@@ -34,9 +34,6 @@ use super::{
 };
 use crate::{config::ConfigError, gossip::Cause, units::NodeId};
 
-/// Words about linking that wait for a link's task, at the most.
-const WORDS: usize = 8;
-
 /// A neighbour as the topology names it.
 #[derive(Clone, Debug)]
 pub struct Neighbour {
@@ -90,7 +87,7 @@ pub struct Host {
 struct Handles {
     frames: mpsc::Sender<Arc<Vec<u8>>>,
     spare: mpsc::Sender<Vec<u8>>,
-    words: mpsc::Sender<Word>,
+    words: watch::Sender<Option<Word>>,
     applied: Arc<AtomicU64>,
 }
 
@@ -124,7 +121,7 @@ impl Host {
         for neighbour in &config.neighbours {
             let (frames, to_send) = mpsc::channel(SLOTS);
             let (spare, returned) = mpsc::channel(SLOTS);
-            let (words, to_say) = mpsc::channel(WORDS);
+            let (words, to_say) = watch::channel(None);
             let (connection, connections) = mpsc::unbounded_channel();
             let applied = Arc::new(AtomicU64::new(0));
             peers
@@ -212,10 +209,10 @@ impl Host {
         }
     }
 
-    /// Says how far linking is. Where a link takes nothing, the word is lost: the next one says it again.
+    /// Says how far linking is. The last word counts: it takes the place of one that was not sent yet.
     pub fn say(&self, to: NodeId, word: Word) {
         if let Some(link) = self.links.get(&to) {
-            let _ = link.words.try_send(word);
+            link.words.send_replace(Some(word));
         }
     }
 

@@ -18,7 +18,7 @@ use std::{
 };
 
 use futures::{AsyncReadExt, AsyncWriteExt, FutureExt, StreamExt};
-use libp2p::{PeerId, Stream, StreamProtocol};
+use libp2p::{PeerId, Stream, StreamProtocol, swarm::ConnectionId};
 use libp2p_stream::{IncomingStreams, OpenStreamError};
 use tokio::{
     sync::{Mutex, mpsc, watch},
@@ -64,6 +64,9 @@ pub fn protocol(purpose: Purpose, opener: &PeerId) -> StreamProtocol {
 /// How often applied frames are acknowledged.
 const ACK_EVERY: Duration = Duration::from_millis(250);
 
+/// Words about linking that one connection may bring: changes, and one in five seconds.
+const MOST_WORDS: u32 = 10_000;
+
 /// How often in a heartbeat a node that computes says so.
 const BEATS: u32 = 5;
 
@@ -96,11 +99,18 @@ impl Default for Deadlines {
 pub enum Connection {
     /// A connection is there; whether this end dialled it.
     Established {
+        /// Which.
+        id: ConnectionId,
         /// This end dialled.
         dialled: bool,
     },
     /// It is gone.
-    Closed(String),
+    Closed {
+        /// Which.
+        id: ConnectionId,
+        /// Why.
+        cause: String,
+    },
 }
 
 /// What a node says when it leaves: `None` while it stays, then `Some(reason)`, where a run that is over has no reason.
@@ -139,7 +149,7 @@ pub struct Link {
     /// Buffers that come back: the reader of the present connection holds them.
     pub spare: Arc<Mutex<mpsc::Receiver<Vec<u8>>>>,
     /// What the core says to the neighbour before the run begins.
-    pub words: mpsc::Receiver<Word>,
+    pub words: watch::Receiver<Option<Word>>,
     /// How many frames the core has applied.
     pub applied: Arc<AtomicU64>,
     /// Whether this node leaves.
@@ -149,7 +159,7 @@ pub struct Link {
     /// What the waiting line says.
     pub status: Arc<Status>,
     /// Asks the swarm to close the connection.
-    pub close: mpsc::UnboundedSender<PeerId>,
+    pub close: mpsc::UnboundedSender<(PeerId, ConnectionId)>,
 }
 
 /// The streams of a link that is up.
@@ -189,46 +199,55 @@ impl Link {
     /// Greets the neighbour whenever a connection comes and runs the link while it is up, until the run is over.
     pub async fn run(mut self) {
         loop {
-            let dialled = tokio::select! {
+            let (id, dialled) = tokio::select! {
                 connection = self.connections.recv() => match connection {
-                    Some(Connection::Established { dialled }) => dialled,
-                    Some(Connection::Closed(_)) => continue,
+                    Some(Connection::Established { id, dialled }) => (id, dialled),
+                    Some(Connection::Closed { .. }) => continue,
                     None => return,
                 },
                 _ = self.farewell.changed() => return,
             };
-            let within = self.deadlines.handshake;
-            let greeted = match timeout(within, self.greet(dialled)).await {
-                Ok(greeted) => greeted,
-                Err(_) => Err(Refusal::Trouble(format!("connected, but the handshake was not over within {within:?}"))),
-            };
-            let closed = match greeted {
-                Ok(streams) => match self.serve(streams).await {
+            let closed = match self.try_greet(id, dialled).await {
+                None => true,
+                Some(Ok(streams)) => match self.serve(streams, id).await {
                     Some(closed) => closed,
                     None => return,
                 },
-                Err(Refusal::Differs(difference)) => {
+                Some(Err(Refusal::Differs(difference))) => {
                     // The other end is to read our text too before the connection goes.
                     time::sleep(LAST_WORDS).await;
                     self.status.trouble(self.node, difference.to_string());
                     let _ = self.events.send(Event::Differs { peer: self.node, difference });
                     false
                 }
-                Err(Refusal::Trouble(text)) => {
+                Some(Err(Refusal::Trouble(text))) => {
                     tracing::debug!("node {}: {text}", self.name);
                     self.status.trouble(self.node, text);
                     false
                 }
             };
-            self.clear(closed).await;
+            self.clear(id, closed).await;
         }
     }
 
-    /// Ends the present connection, if it is not gone, and forgets what it has left.
-    async fn clear(&mut self, closed: bool) {
-        if !closed {
-            let _ = self.close.send(self.peer);
-            while !matches!(self.connections.recv().await, Some(Connection::Closed(_)) | None) {}
+    /// Greets within the deadline; `None` if the connection closes meanwhile.
+    async fn try_greet(&mut self, id: ConnectionId, dialled: bool) -> Option<Result<Streams, Refusal>> {
+        let within = self.deadlines.handshake;
+        let mut connections = std::mem::replace(&mut self.connections, mpsc::unbounded_channel().1);
+        let greeted = tokio::select! {
+            greeted = timeout(within, self.greet(dialled)) => Some(greeted),
+            () = closed(&mut connections, id) => None,
+        };
+        self.connections = connections;
+        let late = || Refusal::Trouble(format!("connected, but the handshake was not over within {within:?}"));
+        greeted.map(|greeted| greeted.unwrap_or_else(|_| Err(late())))
+    }
+
+    /// Ends this connection, if it is not gone, and forgets what it has left.
+    async fn clear(&mut self, id: ConnectionId, gone: bool) {
+        if !gone {
+            let _ = self.close.send((self.peer, id));
+            closed(&mut self.connections, id).await;
         }
         for inbound in [&mut self.inbound_control, &mut self.inbound_bulk] {
             while let Some(Some(_)) = inbound.next().now_or_never() {}
@@ -306,7 +325,7 @@ impl Link {
     }
 
     /// Runs a link that is up and tells the core how it ended. `None` if that was its last time, else whether its connection is gone.
-    async fn serve(&mut self, streams: Streams) -> Option<bool> {
+    async fn serve(&mut self, streams: Streams, id: ConnectionId) -> Option<bool> {
         if !streams.arithmetic {
             tracing::warn!(
                 "node {} rounds matrix products differently: this run's digest depends on which machine does what",
@@ -315,12 +334,21 @@ impl Link {
         }
         let since = Instant::now();
         // What was said while the link was down is out of date.
-        while self.words.try_recv().is_ok() {}
+        self.words.borrow_and_update();
         self.status.up(self.node);
         let _ = self.events.send(Event::Up(self.node));
-        let end = self.talk(streams).await;
+        let mut tasks = JoinSet::new();
+        let end = self.talk(streams, id, &mut tasks).await;
+        // Nothing of this connection comes after the news of its end.
+        tasks.shutdown().await;
         let mut gone = false;
+        let early = self.farewell.borrow().is_none() && !self.status.has_begun();
         match end {
+            End::Over if early => {
+                let reason = "it said goodbye before the run began".to_string();
+                self.status.down(self.node, format!("it was linked, and {reason}"));
+                let _ = self.events.send(Event::Down { peer: self.node, reason });
+            }
             End::Over => {}
             End::Broken { reason, closed } => {
                 let reason = format!("{reason} ({:.1} s after the link came up)", since.elapsed().as_secs_f64());
@@ -334,17 +362,16 @@ impl Link {
             }
         }
         if self.status.has_begun() || self.farewell.borrow().is_some() {
-            let _ = self.close.send(self.peer);
+            let _ = self.close.send((self.peer, id));
             return None;
         }
         Some(gone)
     }
 
-    async fn talk(&mut self, streams: Streams) -> End {
+    async fn talk(&mut self, streams: Streams, id: ConnectionId, tasks: &mut JoinSet<Done>) -> End {
         let (control_in, mut control) = streams.control.split();
         let (messages, mut received) = mpsc::channel(4);
         let pulse = Pulse::new();
-        let mut tasks = JoinSet::new();
         let frames = Arc::clone(&self.frames).lock_owned().await;
         let spare = Arc::clone(&self.spare).lock_owned().await;
         tasks.spawn(write_frames(streams.outgoing, frames, self.events.clone(), self.node, Arc::clone(&self.status)));
@@ -377,13 +404,14 @@ impl Link {
                     None => None,
                 },
                 Some(connection) = self.connections.recv() => match connection {
-                    Connection::Closed(_) if parting.heard => return End::Over,
-                    Connection::Closed(cause) => {
+                    Connection::Closed { id: which, .. } if which != id => None,
+                    Connection::Closed { .. } if parting.heard => return End::Over,
+                    Connection::Closed { cause, .. } => {
                         return End::Broken { reason: format!("the connection closed: {cause}"), closed: true };
                     }
                     Connection::Established { .. } => None,
                 },
-                Some(word) = self.words.recv() => Some(Message::Word(word)),
+                Ok(()) = self.words.changed() => self.words.borrow_and_update().clone().map(Message::Word),
                 _ = self.farewell.changed(), if parting.reason.is_none() => {
                     parting.reason.clone_from(&self.farewell.borrow());
                     None
@@ -439,8 +467,9 @@ impl Link {
                 tracing::trace!("node {}: applied {applied}, durable {durable}", self.name)
             }
             Message::Goodbye(None) => {
-                parting.heard = true;
-                let _ = self.events.send(Event::Goodbye(self.node));
+                if !std::mem::replace(&mut parting.heard, true) {
+                    let _ = self.events.send(Event::Goodbye(self.node));
+                }
             }
             Message::Goodbye(Some(Reason { node, text })) => {
                 if node as usize >= self.nodes {
@@ -448,7 +477,13 @@ impl Link {
                 }
                 return Some(End::Left(Cause { node: NodeId(node), text: sentence(&text) }));
             }
+            // Late ones say nothing.
+            Message::Word(_) if self.status.has_begun() => {}
             Message::Word(word) => {
+                parting.words += 1;
+                if parting.words > MOST_WORDS {
+                    return Some(End::broken(format!("it said more than {MOST_WORDS} times how far linking is")));
+                }
                 let word = match word {
                     Word::Waiting(text) => Word::Waiting(sentence(&text)),
                     word => word,
@@ -470,6 +505,15 @@ impl Link {
     }
 }
 
+/// Until this connection is closed.
+async fn closed(connections: &mut mpsc::UnboundedReceiver<Connection>, id: ConnectionId) {
+    while let Some(connection) = connections.recv().await {
+        if matches!(connection, Connection::Closed { id: which, .. } if which == id) {
+            return;
+        }
+    }
+}
+
 /// The next stream that this neighbour opened; another peer that borrows its name is passed over.
 async fn inbound(streams: &mut IncomingStreams, peer: PeerId) -> Result<Stream, Refusal> {
     while let Some((opener, stream)) = streams.next().await {
@@ -488,6 +532,8 @@ struct Parting {
     written: bool,
     said: bool,
     heard: bool,
+    /// Words about linking that came.
+    words: u32,
 }
 
 impl Parting {

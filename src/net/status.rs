@@ -167,7 +167,8 @@ impl Status {
         for &(node, count) in beats.iter().filter(|(node, _)| *node != me) {
             let known = work.beats.entry(node).or_default();
             if count > *known {
-                *known = count;
+                // One at a time: a count that is made up does not hide those that follow.
+                *known += 1;
                 work.last = Some((node, Instant::now()));
             }
         }
@@ -229,5 +230,11 @@ mod tests {
         far.heard(NodeId(2), &passed);
         far.heard(NodeId(2), &[(NodeId(2), 9)]);
         assert_eq!(far.at_work(), Some((node, when)));
+        // A count that is made up does not silence the node.
+        far.heard(NodeId(2), &[(NodeId(0), u64::MAX)]);
+        let (_, before) = far.at_work().unwrap();
+        std::thread::sleep(HEARTBEAT);
+        far.heard(NodeId(2), &[(NodeId(0), 3)]);
+        assert!(far.at_work().unwrap().1 > before);
     }
 }

@@ -13,7 +13,7 @@ use libp2p::{
     core::ConnectedPoint,
     identify, noise, ping,
     swarm::{
-        DialError, ListenError, NetworkBehaviour, SwarmEvent,
+        ConnectionId, DialError, ListenError, NetworkBehaviour, SwarmEvent,
         dial_opts::{DialOpts, PeerCondition},
     },
     tcp, yamux,
@@ -152,7 +152,7 @@ pub(super) async fn listen(
 pub(super) struct Peer {
     pub neighbour: Neighbour,
     pub connection: mpsc::UnboundedSender<Connection>,
-    pub connected: Option<libp2p::swarm::ConnectionId>,
+    pub connected: Option<ConnectionId>,
     pub dial: Option<Dial>,
 }
 
@@ -162,7 +162,7 @@ pub(super) struct SwarmTask {
     pub me: PeerId,
     pub peers: BTreeMap<PeerId, Peer>,
     pub status: Arc<Status>,
-    pub closing: mpsc::UnboundedReceiver<PeerId>,
+    pub closing: mpsc::UnboundedReceiver<(PeerId, ConnectionId)>,
     /// TCP's congestion control, if not the system's.
     pub congestion: Option<String>,
 }
@@ -176,11 +176,11 @@ impl SwarmTask {
             let dialling = self.peers.values().any(|peer| peer.dial.is_some() && peer.connected.is_none());
             tokio::select! {
                 event = self.swarm.select_next_some() => self.upon(event),
-                Some(peer) = self.closing.recv() => {
-                    let _ = self.swarm.disconnect_peer_id(peer);
+                Some((peer, id)) = self.closing.recv() => {
+                    self.swarm.close_connection(id);
                     // A link that waits for the end of a connection that is gone already hears of it.
-                    if let Some(peer) = self.peers.get(&peer).filter(|peer| peer.connected.is_none()) {
-                        let _ = peer.connection.send(Connection::Closed("it was gone".into()));
+                    if let Some(peer) = self.peers.get(&peer).filter(|peer| peer.connected != Some(id)) {
+                        let _ = peer.connection.send(Connection::Closed { id, cause: "it was gone".into() });
                     }
                 }
                 Some(addresses) = addresses.recv() => {
@@ -238,7 +238,8 @@ impl SwarmTask {
                     control(name, &endpoint, &peer.neighbour.name);
                 }
                 self.status.connected(peer.neighbour.node);
-                let _ = peer.connection.send(Connection::Established { dialled: endpoint.is_dialer() });
+                let _ =
+                    peer.connection.send(Connection::Established { id: connection_id, dialled: endpoint.is_dialer() });
             }
             SwarmEvent::ConnectionClosed { peer_id, connection_id, cause, .. } => {
                 let Some(peer) = self.peers.get_mut(&peer_id).filter(|peer| peer.connected == Some(connection_id))
@@ -253,7 +254,7 @@ impl SwarmTask {
                 let guess =
                     format!("connected, then closed ({cause}): does its topology name this node's PeerId {}?", self.me);
                 self.status.closed(peer.neighbour.node, guess);
-                let _ = peer.connection.send(Connection::Closed(cause));
+                let _ = peer.connection.send(Connection::Closed { id: connection_id, cause });
             }
             SwarmEvent::OutgoingConnectionError { peer_id: Some(peer_id), error, .. } => {
                 let Some(peer) = self.peers.get_mut(&peer_id) else { return };

@@ -4,10 +4,11 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
         mpsc::{self, RecvTimeoutError, SyncSender},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use libp2p::{Multiaddr, identity::Keypair};
@@ -30,6 +31,9 @@ use crate::{
 
 /// Rounds that workers may be ahead of the observer, all nodes together: models to be evaluated take memory.
 const UNSEEN: usize = 64;
+
+/// How long the last round may take, once the observer has asked for it.
+const LAST_ROUND: Duration = Duration::from_secs(1);
 
 /// How often the observer is asked whether to stop.
 const LOOK: Duration = Duration::from_millis(100);
@@ -111,13 +115,16 @@ pub fn together(
     let runtime = runtime()?;
     let workers = runtime.block_on(hosts(count, design, transport))?;
     let halt = Mutex::new(Halt::default());
+    let (leave, mut asked) = (AtomicBool::new(false), None);
+    let leave = &leave;
     let (sender, reports) = mpsc::sync_channel(UNSEEN.max(2 * count));
     let mut results: Vec<Option<Result<Ended, RunError>>> = (0..count).map(|_| None).collect();
     thread::scope(|scope| {
         for (worker, seat) in workers.into_iter().zip(seats) {
             let mut teller = Teller { node: worker.id, halt: &halt, reports: sender.clone() };
             scope.spawn(move || {
-                let ended = worker.run(seat.config, seat.learner, &mut teller, &mut || false);
+                let mut stop = || leave.load(Ordering::Relaxed);
+                let ended = worker.run(seat.config, seat.learner, &mut teller, &mut stop);
                 let _ = teller.reports.send(Report::Ended(teller.node, ended));
             });
         }
@@ -134,6 +141,10 @@ pub fn together(
             }
             if observer.stop_after().is_some() {
                 lock(&halt).ask();
+                // Rounds that take longer are not waited for: each node saves what it has.
+                if asked.get_or_insert_with(Instant::now).elapsed() >= LAST_ROUND {
+                    leave.store(true, Ordering::Relaxed);
+                }
             }
         }
     });

@@ -31,8 +31,9 @@ const LINE: Duration = Duration::from_secs(5);
 /// How often the wish to stop is looked for.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How long a run that ends early waits for a gradient whose parts have left the model.
+/// How long a run that ends early waits for the model of a gradient that is over, and how often it looks.
 const LAST_GRADIENT: Duration = Duration::from_millis(500);
+const SHORT: Duration = Duration::from_millis(10);
 
 /// One node on its thread.
 pub struct Worker {
@@ -199,12 +200,14 @@ impl Driver<'_> {
     /// # Errors
     /// If `stop` says so, or no event can come any more.
     fn next(&mut self) -> Result<Option<Event>, RunError> {
-        let event = match self.events.recv_timeout(LOOK) {
-            Ok(event) => Some(event),
-            Err(RecvTimeoutError::Timeout) => None,
-            Err(RecvTimeoutError::Disconnected) => return Err(RunError::Network("the host's tasks ended".into())),
-        };
-        if (self.stop)() { Err(RunError::Interrupted(self.keeper.node.round())) } else { Ok(event) }
+        if (self.stop)() {
+            return Err(RunError::Interrupted(self.keeper.node.round()));
+        }
+        match self.events.recv_timeout(LOOK) {
+            Ok(event) => Ok(Some(event)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(RunError::Network("the host's tasks ended".into())),
+        }
     }
 
     /// Until all nodes are linked. Frames of neighbours that have begun are held meanwhile; a link that breaks is waited for again.
@@ -327,19 +330,27 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// A run that ends early: what this node has is saved. A gradient under way is not waited for, except where parts of it have left.
+    /// A run that ends early: what this node has is saved. A gradient under way is not waited for, except while the model is on its way back.
     fn salvage(&mut self) {
+        let model = |input: Input| if let Input::Computed { x, .. } = input { Some(x) } else { None };
+        let mut back = self.keeper.inputs.drain(..).find_map(model);
         let until = Instant::now() + LAST_GRADIENT;
-        while self.keeper.is_computing() && self.keeper.learner.lent.get().is_none() && Instant::now() < until {
-            match self.events.recv_timeout(LOOK) {
-                Ok(Event::Computed(input)) => self.keeper.node.handle(input, &mut Vec::new()),
-                Ok(_) | Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => break,
+        loop {
+            let waits = self.keeper.is_computing() && self.keeper.learner.lent.get().is_none();
+            while back.is_none()
+                && let Ok(event) = self.events.try_recv()
+            {
+                if let Event::Computed(input) = event {
+                    back = model(input);
+                }
             }
+            if back.is_some() || !waits || Instant::now() >= until {
+                break;
+            }
+            thread::sleep(SHORT);
         }
-        let lent = || self.keeper.learner.lent.get().map(|(_, x)| x.to_vec());
-        let own = self.keeper.node.salvage(lent);
-        if let Some(own) = own {
+        let lent = || back.or_else(|| self.keeper.learner.lent.get().map(|(_, x)| x.to_vec()));
+        if let Some(own) = self.keeper.node.salvage(lent) {
             let elapsed = self.keeper.elapsed();
             self.witness.save(elapsed, own);
         }
@@ -396,7 +407,15 @@ impl Driver<'_> {
             }
             Effect::RoundDone(done) => {
                 keeper.traffic = done.traffic;
+                // A model in it is evaluated there.
+                let evaluates = done.model.is_some();
+                if evaluates {
+                    self.host.status().set_working(true);
+                }
                 let last = self.witness.round(keeper.elapsed(), done);
+                if evaluates {
+                    self.host.status().set_working(false);
+                }
                 keeper.inputs.extend(last.map(Input::StopAfter));
             }
             Effect::Save(own) => {
@@ -408,7 +427,9 @@ impl Driver<'_> {
             Effect::Conclude { own, mean } => {
                 // Later than the last round's: what was in the air has landed since.
                 keeper.traffic = own.traffic;
+                self.host.status().set_working(true);
                 self.witness.mean(&mean);
+                self.host.status().set_working(false);
                 let conclusion = Conclusion::new(&own, &mean, keeper.elapsed());
                 let record = keeper.learner.work(|learner| learner.conclude(&conclusion));
                 (keeper.model, keeper.mean) = (own.x, mean);

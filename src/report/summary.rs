@@ -211,7 +211,7 @@ impl Summary {
             });
             match read {
                 Ok(closing) => closings.push((NodeId::from(node), closing)),
-                Err(why) => unusable.push((NodeId::from(node), why)),
+                Err(why) => unusable.push((NodeId::from(node), printable(&why))),
             }
         }
         let Some(mean) = most_common(closings.iter().filter_map(|(_, closing)| closing.mean.as_deref())) else {
@@ -269,6 +269,11 @@ impl Summary {
     pub fn ratio(&self) -> Option<f64> {
         (self.bytes.payload > 0).then(|| self.bytes.dense as f64 / self.bytes.payload as f64)
     }
+}
+
+/// What is wrong with a record may repeat its bytes: no control characters, and not longer than a line.
+fn printable(why: &str) -> String {
+    why.chars().map(|c| if c.is_control() { '?' } else { c }).take(300).collect()
 }
 
 /// The value that occurs most often; of several the first.
