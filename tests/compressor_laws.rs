@@ -484,3 +484,19 @@ fn the_stream_and_the_vector_decide_every_byte() {
         assert_eq!(is_random, expected && !exact && case.compressor.bucket(1300) > 1, "{}", case.text);
     }
 }
+
+/// A bound that is never met says nothing: 1 + 2^-m less its last bit loses as much as a number of m bits can.
+#[test]
+fn the_bound_of_truncation_is_attained() {
+    for bits in [0, 1, 3, 7, 15] {
+        let table = toml::from_str(&format!("kind = 'truncate'\nbits = {bits}")).unwrap();
+        let compressor = compress::build(&table).unwrap().compressor;
+        let Class::Contraction { delta } = compressor.class(8) else { panic!("truncation is a contraction") };
+        let x = (1.0 + 2f32.powi(-bits)).next_down();
+        let (v, mut bytes, mut back) = ([x; 8], Vec::new(), [0.0; 8]);
+        compressor.encode(&v, noise(0), &mut bytes).unwrap();
+        compressor.add_into(&bytes, noise(0), 1.0, &mut back);
+        let lost = (f64::from(x - back[0]) / f64::from(x)).powi(2);
+        assert!(lost <= 1.0 - delta && lost > 0.9 * (1.0 - delta), "{bits} bits: {lost:e} of {:e}", 1.0 - delta);
+    }
+}

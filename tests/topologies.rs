@@ -518,3 +518,24 @@ fn negative_weights_are_taken_where_they_are_allowed() {
     assert!(MixingMatrix::new(graph.clone(), &[-0.1, 0.4], false).is_err());
     assert!(MixingMatrix::new(graph, &[-0.1, 0.4], true).is_err(), "lambda_2 > 1 never mixes, allowed or not");
 }
+
+#[test]
+fn a_family_with_weights_of_its_own_is_written_whole() {
+    let links = |weights: [f64; 4]| {
+        let table =
+            |(i, weight): (usize, &f64)| format!("[[link]]\nbetween = [{i}, {}]\nweight = {weight}\n", (i + 1) % 4);
+        weights.iter().enumerate().map(table).collect::<String>()
+    };
+    let text = format!("family = 'ring'\nnodes = 4\nweights = 'given'\n{}", links([0.1, 0.2, 0.3, 0.4]));
+    let topology = Topology::from_text(&text, FileFormat::Toml, "net").unwrap();
+    let again = Topology::from_text(&topology.to_toml(), FileFormat::Toml, "net").unwrap();
+    assert_eq!(again.matrix().dense(), topology.matrix().dense());
+}
+
+#[test]
+fn a_matrix_that_never_mixes_is_refused_with_the_eigenvalue_that_says_so() {
+    // Laplacian eigenvalues of a star of five: 0, 1, 1, 1, 5; so W has 0.6 and -1 besides 1.
+    let star = Graph::new(5, (1..5).map(|leaf| (0, leaf))).unwrap();
+    let error = MixingMatrix::new(star, &[0.4; 4], true).unwrap_err().to_string();
+    assert!(error.contains("-1") && !error.contains("0.6"), "{error}");
+}
