@@ -32,7 +32,7 @@ enum Event {
     Lent(usize),
     /// The update arrived.
     Stepped(usize),
-    /// Sent its model to somebody.
+    /// Sent its model to a neighbour.
     Called(usize),
     /// Answered this caller.
     Answered { by: usize, caller: usize },

@@ -1,6 +1,6 @@
 //! When a run begins: once every node is linked with all its neighbours.
 //!
-//! Nodes are started one after the other, and some are started again: until all are there, a link that breaks costs nothing. So nobody begins before
+//! Nodes are started one after the other, and some are started again: until all are there, a link that breaks costs nothing. So no node begins before
 //! the root of the topology's spanning tree knows that all are linked.
 //!
 //! * A node that is linked with all its neighbours, and whose children in the tree are ready, says *ready* to its parent; the root says *begin*.
