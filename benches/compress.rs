@@ -1,6 +1,7 @@
 //! Every compressor of the registry beside a plain copy: GB/s of `f32` input, one thread.
 //!
-//! `cargo bench --no-default-features --bench compress`; a filter such as `-- encode` or `-- 1000000` narrows it.
+//! `cargo bench --no-default-features --bench compress`; a filter such as `-- encode` or `--
+//! 1000000` narrows it.
 
 use divan::{Bencher, counter::BytesCount};
 use gradvine::{
@@ -29,7 +30,8 @@ impl std::fmt::Display for Case {
 
 /// The defaults of every entry, and the constants whose kernels differ.
 fn cases() -> Vec<Case> {
-    let mut texts: Vec<String> = COMPRESSORS.iter().map(|entry| format!("kind = '{}'", entry.name)).collect();
+    let mut texts: Vec<String> =
+        COMPRESSORS.iter().map(|entry| format!("kind = '{}'", entry.name)).collect();
     for more in [
         "kind = 'min-max'\nrounding = 'nearest'",
         "kind = 'min-max'\nbits = 8",
@@ -44,14 +46,20 @@ fn cases() -> Vec<Case> {
     ] {
         texts.push(more.to_string());
     }
-    LENGTHS.iter().flat_map(|&len| texts.iter().map(move |text| Case { text: text.clone(), len })).collect()
+    LENGTHS
+        .iter()
+        .flat_map(|&len| texts.iter().map(move |text| Case { text: text.clone(), len }))
+        .collect()
 }
 
 fn vector(len: usize) -> Vec<f32> {
-    // Normal numbers take a second per 25 million: a stretch of them, shifted and scaled a little from one to the next.
+    // Normal numbers take a second per 25 million: a stretch of them, shifted and scaled a little
+    // from one to the next.
     let mut random = Stream::new(1, Purpose::Test).sequence();
     let stretch: Vec<f32> = (0..len.min(99_991)).map(|_| random.normal() as f32).collect();
-    (0..len).map(|i| stretch[i % stretch.len()] * (1.0 + (i / stretch.len()) as f32 * 1e-3)).collect()
+    (0..len)
+        .map(|i| stretch[i % stretch.len()] * (1.0 + (i / stretch.len()) as f32 * 1e-3))
+        .collect()
 }
 
 fn built(case: &Case) -> std::sync::Arc<dyn Compressor> {
@@ -64,7 +72,9 @@ fn built(case: &Case) -> std::sync::Arc<dyn Compressor> {
 fn copy(bencher: Bencher<'_, '_>, len: usize) {
     let v = vector(len);
     let mut out = vec![0f32; len];
-    bencher.counter(BytesCount::of_many::<f32>(len)).bench_local(|| divan::black_box(&mut out).copy_from_slice(&v));
+    bencher
+        .counter(BytesCount::of_many::<f32>(len))
+        .bench_local(|| divan::black_box(&mut out).copy_from_slice(&v));
 }
 
 #[divan::bench(args = cases(), sample_count = 10)]
@@ -83,7 +93,9 @@ fn encode(bencher: Bencher<'_, '_>, case: &Case) {
 fn check(bencher: Bencher<'_, '_>, case: &Case) {
     let (v, compressor) = (vector(case.len), built(case));
     let mut out = Vec::new();
-    compressor.encode(&v, Stream::new(7, Purpose::Test), &mut out).expect("normal numbers are finite");
+    compressor
+        .encode(&v, Stream::new(7, Purpose::Test), &mut out)
+        .expect("normal numbers are finite");
     bencher
         .counter(BytesCount::of_many::<f32>(case.len))
         .bench_local(|| compressor.check(case.len, divan::black_box(&out)));

@@ -1,9 +1,11 @@
-//! A round of C-SGD with and without `layers`: perceptrons on the digits, two nodes over TCP in this process.
+//! A round of C-SGD with and without `layers`: perceptrons on the digits, two nodes over TCP in
+//! this process.
 //!
 //! `cargo bench --bench layers`
 //!
-//! Each node computes its gradient on one thread and drives its links on others. "alone" is the gradient of one node with nobody to talk to,
-//! "sum" the round of a node that sends when all is computed, "layers" that of one that sends each layer when it is there.
+//! Each node computes its gradient on one thread and drives its links on others. "alone" is the
+//! gradient of one node with nobody to talk to, "sum" the round of a node that sends when all is
+//! computed, "layers" that of one that sends each layer when it is there.
 
 mod common;
 
@@ -20,7 +22,8 @@ const SAMPLES: usize = 5;
 fn main() {
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     println!(
-        "{threads} processors; c-sgd on complete:2 over TCP, digits; ms a round, medians of {SAMPLES} taken in turn"
+        "{threads} processors; c-sgd on complete:2 over TCP, digits; ms a round, medians of \
+         {SAMPLES} taken in turn"
     );
     println!(
         "{:<24} {:>9} {:>6} {:<11} {:>8} {:>8} {:>8} {:>13}",
@@ -36,10 +39,12 @@ fn main() {
                     sum.push(networked(&case(2, false)));
                     layers.push(networked(&case(2, true)));
                 }
-                let (alone, sum, layers) = (1e3 * median(alone), 1e3 * median(sum), 1e3 * median(layers));
+                let (alone, sum, layers) =
+                    (1e3 * median(alone), 1e3 * median(sum), 1e3 * median(layers));
                 let d = case(2, true).design.parameters();
                 println!(
-                    "{hidden:<24} {d:>9} {batch:>6} {collective:<11} {alone:>8.1} {sum:>8.1} {layers:>8.1} {:>12.2}x",
+                    "{hidden:<24} {d:>9} {batch:>6} {collective:<11} {alone:>8.1} {sum:>8.1} \
+                     {layers:>8.1} {:>12.2}x",
                     layers / sum
                 );
             }

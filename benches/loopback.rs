@@ -1,9 +1,11 @@
 //! Rounds over loopback, encrypted, beside bare streams that move the same bytes.
 //!
-//! `cargo bench --bench loopback` prints everything; a word behind `--` narrows it: `dense`, `dcd`, `memory`, `digits`.
+//! `cargo bench --bench loopback` prints everything; a word behind `--` narrows it: `dense`, `dcd`,
+//! `memory`, `digits`.
 //!
-//! Every figure stands beside the limit that this machine sets in the same run: plain TCP and bare Noise+Yamux streams with the
-//! same bytes in the same ring, both directions of every link at once, pairs of measurements taken in turn.
+//! Every figure stands beside the limit that this machine sets in the same run: plain TCP and bare
+//! Noise+Yamux streams with the same bytes in the same ring, both directions of every link at once,
+//! pairs of measurements taken in turn.
 
 mod common;
 
@@ -25,10 +27,14 @@ use libp2p::{StreamProtocol, SwarmBuilder, noise, swarm::SwarmEvent, tcp, yamux}
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 fn main() {
-    let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
+    let wanted: Vec<String> =
+        std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
     let asked = |name: &str| wanted.is_empty() || wanted.iter().any(|word| word == name);
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    println!("{threads} processors; a copy of 25e6 floats runs at {:.1} GB/s", copy_speed(25_000_000));
+    println!(
+        "{threads} processors; a copy of 25e6 floats runs at {:.1} GB/s",
+        copy_speed(25_000_000)
+    );
     if asked("digits") {
         digits();
     }
@@ -43,9 +49,12 @@ fn main() {
     }
 }
 
-/// The digits perceptron 64-256-10, batch 16, 550 steps of dense D-PSGD on a ring of 8, from reading the data to the summary's digest.
+/// The digits perceptron 64-256-10, batch 16, 550 steps of dense D-PSGD on a ring of 8, from
+/// reading the data to the summary's digest.
 fn digits() {
-    println!("\nd-psgd, dense, ring of 8, digits 64-256-10, batch 16, 550 rounds, start and end included");
+    println!(
+        "\nd-psgd, dense, ring of 8, digits 64-256-10, batch 16, 550 rounds, start and end included"
+    );
     let sets = [
         "model.hidden=[256]",
         "rule.kind=d-psgd",
@@ -57,8 +66,10 @@ fn digits() {
     let seconds: Vec<f64> = (0..5)
         .map(|_| {
             let start = Instant::now();
-            let whole = Whole::new(Experiment::default_with(&sets).expect("settings")).expect("a run");
-            net::together(whole.seats(), &whole.design, Transport::Tcp, &mut Blind).expect("the run ends");
+            let whole =
+                Whole::new(Experiment::default_with(&sets).expect("settings")).expect("a run");
+            net::together(whole.seats(), &whole.design, Transport::Tcp, &mut Blind)
+                .expect("the run ends");
             start.elapsed().as_secs_f64()
         })
         .collect();
@@ -108,7 +119,8 @@ fn dense() {
     }
 }
 
-/// DCD with min-max 4 bit beside the sum of its parts: each measured alone, and on all processors at once, which share the memory.
+/// DCD with min-max 4 bit beside the sum of its parts: each measured alone, and on all processors
+/// at once, which share the memory.
 fn dcd() {
     const NODES: usize = 8;
     const PARAMETERS: usize = 25_000_000;
@@ -119,14 +131,16 @@ fn dcd() {
     let mut frame = Vec::new();
     compressor.encode(&gradient(1, PARAMETERS), noise, &mut frame).expect("finite");
     let encode = alone_and_at_once(cores, || {
-        let (compressor, v, mut bytes) = (Arc::clone(&compressor), gradient(1, PARAMETERS), Vec::new());
+        let (compressor, v, mut bytes) =
+            (Arc::clone(&compressor), gradient(1, PARAMETERS), Vec::new());
         Box::new(move || {
             bytes.clear();
             compressor.encode(&v, noise, &mut bytes).expect("finite");
         })
     });
     let decode = alone_and_at_once(cores, || {
-        let (compressor, bytes, mut acc) = (Arc::clone(&compressor), frame.clone(), vec![0.0f32; PARAMETERS]);
+        let (compressor, bytes, mut acc) =
+            (Arc::clone(&compressor), frame.clone(), vec![0.0f32; PARAMETERS]);
         Box::new(move || compressor.add_into(&bytes, noise, 1.0, &mut acc))
     });
     let copy = alone_and_at_once(cores, || {
@@ -134,18 +148,23 @@ fn dcd() {
         Box::new(move || to.copy_from_slice(std::hint::black_box(&from)))
     });
     println!(
-        "\ndcd with min-max 4 bit, ring of {NODES} x {PARAMETERS} parameters, gradients supplied, {} bytes a frame",
+        "\ndcd with min-max 4 bit, ring of {NODES} x {PARAMETERS} parameters, gradients supplied, \
+         {} bytes a frame",
         frame.len()
     );
     let samples: Vec<[f64; 4]> = (0..5)
         .map(|_| {
-            let (ours, bare) = (rounds(NODES, PARAMETERS, "dcd", "min-max", 12), bare_noise(NODES, frame.len(), 12));
+            let (ours, bare) = (
+                rounds(NODES, PARAMETERS, "dcd", "min-max", 12),
+                bare_noise(NODES, frame.len(), 12),
+            );
             [ours.0, ours.1, bare.0, bare.1]
         })
         .collect();
     let middle = |at: usize| median(samples.iter().map(|sample| sample[at]).collect());
     let nodes = NODES as f64;
-    // A copy makes two passes. A supplied gradient is written; the sum over x, update and two copies has four reads and a write.
+    // A copy makes two passes. A supplied gradient is written; the sum over x, update and two
+    // copies has four reads and a write.
     let times = |(alone, at_once): (f64, f64), count: f64| (count * alone, count * at_once);
     let parts = [
         ("bare Noise+Yamux streams, these bytes", (middle(3), middle(3))),
@@ -160,12 +179,22 @@ fn dcd() {
     let sum = parts.iter().fold((0.0, 0.0), |sum, (_, part)| (sum.0 + part.0, sum.1 + part.1));
     let (wall, cpu, cores) = (middle(0), middle(1), cores as f64);
     println!("  {:<42} {:>12.3} {:>22.3}", "sum of the parts", sum.0, sum.1);
-    println!("  {:<42} {:>12.3} {:>22.3}", "the sum over the processors, seconds", sum.0 / cores, sum.1 / cores);
+    println!(
+        "  {:<42} {:>12.3} {:>22.3}",
+        "the sum over the processors, seconds",
+        sum.0 / cores,
+        sum.1 / cores
+    );
     println!("  a round: {wall:.3} s ({cpu:.3} CPU s; bare streams alone {:.3} s)", middle(2));
-    println!("  which is {:.2} and {:.2} times the sums", wall * cores / sum.0, wall * cores / sum.1);
+    println!(
+        "  which is {:.2} and {:.2} times the sums",
+        wall * cores / sum.0,
+        wall * cores / sum.1
+    );
 }
 
-/// Seconds of a call: the best of 9 on one processor while the others rest, and the mean with the same work on all processors at once.
+/// Seconds of a call: the best of 9 on one processor while the others rest, and the mean with the
+/// same work on all processors at once.
 fn alone_and_at_once(cores: usize, make: impl Fn() -> Box<dyn FnMut() + Send>) -> (f64, f64) {
     const CALLS: u32 = 8;
     let mut one = make();
@@ -185,7 +214,8 @@ fn alone_and_at_once(cores: usize, make: impl Fn() -> Box<dyn FnMut() + Send>) -
             })
         })
         .collect();
-    let seconds: Vec<f64> = threads.into_iter().map(|thread| thread.join().expect("a measurement")).collect();
+    let seconds: Vec<f64> =
+        threads.into_iter().map(|thread| thread.join().expect("a measurement")).collect();
     (alone, mean(&seconds))
 }
 
@@ -197,11 +227,14 @@ fn rounds(nodes: usize, parameters: usize, rule: &str, compressor: &str, count: 
         .expect("1 divides");
     let inputs = parameters / outputs - 1;
     let text = format!(
-        "[run]\nrounds = {count}\nevaluate_every = 1000000000\n[topology]\nfile = \"{}:{nodes}\"\n[data]\n[model]\nkind = \"softmax\"\n[rule]\nkind = \"{rule}\"\n[compressor]\nkind = \"{compressor}\"\n[optimizer]\nstep = 0.1\n",
+        "[run]\nrounds = {count}\nevaluate_every = 1000000000\n[topology]\nfile \
+         = \"{}:{nodes}\"\n[data]\n[model]\nkind = \"softmax\"\n[rule]\nkind \
+         = \"{rule}\"\n[compressor]\nkind = \"{compressor}\"\n[optimizer]\nstep = 0.1\n",
         if nodes == 2 { "path" } else { "ring" },
     );
     let experiment = Experiment::parse(&text, &[]).expect("an experiment");
-    let graph = Arc::new(topology(&experiment.topology, &experiment.folder, 0).expect("a topology"));
+    let graph =
+        Arc::new(topology(&experiment.topology, &experiment.folder, 0).expect("a topology"));
     let design = Design::new(experiment, graph, inputs, outputs).expect("a design");
     assert_eq!(design.parameters(), parameters);
     let seat = |node: usize| Seat {
@@ -209,26 +242,34 @@ fn rounds(nodes: usize, parameters: usize, rule: &str, compressor: &str, count: 
         learner: Box::new(Supplied::new(node)),
     };
     let mut clock = Clock::new(nodes, count);
-    net::together((0..nodes).map(seat).collect(), &design, Transport::Tcp, &mut clock).expect("the run ends");
+    net::together((0..nodes).map(seat).collect(), &design, Transport::Tcp, &mut clock)
+        .expect("the run ends");
     clock.round()
 }
 
 /// Ring neighbours: node i and i + 1; a pair has one link.
 fn pairs(nodes: usize) -> Vec<(usize, usize)> {
-    if nodes == 2 { vec![(0, 1)] } else { (0..nodes).map(|node| (node, (node + 1) % nodes)).collect() }
+    if nodes == 2 {
+        vec![(0, 1)]
+    } else {
+        (0..nodes).map(|node| (node, (node + 1) % nodes)).collect()
+    }
 }
 
 const CHUNK: usize = 1 << 20;
 
-/// Wall seconds of a round of plain TCP: every node sends so many bytes to each neighbour and reads as many.
+/// Wall seconds of a round of plain TCP: every node sends so many bytes to each neighbour and reads
+/// as many.
 fn bare_tcp(nodes: usize, bytes: usize, count: u64) -> f64 {
     let runtime = net::runtime().expect("a runtime");
     runtime.block_on(async {
         let mut ends = Vec::new();
         for _ in pairs(nodes) {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-            let (a, b) =
-                tokio::join!(tokio::net::TcpStream::connect(listener.local_addr().expect("bound")), listener.accept());
+            let (a, b) = tokio::join!(
+                tokio::net::TcpStream::connect(listener.local_addr().expect("bound")),
+                listener.accept()
+            );
             ends.extend([a.expect("connected"), b.expect("accepted").0]);
         }
         let mut seconds = Vec::new();
@@ -247,7 +288,9 @@ fn bare_tcp(nodes: usize, bytes: usize, count: u64) -> f64 {
                     };
                     let receive = async {
                         for at in (0..bytes).step_by(CHUNK) {
-                            read.read_exact(&mut into[..CHUNK.min(bytes - at)]).await.expect("received");
+                            read.read_exact(&mut into[..CHUNK.min(bytes - at)])
+                                .await
+                                .expect("received");
                         }
                     };
                     tokio::join!(send, receive);
@@ -263,7 +306,8 @@ fn bare_tcp(nodes: usize, bytes: usize, count: u64) -> f64 {
     })
 }
 
-/// Wall and CPU seconds of a round of bare Noise+Yamux streams: one stream a direction on every link, as gradvine has them.
+/// Wall and CPU seconds of a round of bare Noise+Yamux streams: one stream a direction on every
+/// link, as gradvine has them.
 fn bare_noise(nodes: usize, bytes: usize, count: u64) -> (f64, f64) {
     const PROTOCOL: StreamProtocol = StreamProtocol::new("/bare");
     let runtime = net::runtime().expect("a runtime");
@@ -272,13 +316,21 @@ fn bare_noise(nodes: usize, bytes: usize, count: u64) -> (f64, f64) {
         for _ in 0..nodes {
             let mut swarm = SwarmBuilder::with_new_identity()
                 .with_tokio()
-                .with_tcp(tcp::Config::default().nodelay(true), noise::Config::new, yamux::Config::default)
+                .with_tcp(
+                    tcp::Config::default().nodelay(true),
+                    noise::Config::new,
+                    yamux::Config::default,
+                )
                 .expect("tcp")
                 .with_behaviour(|_| libp2p_stream::Behaviour::new())
                 .expect("a behaviour")
-                .with_swarm_config(|config| config.with_idle_connection_timeout(std::time::Duration::from_secs(600)))
+                .with_swarm_config(|config| {
+                    config.with_idle_connection_timeout(std::time::Duration::from_secs(600))
+                })
                 .build();
-            swarm.listen_on("/ip4/127.0.0.1/tcp/0".parse().expect("an address")).expect("listening");
+            swarm
+                .listen_on("/ip4/127.0.0.1/tcp/0".parse().expect("an address"))
+                .expect("listening");
             let address = loop {
                 if let SwarmEvent::NewListenAddr { address, .. } = swarm.select_next_some().await {
                     break address;
@@ -286,14 +338,19 @@ fn bare_noise(nodes: usize, bytes: usize, count: u64) -> (f64, f64) {
             };
             hosts.push((swarm, address));
         }
-        let addresses: Vec<_> =
-            hosts.iter().map(|(swarm, address)| (*swarm.local_peer_id(), address.clone())).collect();
+        let addresses: Vec<_> = hosts
+            .iter()
+            .map(|(swarm, address)| (*swarm.local_peer_id(), address.clone()))
+            .collect();
         for (a, b) in pairs(nodes) {
             hosts[a].0.dial(addresses[b].1.clone()).expect("dialling");
         }
-        let mut controls: Vec<_> = hosts.iter().map(|(swarm, _)| swarm.behaviour().new_control()).collect();
-        let mut incoming: Vec<_> =
-            controls.iter_mut().map(|control| control.accept(PROTOCOL).expect("one acceptor")).collect();
+        let mut controls: Vec<_> =
+            hosts.iter().map(|(swarm, _)| swarm.behaviour().new_control()).collect();
+        let mut incoming: Vec<_> = controls
+            .iter_mut()
+            .map(|control| control.accept(PROTOCOL).expect("one acceptor"))
+            .collect();
         for (mut swarm, _) in hosts {
             tokio::spawn(async move {
                 loop {
@@ -326,7 +383,9 @@ fn bare_noise(nodes: usize, bytes: usize, count: u64) -> (f64, f64) {
                 let receiving = tokio::spawn(async move {
                     let mut data = vec![0u8; CHUNK];
                     for at in (0..bytes).step_by(CHUNK) {
-                        into.read_exact(&mut data[..CHUNK.min(bytes - at)]).await.expect("received");
+                        into.read_exact(&mut data[..CHUNK.min(bytes - at)])
+                            .await
+                            .expect("received");
                     }
                     into
                 });
@@ -340,7 +399,8 @@ fn bare_noise(nodes: usize, bytes: usize, count: u64) -> (f64, f64) {
             start = now;
         }
         let marks = &marks[WARM..];
-        let all = |pick: fn(&(f64, f64)) -> f64| mean(&marks.iter().map(pick).collect::<Vec<f64>>());
+        let all =
+            |pick: fn(&(f64, f64)) -> f64| mean(&marks.iter().map(pick).collect::<Vec<f64>>());
         (all(|mark| mark.0), all(|mark| mark.1))
     });
     runtime.shutdown_timeout(std::time::Duration::from_secs(1));

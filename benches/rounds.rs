@@ -1,5 +1,5 @@
-//! A round of every rule at a million parameters: a ring of 8 on one thread, gradients supplied, real frames encoded, checked, decoded and
-//! mixed, beside a copy of the same vectors.
+//! A round of every rule at a million parameters: a ring of 8 on one thread, gradients supplied,
+//! real frames encoded, checked, decoded and mixed, beside a copy of the same vectors.
 //!
 //! `cargo bench --no-default-features --bench rounds`
 
@@ -35,14 +35,17 @@ fn main() {
         std::hint::black_box(&mut to);
     });
     println!(
-        "{NODES} nodes x {PARAMETERS} parameters, ring, one thread; median of {SAMPLES} runs of {} rounds",
+        "{NODES} nodes x {PARAMETERS} parameters, ring, one thread; median of {SAMPLES} runs of \
+         {} rounds",
         ROUNDS - WARM as u64
     );
     println!("{:<17} {:<10} {:>12} {:>10}", "rule", "compressor", "ms a round", "copies");
     println!("{:<17} {:<10} {:>12.2} {:>10.1}", "(copy)", "", 1e3 * copy, 1.0);
     for (rule, compressor) in cases() {
         // A rule that adds entries or tables runs with what has them only.
-        let Some(samples) = (0..SAMPLES).map(|_| round(rule, compressor)).collect() else { continue };
+        let Some(samples) = (0..SAMPLES).map(|_| round(rule, compressor)).collect() else {
+            continue;
+        };
         let seconds = median(samples);
         let rule = rule.name;
         println!("{rule:<17} {compressor:<10} {:>12.2} {:>10.1}", 1e3 * seconds, seconds / copy);
@@ -55,16 +58,21 @@ fn cases() -> Vec<(&'static Entry, &'static str)> {
         _ if entry.compresses => &["identity", "min-max", "top-k"],
         _ => &["identity"],
     };
-    RULES.iter().flat_map(|entry| compressors(entry).iter().map(move |&compressor| (entry, compressor))).collect()
+    RULES
+        .iter()
+        .flat_map(|entry| compressors(entry).iter().map(move |&compressor| (entry, compressor)))
+        .collect()
 }
 
 /// Seconds of one round of all nodes; nothing if the rule does not run with this compressor.
 fn round(rule: &Entry, compressor_kind: &str) -> Option<f64> {
-    let table = |kind: &str| toml::Table::from_iter([("kind".to_string(), toml::Value::from(kind))]);
+    let table =
+        |kind: &str| toml::Table::from_iter([("kind".to_string(), toml::Value::from(kind))]);
     let compressor = compress::build(&table(compressor_kind)).expect("a compressor").compressor;
     // The ring, or where a rule needs more than a ring what it needs.
     let topologies = ["ring", rule.home].map(|family| {
-        let topology = Arc::new(Topology::parse(&format!("{family}:{NODES}"), 0).expect("a topology"));
+        let topology =
+            Arc::new(Topology::parse(&format!("{family}:{NODES}"), 0).expect("a topology"));
         let schedule = Arc::new(Schedule::fixed(&topology));
         (topology, schedule)
     });
@@ -78,9 +86,11 @@ fn round(rule: &Entry, compressor_kind: &str) -> Option<f64> {
         seed: 1,
         allow_unstable: true,
     };
-    let prepare =
-        |(topology, schedule)| Some((topology, rule::prepare(&table(rule.name), &setting((topology, schedule))).ok()?));
-    let (topology, prepared) = topologies.iter().map(|(topology, schedule)| (topology, schedule)).find_map(prepare)?;
+    let prepare = |(topology, schedule)| {
+        Some((topology, rule::prepare(&table(rule.name), &setting((topology, schedule))).ok()?))
+    };
+    let (topology, prepared) =
+        topologies.iter().map(|(topology, schedule)| (topology, schedule)).find_map(prepare)?;
     let seat = |node: usize| Seat {
         config: NodeConfig {
             id: NodeId::from(node),

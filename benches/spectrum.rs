@@ -47,7 +47,9 @@ fn lanczos_in_vain(bencher: Bencher<'_, '_>, spec: &str) {
 fn closed_form(bencher: Bencher<'_, '_>, spec: &str) {
     let topology = topology(spec);
     let shape = topology.shape().expect("a family has a shape");
-    bencher.bench_local(|| Spectrum::closed_form(topology.matrix(), shape).expect("these families have one"));
+    bencher.bench_local(|| {
+        Spectrum::closed_form(topology.matrix(), shape).expect("these families have one")
+    });
 }
 
 /// Everything from the words to a checked topology: graph, weights, matrix.

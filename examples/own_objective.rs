@@ -1,10 +1,12 @@
-//! An objective and data of one's own: robust regression on four sites, none of which shows its rows to another.
+//! An objective and data of one's own: robust regression on four sites, none of which shows its
+//! rows to another.
 //!
 //! `cargo run --release --no-default-features --example own_objective`
 //!
-//! A tenth of all readings is broken, most of them at one site. Squared errors would follow them; Huber's loss (1964, Robust Estimation of
-//! a Location Parameter) is quadratic up to a threshold and linear beyond. Nothing in gradvine knows it: the program implements [`Objective`], hands
-//! one to each node, and picks rule, compressor and topology by name.
+//! A tenth of all readings is broken, most of them at one site. Squared errors would follow them;
+//! Huber's loss (1964, Robust Estimation of a Location Parameter) is quadratic up to a threshold
+//! and linear beyond. Nothing in gradvine knows it: the program implements [`Objective`], hands one
+//! to each node, and picks rule, compressor and topology by name.
 
 use std::error::Error;
 
@@ -46,7 +48,8 @@ impl Huber {
     /// One site's readings: `truth` with noise, and a share of them broken.
     fn site(node: u64, truth: &[f32], broken: f64) -> Huber {
         let mut dice = Stream::new(7, Purpose::Data).with(node).sequence();
-        let rows: Vec<Vec<f32>> = (0..ROWS).map(|_| (0..FEATURES).map(|_| dice.normal() as f32).collect()).collect();
+        let rows: Vec<Vec<f32>> =
+            (0..ROWS).map(|_| (0..FEATURES).map(|_| dice.normal() as f32).collect()).collect();
         let mut reading = |row: &Vec<f32>| {
             let sound = dot(row, truth) + 0.1 * dice.normal() as f32;
             if dice.uniform() < broken { sound + 50.0 } else { sound }
@@ -110,7 +113,8 @@ fn global(sites: &mut [Huber], x: &[f32]) -> f64 {
     sites.iter_mut().map(|site| site.loss(x)).sum::<f64>() / NODES as f64
 }
 
-/// The least f there is, by gradient descent on the rows of all sites in one place: what the network is to reach without that.
+/// The least f there is, by gradient descent on the rows of all sites in one place: what the
+/// network is to reach without that.
 fn centralised(sites: &mut [Huber]) -> f64 {
     let (mut x, mut gradient) = (vec![0.0; FEATURES], vec![0.0; FEATURES]);
     for _ in 0..2000 {
@@ -125,26 +129,43 @@ fn centralised(sites: &mut [Huber]) -> f64 {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let truth: Vec<f32> = (0..FEATURES).map(|k| (k as f32 * 0.7).sin()).collect();
-    let mut sites: Vec<Huber> =
-        [0.02, 0.02, 0.02, 0.34].iter().enumerate().map(|(i, &broken)| Huber::site(i as u64, &truth, broken)).collect();
+    let mut sites: Vec<Huber> = [0.02, 0.02, 0.02, 0.34]
+        .iter()
+        .enumerate()
+        .map(|(i, &broken)| Huber::site(i as u64, &truth, broken))
+        .collect();
     let start = vec![0.0; FEATURES];
-    let objectives = sites.iter().map(|site| Box::new(site.clone()) as Box<dyn Objective>).collect();
+    let objectives =
+        sites.iter().map(|site| Box::new(site.clone()) as Box<dyn Objective>).collect();
 
     let experiment = Experiment::parse(EXPERIMENT, &[])?;
     let ended = sim::run(job::seats(&experiment, &start, objectives)?, &mut Blind)?;
 
     let mean = &ended[0].mean;
-    let (before, after, least) = (global(&mut sites, &start), global(&mut sites, mean), centralised(&mut sites));
+    let (before, after, least) =
+        (global(&mut sites, &start), global(&mut sites, mean), centralised(&mut sites));
     println!("f before {before:.6}, after {after:.6}; the least there is: {least:.6}");
     let error = (vector::distance_squared(mean, &truth) / vector::norm_squared(&truth)).sqrt();
     println!("the weights are {:.2} % from the truth", 100.0 * error);
-    let closings = ended[0].records.iter().map(|record| Closing::from_bytes(record)).collect::<Result<Vec<_>, _>>()?;
-    let consensus = closings.iter().map(|closing| closing.distance_squared).sum::<f64>() / NODES as f64;
-    let [payload, _, dense] =
-        closings.iter().fold([0; 3], |sum, closing| std::array::from_fn(|i| sum[i] + closing.bytes[i]));
-    println!("consensus distance {consensus:.1e}; {payload} bytes of payload where plain floats would be {dense}");
+    let closings = ended[0]
+        .records
+        .iter()
+        .map(|record| Closing::from_bytes(record))
+        .collect::<Result<Vec<_>, _>>()?;
+    let consensus =
+        closings.iter().map(|closing| closing.distance_squared).sum::<f64>() / NODES as f64;
+    let [payload, _, dense] = closings
+        .iter()
+        .fold([0; 3], |sum, closing| std::array::from_fn(|i| sum[i] + closing.bytes[i]));
+    println!(
+        "consensus distance {consensus:.1e}; {payload} bytes of payload where plain floats would \
+         be {dense}"
+    );
 
-    assert!(after - least < 1e-3 * (before - least), "it has not converged: {after}, {least} is possible");
+    assert!(
+        after - least < 1e-3 * (before - least),
+        "it has not converged: {after}, {least} is possible"
+    );
     assert!(error < 0.05, "the weights are {error} from the truth");
     assert!(consensus < 1e-4, "the nodes do not agree: {consensus}");
     Ok(())

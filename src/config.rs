@@ -1,4 +1,5 @@
-//! What is wrong with a configuration, said so that it can be mended: the place, the value, and what would be accepted.
+//! What is wrong with a configuration, said so that it can be mended: the place, the value, and
+//! what would be accepted.
 
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -18,8 +19,17 @@ pub struct ConfigError {
 
 impl ConfigError {
     /// `place` = `value`: `problem`.
-    pub fn new(place: impl Into<String>, value: impl std::fmt::Display, problem: impl Into<String>) -> ConfigError {
-        ConfigError { file: None, place: place.into(), value: Some(brief(value.to_string())), problem: problem.into() }
+    pub fn new(
+        place: impl Into<String>,
+        value: impl std::fmt::Display,
+        problem: impl Into<String>,
+    ) -> ConfigError {
+        ConfigError {
+            file: None,
+            place: place.into(),
+            value: Some(brief(value.to_string())),
+            problem: problem.into(),
+        }
     }
 
     /// A problem of a place as a whole, without one value to quote.
@@ -35,12 +45,14 @@ impl ConfigError {
     }
 }
 
-/// Reads the constants of a section into `P` (a struct with `#[serde(deny_unknown_fields, default)]` or the like).
-/// A key `kind` is one like others: a section whose `kind` chose `P` is read [without it](without_kind).
+/// Reads the constants of a section into `P` (a struct with `#[serde(deny_unknown_fields,
+/// default)]` or the like). A key `kind` is one like others: a section whose `kind` chose `P` is
+/// read [without it](without_kind).
 ///
 /// # Errors
-/// If a key is unknown, missing or of the wrong type; the message is serde's without the names of Rust's types, the place is
-/// `section.key` where it is known. The nearest accepted name stands behind an unknown one.
+/// If a key is unknown, missing or of the wrong type; the message is serde's without the names of
+/// Rust's types, the place is `section.key` where it is known. The nearest accepted name stands
+/// behind an unknown one.
 ///
 /// ```
 /// #[derive(Debug, serde::Deserialize, serde::Serialize)]
@@ -55,18 +67,26 @@ impl ConfigError {
 /// ```
 pub fn read<P: DeserializeOwned>(section: &str, table: &toml::Table) -> Result<P, ConfigError> {
     for (key, value) in table {
-        // One key at a time first, so that a wrong type is blamed on its key: serde's table errors do not name it.
+        // One key at a time first, so that a wrong type is blamed on its key: serde's table errors
+        // do not name it.
         let single = toml::Table::from_iter([(key.clone(), value.clone())]);
         if let Err(error) = single.try_into::<P>() {
             let message = error.message();
             let of_this_key = ["invalid type", "invalid value", "unknown variant", "unknown field"];
             let within_it = value.is_table() && message.contains("missing field");
             if within_it || of_this_key.iter().any(|words| message.contains(words)) {
-                return Err(ConfigError::new(format!("{section}.{key}"), value, in_section(section, message)));
+                return Err(ConfigError::new(
+                    format!("{section}.{key}"),
+                    value,
+                    in_section(section, message),
+                ));
             }
         }
     }
-    table.clone().try_into::<P>().map_err(|error| ConfigError::at(section, in_section(section, error.message())))
+    table
+        .clone()
+        .try_into::<P>()
+        .map_err(|error| ConfigError::at(section, in_section(section, error.message())))
 }
 
 /// A section without its `kind`: the constants of what the kind has chosen.
@@ -85,7 +105,8 @@ fn in_section(section: &str, message: &str) -> String {
     with_nearest(message, kind)
 }
 
-/// serde's message as a TOML file's writer would say it; behind an unknown name stands the nearest accepted one.
+/// serde's message as a TOML file's writer would say it; behind an unknown name stands the nearest
+/// accepted one.
 pub(crate) fn plain(message: &str) -> String {
     with_nearest(message, None)
 }
@@ -101,7 +122,8 @@ fn with_nearest(message: &str, more: Option<&str>) -> String {
     format!("{words}{}", hint(name, accepted))
 }
 
-/// `; did you mean ...?` for a name that is not among the accepted ones, where one of them is near; empty else.
+/// `; did you mean ...?` for a name that is not among the accepted ones, where one of them is near;
+/// empty else.
 ///
 /// ```
 /// use gradvine::config::hint;
@@ -112,7 +134,9 @@ pub fn hint<'a>(name: &str, accepted: impl IntoIterator<Item = &'a str>) -> Stri
     let lower = name.to_lowercase();
     let nearest = accepted.into_iter().map(|other| (edits(&lower, other), other)).min();
     match nearest {
-        Some((distance, other)) if distance <= 2.max(name.chars().count() / 3) && distance < other.chars().count() => {
+        Some((distance, other))
+            if distance <= 2.max(name.chars().count() / 3) && distance < other.chars().count() =>
+        {
             format!("; did you mean `{other}`?")
         }
         _ => String::new(),
@@ -134,7 +158,8 @@ fn edits(from: &str, to: &str) -> usize {
     row.last().copied().unwrap_or(0)
 }
 
-/// An error of a TOML document that was read as a whole: the line, and the key and its value where a key is unknown.
+/// An error of a TOML document that was read as a whole: the line, and the key and its value where
+/// a key is unknown.
 pub(crate) fn in_document(text: &str, error: &toml::de::Error) -> ConfigError {
     let span = error.span().unwrap_or(0..0);
     let (start, end) = (span.start.min(text.len()), span.end.min(text.len()));
@@ -163,7 +188,10 @@ fn in_words(message: &str) -> String {
         ("expected a boolean", "expected true or false"),
         ("expected a sequence", "expected a list in square brackets"),
         ("expected struct Scale", "expected a table with `mean` and `deviation`"),
-        ("invalid type: unit variant, expected string only", "invalid type: expected a name in quotes"),
+        (
+            "invalid type: unit variant, expected string only",
+            "invalid type: expected a name in quotes",
+        ),
         (", there are no fields", ": this kind has no constants"),
     ];
     let found = WORDS.iter().find(|(theirs, _)| message.contains(theirs));

@@ -1,7 +1,8 @@
 //! Train one model on many machines with no server and no shared data.
 //!
-//! A **node** keeps its own rows, computes gradients on them and exchanges compressed model differences with its neighbours, weighted by
-//! a doubly stochastic matrix W on a [topology](mixing::Topology). An [experiment](experiment::Experiment) names an update rule, a
+//! A **node** keeps its own rows, computes gradients on them and exchanges compressed model
+//! differences with its neighbours, weighted by a doubly stochastic matrix W on a
+//! [topology](mixing::Topology). An [experiment](experiment::Experiment) names an update rule, a
 //! compressor, a model, data and an optimizer; any rule goes with any compressor.
 //!
 //! ```text
@@ -43,7 +44,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Features: `net` (libp2p hosts) and `cli` (the `gradvine` command), both on by default. Without them the crate builds without libp2p.
+//! Features: `net` (libp2p hosts) and `cli` (the `gradvine` command), both on by default. Without
+//! them the crate builds without libp2p.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

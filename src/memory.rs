@@ -29,7 +29,8 @@ pub fn is_unlimited() -> bool {
     UNLIMITED.load(Ordering::Relaxed)
 }
 
-/// Bytes that this process may still take; `None` where the system does not say, or after [`trust`].
+/// Bytes that this process may still take; `None` where the system does not say, or after
+/// [`trust`].
 pub fn available() -> Option<u64> {
     if is_unlimited() {
         return None;
@@ -44,14 +45,23 @@ pub fn available() -> Option<u64> {
     let space = read("/proc/self/limits")
         .zip(read("/proc/self/status"))
         .and_then(|(limits, status)| of_address_space(&limits, &status));
-    [machine.map(|(memory, swap)| memory.saturating_add(swap)), groups, space].into_iter().flatten().min()
+    [machine.map(|(memory, swap)| memory.saturating_add(swap)), groups, space]
+        .into_iter()
+        .flatten()
+        .min()
 }
 
 /// Whether so many bytes more can be taken.
 ///
 /// # Errors
 /// If they cannot; `what` needs them, and `remedy` says what to do.
-pub fn require(need: u64, place: &str, value: &str, what: &str, remedy: &str) -> Result<(), ConfigError> {
+pub fn require(
+    need: u64,
+    place: &str,
+    value: &str,
+    what: &str,
+    remedy: &str,
+) -> Result<(), ConfigError> {
     compare(need, available(), place, value, what, remedy)
 }
 
@@ -66,7 +76,9 @@ fn compare(
     match available {
         Some(available) if need > available => {
             let (need, available) = (Bytes(need), Bytes(available));
-            let problem = format!("{what} needs about {need} of memory, and {available} are available: {remedy}");
+            let problem = format!(
+                "{what} needs about {need} of memory, and {available} are available: {remedy}"
+            );
             Err(ConfigError::new(place, value, problem))
         }
         _ => Ok(()),
@@ -85,7 +97,8 @@ fn kibibytes(text: &str, key: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// What the control group `own` below `root` and those around it leave; `None` where none has a limit.
+/// What the control group `own` below `root` and those around it leave; `None` where none has a
+/// limit.
 fn of_groups(root: &Path, own: &str, swap: u64) -> Option<u64> {
     let folder = root.join(own);
     let around = folder.ancestors().take_while(|folder| folder.starts_with(root));
@@ -93,7 +106,8 @@ fn of_groups(root: &Path, own: &str, swap: u64) -> Option<u64> {
 }
 
 fn of_group(folder: &Path, swap: u64) -> Option<u64> {
-    let number = |name: &str| fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok();
+    let number =
+        |name: &str| fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok();
     let left = number("memory.max")?.saturating_sub(number("memory.current")?);
     // Pages of files count as taken, and are given up before anything fails.
     let stat = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
@@ -103,7 +117,8 @@ fn of_group(folder: &Path, swap: u64) -> Option<u64> {
     };
     let files = ["inactive_file", "active_file", "slab_reclaimable"].map(of);
     let swapped = number("memory.swap.current").unwrap_or(0);
-    let swap = number("memory.swap.max").map_or(swap, |most| most.saturating_sub(swapped).min(swap));
+    let swap =
+        number("memory.swap.max").map_or(swap, |most| most.saturating_sub(swapped).min(swap));
     Some(files.into_iter().chain([swap]).fold(left, u64::saturating_add))
 }
 
@@ -120,11 +135,17 @@ mod tests {
 
     #[test]
     fn the_machine_says_what_is_available() {
-        let text = "MemTotal:       24576000 kB\nMemFree:  1 kB\nMemAvailable:   2000 kB\nSwapFree:   48 kB\n";
+        let text = "MemTotal:       24576000 kB\nMemFree:  1 kB\nMemAvailable:   2000 \
+                    kB\nSwapFree:   48 kB\n";
         assert_eq!(of_machine(text), Some((2_048_000, 49_152)));
         assert_eq!(of_machine("MemAvailable: 3 kB\n"), Some((3072, 0)));
-        for bad in ["", "MemFree: 1 kB", "MemAvailable:", "MemAvailable: x kB", "MemAvailable: 18446744073709551615 kB"]
-        {
+        for bad in [
+            "",
+            "MemFree: 1 kB",
+            "MemAvailable:",
+            "MemAvailable: x kB",
+            "MemAvailable: 18446744073709551615 kB",
+        ] {
             assert_eq!(of_machine(bad), None, "{bad}");
         }
     }
@@ -155,19 +176,25 @@ mod tests {
 
     #[test]
     fn a_limit_of_address_space_counts_what_is_mapped() {
-        let line =
-            |limit: &str| format!("Max data size  1  2 bytes\nMax address space         {limit}  unlimited  bytes\n");
+        let line = |limit: &str| {
+            format!(
+                "Max data size  1  2 bytes\nMax address space         {limit}  unlimited  bytes\n"
+            )
+        };
         assert_eq!(of_address_space(&line("5000"), "VmSize:\t   2 kB\n"), Some(2952));
         assert_eq!(of_address_space(&line("unlimited"), "VmSize:\t   2 kB\n"), None);
     }
 
     #[test]
     fn what_does_not_fit_is_refused_with_both_figures() {
-        let told = |need, available| compare(need, available, "model", "9 parameters", "one copy", "take fewer");
+        let told = |need, available| {
+            compare(need, available, "model", "9 parameters", "one copy", "take fewer")
+        };
         assert!(told(10, None).is_ok() && told(10, Some(10)).is_ok());
         assert_eq!(
             told(2_000_000, Some(1_500)).unwrap_err().to_string(),
-            "model = 9 parameters: one copy needs about 2.00 MB of memory, and 1.5 kB are available: take fewer"
+            "model = 9 parameters: one copy needs about 2.00 MB of memory, and 1.5 kB are \
+             available: take fewer"
         );
     }
 }

@@ -1,8 +1,9 @@
 //! Randomness as named streams of the run's seed.
 //!
-//! A [`Stream`] is a key, not a position: the value at index `i` depends on the seed, on what the stream is for, on
-//! whom and on `i` alone. Two machines, two threads or two drivers that ask in different orders get the same bits,
-//! and a receiver can draw what the sender drew (random-k's indices travel as nothing at all).
+//! A [`Stream`] is a key, not a position: the value at index `i` depends on the seed, on what the
+//! stream is for, on whom and on `i` alone. Two machines, two threads or two drivers that ask in
+//! different orders get the same bits, and a receiver can draw what the sender drew (random-k's
+//! indices travel as nothing at all).
 //!
 //! ```
 //! use gradvine::rng::{Purpose, Stream};
@@ -11,8 +12,9 @@
 //! assert_ne!(noise.u64_at(5), noise.u64_at(6));
 //! ```
 //!
-//! Values come from SplitMix64's finaliser (Steele, Lea and Flood 2014) over a counter; the 32-bit variant for vector
-//! kernels is a two-round multiply-xorshift hash. Neither is for secrets: keys come from libp2p.
+//! Values come from SplitMix64's finaliser (Steele, Lea and Flood 2014) over a counter; the 32-bit
+//! variant for vector kernels is a two-round multiply-xorshift hash. Neither is for secrets: keys
+//! come from libp2p.
 
 use crate::units::{NodeId, Round};
 
@@ -42,7 +44,8 @@ pub enum Purpose {
 
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// SplitMix64's finaliser: a bijection of 64-bit words in which each input bit changes each output bit half the time.
+/// SplitMix64's finaliser: a bijection of 64-bit words in which each input bit changes each output
+/// bit half the time.
 #[inline]
 pub const fn mix64(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -92,7 +95,8 @@ impl Stream {
         mix64(self.key.wrapping_add(index.wrapping_mul(GOLDEN)))
     }
 
-    /// The 32-bit word at `index`: two multiplications, so that a loop over it vectorises. A different sequence from [`Stream::u64_at`].
+    /// The 32-bit word at `index`: two multiplications, so that a loop over it vectorises. A
+    /// different sequence from [`Stream::u64_at`].
     #[inline]
     pub fn u32_at(self, index: u32) -> u32 {
         let mut x = index ^ (self.key as u32);
@@ -148,7 +152,8 @@ impl Sequence {
         }
     }
 
-    /// The next standard normal number (Box and Muller 1958; `libm`, so the same bits on every platform).
+    /// The next standard normal number (Box and Muller 1958; `libm`, so the same bits on every
+    /// platform).
     pub fn normal(&mut self) -> f64 {
         let radius = libm::sqrt(-2.0 * libm::log(1.0 - self.uniform()));
         radius * libm::cos(std::f64::consts::TAU * self.uniform())
@@ -217,7 +222,10 @@ mod tests {
             let value = |i: u32| f64::from(stream.u32_at(i)) / 4_294_967_296.0 - 0.5;
             let mean = (0..n).map(value).sum::<f64>() / f64::from(n);
             let lag = (0..n).map(|i| value(i) * value(i + 1)).sum::<f64>() / f64::from(n);
-            assert!(mean.abs() < 5.0 * (1.0 / 12f64 / f64::from(n)).sqrt(), "key {key}: mean {mean}");
+            assert!(
+                mean.abs() < 5.0 * (1.0 / 12f64 / f64::from(n)).sqrt(),
+                "key {key}: mean {mean}"
+            );
             assert!(lag.abs() < 5.0 / 12.0 / f64::from(n).sqrt(), "key {key}: lag {lag}");
         }
     }

@@ -1,11 +1,15 @@
-//! Newtypes for identities and quantities, so that a node is never mistaken for a round nor milliseconds for nanoseconds.
+//! Newtypes for identities and quantities, so that a node is never mistaken for a round nor
+//! milliseconds for nanoseconds.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A node's number: its position in the topology file, from 0 to n - 1. Order of nodes is order of summation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+/// A node's number: its position in the topology file, from 0 to n - 1. Order of nodes is order of
+/// summation.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct NodeId(pub u32);
 
@@ -31,7 +35,9 @@ impl fmt::Display for NodeId {
 }
 
 /// One step t of the algorithm, from 0.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct Round(pub u64);
 
@@ -49,7 +55,8 @@ impl fmt::Display for Round {
     }
 }
 
-/// A moment, in nanoseconds since the run began: real time in a network run, virtual time in the simulator.
+/// A moment, in nanoseconds since the run began: real time in a network run, virtual time in the
+/// simulator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);
 
@@ -69,7 +76,8 @@ impl std::ops::Add<std::time::Duration> for Time {
     }
 }
 
-/// A number of bytes, printed with a binary-free unit a person reads at a glance (`1.23 MB` is 1,230,000 bytes).
+/// A number of bytes, printed with a binary-free unit a person reads at a glance (`1.23 MB` is
+/// 1,230,000 bytes).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Bytes(pub u64);
 
@@ -93,9 +101,13 @@ mod tests {
 
     #[test]
     fn bytes_print_in_decimal_units() {
-        for (bytes, text) in
-            [(0, "0 B"), (999, "999 B"), (1_500, "1.5 kB"), (77_000_000, "77.00 MB"), (2_500_000_000, "2.50 GB")]
-        {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1_500, "1.5 kB"),
+            (77_000_000, "77.00 MB"),
+            (2_500_000_000, "2.50 GB"),
+        ] {
             assert_eq!(Bytes(bytes).to_string(), text);
         }
     }

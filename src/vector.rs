@@ -1,7 +1,8 @@
 //! One-pass kernels over `f32` slices.
 //!
-//! Replicas of one model live on two machines and must agree to the bit, so these kernels give the same bits on every CPU:
-//! plain `*` and `+` (the compiler never fuses them), and sums in [`LANES`] fixed lanes whatever the vector width.
+//! Replicas of one model live on two machines and must agree to the bit, so these kernels give the
+//! same bits on every CPU: plain `*` and `+` (the compiler never fuses them), and sums in [`LANES`]
+//! fixed lanes whatever the vector width.
 
 /// The number of independent partial sums of a reduction. Fixed: it is part of the result.
 pub const LANES: usize = 16;
@@ -17,7 +18,8 @@ pub fn axpy(weight: f32, x: &[f32], acc: &mut [f32]) {
     }
 }
 
-/// `acc += weight * (x - from)`. What is added with `x` and `from` exchanged is opposite to the last bit.
+/// `acc += weight * (x - from)`. What is added with `x` and `from` exchanged is opposite to the
+/// last bit.
 pub fn axpy_difference(weight: f32, x: &[f32], from: &[f32], acc: &mut [f32]) {
     assert_eq!((x.len(), from.len()), (acc.len(), acc.len()));
     for ((a, x), from) in acc.iter_mut().zip(x).zip(from) {
@@ -143,7 +145,8 @@ pub fn distance_squared(x: &[f32], y: &[f32]) -> f64 {
     sums.iter().sum()
 }
 
-/// The position of the first NaN or infinity, if there is one. The pass over a finite vector is branch-free.
+/// The position of the first NaN or infinity, if there is one. The pass over a finite vector is
+/// branch-free.
 pub fn first_non_finite(x: &[f32]) -> Option<usize> {
     const EXPONENT: u32 = 0x7F80_0000;
     for (block, chunk) in x.chunks(4096).enumerate() {
@@ -167,7 +170,8 @@ mod tests {
         assert!((norm_squared(&x) - plain).abs() < 1e-9 * plain);
         let plain: f64 = x.iter().map(|&x| f64::from(x).abs()).sum();
         assert!((norm_one(&x) - plain).abs() < 1e-9 * plain);
-        let plain: f64 = x.iter().zip(&y).map(|(&x, &y)| (f64::from(x) - f64::from(y)).powi(2)).sum();
+        let plain: f64 =
+            x.iter().zip(&y).map(|(&x, &y)| (f64::from(x) - f64::from(y)).powi(2)).sum();
         assert!((distance_squared(&x, &y) - plain).abs() < 1e-9 * plain);
         let mut acc = y.clone();
         axpy(0.5, &x, &mut acc);

@@ -1,4 +1,5 @@
-//! Before round 0 the nodes agree on one record made of all of theirs; at the end all records reach those that read them.
+//! Before round 0 the nodes agree on one record made of all of theirs; at the end all records reach
+//! those that read them.
 
 mod common;
 
@@ -56,9 +57,13 @@ const TOPOLOGIES: [&str; 5] = ["ring:7", "star:5", "path:6", "torus:3x4", "rando
 fn seats(topology: &str, readers: Readers, agreed: &Arc<Mutex<Vec<Vec<u8>>>>) -> Vec<Seat> {
     let run = Run { rounds: 3, ..Run::new(topology, "kind = 'd-psgd'", "kind = 'identity'") };
     let told = |(node, mut seat): (usize, Seat)| {
-        seat.config.setup = Some(Setup { record: vec![node as u8, 100 + node as u8], merge: merge() });
+        seat.config.setup =
+            Some(Setup { record: vec![node as u8, 100 + node as u8], merge: merge() });
         seat.config.readers = readers;
-        Seat { learner: Box::new(Told { learner: seat.learner, agreed: Arc::clone(agreed) }), ..seat }
+        Seat {
+            learner: Box::new(Told { learner: seat.learner, agreed: Arc::clone(agreed) }),
+            ..seat
+        }
     };
     run.seats().into_iter().enumerate().map(told).collect()
 }
@@ -70,7 +75,8 @@ fn all_nodes_agree_on_what_the_records_make_in_node_order() {
         let seats = seats(topology, Readers::Everyone, &agreed);
         let nodes = seats.len();
         sim::run(seats, &mut Blind).unwrap();
-        let expected: Vec<u8> = (0..nodes).flat_map(|node| [node as u8, 100 + node as u8]).collect();
+        let expected: Vec<u8> =
+            (0..nodes).flat_map(|node| [node as u8, 100 + node as u8]).collect();
         assert_eq!(*agreed.lock().unwrap(), vec![expected; nodes], "{topology}");
     }
 }
@@ -78,13 +84,16 @@ fn all_nodes_agree_on_what_the_records_make_in_node_order() {
 #[test]
 fn the_last_records_reach_their_readers_and_nobody_else() {
     for topology in TOPOLOGIES {
-        let ended = |readers| sim::run(seats(topology, readers, &Arc::default()), &mut Blind).unwrap();
+        let ended =
+            |readers| sim::run(seats(topology, readers, &Arc::default()), &mut Blind).unwrap();
         let (everyone, root) = (ended(Readers::Everyone), ended(Readers::Root));
         assert!(everyone.iter().all(|one| one.records == everyone[0].records), "{topology}");
         assert_eq!(everyone[0].records.len(), everyone.len());
         assert_eq!(root[0].records, everyone[0].records);
         assert!(root[1..].iter().all(|one| one.records.is_empty()), "{topology}");
-        assert!(everyone.iter().zip(&root).all(|(a, b)| (&a.model, &a.mean) == (&b.model, &b.mean)));
+        assert!(
+            everyone.iter().zip(&root).all(|(a, b)| (&a.model, &a.mean) == (&b.model, &b.mean))
+        );
     }
 }
 
@@ -104,7 +113,13 @@ fn answered(own: usize, from: u32, exchange: u16, payload: &[u8]) -> Option<Stri
 }
 
 /// The same where its own record is this one.
-fn answered_with(record: Vec<u8>, own: usize, from: u32, exchange: u16, payload: &[u8]) -> Option<String> {
+fn answered_with(
+    record: Vec<u8>,
+    own: usize,
+    from: u32,
+    exchange: u16,
+    payload: &[u8],
+) -> Option<String> {
     let mut config = seats("path:3", Readers::Everyone, &Arc::default()).swap_remove(own).config;
     config.setup = Some(Setup { record, merge: merge() });
     let mut node = Node::new(config);
@@ -133,9 +148,12 @@ fn record(node: u32, record: &[u8]) -> Vec<u8> {
 #[test]
 fn a_record_may_be_as_long_as_the_nodes_own() {
     let long = 2 * RECORD_LIMIT;
-    let said = |own: usize, length: usize| answered_with(vec![1; own], 1, 2, 0, &record(2, &vec![2; length]));
+    let said = |own: usize, length: usize| {
+        answered_with(vec![1; own], 1, 2, 0, &record(2, &vec![2; length]))
+    };
     assert_eq!((said(1, RECORD_LIMIT), said(long, long)), (None, None));
-    let expected = |limit: usize| format!("a record of {} bytes, at most {limit} are allowed", limit + 1);
+    let expected =
+        |limit: usize| format!("a record of {} bytes, at most {limit} are allowed", limit + 1);
     for (own, limit) in [(1, RECORD_LIMIT), (long, long)] {
         let told = said(own, limit + 1).unwrap_or_default();
         assert!(told.contains(&expected(limit)), "{told}");
@@ -148,7 +166,13 @@ fn records_without_meaning_end_with_who_sent_them() {
     assert_eq!(answered(1, 2, 0, &record(2, &[2, 102])), None);
     let cases: [(usize, u32, u16, Vec<u8>, &str); 8] = [
         (1, 2, 0, record(2, &[255]), "setup record of node 2: 255 means nothing"),
-        (0, 1, 1, [record(1, &[1]), record(2, &[255])].concat(), "setup record of node 2: 255 means nothing"),
+        (
+            0,
+            1,
+            1,
+            [record(1, &[1]), record(2, &[255])].concat(),
+            "setup record of node 2: 255 means nothing",
+        ),
         (0, 1, 1, record(0, &[1]), "node 1 speaks for node 0, which is not below it in the tree"),
         (0, 1, 1, record(1, &[1]), "1 records of node 1, which gathers those of 2"),
         (1, 2, 0, Vec::new(), "0 records of node 2, which gathers those of 1"),

@@ -1,4 +1,5 @@
-//! Whatever the order in which frames, gradients and free slots reach the nodes, a synchronous run ends with the same bits.
+//! Whatever the order in which frames, gradients and free slots reach the nodes, a synchronous run
+//! ends with the same bits.
 
 mod common;
 
@@ -13,7 +14,8 @@ use gradvine::{
     units::NodeId,
 };
 
-/// Things that may happen next. Each queue keeps its own order; which queue moves is the dice's choice.
+/// Things that may happen next. Each queue keeps its own order; which queue moves is the dice's
+/// choice.
 #[derive(Default)]
 struct Chaos {
     /// Frames under way on each directed link.
@@ -26,7 +28,8 @@ struct Chaos {
     taken: BTreeMap<(usize, usize), VecDeque<Input>>,
 }
 
-/// Runs to the end with the given dice; the models. A tight link frees a slot when the frame was handed over, not when it was sent.
+/// Runs to the end with the given dice; the models. A tight link frees a slot when the frame was
+/// handed over, not when it was sent.
 fn run(seats: Vec<Seat>, seed: u64, tight: bool) -> Vec<Vec<f32>> {
     let mut dice = Stream::new(seed, Purpose::Test).sequence();
     let mut learners = Vec::new();
@@ -36,7 +39,8 @@ fn run(seats: Vec<Seat>, seed: u64, tight: bool) -> Vec<Vec<f32>> {
         learners.push(seat.learner);
     }
     let n = nodes.len();
-    let mut chaos = Chaos { own: (0..n).map(|_| VecDeque::from([Input::Start])).collect(), ..Chaos::default() };
+    let mut chaos =
+        Chaos { own: (0..n).map(|_| VecDeque::from([Input::Start])).collect(), ..Chaos::default() };
     let mut models = vec![Vec::new(); n];
     let mut finished = 0;
     while finished < n {
@@ -72,7 +76,9 @@ fn run(seats: Vec<Seat>, seed: u64, tight: bool) -> Vec<Vec<f32>> {
             match effect {
                 Effect::Compute { round, x, update, parts, .. } => {
                     let own = &mut chaos.own[node];
-                    job::compute(&mut *learners[node], round, x, update, parts, &mut |input| own.push_back(input));
+                    job::compute(&mut *learners[node], round, x, update, parts, &mut |input| {
+                        own.push_back(input)
+                    });
                 }
                 Effect::Send { to, frame } => {
                     chaos.links.entry((node, to.index())).or_default().push_back(frame.to_vec());
@@ -114,25 +120,45 @@ fn any_order_of_events_gives_the_same_bits() {
         ("kind = 'moniqua'", "kind = 'identity'"),
         ("kind = 'power-gossip'", "kind = 'identity'"),
     ];
-    let gossip = rules
-        .iter()
-        .flat_map(|&(rule, compressor)| ["ring:6", "star:5", "torus:3x3"].map(|topology| (rule, compressor, topology)));
+    let gossip = rules.iter().flat_map(|&(rule, compressor)| {
+        ["ring:6", "star:5", "torus:3x3"].map(|topology| (rule, compressor, topology))
+    });
     let centralized = [
         ("kind = 'c-sgd'", "kind = 'identity'", "ring:6"),
         ("kind = 'c-sgd'\ncollective = 'all-to-all'", "kind = 'identity'", "complete:5"),
         ("kind = 'c-sgd'\ncollective = 'hybrid'\ngroup = 3", "kind = 'identity'", "complete:6"),
         ("kind = 'c-sgd'\nlayers = true", "kind = 'identity'", "ring:6"),
         ("kind = 'c-sgd'\nlayers = true", "kind = 'identity'", "star:5"),
-        ("kind = 'c-sgd'\nlayers = true\ncollective = 'all-to-all'", "kind = 'identity'", "complete:5"),
-        ("kind = 'c-sgd'\nlayers = true\ncollective = 'hybrid'\ngroup = 3", "kind = 'identity'", "complete:6"),
+        (
+            "kind = 'c-sgd'\nlayers = true\ncollective = 'all-to-all'",
+            "kind = 'identity'",
+            "complete:5",
+        ),
+        (
+            "kind = 'c-sgd'\nlayers = true\ncollective = 'hybrid'\ngroup = 3",
+            "kind = 'identity'",
+            "complete:6",
+        ),
         ("kind = 'compressed-c-sgd'\ncollective = 'all-to-all'", "kind = 'qsgd'", "complete:5"),
         ("kind = 'double-squeeze'", "kind = 'random-k'\nk = 9", "star:5"),
         ("kind = 'top-k-all-gather'", "kind = 'top-k'\nk = 3", "star:5"),
-        ("kind = 'top-k-all-gather'\ncollective = 'all-to-all'", "kind = 'random-k'\nk = 9", "complete:5"),
+        (
+            "kind = 'top-k-all-gather'\ncollective = 'all-to-all'",
+            "kind = 'random-k'\nk = 9",
+            "complete:5",
+        ),
         ("kind = 'dgc'\nk = 3\nwarm_up = 8", "kind = 'identity'", "complete:5"),
         ("kind = 'sketched-sgd'\nk = 3", "kind = 'count-sketch'\ncolumns = 30", "star:5"),
-        ("kind = 'sketched-sgd'\nvariant = 'practical'\nk = 2", "kind = 'count-sketch'\ncolumns = 30", "ring:5"),
-        ("kind = 'sketched-sgd'\ncollective = 'tree'", "kind = 'count-sketch'\ncolumns = 30", "complete:6"),
+        (
+            "kind = 'sketched-sgd'\nvariant = 'practical'\nk = 2",
+            "kind = 'count-sketch'\ncolumns = 30",
+            "ring:5",
+        ),
+        (
+            "kind = 'sketched-sgd'\ncollective = 'tree'",
+            "kind = 'count-sketch'\ncolumns = 30",
+            "complete:6",
+        ),
         ("kind = 'g-top-k'\nk = 4", "kind = 'identity'", "complete:7"),
         ("kind = 'delayed'\ndelay = 3", "kind = 'identity'", "star:5"),
         ("kind = 'delayed'\ndelay = 20", "kind = 'identity'", "ring:6"),
@@ -168,7 +194,11 @@ fn in_any_order(mut experiment: Run) {
     for seed in 0..8 {
         let (topology, rule) = (experiment.topology.name(), &experiment.rule);
         for tight in [false, true] {
-            assert_eq!(run(experiment.seats(), seed, tight), expected, "{rule} on {topology}, seed {seed}");
+            assert_eq!(
+                run(experiment.seats(), seed, tight),
+                expected,
+                "{rule} on {topology}, seed {seed}"
+            );
         }
     }
 }

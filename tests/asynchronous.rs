@@ -1,4 +1,5 @@
-//! Pairwise gossip without rounds in common: the mean is kept, nobody waits for ever, the simulator repeats itself.
+//! Pairwise gossip without rounds in common: the mean is kept, nobody waits for ever, the simulator
+//! repeats itself.
 
 mod common;
 
@@ -17,16 +18,20 @@ const IDENTITY: &str = "kind = 'identity'";
 const RULES: [&str; 2] = ["kind = 'ad-psgd'", "kind = 'swarm'"];
 
 fn mean(models: &[Vec<f32>]) -> Vec<f64> {
-    (0..models[0].len()).map(|k| models.iter().map(|x| f64::from(x[k])).sum::<f64>() / models.len() as f64).collect()
+    (0..models[0].len())
+        .map(|k| models.iter().map(|x| f64::from(x[k])).sum::<f64>() / models.len() as f64)
+        .collect()
 }
 
-/// How far the mean of all models moves in rounds without gradients, and what is left of their disagreement.
+/// How far the mean of all models moves in rounds without gradients, and what is left of their
+/// disagreement.
 fn drift(rule: &str, topology: &str) -> (f64, f64) {
     let mut run = Run::new(topology, rule, IDENTITY);
     (run.step, run.same_start, run.rounds) = (0.0, false, 60);
     let starts: Vec<Vec<f32>> = (0..run.nodes()).map(|node| run.start(node)).collect();
     let models = run.models();
-    let moved = mean(&starts).iter().zip(mean(&models)).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    let moved =
+        mean(&starts).iter().zip(mean(&models)).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
     (moved, consensus(&models) / consensus(&starts))
 }
 
@@ -56,17 +61,34 @@ fn the_simulator_repeats_itself() {
         assert_eq!(run.ended().unwrap(), run.ended().unwrap());
         assert!(plan::is_asynchronous(&*run.prepare().plan));
     }
-    assert!(!plan::is_asynchronous(&*Run::new("ring:4", "kind = 'd-psgd'", IDENTITY).prepare().plan));
+    assert!(!plan::is_asynchronous(
+        &*Run::new("ring:4", "kind = 'd-psgd'", IDENTITY).prepare().plan
+    ));
 }
 
 /// One call from a to b; `lost` is what happens to the answer.
-fn call(a: &mut dyn Rule, b: &mut dyn Rule, d: usize, between: impl FnOnce(&mut dyn Rule), lost: bool) {
+fn call(
+    a: &mut dyn Rule,
+    b: &mut dyn Rule,
+    d: usize,
+    between: impl FnOnce(&mut dyn Rule),
+    lost: bool,
+) {
     let format = Format::Floats(d);
-    let (ask, back) = (At { round: Round(0), flight: 0, exchange: 0 }, At { round: Round(0), flight: 0, exchange: 1 });
+    let (ask, back) = (
+        At { round: Round(0), flight: 0, exchange: 0 },
+        At { round: Round(0), flight: 0, exchange: 1 },
+    );
     let noise = payload_noise(3, NodeId(0), Some(NodeId(1)), &ask);
     let (mut there, mut answer) = (Vec::new(), Vec::new());
     a.outgoing(&ask, Some(NodeId(1)), &mut Writer::new(&format, noise, &mut there)).unwrap();
-    b.answer(&ask, NodeId(0), &format.view(noise, &there), &mut Writer::new(&format, noise, &mut answer)).unwrap();
+    b.answer(
+        &ask,
+        NodeId(0),
+        &format.view(noise, &there),
+        &mut Writer::new(&format, noise, &mut answer),
+    )
+    .unwrap();
     between(a);
     if !lost {
         a.received(&back, NodeId(1), &format.view(noise, &answer)).unwrap();
@@ -129,14 +151,18 @@ fn nodes_run_freely_over_libp2p_and_end() {
         report::Summary,
     };
 
-    let text = "[run]\nrounds = 300\nevaluate_every = 100\n[topology]\nfile = 'ring:6'\n[data]\nsource = 'breast-cancer'\n\
-                split = 'by-label'\nstandardize = true\n[model]\nkind = 'softmax'\n[rule]\nkind = 'd-psgd'\n[compressor]\n\
+    let text = "[run]\nrounds = 300\nevaluate_every = 100\n[topology]\nfile = \
+                'ring:6'\n[data]\nsource = 'breast-cancer'\n\
+                split = 'by-label'\nstandardize = true\n[model]\nkind = 'softmax'\n[rule]\nkind = \
+                'd-psgd'\n[compressor]\n\
                 kind = 'identity'\n[optimizer]\nstep = 0.1\nbatch = 8\nlocal_steps = 2\n";
     for rule in ["ad-psgd", "swarm"] {
         for topology in ["ring:6", "complete:6", "star:6"] {
             let sets = [format!("rule.kind='{rule}'"), format!("topology.file='{topology}'")];
-            let whole = std::sync::Arc::new(Whole::new(Experiment::parse(text, &sets).unwrap()).unwrap());
-            let ended = net::together(whole.seats(), &whole.design, Transport::Tcp, &mut Blind).unwrap();
+            let whole =
+                std::sync::Arc::new(Whole::new(Experiment::parse(text, &sets).unwrap()).unwrap());
+            let ended =
+                net::together(whole.seats(), &whole.design, Transport::Tcp, &mut Blind).unwrap();
             assert!(ended.iter().all(|one| one.mean == ended[0].mean));
             let summary = Summary::new(&whole.design, &ended[0].records).unwrap();
             let accuracy = summary.outcome.test_accuracy_of_mean.unwrap();

@@ -1,4 +1,5 @@
-//! Files that are wrong: one error that names the file, the place in it, the value, and what would be accepted; never a panic.
+//! Files that are wrong: one error that names the file, the place in it, the value, and what would
+//! be accepted; never a panic.
 
 use std::{fs, io::Write, sync::Arc};
 
@@ -51,11 +52,31 @@ fn csv_faults() {
     for (text, expected) in [
         ("", "a.csv: line 1: the file is empty: at least one row is needed".to_string()),
         ("\n\n", "a.csv: line 1: the file is empty: at least one row is needed".into()),
-        ("age,sick\n", "a.csv: line 2: there is no row after the header: at least one is needed".into()),
+        (
+            "age,sick\n",
+            "a.csv: line 2: there is no row after the header: at least one is \
+                        needed"
+                .into(),
+        ),
         ("1,2,0\n3,1\n", "a.csv: line 2: 2 columns found, 3 expected, as in the first line".into()),
-        ("1,2,0\n\n\n3,4,5,1\n", "a.csv: line 4: 4 columns found, 3 expected, as in the first line".into()),
-        ("age,sick\n1,0\ntall,1\n", "a.csv: line 3, column 0 (age) = \"tall\": text, where a number is needed".into()),
-        ("1,2,0\n3,,1\n", "a.csv: line 2, column 1 = \"\": an empty cell, where a number is needed".into()),
+        (
+            "1,2,0\n\n\n3,4,5,1\n",
+            "a.csv: line 4: 4 columns found, 3 expected, as in the first \
+                                  line"
+                .into(),
+        ),
+        (
+            "age,sick\n1,0\ntall,1\n",
+            "a.csv: line 3, column 0 (age) = \"tall\": text, where a \
+                                     number is needed"
+                .into(),
+        ),
+        (
+            "1,2,0\n3,,1\n",
+            "a.csv: line 2, column 1 = \"\": an empty cell, where a number is \
+                           needed"
+                .into(),
+        ),
         ("1,2,0\n3,nan,1\n", format!("a.csv: line 2, column 1 = \"nan\": {FINITE}")),
         ("1,2,0\n-inf,3,1\n", format!("a.csv: line 2, column 0 = \"-inf\": {FINITE}")),
         ("1,2,0\n3,1e39,1\n", format!("a.csv: line 2, column 1 = \"1e39\": {FINITE}")),
@@ -65,19 +86,28 @@ fn csv_faults() {
         ("1,2,0\n3,4,NaN\n", format!("a.csv: line 2, column 2 = NaN: {label}")),
         (
             "1,2,0\n3,4,cat\n",
-            "a.csv: line 2, column 2 = \"cat\": text, where a label belongs: number the classes 0, 1, 2, ..., in the same order on every node".into(),
+            "a.csv: line 2, column 2 = \"cat\": text, where a label belongs: number the classes \
+             0, 1, 2, ..., in the same order on every node"
+                .into(),
         ),
-        ("3,2,no,yes\n1,2,0\n3,4,1\n", "a.csv: line 1: the first line announces 3 rows, 2 follow".into()),
+        (
+            "3,2,no,yes\n1,2,0\n3,4,1\n",
+            "a.csv: line 1: the first line announces 3 rows, 2 \
+                                        follow"
+                .into(),
+        ),
     ] {
         assert_eq!(error_of("a.csv", text.as_bytes(), &Options::default()), expected, "{text:?}");
         // Compressed, the same words.
         let compressed = error_of("a.csv.gz", &gzip(text.as_bytes()), &Options::default());
         assert_eq!(compressed, expected.replace("a.csv", "a.csv.gz"), "{text:?}");
     }
-    // Bytes that are no text are shown as such, and a cell of any length as its first 40 characters.
+    // Bytes that are no text are shown as such, and a cell of any length as its first 40
+    // characters.
     let error = error_of("a.csv", b"1,0\n\xFF\xFE,1\n", &Options::default());
     assert!(
-        error.starts_with("a.csv: line 2, column 0 = ") && error.ends_with("text, where a number is needed"),
+        error.starts_with("a.csv: line 2, column 0 = ")
+            && error.ends_with("text, where a number is needed"),
         "{error}"
     );
     let long = format!("1,0\n{},1\n", "x".repeat(100_000));
@@ -100,13 +130,18 @@ fn options_that_do_not_fit_the_file() {
         assert_eq!(
             with(Options { target: Some(wanted.into()), ..Options::default() }),
             format!(
-                "data.target = {wanted}: no such column: one of age, weight, sick, or a position from 0 to 2, or from -3 to -1 is accepted (in a.csv)"
+                "data.target = {wanted}: no such column: one of age, weight, sick, or a position \
+                 from 0 to 2, or from -3 to -1 is accepted (in a.csv)"
             )
         );
     }
     let two = with(Options { target: Some("age,sick".into()), ..Options::default() });
     assert_eq!(two, "data.target = age,sick: classification has one column of labels (in a.csv)");
-    let all = with(Options { target: Some("0,1,2".into()), task: Task::Regression, ..Options::default() });
+    let all = with(Options {
+        target: Some("0,1,2".into()),
+        task: Task::Regression,
+        ..Options::default()
+    });
     assert!(all.contains("of 3 columns none is left for the features"), "{all}");
     // More classes than the model has outputs, found when model and data meet.
     let data = parse("a.csv", text, None, &Options::default()).unwrap();
@@ -131,20 +166,29 @@ fn npy_faults() {
         (
             whole[..whole.len() - 1].to_vec(),
             format!(
-                "a.npy: shape = [2, 2]: 16 bytes of f32 belong after byte {start}, 15 are there: cut short or damaged"
+                "a.npy: shape = [2, 2]: 16 bytes of f32 belong after byte {start}, 15 are there: \
+                 cut short or damaged"
             ),
         ),
         (nan, format!("a.npy: row 1, column 0 = NaN: {FINITE}")),
-        (npy("<f8", "(1, 2)", &[1e300f64, 0.0].map(f64::to_le_bytes).concat()), "a.npy: row 0, column 0 = 1".into()),
+        (
+            npy("<f8", "(1, 2)", &[1e300f64, 0.0].map(f64::to_le_bytes).concat()),
+            "a.npy: row 0, \
+            column 0 = 1"
+                .into(),
+        ),
         (npy("<f4", "(0, 2)", &[]), "a.npy: shape = [0, 2]: there is no number".into()),
         (
             npy("<c16", "(1, 1)", &[0; 16]),
-            "a.npy: header, 'descr' = <c16: integers (i1 i2 i4 i8, u1 u2 u4 u8) and floats (f2 f4 f8) are accepted"
+            "a.npy: header, 'descr' = <c16: integers (i1 i2 i4 i8, u1 u2 u4 u8) and floats (f2 f4 \
+             f8) are accepted"
                 .into(),
         ),
         (
             npy("|i1", "(1, 2)", &[7, 0xFE]),
-            "a.npy: row 0, column 1 = -2: a label is a whole number 0, 1, 2, ..., below 65536".into(),
+            "a.npy: row 0, column 1 = -2: a label is a whole number 0, 1, 2, ..., below \
+             65536"
+                .into(),
         ),
     ] {
         let error = error_of("a.npy", &bytes, &Options::default());
@@ -171,27 +215,39 @@ fn idx_faults() {
         error.replace(&format!("{}/", folder.path().display()), "")
     };
     let (images, classes) = (idx(8, &[2, 1, 2], &[0, 255, 7, 8]), idx(8, &[2], &[3, 0]));
-    let magic = "byte 0: not an IDX file: it starts with two zero bytes, a number type and a number of dimensions";
+    let magic = "byte 0: not an IDX file: it starts with two zero bytes, a number type and a \
+                 number of dimensions";
     assert_eq!(error(b"PK\x03\x04....", &classes), format!("x.idx: {magic}"));
     assert_eq!(error(&images, b"1,2"), format!("y.idx: {magic}"));
     assert_eq!(
         error(&idx(3, &[1], &[0]), &classes),
-        "x.idx: byte 2, number type = 0x03: accepted: 0x08 (u8), 0x09 (i8), 0x0b (i16), 0x0c (i32), 0x0d (f32), 0x0e (f64)"
+        "x.idx: byte 2, number type = 0x03: accepted: 0x08 (u8), 0x09 (i8), 0x0b (i16), 0x0c \
+         (i32), 0x0d (f32), 0x0e (f64)"
     );
     assert_eq!(
         error(&images[..18], &classes),
-        "x.idx: shape = [2, 1, 2]: 4 bytes of u8 belong after byte 16, 2 are there: cut short or damaged"
+        "x.idx: shape = [2, 1, 2]: 4 bytes of u8 belong after byte 16, 2 are there: cut short or \
+         damaged"
     );
     assert_eq!(
         error(&images[..7], &classes),
         "x.idx: byte 4: the header is cut short: the extents of 3 dimensions belong here"
     );
-    assert_eq!(error(&idx(8, &[3, 1], &[1, 2, 3]), &classes), "y.idx: labels: 2 rows, but x.idx has 3");
+    assert_eq!(
+        error(&idx(8, &[3, 1], &[1, 2, 3]), &classes),
+        "y.idx: labels: 2 rows, but x.idx has 3"
+    );
     let negative = idx(9, &[2], &[1, 0xFF]);
-    assert_eq!(error(&images, &negative), "y.idx: row 1 = -1: a label is a whole number 0, 1, 2, ..., below 65536");
+    assert_eq!(
+        error(&images, &negative),
+        "y.idx: row 1 = -1: a label is a whole number 0, 1, 2, ..., below 65536"
+    );
     let nan = idx(13, &[2, 1], &[1.0f32, f32::NAN].map(f32::to_be_bytes).concat());
     assert_eq!(error(&nan, &classes), format!("x.idx: row 1, column 0 = NaN: {FINITE}"));
-    assert_eq!(error(&images, &images), "y.idx: labels: 2 numbers a row, where one label is needed");
+    assert_eq!(
+        error(&images, &images),
+        "y.idx: labels: 2 numbers a row, where one label is needed"
+    );
     for cut in 0..images.len() {
         error(&images[..cut], &classes);
     }
@@ -199,7 +255,8 @@ fn idx_faults() {
         error(&images, &classes[..cut]);
     }
     fs::remove_file(&labels).unwrap();
-    let missing = load(folder.path().join("x.idx").to_str().unwrap(), &options).unwrap_err().to_string();
+    let missing =
+        load(folder.path().join("x.idx").to_str().unwrap(), &options).unwrap_err().to_string();
     assert!(missing.contains("y.idx: cannot be read: "), "{missing}");
 }
 
@@ -208,7 +265,8 @@ fn gzip_faults() {
     let text: String = (0..500).map(|i| format!("{i},{},{}\n", i * i, i % 3)).collect();
     let whole = gzip(text.as_bytes());
     let with = |bytes: &[u8]| error_of("a.csv.gz", bytes, &Options::default());
-    let not = "a.csv.gz: byte 0: not gzip-compressed, as its name says: a .gz file starts with the bytes 1f 8b";
+    let not = "a.csv.gz: byte 0: not gzip-compressed, as its name says: a .gz file starts with \
+               the bytes 1f 8b";
     assert_eq!(with(text.as_bytes()), not);
     assert_eq!(with(b""), not);
     for cut in [2, 10, 30, whole.len() / 2, whole.len() - 8, whole.len() - 1] {
@@ -229,7 +287,10 @@ fn places_that_hold_no_file() {
     let missing = folder.path().join("b.csv");
     let error = load(missing.to_str().unwrap(), &Options::default()).unwrap_err().to_string();
     assert!(error.starts_with("data.source = ") && error.contains("b.csv"), "{error}");
-    assert!(error.contains("no such file; accepted: a path to a CSV, NPY or IDX file (also .gz)"), "{error}");
+    assert!(
+        error.contains("no such file; accepted: a path to a CSV, NPY or IDX file (also .gz)"),
+        "{error}"
+    );
     assert!(error.ends_with("digits, breast-cancer"), "{error}");
     let error = load(folder.path().to_str().unwrap(), &Options::default()).unwrap_err().to_string();
     assert!(error.contains("a folder, where a file is needed"), "{error}");
@@ -251,12 +312,20 @@ fn rows_that_cannot_be_divided() {
     let numbers = parse("a.csv", b"1,0.5\n2,1\n3,0\n", None, &regression).unwrap();
     for split in [Split::ByLabel, Split::Dirichlet { alpha: 1.0 }] {
         let error = shards(&numbers, &all, 2, split, 1).unwrap_err().to_string();
-        assert!(error.ends_with(": needs classes; for regression, iid and contiguous are accepted"), "{error}");
+        assert!(
+            error.ends_with(": needs classes; for regression, iid and contiguous are accepted"),
+            "{error}"
+        );
     }
 }
 
 /// What was accepted is sound: rows of finite numbers and labels with names.
-fn is_sound(name: &str, bytes: &[u8], labels: Option<&[u8]>, options: &Options) -> Result<(), TestCaseError> {
+fn is_sound(
+    name: &str,
+    bytes: &[u8],
+    labels: Option<&[u8]>,
+    options: &Options,
+) -> Result<(), TestCaseError> {
     match parse(name, bytes, labels.map(|labels| ("labels", labels)), options) {
         Ok(data) => {
             let Dataset { features, target, .. } = data.clone();
@@ -269,7 +338,11 @@ fn is_sound(name: &str, bytes: &[u8], labels: Option<&[u8]>, options: &Options) 
                 || error.starts_with("labels: ")
                 || error.starts_with("data.labels_file = labels: ");
             prop_assert!(named, "the file is not named: {}", error);
-            prop_assert!(error.chars().count() < 1500 && !error.contains(char::is_control), "{:?}", error);
+            prop_assert!(
+                error.chars().count() < 1500 && !error.contains(char::is_control),
+                "{:?}",
+                error
+            );
         }
     }
     Ok(())

@@ -1,4 +1,5 @@
-//! Every rule with a server or a collective against a plain dense f64 implementation written from its paper's equations.
+//! Every rule with a server or a collective against a plain dense f64 implementation written from
+//! its paper's equations.
 
 mod common;
 
@@ -27,7 +28,8 @@ const COLLECTIVES: [(&str, &str); 8] = [
 #[test]
 fn c_sgd_with_every_collective() {
     for (topology, collective) in COLLECTIVES {
-        for (d, layers) in [(40, false), (43, false), (3, false), (40, true), (43, true), (3, true)] {
+        for (d, layers) in [(40, false), (43, false), (3, false), (40, true), (43, true), (3, true)]
+        {
             let rule = format!("kind = 'c-sgd'\n{collective}\nlayers = {layers}");
             let mut run = Run::new(topology, &rule, IDENTITY);
             run.d = d;
@@ -45,7 +47,8 @@ fn c_sgd_with_every_collective() {
 
 #[test]
 fn the_collective_is_chosen_from_the_links_and_written_down() {
-    for (topology, collective) in [("ring:5", "ring"), ("star:4", "server"), ("complete:4", "ring")] {
+    for (topology, collective) in [("ring:5", "ring"), ("star:4", "server"), ("complete:4", "ring")]
+    {
         let prepared = Run::new(topology, "kind = 'c-sgd'", IDENTITY).prepare();
         assert_eq!(prepared.resolved["collective"].as_str(), Some(collective));
     }
@@ -53,8 +56,9 @@ fn the_collective_is_chosen_from_the_links_and_written_down() {
 
 #[test]
 fn collectives_without_their_links_are_refused_with_a_way_out() {
-    let refused =
-        |topology: &str, rule: &str| Run::new(topology, rule, IDENTITY).try_prepare().unwrap_err().to_string();
+    let refused = |topology: &str, rule: &str| {
+        Run::new(topology, rule, IDENTITY).try_prepare().unwrap_err().to_string()
+    };
     let error = refused("torus:3x4", "kind = 'c-sgd'");
     assert!(error.contains("ring:n, star:n or complete:n"), "{error}");
     let error = refused("ring:5", "kind = 'c-sgd'\ncollective = 'server'");
@@ -73,16 +77,22 @@ fn collectives_without_their_links_are_refused_with_a_way_out() {
 #[test]
 fn the_topology_of_groups_carries_the_hybrid() {
     let rule = "kind = 'c-sgd'\ncollective = 'hybrid'\ngroup = 4";
-    let run = Run::new(concat!(env!("CARGO_MANIFEST_DIR"), "/topologies/groups-2x4.toml"), rule, IDENTITY);
+    let run = Run::new(
+        concat!(env!("CARGO_MANIFEST_DIR"), "/topologies/groups-2x4.toml"),
+        rule,
+        IDENTITY,
+    );
     check(&run, &centralized(&run));
 }
 
 #[test]
 fn ring_all_reduce_sends_two_parts_of_n_less_one_in_n() {
     for nodes in [2usize, 4, 5, 8] {
-        let mut run = Run::new(&format!("complete:{nodes}"), "kind = 'c-sgd'\ncollective = 'ring'", IDENTITY);
+        let mut run =
+            Run::new(&format!("complete:{nodes}"), "kind = 'c-sgd'\ncollective = 'ring'", IDENTITY);
         run.rounds = 3;
-        let sent: Vec<u64> = run.ended().unwrap().iter().map(|ended| ended.traffic.payload).collect();
+        let sent: Vec<u64> =
+            run.ended().unwrap().iter().map(|ended| ended.traffic.payload).collect();
         assert_eq!(sent, vec![3 * 4 * (2 * (nodes - 1) * 40 / nodes) as u64; nodes]);
     }
 }
@@ -158,14 +168,19 @@ fn delayed_updates_with_and_without_compensation() {
         for (delay, period) in [(0, 1), (1, 1), (4, 1), (40, 1), (0, 3), (5, 3), (2, 5)] {
             for compensate in [true, false] {
                 let rule = format!(
-                    "kind = 'delayed'\n{collective}\ndelay = {delay}\nperiod = {period}\ncompensate = {compensate}"
+                    "kind = 'delayed'\n{collective}\ndelay = {delay}\nperiod = \
+                     {period}\ncompensate = {compensate}"
                 );
                 let run = Run::new(topology, &rule, IDENTITY);
-                let found = difference(&delayed(&run, delay, period, compensate, true), &run.models());
+                let found =
+                    difference(&delayed(&run, delay, period, compensate, true), &run.models());
                 assert!(found < 1e-5, "{rule} on {topology}: {found:e}");
                 if (run.rounds as usize).is_multiple_of(period) {
                     let models = run.models();
-                    assert!(models.iter().all(|model| *model == models[0]), "{rule}: all has landed and nodes differ");
+                    assert!(
+                        models.iter().all(|model| *model == models[0]),
+                        "{rule}: all has landed and nodes differ"
+                    );
                 }
             }
         }
@@ -180,8 +195,11 @@ fn delayed_updates_with_and_without_compensation() {
 #[test]
 fn a_node_computes_ahead_of_its_frames_by_the_delay_and_no_further() {
     use gradvine::gossip::{Effect, Input, Node};
-    for (rule, ahead) in [("kind = 'c-sgd'", 1), ("kind = 'delayed'\ndelay = 0", 1), ("kind = 'delayed'\ndelay = 6", 7)]
-    {
+    for (rule, ahead) in [
+        ("kind = 'c-sgd'", 1),
+        ("kind = 'delayed'\ndelay = 0", 1),
+        ("kind = 'delayed'\ndelay = 6", 7),
+    ] {
         // Nothing is ever heard from the others; every frame that is handed over is taken at once.
         let mut seat = Run::new("ring:4", rule, IDENTITY).seats().swap_remove(2);
         let mut node = Node::new(seat.config);
@@ -195,7 +213,8 @@ fn a_node_computes_ahead_of_its_frames_by_the_delay_and_no_further() {
                     Effect::Compute { round, x, mut update, overlaps, .. } => {
                         let loss = seat.learner.compute(round, &x, &mut update);
                         let step = seat.learner.step(round);
-                        (gradients, overlapped) = (gradients + 1, overlapped + usize::from(overlaps));
+                        (gradients, overlapped) =
+                            (gradients + 1, overlapped + usize::from(overlaps));
                         inputs.push_back(Input::Computed { round, x, update, loss, step });
                     }
                     Effect::Send { to, .. } => inputs.push_back(Input::Taken(to)),
@@ -231,7 +250,8 @@ fn compensation_leaves_the_mean_alone_and_nodes_differ_by_their_last_updates() {
     let mut run = Run::new("ring:5", "kind = 'delayed'\ndelay = 4", IDENTITY);
     run.rounds = 12;
     let x = delayed(&run, 4, 1, true, false);
-    // The reference, whose agreement with the rule is tested above, against the invariants of the paper.
+    // The reference, whose agreement with the rule is tested above, against the invariants of the
+    // paper.
     let mut updates = Updates::new(&run);
     let mut history: Vec<Matrix> = Vec::new();
     let mut mean_model = mean(&start(&run));
@@ -259,9 +279,15 @@ fn on_identical_data_every_delay_is_plain_sgd() {
     for delay in [0, 3, 10] {
         let mut run = Run::new("ring:4", &format!("kind = 'delayed'\ndelay = {delay}"), IDENTITY);
         (run.rounds, run.same_data) = (25, true);
-        assert!(difference(&vec![widen(std::slice::from_ref(alone))[0].clone(); 4], &run.models()) < 1e-6);
+        assert!(
+            difference(&vec![widen(std::slice::from_ref(alone))[0].clone(); 4], &run.models())
+                < 1e-6
+        );
     }
-    let mut stale = Run::new("ring:4", "kind = 'delayed'\ndelay = 10\ncompensate = false", IDENTITY);
+    let mut stale =
+        Run::new("ring:4", "kind = 'delayed'\ndelay = 10\ncompensate = false", IDENTITY);
     (stale.rounds, stale.same_data) = (25, true);
-    assert!(difference(&vec![widen(std::slice::from_ref(alone))[0].clone(); 4], &stale.models()) > 1e-3);
+    assert!(
+        difference(&vec![widen(std::slice::from_ref(alone))[0].clone(); 4], &stale.models()) > 1e-3
+    );
 }

@@ -1,4 +1,5 @@
-//! Nodes that are missing, killed, or set up differently: the others say who, where and what to try, and end.
+//! Nodes that are missing, killed, or set up differently: the others say who, where and what to
+//! try, and end.
 #![cfg(feature = "cli")]
 
 mod command;
@@ -20,9 +21,12 @@ fn a_missing_node_is_named_with_its_address_and_what_to_try() {
     assert_eq!((tokyo.end().0, london.end().0), (Some(4), Some(4)));
     let told = london.errors();
     let address = deployment.address("oslo");
-    for words in
-        ["error: after 2 s node london waits for ", "oslo (", &address, "nothing listens there; has it been started"]
-    {
+    for words in [
+        "error: after 2 s node london waits for ",
+        "oslo (",
+        &address,
+        "nothing listens there; has it been started",
+    ] {
         assert!(told.contains(words), "{words}: {told}");
     }
     // A node whose own links are up says why the run has not begun.
@@ -60,12 +64,16 @@ fn check_saved(deployment: &Deployment, name: &str) {
     let summary = json(&run.join("summary.json"));
     assert!(summary["rounds"].as_u64().unwrap() > 0 && summary["digest"] == "", "{summary}");
     let part = &summary["participation"][name];
-    assert!(part["bytes_payload"].as_u64().unwrap() > 0 && part["rows"].as_u64().unwrap() > 0, "{summary}");
+    assert!(
+        part["bytes_payload"].as_u64().unwrap() > 0 && part["rows"].as_u64().unwrap() > 0,
+        "{summary}"
+    );
     assert_eq!(summary["bytes"]["payload"], part["bytes_payload"], "what is known of one node");
     assert!(summary["time_s"].as_f64().unwrap() > 0.0);
     let model = run.join(format!("model-{name}.safetensors"));
     let rows = deployment.file(&format!("{name}.csv"));
-    let shown = command::gradvine().arg("evaluate").arg(&model).arg(rows).arg("--json").assert().success();
+    let shown =
+        command::gradvine().arg("evaluate").arg(&model).arg(rows).arg("--json").assert().success();
     let shown: serde_json::Value = serde_json::from_slice(&shown.get_output().stdout).unwrap();
     assert!(shown["accuracy"].as_f64().unwrap() > 0.5, "it is the trained model: {shown}");
 }
@@ -92,7 +100,8 @@ fn before_the_run_begins_nodes_may_be_killed_and_started_again() {
     };
     let mut tokyo = deployment.start("tokyo");
     for _ in 0..2 {
-        let london = deployment.start_as("london", |command| command.env("RUST_LOG", "gradvine=info"));
+        let london =
+            deployment.start_as("london", |command| command.env("RUST_LOG", "gradvine=info"));
         command::until("the link", || london.errors().contains("linked with tokyo"));
         london.signal("KILL");
         drop(london);
@@ -103,7 +112,11 @@ fn before_the_run_begins_nodes_may_be_killed_and_started_again() {
         assert_eq!(node.end().0, Some(0), "{}", node.errors());
     }
     for name in command::NAMES {
-        assert_eq!(json(&deployment.run(name).join("summary.json"))["digest"], undisturbed, "{name}");
+        assert_eq!(
+            json(&deployment.run(name).join("summary.json"))["digest"],
+            undisturbed,
+            "{name}"
+        );
     }
 }
 
@@ -117,7 +130,9 @@ fn a_neighbours_wrong_file_is_waited_for_and_only_the_node_that_differs_from_all
     let mut tokyo = deployment.start("tokyo");
     assert_eq!(tokyo.end().0, Some(2), "{}", tokyo.errors());
     assert!(tokyo.errors().contains("optimizer.step = 0.25 here, 0.1 there"), "{}", tokyo.errors());
-    command::until("the difference", || london.errors().contains("optimizer.step = 0.1 here, 0.25 there"));
+    command::until("the difference", || {
+        london.errors().contains("optimizer.step = 0.1 here, 0.25 there")
+    });
     deployment.write("tokyo.toml", &right);
     let mut tokyo = deployment.start("tokyo");
     for node in [&mut tokyo, &mut london, &mut oslo] {
@@ -136,7 +151,10 @@ fn a_standard_error_that_takes_nothing_ends_no_run() {
     let start = |name: &str, errors: std::process::Stdio| {
         let mut command = command::program();
         log(&mut command);
-        command.arg("node").arg(deployment.file(&format!("{name}.toml"))).stdout(std::process::Stdio::null());
+        command
+            .arg("node")
+            .arg(deployment.file(&format!("{name}.toml")))
+            .stdout(std::process::Stdio::null());
         command.stderr(errors).spawn().unwrap()
     };
     let full = || fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
@@ -148,7 +166,11 @@ fn a_standard_error_that_takes_nothing_ends_no_run() {
     let args = ["simulate", "--rounds", "3", "--no-baseline", "--out"];
     for full_out in [false, true] {
         let mut command = command::program();
-        command.args(args).arg(deployment.file(&format!("sim-{full_out}"))).args(command::SMALL).stderr(full());
+        command
+            .args(args)
+            .arg(deployment.file(&format!("sim-{full_out}")))
+            .args(command::SMALL)
+            .stderr(full());
         if full_out {
             command.stdout(full());
         }
@@ -165,9 +187,19 @@ fn nodes_with_different_experiments_name_the_key_and_both_values() {
     let file = fs::read_to_string(deployment.file("tokyo.toml")).unwrap();
     deployment.write("tokyo.toml", &file.replace("experiment.toml", "other.toml"));
     let (mut tokyo, mut london) = (deployment.start("tokyo"), deployment.start("london"));
-    assert_eq!((tokyo.end().0, london.end().0), (Some(2), Some(2)), "{}\n{}", tokyo.errors(), london.errors());
+    assert_eq!(
+        (tokyo.end().0, london.end().0),
+        (Some(2), Some(2)),
+        "{}\n{}",
+        tokyo.errors(),
+        london.errors()
+    );
     assert!(tokyo.errors().contains("optimizer.step = 0.25 here, 0.1 there"), "{}", tokyo.errors());
-    assert!(london.errors().contains("node tokyo runs another experiment: optimizer.step = 0.1 here, 0.25 there"));
+    assert!(
+        london
+            .errors()
+            .contains("node tokyo runs another experiment: optimizer.step = 0.1 here, 0.25 there")
+    );
     for name in ["tokyo", "london"] {
         assert!(
             !deployment.run(name).exists(),
@@ -200,18 +232,36 @@ fn a_process_that_is_killed_is_named_and_the_others_models_are_kept() {
     let folder = command::folder();
     let out = folder.path().join("run");
     let mut command = command::program();
-    command.args(["train", "--processes", "--rounds", "1000000000", "--set", "run.evaluate_every=20", "--quiet"]);
-    let mut running = Running::start(command.args(command::SMALL).arg("--out").arg(&out), folder.path(), "train");
+    command.args([
+        "train",
+        "--processes",
+        "--rounds",
+        "1000000000",
+        "--set",
+        "run.evaluate_every=20",
+        "--quiet",
+    ]);
+    let mut running =
+        Running::start(command.args(command::SMALL).arg("--out").arg(&out), folder.path(), "train");
     (0..3).for_each(|node| until_running(&out.join(format!("nodes/{node}/run"))));
     let victim = child_of(running.id(), "nodes/1/node.toml");
-    assert!(std::process::Command::new("kill").args(["-KILL", &victim.to_string()]).status().unwrap().success());
+    assert!(
+        std::process::Command::new("kill")
+            .args(["-KILL", &victim.to_string()])
+            .status()
+            .unwrap()
+            .success()
+    );
     assert_eq!(running.end().0, Some(4), "{}", running.errors());
     let told = running.errors();
     assert!(told.contains("node 1 was ended by signal 9"), "{told}");
     let summary = json(&out.join("summary.json"));
     assert_eq!((summary["failed_at"].as_str(), summary["digest"].as_str()), (Some("1"), Some("")));
     for name in ["0", "2"] {
-        assert!(out.join(format!("model-{name}.safetensors")).is_file(), "the model of node {name}");
+        assert!(
+            out.join(format!("model-{name}.safetensors")).is_file(),
+            "the model of node {name}"
+        );
         assert!(summary["participation"][name]["rounds"].as_u64().unwrap() > 0, "{summary}");
     }
 }
@@ -223,9 +273,13 @@ fn child_of(parent: u32, word: &str) -> u32 {
         let read = |file: &str| fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
         let (stat, line) = (read("stat"), read("cmdline"));
         let stat = String::from_utf8_lossy(&stat).into_owned();
-        let parent_of = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse().ok());
+        let parent_of = stat
+            .rsplit_once(')')
+            .and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse().ok());
         parent_of == Some(parent) && String::from_utf8_lossy(&line).contains(word)
     };
-    let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let pids = fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     pids.into_iter().find(|&pid| is_it(pid)).expect("the process of that node")
 }

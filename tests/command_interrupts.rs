@@ -5,7 +5,9 @@ mod command;
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
-use command::{Deployment, NAMES, Reach, Running, SMALL, folder, json, metrics, program, until_running};
+use command::{
+    Deployment, NAMES, Reach, Running, SMALL, folder, json, metrics, program, until_running,
+};
 
 const PROMISED: Duration = Duration::from_secs(2);
 
@@ -23,10 +25,14 @@ fn check(run: &Path) {
     assert!(rounds > 0 && rounds + 1 >= seen, "{rounds} rounds, metrics of {seen}");
     // What was trained is there.
     let part = |name: &str| summary["participation"][name]["bytes_payload"].as_u64().unwrap_or(0);
-    let nodes: Vec<String> = summary["participation"].as_object().unwrap().keys().cloned().collect();
+    let nodes: Vec<String> =
+        summary["participation"].as_object().unwrap().keys().cloned().collect();
     assert!(!nodes.is_empty() && nodes.iter().all(|name| part(name) > 0), "{summary}");
     for name in nodes {
-        assert!(run.join(format!("model-{name}.safetensors")).is_file(), "the model of node {name}");
+        assert!(
+            run.join(format!("model-{name}.safetensors")).is_file(),
+            "the model of node {name}"
+        );
     }
 }
 
@@ -34,8 +40,11 @@ fn interrupt(command: &[&str], signal: &str) {
     let folder = folder();
     let out = folder.path().join("run");
     let sets = ["--rounds", "1000000000", "--set", "run.evaluate_every=20", "--quiet", "--out"];
-    let mut running =
-        Running::start(program().args(command).args(SMALL).args(sets).arg(&out), folder.path(), "interrupted");
+    let mut running = Running::start(
+        program().args(command).args(SMALL).args(sets).arg(&out),
+        folder.path(),
+        "interrupted",
+    );
     if command.contains(&"--processes") {
         (0..3).for_each(|node| until_running(&out.join(format!("nodes/{node}/run"))));
     } else {
@@ -47,7 +56,10 @@ fn interrupt(command: &[&str], signal: &str) {
     assert!(took < PROMISED, "{command:?} took {took:?}");
     let errors = running.errors();
     // Before it there may be a warning: metrics of so many rounds may not fit on the disk.
-    assert!(errors.lines().last().is_some_and(|line| line.starts_with("interrupted: ")), "{errors}");
+    assert!(
+        errors.lines().last().is_some_and(|line| line.starts_with("interrupted: ")),
+        "{errors}"
+    );
     check(&out);
 }
 
@@ -90,12 +102,17 @@ fn a_node_stops_and_its_neighbours_are_told() {
 fn a_node_that_still_waits_stops() {
     let deployment = Deployment::new(Reach::Tcp, "rounds = 5");
     let mut node = deployment.start("london");
-    command::until("the run directory", || deployment.run("london").join("topology.toml").is_file());
+    command::until("the run directory", || {
+        deployment.run("london").join("topology.toml").is_file()
+    });
     std::thread::sleep(Duration::from_millis(200));
     node.signal("INT");
     let (code, took) = node.end();
     assert_eq!(code, Some(130), "{}", node.errors());
     assert!(took < PROMISED, "{took:?}");
     let summary = json(&deployment.run("london").join("summary.json"));
-    assert_eq!((summary["interrupted"].as_bool(), summary["rounds"].as_u64()), (Some(true), Some(0)));
+    assert_eq!(
+        (summary["interrupted"].as_bool(), summary["rounds"].as_u64()),
+        (Some(true), Some(0))
+    );
 }

@@ -56,7 +56,11 @@ fn trained(settings: &[&str]) -> (TempDir, PathBuf) {
 
 #[test]
 fn help_of_every_command_has_examples() {
-    gradvine().arg("--help").assert().success().stdout(contains("Examples:").and(contains("Exit codes:")));
+    gradvine()
+        .arg("--help")
+        .assert()
+        .success()
+        .stdout(contains("Examples:").and(contains("Exit codes:")));
     for command in COMMANDS {
         let help = gradvine().args([command, "--help"]).assert().success();
         let text = String::from_utf8(help.get_output().stdout.clone()).unwrap();
@@ -69,17 +73,40 @@ fn help_of_every_command_has_examples() {
         let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
         assert!(widest <= 110, "{command}: {widest}");
     }
-    for command in
-        ["identity new", "identity show", "topology show", "topology make", "topology check", "topology list"]
-    {
-        gradvine().args(command.split(' ')).arg("--help").assert().success().stdout(contains("Usage:"));
+    for command in [
+        "identity new",
+        "identity show",
+        "topology show",
+        "topology make",
+        "topology check",
+        "topology list",
+    ] {
+        gradvine()
+            .args(command.split(' '))
+            .arg("--help")
+            .assert()
+            .success()
+            .stdout(contains("Usage:"));
     }
 }
 
 #[test]
 fn every_json_is_one_value_with_its_keys() {
     let topology = printed(&["topology", "show", "torus:3x4", "--json"]);
-    has(&topology, &["name", "nodes", "links", "rho", "gap", "lambda_2", "lambda_n", "mixing_time", "diameter"]);
+    has(
+        &topology,
+        &[
+            "name",
+            "nodes",
+            "links",
+            "rho",
+            "gap",
+            "lambda_2",
+            "lambda_n",
+            "mixing_time",
+            "diameter",
+        ],
+    );
     assert_eq!((topology["nodes"].as_u64(), topology["links"].as_u64()), (Some(12), Some(24)));
     has(&printed(&["topology", "list", "--json"]), &["families", "weights", "files"]);
     let folder = folder();
@@ -103,7 +130,8 @@ fn json_of_a_run_is_its_summary() {
         let folder = folder();
         let out = folder.path().join("run");
         let out = out.to_str().unwrap();
-        let summary = printed(&[command, &SMALL, &["--rounds", "3", "--json", "--out", out]].concat());
+        let summary =
+            printed(&[command, &SMALL, &["--rounds", "3", "--json", "--out", out]].concat());
         assert_eq!(summary, json(&Path::new(out).join("summary.json")));
         has(
             &summary,
@@ -127,10 +155,16 @@ fn json_of_a_run_is_its_summary() {
         has(&summary["final"], &[&["train_loss", "consensus"][..], &accuracies].concat());
         has(&summary["bytes"], &["payload", "wire", "dense"]);
         // A path of three has four directed links; dense gossip sends 4 d bytes on each.
-        assert_eq!(summary["bytes"]["dense"].as_u64(), Some(3 * 4 * 4 * summary["parameters"].as_u64().unwrap()));
+        assert_eq!(
+            summary["bytes"]["dense"].as_u64(),
+            Some(3 * 4 * 4 * summary["parameters"].as_u64().unwrap())
+        );
         for node in ["0", "1", "2"] {
             assert_eq!(
-                (&summary["participation"][node]["rounds"], &summary["participation"][node]["missed"]),
+                (
+                    &summary["participation"][node]["rounds"],
+                    &summary["participation"][node]["missed"]
+                ),
                 (&3.into(), &Value::Array(vec![]))
             );
         }
@@ -149,7 +183,11 @@ fn json_of_a_run_is_its_summary() {
                     "bytes_dense",
                 ],
             );
-            assert_eq!(metric.get("consensus").is_some(), !command.contains(&"--processes"), "{metric}");
+            assert_eq!(
+                metric.get("consensus").is_some(),
+                !command.contains(&"--processes"),
+                "{metric}"
+            );
         }
     }
 }
@@ -166,7 +204,12 @@ fn quiet_runs_say_nothing_and_others_end_with_what_to_try() {
     run("quiet").arg("--quiet").assert().success().stdout("").stderr("");
     let assert = run("loud").assert().success().stderr(contains("round 3/3"));
     let text = String::from_utf8(assert.get_output().stdout.clone()).unwrap();
-    for words in ["choco with min-max on path-3: 3 nodes", "pooled SGD", "Try next:", "gradvine topology show path:3"] {
+    for words in [
+        "choco with min-max on path-3: 3 nodes",
+        "pooled SGD",
+        "Try next:",
+        "gradvine topology show path:3",
+    ] {
         assert!(text.contains(words), "{words}: {text}");
     }
     // Each column ends (or begins) where its heading does.
@@ -177,7 +220,8 @@ fn quiet_runs_say_nothing_and_others_end_with_what_to_try() {
         assert_ne!(row.as_bytes()[heading.find("rows").unwrap() + 3], b' ', "{heading}\n{row}");
     }
     // What is suggested works as it stands.
-    let suggested: Vec<&str> = text.lines().map(str::trim).filter(|line| line.starts_with("gradvine ")).collect();
+    let suggested: Vec<&str> =
+        text.lines().map(str::trim).filter(|line| line.starts_with("gradvine ")).collect();
     assert_eq!(suggested.len(), 5, "{text}");
     for line in suggested {
         let words = line.split(' ').skip(1).collect::<Vec<_>>();
@@ -187,16 +231,24 @@ fn quiet_runs_say_nothing_and_others_end_with_what_to_try() {
 
 #[test]
 fn evaluate_and_predict_agree_on_an_embedded_set() {
-    let (_folder, model) = trained(&["--topology", "path:3", "--rounds", "20", "--set", "model.kind=softmax"]);
+    let (_folder, model) =
+        trained(&["--topology", "path:3", "--rounds", "20", "--set", "model.kind=softmax"]);
     let model = model.to_str().unwrap();
     let score = printed(&["evaluate", model, "digits", "--json"]);
     has(&score, &["rows", "loss", "accuracy", "correct"]);
     assert_eq!(score["rows"], 1797);
-    gradvine().args(["evaluate", model, "digits"]).assert().success().stdout(contains("rows      1797\nloss"));
+    gradvine()
+        .args(["evaluate", model, "digits"])
+        .assert()
+        .success()
+        .stdout(contains("rows      1797\nloss"));
     let predicted = gradvine().args(["predict", model, "digits"]).assert().success();
     let text = String::from_utf8(predicted.get_output().stdout.clone()).unwrap();
     let mut lines = text.lines();
-    assert_eq!(lines.next(), Some("row,prediction,p(0),p(1),p(2),p(3),p(4),p(5),p(6),p(7),p(8),p(9)"));
+    assert_eq!(
+        lines.next(),
+        Some("row,prediction,p(0),p(1),p(2),p(3),p(4),p(5),p(6),p(7),p(8),p(9)")
+    );
     assert_eq!(lines.clone().count(), 1797);
     let mut seen = BTreeSet::new();
     for (index, line) in lines.enumerate() {
@@ -216,18 +268,34 @@ fn evaluate_and_predict_read_a_file_as_it_was_trained_on() {
     let folder = folder();
     let path = |name: &str| folder.path().join(name).display().to_string();
     let rows = |range: std::ops::Range<usize>| {
-        let row = |i: usize| format!("{},{},{}\n", i % 2, 100.0 + (i % 2) as f64 * 50.0 + (i % 7) as f64, i * 10);
+        let row = |i: usize| {
+            format!("{},{},{}\n", i % 2, 100.0 + (i % 2) as f64 * 50.0 + (i % 7) as f64, i * 10)
+        };
         "kind,height,extra\n".to_string() + &range.map(row).collect::<String>()
     };
     fs::write(path("train.csv"), rows(0..60)).unwrap();
     fs::write(path("new.csv"), rows(60..80)).unwrap();
     let (source, target) = (format!("data.source={}", path("train.csv")), "data.target=kind");
-    let sets =
-        ["--topology", "ring:3", "--rounds", "30", "--set", &source, "--set", target, "--set", "model.kind=softmax"];
+    let sets = [
+        "--topology",
+        "ring:3",
+        "--rounds",
+        "30",
+        "--set",
+        &source,
+        "--set",
+        target,
+        "--set",
+        "model.kind=softmax",
+    ];
     let (_run, model) = trained(&sets);
     let model = model.to_str().unwrap();
     let score = printed(&["evaluate", model, &path("new.csv"), "--target", "kind", "--json"]);
-    assert_eq!((score["rows"].as_u64(), score["accuracy"].as_f64()), (Some(20), Some(1.0)), "{score}");
+    assert_eq!(
+        (score["rows"].as_u64(), score["accuracy"].as_f64()),
+        (Some(20), Some(1.0)),
+        "{score}"
+    );
     gradvine()
         .args(["predict", model, &path("new.csv"), "--target", "kind", "--out", &path("p.csv")])
         .assert()
@@ -238,7 +306,10 @@ fn evaluate_and_predict_read_a_file_as_it_was_trained_on() {
         assert!(line.starts_with(&format!("{index},{},", index % 2)), "{line}");
     }
     // Rows to predict need no target.
-    let bare: String = rows(60..80).lines().map(|line| line.split_once(',').unwrap().1.to_string() + "\n").collect();
+    let bare: String = rows(60..80)
+        .lines()
+        .map(|line| line.split_once(',').unwrap().1.to_string() + "\n")
+        .collect();
     fs::write(path("bare.csv"), bare).unwrap();
     gradvine().args(["predict", model, &path("bare.csv")]).assert().success().stdout(text);
     gradvine()
@@ -255,8 +326,17 @@ fn least_squares_predicts_numbers() {
     let row = |i: usize| format!("{},{},{}\n", i % 5, i % 3, 2.0 * (i % 5) as f64 - (i % 3) as f64);
     fs::write(path("a.csv"), (0..60).map(row).collect::<String>()).unwrap();
     let source = format!("data.source={}", path("a.csv"));
-    let sets =
-        ["--topology", "path:3", "--rounds", "400", "--set", &source, "--set", "model.kind=least-squares", "--set"];
+    let sets = [
+        "--topology",
+        "path:3",
+        "--rounds",
+        "400",
+        "--set",
+        &source,
+        "--set",
+        "model.kind=least-squares",
+        "--set",
+    ];
     let (_run, model) = trained(&[&sets[..], &["data.split=iid"]].concat());
     let model = model.to_str().unwrap();
     let score = printed(&["evaluate", model, &path("a.csv"), "--json"]);
@@ -273,18 +353,28 @@ fn least_squares_predicts_numbers() {
 #[test]
 fn python_opens_the_model_and_predicts_the_same() {
     let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".into());
-    let ready = Command::new(&python).args(["-c", "import numpy, safetensors"]).stderr(Stdio::null()).status();
+    let ready = Command::new(&python)
+        .args(["-c", "import numpy, safetensors"])
+        .stderr(Stdio::null())
+        .status();
     if !ready.is_ok_and(|status| status.success()) {
-        eprintln!("skipped: {python} has no modules numpy and safetensors (name another with PYTHON=...)");
+        eprintln!(
+            "skipped: {python} has no modules numpy and safetensors (name another with PYTHON=...)"
+        );
         return;
     }
     let (folder, model) = trained(&["--topology", "path:3", "--rounds", "40"]);
     let path = |name: &str| folder.path().join(name).display().to_string();
     // Rows of the width of the digits, in a file that Python reads too.
-    let row = |i: usize| (0..64).map(|j| ((i * 31 + j * 7) % 17).to_string() + ",").collect::<String>() + "0\n";
+    let row = |i: usize| {
+        (0..64).map(|j| ((i * 31 + j * 7) % 17).to_string() + ",").collect::<String>() + "0\n"
+    };
     fs::write(path("rows.csv"), (0..50).map(row).collect::<String>()).unwrap();
     let model = model.to_str().unwrap();
-    gradvine().args(["predict", model, &path("rows.csv"), "--out", &path("ours.csv")]).assert().success();
+    gradvine()
+        .args(["predict", model, &path("rows.csv"), "--out", &path("ours.csv")])
+        .assert()
+        .success();
     fs::write(path("check.py"), CHECK).unwrap();
     let script = [path("check.py"), model.into(), path("rows.csv"), path("ours.csv")];
     let output = Command::new(&python).args(script).output().unwrap();
@@ -320,13 +410,19 @@ assert error < 1e-5, error
 
 #[test]
 fn completions_are_scripts_for_their_shells() {
-    for (shell, words) in [("bash", "_gradvine()"), ("zsh", "#compdef gradvine"), ("fish", "complete -c gradvine")] {
+    for (shell, words) in
+        [("bash", "_gradvine()"), ("zsh", "#compdef gradvine"), ("fish", "complete -c gradvine")]
+    {
         let script = gradvine().args(["completions", shell]).assert().success();
         let text = String::from_utf8(script.get_output().stdout.clone()).unwrap();
         assert!(text.contains(words), "{shell}: {text}");
         assert!(COMMANDS.iter().all(|command| text.contains(command)), "{shell}");
     }
-    gradvine().args(["completions", "cmd"]).assert().code(2).stderr(contains("possible values: bash"));
+    gradvine()
+        .args(["completions", "cmd"])
+        .assert()
+        .code(2)
+        .stderr(contains("possible values: bash"));
 }
 
 #[test]
@@ -367,7 +463,8 @@ fn a_closed_pipe_is_no_failure() {
         &train,
     ];
     for command in commands {
-        let mut child = program().args(command).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child =
+            program().args(command).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         // The reading end is closed before anything is written, or at least before everything is.
         drop(child.stdout.take());
         let mut told = String::new();

@@ -1,5 +1,5 @@
-//! Wrong settings: every key of an experiment refuses what cannot work, with one line that names the place, the value and what
-//! would do; nothing is left behind.
+//! Wrong settings: every key of an experiment refuses what cannot work, with one line that names
+//! the place, the value and what would do; nothing is left behind.
 #![cfg(feature = "cli")]
 
 mod command;
@@ -15,7 +15,8 @@ type Case = (&'static str, &'static str, &'static [&'static str]);
 /// No float outside its range: none is a step, a share, a constant of a rule.
 const NOT_POSITIVE: [&str; 6] = ["0", "-1", "nan", "inf", "1e300", "1e-300"];
 
-const SYNTHETIC: &str = "data.source=synthetic model.kind=least-squares data.split=contiguous data.test_share=0";
+const SYNTHETIC: &str =
+    "data.source=synthetic model.kind=least-squares data.split=contiguous data.test_share=0";
 
 const PLAIN_C_SGD: &str = "rule.kind=c-sgd compressor.kind=identity";
 
@@ -61,12 +62,24 @@ const CASES: &[Case] = &[
     ("topology.family=torus topology.columns=4", "topology.rows=0", &["1 or more"]),
     ("topology.family=torus topology.rows=4", "topology.columns=x", &["a whole number"]),
     ("topology.family=random-regular topology.nodes=5", "topology.degree=3", &["odd number"]),
-    ("topology.family=random-regular topology.nodes=5", "topology.degree=9", &["below the 5 nodes"]),
+    (
+        "topology.family=random-regular topology.nodes=5",
+        "topology.degree=9",
+        &["below the 5 nodes"],
+    ),
     ("", "topology.weights=even", &["metropolis, max-degree"]),
-    ("", "topology.schedule=random", &["expected one of static, one-peer-exponential, base-2, random-matching"]),
+    (
+        "",
+        "topology.schedule=random",
+        &["expected one of static, one-peer-exponential, base-2, random-matching"],
+    ),
     ("", "topology.schedule=3", &["expected a string"]),
     ("", "topology.schedule=base-2", &["needs the link 0 - 2", "exponential:8 or complete:8"]),
-    ("topology.file=exponential:8", "topology.schedule=one-peer-exponential", &["choco", "go stale", "deep-squeeze"]),
+    (
+        "topology.file=exponential:8",
+        "topology.schedule=one-peer-exponential",
+        &["choco", "go stale", "deep-squeeze"],
+    ),
     ("", "data.source=", &["no such file", "digits, breast-cancer"]),
     ("", "data.source=nofile.csv", &["no such file", "digits, breast-cancer"]),
     ("", "data.source=3", &["expected a string"]),
@@ -129,17 +142,37 @@ const CASES: &[Case] = &[
     (PLAIN_C_SGD, "rule.layers=2", &["true or false"]),
     ("rule.kind=compressed-c-sgd topology.file=star:4", "rule.double=2", &["true or false"]),
     ("rule.kind=ef-sgd", "rule.collective=ring", &["ef-sgd runs with server, all-to-all"]),
-    ("rule.kind=dgc compressor.kind=identity topology.file=star:4", "rule.k=0", &["from 1 to 4294967295"]),
-    ("rule.kind=dgc compressor.kind=identity rule.k=3", "rule.fraction=0.1", &["either k or fraction"]),
+    (
+        "rule.kind=dgc compressor.kind=identity topology.file=star:4",
+        "rule.k=0",
+        &["from 1 to 4294967295"],
+    ),
+    (
+        "rule.kind=dgc compressor.kind=identity rule.k=3",
+        "rule.fraction=0.1",
+        &["either k or fraction"],
+    ),
     ("rule.kind=dgc compressor.kind=identity", "rule.fraction=nan", &["above 0 and at most 1"]),
     ("rule.kind=dgc compressor.kind=identity", "rule.momentum=1.0", &["from 0 to below 1"]),
     ("rule.kind=dgc compressor.kind=identity", "rule.nesterov=1", &["true or false"]),
     ("rule.kind=dgc compressor.kind=identity", "rule.masking=1", &["true or false"]),
     ("rule.kind=dgc compressor.kind=identity", "rule.clip=-1.0", &["above 0"]),
     ("rule.kind=dgc compressor.kind=identity", "rule.warm_up=-1", &["a whole number from 0"]),
-    ("rule.kind=g-top-k compressor.kind=identity", "rule.residual=all", &["`conserving` or `published`"]),
-    ("rule.kind=sketched-sgd compressor.kind=count-sketch", "rule.variant=fast", &["`theory` or `practical`"]),
-    ("rule.kind=sketched-sgd compressor.kind=count-sketch", "rule.candidates=4", &["only variant = \"practical\""]),
+    (
+        "rule.kind=g-top-k compressor.kind=identity",
+        "rule.residual=all",
+        &["`conserving` or `published`"],
+    ),
+    (
+        "rule.kind=sketched-sgd compressor.kind=count-sketch",
+        "rule.variant=fast",
+        &["`theory` or `practical`"],
+    ),
+    (
+        "rule.kind=sketched-sgd compressor.kind=count-sketch",
+        "rule.candidates=4",
+        &["only variant = \"practical\""],
+    ),
     ("rule.kind=sketched-sgd", "compressor.kind=min-max", &["kind = \"count-sketch\""]),
     ("rule.kind=top-k-all-gather", "compressor.kind=min-max", &["\"top-k\" or \"random-k\""]),
     ("rule.kind=diloco compressor.kind=identity", "rule.outer_step=-1", &["above 0"]),
@@ -162,7 +195,11 @@ const CASES: &[Case] = &[
     ("rule.kind=moniqua compressor.kind=identity", "rule.bits=9", &["a whole number from 2 to 8"]),
     ("rule.kind=moniqua compressor.kind=identity", "rule.theta=x", &["expected a number"]),
     ("rule.kind=moniqua compressor.kind=identity", "rule.theta=0", &["a finite number above 0"]),
-    ("rule.kind=power-gossip compressor.kind=identity", "rule.rank=0", &["a whole number from 1 to 65535"]),
+    (
+        "rule.kind=power-gossip compressor.kind=identity",
+        "rule.rank=0",
+        &["a whole number from 1 to 65535"],
+    ),
     ("rule.kind=power-gossip compressor.kind=identity", "rule.rank=x", &["a whole number"]),
     ("rule.kind=d-psgd", "compressor.kind=min-max", &["d-psgd takes no compressor", "identity"]),
     ("", "compressor.kind=topk", &["did you mean `top-k`?"]),
@@ -181,15 +218,27 @@ const CASES: &[Case] = &[
     ("compressor.kind=random-k", "compressor.k=-1", &["from 1 to"]),
     ("compressor.kind=top-k", "compressor.fraction=0", &["above 0 and at most 1"]),
     ("compressor.kind=random-k", "compressor.fraction=nan", &["above 0 and at most 1"]),
-    ("compressor.kind=ternary", "compressor.clamp=0.5", &["expected 0 (none) or a number from 1 to 1000"]),
-    ("compressor.kind=ternary", "compressor.clamp=nan", &["expected 0 (none) or a number from 1 to 1000"]),
+    (
+        "compressor.kind=ternary",
+        "compressor.clamp=0.5",
+        &["expected 0 (none) or a number from 1 to 1000"],
+    ),
+    (
+        "compressor.kind=ternary",
+        "compressor.clamp=nan",
+        &["expected 0 (none) or a number from 1 to 1000"],
+    ),
     ("compressor.kind=one-bit", "compressor.bucket=-1", &["from 0 to 4294967295"]),
     ("compressor.kind=truncate", "compressor.bits=16", &["from 0 to 15"]),
     ("compressor.kind=low-rank", "compressor.rank=0", &["from 1 to 128"]),
     ("compressor.kind=count-sketch", "compressor.rows=16", &["from 1 to 15"]),
     ("compressor.kind=count-sketch", "compressor.columns=0", &["from 1 to 67108864"]),
     ("compressor.kind=identity", "compressor.bits=4", &["no constants"]),
-    ("", "network.preset=6g", &["expected one of ideal, data-center, ethernet, 4g, 5g, shanghai-boston"]),
+    (
+        "",
+        "network.preset=6g",
+        &["expected one of ideal, data-center, ethernet, 4g, 5g, shanghai-boston"],
+    ),
     ("", "network.latency_ms=-1", &["from 0 to 10000000"]),
     ("", "network.bandwidth_mbps=0", &["from 0.001 to 10000000"]),
     ("", "network.bandwidth_mbps=nan", &["from 0.001 to 10000000"]),
@@ -201,9 +250,17 @@ const CASES: &[Case] = &[
     ("", "network.compute=slow", &["`none`, `fixed`, `measured`, `random`"]),
     ("network.compute=fixed", "network.compute_ms=-3", &["from 0 to 1000000000"]),
     ("", "network.compute_ms=3", &["belongs to compute = \"fixed\" or \"random\""]),
-    ("network.compute=fixed network.compute_ms=1", "network.compute_spread=0.1", &["belongs to compute = \"random\""]),
+    (
+        "network.compute=fixed network.compute_ms=1",
+        "network.compute_spread=0.1",
+        &["belongs to compute = \"random\""],
+    ),
     ("", "network.stragglers=0.1", &["belongs to compute = \"fixed\", \"measured\" or \"random\""]),
-    ("network.compute=fixed network.compute_ms=1", "network.straggler_factor=0", &["from 0.01 to 1000000"]),
+    (
+        "network.compute=fixed network.compute_ms=1",
+        "network.straggler_factor=0",
+        &["from 0.01 to 1000000"],
+    ),
     ("", "optimizer.step=-1", &["from 0"]),
     ("", "optimizer.step=nan", &["from 0"]),
     ("", "optimizer.step=inf", &["from 0"]),
@@ -255,7 +312,9 @@ fn every_key_refuses_what_cannot_work() {
             assert!(line.contains(words), "{set} should say {words}: {line}");
         }
     }
-    for (rule, constant) in [("choco", "gamma"), ("choco-edge", "gamma"), ("beer", "gamma"), ("deep-squeeze", "eta")] {
+    for (rule, constant) in
+        [("choco", "gamma"), ("choco-edge", "gamma"), ("beer", "gamma"), ("deep-squeeze", "eta")]
+    {
         for value in NOT_POSITIVE {
             let line = told(&[&format!("rule.kind={rule}"), &format!("rule.{constant}={value}")]);
             assert!(line.starts_with(&format!("error: --set: rule.{constant} = ")), "{line}");
@@ -264,14 +323,19 @@ fn every_key_refuses_what_cannot_work() {
     }
 }
 
-/// A new key needs a refusal above; sections list their keys in the error of an unknown one, registries in their JSON.
+/// A new key needs a refusal above; sections list their keys in the error of an unknown one,
+/// registries in their JSON.
 #[test]
 fn no_key_is_forgotten() {
-    let tried: BTreeSet<&str> = CASES.iter().map(|(_, set, _)| set.split('=').next().unwrap()).collect();
+    let tried: BTreeSet<&str> =
+        CASES.iter().map(|(_, set, _)| set.split('=').next().unwrap()).collect();
     let mut keys = Vec::new();
     for section in ["run", "topology", "data", "model", "optimizer", "network"] {
         let line = told(&[&format!("{section}.nonsense=1")]);
-        assert!(line.starts_with(&format!("error: --set: {section}.nonsense = 1: unknown field")), "{line}");
+        assert!(
+            line.starts_with(&format!("error: --set: {section}.nonsense = 1: unknown field")),
+            "{line}"
+        );
         let known = line.split("expected one of ").nth(1).unwrap();
         keys.extend(known.split('`').skip(1).step_by(2).map(|key| format!("{section}.{key}")));
     }
@@ -319,7 +383,9 @@ fn wrong_files_name_themselves_and_the_line() {
     let told = |text: &[u8]| {
         fs::write(&file, text).unwrap();
         let line = refused(gradvine().arg("train").arg(&file));
-        line.strip_prefix(&format!("error: {}: ", file.display())).unwrap_or_else(|| panic!("{line}")).to_string()
+        line.strip_prefix(&format!("error: {}: ", file.display()))
+            .unwrap_or_else(|| panic!("{line}"))
+            .to_string()
     };
     assert!(told(b"[run]\nrounds = = 3\n").starts_with("line 2: "));
     assert!(told(b"[run]\nrounds = 3\nrounds = 4\n").starts_with("line 3: duplicate key"));
@@ -327,14 +393,23 @@ fn wrong_files_name_themselves_and_the_line() {
     assert!(told(b"\xFF\xFE").contains("cannot be read"));
     assert!(told(b"").starts_with("topology: name a file (or a spec"));
     let whole = "[topology]\nfile = \"ring:3\"\n[rule]\nkind = \"choco\"\n";
-    assert!(told(format!("{whole}[optimizer]\nstep = -0.5\n").as_bytes()).starts_with("optimizer.step = -0.5: "));
-    assert!(told(format!("{whole}gama = 1\n").as_bytes()).starts_with("rule.gama = 1: unknown field `gama`"));
+    assert!(
+        told(format!("{whole}[optimizer]\nstep = -0.5\n").as_bytes())
+            .starts_with("optimizer.step = -0.5: ")
+    );
+    assert!(
+        told(format!("{whole}gama = 1\n").as_bytes())
+            .starts_with("rule.gama = 1: unknown field `gama`")
+    );
     assert!(
         told(format!("{whole}[data]\nsource = \"no.csv\"\n").as_bytes())
             .starts_with("data.source = \"no.csv\": no such")
     );
     assert!(told(b"[topology]\nfile = \"ring:3\"\n").starts_with("rule.kind: which rule?"));
-    assert!(told(b"[topology]\nfile = \"ring:3\"\nfamily = \"ring\"\n").contains("a file or a family, not both"));
+    assert!(
+        told(b"[topology]\nfile = \"ring:3\"\nfamily = \"ring\"\n")
+            .contains("a file or a family, not both")
+    );
     let missing = refused(gradvine().args(["train", "no.toml"]));
     assert!(missing.starts_with("error: no.toml: experiment: cannot be read: "), "{missing}");
 }
@@ -343,37 +418,68 @@ fn wrong_files_name_themselves_and_the_line() {
 fn combinations_that_cannot_work_say_why() {
     let line = told(&["compressor.kind=qsgd", "compressor.levels=1"]);
     assert!(
-        line.contains("choco feeds the compression error back") && line.contains("run.allow_unstable = true"),
+        line.contains("choco feeds the compression error back")
+            && line.contains("run.allow_unstable = true"),
         "{line}"
     );
     let line = told(&["rule.kind=d2", "compressor.kind=identity", "topology.file=ring:8"]);
-    assert!(line.contains("-0.333333333") && line.contains("weights = \"lazy-metropolis\""), "{line}");
+    assert!(
+        line.contains("-0.333333333") && line.contains("weights = \"lazy-metropolis\""),
+        "{line}"
+    );
     let line = told(&["model.kind=least-squares"]);
-    assert!(line.contains("data.split = by-label: needs classes") && line.contains("iid and contiguous"), "{line}");
-    let line = refused(gradvine().args(["simulate", "--topology", "ring:8", "--set", "topology.weights=max-degree"]));
-    assert!(line.starts_with("error: --set: topology.weights = \"max-degree\": rho = 1: "), "{line}");
+    assert!(
+        line.contains("data.split = by-label: needs classes")
+            && line.contains("iid and contiguous"),
+        "{line}"
+    );
+    let line = refused(gradvine().args([
+        "simulate",
+        "--topology",
+        "ring:8",
+        "--set",
+        "topology.weights=max-degree",
+    ]));
+    assert!(
+        line.starts_with("error: --set: topology.weights = \"max-degree\": rho = 1: "),
+        "{line}"
+    );
     let line = refused(gradvine().args(["train", "--topology", "ring:1500"]));
-    assert_eq!(line, "error: digits: data: 1438 rows for 1500 nodes: every node needs at least one");
+    assert_eq!(
+        line,
+        "error: digits: data: 1438 rows for 1500 nodes: every node needs at least one"
+    );
 }
 
 #[test]
 fn a_run_directory_in_use_or_out_of_reach_is_refused() {
     let folder = folder();
     let path = |name: &str| folder.path().join(name).display().to_string();
-    let run = |command: &[&str], out: &str| refused(gradvine().args(command).args(["--rounds", "1", "--out", out]));
+    let run = |command: &[&str], out: &str| {
+        refused(gradvine().args(command).args(["--rounds", "1", "--out", out]))
+    };
     gradvine().args(["simulate", "--rounds", "1", "-q", "--out", &path("run")]).assert().success();
     fs::write(path("file"), "").unwrap();
     for command in [&["simulate"][..], &["train"], &["train", "--processes"]] {
         let line = run(command, &path("run"));
         assert_eq!(
             line,
-            format!("error: --out = {}: this folder holds a run already; name another, or remove it", path("run"))
+            format!(
+                "error: --out = {}: this folder holds a run already; name another, or remove it",
+                path("run")
+            )
         );
         for out in [path("file"), path("file/below"), "/proc/run".into()] {
             let line = run(command, &out);
-            assert!(line.starts_with(&format!("error: --out = {out}: cannot be written: ")), "{line}");
+            assert!(
+                line.starts_with(&format!("error: --out = {out}: cannot be written: ")),
+                "{line}"
+            );
         }
     }
     let line = refused(gradvine().args(["simulate", "--set", &format!("run.out={}", path("run"))]));
-    assert!(line.starts_with(&format!("error: --set: run.out = {}: this folder", path("run"))), "{line}");
+    assert!(
+        line.starts_with(&format!("error: --set: run.out = {}: this folder", path("run"))),
+        "{line}"
+    );
 }

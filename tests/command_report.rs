@@ -1,4 +1,5 @@
-//! `gradvine report` as its users meet it: what is on the page, what is refused, how runs that ended badly look, how large it may become.
+//! `gradvine report` as its users meet it: what is on the page, what is refused, how runs that
+//! ended badly look, how large it may become.
 #![cfg(feature = "cli")]
 
 mod command;
@@ -23,7 +24,15 @@ fn runs(each: &[(&str, &[&str])]) -> (TempDir, Vec<PathBuf>) {
         let _ = gradvine()
             .arg("simulate")
             .args(SMALL)
-            .args(["--rounds", "40", "--set", "run.evaluate_every=5", "-q", "--no-baseline", "--out"])
+            .args([
+                "--rounds",
+                "40",
+                "--set",
+                "run.evaluate_every=5",
+                "-q",
+                "--no-baseline",
+                "--out",
+            ])
             .arg(path)
             .args(settings.iter().flat_map(|set| ["--set", set]))
             .assert();
@@ -48,7 +57,8 @@ const PLAIN: [&str; 2] = ["rule.kind=d-psgd", "compressor.kind=identity"];
 
 #[test]
 fn the_page_has_everything_and_needs_nothing() {
-    let (folder, paths) = runs(&[("plain", &PLAIN), ("four-bits", &["rule.kind=choco", "compressor.bits=4"])]);
+    let (folder, paths) =
+        runs(&[("plain", &PLAIN), ("four-bits", &["rule.kind=choco", "compressor.bits=4"])]);
     let figures = folder.path().join("figures");
     let html = page(&paths, &["--figures", figures.to_str().unwrap()]);
     assert_eq!(html, page(&paths, &[]), "the same runs give the same bytes");
@@ -65,18 +75,27 @@ fn the_page_has_everything_and_needs_nothing() {
     for what in ["role=\"img\"", "<desc>", "<details><summary>Figures of", "<figure id="] {
         assert_eq!(html.matches(what).count(), pictures, "{what}");
     }
-    let names: Vec<String> =
-        fs::read_dir(&figures).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+    let names: Vec<String> = fs::read_dir(&figures)
+        .unwrap()
+        .map(|file| file.unwrap().file_name().into_string().unwrap())
+        .collect();
     assert_eq!(names.len(), pictures);
     for name in &names {
         let svg = fs::read_to_string(figures.join(name)).unwrap();
         assert!(svg.starts_with("<svg ") && html.contains(svg.trim_end()), "{name}");
     }
-    for name in ["loss-rounds.svg", "loss-bytes.svg", "accuracy-rounds.svg", "consensus-rounds.svg", "bytes.svg"] {
+    for name in [
+        "loss-rounds.svg",
+        "loss-bytes.svg",
+        "accuracy-rounds.svg",
+        "consensus-rounds.svg",
+        "bytes.svg",
+    ] {
         assert!(names.iter().any(|found| found == name), "{name} is not among {names:?}");
     }
     // Ids are ids.
-    let ids: Vec<&str> = html.split(" id=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    let ids: Vec<&str> =
+        html.split(" id=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
     let mut once = ids.clone();
     once.sort_unstable();
     once.dedup();
@@ -89,7 +108,8 @@ fn the_page_has_everything_and_needs_nothing() {
     assert!(!table.contains("run.rounds") && !table.contains("optimizer.step"), "{table}");
     // The best of each column, where there is one.
     let summary = html.split("id=\"runs\"").nth(1).unwrap().split("<h2").next().unwrap();
-    let payload = |path: &Path| json(&path.join("summary.json"))["bytes"]["payload"].as_f64().unwrap() / 3.0;
+    let payload =
+        |path: &Path| json(&path.join("summary.json"))["bytes"]["payload"].as_f64().unwrap() / 3.0;
     assert!(payload(&paths[1]) < payload(&paths[0]));
     let least = format!("<strong>{:.1} kB*</strong>", payload(&paths[1]) / 1e3);
     assert!(summary.contains(&least), "{least}: {summary}");
@@ -124,7 +144,16 @@ fn summaries_list_what_went_over_each_link() {
     assert_eq!(json!(all), json!([summary["bytes"]["payload"], summary["bytes"]["wire"]]));
     // Over libp2p the same goes over each link, and its run has a page too.
     let train = paths[0].with_file_name("train");
-    let rounds = ["--rounds", "40", "--set", "run.evaluate_every=5", "-q", "--no-baseline", "--processes", "--out"];
+    let rounds = [
+        "--rounds",
+        "40",
+        "--set",
+        "run.evaluate_every=5",
+        "-q",
+        "--no-baseline",
+        "--processes",
+        "--out",
+    ];
     gradvine().arg("train").args(SMALL).args(rounds).arg(&train).assert().success();
     let links = |path: &Path| {
         let summary = json(&path.join("summary.json"));
@@ -132,7 +161,8 @@ fn summaries_list_what_went_over_each_link() {
         nodes.values().map(|part| part["links"].clone()).collect::<Vec<Value>>()
     };
     assert_eq!(links(&train), links(&paths[0]));
-    // Processes do not see each other's models; a node's own directory has its own evaluations alone.
+    // Processes do not see each other's models; a node's own directory has its own evaluations
+    // alone.
     assert!(page(std::slice::from_ref(&train), &[]).contains("No run has consensus distances"));
     let own = train.join("nodes/1/run");
     assert!(page(&[own], &[]).contains("its metrics are those of 1 of 3 nodes."));
@@ -140,8 +170,10 @@ fn summaries_list_what_went_over_each_link() {
 
 #[test]
 fn runs_that_ended_badly_are_shown_as_what_they_are() {
-    let (_folder, paths) =
-        runs(&[("sound", &PLAIN), ("wild", &[PLAIN[0], PLAIN[1], "optimizer.step=30", "optimizer.weight_decay=1"])]);
+    let (_folder, paths) = runs(&[
+        ("sound", &PLAIN),
+        ("wild", &[PLAIN[0], PLAIN[1], "optimizer.step=30", "optimizer.weight_decay=1"]),
+    ]);
     let failing = |name: &str, change: &dyn Fn(&mut Value)| {
         let path = paths[0].with_file_name(name);
         fs::create_dir(&path).unwrap();
@@ -158,7 +190,9 @@ fn runs_that_ended_badly_are_shown_as_what_they_are() {
         summary["interrupted"] = json!(true);
         summary["rounds"] = json!(17);
     }));
-    all.push(failing("broken", &|summary| summary["failure"] = json!("the link to node <2> broke in round 9")));
+    all.push(failing("broken", &|summary| {
+        summary["failure"] = json!("the link to node <2> broke in round 9")
+    }));
     all.push(failing("short", &|summary| summary["participation"]["2"]["missed"] = json!([3, 4])));
     // A diverged baseline is no number in JSON.
     all.push(failing("null", &|summary| summary["pooled"] = json!({ "train_loss": null })));
@@ -203,7 +237,11 @@ fn missing_and_broken_files_are_named() {
     let cases = [
         ("experiment.toml", "[run]\nroundz = 3\n", "unknown field `roundz`"),
         ("topology.toml", "nodes = 3\n", "topology.toml: "),
-        ("metrics.jsonl", "{\"round\": 1}\n", "metrics.jsonl: line 1 = {\"round\": 1}: missing field `node`"),
+        (
+            "metrics.jsonl",
+            "{\"round\": 1}\n",
+            "metrics.jsonl: line 1 = {\"round\": 1}: missing field `node`",
+        ),
         ("summary.json", "{", "summary.json: summary: EOF while parsing"),
     ];
     for (file, text, words) in cases {
@@ -221,13 +259,19 @@ fn missing_and_broken_files_are_named() {
     assert!(again.contains("line 2: round = 5: node 0 was in round 5 before"), "{again}");
     let mut other = json(&run.join("summary.json"));
     other["nodes"] = json!(7);
-    assert!(broken("summary.json", Some(&other.to_string())).contains("nodes = 7: topology.toml beside it has 3"));
+    assert!(
+        broken("summary.json", Some(&other.to_string()))
+            .contains("nodes = 7: topology.toml beside it has 3")
+    );
 
     let nowhere = folder.path().join("nowhere");
     assert!(why_not(&[nowhere], &[]).contains("nowhere: run directory: does not exist"));
     assert!(why_not(&[run.join("summary.json")], &[]).contains("is a file"));
     let above = why_not(&[folder.path().to_path_buf()], &[]);
-    assert!(above.contains("experiment.toml: is missing") && above.contains("; here are "), "{above}");
+    assert!(
+        above.contains("experiment.toml: is missing") && above.contains("; here are "),
+        "{above}"
+    );
     let twice = why_not(&[run.clone(), run.join("../run")], &[]);
     assert!(twice.contains("RUN_DIR = ") && twice.contains("is named twice"), "{twice}");
 }
@@ -241,12 +285,18 @@ fn a_run_that_is_not_over_is_shown_if_that_is_asked_for() {
     // The last line is being written, and one node is ahead of the others.
     let file = paths[0].join("metrics.jsonl");
     let whole = fs::read_to_string(&file).unwrap();
-    let begun =
-        whole.lines().last().unwrap().replace("\"round\":40", "\"round\":45").replace("\"node\":2", "\"node\":0");
+    let begun = whole
+        .lines()
+        .last()
+        .unwrap()
+        .replace("\"round\":40", "\"round\":45")
+        .replace("\"node\":2", "\"node\":0");
     fs::write(&file, format!("{whole}{begun}\n{{\"round\":45,\"no")).unwrap();
     let html = page(&paths, &["--unfinished"]);
     assert!(html.contains(">unfinished<") && html.contains("it has no summary.json"));
-    assert!(html.contains("left out, because not all of its nodes have written theirs: 1 evaluation."));
+    assert!(
+        html.contains("left out, because not all of its nodes have written theirs: 1 evaluation.")
+    );
     assert!(html.contains("<figure id=\"loss-rounds\"") && html.contains("<figure id=\"nodes-1\""));
 }
 
@@ -265,7 +315,11 @@ fn only_reports_are_overwritten() {
     report().args(["--out", "notes.md"]).assert().code(2).stderr(contains("no report of gradvine"));
     assert_eq!(fs::read_to_string(&notes).unwrap(), "mine");
     report().args(["--out", "."]).assert().code(2).stderr(contains("is a folder; name a file"));
-    report().args(["--out", "notes.md/page.html"]).assert().code(2).stderr(contains("--out = notes.md: "));
+    report()
+        .args(["--out", "notes.md/page.html"])
+        .assert()
+        .code(2)
+        .stderr(contains("--out = notes.md: "));
     report().args(["--out", "new/folder/page.html"]).assert().success();
     assert!(folder.path().join("new/folder/page.html").is_file());
 }
@@ -288,7 +342,10 @@ fn names_cannot_become_markup() {
         assert!(!html.contains(markup), "{markup}");
     }
     assert!(html.contains("&lt;b onload=x&gt;&amp;\u{fffd}") && html.contains("&lt;i&gt;three"));
-    assert!(!html.chars().any(|c| c.is_control() && c != '\n'), "a control character is on the page");
+    assert!(
+        !html.chars().any(|c| c.is_control() && c != '\n'),
+        "a control character is on the page"
+    );
 }
 
 #[test]
@@ -310,21 +367,33 @@ fn long_runs_and_many_nodes_make_no_large_page() {
     let html = page(&paths, &[]);
     assert!(html.len() < 400_000, "{} bytes", html.len());
     assert!(
-        html.contains("Curves are thinned to 500 points") && html.contains("At most 40 evaluations of a run are shown")
+        html.contains("Curves are thinned to 500 points")
+            && html.contains("At most 40 evaluations of a run are shown")
     );
 
     let wide = folder.path().join("wide");
     gradvine()
         .arg("simulate")
         .args(["--rounds", "2", "-q", "--no-baseline", "--topology", "ring:1200"])
-        .args(["--set", "model.kind=softmax", "--set", "data.split=iid", "--set", "data.test_share=0.1", "--out"])
+        .args([
+            "--set",
+            "model.kind=softmax",
+            "--set",
+            "data.split=iid",
+            "--set",
+            "data.test_share=0.1",
+            "--out",
+        ])
         .arg(&wide)
         .assert()
         .success();
     let html = page(&[wide], &[]);
     assert!(html.len() < 400_000, "{} bytes", html.len());
-    for words in ["200 of 1,200 nodes are shown", "200 of 1,200 links are shown", "the 32 nodes of 1200 that sent most"]
-    {
+    for words in [
+        "200 of 1,200 nodes are shown",
+        "200 of 1,200 links are shown",
+        "the 32 nodes of 1200 that sent most",
+    ] {
         assert!(html.contains(words), "{words}");
     }
 }

@@ -10,11 +10,19 @@ use serde_json::Value;
 
 /// Runs a command to its end and returns the summary that it has written.
 fn summary(command: &[&str], settings: &[&str], out: &Path) -> Value {
-    gradvine().args(command).args(settings).args(["--quiet", "--out"]).arg(out).assert().success().stdout("");
+    gradvine()
+        .args(command)
+        .args(settings)
+        .args(["--quiet", "--out"])
+        .arg(out)
+        .assert()
+        .success()
+        .stdout("");
     json(&out.join("summary.json"))
 }
 
-/// Trains in one process and in many and simulates: the models must be the same, and the summaries but for the time.
+/// Trains in one process and in many and simulates: the models must be the same, and the summaries
+/// but for the time.
 fn three_ways(settings: &[&str]) {
     let folder = folder();
     let ways = [&["train"][..], &["train", "--processes"], &["simulate"]];
@@ -22,10 +30,19 @@ fn three_ways(settings: &[&str]) {
         let mut summary = summary(way, settings, &folder.path().join(way.concat()));
         assert_eq!(summary["digest"].as_str().unwrap().len(), 64);
         summary.as_object_mut().unwrap().remove("time_s");
-        let computing = summary.as_object_mut().unwrap().remove("computing").and_then(|share| share.as_f64()).unwrap();
+        let computing = summary
+            .as_object_mut()
+            .unwrap()
+            .remove("computing")
+            .and_then(|share| share.as_f64())
+            .unwrap();
         // On an ideal virtual network nothing takes time.
         assert!(
-            if way[0] == "simulate" { computing == 0.0 } else { computing > 0.0 && computing < 1.0 },
+            if way[0] == "simulate" {
+                computing == 0.0
+            } else {
+                computing > 0.0 && computing < 1.0
+            },
             "{computing}"
         );
         // Only a simulation has one.
@@ -37,8 +54,10 @@ fn three_ways(settings: &[&str]) {
         assert_eq!(summary["digest"], simulated["digest"], "{way:?} {settings:?}");
         assert_eq!(*summary, simulated, "{way:?} {settings:?}");
         for model in ["model-0", "model-2", "model-mean"] {
-            let bytes =
-                |way: &[&str]| fs::read(folder.path().join(way.concat()).join(format!("{model}.safetensors"))).unwrap();
+            let bytes = |way: &[&str]| {
+                fs::read(folder.path().join(way.concat()).join(format!("{model}.safetensors")))
+                    .unwrap()
+            };
             assert_eq!(bytes(way), bytes(&["simulate"]), "{model} of {way:?} {settings:?}");
         }
     }
@@ -61,7 +80,8 @@ fn every_rule_ends_with_one_digest_however_it_is_run() {
             _ if rule["compresses"].as_bool().unwrap() => "min-max",
             _ => "identity",
         };
-        let (kind, compressor) = (format!("rule.kind={name}"), format!("compressor.kind={compressor}"));
+        let (kind, compressor) =
+            (format!("rule.kind={name}"), format!("compressor.kind={compressor}"));
         let topology = format!("{}:3", rule["home"].as_str().unwrap());
         let [_, _, small @ ..] = SMALL;
         let sets = ["--rounds", "5", "--topology", &topology, "--set", &kind, "--set", &compressor];
@@ -82,8 +102,19 @@ fn nodes_choose_their_congestion_control() {
     let folder = folder();
     let run = |congestion: &str| {
         let mut command = gradvine();
-        command.args(["train", "--rounds", "2", "-q", "--set", &format!("run.congestion={congestion}"), "--out"]);
-        command.arg(folder.path().join(congestion)).env("RUST_LOG", "gradvine=debug").env("NO_COLOR", "1");
+        command.args([
+            "train",
+            "--rounds",
+            "2",
+            "-q",
+            "--set",
+            &format!("run.congestion={congestion}"),
+            "--out",
+        ]);
+        command
+            .arg(folder.path().join(congestion))
+            .env("RUST_LOG", "gradvine=debug")
+            .env("NO_COLOR", "1");
         command
     };
     let assert = run("reno").assert().success();
@@ -93,7 +124,8 @@ fn nodes_choose_their_congestion_control() {
     assert!(!log.contains("keeps the system's"), "{log}");
     let assert = run("rneo").assert().code(2);
     let log = String::from_utf8_lossy(&assert.get_output().stderr).into_owned();
-    let told = "error: --set: run.congestion = \"rneo\": this system has no such congestion control: expected one of ";
+    let told = "error: --set: run.congestion = \"rneo\": this system has no such congestion \
+                control: expected one of ";
     assert!(log.contains(told), "{log}");
 }
 
@@ -120,7 +152,8 @@ fn an_experiment_beside_its_data_repeats_from_anywhere() {
     fs::create_dir(&site).unwrap();
     fs::write(site.join("rows.csv"), command::rows(0)).unwrap();
     fs::write(site.join("net.toml"), "family = \"star\"\nnodes = 4\n").unwrap();
-    let text = "[run]\nrounds = 3\nout = \"first\"\n[topology]\nfile = \"net.toml\"\n[data]\nsource = \"rows.csv\"\ntarget = 2\n\
+    let text = "[run]\nrounds = 3\nout = \"first\"\n[topology]\nfile \
+                = \"net.toml\"\n[data]\nsource = \"rows.csv\"\ntarget = 2\n\
                 [rule]\nkind = \"d-psgd\"\n";
     fs::write(site.join("e.toml"), text).unwrap();
     let run = |file: &str| {
@@ -146,9 +179,13 @@ fn processes_leave_what_a_deployment_has() {
         }
         assert!(out.join(format!("model-{node}.safetensors")).is_file());
     }
-    for file in
-        ["experiment.toml", "topology.toml", "model-mean.safetensors", "nodes/experiment.toml", "nodes/test.csv"]
-    {
+    for file in [
+        "experiment.toml",
+        "topology.toml",
+        "model-mean.safetensors",
+        "nodes/experiment.toml",
+        "nodes/test.csv",
+    ] {
         assert!(out.join(file).is_file(), "{file}");
     }
     // One of its nodes alone is a node that somebody has set up: it waits for the others.
@@ -177,7 +214,10 @@ fn by_hand(reach: Reach, order: [usize; 3]) {
         assert!(deployment.run(name).join(format!("model-{name}.safetensors")).is_file());
     }
     let summary = json(&deployment.run("oslo").join("summary.json"));
-    assert_eq!((summary["topology"].as_str(), summary["rounds"].as_u64()), (Some("three"), Some(20)));
+    assert_eq!(
+        (summary["topology"].as_str(), summary["rounds"].as_u64()),
+        (Some("three"), Some(20))
+    );
     for name in NAMES {
         assert_eq!(summary["participation"][name]["rounds"], 20);
     }

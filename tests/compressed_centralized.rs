@@ -1,4 +1,5 @@
-//! Centralized rules that compress, against plain dense f64; what their papers claim of them; what must fail.
+//! Centralized rules that compress, against plain dense f64; what their papers claim of them; what
+//! must fail.
 
 mod common;
 
@@ -11,8 +12,12 @@ use common::{
 use gradvine::{gossip::Failure, job::RunError};
 
 const IDENTITY: &str = "kind = 'identity'";
-const PLACES: [(&str, &str); 4] =
-    [("star:6", "server"), ("complete:5", "server"), ("complete:5", "all-to-all"), ("complete:1", "server")];
+const PLACES: [(&str, &str); 4] = [
+    ("star:6", "server"),
+    ("complete:5", "server"),
+    ("complete:5", "all-to-all"),
+    ("complete:1", "server"),
+];
 
 /// Which rule, in words of this file.
 #[derive(Clone, Copy, PartialEq)]
@@ -23,7 +28,8 @@ enum Rule {
     DoubleSqueeze,
 }
 
-/// The common model after all rounds, and the errors that are remembered (their mean, in units of the last step).
+/// The common model after all rounds, and the errors that are remembered (their mean, in units of
+/// the last step).
 fn reference(rule: Rule, run: &Run, c: C) -> (Vec<f64>, Vec<f64>) {
     let mut updates = Updates::new(run);
     let n = run.nodes();
@@ -62,9 +68,13 @@ fn reference(rule: Rule, run: &Run, c: C) -> (Vec<f64>, Vec<f64>) {
 }
 
 fn check(rule: Rule, table: &str, server_only: bool) {
-    for (topology, collective) in PLACES.iter().filter(|place| !server_only || place.1 == "server") {
-        let table =
-            if rule == Rule::DoubleSqueeze { table.into() } else { format!("{table}\ncollective = '{collective}'") };
+    for (topology, collective) in PLACES.iter().filter(|place| !server_only || place.1 == "server")
+    {
+        let table = if rule == Rule::DoubleSqueeze {
+            table.into()
+        } else {
+            format!("{table}\ncollective = '{collective}'")
+        };
         for (compressor, c) in &COMPRESSORS {
             for run in Run::new(topology, &table, compressor).varied() {
                 let (x, _) = reference(rule, &run, *c);
@@ -110,7 +120,8 @@ fn with_the_identity_all_of_them_are_centralized_sgd() {
 
 #[test]
 fn double_squeeze_loses_nothing_and_its_ledger_balances() {
-    // x_t + lr (mean d_i + d_s) = x_0 - lr sum of mean gradients: the model less its memories has taken every gradient in full.
+    // x_t + lr (mean d_i + d_s) = x_0 - lr sum of mean gradients: the model less its memories has
+    // taken every gradient in full.
     for (compressor, c) in &COMPRESSORS {
         let run = Run::new("star:6", "kind = 'double-squeeze'", compressor);
         let (mut updates, mut all) = (Updates::new(&run), starts(&run)[0].clone());
@@ -146,14 +157,19 @@ fn sign_sgd_counts_votes() {
             let (mut updates, mut x) = (Updates::new(&run), starts(&run)[0].clone());
             for _ in 0..run.rounds {
                 let (u, lr) = updates.next(&vec![x.clone(); run.nodes()]);
-                let votes: Vec<f64> = (0..run.d).map(|k| sign(u.iter().map(|u| sign(u[k])).sum())).collect();
+                let votes: Vec<f64> =
+                    (0..run.d).map(|k| sign(u.iter().map(|u| sign(u[k])).sum())).collect();
                 x = plus(&x, -lr, &votes);
             }
             check_agreed(&run, &vec![x; run.nodes()]);
         }
         let bytes: u64 = run.ended().unwrap()[run.nodes() - 1].traffic.payload;
         let receivers = if collective == "all-to-all" { 4 } else { u64::from(run.nodes() > 1) };
-        assert_eq!(bytes, run.rounds * receivers * (4 + 3), "21 signs in three bytes behind a scale");
+        assert_eq!(
+            bytes,
+            run.rounds * receivers * (4 + 3),
+            "21 signs in three bytes behind a scale"
+        );
     }
 }
 
@@ -180,19 +196,32 @@ fn without_memory_a_biased_compressor_stalls_and_with_it_it_does_not() {
     let forgetful = gap("kind = 'compressed-c-sgd'");
     for rule in ["kind = 'ef-sgd'", "kind = 'double-squeeze'"] {
         let with_memory = gap(rule);
-        assert!(with_memory < 0.05 * forgetful, "{rule}: {with_memory:e}, without memory {forgetful:e}");
+        assert!(
+            with_memory < 0.05 * forgetful,
+            "{rule}: {with_memory:e}, without memory {forgetful:e}"
+        );
     }
-    let warned = Run::new("star:6", "kind = 'compressed-c-sgd'", "kind = 'top-k'\nk = 2").prepare().warnings;
+    let warned =
+        Run::new("star:6", "kind = 'compressed-c-sgd'", "kind = 'top-k'\nk = 2").prepare().warnings;
     assert!(warned[0].contains("biased"), "{warned:?}");
-    assert!(Run::new("star:6", "kind = 'compressed-c-sgd'", "kind = 'qsgd'").prepare().warnings.is_empty());
+    assert!(
+        Run::new("star:6", "kind = 'compressed-c-sgd'", "kind = 'qsgd'")
+            .prepare()
+            .warnings
+            .is_empty()
+    );
 }
 
 #[test]
 fn error_feedback_diverges_with_an_expanding_compressor_and_works_with_its_contraction() {
-    let (coarse, scaled) = ("kind = 'random-k'\nk = 3\nscaled = true", "kind = 'random-k'\nk = 3\nscaled = false");
+    let (coarse, scaled) =
+        ("kind = 'random-k'\nk = 3\nscaled = true", "kind = 'random-k'\nk = 3\nscaled = false");
     for rule in ["kind = 'ef-sgd'", "kind = 'double-squeeze'"] {
         let refused = Run::new("star:6", rule, coarse).try_prepare().unwrap_err().to_string();
-        assert!(refused.contains("nominal delta") && refused.contains("run.allow_unstable"), "{refused}");
+        assert!(
+            refused.contains("nominal delta") && refused.contains("run.allow_unstable"),
+            "{refused}"
+        );
         let mut run = Run::new("star:6", rule, coarse);
         (run.allow_unstable, run.rounds) = (true, 3000);
         match run.ended() {

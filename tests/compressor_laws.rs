@@ -1,7 +1,8 @@
 //! What every compressor of the registry promises, tested over all of it.
 //!
-//! Each entry is tested with its defaults, with its own `variants` and with the settings listed in [`MORE`]; an entry without a line there, or
-//! without its arithmetic in [`element_error`], fails. Seeds are fixed: a failure repeats.
+//! Each entry is tested with its defaults, with its own `variants` and with the settings listed in
+//! [`MORE`]; an entry without a line there, or without its arithmetic in [`element_error`], fails.
+//! Seeds are fixed: a failure repeats.
 
 use std::sync::Arc;
 
@@ -18,25 +19,37 @@ const MORE: &[(&str, &[&[&str]])] = &[
     ("bf16", &[]),
     (
         "qsgd",
-        &[&["levels = 1", "levels = 3", "levels = 63", "levels = 64", "levels = 127"], BUCKETS, &["", "scaled = true"]],
+        &[
+            &["levels = 1", "levels = 3", "levels = 63", "levels = 64", "levels = 127"],
+            BUCKETS,
+            &["", "scaled = true"],
+        ],
     ),
     ("min-max", &[&BITS, BUCKETS, &["rounding = 'stochastic'", "rounding = 'nearest'"]]),
     ("sign", &[BUCKETS]),
     ("one-bit", &[BUCKETS]),
     ("ternary", &[BUCKETS, &["", "clamp = 1.0", "clamp = 2.5"]]),
-    ("truncate", &[&["bits = 0", "bits = 2", "bits = 5", "bits = 6", "bits = 8", "bits = 13", "bits = 14"]]),
+    (
+        "truncate",
+        &[&["bits = 0", "bits = 2", "bits = 5", "bits = 6", "bits = 8", "bits = 13", "bits = 14"]],
+    ),
     ("low-rank", &[&["rank = 1", "rank = 3", "rank = 8"]]),
     ("top-k", &[KEPT]),
     ("random-k", &[KEPT, &["", "scaled = true"]]),
     (
         "count-sketch",
-        &[&["", "rows = 1", "rows = 2", "rows = 4", "rows = 15"], &["", "columns = 1", "columns = 20", "columns = 70"]],
+        &[
+            &["", "rows = 1", "rows = 2", "rows = 4", "rows = 15"],
+            &["", "columns = 1", "columns = 20", "columns = 70"],
+        ],
     ),
 ];
 const BUCKETS: &[&str] = &["", "bucket = 0", "bucket = 1", "bucket = 100", "bucket = 600"];
-const BITS: [&str; 8] =
-    ["bits = 1", "bits = 2", "bits = 3", "bits = 4", "bits = 5", "bits = 6", "bits = 7", "bits = 8"];
-const KEPT: &[&str] = &["k = 1", "k = 7", "k = 4000000000", "fraction = 0.001", "fraction = 0.07", "fraction = 0.9"];
+const BITS: [&str; 8] = [
+    "bits = 1", "bits = 2", "bits = 3", "bits = 4", "bits = 5", "bits = 6", "bits = 7", "bits = 8",
+];
+const KEPT: &[&str] =
+    &["k = 1", "k = 7", "k = 4000000000", "fraction = 0.001", "fraction = 0.07", "fraction = 0.9"];
 
 /// One compressor to be tested.
 #[derive(Clone)]
@@ -50,21 +63,26 @@ struct Case {
 impl Case {
     fn new(name: &str, constants: &str) -> Case {
         let text = format!("kind = '{name}'\n{constants}");
-        let built = compress::build(&toml::from_str(&text).unwrap()).unwrap_or_else(|error| panic!("{text}: {error}"));
+        let built = compress::build(&toml::from_str(&text).unwrap())
+            .unwrap_or_else(|error| panic!("{text}: {error}"));
         let text = text.split('\n').filter(|line| !line.is_empty()).collect::<Vec<_>>().join(", ");
         Case { text, compressor: built.compressor, constants: built.resolved }
     }
 
     fn encode(&self, v: &[f32], noise: Stream) -> Vec<u8> {
         let mut bytes = Vec::new();
-        self.compressor.encode(v, noise, &mut bytes).unwrap_or_else(|error| panic!("{}: {error}", self.text));
+        self.compressor
+            .encode(v, noise, &mut bytes)
+            .unwrap_or_else(|error| panic!("{}: {error}", self.text));
         bytes
     }
 
     /// C(v), after all that an honest receiver does.
     fn apply(&self, v: &[f32], noise: Stream) -> Vec<f32> {
         let bytes = self.encode(v, noise);
-        self.compressor.check(v.len(), &bytes).unwrap_or_else(|error| panic!("{}: {error}", self.text));
+        self.compressor
+            .check(v.len(), &bytes)
+            .unwrap_or_else(|error| panic!("{}: {error}", self.text));
         let mut c = vec![0.0; v.len()];
         self.compressor.add_into(&bytes, noise, 1.0, &mut c);
         c
@@ -91,7 +109,8 @@ impl Case {
     /// E|C(v) - v|^2 / |v|^2 and its standard error, from this many draws.
     fn relative_error(&self, vectors: impl Iterator<Item = Vec<f32>>) -> (f64, f64) {
         let error = |(trial, v): (usize, Vec<f32>)| {
-            vector::distance_squared(&self.apply(&v, noise(trial as u64)), &v) / vector::norm_squared(&v)
+            vector::distance_squared(&self.apply(&v, noise(trial as u64)), &v)
+                / vector::norm_squared(&v)
         };
         mean_and_error(&vectors.enumerate().map(error).collect::<Vec<f64>>())
     }
@@ -101,13 +120,20 @@ fn cases() -> Vec<Case> {
     let mut all = Vec::new();
     for entry in COMPRESSORS {
         let (_, more) = MORE.iter().find(|(name, _)| *name == entry.name).unwrap_or_else(|| {
-            panic!("`{}` is new: list its settings in MORE, its arithmetic in element_error", entry.name)
+            panic!(
+                "`{}` is new: list its settings in MORE, its arithmetic in element_error",
+                entry.name
+            )
         });
         let products = more.iter().fold(vec![String::new()], |lines, constant| {
-            lines.iter().flat_map(|line| constant.iter().map(move |more| format!("{line}\n{more}"))).collect()
+            lines
+                .iter()
+                .flat_map(|line| constant.iter().map(move |more| format!("{line}\n{more}")))
+                .collect()
         });
         let own = entry.variants.iter().map(ToString::to_string);
-        let mut texts: Vec<String> = products.into_iter().chain(own).chain([String::new()]).collect();
+        let mut texts: Vec<String> =
+            products.into_iter().chain(own).chain([String::new()]).collect();
         texts.sort_unstable();
         texts.dedup();
         all.extend(texts.iter().map(|text| Case::new(entry.name, text)));
@@ -138,7 +164,13 @@ fn vectors(len: usize) -> Vec<(&'static str, Vec<f32>)> {
     vec![
         ("normal", gaussian(len, 1)),
         ("small", gaussian(len, 2).iter().map(|x| 1e-4 * x).collect()),
-        ("wide", each(&|i| ((dice.f64_at(i as u64) - 0.5) * 40.0).exp() as f32 * if i % 3 == 0 { -1.0 } else { 1.0 })),
+        (
+            "wide",
+            each(&|i| {
+                ((dice.f64_at(i as u64) - 0.5) * 40.0).exp() as f32
+                    * if i % 3 == 0 { -1.0 } else { 1.0 }
+            }),
+        ),
         ("constant", each(&|_| 0.7)),
         ("two-valued", each(&|i| if i % 2 == 0 { 1.25 } else { -1.25 })),
         ("one hot", each(&|i| if i == len / 2 { -3.0 } else { 0.0 })),
@@ -149,8 +181,9 @@ fn vectors(len: usize) -> Vec<(&'static str, Vec<f32>)> {
 
 const LENGTHS: [usize; 11] = [1, 2, 7, 8, 9, 100, 511, 512, 513, 700, 1300];
 
-/// By how much C(v)_i may differ from v_i, from the definition of each compressor and its documentation, for one bucket of v.
-/// `c` is C(v) there: a sparsifier keeps a number exactly or drops it, and which it kept is seen from it.
+/// By how much C(v)_i may differ from v_i, from the definition of each compressor and its
+/// documentation, for one bucket of v. `c` is C(v) there: a sparsifier keeps a number exactly or
+/// drops it, and which it kept is seen from it.
 fn element_error(case: &Case, v: &[f32], c: &[f32], whole: usize) -> Vec<f64> {
     let v: Vec<f64> = v.iter().map(|&x| f64::from(x)).collect();
     let greatest = v.iter().fold(0f64, |a, x| a.max(x.abs()));
@@ -159,9 +192,12 @@ fn element_error(case: &Case, v: &[f32], c: &[f32], whole: usize) -> Vec<f64> {
     match case.compressor.name() {
         "identity" => each(&|_| 0.0),
         "bf16" => each(&|x| x.abs() / 256.0),
-        "f16" => each(&|x| (x.abs() - 65504.0).max((x.abs() / 2048.0).max(1.0 / f64::from(1u32 << 25)))),
+        "f16" => {
+            each(&|x| (x.abs() - 65504.0).max((x.abs() / 2048.0).max(1.0 / f64::from(1u32 << 25))))
+        }
         "min-max" => {
-            let (low, high) = v.iter().fold((v[0], v[0]), |(low, high), &x| (low.min(x), high.max(x)));
+            let (low, high) =
+                v.iter().fold((v[0], v[0]), |(low, high), &x| (low.min(x), high.max(x)));
             let step = (high - low) / (case.number("bits").exp2() - 1.0);
             let most = if case.is("rounding", "nearest") { step / 2.0 } else { step };
             each(&|_| most * (1.0 + 1e-5) + rounding)
@@ -204,12 +240,15 @@ fn element_error(case: &Case, v: &[f32], c: &[f32], whole: usize) -> Vec<f64> {
             each(&|x| if x.abs() > cut { 0.0 } else { x.abs() })
         }
         "random-k" => {
-            let scale = if case.is("scaled", true) { whole as f64 / case.kept(whole) as f64 } else { 1.0 };
-            let rule =
-                |(&x, &c): (&f64, &f32)| if c == 0.0 { x.abs() } else { x.abs() * (scale - 1.0) + rounding * scale };
+            let scale =
+                if case.is("scaled", true) { whole as f64 / case.kept(whole) as f64 } else { 1.0 };
+            let rule = |(&x, &c): (&f64, &f32)| {
+                if c == 0.0 { x.abs() } else { x.abs() * (scale - 1.0) + rounding * scale }
+            };
             v.iter().zip(c).map(rule).collect()
         }
-        // If all others met in its cell; what one may expect is the variance of the bound and of the nominal delta.
+        // If all others met in its cell; what one may expect is the variance of the bound and of
+        // the nominal delta.
         "count-sketch" => {
             let sum = v.iter().map(|x| x.abs()).sum::<f64>();
             each(&|x| sum - x.abs() + sum * f64::from(f32::EPSILON) * v.len() as f64)
@@ -252,26 +291,37 @@ fn the_size_is_known_before_encoding() {
             assert!(bytes.starts_with(b"before"), "{}: what was there has changed", case.text);
             match case.compressor.size(len) {
                 Size::Exact(size) => assert_eq!(written, size, "{} at {len}", case.text),
-                Size::AtMost(size) => assert!(written <= size, "{} at {len}: {written} > {size}", case.text),
+                Size::AtMost(size) => {
+                    assert!(written <= size, "{} at {len}: {written} > {size}", case.text)
+                }
             }
             case.compressor.check(len, &bytes[6..]).unwrap();
         }
     }
 }
 
-/// <mean of C(v) over many draws - v, u> in standard errors, the largest over directions u: v, the ones, random signs, and stretches.
+/// <mean of C(v) over many draws - v, u> in standard errors, the largest over directions u: v, the
+/// ones, random signs, and stretches.
 fn bias(case: &Case, v: &[f32], trials: u64) -> f64 {
     let len = v.len();
     let mut directions = vec![v.to_vec(), vec![1.0; len]];
     let dice = Stream::new(8, Purpose::Test);
-    let sign = |name: u64, i: usize| if dice.with(name).u64_at(i as u64) >> 63 == 0 { 1.0 } else { -1.0 };
+    let sign =
+        |name: u64, i: usize| if dice.with(name).u64_at(i as u64) >> 63 == 0 { 1.0 } else { -1.0 };
     directions.extend((0..16).map(|name| (0..len).map(|i| sign(name, i)).collect()));
-    directions.extend((0..10).map(|part| (0..len).map(|i| if i * 10 / len == part { v[i] } else { 0.0 }).collect()));
+    directions.extend(
+        (0..10)
+            .map(|part| (0..len).map(|i| if i * 10 / len == part { v[i] } else { 0.0 }).collect()),
+    );
     let mut products = vec![Vec::new(); directions.len()];
     for trial in 0..trials {
         let c = case.apply(v, noise(trial));
         for (u, products) in directions.iter().zip(&mut products) {
-            let terms = c.iter().zip(v).zip(u).map(|((c, v), u)| (f64::from(*c) - f64::from(*v)) * f64::from(*u));
+            let terms = c
+                .iter()
+                .zip(v)
+                .zip(u)
+                .map(|((c, v), u)| (f64::from(*c) - f64::from(*v)) * f64::from(*u));
             products.push(terms.sum());
         }
     }
@@ -295,9 +345,13 @@ fn the_unbiased_are_and_the_biased_are_found_out() {
         let exact = case.apply(&v, noise(0)) == v;
         let z = bias(&case, &v, 400);
         match case.compressor.class(v.len()) {
-            Class::Unbiased { .. } => assert!(z < SIGNIFICANT, "{}: {z} standard errors from unbiased", case.text),
+            Class::Unbiased { .. } => {
+                assert!(z < SIGNIFICANT, "{}: {z} standard errors from unbiased", case.text)
+            }
             Class::Contraction { .. } if exact => assert_eq!(z, 0.0, "{}", case.text),
-            Class::Contraction { .. } => assert!(z > SIGNIFICANT, "{}: only {z} standard errors of bias", case.text),
+            Class::Contraction { .. } => {
+                assert!(z > SIGNIFICANT, "{}: only {z} standard errors of bias", case.text)
+            }
         }
     }
 }
@@ -311,7 +365,11 @@ fn the_worst_case_bound_holds_for_every_vector() {
                 Class::Contraction { delta } => 1.0 - delta,
             };
             // Enough for random-k to meet the one number that counts a score of times.
-            let draws = if case.compressor.name() == "random-k" { 60 + 20 * len / case.kept(len) } else { 60 };
+            let draws = if case.compressor.name() == "random-k" {
+                60 + 20 * len / case.kept(len)
+            } else {
+                60
+            };
             for (kind, v) in vectors(len) {
                 let (found, error) = case.relative_error((0..draws).map(|_| v.clone()));
                 let text = &case.text;
@@ -333,7 +391,12 @@ fn the_nominal_delta_is_what_normal_vectors_lose() {
         let nominal = compress::nominal_delta(&*case.compressor, len);
         let (found, error) = case.relative_error((0..150).map(|seed| gaussian(len, 1000 + seed)));
         let allowed = 0.03 * found.abs() + 5.0 * error + 1e-8;
-        assert!((found - (1.0 - nominal)).abs() <= allowed, "{}: {found} lost, nominal {}", case.text, 1.0 - nominal);
+        assert!(
+            (found - (1.0 - nominal)).abs() <= allowed,
+            "{}: {found} lost, nominal {}",
+            case.text,
+            1.0 - nominal
+        );
     }
 }
 
@@ -353,21 +416,27 @@ fn nothing_becomes_nothing() {
 fn a_single_number_comes_back() {
     for case in cases().into_iter().filter(|case| !case.is_saturated_at(1e9)) {
         for x in [0.75f32, -1e9, 3.5e-20] {
-            // The definitions: a norm, a mean magnitude, a range of one number are the number itself.
-            let tau =
-                if let ("qsgd", true) = (case.compressor.name(), case.constants.get("scaled") == Some(&true.into())) {
-                    let s = case.number("levels");
-                    1.0 + (1.0 / (s * s)).min(1.0 / s)
-                } else {
-                    1.0
-                };
+            // The definitions: a norm, a mean magnitude, a range of one number are the number
+            // itself.
+            let tau = if let ("qsgd", true) =
+                (case.compressor.name(), case.constants.get("scaled") == Some(&true.into()))
+            {
+                let s = case.number("levels");
+                1.0 + (1.0 / (s * s)).min(1.0 / s)
+            } else {
+                1.0
+            };
             let (c, expected) = (f64::from(case.apply(&[x], noise(3))[0]), f64::from(x) / tau);
             let tolerance = match case.compressor.name() {
                 "bf16" => 1.0 / 256.0,
                 "truncate" => 1.0 / (case.number("bits").exp2() + 1.0),
                 _ => 1e-6,
             };
-            assert!((c - expected).abs() <= tolerance * expected.abs(), "{}: {x} -> {c}", case.text);
+            assert!(
+                (c - expected).abs() <= tolerance * expected.abs(),
+                "{}: {x} -> {c}",
+                case.text
+            );
         }
     }
 }
@@ -386,14 +455,21 @@ fn the_edges_of_f32_stay_finite_and_in_proportion() {
     let huge = [f32::MAX, -f32::MAX, f32::MAX / 3.0, f32::MAX.next_down(), 1e38, 0.0, -1e30];
     let mixed = [f32::MAX, tiny, -f32::MAX, -tiny, 1.0];
     for case in cases() {
-        for pattern in [&denormals[..], &huge, &mixed, &[f32::MAX], &[tiny], &[-f32::MAX, -f32::MAX]] {
+        for pattern in
+            [&denormals[..], &huge, &mixed, &[f32::MAX], &[tiny], &[-f32::MAX, -f32::MAX]]
+        {
             for len in [1, 2, 5, 512, 700] {
                 let v: Vec<f32> = pattern.iter().cycle().take(len).copied().collect();
                 let greatest = v.iter().fold(0f64, |a, x| a.max(f64::from(*x).abs()));
                 for c in case.apply(&v, noise(4)) {
-                    // Scaled random-k multiplies by d/k <= d, a norm is at most sqrt(d) times the greatest; 255 steps of a denormal.
+                    // Scaled random-k multiplies by d/k <= d, a norm is at most sqrt(d) times the
+                    // greatest; 255 steps of a denormal.
                     let most = greatest * len as f64 * (1.0 + 1e-6) + 300.0 * f64::from(tiny);
-                    assert!(c.is_finite() && f64::from(c).abs() <= most, "{}: {c} of {len} of {pattern:?}", case.text);
+                    assert!(
+                        c.is_finite() && f64::from(c).abs() <= most,
+                        "{}: {c} of {len} of {pattern:?}",
+                        case.text
+                    );
                 }
             }
         }
@@ -403,7 +479,9 @@ fn the_edges_of_f32_stay_finite_and_in_proportion() {
 #[test]
 fn what_is_not_finite_is_refused_with_its_place() {
     for case in cases() {
-        for (len, places) in [(1, vec![0]), (700, vec![0, 300, 511, 512, 699]), (5000, vec![17, 4999])] {
+        for (len, places) in
+            [(1, vec![0]), (700, vec![0, 300, 511, 512, 699]), (5000, vec![17, 4999])]
+        {
             for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
                 for &place in &places {
                     let mut v = gaussian(len, 6);
@@ -411,9 +489,17 @@ fn what_is_not_finite_is_refused_with_its_place() {
                     v[len - 1] = if place + 1 < len { f32::NAN } else { bad };
                     let mut bytes = vec![1, 2, 3];
                     let error = case.compressor.encode(&v, noise(5), &mut bytes).unwrap_err();
-                    assert_eq!((error.index, error.value.to_bits()), (place, bad.to_bits()), "{}", case.text);
+                    assert_eq!(
+                        (error.index, error.value.to_bits()),
+                        (place, bad.to_bits()),
+                        "{}",
+                        case.text
+                    );
                     assert_eq!(bytes, [1, 2, 3], "{}: something was written", case.text);
-                    assert!(error.to_string().contains(&format!("index {place} is {bad}")), "{error}");
+                    assert!(
+                        error.to_string().contains(&format!("index {place} is {bad}")),
+                        "{error}"
+                    );
                 }
             }
         }
@@ -455,7 +541,12 @@ fn entries_are_what_is_added() {
                 scattered[index as usize] = value;
                 indices.push(index);
             });
-            assert_eq!(is_sparse, matches!(case.compressor.name(), "top-k" | "random-k"), "{}", case.text);
+            assert_eq!(
+                is_sparse,
+                matches!(case.compressor.name(), "top-k" | "random-k"),
+                "{}",
+                case.text
+            );
             if is_sparse {
                 assert_eq!((scattered, indices.len()), (c, case.kept(len)), "{}", case.text);
                 assert!(indices.is_sorted_by(|a, b| a < b), "{}: {indices:?}", case.text);
@@ -472,7 +563,8 @@ fn the_stream_and_the_vector_decide_every_byte() {
         let v = gaussian(1300, 10);
         let first = case.encode(&v, noise(8));
         assert_eq!(first, case.encode(&v, noise(8)), "{}", case.text);
-        let is_random = (9..12).any(|trial| case.apply(&v, noise(trial)) != case.apply(&v, noise(8)));
+        let is_random =
+            (9..12).any(|trial| case.apply(&v, noise(trial)) != case.apply(&v, noise(8)));
         let exact = case.apply(&v, noise(8)) == v;
         let expected = match case.compressor.name() {
             "random-k" => true,
@@ -481,22 +573,34 @@ fn the_stream_and_the_vector_decide_every_byte() {
             "min-max" => case.is("rounding", "stochastic"),
             _ => false,
         };
-        assert_eq!(is_random, expected && !exact && case.compressor.bucket(1300) > 1, "{}", case.text);
+        assert_eq!(
+            is_random,
+            expected && !exact && case.compressor.bucket(1300) > 1,
+            "{}",
+            case.text
+        );
     }
 }
 
-/// A bound that is never met says nothing: 1 + 2^-m less its last bit loses as much as a number of m bits can.
+/// A bound that is never met says nothing: 1 + 2^-m less its last bit loses as much as a number of
+/// m bits can.
 #[test]
 fn the_bound_of_truncation_is_attained() {
     for bits in [0, 1, 3, 7, 15] {
         let table = toml::from_str(&format!("kind = 'truncate'\nbits = {bits}")).unwrap();
         let compressor = compress::build(&table).unwrap().compressor;
-        let Class::Contraction { delta } = compressor.class(8) else { panic!("truncation is a contraction") };
+        let Class::Contraction { delta } = compressor.class(8) else {
+            panic!("truncation is a contraction")
+        };
         let x = (1.0 + 2f32.powi(-bits)).next_down();
         let (v, mut bytes, mut back) = ([x; 8], Vec::new(), [0.0; 8]);
         compressor.encode(&v, noise(0), &mut bytes).unwrap();
         compressor.add_into(&bytes, noise(0), 1.0, &mut back);
         let lost = (f64::from(x - back[0]) / f64::from(x)).powi(2);
-        assert!(lost <= 1.0 - delta && lost > 0.9 * (1.0 - delta), "{bits} bits: {lost:e} of {:e}", 1.0 - delta);
+        assert!(
+            lost <= 1.0 - delta && lost > 0.9 * (1.0 - delta),
+            "{bits} bits: {lost:e} of {:e}",
+            1.0 - delta
+        );
     }
 }

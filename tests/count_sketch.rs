@@ -1,4 +1,5 @@
-//! What a count sketch promises: against a second one written from the documentation, and by its laws.
+//! What a count sketch promises: against a second one written from the documentation, and by its
+//! laws.
 
 mod common;
 
@@ -39,32 +40,59 @@ fn norm(v: &[f32]) -> f64 {
 
 #[test]
 fn tables_and_estimates_are_those_of_the_definition() {
-    for (rows, columns) in
-        [(1, 1), (1, 7), (2, 20), (3, 31), (4, 32), (5, 33), (6, 100), (7, 1000), (15, 64), (9, 5000)]
-    {
+    for (rows, columns) in [
+        (1, 1),
+        (1, 7),
+        (2, 20),
+        (3, 31),
+        (4, 32),
+        (5, 33),
+        (6, 100),
+        (7, 1000),
+        (15, 64),
+        (9, 5000),
+    ] {
         for len in [0, 1, 31, 32, 33, 700, 3000] {
             let v = gaussian(len, len as u64);
             let sketch = sketch(rows, columns, &v, 1);
-            let plain = Plain::of(&widen(std::slice::from_ref(&v))[0], SketchShape { rows, columns }, stream(1));
-            for (row, (found, expected)) in sketch.table().chunks(columns).zip(&plain.table).enumerate() {
+            let plain = Plain::of(
+                &widen(std::slice::from_ref(&v))[0],
+                SketchShape { rows, columns },
+                stream(1),
+            );
+            for (row, (found, expected)) in
+                sketch.table().chunks(columns).zip(&plain.table).enumerate()
+            {
                 let off = cell_errors(&v, stream(1), row, columns);
                 for ((found, expected), off) in found.iter().zip(expected).zip(off) {
-                    assert!((f64::from(*found) - expected).abs() <= off, "{rows} x {columns} of {len}");
+                    assert!(
+                        (f64::from(*found) - expected).abs() <= off,
+                        "{rows} x {columns} of {len}"
+                    );
                 }
             }
-            // An estimate, and the norm of a row, are as far off as the cells that they are made of.
-            let off: Vec<Vec<f64>> = (0..rows).map(|row| cell_errors(&v, stream(1), row, columns)).collect();
+            // An estimate, and the norm of a row, are as far off as the cells that they are made
+            // of.
+            let off: Vec<Vec<f64>> =
+                (0..rows).map(|row| cell_errors(&v, stream(1), row, columns)).collect();
             let most = off.iter().flatten().fold(0.0f64, |most, off| most.max(*off));
             for (i, found) in estimates(&sketch).into_iter().enumerate() {
                 let (expected, found) = (plain.estimate(i), (found, sketch.estimate(i)));
                 let rounded = UNIT * expected.abs();
-                assert!((f64::from(found.0) - expected).abs() <= most + rounded, "{columns} of {len}: number {i}");
+                assert!(
+                    (f64::from(found.0) - expected).abs() <= most + rounded,
+                    "{columns} of {len}: number {i}"
+                );
                 assert_eq!(found.0, found.1, "in bulk and alone");
             }
             let (squares, largest) = (plain.l2_squared(), largest_norm(&off));
             // | |a|^2 - |b|^2 | <= |a - b| (2 |b| + |a - b|), and the sum of squares itself is in f64.
             let allowed = largest * (2.0 * squares.sqrt() + largest) * 2.0 + 1e-12 * squares;
-            assert!((sketch.l2_squared() - squares).abs() <= allowed, "{} for {squares}", sketch.l2_squared());
+            assert!(
+                (sketch.l2_squared() - squares).abs() <= allowed,
+                "{} for {squares}",
+                sketch.l2_squared()
+            );
         }
     }
 }
@@ -72,9 +100,9 @@ fn tables_and_estimates_are_those_of_the_definition() {
 /// The unit roundoff of f32.
 const UNIT: f64 = 1.0 / (1 << 24) as f64;
 
-/// How far each cell of a row may be from the exact sum, whatever the order: m - 1 additions of m numbers, each rounded
-/// once, are off by (m - 1) u / (1 - (m - 1) u) of the sum of their magnitudes at most (Higham 2002, Accuracy and
-/// Stability of Numerical Algorithms, section 4.2).
+/// How far each cell of a row may be from the exact sum, whatever the order: m - 1 additions of m
+/// numbers, each rounded once, are off by (m - 1) u / (1 - (m - 1) u) of the sum of their
+/// magnitudes at most (Higham 2002, Accuracy and Stability of Numerical Algorithms, section 4.2).
 fn cell_errors(v: &[f32], hashes: Stream, row: usize, columns: usize) -> Vec<f64> {
     let (mut counts, mut sizes) = (vec![0u32; columns], vec![0f64; columns]);
     for (i, x) in v.iter().enumerate() {
@@ -97,11 +125,16 @@ fn largest_norm(rows: &[Vec<f64>]) -> f64 {
 fn sketches_add() {
     for (rows, columns) in [(1, 20), (5, 300), (4, 1000)] {
         // Whole numbers below 2^24 add exactly, so the tables must be equal.
-        let whole = |seed: u64| gaussian(5000, seed).iter().map(|x| (x * 100.0).round()).collect::<Vec<f32>>();
+        let whole = |seed: u64| {
+            gaussian(5000, seed).iter().map(|x| (x * 100.0).round()).collect::<Vec<f32>>()
+        };
         let (a, b) = (whole(1), whole(2));
         let sum: Vec<f32> = a.iter().zip(&b).map(|(a, b)| a + b).collect();
-        let (mut merged, other, expected) =
-            (sketch(rows, columns, &a, 3), sketch(rows, columns, &b, 3), sketch(rows, columns, &sum, 3));
+        let (mut merged, other, expected) = (
+            sketch(rows, columns, &a, 3),
+            sketch(rows, columns, &b, 3),
+            sketch(rows, columns, &sum, 3),
+        );
         let mut again = sketch(rows, columns, &a, 3);
         again.accumulate(&b).unwrap();
         assert_eq!(again.table(), expected.table());
@@ -126,8 +159,10 @@ fn cells_of_a_number_can_be_emptied() {
     sketch.clear_at(77);
     assert_eq!(sketch.estimate(77), 0.0);
     let emptied: Vec<usize> = (0..750).filter(|cell| sketch.table()[*cell] == 0.0).collect();
-    let expected: Vec<usize> = (0..5).map(|row| row * 150 + place(stream(5), row, 77, 150).0).collect();
-    let unused = |cell: &usize| (0..400).all(|i| place(stream(5), cell / 150, i, 150).0 != cell % 150);
+    let expected: Vec<usize> =
+        (0..5).map(|row| row * 150 + place(stream(5), row, 77, 150).0).collect();
+    let unused =
+        |cell: &usize| (0..400).all(|i| place(stream(5), cell / 150, i, 150).0 != cell % 150);
     assert_eq!(emptied.into_iter().filter(|cell| !unused(cell)).collect::<Vec<_>>(), expected);
 }
 
@@ -137,12 +172,15 @@ fn sketches_of_other_hashes_do_not_merge() {
     sketch(3, 50, &[1.0; 10], 1).merge(&sketch(3, 50, &[1.0; 10], 2));
 }
 
-/// The mean over hashes of each estimate is the number, and its variance at most |g|^2 / c: of one row, and no worse of medians.
+/// The mean over hashes of each estimate is the number, and its variance at most |g|^2 / c: of one
+/// row, and no worse of medians.
 #[test]
 fn estimates_are_unbiased_with_the_variance_of_the_definition() {
     // In runs of neighbours and alone: blocks are placed as a whole.
     let mut v = gaussian(300, 6);
-    v.iter_mut().enumerate().for_each(|(i, x)| *x *= if (64..110).contains(&i) { 9.0 } else { 1.0 });
+    v.iter_mut()
+        .enumerate()
+        .for_each(|(i, x)| *x *= if (64..110).contains(&i) { 9.0 } else { 1.0 });
     let trials = 4000;
     for (rows, columns) in [(1, 20), (1, 60), (5, 60), (4, 60)] {
         let (mut sums, mut squares) = (vec![0f64; 300], vec![0f64; 300]);
@@ -156,7 +194,11 @@ fn estimates_are_unbiased_with_the_variance_of_the_definition() {
         let n = trials as f64;
         let mut variance = 0.0;
         for (sum, square) in sums.iter().zip(&squares) {
-            assert!(sum.abs() <= 5.0 * square.sqrt(), "{rows} x {columns}: {} standard errors", sum / square.sqrt());
+            assert!(
+                sum.abs() <= 5.0 * square.sqrt(),
+                "{rows} x {columns}: {} standard errors",
+                sum / square.sqrt()
+            );
             variance += square / n / 300.0;
         }
         // On average over the numbers: |g|^2 / c, less each one's own share and that of its block.
@@ -173,7 +215,11 @@ fn far_off(rows: usize, columns: usize, v: &[f32], trials: u64) -> f64 {
     let mut far = 0usize;
     for trial in 0..trials {
         let found = estimates(&sketch(rows, columns, v, 100 + trial));
-        far += found.iter().zip(v).filter(|(found, x)| f64::from((**found - **x).abs()) > allowed).count();
+        far += found
+            .iter()
+            .zip(v)
+            .filter(|(found, x)| f64::from((**found - **x).abs()) > allowed)
+            .count();
     }
     far as f64 / (v.len() as f64 * trials as f64)
 }
@@ -201,7 +247,8 @@ fn norms_are_estimated() {
     let v = gaussian(20_000, 9);
     for trial in 0..30 {
         let found = sketch(5, 2000, &v, trial).l2_squared().sqrt() / norm(&v);
-        // The variance of a row's square is 2 / c: 1.6% of the norm; medians of five vary by half of that.
+        // The variance of a row's square is 2 / c: 1.6% of the norm; medians of five vary by half
+        // of that.
         assert!((found - 1.0).abs() < 0.05, "{found}");
     }
 }
@@ -225,16 +272,21 @@ fn heavy_hitters_are_recovered() {
         let mut sketch = sketch(7, 1000, &v, trial);
         sketch.top(20, &mut top);
         assert_eq!(top, heavy, "trial {trial}");
-        // Each of them holds a twentieth of the energy or so, above 1/40: all are in H, and the rest is drawn.
+        // Each of them holds a twentieth of the energy or so, above 1/40: all are in H, and the
+        // rest is drawn.
         sketch.heavy_mix(40, stream(trial), &mut mixed);
-        assert!(heavy.iter().all(|index| mixed.binary_search(index).is_ok()), "trial {trial}: {mixed:?}");
+        assert!(
+            heavy.iter().all(|index| mixed.binary_search(index).is_ok()),
+            "trial {trial}: {mixed:?}"
+        );
     }
 }
 
 #[test]
 fn heavy_mix_gives_k_different_indices_that_contain_the_heavy() {
     let (spiked, _) = spiked();
-    let vectors = [spiked, gaussian(500, 11), vec![1.0; 300], vec![0.0; 300], vec![3.0], Vec::new()];
+    let vectors =
+        [spiked, gaussian(500, 11), vec![1.0; 300], vec![0.0; 300], vec![3.0], Vec::new()];
     let mut mixed = vec![7];
     for v in &vectors {
         for (rows, columns) in [(1, 10), (5, 200), (4, 1000)] {
@@ -243,11 +295,17 @@ fn heavy_mix_gives_k_different_indices_that_contain_the_heavy() {
                 sketch.heavy_mix(k, stream(k as u64), &mut mixed);
                 let case = format!("{} numbers, {rows} x {columns}, k = {k}", v.len());
                 assert_eq!(mixed.len(), k.min(v.len()), "{case}");
-                assert!(mixed.is_sorted_by(|a, b| a < b) && mixed.iter().all(|i| (*i as usize) < v.len()), "{case}");
+                assert!(
+                    mixed.is_sorted_by(|a, b| a < b)
+                        && mixed.iter().all(|i| (*i as usize) < v.len()),
+                    "{case}"
+                );
                 // H from the definition; where it is larger than k, the k largest of it.
                 let found = estimates(&sketch);
                 let least = sketch.l2_squared() / k as f64;
-                let is_heavy = |i: &u32| found[*i as usize] != 0.0 && f64::from(found[*i as usize]).powi(2) >= least;
+                let is_heavy = |i: &u32| {
+                    found[*i as usize] != 0.0 && f64::from(found[*i as usize]).powi(2) >= least
+                };
                 let mut heavy: Vec<u32> = (0..v.len() as u32).filter(is_heavy).collect();
                 heavy.sort_by(|&a, &b| found[b as usize].abs().total_cmp(&found[a as usize].abs()));
                 heavy.truncate(k);
@@ -283,8 +341,8 @@ fn what_heavy_mix_draws_favours_nobody() {
 
 #[test]
 fn what_is_just_below_the_bound_is_drawn_like_the_rest_and_what_is_just_above_is_always_there() {
-    // k = 10 of |g|^2 = 51.73: 2.3^2 = 5.29 is above the bound of 5.173; 2^2 and 1.2^2 = 1.44 are below it, though
-    // above a quarter of it.
+    // k = 10 of |g|^2 = 51.73: 2.3^2 = 5.29 is above the bound of 5.173; 2^2 and 1.2^2 = 1.44 are
+    // below it, though above a quarter of it.
     let (k, trials) = (10, 20_000u64);
     let mut v = vec![0.0; 60];
     for (index, x) in [(7, 4.0), (33, -5.0), (50, 2.3), (20, 1.2), (41, -2.0)] {
@@ -303,7 +361,11 @@ fn what_is_just_below_the_bound_is_drawn_like_the_rest_and_what_is_just_above_is
         if [7, 33, 50].contains(&i) {
             assert_eq!(count, n, "{i} is heavy");
         } else {
-            assert!((count - n * p).abs() < 5.0 * (n * p * (1.0 - p)).sqrt(), "{i}: {count} of {}", n * p);
+            assert!(
+                (count - n * p).abs() < 5.0 * (n * p * (1.0 - p)).sqrt(),
+                "{i}: {count} of {}",
+                n * p
+            );
         }
     }
 }
@@ -326,7 +388,9 @@ fn the_top_are_the_largest_estimates() {
 /// The compressor is the same sketch, with the payload's stream for its hashes.
 #[test]
 fn the_compressor_sends_the_table_and_adds_the_estimates() {
-    let built = compress::build(&toml::from_str("kind = 'count-sketch'\nrows = 3\ncolumns = 90").unwrap()).unwrap();
+    let built =
+        compress::build(&toml::from_str("kind = 'count-sketch'\nrows = 3\ncolumns = 90").unwrap())
+            .unwrap();
     assert_eq!(built.compressor.sketch(), Some(SketchShape { rows: 3, columns: 90 }));
     let v = gaussian(1000, 15);
     let mut bytes = Vec::new();

@@ -1,10 +1,13 @@
-//! Data from every source as a user has it: files on disk, plain and compressed, embedded sets; test rows, shards, standardisation.
+//! Data from every source as a user has it: files on disk, plain and compressed, embedded sets;
+//! test rows, shards, standardisation.
 
 use std::{fs, io::Write, path::Path};
 
 use flate2::{Compression, write::GzEncoder};
 use gradvine::{
-    data::{Dataset, EMBEDDED, Moments, Options, Scale, Split, Target, Task, load, shards, split_test},
+    data::{
+        Dataset, EMBEDDED, Moments, Options, Scale, Split, Target, Task, load, shards, split_test,
+    },
     rng::{Purpose, Stream},
 };
 use ndarray::{Array2, array};
@@ -16,11 +19,14 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// A folder of files, of which one is loaded: each plain, then each compressed under its name with `.gz`.
+/// A folder of files, of which one is loaded: each plain, then each compressed under its name with
+/// `.gz`.
 fn load_both(files: &[(&str, &[u8])], options: &Options) -> Dataset {
     let read = |compressed: bool| {
         let folder = tempfile::tempdir().unwrap();
-        let place = |name: &str| folder.path().join(if compressed { format!("{name}.gz") } else { name.to_string() });
+        let place = |name: &str| {
+            folder.path().join(if compressed { format!("{name}.gz") } else { name.to_string() })
+        };
         for (name, bytes) in files {
             fs::write(place(name), if compressed { gzip(bytes) } else { bytes.to_vec() }).unwrap();
         }
@@ -44,10 +50,15 @@ fn labels(data: &Dataset) -> &[u32] {
 fn csv_with_and_without_a_header() {
     let plain = load_both(&[("a.csv", b"1.5,-2,0\n3e-1,4,2\n")], &Options::default());
     assert_eq!(plain.features, array![[1.5, -2.0], [0.3, 4.0]]);
-    assert_eq!((labels(&plain), plain.outputs(), plain.task()), (&[0, 2][..], 3, Task::Classification));
+    assert_eq!(
+        (labels(&plain), plain.outputs(), plain.task()),
+        (&[0, 2][..], 3, Task::Classification)
+    );
     // A byte-order mark, spaces, a blank line, CR LF, no end of line.
-    let odd =
-        load_both(&[("a.csv", b"\xEF\xBB\xBFage, weight ,sick\r\n1.5, -2,0\r\n\r\n0.3,4,2")], &Options::default());
+    let odd = load_both(
+        &[("a.csv", b"\xEF\xBB\xBFage, weight ,sick\r\n1.5, -2,0\r\n\r\n0.3,4,2")],
+        &Options::default(),
+    );
     assert_eq!((&odd.features, &odd.target), (&plain.features, &plain.target));
     // A header of numbers is a row, unless it is said to be one.
     let text = b"1,2,0\n3,4,1\n";
@@ -60,10 +71,18 @@ fn csv_with_and_without_a_header() {
 fn csv_targets_by_name_and_position() {
     let text = b"sick,age,weight\n1,1.5,-2\n0,0.3,4\n";
     for target in ["sick", "0", "-3"] {
-        let data = load_both(&[("a.csv", text)], &Options { target: Some(target.into()), ..Options::default() });
-        assert_eq!((&data.features, labels(&data)), (&array![[1.5, -2.0], [0.3, 4.0]], &[1, 0][..]), "{target}");
+        let data = load_both(
+            &[("a.csv", text)],
+            &Options { target: Some(target.into()), ..Options::default() },
+        );
+        assert_eq!(
+            (&data.features, labels(&data)),
+            (&array![[1.5, -2.0], [0.3, 4.0]], &[1, 0][..]),
+            "{target}"
+        );
     }
-    let two = Options { target: Some("weight,age".into()), task: Task::Regression, ..Options::default() };
+    let two =
+        Options { target: Some("weight,age".into()), task: Task::Regression, ..Options::default() };
     let data = load_both(&[("a.csv", text)], &two);
     assert_eq!(data.features, array![[1.0], [0.0]]);
     assert_eq!(data.target, Target::Values(array![[-2.0, 1.5], [4.0, 0.3]]));
@@ -92,10 +111,14 @@ fn npy_tables_and_images() {
     let named = Options { labels_file: Some("y.npy".into()), ..Options::default() };
     let named = load_both(&[("a.npy", &images), ("y.npy", &classes)], &named);
     for data in [beside, named] {
-        assert_eq!((&data.features, labels(&data)), (&array![[1.0, 2.0, 3.0], [4.0, 5.0, 255.0]], &[1, 0][..]));
+        assert_eq!(
+            (&data.features, labels(&data)),
+            (&array![[1.0, 2.0, 3.0], [4.0, 5.0, 255.0]], &[1, 0][..])
+        );
     }
     let targets = npy("<f4", "(2, 2)", &[0.5f32, 1.0, -2.0, 0.25].map(f32::to_le_bytes).concat());
-    let regression = Options { task: Task::Regression, labels_file: Some("y.npy".into()), ..Options::default() };
+    let regression =
+        Options { task: Task::Regression, labels_file: Some("y.npy".into()), ..Options::default() };
     let data = load_both(&[("a.npy", &images), ("y.npy", &targets)], &regression);
     assert_eq!(data.target, Target::Values(array![[0.5, 1.0], [-2.0, 0.25]]));
 }
@@ -115,7 +138,8 @@ fn idx_images_find_their_labels() {
         assert_eq!(data.features, array![[0.0, 255.0], [7.0, 8.0]]);
         assert_eq!((labels(&data), data.outputs()), (&[3, 0][..], 4));
     }
-    let options = Options { classes: Some(10), labels_file: Some("y".into()), ..Options::default() };
+    let options =
+        Options { classes: Some(10), labels_file: Some("y".into()), ..Options::default() };
     assert_eq!(load_both(&[("a.idx", &images), ("y", &classes)], &options).outputs(), 10);
 }
 
@@ -130,10 +154,16 @@ fn the_embedded_sets_are_the_published_ones() {
     assert_eq!((digits.rows(), digits.inputs()), (1797, 64));
     assert_eq!(count(&digits), [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]);
     // The first digit's second row of pixels.
-    assert_eq!(digits.features.row(0).as_slice().unwrap()[8..16], [0.0, 0.0, 13.0, 15.0, 10.0, 15.0, 5.0, 0.0]);
+    assert_eq!(
+        digits.features.row(0).as_slice().unwrap()[8..16],
+        [0.0, 0.0, 13.0, 15.0, 10.0, 15.0, 5.0, 0.0]
+    );
     let cancer = load("breast-cancer", &Options::default()).unwrap();
     assert_eq!((cancer.rows(), cancer.inputs()), (569, 30));
-    assert_eq!((count(&cancer), cancer.class_names()), (vec![212, 357], &["malignant".into(), "benign".into()][..]));
+    assert_eq!(
+        (count(&cancer), cancer.class_names()),
+        (vec![212, 357], &["malignant".into(), "benign".into()][..])
+    );
     assert_eq!(cancer.features.row(0).as_slice().unwrap()[..3], [17.99, 10.38, 122.8]);
     assert_eq!(EMBEDDED.len(), 2, "a set that is not tested here");
 }
@@ -151,8 +181,13 @@ fn is_partition(shards: &[Vec<usize>], rows: &[usize]) -> bool {
     all == rows
 }
 
-const SPLITS: [Split; 5] =
-    [Split::Iid, Split::Contiguous, Split::ByLabel, Split::Dirichlet { alpha: 0.3 }, Split::Dirichlet { alpha: 100.0 }];
+const SPLITS: [Split; 5] = [
+    Split::Iid,
+    Split::Contiguous,
+    Split::ByLabel,
+    Split::Dirichlet { alpha: 0.3 },
+    Split::Dirichlet { alpha: 100.0 },
+];
 
 #[test]
 fn shards_of_the_digits_are_a_partition_of_the_training_rows() {
@@ -167,7 +202,8 @@ fn shards_of_the_digits_are_a_partition_of_the_training_rows() {
             if !matches!(split, Split::Dirichlet { .. }) {
                 // 1438 = 7 * 205 + 3: the larger first.
                 let sizes: Vec<usize> = parts.iter().map(Vec::len).collect();
-                let expected = (0..nodes).map(|node| 1438 / nodes + usize::from(node < 1438 % nodes));
+                let expected =
+                    (0..nodes).map(|node| 1438 / nodes + usize::from(node < 1438 % nodes));
                 assert!(expected.eq(sizes.iter().copied()), "{split:?} on {nodes}: {sizes:?}");
             }
         }
@@ -183,7 +219,9 @@ fn each_split_is_as_uneven_as_it_says() {
     let classes = |split| {
         let parts = shards(&digits, &rows, 10, split, 3).unwrap();
         let seen = |part: &Vec<usize>| {
-            (0..10).filter(|class| part.iter().filter(|&&row| labels[row] == *class).count() >= 5).count()
+            (0..10)
+                .filter(|class| part.iter().filter(|&&row| labels[row] == *class).count() >= 5)
+                .count()
         };
         parts.iter().map(seen).sum::<usize>() as f64 / 10.0
     };
@@ -191,7 +229,8 @@ fn each_split_is_as_uneven_as_it_says() {
     assert_eq!(classes(Split::Dirichlet { alpha: 1000.0 }), 10.0);
     assert!(classes(Split::ByLabel) < 2.5);
     assert!(classes(Split::Dirichlet { alpha: 0.05 }) < 5.0);
-    // By label: no label of a node is below one of the node before; within a label the file's order.
+    // By label: no label of a node is below one of the node before; within a label the file's
+    // order.
     let parts = shards(&digits, &rows, 10, Split::ByLabel, 3).unwrap();
     assert!(parts.concat().is_sorted_by_key(|&row| (labels[row], row)));
     assert_eq!(shards(&digits, &rows, 10, Split::Contiguous, 3).unwrap().concat(), rows);
@@ -209,7 +248,8 @@ proptest! {
         prop_assert!(is_partition(&[train.clone(), test.clone()], &(0..labels.len()).collect::<Vec<_>>()));
         for class in 0..5 {
             let of = |rows: &[usize]| rows.iter().filter(|&&row| labels[row] == class).count() as f64;
-            prop_assert!((of(&test) - share * (of(&test) + of(&train))).abs() <= 1.0, "class {} is not stratified", class);
+            prop_assert!((of(&test) - share * (of(&test) + of(&train))).abs() <= 1.0, "class {} \
+                is not stratified", class);
         }
         match shards(&data, &train, nodes, SPLITS[which], seed) {
             Ok(parts) => {
@@ -247,7 +287,8 @@ proptest! {
             let variance = column.iter().map(|&x| (f64::from(x) - mean).powi(2)).sum::<f64>() / rows as f64;
             prop_assert!((scale.mean[k] / mean - 1.0).abs() < 1e-12);
             let expected = if rows == 1 { 1.0 } else { variance.sqrt() };
-            // The difference of two sums loses what mean^2 / variance is, about 25, of 1e-16 each; more where few rows are near each other.
+            // The difference of two sums loses what mean^2 / variance is, about 25, of 1e-16 each;
+            // more where few rows are near each other.
             prop_assert!((scale.deviation[k] / expected - 1.0).abs() < 1e-12 * (1.0 + mean * mean / (expected * expected)));
         }
     }

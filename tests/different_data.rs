@@ -47,7 +47,10 @@ fn a_constant_step_leaves_no_floor() {
     assert!(floor > 1e-4 && apart > 1e-2, "D-PSGD has a floor: {floor:e}, {apart:e}");
     for &(rule, compressor) in CORRECTED {
         let (rest, apart_here) = ends(rule, compressor, 8000);
-        println!("{rule} with {compressor}: {rest:e}, consensus {apart_here:e}; D-PSGD {floor:e}, {apart:e}");
+        println!(
+            "{rule} with {compressor}: {rest:e}, consensus {apart_here:e}; D-PSGD {floor:e}, \
+             {apart:e}"
+        );
         assert!(rest.abs() < 1e-6 * floor, "{rule}: {rest:e}, D-PSGD {floor:e}");
         assert!(apart_here < 1e-6 * apart, "{rule}: {apart_here:e}, D-PSGD {apart:e}");
     }
@@ -62,7 +65,9 @@ fn on_the_complete_graph_they_are_centralized_sgd() {
         for _ in 0..run.rounds {
             let mut step = vec![0.0; x.len()];
             for problem in &problems {
-                step.iter_mut().zip(problem.gradient(&x)).for_each(|(s, g)| *s += run.step * g / 6.0);
+                step.iter_mut()
+                    .zip(problem.gradient(&x))
+                    .for_each(|(s, g)| *s += run.step * g / 6.0);
             }
             x.iter_mut().zip(&step).for_each(|(x, s)| *x -= s);
         }
@@ -71,7 +76,8 @@ fn on_the_complete_graph_they_are_centralized_sgd() {
     }
 }
 
-// Sums over all nodes --------------------------------------------------------------------------------------------------
+// Sums over all nodes
+// --------------------------------------------------------------------------------------------------
 
 /// Sums over all nodes, by round: of gradients, and of what was tracked.
 #[derive(Default)]
@@ -94,7 +100,12 @@ struct Spy {
 }
 
 impl Party for Spy {
-    fn outgoing(&mut self, at: &At, to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+    fn outgoing(
+        &mut self,
+        at: &At,
+        to: Option<NodeId>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), NonFinite> {
         self.inner.outgoing(at, to, out)
     }
 
@@ -145,8 +156,9 @@ fn the_mean_of_what_is_tracked_is_the_mean_gradient_in_every_round() {
     let mut run = Run::new("star:5", "kind = 'gradient-tracking'", IDENTITY);
     (run.rounds, run.same_start) = (200, false);
     let sums = Arc::new(Mutex::new(Sums::default()));
-    let spy =
-        |_, inner| -> Box<dyn Rule> { Box::new(Spy { inner, sums: Arc::clone(&sums), scratch: vec![0.0; run.d] }) };
+    let spy = |_, inner| -> Box<dyn Rule> {
+        Box::new(Spy { inner, sums: Arc::clone(&sums), scratch: vec![0.0; run.d] })
+    };
     sim::run(run.seats_with(spy), &mut Blind).unwrap();
     let sums = sums.lock().unwrap();
     assert_eq!((sums.gradients.len(), sums.tracked.len()), (200, 200));
@@ -157,7 +169,8 @@ fn the_mean_of_what_is_tracked_is_the_mean_gradient_in_every_round() {
     }
 }
 
-/// beer does not send V. Its mean shows in the models: the mean of x moves by -lr mean V, so by -lr mean g.
+/// beer does not send V. Its mean shows in the models: the mean of x moves by -lr mean V, so by -lr
+/// mean g.
 #[test]
 fn the_mean_moves_by_the_mean_gradient_alone_under_any_compressor() {
     for compressor in ["kind = 'min-max'\nbits = 3", "kind = 'top-k'\nk = 4", "kind = 'sign'"] {
@@ -173,13 +186,18 @@ fn the_mean_moves_by_the_mean_gradient_alone_under_any_compressor() {
             };
             let ended = sim::run(run.seats_with(spy), &mut Blind).unwrap();
             means.push(
-                (0..run.d).map(|k| ended.iter().map(|e| f64::from(e.model[k])).sum::<f64>() / 8.0).collect::<Vec<_>>(),
+                (0..run.d)
+                    .map(|k| ended.iter().map(|e| f64::from(e.model[k])).sum::<f64>() / 8.0)
+                    .collect::<Vec<_>>(),
             );
             moves = sums.lock().unwrap().gradients[20.min(rounds as usize - 1)].clone();
         }
         for k in 0..run.d {
             let (moved, expected) = (means[1][k] - means[0][k], -run.step * moves[k] / 8.0);
-            assert!((moved - expected).abs() < 1e-6, "{compressor}: {moved:e}, expected {expected:e}");
+            assert!(
+                (moved - expected).abs() < 1e-6,
+                "{compressor}: {moved:e}, expected {expected:e}"
+            );
         }
     }
 }
@@ -214,18 +232,22 @@ fn rounds_without_a_step_do_no_harm() {
         for (seat, problem) in seats.iter_mut().zip(run.problems()) {
             seat.learner = Box::new(Pausing(common::Exact { problem, step: run.step }));
         }
-        let models: Vec<Vec<f32>> = sim::run(seats, &mut Blind).unwrap().into_iter().map(|ended| ended.model).collect();
+        let models: Vec<Vec<f32>> =
+            sim::run(seats, &mut Blind).unwrap().into_iter().map(|ended| ended.model).collect();
         let floor = ends("kind = 'd-psgd'", IDENTITY, 3000).0;
         let rest = run.suboptimality(&models);
         println!("{rule} with pauses: {rest:e}, D-PSGD without {floor:e}");
-        // A gradient that is not known is taken for 0, so each pause disturbs what tracks the mean of the gradients, the longer the smaller gamma is.
+        // A gradient that is not known is taken for 0, so each pause disturbs what tracks the mean
+        // of the gradients, the longer the smaller gamma is.
         assert!(rest.abs() < 1.5 * floor, "{rule}: {rest:e}, D-PSGD {floor:e}");
     }
 }
 
-// What D2 stands -------------------------------------------------------------------------------------------------------
+// What D2 stands
+// -------------------------------------------------------------------------------------------------------
 
-/// The consensus distance of d2 without gradients after some rounds, as a share of that at the start; infinite if it diverged.
+/// The consensus distance of d2 without gradients after some rounds, as a share of that at the
+/// start; infinite if it diverged.
 fn left_over(topology: Topology, rounds: u64) -> f64 {
     let mut run = Run::new(RING, "kind = 'd2'", IDENTITY);
     (run.topology, run.step, run.rounds) = (Arc::new(topology), 0.0, rounds);

@@ -1,15 +1,21 @@
-//! Gossip without gradients: the default steps of rules that feed compression errors back must let disagreement fall.
+//! Gossip without gradients: the default steps of rules that feed compression errors back must let
+//! disagreement fall.
 //!
-//! **Criterion.** After 5,000 rounds consensus is below that of the start: (1/n) sum |x_i - mean|^2. The mean of the starts is 0, so that this holds of
-//! DeepSqueeze too: what it compresses are models, and its noise is in proportion to them, |mean| included; around a mean of 0 the noise
-//! falls with the disagreement, and no floor is left to be allowed for. A run ends early once consensus is below 1e-9 of the start: all compressors
-//! here scale with what they compress, so that smaller disagreement goes on as larger has begun. Where the step has had the time for it
-//! (gamma (1 - rho) rounds >= 2, so that exact gossip of this step would have fallen to e^-4), consensus is below half; and no default is below a
-//! twentieth of nominal delta: a step of nothing would pass else.
+//! **Criterion.** After 5,000 rounds consensus is below that of the start: (1/n) sum |x_i -
+//! mean|^2. The mean of the starts is 0, so that this holds of DeepSqueeze too: what it compresses
+//! are models, and its noise is in proportion to them, |mean| included; around a mean of 0 the
+//! noise falls with the disagreement, and no floor is left to be allowed for. A run ends early once
+//! consensus is below 1e-9 of the start: all compressors here scale with what they compress, so
+//! that smaller disagreement goes on as larger has begun. Where the step has had the time for it
+//! (gamma (1 - rho) rounds >= 2, so that exact gossip of this step would have fallen to e^-4),
+//! consensus is below half; and no default is below a twentieth of nominal delta: a step of nothing
+//! would pass else.
 //!
-//! BEER's second loop, on gradients, gets constant gradients whose sum is 0, so small that they move x by less than 1% of its length in all rounds.
+//! BEER's second loop, on gradients, gets constant gradients whose sum is 0, so small that they
+//! move x by less than 1% of its length in all rounds.
 //!
-//! The whole matrix takes minutes: `cargo test --release --no-default-features --test gossip_alone -- --ignored`.
+//! The whole matrix takes minutes: `cargo test --release --no-default-features --test gossip_alone
+//! -- --ignored`.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -27,7 +33,8 @@ use gradvine::{
     units::{NodeId, Round},
 };
 
-/// A learner whose update is always the same: zero, or a share of a sum that is zero over the nodes.
+/// A learner whose update is always the same: zero, or a share of a sum that is zero over the
+/// nodes.
 struct Constant {
     update: Vec<f32>,
     step: f32,
@@ -59,12 +66,15 @@ enum Start {
     Tapered,
     /// A tenth of the coordinates is 100 times as large as the others, in one block.
     Layered,
-    /// As Flat, with opposite signs on nodes of even and odd number (the mode of W that swings most on a ring) and 1% of noise. Without any noise all
-    /// numbers are of one size, and top-k on all nodes breaks its ties alike: then all send the same coordinates in the same rounds, which no gradient leaves so.
+    /// As Flat, with opposite signs on nodes of even and odd number (the mode of W that swings most
+    /// on a ring) and 1% of noise. Without any noise all numbers are of one size, and top-k on all
+    /// nodes breaks its ties alike: then all send the same coordinates in the same rounds, which no
+    /// gradient leaves so.
     Swinging,
 }
 
-const STARTS: [Start; 5] = [Start::Gaussian, Start::Flat, Start::Tapered, Start::Layered, Start::Swinging];
+const STARTS: [Start; 5] =
+    [Start::Gaussian, Start::Flat, Start::Tapered, Start::Layered, Start::Swinging];
 
 fn starts(start: Start, nodes: usize, d: usize, seed: u64) -> Vec<Vec<f32>> {
     let dice = |node: usize| Stream::new(seed, Purpose::Test).with(node as u64).sequence();
@@ -93,7 +103,10 @@ fn starts(start: Start, nodes: usize, d: usize, seed: u64) -> Vec<Vec<f32>> {
 fn consensus(models: &[Vec<f32>]) -> f64 {
     let (n, d) = (models.len() as f64, models[0].len());
     let mean = |k: usize| models.iter().map(|x| f64::from(x[k])).sum::<f64>() / n;
-    (0..d).map(|k| models.iter().map(|x| (f64::from(x[k]) - mean(k)).powi(2)).sum::<f64>()).sum::<f64>() / n
+    (0..d)
+        .map(|k| models.iter().map(|x| (f64::from(x[k]) - mean(k)).powi(2)).sum::<f64>())
+        .sum::<f64>()
+        / n
 }
 
 /// Stops a run when its consensus is so low.
@@ -153,7 +166,8 @@ impl Case<'_> {
         let d = self.d;
         let topology = Arc::new(Topology::parse(self.topology, 1).unwrap());
         let schedule = Arc::new(Schedule::new("static", &topology, 1).unwrap());
-        let compressor = compress::build(&toml::from_str(self.compressor).unwrap()).unwrap().compressor;
+        let compressor =
+            compress::build(&toml::from_str(self.compressor).unwrap()).unwrap().compressor;
         let nominal_delta = compress::nominal_delta(&*compressor, d);
         let setting = Setting {
             topology: &topology,
@@ -168,7 +182,10 @@ impl Case<'_> {
         let prepared = match rule::prepare(&toml::from_str(self.rule).unwrap(), &setting) {
             Ok(prepared) => prepared,
             Err(error) => {
-                assert!(nominal_delta <= 0.0 && error.to_string().contains("needs a contraction"), "{self:?}: {error}");
+                assert!(
+                    nominal_delta <= 0.0 && error.to_string().contains("needs a contraction"),
+                    "{self:?}: {error}"
+                );
                 return None;
             }
         };
@@ -196,21 +213,33 @@ impl Case<'_> {
             let update = gradients[node].iter().map(|g| step * size * g).collect();
             Seat { config, learner: Box::new(Constant { update, step }) }
         };
-        let mut falling = Falling { nodes, below: 1e-9 * before, models: BTreeMap::new(), stop: None };
+        let mut falling =
+            Falling { nodes, below: 1e-9 * before, models: BTreeMap::new(), stop: None };
         let ratio = match sim::run(from.iter().enumerate().map(seat).collect(), &mut falling) {
-            Ok(ended) => consensus(&ended.into_iter().map(|ended| ended.model).collect::<Vec<_>>()) / before,
+            Ok(ended) => {
+                consensus(&ended.into_iter().map(|ended| ended.model).collect::<Vec<_>>()) / before
+            }
             Err(_) => f64::INFINITY,
         };
-        let gamma = ["gamma", "eta"].iter().find_map(|key| prepared.resolved.get(*key)).unwrap().as_float().unwrap();
+        let gamma = ["gamma", "eta"]
+            .iter()
+            .find_map(|key| prepared.resolved.get(*key))
+            .unwrap()
+            .as_float()
+            .unwrap();
         Some(Outcome { ratio, gamma, nominal_delta, gap: 1.0 - topology.spectrum().rho })
     }
 
     /// Runs it and holds it against the criterion; whether it was tried.
     fn holds(&self) -> Result<bool, String> {
-        let Some(Outcome { ratio, gamma, nominal_delta, gap }) = self.run() else { return Ok(false) };
+        let Some(Outcome { ratio, gamma, nominal_delta, gap }) = self.run() else {
+            return Ok(false);
+        };
         let most = if gamma * gap * ROUNDS as f64 >= 2.0 { 0.5 } else { 1.0 };
         if ratio >= most || ratio.is_nan() {
-            return Err(format!("{self:?}: consensus {ratio:.3e} of the start with a step of {gamma}"));
+            return Err(format!(
+                "{self:?}: consensus {ratio:.3e} of the start with a step of {gamma}"
+            ));
         }
         if gamma < 0.05 * nominal_delta.min(1.0) {
             return Err(format!("{self:?}: a step of {gamma} at a delta of {nominal_delta}"));
@@ -219,7 +248,8 @@ impl Case<'_> {
     }
 }
 
-/// Every compressor of the registry with its variants, and sparse ones down to a density of 0.0001; with the dimension that each is tried in.
+/// Every compressor of the registry with its variants, and sparse ones down to a density of 0.0001;
+/// with the dimension that each is tried in.
 fn compressors() -> Vec<(String, usize)> {
     let mut all = Vec::new();
     for entry in compress::COMPRESSORS {
@@ -227,15 +257,21 @@ fn compressors() -> Vec<(String, usize)> {
             all.push((format!("kind = '{}'\n{variant}", entry.name), 300));
         }
     }
-    for (fraction, d) in [("0.3", 300), ("0.03", 300), ("0.01", 500), ("0.001", 1000), ("0.0001", 10_000)] {
-        all.extend(["top-k", "random-k"].map(|kind| (format!("kind = '{kind}'\nfraction = {fraction}"), d)));
+    for (fraction, d) in
+        [("0.3", 300), ("0.03", 300), ("0.01", 500), ("0.001", 1000), ("0.0001", 10_000)]
+    {
+        all.extend(
+            ["top-k", "random-k"]
+                .map(|kind| (format!("kind = '{kind}'\nfraction = {fraction}"), d)),
+        );
     }
     all
 }
 
 const RULES: [&str; 5] = ["choco", "choco-edge", "beer", "deep-squeeze", "choco'\norder = 'iclr"];
 
-/// A tenth of the matrix: the compressors that have come near a limit, on the graphs with the most and the least of |I - W|.
+/// A tenth of the matrix: the compressors that have come near a limit, on the graphs with the most
+/// and the least of |I - W|.
 fn thinned(rule: &str) {
     let rule = format!("kind = '{rule}'");
     let few = [
@@ -282,7 +318,8 @@ fn at_a_density_of_one_in_ten_thousand_consensus_does_not_rise() {
     for (kind, topology) in [("top-k", "ring:4"), ("random-k", "complete:3")] {
         let compressor = format!("kind = '{kind}'\nfraction = 0.0001");
         for rule in ["kind = 'choco'", "kind = 'deep-squeeze'"] {
-            let case = Case { topology, rule, compressor: &compressor, start: Start::Gaussian, d: 10_000 };
+            let case =
+                Case { topology, rule, compressor: &compressor, start: Start::Gaussian, d: 10_000 };
             assert_eq!(case.holds(), Ok(true));
         }
     }
@@ -291,9 +328,10 @@ fn at_a_density_of_one_in_ten_thousand_consensus_does_not_rise() {
 /// Negative control: steps of before, which never went below that of a delta of 0.01.
 #[test]
 fn steps_that_ignore_small_deltas_explode() {
-    for (rule, topology) in
-        [("kind = 'choco'\ngamma = 0.007", "ring:4"), ("kind = 'deep-squeeze'\neta = 0.0035", "complete:6")]
-    {
+    for (rule, topology) in [
+        ("kind = 'choco'\ngamma = 0.007", "ring:4"),
+        ("kind = 'deep-squeeze'\neta = 0.0035", "complete:6"),
+    ] {
         let compressor = "kind = 'random-k'\nfraction = 0.001";
         let case = Case { topology, rule, compressor, start: Start::Gaussian, d: 1000 };
         let ratio = case.run().unwrap().ratio;
@@ -304,13 +342,23 @@ fn steps_that_ignore_small_deltas_explode() {
 #[test]
 #[ignore = "every compressor on every kind of topology: takes minutes"]
 fn every_default_agrees_with_every_compressor_on_every_topology() {
-    let topologies = ["ring:4", "ring:8", "ring:16", "complete:8", "star:8", "path:7", "torus:3x4", "hypercube:8"];
+    let topologies = [
+        "ring:4",
+        "ring:8",
+        "ring:16",
+        "complete:8",
+        "star:8",
+        "path:7",
+        "torus:3x4",
+        "hypercube:8",
+    ];
     let (mut tried, mut refused, mut failed) = (0, 0, Vec::new());
     for (index, (compressor, d)) in compressors().iter().enumerate() {
         for (turn, topology) in topologies.iter().enumerate() {
             for (order, rule) in RULES.iter().enumerate() {
                 let rule = format!("kind = '{rule}'");
-                // Each combination has one of the starts; all of them come where most is known of the limit.
+                // Each combination has one of the starts; all of them come where most is known of
+                // the limit.
                 let all = *topology == "ring:8" && *d < 10_000;
                 let some = [STARTS[(index + turn + order) % STARTS.len()]];
                 for &start in if all { &STARTS[..] } else { &some } {

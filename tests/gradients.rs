@@ -1,15 +1,17 @@
-//! Gradients against finite differences of a loss written here in `f64`, and the optimizer against a plain one.
+//! Gradients against finite differences of a loss written here in `f64`, and the optimizer against
+//! a plain one.
 //!
-//! The second loss is written from the formulas in the models' documentation, one row at a time, with no code of the crate. Central
-//! differences of it with h = 1e-5 err by h^2 times a third derivative and by 1e-16 / h: under 1e-8 here, far below what `f32` loses.
+//! The second loss is written from the formulas in the models' documentation, one row at a time,
+//! with no code of the crate. Central differences of it with h = 1e-5 err by h^2 times a third
+//! derivative and by 1e-16 / h: under 1e-8 here, far below what `f32` loses.
 
 use std::sync::Arc;
 
 use gradvine::{
     data::{Dataset, Target, Task},
     learn::{
-        BLOCK_ROWS, Batch, BatchSize, Batches, KINDS, Model, ModelParams, Objective, Optimizer, OptimizerParams,
-        ScheduleKind, Tensor,
+        BLOCK_ROWS, Batch, BatchSize, Batches, KINDS, Model, ModelParams, Objective, Optimizer,
+        OptimizerParams, ScheduleKind, Tensor,
     },
     rng::{Purpose, Sequence, Stream},
     units::{NodeId, Round},
@@ -41,7 +43,8 @@ impl Reference {
         Model::resolve(&params, Some(inputs), Some(outputs)).unwrap()
     }
 
-    /// Scores of one row: y = x W + b from layer to layer, ReLU between them. W is inputs x outputs, row-major, then b.
+    /// Scores of one row: y = x W + b from layer to layer, ReLU between them. W is inputs x
+    /// outputs, row-major, then b.
     fn scores(&self, parameters: &[f64], row: &[f64]) -> Vec<f64> {
         let (mut values, mut at) = (row.to_vec(), 0);
         for (layer, pair) in self.widths.windows(2).enumerate() {
@@ -83,7 +86,8 @@ impl Reference {
     }
 
     fn loss(&self, parameters: &[f64], data: &Dataset, rows: &[u32]) -> f64 {
-        rows.iter().map(|&row| self.row_loss(parameters, data, row as usize)).sum::<f64>() / rows.len() as f64
+        rows.iter().map(|&row| self.row_loss(parameters, data, row as usize)).sum::<f64>()
+            / rows.len() as f64
     }
 
     /// By central differences.
@@ -116,7 +120,8 @@ impl Reference {
     }
 }
 
-/// Each kind of the registry, with and without bias; for a new kind this fails until it is written here.
+/// Each kind of the registry, with and without bias; for a new kind this fails until it is written
+/// here.
 fn references() -> Vec<Reference> {
     let mut all = Vec::new();
     for kind in KINDS {
@@ -141,8 +146,8 @@ fn parameters(count: usize) -> Vec<f32> {
     (0..count).map(|_| 0.7 * random.normal() as f32).collect()
 }
 
-/// Of numbers of this magnitude: every partial sum of a product or a batch errs by 2^-24 of it, and these sums are of at most a few
-/// hundred terms whose errors hardly add up: 64 units.
+/// Of numbers of this magnitude: every partial sum of a product or a batch errs by 2^-24 of it, and
+/// these sums are of at most a few hundred terms whose errors hardly add up: 64 units.
 fn tolerance(magnitude: f64) -> f64 {
     64.0 * magnitude.max(0.1) / f64::from(1u32 << 24)
 }
@@ -158,25 +163,37 @@ fn gradients_are_the_slopes_of_the_loss() {
         let exact: Vec<f64> = x.iter().map(|&x| f64::from(x)).collect();
         let mut objective = model.objective(Arc::clone(&data)).unwrap();
         let all: Vec<u32> = (0..rows as u32).collect();
-        let long: Vec<u32> = all.iter().map(|row| (row * 7 + 3) % rows as u32).chain([5, 5, 5]).collect();
+        let long: Vec<u32> =
+            all.iter().map(|row| (row * 7 + 3) % rows as u32).chain([5, 5, 5]).collect();
         for (batch, rows) in [
             (Batch::All, &all[..]),
             (Batch::Rows(&all[9..10]), &all[9..10]),
             (Batch::Rows(&[3, 250, 3, 299, 0]), &[3, 250, 3, 299, 0]),
             (Batch::Rows(&long), &long),
         ] {
-            let name =
-                format!("{} {:?} bias {} over {} rows", reference.kind, reference.widths, reference.bias, rows.len());
+            let name = format!(
+                "{} {:?} bias {} over {} rows",
+                reference.kind,
+                reference.widths,
+                reference.bias,
+                rows.len()
+            );
             let expected = reference.gradient(&exact, &data, rows);
             // What was in `out` must not matter.
             let mut found = vec![f32::NAN; x.len()];
             let loss = objective.gradient(&x, batch, &mut found);
             let exact_loss = reference.loss(&exact, &data, rows);
-            assert!((loss - exact_loss).abs() <= tolerance(exact_loss), "{name}: loss {loss}, {exact_loss} expected");
+            assert!(
+                (loss - exact_loss).abs() <= tolerance(exact_loss),
+                "{name}: loss {loss}, {exact_loss} expected"
+            );
             let magnitude = expected.iter().fold(0f64, |a, g| a.max(g.abs()));
             for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
                 let error = (f64::from(*found) - expected).abs();
-                assert!(error <= tolerance(magnitude), "{name}: slope {i} is {found}, {expected} expected");
+                assert!(
+                    error <= tolerance(magnitude),
+                    "{name}: slope {i} is {found}, {expected} expected"
+                );
             }
         }
         let exact_loss = reference.loss(&exact, &data, &all);
@@ -184,25 +201,34 @@ fn gradients_are_the_slopes_of_the_loss() {
     }
 }
 
-/// The control: with one parameter's slope taken for its neighbour's the comparison above would fail by far.
+/// The control: with one parameter's slope taken for its neighbour's the comparison above would
+/// fail by far.
 #[test]
 fn the_tolerance_tells_a_wrong_slope() {
     for reference in references().iter().filter(|reference| reference.widths[0] > 2) {
         let data = reference.data(40);
         let rows: Vec<u32> = (0..40).collect();
-        let x: Vec<f64> = parameters(reference.model().parameters()).iter().map(|&x| f64::from(x)).collect();
+        let x: Vec<f64> =
+            parameters(reference.model().parameters()).iter().map(|&x| f64::from(x)).collect();
         let slopes = reference.gradient(&x, &data, &rows);
         let magnitude = slopes.iter().fold(0f64, |a, g| a.max(g.abs()));
-        let apart = slopes.windows(2).filter(|pair| (pair[0] - pair[1]).abs() > tolerance(magnitude)).count();
+        let apart = slopes
+            .windows(2)
+            .filter(|pair| (pair[0] - pair[1]).abs() > tolerance(magnitude))
+            .count();
         // One class has the loss 0 whatever x is.
-        assert!(apart * 2 > slopes.len() || reference.widths.ends_with(&[1]) && reference.kind == "softmax");
+        assert!(
+            apart * 2 > slopes.len()
+                || reference.widths.ends_with(&[1]) && reference.kind == "softmax"
+        );
     }
 }
 
 #[test]
 fn tasks_are_those_of_the_references() {
     for kind in KINDS {
-        let expected = if kind.name() == "least-squares" { Task::Regression } else { Task::Classification };
+        let expected =
+            if kind.name() == "least-squares" { Task::Regression } else { Task::Classification };
         assert_eq!(kind.task(), expected);
     }
 }
@@ -231,7 +257,9 @@ impl Bowls {
 
     fn slope(&self, x: &[f64], rows: &[u32]) -> Vec<f64> {
         let slope = |k: usize| {
-            let of = |&row: &u32| Bowls::curvature(row as usize) * (x[k] - f64::from(self.centres[row as usize][k]));
+            let of = |&row: &u32| {
+                Bowls::curvature(row as usize) * (x[k] - f64::from(self.centres[row as usize][k]))
+            };
             rows.iter().map(of).sum::<f64>() / rows.len() as f64
         };
         (0..D).map(slope).collect()
@@ -240,7 +268,8 @@ impl Bowls {
     fn value(&self, x: &[f64], rows: &[u32]) -> f64 {
         let of = |&row: &u32| {
             let centre = &self.centres[row as usize];
-            let square = x.iter().zip(centre).map(|(x, c)| (x - f64::from(*c)).powi(2)).sum::<f64>();
+            let square =
+                x.iter().zip(centre).map(|(x, c)| (x - f64::from(*c)).powi(2)).sum::<f64>();
             Bowls::curvature(row as usize) * square / 2.0
         };
         rows.iter().map(of).sum::<f64>() / rows.len() as f64
@@ -299,14 +328,20 @@ fn step_size(params: &OptimizerParams, t: u64) -> f64 {
     if t < warmup { full * (t + 1.0) / (warmup + 1.0) } else { full }
 }
 
-/// All optimizers to be compared: each schedule with each of momentum, weight decay, local steps and batch.
+/// All optimizers to be compared: each schedule with each of momentum, weight decay, local steps
+/// and batch.
 fn optimizers() -> Vec<OptimizerParams> {
     let base = OptimizerParams { step: 0.2, ..OptimizerParams::default() };
     let schedules = [
         base.clone(),
         OptimizerParams { warmup: 7, ..base.clone() },
         OptimizerParams { schedule: ScheduleKind::Cosine, ..base.clone() },
-        OptimizerParams { schedule: ScheduleKind::Cosine, final_step: Some(0.05), warmup: 5, ..base.clone() },
+        OptimizerParams {
+            schedule: ScheduleKind::Cosine,
+            final_step: Some(0.05),
+            warmup: 5,
+            ..base.clone()
+        },
         OptimizerParams { schedule: ScheduleKind::Step, ..base.clone() },
         OptimizerParams {
             schedule: ScheduleKind::Step,
@@ -318,17 +353,27 @@ fn optimizers() -> Vec<OptimizerParams> {
     let mut all = Vec::new();
     for schedule in schedules {
         for (momentum, weight_decay) in [(0.0, 0.0), (0.9, 0.0), (0.0, 0.05), (0.5, 0.01)] {
-            for (local_steps, batch) in
-                [(1, BatchSize::Full), (1, BatchSize::Rows(4)), (3, BatchSize::Rows(4)), (5, BatchSize::Full)]
-            {
-                all.push(OptimizerParams { momentum, weight_decay, local_steps, batch, ..schedule.clone() });
+            for (local_steps, batch) in [
+                (1, BatchSize::Full),
+                (1, BatchSize::Rows(4)),
+                (3, BatchSize::Rows(4)),
+                (5, BatchSize::Full),
+            ] {
+                all.push(OptimizerParams {
+                    momentum,
+                    weight_decay,
+                    local_steps,
+                    batch,
+                    ..schedule.clone()
+                });
             }
         }
     }
     all
 }
 
-/// A whole run in `f64`, each update taken from the same point as the optimizer's; they are compared round by round.
+/// A whole run in `f64`, each update taken from the same point as the optimizer's; they are
+/// compared round by round.
 fn compare(params: &OptimizerParams, node: NodeId) {
     let mut optimizer = Optimizer::new(params.check(ROUNDS).unwrap(), 9, node, ROWS, D);
     let mut bowls = Bowls::new();
@@ -362,11 +407,18 @@ fn compare(params: &OptimizerParams, node: NodeId) {
             }
         }
         assert!(bowls.asked.is_empty());
-        assert!((loss - losses / f64::from(params.local_steps)).abs() < 1e-5, "{params:?}: round {round}: {loss}");
+        assert!(
+            (loss - losses / f64::from(params.local_steps)).abs() < 1e-5,
+            "{params:?}: round {round}: {loss}"
+        );
         for k in 0..D {
-            // Rounding of f32: of numbers up to 3, in a sum with momentum 0.9 that is ten times as long.
+            // Rounding of f32: of numbers up to 3, in a sum with momentum 0.9 that is ten times as
+            // long.
             let (found, expected) = (f64::from(update[k]), f64::from(x[k]) - y[k]);
-            assert!((found - expected).abs() < 2e-5, "{params:?}: round {round}: {found}, {expected} expected");
+            assert!(
+                (found - expected).abs() < 2e-5,
+                "{params:?}: round {round}: {found}, {expected} expected"
+            );
             x[k] -= update[k];
         }
     }
@@ -386,7 +438,10 @@ fn step_sizes_are_those_of_the_formulas() {
         let optimizer = Optimizer::new(params.check(ROUNDS).unwrap(), 9, NodeId(0), ROWS, D);
         for t in 0..ROUNDS {
             let (found, expected) = (optimizer.step_size(Round(t)), step_size(&params, t));
-            assert!((found - expected).abs() < 1e-12, "{params:?}: round {t}: {found}, {expected} expected");
+            assert!(
+                (found - expected).abs() < 1e-12,
+                "{params:?}: round {t}: {found}, {expected} expected"
+            );
         }
     }
 }
@@ -394,7 +449,8 @@ fn step_sizes_are_those_of_the_formulas() {
 #[test]
 fn an_update_depends_on_the_round_and_not_on_those_before() {
     // Without momentum: a node that returns takes up where the others are.
-    let params = OptimizerParams { local_steps: 3, batch: BatchSize::Rows(4), ..OptimizerParams::default() };
+    let params =
+        OptimizerParams { local_steps: 3, batch: BatchSize::Rows(4), ..OptimizerParams::default() };
     let update = |rounds: &[u64]| {
         let mut optimizer = Optimizer::new(params.check(ROUNDS).unwrap(), 9, NodeId(2), ROWS, D);
         let mut update = vec![0.0; D];
@@ -415,7 +471,9 @@ fn epochs_cover_every_row_once() {
         let mut other = Batches::new(4, NodeId(1), rows, Some(size));
         let (mut list, mut differs) = (Vec::new(), false);
         for k in 0..5 * rows as u64 {
-            let Batch::Rows(batch) = batches.at(k) else { panic!("{size} of {rows} rows are not all") };
+            let Batch::Rows(batch) = batches.at(k) else {
+                panic!("{size} of {rows} rows are not all")
+            };
             assert_eq!(batch.len(), size as usize);
             assert_eq!(again.at(k), Batch::Rows(batch));
             differs |= other.at(k) != Batch::Rows(batch);
@@ -425,7 +483,10 @@ fn epochs_cover_every_row_once() {
         for epoch in list.chunks_exact(rows) {
             let mut sorted = epoch.to_vec();
             sorted.sort_unstable();
-            assert!(sorted.iter().copied().eq(0..rows as u32), "{size} of {rows}: an epoch is {epoch:?}");
+            assert!(
+                sorted.iter().copied().eq(0..rows as u32),
+                "{size} of {rows}: an epoch is {epoch:?}"
+            );
         }
     }
 }
@@ -441,6 +502,9 @@ fn a_full_batch_is_every_row_in_order() {
     let mut objective = model.objective(Arc::new(reference.data(70))).unwrap();
     let (x, all) = (parameters(model.parameters()), (0..70).collect::<Vec<u32>>());
     let (mut whole, mut listed) = (vec![0.0; x.len()], vec![0.0; x.len()]);
-    assert_eq!(objective.gradient(&x, Batch::All, &mut whole), objective.gradient(&x, Batch::Rows(&all), &mut listed));
+    assert_eq!(
+        objective.gradient(&x, Batch::All, &mut whole),
+        objective.gradient(&x, Batch::Rows(&all), &mut listed)
+    );
     assert_eq!(whole, listed);
 }

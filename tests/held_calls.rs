@@ -1,4 +1,5 @@
-//! Calls that a server holds until the slowest follows: driven by hand, with whom it waits for, what it refuses, and over libp2p.
+//! Calls that a server holds until the slowest follows: driven by hand, with whom it waits for,
+//! what it refuses, and over libp2p.
 
 mod common;
 
@@ -60,7 +61,9 @@ impl Server {
                         self.sent.push(to);
                         inputs.push_back(Input::Taken(to));
                     }
-                    Effect::Failed(Failure::Peer { peer, reason }) => return Some(format!("{peer}: {reason}")),
+                    Effect::Failed(Failure::Peer { peer, reason }) => {
+                        return Some(format!("{peer}: {reason}"));
+                    }
                     Effect::Failed(other) => panic!("{other}"),
                     _ => {}
                 }
@@ -111,7 +114,12 @@ fn a_call_is_held_until_the_slowest_follows_and_a_farewell_lets_it_go() {
 #[test]
 fn a_call_that_is_not_the_next_one_is_refused() {
     let mut server = Server::new(3);
-    assert!(server.call(1, 1).unwrap().contains("1: round 1 flight 0 exchange 0: its next call is that of round 0"));
+    assert!(
+        server
+            .call(1, 1)
+            .unwrap()
+            .contains("1: round 1 flight 0 exchange 0: its next call is that of round 0")
+    );
     let mut server = Server::new(3);
     assert_eq!(server.call(1, 0), None);
     assert!(server.call(1, 0).unwrap().contains("its next call is that of round 1"));
@@ -134,13 +142,17 @@ fn nodes_run_freely_over_libp2p_and_end() {
         report::Summary,
     };
 
-    let text = "[run]\nrounds = 300\nevaluate_every = 100\n[topology]\nfile = 'star:5'\n[data]\nsource = 'breast-cancer'\n\
-                split = 'by-label'\nstandardize = true\n[model]\nkind = 'softmax'\n[rule]\nkind = 'stale-synchronous'\n[compressor]\n\
+    let text = "[run]\nrounds = 300\nevaluate_every = 100\n[topology]\nfile = \
+                'star:5'\n[data]\nsource = 'breast-cancer'\n\
+                split = 'by-label'\nstandardize = true\n[model]\nkind = 'softmax'\n[rule]\nkind = \
+                'stale-synchronous'\n[compressor]\n\
                 kind = 'identity'\n[optimizer]\nstep = 0.1\nbatch = 8\n";
     for (topology, staleness) in [("star:5", 0), ("star:5", 3), ("complete:4", 10)] {
         let sets = [format!("rule.staleness={staleness}"), format!("topology.file='{topology}'")];
-        let whole = std::sync::Arc::new(Whole::new(Experiment::parse(text, &sets).unwrap()).unwrap());
-        let ended = net::together(whole.seats(), &whole.design, Transport::Tcp, &mut Blind).unwrap();
+        let whole =
+            std::sync::Arc::new(Whole::new(Experiment::parse(text, &sets).unwrap()).unwrap());
+        let ended =
+            net::together(whole.seats(), &whole.design, Transport::Tcp, &mut Blind).unwrap();
         assert!(ended.iter().all(|one| one.mean == ended[0].mean));
         assert!(staleness > 0 || ended.iter().all(|one| one.model == ended[0].model));
         let summary = Summary::new(&whole.design, &ended[0].records).unwrap();

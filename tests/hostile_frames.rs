@@ -1,4 +1,5 @@
-//! Bytes from a neighbour never panic, and what cannot belong to the run ends it with the neighbour's name before any state changes.
+//! Bytes from a neighbour never panic, and what cannot belong to the run ends it with the
+//! neighbour's name before any state changes.
 
 mod common;
 
@@ -26,9 +27,9 @@ fn waiting() -> (Node, Vec<u8>) {
     let loss = seat.learner.compute(round, &x, &mut update);
     let step = seat.learner.step(round);
     node.handle(Input::Computed { round, x, update, loss, step }, &mut effects);
-    let sent = effects
-        .iter()
-        .find_map(|effect| if let Effect::Send { frame, .. } = effect { Some(frame.to_vec()) } else { None });
+    let sent = effects.iter().find_map(|effect| {
+        if let Effect::Send { frame, .. } = effect { Some(frame.to_vec()) } else { None }
+    });
     (node, sent.expect("the difference goes out after the gradient"))
 }
 
@@ -88,8 +89,9 @@ fn frames_that_do_not_belong_are_refused_with_the_reason() {
 fn a_neighbour_cannot_run_ahead_without_limit() {
     let (mut node, frame) = waiting();
     let payload = frame[frame::HEADER..].to_vec();
-    let refused = (1..30)
-        .find_map(|round| give(&mut node, 1, sealed(At { round: Round(round), flight: 0, exchange: 0 }, &payload)));
+    let refused = (1..30).find_map(|round| {
+        give(&mut node, 1, sealed(At { round: Round(round), flight: 0, exchange: 0 }, &payload))
+    });
     assert!(refused.unwrap().contains("frames ahead"));
 }
 

@@ -1,4 +1,5 @@
-//! The laboratory: links that are as slow, narrow and lossy as asked for, real nodes on them, and nothing left behind.
+//! The laboratory: links that are as slow, narrow and lossy as asked for, real nodes on them, and
+//! nothing left behind.
 //!
 //! It needs Linux and root. Elsewhere these tests say so and pass.
 #![cfg(all(feature = "cli", target_os = "linux"))]
@@ -38,7 +39,10 @@ fn alone() -> Option<MutexGuard<'static, ()>> {
 
 fn named(prefix: &str) -> Vec<String> {
     let entries = fs::read_dir("/run/netns").into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().into_string().ok()).filter(|name| name.starts_with(prefix)).collect()
+    entries
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| name.starts_with(prefix))
+        .collect()
 }
 
 /// Two places, a socket in each, and the link between them.
@@ -50,7 +54,9 @@ struct Pair {
 
 impl Pair {
     fn new(laboratory: u32, model: LinkModel, cuts: Vec<Cut>) -> Pair {
-        let site = |node| Site::new(lab::name(laboratory, node), NodeId::from(node), &Setup::default()).unwrap();
+        let site = |node| {
+            Site::new(lab::name(laboratory, node), NodeId::from(node), &Setup::default()).unwrap()
+        };
         let mut sites: Vec<Site> = (0..2).map(site).collect();
         let socket = |site: &Site| {
             let socket = site.within(|| UdpSocket::bind((site.address, 4001))).unwrap().unwrap();
@@ -91,7 +97,9 @@ impl Pair {
             for number in 0..count {
                 packet[..8].copy_from_slice(&number.to_le_bytes());
                 sender.send(&packet).unwrap();
-                thread::sleep((started + pace * number as u32).saturating_duration_since(Instant::now()));
+                thread::sleep(
+                    (started + pace * number as u32).saturating_duration_since(Instant::now()),
+                );
             }
         });
         let heard = self.heard();
@@ -99,8 +107,9 @@ impl Pair {
         (heard, self.router.stop().unwrap())
     }
 
-    /// Sends numbered packets in bursts, the next when the last one has arrived or is lost: so few are under way
-    /// that no queue of the kernel is ever full, however late sender, router and receiver get a processor.
+    /// Sends numbered packets in bursts, the next when the last one has arrived or is lost: so few
+    /// are under way that no queue of the kernel is ever full, however late sender, router and
+    /// receiver get a processor.
     fn send_in_bursts(self, bursts: u64, burst: u64, bytes: usize) -> (Vec<u64>, Passed) {
         let (mut packet, mut heard) = (vec![0; bytes - 28], Vec::new());
         self.sockets[1].set_read_timeout(Some(Duration::from_millis(100))).unwrap();
@@ -109,7 +118,9 @@ impl Pair {
                 packet[..8].copy_from_slice(&number.to_le_bytes());
                 self.sockets[0].send(&packet).unwrap();
             }
-            while heard.last() != Some(&(first + burst - 1)) && self.sockets[1].recv(&mut packet).is_ok() {
+            while heard.last() != Some(&(first + burst - 1))
+                && self.sockets[1].recv(&mut packet).is_ok()
+            {
                 heard.push(u64::from_le_bytes(packet[..8].try_into().unwrap()));
             }
         }
@@ -122,7 +133,8 @@ impl Pair {
 #[test]
 fn an_echo_takes_two_latencies() {
     let Some(_alone) = alone() else { return };
-    let pair = Pair::new(1, LinkModel { latency: 35 * MS, rate: 20e6, ..LinkModel::IDEAL }, Vec::new());
+    let pair =
+        Pair::new(1, LinkModel { latency: 35 * MS, rate: 20e6, ..LinkModel::IDEAL }, Vec::new());
     let echo = pair.sockets[1].try_clone().unwrap();
     let echoing = thread::spawn(move || {
         let mut packet = [0; 64];
@@ -151,14 +163,19 @@ fn an_echo_takes_two_latencies() {
 fn a_line_carries_its_rate_and_drops_the_rest() {
     let Some(_alone) = alone() else { return };
     // 1.5 times as much as the line takes, for a second; the queue holds 100 ms.
-    let pair = Pair::new(2, LinkModel { latency: 5 * MS, rate: 24e6, ..LinkModel::IDEAL }, Vec::new());
+    let pair =
+        Pair::new(2, LinkModel { latency: 5 * MS, rate: 24e6, ..LinkModel::IDEAL }, Vec::new());
     let (heard, passed) = pair.send(3000, 1500, Duration::from_micros(333));
     let (first, last) = (heard[0].1, heard[heard.len() - 1].1);
     let rate = (heard.len() - 1) as f64 * 1500.0 * 8.0 / (last - first).as_secs_f64();
     // Never faster; slower where the sender or the router waits for a processor.
     assert!(rate < 1.05 * 24e6 && rate > 0.5 * 24e6, "{rate} bit/s over {:?}", last - first);
     let flow = passed.flows[&(NodeId(0), NodeId(1))];
-    assert!(last - first > Duration::from_millis(900) && flow.full > 0, "{flow:?} in {:?}", last - first);
+    assert!(
+        last - first > Duration::from_millis(900) && flow.full > 0,
+        "{flow:?} in {:?}",
+        last - first
+    );
     assert_eq!(flow.packets, heard.len() as u64);
     assert!(heard.is_sorted_by_key(|(number, _)| *number), "packets overtook each other");
 }
@@ -170,13 +187,21 @@ fn packets_are_lost_at_the_rate_asked_for() {
     let (heard, passed) = Pair::new(3, model, Vec::new()).send_in_bursts(120, 50, 100);
     let flow = passed.flows[&(NodeId(0), NodeId(1))];
     // What the router took in is what was sent, and what it handed over is what arrived.
-    assert_eq!((flow.packets + flow.lost, flow.full, flow.cut, passed.strays), (6000, 0, 0, 0), "{flow:?}");
+    assert_eq!(
+        (flow.packets + flow.lost, flow.full, flow.cut, passed.strays),
+        (6000, 0, 0, 0),
+        "{flow:?}"
+    );
     assert_eq!(flow.packets, heard.len() as u64);
     // 300 of 6000 in the mean, with a deviation of 17.
     assert!((240..360).contains(&flow.lost), "{flow:?}");
-    // The control: a link that loses nothing loses nothing, so that the figure above is the link's own.
-    let whole = Pair::new(7, LinkModel { loss: 0.0, ..model }, Vec::new()).send_in_bursts(120, 50, 100);
-    assert!(whole.0.iter().copied().eq(0..6000) && whole.1.flows[&(NodeId(0), NodeId(1))].lost == 0);
+    // The control: a link that loses nothing loses nothing, so that the figure above is the link's
+    // own.
+    let whole =
+        Pair::new(7, LinkModel { loss: 0.0, ..model }, Vec::new()).send_in_bursts(120, 50, 100);
+    assert!(
+        whole.0.iter().copied().eq(0..6000) && whole.1.flows[&(NodeId(0), NodeId(1))].lost == 0
+    );
 }
 
 #[test]
@@ -251,12 +276,19 @@ fn real_nodes_over_slow_links_end_where_the_simulator_does_and_no_sooner() {
                 .args(["--rounds", "25", "--json", "--no-baseline", "--out"])
                 .arg(folder.path().join("virtual")),
         );
-        assert_eq!((&lab["digest"], &lab["same_digest_as_simulated"]), (&simulated["digest"], &Value::from(true)));
+        assert_eq!(
+            (&lab["digest"], &lab["same_digest_as_simulated"]),
+            (&simulated["digest"], &Value::from(true))
+        );
         let seconds = |pointer: &str| lab.pointer(pointer).and_then(Value::as_f64).unwrap();
         let (predicted, simulated, measured) =
             (seconds("/predicted_s"), seconds("/simulated/mean_s"), seconds("/measured/mean_s"));
-        assert!((predicted / simulated - 1.0).abs() < 0.01 && predicted > 0.02, "{predicted} {simulated}");
-        // Never faster. What frames wait for besides the link costs a millisecond or two, and on a busy machine much more.
+        assert!(
+            (predicted / simulated - 1.0).abs() < 0.01 && predicted > 0.02,
+            "{predicted} {simulated}"
+        );
+        // Never faster. What frames wait for besides the link costs a millisecond or two, and on a
+        // busy machine much more.
         assert!(measured > 0.98 * predicted, "{transport}: {predicted} {measured}");
         assert_eq!(command::json(&folder.path().join("run/lab.json")), lab);
         assert!(folder.path().join("run/nodes/1/run/summary.json").exists());
@@ -279,7 +311,9 @@ fn an_interrupted_laboratory_leaves_nothing() {
         );
         let scratch = format!("gradvine-lab-{}", running.id());
         let metrics = folder.path().join(&scratch).join("nodes/1/run/metrics.jsonl");
-        until("the nodes' first rounds", || fs::metadata(&metrics).is_ok_and(|meta| meta.len() > 0));
+        until("the nodes' first rounds", || {
+            fs::metadata(&metrics).is_ok_and(|meta| meta.len() > 0)
+        });
         assert_eq!(named(&format!("gvlab-{}-", running.id())).len(), 2);
         (0..times).for_each(|_| running.signal(signal));
         let pid = running.id();
@@ -313,7 +347,10 @@ fn what_it_cannot_do_is_refused_in_one_line() {
         return;
     }
     for (arguments, problem) in [
-        (&["--congestion", "nonsense"][..], "no congestion controller \"nonsense\": expected one of "),
+        (
+            &["--congestion", "nonsense"][..],
+            "no congestion controller \"nonsense\": expected one of ",
+        ),
         (&["--cut", "0-1"], "--cut = 0-1: expected NODE-NODE@BEGIN+FOR"),
         (&["--cut", "0-4@1s+1s"], "--cut = 0-4@1s+1s: no such link"),
         (&["--rounds", "6"], "--warm = 5: leaves too few of 6 rounds"),

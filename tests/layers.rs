@@ -1,4 +1,5 @@
-//! Layers leave one by one while the gradient of those before them is computed, and nothing but time is different.
+//! Layers leave one by one while the gradient of those before them is computed, and nothing but
+//! time is different.
 
 mod common;
 
@@ -10,8 +11,8 @@ use gradvine::{
     gossip::{Effect, Failure, Input, Node},
     job::{self, Conclusion, Learner, RunError},
     learn::{
-        BLOCK_ROWS, Batch, BatchSize, Model, ModelParams, Objective, Optimizer, OptimizerParams, Ready, ScheduleKind,
-        Tensor,
+        BLOCK_ROWS, Batch, BatchSize, Model, ModelParams, Objective, Optimizer, OptimizerParams,
+        Ready, ScheduleKind, Tensor,
     },
     rng::{Purpose, Stream},
     units::{NodeId, Round},
@@ -57,7 +58,13 @@ impl Objective for TooEarly {
         self.0.gradient(x, batch, out)
     }
 
-    fn gradient_by_parts(&mut self, x: &[f32], batch: Batch<'_>, out: &mut [f32], ready: &mut Ready<'_>) -> f64 {
+    fn gradient_by_parts(
+        &mut self,
+        x: &[f32],
+        batch: Batch<'_>,
+        out: &mut [f32],
+        ready: &mut Ready<'_>,
+    ) -> f64 {
         let last = out.len() - self.tensors()[self.tensors().len() - 1].len();
         self.0.gradient(x, Batch::Rows(&[0]), out);
         ready(last..out.len(), out);
@@ -92,7 +99,8 @@ fn objective(kind: &str, bias: bool) -> (Box<dyn Objective>, Vec<f32>) {
     (model.objective(data).unwrap(), x)
 }
 
-/// What an update of each of four rounds is, and the ranges in which it was told of, each with what it held at that moment.
+/// What an update of each of four rounds is, and the ranges in which it was told of, each with what
+/// it held at that moment.
 type Told = (Vec<f32>, f64, Vec<(Range<usize>, Vec<f32>)>);
 
 fn updates(params: &OptimizerParams, mut objective: Box<dyn Objective>, x: &[f32]) -> Vec<Told> {
@@ -100,8 +108,11 @@ fn updates(params: &OptimizerParams, mut objective: Box<dyn Objective>, x: &[f32
     let mut x = x.to_vec();
     let one = |round| {
         let (mut update, mut told) = (vec![f32::NAN; x.len()], Vec::new());
-        let mut ready = |range: Range<usize>, update: &mut [f32]| told.push((range.clone(), update[range].to_vec()));
-        let loss = optimizer.update_by_parts(Round(round), &x, &mut *objective, &mut update, &mut ready);
+        let mut ready = |range: Range<usize>, update: &mut [f32]| {
+            told.push((range.clone(), update[range].to_vec()))
+        };
+        let loss =
+            optimizer.update_by_parts(Round(round), &x, &mut *objective, &mut update, &mut ready);
         x.iter_mut().zip(&update).for_each(|(x, update)| *x -= update);
         (update, loss, told)
     };
@@ -112,11 +123,13 @@ fn bits(v: &[f32]) -> Vec<u32> {
     v.iter().map(|x| x.to_bits()).collect()
 }
 
-/// Whether every range was final when it was told of, and together they are the vector from its end to its beginning.
+/// Whether every range was final when it was told of, and together they are the vector from its end
+/// to its beginning.
 fn is_final((update, _, told): &Told) -> bool {
     let mut end = update.len();
     let mut in_order = |range: &Range<usize>| std::mem::replace(&mut end, range.start) == range.end;
-    told.iter().all(|(range, then)| in_order(range) && bits(then) == bits(&update[range.clone()])) && end == 0
+    told.iter().all(|(range, then)| in_order(range) && bits(then) == bits(&update[range.clone()]))
+        && end == 0
 }
 
 /// Every combination of what an optimizer can be set to.
@@ -127,7 +140,13 @@ fn settings() -> Vec<OptimizerParams> {
             for local_steps in [1, 3] {
                 for schedule in [ScheduleKind::Constant, ScheduleKind::Cosine, ScheduleKind::Step] {
                     let step = 0.3;
-                    let base = OptimizerParams { batch, momentum, weight_decay, step, ..OptimizerParams::default() };
+                    let base = OptimizerParams {
+                        batch,
+                        momentum,
+                        weight_decay,
+                        step,
+                        ..OptimizerParams::default()
+                    };
                     all.push(OptimizerParams { local_steps, schedule, warmup: 1, ..base });
                 }
             }
@@ -138,7 +157,8 @@ fn settings() -> Vec<OptimizerParams> {
 
 #[test]
 fn an_update_by_parts_has_the_bits_of_the_whole_and_each_part_is_final_when_it_is_told_of() {
-    for (kind, bias, layers) in [("mlp", true, 4), ("mlp", false, 4), ("softmax", true, 1), ("least-squares", true, 1)]
+    for (kind, bias, layers) in
+        [("mlp", true, 4), ("mlp", false, 4), ("softmax", true, 1), ("least-squares", true, 1)]
     {
         let make = || objective(kind, bias);
         for params in settings() {
@@ -162,7 +182,8 @@ fn what_is_told_of_too_early_is_seen() {
         let told = updates(&params, Box::new(TooEarly(early)), &x);
         let whole = updates(&params, objective("mlp", true).0, &x);
         // With several local steps it is final, and wrong.
-        let wrong = |(told, whole): (&Told, &Told)| !is_final(told) || bits(&told.0) != bits(&whole.0);
+        let wrong =
+            |(told, whole): (&Told, &Told)| !is_final(told) || bits(&told.0) != bits(&whole.0);
         assert!(told.iter().zip(&whole).all(wrong), "{params:?}");
     }
 }
@@ -180,18 +201,28 @@ fn layers_change_no_bit_by_server_and_all_to_all_and_rounding_by_rings() {
     ] {
         for d in [40, 43, 3] {
             let ended = |layers: bool| {
-                let mut run = Run::new(topology, &format!("kind = 'c-sgd'\n{collective}\nlayers = {layers}"), IDENTITY);
+                let mut run = Run::new(
+                    topology,
+                    &format!("kind = 'c-sgd'\n{collective}\nlayers = {layers}"),
+                    IDENTITY,
+                );
                 run.d = d;
                 run.ended().unwrap()
             };
             let (whole, layers) = (ended(false), ended(true));
-            let models = |of: &[job::Ended]| of.iter().map(|ended| ended.model.clone()).collect::<Vec<_>>();
+            let models =
+                |of: &[job::Ended]| of.iter().map(|ended| ended.model.clone()).collect::<Vec<_>>();
             let (a, b) = (models(&whole), models(&layers));
             assert!(b.iter().all(|model| *model == b[0]), "{collective}: nodes differ");
             assert!(a == b || !same, "{collective} on {topology} with d = {d}");
             assert!(difference(&widen(&a), &b) < 1e-5, "{collective} on {topology} with d = {d}");
-            let sent = |of: &[job::Ended]| of.iter().map(|ended| ended.traffic.payload).sum::<u64>();
-            assert_eq!(sent(&whole), sent(&layers), "{collective} on {topology}: as many numbers are sent");
+            let sent =
+                |of: &[job::Ended]| of.iter().map(|ended| ended.traffic.payload).sum::<u64>();
+            assert_eq!(
+                sent(&whole),
+                sent(&layers),
+                "{collective} on {topology}: as many numbers are sent"
+            );
         }
     }
 }
@@ -209,7 +240,9 @@ fn asked(rule: &str) -> (Node, Effect, Box<dyn Learner>) {
 /// The inputs that answer a question, and how many frames leave upon each.
 fn leaving(rule: &str) -> Vec<(&'static str, usize)> {
     let (mut node, effect, mut learner) = asked(rule);
-    let Effect::Compute { round, x, update, parts, overlaps } = effect else { panic!("a gradient is asked for first") };
+    let Effect::Compute { round, x, update, parts, overlaps } = effect else {
+        panic!("a gradient is asked for first")
+    };
     assert_eq!(overlaps, !parts.is_empty());
     let mut inputs = VecDeque::new();
     job::compute(&mut *learner, round, x, update, parts, &mut |input| inputs.push_back(input));
@@ -217,8 +250,10 @@ fn leaving(rule: &str) -> Vec<(&'static str, usize)> {
         let name = if matches!(input, Input::Part { .. }) { "part" } else { "computed" };
         let mut effects = Vec::new();
         node.handle(input, &mut effects);
-        let to: Vec<NodeId> =
-            effects.iter().filter_map(|e| if let Effect::Send { to, .. } = e { Some(*to) } else { None }).collect();
+        let to: Vec<NodeId> = effects
+            .iter()
+            .filter_map(|e| if let Effect::Send { to, .. } = e { Some(*to) } else { None })
+            .collect();
         // The wire is fast: both slots of every link are free again before the next layer.
         to.iter().for_each(|&to| node.handle(Input::Taken(to), &mut Vec::new()));
         (name, to.len())
@@ -248,7 +283,10 @@ fn a_node_that_computes_takes_what_others_send_and_can_be_stopped() {
     };
     let mut answers: Vec<VecDeque<Input>> = Vec::new();
     for (node, learner) in &mut nodes {
-        let Some(Effect::Compute { round, x, update, parts, .. }) = give(node, Input::Start).pop() else { panic!() };
+        let Some(Effect::Compute { round, x, update, parts, .. }) = give(node, Input::Start).pop()
+        else {
+            panic!()
+        };
         let mut inputs = VecDeque::new();
         job::compute(&mut **learner, round, x, update, parts, &mut |input| inputs.push_back(input));
         answers.push(inputs);
@@ -264,16 +302,26 @@ fn a_node_that_computes_takes_what_others_send_and_can_be_stopped() {
     assert_eq!(frames.len(), 2);
     for bytes in frames {
         let effects = give(&mut nodes[1].0, Input::Frame { from: NodeId(0), bytes });
-        assert!(matches!(effects[..], [Effect::Recycle { .. }]), "the link may deliver its next frame: {effects:?}");
+        assert!(
+            matches!(effects[..], [Effect::Recycle { .. }]),
+            "the link may deliver its next frame: {effects:?}"
+        );
     }
     assert_eq!(nodes[1].0.waiting_for(), None);
     give(&mut nodes[1].0, Input::StopAfter(Round(0)));
-    let sends = |effects: Vec<Effect>| effects.iter().filter(|effect| matches!(effect, Effect::Send { .. })).count();
+    let sends = |effects: Vec<Effect>| {
+        effects.iter().filter(|effect| matches!(effect, Effect::Send { .. })).count()
+    };
     for flight in 0..2 {
         // Both exchanges of its flight: what the first one waits for is here.
-        assert_eq!(sends(give(&mut nodes[1].0, answers[1].pop_front().unwrap())), 2, "flight {flight}");
+        assert_eq!(
+            sends(give(&mut nodes[1].0, answers[1].pop_front().unwrap())),
+            2,
+            "flight {flight}"
+        );
         if flight == 0 {
-            (0..2).for_each(|_| assert_eq!(sends(give(&mut nodes[1].0, Input::Taken(NodeId(0)))), 0));
+            (0..2)
+                .for_each(|_| assert_eq!(sends(give(&mut nodes[1].0, Input::Taken(NodeId(0)))), 0));
         }
     }
     // The last part and the whole: the slots are taken by the layer before.
@@ -288,10 +336,15 @@ fn a_node_that_computes_takes_what_others_send_and_can_be_stopped() {
 #[test]
 fn a_model_that_differs_is_found_though_it_is_lent_while_layers_leave() {
     for collective in ["ring", "server", "all-to-all"] {
-        let mut run =
-            Run::new("complete:4", &format!("kind = 'c-sgd'\nlayers = true\ncollective = '{collective}'"), IDENTITY);
+        let mut run = Run::new(
+            "complete:4",
+            &format!("kind = 'c-sgd'\nlayers = true\ncollective = '{collective}'"),
+            IDENTITY,
+        );
         run.same_start = false;
-        let Err(RunError::Failed { failure, .. }) = run.ended() else { panic!("{collective}: it was not found") };
+        let Err(RunError::Failed { failure, .. }) = run.ended() else {
+            panic!("{collective}: it was not found")
+        };
         assert!(matches!(failure, Failure::Replica { .. }), "{failure}");
     }
 }
@@ -317,7 +370,9 @@ fn a_number_that_is_not_finite_is_named_by_its_place_in_the_model() {
     }
     let mut seats = Run::new("ring:3", "kind = 'c-sgd'\nlayers = true", IDENTITY).seats();
     seats.iter_mut().for_each(|seat| seat.learner = Box::new(Diverging));
-    let Err(RunError::Failed { failure, .. }) = gradvine::sim::run(seats, &mut job::Blind) else { panic!("it ran") };
+    let Err(RunError::Failed { failure, .. }) = gradvine::sim::run(seats, &mut job::Blind) else {
+        panic!("it ran")
+    };
     assert!(matches!(failure, Failure::Diverged { index: 10, .. }), "{failure}");
 }
 

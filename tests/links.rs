@@ -1,4 +1,5 @@
-//! Links over real sockets: handshakes that differ, strangers, hostile and silent peers, broken links, backpressure.
+//! Links over real sockets: handshakes that differ, strangers, hostile and silent peers, broken
+//! links, backpressure.
 #![cfg(feature = "net")]
 
 use std::{
@@ -13,7 +14,10 @@ use std::{
 use futures::{AsyncWriteExt, StreamExt};
 use gradvine::{
     gossip::Cause,
-    net::{Card, Deadlines, Event, Hello, Host, HostConfig, Keypair, Message, Multiaddr, Neighbour, PeerId, VERSION},
+    net::{
+        Card, Deadlines, Event, Hello, Host, HostConfig, Keypair, Message, Multiaddr, Neighbour,
+        PeerId, VERSION,
+    },
     units::NodeId,
 };
 use libp2p::{Swarm, SwarmBuilder, noise, swarm::SwarmEvent, tcp, yamux};
@@ -27,7 +31,11 @@ fn card(step: &str) -> Card {
     Card::of(
         "run",
         10,
-        ["nodes = 2".into(), format!("optimizer.step = {step}\nrun.seed = 1"), "model.kind = \"mlp\"".into()],
+        [
+            "nodes = 2".into(),
+            format!("optimizer.step = {step}\nrun.seed = 1"),
+            "model.kind = \"mlp\"".into(),
+        ],
     )
 }
 
@@ -43,14 +51,24 @@ struct End {
 }
 
 impl End {
-    async fn start(key: &Keypair, node: u32, peer: PeerId, card: Card, deadlines: Deadlines) -> End {
+    async fn start(
+        key: &Keypair,
+        node: u32,
+        peer: PeerId,
+        card: Card,
+        deadlines: Deadlines,
+    ) -> End {
         let (sender, events) = mpsc::channel();
         let config = HostConfig {
             key: key.clone(),
             listen: vec!["/ip4/127.0.0.1/tcp/0".parse().unwrap()],
             node: NodeId(node),
             nodes: 2,
-            neighbours: vec![Neighbour { node: NodeId(1 - node), name: format!("node-{}", 1 - node), peer }],
+            neighbours: vec![Neighbour {
+                node: NodeId(1 - node),
+                name: format!("node-{}", 1 - node),
+                peer,
+            }],
             card,
             frame_limit: LIMIT,
             congestion: None,
@@ -149,10 +167,13 @@ fn a_slow_neighbour_holds_its_sender_back_within_a_named_bound() {
         taken += 1;
         a.host.send(NodeId(1), Arc::clone(&frame));
     }
-    // One is held, one is being read, and one fits into buffers on the way: the stream's window is 256 KiB at first and grows
-    // to what is read within a round trip.
+    // One is held, one is being read, and one fits into buffers on the way: the stream's window is
+    // 256 KiB at first and grows to what is read within a round trip.
     assert!((1..=4).contains(&taken), "{taken} frames left though the neighbour took one");
-    assert!(b.events.try_recv().is_err(), "a second frame came though the first was not given back");
+    assert!(
+        b.events.try_recv().is_err(),
+        "a second frame came though the first was not given back"
+    );
 }
 
 #[test]
@@ -170,8 +191,14 @@ fn experiments_that_differ_are_refused_with_the_key_and_both_values_at_both_ends
         Event::Differs { difference, .. } => difference.to_string(),
         other => panic!("{other:?}"),
     };
-    assert!(told(&a).contains("node node-1 runs another experiment: optimizer.step = 0.1 here, 0.25 there"));
-    assert!(told(&b).contains("node node-0 runs another experiment: optimizer.step = 0.25 here, 0.1 there"));
+    assert!(
+        told(&a)
+            .contains("node node-1 runs another experiment: optimizer.step = 0.1 here, 0.25 there")
+    );
+    assert!(
+        told(&b)
+            .contains("node node-0 runs another experiment: optimizer.step = 0.25 here, 0.1 there")
+    );
 }
 
 #[test]
@@ -187,7 +214,10 @@ fn a_link_that_breaks_is_told_with_its_cause() {
 fn a_node_that_leaves_says_why() {
     let runtime = runtime();
     let [a, b] = pair(&runtime, Deadlines::default());
-    let cause = Cause { node: NodeId(0), text: format!("interrupted in round 7, {}", "at length ".repeat(50)) };
+    let cause = Cause {
+        node: NodeId(0),
+        text: format!("interrupted in round 7, {}", "at length ".repeat(50)),
+    };
     a.host.finish(Some(cause.clone()));
     match b.next() {
         Event::Left { peer: NodeId(0), cause: told } => assert_eq!(told, cause, "told whole"),
@@ -200,15 +230,21 @@ fn an_unknown_peer_is_refused() {
     let runtime = runtime();
     let (key, stranger) = (Keypair::generate_ed25519(), Keypair::generate_ed25519());
     runtime.block_on(async {
-        let a =
-            End::start(&key, 0, Keypair::generate_ed25519().public().to_peer_id(), card("0.1"), Deadlines::default())
-                .await;
+        let a = End::start(
+            &key,
+            0,
+            Keypair::generate_ed25519().public().to_peer_id(),
+            card("0.1"),
+            Deadlines::default(),
+        )
+        .await;
         let mut swarm = raw(&stranger);
         swarm.dial(a.address().clone()).unwrap();
         let closed = async {
             loop {
                 match swarm.select_next_some().await {
-                    SwarmEvent::ConnectionClosed { .. } | SwarmEvent::OutgoingConnectionError { .. } => return,
+                    SwarmEvent::ConnectionClosed { .. }
+                    | SwarmEvent::OutgoingConnectionError { .. } => return,
                     _ => {}
                 }
             }
@@ -234,8 +270,12 @@ fn hello(card: &Card) -> Hello {
     card.hello(NodeId(0))
 }
 
-/// A host (node 1) and a peer with a neighbour's key that says a proper hello, then runs `play` with its control and bulk streams.
-fn against<F>(deadlines: Deadlines, play: impl FnOnce(libp2p::Stream, libp2p::Stream) -> F) -> String
+/// A host (node 1) and a peer with a neighbour's key that says a proper hello, then runs `play`
+/// with its control and bulk streams.
+fn against<F>(
+    deadlines: Deadlines,
+    play: impl FnOnce(libp2p::Stream, libp2p::Stream) -> F,
+) -> String
 where
     F: Future<Output = (libp2p::Stream, libp2p::Stream)>,
 {
@@ -247,7 +287,8 @@ where
         let mut swarm = raw(&key);
         let mut control = swarm.behaviour().new_control();
         let protocol = |what: &str, opener| {
-            libp2p::StreamProtocol::try_from_owned(format!("/gradvine/{VERSION}/{what}/{opener}")).unwrap()
+            libp2p::StreamProtocol::try_from_owned(format!("/gradvine/{VERSION}/{what}/{opener}"))
+                .unwrap()
         };
         let mut inbound = control.accept(protocol("bulk", peer)).unwrap();
         swarm.dial(end.address().clone()).unwrap();
@@ -290,7 +331,10 @@ fn envelope(length: u64, sequence: u64) -> Vec<u8> {
 #[test]
 fn an_oversized_frame_breaks_the_link_before_memory_is_taken() {
     let reason = frames(envelope(1 << 60, 1));
-    assert!(reason.contains("a frame of 1152921504606846976 bytes: at most 1048576 are accepted"), "{reason}");
+    assert!(
+        reason.contains("a frame of 1152921504606846976 bytes: at most 1048576 are accepted"),
+        "{reason}"
+    );
 }
 
 #[test]
@@ -333,7 +377,10 @@ fn an_oversized_message_breaks_the_link() {
 #[test]
 fn a_second_hello_breaks_the_link() {
     let reason = against(Deadlines::default(), |mut control, bulk| async move {
-        control.write_all(&gradvine::net::encode(&Message::Hello(hello(&card("0.1"))))).await.unwrap();
+        control
+            .write_all(&gradvine::net::encode(&Message::Hello(hello(&card("0.1")))))
+            .await
+            .unwrap();
         control.flush().await.unwrap();
         (control, bulk)
     });
@@ -389,7 +436,13 @@ fn a_port_in_use_is_named() {
 fn a_neighbour_that_is_missing_is_named_with_what_was_tried() {
     let runtime = runtime();
     let [key, other] = keys();
-    let end = runtime.block_on(End::start(&key, 0, other.public().to_peer_id(), card("0.1"), Deadlines::default()));
+    let end = runtime.block_on(End::start(
+        &key,
+        0,
+        other.public().to_peer_id(),
+        card("0.1"),
+        Deadlines::default(),
+    ));
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     end.dial(1, &format!("/ip4/127.0.0.1/tcp/{}", nobody.port()).parse().unwrap());
     let started = Instant::now();
@@ -402,7 +455,10 @@ fn a_neighbour_that_is_missing_is_named_with_what_was_tried() {
         assert!(started.elapsed() < SOON);
         std::thread::sleep(Duration::from_millis(20));
     };
-    assert!(trouble.contains("onnection refused") && trouble.contains("nothing listens there"), "{trouble}");
+    assert!(
+        trouble.contains("onnection refused") && trouble.contains("nothing listens there"),
+        "{trouble}"
+    );
 }
 
 #[test]
@@ -410,8 +466,12 @@ fn a_wrong_peer_at_an_address_is_named() {
     let runtime = runtime();
     let ([key, expected], found) = (keys(), Keypair::generate_ed25519());
     runtime.block_on(async {
-        let end = End::start(&key, 0, expected.public().to_peer_id(), card("0.1"), Deadlines::default()).await;
-        let other = End::start(&found, 1, key.public().to_peer_id(), card("0.1"), Deadlines::default()).await;
+        let end =
+            End::start(&key, 0, expected.public().to_peer_id(), card("0.1"), Deadlines::default())
+                .await;
+        let other =
+            End::start(&found, 1, key.public().to_peer_id(), card("0.1"), Deadlines::default())
+                .await;
         end.dial(1, other.address());
         let started = Instant::now();
         loop {

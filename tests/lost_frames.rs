@@ -1,4 +1,5 @@
-//! What rules keep when frames are lost: driven without links, neither end of a lost frame hears of it.
+//! What rules keep when frames are lost: driven without links, neither end of a lost frame hears of
+//! it.
 
 mod common;
 
@@ -36,8 +37,11 @@ struct Network {
 impl Network {
     fn new(run: Run) -> Network {
         let prepared = run.prepare();
-        let rules = (0..run.nodes()).map(|node| (prepared.spawn)(NodeId::from(node), run.start(node))).collect();
-        let learners = run.problems().into_iter().map(|problem| Exact { problem, step: run.step }).collect();
+        let rules = (0..run.nodes())
+            .map(|node| (prepared.spawn)(NodeId::from(node), run.start(node)))
+            .collect();
+        let learners =
+            run.problems().into_iter().map(|problem| Exact { problem, step: run.step }).collect();
         Network { plan: prepared.plan, rules, learners, dice: Stream::new(9, Purpose::Test), run }
     }
 
@@ -135,7 +139,10 @@ fn the_mean_moves_by_the_mean_gradient_alone_under_any_loss() {
         }
         // A copy that only its owner has advanced: the bug is found.
         let drift = self::drift(compressor, 0.5, Told::TheSender);
-        assert!(drift > 1e-2, "{compressor}: a sender that counts lost frames must drift, {drift:e}");
+        assert!(
+            drift > 1e-2,
+            "{compressor}: a sender that counts lost frames must drift, {drift:e}"
+        );
     }
 }
 
@@ -154,7 +161,10 @@ fn half_of_the_frames_lost_do_not_raise_the_floor() {
         println!("loss {loss}: {lossy:e}, without {whole:e}");
         assert!(lossy < 2.0 * whole + 1e-9, "loss {loss}: {lossy:e}, without {whole:e}");
     }
-    assert!(ends(0.05, Told::TheSender) > 10.0 * whole, "what happens to a rule whose copies go wrong");
+    assert!(
+        ends(0.05, Told::TheSender) > 10.0 * whole,
+        "what happens to a rule whose copies go wrong"
+    );
 }
 
 #[test]

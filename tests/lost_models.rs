@@ -1,5 +1,5 @@
-//! What was trained is never lost: models are saved before the mean is formed, records that make no sense cost a warning, and whatever ends a run
-//! early leaves every node's model behind.
+//! What was trained is never lost: models are saved before the mean is formed, records that make no
+//! sense cost a warning, and whatever ends a run early leaves every node's model behind.
 #![cfg(feature = "net")]
 
 mod common;
@@ -22,7 +22,8 @@ use gradvine::{
 };
 
 fn whole(sets: &[&str]) -> Arc<Whole> {
-    let base = ["topology.file=path:4", "data.source=breast-cancer", "model.kind=softmax", "run.rounds=6"];
+    let base =
+        ["topology.file=path:4", "data.source=breast-cancer", "model.kind=softmax", "run.rounds=6"];
     let sets: Vec<String> = base.iter().chain(sets).map(ToString::to_string).collect();
     Arc::new(Whole::new(Experiment::default_with(&sets).unwrap()).unwrap())
 }
@@ -49,7 +50,13 @@ impl Learner for Spoilt {
         self.compute_by_parts(round, x, update, &mut |_, _| {})
     }
 
-    fn compute_by_parts(&mut self, round: Round, x: &[f32], update: &mut [f32], ready: &mut Ready<'_>) -> f64 {
+    fn compute_by_parts(
+        &mut self,
+        round: Round,
+        x: &[f32],
+        update: &mut [f32],
+        ready: &mut Ready<'_>,
+    ) -> f64 {
         (self.gradient)(round);
         let loss = self.inner.compute_by_parts(round, x, update, ready);
         if Some(round) == self.diverges {
@@ -140,7 +147,10 @@ fn records_that_make_no_sense_are_named_and_the_rest_of_the_summary_stands() {
         ("missing field", Box::new(|_| b"{}".to_vec())),
         ("digest: this is no SHA-256", Box::new(change(|closing| closing.digest = "f".repeat(63)))),
         ("it has no mean model", Box::new(change(|closing| closing.mean = None))),
-        ("its mean model is another", Box::new(change(|closing| closing.mean = Some("0".repeat(64))))),
+        (
+            "its mean model is another",
+            Box::new(change(|closing| closing.mean = Some("0".repeat(64)))),
+        ),
         ("the run has 6", Box::new(change(|closing| closing.rounds = u64::MAX))),
         ("right answers in", Box::new(change(|closing| closing.test.as_mut().unwrap().rows = 0))),
     ];
@@ -207,12 +217,17 @@ fn own_models_are_saved_before_the_mean_and_when_the_mean_fails() {
     }
 }
 
-/// In the middle of a round every rule has a model that is close to those at the round's ends, and none of it is lost while it is lent.
+/// In the middle of a round every rule has a model that is close to those at the round's ends, and
+/// none of it is lost while it is lent.
 #[test]
 fn what_ends_early_leaves_a_model_of_every_rule() {
     for entry in RULES {
         let of = |compressor| {
-            common::Run::new(&format!("{}:4", entry.home), &format!("kind = '{}'", entry.name), compressor)
+            common::Run::new(
+                &format!("{}:4", entry.home),
+                &format!("kind = '{}'", entry.name),
+                compressor,
+            )
         };
         // A rule that takes sparse vectors or tables alone has one of these.
         let compressors = [
@@ -223,7 +238,11 @@ k = 10",
 rows = 3
 columns = 40",
         ];
-        let run = compressors.map(of).into_iter().find(|run| run.try_prepare().is_ok()).expect("one that it takes");
+        let run = compressors
+            .map(of)
+            .into_iter()
+            .find(|run| run.try_prepare().is_ok())
+            .expect("one that it takes");
         let calm = run.ended().unwrap_or_else(|error| panic!("{}: {error}", entry.name));
         let scale = calm[0].model.iter().fold(0f32, |most, x| most.max(x.abs()));
         let mut saver = Saver::default();
@@ -241,12 +260,17 @@ columns = 40",
             assert_eq!(own.x.len(), calm[0].model.len(), "{}, node {node}", entry.name);
             let most = own.x.iter().fold(0f32, |most, x| most.max(x.abs()));
             let least = scale * 1e-6;
-            assert!(most.is_finite() && most > least && most < 100.0 * scale, "{}, node {node}: {most}", entry.name);
+            assert!(
+                most.is_finite() && most > least && most < 100.0 * scale,
+                "{}, node {node}: {most}",
+                entry.name
+            );
         }
     }
 }
 
-/// Gradients and evaluations that take longer than `patience_s` are no silence, also for nodes that are further away.
+/// Gradients and evaluations that take longer than `patience_s` are no silence, also for nodes that
+/// are further away.
 #[test]
 fn work_that_is_known_to_go_on_is_no_silence() {
     let long = Duration::from_secs(8);

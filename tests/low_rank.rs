@@ -1,4 +1,5 @@
-//! What `low-rank` keeps, against a second one written here from the paper, in `f64` and without blocks.
+//! What `low-rank` keeps, against a second one written here from the paper, in `f64` and without
+//! blocks.
 
 use std::sync::Arc;
 
@@ -9,7 +10,9 @@ use gradvine::{
 };
 
 fn compressor(rank: usize) -> Arc<dyn Compressor> {
-    compress::build(&toml::from_str(&format!("kind = 'low-rank'\nrank = {rank}")).unwrap()).unwrap().compressor
+    compress::build(&toml::from_str(&format!("kind = 'low-rank'\nrank = {rank}")).unwrap())
+        .unwrap()
+        .compressor
 }
 
 fn noise(trial: u64) -> Stream {
@@ -26,7 +29,8 @@ fn factors(rank: usize, v: &[f32], trial: u64) -> (Vec<f64>, Vec<f64>) {
     let mut bytes = Vec::new();
     compressor(rank).encode(v, noise(trial), &mut bytes).unwrap();
     compressor(rank).check(v.len(), &bytes).unwrap();
-    let all: Vec<f64> = bytes.as_chunks::<4>().0.iter().map(|x| f64::from(f32::from_le_bytes(*x))).collect();
+    let all: Vec<f64> =
+        bytes.as_chunks::<4>().0.iter().map(|x| f64::from(f32::from_le_bytes(*x))).collect();
     let (rows, columns, rank) = shape(v.len(), rank);
     assert_eq!(all.len(), rank * (rows + columns));
     let (p, q) = all.split_at(rank * rows);
@@ -58,7 +62,8 @@ fn reference(rank: usize, v: &[f32], trial: u64) -> Vec<f64> {
     let mut p: Vec<Vec<f64>> = Vec::new();
     for _ in 0..rank {
         let start: Vec<f64> = (0..columns).map(|_| normal.normal()).collect();
-        let mut column: Vec<f64> = (0..rows).map(|i| (0..columns).map(|j| at(i, j) * start[j]).sum()).collect();
+        let mut column: Vec<f64> =
+            (0..rows).map(|i| (0..columns).map(|j| at(i, j) * start[j]).sum()).collect();
         for other in &p {
             let part = product(&column, other);
             column.iter_mut().zip(other).for_each(|(x, other)| *x -= part * other);
@@ -67,20 +72,27 @@ fn reference(rank: usize, v: &[f32], trial: u64) -> Vec<f64> {
         column.iter_mut().for_each(|x| *x /= norm);
         p.push(column);
     }
-    let q: Vec<Vec<f64>> =
-        p.iter().map(|p| (0..columns).map(|j| (0..rows).map(|i| at(i, j) * p[i]).sum()).collect()).collect();
+    let q: Vec<Vec<f64>> = p
+        .iter()
+        .map(|p| (0..columns).map(|j| (0..rows).map(|i| at(i, j) * p[i]).sum()).collect())
+        .collect();
     (0..v.len())
-        .map(|at| p.iter().zip(&q).map(|(p, q): (_, &Vec<f64>)| p[at / columns] * q[at % columns]).sum())
+        .map(|at| {
+            p.iter().zip(&q).map(|(p, q): (_, &Vec<f64>)| p[at / columns] * q[at % columns]).sum()
+        })
         .collect()
 }
 
 #[test]
 fn one_step_of_the_power_iteration_as_in_the_paper() {
-    for (len, rank) in [(1, 1), (5, 1), (12, 2), (100, 3), (1000, 2), (1000, 8), (5000, 4), (70_000, 1)] {
+    for (len, rank) in
+        [(1, 1), (5, 1), (12, 2), (100, 3), (1000, 2), (1000, 8), (5000, 4), (70_000, 1)]
+    {
         for trial in 0..3 {
             let v = gaussian(len, 1 + trial);
             let (found, expected) = (apply(rank, &v, trial), reference(rank, &v, trial));
-            let error: f64 = found.iter().zip(&expected).map(|(f, e)| (f64::from(*f) - e).powi(2)).sum();
+            let error: f64 =
+                found.iter().zip(&expected).map(|(f, e)| (f64::from(*f) - e).powi(2)).sum();
             let relative = (error / vector::norm_squared(&v)).sqrt();
             assert!(relative < 1e-4, "rank {rank} of {len}: off by {relative}");
             // Another start is another projection.
@@ -100,23 +112,34 @@ fn p_is_orthonormal_and_q_is_the_rest() {
         for (k, one) in p.chunks(rows).enumerate() {
             for (l, other) in p.chunks(rows).enumerate() {
                 let expected = if k == l { 1.0 } else { 0.0 };
-                assert!((product(one, other) - expected).abs() < 1e-6, "columns {k} and {l} of {len}");
+                assert!(
+                    (product(one, other) - expected).abs() < 1e-6,
+                    "columns {k} and {l} of {len}"
+                );
             }
         }
         for (p, q) in p.chunks(rows).zip(q.chunks(columns)) {
             for (j, q) in q.iter().enumerate() {
-                let expected: f64 =
-                    v.chunks(columns).zip(p).map(|(row, p)| f64::from(*row.get(j).unwrap_or(&0.0)) * p).sum();
+                let expected: f64 = v
+                    .chunks(columns)
+                    .zip(p)
+                    .map(|(row, p)| f64::from(*row.get(j).unwrap_or(&0.0)) * p)
+                    .sum();
                 assert!((q - expected).abs() < 1e-4, "{q} and {expected}");
             }
         }
-        // Pythagoras: what is kept and what is lost are orthogonal. What is kept of the zeros behind the end is not seen.
+        // Pythagoras: what is kept and what is lost are orthogonal. What is kept of the zeros
+        // behind the end is not seen.
         let unseen: f64 = (len..rows * columns)
             .map(|at| {
-                (0..rank).map(|k| p[k * rows + at / columns] * q[k * columns + at % columns]).sum::<f64>().powi(2)
+                (0..rank)
+                    .map(|k| p[k * rows + at / columns] * q[k * columns + at % columns])
+                    .sum::<f64>()
+                    .powi(2)
             })
             .sum();
-        let (whole, lost) = (vector::norm_squared(&v), vector::distance_squared(&apply(rank, &v, 1), &v));
+        let (whole, lost) =
+            (vector::norm_squared(&v), vector::distance_squared(&apply(rank, &v, 1), &v));
         assert!((whole - lost - product(&q, &q) - unseen).abs() < 1e-5 * whole, "{len}");
     }
 }
@@ -125,7 +148,8 @@ fn p_is_orthonormal_and_q_is_the_rest() {
 fn low_rank(len: usize, rank: usize) -> Vec<f32> {
     let (rows, columns, _) = shape(len, rank);
     let (a, b) = (gaussian(rows * rank, 8), gaussian(columns * rank, 9));
-    let at = |i: usize| (0..rank).map(|k| a[i / columns * rank + k] * b[i % columns * rank + k]).sum();
+    let at =
+        |i: usize| (0..rank).map(|k| a[i / columns * rank + k] * b[i % columns * rank + k]).sum();
     (0..len).map(at).collect()
 }
 

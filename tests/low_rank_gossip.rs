@@ -46,7 +46,8 @@ fn reference(run: &Run, rank: usize) -> Matrix {
         let (i, j) = (a.max(b).index(), a.min(b).index());
         let noise = Stream::new(3, Purpose::Rule).node(NodeId::from(j)).node(NodeId::from(i));
         let mut dice = noise.sequence();
-        let p: Matrix = (0..rank).map(|_| (0..n).map(|_| f64::from(dice.normal() as f32)).collect()).collect();
+        let p: Matrix =
+            (0..rank).map(|_| (0..n).map(|_| f64::from(dice.normal() as f32)).collect()).collect();
         factors.insert((i, j), (p, vec![vec![0.0; m]; rank]));
     }
     for t in 0..run.rounds {
@@ -59,15 +60,24 @@ fn reference(run: &Run, rank: usize) -> Matrix {
             let d = |r: usize, c: usize| before[i][r * n + c] - before[j][r * n + c];
             if t % 2 == 0 {
                 *p = orthonormal(p);
-                *q = p.iter().map(|p| (0..m).map(|r| (0..n).map(|c| d(r, c) * p[c]).sum()).collect()).collect();
+                *q = p
+                    .iter()
+                    .map(|p| (0..m).map(|r| (0..n).map(|c| d(r, c) * p[c]).sum()).collect())
+                    .collect();
             } else {
                 *q = orthonormal(q);
-                *p = q.iter().map(|q| (0..n).map(|c| (0..m).map(|r| d(r, c) * q[r]).sum()).collect()).collect();
+                *p = q
+                    .iter()
+                    .map(|q| (0..n).map(|c| (0..m).map(|r| d(r, c) * q[r]).sum()).collect())
+                    .collect();
             }
             for k in 0..run.d {
                 let (r, c) = (k / n, k % n);
-                let product =
-                    if r < m { (0..rank).map(|l| q[l][r] * p[l][c]).sum() } else { before[i][k] - before[j][k] };
+                let product = if r < m {
+                    (0..rank).map(|l| q[l][r] * p[l][c]).sum()
+                } else {
+                    before[i][k] - before[j][k]
+                };
                 x[i][k] -= w[i][j] * product;
                 x[j][k] += w[i][j] * product;
             }
@@ -82,7 +92,8 @@ fn the_sequence_is_that_of_the_equations() {
         for rank in [1, 2, 3] {
             for same_start in [true, false] {
                 let mut run = Run::new(topology, &power(rank), IDENTITY);
-                // Few rounds: an iteration towards singular vectors amplifies what f32 and f64 round differently.
+                // Few rounds: an iteration towards singular vectors amplifies what f32 and f64
+                // round differently.
                 (run.same_start, run.rounds) = (same_start, 12);
                 let runs = if rank == 2 { run.varied() } else { vec![run] };
                 for run in runs {
@@ -102,12 +113,16 @@ fn with_full_rank_it_is_d_psgd_atc() {
         let mut atc = Run::new(topology, "kind = 'd-psgd'", IDENTITY);
         let mut full = Run::new(topology, &power(100), IDENTITY);
         (atc.same_start, full.same_start) = (false, false);
-        // A square matrix: of another one, X P of full rank is all of X only once P has found its rows.
+        // A square matrix: of another one, X P of full rank is all of X only once P has found its
+        // rows.
         (atc.d, full.d) = (72, 72);
         let apart = difference(&widen(&atc.models()), &full.models());
         assert!(apart < 1e-5, "{topology}: {apart:e}");
         full.rule = power(1);
-        assert!(difference(&widen(&atc.models()), &full.models()) > 1e-3, "rank 1 is another sequence");
+        assert!(
+            difference(&widen(&atc.models()), &full.models()) > 1e-3,
+            "rank 1 is another sequence"
+        );
     }
 }
 
@@ -118,8 +133,11 @@ fn the_mean_is_kept_and_the_models_agree_without_a_step_to_tune() {
         (run.step, run.same_start, run.rounds) = (0.0, false, 300);
         let starts: Vec<Vec<f32>> = (0..8).map(|node| run.start(node)).collect();
         let models = run.models();
-        let mean = |models: &[Vec<f32>], k: usize| models.iter().map(|x| f64::from(x[k])).sum::<f64>() / 8.0;
-        let drift = (0..run.d).map(|k| (mean(&starts, k) - mean(&models, k)).abs()).fold(0.0, f64::max);
+        let mean = |models: &[Vec<f32>], k: usize| {
+            models.iter().map(|x| f64::from(x[k])).sum::<f64>() / 8.0
+        };
+        let drift =
+            (0..run.d).map(|k| (mean(&starts, k) - mean(&models, k)).abs()).fold(0.0, f64::max);
         assert!(drift < 3e-6, "rank {rank}: the mean drifted by {drift:e}");
         let shrunk = consensus(&models) / consensus(&starts);
         println!("rank {rank}: disagreement shrank to {shrunk:e}");
@@ -153,7 +171,9 @@ fn more_rank_costs_more_bytes_and_ends_nearer_to_d_psgd() {
     let mut last = f64::INFINITY;
     for rank in [1, 2, 4, 8] {
         let (low, bytes) = ends(&power(rank));
-        println!("rank {rank}: {low:e} with {bytes} bytes; D-PSGD {dense:e} with {dense_bytes} bytes");
+        println!(
+            "rank {rank}: {low:e} with {bytes} bytes; D-PSGD {dense:e} with {dense_bytes} bytes"
+        );
         // A matrix of 8 x 8 and a column of 8, to each of two neighbours, in both kinds of round.
         assert_eq!(bytes, 1500 * 2 * 4 * (8 * rank as u64 + 8));
         assert!(low < last, "rank {rank}: {low:e}, with less {last:e}");

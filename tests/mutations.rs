@@ -1,5 +1,6 @@
-//! Damaged files of every kind that is read: each is refused with a line of text or read as it is, and
-//! none panics or takes long. Bytes are changed, cut, repeated and exchanged by a seeded stream.
+//! Damaged files of every kind that is read: each is refused with a line of text or read as it is,
+//! and none panics or takes long. Bytes are changed, cut, repeated and exchanged by a seeded
+//! stream.
 
 use std::fs;
 
@@ -86,15 +87,21 @@ fn each(name: &str, whole: &[u8], mut read: impl FnMut(&[u8]) -> Result<(), Stri
         let mut dice = Stream::new(5, Purpose::Test).with(variant).sequence();
         if let Err(error) = read(&damaged(whole, &mut dice)) {
             refused += 1;
-            assert!(!error.is_empty() && error.len() < 20_000, "{name}, variant {variant}: {error}");
+            assert!(
+                !error.is_empty() && error.len() < 20_000,
+                "{name}, variant {variant}: {error}"
+            );
         }
     }
     assert!(refused > EACH / 10, "{name}: damage was refused {refused} times of {EACH}");
 }
 
-const DEPLOYED: &str = "name = 'three'\nfamily = 'custom'\nweights = 'given'\n[[node]]\nname = 'a'\npeer = '12D3KooWx'\n\
-     addresses = ['/ip4/203.0.113.7/tcp/4001']\n[[node]]\nname = 'b'\n[[node]]\nname = 'c'\n[[link]]\nbetween = ['a', 'b']\n\
-     weight = 0.25\nlatency_ms = 70\n[[link]]\nbetween = ['b', 'c']\nweight = 0.5\nbandwidth_mbps = 1e3\n";
+const DEPLOYED: &str = "name = 'three'\nfamily = 'custom'\nweights = 'given'\n[[node]]\nname = \
+                        'a'\npeer = '12D3KooWx'\n\
+     addresses = ['/ip4/203.0.113.7/tcp/4001']\n[[node]]\nname = 'b'\n[[node]]\nname = \
+     'c'\n[[link]]\nbetween = ['a', 'b']\n\
+     weight = 0.25\nlatency_ms = 70\n[[link]]\nbetween = ['b', 'c']\nweight = 0.5\nbandwidth_mbps \
+     = 1e3\n";
 
 #[test]
 fn topologies() {
@@ -105,7 +112,8 @@ fn topologies() {
             Topology::from_text(&text, format, "net").map(drop).map_err(|error| error.to_string())
         });
     }
-    let dot = "strict digraph { edge [weight=0.2]; node [x=1]; a -> {b; c -- d} -> e:n [latency_ms=\"3\"]; subgraph s { edge \
+    let dot = "strict digraph { edge [weight=0.2]; node [x=1]; a -> {b; c -- d} -> e:n \
+               [latency_ms=\"3\"]; subgraph s { edge \
                [weight=.3] f -- g } g -- a /* x */ // y\n}";
     each("hand-made DOT", dot.as_bytes(), |bytes| {
         let read = Topology::from_text(&String::from_utf8_lossy(bytes), FileFormat::Dot, "net");
@@ -122,7 +130,8 @@ fn experiments_and_node_files() {
     });
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("node.toml");
-    let text = "key = 'k'\nlisten = ['/ip4/0.0.0.0/tcp/4001']\ntopology = 't.toml'\nexperiment = 'e.toml'\ndata = 'd.csv'\n\
+    let text = "key = 'k'\nlisten = ['/ip4/0.0.0.0/tcp/4001']\ntopology = 't.toml'\nexperiment = \
+                'e.toml'\ndata = 'd.csv'\n\
                 test = 'digits'\nout = 'runs/a'\n";
     each("node file", text.as_bytes(), |bytes| {
         fs::write(&file, bytes).unwrap();
@@ -132,22 +141,32 @@ fn experiments_and_node_files() {
 
 #[test]
 fn models() {
-    let params = ModelParams { kind: "mlp".into(), hidden: Some(vec![5, 3]), ..ModelParams::default() };
+    let params =
+        ModelParams { kind: "mlp".into(), hidden: Some(vec![5, 3]), ..ModelParams::default() };
     let model = Model::resolve(&params, Some(4), Some(2)).unwrap();
     let x = model.initial(Some(Init::Seeded), 1);
-    let saved = SavedModel { model, x, scale: None, classes: vec!["n".into(), "y".into()], extra: Default::default() };
+    let saved = SavedModel {
+        model,
+        x,
+        scale: None,
+        classes: vec!["n".into(), "y".into()],
+        extra: Default::default(),
+    };
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("m.safetensors");
     saved.write(&file).unwrap();
     let bytes = fs::read(&file).unwrap();
-    each("model", &bytes, |bytes| SavedModel::from_bytes(bytes).map(drop).map_err(|error| error.to_string()));
+    each("model", &bytes, |bytes| {
+        SavedModel::from_bytes(bytes).map(drop).map_err(|error| error.to_string())
+    });
 }
 
 #[test]
 fn run_directories() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run");
-    let sets = ["run.rounds=4", "run.evaluate_every=2", "topology.file=path:3", "model.hidden=[3]"].map(String::from);
+    let sets = ["run.rounds=4", "run.evaluate_every=2", "topology.file=path:3", "model.hidden=[3]"]
+        .map(String::from);
     let whole = std::sync::Arc::new(Whole::new(Experiment::default_with(&sets).unwrap()).unwrap());
     let mut directory = RunDirectory::create(&path).unwrap();
     directory.write("experiment.toml", &whole.design.experiment.to_toml()).unwrap();

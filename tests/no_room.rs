@@ -10,8 +10,10 @@ use command::{Deployment, NAMES, Reach, gradvine, program, refused};
 #[cfg(target_os = "linux")]
 use std::process::Command;
 
-const SYNTHETIC: &str = "[topology]\nfile = \"ring:4\"\n[data]\nsource = \"synthetic\"\nsplit = \"contiguous\"\n\
-     test_share = 0.0\nfeatures = 3\nrows = 140000\n[model]\nkind = \"least-squares\"\n[rule]\nkind = \"d-psgd\"\n";
+const SYNTHETIC: &str = "[topology]\nfile = \"ring:4\"\n[data]\nsource = \"synthetic\"\nsplit \
+                         = \"contiguous\"\n\
+     test_share = 0.0\nfeatures = 3\nrows = 140000\n[model]\nkind \
+     = \"least-squares\"\n[rule]\nkind = \"d-psgd\"\n";
 
 #[test]
 fn a_tree_that_is_too_high_is_refused_where_nodes_would_run() {
@@ -19,12 +21,17 @@ fn a_tree_that_is_too_high_is_refused_where_nodes_would_run() {
     let file = folder.path().join("e.toml");
     fs::write(&file, SYNTHETIC).unwrap();
     let commands: [&[&str]; 4] = [&["simulate"], &["plan"], &["train"], &["train", "--processes"]];
-    for (command, spec, height) in
-        commands.iter().map(|command| (command, "path:70000", 69_999)).chain([(&commands[0], "path:32769", 32_768)])
+    for (command, spec, height) in commands
+        .iter()
+        .map(|command| (command, "path:70000", 69_999))
+        .chain([(&commands[0], "path:32769", 32_768)])
     {
         let line = refused(gradvine().args(*command).arg(&file).args(["--topology", spec]));
         let place = format!("topology = {}: ", spec.replace(':', "-"));
-        assert!(line.contains(&place) && line.contains(&format!("{height} links high from node 0")), "{line}");
+        assert!(
+            line.contains(&place) && line.contains(&format!("{height} links high from node 0")),
+            "{line}"
+        );
         assert!(line.contains("at most 32767") && line.contains("take fewer nodes"), "{line}");
     }
     // No run, no limit.
@@ -50,7 +57,9 @@ fn a_ring_that_is_too_long_for_sums_is_refused() {
 #[cfg(target_os = "linux")]
 fn tight(megabytes: u32) -> assert_cmd::Command {
     let mut command = Command::new("sh");
-    command.args(["-c", &format!("ulimit -v {megabytes}000; exec \"$@\""), "sh"]).arg(program().get_program());
+    command
+        .args(["-c", &format!("ulimit -v {megabytes}000; exec \"$@\""), "sh"])
+        .arg(program().get_program());
     assert_cmd::Command::from_std(command)
 }
 
@@ -67,7 +76,8 @@ fn a_model_that_does_not_fit_the_memory_is_refused() {
         figures(&line, "a model with its gradient and one copy needs about 9.00 GB");
     }
     // 20 million numbers: one node fits, forty with their copies do not.
-    let large = ["--set", "model.hidden=[266000]", "--topology", "ring:40", "--set", "data.split=iid"];
+    let large =
+        ["--set", "model.hidden=[266000]", "--topology", "ring:40", "--set", "data.split=iid"];
     for command in [&["simulate"][..], &["train"]] {
         let line = refused(tight(3000).args(command).args(large));
         figures(&line, "a run of 40 nodes on one machine");
@@ -76,7 +86,16 @@ fn a_model_that_does_not_fit_the_memory_is_refused() {
     figures(&refused(tight(3000).arg("plan").args(large)), "measuring the data");
     // What fits runs.
     let folder = command::folder();
-    let small = ["simulate", "-q", "--rounds", "2", "--no-baseline", "--set", "model.hidden=[5000]", "--out"];
+    let small = [
+        "simulate",
+        "-q",
+        "--rounds",
+        "2",
+        "--no-baseline",
+        "--set",
+        "model.hidden=[5000]",
+        "--out",
+    ];
     tight(3000).args(small).arg(folder.path().join("run")).assert().success();
 }
 
@@ -88,7 +107,10 @@ fn a_node_that_does_not_fit_the_memory_is_refused() {
     let large = text.replace("kind = \"softmax\"", "kind = \"mlp\"\nhidden = [100000000]");
     deployment.write("experiment.toml", &large);
     let line = refused(tight(3000).arg("node").arg(deployment.file(&format!("{}.toml", NAMES[0]))));
-    assert!(line.contains("needs about 7.20 GB of memory, and ") && line.contains(" are available"), "{line}");
+    assert!(
+        line.contains("needs about 7.20 GB of memory, and ") && line.contains(" are available"),
+        "{line}"
+    );
     // 21 million numbers: three vectors fit, those of its rule do not.
     deployment.write("experiment.toml", &large.replace("100000000", "3500000"));
     let line = refused(tight(420).arg("node").arg(deployment.file(&format!("{}.toml", NAMES[0]))));

@@ -1,4 +1,5 @@
-//! Asynchronous pairs against the equations in f64, event by event in the order in which they happened; and who calls whom.
+//! Asynchronous pairs against the equations in f64, event by event in the order in which they
+//! happened; and who calls whom.
 
 mod common;
 
@@ -54,7 +55,12 @@ impl Noted {
 }
 
 impl Party for Noted {
-    fn outgoing(&mut self, at: &At, to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+    fn outgoing(
+        &mut self,
+        at: &At,
+        to: Option<NodeId>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), NonFinite> {
         self.note(Event::Called(self.node));
         self.inner.outgoing(at, to, out)
     }
@@ -68,7 +74,13 @@ impl Party for Noted {
         self.inner.received(at, from, payload)
     }
 
-    fn answer(&mut self, at: &At, from: NodeId, ask: &Payload<'_>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+    fn answer(
+        &mut self,
+        at: &At,
+        from: NodeId,
+        ask: &Payload<'_>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), NonFinite> {
         self.note(Event::Answered { by: self.node, caller: from.index() });
         self.inner.answer(at, from, ask, out)
     }
@@ -108,12 +120,14 @@ fn noted(run: &Run) -> (Vec<Vec<f32>>, Vec<Event>) {
     let seats = run.seats_with(|node, inner| {
         Box::new(Noted { node: node.index(), inner, events: Arc::clone(&events) }) as Box<dyn Rule>
     });
-    let models = sim::run(seats, &mut Blind).unwrap().into_iter().map(|ended| ended.model).collect();
+    let models =
+        sim::run(seats, &mut Blind).unwrap().into_iter().map(|ended| ended.model).collect();
     let events = events.lock().unwrap().clone();
     (models, events)
 }
 
-/// The same events by the equations: a call carries x_i; its answer is m = (x_i - x_j) / 2, which j adds and i takes away.
+/// The same events by the equations: a call carries x_i; its answer is m = (x_i - x_j) / 2, which j
+/// adds and i takes away.
 fn replayed(run: &Run, events: &[Event], half: f64) -> Matrix {
     let (mut updates, mut x) = (Updates::new(run), starts(run));
     let (mut lent, mut asked, mut moves) = (x.clone(), x.clone(), x.clone());
@@ -126,7 +140,8 @@ fn replayed(run: &Run, events: &[Event], half: f64) -> Matrix {
             }
             Event::Called(i) => asked[i].clone_from(&x[i]),
             Event::Answered { by, caller } => {
-                let m: Vec<f64> = asked[caller].iter().zip(&x[by]).map(|(a, b)| half * (a - b)).collect();
+                let m: Vec<f64> =
+                    asked[caller].iter().zip(&x[by]).map(|(a, b)| half * (a - b)).collect();
                 x[by] = plus(&x[by], 1.0, &m);
                 moves[caller] = m;
             }
@@ -146,7 +161,8 @@ fn every_event_does_what_the_equations_say() {
                     let (models, events) = noted(&run);
                     let found = difference(&replayed(&run, &events, 0.5), &models);
                     assert!(found < 1e-5, "{}: {found:e}", run.words());
-                    let calls = events.iter().filter(|event| matches!(event, Event::Called(_))).count();
+                    let calls =
+                        events.iter().filter(|event| matches!(event, Event::Called(_))).count();
                     assert_eq!(calls as u64, run.rounds * run.nodes() as u64);
                 }
             }
@@ -170,8 +186,8 @@ fn ways_to_make_updates_reach_the_pairs() {
     }
 }
 
-/// A constant step leaves the mean of the models an error of the order of the step, and so f a gap of its square: half
-/// the step, a quarter of the gap.
+/// A constant step leaves the mean of the models an error of the order of the step, and so f a gap
+/// of its square: half the step, a quarter of the gap.
 #[test]
 fn the_floor_falls_with_the_square_of_the_step() {
     for rule in RULES {
@@ -180,10 +196,14 @@ fn the_floor_falls_with_the_square_of_the_step() {
             (run.d, run.rounds, run.step) = (16, rounds, step);
             run.suboptimality(&run.models())
         };
-        let [long, half, quarter] = [(0.04, 2000), (0.02, 4000), (0.01, 8000)].map(|(step, rounds)| gap(step, rounds));
+        let [long, half, quarter] =
+            [(0.04, 2000), (0.02, 4000), (0.01, 8000)].map(|(step, rounds)| gap(step, rounds));
         println!("{rule}: f - f* {long:.3e}, {half:.3e}, {quarter:.3e}");
         let slope = (long / quarter).log2() / 2.0;
-        assert!((1.5..2.5).contains(&slope), "{rule}: {long:e}, {half:e}, {quarter:e}: exponent {slope}");
+        assert!(
+            (1.5..2.5).contains(&slope),
+            "{rule}: {long:e}, {half:e}, {quarter:e}: exponent {slope}"
+        );
     }
 }
 
@@ -200,7 +220,11 @@ fn every_neighbour_is_called_equally_often_and_nodes_choose_on_their_own() {
                 let mut meeting = Meeting::default();
                 let call = |round| {
                     meeting.clear();
-                    plan.meet(node, &At { round: Round(round), flight: 0, exchange: 0 }, &mut meeting);
+                    plan.meet(
+                        node,
+                        &At { round: Round(round), flight: 0, exchange: 0 },
+                        &mut meeting,
+                    );
                     assert_eq!((meeting.send.len(), meeting.wait.len()), (1, 0));
                     neighbours.binary_search(&meeting.send[0]).expect("a neighbour is called")
                 };
@@ -212,7 +236,8 @@ fn every_neighbour_is_called_equally_often_and_nodes_choose_on_their_own() {
             for (a, b) in [(0, 1), (1, 2)] {
                 let degree = run.topology.neighbours(NodeId::from(a)).len();
                 if degree > 1 && degree == run.topology.neighbours(NodeId::from(b)).len() {
-                    let offset = |round: usize| (chosen[a][round] + degree - chosen[b][round]) % degree;
+                    let offset =
+                        |round: usize| (chosen[a][round] + degree - chosen[b][round]) % degree;
                     let offsets: Vec<usize> = (0..ROUNDS as usize).map(offset).collect();
                     fair(&offsets, degree, &format!("{rule} on {topology}: nodes {a} and {b}"));
                 }
@@ -226,6 +251,9 @@ fn fair(values: &[usize], of: usize, what: &str) {
     let (n, p) = (values.len() as f64, 1.0 / of as f64);
     for value in 0..of {
         let count = values.iter().filter(|found| **found == value).count() as f64;
-        assert!((count - n * p).abs() <= 5.0 * (n * p * (1.0 - p)).sqrt(), "{what}: place {value}, {count} of {n}");
+        assert!(
+            (count - n * p).abs() <= 5.0 * (n * p * (1.0 - p)).sqrt(),
+            "{what}: place {value}, {count} of {n}"
+        );
     }
 }

@@ -65,16 +65,26 @@ fn every_rule_with_a_fixed_plan_takes_what_was_predicted() {
             seen += 1;
             let conditions = conditions(run.nodes());
             let measured = simulated(&run, &conditions);
-            let course = clockwork::follow(&*prepared.plan, run.nodes(), run.d, &conditions, run.rounds);
+            let course =
+                clockwork::follow(&*prepared.plan, run.nodes(), run.d, &conditions, run.rounds);
             let what = format!("{} with {compressor} on {topology}", entry.name);
             let seconds = |rounds: &[Time]| (rounds[39].seconds() - rounds[9].seconds()) / 30.0;
             let (predicted, found) = (seconds(&course.rounds), seconds(&measured));
-            assert!((predicted / found - 1.0).abs() < 0.05, "{what}: predicted {predicted}, simulated {found}");
+            assert!(
+                (predicted / found - 1.0).abs() < 0.05,
+                "{what}: predicted {predicted}, simulated {found}"
+            );
             let steady = predict(&*prepared.plan, run.nodes(), run.d, &conditions).round_s;
-            assert!((steady / found - 1.0).abs() < 0.05, "{what}: in the mean {steady}, simulated {found}");
+            assert!(
+                (steady / found - 1.0).abs() < 0.05,
+                "{what}: in the mean {steady}, simulated {found}"
+            );
             // Without latencies it would be another figure: the test could fail.
-            let near =
-                Conditions { links: BTreeMap::new(), rest: LinkModel { rate: 20e6, ..LinkModel::IDEAL }, ..conditions };
+            let near = Conditions {
+                links: BTreeMap::new(),
+                rest: LinkModel { rate: 20e6, ..LinkModel::IDEAL },
+                ..conditions
+            };
             let nearer = predict(&*prepared.plan, run.nodes(), run.d, &near).round_s;
             assert!(nearer < 0.95 * found, "{what}: {nearer} without latencies, {found} with them");
         }
@@ -103,7 +113,12 @@ fn nodes_say_how_long_they_computed() {
         ("kind = 'deep-squeeze'\ndelay = 4", ms(30 * 100)),
     ] {
         let mut clocks = Clocks(vec![Elapsed::default(); 2]);
-        sim::run_on(Run::new("complete:2", rule, "kind = 'identity'").seats(), &conditions, &mut clocks).unwrap();
+        sim::run_on(
+            Run::new("complete:2", rule, "kind = 'identity'").seats(),
+            &conditions,
+            &mut clocks,
+        )
+        .unwrap();
         assert_eq!(clocks.0, vec![Elapsed { time, computing: ms(30 * 100) }; 2], "{rule}");
     }
 }
@@ -124,8 +139,11 @@ fn a_simulation_has_one_trace_for_one_seed() {
         compute: ComputeModel { mean: 1_000_000, spread: 0.5, stragglers: 0.2, factor: 3.0 },
         ..Conditions::ideal()
     };
-    let at = |conditions: &Conditions| sim::run_on(run.seats(), conditions, &mut gradvine::job::Blind).unwrap();
-    let (a, b, other, ideal) = (at(&shaky(1)), at(&shaky(1)), at(&shaky(2)), at(&Conditions::ideal()));
+    let at = |conditions: &Conditions| {
+        sim::run_on(run.seats(), conditions, &mut gradvine::job::Blind).unwrap()
+    };
+    let (a, b, other, ideal) =
+        (at(&shaky(1)), at(&shaky(1)), at(&shaky(2)), at(&Conditions::ideal()));
     assert_eq!((&a.trace, a.time), (&b.trace, b.time));
     assert_ne!(a.trace, other.trace);
     // When frames arrive does not matter to what is learned.

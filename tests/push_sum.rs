@@ -1,4 +1,5 @@
-//! What must hold of push-sum, also where frames are lost, and what must fail when a bug is planted.
+//! What must hold of push-sum, also where frames are lost, and what must fail when a bug is
+//! planted.
 
 mod common;
 
@@ -27,7 +28,9 @@ struct Lossy {
 impl Lossy {
     fn new(run: Run) -> Lossy {
         let prepared = run.prepare();
-        let rules = (0..run.nodes()).map(|node| (prepared.spawn)(NodeId::from(node), run.start(node))).collect();
+        let rules = (0..run.nodes())
+            .map(|node| (prepared.spawn)(NodeId::from(node), run.start(node)))
+            .collect();
         Lossy { plan: prepared.plan, rules, run, round: 0 }
     }
 
@@ -38,8 +41,12 @@ impl Lossy {
         // A round that never comes: the rule writes a frame a round.
         let at = At { round: Round(u64::MAX - self.round), flight: 0, exchange: 0 };
         let bytes = self.frame(node, &at, self.run.topology.neighbours(id)[0]);
-        let numbers: Vec<f64> =
-            bytes.as_chunks::<4>().0.iter().map(|b| f64::from(f32::from_le_bytes(*b)) / share).collect();
+        let numbers: Vec<f64> = bytes
+            .as_chunks::<4>()
+            .0
+            .iter()
+            .map(|b| f64::from(f32::from_le_bytes(*b)) / share)
+            .collect();
         let (x, w) = numbers.split_at(self.run.d);
         (x.to_vec(), w.iter().sum())
     }
@@ -48,11 +55,14 @@ impl Lossy {
         let mut bytes = Vec::new();
         let id = NodeId::from(node);
         let noise = payload_noise(3, id, Some(to), at);
-        self.rules[node].outgoing(at, Some(to), &mut Writer::new(self.plan.format(at, id), noise, &mut bytes)).unwrap();
+        self.rules[node]
+            .outgoing(at, Some(to), &mut Writer::new(self.plan.format(at, id), noise, &mut bytes))
+            .unwrap();
         bytes
     }
 
-    /// `rounds` rounds in which a share of the frames is lost; `forgetful` tells senders that all arrived.
+    /// `rounds` rounds in which a share of the frames is lost; `forgetful` tells senders that all
+    /// arrived.
     fn go(&mut self, rounds: u64, lost: f64, forgetful: bool) {
         let problems = self.run.problems();
         let mut dice = Stream::new(8, Purpose::Test).with(self.round).sequence();
@@ -73,7 +83,8 @@ impl Lossy {
                     let bytes = self.frame(node, &at, to);
                     let arrives = dice.uniform() >= lost;
                     let view = self.plan.format(&at, NodeId::from(node));
-                    let view = view.view(payload_noise(3, NodeId::from(node), Some(to), &at), &bytes);
+                    let view =
+                        view.view(payload_noise(3, NodeId::from(node), Some(to), &at), &bytes);
                     if arrives || forgetful {
                         self.rules[node].sent(&at, Some(to), &view);
                     }
@@ -84,7 +95,8 @@ impl Lossy {
             }
             arrived.sort();
             for (to, from, bytes) in arrived {
-                let view = self.plan.format(&at, from).view(payload_noise(3, from, Some(to), &at), &bytes);
+                let view =
+                    self.plan.format(&at, from).view(payload_noise(3, from, Some(to), &at), &bytes);
                 self.rules[to.index()].received(&at, from, &view).unwrap();
             }
             self.rules.iter_mut().for_each(|rule| rule.land(&at));
@@ -94,7 +106,8 @@ impl Lossy {
 
     /// Sum x per coordinate, all w.
     fn total(&mut self) -> (Vec<f64>, Vec<f64>) {
-        let masses: Vec<(Vec<f64>, f64)> = (0..self.rules.len()).map(|node| self.mass(node)).collect();
+        let masses: Vec<(Vec<f64>, f64)> =
+            (0..self.rules.len()).map(|node| self.mass(node)).collect();
         let sum = |k: usize| masses.iter().map(|(x, _)| x[k]).sum();
         ((0..self.run.d).map(sum).collect(), masses.iter().map(|(_, w)| *w).collect())
     }
@@ -129,7 +142,8 @@ fn mass_is_conserved_and_weights_stay_positive_whatever_is_lost() {
                 w.iter().sum::<f64>()
             );
             assert!(w.iter().all(|&w| w > 0.05), "{topology} at {lost}: {w:?}");
-            // All hold the mean of the starts, though P is not doubly stochastic and frames went missing.
+            // All hold the mean of the starts, though P is not doubly stochastic and frames went
+            // missing.
             let mean: Vec<f64> = before.iter().map(|x| x / n).collect();
             let away = difference(&vec![mean; w.len()], &lossy.models());
             assert!(away < 1e-3, "{topology} at {lost}: {away:e} from the mean");
@@ -143,7 +157,10 @@ fn where_degrees_differ_the_weights_do_and_x_alone_is_not_the_mean() {
     lossy.go(200, 0.0, false);
     let (_, w) = lossy.total();
     // The stationary weights are proportional to 1 + degree.
-    assert!((w[0] - 6.0 * 6.0 / 16.0).abs() < 1e-5 && (w[1] - 6.0 * 2.0 / 16.0).abs() < 1e-5, "{w:?}");
+    assert!(
+        (w[0] - 6.0 * 6.0 / 16.0).abs() < 1e-5 && (w[1] - 6.0 * 2.0 / 16.0).abs() < 1e-5,
+        "{w:?}"
+    );
 }
 
 #[test]
@@ -174,7 +191,8 @@ fn the_sum_of_x_moves_by_the_gradients_alone() {
     for _ in 0..20 {
         let (before, _) = lossy.total();
         let (problems, z) = (lossy.run.problems(), widen(&lossy.models()));
-        let gradients: Vec<Vec<f64>> = problems.iter().zip(&z).map(|(p, z)| p.gradient(z)).collect();
+        let gradients: Vec<Vec<f64>> =
+            problems.iter().zip(&z).map(|(p, z)| p.gradient(z)).collect();
         lossy.go(1, 0.2, false);
         let (after, _) = lossy.total();
         for (k, (a, b)) in before.iter().zip(&after).enumerate() {
@@ -186,8 +204,11 @@ fn the_sum_of_x_moves_by_the_gradients_alone() {
 
 #[test]
 fn on_regular_graphs_it_is_d_psgd_atc_and_on_others_it_is_not() {
-    for (topology, same) in [("ring:8", true), ("torus:3x3", true), ("complete:5", true), ("star:5", false)] {
-        let (push, mut atc) = (run(topology, 0.05), Run::new(topology, "kind = 'd-psgd'", IDENTITY));
+    for (topology, same) in
+        [("ring:8", true), ("torus:3x3", true), ("complete:5", true), ("star:5", false)]
+    {
+        let (push, mut atc) =
+            (run(topology, 0.05), Run::new(topology, "kind = 'd-psgd'", IDENTITY));
         atc.same_start = false;
         let difference = difference(&widen(&atc.models()), &push.models());
         assert_eq!(difference < 1e-5, same, "{topology}: {difference:e}");

@@ -22,7 +22,11 @@ fn run(theta: f64, bits: u32, gamma: f64) -> Run {
 fn models(run: &Run, rounds: u64) -> Vec<Vec<f64>> {
     let mut run = run.clone();
     run.rounds = rounds;
-    widen(&if rounds == 0 { (0..run.nodes()).map(|node| run.start(node)).collect() } else { run.models() })
+    widen(&if rounds == 0 {
+        (0..run.nodes()).map(|node| run.start(node)).collect()
+    } else {
+        run.models()
+    })
 }
 
 /// z mod 1, in [-1/2, 1/2].
@@ -30,12 +34,15 @@ fn centred(z: f64) -> f64 {
     z - z.round_ties_even()
 }
 
-/// Each round by itself, from the models before it: one code that rounds the other way would make two runs differ for ever.
+/// Each round by itself, from the models before it: one code that rounds the other way would make
+/// two runs differ for ever.
 #[test]
 fn every_round_is_that_of_the_equations() {
     let cases = [(1.5, 8, 1.0), (1.5, 4, 0.5), (2.0, 2, 0.1), (1.25, 5, 1.0)];
-    let mut runs: Vec<(Run, f64, u32, f64)> =
-        cases.iter().map(|&(theta, bits, gamma)| (run(theta, bits, gamma), theta, bits, gamma)).collect();
+    let mut runs: Vec<(Run, f64, u32, f64)> = cases
+        .iter()
+        .map(|&(theta, bits, gamma)| (run(theta, bits, gamma), theta, bits, gamma))
+        .collect();
     // Past the kernels' blocks.
     runs.extend(WIDE.map(|d| (run(1.5, 4, 0.5).wide(d), 1.5, 4, 0.5)));
     for (run, theta, bits, gamma) in runs {
@@ -45,25 +52,35 @@ fn every_round_is_that_of_the_equations() {
         let (mut compared, mut unsure) = (0, 0);
         for t in 0..12 {
             let (x, next) = (models(&run, t), models(&run, t + 1));
-            let gradients: Vec<Vec<f64>> = problems.iter().zip(&x).map(|(p, x)| p.gradient(x)).collect();
+            let gradients: Vec<Vec<f64>> =
+                problems.iter().zip(&x).map(|(p, x)| p.gradient(x)).collect();
             let noise = Stream::new(3, Purpose::Rule).round(Round(t));
             for k in 0..run.d {
                 let u = f64::from(noise.u32_at(k as u32) >> 8) / 16_777_216.0;
-                let places: Vec<f64> = x.iter().map(|x| (centred(x[k] / b) + 0.5) * steps + u).collect();
+                let places: Vec<f64> =
+                    x.iter().map(|x| (centred(x[k] / b) + 0.5) * steps + u).collect();
                 if places.iter().any(|place| (place - place.round()).abs() < 1e-3) {
                     unsure += 1;
                     continue;
                 }
                 compared += 1;
-                let q: Vec<f64> = places.iter().map(|place| place.floor().clamp(0.0, steps) / steps - 0.5).collect();
+                let q: Vec<f64> = places
+                    .iter()
+                    .map(|place| place.floor().clamp(0.0, steps) / steps - 0.5)
+                    .collect();
                 for i in 0..x.len() {
                     let own = q[i] * b - b * centred(x[i][k] / b) + x[i][k];
                     let heard = |j: usize| b * centred(q[j] - x[i][k] / b) + x[i][k];
                     let neighbours = run.topology.neighbours(gradvine::units::NodeId::from(i));
-                    let pull: f64 = neighbours.iter().map(|j| w[i][j.index()] * (heard(j.index()) - own)).sum();
+                    let pull: f64 =
+                        neighbours.iter().map(|j| w[i][j.index()] * (heard(j.index()) - own)).sum();
                     let expected = x[i][k] + gamma * pull - run.step * gradients[i][k];
                     let apart = (next[i][k] - expected).abs();
-                    assert!(apart < 3e-6, "round {t}, node {i}, {k}: {} instead of {expected}", next[i][k]);
+                    assert!(
+                        apart < 3e-6,
+                        "round {t}, node {i}, {k}: {} instead of {expected}",
+                        next[i][k]
+                    );
                 }
             }
         }
@@ -74,7 +91,9 @@ fn every_round_is_that_of_the_equations() {
 /// How far the mean moves in rounds without gradients.
 fn drift(mut run: Run) -> f64 {
     (run.step, run.rounds) = (0.0, 60);
-    let mean = |models: &[Vec<f64>], k: usize| models.iter().map(|x| x[k]).sum::<f64>() / models.len() as f64;
+    let mean = |models: &[Vec<f64>], k: usize| {
+        models.iter().map(|x| x[k]).sum::<f64>() / models.len() as f64
+    };
     let (before, after) = (models(&run, 0), models(&run, run.rounds));
     (0..run.d).map(|k| (mean(&before, k) - mean(&after, k)).abs()).fold(0.0, f64::max)
 }
@@ -120,7 +139,12 @@ fn equal_models_give_equal_codes_and_stay() {
         let mut run = run(1.0, bits, 1.0);
         (run.step, run.same_start) = (0.0, true);
         let (before, after) = (models(&run, 0), models(&run, 100));
-        let moved = before.iter().flatten().zip(after.iter().flatten()).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        let moved = before
+            .iter()
+            .flatten()
+            .zip(after.iter().flatten())
+            .map(|(a, b)| (a - b).abs())
+            .fold(0.0, f64::max);
         assert!(moved < 1e-5, "{bits} bits: {moved:e}");
     }
 }
@@ -132,7 +156,8 @@ fn eight_bits_end_where_d_psgd_ends() {
         (run.rounds, run.d) = (1500, 16);
         run.suboptimality(&run.models())
     };
-    let (moniqua, d_psgd) = (ends("kind = 'moniqua'\ntheta = 2.0"), ends("kind = 'd-psgd'\norder = 'cta'"));
+    let (moniqua, d_psgd) =
+        (ends("kind = 'moniqua'\ntheta = 2.0"), ends("kind = 'd-psgd'\norder = 'cta'"));
     println!("moniqua {moniqua:e}, D-PSGD {d_psgd:e}");
     assert!(moniqua < 1.2 * d_psgd, "moniqua {moniqua:e}, D-PSGD {d_psgd:e}");
 }
@@ -168,7 +193,10 @@ fn codes_are_packed_and_what_was_not_packed_is_refused() {
             let mut seen = 0;
             format.view(noise, &bytes).codes(|from, codes| {
                 assert_eq!(from, seen);
-                assert!(codes.iter().enumerate().all(|(i, c)| *c == code(from + i)), "{width} bits, {len} codes");
+                assert!(
+                    codes.iter().enumerate().all(|(i, c)| *c == code(from + i)),
+                    "{width} bits, {len} codes"
+                );
                 seen += codes.len();
             });
             assert_eq!(seen, len);

@@ -1,5 +1,6 @@
-//! The pictures of `gradvine report` hold what they say: curves go through the evaluations, bars are as long as the bytes, and a browser, where
-//! there is one, paints them: in the light, in the dark, and without anything that sticks out of the page.
+//! The pictures of `gradvine report` hold what they say: curves go through the evaluations, bars
+//! are as long as the bytes, and a browser, where there is one, paints them: in the light, in the
+//! dark, and without anything that sticks out of the page.
 #![cfg(feature = "cli")]
 
 mod command;
@@ -30,11 +31,28 @@ impl Shown {
     fn new() -> Shown {
         let folder = folder();
         let runs = ["four-bits", "dense"].map(|name| folder.path().join(name));
-        let network = ["network.preset=4g", "network.compute=fixed", "network.compute_ms=20", "run.evaluate_every=10"];
-        let rules = [["rule.kind=choco", "compressor.bits=4"], ["rule.kind=d-psgd", "compressor.kind=identity"]];
+        let network = [
+            "network.preset=4g",
+            "network.compute=fixed",
+            "network.compute_ms=20",
+            "run.evaluate_every=10",
+        ];
+        let rules = [
+            ["rule.kind=choco", "compressor.bits=4"],
+            ["rule.kind=d-psgd", "compressor.kind=identity"],
+        ];
         for (run, rule) in runs.iter().zip(rules) {
             gradvine()
-                .args(["simulate", "-q", "--no-baseline", "--rounds", "120", "--topology", "ring:5", "--out"])
+                .args([
+                    "simulate",
+                    "-q",
+                    "--no-baseline",
+                    "--rounds",
+                    "120",
+                    "--topology",
+                    "ring:5",
+                    "--out",
+                ])
                 .arg(run)
                 .args(network.iter().chain(&rule).flat_map(|set| ["--set", set]))
                 .assert()
@@ -96,7 +114,10 @@ struct Picture {
 
 impl Picture {
     fn of(html: &str, id: &str) -> Picture {
-        let figure = html.split(&format!("<figure id=\"{id}\"")).nth(1).unwrap_or_else(|| panic!("no picture {id}"));
+        let figure = html
+            .split(&format!("<figure id=\"{id}\""))
+            .nth(1)
+            .unwrap_or_else(|| panic!("no picture {id}"));
         let svg = &figure[figure.find("<svg").unwrap()..figure.find("</svg>").unwrap() + 6];
         let mut reader = Reader::from_str(svg);
         let mut elements = Vec::new();
@@ -118,8 +139,9 @@ impl Picture {
 
     /// Paths that are lines, in the order of the runs.
     fn curves(&self) -> Vec<&Element> {
-        let drawn =
-            |element: &&Element| element.is("path", "fill", "none") && element.attributes.contains_key("clip-path");
+        let drawn = |element: &&Element| {
+            element.is("path", "fill", "none") && element.attributes.contains_key("clip-path")
+        };
         self.elements.iter().filter(drawn).collect()
     }
 
@@ -169,15 +191,26 @@ fn curves_go_through_the_evaluations() {
             let (values, points) = (shown.evaluations(run, x, y), curve.points());
             assert_eq!((points.len(), values.len()), (12, 12), "{id}");
             for &(px, py) in &points {
-                assert!((left..=right).contains(&px) && (top..=bottom).contains(&py), "{id}: {px} {py} is outside");
+                assert!(
+                    (left..=right).contains(&px) && (top..=bottom).contains(&py),
+                    "{id}: {px} {py} is outside"
+                );
             }
             assert!(points.windows(2).all(|pair| pair[0].0 < pair[1].0), "{id}: to the right");
             across.extend(values.iter().zip(&points).map(|(value, point)| (value.0, point.0)));
             upwards.extend(values.iter().zip(&points).map(|(value, point)| (value.1, point.1)));
         }
-        assert_ne!(curves[0].attributes["d"], curves[1].attributes["d"], "{id}: two runs, two curves");
-        assert_ne!(curves[0].attributes["stroke"], curves[1].attributes["stroke"], "{id}: two runs, two colours");
-        let log = |pairs: &[(f64, f64)]| -> Vec<(f64, f64)> { pairs.iter().map(|(v, p)| (v.log10(), *p)).collect() };
+        assert_ne!(
+            curves[0].attributes["d"], curves[1].attributes["d"],
+            "{id}: two runs, two curves"
+        );
+        assert_ne!(
+            curves[0].attributes["stroke"], curves[1].attributes["stroke"],
+            "{id}: two runs, two colours"
+        );
+        let log = |pairs: &[(f64, f64)]| -> Vec<(f64, f64)> {
+            pairs.iter().map(|(v, p)| (v.log10(), *p)).collect()
+        };
         assert!(scales(&across) || scales(&log(&across)), "{id}: {across:?}");
         let fits = if y == "test_accuracy" { scales(&upwards) } else { scales(&log(&upwards)) };
         assert!(fits, "{id}: {upwards:?}");
@@ -203,13 +236,20 @@ fn bars_are_as_long_as_the_bytes() {
             .collect();
         let parts = summary["participation"].as_object().unwrap();
         let bytes: Vec<f64> = (parts.values())
-            .flat_map(|part| ["bytes_payload", "bytes_wire", "bytes_dense"].map(|key| part[key].as_f64().unwrap()))
+            .flat_map(|part| {
+                ["bytes_payload", "bytes_wire", "bytes_dense"]
+                    .map(|key| part[key].as_f64().unwrap())
+            })
             .collect();
         assert_eq!(bars.len(), 15);
-        let (longest, most) = (bars.iter().copied().fold(0.0, f64::max), bytes.iter().copied().fold(0.0, f64::max));
+        let (longest, most) =
+            (bars.iter().copied().fold(0.0, f64::max), bytes.iter().copied().fold(0.0, f64::max));
         assert!(longest > 400.0);
         for (bar, bytes) in bars.iter().zip(&bytes) {
-            assert!((bar / longest - bytes / most).abs() < 1e-3, "run {run}: {bar} of {longest}, {bytes} of {most}");
+            assert!(
+                (bar / longest - bytes / most).abs() < 1e-3,
+                "run {run}: {bar} of {longest}, {bytes} of {most}"
+            );
         }
     }
 }
@@ -218,14 +258,24 @@ fn bars_are_as_long_as_the_bytes() {
 fn browser() -> Option<PathBuf> {
     let names = ["chromium", "chromium-browser", "google-chrome"];
     let folders: Vec<PathBuf> = env::split_paths(&env::var_os("PATH")?).collect();
-    names.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name))).find(|path| path.is_file())
+    names
+        .iter()
+        .flat_map(|name| folders.iter().map(move |folder| folder.join(name)))
+        .find(|path| path.is_file())
 }
 
 /// Runs the browser on a page; its standard output.
 fn browse(browser: &Path, page: &Path, width: u32, height: u32, more: &[String]) -> String {
     let profile = folder();
     let output = Command::new(browser)
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"])
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+            "--no-first-run",
+            "--hide-scrollbars",
+        ])
         .args([
             "--disable-background-networking",
             "--disable-component-update",
@@ -243,19 +293,25 @@ fn browse(browser: &Path, page: &Path, width: u32, height: u32, more: &[String])
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Where the pictures are, and how wide the page is and would be: measured by a script in a copy of the page.
+/// Where the pictures are, and how wide the page is and would be: measured by a script in a copy of
+/// the page.
 fn measured(browser: &Path, shown: &Shown, width: u32) -> Value {
-    const SCRIPT: &str = "<script>const seen = {page: document.documentElement.scrollWidth, window: innerWidth, \
+    const SCRIPT: &str = "<script>const seen = {page: document.documentElement.scrollWidth, \
+                          window: innerWidth, \
         body: document.body.scrollWidth, high: document.documentElement.scrollHeight, boxes: {}};\
-        for (const svg of document.querySelectorAll('figure svg')) { const at = svg.getBoundingClientRect(); \
+        for (const svg of document.querySelectorAll('figure svg')) { const at = \
+        svg.getBoundingClientRect(); \
         seen.boxes[svg.closest('figure').id] = [at.left, at.top + scrollY, at.width, at.height]; }\
         document.body.textContent = JSON.stringify(seen);</script>";
     let copy = shown.folder.path().join("measured.html");
-    let open = shown.html.replace("default-src 'none'; style-src 'unsafe-inline'", "default-src 'unsafe-inline'");
+    let open = shown
+        .html
+        .replace("default-src 'none'; style-src 'unsafe-inline'", "default-src 'unsafe-inline'");
     assert_ne!(open, shown.html);
     fs::write(&copy, open.replace("</body>", &format!("{SCRIPT}</body>"))).unwrap();
     let dom = browse(browser, &copy, width, 900, &["--dump-dom".into()]);
-    let text = &dom[dom.find("{\"page\"").unwrap_or_else(|| panic!("{dom}"))..dom.rfind('}').unwrap() + 1];
+    let text =
+        &dom[dom.find("{\"page\"").unwrap_or_else(|| panic!("{dom}"))..dom.rfind('}').unwrap() + 1];
     serde_json::from_str(text).unwrap()
 }
 
@@ -273,22 +329,32 @@ impl Screen {
         // 0 is dark, 1 light.
         more.push(format!("--blink-settings=preferredColorScheme={}", i32::from(!dark)));
         browse(browser, &page, size.0, size.1, &more);
-        let mut reader =
-            png::Decoder::new(std::io::BufReader::new(fs::File::open(&file).unwrap())).read_info().unwrap();
+        let mut reader = png::Decoder::new(std::io::BufReader::new(fs::File::open(&file).unwrap()))
+            .read_info()
+            .unwrap();
         let mut bytes = vec![0; reader.output_buffer_size().unwrap()];
         let info = reader.next_frame(&mut bytes).unwrap();
         assert_eq!(info.bit_depth, png::BitDepth::Eight);
         let step = info.color_type.samples();
-        let pixels = bytes[..info.buffer_size()].chunks(step).map(|pixel| [pixel[0], pixel[1], pixel[2]]).collect();
+        let pixels = bytes[..info.buffer_size()]
+            .chunks(step)
+            .map(|pixel| [pixel[0], pixel[1], pixel[2]])
+            .collect();
         Screen { width: info.width as usize, pixels }
     }
 
     /// How many pixels in a box (left, top, right, bottom) are nearly of this colour.
     fn count(&self, [left, top, right, bottom]: [f64; 4], colour: [u8; 3]) -> f64 {
         let near = |pixel: &[u8; 3]| pixel.iter().zip(colour).all(|(a, b)| a.abs_diff(b) <= 48);
-        let rows = top.max(0.0) as usize..(bottom.ceil() as usize).min(self.pixels.len() / self.width);
+        let rows =
+            top.max(0.0) as usize..(bottom.ceil() as usize).min(self.pixels.len() / self.width);
         let columns = left.max(0.0) as usize..(right.ceil() as usize).min(self.width);
-        let row = |y: usize| self.pixels[y * self.width..][columns.clone()].iter().filter(|pixel| near(pixel)).count();
+        let row = |y: usize| {
+            self.pixels[y * self.width..][columns.clone()]
+                .iter()
+                .filter(|pixel| near(pixel))
+                .count()
+        };
         rows.map(row).sum::<usize>() as f64
     }
 }
@@ -303,7 +369,8 @@ fn in_the_dark(html: &str, colour: &str) -> [u8; 3] {
     rgb(&html.split(&rule).nth(1).unwrap_or_else(|| panic!("no counterpart of {colour}"))[..7])
 }
 
-/// Pictures of the page in which less ink is on the screen than the SVG says: which, and what is missing.
+/// Pictures of the page in which less ink is on the screen than the SVG says: which, and what is
+/// missing.
 fn pale(shown: &Shown, boxes: &Value, screen: &Screen, dark: bool) -> Vec<String> {
     let mut pale = Vec::new();
     let colour = |hex: &str| if dark { in_the_dark(&shown.html, hex) } else { rgb(hex) };
@@ -311,7 +378,9 @@ fn pale(shown: &Shown, boxes: &Value, screen: &Screen, dark: bool) -> Vec<String
         let [left, top, wide, _] = [0, 1, 2, 3].map(|i| place[i].as_f64().unwrap());
         let picture = shown.picture(id);
         let scale = wide / picture.size().0;
-        let at = |[a, b, c, d]: [f64; 4]| [left + scale * a, top + scale * b, left + scale * c, top + scale * d];
+        let at = |[a, b, c, d]: [f64; 4]| {
+            [left + scale * a, top + scale * b, left + scale * c, top + scale * d]
+        };
         // Colour, where, how many pixels of it at the least.
         let mut expected: Vec<(&str, [f64; 4], f64)> = Vec::new();
         for curve in picture.curves() {
@@ -322,12 +391,24 @@ fn pale(shown: &Shown, boxes: &Value, screen: &Screen, dark: bool) -> Vec<String
         }
         for bar in picture.elements.iter().filter(|element| element.is("rect", "height", "8.5")) {
             let [x, y, wide, high] = ["x", "y", "width", "height"].map(|key| bar.number(key));
-            expected.push((&bar.attributes["fill"], [x, y, x + wide, y + high], 0.7 * scale * scale * wide * high));
+            expected.push((
+                &bar.attributes["fill"],
+                [x, y, x + wide, y + high],
+                0.7 * scale * scale * wide * high,
+            ));
         }
-        for disc in picture.elements.iter().filter(|element| id.starts_with("topology") && element.name == "circle") {
+        for disc in picture
+            .elements
+            .iter()
+            .filter(|element| id.starts_with("topology") && element.name == "circle")
+        {
             let [x, y, r] = ["cx", "cy", "r"].map(|key| disc.number(key));
             // Words may stand in it.
-            expected.push((&disc.attributes["fill"], [x - r, y - r, x + r, y + r], 1.2 * scale * scale * r * r));
+            expected.push((
+                &disc.attributes["fill"],
+                [x - r, y - r, x + r, y + r],
+                1.2 * scale * scale * r * r,
+            ));
         }
         assert!(!expected.is_empty(), "{id}: nothing is known of this picture");
         for (hex, part, least) in expected {
@@ -349,7 +430,10 @@ fn a_browser_paints_what_the_pictures_hold() {
     let shown = Shown::new();
     for width in [1200, 600] {
         let seen = measured(&browser, &shown, width);
-        assert_eq!(seen["page"], seen["window"], "at {width} pixels the page is wider than its window");
+        assert_eq!(
+            seen["page"], seen["window"],
+            "at {width} pixels the page is wider than its window"
+        );
         assert!(seen["body"].as_f64() <= seen["window"].as_f64(), "{seen}");
     }
     let seen = measured(&browser, &shown, 1200);
@@ -359,23 +443,35 @@ fn a_browser_paints_what_the_pictures_hold() {
         assert!(place[2].as_f64().unwrap() > 600.0 && place[3].as_f64().unwrap() > 100.0, "{seen}");
     }
     let size = (1200, seen["high"].as_u64().unwrap() as u32 + 50);
-    let shoot = |html: &str, dark: bool| Screen::of(&browser, shown.folder.path(), html, size, dark);
+    let shoot =
+        |html: &str, dark: bool| Screen::of(&browser, shown.folder.path(), html, size, dark);
     for dark in [false, true] {
         let screen = shoot(&shown.html, dark);
         let ground = u32::from(screen.pixels[0][0]);
-        assert!(if dark { ground < 60 } else { ground > 240 }, "the page's ground is {:?}", screen.pixels[0]);
+        assert!(
+            if dark { ground < 60 } else { ground > 240 },
+            "the page's ground is {:?}",
+            screen.pixels[0]
+        );
         assert_eq!(pale(&shown, boxes, &screen, dark), Vec::<String>::new(), "dark: {dark}");
     }
     // Without its curves a page is missed by the check: all of them, and nothing else.
     let mut bare = shown.html.clone();
     for (id, ..) in CURVES {
         for curve in shown.picture(id).curves() {
-            bare = bare.replace(&format!("d=\"{}\" fill=\"none\"", curve.attributes["d"]), "d=\"\" fill=\"none\"");
+            bare = bare.replace(
+                &format!("d=\"{}\" fill=\"none\"", curve.attributes["d"]),
+                "d=\"\" fill=\"none\"",
+            );
         }
     }
     let missed = pale(&shown, boxes, &shoot(&bare, false), false);
     assert_eq!(missed.len(), 2 * CURVES.len(), "{missed:?}");
     assert!(
-        CURVES.iter().all(|(id, ..)| missed.iter().filter(|line| line.starts_with(&format!("{id}:"))).count() == 2)
+        CURVES.iter().all(|(id, ..)| missed
+            .iter()
+            .filter(|line| line.starts_with(&format!("{id}:")))
+            .count()
+            == 2)
     );
 }

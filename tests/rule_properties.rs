@@ -73,7 +73,11 @@ fn home(rule: &str) -> &'static str {
 fn every_rule_of_the_registry_is_tried() {
     for entry in rule::RULES {
         let kind = format!("kind = '{}'", entry.name);
-        assert!(ALL.iter().any(|(rule, _)| rule.starts_with(&kind)), "{} is not in the list of this file", entry.name);
+        assert!(
+            ALL.iter().any(|(rule, _)| rule.starts_with(&kind)),
+            "{} is not in the list of this file",
+            entry.name
+        );
     }
 }
 
@@ -85,7 +89,12 @@ fn same(a: &Run, b: &Run) {
 #[test]
 fn with_the_identity_the_cta_family_is_d_psgd_cta() {
     let cta = Run::new("ring:8", "kind = 'd-psgd'\norder = 'cta'", IDENTITY);
-    for rule in ["kind = 'dcd'", "kind = 'ecd'", "kind = 'naive'", "kind = 'choco'\norder = 'iclr'\ngamma = 1.0"] {
+    for rule in [
+        "kind = 'dcd'",
+        "kind = 'ecd'",
+        "kind = 'naive'",
+        "kind = 'choco'\norder = 'iclr'\ngamma = 1.0",
+    ] {
         same(&cta, &Run::new("ring:8", rule, IDENTITY));
     }
 }
@@ -126,7 +135,9 @@ fn on_the_complete_graph_atc_is_centralized_sgd_and_cta_is_not() {
 
 /// The mean of the models, per coordinate.
 fn mean(models: &[Vec<f32>]) -> Vec<f64> {
-    (0..models[0].len()).map(|k| models.iter().map(|x| f64::from(x[k])).sum::<f64>() / models.len() as f64).collect()
+    (0..models[0].len())
+        .map(|k| models.iter().map(|x| f64::from(x[k])).sum::<f64>() / models.len() as f64)
+        .collect()
 }
 
 /// How far the mean moves in rounds without gradients.
@@ -140,15 +151,26 @@ fn drift(rule: &str, compressor: &str) -> f64 {
 
 #[test]
 fn the_mean_moves_by_the_mean_gradient_alone_under_any_compressor() {
-    for compressor in [FOUR_BITS, "kind = 'top-k'\nk = 4", "kind = 'sign'", "kind = 'qsgd'\nlevels = 4\nscaled = true"]
-    {
-        for rule in ["kind = 'deep-squeeze'", "kind = 'choco'", "kind = 'choco'\norder = 'iclr'", "kind = 'choco-edge'"]
-        {
+    for compressor in [
+        FOUR_BITS,
+        "kind = 'top-k'\nk = 4",
+        "kind = 'sign'",
+        "kind = 'qsgd'\nlevels = 4\nscaled = true",
+    ] {
+        for rule in [
+            "kind = 'deep-squeeze'",
+            "kind = 'choco'",
+            "kind = 'choco'\norder = 'iclr'",
+            "kind = 'choco-edge'",
+        ] {
             let drift = drift(rule, compressor);
             assert!(drift < 2e-6, "{rule} with {compressor}: the mean drifted by {drift:e}");
         }
     }
-    assert!(drift("kind = 'naive'", FOUR_BITS) > 1e-4, "naive compression does not keep the mean: this test can fail");
+    assert!(
+        drift("kind = 'naive'", FOUR_BITS) > 1e-4,
+        "naive compression does not keep the mean: this test can fail"
+    );
 }
 
 #[test]
@@ -158,7 +180,11 @@ fn gossip_alone_reaches_agreement_at_the_rate_of_rho() {
     let starts: Vec<Vec<f32>> = (0..8).map(|node| run.start(node)).collect();
     let shrunk = consensus(&run.models()) / consensus(&starts);
     let rho = run.topology.spectrum().rho;
-    assert!(shrunk <= rho.powi(80) * 1.01, "{shrunk:e} after 40 rounds, rho^80 = {:e}", rho.powi(80));
+    assert!(
+        shrunk <= rho.powi(80) * 1.01,
+        "{shrunk:e} after 40 rounds, rho^80 = {:e}",
+        rho.powi(80)
+    );
 }
 
 #[test]
@@ -170,7 +196,8 @@ fn the_same_seed_gives_the_same_bits_and_another_does_not() {
     let run = Run::new("ring:8", "kind = 'dcd'", FOUR_BITS);
     let mut seats = run.seats();
     seats.iter_mut().for_each(|seat| seat.config.seed = 4);
-    let other: Vec<Vec<f32>> = sim::run(seats, &mut Blind).unwrap().into_iter().map(|ended| ended.model).collect();
+    let other: Vec<Vec<f32>> =
+        sim::run(seats, &mut Blind).unwrap().into_iter().map(|ended| ended.model).collect();
     assert_ne!(run.models(), other);
 }
 
@@ -187,7 +214,8 @@ fn every_node_forms_the_same_exact_mean() {
     }
 }
 
-// Negative controls --------------------------------------------------------------------------------------------------
+// Negative controls
+// --------------------------------------------------------------------------------------------------
 
 #[test]
 fn naive_compression_stalls_where_dcd_and_choco_and_deep_squeeze_do_not() {
@@ -197,7 +225,10 @@ fn naive_compression_stalls_where_dcd_and_choco_and_deep_squeeze_do_not() {
         run.suboptimality(&run.models())
     };
     let naive = floor("kind = 'naive'", 0.05);
-    assert!(floor("kind = 'naive'", 0.0125) > 0.5 * naive, "a smaller step does not help naive compression");
+    assert!(
+        floor("kind = 'naive'", 0.0125) > 0.5 * naive,
+        "a smaller step does not help naive compression"
+    );
     for rule in ["kind = 'dcd'", "kind = 'choco'", "kind = 'deep-squeeze'"] {
         let other = floor(rule, 0.05);
         assert!(other < 0.1 * naive, "{rule}: {other:e} against naive {naive:e}");
@@ -210,10 +241,16 @@ fn error_feedback_on_an_expanding_compressor_is_refused_and_diverges_where_it_is
     for rule in ["kind = 'deep-squeeze'", "kind = 'choco'"] {
         let run = Run::new("ring:8", rule, coarse);
         let refused = run.try_prepare().unwrap_err().to_string();
-        assert!(refused.contains("nominal delta") && refused.contains("run.allow_unstable"), "{refused}");
+        assert!(
+            refused.contains("nominal delta") && refused.contains("run.allow_unstable"),
+            "{refused}"
+        );
         let mut run = Run::new(
             "ring:8",
-            &format!("{rule}\n{}", if rule.contains("choco") { "gamma = 0.3" } else { "eta = 0.3" }),
+            &format!(
+                "{rule}\n{}",
+                if rule.contains("choco") { "gamma = 0.3" } else { "eta = 0.3" }
+            ),
             coarse,
         );
         (run.allow_unstable, run.rounds) = (true, 3000);
@@ -248,7 +285,12 @@ enum Bug {
 }
 
 impl Party for Planted {
-    fn outgoing(&mut self, at: &At, to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+    fn outgoing(
+        &mut self,
+        at: &At,
+        to: Option<NodeId>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), NonFinite> {
         self.inner.outgoing(at, to, out)
     }
 
@@ -309,7 +351,11 @@ impl Rule for Planted {
 /// How a run ends in which node 3 has a bug.
 fn with_a_bug(run: &Run, bug: Bug) -> Result<Vec<Ended>, RunError> {
     let plant = |id: NodeId, inner: Box<dyn Rule>| -> Box<dyn Rule> {
-        if id == NodeId(3) { Box::new(Planted { inner, bug, frames: Arc::default() }) } else { inner }
+        if id == NodeId(3) {
+            Box::new(Planted { inner, bug, frames: Arc::default() })
+        } else {
+            inner
+        }
     };
     sim::run(run.seats_with(plant), &mut Blind)
 }
@@ -321,7 +367,11 @@ fn a_copy_that_differs_is_found_in_the_next_round_of_sixteen_whenever_it_went_wr
         for round in [0, 1, 15, 16, 17, 31, 32, 40, 65, 96] {
             match with_a_bug(&run, Bug::LostRound(round)) {
                 Err(RunError::Failed { node: NodeId(3), failure: Failure::Replica { at, .. } }) => {
-                    assert_eq!(at.round.0, round.next_multiple_of(16), "{rule}: what was lost in round {round}");
+                    assert_eq!(
+                        at.round.0,
+                        round.next_multiple_of(16),
+                        "{rule}: what was lost in round {round}"
+                    );
                 }
                 other => panic!("{rule}: what was lost in round {round} is not found: {other:?}"),
             }
@@ -338,7 +388,8 @@ fn a_copy_that_differs_from_its_owner_is_found() {
         assert!(run.ended().is_ok(), "{rule} keeps its copies");
         for bug in [Bug::LostFrame, Bug::OwnerForgetsItsOwn, Bug::TwiceApplied] {
             let result = with_a_bug(&run, bug);
-            let found = matches!(result, Err(RunError::Failed { failure: Failure::Replica { .. }, .. }));
+            let found =
+                matches!(result, Err(RunError::Failed { failure: Failure::Replica { .. }, .. }));
             assert!(found, "{rule}: the planted bug must be found, got {result:?}");
         }
     }

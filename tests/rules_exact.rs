@@ -32,13 +32,18 @@ fn scaled_sign(v: &[f64]) -> Vec<f64> {
     v.iter().map(|&x| if x < 0.0 { -scale } else { scale }).collect()
 }
 
-const COMPRESSORS: [(&str, C); 3] =
-    [("kind = 'identity'", identity), ("kind = 'top-k'\nk = 10", top_ten), ("kind = 'sign'\nbucket = 0", scaled_sign)];
+const COMPRESSORS: [(&str, C); 3] = [
+    ("kind = 'identity'", identity),
+    ("kind = 'top-k'\nk = 10", top_ten),
+    ("kind = 'sign'\nbucket = 0", scaled_sign),
+];
 
 /// W X.
 fn mixed(w: &Matrix, x: &Matrix) -> Matrix {
     let d = x[0].len();
-    w.iter().map(|row| (0..d).map(|k| row.iter().zip(x).map(|(w, x)| w * x[k]).sum()).collect()).collect()
+    w.iter()
+        .map(|row| (0..d).map(|k| row.iter().zip(x).map(|(w, x)| w * x[k]).sum()).collect())
+        .collect()
 }
 
 /// X + a Y.
@@ -63,7 +68,8 @@ fn reference(rule: &str, run: &Run, c: C, step: f64) -> Matrix {
     let zeros: Matrix = x.iter().map(|x| vec![0.0; x.len()]).collect();
     let (mut copies, mut error) =
         (if rule == "dcd" || rule == "ecd" { x.clone() } else { zeros.clone() }, zeros.clone());
-    let (mut before, mut y, mut u_before, mut g_before) = (zeros.clone(), zeros.clone(), zeros.clone(), zeros);
+    let (mut before, mut y, mut u_before, mut g_before) =
+        (zeros.clone(), zeros.clone(), zeros.clone(), zeros);
     for t in 0..run.rounds {
         let (u, lr) = updates.next(&x);
         let g = scaled(1.0 / lr, &u);
@@ -114,7 +120,11 @@ fn reference(rule: &str, run: &Run, c: C, step: f64) -> Matrix {
                 mixed(&w, &z)
             }
             "gradient-tracking" => {
-                y = if t == 0 { g.clone() } else { plus(&plus(&mixed(&w, &y), 1.0, &g), -1.0, &g_before) };
+                y = if t == 0 {
+                    g.clone()
+                } else {
+                    plus(&plus(&mixed(&w, &y), 1.0, &g), -1.0, &g_before)
+                };
                 g_before = g;
                 mixed(&w, &plus(&x, -lr, &y))
             }
@@ -156,7 +166,8 @@ fn check(name: &str, table: &str, step: f64, compressed: bool) {
     for topology in ["ring:5", GIVEN] {
         for (compressor, c) in compressors {
             let runs = Run::new(topology, table, compressor).varied();
-            // Among so many numbers some differences are nothing but rounding, and what sign they have is not determined.
+            // Among so many numbers some differences are nothing but rounding, and what sign they
+            // have is not determined.
             let determined = |run: &&Run| run.d == 40 || !compressor.contains("sign");
             runs.iter().filter(determined).for_each(|run| agrees(run, name, *c, step));
         }

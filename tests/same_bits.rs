@@ -1,4 +1,5 @@
-//! The same experiment ends with the same bits in the simulator and over libp2p, for every rule and every compressor.
+//! The same experiment ends with the same bits in the simulator and over libp2p, for every rule and
+//! every compressor.
 #![cfg(feature = "net")]
 
 use std::sync::Arc;
@@ -13,7 +14,8 @@ use gradvine::{
     sim::{self, Seat},
 };
 
-/// A short run on the breast-cancer rows: 62 parameters, uneven shards, standardised over the network.
+/// A short run on the breast-cancer rows: 62 parameters, uneven shards, standardised over the
+/// network.
 const BASE: &str = r#"
 [run]
 rounds = 7
@@ -51,8 +53,12 @@ fn seats(whole: &Whole) -> Vec<Seat> {
 }
 
 fn digest(whole: &Whole, ended: &[Ended]) -> String {
-    let summaries: Vec<Summary> = ended.iter().map(|one| Summary::new(&whole.design, &one.records).unwrap()).collect();
-    assert!(summaries.iter().all(|summary| summary.digest == summaries[0].digest), "all nodes write the same summary");
+    let summaries: Vec<Summary> =
+        ended.iter().map(|one| Summary::new(&whole.design, &one.records).unwrap()).collect();
+    assert!(
+        summaries.iter().all(|summary| summary.digest == summaries[0].digest),
+        "all nodes write the same summary"
+    );
     assert!(ended.iter().all(|one| one.mean == ended[0].mean), "all nodes form the same mean");
     summaries[0].digest.clone()
 }
@@ -71,7 +77,9 @@ fn networked(sets: &[String], transport: Transport) -> String {
 fn settings(section: &str, kind: &str, constants: &str) -> Vec<String> {
     let table: toml::Table = toml::from_str(constants).unwrap();
     let kind = format!("{section}.kind='{kind}'");
-    std::iter::once(kind).chain(table.iter().map(|(key, value)| format!("{section}.{key}={value}"))).collect()
+    std::iter::once(kind)
+        .chain(table.iter().map(|(key, value)| format!("{section}.{key}={value}")))
+        .collect()
 }
 
 #[test]
@@ -87,13 +95,15 @@ fn every_rule_with_every_compressor_ends_with_the_same_bits_over_tcp() {
                 sets.push(format!("topology.file='{}:4'", rule.home));
                 sets.extend(settings("compressor", compressor.name, constants));
                 if whole(&sets).is_err() {
-                    // A combination that cannot work at all, such as compression with a rule that has none.
+                    // A combination that cannot work at all, such as compression with a rule that
+                    // has none.
                     continue;
                 }
                 let plan = Arc::clone(&whole(&sets).unwrap().design.rule.plan);
                 let (a, b) = (simulated(&sets), networked(&sets, Transport::Tcp));
                 if plan::is_asynchronous(&*plan) {
-                    // Over libp2p the order of events is the machine's: it ran, and the simulator repeats itself.
+                    // Over libp2p the order of events is the machine's: it ran, and the simulator
+                    // repeats itself.
                     assert_eq!(a, simulated(&sets), "{sets:?}");
                 } else {
                     assert_eq!(a, b, "{sets:?}");
@@ -121,7 +131,9 @@ fn every_rule_with_every_compressor_ends_with_the_same_bits_over_tcp() {
 
 #[test]
 fn the_orders_of_d_psgd_and_choco_overlap_gossip_and_gradients_with_the_same_bits() {
-    for sets in [["rule.kind='d-psgd'", "rule.order='cta'"], ["rule.kind='choco'", "rule.order='iclr'"]] {
+    for sets in
+        [["rule.kind='d-psgd'", "rule.order='cta'"], ["rule.kind='choco'", "rule.order='iclr'"]]
+    {
         let sets: Vec<String> = sets.iter().map(ToString::to_string).collect();
         assert_eq!(simulated(&sets), networked(&sets, Transport::Tcp), "{sets:?}");
     }
@@ -129,10 +141,17 @@ fn the_orders_of_d_psgd_and_choco_overlap_gossip_and_gradients_with_the_same_bit
 
 #[test]
 fn layers_leave_while_gradients_are_computed_with_the_same_bits() {
-    for (topology, collective) in [("complete:4", "ring"), ("star:4", "server"), ("complete:3", "all-to-all")] {
-        let mut sets = vec!["rule.kind='c-sgd'".to_string(), format!("rule.collective='{collective}'")];
-        let more =
-            ["model.kind='mlp'", "model.hidden=[40, 30, 20]", "optimizer.local_steps=2", "optimizer.batch='full'"];
+    for (topology, collective) in
+        [("complete:4", "ring"), ("star:4", "server"), ("complete:3", "all-to-all")]
+    {
+        let mut sets =
+            vec!["rule.kind='c-sgd'".to_string(), format!("rule.collective='{collective}'")];
+        let more = [
+            "model.kind='mlp'",
+            "model.hidden=[40, 30, 20]",
+            "optimizer.local_steps=2",
+            "optimizer.batch='full'",
+        ];
         sets.extend(more.iter().map(ToString::to_string));
         sets.push(format!("topology.file='{topology}'"));
         let whole = simulated(&sets);
@@ -147,12 +166,17 @@ fn layers_leave_while_gradients_are_computed_with_the_same_bits() {
 
 #[test]
 fn schedules_end_with_the_same_bits() {
-    for (schedule, topology) in
-        [("one-peer-exponential", "exponential:5"), ("base-2", "complete:5"), ("random-matching", "path:4")]
-    {
-        for (rule, compressor) in
-            [("d-psgd", "identity"), ("naive", "qsgd"), ("deep-squeeze", "min-max"), ("sgp", "identity")]
-        {
+    for (schedule, topology) in [
+        ("one-peer-exponential", "exponential:5"),
+        ("base-2", "complete:5"),
+        ("random-matching", "path:4"),
+    ] {
+        for (rule, compressor) in [
+            ("d-psgd", "identity"),
+            ("naive", "qsgd"),
+            ("deep-squeeze", "min-max"),
+            ("sgp", "identity"),
+        ] {
             let mut sets = settings("rule", rule, "");
             sets.extend(settings("compressor", compressor, ""));
             sets.push(format!("topology.file='{topology}'"));
@@ -167,15 +191,22 @@ fn schedules_end_with_the_same_bits() {
 
 #[test]
 fn quic_carries_the_same_bits() {
-    let sets: Vec<String> =
-        settings("rule", "dcd", "").into_iter().chain(settings("compressor", "min-max", "bits = 6")).collect();
+    let sets: Vec<String> = settings("rule", "dcd", "")
+        .into_iter()
+        .chain(settings("compressor", "min-max", "bits = 6"))
+        .collect();
     assert_eq!(simulated(&sets), networked(&sets, Transport::Quic));
 }
 
 #[test]
 fn every_seed_is_repeatable_and_seeds_differ() {
-    let seed =
-        |seed: u64| simulated(&[format!("run.seed={seed}"), "rule.kind='dcd'".into(), "compressor.kind='qsgd'".into()]);
+    let seed = |seed: u64| {
+        simulated(&[
+            format!("run.seed={seed}"),
+            "rule.kind='dcd'".into(),
+            "compressor.kind='qsgd'".into(),
+        ])
+    };
     assert_eq!(seed(5), seed(5));
     assert_ne!(seed(5), seed(6));
 }

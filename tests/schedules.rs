@@ -1,4 +1,5 @@
-//! Topologies that change from round to round: their matrices, their rates, and the rules on them against dense `f64` equations.
+//! Topologies that change from round to round: their matrices, their rates, and the rules on them
+//! against dense `f64` equations.
 
 mod common;
 
@@ -45,13 +46,34 @@ fn every_round_is_doubly_stochastic_and_on_the_links() {
                 let w = dense(&schedule, t);
                 for i in 0..n {
                     let column: f64 = w.iter().map(|row| row[i]).sum();
-                    assert!((w[i].iter().sum::<f64>() - 1.0).abs() < 1e-12, "{} of {n}, round {t}", recipe.name());
-                    assert!((column - 1.0).abs() < 1e-12 && w[i].iter().all(|&w| w >= 0.0), "{} of {n}", recipe.name());
+                    assert!(
+                        (w[i].iter().sum::<f64>() - 1.0).abs() < 1e-12,
+                        "{} of {n}, round {t}",
+                        recipe.name()
+                    );
+                    assert!(
+                        (column - 1.0).abs() < 1e-12 && w[i].iter().all(|&w| w >= 0.0),
+                        "{} of {n}",
+                        recipe.name()
+                    );
                     let turn = schedule.turn(Round(t), NodeId::from(i));
-                    assert!(turn.to.iter().chain(turn.from).all(|j| topology.neighbours(NodeId::from(i)).contains(j)));
-                    assert!(turn.to.iter().all(|&j| schedule.turn(Round(t), j).from.contains(&NodeId::from(i))));
+                    assert!(
+                        turn.to
+                            .iter()
+                            .chain(turn.from)
+                            .all(|j| topology.neighbours(NodeId::from(i)).contains(j))
+                    );
+                    assert!(
+                        turn.to
+                            .iter()
+                            .all(|&j| schedule.turn(Round(t), j).from.contains(&NodeId::from(i)))
+                    );
                     if !schedule.is_static() {
-                        assert!(turn.to.len() <= 1 && turn.from.len() <= 1, "{} of {n}: one peer", recipe.name());
+                        assert!(
+                            turn.to.len() <= 1 && turn.from.len() <= 1,
+                            "{} of {n}: one peer",
+                            recipe.name()
+                        );
                     }
                 }
             }
@@ -71,16 +93,31 @@ fn base_2_agrees_exactly_after_a_period_for_any_number_of_nodes() {
         );
         assert!(!schedule.is_directed(), "{n} nodes: symmetric");
     }
-    for (n, rounds) in
-        [(2, 1), (3, 3), (4, 2), (5, 5), (6, 5), (7, 5), (8, 3), (9, 7), (13, 7), (21, 9), (25, 9), (33, 11)]
-    {
+    for (n, rounds) in [
+        (2, 1),
+        (3, 3),
+        (4, 2),
+        (5, 5),
+        (6, 5),
+        (7, 5),
+        (8, 3),
+        (9, 7),
+        (13, 7),
+        (21, 9),
+        (25, 9),
+        (33, 11),
+    ] {
         assert_eq!(make("base-2", &format!("complete:{n}")).0.period(), rounds, "{n} nodes");
     }
     // The matrices do not commute: with two rounds in each other's place they do not agree.
     let (schedule, _) = make("base-2", "complete:5");
-    let swapped = [2, 0, 1, 3, 4].iter().fold(None, |product: Option<Matrix>, &t| {
-        Some(product.map_or_else(|| dense(&schedule, t), |product| times(&dense(&schedule, t), &product)))
-    });
+    let swapped =
+        [2, 0, 1, 3, 4].iter().fold(None, |product: Option<Matrix>, &t| {
+            Some(product.map_or_else(
+                || dense(&schedule, t),
+                |product| times(&dense(&schedule, t), &product),
+            ))
+        });
     assert!(from_j(&swapped.unwrap()) > 1e-3);
 }
 
@@ -113,7 +150,10 @@ fn random_matchings_are_maximal_seeded_and_use_every_link() {
         for t in (0..schedule.period()).map(Round) {
             assert_eq!(schedule.mix(t), again.mix(t), "{spec}");
             let free = |node| schedule.turn(t, node).from.is_empty();
-            assert!(topology.edges().all(|(a, b)| !(free(a) && free(b))), "{spec}, round {t}: not maximal");
+            assert!(
+                topology.edges().all(|(a, b)| !(free(a) && free(b))),
+                "{spec}, round {t}: not maximal"
+            );
             met.extend(schedule.mix(t).arcs());
             assert!(schedule.mix(t).arcs().all(|(i, j)| schedule.mix(t).weight(i, j) == 0.5));
         }
@@ -125,25 +165,33 @@ fn random_matchings_are_maximal_seeded_and_use_every_link() {
 
 #[test]
 fn a_topology_without_the_links_is_refused_and_told_which_has_them() {
-    let refused =
-        |name: &str, spec: &str| Schedule::new(name, &Topology::parse(spec, 1).unwrap(), 1).unwrap_err().to_string();
+    let refused = |name: &str, spec: &str| {
+        Schedule::new(name, &Topology::parse(spec, 1).unwrap(), 1).unwrap_err().to_string()
+    };
     assert_eq!(
         refused("one-peer-exponential", "ring:6"),
-        "topology.schedule = \"one-peer-exponential\": needs the link 0 - 4, which `ring-6` lacks: use exponential:6 or complete:6"
+        "topology.schedule = \"one-peer-exponential\": needs the link 0 - 4, which `ring-6` \
+         lacks: use exponential:6 or complete:6"
     );
     assert!(
-        refused("base-2", "ring:7")
-            .ends_with("needs the link 0 - 2, which `ring-7` lacks: use exponential:7 or complete:7")
+        refused("base-2", "ring:7").ends_with(
+            "needs the link 0 - 2, which `ring-7` lacks: use exponential:7 or complete:7"
+        )
     );
     assert!(
-        refused("daily", "ring:4").contains("expected one of static, one-peer-exponential, base-2, random-matching")
+        refused("daily", "ring:4")
+            .contains("expected one of static, one-peer-exponential, base-2, random-matching")
     );
     for n in 1..=40 {
         for recipe in schedule::REGISTRY {
             let remedy = recipe.remedy(n);
             for spec in remedy.split(" or ").filter(|spec| spec.contains(':')) {
                 let topology = Topology::parse(spec, 1).unwrap();
-                assert!(Schedule::new(recipe.name(), &topology, 1).is_ok(), "{} on {spec}", recipe.name());
+                assert!(
+                    Schedule::new(recipe.name(), &topology, 1).is_ok(),
+                    "{} on {spec}",
+                    recipe.name()
+                );
             }
         }
     }
@@ -155,15 +203,22 @@ fn rates_are_those_of_the_products() {
         let (schedule, topology) = make(name, spec);
         *schedule.rate(&topology)
     };
-    for (name, spec, rounds) in
-        [("one-peer-exponential", "exponential:8", 3), ("base-2", "complete:5", 5), ("base-2", "hypercube:16", 4)]
-    {
+    for (name, spec, rounds) in [
+        ("one-peer-exponential", "exponential:8", 3),
+        ("base-2", "complete:5", 5),
+        ("base-2", "hypercube:16", 4),
+    ] {
         let rate = rate(name, spec);
-        assert_eq!((rate.rho, rate.gap, rate.mixing_time, rate.counted), (0.0, 1.0, Some(rounds), true), "{name}");
+        assert_eq!(
+            (rate.rho, rate.gap, rate.mixing_time, rate.counted),
+            (0.0, 1.0, Some(rounds), true),
+            "{name}"
+        );
     }
     let (static_rate, ring) = (rate("static", "ring:8"), Topology::parse("ring:8", 1).unwrap());
     assert_eq!((static_rate.rho, static_rate.mixing_time), (ring.spectrum().rho, Some(22)));
-    // Circulants commute: the product's eigenvalues are the products, here (1 + z^1)(1 + z^2)(1 + z^4) / 8 at z = exp(2 pi i k / 6).
+    // Circulants commute: the product's eigenvalues are the products, here (1 + z^1)(1 + z^2)(1 +
+    // z^4) / 8 at z = exp(2 pi i k / 6).
     let modulus = |angle: f64| (angle / 2.0).cos().abs();
     let largest = (1..6)
         .map(|k| f64::from(k) * std::f64::consts::TAU / 6.0)
@@ -178,7 +233,8 @@ fn random_matching_shrinks_disagreement_by_rho_a_round() {
     let (schedule, topology) = make("random-matching", "ring:8");
     let rho = schedule.rate(&topology).rho;
     // From many first rounds, the slowest wave: the mean of the logarithms.
-    let wave: Matrix = (0..8).map(|i| vec![(std::f64::consts::TAU * f64::from(i) / 8.0).cos()]).collect();
+    let wave: Matrix =
+        (0..8).map(|i| vec![(std::f64::consts::TAU * f64::from(i) / 8.0).cos()]).collect();
     let size = |x: &Matrix| x.iter().map(|x| x[0] * x[0]).sum::<f64>().sqrt();
     let factor = |from: u64| {
         let last = (from..from + 100).fold(wave.clone(), |x, t| times(&dense(&schedule, t), &x));
@@ -215,10 +271,13 @@ fn quotient(x: &Matrix, w: &Matrix) -> Matrix {
     x.iter().zip(w).map(|(x, w)| x.iter().map(|x| x / w[0]).collect()).collect()
 }
 
-/// P of push-sum on a static topology, from its definition: column j gives 1 / (1 + deg j) to j and each of its neighbours.
+/// P of push-sum on a static topology, from its definition: column j gives 1 / (1 + deg j) to j and
+/// each of its neighbours.
 fn push(topology: &Topology) -> Matrix {
     let n = topology.nodes();
-    let linked = |i: usize, j: usize| i == j || topology.neighbours(NodeId::from(j)).contains(&NodeId::from(i));
+    let linked = |i: usize, j: usize| {
+        i == j || topology.neighbours(NodeId::from(j)).contains(&NodeId::from(i))
+    };
     let share = |j: usize| 1.0 / (1.0 + topology.neighbours(NodeId::from(j)).len() as f64);
     (0..n).map(|i| (0..n).map(|j| if linked(i, j) { share(j) } else { 0.0 }).collect()).collect()
 }
@@ -230,7 +289,11 @@ fn reference(rule: &str, run: &Run, c: C, eta: f64) -> Matrix {
     let mut error: Matrix = x.iter().map(|x| vec![0.0; x.len()]).collect();
     let mut weight = vec![vec![1.0]; run.nodes()];
     for t in 0..run.rounds {
-        let w = if rule == "sgp" && run.schedule.is_static() { push(&run.topology) } else { dense(&run.schedule, t) };
+        let w = if rule == "sgp" && run.schedule.is_static() {
+            push(&run.topology)
+        } else {
+            dense(&run.schedule, t)
+        };
         let g = gradients(&problems, &quotient(&x, &weight));
         x = match rule {
             "cta" => plus(&times(&w, &x), -run.step, &g),
@@ -280,12 +343,17 @@ fn every_rule_that_follows_a_schedule_does_what_its_equations_say() {
                 let mut run = Run::scheduled(topology, schedule, rule, compressor);
                 run.same_start = false;
                 let difference = difference(&reference(name, &run, *c, 0.2), &run.models());
-                assert!(difference < 1e-5, "{name} with {compressor}, {schedule} on {topology}: {difference:e}");
+                assert!(
+                    difference < 1e-5,
+                    "{name} with {compressor}, {schedule} on {topology}: {difference:e}"
+                );
             }
         }
     }
     // Another schedule gives another result: the comparison can fail.
-    let other = Run::scheduled("complete:5", "random-matching", "kind = 'd-psgd'", "kind = 'identity'").models();
+    let other =
+        Run::scheduled("complete:5", "random-matching", "kind = 'd-psgd'", "kind = 'identity'")
+            .models();
     let run = Run::scheduled("complete:5", "base-2", "kind = 'd-psgd'", "kind = 'identity'");
     assert!(difference(&reference("atc", &run, identity, 0.0), &other) > 1e-3);
 }
@@ -302,8 +370,15 @@ fn stochastic_gradient_push_on_static_topologies() {
 
 #[test]
 fn gossip_alone_agrees_exactly_after_a_period() {
-    for rule in ["kind = 'd-psgd'", "kind = 'd-psgd'\norder = 'cta'", "kind = 'deep-squeeze'", "kind = 'sgp'"] {
-        for (schedule, topology) in [("one-peer-exponential", "exponential:8"), ("base-2", "complete:7")] {
+    for rule in [
+        "kind = 'd-psgd'",
+        "kind = 'd-psgd'\norder = 'cta'",
+        "kind = 'deep-squeeze'",
+        "kind = 'sgp'",
+    ] {
+        for (schedule, topology) in
+            [("one-peer-exponential", "exponential:8"), ("base-2", "complete:7")]
+        {
             let mut run = Run::scheduled(topology, schedule, rule, "kind = 'identity'");
             (run.step, run.same_start, run.rounds) = (0.0, false, run.schedule.period());
             assert!(consensus(&run.models()) < 1e-12, "{rule}, {schedule}");
@@ -319,17 +394,24 @@ fn rules_that_keep_copies_are_refused() {
     for entry in RULES {
         let rule = format!("kind = '{}'", entry.name);
         let on = |schedule: &str, compressor: &str| {
-            Run::scheduled("complete:4", schedule, &rule, &format!("kind = '{compressor}'")).try_prepare()
+            Run::scheduled("complete:4", schedule, &rule, &format!("kind = '{compressor}'"))
+                .try_prepare()
         };
         let works = |compressor: &&str| on("static", compressor).is_ok();
         let compressor = ["identity", "top-k", "count-sketch"].into_iter().find(works);
-        let compressor = compressor.unwrap_or_else(|| panic!("a compressor with which {} runs", entry.name));
+        let compressor =
+            compressor.unwrap_or_else(|| panic!("a compressor with which {} runs", entry.name));
         let follows = FOLLOW_SCHEDULES.contains(&entry.name);
         match on("base-2", compressor) {
             Ok(prepared) => assert!(follows && prepared.plan.follows_schedule(), "{}", entry.name),
             Err(error) => {
                 let error = error.to_string();
-                let words = ["topology.schedule = \"base-2\"", entry.name, "go stale", "d-psgd, naive, deep-squeeze"];
+                let words = [
+                    "topology.schedule = \"base-2\"",
+                    entry.name,
+                    "go stale",
+                    "d-psgd, naive, deep-squeeze",
+                ];
                 assert!(!follows && words.iter().all(|words| error.contains(words)), "{error}");
                 refused += 1;
             }

@@ -24,7 +24,8 @@ fn refused(sets: &[&str]) -> String {
     error
 }
 
-// Unknown keys -------------------------------------------------------------------------------------------------------
+// Unknown keys
+// -------------------------------------------------------------------------------------------------------
 
 #[test]
 fn a_kind_is_refused_in_every_section_that_has_none() {
@@ -33,10 +34,13 @@ fn a_kind_is_refused_in_every_section_that_has_none() {
         assert!(error.starts_with(&format!("--set: {section}.kind = \"adam\": ")), "{error}");
         let chooses = ["model", "rule", "compressor"].contains(&section);
         assert_eq!(error.contains("unknown field `kind`"), !chooses, "{error}");
-        let Err(error) = Experiment::parse(&format!("[{section}]\nkind = 'adam'\n"), &[]).and_then(Whole::new) else {
+        let Err(error) =
+            Experiment::parse(&format!("[{section}]\nkind = 'adam'\n"), &[]).and_then(Whole::new)
+        else {
             panic!("[{section}] kind = 'adam' was accepted")
         };
-        // A file of one section lacks others; what is wrong in [rule] and [compressor] is found with all of them there.
+        // A file of one section lacks others; what is wrong in [rule] and [compressor] is found
+        // with all of them there.
         assert!(chooses || error.to_string().contains("unknown field `kind`"), "{error}");
     }
 }
@@ -61,11 +65,21 @@ fn an_unknown_key_names_its_value_and_the_nearest_that_there_is() {
         let error = refused(&[set]);
         let key = set.split('=').next().unwrap();
         assert!(error.ends_with(&format!("; did you mean `{nearest}`?")), "{error}");
-        assert!(key == "data.scale.means" || error.starts_with(&format!("--set: {key} = 7: ")), "{error}");
+        assert!(
+            key == "data.scale.means" || error.starts_with(&format!("--set: {key} = 7: ")),
+            "{error}"
+        );
     }
-    for (set, nearest) in [("rule.kind=chocco", "choco"), ("compressor.kind=topk", "top-k"), ("model.kind=mpl", "mlp")]
-    {
-        assert!(refused(&[set]).ends_with(&format!("; did you mean `{nearest}`?")), "{}", refused(&[set]));
+    for (set, nearest) in [
+        ("rule.kind=chocco", "choco"),
+        ("compressor.kind=topk", "top-k"),
+        ("model.kind=mpl", "mlp"),
+    ] {
+        assert!(
+            refused(&[set]).ends_with(&format!("; did you mean `{nearest}`?")),
+            "{}",
+            refused(&[set])
+        );
     }
     assert!(refused(&["optimiser.step=1"]).ends_with("; did you mean `optimizer`?"));
     assert!(!refused(&["run.xyzzy=1"]).contains("did you mean"));
@@ -86,12 +100,14 @@ fn node_topology_and_study_files_refuse_unknown_keys() {
         ("kind = 'x'\n", "node.kind = \"x\": unknown field `kind`"),
         ("tests = 'x'\n", "node.tests = \"x\": unknown field `tests`"),
     ] {
-        let error =
-            NodeFile::load(&file(folder.path(), "node.toml", &format!("{node}{more}"))).unwrap_err().to_string();
+        let error = NodeFile::load(&file(folder.path(), "node.toml", &format!("{node}{more}")))
+            .unwrap_err()
+            .to_string();
         assert!(error.contains(words), "{error}");
         assert_eq!(error.ends_with("did you mean `test`?"), more.contains("tests"), "{error}");
     }
-    let topology = "family = 'custom'\n[[node]]\nname = 'a'\n[[node]]\nname = 'b'\n[[link]]\nbetween = ['a', 'b']\n";
+    let topology = "family = 'custom'\n[[node]]\nname = 'a'\n[[node]]\nname = \
+                    'b'\n[[link]]\nbetween = ['a', 'b']\n";
     for (text, words) in [
         (format!("kind = 'x'\n{topology}"), "line 1, kind = 'x': unknown field `kind`"),
         (topology.replacen("name", "nam", 1), "line 3, nam = 'a': unknown field `nam`"),
@@ -104,8 +120,11 @@ fn node_topology_and_study_files_refuse_unknown_keys() {
     }
     let study = "title='t'\npaper='p'\nclaim='c'\nsetting='s'\nseeds=5\ncolumns=['train_loss']\n";
     let row = "[[row]]\nname='a'\n";
-    let load =
-        |text: String| Study::load(&file(folder.path(), "study.toml", &text)).map(|_| ()).map_err(|e| e.to_string());
+    let load = |text: String| {
+        Study::load(&file(folder.path(), "study.toml", &text))
+            .map(|_| ())
+            .map_err(|e| e.to_string())
+    };
     load(format!("{study}{row}")).unwrap();
     for (text, words) in [
         (format!("kind = 'x'\n{study}{row}"), "line 1, kind = 'x': unknown field `kind`"),
@@ -114,43 +133,70 @@ fn node_topology_and_study_files_refuse_unknown_keys() {
             format!("{study}{row}set = ['optimizer.kind=adam']\n"),
             "row \"a\": optimizer.kind = \"adam\": unknown field `kind`",
         ),
-        (format!("{study}{row}set = ['rule.gama=1']\n"), "row \"a\": rule.gama = 1: there is no such constant"),
-        (format!("{study}grid = ['rule.gama=1,2']\n{row}"), "nothing has a constant `gama`; did you mean `gamma`?"),
-        (format!("{study}{row}[row.over]\nx = [1]\n"), "over.x: no name, setting or grid of this row has {x} in it"),
-        (format!("{study}[experiment.optimizer]\nkind = 'adam'\n{row}"), "optimizer.kind = \"adam\": unknown field"),
+        (
+            format!("{study}{row}set = ['rule.gama=1']\n"),
+            "row \"a\": rule.gama = 1: there is no such constant",
+        ),
+        (
+            format!("{study}grid = ['rule.gama=1,2']\n{row}"),
+            "nothing has a constant `gama`; did you mean `gamma`?",
+        ),
+        (
+            format!("{study}{row}[row.over]\nx = [1]\n"),
+            "over.x: no name, setting or grid of this row has {x} in it",
+        ),
+        (
+            format!("{study}[experiment.optimizer]\nkind = 'adam'\n{row}"),
+            "optimizer.kind = \"adam\": unknown field",
+        ),
         (
             format!("{study}{row}[[picture]]\ntitle='p'\nx='rounds'\ny='train_loss'\nkind=1\n"),
             "kind = 1: unknown field",
         ),
-        (format!("{study}{row}[[expect]]\nrow='a'\nwords='w'\nstatus='ok'\nkind=1\n"), "kind = 1: unknown field"),
-        (format!("{study}rounds_to = {{ metric = 'train_loss', value = 1, kind = 2 }}\n{row}"), "unknown field `kind`"),
+        (
+            format!("{study}{row}[[expect]]\nrow='a'\nwords='w'\nstatus='ok'\nkind=1\n"),
+            "kind = 1: unknown field",
+        ),
+        (
+            format!("{study}rounds_to = {{ metric = 'train_loss', value = 1, kind = 2 }}\n{row}"),
+            "unknown field `kind`",
+        ),
     ] {
         let error = load(text).unwrap_err();
         assert!(error.contains(words), "{error}");
     }
 }
 
-// Momentum, steps, defaults ------------------------------------------------------------------------------------------
+// Momentum, steps, defaults
+// ------------------------------------------------------------------------------------------
 
 #[test]
 fn two_momentums_are_refused_and_one_is_not() {
     let dgc = ["rule.kind=dgc", "compressor.kind=identity", "topology.file=star:8"];
-    let sketched =
-        ["rule.kind=sketched-sgd", "rule.variant=practical", "compressor.kind=count-sketch", "compressor.columns=2000"];
+    let sketched = [
+        "rule.kind=sketched-sgd",
+        "rule.variant=practical",
+        "compressor.kind=count-sketch",
+        "compressor.columns=2000",
+    ];
     for rule in [&dgc[..], &sketched] {
         let twice = [rule, &["optimizer.momentum=0.9"]].concat();
         let error = refused(&twice);
         assert!(error.starts_with("--set: optimizer.momentum = 0.9: "), "{error}");
         assert!(
-            error.contains("counts 100 times") && error.contains("optimizer.momentum = 0, or rule.momentum = 0"),
+            error.contains("counts 100 times")
+                && error.contains("optimizer.momentum = 0, or rule.momentum = 0"),
             "{error}"
         );
         with(&[&twice[..], &["rule.momentum=0.0"]].concat()).unwrap();
         let allowed = with(&[&twice[..], &["run.allow_unstable=true"]].concat()).unwrap();
-        assert!(allowed.design.rule.warnings.iter().any(|warning| warning.contains("counts 100 times")));
+        assert!(
+            allowed.design.rule.warnings.iter().any(|warning| warning.contains("counts 100 times"))
+        );
         with(rule).unwrap();
     }
-    with(&["rule.kind=sketched-sgd", "compressor.kind=count-sketch", "optimizer.momentum=0.9"]).unwrap();
+    with(&["rule.kind=sketched-sgd", "compressor.kind=count-sketch", "optimizer.momentum=0.9"])
+        .unwrap();
     with(&["rule.kind=diloco", "compressor.kind=identity", "optimizer.momentum=0.9"]).unwrap();
 }
 
@@ -175,14 +221,21 @@ fn scores(sets: &[&str]) -> (f64, f64) {
 
 #[test]
 fn moniqua_with_two_bits_learns_at_its_default() {
-    let two_bits = ["rule.kind=moniqua", "rule.bits=2", "compressor.kind=identity", "topology.file=ring:8"];
+    let two_bits =
+        ["rule.kind=moniqua", "rule.bits=2", "compressor.kind=identity", "topology.file=ring:8"];
     let (own, mean) = scores(&two_bits);
     let (own_at, mean_at) = scores(&[&two_bits[..], &["rule.gamma=0.1"]].concat());
-    println!("default: nodes {own:.4}, mean {mean:.4}; gamma 0.1: nodes {own_at:.4}, mean {mean_at:.4}");
-    assert!(own > own_at - 0.012 && mean > mean_at - 0.012, "{own} {mean} against {own_at} {mean_at}");
+    println!(
+        "default: nodes {own:.4}, mean {mean:.4}; gamma 0.1: nodes {own_at:.4}, mean {mean_at:.4}"
+    );
+    assert!(
+        own > own_at - 0.012 && mean > mean_at - 0.012,
+        "{own} {mean} against {own_at} {mean_at}"
+    );
     assert!(own > 0.94);
     let gamma = |more: &[&str]| {
-        let whole = with(&[&["rule.kind=moniqua", "compressor.kind=identity"][..], more].concat()).unwrap();
+        let whole =
+            with(&[&["rule.kind=moniqua", "compressor.kind=identity"][..], more].concat()).unwrap();
         whole.design.experiment.rule["gamma"].as_float().unwrap()
     };
     // (2^bits - 3) / (10 l), l = 2/3 on a ring, 7/8 on the complete graph of 8.
@@ -199,7 +252,8 @@ fn the_default_experiment_keeps_its_gamma() {
     assert!((gamma / whole.design.nominal_delta - 0.7).abs() < 1e-8, "{gamma}");
 }
 
-// Divergence ---------------------------------------------------------------------------------------------------------
+// Divergence
+// ---------------------------------------------------------------------------------------------------------
 
 #[test]
 fn models_that_only_grow_have_diverged() {
@@ -214,7 +268,8 @@ fn models_that_only_grow_have_diverged() {
     }
 }
 
-// Compressors and the step -------------------------------------------------------------------------------------------
+// Compressors and the step
+// -------------------------------------------------------------------------------------------
 
 #[test]
 fn all_compressors_but_three_scale_with_their_argument() {
@@ -231,12 +286,17 @@ fn all_compressors_but_three_scale_with_their_argument() {
             out
         };
         let size = v.iter().fold(0.0f32, |size, v| size.max(v.abs()));
-        // By how much of the size C(a v) / a and C(v) are apart at most, and how many numbers by more than f32 rounds.
+        // By how much of the size C(a v) / a and C(v) are apart at most, and how many numbers by
+        // more than f32 rounds.
         let apart = |a: f32| {
             let scaled: Vec<f32> = v.iter().map(|v| a * v).collect();
             let pairs = of(&scaled).into_iter().zip(of(&v));
-            let apart: Vec<f32> = pairs.map(|(scaled, plain)| (scaled / a - plain).abs() / size).collect();
-            (apart.iter().copied().fold(0.0, f32::max), apart.iter().filter(|part| **part > 1e-4).count())
+            let apart: Vec<f32> =
+                pairs.map(|(scaled, plain)| (scaled / a - plain).abs() / size).collect();
+            (
+                apart.iter().copied().fold(0.0, f32::max),
+                apart.iter().filter(|part| **part > 1e-4).count(),
+            )
         };
         let (_, many) = apart(0.3);
         // The stochastic ones may round one number in some hundreds the other way.

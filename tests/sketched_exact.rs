@@ -1,10 +1,13 @@
-//! Sketched-SGD against plain dense f64 implementations of its two algorithms, and what its paper claims.
+//! Sketched-SGD against plain dense f64 implementations of its two algorithms, and what its paper
+//! claims.
 
 mod common;
 
 use common::{
     Run,
-    central::{IDENTITY, Matrix, centralized, check, distance, greatest, leak, plus, reference, script},
+    central::{
+        IDENTITY, Matrix, centralized, check, distance, greatest, leak, plus, reference, script,
+    },
     dense::mean,
     sketch::Plain,
 };
@@ -38,7 +41,8 @@ fn hashes() -> Stream {
     Stream::new(3, Purpose::Rule).with(0)
 }
 
-/// The places that a node asks for: what is heavy by the plain sketch, filled up with what the run's dice choose.
+/// The places that a node asks for: what is heavy by the plain sketch, filled up with what the
+/// run's dice choose.
 fn places(v: &[f64], k: usize, shape: SketchShape, round: u64) -> Vec<usize> {
     // The dice, and nothing else, come from the crate.
     let mut drawn = CountSketch::new(shape, v.len(), hashes());
@@ -57,8 +61,14 @@ fn places(v: &[f64], k: usize, shape: SketchShape, round: u64) -> Vec<usize> {
     } else if heavy.len() >= k {
         let estimates = plain.estimates();
         let least = places.iter().map(|&i| estimates[i].abs()).fold(f64::INFINITY, f64::min);
-        let left = (0..v.len()).filter(|i| !places.contains(i)).map(|i| estimates[i].abs()).fold(0.0, f64::max);
-        assert!(least > left * 0.9999, "of more than k heavy ones the k greatest: {least} taken, {left} left");
+        let left = (0..v.len())
+            .filter(|i| !places.contains(i))
+            .map(|i| estimates[i].abs())
+            .fold(0.0, f64::max);
+        assert!(
+            least > left * 0.9999,
+            "of more than k heavy ones the k greatest: {least} taken, {left} left"
+        );
     }
     places
 }
@@ -89,7 +99,8 @@ fn practical(run: &Run, k: usize, candidates: usize, m: f64, shape: (usize, usiz
             v[i] = plus(&v[i], 1.0, &u[i]);
         }
         let mean = mean(&v);
-        let estimates = Plain::of(&mean, SketchShape { rows: shape.0, columns: shape.1 }, hashes()).estimates();
+        let estimates =
+            Plain::of(&mean, SketchShape { rows: shape.0, columns: shape.1 }, hashes()).estimates();
         let asked = greatest(&estimates, (candidates * k).min(run.d));
         let exact: Vec<f64> = asked.iter().map(|&i| mean[i]).collect();
         for place in greatest(&exact, k).into_iter().map(|position| asked[position]) {
@@ -120,15 +131,19 @@ fn the_algorithm_of_the_theory_by_every_collective() {
 #[test]
 fn the_algorithm_of_practice_by_every_collective() {
     for (topology, collective) in COLLECTIVES {
-        for (k, candidates, m, shape) in [(4, 3, 0.9, (5, 30)), (2, 1, 0.5, (3, 40)), (6, 100, 0.0, (5, 20))] {
+        for (k, candidates, m, shape) in
+            [(4, 3, 0.9, (5, 30)), (2, 1, 0.5, (3, 40)), (6, 100, 0.0, (5, 20))]
+        {
             let constants = format!(
-                "variant = 'practical'\ncollective = '{collective}'\nk = {k}\ncandidates = {candidates}\nmomentum = {m:?}"
+                "variant = 'practical'\ncollective = '{collective}'\nk = {k}\ncandidates = \
+                 {candidates}\nmomentum = {m:?}"
             );
             let run = sketched(topology, &constants, shape);
             check(&run, &practical(&run, k, candidates, m, shape));
         }
     }
-    for run in sketched("star:6", "variant = 'practical'\nk = 4\nmomentum = 0.5", (5, 60)).varied() {
+    for run in sketched("star:6", "variant = 'practical'\nk = 4\nmomentum = 0.5", (5, 60)).varied()
+    {
         check(&run, &practical(&run, 4, 4, 0.5, (5, 60)));
     }
 }
@@ -137,7 +152,8 @@ fn the_algorithm_of_practice_by_every_collective() {
 fn with_all_entries_both_are_centralized_sgd() {
     for (topology, collective) in COLLECTIVES {
         for variant in ["theory", "practical"] {
-            let constants = format!("variant = '{variant}'\ncollective = '{collective}'\nfraction = 1.0");
+            let constants =
+                format!("variant = '{variant}'\ncollective = '{collective}'\nfraction = 1.0");
             let run = sketched(topology, &constants, (3, 7));
             check(&run, &centralized(&run));
         }
@@ -152,7 +168,10 @@ fn what_is_not_applied_is_remembered() {
         let lost = leak(&run, &script(&run, 20, 5));
         assert!(lost < 1e-4, "{constants}: {lost:e}");
         run.rounds = 21;
-        assert!(leak(&run, &script(&run, 20, 5)) > 0.01, "what is still remembered has not been applied");
+        assert!(
+            leak(&run, &script(&run, 20, 5)) > 0.01,
+            "what is still remembered has not been applied"
+        );
     }
 }
 
@@ -164,7 +183,8 @@ fn data_that_differ_between_nodes_leave_no_floor() {
         run.suboptimality(&run.models())
     };
     let local = floor("kind = 'top-k-all-gather'", "kind = 'top-k'\nk = 4");
-    let sketch = floor("kind = 'sketched-sgd'\nk = 4", "kind = 'count-sketch'\nrows = 5\ncolumns = 40");
+    let sketch =
+        floor("kind = 'sketched-sgd'\nk = 4", "kind = 'count-sketch'\nrows = 5\ncolumns = 40");
     println!("f - f*: mean of top-k's {local:.3e}, top-k of the mean {sketch:.3e}");
     assert!(sketch < 1e-6 && local > 100.0 * sketch.abs(), "{sketch:e} against {local:e}");
 }
@@ -230,7 +250,10 @@ fn sketched_sgd_is_refused_where_it_cannot_work() {
             .to_string()
     };
     let error = refused("star:5", "", "kind = 'top-k'");
-    assert!(error.contains("compressor.kind = \"top-k\"") && error.contains("kind = \"count-sketch\""), "{error}");
+    assert!(
+        error.contains("compressor.kind = \"top-k\"") && error.contains("kind = \"count-sketch\""),
+        "{error}"
+    );
     let error = refused("star:5", "", IDENTITY);
     assert!(error.contains("kind = \"count-sketch\""), "{error}");
     for (topology, constants, words) in [
@@ -257,9 +280,12 @@ fn memories_that_grow_keep_the_mean() {
         (run.suboptimality(&models), models)
     };
     let (exact, central) = end("kind = 'c-sgd'", "kind = 'identity'");
-    let (sketched, models) = end("kind = 'sketched-sgd'\nk = 3", "kind = 'count-sketch'\ncolumns = 40");
+    let (sketched, models) =
+        end("kind = 'sketched-sgd'\nk = 3", "kind = 'count-sketch'\ncolumns = 40");
     let far = common::difference(&common::widen(&central), &models);
-    println!("c-sgd: {exact:e}; sketched-sgd: {sketched:e}, its models {far:e} from those of c-sgd");
+    println!(
+        "c-sgd: {exact:e}; sketched-sgd: {sketched:e}, its models {far:e} from those of c-sgd"
+    );
     assert!(far < LEFT, "{far:e}");
 }
 

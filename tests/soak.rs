@@ -1,4 +1,5 @@
-//! Long and large: `cargo test --release --test soak -- --ignored --nocapture` (some 12 GB of memory, three minutes).
+//! Long and large: `cargo test --release --test soak -- --ignored --nocapture` (some 12 GB of
+//! memory, three minutes).
 #![cfg(feature = "net")]
 
 use std::{sync::Arc, time::Instant};
@@ -6,7 +7,10 @@ use std::{sync::Arc, time::Instant};
 use gradvine::{
     experiment::{Experiment, Transport},
     gossip::{RoundDone, tree::Readers},
-    job::{Blind, Conclusion, Design, Elapsed, Ended, Learner, Observer, Whole, record::Closing, record::model_digest},
+    job::{
+        Blind, Conclusion, Design, Elapsed, Ended, Learner, Observer, Whole, record::Closing,
+        record::model_digest,
+    },
     net,
     sim::{self, Seat},
     units::{NodeId, Round},
@@ -54,16 +58,23 @@ struct Told(Instant);
 
 impl Observer for Told {
     fn round(&mut self, node: NodeId, _elapsed: Elapsed, done: RoundDone) {
-        println!("{:>7.2} s  node {node} has done round {}", self.0.elapsed().as_secs_f64(), done.round);
+        println!(
+            "{:>7.2} s  node {node} has done round {}",
+            self.0.elapsed().as_secs_f64(),
+            done.round
+        );
     }
 }
 
 fn design(topology: &str, side: usize, rounds: u64, rule: &str) -> Design {
     let text = format!(
-        "[run]\nrounds = {rounds}\nevaluate_every = 1000000\n[topology]\nfile = \"{topology}\"\n[model]\nkind = \"softmax\"\n[rule]\n{rule}\n[compressor]\nkind = \"identity\"\n[optimizer]\nstep = 0.1\n"
+        "[run]\nrounds = {rounds}\nevaluate_every = 1000000\n[topology]\nfile \
+         = \"{topology}\"\n[model]\nkind = \"softmax\"\n[rule]\n{rule}\n[compressor]\nkind \
+         = \"identity\"\n[optimizer]\nstep = 0.1\n"
     );
     let experiment = Experiment::parse(&text, &[]).unwrap();
-    let topology = Arc::new(gradvine::job::topology(&experiment.topology, &experiment.folder, 0).unwrap());
+    let topology =
+        Arc::new(gradvine::job::topology(&experiment.topology, &experiment.folder, 0).unwrap());
     Design::new(experiment, topology, side - 1, side).unwrap()
 }
 
@@ -84,7 +95,8 @@ fn digests(ended: &[Ended]) -> Vec<String> {
 fn eight_nodes_send_a_hundred_megabytes_to_both_neighbours_at_once() {
     let design = design("ring:8", 5000, 3, "kind = \"d-psgd\"");
     assert_eq!(design.parameters(), 25_000_000);
-    let ended = net::together(seats(&design), &design, Transport::Tcp, &mut Told(Instant::now())).unwrap();
+    let ended =
+        net::together(seats(&design), &design, Transport::Tcp, &mut Told(Instant::now())).unwrap();
     assert!(ended.iter().all(|one| one.mean == ended[0].mean));
     assert_eq!(ended[0].traffic.payload, 3 * 2 * 100_000_000);
 }
@@ -93,7 +105,8 @@ fn eight_nodes_send_a_hundred_megabytes_to_both_neighbours_at_once() {
 #[ignore = "half a minute"]
 fn quic_carries_frames_of_a_hundred_megabytes() {
     let design = design("path:2", 5000, 2, "kind = \"d-psgd\"\norder = \"cta\"");
-    let ended = net::together(seats(&design), &design, Transport::Quic, &mut Told(Instant::now())).unwrap();
+    let ended =
+        net::together(seats(&design), &design, Transport::Quic, &mut Told(Instant::now())).unwrap();
     assert_eq!(ended[0].mean, ended[1].mean);
 }
 
@@ -102,7 +115,9 @@ fn quic_carries_frames_of_a_hundred_megabytes() {
 fn sixty_four_nodes_in_one_process_end_with_the_simulators_bits() {
     for rule in ["kind = \"d-psgd\"\norder = \"cta\"", "kind = \"choco\"", "kind = \"dcd\""] {
         let design = design("hypercube:64", 100, 20, rule);
-        let real = net::together(seats(&design), &design, Transport::Tcp, &mut Told(Instant::now())).unwrap();
+        let real =
+            net::together(seats(&design), &design, Transport::Tcp, &mut Told(Instant::now()))
+                .unwrap();
         let virtual_ = sim::run(seats(&design), &mut Told(Instant::now())).unwrap();
         assert_eq!(digests(&real), digests(&virtual_), "{rule}");
     }
@@ -116,21 +131,30 @@ fn ten_thousand_nodes_are_simulated() {
     assert_eq!((whole.shards.len(), whole.design.parameters()), (10_000, 1_000));
     let begun = Instant::now();
     let simulated = sim::run_on(whole.seats(), &whole.conditions, &mut Blind).unwrap();
-    println!("{:.1} s, {:.1} s of virtual time", begun.elapsed().as_secs_f64(), simulated.time.seconds());
+    println!(
+        "{:.1} s, {:.1} s of virtual time",
+        begun.elapsed().as_secs_f64(),
+        simulated.time.seconds()
+    );
     assert!(simulated.ended.iter().all(|one| one.mean == simulated.ended[0].mean));
-    let summary = gradvine::report::Summary::new(&whole.design, &simulated.ended[0].records).unwrap();
+    let summary =
+        gradvine::report::Summary::new(&whole.design, &simulated.ended[0].records).unwrap();
     assert_eq!((summary.rounds, summary.participation.len()), (100, 10_000));
 }
 
 #[test]
 #[ignore = "a minute: hosts that start and end again and again"]
 fn a_hundred_runs_in_a_row_connect_and_end() {
-    let reference =
-        digests(&sim::run(seats(&design("ring:8", 10, 5, "kind = \"dcd\"")), &mut Told(Instant::now())).unwrap());
+    let reference = digests(
+        &sim::run(seats(&design("ring:8", 10, 5, "kind = \"dcd\"")), &mut Told(Instant::now()))
+            .unwrap(),
+    );
     for transport in [Transport::Tcp, Transport::Quic] {
         for _ in 0..50 {
             let design = design("ring:8", 10, 5, "kind = \"dcd\"");
-            let ended = net::together(seats(&design), &design, transport, &mut Told(Instant::now())).unwrap();
+            let ended =
+                net::together(seats(&design), &design, transport, &mut Told(Instant::now()))
+                    .unwrap();
             assert_eq!(digests(&ended), reference);
         }
     }

@@ -1,16 +1,18 @@
-//! Centralized rules that send entries or sketches, against plain dense f64 implementations written from their papers' equations.
+//! Centralized rules that send entries or sketches, against plain dense f64 implementations written
+//! from their papers' equations.
 
 mod common;
 
 use common::{
     Run,
     central::{
-        IDENTITY, Matrix, centralized, check, distance, greatest, leak, moved, plus, reference, reference_by_steps,
-        script, sum, top,
+        IDENTITY, Matrix, centralized, check, distance, greatest, leak, moved, plus, reference,
+        reference_by_steps, script, sum, top,
     },
 };
 
-// gTop-k -------------------------------------------------------------------------------------------------------------
+// gTop-k
+// -------------------------------------------------------------------------------------------------------------
 
 /// What a merge makes of the s_i, and what each node's merges dropped.
 fn merge_up(mut s: Matrix, k: usize) -> (Vec<f64>, Matrix) {
@@ -37,7 +39,9 @@ fn g_top_k(run: &Run, k: usize, published: bool) -> Vec<f64> {
         let (all, dropped) = merge_up(s.clone(), k);
         for i in 0..n {
             e[i] = if published {
-                (0..run.d).map(|j| if s[i][j] != 0.0 && all[j] != 0.0 { 0.0 } else { acc[i][j] }).collect()
+                (0..run.d)
+                    .map(|j| if s[i][j] != 0.0 && all[j] != 0.0 { 0.0 } else { acc[i][j] })
+                    .collect()
             } else {
                 plus(&plus(&acc[i], -1.0, &s[i]), 1.0, &dropped[i])
             };
@@ -72,7 +76,8 @@ fn g_top_k_for_any_number_of_nodes() {
 #[test]
 fn of_two_nodes_it_is_the_top_k_of_what_both_have_selected_and_of_eight_it_is_not() {
     let first = |nodes: usize, k: usize| {
-        let mut run = Run::new(&format!("complete:{nodes}"), &format!("kind = 'g-top-k'\nk = {k}"), IDENTITY);
+        let mut run =
+            Run::new(&format!("complete:{nodes}"), &format!("kind = 'g-top-k'\nk = {k}"), IDENTITY);
         run.rounds = 1;
         let script = script(&run, 1, 11);
         let found: Vec<f64> = moved(&run, &script).iter().map(|x| x * nodes as f64).collect();
@@ -141,14 +146,20 @@ fn a_node_sends_k_entries_up_once_and_at_most_log_p_times_down() {
         let up = u64::from(node > 0);
         let down = if node == 0 { 3 } else { node.trailing_zeros().into() };
         let sent = ended.traffic.payload;
-        assert!(sent <= 5 * (up + down) * (entries + 4) && sent >= 5 * (up + down) * 20, "node {node}: {sent}");
+        assert!(
+            sent <= 5 * (up + down) * (entries + 4) && sent >= 5 * (up + down) * 20,
+            "node {node}: {sent}"
+        );
     }
 }
 
 #[test]
 fn g_top_k_is_refused_where_it_cannot_work() {
     let refused = |topology: &str, rule: &str, compressor: &str| {
-        Run::new(topology, &format!("kind = 'g-top-k'\n{rule}"), compressor).try_prepare().unwrap_err().to_string()
+        Run::new(topology, &format!("kind = 'g-top-k'\n{rule}"), compressor)
+            .try_prepare()
+            .unwrap_err()
+            .to_string()
     };
     let error = refused("ring:5", "", IDENTITY);
     assert!(error.contains("no link") && error.contains("complete:n or hypercube:n"), "{error}");
@@ -158,7 +169,8 @@ fn g_top_k_is_refused_where_it_cannot_work() {
     assert!(error.contains("g-top-k takes no compressor"), "{error}");
 }
 
-// Entries of all to all -----------------------------------------------------------------------------------------------
+// Entries of all to all
+// -----------------------------------------------------------------------------------------------
 
 /// Where entries are gathered.
 const GATHERS: [(&str, &str); 5] = [
@@ -203,7 +215,12 @@ fn a_server_and_all_to_all_give_the_same_bits() {
         ("dgc", IDENTITY),
     ] {
         let models = |collective: &str| {
-            Run::new("complete:6", &format!("kind = '{kind}'\ncollective = '{collective}'"), compressor).models()
+            Run::new(
+                "complete:6",
+                &format!("kind = '{kind}'\ncollective = '{collective}'"),
+                compressor,
+            )
+            .models()
         };
         assert_eq!(models("server"), models("all-to-all"), "{kind}");
     }
@@ -236,7 +253,11 @@ fn what_is_not_sent_is_remembered() {
 #[test]
 fn what_comes_down_grows_with_the_workers() {
     let sent = |nodes: usize| {
-        let mut run = Run::new(&format!("star:{nodes}"), "kind = 'top-k-all-gather'", "kind = 'top-k'\nk = 20");
+        let mut run = Run::new(
+            &format!("star:{nodes}"),
+            "kind = 'top-k-all-gather'",
+            "kind = 'top-k'\nk = 20",
+        );
         (run.d, run.rounds) = (2000, 4);
         let ended = run.ended().unwrap();
         let down = ended[0].traffic.payload as f64 / (nodes - 1) as f64;
@@ -272,7 +293,8 @@ fn deep(run: &Run, constants: &Deep) -> Vec<f64> {
         for i in 0..updates.len() {
             // Memories hold lr g, and the bound of the norm of g is that of lr g times lr.
             let mut g = updates[i].clone();
-            let (norm, most) = (g.iter().map(|g| g * g).sum::<f64>().sqrt(), lr * constants.clip / n.sqrt());
+            let (norm, most) =
+                (g.iter().map(|g| g * g).sum::<f64>().sqrt(), lr * constants.clip / n.sqrt());
             if most > 0.0 && norm > most {
                 g = g.iter().map(|g| g * most / norm).collect();
             }
@@ -311,7 +333,8 @@ fn deep_gradient_compression_with_each_of_its_parts() {
         let Deep { k, momentum, nesterov, masking, clip, warm_up } = constants;
         for (topology, collective) in GATHERS {
             let rule = format!(
-                "kind = 'dgc'\ncollective = '{collective}'\nk = {k}\nmomentum = {momentum:?}\nnesterov = {nesterov}\nmasking = {masking}\n\
+                "kind = 'dgc'\ncollective = '{collective}'\nk = {k}\nmomentum = \
+                 {momentum:?}\nnesterov = {nesterov}\nmasking = {masking}\n\
                  clip = {clip:?}\nwarm_up = {warm_up}"
             );
             let run = Run::new(topology, &rule, IDENTITY);
@@ -325,7 +348,9 @@ fn deep_gradient_compression_with_each_of_its_parts() {
 
 #[test]
 fn with_all_entries_dgc_is_sgd_without_momentum_where_masked_and_with_it_where_not() {
-    let run = |constants: &str| Run::new("star:6", &format!("kind = 'dgc'\nfraction = 1.0\n{constants}"), IDENTITY);
+    let run = |constants: &str| {
+        Run::new("star:6", &format!("kind = 'dgc'\nfraction = 1.0\n{constants}"), IDENTITY)
+    };
     check(&run(""), &centralized(&run("")));
     let mut longer = run("");
     longer.step *= 1.9;
@@ -342,10 +367,17 @@ fn with_all_entries_dgc_is_sgd_without_momentum_where_masked_and_with_it_where_n
 #[test]
 fn rules_that_gather_entries_are_refused_where_they_cannot_work() {
     let refused = |topology: &str, rule: &str, compressor: &str| {
-        Run::new(topology, &format!("kind = '{rule}"), compressor).try_prepare().unwrap_err().to_string()
+        Run::new(topology, &format!("kind = '{rule}"), compressor)
+            .try_prepare()
+            .unwrap_err()
+            .to_string()
     };
     let error = refused("star:5", "top-k-all-gather'", "kind = 'min-max'");
-    assert!(error.contains("compressor.kind = \"min-max\"") && error.contains("\"top-k\" or \"random-k\""), "{error}");
+    assert!(
+        error.contains("compressor.kind = \"min-max\"")
+            && error.contains("\"top-k\" or \"random-k\""),
+        "{error}"
+    );
     let error = refused("star:5", "top-k-all-gather'", "kind = 'random-k'\nk = 4\nscaled = true");
     assert!(error.contains("nominal delta"), "{error}");
     let error = refused("ring:5", "top-k-all-gather'", "kind = 'top-k'");

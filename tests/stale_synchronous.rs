@@ -1,4 +1,5 @@
-//! A parameter server with bounded staleness: what every round sees, whatever the order of events, and that nobody waits for ever.
+//! A parameter server with bounded staleness: what every round sees, whatever the order of events,
+//! and that nobody waits for ever.
 
 mod common;
 
@@ -30,7 +31,8 @@ fn ssp(topology: &str, staleness: u64) -> Run {
     Run::new(topology, &format!("kind = 'stale-synchronous'\nstaleness = {staleness}"), IDENTITY)
 }
 
-/// The order of events: the dice's, but that a straggler's gradients come only when nothing else can happen.
+/// The order of events: the dice's, but that a straggler's gradients come only when nothing else
+/// can happen.
 #[derive(Clone, Copy)]
 struct Order {
     seed: u64,
@@ -42,14 +44,17 @@ struct Order {
 impl Order {
     fn all() -> impl Iterator<Item = Order> {
         let stragglers = [None, Some(0), Some(2)];
-        (0..8).flat_map(move |seed| stragglers.map(|straggler| Order { seed, straggler, stops: false }))
+        (0..8).flat_map(move |seed| {
+            stragglers.map(|straggler| Order { seed, straggler, stops: false })
+        })
     }
 }
 
 /// Frames of one direction of a link, and whether its reader is busy.
 type Wire = (VecDeque<Vec<u8>>, bool);
 
-/// Frames, gradients and free slots, each queue in its own order; the models, and the rounds that each node made.
+/// Frames, gradients and free slots, each queue in its own order; the models, and the rounds that
+/// each node made.
 fn play(seats: Vec<Seat>, order: Order) -> (Vec<Vec<f32>>, Vec<u64>) {
     let Order { seed, straggler, stops } = order;
     let mut dice = Stream::new(seed, Purpose::Test).sequence();
@@ -71,12 +76,19 @@ fn play(seats: Vec<Seat>, order: Order) -> (Vec<Vec<f32>>, Vec<u64>) {
             (0..n).filter(|&i| !own[i].is_empty() && !slow(i)).map(|i| (i, 0, 0)).collect();
         let waiting = links.iter().filter(|(_, (queue, busy))| !queue.is_empty() && !busy);
         ready.extend(waiting.map(|((from, to), _)| (*to, *from, 1)));
-        ready.extend(taken.iter().filter(|(_, count)| **count > 0).map(|((from, to), _)| (*from, *to, 2)));
+        ready.extend(
+            taken.iter().filter(|(_, count)| **count > 0).map(|((from, to), _)| (*from, *to, 2)),
+        );
         if ready.is_empty() {
             ready.extend(straggler.filter(|&i| !own[i].is_empty()).map(|i| (i, 0, 0)));
         }
-        let stuck = || nodes.iter().map(|node| format!("{:?}", node.waiting_for())).collect::<Vec<_>>();
-        assert!(!ready.is_empty(), "deadlock with seed {seed}, straggler {straggler:?}: {:?}", stuck());
+        let stuck =
+            || nodes.iter().map(|node| format!("{:?}", node.waiting_for())).collect::<Vec<_>>();
+        assert!(
+            !ready.is_empty(),
+            "deadlock with seed {seed}, straggler {straggler:?}: {:?}",
+            stuck()
+        );
         let (mut node, other, kind) = ready[dice.below(ready.len() as u64) as usize];
         let input = if !to_stop.is_empty() && dice.below(40) == 0 {
             node = to_stop.pop_first().unwrap();
@@ -109,7 +121,9 @@ fn play(seats: Vec<Seat>, order: Order) -> (Vec<Vec<f32>>, Vec<u64>) {
                     links.entry((node, to.index())).or_default().0.push_back(frame.to_vec());
                     *taken.entry((node, to.index())).or_default() += 1;
                 }
-                Effect::Recycle { from, .. } => links.get_mut(&(from.index(), node)).unwrap().1 = false,
+                Effect::Recycle { from, .. } => {
+                    links.get_mut(&(from.index(), node)).unwrap().1 = false
+                }
                 Effect::Conclude { own: done, mean } => {
                     let conclusion = Conclusion::new(&done, &mean, Elapsed::default());
                     own[node].push_back(Input::Record(learners[node].conclude(&conclusion)));
@@ -201,16 +215,21 @@ fn marked(run: &mut Run) -> (Vec<Seat>, Reads) {
 /// How many updates of each node are in x: always its first ones, each once.
 fn seen(run: &Run, x: &[f32]) -> Vec<u64> {
     let start = run.start(0);
-    let times: Vec<i64> = x.iter().zip(&start).map(|(x, start)| ((start - x) / 4.0).round() as i64).collect();
+    let times: Vec<i64> =
+        x.iter().zip(&start).map(|(x, start)| ((start - x) / 4.0).round() as i64).collect();
     let of = |times: &[i64]| {
         let count = times.iter().filter(|&&times| times != 0).count();
-        assert!(times[..count].iter().all(|&times| times == 1), "not the first updates, each once: {times:?}");
+        assert!(
+            times[..count].iter().all(|&times| times == 1),
+            "not the first updates, each once: {times:?}"
+        );
         count as u64
     };
     times.chunks(run.rounds as usize).map(of).collect()
 }
 
-/// Checks all reads; how far a round began ahead of an update that it did not see, at the most, and how many updates of later clocks it saw.
+/// Checks all reads; how far a round began ahead of an update that it did not see, at the most, and
+/// how many updates of later clocks it saw.
 fn check(run: &Run, reads: &[Read]) -> (u64, u64) {
     let (mut stale, mut fresh) = (0, 0);
     for read in reads {
@@ -237,11 +256,20 @@ fn every_round_sees_the_updates_of_the_papers_equation_in_any_order() {
                 let reads = reads.lock().unwrap();
                 let (stale, fresh) = check(&run, &reads);
                 assert_eq!(reads.len() as u64, 12 * run.nodes() as u64);
-                let what = format!("staleness {staleness} on {topology}, seed {}, {:?}", order.seed, order.straggler);
+                let what = format!(
+                    "staleness {staleness} on {topology}, seed {}, {:?}",
+                    order.seed, order.straggler
+                );
                 // Of clock c all up to c - s - 1, none after c + s - 1.
-                assert!(stale <= staleness && fresh <= staleness, "{what}: {stale} old, {fresh} new");
+                assert!(
+                    stale <= staleness && fresh <= staleness,
+                    "{what}: {stale} old, {fresh} new"
+                );
                 if order.straggler.is_some() {
-                    assert_eq!(stale, staleness, "{what}: the others run ahead as far as they may, and no further");
+                    assert_eq!(
+                        stale, staleness,
+                        "{what}: the others run ahead as far as they may, and no further"
+                    );
                 }
                 most = (most.0.max(stale), most.1.max(fresh));
                 // Node 0 ends with everything, the others with all but what is in flight.
@@ -249,7 +277,10 @@ fn every_round_sees_the_updates_of_the_papers_equation_in_any_order() {
                 assert_eq!(seen(&run, &models[0]), rounds);
                 for (node, model) in models.iter().enumerate() {
                     let seen = seen(&run, model);
-                    assert!(seen.iter().all(|&seen| seen >= 12 - staleness) && seen[node] == 12, "{what}: {seen:?}");
+                    assert!(
+                        seen.iter().all(|&seen| seen >= 12 - staleness) && seen[node] == 12,
+                        "{what}: {seen:?}"
+                    );
                 }
             }
             assert_eq!(most, (staleness, staleness), "{topology}: no order came to the bound");
@@ -295,7 +326,11 @@ fn without_the_bound_nodes_run_further_ahead() {
         seat.config.plan = Arc::new(Unbounded(Arc::clone(&seat.config.plan)));
     }
     play(seats, Order { seed: 1, straggler: Some(2), stops: false });
-    assert_eq!(check(&run, &reads.lock().unwrap()).0, 11, "the control: the straggler has done nothing yet");
+    assert_eq!(
+        check(&run, &reads.lock().unwrap()).0,
+        11,
+        "the control: the straggler has done nothing yet"
+    );
 }
 
 #[test]
@@ -306,9 +341,16 @@ fn staleness_0_is_centralized_sgd() {
         let (seats, reads) = reading(run.seats());
         let (models, _) = play(seats, order);
         let mut rounds: BTreeMap<u64, Vec<Vec<f32>>> = BTreeMap::new();
-        reads.lock().unwrap().iter().for_each(|read| rounds.entry(read.clock).or_default().push(read.x.clone()));
+        reads
+            .lock()
+            .unwrap()
+            .iter()
+            .for_each(|read| rounds.entry(read.clock).or_default().push(read.x.clone()));
         for (round, at) in &rounds {
-            assert!(at.len() == 5 && at.iter().all(|x| *x == at[0]), "round {round} begins at one x");
+            assert!(
+                at.len() == 5 && at.iter().all(|x| *x == at[0]),
+                "round {round} begins at one x"
+            );
             let mut shorter = run.clone();
             shorter.rounds = *round;
             let expected = centralized(&shorter);
@@ -342,7 +384,12 @@ impl Recorder {
 }
 
 impl Party for Recorder {
-    fn outgoing(&mut self, at: &At, to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+    fn outgoing(
+        &mut self,
+        at: &At,
+        to: Option<NodeId>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), NonFinite> {
         self.inner.outgoing(at, to, out)
     }
 
@@ -351,7 +398,13 @@ impl Party for Recorder {
         self.inner.called(at, from, ask);
     }
 
-    fn answer(&mut self, at: &At, from: NodeId, ask: &Payload<'_>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+    fn answer(
+        &mut self,
+        at: &At,
+        from: NodeId,
+        ask: &Payload<'_>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), NonFinite> {
         self.note(Told::Answer(from.index()));
         self.inner.answer(at, from, ask, out)
     }
@@ -420,8 +473,14 @@ fn models_are_those_of_the_equations_in_the_order_of_events() {
             };
             let (models, _) = play(run.seats_with(record), order);
             let told = told.lock().unwrap();
-            assert!(difference(&replayed(&run, &told, 0.2), &models) < 1e-5, "staleness {staleness}");
-            assert!(difference(&replayed(&run, &told, 0.21), &models) > 1e-3, "the control: another share is found");
+            assert!(
+                difference(&replayed(&run, &told, 0.2), &models) < 1e-5,
+                "staleness {staleness}"
+            );
+            assert!(
+                difference(&replayed(&run, &told, 0.21), &models) > 1e-3,
+                "the control: another share is found"
+            );
         }
     }
 }
@@ -430,7 +489,9 @@ fn models_are_those_of_the_equations_in_the_order_of_events() {
 fn nodes_that_are_told_to_stop_hold_nobody_up() {
     let mut unlike = 0;
     for staleness in [0, 2] {
-        for order in Order::all().chain((8..40).map(|seed| Order { seed, straggler: Some(1), stops: true })) {
+        for order in
+            Order::all().chain((8..40).map(|seed| Order { seed, straggler: Some(1), stops: true }))
+        {
             let mut run = ssp("star:4", staleness);
             run.rounds = 60;
             let (seats, reads) = marked(&mut run);
@@ -441,14 +502,19 @@ fn nodes_that_are_told_to_stop_hold_nobody_up() {
             // Who has left is not waited for; until then the bound holds.
             for read in reads.lock().unwrap().iter() {
                 let seen = seen(&run, &read.x);
-                assert!(seen.iter().zip(&rounds).all(|(&seen, &all)| seen + staleness >= read.clock || seen == all));
+                assert!(
+                    seen.iter()
+                        .zip(&rounds)
+                        .all(|(&seen, &all)| seen + staleness >= read.clock || seen == all)
+                );
             }
         }
     }
     assert!(unlike > 10, "{unlike} runs in which nodes ended in different rounds");
 }
 
-/// What is left of the suboptimality with a straggler, at a step of 0.05 / `finer` over as long a way.
+/// What is left of the suboptimality with a straggler, at a step of 0.05 / `finer` over as long a
+/// way.
 fn left(staleness: u64, spread: f64, finer: u64) -> f64 {
     let mut run = ssp("star:5", staleness);
     (run.rounds, run.step, run.spread) = (1500 * finer, 0.05 / finer as f64, spread);
@@ -463,8 +529,12 @@ fn a_straggler_does_not_keep_the_problem_from_being_solved() {
     assert!(synchronous < 1e-6, "{synchronous:e}");
     for staleness in [3, 10] {
         let stale = left(staleness, 0.0, 1);
-        assert!(stale < 1.1 * synchronous, "staleness {staleness}: {stale:e}; synchronous {synchronous:e}");
-        // Each has its own: the straggler's last updates come alone, which moves x by O(s lr), and f by its square.
+        assert!(
+            stale < 1.1 * synchronous,
+            "staleness {staleness}: {stale:e}; synchronous {synchronous:e}"
+        );
+        // Each has its own: the straggler's last updates come alone, which moves x by O(s lr), and
+        // f by its square.
         let beyond = |finer| left(staleness, 0.5, finer) - left(0, 0.5, finer);
         let (coarse, fine) = (beyond(1), beyond(4));
         assert!(
@@ -477,7 +547,10 @@ fn a_straggler_does_not_keep_the_problem_from_being_solved() {
 #[test]
 fn a_node_alone_is_plain_sgd() {
     for topology in ["star:1", "complete:1"] {
-        assert_eq!(ssp(topology, 3).models(), Run::new("complete:1", "kind = 'c-sgd'", IDENTITY).models());
+        assert_eq!(
+            ssp(topology, 3).models(),
+            Run::new("complete:1", "kind = 'c-sgd'", IDENTITY).models()
+        );
     }
 }
 
@@ -492,6 +565,9 @@ fn the_simulator_repeats_itself() {
 fn a_topology_without_a_link_to_the_server_is_refused() {
     for topology in ["ring:4", "path:3", "torus:3x3"] {
         let told = ssp(topology, 3).try_prepare().unwrap_err().to_string();
-        assert!(told.contains("stale-synchronous") && told.contains("use star:n or complete:n"), "{told}");
+        assert!(
+            told.contains("stale-synchronous") && told.contains("use star:n or complete:n"),
+            "{told}"
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! What no compiler checks: who may import whom, what the core must not touch, how long files are, and that ARCHITECTURE.md
-//! names every folder once.
+//! What no compiler checks: who may import whom, what the core must not touch, how long files are,
+//! and that ARCHITECTURE.md names every folder once.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,7 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The layers from the ground up: each imports only what stands above it in this table and, where `Only` is said, nothing else of that.
+/// The layers from the ground up: each imports only what stands above it in this table and, where
+/// `Only` is said, nothing else of that.
 const LAYERS: &[(&str, May)] = &[
     ("units", May::Only(&[])),
     ("rng", May::Only(&["units"])),
@@ -45,7 +46,8 @@ enum May {
     Above,
 }
 
-/// Folders of the core: the same inputs give the same effects, so nothing whose order differs from run to run.
+/// Folders of the core: the same inputs give the same effects, so nothing whose order differs from
+/// run to run.
 const ORDERED: [&str; 5] = ["gossip", "sim", "compress", "mixing", "learn"];
 
 /// Folders that are given the time.
@@ -55,7 +57,8 @@ const CLOCKLESS: [&str; 3] = ["gossip", "predict", "sim"];
 const LONGEST: usize = 600;
 
 /// Folders beside `src` that ARCHITECTURE.md names where they exist.
-const BESIDE: [&str; 8] = ["benches", "data", "deploy", "docs", "examples", "experiments", "tests", "topologies"];
+const BESIDE: [&str; 8] =
+    ["benches", "data", "deploy", "docs", "examples", "experiments", "tests", "topologies"];
 
 #[test]
 fn imports_point_one_way() {
@@ -72,7 +75,9 @@ fn imports_point_one_way() {
             continue;
         };
         for import in imports(&code(&text)).into_iter().filter(|import| *import != module) {
-            if let Some(index) = BACKWARD.iter().position(|(from, to, _)| *from == module && *to == import) {
+            if let Some(index) =
+                BACKWARD.iter().position(|(from, to, _)| *from == module && *to == import)
+            {
                 met.insert(index);
                 continue;
             }
@@ -115,7 +120,11 @@ fn the_core_has_no_clock_and_no_unordered_containers() {
 fn nothing_unwraps_outside_tests() {
     let unwraps = |(path, text): &(String, String)| places(path, &code(text), &[".unwrap()"]);
     let wrong: Vec<String> = program().iter().flat_map(unwraps).collect();
-    assert!(wrong.is_empty(), "say why it cannot fail with `expect`, or return an error:\n{}", wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "say why it cannot fail with `expect`, or return an error:\n{}",
+        wrong.join("\n")
+    );
 }
 
 #[test]
@@ -134,11 +143,14 @@ fn files_are_short_enough_to_read() {
 
 #[test]
 fn architecture_names_each_folder_once() {
-    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md is there");
+    let text =
+        fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md is there");
     let named = folders_named(&text);
     let mut folders: BTreeSet<String> = BTreeSet::new();
     folders_below("src", &mut folders);
-    folders.extend(BESIDE.iter().filter(|folder| root().join(folder).is_dir()).map(ToString::to_string));
+    folders.extend(
+        BESIDE.iter().filter(|folder| root().join(folder).is_dir()).map(ToString::to_string),
+    );
     let mut wrong = Vec::new();
     for folder in &folders {
         match named.get(folder.as_str()) {
@@ -147,14 +159,17 @@ fn architecture_names_each_folder_once() {
             None => wrong.push(format!("`{folder}/` stands in no heading or row")),
         }
     }
-    for folder in named.keys().filter(|folder| folder.starts_with("src/") && !folders.contains(**folder)) {
+    for folder in
+        named.keys().filter(|folder| folder.starts_with("src/") && !folders.contains(**folder))
+    {
         wrong.push(format!("`{folder}/` is named and does not exist"));
     }
     assert!(wrong.is_empty(), "ARCHITECTURE.md:\n{}", wrong.join("\n"));
 }
 
-/// `cargo install` forgets Cargo.lock unless it is told not to, and the places of random-k depend on the version of `libm`:
-/// nodes that were installed on different days would form different models.
+/// `cargo install` forgets Cargo.lock unless it is told not to, and the places of random-k depend
+/// on the version of `libm`: nodes that were installed on different days would form different
+/// models.
 #[test]
 fn documents_install_the_locked_versions() {
     let mut wrong = Vec::new();
@@ -174,24 +189,35 @@ fn documents_install_the_locked_versions() {
 
 #[test]
 fn these_checks_find_what_they_look_for() {
-    let text = "use crate::{\n    config::{self, ConfigError},\n    units::NodeId,\n};\nfn f() -> crate::data::Scale {}\nuse gradvine::net;\n";
+    let text = "use crate::{\n    config::{self, ConfigError},\n    units::NodeId,\n};\nfn f() -> \
+                crate::data::Scale {}\nuse gradvine::net;\n";
     let found: Vec<String> = imports(text).into_iter().collect();
     assert_eq!(found, ["config", "data", "net", "units"]);
 
-    let text = "a.unwrap(); // b\n/// c.unwrap()\n#[cfg(test)]\nmod tests {\n    d.unwrap();\n}\ne.unwrap();\n";
-    assert_eq!(places("x.rs", &code(text), &[".unwrap()"]), ["x.rs:1: .unwrap()", "x.rs:7: .unwrap()"]);
+    let text = "a.unwrap(); // b\n/// c.unwrap()\n#[cfg(test)]\nmod tests {\n    \
+                d.unwrap();\n}\ne.unwrap();\n";
+    assert_eq!(
+        places("x.rs", &code(text), &[".unwrap()"]),
+        ["x.rs:1: .unwrap()", "x.rs:7: .unwrap()"]
+    );
 
-    let text = "# `src/gossip/`: rounds\nIn prose, `src/gossip/` counts for nothing.\n| `src/net/` | links |\n| `src/net/` | again |\n";
+    let text = "# `src/gossip/`: rounds\nIn prose, `src/gossip/` counts for nothing.\n| \
+                `src/net/` | links |\n| `src/net/` | again |\n";
     assert_eq!(folders_named(text), BTreeMap::from([("src/gossip", 1), ("src/net", 2)]));
 
-    let text = "$ cargo install --locked --path .\n$ cargo install --path .\n`cargo install x` and `cargo install --locked y`\n";
-    assert_eq!(unlocked("a.md", text), ["a.md:2: cargo install --path .", "a.md:3: cargo install x"]);
+    let text = "$ cargo install --locked --path .\n$ cargo install --path .\n`cargo install x` \
+                and `cargo install --locked y`\n";
+    assert_eq!(
+        unlocked("a.md", text),
+        ["a.md:2: cargo install --path .", "a.md:3: cargo install x"]
+    );
     let text = "RUN cargo build --release && cargo build --locked\n";
     assert_eq!(unlocked("Dockerfile", text), ["Dockerfile:1: cargo build --release "]);
     assert!(unlocked("a.md", "$ cargo build --release\n").is_empty());
 }
 
-/// Files below a folder that tell a reader or a machine what to type, with their paths; of the root those that stand in it.
+/// Files below a folder that tell a reader or a machine what to type, with their paths; of the root
+/// those that stand in it.
 fn documents(folder: &str, found: &mut Vec<String>) {
     if !root().join(folder).is_dir() {
         return;
@@ -205,17 +231,23 @@ fn documents(folder: &str, found: &mut Vec<String>) {
             continue;
         }
         let name = path.rsplit('/').next().unwrap_or(&path);
-        let told = [".md", ".rs", ".sh", ".yaml", ".toml", ".service"].iter().any(|end| name.ends_with(end));
+        let told = [".md", ".rs", ".sh", ".yaml", ".toml", ".service"]
+            .iter()
+            .any(|end| name.ends_with(end));
         if told || !name.contains('.') {
             found.push(path);
         }
     }
 }
 
-/// Install commands of a document that do not ask for the locked versions; a Dockerfile's builds are installs.
+/// Install commands of a document that do not ask for the locked versions; a Dockerfile's builds
+/// are installs.
 fn unlocked(path: &str, text: &str) -> Vec<String> {
-    let commands: &[&str] =
-        if path.ends_with("Dockerfile") { &["cargo install", "cargo build"] } else { &["cargo install"] };
+    let commands: &[&str] = if path.ends_with("Dockerfile") {
+        &["cargo install", "cargo build"]
+    } else {
+        &["cargo install"]
+    };
     let mut found = Vec::new();
     for (index, line) in text.lines().enumerate() {
         for command in commands {
@@ -290,13 +322,15 @@ fn module_of(path: &str) -> String {
     Path::new(part).file_stem().and_then(|stem| stem.to_str()).unwrap_or(part).to_string()
 }
 
-/// A file without comments and test modules, line for line. Relies on rustfmt: a module that starts at the margin ends there.
+/// A file without comments and test modules, line for line. Relies on rustfmt: a module that starts
+/// at the margin ends there.
 fn code(text: &str) -> String {
     let mut kept = String::new();
     let mut testing = false;
     let mut lines = text.lines().peekable();
     while let Some(line) = lines.next() {
-        let module = lines.peek().is_some_and(|next| next.starts_with("mod ") && next.ends_with('{'));
+        let module =
+            lines.peek().is_some_and(|next| next.starts_with("mod ") && next.ends_with('{'));
         testing |= line == "#[cfg(test)]" && module;
         if !testing {
             kept += line.split("//").next().unwrap_or("");
@@ -359,7 +393,8 @@ fn places(path: &str, code: &str, banned: &[&str]) -> Vec<String> {
     found
 }
 
-/// How many headings and table rows of a document name each folder, as `folder/` in backquotes; a line counts a folder once.
+/// How many headings and table rows of a document name each folder, as `folder/` in backquotes; a
+/// line counts a folder once.
 fn folders_named(text: &str) -> BTreeMap<&str, usize> {
     let mut named = BTreeMap::new();
     for line in text.lines().filter(|line| line.starts_with('#') || line.starts_with('|')) {

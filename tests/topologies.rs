@@ -1,4 +1,5 @@
-//! Topologies as users meet them: the shipped files, exact spectra, weights that mix, and errors that say what to mend.
+//! Topologies as users meet them: the shipped files, exact spectra, weights that mix, and errors
+//! that say what to mend.
 
 use std::{
     collections::BTreeSet,
@@ -7,7 +8,10 @@ use std::{
 };
 
 use gradvine::{
-    mixing::{FileFormat, Graph, MAX_LANCZOS_STEPS, Method, MixingMatrix, Spectrum, Topology, Weights, draw, svg},
+    mixing::{
+        FileFormat, Graph, MAX_LANCZOS_STEPS, Method, MixingMatrix, Spectrum, Topology, Weights,
+        draw, svg,
+    },
     units::NodeId,
 };
 use proptest::prelude::*;
@@ -20,9 +24,11 @@ fn refusal(text: &str, format: FileFormat) -> String {
     Topology::from_text(text, format, "net").expect_err(text).to_string()
 }
 
-// ---------------------------------------------------------------------------------------------------- shipped files
+// ----------------------------------------------------------------------------------------------------
+// shipped files
 
-/// File, nodes, links, gap, rounds to 1/100, diameter: from the closed forms, by hand; of the groups from a plain power iteration.
+/// File, nodes, links, gap, rounds to 1/100, diameter: from the closed forms, by hand; of the
+/// groups from a plain power iteration.
 const SHIPPED: [(&str, usize, usize, f64, u64, usize); 12] = [
     ("complete-8", 8, 28, 1.0, 1, 1),
     ("exponential-16", 16, 56, 0.5, 7, 2),
@@ -53,11 +59,22 @@ fn shipped_files_are_these_and_mix_as_they_should() {
     assert_eq!(found, SHIPPED.iter().map(|row| row.0.to_string()).collect());
     for (name, nodes, links, gap, rounds, diameter) in SHIPPED {
         let path = folder().join(format!("{name}.toml"));
-        assert!(std::fs::read_to_string(&path).unwrap().starts_with("# "), "{name} does not say what it is");
+        assert!(
+            std::fs::read_to_string(&path).unwrap().starts_with("# "),
+            "{name} does not say what it is"
+        );
         let topology = Topology::load(&path).unwrap();
         assert_eq!((topology.name(), topology.nodes(), topology.links()), (name, nodes, links));
-        assert!((topology.spectrum().gap - gap).abs() < 1e-10, "{name}: {}", topology.spectrum().gap);
-        assert_eq!((topology.spectrum().mixing_time(), topology.diameter()), (Some(rounds), diameter), "{name}");
+        assert!(
+            (topology.spectrum().gap - gap).abs() < 1e-10,
+            "{name}: {}",
+            topology.spectrum().gap
+        );
+        assert_eq!(
+            (topology.spectrum().mixing_time(), topology.diameter()),
+            (Some(rounds), diameter),
+            "{name}"
+        );
     }
 }
 
@@ -85,7 +102,11 @@ fn four_regions_have_their_links() {
         ("tokyo", "london", 277.0, 13.0),
     ] {
         let link = topology.link(topology.find(a).unwrap(), topology.find(b).unwrap()).unwrap();
-        assert_eq!((link.latency_ms, link.bandwidth_mbps), (Some(round_trip / 2.0), Some(rate)), "{a} - {b}");
+        assert_eq!(
+            (link.latency_ms, link.bandwidth_mbps),
+            (Some(round_trip / 2.0), Some(rate)),
+            "{a} - {b}"
+        );
     }
 }
 
@@ -104,7 +125,8 @@ fn pictures_name_every_node() {
     }
 }
 
-// ---------------------------------------------------------------------------------------------------- exact spectra
+// ----------------------------------------------------------------------------------------------------
+// exact spectra
 
 /// Compares all eigenvalues, by every means that gives them, with `exact` (any order).
 fn same_spectrum(spec: &str, mut exact: Vec<f64>) {
@@ -122,9 +144,23 @@ fn same_spectrum(spec: &str, mut exact: Vec<f64>) {
     let (lambda_2, lambda_n) = (exact[1], exact[exact.len() - 1]);
     for found in ways.iter().chain([&Spectrum::lanczos(topology.matrix(), MAX_LANCZOS_STEPS)]) {
         assert!(found.converged, "{spec}");
-        assert!((found.lambda_2 - lambda_2).abs() < 1e-9, "{spec}, {}: {}", found.method, found.lambda_2);
-        assert!((found.lambda_n - lambda_n).abs() < 1e-9, "{spec}, {}: {}", found.method, found.lambda_n);
-        assert!((found.rho - lambda_2.abs().max(lambda_n.abs())).abs() < 1e-9, "{spec}, {}", found.method);
+        assert!(
+            (found.lambda_2 - lambda_2).abs() < 1e-9,
+            "{spec}, {}: {}",
+            found.method,
+            found.lambda_2
+        );
+        assert!(
+            (found.lambda_n - lambda_n).abs() < 1e-9,
+            "{spec}, {}: {}",
+            found.method,
+            found.lambda_n
+        );
+        assert!(
+            (found.rho - lambda_2.abs().max(lambda_n.abs())).abs() < 1e-9,
+            "{spec}, {}",
+            found.method
+        );
     }
 }
 
@@ -143,7 +179,9 @@ fn rings() {
 #[test]
 fn tori() {
     for (rows, columns) in [(3, 3), (4, 4), (3, 7), (6, 6)] {
-        let pairs = (0..rows).flat_map(|j| (0..columns).map(move |k| (1.0 + wave(j, rows) + wave(k, columns)) / 5.0));
+        let pairs = (0..rows).flat_map(|j| {
+            (0..columns).map(move |k| (1.0 + wave(j, rows) + wave(k, columns)) / 5.0)
+        });
         same_spectrum(&format!("torus:{rows}x{columns}"), pairs.collect());
     }
 }
@@ -151,7 +189,10 @@ fn tori() {
 #[test]
 fn complete_graphs_agree_in_one_round() {
     for n in [2, 3, 8, 20] {
-        same_spectrum(&format!("complete:{n}"), (0..n).map(|k| f64::from(u8::from(k == 0))).collect());
+        same_spectrum(
+            &format!("complete:{n}"),
+            (0..n).map(|k| f64::from(u8::from(k == 0))).collect(),
+        );
     }
 }
 
@@ -180,9 +221,16 @@ fn lanczos_either_converges_to_the_closed_form_or_says_that_it_did_not() {
             let (found, exact) = (Spectrum::lanczos(topology.matrix(), steps), topology.spectrum());
             outcomes.insert(found.converged);
             if found.converged {
-                assert!((found.gap / exact.gap - 1.0).abs() < 1e-5, "ring:{n}, {steps} steps: {}", found.gap);
+                assert!(
+                    (found.gap / exact.gap - 1.0).abs() < 1e-5,
+                    "ring:{n}, {steps} steps: {}",
+                    found.gap
+                );
             } else {
-                assert!(found.rho < exact.rho && found.residual.unwrap() > 0.0, "ring:{n}, {steps} steps");
+                assert!(
+                    found.rho < exact.rho && found.residual.unwrap() > 0.0,
+                    "ring:{n}, {steps} steps"
+                );
             }
         }
     }
@@ -202,26 +250,32 @@ fn a_ring_of_100_000_is_beyond_lanczos() {
 #[test]
 fn a_torus_of_100_000_is_not() {
     let topology = of("torus:316x316");
-    let (found, exact) = (Spectrum::lanczos(topology.matrix(), MAX_LANCZOS_STEPS), topology.spectrum());
+    let (found, exact) =
+        (Spectrum::lanczos(topology.matrix(), MAX_LANCZOS_STEPS), topology.spectrum());
     assert!(found.converged);
     assert!((found.gap / exact.gap - 1.0).abs() < 1e-5, "{} {}", found.gap, exact.gap);
     assert!((exact.gap - (2.0 - wave(1, 316)) / 5.0).abs() < 1e-15);
 }
 
-// ---------------------------------------------------------------------------------------------------- weights
+// ----------------------------------------------------------------------------------------------------
+// weights
 
 /// A connected graph: a random tree and further links.
 fn graphs() -> impl Strategy<Value = (usize, Vec<(u32, u32)>)> {
     (2usize..14).prop_flat_map(|n| {
-        let tree: Vec<_> = (1..n as u32).map(|i| (0..i).prop_map(move |parent| (parent, i))).collect();
+        let tree: Vec<_> =
+            (1..n as u32).map(|i| (0..i).prop_map(move |parent| (parent, i))).collect();
         let more = prop::collection::vec((0..n as u32, 0..n as u32), 0..2 * n);
-        (Just(n), tree, more).prop_map(|(n, tree, more)| (n, tree.into_iter().chain(more).collect()))
+        (Just(n), tree, more)
+            .prop_map(|(n, tree, more)| (n, tree.into_iter().chain(more).collect()))
     })
 }
 
 /// The graph as a custom file.
 fn custom((nodes, links): &(usize, Vec<(u32, u32)>), weights: Weights) -> String {
-    let mut text = format!("family = 'custom'\nnodes = {nodes}\nweights = '{weights}'\nallow_negative = true\n");
+    let mut text = format!(
+        "family = 'custom'\nnodes = {nodes}\nweights = '{weights}'\nallow_negative = true\n"
+    );
     for (a, b) in links.iter().filter(|(a, b)| a != b) {
         text += &format!("[[link]]\nbetween = [{a}, {b}]\n");
     }
@@ -229,14 +283,19 @@ fn custom((nodes, links): &(usize, Vec<(u32, u32)>), weights: Weights) -> String
 }
 
 fn built(graph: &(usize, Vec<(u32, u32)>), weights: Weights) -> Result<Topology, String> {
-    Topology::from_text(&custom(graph, weights), FileFormat::Toml, "graph").map_err(|error| error.to_string())
+    Topology::from_text(&custom(graph, weights), FileFormat::Toml, "graph")
+        .map_err(|error| error.to_string())
 }
 
 fn doubly_stochastic(matrix: &MixingMatrix) -> Result<(), TestCaseError> {
     let rows = matrix.dense();
     for (i, row) in rows.iter().enumerate() {
         prop_assert!((row.iter().sum::<f64>() - 1.0).abs() < 1e-12, "row {} of {:?}", i, rows);
-        prop_assert!((rows.iter().map(|row| row[i]).sum::<f64>() - 1.0).abs() < 1e-12, "column {}", i);
+        prop_assert!(
+            (rows.iter().map(|row| row[i]).sum::<f64>() - 1.0).abs() < 1e-12,
+            "column {}",
+            i
+        );
         for (j, &w) in row.iter().enumerate() {
             prop_assert_eq!(w, rows[j][i]);
             let linked = matrix.graph().link_index(NodeId::from(i), NodeId::from(j)).is_some();
@@ -254,7 +313,8 @@ proptest! {
                 Ok(topology) => topology,
                 // The one refusal there may be: a regular bipartite graph has lambda_n = -1.
                 Err(error) => {
-                    prop_assert!(weights == Weights::MaxDegree && error.contains("eigenvalue -1"), "{}: {}", weights, error);
+                    prop_assert!(weights == Weights::MaxDegree && error.contains("eigenvalue \
+                        -1"), "{}: {}", weights, error);
                     let metropolis = built(&graph, Weights::Metropolis).unwrap();
                     let degrees: BTreeSet<usize> = metropolis.graph().degrees().collect();
                     prop_assert!(metropolis.graph().bipartite() && degrees.len() == 1, "{}", error);
@@ -265,7 +325,8 @@ proptest! {
             let spectrum = topology.spectrum();
             prop_assert!(spectrum.rho < 1.0, "{}: {}", weights, spectrum.rho);
             let least = topology.matrix().dense().into_iter().flatten().fold(f64::INFINITY, f64::min);
-            prop_assert!(least >= 0.0 || weights == Weights::BestConstant, "{}: {}", weights, least);
+            prop_assert!(least >= 0.0 || weights == Weights::BestConstant, "{}: \
+                {}", weights, least);
             prop_assert!(weights != Weights::LazyMetropolis || spectrum.lambda_n > -1e-12, "{}", spectrum.lambda_n);
         }
     }
@@ -289,7 +350,8 @@ proptest! {
         // A constant too large does not mix at all: that is no better either.
         if let Ok(matrix) = MixingMatrix::new(best.graph().clone(), &other, true) {
             let rho = Spectrum::dense(&matrix).rho;
-            prop_assert!(rho > best.spectrum().rho, "{} with {}: {} against {}", factor, a, rho, best.spectrum().rho);
+            prop_assert!(rho > best.spectrum().rho, "{} with {}: {} against \
+                {}", factor, a, rho, best.spectrum().rho);
         }
     }
 
@@ -321,12 +383,15 @@ fn graphs_drawn_with_one_seed_are_one_graph() {
     assert_eq!(draw(7), Topology::parse("random-regular:16:4:7", 99).unwrap());
 }
 
-// ---------------------------------------------------------------------------------------------------- errors
+// ----------------------------------------------------------------------------------------------------
+// errors
 
 #[test]
 fn an_even_ring_with_max_degree_weights_never_mixes() {
-    let error = Topology::parse_with("ring:8", Some(Weights::MaxDegree), 0).unwrap_err().to_string();
-    for part in ["rho = 1", "eigenvalue -1", "use weights = \"metropolis\" or \"lazy-metropolis\""] {
+    let error =
+        Topology::parse_with("ring:8", Some(Weights::MaxDegree), 0).unwrap_err().to_string();
+    for part in ["rho = 1", "eigenvalue -1", "use weights = \"metropolis\" or \"lazy-metropolis\""]
+    {
         assert!(error.contains(part), "{part:?} is missing in: {error}");
     }
     // An odd ring does, and so does an even one with a little rest at every node.
@@ -336,7 +401,8 @@ fn an_even_ring_with_max_degree_weights_never_mixes() {
 
 /// A custom graph of three nodes with these lines appended.
 fn three(weights: &str, links: &str) -> String {
-    let nodes = ["london", "ohio", "tokyo"].map(|name| format!("[[node]]\nname = \"{name}\"\n")).concat();
+    let nodes =
+        ["london", "ohio", "tokyo"].map(|name| format!("[[node]]\nname = \"{name}\"\n")).concat();
     format!("family = \"custom\"\nweights = \"{weights}\"\n{nodes}{links}")
 }
 
@@ -357,7 +423,10 @@ fn errors_of_links_name_place_value_and_remedy() {
             three("metropolis", &(plain.clone() + &link("ohio", "ohio", ""))),
             &["net: line 12, link ohio - ohio", "own weight", "remove the link"],
         ),
-        (three("metropolis", &plain), &["net: links", "no path joins london and tokyo", "rho = 1", "add a link"]),
+        (
+            three("metropolis", &plain),
+            &["net: links", "no path joins london and tokyo", "rho = 1", "add a link"],
+        ),
         (
             three("given", &(a.clone() + &link("ohio", "tokyo", "weight = -0.1"))),
             &["net: link ohio - tokyo: weight = -0.1", "above 0", "allow_negative = true"],
@@ -384,7 +453,11 @@ fn errors_of_links_name_place_value_and_remedy() {
         ),
         (
             three("metropolis", &(plain.clone() + &b)),
-            &["net: line 12, link.weight = 0.3", "weights = \"metropolis\" computes it", "weights = \"given\""],
+            &[
+                "net: line 12, link.weight = 0.3",
+                "weights = \"metropolis\" computes it",
+                "weights = \"given\"",
+            ],
         ),
         (
             three("metropolis", &link("london", "ohio", "latency_ms = -1.0")),
@@ -414,11 +487,23 @@ fn errors_of_toml_keys_name_line_value_and_what_is_accepted() {
         ("family = 'ring'\nnodes = 0", &["line 2, nodes = 0", "1 or more"]),
         ("family = 'ring'", &["nodes", "is missing", "family \"ring\" takes nodes"]),
         ("nodes = 8", &["family", "is missing", "ring, path, torus", "custom"]),
-        ("name = 'x'\nfamily = 'rinq'\nnodes = 8", &["line 2, family = \"rinq\"", "ring, path, torus", "custom"]),
+        (
+            "name = 'x'\nfamily = 'rinq'\nnodes = 8",
+            &["line 2, family = \"rinq\"", "ring, path, torus", "custom"],
+        ),
         ("family = 'torus'\nrows = 4", &["columns", "is missing", "rows, columns"]),
-        ("family = 'ring'\nnodes = 4\nrows = 2", &["line 3, rows = 2", "family \"ring\" takes nodes"]),
-        ("family = 'hypercube'\nnodes = 12", &["line 2, nodes = 12", "power of two, such as 8 or 16"]),
-        ("family = 'random-regular'\nnodes = 9\ndegree = 3", &["line 3, degree = 3", "odd number of links"]),
+        (
+            "family = 'ring'\nnodes = 4\nrows = 2",
+            &["line 3, rows = 2", "family \"ring\" takes nodes"],
+        ),
+        (
+            "family = 'hypercube'\nnodes = 12",
+            &["line 2, nodes = 12", "power of two, such as 8 or 16"],
+        ),
+        (
+            "family = 'random-regular'\nnodes = 9\ndegree = 3",
+            &["line 3, degree = 3", "odd number of links"],
+        ),
         (
             "family = 'ring'\nnodes = 4\nweights = 'uniform'",
             &["line 3, weights = \"uniform\"", "metropolis, max-degree"],
@@ -457,10 +542,17 @@ fn errors_of_toml_keys_name_line_value_and_what_is_accepted() {
 fn errors_of_the_other_formats_name_the_line() {
     use FileFormat::{Csv, Dot, GraphMl};
     let graphml = |body: &str| {
-        format!("<graphml>\n<graph edgedefault=\"undirected\">\n<node id=\"a\"/>\n{body}\n</graph>\n</graphml>")
+        format!(
+            "<graphml>\n<graph edgedefault=\"undirected\">\n<node \
+             id=\"a\"/>\n{body}\n</graph>\n</graphml>"
+        )
     };
     for (format, text, parts) in [
-        (Csv, "a,b,0.3\nb,a,0.4".to_string(), &["net: line 2, link b - a: weight = 0.4", "given 0.3 before"][..]),
+        (
+            Csv,
+            "a,b,0.3\nb,a,0.4".to_string(),
+            &["net: line 2, link b - a: weight = 0.4", "given 0.3 before"][..],
+        ),
         (Csv, "a,b,0.3\nb,c,much".into(), &["line 2: weight = \"much\"", "expected a number"]),
         (Csv, "a,b,0.3\nb".into(), &["line 2", "target is missing"]),
         (Csv, "a,b\nc,d".into(), &["no path joins a and c", "rho = 1"]),
@@ -468,11 +560,19 @@ fn errors_of_the_other_formats_name_the_line() {
         (Csv, "a,a,0.3".into(), &["line 1, link a - a", "remove the link"]),
         (Csv, String::new(), &["there is no link", "source,target"]),
         (Dot, "graph {\n a -- b;\n c;\n}".into(), &["no path joins a and c"]),
-        (Dot, "graph {\n a -- b [weight=x];\n}".into(), &["line 2: weight = \"x\"", "expected a number"]),
+        (
+            Dot,
+            "graph {\n a -- b [weight=x];\n}".into(),
+            &["line 2: weight = \"x\"", "expected a number"],
+        ),
         (Dot, "graph {\n a -- ;\n}".into(), &["line 2", "';'", "a name was expected"]),
         (Dot, "graph {\n a -- b".into(), &["line 2", "end of the file"]),
         (Dot, "tree {}".into(), &["line 1", "\"tree\"", "graph or digraph"]),
-        (GraphMl, graphml("<edge source=\"a\" target=\"b\"/>"), &["line 4, edge = \"b\"", "no such node"]),
+        (
+            GraphMl,
+            graphml("<edge source=\"a\" target=\"b\"/>"),
+            &["line 4, edge = \"b\"", "no such node"],
+        ),
         (GraphMl, graphml("<edge source=\"a\"/>"), &["line 4, <edge>", "target is missing"]),
         (GraphMl, graphml("<node id=\"b\">"), &["line 5", "not well-formed"]),
         (GraphMl, graphml("<hyperedge/>"), &["line 4", "two ends"]),
@@ -502,31 +602,43 @@ fn what_is_no_topology_at_all_is_said_so() {
         }
     }
     let error = of("ring:4").write(Path::new("ring.png")).unwrap_err().to_string();
-    assert!(error.contains("ring.png") && error.contains(".toml, .graphml, .dot, .gv or .csv"), "{error}");
+    assert!(
+        error.contains("ring.png") && error.contains(".toml, .graphml, .dot, .gv or .csv"),
+        "{error}"
+    );
 }
 
 #[test]
 fn negative_weights_are_taken_where_they_are_allowed() {
     // The hub of a star with the best constant keeps less than nothing.
-    let error = Topology::parse_with("star:8", Some(Weights::BestConstant), 0).unwrap_err().to_string();
-    assert!(error.contains("node 0: own weight = -0.5") && error.contains("allow_negative = true"), "{error}");
+    let error =
+        Topology::parse_with("star:8", Some(Weights::BestConstant), 0).unwrap_err().to_string();
+    assert!(
+        error.contains("node 0: own weight = -0.5") && error.contains("allow_negative = true"),
+        "{error}"
+    );
     let text = "family = 'star'\nnodes = 8\nweights = 'best-constant'\nallow_negative = true";
     let star = Topology::from_text(text, FileFormat::Toml, "net").unwrap();
     // lambda(L) = 1 and 8: a = 2 / 9 and rho = 7 / 9.
     assert!((star.spectrum().rho - 7.0 / 9.0).abs() < 1e-8);
     let graph = Graph::new(3, [(0, 1), (1, 2)]).unwrap();
     assert!(MixingMatrix::new(graph.clone(), &[-0.1, 0.4], false).is_err());
-    assert!(MixingMatrix::new(graph, &[-0.1, 0.4], true).is_err(), "lambda_2 > 1 never mixes, allowed or not");
+    assert!(
+        MixingMatrix::new(graph, &[-0.1, 0.4], true).is_err(),
+        "lambda_2 > 1 never mixes, allowed or not"
+    );
 }
 
 #[test]
 fn a_family_with_weights_of_its_own_is_written_whole() {
     let links = |weights: [f64; 4]| {
-        let table =
-            |(i, weight): (usize, &f64)| format!("[[link]]\nbetween = [{i}, {}]\nweight = {weight}\n", (i + 1) % 4);
+        let table = |(i, weight): (usize, &f64)| {
+            format!("[[link]]\nbetween = [{i}, {}]\nweight = {weight}\n", (i + 1) % 4)
+        };
         weights.iter().enumerate().map(table).collect::<String>()
     };
-    let text = format!("family = 'ring'\nnodes = 4\nweights = 'given'\n{}", links([0.1, 0.2, 0.3, 0.4]));
+    let text =
+        format!("family = 'ring'\nnodes = 4\nweights = 'given'\n{}", links([0.1, 0.2, 0.3, 0.4]));
     let topology = Topology::from_text(&text, FileFormat::Toml, "net").unwrap();
     let again = Topology::from_text(&topology.to_toml(), FileFormat::Toml, "net").unwrap();
     assert_eq!(again.matrix().dense(), topology.matrix().dense());

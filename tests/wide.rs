@@ -25,7 +25,8 @@ fn whole(folder: &std::path::Path) -> Whole {
     let file = folder.join("wide.csv");
     fs::write(&file, text).unwrap();
     let text = format!(
-        "run.rounds = 3\ntopology.file = 'path:3'\nrule.kind = 'd-psgd'\ncompressor.kind = 'identity'\n\
+        "run.rounds = 3\ntopology.file = 'path:3'\nrule.kind = 'd-psgd'\ncompressor.kind = \
+         'identity'\n\
          data = {{ source = '{}', split = 'iid', test_share = 0.0, standardize = true }}\n\
          model.kind = 'softmax'\noptimizer = {{ step = 0.01, batch = 2 }}",
         file.display()
@@ -71,9 +72,12 @@ fn more_than_any_record_may_hold_is_refused() {
     let design = |features: usize| {
         let text = "rule.kind = 'd-psgd'\ntopology.file = 'ring:3'\ndata.standardize = true";
         let experiment = Experiment::parse(text, &[]).unwrap();
-        Design::new(experiment, Arc::new(Topology::parse("ring:3", 0).unwrap()), features, 2).map(|_| ())
+        Design::new(experiment, Arc::new(Topology::parse("ring:3", 0).unwrap()), features, 2)
+            .map(|_| ())
     };
     let error = design(70_000_000).unwrap_err().to_string();
-    assert!(error.starts_with("data.standardize = true: the sums of 70000000 features make a record of 1120000016"));
+    assert!(error.starts_with(
+        "data.standardize = true: the sums of 70000000 features make a record of 1120000016"
+    ));
     assert!(error.contains("at most 1073741824"), "{error}");
 }

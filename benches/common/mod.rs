@@ -16,7 +16,8 @@ use gradvine::{
 /// Rounds that are not measured.
 pub const WARM: usize = 2;
 
-/// Gives the same gradient in every round: a stretch of numbers, repeated, so that a gradient costs one pass of writing and no more.
+/// Gives the same gradient in every round: a stretch of numbers, repeated, so that a gradient costs
+/// one pass of writing and no more.
 pub struct Supplied(Arc<Vec<f32>>);
 
 impl Supplied {
@@ -82,10 +83,14 @@ impl Clock {
         Clock { nodes, done: vec![(0, Instant::now(), Duration::ZERO); rounds as usize] }
     }
 
-    /// Wall and CPU seconds of one round: the mean over all but the first [`WARM`], in which buffers are made and windows grow.
+    /// Wall and CPU seconds of one round: the mean over all but the first [`WARM`], in which
+    /// buffers are made and windows grow.
     pub fn round(&self) -> (f64, f64) {
         let (first, last) = (self.done[WARM - 1], self.done[self.done.len() - 1]);
-        assert!(self.done.iter().all(|(nodes, ..)| *nodes == self.nodes), "every node did every round");
+        assert!(
+            self.done.iter().all(|(nodes, ..)| *nodes == self.nodes),
+            "every node did every round"
+        );
         let rounds = (self.done.len() - WARM) as f64;
         ((last.1 - first.1).as_secs_f64() / rounds, (last.2 - first.2).as_secs_f64() / rounds)
     }
@@ -98,11 +103,14 @@ impl Observer for Clock {
     }
 }
 
-/// CPU time of this process so far, user and system, all threads; zero where the system does not tell.
+/// CPU time of this process so far, user and system, all threads; zero where the system does not
+/// tell.
 pub fn cpu() -> Duration {
     let Ok(stat) = std::fs::read_to_string("/proc/self/stat") else { return Duration::ZERO };
-    // After the name in parentheses: state is field 3, utime and stime are 14 and 15, in ticks of 10 ms.
-    let fields: Vec<&str> = stat.rsplit_once(')').map_or(Vec::new(), |(_, rest)| rest.split_whitespace().collect());
+    // After the name in parentheses: state is field 3, utime and stime are 14 and 15, in ticks of
+    // 10 ms.
+    let fields: Vec<&str> =
+        stat.rsplit_once(')').map_or(Vec::new(), |(_, rest)| rest.split_whitespace().collect());
     let ticks = |at: usize| fields.get(at).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
     Duration::from_millis(10 * (ticks(11) + ticks(12)))
 }

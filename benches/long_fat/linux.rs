@@ -1,6 +1,8 @@
-//! A long fat line: 100 MB both ways at once, 100 Mbit/s, 300 ms there and back, in the laboratory: real nodes beside bare TCP and bare QUIC.
+//! A long fat line: 100 MB both ways at once, 100 Mbit/s, 300 ms there and back, in the laboratory:
+//! real nodes beside bare TCP and bare QUIC.
 //!
-//! `cargo bench --bench long_fat` (as root; `-- bbr` or another part of a name narrows it). Seconds of the second exchange and later ones: in the first, windows grow.
+//! `cargo bench --bench long_fat` (as root; `-- bbr` or another part of a name narrows it). Seconds
+//! of the second exchange and later ones: in the first, windows grow.
 
 use std::{
     io::{Read, Write},
@@ -36,9 +38,14 @@ pub fn main() {
         return;
     }
     let line = LinkModel { latency: LATENCY_MS * 1_000_000, rate: RATE, ..LinkModel::IDEAL };
-    let ideal = line.line_time(LinkModel::on_the_line(FRAME)) as f64 / 1e9 + LATENCY_MS as f64 / 1e3;
-    let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
-    println!("{FRAME} bytes each way at once, {LATENCY_MS} ms one way, {} Mbit/s: {ideal:.2} s at best", RATE / 1e6);
+    let ideal =
+        line.line_time(LinkModel::on_the_line(FRAME)) as f64 / 1e9 + LATENCY_MS as f64 / 1e3;
+    let wanted: Vec<String> =
+        std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
+    println!(
+        "{FRAME} bytes each way at once, {LATENCY_MS} ms one way, {} Mbit/s: {ideal:.2} s at best",
+        RATE / 1e6
+    );
     println!("{:34}  {:>8}  {:>8}  {:>8}  node / bare", "", "first", "others", "slowest");
     for (name, congestion, sysctls) in [
         ("TCP, cubic", Some("cubic"), &[][..]),
@@ -55,7 +62,10 @@ pub fn main() {
         }
         let setup = Setup {
             congestion: congestion.map(Into::into),
-            sysctls: sysctls.iter().map(|(key, value)| ((*key).to_string(), (*value).to_string())).collect(),
+            sysctls: sysctls
+                .iter()
+                .map(|(key, value)| ((*key).to_string(), (*value).to_string()))
+                .collect(),
         };
         let bare = bare(&setup, line);
         show(&format!("{name}: bare"), &bare, None);
@@ -81,17 +91,23 @@ fn bare(setup: &Setup, line: LinkModel) -> Vec<f64> {
         cuts: Vec::new(),
         reorders: false,
     };
-    let router = Router::start(sites.iter_mut().filter_map(Site::tap).collect(), wiring).expect("a router");
+    let router =
+        Router::start(sites.iter_mut().filter_map(Site::tap).collect(), wiring).expect("a router");
     let listening: SocketAddr = (sites[0].address, 4001).into();
     let tcp = setup.congestion.is_some();
     let times = thread::scope(|scope| {
         let (here, there) = (&sites[0], &sites[1]);
         let server = scope.spawn(move || {
-            here.within(|| if tcp { serve_tcp(listening) } else { quic(Some(listening), listening) }).expect("a thread")
+            here.within(
+                || if tcp { serve_tcp(listening) } else { quic(Some(listening), listening) },
+            )
+            .expect("a thread")
         });
         // The server listens by then; a connection refused would say so.
         thread::sleep(Duration::from_millis(500));
-        let times = there.within(|| if tcp { dial_tcp(listening) } else { quic(None, listening) }).expect("a thread");
+        let times = there
+            .within(|| if tcp { dial_tcp(listening) } else { quic(None, listening) })
+            .expect("a thread");
         server.join().expect("the server ends");
         times
     });
@@ -129,11 +145,15 @@ fn exchange(stream: &TcpStream) -> Vec<f64> {
 
 /// The same on two unidirectional streams of a QUIC connection.
 fn quic(serves: Option<SocketAddr>, listening: SocketAddr) -> Vec<f64> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async move {
         let key = libp2p::identity::Keypair::generate_ed25519();
         let mut transport = quinn::TransportConfig::default();
-        transport.stream_receive_window(QUIC.0.into()).receive_window(QUIC.1.into()).send_window(u64::from(QUIC.0));
+        transport
+            .stream_receive_window(QUIC.0.into())
+            .receive_window(QUIC.1.into())
+            .send_window(u64::from(QUIC.0));
         let transport = Arc::new(transport);
         let connection = match serves {
             Some(own) => {
@@ -149,8 +169,13 @@ fn quic(serves: Option<SocketAddr>, listening: SocketAddr) -> Vec<f64> {
                 let tls = quinn::crypto::rustls::QuicClientConfig::try_from(tls).expect("TLS 1.3");
                 let mut config = quinn::ClientConfig::new(Arc::new(tls));
                 config.transport_config(transport);
-                let endpoint = quinn::Endpoint::client((Ipv4Addr::UNSPECIFIED, 0).into()).expect("a port");
-                endpoint.connect_with(config, listening, "l").expect("an address").await.expect("a connection")
+                let endpoint =
+                    quinn::Endpoint::client((Ipv4Addr::UNSPECIFIED, 0).into()).expect("a port");
+                endpoint
+                    .connect_with(config, listening, "l")
+                    .expect("an address")
+                    .await
+                    .expect("a connection")
             }
         };
         let mut out = connection.open_uni().await.expect("a stream");
@@ -166,7 +191,11 @@ fn quic(serves: Option<SocketAddr>, listening: SocketAddr) -> Vec<f64> {
                 let mut left = FRAME + usize::from(exchange == 0);
                 while left > 0 {
                     let most = left.min(buffer.len());
-                    left -= inward.read(&mut buffer[..most]).await.expect("the other end writes").expect("not the end");
+                    left -= inward
+                        .read(&mut buffer[..most])
+                        .await
+                        .expect("the other end writes")
+                        .expect("not the end");
                 }
             };
             futures::join!(written, read);
@@ -179,12 +208,23 @@ fn quic(serves: Option<SocketAddr>, listening: SocketAddr) -> Vec<f64> {
     })
 }
 
-/// Seconds of each round of two nodes that send each other their whole models, by the clock of the slower one.
+/// Seconds of each round of two nodes that send each other their whole models, by the clock of the
+/// slower one.
 fn nodes(setup: &Setup) -> Vec<f64> {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("run");
     let mut command = Command::new(env!("CARGO_BIN_EXE_gradvine"));
-    command.args(["lab", "-q", "--topology", "complete:2", "--warm", "1", "--rounds", &EXCHANGES.to_string(), "--out"]);
+    command.args([
+        "lab",
+        "-q",
+        "--topology",
+        "complete:2",
+        "--warm",
+        "1",
+        "--rounds",
+        &EXCHANGES.to_string(),
+        "--out",
+    ]);
     command.arg(&out);
     for set in [
         format!("network.latency_ms={LATENCY_MS}"),

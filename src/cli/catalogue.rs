@@ -27,11 +27,14 @@ Examples:
   gradvine rules --parameters 1000000 --topology torus:4x4 --compressor top-k:fraction=0.01
   gradvine train --set rule.kind=dcd --set compressor.kind=min-max --set compressor.bits=8
 
-With --parameters each rule says what it keeps and sends for a model of that many numbers at its defaults, or why it is refused: read off
+With --parameters each rule says what it keeps and sends for a model of that many numbers at its \
+                        defaults, or why it is refused: read off
 the plan that a run would follow.
 
-A run of any rule has diverged, and ends with exit code 4, when a model is not finite or longer than 1000 (|x_0| + sqrt(d) + S G): S is the sum of
-the steps so far, G the longest gradient of the first 16 rounds. Models are looked at in every 16th round and at the end.")]
+A run of any rule has diverged, and ends with exit code 4, when a model is not finite or longer \
+                        than 1000 (|x_0| + sqrt(d) + S G): S is the sum of
+the steps so far, G the longest gradient of the first 16 rounds. Models are looked at in every \
+                        16th round and at the end.")]
 pub struct RulesArgs {
     /// Print an array of objects
     #[arg(long)]
@@ -52,7 +55,8 @@ pub struct RulesArgs {
 #[command(after_help = "\
 Examples:
   gradvine compressors                        what there is, with papers and constants
-  gradvine compressors --parameters 1000000   payload, nominal delta and worst case for that many numbers, at the defaults
+  gradvine compressors --parameters 1000000   payload, nominal delta and worst case for that many \
+  numbers, at the defaults
   gradvine compressors --json                 for programs")]
 pub struct CompressorsArgs {
     /// Print an array of objects
@@ -64,7 +68,10 @@ pub struct CompressorsArgs {
 }
 
 fn dimension(text: &str) -> Result<u64, String> {
-    whole(text, 1).ok().filter(|d| *d <= MOST).ok_or_else(|| format!("expected a whole number from 1 to {MOST}"))
+    whole(text, 1)
+        .ok()
+        .filter(|d| *d <= MOST)
+        .ok_or_else(|| format!("expected a whole number from 1 to {MOST}"))
 }
 
 impl RulesArgs {
@@ -73,12 +80,20 @@ impl RulesArgs {
         let spec = self.topology.as_deref().unwrap_or("ring:8");
         let topology = Topology::parse(spec, 1).map_err(|error| match error.file {
             Some(_) => error,
-            None => ConfigError { place: "--topology".into(), value: Some(format!("\"{spec}\"")), ..error },
+            None => ConfigError {
+                place: "--topology".into(),
+                value: Some(format!("\"{spec}\"")),
+                ..error
+            },
         })?;
         let built = |name: &str| -> Result<Built, ConfigError> {
             let found = picks("--compressor", name)?;
             let [pick] = found.as_slice() else {
-                return Err(ConfigError::new("--compressor", format!("\"{name}\""), "expected one compressor"));
+                return Err(ConfigError::new(
+                    "--compressor",
+                    format!("\"{name}\""),
+                    "expected one compressor",
+                ));
             };
             let named = |error: ConfigError| ConfigError::at("--compressor", error.to_string());
             compress::build(&pick.table("compressor").map_err(named)?).map_err(named)
@@ -148,8 +163,13 @@ pub fn compressors(args: &CompressorsArgs) -> Result<(), Exit> {
     let mut text = String::new();
     for entry in COMPRESSORS {
         text += &format!("{}\n  {}\n", entry.name, entry.summary);
-        let costs = args.parameters.map_or_else(Vec::new, |d| priced::compressor(entry, d as usize));
-        text += &table(&[("class", entry.class_words), ("paper", entry.paper)], &costs, entry.constants);
+        let costs =
+            args.parameters.map_or_else(Vec::new, |d| priced::compressor(entry, d as usize));
+        text += &table(
+            &[("class", entry.class_words), ("paper", entry.paper)],
+            &costs,
+            entry.constants,
+        );
     }
     Ok(print(&text)?)
 }

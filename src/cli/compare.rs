@@ -9,7 +9,10 @@ use gradvine::{
     config::ConfigError,
     gossip::rule,
     mixing::Topology,
-    study::{Base, Bench, Case, Grid, LEAST_SEEDS, LEAST_TUNING_SEEDS, Outcome, Pick, Status, TUNING, picks},
+    study::{
+        Base, Bench, Case, Grid, LEAST_SEEDS, LEAST_TUNING_SEEDS, Outcome, Pick, Status, TUNING,
+        picks,
+    },
 };
 
 use super::{Exit, interrupt::Interrupt, run_args::whole, tally::Tally};
@@ -21,22 +24,32 @@ Names are apart by commas, their constants follow after colons: no quotes are ne
 
 Examples:
   gradvine compare --rules d-psgd,dcd,choco --seeds 3
-  gradvine compare my.toml --rules dcd,choco:gamma=0.3 --compressors min-max:bits=4,top-k:fraction=0.01,sign
+  gradvine compare my.toml --rules dcd,choco:gamma=0.3 --compressors \
+  min-max:bits=4,top-k:fraction=0.01,sign
   gradvine compare --rules choco --topologies ring:8,torus:2x4,complete:8 --out runs/topologies
-  gradvine compare --rules naive,dcd --compressors min-max:bits=2 --grid optimizer.step=0.05,0.1,0.2,0.4
+  gradvine compare --rules naive,dcd --compressors min-max:bits=2 --grid \
+  optimizer.step=0.05,0.1,0.2,0.4
 
-Every rule meets every compressor on every topology; a rule that sends whole vectors runs once, with identity. What cannot work and what
-diverges is a row of the table. Figures are means over seeds with their 95 % interval (Student's t), and rows are compared with the first
+Every rule meets every compressor on every topology; a rule that sends whole vectors runs once, \
+                        with identity. What cannot work and what
+diverges is a row of the table. Figures are means over seeds with their 95 % interval (Student's \
+                        t), and rows are compared with the first
 one seed by seed.
 
---grid tunes each combination for itself before it is compared, over five seeds or more: all combinations of the grids' values run with
-three seeds that are none of those compared (from the first seed + 1000 on), and the least mean of the mean model's train loss at the end
-wins; what loses by more than a factor of two on the first of them is not run with the others. A grid of fractions whose best lies at its
-edge is widened, by up to six points; whole numbers are a choice and stay. A constant that a rule or compressor does not have is left out
-for it; the value `default` leaves a key as it is, and keys that change together stand behind a semicolon:
+--grid tunes each combination for itself before it is compared, over five seeds or more: all \
+                        combinations of the grids' values run with
+three seeds that are none of those compared (from the first seed + 1000 on), and the least mean \
+                        of the mean model's train loss at the end
+wins; what loses by more than a factor of two on the first of them is not run with the others. A \
+                        grid of fractions whose best lies at its
+edge is widened, by up to six points; whole numbers are a choice and stay. A constant that a rule \
+                        or compressor does not have is left out
+for it; the value `default` leaves a key as it is, and keys that change together stand behind a \
+                        semicolon:
 \"optimizer.local_steps=1,10; run.rounds=1000,100\".
 
-Runs are those of `gradvine simulate`, several at a time; how many makes no difference to the results. With --out a folder gets
+Runs are those of `gradvine simulate`, several at a time; how many makes no difference to the \
+                        results. With --out a folder gets
 compare.json, compare.csv and pictures.")]
 pub struct Args {
     /// The experiment file; without one, the default experiment on the embedded digits
@@ -80,7 +93,11 @@ pub struct Args {
 }
 
 fn few(seeds: u64) -> Result<u64, String> {
-    if seeds <= TUNING { Ok(seeds) } else { Err(format!("expected a whole number from 1 to {TUNING}")) }
+    if seeds <= TUNING {
+        Ok(seeds)
+    } else {
+        Err(format!("expected a whole number from 1 to {TUNING}"))
+    }
 }
 
 /// One row: what differs, and what came of it.
@@ -96,7 +113,8 @@ pub fn run(args: &Args) -> Result<(), Exit> {
     let (heads, cases) = args.cases()?;
     let first = args.seed.map_or_else(|| base_seed(&cases), Ok)?;
     if first > u64::MAX - 2 * TUNING {
-        let problem = format!("expected at most {}: the seeds of tuning follow", u64::MAX - 2 * TUNING);
+        let problem =
+            format!("expected at most {}: the seeds of tuning follow", u64::MAX - 2 * TUNING);
         return Err(ConfigError::new("--seed", first, problem).into());
     }
     let seeds: Vec<u64> = (first..first + args.seeds()?).collect();
@@ -116,10 +134,16 @@ pub fn run(args: &Args) -> Result<(), Exit> {
     .run(&cases);
     tally.finish();
     if interrupt.is_set() {
-        return Err(Exit::Interrupted("stopped before the comparison was complete; nothing is written".into()));
+        return Err(Exit::Interrupted(
+            "stopped before the comparison was complete; nothing is written".into(),
+        ));
     }
-    let row =
-        |([rule, compressor, topology], outcome): ([String; 3], Outcome)| Row { rule, compressor, topology, outcome };
+    let row = |([rule, compressor, topology], outcome): ([String; 3], Outcome)| Row {
+        rule,
+        compressor,
+        topology,
+        outcome,
+    };
     let rows: Vec<Row> = heads.into_iter().zip(outcomes).map(row).collect();
     let shown = shown::Shown { again: args.again(first), seeds: &seeds, rows: &rows };
     if let Some(out) = &args.out {
@@ -128,7 +152,10 @@ pub fn run(args: &Args) -> Result<(), Exit> {
     if args.json {
         super::print_json(&shown.json())?;
     } else if !args.quiet {
-        let place = args.out.as_ref().map_or_else(String::new, |out| format!("\nwritten to {}\n", out.display()));
+        let place = args
+            .out
+            .as_ref()
+            .map_or_else(String::new, |out| format!("\nwritten to {}\n", out.display()));
         super::print(&(shown.table() + &place))?;
     }
     refused(&rows)
@@ -164,7 +191,8 @@ impl Args {
         let least = if self.grids.is_empty() { 1 } else { LEAST_SEEDS };
         match self.seeds {
             Some(seeds) if seeds < least => {
-                let problem = format!("what is tuned by --grid is compared over {LEAST_SEEDS} seeds or more");
+                let problem =
+                    format!("what is tuned by --grid is compared over {LEAST_SEEDS} seeds or more");
                 Err(ConfigError::new("--seeds", seeds, problem))
             }
             seeds => Ok(seeds.unwrap_or(least)),
@@ -179,13 +207,17 @@ impl Args {
         let plain = Case { name: String::new(), base: base.clone(), sets: sets.clone() };
         let experiment = plain.experiment(&[])?;
         let rules = self.picks("--rules", self.rules.as_ref(), &experiment.rule)?;
-        let compressors = self.picks("--compressors", self.compressors.as_ref(), &experiment.compressor)?;
+        let compressors =
+            self.picks("--compressors", self.compressors.as_ref(), &experiment.compressor)?;
         for pick in rules.iter().flatten() {
-            rule::find(&pick.kind).map_err(|error| ConfigError { place: "--rules".into(), ..error })?;
+            rule::find(&pick.kind)
+                .map_err(|error| ConfigError { place: "--rules".into(), ..error })?;
         }
         for pick in compressors.iter().flatten() {
-            compress::build(&pick.table("compressor")?)
-                .map_err(|error| ConfigError { problem: format!("{error}"), ..ConfigError::at("--compressors", "") })?;
+            compress::build(&pick.table("compressor")?).map_err(|error| ConfigError {
+                problem: format!("{error}"),
+                ..ConfigError::at("--compressors", "")
+            })?;
         }
         let topologies: Vec<Option<String>> = match &self.topologies {
             None => vec![None],
@@ -194,15 +226,25 @@ impl Args {
         for spec in topologies.iter().flatten() {
             Topology::parse(spec, 1).map_err(|error| match error.file {
                 Some(_) => error,
-                None => ConfigError { place: "--topologies".into(), value: Some(format!("\"{spec}\"")), ..error },
+                None => ConfigError {
+                    place: "--topologies".into(),
+                    value: Some(format!("\"{spec}\"")),
+                    ..error
+                },
             })?;
         }
-        let grids = self.grids.iter().map(|grid| Grid::parse("--grid", grid)).collect::<Result<Vec<_>, _>>()?;
+        let grids = self
+            .grids
+            .iter()
+            .map(|grid| Grid::parse("--grid", grid))
+            .collect::<Result<Vec<_>, _>>()?;
         let identity = Some(Pick { kind: "identity".into(), constants: Vec::new() });
         let (mut heads, mut cases) = (Vec::new(), Vec::new());
         for topology in &topologies {
             for rule in &rules {
-                let kind = rule.as_ref().map_or_else(|| kind_of(&experiment.rule), |pick| pick.kind.clone());
+                let kind = rule
+                    .as_ref()
+                    .map_or_else(|| kind_of(&experiment.rule), |pick| pick.kind.clone());
                 let whole = rule::RULES.iter().any(|entry| entry.name == kind && !entry.compresses);
                 let chosen = if whole { std::slice::from_ref(&identity) } else { &compressors[..] };
                 for compressor in chosen {
@@ -210,12 +252,19 @@ impl Args {
                     sets.extend(rule.iter().flat_map(|pick| pick.sets("rule")));
                     sets.extend(compressor.iter().flat_map(|pick| pick.sets("compressor")));
                     sets.extend(
-                        topology.iter().map(|spec| format!("topology.file={}", toml::Value::from(spec.as_str()))),
+                        topology.iter().map(|spec| {
+                            format!("topology.file={}", toml::Value::from(spec.as_str()))
+                        }),
                     );
                     let head = [
                         rule.as_ref().map_or_else(|| kind.clone(), Pick::to_string),
-                        compressor.as_ref().map_or_else(|| kind_of(&experiment.compressor), Pick::to_string),
-                        topology.clone().or_else(|| experiment.topology.file.clone()).unwrap_or_default(),
+                        compressor
+                            .as_ref()
+                            .map_or_else(|| kind_of(&experiment.compressor), Pick::to_string),
+                        topology
+                            .clone()
+                            .or_else(|| experiment.topology.file.clone())
+                            .unwrap_or_default(),
                     ];
                     cases.push((
                         Case {
@@ -233,12 +282,18 @@ impl Args {
     }
 
     /// A list's items, or one that leaves the experiment as it is.
-    fn picks(&self, place: &str, list: Option<&String>, table: &toml::Table) -> Result<Vec<Option<Pick>>, ConfigError> {
+    fn picks(
+        &self,
+        place: &str,
+        list: Option<&String>,
+        table: &toml::Table,
+    ) -> Result<Vec<Option<Pick>>, ConfigError> {
         match list {
             Some(list) => Ok(picks(place, list)?.into_iter().map(Some).collect()),
-            None if table.is_empty() && place == "--rules" => {
-                Err(ConfigError::at(place, "which rules? the experiment names none; `gradvine rules` lists them"))
-            }
+            None if table.is_empty() && place == "--rules" => Err(ConfigError::at(
+                place,
+                "which rules? the experiment names none; `gradvine rules` lists them",
+            )),
             None => Ok(vec![None]),
         }
     }
@@ -263,7 +318,11 @@ impl Args {
 }
 
 /// What differs between combinations.
-fn called([rule, compressor, topology]: &[String; 3], compressors: bool, topologies: bool) -> String {
+fn called(
+    [rule, compressor, topology]: &[String; 3],
+    compressors: bool,
+    topologies: bool,
+) -> String {
     let mut words = vec![rule.as_str()];
     words.extend(compressors.then_some(compressor.as_str()));
     words.extend(topologies.then_some(topology.as_str()));

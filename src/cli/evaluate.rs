@@ -40,7 +40,8 @@ pub struct Reading {
     pub labels: Option<PathBuf>,
 }
 
-/// Reads a model and the rows it is to be tried on, scaled as the model was trained. `bare`: rows without a target will do.
+/// Reads a model and the rows it is to be tried on, scaled as the model was trained. `bare`: rows
+/// without a target will do.
 pub fn open(
     model: &std::path::Path,
     source: &str,
@@ -75,7 +76,9 @@ fn said_here(error: ConfigError) -> ConfigError {
         ("data.classes", "the model's classes"),
         ("(model.inputs)", "by the model"),
     ];
-    let rename = |text: &str| NAMES.iter().fold(text.to_string(), |text, (key, name)| text.replace(key, name));
+    let rename = |text: &str| {
+        NAMES.iter().fold(text.to_string(), |text, (key, name)| text.replace(key, name))
+    };
     ConfigError { place: rename(&error.place), problem: rename(&error.problem), ..error }
 }
 

@@ -20,13 +20,16 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// The same with another message: what else went wrong. Its own code stays, unless it was an interrupt that now lost something.
+    /// The same with another message: what else went wrong. Its own code stays, unless it was an
+    /// interrupt that now lost something.
     pub fn and(self, more: Exit) -> Exit {
         let join = |first: String| format!("{first}; {}", more.message());
         match self {
             Exit::Disagrees(first) => Exit::Disagrees(join(first)),
             Exit::Config(first) => Exit::Config(join(first)),
-            Exit::Short(first) | Exit::Failed(first) | Exit::Interrupted(first) => Exit::Failed(join(first)),
+            Exit::Short(first) | Exit::Failed(first) | Exit::Interrupted(first) => {
+                Exit::Failed(join(first))
+            }
         }
     }
 

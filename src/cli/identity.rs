@@ -10,7 +10,9 @@ use super::{Exit, print, print_json};
 /// The arguments of `gradvine identity`
 #[derive(clap::Args, Debug)]
 #[command(
-    after_help = "Examples:\n  gradvine identity new london.key      makes a key and prints its PeerId, for the topology file\n  gradvine identity show london.key     prints the PeerId again"
+    after_help = "Examples:\n  gradvine identity new london.key      makes a key and prints its \
+                  PeerId, for the topology file\n  gradvine identity show london.key     prints \
+                  the PeerId again"
 )]
 pub struct Args {
     #[command(subcommand)]

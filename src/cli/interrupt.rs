@@ -1,4 +1,5 @@
-//! Ctrl-C and SIGTERM: ask the run to stop; if it has not within two seconds, write what is known and go.
+//! Ctrl-C and SIGTERM: ask the run to stop; if it has not within two seconds, write what is known
+//! and go.
 
 use std::{
     process,
@@ -38,8 +39,9 @@ impl Interrupt {
     pub fn install() -> Result<Interrupt, Exit> {
         let interrupt = Interrupt::default();
         let handler = interrupt.clone();
-        ctrlc::set_handler(move || handler.raised())
-            .map_err(|error| Exit::from(ConfigError::at("signals", format!("cannot be handled: {error}"))))?;
+        ctrlc::set_handler(move || handler.raised()).map_err(|error| {
+            Exit::from(ConfigError::at("signals", format!("cannot be handled: {error}")))
+        })?;
         Ok(interrupt)
     }
 
@@ -58,7 +60,8 @@ impl Interrupt {
         self.rounds.load(Ordering::Relaxed)
     }
 
-    /// What to write if the run does not stop by itself: the models that can be had, and what is known of the run.
+    /// What to write if the run does not stop by itself: the models that can be had, and what is
+    /// known of the run.
     pub fn otherwise_write(&self, keep: &Keep, directory: &RunDirectory) {
         let (keep, path) = (keep.clone(), directory.path().join("summary.json"));
         let words = move |rounds: u64| {
@@ -75,17 +78,21 @@ impl Interrupt {
                 note!("warning: {}: {error}", path.display());
             }
         };
-        *self.last_words.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(Box::new(words));
+        *self.last_words.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
+            Some(Box::new(words));
     }
 
     /// What to do before the program leaves in the middle of a run, be it for a second signal.
     #[cfg(target_os = "linux")]
     pub fn before_leaving(&self, deed: impl FnOnce() + Send + 'static) {
-        *self.last_deed.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(Box::new(deed));
+        *self.last_deed.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
+            Some(Box::new(deed));
     }
 
     fn leave(&self) -> ! {
-        if let Some(deed) = self.last_deed.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take() {
+        if let Some(deed) =
+            self.last_deed.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+        {
             deed();
         }
         process::exit(130)
@@ -111,7 +118,9 @@ impl Interrupt {
         thread::spawn(move || {
             thread::sleep(if this.patient.load(Ordering::Relaxed) { LONG_GRACE } else { GRACE });
             let rounds = this.rounds.load(Ordering::Relaxed);
-            if let Some(words) = this.last_words.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take() {
+            if let Some(words) =
+                this.last_words.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+            {
                 words(rounds);
             }
             note!("interrupted: stopped in round {rounds} without waiting for its end");

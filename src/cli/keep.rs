@@ -1,6 +1,8 @@
-//! What a run leaves on disk whatever happens: each node's own model as soon as it is final or its run ends early, and the mean once it is formed.
+//! What a run leaves on disk whatever happens: each node's own model as soon as it is final or its
+//! run ends early, and the mean once it is formed.
 //!
-//! A model that cannot be written (the disk is full, say) is held and tried again at the end; only then is it an error.
+//! A model that cannot be written (the disk is full, say) is held and tried again at the end; only
+//! then is it an error.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +16,10 @@ use gradvine::{
     config::ConfigError,
     data::Scale,
     gossip::OwnModel,
-    job::{Design, Elapsed, Lent, RunError, Single, Whole, class_counts, record::Closing, record::model_digest},
+    job::{
+        Design, Elapsed, Lent, RunError, Single, Whole, class_counts, record::Closing,
+        record::model_digest,
+    },
     learn::SavedModel,
     report::{RunDirectory, Summary},
     units::NodeId,
@@ -128,7 +133,8 @@ impl Keep {
         }
     }
 
-    /// Tries again to write what could not be written; `patiently` for a minute, in which a person may make room.
+    /// Tries again to write what could not be written; `patiently` for a minute, in which a person
+    /// may make room.
     ///
     /// # Errors
     /// The first model that still cannot be written.
@@ -137,7 +143,9 @@ impl Keep {
         loop {
             match self.lock().retry() {
                 None => return Ok(()),
-                Some(error) if !patiently || Instant::now() >= until => return Err(Exit::Failed(error.to_string())),
+                Some(error) if !patiently || Instant::now() >= until => {
+                    return Err(Exit::Failed(error.to_string()));
+                }
                 Some(_) => {}
             }
             thread::sleep(PAUSE);
@@ -153,9 +161,16 @@ impl Keep {
         summary
     }
 
-    /// Writes what is known of a run that failed after `reached` rounds, and says with which code the program ends. Of one that never began because
-    /// something is wrong with its files, nothing stays. `node`: the only one here, if it is one.
-    pub fn failed(&self, directory: &RunDirectory, error: RunError, reached: u64, node: Option<NodeId>) -> Exit {
+    /// Writes what is known of a run that failed after `reached` rounds, and says with which code
+    /// the program ends. Of one that never began because something is wrong with its files, nothing
+    /// stays. `node`: the only one here, if it is one.
+    pub fn failed(
+        &self,
+        directory: &RunDirectory,
+        error: RunError,
+        reached: u64,
+        node: Option<NodeId>,
+    ) -> Exit {
         let design = Arc::clone(&self.lock().known.design);
         let text = error.told(&design.topology);
         if let RunError::Setup(error) = error {
@@ -178,12 +193,14 @@ impl Keep {
                 Exit::Interrupted(format!("stopped in round {round}; what was done is in {folder}"))
             }
             _ if self.has_mean() => Exit::Short(format!(
-                "all rounds are done and the mean model is saved, but not all nodes' records came: {text} (what is here is in {folder})"
+                "all rounds are done and the mean model is saved, but not all nodes' records \
+                 came: {text} (what is here is in {folder})"
             )),
             _ => {
                 summary.diverged_at = error.diverged_at().map(|round| round.0);
                 let saved = !summary.participation.is_empty();
-                let what = if saved { format!("; what was done is in {folder}") } else { String::new() };
+                let what =
+                    if saved { format!("; what was done is in {folder}") } else { String::new() };
                 Exit::Failed(format!("{text}{what}"))
             }
         };
@@ -195,12 +212,14 @@ impl Keep {
         }
     }
 
-    /// A run that has ended, but no node's record can be used: the summary has what this program knows.
+    /// A run that has ended, but no node's record can be used: the summary has what this program
+    /// knows.
     pub fn unusable(&self, directory: &RunDirectory, why: String, kept: Result<(), Exit>) -> Exit {
         let mut summary = self.summary();
         summary.failure = Some(why.clone());
         write_summary(directory, &summary);
-        let exit = Exit::Short(format!("the models are saved, but no node's record can be used: {why}"));
+        let exit =
+            Exit::Short(format!("the models are saved, but no node's record can be used: {why}"));
         match kept {
             Ok(()) => exit,
             Err(more) => exit.and(more),
@@ -266,6 +285,9 @@ impl Known {
 /// Writes a run's summary; where that fails, the models are there all the same.
 pub fn write_summary(directory: &RunDirectory, summary: &Summary) {
     if let Err(error) = directory.summary(summary) {
-        note!("warning: {}: the summary cannot be written: {error}", directory.path().join("summary.json").display());
+        note!(
+            "warning: {}: the summary cannot be written: {error}",
+            directory.path().join("summary.json").display()
+        );
     }
 }

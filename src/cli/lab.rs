@@ -12,27 +12,34 @@ use super::{
     run_args::{self, RunArgs},
 };
 
-/// How many rounds where `--rounds` does not say it: at a third of a second each a quarter of a minute.
+/// How many rounds where `--rounds` does not say it: at a third of a second each a quarter of a
+/// minute.
 const ROUNDS: u64 = 40;
 
 /// The arguments of `gradvine lab`
 #[derive(clap::Args, Debug)]
 #[command(
     mut_arg("no_baseline", |arg| arg.hide(true)),
-    mut_arg("rounds", |arg| arg.help("How many rounds [default: 40, whatever the experiment says]")),
-    mut_arg("out", |arg| arg.help("Keep the nodes' run directories here, with lab.json [default: nothing is kept]")),
+    mut_arg("rounds", |arg| arg.help("How many rounds [default: 40, whatever the experiment \
+                                      says]")),
+    mut_arg("out", |arg| arg.help("Keep the nodes' run directories here, with lab.json [default: \
+                                   nothing is kept]")),
     mut_arg("json", |arg| arg.help("Print lab.json on standard output, and nothing else there")),
     after_help = "\
 Examples:
   gradvine lab --topology topologies/four-regions.toml
   gradvine lab my.toml --topology topologies/four-regions.toml --transport quic --rounds 100
   gradvine lab --topology topologies/four-regions.toml --congestion cubic --set model.hidden=[13500]
-  gradvine lab --topology path:2 --set network.latency_ms=70 --set network.bandwidth_mbps=20 --set network.loss=0.001
+  gradvine lab --topology path:2 --set network.latency_ms=70 --set network.bandwidth_mbps=20 \
+  --set network.loss=0.001
   gradvine lab --topology topologies/four-regions.toml --cut london-tokyo@5s+3s
 
-It starts one unmodified `gradvine node` process per node, each in a network namespace of its own, and carries their packets
-over links that have the latencies and rates of the topology file, or else of [network]: queues, latency, jitter and loss
-act on each IP packet. Then it prints what was predicted, simulated and measured. Linux only; needs root, /dev/net/tun and
+It starts one unmodified `gradvine node` process per node, each in a network namespace of its \
+                  own, and carries their packets
+over links that have the latencies and rates of the topology file, or else of [network]: queues, \
+                  latency, jitter and loss
+act on each IP packet. Then it prints what was predicted, simulated and measured. Linux only; \
+                  needs root, /dev/net/tun and
 `ip` (iproute2). docs/laboratory.md says what the figures mean."
 )]
 pub struct Args {
@@ -41,8 +48,8 @@ pub struct Args {
     /// What nodes connect by [default: the experiment's run.transport]
     #[arg(long, value_name = "NAME")]
     transport: Option<Transport>,
-    /// TCP's congestion controller: cubic, bbr, reno, as the kernel has them [default: the system's]; nodes with
-    /// run.congestion choose for themselves
+    /// TCP's congestion controller: cubic, bbr, reno, as the kernel has them [default: the
+    /// system's]; nodes with run.congestion choose for themselves
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
     /// Rounds that are left out of the figures: TCP has not found its window yet
@@ -54,7 +61,8 @@ pub struct Args {
     /// Let packets overtake each other where there is jitter
     #[arg(long)]
     reorder: bool,
-    /// A kernel setting of every node's namespace, such as net.ipv4.tcp_slow_start_after_idle=0; may be repeated
+    /// A kernel setting of every node's namespace, such as net.ipv4.tcp_slow_start_after_idle=0;
+    /// may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     sysctl: Vec<String>,
 }
@@ -74,5 +82,7 @@ pub fn run(args: Args) -> Result<(), Exit> {
 /// Namespaces and TUN devices as these are Linux's alone.
 #[cfg(not(target_os = "linux"))]
 pub fn run(_args: Args) -> Result<(), Exit> {
-    Err(Exit::Config("lab: it makes network namespaces and TUN devices: run it on Linux, as root".into()))
+    Err(Exit::Config(
+        "lab: it makes network namespaces and TUN devices: run it on Linux, as root".into(),
+    ))
 }

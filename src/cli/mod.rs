@@ -1,6 +1,7 @@
 //! The command line: one file a subcommand.
 
-/// Prints a line on standard error. Where that takes nothing (a full disk, a reader that has gone) the line is lost and the program goes on.
+/// Prints a line on standard error. Where that takes nothing (a full disk, a reader that has gone)
+/// the line is lost and the program goes on.
 macro_rules! note {
     ($($word:tt)*) => {
         $crate::cli::print_note(&format!($($word)*))
@@ -44,7 +45,8 @@ Examples:
   gradvine train                         the default experiment: 8 libp2p hosts on this machine
   gradvine train --set rule.kind=dcd --set compressor.bits=8
   gradvine simulate my.toml --topology torus:4x4     the same core on a virtual network
-  gradvine plan --topology topologies/four-regions.toml     seconds a round, the bottleneck, alternatives
+  gradvine plan --topology topologies/four-regions.toml     seconds a round, the bottleneck, \
+  alternatives
   gradvine compare --rules d-psgd,dcd,choco          the same work by several rules, in one table
   gradvine report runs/*                 runs beside each other: curves, bytes, what differs
   gradvine topology show ring:16         spectral gap, mixing time, a drawing
@@ -64,8 +66,9 @@ Logs go to standard error; RUST_LOG=gradvine=debug shows links and handshakes.";
 
 /// Train one model on many machines with no server and no shared data.
 ///
-/// Each node keeps its own data, computes gradients on it, and exchanges compressed model differences with its neighbours over
-/// libp2p, weighted by a doubly stochastic matrix W. `gradvine train` shows a whole run on this machine.
+/// Each node keeps its own data, computes gradients on it, and exchanges compressed model
+/// differences with its neighbours over libp2p, weighted by a doubly stochastic matrix W. `gradvine
+/// train` shows a whole run on this machine.
 #[derive(Parser)]
 #[command(name = "gradvine", version, after_help = EXAMPLES, max_term_width = 110)]
 struct Cli {
@@ -83,7 +86,8 @@ enum Command {
     Simulate(simulate::Args),
     /// Predict what an experiment and its alternatives would take, before a byte is sent
     Plan(plan::Args),
-    /// Run real nodes on this machine over links as they are said to be, and compare with prediction and simulation (Linux)
+    /// Run real nodes on this machine over links as they are said to be, and compare with
+    /// prediction and simulation (Linux)
     Lab(lab::Args),
     /// Run several rules, compressors and topologies beside each other in the simulator
     Compare(compare::Args),
@@ -149,7 +153,8 @@ fn print_note(line: &str) {
     let _ = io::stderr().lock().write_all(format!("{line}\n").as_bytes());
 }
 
-/// Prints to standard output. A reader that has closed its end (`gradvine rules | head -1`) is no failure.
+/// Prints to standard output. A reader that has closed its end (`gradvine rules | head -1`) is no
+/// failure.
 fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     ignore_broken_pipe(out.write_all(text.as_bytes()).and_then(|()| out.flush()))

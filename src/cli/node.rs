@@ -40,8 +40,10 @@ Examples:
   gradvine node london.toml
   gradvine node london.toml --out runs/second
 
-Nodes may be started in any order, and again, until all are linked; each waits for that for run.connect_s seconds and says who is missing.
-`gradvine train --processes` writes such files for all nodes of a run, so that you can see what a deployment looks like.")]
+Nodes may be started in any order, and again, until all are linked; each waits for that for \
+                        run.connect_s seconds and says who is missing.
+`gradvine train --processes` writes such files for all nodes of a run, so that you can see what a \
+                        deployment looks like.")]
 pub struct Args {
     /// The node's file
     node: PathBuf,
@@ -70,7 +72,8 @@ pub fn run(args: Args) -> Result<(), Exit> {
     let file = NodeFile::load(&args.node)?;
     let key = identity::load(&file.key)?;
     let topology = Topology::load(&file.topology)?;
-    // What stands in the node's file is blamed on it; the rest of what a place is made of stands in the topology's.
+    // What stands in the node's file is blamed on it; the rest of what a place is made of stands in
+    // the topology's.
     let written = |error: ConfigError| match error.place.as_str() {
         place if place == "listen" || place.starts_with("node.") => {
             let place = format!("node.{}", place.trim_start_matches("node."));
@@ -78,8 +81,8 @@ pub fn run(args: Args) -> Result<(), Exit> {
         }
         _ => error,
     };
-    let place =
-        Place::new(key, &file.listen, &topology).map_err(|error| written(error).within(file.topology.display()))?;
+    let place = Place::new(key, &file.listen, &topology)
+        .map_err(|error| written(error).within(file.topology.display()))?;
     let experiment = Experiment::load(&file.experiment, &[])?;
     let name = topology.node(place.node).name.clone();
     let mut single = Single::new(&file, experiment, topology, place.node).map_err(written)?;
@@ -106,16 +109,24 @@ pub fn run(args: Args) -> Result<(), Exit> {
     }
     let seat = single.seat.take().expect("a node has its seat before it runs");
     let display = Display::new(single.design.experiment.run.rounds, speaks, false);
-    let mut witness =
-        Witness { single: &single, keep: &keep, interrupt: &interrupt, directory: &mut directory, display };
+    let mut witness = Witness {
+        single: &single,
+        keep: &keep,
+        interrupt: &interrupt,
+        directory: &mut directory,
+        display,
+    };
     let mut stop = || interrupt.is_set();
     let result = net::alone(place, seat, &single.design, &mut witness, &mut stop);
     witness.display.finish();
     let end = match result {
         Ok(ended) => conclude(&args, &single, &keep, &directory, &ended),
-        Err(RunError::Setup(error)) => {
-            Err(keep.failed(&directory, RunError::Setup(written(error)), interrupt.rounds(), Some(single.node)))
-        }
+        Err(RunError::Setup(error)) => Err(keep.failed(
+            &directory,
+            RunError::Setup(written(error)),
+            interrupt.rounds(),
+            Some(single.node),
+        )),
         Err(error) => Err(keep.failed(&directory, error, interrupt.rounds(), Some(single.node))),
     };
     // Last: where the disk was full, there is room now if there is any.
@@ -184,7 +195,13 @@ fn seen(single: &Single, elapsed: Elapsed, done: &RoundDone) -> (Option<Metric>,
 }
 
 /// Every node writes the same summary; the models are saved.
-fn conclude(args: &Args, single: &Single, keep: &Keep, directory: &RunDirectory, ended: &Ended) -> Result<(), Exit> {
+fn conclude(
+    args: &Args,
+    single: &Single,
+    keep: &Keep,
+    directory: &RunDirectory,
+    ended: &Ended,
+) -> Result<(), Exit> {
     let kept = keep.finish(true);
     let summary = match Summary::new(&single.design, &ended.records) {
         Ok(summary) => summary,
@@ -197,9 +214,11 @@ fn conclude(args: &Args, single: &Single, keep: &Keep, directory: &RunDirectory,
     if args.json {
         print_json(&summary)?;
     } else if !args.quiet {
-        let (table, folder) = (outcome::table(&summary, ended.traffic.tree), directory.path().display());
+        let (table, folder) =
+            (outcome::table(&summary, ended.traffic.tree), directory.path().display());
         outcome::show_table(&format!(
-            "{table}\nrun directory    {folder}\n\nTry next:\n  gradvine evaluate {folder}/model-mean.safetensors DATA\n  \
+            "{table}\nrun directory    {folder}\n\nTry next:\n  gradvine evaluate \
+             {folder}/model-mean.safetensors DATA\n  \
              compare the digest with the other nodes': all write the same\n"
         ));
     }

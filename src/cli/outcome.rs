@@ -41,7 +41,10 @@ pub fn conclude(
     if !(args.no_baseline || interrupted) {
         summary.pooled = Some(whole.pooled_baseline()?.into());
     }
-    debug_assert!(ended.iter().all(|one| one.mean == ended[0].mean), "every node forms the same mean");
+    debug_assert!(
+        ended.iter().all(|one| one.mean == ended[0].mean),
+        "every node forms the same mean"
+    );
     let written = directory.summary(&summary);
     kept?;
     written?;
@@ -57,7 +60,8 @@ pub fn conclude(
     Ok(())
 }
 
-/// Shows a summary as the arguments ask: as JSON, as a table, or not at all. `tree`: bytes that formed the mean, where they are known.
+/// Shows a summary as the arguments ask: as JSON, as a table, or not at all. `tree`: bytes that
+/// formed the mean, where they are known.
 pub fn show(
     args: &RunArgs,
     whole: &Whole,
@@ -71,12 +75,16 @@ pub fn show(
     }
     if args.speaks() {
         let (table, folder) = (table(summary, tree.unwrap_or(0)), directory.path().display());
-        show_table(&format!("{table}\nrun directory    {folder}\n{}\n", next(args, directory, whole, command)));
+        show_table(&format!(
+            "{table}\nrun directory    {folder}\n{}\n",
+            next(args, directory, whole, command)
+        ));
     }
     participation(summary, whole.design.experiment.run.rounds)
 }
 
-/// Prints a table. Where standard output takes nothing the run has ended well all the same: its files are written.
+/// Prints a table. Where standard output takes nothing the run has ended well all the same: its
+/// files are written.
 pub fn show_table(text: &str) {
     if let Err(error) = print(text) {
         note!("warning: standard output: the table cannot be written: {error}");
@@ -90,22 +98,30 @@ pub fn warn_of_records(summary: &Summary) {
     }
 }
 
-/// A run that ended though a node was missing in some rounds, or in the summary, is not one that ended well.
+/// A run that ended though a node was missing in some rounds, or in the summary, is not one that
+/// ended well.
 pub fn participation(summary: &Summary, rounds: u64) -> Result<(), Exit> {
     let short = |part: &Participation| part.rounds < rounds || !part.missed.is_empty();
-    let names: Vec<&str> =
-        summary.participation.iter().filter(|(_, part)| short(part)).map(|(name, _)| name.as_str()).collect();
+    let names: Vec<&str> = summary
+        .participation
+        .iter()
+        .filter(|(_, part)| short(part))
+        .map(|(name, _)| name.as_str())
+        .collect();
     if summary.interrupted {
         return Ok(());
     }
     if !names.is_empty() {
         let names = names.join(", ");
-        return Err(Exit::Short(format!("not in all {rounds} rounds: {names} (summary.json lists the rounds)")));
+        return Err(Exit::Short(format!(
+            "not in all {rounds} rounds: {names} (summary.json lists the rounds)"
+        )));
     }
     if !summary.unusable.is_empty() {
         let names = summary.unusable.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
         return Err(Exit::Short(format!(
-            "the models are saved, but the records of some nodes cannot be used, so that the summary lacks them and has no digest: {names}"
+            "the models are saved, but the records of some nodes cannot be used, so that the \
+             summary lacks them and has no digest: {names}"
         )));
     }
     Ok(())
@@ -124,36 +140,50 @@ pub fn table(summary: &Summary, tree: u64) -> String {
         summary.parameters,
         summary.rounds,
         // On an ideal virtual network nothing takes time.
-        if summary.time_s > 0.0 { format!(" in {}", duration(summary.time_s)) } else { String::new() },
+        if summary.time_s > 0.0 {
+            format!(" in {}", duration(summary.time_s))
+        } else {
+            String::new()
+        },
         summary.rho,
         summary.gap
     );
     text += &participants(summary);
     let outcome = &summary.outcome;
     text += &format!("\nmean model       accuracy {}", percent(outcome.test_accuracy_of_mean));
-    text += &format!(", loss {}", outcome.train_loss.map_or("-".into(), |loss| format!("{loss:.5}")));
+    text +=
+        &format!(", loss {}", outcome.train_loss.map_or("-".into(), |loss| format!("{loss:.5}")));
     text += &format!("\nworst node       accuracy {}", percent(outcome.test_accuracy_min));
     text += &mean_is_the_result(outcome.test_accuracy_min, outcome.test_accuracy_of_mean);
     if let Some(pooled) = &summary.pooled {
         text += &format!(
-            "\npooled SGD       accuracy {}, loss {:.5} (all rows in one place, batch n times as large)",
+            "\npooled SGD       accuracy {}, loss {:.5} (all rows in one place, batch n times as \
+             large)",
             percent(pooled.test_accuracy),
             pooled.train_loss
         );
     }
     if let Some(consensus) = outcome.consensus {
-        text += &format!("\nconsensus        {consensus:.3e} (mean squared distance of a node's model from the mean)");
+        text += &format!(
+            "\nconsensus        {consensus:.3e} (mean squared distance of a node's model from the \
+             mean)"
+        );
     }
     if summary.computing > 0.0 {
         text += &format!("\ncomputing        {:.1}% of the time", 100.0 * summary.computing);
     }
     let (payload, dense) = (Bytes(summary.bytes.payload), Bytes(summary.bytes.dense));
     if let Some(ratio) = summary.ratio() {
-        text +=
-            &format!("\nsent             {payload} of payload where dense gossip sends {dense}: {ratio:.2} times less");
+        text += &format!(
+            "\nsent             {payload} of payload where dense gossip sends {dense}: {ratio:.2} \
+             times less"
+        );
     }
     if tree > 0 {
-        text += &format!("\n                 {} more to form the mean model over a spanning tree", Bytes(tree));
+        text += &format!(
+            "\n                 {} more to form the mean model over a spanning tree",
+            Bytes(tree)
+        );
     }
     if !summary.digest.is_empty() {
         text += &format!("\ndigest           {}", summary.digest);
@@ -164,12 +194,14 @@ pub fn table(summary: &Summary, tree: u64) -> String {
     text
 }
 
-/// A line where the worst node's own model is far below the mean model: such a run's result is the mean.
+/// A line where the worst node's own model is far below the mean model: such a run's result is the
+/// mean.
 fn mean_is_the_result(worst: Option<f64>, mean: Option<f64>) -> String {
     const FAR: f64 = 0.05;
     match (worst, mean) {
         (Some(worst), Some(mean)) if mean - worst > FAR => format!(
-            "\nwarning          nodes' own models are up to {:.1} points worse than the mean model, which is the result: use model-mean",
+            "\nwarning          nodes' own models are up to {:.1} points worse than the mean \
+             model, which is the result: use model-mean",
             100.0 * (mean - worst)
         ),
         _ => String::new(),
@@ -183,22 +215,36 @@ fn participants(summary: &Summary) -> String {
     const WIDEST: usize = 40;
     let classes = |part: &Participation| {
         let held = part.classes.iter().enumerate().filter(|(_, rows)| **rows > 0);
-        let all = held.clone().map(|(class, rows)| format!("{class} ({rows})")).collect::<Vec<_>>().join(", ");
+        let all = held
+            .clone()
+            .map(|(class, rows)| format!("{class} ({rows})"))
+            .collect::<Vec<_>>()
+            .join(", ");
         if all.len() > WIDEST { format!("{} classes", held.count()) } else { all }
     };
     let mut rows = vec![["node", "rows", "classes (rows)", "accuracy", "sent"].map(String::from)];
     rows.extend(summary.participation.iter().take(SHOWN).map(|(name, part)| {
         let accuracy = percent(part.test_accuracy);
-        [name.clone(), part.rows.to_string(), classes(part), accuracy, Bytes(part.bytes_payload).to_string()]
+        [
+            name.clone(),
+            part.rows.to_string(),
+            classes(part),
+            accuracy,
+            Bytes(part.bytes_payload).to_string(),
+        ]
     }));
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let width =
+        |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let [node, count, held, accuracy, sent] = std::array::from_fn(width);
     let mut text = String::new();
     for [a, b, c, d, e] in &rows {
         text += &format!("  {a:<node$}  {b:>count$}  {c:<held$}  {d:>accuracy$}  {e:>sent$}\n");
     }
     if summary.participation.len() > SHOWN {
-        text += &format!("  ... and {} more nodes in summary.json\n", summary.participation.len() - SHOWN);
+        text += &format!(
+            "  ... and {} more nodes in summary.json\n",
+            summary.participation.len() - SHOWN
+        );
     }
     text
 }
@@ -227,21 +273,33 @@ fn next(args: &RunArgs, directory: &RunDirectory, whole: &Whole, command: &str) 
         path(&folder.join("model-mean.safetensors")),
         quoted(&experiment.data.source)
     );
-    for (flag, value) in [("--target", &experiment.data.target), ("--labels", &experiment.data.labels)] {
-        evaluate += &value.as_ref().map(|value| format!(" {flag} {}", quoted(value))).unwrap_or_default();
+    for (flag, value) in
+        [("--target", &experiment.data.target), ("--labels", &experiment.data.labels)]
+    {
+        evaluate +=
+            &value.as_ref().map(|value| format!(" {flag} {}", quoted(value))).unwrap_or_default();
     }
     let other = if command == "simulate" { "train" } else { "simulate" };
     let mut lines = vec![
-        (format!("gradvine report {}", path(folder)), "curves, bytes and topology as a page: report.html"),
+        (
+            format!("gradvine report {}", path(folder)),
+            "curves, bytes and topology as a page: report.html",
+        ),
         (evaluate, "the mean model on all rows"),
         (
             format!("gradvine {other} {}", path(&folder.join("experiment.toml"))),
             "the same run the other way, with the same digest",
         ),
     ];
-    // A file may hold the rule's step as it was computed for this compressor; it would not do for another.
-    if args.experiment.is_none() || !["gamma", "eta"].iter().any(|key| experiment.rule.contains_key(*key)) {
-        lines.extend(cheaper(&whole.design).map(|(set, what)| (format!("{} --set {set}", args.again(command)), what)));
+    // A file may hold the rule's step as it was computed for this compressor; it would not do for
+    // another.
+    if args.experiment.is_none()
+        || !["gamma", "eta"].iter().any(|key| experiment.rule.contains_key(*key))
+    {
+        lines.extend(
+            cheaper(&whole.design)
+                .map(|(set, what)| (format!("{} --set {set}", args.again(command)), what)),
+        );
     }
     let topology = &whole.design.topology;
     let spec = match topology.shape() {
@@ -258,9 +316,11 @@ fn next(args: &RunArgs, directory: &RunDirectory, whole: &Whole, command: &str) 
     text
 }
 
-/// What to type for this program: as it was started where that was a path from here (`cargo run` does so), else its name.
+/// What to type for this program: as it was started where that was a path from here (`cargo run`
+/// does so), else its name.
 fn program(started: Option<String>) -> String {
-    let relative = |text: &String| Path::new(text).is_relative() && Path::new(text).components().count() > 1;
+    let relative =
+        |text: &String| Path::new(text).is_relative() && Path::new(text).components().count() > 1;
     started.filter(relative).map_or_else(|| "gradvine".into(), |text| quoted(&text))
 }
 
@@ -268,12 +328,15 @@ fn path(path: &Path) -> String {
     quoted(&path.display().to_string())
 }
 
-/// A setting with which the same rule sends less, and how much less; `None` where there is none that is known to work.
+/// A setting with which the same rule sends less, and how much less; `None` where there is none
+/// that is known to work.
 fn cheaper(design: &Design) -> Option<(String, &'static str)> {
     let constants = &design.experiment.compressor;
     let number = |key: &str| constants.get(key).and_then(toml::Value::as_integer);
     let (key, value, what) = match (design.compressor.name(), number("bits"), number("levels")) {
-        ("min-max", Some(bits @ (2 | 4 | 8)), _) => ("bits", toml::Value::from(bits / 2), "half the bytes"),
+        ("min-max", Some(bits @ (2 | 4 | 8)), _) => {
+            ("bits", toml::Value::from(bits / 2), "half the bytes")
+        }
         ("qsgd", _, Some(levels @ 2..)) => {
             ("levels", toml::Value::from(levels / 2), "about a bit less for each number")
         }
@@ -284,7 +347,9 @@ fn cheaper(design: &Design) -> Option<(String, &'static str)> {
         ("identity", ..) if compresses(design) => {
             ("kind", "min-max".into(), "an eighth of the bytes: 4 bits for each number")
         }
-        ("f16" | "bf16", ..) => ("kind", "min-max".into(), "a quarter of the bytes: 4 bits for each number"),
+        ("f16" | "bf16", ..) => {
+            ("kind", "min-max".into(), "a quarter of the bytes: 4 bits for each number")
+        }
         _ => return None,
     };
     let mut table = if key == "kind" { toml::Table::new() } else { constants.clone() };
@@ -327,14 +392,20 @@ mod tests {
     fn own_models_far_below_the_mean_are_warned_of() {
         assert_eq!(mean_is_the_result(Some(0.90), Some(0.94)), "");
         assert_eq!(mean_is_the_result(None, Some(0.94)), "");
-        assert!(mean_is_the_result(Some(0.76), Some(0.94)).contains("18.0 points worse than the mean model"));
+        assert!(
+            mean_is_the_result(Some(0.76), Some(0.94))
+                .contains("18.0 points worse than the mean model")
+        );
     }
 
     #[test]
     fn suggestions_can_be_typed_as_they_stand() {
         let told = |started: &str| program(Some(started.into()));
         assert_eq!(told("target/release/gradvine"), "target/release/gradvine");
-        assert_eq!((told("gradvine"), told("/usr/bin/gradvine")), ("gradvine".to_string(), "gradvine".to_string()));
+        assert_eq!(
+            (told("gradvine"), told("/usr/bin/gradvine")),
+            ("gradvine".to_string(), "gradvine".to_string())
+        );
         assert_eq!(program(None), "gradvine");
     }
 

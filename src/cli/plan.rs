@@ -25,8 +25,10 @@ Examples:
   gradvine plan my.toml --topologies ring:8,hypercube:8 --local-steps 1,4,16
   gradvine plan --topology topologies/four-regions.toml --links topologies/four-regions-all.toml
 
-Latencies and bandwidths come from the topology file's links, the rest from the experiment's [network].
-Pairs of nodes without a link of their own are as the file of --links says; without one they are joined
+Latencies and bandwidths come from the topology file's links, the rest from the experiment's \
+                        [network].
+Pairs of nodes without a link of their own are as the file of --links says; without one they are \
+                        joined
 by the way of least latency over known links. Candidates are ordered by the time of the run (as many
 gradients as the experiment asks for), as many times longer as a round of their W, times the rule's
 gamma where it has one, falls short of agreement between all nodes; how many rounds a target takes
@@ -40,7 +42,8 @@ pub struct Args {
     /// A topology file on the same nodes that says what links between other pairs are like
     #[arg(long, value_name = "FILE")]
     links: Option<String>,
-    /// Compressors to look at, where the rule compresses [default: identity and min-max of 8, 4 and 2 bits]
+    /// Compressors to look at, where the rule compresses [default: identity and min-max of 8, 4 and
+    /// 2 bits]
     #[arg(long, value_name = "NAME[:KEY=VALUE],...")]
     compressors: Option<String>,
     /// Gradients of a round to look at
@@ -63,17 +66,29 @@ const SHOWN: usize = 20;
 pub fn run(args: &Args) -> Result<(), Exit> {
     let whole = args.run.whole()?;
     if !args.no_data {
-        Needs::plan(&whole).check(&whole.design, "measuring the data", "leave it out (--no-data), ")?;
+        Needs::plan(&whole).check(
+            &whole.design,
+            "measuring the data",
+            "leave it out (--no-data), ",
+        )?;
     }
     let design = &whole.design;
     let run = &design.experiment.run;
     let gradients = run.rounds.saturating_mul(u64::from(design.experiment.optimizer.local_steps));
     let own = Outlook::of(design, &whole.conditions, gradients)?;
     let central = central(args, &whole, gradients)?;
-    let (candidates, refused) = if args.alone { Default::default() } else { candidates(args, &whole, gradients)? };
+    let (candidates, refused) =
+        if args.alone { Default::default() } else { candidates(args, &whole, gradients)? };
     let constants = if args.no_data { None } else { Some(Constants::measure(&whole)?) };
     if args.run.json {
-        return Ok(print_json(&as_json(&whole, &own, &central, &candidates, &refused, constants.as_ref()))?);
+        return Ok(print_json(&as_json(
+            &whole,
+            &own,
+            &central,
+            &candidates,
+            &refused,
+            constants.as_ref(),
+        ))?);
     }
     let mut text = about(&whole, &own);
     text += &against(&own, &central);
@@ -94,7 +109,11 @@ fn experiment(args: &Args, more: &[String]) -> Result<Experiment, ConfigError> {
 type Refused = (String, String);
 
 /// C-SGD by a server and by a ring, on all pairs.
-fn central(args: &Args, whole: &Whole, gradients: u64) -> Result<Vec<(&'static str, Outlook)>, Exit> {
+fn central(
+    args: &Args,
+    whole: &Whole,
+    gradients: u64,
+) -> Result<Vec<(&'static str, Outlook)>, Exit> {
     let nodes = whole.design.topology.nodes();
     if nodes < 2 {
         return Ok(Vec::new());
@@ -103,8 +122,11 @@ fn central(args: &Args, whole: &Whole, gradients: u64) -> Result<Vec<(&'static s
     let topology = Arc::new(Topology::parse(&format!("complete:{nodes}"), 1)?);
     let mut found = Vec::new();
     for (name, collective) in [("parameter server", "server"), ("ring all-reduce", "ring")] {
-        let sets =
-            ["compressor.kind=identity".into(), "rule.kind=c-sgd".into(), format!("rule.collective={collective}")];
+        let sets = [
+            "compressor.kind=identity".into(),
+            "rule.kind=c-sgd".into(),
+            format!("rule.collective={collective}"),
+        ];
         let mut experiment = experiment(args, &sets)?;
         experiment.topology.schedule = "static".into();
         let shape = whole.design.model.shape();
@@ -114,7 +136,8 @@ fn central(args: &Args, whole: &Whole, gradients: u64) -> Result<Vec<(&'static s
     Ok(found)
 }
 
-/// The conditions between any two nodes: the experiment's own links, those of `--links`, and ways over these for the rest.
+/// The conditions between any two nodes: the experiment's own links, those of `--links`, and ways
+/// over these for the rest.
 fn everywhere(args: &Args, whole: &Whole) -> Result<Conditions, Exit> {
     let own = &whole.design.topology;
     let Some(file) = &args.links else { return Ok(outlook::all_pairs(own, &whole.conditions)) };
@@ -123,8 +146,11 @@ fn everywhere(args: &Args, whole: &Whole) -> Result<Conditions, Exit> {
         (0..topology.nodes()).map(|node| topology.node(NodeId::from(node)).name.clone()).collect()
     };
     if names(&topology) != names(own) {
-        let problem =
-            format!("its nodes are {}, the experiment's {}", names(&topology).join(", "), names(own).join(", "));
+        let problem = format!(
+            "its nodes are {}, the experiment's {}",
+            names(&topology).join(", "),
+            names(own).join(", ")
+        );
         return Err(ConfigError::new("--links", format!("\"{file}\""), problem).into());
     }
     let mut network = whole.design.experiment.network.clone();
@@ -138,13 +164,21 @@ fn everywhere(args: &Args, whole: &Whole) -> Result<Conditions, Exit> {
 }
 
 /// All candidates that can work, best first, and why the others cannot.
-fn candidates(args: &Args, whole: &Whole, gradients: u64) -> Result<(Vec<Outlook>, Vec<Refused>), Exit> {
+fn candidates(
+    args: &Args,
+    whole: &Whole,
+    gradients: u64,
+) -> Result<(Vec<Outlook>, Vec<Refused>), Exit> {
     let design = &whole.design;
     let nodes = design.topology.nodes();
     let everywhere = everywhere(args, whole)?;
     let mut topologies = vec![Arc::clone(&design.topology)];
     let (mut found, mut refused) = (Vec::new(), Vec::new());
-    let specs = if args.topologies.is_empty() { outlook::candidates(nodes) } else { args.topologies.clone() };
+    let specs = if args.topologies.is_empty() {
+        outlook::candidates(nodes)
+    } else {
+        args.topologies.clone()
+    };
     for spec in specs {
         match Topology::parse(&spec, design.experiment.run.seed) {
             Ok(topology) if topology.nodes() != nodes => {
@@ -158,13 +192,18 @@ fn candidates(args: &Args, whole: &Whole, gradients: u64) -> Result<(Vec<Outlook
         }
     }
     let compresses = gradvine::gossip::rule::find(design.rule_name())?.compresses;
-    let list = args.compressors.as_deref().unwrap_or("identity,min-max:bits=8,min-max:bits=4,min-max:bits=2");
+    let list = args
+        .compressors
+        .as_deref()
+        .unwrap_or("identity,min-max:bits=8,min-max:bits=4,min-max:bits=2");
     let mut compressors = vec![Vec::new()];
     if compresses || args.compressors.is_some() {
-        compressors.extend(picks("--compressors", list)?.iter().map(|pick| pick.sets("compressor")));
+        compressors
+            .extend(picks("--compressors", list)?.iter().map(|pick| pick.sets("compressor")));
     }
     for topology in &topologies {
-        let conditions = if Arc::ptr_eq(topology, &design.topology) { &whole.conditions } else { &everywhere };
+        let conditions =
+            if Arc::ptr_eq(topology, &design.topology) { &whole.conditions } else { &everywhere };
         for compressor in &compressors {
             for &steps in &args.local_steps {
                 let mut sets = compressor.clone();
@@ -172,21 +211,28 @@ fn candidates(args: &Args, whole: &Whole, gradients: u64) -> Result<(Vec<Outlook
                 let one = experiment(args, &sets).and_then(|experiment| {
                     let mut conditions = conditions.clone();
                     // Measured or given for the experiment's own steps.
-                    let share = f64::from(steps) / f64::from(design.experiment.optimizer.local_steps);
+                    let share =
+                        f64::from(steps) / f64::from(design.experiment.optimizer.local_steps);
                     conditions.compute.mean = (conditions.compute.mean as f64 * share) as u64;
                     let shape = design.model.shape();
-                    let design = Design::new(experiment, Arc::clone(topology), shape.inputs, shape.outputs)?;
+                    let design =
+                        Design::new(experiment, Arc::clone(topology), shape.inputs, shape.outputs)?;
                     Outlook::of(&design, &conditions, gradients)
                 });
                 match one {
                     Ok(one) => found.push(one),
-                    Err(error) => refused.push((format!("{} {}", topology.name(), sets.join(" ")), error.to_string())),
+                    Err(error) => refused.push((
+                        format!("{} {}", topology.name(), sets.join(" ")),
+                        error.to_string(),
+                    )),
                 }
             }
         }
     }
     found.sort_by(|a, b| a.cost_s().total_cmp(&b.cost_s()));
-    found.dedup_by(|a, b| (&a.topology, &a.compressor, a.local_steps) == (&b.topology, &b.compressor, b.local_steps));
+    found.dedup_by(|a, b| {
+        (&a.topology, &a.compressor, a.local_steps) == (&b.topology, &b.compressor, b.local_steps)
+    });
     Ok((found, refused))
 }
 
@@ -211,13 +257,28 @@ fn about(whole: &Whole, own: &Outlook) -> String {
     };
     line(
         "a round",
-        format!("{}; a node computes {:.1} % of the time", duration(round.round_s), 100.0 * round.computing),
+        format!(
+            "{}; a node computes {:.1} % of the time",
+            duration(round.round_s),
+            100.0 * round.computing
+        ),
     );
     let both = |(mean, most): (f64, f64)| {
         let bytes = |x: f64| Bytes(x.round() as u64).to_string();
-        if most > 1.001 * mean { format!("{} ({} at the busiest)", bytes(mean), bytes(most)) } else { bytes(mean) }
+        if most > 1.001 * mean {
+            format!("{} ({} at the busiest)", bytes(mean), bytes(most))
+        } else {
+            bytes(mean)
+        }
     };
-    line("sent", format!("{} of payload a node and round, {} with headers", both(round.payload), both(round.wire)));
+    line(
+        "sent",
+        format!(
+            "{} of payload a node and round, {} with headers",
+            both(round.payload),
+            both(round.wire)
+        ),
+    );
     if let Some(link) = round.bottleneck() {
         line("bottleneck", narrow(whole, link));
     }
@@ -235,8 +296,8 @@ fn about(whole: &Whole, own: &Outlook) -> String {
     );
     line("the run", format!("{} rounds, {}", own.rounds, duration(own.run_s())));
     if whole.conditions.links.is_empty() && whole.conditions.rest.rate.is_infinite() {
-        text +=
-            "\n  Links take no time here: name them in a topology file, or set network.preset (4g, ethernet, ...).\n";
+        text += "\n  Links take no time here: name them in a topology file, or set network.preset \
+                 (4g, ethernet, ...).\n";
     }
     text
 }
@@ -244,7 +305,11 @@ fn about(whole: &Whole, own: &Outlook) -> String {
 /// A link in words.
 fn narrow(whole: &Whole, link: &LinkLoad) -> String {
     let name = |node| whole.design.topology.node(node).name.clone();
-    let frames = if link.frames > 1.001 { format!(", {:.1} frames a round", link.frames) } else { String::new() };
+    let frames = if link.frames > 1.001 {
+        format!(", {:.1} frames a round", link.frames)
+    } else {
+        String::new()
+    };
     format!(
         "{} -> {}: {} of latency and {} on the line{frames}",
         name(link.from),
@@ -259,21 +324,50 @@ fn against(own: &Outlook, central: &[(&'static str, Outlook)]) -> String {
     if central.is_empty() {
         return String::new();
     }
-    let mut text = "\nthe same gradients in one place (C-SGD, whole vectors, between any two nodes)\n\n".to_string();
+    let mut text =
+        "\nthe same gradients in one place (C-SGD, whole vectors, between any two nodes)\n\n"
+            .to_string();
     for (name, outlook) in central {
-        let order = if *name == "parameter server" { "O(N alpha + N B beta)" } else { "O(N alpha + B beta)" };
+        let order = if *name == "parameter server" {
+            "O(N alpha + N B beta)"
+        } else {
+            "O(N alpha + B beta)"
+        };
         let times = outlook.prediction.round_s / own.prediction.round_s;
-        let times = if times.is_finite() { format!(", {times:.2} times this one's") } else { String::new() };
-        let _ = writeln!(text, "  {name:<18}{order:<23}{}{times}", duration(outlook.prediction.round_s));
+        let times = if times.is_finite() {
+            format!(", {times:.2} times this one's")
+        } else {
+            String::new()
+        };
+        let _ = writeln!(
+            text,
+            "  {name:<18}{order:<23}{}{times}",
+            duration(outlook.prediction.round_s)
+        );
     }
-    let _ = writeln!(text, "  {:<18}{:<23}{}", "this one", "O(alpha + B beta)", duration(own.prediction.round_s));
+    let _ = writeln!(
+        text,
+        "  {:<18}{:<23}{}",
+        "this one",
+        "O(alpha + B beta)",
+        duration(own.prediction.round_s)
+    );
     text
 }
 
 fn table(whole: &Whole, candidates: &[Outlook], refused: &[Refused]) -> String {
     let mut rows = vec![
-        ["topology", "compressor", "steps", "a round", "sent/round", "rounds to agree", "run", "what it waits for"]
-            .map(String::from),
+        [
+            "topology",
+            "compressor",
+            "steps",
+            "a round",
+            "sent/round",
+            "rounds to agree",
+            "run",
+            "what it waits for",
+        ]
+        .map(String::from),
     ];
     rows.extend(candidates.iter().take(SHOWN).map(|one| {
         [
@@ -287,7 +381,8 @@ fn table(whole: &Whole, candidates: &[Outlook], refused: &[Refused]) -> String {
             reason(whole, &one.prediction),
         ]
     }));
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let width =
+        |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; 8] = std::array::from_fn(width);
     let mut text = "\ncandidates on the same nodes, best first\n\n".to_string();
     for row in &rows {
@@ -334,13 +429,27 @@ fn data(constants: &Constants, own: &Outlook) -> String {
     };
     line(
         "L",
-        format!("{:.4} (curvature of f; steps up to about 1/L are stable for exact gradients)", constants.smoothness),
+        format!(
+            "{:.4} (curvature of f; steps up to about 1/L are stable for exact gradients)",
+            constants.smoothness
+        ),
     );
-    line("sigma^2", format!("{:.4e} within a node: variance of a mini-batch gradient", constants.within));
-    line("zeta^2", format!("{:.4e} between nodes: how far their gradients are from the mean one", constants.between));
+    line(
+        "sigma^2",
+        format!("{:.4e} within a node: variance of a mini-batch gradient", constants.within),
+    );
+    line(
+        "zeta^2",
+        format!(
+            "{:.4e} between nodes: how far their gradients are from the mean one",
+            constants.between
+        ),
+    );
     line("|grad f|^2", format!("{:.4e}", constants.gradient));
     line("rho", format!("{:.6}", own.rho));
-    if let (Some(least), Some(most)) = (constants.classes.iter().min(), constants.classes.iter().max()) {
+    if let (Some(least), Some(most)) =
+        (constants.classes.iter().min(), constants.classes.iter().max())
+    {
         let range = if least == most { least.to_string() } else { format!("{least} to {most}") };
         line("labels", format!("{range} of {} classes at each node", constants.all_classes));
     }

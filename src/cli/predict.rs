@@ -20,11 +20,13 @@ use super::{
 #[command(after_help = "Examples:\n  \
     gradvine predict runs/first/model-mean.safetensors rows.csv > predictions.csv\n  \
     gradvine predict model-mean.safetensors digits --out predictions.csv\n\n\
-    One line a row: its number from 0, the predicted class, the probability of each class (or the predicted numbers).")]
+    One line a row: its number from 0, the predicted class, the probability of each class (or the \
+    predicted numbers).")]
 pub struct Args {
     /// A model file that a run has written
     model: PathBuf,
-    /// `digits`, `breast-cancer`, or a data file with the columns that the model was trained on; a CSV file may lack the target
+    /// `digits`, `breast-cancer`, or a data file with the columns that the model was trained on; a
+    /// CSV file may lack the target
     data: String,
     #[command(flatten)]
     reading: Reading,
@@ -40,7 +42,8 @@ pub fn run(args: Args) -> Result<(), Exit> {
     let mut out: Box<dyn Write> = match &args.out {
         Some(path) => {
             let file = File::create(path).map_err(|error| {
-                ConfigError::at("--out", format!("cannot be written: {error}")).within(path.display())
+                ConfigError::at("--out", format!("cannot be written: {error}"))
+                    .within(path.display())
             })?;
             Box::new(BufWriter::new(file))
         }
@@ -49,16 +52,25 @@ pub fn run(args: Args) -> Result<(), Exit> {
     Ok(ignore_broken_pipe(table(&saved, &predictions, &mut out))?)
 }
 
-fn table(saved: &SavedModel, predictions: &Array2<f32>, out: &mut dyn Write) -> std::io::Result<()> {
+fn table(
+    saved: &SavedModel,
+    predictions: &Array2<f32>,
+    out: &mut dyn Write,
+) -> std::io::Result<()> {
     let classes = saved.model.task() == Task::Classification;
-    let name = |class: usize| saved.classes.get(class).cloned().unwrap_or_else(|| class.to_string());
-    let columns: Vec<String> =
-        (0..predictions.ncols()).map(|c| if classes { format!("p({})", name(c)) } else { format!("y{c}") }).collect();
+    let name =
+        |class: usize| saved.classes.get(class).cloned().unwrap_or_else(|| class.to_string());
+    let columns: Vec<String> = (0..predictions.ncols())
+        .map(|c| if classes { format!("p({})", name(c)) } else { format!("y{c}") })
+        .collect();
     writeln!(out, "row,{}{}", if classes { "prediction," } else { "" }, columns.join(","))?;
     for (index, row) in predictions.outer_iter().enumerate() {
         write!(out, "{index}")?;
         if classes {
-            let best = row.iter().enumerate().fold(0, |best, (class, p)| if *p > row[best] { class } else { best });
+            let best = row
+                .iter()
+                .enumerate()
+                .fold(0, |best, (class, p)| if *p > row[best] { class } else { best });
             write!(out, ",{}", name(best))?;
         }
         for value in row {

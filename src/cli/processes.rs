@@ -1,4 +1,5 @@
-//! `gradvine train --processes`: writes what a deployment has (a folder a node, with key, node file and own rows) and starts the nodes.
+//! `gradvine train --processes`: writes what a deployment has (a folder a node, with key, node file
+//! and own rows) and starts the nodes.
 
 use std::{
     fs,
@@ -71,7 +72,8 @@ pub fn run(args: &RunArgs) -> Result<(), Exit> {
     if args.speaks() {
         let folder = directory.path().display();
         note!(
-            "{} processes, one a node; start one by hand with: gradvine node {folder}/nodes/NAME/node.toml",
+            "{} processes, one a node; start one by hand with: gradvine node \
+             {folder}/nodes/NAME/node.toml",
             whole.shards.len()
         );
     }
@@ -91,7 +93,8 @@ pub fn run(args: &RunArgs) -> Result<(), Exit> {
     outcome::show(args, &whole, &directory, &summary, None, "train")
 }
 
-/// Watches the nodes until all have ended; where somebody interrupts, they are asked to. `look` is called again and again meanwhile.
+/// Watches the nodes until all have ended; where somebody interrupts, they are asked to. `look` is
+/// called again and again meanwhile.
 pub fn follow(
     processes: &mut [Process],
     interrupt: &Interrupt,
@@ -130,8 +133,14 @@ pub fn merge_metrics(processes: &[Process], directory: &mut RunDirectory) {
     warn(directory.finish());
 }
 
-/// Keys, the topology with peers and addresses, node files and rows. Nodes that are not `tested` are given no rows to test on.
-pub fn write_files(whole: &Whole, directory: &RunDirectory, addresses: &[String], tested: bool) -> Result<(), Exit> {
+/// Keys, the topology with peers and addresses, node files and rows. Nodes that are not `tested`
+/// are given no rows to test on.
+pub fn write_files(
+    whole: &Whole,
+    directory: &RunDirectory,
+    addresses: &[String],
+    tested: bool,
+) -> Result<(), Exit> {
     let design = &whole.design;
     let nodes = directory.path().join("nodes");
     let test = whole.test.as_ref().filter(|_| tested);
@@ -249,7 +258,9 @@ impl Process {
         {
             (self.ended, self.code, self.signal) = (true, status.code(), signal(status));
         }
-        let Ok(mut file) = fs::File::open(self.folder.join("run/metrics.jsonl")) else { return Ok(()) };
+        let Ok(mut file) = fs::File::open(self.folder.join("run/metrics.jsonl")) else {
+            return Ok(());
+        };
         file.seek(SeekFrom::Start(self.read))?;
         for line in BufReader::new(file).lines() {
             let line = line?;
@@ -284,7 +295,8 @@ fn signal(status: std::process::ExitStatus) -> Option<i32> {
 
 /// The slowest node's round, the mean loss, the worst accuracy that is known, all bytes.
 pub fn progress(processes: &[Process]) -> Progress {
-    let latest: Vec<&Metric> = processes.iter().filter_map(|process| process.latest.as_ref()).collect();
+    let latest: Vec<&Metric> =
+        processes.iter().filter_map(|process| process.latest.as_ref()).collect();
     let count = latest.len().max(1) as f64;
     Progress {
         rounds: if latest.len() < processes.len() {
@@ -309,7 +321,8 @@ pub fn interrupted(whole: &Whole, directory: &RunDirectory, processes: &[Process
     Exit::Interrupted(format!("stopped in round {rounds}; what was done is in {folder}"))
 }
 
-/// What the nodes have left of a run that ended early: their models, and a summary of what each did.
+/// What the nodes have left of a run that ended early: their models, and a summary of what each
+/// did.
 fn salvage(whole: &Whole, directory: &RunDirectory, processes: &[Process]) -> Summary {
     let mut all = Summary::blank(&whole.design);
     let mut rounds = Vec::new();
@@ -326,9 +339,13 @@ fn salvage(whole: &Whole, directory: &RunDirectory, processes: &[Process]) -> Su
         rounds.push(part.rounds);
     }
     let mean = "model-mean.safetensors";
-    if let Some(process) = processes.iter().find(|process| process.folder.join("run").join(mean).exists()) {
+    if let Some(process) =
+        processes.iter().find(|process| process.folder.join("run").join(mean).exists())
+    {
         match copy_model(whole, process, directory, mean) {
-            Ok(()) => all.mean_digest = process.summary().map(|own| own.mean_digest).unwrap_or_default(),
+            Ok(()) => {
+                all.mean_digest = process.summary().map(|own| own.mean_digest).unwrap_or_default()
+            }
             Err(error) => note!("warning: the mean model: {}", error.message()),
         }
     }
@@ -337,13 +354,19 @@ fn salvage(whole: &Whole, directory: &RunDirectory, processes: &[Process]) -> Su
 }
 
 /// A node's model becomes this run's, with the names of the classes, which no node's rows hold.
-fn copy_model(whole: &Whole, process: &Process, directory: &RunDirectory, name: &str) -> Result<(), Exit> {
+fn copy_model(
+    whole: &Whole,
+    process: &Process,
+    directory: &RunDirectory,
+    name: &str,
+) -> Result<(), Exit> {
     let mut saved = SavedModel::read(&process.folder.join("run").join(name))?;
     saved.classes.clone_from(&whole.classes);
     Ok(saved.write(&directory.path().join(name))?)
 }
 
-/// The node that failed first: one that was killed, else one whose files are wrong, else one that says so of itself, else any.
+/// The node that failed first: one that was killed, else one whose files are wrong, else one that
+/// says so of itself, else any.
 fn first_failed<'a>(failed: &[&'a Process]) -> Option<&'a Process> {
     let rank = |process: &&Process| match process.code {
         None => 0,
@@ -356,9 +379,15 @@ fn first_failed<'a>(failed: &[&'a Process]) -> Option<&'a Process> {
     failed.iter().copied().min_by_key(rank)
 }
 
-/// All nodes must have ended well and have written the same summary, which is returned; their models become this run's.
-pub fn gather(whole: &Whole, directory: &RunDirectory, processes: &[Process]) -> Result<Summary, Exit> {
-    let failed: Vec<&Process> = processes.iter().filter(|process| process.code != Some(0)).collect();
+/// All nodes must have ended well and have written the same summary, which is returned; their
+/// models become this run's.
+pub fn gather(
+    whole: &Whole,
+    directory: &RunDirectory,
+    processes: &[Process],
+) -> Result<Summary, Exit> {
+    let failed: Vec<&Process> =
+        processes.iter().filter(|process| process.code != Some(0)).collect();
     if let Some(first) = first_failed(&failed) {
         let (name, log) = (&first.name, first.folder.join("log.txt"));
         let how = match (first.code, first.signal) {
@@ -378,8 +407,9 @@ pub fn gather(whole: &Whole, directory: &RunDirectory, processes: &[Process]) ->
         });
     }
     let read = |path: &Path| {
-        fs::read(path)
-            .map_err(|error| Exit::from(ConfigError::at("cannot be read", error.to_string()).within(path.display())))
+        fs::read(path).map_err(|error| {
+            Exit::from(ConfigError::at("cannot be read", error.to_string()).within(path.display()))
+        })
     };
     let summary = read(&processes[0].folder.join("run/summary.json"))?;
     for process in processes {

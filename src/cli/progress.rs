@@ -22,16 +22,27 @@ pub struct Display {
 const PLAIN_EVERY: Duration = Duration::from_secs(2);
 
 impl Display {
-    /// A display of so many rounds; silent where `speaks` is false. `virtually`: time is not the clock's.
+    /// A display of so many rounds; silent where `speaks` is false. `virtually`: time is not the
+    /// clock's.
     pub fn new(total: u64, speaks: bool, virtually: bool) -> Display {
         let terminal = std::io::stderr().is_terminal();
         let bar = (speaks && terminal).then(|| {
-            let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr_with_hz(10));
-            let style = ProgressStyle::with_template("  round {pos}/{len} [{bar:28}] {msg}  {elapsed} + {eta} left");
+            let bar =
+                ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr_with_hz(10));
+            let style = ProgressStyle::with_template(
+                "  round {pos}/{len} [{bar:28}] {msg}  {elapsed} + {eta} left",
+            );
             bar.set_style(style.expect("the template is well formed").progress_chars("=> "));
             bar
         });
-        Display { bar, plain: speaks && !terminal, total, started: Instant::now(), shown: None, virtually }
+        Display {
+            bar,
+            plain: speaks && !terminal,
+            total,
+            started: Instant::now(),
+            shown: None,
+            virtually,
+        }
     }
 
     /// Shows where the run is.
@@ -45,8 +56,8 @@ impl Display {
             if last || self.shown.is_none_or(|shown| now - shown >= PLAIN_EVERY) {
                 self.shown = Some(now);
                 let seconds = self.started.elapsed().as_secs_f64();
-                let left =
-                    seconds / progress.rounds.max(1) as f64 * (self.total - progress.rounds.min(self.total)) as f64;
+                let left = seconds / progress.rounds.max(1) as f64
+                    * (self.total - progress.rounds.min(self.total)) as f64;
                 note!(
                     "round {}/{}  {}  {seconds:.1} s + {left:.1} s left",
                     progress.rounds,

@@ -25,10 +25,12 @@ Examples:
   gradvine report runs/first runs/second --figures figures
   gradvine report runs/first --unfinished             while it runs, or after it was killed
 
-Run directories are what train, node and simulate write. The page holds everything that it shows: no network, no scripts, no other files; it
+Run directories are what train, node and simulate write. The page holds everything that it shows: \
+                        no network, no scripts, no other files; it
 follows light and dark, and prints. Behind every picture stands a table of its figures.
 
-A report that is there already is overwritten, and so are figures of the same names; any other file at --out is left as it is and refused.")]
+A report that is there already is overwritten, and so are figures of the same names; any other \
+                        file at --out is left as it is and refused.")]
 pub struct Args {
     /// Run directories, in the order in which they are to be shown
     #[arg(required = true, value_name = "RUN_DIR")]
@@ -52,11 +54,20 @@ pub fn run(args: &Args) -> Result<(), Exit> {
     let mut known = BTreeSet::new();
     for path in &args.runs {
         if !known.insert(fs::canonicalize(path).unwrap_or_else(|_| path.clone())) {
-            return Err(ConfigError::new("RUN_DIR", path.display(), "is named twice; name each run once").into());
+            return Err(ConfigError::new(
+                "RUN_DIR",
+                path.display(),
+                "is named twice; name each run once",
+            )
+            .into());
         }
     }
     replaceable(&args.out)?;
-    let runs = args.runs.iter().map(|path| Run::load(path, args.unfinished)).collect::<Result<Vec<Run>, _>>()?;
+    let runs = args
+        .runs
+        .iter()
+        .map(|path| Run::load(path, args.unfinished))
+        .collect::<Result<Vec<Run>, _>>()?;
     let count = runs.len();
     let page = page(runs);
     make(args.out.parent(), "--out")?;
@@ -69,7 +80,10 @@ pub fn run(args: &Args) -> Result<(), Exit> {
     }
     if !args.quiet {
         let plural = |n: usize, word: &str| format!("{n} {word}{}", if n == 1 { "" } else { "s" });
-        let folder = args.figures.as_ref().map_or_else(String::new, |folder| format!(", also in {}", folder.display()));
+        let folder = args
+            .figures
+            .as_ref()
+            .map_or_else(String::new, |folder| format!(", also in {}", folder.display()));
         super::print(&format!(
             "{}: {}, {}, {}{folder}\n",
             args.out.display(),
@@ -91,13 +105,18 @@ fn replaceable(out: &Path) -> Result<(), ConfigError> {
     let mut begin = Vec::new();
     let read = file.take(MARK.len() as u64).read_to_end(&mut begin);
     if read.is_err() || (!begin.is_empty() && begin != MARK.as_bytes()) {
-        return refuse("is there already and no report of gradvine; name another file, or remove it");
+        return refuse(
+            "is there already and no report of gradvine; name another file, or remove it",
+        );
     }
     Ok(())
 }
 
 fn make(folder: Option<&Path>, flag: &str) -> Result<(), ConfigError> {
-    let Some(folder) = folder.filter(|folder| !folder.as_os_str().is_empty()) else { return Ok(()) };
-    fs::create_dir_all(folder)
-        .map_err(|error| ConfigError::new(flag, folder.display(), format!("the folder cannot be made: {error}")))
+    let Some(folder) = folder.filter(|folder| !folder.as_os_str().is_empty()) else {
+        return Ok(());
+    };
+    fs::create_dir_all(folder).map_err(|error| {
+        ConfigError::new(flag, folder.display(), format!("the folder cannot be made: {error}"))
+    })
 }

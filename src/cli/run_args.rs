@@ -54,7 +54,11 @@ impl RunArgs {
     /// Reads the experiment with all settings applied, and then some more.
     pub fn read(&self, more: &[String]) -> Result<Experiment, ConfigError> {
         let mut sets = self.sets.clone();
-        sets.extend(self.flags().into_iter().filter_map(|(_, key, value)| Some(format!("{key}={}", value?))));
+        sets.extend(
+            self.flags()
+                .into_iter()
+                .filter_map(|(_, key, value)| Some(format!("{key}={}", value?))),
+        );
         sets.extend_from_slice(more);
         match &self.experiment {
             Some(path) => Experiment::load(path, &sets),
@@ -97,7 +101,8 @@ impl RunArgs {
 
     /// The argument instead of the setting that was made of it.
     fn blame(&self, mut error: ConfigError) -> ConfigError {
-        if let Some((flag, ..)) = self.flags().iter().find(|(_, key, value)| value.is_some() && *key == error.place)
+        if let Some((flag, ..)) =
+            self.flags().iter().find(|(_, key, value)| value.is_some() && *key == error.place)
             && error.file.as_deref() == Some("--set")
         {
             (error.file, error.place) = (None, flag.to_string());
@@ -129,7 +134,8 @@ impl RunArgs {
             (None, Some(out)) => PathBuf::from(out),
             (None, None) => unused(&whole.design.experiment, whole.design.topology.name())?,
         };
-        let made = room(&whole.design, Saves::All, &path).and_then(|()| RunDirectory::create(&path));
+        let made =
+            room(&whole.design, Saves::All, &path).and_then(|()| RunDirectory::create(&path));
         let directory = made.map_err(|error| match &self.out {
             Some(_) => ConfigError { place: "--out".into(), ..error },
             None => whole.design.experiment.blame(error),
@@ -174,11 +180,14 @@ fn unused(experiment: &Experiment, topology: &str) -> Result<PathBuf, ConfigErro
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let rule = experiment.rule.get("kind").and_then(toml::Value::as_str).unwrap_or("run");
     let stem = format!("{}-{rule}-{topology}", stamp(seconds));
-    let numbered = |number: u32| if number == 0 { stem.clone() } else { format!("{stem}-{number}") };
+    let numbered =
+        |number: u32| if number == 0 { stem.clone() } else { format!("{stem}-{number}") };
     (0..1000)
         .map(|number| Path::new("runs").join(numbered(number)))
         .find(|path| !path.exists())
-        .ok_or_else(|| ConfigError::at("run.out", "a thousand runs in one second: name the folder with --out"))
+        .ok_or_else(|| {
+            ConfigError::at("run.out", "a thousand runs in one second: name the folder with --out")
+        })
 }
 
 /// `20260102-030405` in UTC.
@@ -188,7 +197,8 @@ fn stamp(seconds: u64) -> String {
     let shifted = days + 719_468;
     let era = shifted.div_euclid(146_097);
     let day_of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let shifted_month = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
@@ -202,9 +212,13 @@ fn stamp(seconds: u64) -> String {
 mod tests {
     #[test]
     fn words_are_quoted_where_a_shell_would_split_them() {
-        for (word, shown) in
-            [("a.b=c", "a.b=c"), ("a b", "'a b'"), ("hidden=[8]", "'hidden=[8]'"), ("it's", r"'it'\''s'"), ("", "''")]
-        {
+        for (word, shown) in [
+            ("a.b=c", "a.b=c"),
+            ("a b", "'a b'"),
+            ("hidden=[8]", "'hidden=[8]'"),
+            ("it's", r"'it'\''s'"),
+            ("", "''"),
+        ] {
             assert_eq!(super::quoted(word), shown);
         }
     }

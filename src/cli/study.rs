@@ -18,19 +18,27 @@ use super::{Exit, compare::jobs, interrupt::Interrupt, run_args::quoted, tally::
 /// The arguments of `gradvine study`
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-A study file says what a paper claims, which rows try it, what is drawn and what is expected of the figures: see experiments/paper.
-The pages go to OUT/results/NAME.md with a list of them in OUT/results.md, pictures to OUT/img/results. They hold no dates and no wall
+A study file says what a paper claims, which rows try it, what is drawn and what is expected of \
+                        the figures: see experiments/paper.
+The pages go to OUT/results/NAME.md with a list of them in OUT/results.md, pictures to \
+                        OUT/img/results. They hold no dates and no wall
 times: the same command on the same machine gives the same bytes.
 
 Examples:
   gradvine study experiments/paper experiments/world --out docs
-  gradvine study experiments/paper --only naive-stalls --out docs     this one's page and its line in the list
-  gradvine study experiments/world/four-regions.toml --experiments rows    its rows, for `gradvine lab rows/...toml`
-  gradvine study experiments/data --data mnist=DIR --out docs         studies on files that are not shipped
-  gradvine study my-study.toml --quick                                a tenth of the rounds, one seed, no tuning
+  gradvine study experiments/paper --only naive-stalls --out docs     this one's page and its \
+  line in the list
+  gradvine study experiments/world/four-regions.toml --experiments rows    its rows, for \
+  `gradvine lab rows/...toml`
+  gradvine study experiments/data --data mnist=DIR --out docs         studies on files that are \
+  not shipped
+  gradvine study my-study.toml --quick                                a tenth of the rounds, one \
+  seed, no tuning
 
-Settings are tuned on three seeds or more, and measured on five others or more. A grid whose best lies at its edge is widened, by up to
-six points. Figures are means with their 95 % interval (Student's t), rows are compared seed by seed, and an expectation agrees if the
+Settings are tuned on three seeds or more, and measured on five others or more. A grid whose best \
+                        lies at its edge is widened, by up to
+six points. Figures are means with their 95 % interval (Student's t), rows are compared seed by \
+                        seed, and an expectation agrees if the
 whole interval does. A study whose files are not there is skipped, and its page stays as it is.
 
 Exit codes: 0 all expectations agree; 1 some do not; 2 a file is wrong; 130 interrupted.")]
@@ -41,13 +49,15 @@ pub struct Args {
     /// The folder for the report [default: only what agrees is printed]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Write each row as an experiment, tuned, with the first seed, into this folder: for `gradvine lab`, `plan`, `train`
+    /// Write each row as an experiment, tuned, with the first seed, into this folder: for `gradvine
+    /// lab`, `plan`, `train`
     #[arg(long, value_name = "DIR")]
     experiments: Option<PathBuf>,
     /// Only the studies of these names; may be repeated
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// The folder of files that studies need and that are not shipped; may be repeated [default: GRADVINE_NAME of the environment]
+    /// The folder of files that studies need and that are not shipped; may be repeated [default:
+    /// GRADVINE_NAME of the environment]
     #[arg(long, value_name = "NAME=DIR")]
     data: Vec<String>,
     /// A tenth of the rounds, one seed, no tuning; the report says so
@@ -65,7 +75,8 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<(), Exit> {
     let mut studies = args.load()?;
     let folders = args.folders()?;
-    let missing: Vec<Option<String>> = studies.iter_mut().map(|study| fill(study, &folders)).collect();
+    let missing: Vec<Option<String>> =
+        studies.iter_mut().map(|study| fill(study, &folders)).collect();
     if args.quick {
         studies.iter_mut().try_for_each(Study::quicken)?;
     }
@@ -104,21 +115,39 @@ pub fn run(args: &Args) -> Result<(), Exit> {
         let text = index(&judged, &before, &args.again(&args.studies, None), args.quick);
         write_atomically(&file, &[text.as_bytes()])?;
     }
-    let wrong =
-        judged.iter().filter_map(|(_, checks)| checks.as_ref()).flatten().filter(|check| !check.agrees()).count();
-    if wrong > 0 { Err(Exit::Disagrees(format!("{wrong} expectations do not agree with the figures"))) } else { Ok(()) }
+    let wrong = judged
+        .iter()
+        .filter_map(|(_, checks)| checks.as_ref())
+        .flatten()
+        .filter(|check| !check.agrees())
+        .count();
+    if wrong > 0 {
+        Err(Exit::Disagrees(format!("{wrong} expectations do not agree with the figures")))
+    } else {
+        Ok(())
+    }
 }
 
 /// Puts the folder of a study's data in its place; or says why it cannot run.
 fn fill(study: &mut Study, folders: &BTreeMap<String, PathBuf>) -> Option<String> {
     let needs = study.needs.clone()?;
-    let named = format!("--data {0}=DIR or {1} in the environment", needs.name, variable(&needs.name));
-    let Some(folder) = folders.get(&needs.name).cloned().or_else(|| env::var_os(variable(&needs.name)).map(Into::into))
+    let named =
+        format!("--data {0}=DIR or {1} in the environment", needs.name, variable(&needs.name));
+    let Some(folder) = folders
+        .get(&needs.name)
+        .cloned()
+        .or_else(|| env::var_os(variable(&needs.name)).map(Into::into))
     else {
-        return Some(format!("it needs {} in a folder: name it by {named}", needs.files.join(", ")));
+        return Some(format!(
+            "it needs {} in a folder: name it by {named}",
+            needs.files.join(", ")
+        ));
     };
     if let Some(file) = needs.files.iter().find(|file| !folder.join(file).is_file()) {
-        return Some(format!("{} is not there: name its folder by {named}", folder.join(file).display()));
+        return Some(format!(
+            "{} is not there: name its folder by {named}",
+            folder.join(file).display()
+        ));
     }
     // Relative to where the program runs, not to the study.
     study.fill(&std::path::absolute(&folder).unwrap_or(folder));
@@ -140,7 +169,11 @@ fn export(folder: &Path, study: &Study, outcomes: &[Outcome]) -> Result<(), Exit
         let mut sets = outcome.tuned.as_ref().map_or_else(Vec::new, |tuned| tuned.chosen.clone());
         sets.push(format!("run.seed={}", study.seed));
         let Ok(experiment) = outcome.case.experiment(&sets) else { continue };
-        let words = outcome.case.name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+        let words = outcome
+            .case
+            .name
+            .split(|c: char| !c.is_ascii_alphanumeric())
+            .filter(|word| !word.is_empty());
         let name = words.map(str::to_ascii_lowercase).collect::<Vec<_>>().join("-");
         let file = folder.join(format!("{}-{number:02}-{name}.toml", study.name));
         write_atomically(&file, &[experiment.moved().to_toml().as_bytes()])?;
@@ -158,8 +191,11 @@ fn listed(study: &Study, checks: &[Check]) -> String {
             Verdict::Undecided => "UNDECIDED     ",
             Verdict::NoEvidence => "NO EVIDENCE   ",
         };
-        text +=
-            &format!("  {word} {}: {}\n", check.words.split_whitespace().collect::<Vec<_>>().join(" "), check.figures);
+        text += &format!(
+            "  {word} {}: {}\n",
+            check.words.split_whitespace().collect::<Vec<_>>().join(" "),
+            check.figures
+        );
     }
     text
 }
@@ -182,7 +218,10 @@ impl Args {
         .run(&study.rows);
         tally.finish();
         if interrupt.is_set() {
-            return Err(Exit::Interrupted(format!("stopped in study {}; what was done before is written", study.name)));
+            return Err(Exit::Interrupted(format!(
+                "stopped in study {}; what was done before is written",
+                study.name
+            )));
         }
         Ok(outcomes)
     }
@@ -190,12 +229,14 @@ impl Args {
     /// The folders that `--data` names.
     fn folders(&self) -> Result<BTreeMap<String, PathBuf>, ConfigError> {
         let pair = |text: &String| {
-            let (name, folder) =
-                text.split_once('=').filter(|(name, folder)| !name.is_empty() && !folder.is_empty())?;
+            let (name, folder) = text
+                .split_once('=')
+                .filter(|(name, folder)| !name.is_empty() && !folder.is_empty())?;
             Some((name.to_string(), PathBuf::from(folder)))
         };
-        let wrong =
-            |text: &String| ConfigError::new("--data", format!("\"{text}\""), "expected NAME=DIR: mnist=my/mnist");
+        let wrong = |text: &String| {
+            ConfigError::new("--data", format!("\"{text}\""), "expected NAME=DIR: mnist=my/mnist")
+        };
         self.data.iter().map(|text| pair(text).ok_or_else(|| wrong(text))).collect()
     }
 
@@ -204,14 +245,19 @@ impl Args {
         for path in &self.studies {
             let wrong = |problem: String| ConfigError::new("STUDIES", path.display(), problem);
             if !path.exists() {
-                return Err(wrong("is not there: expected study files (.toml) or folders of them".into()).into());
+                return Err(wrong(
+                    "is not there: expected study files (.toml) or folders of them".into(),
+                )
+                .into());
             }
             if !path.is_dir() {
                 files.push(path.clone());
                 continue;
             }
-            let entries = fs::read_dir(path).map_err(|error| wrong(format!("cannot be read: {error}")))?;
-            let mut inside: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+            let entries =
+                fs::read_dir(path).map_err(|error| wrong(format!("cannot be read: {error}")))?;
+            let mut inside: Vec<PathBuf> =
+                entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
             inside.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
             inside.sort();
             if inside.is_empty() {
@@ -219,13 +265,18 @@ impl Args {
             }
             files.extend(inside);
         }
-        let name = |path: &Path| path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+        let name = |path: &Path| {
+            path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default()
+        };
         let names: Vec<String> = files.iter().map(|path| name(path)).collect();
         if let Some(missing) = self.only.iter().find(|only| !names.contains(only)) {
             let problem = format!("there is no such study; there are {}", names.join(", "));
             return Err(ConfigError::new("--only", missing, problem).into());
         }
-        if let Some(twice) = names.iter().enumerate().find_map(|(at, name)| names[..at].contains(name).then_some(name))
+        if let Some(twice) = names
+            .iter()
+            .enumerate()
+            .find_map(|(at, name)| names[..at].contains(name).then_some(name))
         {
             return Err(ConfigError::new(
                 "STUDIES",
@@ -243,16 +294,25 @@ impl Args {
     }
 
     /// A study's page and pictures.
-    fn write(&self, out: &Path, study: &Study, outcomes: &[Outcome], checks: &[Check]) -> Result<(), Exit> {
-        let wrong =
-            |error: std::io::Error| ConfigError::new("--out", out.display(), format!("cannot be written: {error}"));
+    fn write(
+        &self,
+        out: &Path,
+        study: &Study,
+        outcomes: &[Outcome],
+        checks: &[Check],
+    ) -> Result<(), Exit> {
+        let wrong = |error: std::io::Error| {
+            ConfigError::new("--out", out.display(), format!("cannot be written: {error}"))
+        };
         fs::create_dir_all(out.join("results")).map_err(wrong)?;
         fs::create_dir_all(out.join("img/results")).map_err(wrong)?;
         let mut pictures = Vec::new();
         for (number, picture) in study.picture.iter().enumerate() {
             let chosen: Vec<(&str, &Outcome)> = (outcomes.iter())
                 .map(|outcome| (outcome.case.name.as_str(), outcome))
-                .filter(|(name, _)| picture.rows.is_empty() || picture.rows.iter().any(|row| row == name))
+                .filter(|(name, _)| {
+                    picture.rows.is_empty() || picture.rows.iter().any(|row| row == name)
+                })
                 .collect();
             let file = format!("img/results/{}-{}.svg", study.name, number + 1);
             let drawn = chart(&picture.title, &picture.words, picture.curve(), &chosen).svg();
@@ -271,12 +331,15 @@ impl Args {
         Ok(())
     }
 
-    /// The command that makes the page of one study, or the list. Folders of data are the reader's own.
+    /// The command that makes the page of one study, or the list. Folders of data are the reader's
+    /// own.
     fn again(&self, studies: &[PathBuf], study: Option<&Study>) -> String {
         let mut words = vec!["gradvine".into(), "study".into()];
         words.extend(studies.iter().map(|path| path.display().to_string()));
         let needs = study.and_then(|study| study.needs.as_ref());
-        words.extend(needs.iter().flat_map(|needs| ["--data".into(), format!("{}=DIR", needs.name)]));
+        words.extend(
+            needs.iter().flat_map(|needs| ["--data".into(), format!("{}=DIR", needs.name)]),
+        );
         if self.quick {
             words.push("--quick".into());
         }

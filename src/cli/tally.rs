@@ -1,4 +1,5 @@
-//! Progress of many runs: a bar on a terminal, plain lines elsewhere, nothing where it is not wanted.
+//! Progress of many runs: a bar on a terminal, plain lines elsewhere, nothing where it is not
+//! wanted.
 
 use std::{
     io::IsTerminal,
@@ -24,8 +25,11 @@ impl Tally {
     pub fn new(speaks: bool) -> Tally {
         let terminal = std::io::stderr().is_terminal();
         let bar = (speaks && terminal).then(|| {
-            let bar = ProgressBar::with_draw_target(Some(1), ProgressDrawTarget::stderr_with_hz(10));
-            let style = ProgressStyle::with_template("  run {pos}/{len} [{bar:28}] {elapsed} + {eta} left  {msg}");
+            let bar =
+                ProgressBar::with_draw_target(Some(1), ProgressDrawTarget::stderr_with_hz(10));
+            let style = ProgressStyle::with_template(
+                "  run {pos}/{len} [{bar:28}] {elapsed} + {eta} left  {msg}",
+            );
             bar.set_style(style.expect("the template is well formed").progress_chars("=> "));
             bar
         });

@@ -23,9 +23,12 @@ const MAX_LISTED: usize = 40;
 /// The arguments of `gradvine topology`
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
-    gradvine topology list                                     families, weights, schedules, files\n  \
-    gradvine topology show ring:16                             how fast sixteen nodes in a ring agree\n  \
-    gradvine topology show torus:4x4 --svg torus.svg           the same as a picture, with the spectrum\n  \
+    gradvine topology list                                     families, weights, schedules, \
+    files\n  \
+    gradvine topology show ring:16                             how fast sixteen nodes in a ring \
+    agree\n  \
+    gradvine topology show torus:4x4 --svg torus.svg           the same as a picture, with the \
+    spectrum\n  \
     gradvine topology show ring:8 --weights best-constant\n  \
     gradvine topology make random-regular:16:4 net.toml --seed 7\n  \
     gradvine topology make net.toml net.graphml                another format\n  \
@@ -37,7 +40,8 @@ pub struct Args {
 
 #[derive(clap::Subcommand, Debug)]
 enum Command {
-    /// List the families of graphs, the kinds of weights, the schedules and the files in topologies/
+    /// List the families of graphs, the kinds of weights, the schedules and the files in
+    /// topologies/
     List {
         /// Print an object
         #[arg(long)]
@@ -77,7 +81,8 @@ enum Command {
     },
     /// Say whether files are sound, and if not, what is wrong where
     #[command(
-        after_help = "Examples:\n  gradvine topology check topologies/*.toml\n  gradvine topology check net.toml --json"
+        after_help = "Examples:\n  gradvine topology check topologies/*.toml\n  gradvine topology \
+                      check net.toml --json"
     )]
     Check {
         /// Topology files
@@ -118,7 +123,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         Command::List { json } => list::run(json),
         Command::Show { source, schedule, svg, json } => {
             let topology = source.read()?;
-            let schedule = schedule.map(|name| read_schedule(&name, &topology, source.seed)).transpose()?;
+            let schedule =
+                schedule.map(|name| read_schedule(&name, &topology, source.seed)).transpose()?;
             show(&topology, schedule.as_ref(), svg.as_deref(), json)
         }
         Command::Make { source, out, name } => make(&source, &out, name),
@@ -127,13 +133,20 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 }
 
 fn read_schedule(name: &str, topology: &Topology, seed: u64) -> Result<Schedule, ConfigError> {
-    Schedule::new(name, topology, seed).map_err(|error| ConfigError { place: "--schedule".into(), ..error })
+    Schedule::new(name, topology, seed)
+        .map_err(|error| ConfigError { place: "--schedule".into(), ..error })
 }
 
-fn show(topology: &Topology, schedule: Option<&Schedule>, picture: Option<&Path>, json: bool) -> anyhow::Result<()> {
+fn show(
+    topology: &Topology,
+    schedule: Option<&Schedule>,
+    picture: Option<&Path>,
+    json: bool,
+) -> anyhow::Result<()> {
     if let Some(path) = picture {
-        std::fs::write(path, mixing::svg(topology))
-            .map_err(|error| ConfigError::at("--svg", format!("cannot be written: {error}")).within(path.display()))?;
+        std::fs::write(path, mixing::svg(topology)).map_err(|error| {
+            ConfigError::at("--svg", format!("cannot be written: {error}")).within(path.display())
+        })?;
     }
     let mut figures = Figures::of(topology);
     figures.schedule = schedule.map(|schedule| Rounds::of(schedule, topology));
@@ -163,19 +176,27 @@ fn make(source: &Source, out: &Path, name: Option<String>) -> anyhow::Result<()>
 /// The links of a small topology, if there is more to say of them than that they are all alike.
 fn links(topology: &Topology) -> String {
     let known = |link: &LinkInfo| link.latency_ms.is_some() || link.bandwidth_mbps.is_some();
-    let all: Vec<_> = topology.edges().filter_map(|(a, b)| Some((a, b, topology.link(a, b)?))).collect();
-    let alike = topology.matrix().constant().is_some() && !all.iter().any(|(_, _, link)| known(link));
+    let all: Vec<_> =
+        topology.edges().filter_map(|(a, b)| Some((a, b, topology.link(a, b)?))).collect();
+    let alike =
+        topology.matrix().constant().is_some() && !all.iter().any(|(_, _, link)| known(link));
     if alike || all.len() > MAX_LISTED {
         return String::new();
     }
     let name = |id: NodeId| topology.node(id).name.as_str();
-    let words: Vec<String> = all.iter().map(|&(a, b, _)| format!("{} - {}", name(a), name(b))).collect();
+    let words: Vec<String> =
+        all.iter().map(|&(a, b, _)| format!("{} - {}", name(a), name(b))).collect();
     let widest = words.iter().map(|word| word.chars().count()).max().unwrap_or(0).max(4);
-    let mut text = format!("\n  {:<widest$}  {:>9}  {:>11}  {:>12}\n", "link", "weight", "one way", "bandwidth");
+    let mut text = format!(
+        "\n  {:<widest$}  {:>9}  {:>11}  {:>12}\n",
+        "link", "weight", "one way", "bandwidth"
+    );
     for (word, (_, _, link)) in words.iter().zip(&all) {
         let latency = link.latency_ms.map_or_else(|| "-".into(), |ms| format!("{ms} ms"));
-        let bandwidth = link.bandwidth_mbps.map_or_else(|| "-".into(), |rate| format!("{rate} Mbit/s"));
-        text += &format!("  {word:<widest$}  {:>9.6}  {latency:>11}  {bandwidth:>12}\n", link.weight);
+        let bandwidth =
+            link.bandwidth_mbps.map_or_else(|| "-".into(), |rate| format!("{rate} Mbit/s"));
+        text +=
+            &format!("  {word:<widest$}  {:>9.6}  {latency:>11}  {bandwidth:>12}\n", link.weight);
     }
     text
 }

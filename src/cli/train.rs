@@ -27,7 +27,8 @@ Examples:
   gradvine train my.toml --topology torus:4x4 --set rule.kind=dcd --set compressor.bits=8
   gradvine train --set run.transport=quic --rounds 100
 
-The run directory holds experiment.toml (every default filled in), metrics.jsonl, model-*.safetensors and summary.json.")]
+The run directory holds experiment.toml (every default filled in), metrics.jsonl, \
+                        model-*.safetensors and summary.json.")]
 pub struct Args {
     #[command(flatten)]
     run: RunArgs,
@@ -42,7 +43,12 @@ pub fn run(args: Args) -> Result<(), Exit> {
         return processes::run(&args.run);
     }
     watched(&args.run, "train", |whole, watch| {
-        let ended = net::together(whole.seats(), &whole.design, whole.design.experiment.run.transport, watch)?;
+        let ended = net::together(
+            whole.seats(),
+            &whole.design,
+            whole.design.experiment.run.transport,
+            watch,
+        )?;
         Ok(Driven { ended, trace: None })
     })
 }
@@ -55,7 +61,8 @@ pub struct Driven {
     pub trace: Option<String>,
 }
 
-/// Runs an experiment whose nodes are all in this process: directory before, progress meanwhile, models and table after.
+/// Runs an experiment whose nodes are all in this process: directory before, progress meanwhile,
+/// models and table after.
 pub fn watched(
     args: &RunArgs,
     command: &str,
@@ -70,20 +77,24 @@ pub fn watched(
     if args.speaks() {
         note!("{}", banner(&whole, command));
     }
-    let mut display = Display::new(whole.design.experiment.run.rounds, args.speaks(), command == "simulate");
+    let mut display =
+        Display::new(whole.design.experiment.run.rounds, args.speaks(), command == "simulate");
     let result = {
         let metric = |metric: &_| warn(directory.borrow_mut().metric(metric));
         let progress = |progress: &gradvine::job::Progress| {
             interrupt.reached(progress.rounds);
             display.show(progress);
         };
-        let watch = Watch::new(Arc::clone(&whole), metric, progress).stopping(|| interrupt.is_set());
+        let watch =
+            Watch::new(Arc::clone(&whole), metric, progress).stopping(|| interrupt.is_set());
         drive(&whole, &mut Kept { watch, keep: &keep })
     };
     display.finish();
     let mut directory = directory.into_inner();
     let end = match result {
-        Ok(driven) => outcome::conclude(args, &whole, &directory, &keep, &driven, interrupt.is_set(), command),
+        Ok(driven) => {
+            outcome::conclude(args, &whole, &directory, &keep, &driven, interrupt.is_set(), command)
+        }
         Err(error) => Err(keep.failed(&directory, error, interrupt.rounds(), None)),
     };
     // Last: where the disk was full, there is room now if there is any.
@@ -137,14 +148,18 @@ fn banner(whole: &Whole, command: &str) -> String {
         _ => "nodes on a virtual network",
     };
     format!(
-        "{} x {how}: {} with {} on {}\n{} rows of {} split {}, {test} for testing; {} parameters, {} rounds",
+        "{} x {how}: {} with {} on {}\n{} rows of {} split {}, {test} for testing; {} parameters, \
+         {} rounds",
         design.topology.nodes(),
         design.rule_name(),
         design.compressor.name(),
         design.topology.name(),
         rows,
         data.source,
-        serde_json::to_value(data.split).ok().and_then(|v| v.as_str().map(String::from)).unwrap_or_default(),
+        serde_json::to_value(data.split)
+            .ok()
+            .and_then(|v| v.as_str().map(String::from))
+            .unwrap_or_default(),
         design.parameters(),
         design.experiment.run.rounds
     )

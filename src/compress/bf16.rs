@@ -1,7 +1,8 @@
-//! The upper half of an `f32`: `bf16`. Two bytes a number, little-endian, rounded to nearest, ties to even.
+//! The upper half of an `f32`: `bf16`. Two bytes a number, little-endian, rounded to nearest, ties
+//! to even.
 //!
-//! Saturates: what would round to infinity becomes the greatest finite number, 3.39e38. A relative error of at most 2^-8 over
-//! the whole range of normal `f32`, hence delta = 1 - 2^-16.
+//! Saturates: what would round to infinity becomes the greatest finite number, 3.39e38. A relative
+//! error of at most 2^-8 over the whole range of normal `f32`, hence delta = 1 - 2^-16.
 
 use serde::{Deserialize, Serialize};
 
@@ -110,14 +111,25 @@ mod tests {
     #[test]
     fn agrees_with_the_half_crate_but_saturates() {
         let stream = Stream::new(5, Purpose::Test);
-        let random = (0..20_000).map(|i| f32::from_bits(stream.u64_at(i) as u32)).filter(|x| x.is_finite());
-        let edges = [0.0, -0.0, 1.0, f32::MAX, -f32::MAX, 1.0 + 1.0 / 256.0, 1.0 + 3.0 / 256.0, f32::from_bits(1)];
+        let random =
+            (0..20_000).map(|i| f32::from_bits(stream.u64_at(i) as u32)).filter(|x| x.is_finite());
+        let edges = [
+            0.0,
+            -0.0,
+            1.0,
+            f32::MAX,
+            -f32::MAX,
+            1.0 + 1.0 / 256.0,
+            1.0 + 3.0 / 256.0,
+            f32::from_bits(1),
+        ];
         let v: Vec<f32> = edges.into_iter().chain(random).collect();
         let mut out = Vec::new();
         Bf16.encode(&v, stream, &mut out).unwrap();
         for (x, word) in v.iter().zip(out.as_chunks::<2>().0) {
             let exact = half::bf16::from_f32(*x);
-            let expected = if exact.is_infinite() { half::bf16::MAX.copysign(exact) } else { exact };
+            let expected =
+                if exact.is_infinite() { half::bf16::MAX.copysign(exact) } else { exact };
             assert_eq!(u16::from_le_bytes(*word), expected.to_bits(), "{x}");
         }
     }

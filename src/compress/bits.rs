@@ -1,9 +1,10 @@
 //! Packing small codes: planar within a block of at most [`BLOCK`].
 //!
-//! Four-bit codes of a block of 512 take 256 bytes, and byte i holds codes i (low half) and i + 256 (high half): whole
-//! vectors are shifted and merged, where neighbours in one byte would need shuffles (half the speed). Two-bit and
-//! one-bit codes likewise, four and eight to a byte. Any other width is a sum of those: five bits are a plane of the four low bits,
-//! then a plane of the fifth. A block of n codes takes ceil(n w / 8) bytes per plane of w bits, and unused bits are 0.
+//! Four-bit codes of a block of 512 take 256 bytes, and byte i holds codes i (low half) and i + 256
+//! (high half): whole vectors are shifted and merged, where neighbours in one byte would need
+//! shuffles (half the speed). Two-bit and one-bit codes likewise, four and eight to a byte. Any
+//! other width is a sum of those: five bits are a plane of the four low bits, then a plane of the
+//! fifth. A block of n codes takes ceil(n w / 8) bytes per plane of w bits, and unused bits are 0.
 
 /// The most codes in a block; every block of a bucket is full but the last.
 pub(super) const BLOCK: usize = 512;
@@ -16,10 +17,12 @@ pub(super) trait Packing: Copy {
     /// Packs one block of codes into the front of `out`; how many bytes that took.
     fn pack(self, codes: &[u8], out: &mut [u8; BLOCK]) -> usize;
 
-    /// Unpacks one block of `codes.len()` codes from the front of `bytes`; how many bytes it took. Panics if `bytes` is shorter than the block.
+    /// Unpacks one block of `codes.len()` codes from the front of `bytes`; how many bytes it took.
+    /// Panics if `bytes` is shorter than the block.
     fn unpack(self, bytes: &[u8], codes: &mut [u8]) -> usize;
 
-    /// Whether what one packed block of `count` codes leaves unused is 0, as [`Packing::pack`] leaves it.
+    /// Whether what one packed block of `count` codes leaves unused is 0, as [`Packing::pack`]
+    /// leaves it.
     fn is_padded(self, bytes: &[u8], count: usize) -> bool;
 
     /// Whether none of `count` codes exceeds `greatest`.
@@ -85,7 +88,8 @@ fn planes(width: u32) -> impl Iterator<Item = (u32, u32)> {
     })
 }
 
-/// Packs one block of codes, each below `2^width`, into the front of `out`; how many bytes that took.
+/// Packs one block of codes, each below `2^width`, into the front of `out`; how many bytes that
+/// took.
 #[inline(always)]
 fn pack(codes: &[u8], width: u32, out: &mut [u8; BLOCK]) -> usize {
     let mut used = 0;
@@ -168,7 +172,8 @@ fn is_padded(bytes: &[u8], count: usize, width: u32) -> bool {
         let stride = count.div_ceil(per_byte);
         let (plane, after) = rest.split_at(stride);
         rest = after;
-        // Code i is at byte i % stride, place i / stride: the unused ones are the last of the stride * per_byte.
+        // Code i is at byte i % stride, place i / stride: the unused ones are the last of the
+        // stride * per_byte.
         (count..stride * per_byte).all(|i| {
             let mask = (0xFFu16 >> (8 - w)) as u8;
             (plane[i % stride] >> ((i / stride) as u32 * w)) & mask == 0
@@ -186,7 +191,8 @@ mod tests {
         let stream = Stream::new(1, Purpose::Test);
         for width in 1..=8 {
             for count in (0..70).chain([127, 255, 256, 257, 500, 511, 512]) {
-                let codes: Vec<u8> = (0..count).map(|i| (stream.u64_at(i as u64) >> (64 - width)) as u8).collect();
+                let codes: Vec<u8> =
+                    (0..count).map(|i| (stream.u64_at(i as u64) >> (64 - width)) as u8).collect();
                 let mut out = [0xAA; BLOCK];
                 let used = pack(&codes, width, &mut out);
                 assert_eq!(used, packed_len(count, width), "{count} codes of {width} bits");

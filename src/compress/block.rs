@@ -1,4 +1,5 @@
-//! What the quantizers share: buckets behind a header, codes in [blocks](super::bits), rounding by a counter hash.
+//! What the quantizers share: buckets behind a header, codes in [blocks](super::bits), rounding by
+//! a counter hash.
 
 use super::{
     Malformed,
@@ -9,13 +10,16 @@ use crate::rng::Stream;
 
 const HALF: usize = BLOCK / 2;
 
-/// Numbers of each half that are rounded between two looks ahead: few enough that what is fetched meanwhile has room on its way.
+/// Numbers of each half that are rounded between two looks ahead: few enough that what is fetched
+/// meanwhile has room on its way.
 const PIECE: usize = 64;
 
-/// 1.5 * 2^23: adding this to |t| < 2^22 leaves t, rounded to the nearest whole number (ties to even), in the low bits.
+/// 1.5 * 2^23: adding this to |t| < 2^22 leaves t, rounded to the nearest whole number (ties to
+/// even), in the low bits.
 const ROUND: f32 = 12_582_912.0;
 
-/// How a vector is laid out: buckets of `bucket` numbers, the last one shorter, each as a header and its packed codes.
+/// How a vector is laid out: buckets of `bucket` numbers, the last one shorter, each as a header
+/// and its packed codes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout<P = u32> {
     /// Numbers in a bucket; 0 for the whole vector.
@@ -41,10 +45,12 @@ impl<P: Packing> Layout<P> {
     pub(super) fn bytes(&self, len: usize) -> usize {
         let bucket = self.bucket_of(len);
         let last = len % bucket;
-        len / bucket * self.bucket_bytes(bucket) + if last == 0 { 0 } else { self.bucket_bytes(last) }
+        len / bucket * self.bucket_bytes(bucket)
+            + if last == 0 { 0 } else { self.bucket_bytes(last) }
     }
 
-    /// Checks the length, each header by `header`, that no code exceeds `greatest`, and that unused bits are 0.
+    /// Checks the length, each header by `header`, that no code exceeds `greatest`, and that unused
+    /// bits are 0.
     pub(super) fn check(
         &self,
         len: usize,
@@ -83,15 +89,18 @@ pub(super) fn expect_length(bytes: &[u8], expected: usize) -> Result<(), Malform
 /// The little-endian float at the front of `bytes`, which is then behind it.
 #[inline(always)]
 pub(super) fn take_float(bytes: &mut &[u8]) -> f32 {
-    let (float, rest) = bytes.split_first_chunk::<4>().expect("a checked payload holds its headers");
+    let (float, rest) =
+        bytes.split_first_chunk::<4>().expect("a checked payload holds its headers");
     *bytes = rest;
     f32::from_le_bytes(*float)
 }
 
-/// Appends the packed codes of one bucket, the first of whose numbers is number `offset` of the vector.
+/// Appends the packed codes of one bucket, the first of whose numbers is number `offset` of the
+/// vector.
 ///
-/// `place` maps a number to its place t on the grid, 0 <= t <= the greatest code. With noise t is rounded to floor(t + u), u
-/// uniform on 2^15 points, so that its expectation is t to within 2^-16; without, to the nearest, ties to even.
+/// `place` maps a number to its place t on the grid, 0 <= t <= the greatest code. With noise t is
+/// rounded to floor(t + u), u uniform on 2^15 points, so that its expectation is t to within 2^-16;
+/// without, to the nearest, ties to even.
 ///
 /// What stands `ahead`, behind the bucket, is [fetched](kernel::fetch) meanwhile.
 #[inline(always)]
@@ -112,8 +121,10 @@ pub(super) fn encode(
         let (x, y) = block.split_at(HALF);
         let (a, b) = codes.split_at_mut(HALF);
         let numbers = x.chunks_exact(PIECE).zip(y.chunks_exact(PIECE));
-        for ((at, (x, y)), (a, b)) in
-            (0u32..).step_by(PIECE).zip(numbers).zip(a.chunks_exact_mut(PIECE).zip(b.chunks_exact_mut(PIECE)))
+        for ((at, (x, y)), (a, b)) in (0u32..)
+            .step_by(PIECE)
+            .zip(numbers)
+            .zip(a.chunks_exact_mut(PIECE).zip(b.chunks_exact_mut(PIECE)))
         {
             kernel::fetch(ahead.next().unwrap_or_default());
             match noise {
@@ -171,8 +182,9 @@ pub(super) fn add(
     }
 }
 
-/// Rounding noise in (-1/2, 1/2) from the 15 bits of `word` under the mask 0x7FFF00: an odd multiple of 2^-16, so that no
-/// sum t + noise with t <= 255 leaves (-1/2, 255.5) by its own rounding.
+/// Rounding noise in (-1/2, 1/2) from the 15 bits of `word` under the mask 0x7FFF00: an odd
+/// multiple of 2^-16, so that no sum t + noise with t <= 255 leaves (-1/2, 255.5) by its own
+/// rounding.
 #[inline(always)]
 fn centred(word: u32) -> f32 {
     f32::from_bits(0x3F80_0000 | (word & 0x7F_FF00)) - (1.5 - 1.0 / 65536.0)
@@ -195,7 +207,15 @@ fn rounded(t: f32) -> u8 {
 
 /// A piece of both halves of a full block: one hash gives the noise of numbers i and i + 256.
 #[inline(always)]
-fn round_pair(x: &[f32], y: &[f32], noise: Stream, index: u32, a: &mut [u8], b: &mut [u8], place: impl Fn(f32) -> f32) {
+fn round_pair(
+    x: &[f32],
+    y: &[f32],
+    noise: Stream,
+    index: u32,
+    a: &mut [u8],
+    b: &mut [u8],
+    place: impl Fn(f32) -> f32,
+) {
     for (i, (((&x, &y), a), b)) in (0u32..PIECE as u32).zip(x.iter().zip(y).zip(a).zip(b)) {
         let word = noise.u32_at(index.wrapping_add(i));
         *a = rounded(place(x) + low(word));
@@ -256,7 +276,10 @@ mod tests {
     #[test]
     fn sizes_add_up() {
         let layout = Layout { bucket: 512, header: 8, packing: 4 };
-        assert_eq!([0, 1, 511, 512, 513, 1024].map(|n| layout.bytes(n)), [0, 9, 264, 264, 273, 528]);
+        assert_eq!(
+            [0, 1, 511, 512, 513, 1024].map(|n| layout.bytes(n)),
+            [0, 9, 264, 264, 273, 528]
+        );
         let whole = Layout { bucket: 0, header: 4, packing: 3 };
         assert_eq!([0, 1, 8, 1024, 1030].map(|n| whole.bytes(n)), [0, 6, 7, 388, 391]);
     }

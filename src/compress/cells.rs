@@ -1,6 +1,8 @@
-//! The loops over a sketch's table, which is rows of cells, one behind the other: `f32`, or their bytes in a frame.
+//! The loops over a sketch's table, which is rows of cells, one behind the other: `f32`, or their
+//! bytes in a frame.
 //!
-//! Each cell receives its numbers in ascending order of index, so a table is the same to the bit at every dispatch level.
+//! Each cell receives its numbers in ascending order of index, so a table is the same to the bit at
+//! every dispatch level.
 
 use super::{
     NonFinite,
@@ -14,7 +16,8 @@ pub(super) const MOST_ROWS: usize = 15;
 /// Numbers that go into one row after the other while they are near.
 const TILE: usize = 1 << 16;
 
-/// Numbers that are estimated together, a multiple of all blocks: few enough for the nearest cache in all rows.
+/// Numbers that are estimated together, a multiple of all blocks: few enough for the nearest cache
+/// in all rows.
 const CHUNK: usize = 512;
 
 /// Numbers whose estimates are sorted abreast.
@@ -56,7 +59,8 @@ pub(super) fn flipped(x: f32, signs: u32, i: usize) -> f32 {
 }
 
 kernel! {
-    /// Adds `v` to a table of floats, or says what of `v` is not finite; the table then holds a part of it.
+    /// Adds `v` to a table of floats, or says what of `v` is not finite; the table then holds a
+    /// part of it.
     pub(super) fn accumulate(v: &[f32], hashes: &[Hash], columns: usize, table: &mut [f32]) -> Result<(), NonFinite> {
         accumulate_into(v, hashes, columns, table)
     }
@@ -91,7 +95,12 @@ kernel! {
 }
 
 #[inline(always)]
-fn accumulate_into<C: Cell>(v: &[f32], hashes: &[Hash], columns: usize, table: &mut [C]) -> Result<(), NonFinite> {
+fn accumulate_into<C: Cell>(
+    v: &[f32],
+    hashes: &[Hash],
+    columns: usize,
+    table: &mut [C],
+) -> Result<(), NonFinite> {
     for (tile, numbers) in v.chunks(TILE).enumerate() {
         if let Some(NonFinite { index, value }) = NonFinite::first_in(numbers) {
             return Err(NonFinite { index: tile * TILE + index, value });
@@ -100,7 +109,8 @@ fn accumulate_into<C: Cell>(v: &[f32], hashes: &[Hash], columns: usize, table: &
             scatter(numbers, tile * TILE, hash, row);
         }
     }
-    // Sums of finite numbers may leave `f32`, but only to an infinity: it becomes the greatest number there is.
+    // Sums of finite numbers may leave `f32`, but only to an infinity: it becomes the greatest
+    // number there is.
     for cell in table {
         *cell = C::of(saturated(cell.read()));
     }
@@ -120,7 +130,9 @@ fn scatter<C: Cell>(numbers: &[f32], offset: usize, hash: &Hash, row: &mut [C]) 
     let mut walk = hash.walk(offset / length);
     for numbers in numbers.chunks(length) {
         let Place { start, signs } = walk.step(columns);
-        let cells = row.get_mut(start..start + BLOCK).and_then(|cells| <&mut [C; BLOCK]>::try_from(cells).ok());
+        let cells = row
+            .get_mut(start..start + BLOCK)
+            .and_then(|cells| <&mut [C; BLOCK]>::try_from(cells).ok());
         match (cells, <&[f32; BLOCK]>::try_from(numbers)) {
             (Some(cells), Ok(numbers)) => {
                 for (i, (cell, &x)) in cells.iter_mut().zip(numbers).enumerate() {
@@ -143,9 +155,16 @@ pub(super) fn around(cell: usize, columns: usize) -> usize {
     if cell < columns { cell } else { cell - columns }
 }
 
-/// Calls `visit` with the estimates of all `len` numbers, in order, a chunk at a time, each with the index of its first.
+/// Calls `visit` with the estimates of all `len` numbers, in order, a chunk at a time, each with
+/// the index of its first.
 #[inline(always)]
-fn estimates<C: Cell>(hashes: &[Hash], columns: usize, table: &[C], len: usize, mut visit: impl FnMut(usize, &[f32])) {
+fn estimates<C: Cell>(
+    hashes: &[Hash],
+    columns: usize,
+    table: &[C],
+    len: usize,
+    mut visit: impl FnMut(usize, &[f32]),
+) {
     let mut walks = [Walk::default(); MOST_ROWS];
     for (walk, hash) in walks.iter_mut().zip(hashes) {
         *walk = hash.walk(0);
@@ -153,7 +172,8 @@ fn estimates<C: Cell>(hashes: &[Hash], columns: usize, table: &[C], len: usize, 
     let (mut keys, mut found) = ([[0i32; CHUNK]; MOST_ROWS], [0f32; CHUNK]);
     for start in (0..len).step_by(CHUNK) {
         let count = CHUNK.min(len - start);
-        for ((walk, row), keys) in walks.iter_mut().zip(table.chunks_exact(columns)).zip(&mut keys) {
+        for ((walk, row), keys) in walks.iter_mut().zip(table.chunks_exact(columns)).zip(&mut keys)
+        {
             gather(walk, row, &mut keys[..count]);
         }
         medians(hashes.len(), &keys, &mut found[..count]);
@@ -167,7 +187,8 @@ fn gather<C: Cell>(walk: &mut Walk, row: &[C], keys: &mut [i32]) {
     let columns = row.len();
     for keys in keys.chunks_mut(block_of(columns)) {
         let Place { start, signs } = walk.step(columns);
-        let cells = row.get(start..start + BLOCK).and_then(|cells| <&[C; BLOCK]>::try_from(cells).ok());
+        let cells =
+            row.get(start..start + BLOCK).and_then(|cells| <&[C; BLOCK]>::try_from(cells).ok());
         match (cells, <&mut [i32; BLOCK]>::try_from(&mut *keys)) {
             (Some(cells), Ok(keys)) => {
                 for (i, (key, cell)) in keys.iter_mut().zip(cells).enumerate() {
@@ -183,8 +204,8 @@ fn gather<C: Cell>(walk: &mut Walk, row: &[C], keys: &mut [i32]) {
     }
 }
 
-/// A whole number in whose order the floats are: its least and greatest of two are single instructions, where a comparison of floats that
-/// moves both became a branch for each.
+/// A whole number in whose order the floats are: its least and greatest of two are single
+/// instructions, where a comparison of floats that moves both became a branch for each.
 #[inline(always)]
 fn key_of(x: f32) -> i32 {
     let bits = x.to_bits() as i32;
@@ -220,7 +241,8 @@ kernel! {
     }
 }
 
-/// The greatest goes to the end, then the next, until the middle is reached: without branches, eight columns abreast.
+/// The greatest goes to the end, then the next, until the middle is reached: without branches,
+/// eight columns abreast.
 #[inline(always)]
 fn medians_of<const R: usize>(keys: &[[i32; CHUNK]; MOST_ROWS], found: &mut [f32]) {
     for (part, found) in found.chunks_mut(LANES).enumerate() {
@@ -251,16 +273,22 @@ pub(super) fn estimate(hashes: &[Hash], columns: usize, table: &[f32], index: us
     let (block, within) = (index / block_of(columns), index % block_of(columns));
     let mut found = [0f32; MOST_ROWS];
     let found = &mut found[..hashes.len()];
-    for ((hash, row), found) in hashes.iter().zip(table.chunks_exact(columns)).zip(found.iter_mut()) {
+    for ((hash, row), found) in hashes.iter().zip(table.chunks_exact(columns)).zip(found.iter_mut())
+    {
         let Place { start, signs } = hash.place(block, columns);
         *found = flipped(row[around(start + within, columns)], signs, within);
     }
     found.sort_unstable_by_key(|x| key_of(*x));
     let middle = found[found.len() / 2];
-    if found.len().is_multiple_of(2) { 0.5 * middle + 0.5 * found[found.len() / 2 - 1] } else { middle }
+    if found.len().is_multiple_of(2) {
+        0.5 * middle + 0.5 * found[found.len() / 2 - 1]
+    } else {
+        middle
+    }
 }
 
-/// Up to `wanted` numbers of the greatest magnitudes of those that it has seen; of equal ones the first.
+/// Up to `wanted` numbers of the greatest magnitudes of those that it has seen; of equal ones the
+/// first.
 #[derive(Debug, Default)]
 pub(super) struct Heaviest {
     wanted: usize,
@@ -294,10 +322,13 @@ impl Heaviest {
         }
     }
 
-    /// Drops all but the `wanted` greatest. What comes later must exceed the least of them: an equal one has a higher index.
+    /// Drops all but the `wanted` greatest. What comes later must exceed the least of them: an
+    /// equal one has a higher index.
     fn prune(&mut self) {
         if self.found.len() > self.wanted {
-            let order = |a: &(u32, f32), b: &(u32, f32)| magnitude(b.1).cmp(&magnitude(a.1)).then(a.0.cmp(&b.0));
+            let order = |a: &(u32, f32), b: &(u32, f32)| {
+                magnitude(b.1).cmp(&magnitude(a.1)).then(a.0.cmp(&b.0))
+            };
             let (_, last, _) = self.found.select_nth_unstable_by(self.wanted - 1, order);
             self.least = magnitude(last.1) + 1;
             self.found.truncate(self.wanted);
@@ -344,7 +375,18 @@ mod tests {
 
     #[test]
     fn keys_are_in_the_order_of_their_floats() {
-        let floats = [-f32::MAX, -2.0, -1.5, -f32::from_bits(1), -0.0, 0.0, f32::from_bits(7), 0.1, 3.0, f32::MAX];
+        let floats = [
+            -f32::MAX,
+            -2.0,
+            -1.5,
+            -f32::from_bits(1),
+            -0.0,
+            0.0,
+            f32::from_bits(7),
+            0.1,
+            3.0,
+            f32::MAX,
+        ];
         assert!(floats.map(key_of).is_sorted_by(|a, b| a < b));
         assert!(floats.iter().all(|x| float_of(key_of(*x)).to_bits() == x.to_bits()));
     }
@@ -352,7 +394,9 @@ mod tests {
     #[test]
     fn the_heaviest_are_kept_whatever_the_order() {
         let mut random = Stream::new(2, Purpose::Test).sequence();
-        for (len, wanted) in [(10, 3), (20_000, 1), (20_000, 100), (30_000, 9000), (50, 50), (50, 80), (50, 0)] {
+        for (len, wanted) in
+            [(10, 3), (20_000, 1), (20_000, 100), (30_000, 9000), (50, 50), (50, 80), (50, 0)]
+        {
             let x: Vec<f32> = (0..len).map(|_| random.below(5000) as f32 - 2500.0).collect();
             let mut ascending = x.clone();
             ascending.sort_unstable_by(|a, b| a.abs().total_cmp(&b.abs()));
@@ -363,7 +407,9 @@ mod tests {
                 expected.sort_unstable();
                 let mut heaviest = Heaviest::default();
                 heaviest.reset(wanted, 0);
-                x.chunks(BLOCK).enumerate().for_each(|(i, numbers)| heaviest.see(i * BLOCK, numbers));
+                x.chunks(BLOCK)
+                    .enumerate()
+                    .for_each(|(i, numbers)| heaviest.see(i * BLOCK, numbers));
                 assert_eq!(heaviest.indices().collect::<Vec<_>>(), expected);
             }
         }

@@ -1,13 +1,15 @@
 //! A table of sums from which each number is estimated: `count-sketch`.
 //!
-//! Charikar, Chen and Farach-Colton 2002, Finding Frequent Items in Data Streams; for gradients Ivkin et al. 2019,
-//! Communication-efficient Distributed SGD with Sketching. C(x) is the estimate of every number from a [sketch](super::CountSketch), whose hashes come from the
-//! payload's own stream. Made for a rule that adds tables and asks them for the largest numbers; as a code of its own
-//! it loses more than it keeps wherever the table is smaller than the vector.
+//! Charikar, Chen and Farach-Colton 2002, Finding Frequent Items in Data Streams; for gradients
+//! Ivkin et al. 2019, Communication-efficient Distributed SGD with Sketching. C(x) is the estimate
+//! of every number from a [sketch](super::CountSketch), whose hashes come from the payload's own
+//! stream. Made for a rule that adds tables and asks them for the largest numbers; as a code of its
+//! own it loses more than it keeps wherever the table is smaller than the vector.
 //!
-//! The errors of a row are symmetric, because the sign of the number itself is a fair coin, and rows are independent: the median is unbiased.
-//! A row's variance is at most (n - 1) / c |x|^2, and half of the rows or more are at least as far off as their median:
-//! E|C(x) - x|^2 <= f (n - 1) / c |x|^2 with f = 1 for one row, 1/2 for two, 2r / (r + 1) for odd r and 2 for even.
+//! The errors of a row are symmetric, because the sign of the number itself is a fair coin, and
+//! rows are independent: the median is unbiased. A row's variance is at most (n - 1) / c |x|^2, and
+//! half of the rows or more are at least as far off as their median: E|C(x) - x|^2 <= f (n - 1) / c
+//! |x|^2 with f = 1 for one row, 1/2 for two, 2r / (r + 1) for odd r and 2 for even.
 //!
 //! Bytes: the r c cells as `f32`, row after row.
 
@@ -28,9 +30,12 @@ use crate::{
 /// The registry's line.
 pub(super) const ENTRY: Entry = Entry {
     name: "count-sketch",
-    summary: "a table of sums of numbers with random signs; the median of its rows estimates each number",
-    paper: "Charikar et al. 2002, Finding Frequent Items in Data Streams; Ivkin et al. 2019, Sketched-SGD",
-    class_words: "unbiased (nominal delta below 0 where the vector has more numbers than the table: no error feedback)",
+    summary: "a table of sums of numbers with random signs; the median of its rows estimates each \
+              number",
+    paper: "Charikar et al. 2002, Finding Frequent Items in Data Streams; Ivkin et al. 2019, \
+            Sketched-SGD",
+    class_words: "unbiased (nominal delta below 0 where the vector has more numbers than the \
+                  table: no error feedback)",
     constants: &[
         ("rows", "5: rows of the table, 1 to 15, of which medians are taken"),
         ("columns", "1000: cells of a row, 1 to 67108864"),
@@ -78,7 +83,9 @@ impl Compressor for Table {
             odd if odd % 2 == 1 => 2.0 * rows / (rows + 1.0),
             _ => 2.0,
         };
-        Class::Unbiased { alpha: (factor * len.saturating_sub(1) as f64 / self.shape.columns as f64).sqrt() }
+        Class::Unbiased {
+            alpha: (factor * len.saturating_sub(1) as f64 / self.shape.columns as f64).sqrt(),
+        }
     }
 
     fn size(&self, _len: usize) -> Size {
@@ -116,8 +123,9 @@ impl Compressor for Table {
     }
 }
 
-/// The mean square of the median of `rows` errors, each the sum of a Poisson number of normal ones, `load` on average: what the number of
-/// others in a cell tends to when there are many (and hardly varies when it is large). From seeded draws.
+/// The mean square of the median of `rows` errors, each the sum of a Poisson number of normal ones,
+/// `load` on average: what the number of others in a cell tends to when there are many (and hardly
+/// varies when it is large). From seeded draws.
 fn limiting_error(rows: usize, load: f64) -> f64 {
     const DRAWN: u32 = 1 << 15;
     let mut random = Stream::new(0, Purpose::Compress).with(rows as u64).sequence();
@@ -130,7 +138,11 @@ fn limiting_error(rows: usize, load: f64) -> f64 {
             *error = others.sqrt() * random.normal();
         }
         errors.sort_unstable_by(f64::total_cmp);
-        let middle = if rows % 2 == 1 { errors[rows / 2] } else { 0.5 * (errors[rows / 2 - 1] + errors[rows / 2]) };
+        let middle = if rows % 2 == 1 {
+            errors[rows / 2]
+        } else {
+            0.5 * (errors[rows / 2 - 1] + errors[rows / 2])
+        };
         total += middle * middle;
     }
     total / f64::from(DRAWN)
@@ -153,7 +165,8 @@ mod tests {
 
     fn built(rows: i64, columns: i64) -> Built {
         let constants = [("rows", rows), ("columns", columns)];
-        build(&constants.map(|(key, value)| (key.to_string(), value.into())).into_iter().collect()).unwrap()
+        build(&constants.map(|(key, value)| (key.to_string(), value.into())).into_iter().collect())
+            .unwrap()
     }
 
     #[test]
@@ -162,7 +175,10 @@ mod tests {
             let compressor = built(rows, columns).compressor;
             let sampled = 1.0 - nominal_delta(&*compressor, nominal::MOST_SAMPLED);
             let formula = compressor.gaussian_error(nominal::MOST_SAMPLED + 1).unwrap();
-            assert!((sampled / formula - 1.0).abs() < 0.06, "{rows} x {columns}: {sampled} and {formula}");
+            assert!(
+                (sampled / formula - 1.0).abs() < 0.06,
+                "{rows} x {columns}: {sampled} and {formula}"
+            );
         }
     }
 

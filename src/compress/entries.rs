@@ -1,6 +1,8 @@
-//! Sparse vectors as lists of entries: what rules that merge, re-select or sum sparse vectors work on.
+//! Sparse vectors as lists of entries: what rules that merge, re-select or sum sparse vectors work
+//! on.
 //!
-//! On the wire: how many (`u32`, little-endian), the values as `f32` in ascending order of index, then the [indices](super::indices).
+//! On the wire: how many (`u32`, little-endian), the values as `f32` in ascending order of index,
+//! then the [indices](super::indices).
 
 use super::{
     Malformed, NonFinite, block,
@@ -10,7 +12,8 @@ use super::{
     sparse::{add_sparse, floats},
 };
 
-/// Some entries of a vector, ascending by index, each index once. Buffers are kept when it is cleared.
+/// Some entries of a vector, ascending by index, each index once. Buffers are kept when it is
+/// cleared.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Entries {
     /// Where.
@@ -20,7 +23,8 @@ pub struct Entries {
 }
 
 impl Entries {
-    /// Becomes the `k` entries of greatest magnitude of `v` (all, if it has fewer); of equal magnitudes the lower index wins.
+    /// Becomes the `k` entries of greatest magnitude of `v` (all, if it has fewer); of equal
+    /// magnitudes the lower index wins.
     ///
     /// # Errors
     /// If `v` holds a NaN or an infinity; there are no entries then.
@@ -65,14 +69,16 @@ impl Entries {
         }
     }
 
-    /// Keeps the `k` entries of greatest magnitude, of equal ones the lower index, and calls `dropped` with the others in ascending order.
+    /// Keeps the `k` entries of greatest magnitude, of equal ones the lower index, and calls
+    /// `dropped` with the others in ascending order.
     pub fn keep(&mut self, k: usize, mut dropped: impl FnMut(u32, f32)) {
         if self.len() <= k {
             return;
         }
         let mut order: Vec<usize> = (0..self.len()).collect();
-        let greater =
-            |&a: &usize, &b: &usize| magnitude(self.values[b]).cmp(&magnitude(self.values[a])).then(a.cmp(&b));
+        let greater = |&a: &usize, &b: &usize| {
+            magnitude(self.values[b]).cmp(&magnitude(self.values[a])).then(a.cmp(&b))
+        };
         if k > 0 {
             order.select_nth_unstable_by(k - 1, greater);
         }
@@ -233,10 +239,17 @@ mod tests {
         add_into(&bytes, 0.5, &mut a);
         some.add_into(0.5, &mut b);
         assert_eq!(a, b);
-        assert!(check(100, 2, &bytes).unwrap_err().to_string().contains("3 entries where at most 2 belong"));
+        assert!(
+            check(100, 2, &bytes)
+                .unwrap_err()
+                .to_string()
+                .contains("3 entries where at most 2 belong")
+        );
         assert!(check(99, 3, &bytes).is_err() && check(100, 3, &bytes[..bytes.len() - 1]).is_err());
         bytes[0] = 200;
         assert!(check(100, 300, &bytes).is_err());
-        assert!(write(100, &entries(&[(7, f32::INFINITY)]), &mut Vec::new()).unwrap_err().index == 7);
+        assert!(
+            write(100, &entries(&[(7, f32::INFINITY)]), &mut Vec::new()).unwrap_err().index == 7
+        );
     }
 }

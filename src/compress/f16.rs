@@ -1,8 +1,10 @@
-//! IEEE 754 half precision: `f16`. Two bytes a number, little-endian, rounded to nearest, ties to even.
+//! IEEE 754 half precision: `f16`. Two bytes a number, little-endian, rounded to nearest, ties to
+//! even.
 //!
-//! Saturates: what would round to infinity becomes +-65504. A relative error of at most 2^-11 from 6.1e-5 to 65504 in magnitude; below
-//! that steps of 6e-8, and nothing of what is under 3e-8, so the worst case over all vectors is a delta of 0. Differences
-//! of models near their optimum can be that small: `bf16` has the exponents of `f32`.
+//! Saturates: what would round to infinity becomes +-65504. A relative error of at most 2^-11 from
+//! 6.1e-5 to 65504 in magnitude; below that steps of 6e-8, and nothing of what is under 3e-8, so
+//! the worst case over all vectors is a delta of 0. Differences of models near their optimum can be
+//! that small: `bf16` has the exponents of `f32`.
 
 use half::{
     f16,
@@ -122,13 +124,17 @@ pub(super) fn write_words(words: &[u16], out: &mut Vec<u8>) {
     }
 }
 
-/// Whether all 16-bit floats of `bytes` are finite: their exponent bits are not those of `infinite`.
+/// Whether all 16-bit floats of `bytes` are finite: their exponent bits are not those of
+/// `infinite`.
 pub(super) fn check_words(bytes: &[u8], infinite: u16) -> Result<(), Malformed> {
     let is_bad = |word: &[u8; 2]| u16::from_le_bytes(*word) & infinite == infinite;
     for (index, block) in bytes.as_chunks::<2>().0.chunks(1024).enumerate() {
         if block.iter().fold(false, |bad, word| bad | is_bad(word)) {
             let within = block.iter().position(is_bad).unwrap_or(0);
-            return Err(Malformed(format!("the number at index {} is not finite", index * 1024 + within)));
+            return Err(Malformed(format!(
+                "the number at index {} is not finite",
+                index * 1024 + within
+            )));
         }
     }
     Ok(())

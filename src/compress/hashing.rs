@@ -1,8 +1,9 @@
 //! Where the numbers of a vector go in a row of a sketch, and with which sign.
 //!
-//! Numbers are placed by blocks of B = 32 (fewer where a row has fewer than 32 cells: the greatest power of two that fits). Of
-//! block b a row draws one word f(b), f a random polynomial of degree 3 over the integers modulo p = 2^61 - 1 (Carter and Wegman 1979; Wegman
-//! and Carter 1981), its coefficients from the stream that all nodes share:
+//! Numbers are placed by blocks of B = 32 (fewer where a row has fewer than 32 cells: the greatest
+//! power of two that fits). Of block b a row draws one word f(b), f a random polynomial of degree 3
+//! over the integers modulo p = 2^61 - 1 (Carter and Wegman 1979; Wegman and Carter 1981), its
+//! coefficients from the stream that all nodes share:
 //!
 //! ```text
 //! f(b) = a3 b^3 + a2 b^2 + a1 b + a0 mod p                 h(i) = (floor(high(f) c / 2^29) + i mod B) mod c
@@ -11,14 +12,16 @@
 //!
 //! with low(f) the lowest 32 bits and high(f) the 29 above.
 //!
-//! **How independent.** f is 4-wise independent over blocks, and a word is uniform but for 1 in 2^61; so the signs of any
-//! four numbers are independent, as the second moment's variance wants them, and independent of all places. Two numbers of
-//! different blocks share a cell with probability 1/c (1 + c / 2^29 at the most, by the rounding of a place), two of the same
-//! block never: h is 2-universal, which is all that the proofs of a count sketch ask. Rows have
+//! **How independent.** f is 4-wise independent over blocks, and a word is uniform but for 1 in
+//! 2^61; so the signs of any four numbers are independent, as the second moment's variance wants
+//! them, and independent of all places. Two numbers of different blocks share a cell with
+//! probability 1/c (1 + c / 2^29 at the most, by the rounding of a place), two of the same block
+//! never: h is 2-universal, which is all that the proofs of a count sketch ask. Rows have
 //! coefficients of their own and are independent.
 //!
-//! DIFFERENCE to a hash of every number: neighbours stand side by side, so that a block is one run of memory. What one number may expect is
-//! the same; but where two blocks overlap, several of their numbers meet at once, so failures come in clusters.
+//! DIFFERENCE to a hash of every number: neighbours stand side by side, so that a block is one run
+//! of memory. What one number may expect is the same; but where two blocks overlap, several of
+//! their numbers meet at once, so failures come in clusters.
 
 use crate::rng::Stream;
 
@@ -72,7 +75,8 @@ impl Hash {
     #[inline(always)]
     fn word(&self, block: usize) -> u64 {
         let [a0, a1, a2, a3] = self.coefficients;
-        let at = |factor, constant| reduced(u128::from(factor) * block as u128 + u128::from(constant));
+        let at =
+            |factor, constant| reduced(u128::from(factor) * block as u128 + u128::from(constant));
         at(at(at(a3, a2), a1), a0)
     }
 }
@@ -84,7 +88,8 @@ impl Place {
     }
 }
 
-/// The blocks of a row in order. The third differences of a cubic are all the same, so the next word takes three sums and no product.
+/// The blocks of a row in order. The third differences of a cubic are all the same, so the next
+/// word takes three sums and no product.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Walk {
     /// f(b), then its differences of first, second and third order.
@@ -135,7 +140,19 @@ mod tests {
     fn remainders_are_those_of_the_prime() {
         let p = u128::from(P);
         let most = (p - 1) * u128::from(u32::MAX) + p - 1;
-        for x in [0, 1, p - 1, p, p + 1, 2 * p - 1, 2 * p, 3 * p + 7, p * u128::from(u32::MAX), most, p * p - 1] {
+        for x in [
+            0,
+            1,
+            p - 1,
+            p,
+            p + 1,
+            2 * p - 1,
+            2 * p,
+            3 * p + 7,
+            p * u128::from(u32::MAX),
+            most,
+            p * p - 1,
+        ] {
             assert_eq!(u128::from(reduced(x)), x % p);
         }
     }
@@ -148,7 +165,8 @@ mod tests {
             for block in [0usize, 1, 2, 77, 31_337, u32::MAX as usize] {
                 let b = block as u128;
                 let [a0, a1, a2, a3] = hash.coefficients.map(u128::from);
-                let word = (a0 + a1 * b % p + a2 * (b * b % p) % p + a3 * (b * b % p * b % p) % p) % p;
+                let word =
+                    (a0 + a1 * b % p + a2 * (b * b % p) % p + a3 * (b * b % p * b % p) % p) % p;
                 let start = (word >> 32) * columns as u128 / (1 << 29);
                 let expected = Place { start: start as usize, signs: word as u32 };
                 assert_eq!(hash.place(block, columns), expected);
@@ -177,18 +195,31 @@ mod tests {
         for trial in 0..trials {
             let hash = hash(trial);
             // Close and far apart: the polynomial is not to favour any distance.
-            let (a, b) = (hash.place(trial as usize % 7, columns), hash.place(7 + trial as usize % 1000, columns));
+            let (a, b) = (
+                hash.place(trial as usize % 7, columns),
+                hash.place(7 + trial as usize % 1000, columns),
+            );
             assert!(a.start < columns);
             met += u32::from(a.start == b.start);
             for (i, sum) in signs.iter_mut().enumerate() {
                 *sum += if a.signs >> i & 1 == 1 { -1.0 } else { 1.0 };
             }
-            products += if (a.signs ^ b.signs ^ (a.signs >> 9) ^ (b.signs >> 20)) & 1 == 1 { -1.0 } else { 1.0 };
+            products += if (a.signs ^ b.signs ^ (a.signs >> 9) ^ (b.signs >> 20)) & 1 == 1 {
+                -1.0
+            } else {
+                1.0
+            };
         }
         let n = trials as f64;
         let expected = n / columns as f64;
-        assert!((f64::from(met) - expected).abs() < 5.0 * expected.sqrt(), "{met}, {expected} expected");
-        assert!(signs.iter().chain([&products]).all(|sum| sum.abs() < 5.0 * n.sqrt()), "{signs:?} {products}");
+        assert!(
+            (f64::from(met) - expected).abs() < 5.0 * expected.sqrt(),
+            "{met}, {expected} expected"
+        );
+        assert!(
+            signs.iter().chain([&products]).all(|sum| sum.abs() < 5.0 * n.sqrt()),
+            "{signs:?} {products}"
+        );
     }
 
     #[test]

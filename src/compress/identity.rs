@@ -78,7 +78,10 @@ pub(super) fn check_floats(bytes: &[u8]) -> Result<(), Malformed> {
     for (index, block) in floats.chunks(1024).enumerate() {
         if block.iter().fold(false, |bad, float| bad | is_bad(float)) {
             let within = block.iter().position(is_bad).unwrap_or(0);
-            return Err(Malformed(format!("the number at index {} is not finite", index * 1024 + within)));
+            return Err(Malformed(format!(
+                "the number at index {} is not finite",
+                index * 1024 + within
+            )));
         }
     }
     Ok(())

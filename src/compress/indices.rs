@@ -1,8 +1,9 @@
 //! A set of k indices below `len` in as few bytes as k and `len` allow.
 //!
-//! Either a bitmap, or Elias and Fano's code (1974): the l low bits of each index in a row, then the rest of each in unary, as a
-//! bitmap in which index j of the set, with high part h, sets bit h + j. The size of both follows from k and `len`, and the
-//! smaller is taken (the bitmap if they tie), so nothing about the choice travels. About log2(len / k) + 2 bits an index.
+//! Either a bitmap, or Elias and Fano's code (1974): the l low bits of each index in a row, then
+//! the rest of each in unary, as a bitmap in which index j of the set, with high part h, sets bit h
+//! + j. The size of both follows from k and `len`, and the smaller is taken (the bitmap if they
+//! tie), so nothing about the choice travels. About log2(len / k) + 2 bits an index.
 
 use super::Malformed;
 
@@ -82,7 +83,8 @@ impl IndexSet {
         }
     }
 
-    /// Whether bytes of the right length are a set of `count` ascending indices below `len`, with unused bits 0.
+    /// Whether bytes of the right length are a set of `count` ascending indices below `len`, with
+    /// unused bits 0.
     pub(super) fn check(&self, bytes: &[u8]) -> Result<(), Malformed> {
         let (low, high, most) = match self.code {
             Code::Bitmap => (bytes, bytes, self.len),
@@ -112,7 +114,9 @@ impl IndexSet {
             position += 1;
         });
         match wrong {
-            Some(index) => Err(Malformed(format!("index {index} is out of order or not below {}", self.len))),
+            Some(index) => {
+                Err(Malformed(format!("index {index} is out of order or not below {}", self.len)))
+            }
             None => Ok(()),
         }
     }

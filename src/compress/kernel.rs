@@ -1,15 +1,19 @@
-//! Kernels compiled twice: for every CPU of the architecture, and for AVX2, chosen when the program runs.
+//! Kernels compiled twice: for every CPU of the architecture, and for AVX2, chosen when the program
+//! runs.
 //!
-//! Both give the same bits: neither may fuse a product with a sum, and reductions run in [`LANES`] fixed lanes. In tests
-//! [`plainly`] forces the first, so that each compressor can be compared with itself.
+//! Both give the same bits: neither may fuse a product with a sum, and reductions run in [`LANES`]
+//! fixed lanes. In tests [`plainly`] forces the first, so that each compressor can be compared with
+//! itself.
 
 use crate::vector::LANES;
 
-/// Defines functions whose body, helpers marked `#[inline(always)]` included, is compiled at each dispatch level.
+/// Defines functions whose body, helpers marked `#[inline(always)]` included, is compiled at each
+/// dispatch level.
 macro_rules! kernel {
     ($($(#[$attribute:meta])* $visible:vis fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)? $body:block)*) => {$(
         $(#[$attribute])*
-        #[allow(clippy::too_many_arguments, reason = "a kernel is a loop with its constants, not an interface")]
+        #[allow(clippy::too_many_arguments, reason = "a kernel is a loop with its constants, not \
+            an interface")]
         $visible fn $name($($argument: $type),*) $(-> $result)? {
             #[inline(always)]
             #[allow(clippy::too_many_arguments, reason = "as above")]
@@ -62,8 +66,8 @@ pub(super) fn sum(x: &[f32], f: impl Fn(f32) -> f64) -> f64 {
     sums.iter().sum()
 }
 
-/// Reads one number of each cache line of `x`. Where a bucket is read twice, the cache serves the second time, and memory would idle
-/// unless asked for what comes next.
+/// Reads one number of each cache line of `x`. Where a bucket is read twice, the cache serves the
+/// second time, and memory would idle unless asked for what comes next.
 #[inline(always)]
 pub(super) fn fetch(x: &[f32]) {
     const LINE: usize = 64 / size_of::<f32>();
@@ -71,13 +75,15 @@ pub(super) fn fetch(x: &[f32]) {
     std::hint::black_box(lines.iter().fold(0, |all, line| all | line[0].to_bits()));
 }
 
-/// The least and the greatest number of `x`, or nothing if one of them is a NaN or an infinity. (0, 0) for none.
+/// The least and the greatest number of `x`, or nothing if one of them is a NaN or an infinity. (0,
+/// 0) for none.
 #[inline(always)]
 pub(super) fn range(x: &[f32]) -> Option<(f32, f32)> {
     let Some(&first) = x.first() else { return Some((0.0, 0.0)) };
     let (mut low, mut high, mut poison) = ([first; LANES], [first; LANES], [0f32; LANES]);
     let mut see = |block: &[f32]| {
-        for (((low, high), poison), &x) in low.iter_mut().zip(&mut high).zip(&mut poison).zip(block) {
+        for (((low, high), poison), &x) in low.iter_mut().zip(&mut high).zip(&mut poison).zip(block)
+        {
             *low = if x < *low { x } else { *low };
             *high = if x > *high { x } else { *high };
             // 0 for a finite number; anything else stays: no comparison above notices a NaN.

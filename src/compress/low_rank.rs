@@ -1,24 +1,28 @@
 //! A matrix of low rank near the vector: `low-rank`.
 //!
-//! Vogels, Karimireddy and Jaggi 2019, PowerSGD: Practical Low-Rank Gradient Compression for Distributed Optimization, Algorithm 1. The vector
-//! of d numbers is read as a matrix M of m columns, m = floor(sqrt(d)), row by row, the last row filled up with zeros:
-//! n = ceil(d / m) rows. With r = `rank`, or m if that is less,
+//! Vogels, Karimireddy and Jaggi 2019, PowerSGD: Practical Low-Rank Gradient Compression for
+//! Distributed Optimization, Algorithm 1. The vector of d numbers is read as a matrix M of m
+//! columns, m = floor(sqrt(d)), row by row, the last row filled up with zeros: n = ceil(d / m)
+//! rows. With r = `rank`, or m if that is less,
 //!
 //! ```text
 //! P = M Q0        P = orthonormalised P        Q = M^T P        C(x) = P Q^T = P P^T M
 //! ```
 //!
-//! one step of the power iteration from a normal Q0 that the payload's stream draws. C is the projection on r directions: |C(x) - x|^2 <=
+//! one step of the power iteration from a normal Q0 that the payload's stream draws. C is the
+//! projection on r directions: |C(x) - x|^2 <=
 //! |x|^2 - |Q|^2 (with = if no row is filled up), never more than |x|^2 and in expectation at most (1 - r/m) |x|^2: span(M Q0) holds at least what span(Q0) does,
-//! tr((Q0^T A Q0)^-1 Q0^T A^2 Q0) >= tr(Q0^T A Q0) for A = M^T M and orthonormal Q0. Of Gaussian numbers r (n + m - r) / d is kept. Far better where
-//! M is nearly of low rank. Columns of P that depend on others (a zero vector, a matrix of lower rank) become zeros.
+//! tr((Q0^T A Q0)^-1 Q0^T A^2 Q0) >= tr(Q0^T A Q0) for A = M^T M and orthonormal Q0. Of Gaussian
+//! numbers r (n + m - r) / d is kept. Far better where M is nearly of low rank. Columns of P that
+//! depend on others (a zero vector, a matrix of lower rank) become zeros.
 //!
-//! DIFFERENCE: no warm start, because a compressor has no state: the paper's Q0 is the Q of the round before, which comes near the best rank-r
-//! approximation in some rounds. DIFFERENCE: one matrix for the whole vector, not one for each tensor of a model. DIFFERENCE: P is not averaged before it is
-//! orthonormalised: each node projects by itself.
+//! DIFFERENCE: no warm start, because a compressor has no state: the paper's Q0 is the Q of the
+//! round before, which comes near the best rank-r approximation in some rounds. DIFFERENCE: one
+//! matrix for the whole vector, not one for each tensor of a model. DIFFERENCE: P is not averaged
+//! before it is orthonormalised: each node projects by itself.
 //!
-//! Bytes: P, then Q, both as `f32`, column after column: 4 r (n + m). No number of P exceeds 1, none of Q `f32::MAX` / 2r (beyond it saturates), so
-//! that no product leaves `f32`.
+//! Bytes: P, then Q, both as `f32`, column after column: 4 r (n + m). No number of P exceeds 1,
+//! none of Q `f32::MAX` / 2r (beyond it saturates), so that no product leaves `f32`.
 
 use serde::{Deserialize, Serialize};
 
@@ -38,7 +42,8 @@ use crate::{
 /// The registry's line.
 pub(super) const ENTRY: Entry = Entry {
     name: "low-rank",
-    summary: "the vector as a square matrix, projected on a few directions found by one power iteration",
+    summary: "the vector as a square matrix, projected on a few directions found by one power \
+              iteration",
     paper: "Vogels et al. 2019, PowerSGD",
     class_words: "contraction (in expectation over the start)",
     constants: &[("rank", "2: directions kept, 1 to 128 (2 is the paper's for images)")],
@@ -93,7 +98,11 @@ impl Shape {
 impl LowRank {
     fn shape(&self, len: usize) -> Shape {
         let columns = len.isqrt();
-        Shape { rows: if len == 0 { 0 } else { len.div_ceil(columns) }, columns, rank: self.rank.min(columns) }
+        Shape {
+            rows: if len == 0 { 0 } else { len.div_ceil(columns) },
+            columns,
+            rank: self.rank.min(columns),
+        }
     }
 }
 
@@ -131,7 +140,9 @@ impl Compressor for LowRank {
         let (p, q) = bytes.as_chunks::<4>().0.split_at(shape.rank * shape.rows);
         for (name, numbers, most) in [("P", p, 1.0), ("Q", q, shape.greatest())] {
             if !all_within(numbers, most) {
-                return Err(Malformed(format!("a number of {name} is not from -{most:e} to {most:e}")));
+                return Err(Malformed(format!(
+                    "a number of {name} is not from -{most:e} to {most:e}"
+                )));
             }
         }
         Ok(())
@@ -227,7 +238,8 @@ kernel! {
         numbers.iter().fold(true, |all, x| all & (f32::from_le_bytes(*x).abs() <= most))
     }
 
-    /// Gram and Schmidt, each column twice, so that it is orthogonal to the others in `f32` as well.
+    /// Gram and Schmidt, each column twice, so that it is orthogonal to the others in `f32` as
+    /// well.
     fn orthonormalise(rows: usize, p: &mut [[u8; 4]]) {
         for k in 0..p.len() / rows.max(1) {
             let (before, rest) = p.split_at_mut(k * rows);
@@ -242,7 +254,8 @@ kernel! {
                 }
             }
             let left = product(column, column);
-            // What rounding has left of a column that depends on the others is no direction. A column of zeros is none either.
+            // What rounding has left of a column that depends on the others is no direction. A
+            // column of zeros is none either.
             let scale = if left > DEPENDENT * whole { 1.0 / left.sqrt() } else { 0.0 };
             for x in column.iter_mut() {
                 *x = ((read(*x) * scale) as f32).to_le_bytes();
@@ -259,7 +272,8 @@ const DEPENDENT: f64 = 1e-10;
 fn dot(x: &[f32], y: &[[u8; 4]]) -> f32 {
     let mut sums = [0f32; 2 * LANES];
     let y = &y[..x.len()];
-    let ((x, x_rest), (y, y_rest)) = (x.as_chunks::<{ 2 * LANES }>(), y.as_chunks::<{ 2 * LANES }>());
+    let ((x, x_rest), (y, y_rest)) =
+        (x.as_chunks::<{ 2 * LANES }>(), y.as_chunks::<{ 2 * LANES }>());
     for (x, y) in x.iter().zip(y) {
         for ((sum, x), y) in sums.iter_mut().zip(x).zip(y) {
             *sum += x * f32::from_le_bytes(*y);
@@ -295,9 +309,15 @@ mod tests {
     #[test]
     fn matrices_are_nearly_square() {
         let shape = |len| LowRank { rank: 3 }.shape(len);
-        for (len, rows, columns, rank) in
-            [(0, 0, 0, 0), (1, 1, 1, 1), (2, 2, 1, 1), (8, 4, 2, 2), (9, 3, 3, 3), (12, 4, 3, 3), (1000, 33, 31, 3)]
-        {
+        for (len, rows, columns, rank) in [
+            (0, 0, 0, 0),
+            (1, 1, 1, 1),
+            (2, 2, 1, 1),
+            (8, 4, 2, 2),
+            (9, 3, 3, 3),
+            (12, 4, 3, 3),
+            (1000, 33, 31, 3),
+        ] {
             assert_eq!(shape(len), Shape { rows, columns, rank });
         }
         for len in 1..3000 {
@@ -310,7 +330,10 @@ mod tests {
     fn powers_bring_every_magnitude_into_the_middle() {
         for greatest in [f32::MAX, 1e30, 1.0, 3e-5, 1e-38, f32::from_bits(1), 0.0] {
             let scaled = f64::from(greatest) * f64::from(power_near(greatest));
-            assert!(greatest == 0.0 || (1e-15..1e9).contains(&scaled), "{greatest} becomes {scaled}");
+            assert!(
+                greatest == 0.0 || (1e-15..1e9).contains(&scaled),
+                "{greatest} becomes {scaled}"
+            );
         }
     }
 }

@@ -1,16 +1,18 @@
 //! Uniform grids between the least and the greatest number of a bucket: `min-max`.
 //!
-//! L + 1 = 2^bits points from min to max, both included. Stochastic rounding goes to one of the two neighbouring
-//! points with an expectation of x (the randomized quantization of Tang et al. 2018, section 5; Zhang et al. 2017,
-//! ZipML, section 2); nearest rounding is the biased one of Bagua's `MinMaxUInt8` (Gan et al. 2021), for any number of bits.
+//! L + 1 = 2^bits points from min to max, both included. Stochastic rounding goes to one of the two
+//! neighbouring points with an expectation of x (the randomized quantization of Tang et al. 2018,
+//! section 5; Zhang et al. 2017, ZipML, section 2); nearest rounding is the biased one of Bagua's
+//! `MinMaxUInt8` (Gan et al. 2021), for any number of bits.
 //!
-//! Bytes of a bucket: middle m and half step h as `f32`, then codes c, packed. C(x) = m + h (2 c - L): unlike min + step c
-//! that cannot overflow between -f32::MAX and f32::MAX. DIFFERENCE to Bagua: it sends min and max, and scales by 255 exactly as
-//! many levels as there are, so the values agree up to the rounding of `f32`.
+//! Bytes of a bucket: middle m and half step h as `f32`, then codes c, packed. C(x) = m + h (2 c -
+//! L): unlike min + step c that cannot overflow between -f32::MAX and f32::MAX. DIFFERENCE to
+//! Bagua: it sends min and max, and scales by 255 exactly as many levels as there are, so the
+//! values agree up to the rounding of `f32`.
 //!
-//! Error: |C(x) - x| <= step (stochastic), variance at most step^2/4; <= step/2 (nearest). Since (max - min)^2 <= 2 |x|^2 in each
-//! bucket of n numbers, E|C(x) - x|^2 <= n / (2 L^2) |x|^2 for both: alpha 1.07 in the worst case for 4 bits in buckets of 512,
-//! and 0.17 for Gaussian numbers.
+//! Error: |C(x) - x| <= step (stochastic), variance at most step^2/4; <= step/2 (nearest). Since
+//! (max - min)^2 <= 2 |x|^2 in each bucket of n numbers, E|C(x) - x|^2 <= n / (2 L^2) |x|^2 for
+//! both: alpha 1.07 in the worst case for 4 bits in buckets of 512, and 0.17 for Gaussian numbers.
 
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +32,8 @@ use crate::{
 pub(super) const ENTRY: Entry = Entry {
     name: "min-max",
     summary: "2^bits grid points between the least and the greatest number of each bucket",
-    paper: "Tang et al. 2018, Communication Compression for Decentralized Training; Gan et al. 2021, Bagua",
+    paper: "Tang et al. 2018, Communication Compression for Decentralized Training; Gan et al. \
+            2021, Bagua",
     class_words: "unbiased (rounding = \"nearest\": biased)",
     constants: &[
         ("bits", "4: bits per number, 1 to 8"),
@@ -75,7 +78,8 @@ fn build(table: &toml::Table) -> Result<Built, ConfigError> {
     let params: Params = config::read("compressor", table)?;
     let bits = within("bits", params.bits, 1, 8)? as u32;
     let bucket = within("bucket", params.bucket, 0, i64::from(u32::MAX))? as usize;
-    let compressor = MinMax { layout: Layout { bucket, header: 8, packing: bits }, rounding: params.rounding };
+    let compressor =
+        MinMax { layout: Layout { bucket, header: 8, packing: bits }, rounding: params.rounding };
     Ok(Built::new(compressor, config::resolved(ENTRY.name, &params)))
 }
 
@@ -144,7 +148,8 @@ impl Compressor for MinMax {
 
     fn gaussian_error(&self, len: usize) -> Option<f64> {
         (len > nominal::MOST_SAMPLED).then(|| {
-            // The range of many normal numbers hardly varies: twice the expectation of the greatest.
+            // The range of many normal numbers hardly varies: twice the expectation of the
+            // greatest.
             let greatest = nominal::expected_greatest(len);
             let step = 2.0 * greatest / f64::from(self.steps());
             nominal::expectation(|z| {
@@ -236,13 +241,15 @@ mod tests {
     #[test]
     fn grids_at_the_edges_of_f32_stay_finite_and_cover() {
         let tiny = f32::from_bits(1);
-        let edges = [-f32::MAX, f32::MAX, f32::MAX.next_down(), f32::MAX / 2.0, 0.0, -tiny, tiny, 1.0];
+        let edges =
+            [-f32::MAX, f32::MAX, f32::MAX.next_down(), f32::MAX / 2.0, 0.0, -tiny, tiny, 1.0];
         for steps in [1.0, 3.0, 7.0, 15.0, 127.0, 255.0] {
             for low in edges {
                 for high in edges.into_iter().filter(|high| *high >= low) {
                     let grid = Grid::between(low, high, steps);
                     assert!(grid.is_finite(), "{low} {high} {steps}");
-                    let slack = f64::from(high - low).min(1e38) * 1e-6 + f64::from(high.abs().max(low.abs())) * 1e-6;
+                    let slack = f64::from(high - low).min(1e38) * 1e-6
+                        + f64::from(high.abs().max(low.abs())) * 1e-6;
                     let slack = slack + 300.0 * f64::from(tiny);
                     for (x, code) in [(low, 0.0), (high, steps)] {
                         let place = grid.place(x);
@@ -250,7 +257,8 @@ mod tests {
                         let error = f64::from(grid.value(place)) - f64::from(x);
                         assert!(error.abs() <= slack, "{x} of {low}..{high}: {error}");
                         // Where the range is more than a few units in the last place.
-                        let is_wide = f64::from(high) - f64::from(low) > 1e-2 * f64::from(high.abs().max(low.abs()));
+                        let is_wide = f64::from(high) - f64::from(low)
+                            > 1e-2 * f64::from(high.abs().max(low.abs()));
                         let is_normal = high.abs().max(low.abs()) >= 1.0;
                         assert!(!is_wide || !is_normal || (place - code).abs() < 1e-3);
                     }

@@ -4,9 +4,10 @@
 //! v: &[f32] --encode--> bytes --(a link)--> check --> add_into: acc += weight * C(v)
 //! ```
 //!
-//! A [`Compressor`] is one file and one line of the [registry](COMPRESSORS); rules, links and the command line know it
-//! only through the trait. It writes straight into the frame's buffer and is read straight into the accumulator: no
-//! dense copy in between, and no allocation once the buffer has grown.
+//! A [`Compressor`] is one file and one line of the [registry](COMPRESSORS); rules, links and the
+//! command line know it only through the trait. It writes straight into the frame's buffer and is
+//! read straight into the accumulator: no dense copy in between, and no allocation once the buffer
+//! has grown.
 //!
 //! ```
 //! use gradvine::{compress, rng::{Purpose, Stream}};
@@ -23,14 +24,16 @@
 //! assert!(sum.iter().zip(&v).all(|(c, v)| (c - v).abs() <= 2.0 / 15.0 + 1e-6));
 //! ```
 //!
-//! **Buckets.** A scale for the whole vector makes the error of QSGD and of min-max grow with its length, so the
-//! quantizers work on buckets of 512 numbers, each behind its own scale.
+//! **Buckets.** A scale for the whole vector makes the error of QSGD and of min-max grow with its
+//! length, so the quantizers work on buckets of 512 numbers, each behind its own scale.
 //!
-//! **Same bits everywhere.** C(v) is a function of v, the constants and the stream: `f32` products and sums are never
-//! fused, sums run in fixed lanes, and the kernels compiled for wider vectors give the bits of the plain ones (tested).
+//! **Same bits everywhere.** C(v) is a function of v, the constants and the stream: `f32` products
+//! and sums are never fused, sums run in fixed lanes, and the kernels compiled for wider vectors
+//! give the bits of the plain ones (tested).
 //!
-//! **Limits.** A vector has fewer than 2^32 numbers. The bounds of [`Compressor::class`] are those of real arithmetic:
-//! they hold up to the rounding of `f32` and not for numbers so small (under 1e-38) that `f32` itself loses their digits.
+//! **Limits.** A vector has fewer than 2^32 numbers. The bounds of [`Compressor::class`] are those
+//! of real arithmetic: they hold up to the rounding of `f32` and not for numbers so small (under
+//! 1e-38) that `f32` itself loses their digits.
 
 mod bf16;
 mod bits;
@@ -72,7 +75,8 @@ pub use sketch::{CountSketch, SketchShape};
 
 /// A lossy code for vectors: from `len` floats to bytes and back, adding.
 ///
-/// The bytes and the stream of randomness together determine C(v); every holder of both adds the same bits.
+/// The bytes and the stream of randomness together determine C(v); every holder of both adds the
+/// same bits.
 pub trait Compressor: Send + Sync + fmt::Debug {
     /// Its name in the registry.
     fn name(&self) -> &'static str;
@@ -89,34 +93,44 @@ pub trait Compressor: Send + Sync + fmt::Debug {
     /// If `v` holds a NaN or an infinity; `out` is then as it was.
     fn encode(&self, v: &[f32], noise: Stream, out: &mut Vec<u8>) -> Result<(), NonFinite>;
 
-    /// Whether `bytes` is a payload of this compressor for `len` numbers. Called once on arrival, before any state changes.
+    /// Whether `bytes` is a payload of this compressor for `len` numbers. Called once on arrival,
+    /// before any state changes.
     ///
     /// # Errors
     /// If the length, an index or a scale is not what an encoder can have written.
     fn check(&self, len: usize, bytes: &[u8]) -> Result<(), Malformed>;
 
-    /// `acc += weight * C(v)` in one pass; a sparse payload touches only its own entries. `bytes` has passed [`Compressor::check`]
-    /// for `acc.len()` numbers and `noise` is the encoder's stream.
+    /// `acc += weight * C(v)` in one pass; a sparse payload touches only its own entries. `bytes`
+    /// has passed [`Compressor::check`] for `acc.len()` numbers and `noise` is the encoder's
+    /// stream.
     fn add_into(&self, bytes: &[u8], noise: Stream, weight: f32, acc: &mut [f32]);
 
     /// The entries of a sparse payload in ascending order of index, or `false` if C(v) is dense.
-    fn entries(&self, _len: usize, _bytes: &[u8], _noise: Stream, _visit: &mut dyn FnMut(u32, f32)) -> bool {
+    fn entries(
+        &self,
+        _len: usize,
+        _bytes: &[u8],
+        _noise: Stream,
+        _visit: &mut dyn FnMut(u32, f32),
+    ) -> bool {
         false
     }
 
-    /// How many numbers C treats as one, of a vector of `len`: `len` itself unless it works in buckets.
+    /// How many numbers C treats as one, of a vector of `len`: `len` itself unless it works in
+    /// buckets.
     fn bucket(&self, len: usize) -> usize {
         len
     }
 
-    /// E|C(x) - x|^2 / |x|^2 for x ~ N(0, I) of `len` numbers (one bucket), where a formula is known; without one
-    /// [`nominal_delta`] draws samples of at most 2^16 numbers, which a compressor whose error depends on the length
-    /// beyond that must not leave to it.
+    /// E|C(x) - x|^2 / |x|^2 for x ~ N(0, I) of `len` numbers (one bucket), where a formula is
+    /// known; without one [`nominal_delta`] draws samples of at most 2^16 numbers, which a
+    /// compressor whose error depends on the length beyond that must not leave to it.
     fn gaussian_error(&self, _len: usize) -> Option<f64> {
         None
     }
 
-    /// Rows and columns, if its payload is the table of a [`CountSketch`]: for a rule that adds tables and queries them itself.
+    /// Rows and columns, if its payload is the table of a [`CountSketch`]: for a rule that adds
+    /// tables and queries them itself.
     fn sketch(&self) -> Option<SketchShape> {
         None
     }
@@ -132,7 +146,8 @@ pub enum Class {
     },
     /// E|C(v) - v|^2 <= (1 - delta) |v|^2, biased in general.
     Contraction {
-        /// The worst-case delta; 1 is exact. At or below 0 the error may exceed the vector: nothing is promised.
+        /// The worst-case delta; 1 is exact. At or below 0 the error may exceed the vector: nothing
+        /// is promised.
         delta: f64,
     },
 }
@@ -155,7 +170,8 @@ impl Size {
     }
 }
 
-/// A vector to be compressed held a NaN or an infinity: the run has diverged, and nothing of it may reach a neighbour.
+/// A vector to be compressed held a NaN or an infinity: the run has diverged, and nothing of it may
+/// reach a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[error("the value at index {index} is {value}: only finite numbers can be sent")]
 pub struct NonFinite {

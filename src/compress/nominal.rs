@@ -1,7 +1,9 @@
-//! What a compressor keeps of Gaussian vectors: the number that default step sizes are derived from.
+//! What a compressor keeps of Gaussian vectors: the number that default step sizes are derived
+//! from.
 //!
-//! Worst-case bounds are attained by vectors that no model has; on N(0, I) a compressor's error is a number of its own, near what training sees.
-//! Computed from a formula where there is one and from seeded samples else, the same on every machine.
+//! Worst-case bounds are attained by vectors that no model has; on N(0, I) a compressor's error is
+//! a number of its own, near what training sees. Computed from a formula where there is one and
+//! from seeded samples else, the same on every machine.
 
 use super::Compressor;
 use crate::rng::{Purpose, Stream};
@@ -13,8 +15,9 @@ pub(super) const MOST_SAMPLED: usize = 1 << 16;
 const DRAWN: usize = 1 << 17;
 const MOST_SAMPLES: usize = 2048;
 
-/// The nominal delta of a compressor for vectors of `len` numbers: 1 - E|C(x) - x|^2 / |x|^2 for x ~ N(0, I) of one bucket (of
-/// the whole vector for top-k and random-k), to 9 significant digits. 1 for an exact code; negative where the error exceeds the vector.
+/// The nominal delta of a compressor for vectors of `len` numbers: 1 - E|C(x) - x|^2 / |x|^2 for x
+/// ~ N(0, I) of one bucket (of the whole vector for top-k and random-k), to 9 significant digits. 1
+/// for an exact code; negative where the error exceeds the vector.
 ///
 /// ```
 /// let sign = gradvine::compress::build(&toml::from_str("kind = 'sign'").unwrap()).unwrap();
@@ -26,7 +29,9 @@ pub fn nominal_delta(compressor: &dyn Compressor, len: usize) -> f64 {
     if len == 0 || bucket == 0 {
         return 1.0;
     }
-    let error = compressor.gaussian_error(bucket).unwrap_or_else(|| sampled(compressor, bucket.min(MOST_SAMPLED)));
+    let error = compressor
+        .gaussian_error(bucket)
+        .unwrap_or_else(|| sampled(compressor, bucket.min(MOST_SAMPLED)));
     rounded(1.0 - error)
 }
 
@@ -72,7 +77,8 @@ pub(super) fn quantile_of_magnitude(part: f64) -> f64 {
     low
 }
 
-/// The expectation of the greatest of `count` normal numbers (Blom 1958: the quantile of (count - 3/8) / (count + 1/4)).
+/// The expectation of the greatest of `count` normal numbers (Blom 1958: the quantile of (count -
+/// 3/8) / (count + 1/4)).
 pub(super) fn expected_greatest(count: usize) -> f64 {
     quantile_of_magnitude(2.0 * 0.625 / (count as f64 + 0.25))
 }

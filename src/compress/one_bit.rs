@@ -1,18 +1,20 @@
 //! One bit per number and two means: `one-bit`.
 //!
-//! Seide, Fu, Droppo, Li and Yu 2014, 1-Bit Stochastic Gradient Descent and its Application to Data-Parallel Distributed Training of Speech
-//! DNNs (with its threshold of 0): in each bucket of n numbers, m+ of them not negative and m- negative,
+//! Seide, Fu, Droppo, Li and Yu 2014, 1-Bit Stochastic Gradient Descent and its Application to
+//! Data-Parallel Distributed Training of Speech DNNs (with its threshold of 0): in each bucket of n
+//! numbers, m+ of them not negative and m- negative,
 //!
 //! ```text
 //! C(x)_i = a if x_i >= 0, else b        a = mean of the x_i >= 0        b = mean of the x_i < 0
 //! ```
 //!
-//! the two values that make |C(x) - x|^2 least: (1 - delta) |x|^2 with delta = (m+ a^2 + m- b^2) / |x|^2, never worse than the scaled
-//! sign's |x|_1^2 / (n |x|^2), so at least 1/n; 2/pi for many Gaussian numbers. A zero of either sign is not negative; the mean of none is 0.
+//! the two values that make |C(x) - x|^2 least: (1 - delta) |x|^2 with delta = (m+ a^2 + m- b^2) /
+//! |x|^2, never worse than the scaled sign's |x|_1^2 / (n |x|^2), so at least 1/n; 2/pi for many
+//! Gaussian numbers. A zero of either sign is not negative; the mean of none is 0.
 //!
 //! Bytes of a bucket: a and b as `f32`, then a bit per number, 1 for negative, planar in blocks.
-//! DIFFERENCE: buckets of 512 where the paper takes the columns of each weight matrix, which a compressor does not know. Its residual
-//! is error feedback, which is a rule's.
+//! DIFFERENCE: buckets of 512 where the paper takes the columns of each weight matrix, which a
+//! compressor does not know. Its residual is error feedback, which is a rule's.
 
 use serde::{Deserialize, Serialize};
 
@@ -107,12 +109,15 @@ impl Compressor for OneBit {
     }
 }
 
-/// The means of the numbers from 0 on and of the negative ones; of none 0. A NaN or an infinity makes one of them one.
+/// The means of the numbers from 0 on and of the negative ones; of none 0. A NaN or an infinity
+/// makes one of them one.
 #[inline(always)]
 fn means(x: &[f32]) -> [f64; 2] {
     let (mut above, mut below, mut negative) = ([0f64; LANES], [0f64; LANES], [0u32; LANES]);
     let mut see = |block: &[f32]| {
-        for (((above, below), negative), &x) in above.iter_mut().zip(&mut below).zip(&mut negative).zip(block) {
+        for (((above, below), negative), &x) in
+            above.iter_mut().zip(&mut below).zip(&mut negative).zip(block)
+        {
             let is_negative = x < 0.0;
             *above += f64::from(if is_negative { 0.0 } else { x });
             *below += f64::from(if is_negative { x } else { 0.0 });

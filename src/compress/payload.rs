@@ -10,7 +10,8 @@ use super::{
 };
 use crate::{rng::Stream, vector};
 
-/// What a frame carries, known to both ends from the plan: its size is known before encoding, its limit before decoding.
+/// What a frame carries, known to both ends from the plan: its size is known before encoding, its
+/// limit before decoding.
 #[derive(Clone, Debug)]
 pub enum Format {
     /// Nothing: the arrival is the message.
@@ -77,7 +78,8 @@ impl Format {
         }
     }
 
-    /// Whether `bytes` can have been written in this format. Nothing is changed and nothing allocated.
+    /// Whether `bytes` can have been written in this format. Nothing is changed and nothing
+    /// allocated.
     ///
     /// # Errors
     /// If they cannot; the message says why.
@@ -89,17 +91,25 @@ impl Format {
                 return Err(Malformed(format!("{} bytes where {size} belong", bytes.len())));
             }
             (_, Size::AtMost(limit)) if bytes.len() > limit => {
-                return Err(Malformed(format!("{} bytes where at most {limit} belong", bytes.len())));
+                return Err(Malformed(format!(
+                    "{} bytes where at most {limit} belong",
+                    bytes.len()
+                )));
             }
             _ => {}
         }
         match self {
-            Format::Floats(_) => finite(bytes.as_chunks::<4>().0, |b| f32::from_le_bytes(b).is_finite()),
-            Format::Doubles(_) => finite(bytes.as_chunks::<8>().0, |b| f64::from_le_bytes(b).is_finite()),
+            Format::Floats(_) => {
+                finite(bytes.as_chunks::<4>().0, |b| f32::from_le_bytes(b).is_finite())
+            }
+            Format::Doubles(_) => {
+                finite(bytes.as_chunks::<8>().0, |b| f64::from_le_bytes(b).is_finite())
+            }
             Format::Parts(parts) => {
                 let mut rest = bytes;
                 for part in parts {
-                    let (bytes, after) = split_part(rest).ok_or_else(|| Malformed("a part is cut short".into()))?;
+                    let (bytes, after) =
+                        split_part(rest).ok_or_else(|| Malformed("a part is cut short".into()))?;
                     part.check(bytes)?;
                     rest = after;
                 }
@@ -118,7 +128,10 @@ impl Format {
                 }
             }
             Format::Indices { len, count } => IndexSet::new(*len, *count).check(bytes),
-            Format::Empty | Format::Records(_) | Format::Compressed { .. } | Format::Sparse { .. } => Ok(()),
+            Format::Empty
+            | Format::Records(_)
+            | Format::Compressed { .. }
+            | Format::Sparse { .. } => Ok(()),
         }
     }
 
@@ -148,16 +161,20 @@ impl Format {
         }
     }
 
-    /// [`Format::check`] and the CRC-32C of the bytes after those that `sum` stands for: of plain numbers in one pass.
+    /// [`Format::check`] and the CRC-32C of the bytes after those that `sum` stands for: of plain
+    /// numbers in one pass.
     pub fn check_and_sum(&self, bytes: &[u8], sum: u32) -> (Result<(), Malformed>, u32) {
-        let Format::Floats(len) = self else { return (self.check(bytes), crc32c::crc32c_append(sum, bytes)) };
+        let Format::Floats(len) = self else {
+            return (self.check(bytes), crc32c::crc32c_append(sum, bytes));
+        };
         if bytes.len() != 4 * len {
             return (self.check(bytes), crc32c::crc32c_append(sum, bytes));
         }
         let (mut sum, mut all_finite) = (sum, true);
         for part in bytes.chunks(4 * BLOCK) {
             sum = crc32c::crc32c_append(sum, part);
-            all_finite &= block_is_finite(part.as_chunks::<4>().0, |b| f32::from_le_bytes(b).is_finite());
+            all_finite &=
+                block_is_finite(part.as_chunks::<4>().0, |b| f32::from_le_bytes(b).is_finite());
         }
         (if all_finite { Ok(()) } else { self.check(bytes) }, sum)
     }
@@ -173,14 +190,20 @@ impl Format {
         self.encode_and_sum(v, noise, out).map(|_| ())
     }
 
-    /// [`Format::encode`]; of plain numbers also the CRC-32C of what was appended, taken in the same pass.
+    /// [`Format::encode`]; of plain numbers also the CRC-32C of what was appended, taken in the
+    /// same pass.
     ///
     /// # Errors
     /// As [`Format::encode`].
     ///
     /// # Panics
     /// As [`Format::encode`].
-    pub fn encode_and_sum(&self, v: &[f32], noise: Stream, out: &mut Vec<u8>) -> Result<Option<u32>, NonFinite> {
+    pub fn encode_and_sum(
+        &self,
+        v: &[f32],
+        noise: Stream,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<u32>, NonFinite> {
         match self {
             Format::Floats(len) => {
                 assert_eq!(v.len(), *len);
@@ -209,7 +232,9 @@ impl Format {
             | Format::Codes { .. }
             | Format::Indices { .. }
             | Format::Parts(_) => {
-                panic!("{self:?} does not carry one vector of floats: the rule and its plan disagree")
+                panic!(
+                    "{self:?} does not carry one vector of floats: the rule and its plan disagree"
+                )
             }
         }
     }
@@ -219,13 +244,18 @@ impl Format {
 ///
 /// # Panics
 /// If the format is for something else, or for fewer entries.
-pub(crate) fn encode_entries(format: &Format, entries: &Entries, out: &mut Vec<u8>) -> Result<(), NonFinite> {
+pub(crate) fn encode_entries(
+    format: &Format,
+    entries: &Entries,
+    out: &mut Vec<u8>,
+) -> Result<(), NonFinite> {
     let Format::Sparse { len, most } = format else { panic!("{format:?} does not carry entries") };
     assert!(entries.len() <= *most, "{} entries where the plan says {most}", entries.len());
     entries::write(*len, entries, out)
 }
 
-/// Appends packed codes. `fill` writes those from the given place on, all of a block, each below 2^width.
+/// Appends packed codes. `fill` writes those from the given place on, all of a block, each below
+/// 2^width.
 ///
 /// # Panics
 /// If the format is for something else.
@@ -250,7 +280,9 @@ pub(crate) fn encode_codes(
 /// # Panics
 /// If the format is for something else, or for another number of indices.
 pub(crate) fn encode_indices(format: &Format, indices: &[u32], out: &mut Vec<u8>) {
-    let Format::Indices { len, count } = format else { panic!("{format:?} does not carry indices") };
+    let Format::Indices { len, count } = format else {
+        panic!("{format:?} does not carry indices")
+    };
     assert_eq!(indices.len(), *count, "as many indices as the plan says");
     let (set, start) = (IndexSet::new(*len, *count), out.len());
     out.resize(start + set.bytes(), 0);
@@ -263,7 +295,10 @@ pub(crate) fn encode_indices(format: &Format, indices: &[u32], out: &mut Vec<u8>
 const BLOCK: usize = 4096;
 
 /// Whether all numbers are finite: one branch a block, so that the pass runs at the memory's speed.
-fn finite<const N: usize>(numbers: &[[u8; N]], is_finite: impl Fn([u8; N]) -> bool) -> Result<(), Malformed> {
+fn finite<const N: usize>(
+    numbers: &[[u8; N]],
+    is_finite: impl Fn([u8; N]) -> bool,
+) -> Result<(), Malformed> {
     for (block, part) in numbers.chunks(BLOCK).enumerate() {
         if !block_is_finite(part, &is_finite) {
             let index = block * BLOCK + part.iter().position(|b| !is_finite(*b)).unwrap_or(0);
@@ -340,12 +375,15 @@ impl Payload<'_> {
         match self {
             Payload::Floats(bytes) => vector::axpy_bytes(weight, bytes, acc),
             Payload::Compressed { by, noise, bytes } => by.add_into(bytes, *noise, weight, acc),
-            Payload::Sparse { len, bytes } if *len == acc.len() => entries::add_into(bytes, weight, acc),
+            Payload::Sparse { len, bytes } if *len == acc.len() => {
+                entries::add_into(bytes, weight, acc)
+            }
             other => panic!("{other:?} is not one vector: the rule and its plan disagree"),
         }
     }
 
-    /// The bytes, and the encoder's stream of a compressed vector: what [`Format::view`] needs to read them again. Of parts and of nothing, no bytes.
+    /// The bytes, and the encoder's stream of a compressed vector: what [`Format::view`] needs to
+    /// read them again. Of parts and of nothing, no bytes.
     pub fn parts(&self) -> (&[u8], Option<Stream>) {
         match self {
             Payload::Compressed { bytes, noise, .. } => (bytes, Some(*noise)),
@@ -364,7 +402,9 @@ impl Payload<'_> {
     /// # Panics
     /// If the payload is not as many plain numbers: the rule and its plan disagree.
     pub fn add_difference_into(&self, weight: f32, from: &[f32], acc: &mut [f32]) {
-        let Payload::Floats(bytes) = self else { panic!("{self:?} is not plain: the rule and its plan disagree") };
+        let Payload::Floats(bytes) = self else {
+            panic!("{self:?} is not plain: the rule and its plan disagree")
+        };
         vector::axpy_difference_bytes(weight, bytes, from, acc);
     }
 
@@ -437,7 +477,10 @@ mod tests {
         format.view(Stream::new(0, Purpose::Test), &bytes).indices(&mut read);
         assert_eq!(read, some);
         assert!(format.check(&bytes[1..]).is_err());
-        assert!(Format::Indices { len: 999, count: 3 }.check(&bytes).is_err(), "999 is not below 999");
+        assert!(
+            Format::Indices { len: 999, count: 3 }.check(&bytes).is_err(),
+            "999 is not below 999"
+        );
         bytes.fill(0xFF);
         assert!(format.check(&bytes).is_err());
     }

@@ -1,16 +1,19 @@
 //! Levels of a bucket's norm, rounded at random: `qsgd`.
 //!
-//! Alistarh et al. 2017, QSGD, section 3.1: Q(x)_i = |x|_2 sign(x_i) xi_i, where xi_i is s |x_i| / |x|_2 rounded at random to
-//! one of its two neighbours, over s. Unbiased, E|Q(x) - x|^2 <= min(n/s^2, sqrt(n)/s) |x|^2 for n numbers (Lemma 3.1). With `scaled`
-//! it is divided by tau = 1 + min(n/s^2, sqrt(n)/s), which makes it a contraction with delta = 1/tau (Koloskova et al.
-//! 2019, CHOCO-SGD, section 3.5), n being the length of each bucket.
+//! Alistarh et al. 2017, QSGD, section 3.1: Q(x)_i = |x|_2 sign(x_i) xi_i, where xi_i is s |x_i| /
+//! |x|_2 rounded at random to one of its two neighbours, over s. Unbiased, E|Q(x) - x|^2 <=
+//! min(n/s^2, sqrt(n)/s) |x|^2 for n numbers (Lemma 3.1). With `scaled` it is divided by tau = 1 +
+//! min(n/s^2, sqrt(n)/s), which makes it a contraction with delta = 1/tau (Koloskova et al. 2019,
+//! CHOCO-SGD, section 3.5), n being the length of each bucket.
 //!
-//! Bytes of a bucket: the step |x|_2 / s (or |x|_2 / (s tau)) as `f32`, then codes c = level + s in 0..=2s, packed in
-//! ceil(log2(2 s + 1)) bits: the sign is counted, so seven levels take four bits. C(x) = step (c - s).
-//! DIFFERENCE: fixed width where the paper uses Elias codes, so that the size is known before encoding.
+//! Bytes of a bucket: the step |x|_2 / s (or |x|_2 / (s tau)) as `f32`, then codes c = level + s in
+//! 0..=2s, packed in ceil(log2(2 s + 1)) bits: the sign is counted, so seven levels take four bits.
+//! C(x) = step (c - s). DIFFERENCE: fixed width where the paper uses Elias codes, so that the size
+//! is known before encoding.
 //!
-//! Limits: the step is rounded up where it would lose its digits or leave `f32` (norms under 1e-38 or over
-//! `f32::MAX`): still unbiased, since |x_i| <= s step always. Probabilities are multiples of 2^-15: expectations are exact to 2^-16 of a step.
+//! Limits: the step is rounded up where it would lose its digits or leave `f32` (norms under 1e-38
+//! or over `f32::MAX`): still unbiased, since |x_i| <= s step always. Probabilities are multiples
+//! of 2^-15: expectations are exact to 2^-16 of a step.
 
 use serde::{Deserialize, Serialize};
 
@@ -35,7 +38,10 @@ pub(super) const ENTRY: Entry = Entry {
     constants: &[
         ("levels", "7: levels s beside zero, 1 to 127; a number takes ceil(log2(2 s + 1)) bits"),
         ("bucket", "512: numbers that share a norm; 0 for the whole vector"),
-        ("scaled", "false: unbiased; true: divided by tau = 1 + min(n/s^2, sqrt(n)/s), a contraction"),
+        (
+            "scaled",
+            "false: unbiased; true: divided by tau = 1 + min(n/s^2, sqrt(n)/s), a contraction",
+        ),
     ],
     variants: &[
         "levels = 1",
@@ -67,7 +73,11 @@ fn build(table: &toml::Table) -> Result<Built, ConfigError> {
     let levels = within("levels", params.levels, 1, 127)? as u8;
     let bucket = within("bucket", params.bucket, 0, i64::from(u32::MAX))? as usize;
     let width = (2 * u32::from(levels)).ilog2() + 1;
-    let compressor = Qsgd { layout: Layout { bucket, header: 4, packing: width }, levels, scaled: params.scaled };
+    let compressor = Qsgd {
+        layout: Layout { bucket, header: 4, packing: width },
+        levels,
+        scaled: params.scaled,
+    };
     Ok(Built::new(compressor, config::resolved(ENTRY.name, &params)))
 }
 
@@ -107,7 +117,8 @@ impl Compressor for Qsgd {
         let start = out.len();
         out.reserve(self.layout.bytes(v.len()));
         let bucket = self.layout.bucket_of(v.len());
-        if !encode(v, bucket, self.layout.packing, f32::from(self.levels), self.scaled, noise, out) {
+        if !encode(v, bucket, self.layout.packing, f32::from(self.levels), self.scaled, noise, out)
+        {
             out.truncate(start);
             return Err(NonFinite::known_in(v));
         }
@@ -118,13 +129,25 @@ impl Compressor for Qsgd {
         let levels = f32::from(self.levels);
         self.layout.check(len, bytes, 2 * self.levels, |mut head| {
             let step = block::take_float(&mut head);
-            if step >= 0.0 && (step * levels).is_finite() { Ok(()) } else { Err(format!("{step} is not a step")) }
+            if step >= 0.0 && (step * levels).is_finite() {
+                Ok(())
+            } else {
+                Err(format!("{step} is not a step"))
+            }
         })
     }
 
     fn add_into(&self, bytes: &[u8], _noise: Stream, weight: f32, acc: &mut [f32]) {
         let bucket = self.layout.bucket_of(acc.len());
-        add(bytes, bucket, self.layout.bucket_bytes(bucket), self.layout.packing, f32::from(self.levels), weight, acc);
+        add(
+            bytes,
+            bucket,
+            self.layout.bucket_bytes(bucket),
+            self.layout.packing,
+            f32::from(self.levels),
+            weight,
+            acc,
+        );
     }
 
     fn bucket(&self, len: usize) -> usize {
@@ -150,8 +173,8 @@ impl Compressor for Qsgd {
     }
 }
 
-/// The step of a bucket with this norm: norm / s, but never so small that s steps fall short of a number of the bucket,
-/// nor so large that they leave `f32`.
+/// The step of a bucket with this norm: norm / s, but never so small that s steps fall short of a
+/// number of the bucket, nor so large that they leave `f32`.
 #[inline(always)]
 fn step_of(norm: f64, levels: f32) -> f32 {
     let wanted = norm / f64::from(levels);
@@ -210,7 +233,10 @@ mod tests {
                 let step = step_of(norm, s);
                 assert!((step * s).is_finite());
                 let reached = f64::from(step) * f64::from(s);
-                assert!(reached >= norm.min(f64::from(f32::MAX) * (1.0 - 1e-6)), "{norm} / {levels}: {step}");
+                assert!(
+                    reached >= norm.min(f64::from(f32::MAX) * (1.0 - 1e-6)),
+                    "{norm} / {levels}: {step}"
+                );
                 assert!(norm < 1e-37 || reached <= norm * (1.0 + 1e-6));
                 assert!(step > 0.0 || norm == 0.0);
             }
@@ -220,8 +246,11 @@ mod tests {
 
     #[test]
     fn widths_count_the_sign() {
-        for (levels, width) in [(1, 2), (2, 3), (3, 3), (7, 4), (8, 5), (15, 5), (40, 7), (63, 7), (64, 8), (127, 8)] {
-            let table = toml::Table::from_iter([("levels".to_string(), toml::Value::Integer(levels))]);
+        for (levels, width) in
+            [(1, 2), (2, 3), (3, 3), (7, 4), (8, 5), (15, 5), (40, 7), (63, 7), (64, 8), (127, 8)]
+        {
+            let table =
+                toml::Table::from_iter([("levels".to_string(), toml::Value::Integer(levels))]);
             let built = build(&table).unwrap();
             assert_eq!(built.compressor.size(512), Size::Exact(4 + 64 * width), "{levels}");
         }

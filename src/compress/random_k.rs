@@ -1,11 +1,13 @@
 //! k numbers chosen at random: `random-k`.
 //!
-//! Stich et al. 2018, Definition 2.2. The choice is drawn without replacement from the stream that sender and receivers
-//! share, so indices travel as nothing at all: 4 k bytes. As it is, a contraction with delta = k/d in expectation; with `scaled`
-//! the values are multiplied by d/k, which makes it unbiased with alpha^2 = d/k - 1 (values beyond `f32::MAX` saturate).
+//! Stich et al. 2018, Definition 2.2. The choice is drawn without replacement from the stream that
+//! sender and receivers share, so indices travel as nothing at all: 4 k bytes. As it is, a
+//! contraction with delta = k/d in expectation; with `scaled` the values are multiplied by d/k,
+//! which makes it unbiased with alpha^2 = d/k - 1 (values beyond `f32::MAX` saturate).
 //!
-//! Drawn by Vitter's method D (1987, An Efficient Algorithm for Sequential Random Sampling): gaps between chosen
-//! indices, in ascending order, O(k) without memory; logarithms and exponentials from `libm`, so the same choice on every CPU.
+//! Drawn by Vitter's method D (1987, An Efficient Algorithm for Sequential Random Sampling): gaps
+//! between chosen indices, in ascending order, O(k) without memory; logarithms and exponentials
+//! from `libm`, so the same choice on every CPU.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +26,8 @@ use crate::{
 pub(super) const ENTRY: Entry = Entry {
     name: "random-k",
     summary: "numbers chosen at random; the choice is shared and costs nothing",
-    paper: "Stich et al. 2018, Sparsified SGD with Memory; Wangni et al. 2018, Gradient Sparsification",
+    paper: "Stich et al. 2018, Sparsified SGD with Memory; Wangni et al. 2018, Gradient \
+            Sparsification",
     class_words: "contraction (scaled = true: unbiased)",
     constants: &[
         ("k", "how many; instead of fraction"),
@@ -109,9 +112,17 @@ impl Compressor for RandomK {
         add_sparse(weight, bytes, acc, |add| choose(len, k, noise, |index| add(index as u32)));
     }
 
-    fn entries(&self, len: usize, bytes: &[u8], noise: Stream, visit: &mut dyn FnMut(u32, f32)) -> bool {
+    fn entries(
+        &self,
+        len: usize,
+        bytes: &[u8],
+        noise: Stream,
+        visit: &mut dyn FnMut(u32, f32),
+    ) -> bool {
         let mut values = floats(bytes);
-        choose(len, self.kept.of(len), noise, |index| visit(index as u32, values.next().unwrap_or(0.0)));
+        choose(len, self.kept.of(len), noise, |index| {
+            visit(index as u32, values.next().unwrap_or(0.0))
+        });
         true
     }
 
@@ -125,7 +136,8 @@ impl Compressor for RandomK {
     }
 }
 
-/// Calls `visit` with `k <= len` different indices below `len` in ascending order, every set equally likely.
+/// Calls `visit` with `k <= len` different indices below `len` in ascending order, every set
+/// equally likely.
 pub(super) fn choose(len: usize, k: usize, noise: Stream, mut visit: impl FnMut(usize)) {
     if k == len {
         return (0..len).for_each(visit);
@@ -186,8 +198,8 @@ impl Draw {
         gap
     }
 
-    /// Method D: the gap by rejection from a continuous distribution that nearly fits; `kept` is the n-th root of a
-    /// uniform number that belongs to this gap, and is left so for the next.
+    /// Method D: the gap by rejection from a continuous distribution that nearly fits; `kept` is
+    /// the n-th root of a uniform number that belongs to this gap, and is left so for the next.
     fn long_gap(&mut self, kept: &mut f64) -> f64 {
         let (n, left) = (self.wanted, self.left);
         let places = left - n + 1.0;
@@ -204,7 +216,8 @@ impl Draw {
             if *kept <= 1.0 {
                 return gap;
             }
-            let (mut bottom, limit) = if n - 1.0 > gap { (left - n, left - gap) } else { (left - gap - 1.0, places) };
+            let (mut bottom, limit) =
+                if n - 1.0 > gap { (left - n, left - gap) } else { (left - gap - 1.0, places) };
             let (mut ratio, mut top) = (1.0, left - 1.0);
             while top >= limit {
                 ratio *= top / bottom;
@@ -234,7 +247,9 @@ mod tests {
     #[test]
     fn choices_are_ascending_distinct_and_complete() {
         for len in [1, 2, 3, 10, 100, 1000, 5000] {
-            for k in [0, 1, 2, 3, 7, len / 20, len / 2, len - 1, len].into_iter().filter(|k| *k <= len) {
+            for k in
+                [0, 1, 2, 3, 7, len / 20, len / 2, len - 1, len].into_iter().filter(|k| *k <= len)
+            {
                 for trial in 0..50 {
                     let indices = chosen(len, k, trial);
                     assert_eq!(indices.len(), k);
@@ -245,7 +260,8 @@ mod tests {
         }
     }
 
-    /// Each index, and each pair of neighbours, as often as without preference; k / len on both sides of 1/13.
+    /// Each index, and each pair of neighbours, as often as without preference; k / len on both
+    /// sides of 1/13.
     #[test]
     fn every_index_and_every_pair_is_as_likely() {
         for (len, k) in [(40, 2), (60, 4), (100, 5), (20, 5), (12, 11), (9, 1)] {
@@ -262,7 +278,10 @@ mod tests {
                 assert!(z(count, k / d).abs() < 5.0, "{k} of {d}: {count}");
             }
             for count in pairs {
-                assert!(z(count, k * (k - 1.0) / (d * (d - 1.0))).abs() < 5.0, "{k} of {d}: {count} pairs");
+                assert!(
+                    z(count, k * (k - 1.0) / (d * (d - 1.0))).abs() < 5.0,
+                    "{k} of {d}: {count} pairs"
+                );
             }
         }
     }

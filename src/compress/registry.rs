@@ -1,11 +1,11 @@
-//! Every compressor by name. One more is one file and one line of [`COMPRESSORS`]; the command line, the law tests and the
-//! benches find it here.
+//! Every compressor by name. One more is one file and one line of [`COMPRESSORS`]; the command
+//! line, the law tests and the benches find it here.
 
 use std::{fmt, sync::Arc};
 
 use super::{
-    Compressor, bf16, count_sketch, f16, identity, low_rank, min_max, one_bit, qsgd, random_k, sign, ternary, top_k,
-    truncate,
+    Compressor, bf16, count_sketch, f16, identity, low_rank, min_max, one_bit, qsgd, random_k,
+    sign, ternary, top_k, truncate,
 };
 use crate::config::{self, ConfigError};
 
@@ -50,7 +50,8 @@ pub struct Entry {
 pub struct Built {
     /// The compressor.
     pub compressor: Arc<dyn Compressor>,
-    /// Its section with `kind` and all defaults filled in: building from it gives the same compressor.
+    /// Its section with `kind` and all defaults filled in: building from it gives the same
+    /// compressor.
     pub resolved: toml::Table,
 }
 
@@ -66,7 +67,8 @@ impl fmt::Debug for Built {
     }
 }
 
-/// Builds the compressor of a `[compressor]` section: `kind` (default `identity`) and its constants.
+/// Builds the compressor of a `[compressor]` section: `kind` (default `identity`) and its
+/// constants.
 ///
 /// # Errors
 /// If there is no such kind, no such constant, or a constant is out of range.
@@ -79,7 +81,13 @@ pub fn build(table: &toml::Table) -> Result<Built, ConfigError> {
     let kind = match table.get("kind") {
         None => "identity",
         Some(toml::Value::String(kind)) => kind,
-        Some(other) => return Err(ConfigError::new("compressor.kind", other, format!("expected {}", names()))),
+        Some(other) => {
+            return Err(ConfigError::new(
+                "compressor.kind",
+                other,
+                format!("expected {}", names()),
+            ));
+        }
     };
     match COMPRESSORS.iter().find(|entry| entry.name == kind) {
         Some(entry) => (entry.build)(&config::without_kind(table)),
@@ -181,10 +189,22 @@ mod tests {
 
     #[test]
     fn errors_say_what_would_be_accepted() {
-        assert_eq!(error("kind = 'min-max'\nbits = 9"), "compressor.bits = 9: expected a whole number from 1 to 8");
-        assert!(error("kind = 'min-max'\nbits = 'four'").starts_with("compressor.bits = \"four\": invalid type"));
-        assert!(error("kind = 'min-max'\nrounding = 'up'").contains("expected `stochastic` or `nearest`"));
-        assert!(error("kind = 'sign'\nbukket = 4").contains("unknown field `bukket`, expected `bucket`"));
+        assert_eq!(
+            error("kind = 'min-max'\nbits = 9"),
+            "compressor.bits = 9: expected a whole number from 1 to 8"
+        );
+        assert!(
+            error("kind = 'min-max'\nbits = 'four'")
+                .starts_with("compressor.bits = \"four\": invalid type")
+        );
+        assert!(
+            error("kind = 'min-max'\nrounding = 'up'")
+                .contains("expected `stochastic` or `nearest`")
+        );
+        assert!(
+            error("kind = 'sign'\nbukket = 4")
+                .contains("unknown field `bukket`, expected `bucket`")
+        );
         assert!(error("kind = 'qsgd'\nlevels = 0").contains("from 1 to 127"));
         assert!(error("kind = 'qsgd'\nbucket = -1").contains("from 0 to 4294967295"));
         assert!(error("kind = 'identity'\nbits = 1").contains("unknown field"));
@@ -194,7 +214,10 @@ mod tests {
         for kind in ["top-k", "random-k"] {
             assert!(error(&format!("kind = '{kind}'\nk = 3\nfraction = 0.1")).contains("not both"));
             for fraction in ["0.0", "1.5", "nan", "-0.1"] {
-                assert!(error(&format!("kind = '{kind}'\nfraction = {fraction}")).contains("above 0 and at most 1"));
+                assert!(
+                    error(&format!("kind = '{kind}'\nfraction = {fraction}"))
+                        .contains("above 0 and at most 1")
+                );
             }
             assert!(error(&format!("kind = '{kind}'\nk = 0")).contains("from 1 to"));
         }

@@ -1,15 +1,18 @@
-//! The k-th greatest magnitude of a vector, exactly, in two or three passes and without memory of its own.
+//! The k-th greatest magnitude of a vector, exactly, in two or three passes and without memory of
+//! its own.
 //!
-//! Magnitudes are compared as the bits of |x|, which are in the same order. A sample brackets the answer; each pass
-//! counts what lies above the bracket and sorts what lies inside into bins, and the bin with the answer is the next
-//! bracket, until it holds a single magnitude. Few numbers lie inside, so a pass costs little more than reading. If the sample misled (or all numbers are
-//! the same) the passes are slower, at most four of them, and the result is the same.
+//! Magnitudes are compared as the bits of |x|, which are in the same order. A sample brackets the
+//! answer; each pass counts what lies above the bracket and sorts what lies inside into bins, and
+//! the bin with the answer is the next bracket, until it holds a single magnitude. Few numbers lie
+//! inside, so a pass costs little more than reading. If the sample misled (or all numbers are the
+//! same) the passes are slower, at most four of them, and the result is the same.
 
 use super::kernel::kernel;
 use crate::rng::mix64;
 
 const BINS: usize = 4096;
-/// Numbers of a sample: the more, the narrower the bracket (their inverse square root), and the fewer numbers are sorted into bins.
+/// Numbers of a sample: the more, the narrower the bracket (their inverse square root), and the
+/// fewer numbers are sorted into bins.
 const SAMPLE: usize = 16_384;
 const BLOCK: usize = 16;
 
@@ -31,7 +34,8 @@ pub(super) fn magnitude(x: f32) -> u32 {
     x.to_bits() & 0x7FFF_FFFF
 }
 
-/// The `k`-th greatest magnitude of `v`, 1 <= k <= v.len() < 2^32; nothing if `v` holds a NaN or an infinity.
+/// The `k`-th greatest magnitude of `v`, 1 <= k <= v.len() < 2^32; nothing if `v` holds a NaN or an
+/// infinity.
 pub(super) fn cut(v: &[f32], k: usize) -> Option<Cut> {
     let mut bins = [0u32; BINS];
     let (mut low, mut width) = bracket(v, k);
@@ -64,7 +68,8 @@ pub(super) fn cut(v: &[f32], k: usize) -> Option<Cut> {
     }
 }
 
-/// A guess: the lowest magnitude and the width of a range that probably holds the `k`-th greatest, and little else.
+/// A guess: the lowest magnitude and the width of a range that probably holds the `k`-th greatest,
+/// and little else.
 fn bracket(v: &[f32], k: usize) -> (u32, u32) {
     let count = (v.len() / 32).min(SAMPLE);
     if count < 64 {
@@ -87,11 +92,12 @@ fn bracket(v: &[f32], k: usize) -> (u32, u32) {
 }
 
 kernel! {
-    /// Counts the magnitudes from `low + width` on, and those below it from `low` on into bins of 2^shift; and says whether
-    /// all are finite.
+    /// Counts the magnitudes from `low + width` on, and those below it from `low` on into bins of
+    /// 2^shift; and says whether all are finite.
     fn tally(v: &[f32], low: u32, width: u32, shift: u32, bins: &mut [u32; BINS]) -> (usize, bool) {
         let end = low + width;
-        // In lanes, summed at the end: a block costs comparisons and one test, whether something of it is inside.
+        // In lanes, summed at the end: a block costs comparisons and one test, whether something of
+        // it is inside.
         let (mut over, mut greatest) = ([0u32; BLOCK], [0i32; BLOCK]);
         let (blocks, rest) = v.as_chunks::<BLOCK>();
         for block in blocks {

@@ -1,11 +1,13 @@
 //! One bit per number: `sign`, the scaled sign.
 //!
-//! C(x) = (|x|_1 / n) sign(x) in each bucket of n numbers (Karimireddy et al. 2019, Error Feedback Fixes SignSGD,
-//! section 4.2): |C(x) - x|^2 = (1 - delta) |x|^2 with delta = |x|_1^2 / (n |x|_2^2) exactly, at least 1/n (Lemma 8), and 2/pi
-//! for many Gaussian numbers. sign(0) = +1, whatever the sign of the zero.
+//! C(x) = (|x|_1 / n) sign(x) in each bucket of n numbers (Karimireddy et al. 2019, Error Feedback
+//! Fixes SignSGD, section 4.2): |C(x) - x|^2 = (1 - delta) |x|^2 with delta = |x|_1^2 / (n |x|_2^2)
+//! exactly, at least 1/n (Lemma 8), and 2/pi for many Gaussian numbers. sign(0) = +1, whatever the
+//! sign of the zero.
 //!
 //! Bytes of a bucket: |x|_1 / n as `f32`, then a bit per number, 1 for negative, planar in blocks.
-//! DIFFERENCE: buckets of 512 where the paper takes the whole vector (`bucket = 0`) or a layer of the model.
+//! DIFFERENCE: buckets of 512 where the paper takes the whole vector (`bucket = 0`) or a layer of
+//! the model.
 
 use serde::{Deserialize, Serialize};
 
@@ -81,7 +83,11 @@ impl Compressor for Sign {
     fn check(&self, len: usize, bytes: &[u8]) -> Result<(), Malformed> {
         self.layout.check(len, bytes, 1, |mut head| {
             let mean = block::take_float(&mut head);
-            if mean >= 0.0 && mean.is_finite() { Ok(()) } else { Err(format!("{mean} is not a magnitude")) }
+            if mean >= 0.0 && mean.is_finite() {
+                Ok(())
+            } else {
+                Err(format!("{mean} is not a magnitude"))
+            }
         })
     }
 

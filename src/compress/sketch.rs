@@ -1,14 +1,17 @@
 //! Count sketches: a table that remembers a vector's large numbers, and adds.
 //!
-//! Charikar, Chen and Farach-Colton 2002, Finding Frequent Items in Data Streams, section 3. Of a vector g a row j of c cells keeps
+//! Charikar, Chen and Farach-Colton 2002, Finding Frequent Items in Data Streams, section 3. Of a
+//! vector g a row j of c cells keeps
 //!
 //! ```text
 //! S_j[h_j(i)] += s_j(i) g_i        ghat_i = median over rows of s_j(i) S_j[h_j(i)]        l2^2 = median over rows of |S_j|^2
 //! ```
 //!
-//! with cells h_j and signs s_j from a [hash](super::hashing). S is linear: S(a) + S(b) = S(a + b), so tables of different nodes add. One row is
-//! unbiased with a variance of at most |g|^2 / c; the median of r rows is off by more than sqrt(3/c) |g| with a probability that falls
-//! exponentially in r (Lemma 2). The estimate of |g| is that of Alon, Matias and Szegedy 1996, in the form of Thorup and Zhang 2004.
+//! with cells h_j and signs s_j from a [hash](super::hashing). S is linear: S(a) + S(b) = S(a + b),
+//! so tables of different nodes add. One row is unbiased with a variance of at most |g|^2 / c; the
+//! median of r rows is off by more than sqrt(3/c) |g| with a probability that falls exponentially
+//! in r (Lemma 2). The estimate of |g| is that of Alon, Matias and Szegedy 1996, in the form of
+//! Thorup and Zhang 2004.
 //!
 //! ```
 //! use gradvine::{compress::{CountSketch, SketchShape}, rng::{Purpose, Stream}};
@@ -75,12 +78,16 @@ pub struct CountSketch {
 }
 
 impl CountSketch {
-    /// The sketch of nothing. Sketches that are to be added need the same shape, length and stream: one of the run's seed, not of a node's.
+    /// The sketch of nothing. Sketches that are to be added need the same shape, length and stream:
+    /// one of the run's seed, not of a node's.
     ///
     /// # Panics
     /// If the shape is out of its bounds, or `len` is not below 2^32.
     pub fn new(shape: SketchShape, len: usize, hashes: Stream) -> CountSketch {
-        assert!((1..=MOST_ROWS).contains(&shape.rows) && (1..=MOST_COLUMNS).contains(&shape.columns), "{shape:?}");
+        assert!(
+            (1..=MOST_ROWS).contains(&shape.rows) && (1..=MOST_COLUMNS).contains(&shape.columns),
+            "{shape:?}"
+        );
         assert!(u32::try_from(len).is_ok(), "{len} numbers are too many for a sketch");
         let (hashes, table) = (shape.hashes(hashes), vec![0.0; shape.cells()]);
         CountSketch { shape, len, hashes, table, heaviest: Heaviest::default() }
@@ -155,15 +162,20 @@ impl CountSketch {
         }
         squares.sort_unstable_by(f64::total_cmp);
         let middle = squares.len() / 2;
-        if squares.len() % 2 == 1 { squares[middle] } else { 0.5 * squares[middle - 1] + 0.5 * squares[middle] }
+        if squares.len() % 2 == 1 {
+            squares[middle]
+        } else {
+            0.5 * squares[middle - 1] + 0.5 * squares[middle]
+        }
     }
 
-    /// HEAVYMIX (Ivkin et al. 2019, Communication-efficient Distributed SGD with Sketching, Algorithm 1): the `k` indices H = {i: ghat_i^2 >= l2^2 / k},
-    /// filled up with others that `noise` chooses, all sets of them equally likely; in ascending order, different, and k of them unless the
-    /// vector is shorter.
+    /// HEAVYMIX (Ivkin et al. 2019, Communication-efficient Distributed SGD with Sketching,
+    /// Algorithm 1): the `k` indices H = {i: ghat_i^2 >= l2^2 / k}, filled up with others that
+    /// `noise` chooses, all sets of them equally likely; in ascending order, different, and k of
+    /// them unless the vector is shorter.
     ///
-    /// Where H has more than k, the k of greatest |ghat|. DIFFERENCE: a number estimated at 0 is never heavy, so that of a sketch of nothing
-    /// all are drawn.
+    /// Where H has more than k, the k of greatest |ghat|. DIFFERENCE: a number estimated at 0 is
+    /// never heavy, so that of a sketch of nothing all are drawn.
     pub fn heavy_mix(&mut self, k: usize, noise: Stream, out: &mut Vec<u32>) {
         out.clear();
         let k = k.min(self.len);
@@ -186,7 +198,8 @@ impl CountSketch {
         out.extend(heavy);
     }
 
-    /// The `k` indices of greatest |ghat|, of equal ones the first; in ascending order, and k of them unless the vector is shorter.
+    /// The `k` indices of greatest |ghat|, of equal ones the first; in ascending order, and k of
+    /// them unless the vector is shorter.
     pub fn top(&mut self, k: usize, out: &mut Vec<u32>) {
         out.clear();
         self.find(k.min(self.len), 0);

@@ -5,8 +5,9 @@ use serde::{Deserialize, Serialize};
 use super::registry::within;
 use crate::config::ConfigError;
 
-/// How many entries of a vector are kept: `k`, or a fraction of its length, of which the default is a hundredth (the
-/// sparsity at which Deep Gradient Compression, Lin et al. 2018, starts to be worth its indices).
+/// How many entries of a vector are kept: `k`, or a fraction of its length, of which the default is
+/// a hundredth (the sparsity at which Deep Gradient Compression, Lin et al. 2018, starts to be
+/// worth its indices).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Kept {
@@ -26,8 +27,12 @@ impl Kept {
     /// From the two constants, of which at most one may be given.
     pub(super) fn read(k: Option<i64>, fraction: Option<f64>) -> Result<Kept, ConfigError> {
         match (k, fraction) {
-            (Some(_), Some(_)) => Err(ConfigError::at("compressor", "expected either k or fraction, not both")),
-            (Some(k), None) => Ok(Kept::Count { k: within("k", k, 1, i64::from(u32::MAX))? as usize }),
+            (Some(_), Some(_)) => {
+                Err(ConfigError::at("compressor", "expected either k or fraction, not both"))
+            }
+            (Some(k), None) => {
+                Ok(Kept::Count { k: within("k", k, 1, i64::from(u32::MAX))? as usize })
+            }
             (None, fraction) => {
                 let fraction = fraction.unwrap_or(0.01);
                 if fraction > 0.0 && fraction <= 1.0 {
@@ -59,9 +64,15 @@ pub(super) fn floats(bytes: &[u8]) -> impl Iterator<Item = f32> {
 /// Indices that are known before their entries are touched.
 const AHEAD: usize = 128;
 
-/// `acc[index] += weight * value` for the indices that `walk` gives, in its order. They are gathered first: a mispredicted branch of
-/// the walk would drop the loads that are on their way, and entries far apart are all waiting for memory.
-pub(super) fn add_sparse(weight: f32, values: &[u8], acc: &mut [f32], walk: impl FnOnce(&mut dyn FnMut(u32))) {
+/// `acc[index] += weight * value` for the indices that `walk` gives, in its order. They are
+/// gathered first: a mispredicted branch of the walk would drop the loads that are on their way,
+/// and entries far apart are all waiting for memory.
+pub(super) fn add_sparse(
+    weight: f32,
+    values: &[u8],
+    acc: &mut [f32],
+    walk: impl FnOnce(&mut dyn FnMut(u32)),
+) {
     let mut values = floats(values);
     let (mut block, mut held) = ([0u32; AHEAD], 0);
     let mut add = |block: &[u32]| {

@@ -1,19 +1,23 @@
 //! Minus one, zero or one times a bucket's greatest magnitude: `ternary`.
 //!
-//! Wen, Xu, Yan, Wu, Wang, Chen and Li 2017, TernGrad: Ternary Gradients to Reduce Communication in Distributed Deep Learning, section 3.1:
+//! Wen, Xu, Yan, Wu, Wang, Chen and Li 2017, TernGrad: Ternary Gradients to Reduce Communication in
+//! Distributed Deep Learning, section 3.1:
 //!
 //! ```text
 //! C(x)_i = s sign(x_i) b_i        s = max |x|        P(b_i = 1) = |x_i| / s
 //! ```
 //!
-//! Unbiased, E|C(x) - x|^2 = s |x|_1 - |x|^2 <= (sqrt(n) - 1) / 2 |x|^2 for n numbers (one of them sqrt(n) + 1 times as large as the others). `clamp`
-//! = c first cuts each number off at c sigma (gradient clipping, section 3.3; the paper takes 2.5): a smaller s, hence less noise, but biased,
-//! E|C(x) - x|^2 <= (1 + t) |x|^2 with t = c^2/8 up to c = 4 and c - 2 beyond.
+//! Unbiased, E|C(x) - x|^2 = s |x|_1 - |x|^2 <= (sqrt(n) - 1) / 2 |x|^2 for n numbers (one of them
+//! sqrt(n) + 1 times as large as the others). `clamp` = c first cuts each number off at c sigma
+//! (gradient clipping, section 3.3; the paper takes 2.5): a smaller s, hence less noise, but
+//! biased, E|C(x) - x|^2 <= (1 + t) |x|^2 with t = c^2/8 up to c = 4 and c - 2 beyond.
 //!
-//! Bytes of a bucket: s as `f32`, then codes sign * b + 1, [five to a byte](super::trits): 1.6 bits a number where two bits would take 2, at no cost in time.
-//! DIFFERENCE: buckets of 512 where the paper takes the layers of a model, because s grows with what it is the greatest of. DIFFERENCE: sigma is
-//! the deviation from 0 and not from the mean, which of gradients is nearly the same, because numbers that are all alike would
-//! be cut off to nothing. Probabilities are multiples of 2^-15.
+//! Bytes of a bucket: s as `f32`, then codes sign * b + 1, [five to a byte](super::trits): 1.6 bits
+//! a number where two bits would take 2, at no cost in time. DIFFERENCE: buckets of 512 where the
+//! paper takes the layers of a model, because s grows with what it is the greatest of. DIFFERENCE:
+//! sigma is the deviation from 0 and not from the mean, which of gradients is nearly the same,
+//! because numbers that are all alike would be cut off to nothing. Probabilities are multiples of
+//! 2^-15.
 
 use serde::{Deserialize, Serialize};
 
@@ -38,7 +42,11 @@ pub(super) const ENTRY: Entry = Entry {
     class_words: "unbiased (clamp: biased, and no contraction in general)",
     constants: &[
         ("bucket", "512: numbers that share a magnitude; 0 for the whole vector"),
-        ("clamp", "0: unbiased; from 1 on: cut off at so many standard deviations (2.5 in the paper), biased"),
+        (
+            "clamp",
+            "0: unbiased; from 1 on: cut off at so many standard deviations (2.5 in the paper), \
+             biased",
+        ),
     ],
     variants: &["clamp = 2.5", "bucket = 0", "bucket = 100\nclamp = 1.0", "bucket = 1"],
     build,
@@ -64,7 +72,8 @@ fn build(table: &toml::Table) -> Result<Built, ConfigError> {
         let problem = "expected 0 (none) or a number from 1 to 1000";
         return Err(ConfigError::new("compressor.clamp", params.clamp, problem));
     }
-    let compressor = Ternary { layout: Layout { bucket, header: 4, packing: Trits }, clamp: params.clamp };
+    let compressor =
+        Ternary { layout: Layout { bucket, header: 4, packing: Trits }, clamp: params.clamp };
     Ok(Built::new(compressor, config::resolved(ENTRY.name, &params)))
 }
 
@@ -106,7 +115,11 @@ impl Compressor for Ternary {
     fn check(&self, len: usize, bytes: &[u8]) -> Result<(), Malformed> {
         self.layout.check(len, bytes, 2, |mut head| {
             let greatest = block::take_float(&mut head);
-            if greatest >= 0.0 && greatest.is_finite() { Ok(()) } else { Err(format!("{greatest} is not a magnitude")) }
+            if greatest >= 0.0 && greatest.is_finite() {
+                Ok(())
+            } else {
+                Err(format!("{greatest} is not a magnitude"))
+            }
         })
     }
 
@@ -121,7 +134,8 @@ impl Compressor for Ternary {
 
     fn gaussian_error(&self, len: usize) -> Option<f64> {
         (len > nominal::MOST_SAMPLED).then(|| {
-            // The greatest magnitude of many normal numbers hardly varies, and is that of twice as many on one side; cut off at c, or there.
+            // The greatest magnitude of many normal numbers hardly varies, and is that of twice as
+            // many on one side; cut off at c, or there.
             let greatest = nominal::expected_greatest(2 * len);
             let s = if self.clamp == 0.0 { greatest } else { greatest.min(self.clamp) };
             nominal::expectation(|z| {
@@ -132,7 +146,8 @@ impl Compressor for Ternary {
     }
 }
 
-/// s of a bucket whose numbers lie from `low` to `high`: the greatest magnitude, cut off at `clamp` deviations.
+/// s of a bucket whose numbers lie from `low` to `high`: the greatest magnitude, cut off at `clamp`
+/// deviations.
 #[inline(always)]
 fn magnitude(numbers: &[f32], low: f32, high: f32, clamp: f64) -> f32 {
     let greatest = if -low > high { -low } else { high };

@@ -1,11 +1,12 @@
 //! The k numbers of greatest magnitude: `top-k`.
 //!
-//! Stich, Cordonnier and Jaggi 2018, Sparsified SGD with Memory, Lemma A.1: |C(x) - x|^2 <= (1 - k/d) |x|^2, tight for constant
-//! magnitudes; far better for Gaussian numbers. By |x|; of equal magnitudes the lower index wins, so that C is a function of x.
-//! Exactly k entries are sent, zeros among them if x has fewer.
+//! Stich, Cordonnier and Jaggi 2018, Sparsified SGD with Memory, Lemma A.1: |C(x) - x|^2 <= (1 -
+//! k/d) |x|^2, tight for constant magnitudes; far better for Gaussian numbers. By |x|; of equal
+//! magnitudes the lower index wins, so that C is a function of x. Exactly k entries are sent, zeros
+//! among them if x has fewer.
 //!
-//! Bytes: the k values as `f32` in ascending order of index, then the [indices](super::indices): 1% costs 8.4 + 32 bits an entry, or 0.4
-//! bits per number of the vector.
+//! Bytes: the k values as `f32` in ascending order of index, then the [indices](super::indices): 1%
+//! costs 8.4 + 32 bits an entry, or 0.4 bits per number of the vector.
 
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +29,8 @@ use crate::{
 pub(super) const ENTRY: Entry = Entry {
     name: "top-k",
     summary: "the numbers of greatest magnitude, with their indices",
-    paper: "Stich et al. 2018, Sparsified SGD with Memory; Lin et al. 2018, Deep Gradient Compression",
+    paper: "Stich et al. 2018, Sparsified SGD with Memory; Lin et al. 2018, Deep Gradient \
+            Compression",
     class_words: "contraction",
     constants: &[
         ("k", "how many; instead of fraction"),
@@ -101,7 +103,13 @@ impl Compressor for TopK {
         add_sparse(weight, values, acc, |add| set.visit(indices, add));
     }
 
-    fn entries(&self, len: usize, bytes: &[u8], _noise: Stream, visit: &mut dyn FnMut(u32, f32)) -> bool {
+    fn entries(
+        &self,
+        len: usize,
+        bytes: &[u8],
+        _noise: Stream,
+        visit: &mut dyn FnMut(u32, f32),
+    ) -> bool {
         let (values, indices) = bytes.split_at(4 * self.kept.of(len));
         let mut values = floats(values);
         self.set(len).visit(indices, |index| visit(index, values.next().unwrap_or(0.0)));
@@ -109,7 +117,8 @@ impl Compressor for TopK {
     }
 
     fn gaussian_error(&self, len: usize) -> Option<f64> {
-        // Of many normal numbers the k greatest are those beyond the quantile z, and hold k/d + 2 z phi(z) of the energy.
+        // Of many normal numbers the k greatest are those beyond the quantile z, and hold k/d + 2 z
+        // phi(z) of the energy.
         (len > nominal::MOST_SAMPLED).then(|| {
             let part = self.kept.of(len) as f64 / len as f64;
             let z = nominal::quantile_of_magnitude(part);

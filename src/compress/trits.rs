@@ -1,7 +1,7 @@
 //! Packing codes 0, 1 and 2 five to a byte, as the digits of a number to base 3: 3^5 = 243.
 //!
-//! Planar like [bits](super::bits): of a block of n codes byte i is the sum of 3^j times code i + j ceil(n / 5), so whole vectors are
-//! multiplied and added. Unused digits are 0.
+//! Planar like [bits](super::bits): of a block of n codes byte i is the sum of 3^j times code i + j
+//! ceil(n / 5), so whole vectors are multiplied and added. Unused digits are 0.
 
 use super::{
     bits::{BLOCK, Packing},
@@ -94,9 +94,14 @@ mod tests {
             let stride = count.div_ceil(5);
             for (i, byte) in out[..used].iter().enumerate() {
                 let digit = |j: usize| codes.get(i + j * stride).copied().unwrap_or(0);
-                assert_eq!(*byte, digit(0) + 3 * digit(1) + 9 * digit(2) + 27 * digit(3) + 81 * digit(4));
+                assert_eq!(
+                    *byte,
+                    digit(0) + 3 * digit(1) + 9 * digit(2) + 27 * digit(3) + 81 * digit(4)
+                );
             }
-            assert!(Trits.is_padded(&out[..used], count) && Trits.is_within(&out[..used], count, 2));
+            assert!(
+                Trits.is_padded(&out[..used], count) && Trits.is_within(&out[..used], count, 2)
+            );
             let mut back = vec![0xFF; count];
             assert_eq!(Trits.unpack(&out[..used], &mut back), used);
             assert_eq!(back, codes, "{count} codes");

@@ -1,18 +1,21 @@
 //! The leading bits of each number: `truncate`.
 //!
-//! "Clipping" in Tang, Lian, Yu, Zhang and Liu 2019, DoubleSqueeze: the low-order digits are zeroed, 1.23456 becomes 1.2. Of the 23 bits
-//! behind a number's leading one the first b = `bits` are kept,
+//! "Clipping" in Tang, Lian, Yu, Zhang and Liu 2019, DoubleSqueeze: the low-order digits are
+//! zeroed, 1.23456 becomes 1.2. Of the 23 bits behind a number's leading one the first b = `bits`
+//! are kept,
 //!
 //! ```text
 //! C(x)_i = sign(x_i) 2^(e - b) floor(2^(b - e) |x_i|)        2^e <= |x_i| < 2^(e + 1)
 //! ```
 //!
-//! toward 0, without chance: |C(x)_i - x_i| < 2^(e - b) <= 2^-b |x_i|, and less than 1/(2^b + 1) of |x_i|. Biased; a
-//! contraction with delta = 1 - 1/(2^b + 1)^2. Below 2^-126 in magnitude digits are missing, and the bounds with them.
+//! toward 0, without chance: |C(x)_i - x_i| < 2^(e - b) <= 2^-b |x_i|, and less than 1/(2^b + 1) of
+//! |x_i|. Biased; a contraction with delta = 1 - 1/(2^b + 1)^2. Below 2^-126 in magnitude digits
+//! are missing, and the bounds with them.
 //!
-//! Bytes: 9 + b bits a number (sign, eight of the exponent, b), in blocks of 512 numbers: planes of the highest byte, of the next one where there are
-//! 16 bits or more, and so on, one byte a number; then what is left, fewer than 8 bits, as [codes](super::bits). At most 15 bits are kept: with
-//! 16 a number takes more than three of its four bytes, and `identity` is the better code.
+//! Bytes: 9 + b bits a number (sign, eight of the exponent, b), in blocks of 512 numbers: planes of
+//! the highest byte, of the next one where there are 16 bits or more, and so on, one byte a number;
+//! then what is left, fewer than 8 bits, as [codes](super::bits). At most 15 bits are kept: with 16
+//! a number takes more than three of its four bytes, and `identity` is the better code.
 
 use serde::{Deserialize, Serialize};
 
@@ -110,7 +113,9 @@ impl Compressor for Truncate {
         expect_length(bytes, self.bytes(len))?;
         let last = len - len % BLOCK;
         let (whole, left) = self.planes();
-        if left > 0 && !left.is_padded(&bytes[self.bytes(last) + whole * (len - last)..], len - last) {
+        if left > 0
+            && !left.is_padded(&bytes[self.bytes(last) + whole * (len - last)..], len - last)
+        {
             return Err(Malformed("an unused bit is set".into()));
         }
         match first_not_finite(bytes, *self, len) {

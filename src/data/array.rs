@@ -69,11 +69,14 @@ impl<'a> Numbers<'a> {
         data: &'a [u8],
         offset: usize,
     ) -> Result<Numbers<'a>, ConfigError> {
-        let claimed = shape.iter().try_fold(kind.bytes(), |product, &extent| product.checked_mul(extent));
+        let claimed =
+            shape.iter().try_fold(kind.bytes(), |product, &extent| product.checked_mul(extent));
         if claimed != Some(data.len()) {
-            let claimed = claimed.map_or("more bytes than can be counted".into(), |bytes| format!("{bytes} bytes"));
+            let claimed = claimed
+                .map_or("more bytes than can be counted".into(), |bytes| format!("{bytes} bytes"));
             let problem = format!(
-                "{claimed} of {kind} belong after byte {offset}, {} are there: cut short or damaged",
+                "{claimed} of {kind} belong after byte {offset}, {} are there: cut short or \
+                 damaged",
                 data.len()
             );
             return Err(ConfigError::new("shape", format!("{shape:?}"), problem));
@@ -93,7 +96,8 @@ impl<'a> Numbers<'a> {
             ));
         }
         if column_major && shape.len() > 2 {
-            let problem = "Fortran order is accepted of one or two dimensions: save numpy.ascontiguousarray of it";
+            let problem = "Fortran order is accepted of one or two dimensions: save \
+                           numpy.ascontiguousarray of it";
             return Err(ConfigError::new("shape", format!("{shape:?}"), problem));
         }
         // No overflow: no extent is 0 and the product with the rows was counted.
@@ -104,15 +108,20 @@ impl<'a> Numbers<'a> {
     /// Features and targets in one array of two dimensions.
     pub(super) fn table(&self, name: &str, options: &Options) -> Result<Dataset, ConfigError> {
         if !self.flat {
-            let problem = "rows of images have no column of labels: name their file as data.labels_file, or put NAME-labels.npy beside NAME.npy";
+            let problem = "rows of images have no column of labels: name their file as \
+                           data.labels_file, or put NAME-labels.npy beside NAME.npy";
             return Err(ConfigError::at("labels", problem));
         }
-        let targets = columns::targets(options.target.as_deref(), None, self.columns, options.task)?;
-        let features: Vec<usize> = (0..self.columns).filter(|column| !targets.contains(column)).collect();
-        let values: Vec<f64> =
-            (0..self.rows).flat_map(|row| targets.iter().map(move |&column| self.value(row, column))).collect();
+        let targets =
+            columns::targets(options.target.as_deref(), None, self.columns, options.task)?;
+        let features: Vec<usize> =
+            (0..self.columns).filter(|column| !targets.contains(column)).collect();
+        let values: Vec<f64> = (0..self.rows)
+            .flat_map(|row| targets.iter().map(move |&column| self.value(row, column)))
+            .collect();
         let place = |row| format!("row {row}, column {}", targets[0]);
-        let target = columns::target(&values, targets.len(), options.task, None, options.classes, &place)?;
+        let target =
+            columns::target(&values, targets.len(), options.task, None, options.classes, &place)?;
         Dataset::new(name, self.features(&features, options)?, target)
     }
 
@@ -126,7 +135,11 @@ impl<'a> Numbers<'a> {
     ) -> Result<Dataset, ConfigError> {
         if options.target.is_some() {
             let problem = "either data.target, a column, or data.labels_file, not both";
-            return Err(ConfigError::new("data.target", options.target.as_deref().unwrap_or(""), problem));
+            return Err(ConfigError::new(
+                "data.target",
+                options.target.as_deref().unwrap_or(""),
+                problem,
+            ));
         }
         if targets.rows != self.rows {
             let problem = format!("{} rows, but {name} has {}", targets.rows, self.rows);
@@ -136,24 +149,32 @@ impl<'a> Numbers<'a> {
             let problem = format!("{} numbers a row, where one label is needed", targets.columns);
             return Err(ConfigError::at("labels", problem).within(file));
         }
-        let values: Vec<f64> =
-            (0..self.rows).flat_map(|row| (0..targets.columns).map(move |column| targets.value(row, column))).collect();
+        let values: Vec<f64> = (0..self.rows)
+            .flat_map(|row| (0..targets.columns).map(move |column| targets.value(row, column)))
+            .collect();
         let place = |row| format!("row {row}");
-        let target: Target = columns::target(&values, targets.columns, options.task, None, options.classes, &place)
-            .map_err(|error| if error.place.starts_with("data.") { error } else { error.within(file) })?;
+        let target: Target =
+            columns::target(&values, targets.columns, options.task, None, options.classes, &place)
+                .map_err(|error| {
+                    if error.place.starts_with("data.") { error } else { error.within(file) }
+                })?;
         let all: Vec<usize> = (0..self.columns).collect();
         Dataset::new(name, self.features(&all, options)?, target)
     }
 
     fn features(&self, columns: &[usize], options: &Options) -> Result<Array2<f32>, ConfigError> {
         if let Some(expected) = options.inputs.filter(|&expected| expected != columns.len()) {
-            let problem = format!("{} features a row: {expected} are expected (model.inputs)", columns.len());
+            let problem =
+                format!("{} features a row: {expected} are expected (model.inputs)", columns.len());
             return Err(ConfigError::at("columns", problem));
         }
         let mut features = Vec::new();
         let count = self.rows * columns.len();
         if features.try_reserve_exact(count).is_err() {
-            return Err(ConfigError::at("size", format!("{count} numbers do not fit into this machine's memory")));
+            return Err(ConfigError::at(
+                "size",
+                format!("{count} numbers do not fit into this machine's memory"),
+            ));
         }
         for row in 0..self.rows {
             for &column in columns {
@@ -161,16 +182,22 @@ impl<'a> Numbers<'a> {
                 let rounded = value as f32;
                 if !rounded.is_finite() {
                     let problem = "a finite number within f32 is needed: up to about 3.4e38";
-                    return Err(ConfigError::new(format!("row {row}, column {column}"), value, problem));
+                    return Err(ConfigError::new(
+                        format!("row {row}, column {column}"),
+                        value,
+                        problem,
+                    ));
                 }
                 features.push(rounded);
             }
         }
-        Ok(Array2::from_shape_vec((self.rows, columns.len()), features).expect("as many numbers as counted"))
+        Ok(Array2::from_shape_vec((self.rows, columns.len()), features)
+            .expect("as many numbers as counted"))
     }
 
     fn value(&self, row: usize, column: usize) -> f64 {
-        let index = if self.column_major { column * self.rows + row } else { row * self.columns + column };
+        let index =
+            if self.column_major { column * self.rows + row } else { row * self.columns + column };
         let size = self.kind.bytes();
         let mut word = [0u8; 8];
         let word = &mut word[..size];
@@ -231,10 +258,13 @@ mod tests {
             Numbers::new(Kind::F32, false, false, shape, data, 10).unwrap_err().to_string()
         };
         assert!(
-            problem(&[1 << 60, 64], &[0; 8])
-                .contains("more bytes than can be counted of f32 belong after byte 10, 8 are there")
+            problem(&[1 << 60, 64], &[0; 8]).contains(
+                "more bytes than can be counted of f32 belong after byte 10, 8 are there"
+            )
         );
-        assert!(problem(&[2, 2], &[0; 8]).contains("16 bytes of f32 belong after byte 10, 8 are there"));
+        assert!(
+            problem(&[2, 2], &[0; 8]).contains("16 bytes of f32 belong after byte 10, 8 are there")
+        );
         assert!(problem(&[1], &[0; 8]).contains("4 bytes of f32 belong"));
         assert!(problem(&[1 << 60, 0], &[]).contains("there is no number"));
         assert!(problem(&[0], &[]).contains("there is no number"));

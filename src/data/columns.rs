@@ -5,13 +5,15 @@ use ndarray::Array2;
 use super::dataset::{Target, Task};
 use crate::config::ConfigError;
 
-/// The most classes that a file may have: a label beyond is taken for a mistake, such as a target column that holds measurements.
+/// The most classes that a file may have: a label beyond is taken for a mistake, such as a target
+/// column that holds measurements.
 pub const MAX_CLASSES: usize = 65_536;
 
 /// The positions of the target columns among `columns`, in the order asked.
 ///
-/// `wanted` is a comma-separated list of names or positions (from 0; negative ones from the end). Without it: the last column; or, for
-/// regression, the trailing columns of a header that are called `y0`, `y1`, ... (as `write_csv` calls them).
+/// `wanted` is a comma-separated list of names or positions (from 0; negative ones from the end).
+/// Without it: the last column; or, for regression, the trailing columns of a header that are
+/// called `y0`, `y1`, ... (as `write_csv` calls them).
 pub(super) fn targets(
     wanted: Option<&str>,
     header: Option<&[String]>,
@@ -19,9 +21,10 @@ pub(super) fn targets(
     task: Task,
 ) -> Result<Vec<usize>, ConfigError> {
     let positions = match wanted {
-        Some(wanted) => {
-            wanted.split(',').map(|one| position(one.trim(), header, columns)).collect::<Result<Vec<usize>, _>>()?
-        }
+        Some(wanted) => wanted
+            .split(',')
+            .map(|one| position(one.trim(), header, columns))
+            .collect::<Result<Vec<usize>, _>>()?,
         None if task == Task::Regression => {
             let named = header.map_or(0, trailing_values).clamp(1, columns.max(1));
             (columns.saturating_sub(named)..columns).collect()
@@ -30,13 +33,18 @@ pub(super) fn targets(
     };
     let target = || wanted.unwrap_or("the last column").to_string();
     if task == Task::Classification && positions.len() != 1 {
-        return Err(ConfigError::new("data.target", target(), "classification has one column of labels"));
+        return Err(ConfigError::new(
+            "data.target",
+            target(),
+            "classification has one column of labels",
+        ));
     }
     if (1..positions.len()).any(|i| positions[..i].contains(&positions[i])) {
         return Err(ConfigError::new("data.target", target(), "a column is named twice"));
     }
     if positions.len() >= columns {
-        let problem = format!("of {columns} columns none is left for the features: at least 1 is needed");
+        let problem =
+            format!("of {columns} columns none is left for the features: at least 1 is needed");
         return Err(ConfigError::new("data.target", target(), problem));
     }
     Ok(positions)
@@ -48,7 +56,9 @@ fn position(wanted: &str, header: Option<&[String]>, columns: usize) -> Result<u
     }
     let found = match wanted.parse::<i64>() {
         Ok(index) if index >= 0 => usize::try_from(index).ok().filter(|&index| index < columns),
-        Ok(index) => usize::try_from(index.unsigned_abs()).ok().and_then(|back| columns.checked_sub(back)),
+        Ok(index) => {
+            usize::try_from(index.unsigned_abs()).ok().and_then(|back| columns.checked_sub(back))
+        }
         Err(_) => None,
     };
     found.ok_or_else(|| {
@@ -60,22 +70,32 @@ fn position(wanted: &str, header: Option<&[String]>, columns: usize) -> Result<u
             }
             None => "there is no header with names; ".into(),
         };
-        let range = format!("a position from 0 to {0}, or from -{columns} to -1", columns.saturating_sub(1));
-        ConfigError::new("data.target", excerpt(wanted), format!("no such column: {names}{range} is accepted"))
+        let range = format!(
+            "a position from 0 to {0}, or from -{columns} to -1",
+            columns.saturating_sub(1)
+        );
+        ConfigError::new(
+            "data.target",
+            excerpt(wanted),
+            format!("no such column: {names}{range} is accepted"),
+        )
     })
 }
 
 /// How many columns at the end of a header are called y0, y1, ... in this order.
 fn trailing_values(header: &[String]) -> usize {
     match header.iter().position(|name| name == "y0") {
-        Some(start) if header[start..].iter().enumerate().all(|(i, name)| *name == format!("y{i}")) => {
+        Some(start)
+            if header[start..].iter().enumerate().all(|(i, name)| *name == format!("y{i}")) =>
+        {
             header.len() - start
         }
         _ => 0,
     }
 }
 
-/// Classes from numbers: each must be whole, from 0, and below `classes` where that is known. `place` says where row i's stands.
+/// Classes from numbers: each must be whole, from 0, and below `classes` where that is known.
+/// `place` says where row i's stands.
 pub(super) fn labels(
     values: &[f64],
     names: Option<Vec<String>>,
@@ -93,7 +113,10 @@ pub(super) fn labels(
         // NaN fails every comparison, so it lands here too.
         if !(value >= 0.0 && value < bound as f64 && value.fract() == 0.0) {
             let problem = match classes {
-                Some(classes) => format!("a label is a whole number from 0 to {} ({classes} classes)", classes - 1),
+                Some(classes) => format!(
+                    "a label is a whole number from 0 to {} ({classes} classes)",
+                    classes - 1
+                ),
                 None if names.is_some() => {
                     format!("a label is a whole number from 0 to {} (the named classes)", bound - 1)
                 }
@@ -133,7 +156,11 @@ pub(super) fn target(
     for (index, &value) in values.iter().enumerate() {
         let number = value as f32;
         if !number.is_finite() {
-            return Err(ConfigError::new(place(index / width), value, "a finite number within f32 is needed"));
+            return Err(ConfigError::new(
+                place(index / width),
+                value,
+                "a finite number within f32 is needed",
+            ));
         }
         numbers.push(number);
     }
@@ -141,7 +168,8 @@ pub(super) fn target(
     Ok(Target::Values(Array2::from_shape_vec(shape, numbers).expect("rows were read whole")))
 }
 
-/// At most the first 40 characters of a text from a file, for a message of one line: line breaks and other control characters are escaped.
+/// At most the first 40 characters of a text from a file, for a message of one line: line breaks
+/// and other control characters are escaped.
 pub(super) fn excerpt(text: &str) -> String {
     let mut shown = String::new();
     for char in text.chars().take(40) {
@@ -178,7 +206,8 @@ mod tests {
         }
         assert_eq!(
             find("radius").unwrap_err().to_string(),
-            "data.target = radius: no such column: one of a, b, 7, c, or a position from 0 to 3, or from -4 to -1 is accepted"
+            "data.target = radius: no such column: one of a, b, 7, c, or a position from 0 to 3, \
+             or from -4 to -1 is accepted"
         );
     }
 
@@ -190,7 +219,9 @@ mod tests {
         assert_eq!(find(None, None).unwrap(), [2]);
         assert_eq!(find(Some("y1,x"), Some(&names)).unwrap(), [2, 0]);
         assert!(find(Some("y1,-1"), Some(&names)).unwrap_err().to_string().contains("twice"));
-        assert!(find(Some("0,1,2"), Some(&names)).unwrap_err().to_string().contains("none is left"));
+        assert!(
+            find(Some("0,1,2"), Some(&names)).unwrap_err().to_string().contains("none is left")
+        );
         assert!(targets(None, None, 1, Task::Classification).is_err());
         assert!(targets(None, None, 0, Task::Regression).is_err());
     }
@@ -198,9 +229,17 @@ mod tests {
     #[test]
     fn labels_are_whole_numbers_in_range() {
         let place = |row: usize| format!("row {row}");
-        let problem = |value: f64, classes| labels(&[0.0, value], None, classes, &place).unwrap_err().to_string();
-        assert_eq!(problem(1.5, None), "row 1 = 1.5: a label is a whole number 0, 1, 2, ..., below 65536");
-        assert_eq!(problem(3.0, Some(3)), "row 1 = 3: a label is a whole number from 0 to 2 (3 classes)");
+        let problem = |value: f64, classes| {
+            labels(&[0.0, value], None, classes, &place).unwrap_err().to_string()
+        };
+        assert_eq!(
+            problem(1.5, None),
+            "row 1 = 1.5: a label is a whole number 0, 1, 2, ..., below 65536"
+        );
+        assert_eq!(
+            problem(3.0, Some(3)),
+            "row 1 = 3: a label is a whole number from 0 to 2 (3 classes)"
+        );
         for value in [-1.0, f64::NAN, f64::INFINITY, 65_536.0] {
             problem(value, None);
         }

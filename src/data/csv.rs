@@ -1,6 +1,7 @@
 //! Comma-separated text: one row a line, numbers only, with or without a line of column names.
 //!
-//! Also read: the first line of scikit-learn's files, `rows,columns,class,class,...`, which names the classes.
+//! Also read: the first line of scikit-learn's files, `rows,columns,class,class,...`, which names
+//! the classes.
 
 use ndarray::Array2;
 
@@ -34,12 +35,17 @@ pub(super) fn read(name: &str, bytes: &[u8], options: &Options) -> Result<Datase
         First::Row | First::Counts { .. } => None,
     };
     let bare = options.bare && options.target.is_none() && options.inputs == Some(columns);
-    let targets =
-        if bare { Vec::new() } else { columns::targets(options.target.as_deref(), header, columns, options.task)? };
+    let targets = if bare {
+        Vec::new()
+    } else {
+        columns::targets(options.target.as_deref(), header, columns, options.task)?
+    };
     let inputs = columns - targets.len();
     if let Some(expected) = options.inputs.filter(|&expected| expected != inputs) {
-        let problem =
-            format!("{inputs} features beside {} target: {expected} are expected (model.inputs)", targets.len());
+        let problem = format!(
+            "{inputs} features beside {} target: {expected} are expected (model.inputs)",
+            targets.len()
+        );
         return Err(ConfigError::at("columns", problem));
     }
     bound(bytes, columns, targets.len())?;
@@ -47,17 +53,21 @@ pub(super) fn read(name: &str, bytes: &[u8], options: &Options) -> Result<Datase
     let rows = table.rows(bytes, !matches!(first, First::Row))?;
     let class_names = match &first {
         First::Counts { rows: count, .. } if *count != rows.lines.len() as u64 => {
-            let problem = format!("the first line announces {count} rows, {} follow", rows.lines.len());
+            let problem =
+                format!("the first line announces {count} rows, {} follow", rows.lines.len());
             return Err(ConfigError::at("line 1", problem));
         }
         First::Counts { classes, .. } => Some(classes.clone()),
         First::Row | First::Names(_) => None,
     };
-    let place = |row: usize| table.place(rows.lines[row], targets.first().copied().unwrap_or(columns));
-    let (values, width) = if bare { (vec![0.0; rows.lines.len()], 1) } else { (rows.targets, targets.len()) };
-    let target = columns::target(&values, width, options.task, class_names, options.classes, &place)?;
-    let features =
-        Array2::from_shape_vec((rows.lines.len(), inputs), rows.features).expect("every row has as many features");
+    let place =
+        |row: usize| table.place(rows.lines[row], targets.first().copied().unwrap_or(columns));
+    let (values, width) =
+        if bare { (vec![0.0; rows.lines.len()], 1) } else { (rows.targets, targets.len()) };
+    let target =
+        columns::target(&values, width, options.task, class_names, options.classes, &place)?;
+    let features = Array2::from_shape_vec((rows.lines.len(), inputs), rows.features)
+        .expect("every row has as many features");
     Dataset::new(name, features, target)
 }
 
@@ -67,7 +77,8 @@ fn bound(bytes: &[u8], columns: usize, targets: usize) -> Result<(), ConfigError
         return Ok(());
     }
     // As many lines as can be: shorter ones, of as many cells, are not there.
-    let lines = (bytes.len() / (2 * columns)).min(bytes.iter().filter(|byte| **byte == b'\n').count() + 1);
+    let lines =
+        (bytes.len() / (2 * columns)).min(bytes.iter().filter(|byte| **byte == b'\n').count() + 1);
     // A feature has 4 bytes, a target and a line's number 8.
     let row = 4 * (columns - targets) + 8 * targets + 8;
     let value = format!("{lines} lines of {columns} columns");
@@ -76,18 +87,25 @@ fn bound(bytes: &[u8], columns: usize, targets: usize) -> Result<(), ConfigError
 }
 
 fn reader(bytes: &[u8]) -> ::csv::Reader<&[u8]> {
-    ::csv::ReaderBuilder::new().has_headers(false).flexible(true).trim(::csv::Trim::All).from_reader(bytes)
+    ::csv::ReaderBuilder::new()
+        .has_headers(false)
+        .flexible(true)
+        .trim(::csv::Trim::All)
+        .from_reader(bytes)
 }
 
 /// What the first line is, and how many columns the rows have.
 fn first_line(bytes: &[u8], header: Option<bool>) -> Result<(First, usize), ConfigError> {
     let mut records = reader(bytes).into_byte_records();
-    let mut next = || records.next().transpose().map_err(|error| ConfigError::at("line 1", error.to_string()));
+    let mut next =
+        || records.next().transpose().map_err(|error| ConfigError::at("line 1", error.to_string()));
     let Some(first) = next()? else {
         return Err(ConfigError::at("line 1", "the file is empty: at least one row is needed"));
     };
     let second = next()?;
-    let texts = || first.iter().map(|cell| String::from_utf8_lossy(cell).into_owned()).collect::<Vec<String>>();
+    let texts = || {
+        first.iter().map(|cell| String::from_utf8_lossy(cell).into_owned()).collect::<Vec<String>>()
+    };
     let numeric = |cell: &[u8]| number(cell).is_some();
     if let (None, Some(second)) = (header, &second)
         && let [rows, features, classes @ ..] = texts().as_slice()
@@ -99,11 +117,17 @@ fn first_line(bytes: &[u8], header: Option<bool>) -> Result<(First, usize), Conf
         return Ok((First::Counts { rows, classes: classes.to_vec() }, second.len()));
     }
     let named = header.unwrap_or_else(|| match &second {
-        Some(second) => first.iter().enumerate().any(|(i, cell)| !numeric(cell) && second.get(i).is_some_and(numeric)),
+        Some(second) => first
+            .iter()
+            .enumerate()
+            .any(|(i, cell)| !numeric(cell) && second.get(i).is_some_and(numeric)),
         None => first.iter().all(|cell| !numeric(cell)),
     });
     if named && second.is_none() {
-        return Err(ConfigError::at("line 2", "there is no row after the header: at least one is needed"));
+        return Err(ConfigError::at(
+            "line 2",
+            "there is no row after the header: at least one is needed",
+        ));
     }
     Ok((if named { First::Names(texts()) } else { First::Row }, first.len()))
 }
@@ -112,10 +136,15 @@ fn number(cell: &[u8]) -> Option<f64> {
     std::str::from_utf8(cell).ok()?.parse().ok()
 }
 
-/// The line on which a record stands: its position is before the blank lines (and the second half of a CR LF) that it follows.
+/// The line on which a record stands: its position is before the blank lines (and the second half
+/// of a CR LF) that it follows.
 fn line_of(bytes: &[u8], position: &::csv::Position) -> u64 {
     let start = usize::try_from(position.byte()).unwrap_or(usize::MAX);
-    let breaks = bytes.get(start..).unwrap_or_default().iter().take_while(|&&byte| byte == b'\n' || byte == b'\r');
+    let breaks = bytes
+        .get(start..)
+        .unwrap_or_default()
+        .iter()
+        .take_while(|&&byte| byte == b'\n' || byte == b'\r');
     position.line() + breaks.filter(|&&byte| byte == b'\n').count() as u64
 }
 
@@ -175,8 +204,15 @@ impl Table<'_> {
         // From text to f32 in one rounding.
         match std::str::from_utf8(cell).ok().and_then(|text| text.parse::<f32>().ok()) {
             Some(value) if value.is_finite() => Ok(value),
-            Some(_) => Err(self.refuse(line, column, cell, "a finite number within f32 is needed: up to about 3.4e38")),
-            None if cell.is_empty() => Err(self.refuse(line, column, cell, "an empty cell, where a number is needed")),
+            Some(_) => Err(self.refuse(
+                line,
+                column,
+                cell,
+                "a finite number within f32 is needed: up to about 3.4e38",
+            )),
+            None if cell.is_empty() => {
+                Err(self.refuse(line, column, cell, "an empty cell, where a number is needed"))
+            }
             None => Err(self.refuse(line, column, cell, "text, where a number is needed")),
         }
     }
@@ -187,7 +223,8 @@ impl Table<'_> {
         }
         number(cell).ok_or_else(|| {
             let problem =
-                "text, where a label belongs: number the classes 0, 1, 2, ..., in the same order on every node";
+                "text, where a label belongs: number the classes 0, 1, 2, ..., in the same order \
+                 on every node";
             self.refuse(line, column, cell, problem)
         })
     }
@@ -205,7 +242,11 @@ impl Table<'_> {
     }
 
     fn ragged(&self, line: u64, record: &::csv::ByteRecord) -> ConfigError {
-        let problem = format!("{} columns found, {} expected, as in the first line", record.len(), self.columns);
+        let problem = format!(
+            "{} columns found, {} expected, as in the first line",
+            record.len(),
+            self.columns
+        );
         ConfigError::at(format!("line {line}"), problem)
     }
 }
@@ -227,9 +268,12 @@ mod tests {
 
     #[test]
     fn a_header_is_detected() {
-        for text in
-            ["1,2,0\n3,4,1\n", "a,b,label\n1,2,0\n3,4,1\n", "a,2,c\r\n1,2,0\r\n\r\n3, 4 ,1", "\u{FEFF}1,2,0\n3,4,1\n"]
-        {
+        for text in [
+            "1,2,0\n3,4,1\n",
+            "a,b,label\n1,2,0\n3,4,1\n",
+            "a,2,c\r\n1,2,0\r\n\r\n3, 4 ,1",
+            "\u{FEFF}1,2,0\n3,4,1\n",
+        ] {
             let data = parse(text).unwrap();
             assert_eq!(data.features, array![[1.0, 2.0], [3.0, 4.0]], "{text}");
             assert_eq!(data.labels().unwrap(), [0, 1]);
@@ -245,21 +289,43 @@ mod tests {
             ("a,b\n", "line 2: there is no row after the header: at least one is needed"),
             ("1,0\n1,2,0\n", "line 2: 3 columns found, 2 expected, as in the first line"),
             ("a,b\n1,0\n\n7\n", "line 4: 1 columns found, 2 expected, as in the first line"),
-            ("a,b\r\n1,0\r\n\r\n7\r\n", "line 4: 1 columns found, 2 expected, as in the first line"),
+            (
+                "a,b\r\n1,0\r\n\r\n7\r\n",
+                "line 4: 1 columns found, 2 expected, as in the first line",
+            ),
             ("1,0\nx,1\n", "line 2, column 0 = \"x\": text, where a number is needed"),
             ("w,b\n1,0\nx,1\n", "line 3, column 0 (w) = \"x\": text, where a number is needed"),
             ("1,0\n,1\n", "line 2, column 0 = \"\": an empty cell, where a number is needed"),
-            ("1,0\nnan,1\n", "line 2, column 0 = \"nan\": a finite number within f32 is needed: up to about 3.4e38"),
-            ("1,0\n1e39,1\n", "line 2, column 0 = \"1e39\": a finite number within f32 is needed: up to about 3.4e38"),
-            ("1,0\n1,1.5\n", "line 2, column 1 = 1.5: a label is a whole number 0, 1, 2, ..., below 65536"),
-            ("1,0\n1,-1\n", "line 2, column 1 = -1: a label is a whole number 0, 1, 2, ..., below 65536"),
-            ("1,0\n1,inf\n", "line 2, column 1 = inf: a label is a whole number 0, 1, 2, ..., below 65536"),
+            (
+                "1,0\nnan,1\n",
+                "line 2, column 0 = \"nan\": a finite number within f32 is needed: up to about \
+                 3.4e38",
+            ),
+            (
+                "1,0\n1e39,1\n",
+                "line 2, column 0 = \"1e39\": a finite number within f32 is needed: up to about \
+                 3.4e38",
+            ),
+            (
+                "1,0\n1,1.5\n",
+                "line 2, column 1 = 1.5: a label is a whole number 0, 1, 2, ..., below 65536",
+            ),
+            (
+                "1,0\n1,-1\n",
+                "line 2, column 1 = -1: a label is a whole number 0, 1, 2, ..., below 65536",
+            ),
+            (
+                "1,0\n1,inf\n",
+                "line 2, column 1 = inf: a label is a whole number 0, 1, 2, ..., below 65536",
+            ),
         ] {
             assert_eq!(problem(text), message, "{text:?}");
         }
         let text = problem("5.1,setosa\n4.9,virginica\n");
         assert!(
-            text.starts_with("line 1, column 1 = \"setosa\": text, where a label belongs: number the classes"),
+            text.starts_with(
+                "line 1, column 1 = \"setosa\": text, where a label belongs: number the classes"
+            ),
             "{text}"
         );
         assert!(problem("1;2;0\n1;2;0").contains("none is left for the features"));
@@ -272,27 +338,37 @@ mod tests {
         assert_eq!(error, "columns: 2 features beside 1 target: 3 are expected (model.inputs)");
         let options = Options { classes: Some(2), ..Options::default() };
         let error = read("t", b"1,2,0\n1,2,2\n", &options).unwrap_err().to_string();
-        assert_eq!(error, "line 2, column 2 = 2: a label is a whole number from 0 to 1 (2 classes)");
+        assert_eq!(
+            error,
+            "line 2, column 2 = 2: a label is a whole number from 0 to 1 (2 classes)"
+        );
         assert_eq!(read("t", b"1,2,0\n", &options).unwrap().outputs(), 2);
     }
 
     #[test]
     fn rows_to_predict_need_no_target() {
-        let options = Options { inputs: Some(2), classes: Some(3), bare: true, ..Options::default() };
+        let options =
+            Options { inputs: Some(2), classes: Some(3), bare: true, ..Options::default() };
         let bare = read("t", b"a,b\n1,2\n3,4\n", &options).unwrap();
-        assert_eq!((&bare.features, bare.labels()), (&array![[1.0, 2.0], [3.0, 4.0]], Some(&[0, 0][..])));
+        assert_eq!(
+            (&bare.features, bare.labels()),
+            (&array![[1.0, 2.0], [3.0, 4.0]], Some(&[0, 0][..]))
+        );
         let labelled = read("t", b"1,2,2\n", &options).unwrap();
         assert_eq!((labelled.inputs(), labelled.labels()), (2, Some(&[2][..])));
         let regression = Options { task: Task::Regression, ..options.clone() };
         assert_eq!(read("t", b"1,2\n", &regression).unwrap().inputs(), 2);
-        assert!(read("t", b"1,2,3,4\n", &options).unwrap_err().to_string().contains("2 are expected"));
+        assert!(
+            read("t", b"1,2,3,4\n", &options).unwrap_err().to_string().contains("2 are expected")
+        );
         let named = Options { target: Some("-1".into()), ..options };
         assert!(read("t", b"1,2\n", &named).unwrap_err().to_string().contains("2 are expected"));
     }
 
     #[test]
     fn regression_reads_numbers() {
-        let options = Options { task: Task::Regression, target: Some("y".into()), ..Options::default() };
+        let options =
+            Options { task: Task::Regression, target: Some("y".into()), ..Options::default() };
         let data = read("t", b"y,x\n0.5,1\n-2,3\n", &options).unwrap();
         assert_eq!(data.features, array![[1.0], [3.0]]);
         assert_eq!(data.target, Target::Values(array![[0.5], [-2.0]]));
@@ -302,6 +378,9 @@ mod tests {
     fn scikit_learns_first_line_names_the_classes() {
         let data = parse("2,2,no,yes\n1,2,0\n3,4,1\n").unwrap();
         assert_eq!((data.rows(), data.class_names()), (2, &["no".to_string(), "yes".into()][..]));
-        assert_eq!(problem("3,2,no,yes\n1,2,0\n3,4,1\n"), "line 1: the first line announces 3 rows, 2 follow");
+        assert_eq!(
+            problem("3,2,no,yes\n1,2,0\n3,4,1\n"),
+            "line 1: the first line announces 3 rows, 2 follow"
+        );
     }
 }

@@ -46,13 +46,22 @@ impl Dataset {
     /// A dataset of a program's own rows.
     ///
     /// # Errors
-    /// If there is no row or no column, the lengths differ, a value is not finite, or a label has no name.
-    pub fn new(name: impl Into<String>, features: Array2<f32>, target: Target) -> Result<Dataset, ConfigError> {
+    /// If there is no row or no column, the lengths differ, a value is not finite, or a label has
+    /// no name.
+    pub fn new(
+        name: impl Into<String>,
+        features: Array2<f32>,
+        target: Target,
+    ) -> Result<Dataset, ConfigError> {
         let name = name.into();
         let (rows, inputs) = features.dim();
-        let fail = |place: &str, problem: String| Err(ConfigError::at(place, problem).within(&name));
+        let fail =
+            |place: &str, problem: String| Err(ConfigError::at(place, problem).within(&name));
         if rows == 0 || inputs == 0 {
-            return fail("features", format!("{rows} rows of {inputs} inputs: at least one of each is needed"));
+            return fail(
+                "features",
+                format!("{rows} rows of {inputs} inputs: at least one of each is needed"),
+            );
         }
         let features = standard(features);
         check_finite("features", &features).map_err(|error| error.within(&name))?;
@@ -62,14 +71,21 @@ impl Dataset {
                     return fail("labels", format!("{} labels for {rows} rows", labels.len()));
                 }
                 if let Some(row) = labels.iter().position(|&label| label as usize >= names.len()) {
-                    let problem = format!("label {} in row {row}, but there are {} classes", labels[row], names.len());
+                    let problem = format!(
+                        "label {} in row {row}, but there are {} classes",
+                        labels[row],
+                        names.len()
+                    );
                     return fail("labels", problem);
                 }
                 Target::Classes { labels, names }
             }
             Target::Values(values) => {
                 if values.nrows() != rows || values.ncols() == 0 {
-                    return fail("values", format!("{} x {} values for {rows} rows", values.nrows(), values.ncols()));
+                    return fail(
+                        "values",
+                        format!("{} x {} values for {rows} rows", values.nrows(), values.ncols()),
+                    );
                 }
                 let values = standard(values);
                 check_finite("values", &values).map_err(|error| error.within(&name))?;
@@ -86,9 +102,10 @@ impl Dataset {
     #[must_use]
     pub fn select(&self, rows: &[usize]) -> Dataset {
         let target = match &self.target {
-            Target::Classes { labels, names } => {
-                Target::Classes { labels: rows.iter().map(|&row| labels[row]).collect(), names: names.clone() }
-            }
+            Target::Classes { labels, names } => Target::Classes {
+                labels: rows.iter().map(|&row| labels[row]).collect(),
+                names: names.clone(),
+            },
             Target::Values(values) => Target::Values(values.select(Axis(0), rows)),
         };
         Dataset { name: self.name.clone(), features: self.features.select(Axis(0), rows), target }
@@ -97,7 +114,8 @@ impl Dataset {
     /// Replaces every feature by (feature - mean) / deviation, computed in `f64` and rounded once.
     ///
     /// # Errors
-    /// If the scale is for another number of inputs, or a scaled value is beyond `f32`. The dataset is then unchanged.
+    /// If the scale is for another number of inputs, or a scaled value is beyond `f32`. The dataset
+    /// is then unchanged.
     pub fn apply(&mut self, scale: &Scale) -> Result<(), ConfigError> {
         scale.check(self.inputs()).map_err(|error| error.within(&self.name))?;
         let mut scaled = self.features.clone();
@@ -180,7 +198,10 @@ mod tests {
     use super::*;
 
     fn classes(labels: &[u32], count: usize) -> Target {
-        Target::Classes { labels: labels.to_vec(), names: (0..count).map(|c| c.to_string()).collect() }
+        Target::Classes {
+            labels: labels.to_vec(),
+            names: (0..count).map(|c| c.to_string()).collect(),
+        }
     }
 
     #[test]
@@ -189,7 +210,10 @@ mod tests {
         assert!(Dataset::new("a", features.clone(), classes(&[0, 1], 2)).is_ok());
         let problem = |target| Dataset::new("a", features.clone(), target).unwrap_err().to_string();
         assert_eq!(problem(classes(&[0], 2)), "a: labels: 1 labels for 2 rows");
-        assert_eq!(problem(classes(&[0, 2], 2)), "a: labels: label 2 in row 1, but there are 2 classes");
+        assert_eq!(
+            problem(classes(&[0, 2], 2)),
+            "a: labels: label 2 in row 1, but there are 2 classes"
+        );
         assert_eq!(problem(Target::Values(array![[1.0]])), "a: values: 1 x 1 values for 2 rows");
         let nan = problem(Target::Values(array![[1.0], [f32::NAN]]));
         assert_eq!(nan, "a: values, row 1, column 0 = NaN: a finite number is needed");
@@ -198,13 +222,19 @@ mod tests {
 
     #[test]
     fn a_transposed_array_becomes_row_major() {
-        let data = Dataset::new("a", array![[1.0f32, 2.0], [3.0, 4.0]].reversed_axes(), classes(&[0, 1], 2)).unwrap();
+        let data = Dataset::new(
+            "a",
+            array![[1.0f32, 2.0], [3.0, 4.0]].reversed_axes(),
+            classes(&[0, 1], 2),
+        )
+        .unwrap();
         assert_eq!(data.features.as_slice().unwrap(), [1.0, 3.0, 2.0, 4.0]);
     }
 
     #[test]
     fn rows_are_selected_in_the_order_asked() {
-        let data = Dataset::new("a", array![[1.0f32], [2.0], [3.0]], classes(&[0, 1, 2], 3)).unwrap();
+        let data =
+            Dataset::new("a", array![[1.0f32], [2.0], [3.0]], classes(&[0, 1, 2], 3)).unwrap();
         let picked = data.select(&[2, 0, 2]);
         assert_eq!(picked.features, array![[3.0], [1.0], [3.0]]);
         assert_eq!((picked.labels().unwrap(), picked.outputs()), (&[2, 0, 2][..], 3));

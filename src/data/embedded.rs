@@ -18,13 +18,15 @@ pub static EMBEDDED: [Embedded; 2] = [
     Embedded {
         name: "digits",
         summary: "1,797 handwritten digits of 8 x 8 pixels, 10 classes",
-        reference: "Alpaydin and Kaynak, Optical Recognition of Handwritten Digits, UCI Machine Learning Repository, CC BY 4.0",
+        reference: "Alpaydin and Kaynak, Optical Recognition of Handwritten Digits, UCI Machine \
+                    Learning Repository, CC BY 4.0",
         bytes: include_bytes!("../../data/digits.csv.gz"),
     },
     Embedded {
         name: "breast-cancer",
         summary: "569 breast masses, 30 measurements each, malignant or benign",
-        reference: "Wolberg, Mangasarian, Street and Street, Breast Cancer Wisconsin (Diagnostic), UCI Machine Learning Repository, CC BY 4.0",
+        reference: "Wolberg, Mangasarian, Street and Street, Breast Cancer Wisconsin \
+                    (Diagnostic), UCI Machine Learning Repository, CC BY 4.0",
         bytes: include_bytes!("../../data/breast_cancer.csv.gz"),
     },
 ];

@@ -1,4 +1,5 @@
-//! The format of the MNIST files (LeCun): two zero bytes, the number type, the number of dimensions, their extents, the numbers; big-endian.
+//! The format of the MNIST files (LeCun): two zero bytes, the number type, the number of
+//! dimensions, their extents, the numbers; big-endian.
 
 use super::array::{Kind, Numbers};
 use crate::config::ConfigError;
@@ -12,7 +13,8 @@ pub(super) fn read(bytes: &[u8]) -> Result<Numbers<'_>, ConfigError> {
 /// How many bytes the file has by its header; `None` if they cannot be counted.
 pub(super) fn length(bytes: &[u8]) -> Result<Option<usize>, ConfigError> {
     let (kind, shape, data) = header(bytes)?;
-    let numbers = shape.iter().try_fold(kind.bytes(), |product, &extent| product.checked_mul(extent));
+    let numbers =
+        shape.iter().try_fold(kind.bytes(), |product, &extent| product.checked_mul(extent));
     Ok(numbers.and_then(|numbers| numbers.checked_add(bytes.len() - data.len())))
 }
 
@@ -21,7 +23,8 @@ fn header(bytes: &[u8]) -> Result<(Kind, Vec<usize>, &[u8]), ConfigError> {
     let Some((&[0, 0, kind, dimensions], rest)) = bytes.split_first_chunk::<4>() else {
         return Err(ConfigError::at(
             "byte 0",
-            "not an IDX file: it starts with two zero bytes, a number type and a number of dimensions",
+            "not an IDX file: it starts with two zero bytes, a number type and a number of \
+             dimensions",
         ));
     };
     let kind = match kind {
@@ -32,16 +35,22 @@ fn header(bytes: &[u8]) -> Result<(Kind, Vec<usize>, &[u8]), ConfigError> {
         0x0D => Kind::F32,
         0x0E => Kind::F64,
         _ => {
-            let problem = "accepted: 0x08 (u8), 0x09 (i8), 0x0b (i16), 0x0c (i32), 0x0d (f32), 0x0e (f64)";
+            let problem =
+                "accepted: 0x08 (u8), 0x09 (i8), 0x0b (i16), 0x0c (i32), 0x0d (f32), 0x0e (f64)";
             return Err(ConfigError::new("byte 2, number type", format!("{kind:#04x}"), problem));
         }
     };
     let Some((extents, data)) = rest.split_at_checked(4 * usize::from(dimensions)) else {
-        let problem = format!("the header is cut short: the extents of {dimensions} dimensions belong here");
+        let problem =
+            format!("the header is cut short: the extents of {dimensions} dimensions belong here");
         return Err(ConfigError::at("byte 4", problem));
     };
-    let shape: Vec<usize> =
-        extents.as_chunks::<4>().0.iter().map(|extent| u32::from_be_bytes(*extent) as usize).collect();
+    let shape: Vec<usize> = extents
+        .as_chunks::<4>()
+        .0
+        .iter()
+        .map(|extent| u32::from_be_bytes(*extent) as usize)
+        .collect();
     Ok((kind, shape, data))
 }
 
@@ -60,8 +69,13 @@ mod tests {
     fn images_and_labels() {
         let images = idx(8, &[2, 1, 2], &[0, 255, 7, 8]);
         let labels = idx(8, &[2], &[3, 0]);
-        let data =
-            parse("train-images-idx3-ubyte", &images, Some(("l-idx1-ubyte", &labels)), &Options::default()).unwrap();
+        let data = parse(
+            "train-images-idx3-ubyte",
+            &images,
+            Some(("l-idx1-ubyte", &labels)),
+            &Options::default(),
+        )
+        .unwrap();
         assert_eq!(data.features, ndarray::array![[0.0, 255.0], [7.0, 8.0]]);
         assert_eq!((data.labels().unwrap(), data.outputs()), (&[3, 0][..], 4));
         let floats = idx(0x0D, &[2, 1], &[1.5f32.to_be_bytes(), (-2.0f32).to_be_bytes()].concat());
@@ -73,7 +87,9 @@ mod tests {
     fn every_fault_says_what_is_accepted() {
         let labels = idx(8, &[2], &[3, 0]);
         let problem = |bytes: &[u8]| {
-            parse("a.idx", bytes, Some(("l.idx", &labels)), &Options::default()).unwrap_err().to_string()
+            parse("a.idx", bytes, Some(("l.idx", &labels)), &Options::default())
+                .unwrap_err()
+                .to_string()
         };
         let whole = idx(8, &[2, 1, 2], &[0, 255, 7, 8]);
         for cut in 0..whole.len() {
@@ -82,7 +98,9 @@ mod tests {
         assert!(problem(&whole[..17]).contains("4 bytes of u8 belong after byte 16, 1 are there"));
         assert!(problem(&idx(8, &[u32::MAX; 8], &[0])).contains("more bytes than can be counted"));
         assert!(problem(&idx(7, &[1], &[0])).contains("number type = 0x07: accepted: 0x08 (u8)"));
-        assert!(problem(&idx(8, &[3, 1], &[0; 3])).contains("l.idx: labels: 2 rows, but a.idx has 3"));
+        assert!(
+            problem(&idx(8, &[3, 1], &[0; 3])).contains("l.idx: labels: 2 rows, but a.idx has 3")
+        );
         assert!(problem(b"1,2,3,4").contains("not an IDX file"));
         let error = parse("a.idx", &whole, None, &Options::default()).unwrap_err().to_string();
         assert!(error.contains("needs a file of labels"), "{error}");

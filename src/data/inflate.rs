@@ -1,5 +1,5 @@
-//! Contents of gzip-compressed files, a block at a time: what is too much is refused when it is, not
-//! after all of it was held.
+//! Contents of gzip-compressed files, a block at a time: what is too much is refused when it is,
+//! not after all of it was held.
 
 use std::io::Read;
 
@@ -31,7 +31,8 @@ struct Bound {
     because: String,
 }
 
-/// The contents of gzip-compressed bytes (one or several members); `None` if they are not compressed.
+/// The contents of gzip-compressed bytes (one or several members); `None` if they are not
+/// compressed.
 ///
 /// # Errors
 /// If they are damaged, or more than the format's header announces, than the memory allows, or than
@@ -39,11 +40,15 @@ struct Bound {
 pub(super) fn inflate(name: &str, bytes: &[u8]) -> Result<Option<Vec<u8>>, ConfigError> {
     if !bytes.starts_with(&[0x1F, 0x8B]) {
         let gz = name.to_ascii_lowercase().ends_with(".gz");
-        let problem = "not gzip-compressed, as its name says: a .gz file starts with the bytes 1f 8b";
+        let problem =
+            "not gzip-compressed, as its name says: a .gz file starts with the bytes 1f 8b";
         return if gz { Err(ConfigError::at("byte 0", problem).within(name)) } else { Ok(None) };
     }
     // Beside the text there are to be its numbers.
-    let bound = match memory::available().map(|available| available / 2).filter(|half| *half < MAX_FILE_BYTES) {
+    let bound = match memory::available()
+        .map(|available| available / 2)
+        .filter(|half| *half < MAX_FILE_BYTES)
+    {
         Some(most) => Bound { most, because: "half of the memory that is available".into() },
         None => Bound { most: MAX_FILE_BYTES, because: "the largest file that is read".into() },
     };
@@ -79,7 +84,8 @@ fn within(name: &str, bytes: &[u8], mut bound: Bound) -> Result<Vec<u8>, ConfigE
         let plausible = ALWAYS + TIMES * read;
         if inflated.len() as u64 > plausible {
             let problem = format!(
-                "the first {read} of {} compressed bytes inflate to more than {plausible}: {ALWAYS} and \
+                "the first {read} of {} compressed bytes inflate to more than {plausible}: \
+                 {ALWAYS} and \
                  {TIMES} for each compressed byte are accepted; uncompress the file if it is meant",
                 bytes.len()
             );
@@ -135,17 +141,23 @@ mod tests {
     fn compressed_bytes_are_bounded() {
         let bomb = gzip(&vec![b'0'; 100 << 20]);
         let error = parse("bomb.csv.gz", &bomb, None, &Options::default()).unwrap_err().to_string();
-        assert!(error.starts_with("bomb.csv.gz: size: ") && error.contains("inflate to more than"), "{error}");
+        assert!(
+            error.starts_with("bomb.csv.gz: size: ") && error.contains("inflate to more than"),
+            "{error}"
+        );
         let whole = gzip(b"1,0\n2,1\n");
         assert_eq!(parse("a.csv.gz", &whole, None, &Options::default()).unwrap().rows(), 2);
         for cut in 2..whole.len() {
-            let error = parse("a.csv.gz", &whole[..cut], None, &Options::default()).unwrap_err().to_string();
+            let error = parse("a.csv.gz", &whole[..cut], None, &Options::default())
+                .unwrap_err()
+                .to_string();
             assert!(error.contains("damaged or cut short"), "{cut}: {error}");
         }
         let error = parse("a.csv.gz", b"1,0\n", None, &Options::default()).unwrap_err().to_string();
         assert_eq!(
             error,
-            "a.csv.gz: byte 0: not gzip-compressed, as its name says: a .gz file starts with the bytes 1f 8b"
+            "a.csv.gz: byte 0: not gzip-compressed, as its name says: a .gz file starts with the \
+             bytes 1f 8b"
         );
     }
 
@@ -155,7 +167,8 @@ mod tests {
         assert!(bomb.len() > 2_000_000);
         let bound = || Bound { most: MAX_FILE_BYTES, because: "of its size".into() };
         let error = within("a.csv", &bomb, bound()).unwrap_err().to_string();
-        let figures: Vec<u64> = error.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect();
+        let figures: Vec<u64> =
+            error.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect();
         // Of two million bytes less than a tenth was read, and less than 100 MB were made of it.
         let [read, all, limit, ..] = figures[..] else { panic!("{error}") };
         assert_eq!((all, limit), (bomb.len() as u64, ALWAYS + TIMES * read), "{error}");
@@ -168,15 +181,26 @@ mod tests {
         let error = within("a.csv", &bomb(b"1,2,0\n"), small).unwrap_err().to_string();
         let size = error.strip_prefix("size = ").and_then(|rest| rest.split_once(':')).unwrap();
         assert!(size.0.parse::<u64>().unwrap() < 100_000 + 2 * BLOCK as u64, "{error}");
-        assert!(error.ends_with("at most 100000 bytes are accepted, half of the memory that is available"));
+        assert!(
+            error.ends_with(
+                "at most 100000 bytes are accepted, half of the memory that is available"
+            )
+        );
         let bound = || Bound { most: 1 << 30, because: "of its size".into() };
         // Two rows of 50,000: more follow than the header says.
-        let idx = |rows: u32| [&[0, 0, 8, 2], &rows.to_be_bytes()[..], &50_000u32.to_be_bytes()].concat();
+        let idx =
+            |rows: u32| [&[0, 0, 8, 2], &rows.to_be_bytes()[..], &50_000u32.to_be_bytes()].concat();
         let error = within("a.idx", &bomb(&idx(2)), bound()).unwrap_err().to_string();
-        assert!(error.ends_with("at most 100012 bytes are accepted, which its header announces"), "{error}");
+        assert!(
+            error.ends_with("at most 100012 bytes are accepted, which its header announces"),
+            "{error}"
+        );
         // 4 * 10^9 rows: more than there is room for.
         let error = within("a.idx", &bomb(&idx(4_000_000_000)), bound()).unwrap_err().to_string();
-        assert!(error.starts_with("size = 200000000000012: ") && error.contains("1073741824 bytes"), "{error}");
+        assert!(
+            error.starts_with("size = 200000000000012: ") && error.contains("1073741824 bytes"),
+            "{error}"
+        );
         let header = |shape: &str| {
             let text = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}");
             [b"\x93NUMPY\x01\x00", &(text.len() as u16).to_le_bytes()[..], text.as_bytes()].concat()

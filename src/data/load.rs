@@ -18,17 +18,19 @@ use super::{
 };
 use crate::{config::ConfigError, memory};
 
-/// The largest file that is read, in bytes: 8 GiB, which as `f32` is more than one node's memory is likely to hold.
+/// The largest file that is read, in bytes: 8 GiB, which as `f32` is more than one node's memory is
+/// likely to hold.
 pub const MAX_FILE_BYTES: u64 = 8 << 30;
 
 /// What the reader of a file is told beside its name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Options {
-    /// CSV: whether the first line names the columns. Unknown: it does if it has text where the next line has a number.
+    /// CSV: whether the first line names the columns. Unknown: it does if it has text where the
+    /// next line has a number.
     pub header: Option<bool>,
-    /// CSV and NPY: the column to be predicted, by name or position (from 0; negative from the end); for regression a comma-separated list
-    /// is accepted. Default: the last column.
+    /// CSV and NPY: the column to be predicted, by name or position (from 0; negative from the
+    /// end); for regression a comma-separated list is accepted. Default: the last column.
     pub target: Option<String>,
     /// Whether it holds a class or a number.
     pub task: Task,
@@ -36,10 +38,12 @@ pub struct Options {
     pub classes: Option<usize>,
     /// How many features a row must have.
     pub inputs: Option<usize>,
-    /// CSV, for prediction: a file of `inputs` columns, where no target is named, holds features alone. Its targets are then all 0.
+    /// CSV, for prediction: a file of `inputs` columns, where no target is named, holds features
+    /// alone. Its targets are then all 0.
     pub bare: bool,
-    /// NPY and IDX: the file of labels. Default: `images-idx3-ubyte` becomes `labels-idx1-ubyte`; `NAME.npy` has `NAME-labels.npy` beside it, or
-    /// its labels in the target column; `NAME.idx` has `NAME-labels.idx`.
+    /// NPY and IDX: the file of labels. Default: `images-idx3-ubyte` becomes `labels-idx1-ubyte`;
+    /// `NAME.npy` has `NAME-labels.npy` beside it, or its labels in the target column; `NAME.idx`
+    /// has `NAME-labels.idx`.
     pub labels_file: Option<PathBuf>,
 }
 
@@ -63,7 +67,8 @@ impl Format {
             Format::Csv
         } else if lower.ends_with(".npy") || bytes.starts_with(npy::MAGIC) {
             Format::Npy
-        } else if lower.ends_with(".idx") || lower.ends_with("-ubyte") || bytes.starts_with(&[0, 0]) {
+        } else if lower.ends_with(".idx") || lower.ends_with("-ubyte") || bytes.starts_with(&[0, 0])
+        {
             Format::Idx
         } else {
             Format::Csv
@@ -71,11 +76,12 @@ impl Format {
     }
 }
 
-/// Loads an embedded set (`digits`, `breast-cancer`) or a file: CSV, NPY or IDX, each also gzip-compressed.
+/// Loads an embedded set (`digits`, `breast-cancer`) or a file: CSV, NPY or IDX, each also
+/// gzip-compressed.
 ///
 /// # Errors
-/// If the file cannot be read or is not what it seems to be: the message names the file, the line (or row, or byte offset), the value, and
-/// what is accepted.
+/// If the file cannot be read or is not what it seems to be: the message names the file, the line
+/// (or row, or byte offset), the value, and what is accepted.
 pub fn load(source: &str, options: &Options) -> Result<Dataset, ConfigError> {
     if let Some(set) = embedded::find(source) {
         if let Some(labels) = &options.labels_file {
@@ -102,11 +108,16 @@ pub fn load(source: &str, options: &Options) -> Result<Dataset, ConfigError> {
         Some(labels) => Some((labels.display().to_string(), read(&labels)?)),
         None => None,
     };
-    parse(source, &bytes, labels.as_ref().map(|(name, bytes)| (name.as_str(), bytes.as_slice())), options)
+    parse(
+        source,
+        &bytes,
+        labels.as_ref().map(|(name, bytes)| (name.as_str(), bytes.as_slice())),
+        options,
+    )
 }
 
-/// Reads a dataset from the bytes of a file, compressed or not, and of its file of labels where there is one. Names are only for messages
-/// and for [`Format::of`].
+/// Reads a dataset from the bytes of a file, compressed or not, and of its file of labels where
+/// there is one. Names are only for messages and for [`Format::of`].
 ///
 /// # Errors
 /// As [`load`].
@@ -119,7 +130,9 @@ pub fn parse(
     let inflated = inflate(name, bytes)?;
     let bytes = inflated.as_deref().unwrap_or(bytes);
     if bytes.is_empty() {
-        return Err(ConfigError::at("line 1", "the file is empty: at least one row is needed").within(name));
+        return Err(
+            ConfigError::at("line 1", "the file is empty: at least one row is needed").within(name)
+        );
     }
     let format = Format::of(name, bytes);
     if format == Format::Csv {
@@ -135,13 +148,15 @@ pub fn parse(
     let features = numbers(name, bytes).map_err(|error| error.within(name))?;
     let Some((file, labels)) = labels else {
         if format == Format::Idx {
-            let problem = "an IDX file of features needs a file of labels: name it as data.labels_file";
+            let problem =
+                "an IDX file of features needs a file of labels: name it as data.labels_file";
             return Err(ConfigError::at("labels", problem).within(name));
         }
         return features.table(name, options).map_err(|error| blame(error, name));
     };
     let inflated = inflate(file, labels)?;
-    let labels = numbers(file, inflated.as_deref().unwrap_or(labels)).map_err(|error| error.within(file))?;
+    let labels =
+        numbers(file, inflated.as_deref().unwrap_or(labels)).map_err(|error| error.within(file))?;
     features.with_targets(name, &labels, file, options).map_err(|error| blame(error, name))
 }
 
@@ -188,11 +203,14 @@ fn labels_path(source: &str, options: &Options) -> Option<PathBuf> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
-    let fail = |error: std::io::Error| ConfigError::at("cannot be read", error.to_string()).within(path.display());
+    let fail = |error: std::io::Error| {
+        ConfigError::at("cannot be read", error.to_string()).within(path.display())
+    };
     let mut file = File::open(path).map_err(fail)?;
     let metadata = file.metadata().map_err(fail)?;
     if metadata.is_dir() {
-        return Err(ConfigError::at("cannot be read", "a folder, where a file is needed").within(path.display()));
+        return Err(ConfigError::at("cannot be read", "a folder, where a file is needed")
+            .within(path.display()));
     }
     let too_large = || {
         let problem = format!("at most {MAX_FILE_BYTES} bytes are accepted");

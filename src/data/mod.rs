@@ -1,4 +1,5 @@
-//! From what is learned: tables of numbers, where they come from, and how they are divided among nodes.
+//! From what is learned: tables of numbers, where they come from, and how they are divided among
+//! nodes.
 //!
 //! ```text
 //! source -> load -> Dataset -> split_test -> shards -> select -> apply(Scale) -> objective
@@ -15,9 +16,10 @@
 //! | `synthetic` | [`Synthetic`]: rows that are drawn, each node's with an optimum of its own |
 //! | `write` | [`write_csv`]: a dataset as a file that [`load`] reads back to the bit |
 //!
-//! **Limits.** Values are finite `f32`; labels are whole numbers 0, 1, ... below [`MAX_CLASSES`]: a node that sees only its own rows
-//! could not number text labels as its neighbours do. A file is read whole, after its size was compared with [`MAX_FILE_BYTES`]; a
-//! compressed one may grow to 64 MiB plus 200 times its size. No bytes make a reader panic or allocate more than that.
+//! **Limits.** Values are finite `f32`; labels are whole numbers 0, 1, ... below [`MAX_CLASSES`]: a
+//! node that sees only its own rows could not number text labels as its neighbours do. A file is
+//! read whole, after its size was compared with [`MAX_FILE_BYTES`]; a compressed one may grow to 64
+//! MiB plus 200 times its size. No bytes make a reader panic or allocate more than that.
 //!
 //! ```
 //! use gradvine::data::{self, Split};

@@ -1,4 +1,5 @@
-//! NumPy's array format, versions 1 to 3 (NEP 1): a header that is a Python dictionary, then the numbers.
+//! NumPy's array format, versions 1 to 3 (NEP 1): a header that is a Python dictionary, then the
+//! numbers.
 
 use super::array::{Kind, Numbers};
 use crate::config::ConfigError;
@@ -23,7 +24,10 @@ pub(super) fn read(bytes: &[u8]) -> Result<Numbers<'_>, ConfigError> {
 /// How many bytes the file has by its header; `None` if they cannot be counted.
 pub(super) fn length(bytes: &[u8]) -> Result<Option<usize>, ConfigError> {
     let (header, data) = header(bytes)?;
-    let numbers = header.shape.iter().try_fold(header.kind.bytes(), |product, &extent| product.checked_mul(extent));
+    let numbers = header
+        .shape
+        .iter()
+        .try_fold(header.kind.bytes(), |product, &extent| product.checked_mul(extent));
     Ok(numbers.and_then(|numbers| numbers.checked_add(bytes.len() - data.len())))
 }
 
@@ -43,13 +47,24 @@ fn header(bytes: &[u8]) -> Result<(Header, &[u8]), ConfigError> {
             let (length, rest) = rest.split_first_chunk::<4>().ok_or_else(cut)?;
             (u32::from_le_bytes(*length) as usize, rest)
         }
-        _ => return Err(ConfigError::new("byte 6, version", major, "versions 1, 2 and 3 are accepted")),
+        _ => {
+            return Err(ConfigError::new(
+                "byte 6, version",
+                major,
+                "versions 1, 2 and 3 are accepted",
+            ));
+        }
     };
     if length > MAX_HEADER {
-        return Err(ConfigError::new("header length", length, format!("at most {MAX_HEADER} bytes are accepted")));
+        return Err(ConfigError::new(
+            "header length",
+            length,
+            format!("at most {MAX_HEADER} bytes are accepted"),
+        ));
     }
     let (header, data) = rest.split_at_checked(length).ok_or_else(cut)?;
-    let header = std::str::from_utf8(header).map_err(|error| ConfigError::at("header", error.to_string()))?;
+    let header = std::str::from_utf8(header)
+        .map_err(|error| ConfigError::at("header", error.to_string()))?;
     Ok((Header::parse(header)?, data))
 }
 
@@ -70,8 +85,12 @@ impl Header {
                 "a dictionary with 'descr', 'fortran_order' and 'shape' is needed",
             )
         };
-        let mut rest =
-            text.trim().strip_prefix('{').and_then(|text| text.strip_suffix('}')).ok_or_else(malformed)?.trim();
+        let mut rest = text
+            .trim()
+            .strip_prefix('{')
+            .and_then(|text| text.strip_suffix('}'))
+            .ok_or_else(malformed)?
+            .trim();
         let (mut kind, mut order, mut shape) = (None, None, None);
         while !rest.is_empty() {
             let (key, after) = quoted(rest).ok_or_else(malformed)?;
@@ -89,7 +108,8 @@ impl Header {
                     after
                 }
                 "fortran_order" => {
-                    let (value, after) = value.split_at(value.find([',', ' ']).unwrap_or(value.len()));
+                    let (value, after) =
+                        value.split_at(value.find([',', ' ']).unwrap_or(value.len()));
                     order = Some(match value {
                         "True" => true,
                         "False" => false,
@@ -98,8 +118,10 @@ impl Header {
                     after
                 }
                 "shape" => {
-                    let (inside, after) =
-                        value.strip_prefix('(').and_then(|value| value.split_once(')')).ok_or_else(malformed)?;
+                    let (inside, after) = value
+                        .strip_prefix('(')
+                        .and_then(|value| value.split_once(')'))
+                        .ok_or_else(malformed)?;
                     shape = Some(extents(inside).ok_or_else(malformed)?);
                     after
                 }
@@ -108,8 +130,11 @@ impl Header {
             let after = after.trim_start();
             rest = after.strip_prefix(',').unwrap_or(after).trim_start();
         }
-        let ((kind, big_endian), column_major, shape) =
-            (kind.ok_or_else(malformed)?, order.ok_or_else(malformed)?, shape.ok_or_else(malformed)?);
+        let ((kind, big_endian), column_major, shape) = (
+            kind.ok_or_else(malformed)?,
+            order.ok_or_else(malformed)?,
+            shape.ok_or_else(malformed)?,
+        );
         Ok(Header { kind, big_endian, column_major, shape })
     }
 }
@@ -188,7 +213,8 @@ mod tests {
     fn a_table_with_its_labels_in_the_last_column() {
         for (order, values) in [("False", [0.5, 1.0, -2.0, 0.0]), ("True", [0.5, -2.0, 1.0, 0.0])] {
             let header = format!("{{'descr': '<f4', 'fortran_order': {order}, 'shape': (2, 2), }}");
-            let data = parse("a.npy", &npy(&header, &floats(&values)), None, &Options::default()).unwrap();
+            let data =
+                parse("a.npy", &npy(&header, &floats(&values)), None, &Options::default()).unwrap();
             assert_eq!(data.features, ndarray::array![[0.5], [-2.0]]);
             assert_eq!(data.labels().unwrap(), [1, 0]);
         }
@@ -196,17 +222,25 @@ mod tests {
 
     #[test]
     fn images_with_a_file_of_labels() {
-        let images = npy("{'descr': '|u1', 'fortran_order': False, 'shape': (2, 2, 2), }", &[1, 2, 3, 4, 5, 6, 7, 8]);
-        let labels = npy("{'descr': '>i4', 'fortran_order': False, 'shape': (2,), }", &[0, 0, 0, 2, 0, 0, 0, 0]);
+        let images = npy(
+            "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 2, 2), }",
+            &[1, 2, 3, 4, 5, 6, 7, 8],
+        );
+        let labels = npy(
+            "{'descr': '>i4', 'fortran_order': False, 'shape': (2,), }",
+            &[0, 0, 0, 2, 0, 0, 0, 0],
+        );
         let options = Options::default();
         let data = parse("a.npy", &images, Some(("l.npy", &labels)), &options).unwrap();
         assert_eq!(data.features, ndarray::array![[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]]);
         assert_eq!((data.labels().unwrap(), data.outputs()), (&[2, 0][..], 3));
         assert!(problem(&images).contains("rows of images have no column of labels"));
-        let error = parse("a.npy", &images, Some(("l.npy", &images)), &options).unwrap_err().to_string();
+        let error =
+            parse("a.npy", &images, Some(("l.npy", &images)), &options).unwrap_err().to_string();
         assert_eq!(error, "l.npy: labels: 4 numbers a row, where one label is needed");
         let bad = npy("{'descr': '|i1', 'fortran_order': False, 'shape': (2,), }", &[1, 0xFF]);
-        let error = parse("a.npy", &images, Some(("l.npy", &bad)), &options).unwrap_err().to_string();
+        let error =
+            parse("a.npy", &images, Some(("l.npy", &bad)), &options).unwrap_err().to_string();
         assert_eq!(error, "l.npy: row 1 = -1: a label is a whole number 0, 1, 2, ..., below 65536");
     }
 
@@ -217,7 +251,10 @@ mod tests {
         for cut in 1..whole.len() {
             problem(&whole[..cut]);
         }
-        assert!(problem(&whole[..whole.len() - 3]).contains("8 bytes of f32 belong after byte 128, 5 are there"));
+        assert!(
+            problem(&whole[..whole.len() - 3])
+                .contains("8 bytes of f32 belong after byte 128, 5 are there")
+        );
         for (header, message) in [
             (ok.replace("<f4", "<c8"), "header, 'descr' = <c8: integers (i1 i2"),
             (ok.replace("'<f4'", "[('a', '<f4')]"), "records are not accepted"),
@@ -232,7 +269,10 @@ mod tests {
             assert!(error.contains(message), "{header}: {error}");
         }
         let nan = problem(&npy(ok, &floats(&[f32::NAN, 0.0])));
-        assert_eq!(nan, "a.npy: row 0, column 0 = NaN: a finite number within f32 is needed: up to about 3.4e38");
+        assert_eq!(
+            nan,
+            "a.npy: row 0, column 0 = NaN: a finite number within f32 is needed: up to about 3.4e38"
+        );
         assert!(problem(b"1,2\n").contains("not an NPY file"));
         let mut version = whole.clone();
         version[6] = 9;

@@ -5,15 +5,16 @@ use serde::{Deserialize, Serialize};
 use super::dataset::Dataset;
 use crate::config::ConfigError;
 
-/// Variance below this share of the mean square is taken for a constant feature: above it by four digits lies what summing a million equal
-/// `f64` can leave behind, below it by none what `f32` features can show (relative steps of 6e-8, squared, are 4e-15, but such a feature says nothing).
+/// Variance below this share of the mean square is taken for a constant feature: above it by four
+/// digits lies what summing a million equal `f64` can leave behind, below it by none what `f32`
+/// features can show (relative steps of 6e-8, squared, are 4e-15, but such a feature says nothing).
 const CONSTANT: f64 = 1e-12;
 
 /// The most rows that are counted: up to 2^53 whole numbers are exact in `f64`.
 const MOST_ROWS: f64 = 9_007_199_254_740_992.0;
 
-/// The largest square of a feature, with room for rounding. Sums of as many as can be counted are far from the end of `f64`, so that no node's record
-/// can make the sums of all nodes overflow.
+/// The largest square of a feature, with room for rounding. Sums of as many as can be counted are
+/// far from the end of `f64`, so that no node's record can make the sums of all nodes overflow.
 const LARGEST: f64 = f32::MAX as f64 * f32::MAX as f64 * (1.0 + 1e-6);
 
 /// Count, sums and sums of squares of each feature, in `f64`, added in the order of rows.
@@ -81,13 +82,19 @@ impl Moments {
     /// Reads what [`Moments::to_bytes`] wrote for this many features.
     ///
     /// # Errors
-    /// If the length is another, the count is not a whole number from 1, a number is not finite, a square is negative, or a sum is larger
-    /// than its squares allow.
+    /// If the length is another, the count is not a whole number from 1, a number is not finite, a
+    /// square is negative, or a sum is larger than its squares allow.
     pub fn from_bytes(bytes: &[u8], inputs: usize) -> Result<Moments, ConfigError> {
-        let fail = |place: String, value: f64, problem: &str| Err(ConfigError::new(place, value, problem));
+        let fail =
+            |place: String, value: f64, problem: &str| Err(ConfigError::new(place, value, problem));
         let (words, rest) = bytes.as_chunks::<8>();
-        if !rest.is_empty() || Some(words.len()) != inputs.checked_mul(2).and_then(|n| n.checked_add(1)) {
-            let problem = format!("{} bytes, where count, sums and squares of {inputs} features belong", bytes.len());
+        if !rest.is_empty()
+            || Some(words.len()) != inputs.checked_mul(2).and_then(|n| n.checked_add(1))
+        {
+            let problem = format!(
+                "{} bytes, where count, sums and squares of {inputs} features belong",
+                bytes.len()
+            );
             return Err(ConfigError::at("moments", problem));
         }
         let count = f64::from_le_bytes(words[0]);
@@ -98,7 +105,11 @@ impl Moments {
         let (sums, squares) = numbers.split_at(inputs);
         for (i, (&sum, &square)) in sums.iter().zip(squares).enumerate() {
             if !sum.is_finite() || !square.is_finite() || square < 0.0 {
-                return fail(format!("moments, feature {i}"), sum, "finite sums and nonnegative squares are needed");
+                return fail(
+                    format!("moments, feature {i}"),
+                    sum,
+                    "finite sums and nonnegative squares are needed",
+                );
             }
             if square > count * LARGEST {
                 let problem = "larger than the squares of so many features in f32 can be";
@@ -107,7 +118,11 @@ impl Moments {
             // Cauchy and Schwarz, with room for rounding.
             let bound = count * square;
             if sum * sum > bound * (1.0 + 1e-6) {
-                return fail(format!("moments, feature {i}"), sum, "the sum is larger than its squares allow");
+                return fail(
+                    format!("moments, feature {i}"),
+                    sum,
+                    "the sum is larger than its squares allow",
+                );
             }
         }
         Ok(Moments { count, sums: sums.to_vec(), squares: squares.to_vec() })
@@ -125,8 +140,8 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// Mean and deviation (square root of the mean squared distance from the mean, divided by the count, not by one less). A constant
-    /// feature is divided by 1.
+    /// Mean and deviation (square root of the mean squared distance from the mean, divided by the
+    /// count, not by one less). A constant feature is divided by 1.
     pub fn from_moments(moments: &Moments) -> Scale {
         let of = |(&sum, &square): (&f64, &f64)| {
             let mean = sum / moments.count;
@@ -143,20 +158,34 @@ impl Scale {
     /// Whether this scale is for so many features and can be applied.
     ///
     /// # Errors
-    /// If the lengths differ, a mean is not finite or a deviation is not positive; the place is `data.scale`.
+    /// If the lengths differ, a mean is not finite or a deviation is not positive; the place is
+    /// `data.scale`.
     pub fn check(&self, inputs: usize) -> Result<(), ConfigError> {
         for (key, values) in [("mean", &self.mean), ("deviation", &self.deviation)] {
             if values.len() != inputs {
-                let problem = format!("{} numbers for {inputs} features: one for each is needed", values.len());
+                let problem = format!(
+                    "{} numbers for {inputs} features: one for each is needed",
+                    values.len()
+                );
                 return Err(ConfigError::at(format!("data.scale.{key}"), problem));
             }
         }
         if let Some(i) = self.mean.iter().position(|mean| !mean.is_finite()) {
-            return Err(ConfigError::new(format!("data.scale.mean[{i}]"), self.mean[i], "a finite number is needed"));
+            return Err(ConfigError::new(
+                format!("data.scale.mean[{i}]"),
+                self.mean[i],
+                "a finite number is needed",
+            ));
         }
-        if let Some(i) = self.deviation.iter().position(|&deviation| !(deviation > 0.0 && deviation.is_finite())) {
+        if let Some(i) =
+            self.deviation.iter().position(|&deviation| !(deviation > 0.0 && deviation.is_finite()))
+        {
             let problem = "a positive number is needed (1 for a constant feature)";
-            return Err(ConfigError::new(format!("data.scale.deviation[{i}]"), self.deviation[i], problem));
+            return Err(ConfigError::new(
+                format!("data.scale.deviation[{i}]"),
+                self.deviation[i],
+                problem,
+            ));
         }
         Ok(())
     }
@@ -171,7 +200,12 @@ mod tests {
 
     fn data(features: Array2<f32>) -> Dataset {
         let rows = features.nrows();
-        Dataset::new("t", features, Target::Classes { labels: vec![0; rows], names: vec!["0".into()] }).unwrap()
+        Dataset::new(
+            "t",
+            features,
+            Target::Classes { labels: vec![0; rows], names: vec!["0".into()] },
+        )
+        .unwrap()
     }
 
     #[test]
@@ -190,7 +224,10 @@ mod tests {
     #[test]
     fn a_constant_feature_is_divided_by_one() {
         // Sums of 0.1 round, so their difference is not exactly zero.
-        let features = Array2::from_shape_fn((1000, 2), |(row, column)| if column == 0 { 0.1 } else { row as f32 });
+        let features = Array2::from_shape_fn(
+            (1000, 2),
+            |(row, column)| if column == 0 { 0.1 } else { row as f32 },
+        );
         let mut constant = data(features);
         let scale = Scale::from_moments(&Moments::of(&constant));
         assert_eq!(scale.deviation[0], 1.0);
@@ -206,14 +243,20 @@ mod tests {
         let mut merged = Moments::of(&whole.select(&[0]));
         merged.merge(&Moments::of(&whole.select(&[1, 2])));
         assert_eq!(merged, Moments::of(&whole));
-        assert_eq!((merged.count, &merged.sums[..], &merged.squares[..]), (3.0, &[9.0, 4.0][..], &[35.0, 56.0][..]));
+        assert_eq!(
+            (merged.count, &merged.sums[..], &merged.squares[..]),
+            (3.0, &[9.0, 4.0][..], &[35.0, 56.0][..])
+        );
     }
 
     #[test]
     fn bytes_of_a_peer_are_checked() {
         let moments = Moments::of(&data(array![[1.0, 2.0], [3.0, -4.0]]));
         let bytes = moments.to_bytes();
-        assert_eq!((bytes.len(), Moments::from_bytes(&bytes, 2).unwrap()), (Moments::byte_len(2), moments.clone()));
+        assert_eq!(
+            (bytes.len(), Moments::from_bytes(&bytes, 2).unwrap()),
+            (Moments::byte_len(2), moments.clone())
+        );
         assert!(Moments::from_bytes(&bytes, 3).is_err());
         assert!(Moments::from_bytes(&bytes, usize::MAX).is_err());
         assert!(Moments::from_bytes(&bytes[1..], 2).is_err());
@@ -240,13 +283,22 @@ mod tests {
     #[test]
     fn a_given_scale_is_checked() {
         let problem = |mean: &[f64], deviation: &[f64]| {
-            Scale { mean: mean.to_vec(), deviation: deviation.to_vec() }.check(1).unwrap_err().to_string()
+            Scale { mean: mean.to_vec(), deviation: deviation.to_vec() }
+                .check(1)
+                .unwrap_err()
+                .to_string()
         };
-        assert_eq!(problem(&[], &[1.0]), "data.scale.mean: 0 numbers for 1 features: one for each is needed");
+        assert_eq!(
+            problem(&[], &[1.0]),
+            "data.scale.mean: 0 numbers for 1 features: one for each is needed"
+        );
         assert_eq!(
             problem(&[0.0], &[0.0]),
             "data.scale.deviation[0] = 0: a positive number is needed (1 for a constant feature)"
         );
-        assert_eq!(problem(&[f64::NAN], &[1.0]), "data.scale.mean[0] = NaN: a finite number is needed");
+        assert_eq!(
+            problem(&[f64::NAN], &[1.0]),
+            "data.scale.mean[0] = NaN: a finite number is needed"
+        );
     }
 }

@@ -17,7 +17,8 @@ const DIRICHLET: u64 = 2;
 /// Draws of a Dirichlet split before it is given up that no node be empty.
 const ATTEMPTS: u64 = 1_000;
 
-/// How rows are divided among nodes. Serialised as `iid`, `contiguous`, `by-label`; `dirichlet` with its `alpha`.
+/// How rows are divided among nodes. Serialised as `iid`, `contiguous`, `by-label`; `dirichlet`
+/// with its `alpha`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Split {
@@ -27,23 +28,33 @@ pub enum Split {
     Contiguous,
     /// Sorted by label (stably), then in blocks: a node sees one or few classes, the hardest case.
     ByLabel,
-    /// Each class divided in proportions drawn from Dirichlet(alpha, ..., alpha) (Hsu, Qi and Brown, "Measuring the Effects of
-    /// Non-Identical Data Distribution for Federated Visual Classification", 2019; by class as in Li, Diao, Chen and He, "Federated
-    /// Learning on Non-IID Data Silos", 2022). Small alpha: few classes a node; large: `Iid`.
+    /// Each class divided in proportions drawn from Dirichlet(alpha, ..., alpha) (Hsu, Qi and
+    /// Brown, "Measuring the Effects of Non-Identical Data Distribution for Federated Visual
+    /// Classification", 2019; by class as in Li, Diao, Chen and He, "Federated Learning on Non-IID
+    /// Data Silos", 2022). Small alpha: few classes a node; large: `Iid`.
     Dirichlet {
         /// The concentration, above 0.
         alpha: f64,
     },
 }
 
-/// The rows for training and those for testing, both ascending: `share` of the rows, to the nearest whole number, is for testing, drawn at random
-/// and stratified by label (each class gives its share to within one row: largest remainders, then lower labels first).
+/// The rows for training and those for testing, both ascending: `share` of the rows, to the nearest
+/// whole number, is for testing, drawn at random and stratified by label (each class gives its
+/// share to within one row: largest remainders, then lower labels first).
 ///
 /// # Errors
 /// If `share` is not in [0, 1), or leaves no row for training.
-pub fn split_test(data: &Dataset, share: f64, seed: u64) -> Result<(Vec<usize>, Vec<usize>), ConfigError> {
+pub fn split_test(
+    data: &Dataset,
+    share: f64,
+    seed: u64,
+) -> Result<(Vec<usize>, Vec<usize>), ConfigError> {
     if !(0.0..1.0).contains(&share) {
-        return Err(ConfigError::new("data.test_share", share, "a share from 0 to below 1 is needed"));
+        return Err(ConfigError::new(
+            "data.test_share",
+            share,
+            "a share from 0 to below 1 is needed",
+        ));
     }
     let all: Vec<usize> = (0..data.rows()).collect();
     let mut strata = by_class(data, &all).unwrap_or_else(|| vec![all]);
@@ -64,11 +75,13 @@ pub fn split_test(data: &Dataset, share: f64, seed: u64) -> Result<(Vec<usize>, 
     Ok((train, test))
 }
 
-/// Divides `rows` of `data` among nodes: disjoint, together all of them, at least one each. `Contiguous` and `ByLabel` give blocks whose sizes
-/// differ by at most 1, larger first, in the order of `rows` or of the sort; the others give each node its rows in ascending order.
+/// Divides `rows` of `data` among nodes: disjoint, together all of them, at least one each.
+/// `Contiguous` and `ByLabel` give blocks whose sizes differ by at most 1, larger first, in the
+/// order of `rows` or of the sort; the others give each node its rows in ascending order.
 ///
 /// # Errors
-/// If there are fewer rows than nodes, a split by label has no labels, or alpha is not positive or leaves a node without rows.
+/// If there are fewer rows than nodes, a split by label has no labels, or alpha is not positive or
+/// leaves a node without rows.
 ///
 /// # Panics
 /// If a row does not exist.
@@ -80,11 +93,16 @@ pub fn shards(
     seed: u64,
 ) -> Result<Vec<Vec<usize>>, ConfigError> {
     if nodes == 0 || rows.len() < nodes {
-        let problem = format!("{} rows for {nodes} nodes: every node needs at least one", rows.len());
+        let problem =
+            format!("{} rows for {nodes} nodes: every node needs at least one", rows.len());
         return Err(ConfigError::at("data", problem).within(&data.name));
     }
     let unlabelled = |name: &str| {
-        ConfigError::new("data.split", name, "needs classes; for regression, iid and contiguous are accepted")
+        ConfigError::new(
+            "data.split",
+            name,
+            "needs classes; for regression, iid and contiguous are accepted",
+        )
     };
     let stream = Stream::new(seed, Purpose::Split);
     match split {
@@ -102,7 +120,11 @@ pub fn shards(
         }
         Split::Dirichlet { alpha } => {
             if !(alpha > 0.0 && alpha <= 1e9) {
-                return Err(ConfigError::new("data.alpha", alpha, "a number above 0, up to 1e9, is needed"));
+                return Err(ConfigError::new(
+                    "data.alpha",
+                    alpha,
+                    "a number above 0, up to 1e9, is needed",
+                ));
             }
             let classes = by_class(data, rows).ok_or_else(|| unlabelled("dirichlet"))?;
             dirichlet(&classes, nodes, alpha, stream.with(DIRICHLET)).map(ascending)
@@ -110,7 +132,8 @@ pub fn shards(
     }
 }
 
-/// How many rows of each class are for testing: the whole parts, then one more where the largest fractions are cut off.
+/// How many rows of each class are for testing: the whole parts, then one more where the largest
+/// fractions are cut off.
 fn apportion(data: &Dataset, share: f64, total: usize) -> Vec<usize> {
     let mut counts = vec![0usize; if data.labels().is_some() { data.outputs() } else { 1 }];
     match data.labels() {
@@ -122,7 +145,12 @@ fn apportion(data: &Dataset, share: f64, total: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..counts.len()).collect();
     order.sort_by(|&a, &b| exact[b].fract().total_cmp(&exact[a].fract()));
     let missing = total.saturating_sub(take.iter().sum());
-    for class in order.into_iter().filter(|&class| take[class] < counts[class]).take(missing).collect::<Vec<_>>() {
+    for class in order
+        .into_iter()
+        .filter(|&class| take[class] < counts[class])
+        .take(missing)
+        .collect::<Vec<_>>()
+    {
         take[class] += 1;
     }
     take
@@ -156,7 +184,12 @@ fn ascending(mut shards: Vec<Vec<usize>>) -> Vec<Vec<usize>> {
     shards
 }
 
-fn dirichlet(classes: &[Vec<usize>], nodes: usize, alpha: f64, stream: Stream) -> Result<Vec<Vec<usize>>, ConfigError> {
+fn dirichlet(
+    classes: &[Vec<usize>],
+    nodes: usize,
+    alpha: f64,
+    stream: Stream,
+) -> Result<Vec<Vec<usize>>, ConfigError> {
     for attempt in 0..ATTEMPTS {
         let mut shards = vec![Vec::new(); nodes];
         for (class, rows) in classes.iter().enumerate() {
@@ -164,7 +197,9 @@ fn dirichlet(classes: &[Vec<usize>], nodes: usize, alpha: f64, stream: Stream) -
             let mut rows = rows.clone();
             stream.with(0).sequence().shuffle(&mut rows);
             let mut start = 0;
-            for (node, end) in cuts(rows.len(), nodes, alpha, stream.with(1)).into_iter().enumerate() {
+            for (node, end) in
+                cuts(rows.len(), nodes, alpha, stream.with(1)).into_iter().enumerate()
+            {
                 shards[node].extend_from_slice(&rows[start..end]);
                 start = end;
             }
@@ -174,12 +209,14 @@ fn dirichlet(classes: &[Vec<usize>], nodes: usize, alpha: f64, stream: Stream) -
         }
     }
     let problem = format!(
-        "{ATTEMPTS} draws left a node of {nodes} without rows: a larger alpha, fewer nodes or more rows are needed"
+        "{ATTEMPTS} draws left a node of {nodes} without rows: a larger alpha, fewer nodes or \
+         more rows are needed"
     );
     Err(ConfigError::new("data.alpha", alpha, problem))
 }
 
-/// Where each node's part of `count` rows ends: proportions from Dirichlet(alpha, ..., alpha), as normalised Gamma(alpha, 1) numbers.
+/// Where each node's part of `count` rows ends: proportions from Dirichlet(alpha, ..., alpha), as
+/// normalised Gamma(alpha, 1) numbers.
 fn cuts(count: usize, nodes: usize, alpha: f64, stream: Stream) -> Vec<usize> {
     let mut weights: Vec<f64> =
         (0..nodes).map(|node| stream.node(NodeId::from(node)).sequence().gamma(alpha)).collect();
@@ -260,7 +297,8 @@ mod tests {
             let (_, test) = split_test(&data, share, seed).unwrap();
             for (class, &count) in counts.iter().enumerate() {
                 let taken = test.iter().filter(|&&row| labels[row] as usize == class).count() as f64;
-                prop_assert!((taken - share * count as f64).abs() <= 1.0, "class {}: {} of {}", class, taken, count);
+                prop_assert!((taken - share * count as f64).abs() <= 1.0, "class {}: {} of \
+                    {}", class, taken, count);
             }
         }
     }
@@ -290,7 +328,8 @@ mod tests {
     fn alpha_decides_how_uneven_the_classes_are() {
         let data = labelled(&(0..4000).map(|i| i % 10).collect::<Vec<u32>>(), 10);
         let rows: Vec<usize> = (0..4000).collect();
-        // The mean share of a node's most frequent class: 1 if it holds a single class, 0.1 if all equally.
+        // The mean share of a node's most frequent class: 1 if it holds a single class, 0.1 if all
+        // equally.
         let purity = |alpha| {
             let shards = shards(&data, &rows, 8, Split::Dirichlet { alpha }, 3).unwrap();
             let of = |shard: &Vec<usize>| {
@@ -307,16 +346,26 @@ mod tests {
         let data = labelled(&[0, 1, 0], 2);
         let all = [0, 1, 2];
         let problem = |split, nodes| shards(&data, &all, nodes, split, 0).unwrap_err().to_string();
-        assert_eq!(problem(Split::Iid, 4), "t: data: 3 rows for 4 nodes: every node needs at least one");
+        assert_eq!(
+            problem(Split::Iid, 4),
+            "t: data: 3 rows for 4 nodes: every node needs at least one"
+        );
         problem(Split::Iid, 0);
         for alpha in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             assert!(problem(Split::Dirichlet { alpha }, 2).contains("above 0"));
         }
-        assert!(problem(Split::Dirichlet { alpha: 1e-300 }, 3).contains("1000 draws left a node of 3 without rows"));
+        assert!(
+            problem(Split::Dirichlet { alpha: 1e-300 }, 3)
+                .contains("1000 draws left a node of 3 without rows")
+        );
         for share in [-0.1, 1.0, f64::NAN, 0.9] {
-            assert!(split_test(&data, share, 0).unwrap_err().to_string().contains("data.test_share"));
+            assert!(
+                split_test(&data, share, 0).unwrap_err().to_string().contains("data.test_share")
+            );
         }
-        let numbers = Dataset::new("t", Array2::zeros((3, 1)), Target::Values(Array2::zeros((3, 1)))).unwrap();
+        let numbers =
+            Dataset::new("t", Array2::zeros((3, 1)), Target::Values(Array2::zeros((3, 1))))
+                .unwrap();
         assert_eq!(split_test(&numbers, 0.4, 0).unwrap().1.len(), 1);
         assert!(shards(&numbers, &all, 2, Split::ByLabel, 0).is_err());
         assert!(shards(&numbers, &all, 2, Split::Dirichlet { alpha: 1.0 }, 0).is_err());

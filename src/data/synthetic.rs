@@ -1,8 +1,10 @@
-//! Rows that are drawn: linear regression with as many features as wanted, for studies of compressors in high dimension.
+//! Rows that are drawn: linear regression with as many features as wanted, for studies of
+//! compressors in high dimension.
 //!
-//! Row r of a node's block is x ~ N(0, I) with target y = x . w_i + noise e, e ~ N(0, 1). The nodes' optima are w_i = w + heterogeneity u_i,
-//! where w and all u_i are drawn from N(0, I / d): vectors of length about 1. So heterogeneity is how far, in units of |w|, the optimum of a
-//! node's data lies from that of all. The blocks are those of a contiguous split.
+//! Row r of a node's block is x ~ N(0, I) with target y = x . w_i + noise e, e ~ N(0, 1). The
+//! nodes' optima are w_i = w + heterogeneity u_i, where w and all u_i are drawn from N(0, I / d):
+//! vectors of length about 1. So heterogeneity is how far, in units of |w|, the optimum of a node's
+//! data lies from that of all. The blocks are those of a contiguous split.
 
 use ndarray::Array2;
 
@@ -32,7 +34,8 @@ pub struct Synthetic {
 }
 
 impl Synthetic {
-    /// Draws all rows, in as many blocks as there are nodes (sizes differ by at most 1, larger first).
+    /// Draws all rows, in as many blocks as there are nodes (sizes differ by at most 1, larger
+    /// first).
     ///
     /// # Errors
     /// If a value is out of range.
@@ -50,8 +53,9 @@ impl Synthetic {
         let mut values = Vec::with_capacity(rows);
         let nodes = nodes.clamp(1, rows);
         for node in 0..nodes {
-            let own: Vec<f64> =
-                (common.iter().zip(vector(1 + 2 * node as u64))).map(|(w, u)| w + self.heterogeneity * u).collect();
+            let own: Vec<f64> = (common.iter().zip(vector(1 + 2 * node as u64)))
+                .map(|(w, u)| w + self.heterogeneity * u)
+                .collect();
             let mut normal = stream.with(2 + 2 * node as u64).sequence();
             let mut noise = stream.with(2 + 2 * node as u64).with(0).sequence();
             for _ in 0..rows / nodes + usize::from(node < rows % nodes) {
@@ -65,7 +69,8 @@ impl Synthetic {
             }
         }
         let shaped = |width: usize, numbers: Vec<f32>| {
-            Array2::from_shape_vec((rows, width), numbers).expect("as many numbers were drawn as the shape has")
+            Array2::from_shape_vec((rows, width), numbers)
+                .expect("as many numbers were drawn as the shape has")
         };
         Dataset::new(SYNTHETIC, shaped(width, features), Target::Values(shaped(1, values)))
     }
@@ -73,14 +78,22 @@ impl Synthetic {
     fn check(&self) -> Result<(), ConfigError> {
         for (key, value) in [("data.rows", self.rows), ("data.features", self.features)] {
             if value == 0 || value > MOST {
-                return Err(ConfigError::new(key, value, format!("expected a whole number from 1 to {MOST}")));
+                return Err(ConfigError::new(
+                    key,
+                    value,
+                    format!("expected a whole number from 1 to {MOST}"),
+                ));
             }
         }
         if self.rows * self.features > MOST {
-            let problem = format!("{} rows of {} features: at most {MOST} numbers are drawn", self.rows, self.features);
+            let problem = format!(
+                "{} rows of {} features: at most {MOST} numbers are drawn",
+                self.rows, self.features
+            );
             return Err(ConfigError::new("data.rows", self.rows, problem));
         }
-        for (key, value) in [("data.noise", self.noise), ("data.heterogeneity", self.heterogeneity)] {
+        for (key, value) in [("data.noise", self.noise), ("data.heterogeneity", self.heterogeneity)]
+        {
             if !(0.0..=1e6).contains(&value) {
                 return Err(ConfigError::new(key, value, "expected a number from 0 to 1000000"));
             }

@@ -10,8 +10,9 @@ use std::{
 use super::dataset::{Dataset, Target};
 use crate::config::ConfigError;
 
-/// Writes a CSV file from which [`load`](super::load) gives back the same bits: shortest decimals, a header `f0,f1,...,label` (or
-/// `...,y0,y1,...` for numbers, with which `task = "regression"` finds them).
+/// Writes a CSV file from which [`load`](super::load) gives back the same bits: shortest decimals,
+/// a header `f0,f1,...,label` (or `...,y0,y1,...` for numbers, with which `task = "regression"`
+/// finds them).
 ///
 /// Class names are not kept: labels stand as numbers.
 ///
@@ -31,7 +32,9 @@ pub fn write_csv(data: &Dataset, path: &Path) -> Result<(), ConfigError> {
             write!(text, "{value},").expect("a String takes any text");
         }
         match &data.target {
-            Target::Classes { labels, .. } => writeln!(text, "{}", labels[row]).expect("a String takes any text"),
+            Target::Classes { labels, .. } => {
+                writeln!(text, "{}", labels[row]).expect("a String takes any text")
+            }
             Target::Values(values) => {
                 let values: Vec<String> = values.row(row).iter().map(f32::to_string).collect();
                 text.push_str(&values.join(","));
@@ -42,8 +45,8 @@ pub fn write_csv(data: &Dataset, path: &Path) -> Result<(), ConfigError> {
     write_atomically(path, &[text.as_bytes()])
 }
 
-/// Writes these parts, in order, beside `path`, then moves the file there: readers see the old file or the whole new one, also after a
-/// power cut.
+/// Writes these parts, in order, beside `path`, then moves the file there: readers see the old file
+/// or the whole new one, also after a power cut.
 ///
 /// # Errors
 /// If the file cannot be written; one that was there is then as it was.
@@ -83,16 +86,19 @@ mod tests {
     fn a_written_dataset_is_read_back_to_the_bit() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.csv");
-        let odd = [0.1f32, -0.0, f32::MAX, f32::MIN_POSITIVE, 1e-45, 16_777_217.0, 1.0 / 3.0, -2.5e-8];
+        let odd =
+            [0.1f32, -0.0, f32::MAX, f32::MIN_POSITIVE, 1e-45, 16_777_217.0, 1.0 / 3.0, -2.5e-8];
         let features = ndarray::Array2::from_shape_vec((4, 2), odd.to_vec()).unwrap();
         let bits = |data: &Dataset| data.features.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
         let names = (0..4).map(|c| c.to_string()).collect();
         let classes = Target::Classes { labels: vec![3, 0, 1, 1], names };
-        let values = Target::Values(array![[0.5, 1e-30], [-0.0, 2.0], [3.0, 4.0], [1.0 / 3.0, 0.7]]);
+        let values =
+            Target::Values(array![[0.5, 1e-30], [-0.0, 2.0], [3.0, 4.0], [1.0 / 3.0, 0.7]]);
         for (target, task) in [(classes, Task::Classification), (values, Task::Regression)] {
             let data = Dataset::new("x", features.clone(), target).unwrap();
             write_csv(&data, &path).unwrap();
-            let back = load(path.to_str().unwrap(), &Options { task, ..Options::default() }).unwrap();
+            let back =
+                load(path.to_str().unwrap(), &Options { task, ..Options::default() }).unwrap();
             assert_eq!((bits(&back), &back.target), (bits(&data), &data.target));
         }
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no leftovers");
@@ -103,7 +109,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("taken");
         std::fs::create_dir(&path).unwrap();
-        assert!(write_atomically(&path, &[b"x"]).unwrap_err().to_string().contains("cannot be written"));
+        assert!(
+            write_atomically(&path, &[b"x"]).unwrap_err().to_string().contains("cannot be written")
+        );
         assert!(write_atomically(&folder.path().join("no/such"), &[b"x"]).is_err());
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }

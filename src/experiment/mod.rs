@@ -1,7 +1,8 @@
 //! The experiment file: what is run, on what, by which rule. Its sections and keys are a contract.
 //!
-//! A file is read in three steps: text to table (with `--set key=value` applied), table to [`Experiment`] (types and names), and
-//! experiment to a job (ranges and combinations, in [`crate::job`]). Each step's errors name the key, the value and what would do.
+//! A file is read in three steps: text to table (with `--set key=value` applied), table to
+//! [`Experiment`] (types and names), and experiment to a job (ranges and combinations, in
+//! [`crate::job`]). Each step's errors name the key, the value and what would do.
 
 mod network;
 mod sections;
@@ -17,11 +18,13 @@ use crate::{
 pub use network::{Compute, NetworkParams, Uplink};
 pub use sections::{DataParams, RunParams, SplitKind, TopologyParams, Transport, Weighting};
 
-/// The experiment that runs when none is named: an MLP on the embedded digits, label-sorted over a ring of 8.
+/// The experiment that runs when none is named: an MLP on the embedded digits, label-sorted over a
+/// ring of 8.
 pub const DEFAULT: &str = include_str!("../../experiments/digits.toml");
 
 /// The sections of an experiment file.
-pub const SECTIONS: [&str; 8] = ["run", "topology", "data", "model", "rule", "compressor", "optimizer", "network"];
+pub const SECTIONS: [&str; 8] =
+    ["run", "topology", "data", "model", "rule", "compressor", "optimizer", "network"];
 
 /// An experiment as written: types are right, ranges not yet checked.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -60,10 +63,13 @@ struct Origin {
 }
 
 impl Origin {
-    /// Adds to an error in one of the sections where its value was written. Errors of other files know theirs.
+    /// Adds to an error in one of the sections where its value was written. Errors of other files
+    /// know theirs.
     fn blame(&self, mut error: ConfigError) -> ConfigError {
         let place = &mut error.place;
-        for (reader, experiment) in [("data.labels_file", "data.labels"), ("data.classes", "model.outputs")] {
+        for (reader, experiment) in
+            [("data.labels_file", "data.labels"), ("data.classes", "model.outputs")]
+        {
             // The reader of data files has other names for these.
             *place = place.replace(reader, experiment);
             error.problem = error.problem.replace(reader, experiment);
@@ -72,9 +78,14 @@ impl Origin {
         if error.file.is_some() || !SECTIONS.contains(&section) {
             return error;
         }
-        let below =
-            |a: &str, b: &str| a.strip_prefix(b).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
-        if self.set.iter().any(|key| below(place, key) || (place.contains('.') && below(key, place))) {
+        let below = |a: &str, b: &str| {
+            a.strip_prefix(b).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        };
+        if self
+            .set
+            .iter()
+            .any(|key| below(place, key) || (place.contains('.') && below(key, place)))
+        {
             return error.within("--set");
         }
         if self.file.is_empty() { error } else { error.within(&self.file) }
@@ -88,9 +99,11 @@ impl Experiment {
     /// If the file cannot be read, is no TOML, or holds an unknown section or key or a wrong type.
     pub fn load(path: &Path, sets: &[String]) -> Result<Experiment, ConfigError> {
         let origin = path.display().to_string();
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| ConfigError::at("experiment", format!("cannot be read: {error}")).within(&origin))?;
-        let mut experiment = Experiment::parse(&text, sets).map_err(|error| in_file(error, &origin))?;
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            ConfigError::at("experiment", format!("cannot be read: {error}")).within(&origin)
+        })?;
+        let mut experiment =
+            Experiment::parse(&text, sets).map_err(|error| in_file(error, &origin))?;
         experiment.folder = path.parent().map(Path::to_path_buf).unwrap_or_default();
         experiment.origin.file = origin;
         Ok(experiment)
@@ -102,7 +115,8 @@ impl Experiment {
     /// If a setting is wrong.
     pub fn default_with(sets: &[String]) -> Result<Experiment, ConfigError> {
         const NAME: &str = "the default experiment";
-        let mut experiment = Experiment::parse(DEFAULT, sets).map_err(|error| in_file(error, NAME))?;
+        let mut experiment =
+            Experiment::parse(DEFAULT, sets).map_err(|error| in_file(error, NAME))?;
         experiment.origin.file = NAME.into();
         Ok(experiment)
     }
@@ -151,19 +165,24 @@ impl Experiment {
         })
     }
 
-    /// An error that was found after reading, with the file or the command line in which its value was written.
+    /// An error that was found after reading, with the file or the command line in which its value
+    /// was written.
     #[must_use]
     pub fn blame(&self, error: ConfigError) -> ConfigError {
         self.origin.blame(error)
     }
 
-    /// The same experiment for a file in another folder: paths that were found beside its own file are made absolute, and the run
-    /// directory, which is new for each run, is left out.
+    /// The same experiment for a file in another folder: paths that were found beside its own file
+    /// are made absolute, and the run directory, which is new for each run, is left out.
     #[must_use]
     pub fn moved(&self) -> Experiment {
         let mut moved = self.clone();
         moved.run.out = None;
-        let paths = [Some(&mut moved.data.source), moved.data.labels.as_mut(), moved.topology.file.as_mut()];
+        let paths = [
+            Some(&mut moved.data.source),
+            moved.data.labels.as_mut(),
+            moved.topology.file.as_mut(),
+        ];
         for path in paths.into_iter().flatten() {
             let beside = self.folder.join(&*path);
             if beside.is_file()
@@ -183,7 +202,8 @@ impl Experiment {
         toml::to_string(self).expect("an experiment serialises")
     }
 
-    /// What two nodes must agree on, one `key = value` a line: no paths, folders or addresses, and nothing of how the data was cut.
+    /// What two nodes must agree on, one `key = value` a line: no paths, folders or addresses, and
+    /// nothing of how the data was cut.
     ///
     /// # Panics
     /// Never: every section serialises to a table.
@@ -215,7 +235,9 @@ impl Experiment {
         let table = toml::Table::try_from(self).expect("an experiment serialises");
         let mut lines = Vec::new();
         flatten("", &toml::Value::Table(table), &mut lines);
-        lines.retain(|line| line.starts_with(SCHEDULE) || !PRIVATE.iter().any(|key| line.starts_with(key)));
+        lines.retain(|line| {
+            line.starts_with(SCHEDULE) || !PRIVATE.iter().any(|key| line.starts_with(key))
+        });
         lines.sort();
         lines.join("\n") + "\n"
     }
@@ -231,8 +253,8 @@ pub(crate) fn syntax(text: &str, error: &toml::de::Error) -> ConfigError {
     config::in_document(text, error)
 }
 
-/// Applies all settings and returns their keys. Those that choose a kind or a topology come first, whatever their place on the command
-/// line: they take away what belonged to the kind before.
+/// Applies all settings and returns their keys. Those that choose a kind or a topology come first,
+/// whatever their place on the command line: they take away what belonged to the kind before.
 fn apply_all(table: &mut toml::Table, sets: &[String]) -> Result<Vec<String>, ConfigError> {
     let mut pairs = Vec::new();
     for set in sets {
@@ -240,7 +262,8 @@ fn apply_all(table: &mut toml::Table, sets: &[String]) -> Result<Vec<String>, Co
         let (key, text) = set.split_once('=').ok_or_else(wrong)?;
         pairs.push((key.trim(), text.trim()));
     }
-    let chooses = |key: &str| key.ends_with(".kind") || key == "topology.file" || key == "topology.family";
+    let chooses =
+        |key: &str| key.ends_with(".kind") || key == "topology.file" || key == "topology.family";
     pairs.sort_by_key(|(key, _)| !chooses(key));
     pairs.iter().try_for_each(|(key, text)| apply(table, key, text))?;
     Ok(pairs.iter().map(|(key, _)| key.to_string()).collect())
@@ -250,9 +273,11 @@ fn apply_all(table: &mut toml::Table, sets: &[String]) -> Result<Vec<String>, Co
 fn apply(table: &mut toml::Table, key: &str, text: &str) -> Result<(), ConfigError> {
     let wrong = |problem: &str| ConfigError::new("--set", format!("{key}={text}"), problem);
     let parsed: Result<toml::Table, _> = toml::from_str(&format!("value = {text}"));
-    let value = parsed.ok().and_then(|mut table| table.remove("value")).unwrap_or_else(|| text.into());
+    let value =
+        parsed.ok().and_then(|mut table| table.remove("value")).unwrap_or_else(|| text.into());
     let mut path: Vec<&str> = key.split('.').collect();
-    let last = path.pop().filter(|last| !last.is_empty()).ok_or_else(|| wrong("the key is empty"))?;
+    let last =
+        path.pop().filter(|last| !last.is_empty()).ok_or_else(|| wrong("the key is empty"))?;
     if path.contains(&"") {
         return Err(wrong("a part of the key is empty"));
     }
@@ -262,7 +287,9 @@ fn apply(table: &mut toml::Table, key: &str, text: &str) -> Result<(), ConfigErr
     let mut place = table;
     for part in path {
         let next = place.entry(part).or_insert_with(|| toml::Value::Table(toml::Table::new()));
-        place = next.as_table_mut().ok_or_else(|| wrong(&format!("`{part}` is a value, not a section")))?;
+        place = next
+            .as_table_mut()
+            .ok_or_else(|| wrong(&format!("`{part}` is a value, not a section")))?;
     }
     if last == "kind" && place.get("kind").is_some_and(|old| *old != value) {
         // The constants of another kind would be unknown keys of this one.
@@ -310,14 +337,18 @@ mod tests {
     fn wrong_files_name_the_place() {
         assert!(error("[run]\nrounds = = 3", &[]).starts_with("line 2: "));
         assert!(error("[runn]", &[]).contains("there is no such section; there are run, topology"));
-        assert!(error("[run]\nroundz = 3", &[]).contains("run.roundz = 3: unknown field `roundz`, expected one of"));
+        assert!(
+            error("[run]\nroundz = 3", &[])
+                .contains("run.roundz = 3: unknown field `roundz`, expected one of")
+        );
         assert!(error("[run]\nrounds = 'x'", &[]).starts_with("run.rounds = \"x\": invalid type"));
         assert!(error("run = 3", &[]).contains("expected a section"));
     }
 
     #[test]
     fn settings_override_and_wrong_settings_are_named() {
-        let experiment = Experiment::default_with(&["run.rounds=7".into(), "rule.kind=d-psgd".into()]).unwrap();
+        let experiment =
+            Experiment::default_with(&["run.rounds=7".into(), "rule.kind=d-psgd".into()]).unwrap();
         assert_eq!(experiment.run.rounds, 7);
         assert_eq!(experiment.rule["kind"].as_str(), Some("d-psgd"));
         assert!(error(DEFAULT, &["rounds"]).contains("--set = rounds: expected key=value"));
@@ -328,11 +359,17 @@ mod tests {
     #[test]
     fn settings_may_come_in_any_order() {
         let read = |sets: [&str; 2]| Experiment::default_with(&sets.map(String::from)).unwrap();
-        for sets in [["rule.kind=dcd", "compressor.kind=qsgd"], ["compressor.levels=3", "compressor.kind=qsgd"]] {
+        for sets in [
+            ["rule.kind=dcd", "compressor.kind=qsgd"],
+            ["compressor.levels=3", "compressor.kind=qsgd"],
+        ] {
             let (forth, back) = (read(sets), read([sets[1], sets[0]]));
             assert_eq!(forth.to_toml(), back.to_toml());
         }
-        assert_eq!(read(["compressor.levels=3", "compressor.kind=qsgd"]).compressor["levels"].as_integer(), Some(3));
+        assert_eq!(
+            read(["compressor.levels=3", "compressor.kind=qsgd"]).compressor["levels"].as_integer(),
+            Some(3)
+        );
         let ring = read(["topology.nodes=5", "topology.family=ring"]).topology;
         assert_eq!((ring.file, ring.nodes), (None, Some(5)));
     }
@@ -341,12 +378,19 @@ mod tests {
     fn errors_say_where_the_value_was_written() {
         let (set, file) = ("optimizer.step=-1".to_string(), "optimizer.batch = 0: 1 is needed");
         let experiment = Experiment::default_with(&[set]).unwrap();
-        let blame = |place: &str| experiment.blame(ConfigError::new(place, 0, "1 is needed")).to_string();
+        let blame =
+            |place: &str| experiment.blame(ConfigError::new(place, 0, "1 is needed")).to_string();
         assert_eq!(blame("optimizer.step"), "--set: optimizer.step = 0: 1 is needed");
         assert_eq!(blame("optimizer.batch"), format!("the default experiment: {file}"));
-        assert_eq!(blame("data.labels_file"), "the default experiment: data.labels = 0: 1 is needed");
+        assert_eq!(
+            blame("data.labels_file"),
+            "the default experiment: data.labels = 0: 1 is needed"
+        );
         assert_eq!(blame("line 7"), "line 7 = 0: 1 is needed");
-        assert!(error(DEFAULT, &["run.rounds=x"]).starts_with("--set: run.rounds = \"x\": invalid type"));
+        assert!(
+            error(DEFAULT, &["run.rounds=x"])
+                .starts_with("--set: run.rounds = \"x\": invalid type")
+        );
     }
 
     #[test]
@@ -354,15 +398,23 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("rows.csv"), "1,0\n2,1\n").unwrap();
         let path = folder.path().join("e.toml");
-        std::fs::write(&path, "[run]\nout = 'x'\n[topology]\nfile = 'ring:3'\n[data]\nsource = 'rows.csv'\n").unwrap();
+        std::fs::write(
+            &path,
+            "[run]\nout = 'x'\n[topology]\nfile = 'ring:3'\n[data]\nsource = 'rows.csv'\n",
+        )
+        .unwrap();
         let moved = Experiment::load(&path, &[]).unwrap().moved();
-        assert_eq!(Path::new(&moved.data.source), std::path::absolute(folder.path().join("rows.csv")).unwrap());
+        assert_eq!(
+            Path::new(&moved.data.source),
+            std::path::absolute(folder.path().join("rows.csv")).unwrap()
+        );
         assert_eq!((moved.run.out, moved.topology.file.as_deref()), (None, Some("ring:3")));
     }
 
     #[test]
     fn the_canonical_text_holds_no_paths() {
-        let a = Experiment::default_with(&["run.out=/tmp/a".into(), "data.source=x.csv".into()]).unwrap();
+        let a = Experiment::default_with(&["run.out=/tmp/a".into(), "data.source=x.csv".into()])
+            .unwrap();
         let b = Experiment::default_with(&[]).unwrap();
         assert_eq!(a.canonical(), b.canonical());
         let c = Experiment::default_with(&["optimizer.step=0.017".into()]).unwrap();

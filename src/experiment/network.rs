@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The virtual network. Links of the topology that say their latency or bandwidth keep it; the rest comes from here.
+/// The virtual network. Links of the topology that say their latency or bandwidth keep it; the rest
+/// comes from here.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NetworkParams {
@@ -84,7 +85,8 @@ pub enum Compute {
     None,
     /// `compute_ms`.
     Fixed,
-    /// What it takes on this machine, measured before the run and written into the resolved experiment as `fixed`.
+    /// What it takes on this machine, measured before the run and written into the resolved
+    /// experiment as `fixed`.
     Measured,
     /// Log-normal around `compute_ms`.
     Random,

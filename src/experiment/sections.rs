@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RunParams {
-    /// Names the run; a fresh node that meets a later round of the same run is refused. Default: `run`.
+    /// Names the run; a fresh node that meets a later round of the same run is refused. Default:
+    /// `run`.
     pub id: String,
     /// Decides everything random.
     pub seed: u64,
@@ -29,7 +30,8 @@ pub struct RunParams {
     pub connect_s: f64,
     /// The transport of `train` on one machine; a deployment's addresses decide for themselves.
     pub transport: Transport,
-    /// TCP's congestion control on this node's links, where the system lets a program choose (Linux); without it, the system's.
+    /// TCP's congestion control on this node's links, where the system lets a program choose
+    /// (Linux); without it, the system's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub congestion: Option<String>,
 }
@@ -98,7 +100,8 @@ pub struct TopologyParams {
     /// Overrides the weights of the file or family.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weights: Option<String>,
-    /// Who meets whom in which round: the name of a schedule; default `static`, all neighbours in every round.
+    /// Who meets whom in which round: the name of a schedule; default `static`, all neighbours in
+    /// every round.
     pub schedule: String,
 }
 
@@ -208,7 +211,9 @@ pub enum Weighting {
 }
 
 /// A column, `"label"` or `3`, as text.
-fn name_or_position<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+fn name_or_position<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<String>, D::Error> {
     struct Column;
     impl serde::de::Visitor<'_> for Column {
         type Value = Option<String>;

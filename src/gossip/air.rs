@@ -19,7 +19,8 @@ pub const SLOTS: usize = 2;
 /// Rounds between two proofs that copies agree with their owners.
 pub const REPLICA_EVERY: u64 = 16;
 
-/// Frames held for later of one link, at the least; more where the plan lets a neighbour be further ahead.
+/// Frames held for later of one link, at the least; more where the plan lets a neighbour be further
+/// ahead.
 pub const HELD: usize = 16;
 
 /// One flight under way.
@@ -63,7 +64,8 @@ pub struct Air {
     pool: Vec<Arc<Vec<u8>>>,
     /// Frames held for later of one link, at the most.
     limit: usize,
-    /// Whether a link may deliver its next frame while one is held: where the plan [crosses](super::plan::crosses).
+    /// Whether a link may deliver its next frame while one is held: where the plan
+    /// [crosses](super::plan::crosses).
     ahead: bool,
     meeting: Meeting,
     theirs: Meeting,
@@ -72,7 +74,8 @@ pub struct Air {
 }
 
 impl Air {
-    /// Nothing in the air yet. No neighbour is more than `limit` frames ahead; where `ahead` is said, they are read before they are due.
+    /// Nothing in the air yet. No neighbour is more than `limit` frames ahead; where `ahead` is
+    /// said, they are read before they are due.
     pub fn new(id: NodeId, seed: u64, neighbours: &[NodeId], limit: usize, ahead: bool) -> Air {
         let links = neighbours.iter().map(|&peer| (peer, Link::default())).collect();
         Air {
@@ -91,11 +94,16 @@ impl Air {
 
     /// What went over each link so far, by the rule.
     pub fn by_link(&self) -> Vec<LinkTraffic> {
-        let of = |(&to, link): (&NodeId, &Link)| LinkTraffic { to, payload: link.payload, wire: link.wire };
+        let of = |(&to, link): (&NodeId, &Link)| LinkTraffic {
+            to,
+            payload: link.payload,
+            wire: link.wire,
+        };
         self.links.iter().map(of).collect()
     }
 
-    /// A flight leaves; its first exchange opens at the next [`Air::advance`] that finds its links' slots free.
+    /// A flight leaves; its first exchange opens at the next [`Air::advance`] that finds its links'
+    /// slots free.
     pub fn launch(&mut self, at: At, plan: &dyn Plan) {
         let state = if plan.exchanges(at.flight) == 0 { State::Complete } else { State::Opening };
         self.flights.push(Flight { at, state });
@@ -103,12 +111,15 @@ impl Air {
 
     /// Whether the flight launched in `round` has opened its first exchange.
     pub fn opened(&self, round: Round, flight: u8) -> bool {
-        self.find(round, flight).is_none_or(|flight| flight.at.exchange > 0 || !matches!(flight.state, State::Opening))
+        self.find(round, flight)
+            .is_none_or(|flight| flight.at.exchange > 0 || !matches!(flight.state, State::Opening))
     }
 
     /// Takes a complete flight out of the air; `false` while it is under way.
     pub fn land(&mut self, round: Round, flight: u8) -> bool {
-        let complete = |f: &Flight| f.at.round == round && f.at.flight == flight && matches!(f.state, State::Complete);
+        let complete = |f: &Flight| {
+            f.at.round == round && f.at.flight == flight && matches!(f.state, State::Complete)
+        };
         match self.flights.iter().position(complete) {
             Some(index) => {
                 self.flights.remove(index);
@@ -129,7 +140,12 @@ impl Air {
     }
 
     /// Moves every flight as far as it goes. `true` if anything moved.
-    pub fn advance(&mut self, plan: &dyn Plan, party: &mut dyn Party, out: &mut Vec<Effect>) -> Result<bool, Failure> {
+    pub fn advance(
+        &mut self,
+        plan: &dyn Plan,
+        party: &mut dyn Party,
+        out: &mut Vec<Effect>,
+    ) -> Result<bool, Failure> {
         let mut moved = false;
         for index in 0..self.flights.len() {
             while self.step(index, plan, party, out)? {
@@ -143,10 +159,21 @@ impl Air {
     ///
     /// # Errors
     /// The reason why the neighbour cannot have sent it.
-    pub fn hold(&mut self, from: NodeId, at: At, bytes: Vec<u8>, out: &mut Vec<Effect>) -> Result<(), String> {
-        let Some(link) = self.links.get_mut(&from) else { return Err("it is not a neighbour".into()) };
+    pub fn hold(
+        &mut self,
+        from: NodeId,
+        at: At,
+        bytes: Vec<u8>,
+        out: &mut Vec<Effect>,
+    ) -> Result<(), String> {
+        let Some(link) = self.links.get_mut(&from) else {
+            return Err("it is not a neighbour".into());
+        };
         if link.held.len() >= self.limit {
-            return Err(format!("it is {} frames ahead: a neighbour waits for ours long before", self.limit));
+            return Err(format!(
+                "it is {} frames ahead: a neighbour waits for ours long before",
+                self.limit
+            ));
         }
         if link.held.insert(at, bytes).is_some() {
             return Err(format!("a second frame for {at}"));
@@ -198,13 +225,16 @@ impl Air {
         let (header, payload) = frame::read(&ask);
         let at = header.at;
         let back = At { exchange: 1, ..at };
-        let view = plan.format(&at, from).view(payload_noise(self.seed, from, Some(self.id), &at), payload);
+        let view = plan
+            .format(&at, from)
+            .view(payload_noise(self.seed, from, Some(self.id), &at), payload);
         let mut frame = self.buffer();
         let buffer = Arc::get_mut(&mut frame).expect("a frame that nobody else holds");
         frame::reserve(buffer);
         let noise = payload_noise(self.seed, self.id, Some(from), &back);
         let mut writer = Writer::new(plan.format(&back, self.id), noise, buffer);
-        let diverged = |NonFinite { index, value }| Failure::Diverged { round: at.round, index, value };
+        let diverged =
+            |NonFinite { index, value }| Failure::Diverged { round: at.round, index, value };
         party.answer(&at, from, &view, &mut writer).map_err(diverged)?;
         let sum = writer.sum();
         frame::seal(&Header { at: back, replica: None }, sum, buffer);
@@ -226,11 +256,15 @@ impl Air {
         let flight = self.flights.iter().find(|flight| !matches!(flight.state, State::Complete))?;
         let mut meeting = Meeting::default();
         plan.meet(self.id, &flight.at, &mut meeting);
-        let holds = |peer: &NodeId| self.links.get(peer).is_some_and(|link| link.held.contains_key(&flight.at));
+        let holds = |peer: &NodeId| {
+            self.links.get(peer).is_some_and(|link| link.held.contains_key(&flight.at))
+        };
         let full = |peer: &NodeId| self.links.get(peer).is_some_and(|link| link.out >= SLOTS);
         let peers = match flight.state {
             State::Opening => meeting.send.into_iter().filter(full).collect(),
-            State::Waiting(done) => meeting.wait.into_iter().skip(done).filter(|peer| !holds(peer)).collect(),
+            State::Waiting(done) => {
+                meeting.wait.into_iter().skip(done).filter(|peer| !holds(peer)).collect()
+            }
             State::Complete => Vec::new(),
         };
         Some((flight.at, peers))
@@ -254,13 +288,13 @@ impl Air {
         plan.meet(self.id, &at, &mut meeting);
         let next = match self.flights[index].state {
             State::Complete => Ok(None),
-            State::Opening => {
-                self.open(&at, &meeting, plan, party, out).map(|opened| opened.then_some(State::Waiting(0)))
-            }
+            State::Opening => self
+                .open(&at, &meeting, plan, party, out)
+                .map(|opened| opened.then_some(State::Waiting(0))),
             State::Waiting(done) => match meeting.wait.get(done) {
-                Some(&from) => {
-                    self.take(&at, from, plan, party, out).map(|taken| taken.then_some(State::Waiting(done + 1)))
-                }
+                Some(&from) => self
+                    .take(&at, from, plan, party, out)
+                    .map(|taken| taken.then_some(State::Waiting(done + 1))),
                 None => {
                     party.close(&at);
                     if at.exchange + 1 < plan.exchanges(at.flight) {
@@ -290,7 +324,8 @@ impl Air {
         party: &mut dyn Party,
         out: &mut Vec<Effect>,
     ) -> Result<bool, Failure> {
-        if meeting.send.iter().any(|peer| self.links.get(peer).is_none_or(|link| link.out >= SLOTS)) {
+        if meeting.send.iter().any(|peer| self.links.get(peer).is_none_or(|link| link.out >= SLOTS))
+        {
             return Ok(false);
         }
         if meeting.shared {
@@ -319,13 +354,18 @@ impl Air {
         frame::reserve(buffer);
         let format = plan.format(at, self.id);
         let noise = payload_noise(self.seed, self.id, to, at);
-        let diverged = |NonFinite { index, value }| Failure::Diverged { round: at.round, index, value };
+        let diverged =
+            |NonFinite { index, value }| Failure::Diverged { round: at.round, index, value };
         let mut writer = Writer::new(format, noise, buffer);
         party.outgoing(at, to, &mut writer).map_err(diverged)?;
         let sum = writer.sum();
         party.sent(at, to, &format.view(noise, &buffer[HEADER..]));
         let proof = at.exchange == 0 && at.round.0.is_multiple_of(REPLICA_EVERY);
-        let replica = if proof { to.map_or_else(|| party.replica(None), |to| party.replica_for(to)) } else { None };
+        let replica = if proof {
+            to.map_or_else(|| party.replica(None), |to| party.replica_for(to))
+        } else {
+            None
+        };
         let replica = replica.map(frame::replica_digest);
         frame::seal(&Header { at: *at, replica }, sum, buffer);
         self.pool.push(Arc::clone(&frame));
@@ -364,7 +404,9 @@ impl Air {
         party: &mut dyn Party,
         out: &mut Vec<Effect>,
     ) -> Result<bool, Failure> {
-        let Some(bytes) = self.links.get_mut(&from).and_then(|link| link.held.remove(at)) else { return Ok(false) };
+        let Some(bytes) = self.links.get_mut(&from).and_then(|link| link.held.remove(at)) else {
+            return Ok(false);
+        };
         let (header, payload) = frame::read(&bytes);
         self.theirs.clear();
         plan.meet(from, at, &mut self.theirs);

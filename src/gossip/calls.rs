@@ -1,15 +1,20 @@
 //! Calls of neighbours, from their arrival to their answers, and how far who calls has come.
 //!
-//! Without a bound ([`Plan::bound`]) a call waits for a slot of its link, and nothing else. With a bound of s:
+//! Without a bound ([`Plan::bound`]) a call waits for a slot of its link, and nothing else. With a
+//! bound of s:
 //!
-//! * Upon a call of round r: it is the caller's next one, or refused. Once it is *heard* (the rule takes its update) the caller's clock, the number of updates
-//!   that it has made, is r + 1.
-//! * A call of clock c is *due* when nobody's clock is below c - s; then it is answered as soon as its link has a slot.
-//! * While a due call waits for a slot, or this node could begin its own next gradient, no other call is heard; and no gradient begins before due calls are
-//!   answered. Otherwise who reads late would see updates of clocks beyond c + s - 1.
-//! * Upon a farewell: that neighbour's clock is at infinity, and so is this node's own after its last round.
+//! * Upon a call of round r: it is the caller's next one, or refused. Once it is *heard* (the rule
+//!   takes its update) the caller's clock, the number of updates that it has made, is r + 1.
+//! * A call of clock c is *due* when nobody's clock is below c - s; then it is answered as soon as
+//!   its link has a slot.
+//! * While a due call waits for a slot, or this node could begin its own next gradient, no other
+//!   call is heard; and no gradient begins before due calls are answered. Otherwise who reads late
+//!   would see updates of clocks beyond c + s - 1.
+//! * Upon a farewell: that neighbour's clock is at infinity, and so is this node's own after its
+//!   last round.
 //!
-//! Who is slowest is never held back, and a slot becomes free by itself, so somebody can always go on.
+//! Who is slowest is never held back, and a slot becomes free by itself, so somebody can always go
+//! on.
 
 use std::collections::VecDeque;
 
@@ -125,7 +130,9 @@ impl Calls {
     /// What is next, with this node's own clock, and whether it is about to begin a gradient.
     pub fn next(&self, own: u64, begins: bool, has_slot: impl Fn(NodeId) -> bool) -> Option<Turn> {
         let mut blocked = false;
-        for (place, call) in self.waiting.iter().enumerate().filter(|(_, call)| self.is_due(call, own)) {
+        for (place, call) in
+            self.waiting.iter().enumerate().filter(|(_, call)| self.is_due(call, own))
+        {
             if has_slot(call.from) {
                 return Some(Turn::Answer(place));
             }
@@ -162,7 +169,12 @@ impl Calls {
     pub fn behind(&self, clock: u64, own: u64) -> impl Iterator<Item = NodeId> {
         let least = self.bound.map_or(0, |bound| clock.saturating_sub(bound));
         let own = std::iter::once((self.id, own));
-        self.clocks.iter().copied().chain(own).filter(move |(_, clock)| *clock < least).map(|(node, _)| node)
+        self.clocks
+            .iter()
+            .copied()
+            .chain(own)
+            .filter(move |(_, clock)| *clock < least)
+            .map(|(node, _)| node)
     }
 
     /// Whether no call waits.

@@ -33,7 +33,8 @@ pub enum Input {
         /// What ended the run first.
         cause: Cause,
     },
-    /// A part of the update is final while the rest is still computed. Parts come in the order of [`Effect::Compute`], all before [`Input::Computed`].
+    /// A part of the update is final while the rest is still computed. Parts come in the order of
+    /// [`Effect::Compute`], all before [`Input::Computed`].
     Part {
         /// The round it was asked for.
         round: Round,
@@ -42,7 +43,8 @@ pub enum Input {
         /// Its numbers of the update.
         values: Vec<f32>,
     },
-    /// The gradient asked for is ready: `update` is the sum of step times direction, `x` as it was lent.
+    /// The gradient asked for is ready: `update` is the sum of step times direction, `x` as it was
+    /// lent.
     Computed {
         /// The round it was asked for.
         round: Round,
@@ -64,7 +66,8 @@ pub enum Input {
 /// Something to be done.
 #[derive(Debug, PartialEq)]
 pub enum Effect {
-    /// Compute the update at `x` into `update`, and answer [`Input::Part`] for each of the parts and [`Input::Computed`].
+    /// Compute the update at `x` into `update`, and answer [`Input::Part`] for each of the parts
+    /// and [`Input::Computed`].
     Compute {
         /// The step t.
         round: Round,
@@ -97,7 +100,8 @@ pub enum Effect {
     RoundDone(RoundDone),
     /// The rounds are over and this node's own model is final: save it, before the mean is formed.
     Save(OwnModel),
-    /// The mean is formed: save it, evaluate it and the node's own model, and answer [`Input::Record`].
+    /// The mean is formed: save it, evaluate it and the node's own model, and answer
+    /// [`Input::Record`].
     Conclude {
         /// This node's own model, as in [`Effect::Save`], with the traffic of the mean.
         own: OwnModel,
@@ -154,7 +158,8 @@ pub struct Traffic {
     pub wire: u64,
     /// What dense gossip would have sent: 4 d bytes per neighbour and round.
     pub dense: u64,
-    /// Envelopes, headers and payloads of the setup and of the exact mean at the end, which `wire` does not count (nor does this the last records).
+    /// Envelopes, headers and payloads of the setup and of the exact mean at the end, which `wire`
+    /// does not count (nor does this the last records).
     pub tree: u64,
 }
 
@@ -179,14 +184,16 @@ pub enum Failure {
         /// What was wrong.
         reason: String,
     },
-    /// The copy of a neighbour's model differs from its owner's: a difference was lost or applied twice.
+    /// The copy of a neighbour's model differs from its owner's: a difference was lost or applied
+    /// twice.
     Replica {
         /// Whose model.
         peer: NodeId,
         /// After which frame.
         at: At,
     },
-    /// A value is not finite, or the model has grown past what its start and its gradients can make of it: the run has diverged.
+    /// A value is not finite, or the model has grown past what its start and its gradients can make
+    /// of it: the run has diverged.
     Diverged {
         /// The step t.
         round: Round,
@@ -232,14 +239,22 @@ impl Failure {
                 format!("node {} sent a frame that cannot be used: {reason}", name(*peer))
             }
             Failure::Replica { peer, at } => {
-                format!("the copy of node {} differs from its owner's after {at}: a difference was lost", name(*peer))
+                format!(
+                    "the copy of node {} differs from its owner's after {at}: a difference was \
+                     lost",
+                    name(*peer)
+                )
             }
             Failure::Diverged { round, index, value } if value.is_finite() => format!(
-                "diverged in round {round}: the model is over 1000 times as long as its start and its first gradients can make it \
+                "diverged in round {round}: the model is over 1000 times as long as its start and \
+                 its first gradients can make it \
                  (the value at index {index} is {value:e}); try a smaller step"
             ),
             Failure::Diverged { round, index, value } => {
-                format!("diverged in round {round}: the value at index {index} is {value}; try a smaller step")
+                format!(
+                    "diverged in round {round}: the value at index {index} is {value}; try a \
+                     smaller step"
+                )
             }
             Failure::Link { peer, round, reason } => {
                 format!("the link to node {} broke in round {round}: {reason}", name(*peer))
@@ -250,7 +265,10 @@ impl Failure {
                     format!("node {origin} left the run: {text} (this node was in round {round})")
                 } else {
                     let by = name(*peer);
-                    format!("node {origin} left the run: {text} (told by node {by}; this node was in round {round})")
+                    format!(
+                        "node {origin} left the run: {text} (told by node {by}; this node was in \
+                         round {round})"
+                    )
                 }
             }
         }
@@ -260,7 +278,9 @@ impl Failure {
     pub fn round(&self) -> Option<Round> {
         match self {
             Failure::Replica { at, .. } => Some(at.round),
-            Failure::Diverged { round, .. } | Failure::Link { round, .. } | Failure::Left { round, .. } => Some(*round),
+            Failure::Diverged { round, .. }
+            | Failure::Link { round, .. }
+            | Failure::Left { round, .. } => Some(*round),
             Failure::Peer { .. } => None,
         }
     }

@@ -3,9 +3,10 @@
 //! ```text
 //! round u64 | flight u8 | exchange u16 | replica u32 | checksum u32 | payload
 //! ```
-//! All little-endian. `replica` is the CRC-32C of the sender's public copy after this frame (0: none was taken), by which a
-//! receiver proves that no difference was lost. `checksum` is the CRC-32C of the header before it and the payload.
-//! The link adds an envelope of its own (length and sequence number), so that one frame can go to all neighbours.
+//! All little-endian. `replica` is the CRC-32C of the sender's public copy after this frame (0:
+//! none was taken), by which a receiver proves that no difference was lost. `checksum` is the
+//! CRC-32C of the header before it and the payload. The link adds an envelope of its own (length
+//! and sequence number), so that one frame can go to all neighbours.
 
 use bincode::config::{Configuration, Fixint, Limit, LittleEndian};
 use serde::{Deserialize, Serialize};
@@ -35,7 +36,10 @@ pub enum FrameError {
     #[error("a frame of {0} bytes: a frame has at least {HEADER}")]
     Short(usize),
     /// The checksum does not match.
-    #[error("the checksum {found:08x} does not match the bytes' {computed:08x}: damaged on its way or wrongly made")]
+    #[error(
+        "the checksum {found:08x} does not match the bytes' {computed:08x}: damaged on its way or \
+         wrongly made"
+    )]
     Checksum {
         /// In the frame.
         found: u32,
@@ -60,13 +64,15 @@ fn layout() -> Configuration<LittleEndian, Fixint, Limit<HEADER>> {
     bincode::config::standard().with_fixed_int_encoding().with_limit::<HEADER>()
 }
 
-/// Makes room for the header at the start of an empty buffer; [`seal`] fills it in when the payload stands behind it.
+/// Makes room for the header at the start of an empty buffer; [`seal`] fills it in when the payload
+/// stands behind it.
 pub fn reserve(buffer: &mut Vec<u8>) {
     buffer.clear();
     buffer.resize(HEADER, 0);
 }
 
-/// Writes the header of a finished frame. `payload_sum` is the CRC-32C of the payload where it is known already.
+/// Writes the header of a finished frame. `payload_sum` is the CRC-32C of the payload where it is
+/// known already.
 ///
 /// # Panics
 /// If the buffer did not start with [`reserve`].
@@ -109,7 +115,12 @@ impl<'a> Sealed<'a> {
     /// If the bytes are too short.
     pub fn new(frame: &'a [u8]) -> Result<Sealed<'a>, FrameError> {
         let wire = decode(frame)?;
-        Ok(Sealed { header: wire.header(), payload: &frame[HEADER..], sum: header_sum(frame), found: wire.checksum })
+        Ok(Sealed {
+            header: wire.header(),
+            payload: &frame[HEADER..],
+            sum: header_sum(frame),
+            found: wire.checksum,
+        })
     }
 
     /// Compares the checksum with that of the bytes: `computed` is `sum` taken on over the payload.
@@ -117,7 +128,11 @@ impl<'a> Sealed<'a> {
     /// # Errors
     /// If they differ.
     pub fn verify(&self, computed: u32) -> Result<(), FrameError> {
-        if self.found == computed { Ok(()) } else { Err(FrameError::Checksum { found: self.found, computed }) }
+        if self.found == computed {
+            Ok(())
+        } else {
+            Err(FrameError::Checksum { found: self.found, computed })
+        }
     }
 }
 
@@ -148,8 +163,8 @@ impl Wire {
 
 fn decode(frame: &[u8]) -> Result<Wire, FrameError> {
     let head = frame.get(..HEADER).ok_or(FrameError::Short(frame.len()))?;
-    let (wire, _) =
-        bincode::serde::decode_from_slice(head, layout()).map_err(|error| FrameError::Header(error.to_string()))?;
+    let (wire, _) = bincode::serde::decode_from_slice(head, layout())
+        .map_err(|error| FrameError::Header(error.to_string()))?;
     Ok(wire)
 }
 
@@ -182,9 +197,12 @@ mod tests {
 
     #[test]
     fn golden_bytes() {
-        let expected: Vec<u8> =
-            [&[8, 7, 6, 5, 4, 3, 2, 1, 9, 0x0b, 0x0a, 0x0f, 0x0e, 0x0d, 0x0c][..], &GOLDEN_CHECKSUM, b"payload"]
-                .concat();
+        let expected: Vec<u8> = [
+            &[8, 7, 6, 5, 4, 3, 2, 1, 9, 0x0b, 0x0a, 0x0f, 0x0e, 0x0d, 0x0c][..],
+            &GOLDEN_CHECKSUM,
+            b"payload",
+        ]
+        .concat();
         assert_eq!(frame(), expected);
     }
 

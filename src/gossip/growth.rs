@@ -1,16 +1,20 @@
-//! Whether a model has grown past what its start and its gradients can make of it: divergence, while numbers are still finite.
+//! Whether a model has grown past what its start and its gradients can make of it: divergence,
+//! while numbers are still finite.
 //!
 //! A node whose updates stay as long per step as the longest of its first 16 rounds has
 //!
 //! ```text
 //! |x_t| <= |x_0| + S_t G,   S_t = the sum of the steps until t,   G = the longest |update| / step of the first 16 rounds
 //! ```
-//! and gossip adds what neighbours have moved. A model has diverged where `|x_t| > 1000 (|x_0| + sqrt(d) + S_t G)`: numbers of the order of 1 are allowed
-//! for also where x_0 and the first gradients are 0. G follows the scale of the data, and 1000 leaves room for momentum, for neighbours with steeper gradients,
-//! and for a start on a plateau. Updates that grow with x, or copies that swing apart, pass every such bound.
+//! and gossip adds what neighbours have moved. A model has diverged where `|x_t| > 1000 (|x_0| +
+//! sqrt(d) + S_t G)`: numbers of the order of 1 are allowed for also where x_0 and the first
+//! gradients are 0. G follows the scale of the data, and 1000 leaves room for momentum, for
+//! neighbours with steeper gradients, and for a start on a plateau. Updates that grow with x, or
+//! copies that swing apart, pass every such bound.
 //!
-//! x is looked at in every 16th round and at the end, updates in the first 16 rounds: one pass over a vector each. Everything depends on the round, never
-//! on time or on what is evaluated, so every driver decides alike.
+//! x is looked at in every 16th round and at the end, updates in the first 16 rounds: one pass over
+//! a vector each. Everything depends on the round, never on time or on what is evaluated, so every
+//! driver decides alike.
 
 use super::event::Failure;
 use crate::{units::Round, vector};
@@ -37,7 +41,13 @@ impl Growth {
     ///
     /// # Errors
     /// If x has diverged.
-    pub fn computed(&mut self, round: Round, x: &[f32], update: &[f32], step: f32) -> Result<(), Failure> {
+    pub fn computed(
+        &mut self,
+        round: Round,
+        x: &[f32],
+        update: &[f32],
+        step: f32,
+    ) -> Result<(), Failure> {
         if self.start == 0.0 {
             self.start = vector::norm_squared(x).sqrt() + (x.len() as f64).sqrt();
         } else if round.0.is_multiple_of(EVERY) {
@@ -58,13 +68,18 @@ impl Growth {
     /// If it has diverged: its greatest number is named, or the first that is not finite.
     pub fn check(&self, round: Round, x: &[f32]) -> Result<(), Failure> {
         let length = vector::norm_squared(x).sqrt();
-        let most = if self.start == 0.0 { f64::MAX } else { TIMES * (self.start + self.steps * self.gradient) };
+        let most = if self.start == 0.0 {
+            f64::MAX
+        } else {
+            TIMES * (self.start + self.steps * self.gradient)
+        };
         if length <= most {
             return Ok(());
         }
         let index = vector::first_non_finite(x).unwrap_or_else(|| {
-            let greater =
-                |best: usize, (index, value): (usize, &f32)| if value.abs() > x[best].abs() { index } else { best };
+            let greater = |best: usize, (index, value): (usize, &f32)| {
+                if value.abs() > x[best].abs() { index } else { best }
+            };
             x.iter().enumerate().fold(0, greater)
         });
         Err(Failure::Diverged { round, index, value: x[index] })
@@ -75,7 +90,8 @@ impl Growth {
 mod tests {
     use super::*;
 
-    /// Rounds until a model of two numbers that grows by `factor` a round is stopped; the update is what it grows by.
+    /// Rounds until a model of two numbers that grows by `factor` a round is stopped; the update is
+    /// what it grows by.
     fn stopped(start: f32, factor: f32, rounds: u64) -> Option<u64> {
         let (mut growth, mut x) = (Growth::default(), vec![start; 2]);
         for round in 0..rounds {
@@ -91,7 +107,10 @@ mod tests {
     #[test]
     fn growth_without_end_is_stopped_whatever_the_scale_and_a_straight_way_is_not() {
         for start in [1e-3, 1.0, 1e6] {
-            assert!(stopped(start, 1.5, 200).is_some_and(|round| round.is_multiple_of(EVERY)), "{start}");
+            assert!(
+                stopped(start, 1.5, 200).is_some_and(|round| round.is_multiple_of(EVERY)),
+                "{start}"
+            );
         }
         assert_eq!(stopped(1.0, 1.0, 200), None);
         let (mut growth, mut x) = (Growth::default(), vec![0.0f32; 2]);

@@ -1,18 +1,24 @@
 //! One node of a run, as a state machine without I/O.
 //!
 //! * Upon `Start`: agree on a setup over the tree, if the run has one; then begin round 0.
-//! * Upon `Frame`: check it against the plan, hold it until its exchange is open, hand it to the rule in ascending order of senders.
-//! * Upon a frame that calls (asynchronous rules): let the rule answer, once the link has a slot and nobody is too far behind.
+//! * Upon `Frame`: check it against the plan, hold it until its exchange is open, hand it to the
+//!   rule in ascending order of senders.
+//! * Upon a frame that calls (asynchronous rules): let the rule answer, once the link has a slot
+//!   and nobody is too far behind.
 //! * Upon `Taken`: a slot is free; an exchange that waited for it opens.
-//! * Upon `Part`: hand this part of the update to the rule; its flight may leave while the rest is computed.
+//! * Upon `Part`: hand this part of the update to the rule; its flight may leave while the rest is
+//!   computed.
 //! * Upon `Computed`: hand the update to the rule and go on with the round.
-//! * Upon `LinkDown` or `Left`: before the start, forget what came over the link; when only the tree's exchanges are left and none of them
-//!   uses the link, go on; else fail. The reason names the link and the round, or what ended the run first.
+//! * Upon `LinkDown` or `Left`: before the start, forget what came over the link; when only the
+//!   tree's exchanges are left and none of them uses the link, go on; else fail. The reason names
+//!   the link and the round, or what ended the run first.
 //! * Upon `StopAfter`: let the given round be the last.
-//! * After the last round: land what is in the air; where the plan calls, hear from all neighbours that they call no more; have the node's own model saved;
-//!   form the mean over the tree; ask for this node's record; pass records to their readers; finish.
+//! * After the last round: land what is in the air; where the plan calls, hear from all neighbours
+//!   that they call no more; have the node's own model saved; form the mean over the tree; ask for
+//!   this node's record; pass records to their readers; finish.
 //!
-//! Nothing here waits, reads a clock or rolls dice: given the same inputs in the same order, the same effects come out.
+//! Nothing here waits, reads a clock or rolls dice: given the same inputs in the same order, the
+//! same effects come out.
 
 use std::sync::Arc;
 
@@ -25,8 +31,8 @@ use super::{
     plan::{self, At, Meeting, Plan, Step},
     rule::Rule,
     tree::{
-        Agreement, FAREWELL, Farewell, Leaving, MEAN, Mean, Readers, Records, SETUP, SETUP_LIMIT, SUMMARY, Setup,
-        TreePlan,
+        Agreement, FAREWELL, Farewell, Leaving, MEAN, Mean, Readers, Records, SETUP, SETUP_LIMIT,
+        SUMMARY, Setup, TreePlan,
     },
 };
 use crate::{
@@ -52,7 +58,8 @@ pub struct NodeConfig {
     pub evaluate_every: u64,
     /// The model's dimension d.
     pub parameters: usize,
-    /// What all nodes must agree on before round 0 (sums for standardisation); either all nodes have something or none.
+    /// What all nodes must agree on before round 0 (sums for standardisation); either all nodes
+    /// have something or none.
     pub setup: Option<Setup>,
     /// Who gets all nodes' records at the end.
     pub readers: Readers,
@@ -122,14 +129,27 @@ impl Node {
     /// # Panics
     /// If the setup record exceeds [`SETUP_LIMIT`].
     pub fn new(config: NodeConfig) -> Node {
-        let NodeConfig { id, topology, plan, rule, seed, rounds, evaluate_every, parameters, setup, readers } = config;
+        let NodeConfig {
+            id,
+            topology,
+            plan,
+            rule,
+            seed,
+            rounds,
+            evaluate_every,
+            parameters,
+            setup,
+            readers,
+        } = config;
         let fits = |setup: &Setup| setup.record.len() <= SETUP_LIMIT;
         assert!(setup.as_ref().is_none_or(fits), "the setup record is too large");
         let lag = |step: &Step| if let Step::Land { lag, .. } = step { u64::from(*lag) } else { 0 };
         let lag = plan.steps().iter().map(lag).max().unwrap_or(0);
-        // A neighbour that waits for this node is ahead by the flights that may be in the air at most; where frames go one way
-        // only, the chain of waits back to this node is as long as there are nodes.
-        let a_round: usize = plan::flights(&*plan).iter().map(|&flight| usize::from(plan.exchanges(flight))).sum();
+        // A neighbour that waits for this node is ahead by the flights that may be in the air at
+        // most; where frames go one way only, the chain of waits back to this node is as long as
+        // there are nodes.
+        let a_round: usize =
+            plan::flights(&*plan).iter().map(|&flight| usize::from(plan.exchanges(flight))).sum();
         let ahead = (lag as usize + 2 + topology.nodes()) * a_round;
         let trees = Trees {
             setup: setup.as_ref().map(|setup| TreePlan::setup(&topology, setup.record.len())),
@@ -179,8 +199,9 @@ impl Node {
         self.round
     }
 
-    /// This node's model as it stands, for a run that ends early: after the last round that is done, or with the step and a part of the
-    /// mixing of the round after it. `lent` gives the model that [`Effect::Compute`] lent, if it can be had. `None` before a round is done.
+    /// This node's model as it stands, for a run that ends early: after the last round that is
+    /// done, or with the step and a part of the mixing of the round after it. `lent` gives the
+    /// model that [`Effect::Compute`] lent, if it can be had. `None` before a round is done.
     pub fn salvage(&self, lent: impl FnOnce() -> Option<Vec<f32>>) -> Option<OwnModel> {
         if self.round.0 == 0 {
             return None;
@@ -201,18 +222,29 @@ impl Node {
     fn own_model(&self) -> OwnModel {
         let spent = if self.rule.is_some() { self.air.traffic } else { self.spent };
         let traffic = Traffic { tree: self.air.traffic.tree, ..spent };
-        OwnModel { rounds: self.round, x: Arc::clone(&self.model), traffic, links: self.air.by_link() }
+        OwnModel {
+            rounds: self.round,
+            x: Arc::clone(&self.model),
+            traffic,
+            links: self.air.by_link(),
+        }
     }
 
-    /// What this node waits for, for the log: a place of the algorithm and the neighbours that are late.
+    /// What this node waits for, for the log: a place of the algorithm and the neighbours that are
+    /// late.
     pub fn waiting_for(&self) -> Option<(At, Vec<NodeId>)> {
         match &self.stage {
             Stage::Waiting { .. } | Stage::Concluding | Stage::Done | Stage::Failed => None,
-            Stage::Setup(_) => self.trees.setup.as_ref().and_then(|plan| self.air.waiting_for(plan)),
-            Stage::Rounds | Stage::Landing => self.air.waiting_for(&*self.plan).or_else(|| self.held_back()),
+            Stage::Setup(_) => {
+                self.trees.setup.as_ref().and_then(|plan| self.air.waiting_for(plan))
+            }
+            Stage::Rounds | Stage::Landing => {
+                self.air.waiting_for(&*self.plan).or_else(|| self.held_back())
+            }
             Stage::Farewell => {
                 let stays = |peer: &NodeId| !self.calls.has_left(*peer);
-                let late = self.topology.neighbours(self.id).iter().copied().filter(stays).collect();
+                let late =
+                    self.topology.neighbours(self.id).iter().copied().filter(stays).collect();
                 Some((At { round: Round(0), flight: FAREWELL, exchange: 0 }, late))
             }
             Stage::Mean(_) => self.air.waiting_for(&self.trees.mean),
@@ -259,7 +291,8 @@ impl Node {
             }
             Input::Record(record) => {
                 if matches!(self.stage, Stage::Concluding) {
-                    let records = Records::new(&self.trees.summary, self.topology.nodes(), self.id, record);
+                    let records =
+                        Records::new(&self.trees.summary, self.topology.nodes(), self.id, record);
                     self.air.launch(self.trees.summary.launch(), &self.trees.summary);
                     self.stage = Stage::Summary(records);
                 }
@@ -269,7 +302,8 @@ impl Node {
         Ok(())
     }
 
-    /// A link is gone. It may come back before the start; after the rounds only the tree's links count.
+    /// A link is gone. It may come back before the start; after the rounds only the tree's links
+    /// count.
     fn lose(&mut self, peer: NodeId, failure: impl FnOnce() -> Failure) -> Result<(), Failure> {
         match self.stage {
             Stage::Waiting { .. } => {
@@ -277,7 +311,9 @@ impl Node {
                 self.calls.forget(peer);
                 Ok(())
             }
-            Stage::Mean(_) | Stage::Concluding | Stage::Summary(_) if !self.trees.mean.connects(self.id, peer) => {
+            Stage::Mean(_) | Stage::Concluding | Stage::Summary(_)
+                if !self.trees.mean.connects(self.id, peer) =>
+            {
                 Ok(())
             }
             _ => Err(failure()),
@@ -296,7 +332,12 @@ impl Node {
     }
 
     /// Checks a frame against the plan before anything changes.
-    fn arrived(&mut self, from: NodeId, bytes: Vec<u8>, out: &mut Vec<Effect>) -> Result<(), Failure> {
+    fn arrived(
+        &mut self,
+        from: NodeId,
+        bytes: Vec<u8>,
+        out: &mut Vec<Effect>,
+    ) -> Result<(), Failure> {
         let wrong = |reason: String| Failure::Peer { peer: from, reason };
         let sealed = Sealed::new(&bytes).map_err(|error| wrong(error.to_string()))?;
         let at = sealed.header.at;
@@ -310,12 +351,16 @@ impl Node {
         plan.map_err(wrong)?;
         checked.map_err(|error| wrong(format!("{at}: {error}")))?;
         if at.flight == FAREWELL {
-            // Not held: answers of this neighbour to calls that are still to come must not queue behind it.
+            // Not held: answers of this neighbour to calls that are still to come must not queue
+            // behind it.
             out.push(Effect::Recycle { from, buffer: bytes });
             return self.calls.leave(from).map_err(wrong);
         }
         if self.is_call(&at) {
-            return self.calls.arrived(from, at.round, bytes).map_err(|reason| wrong(format!("{at}: {reason}")));
+            return self
+                .calls
+                .arrived(from, at.round, bytes)
+                .map_err(|reason| wrong(format!("{at}: {reason}")));
         }
         self.air.hold(from, at, bytes, out).map_err(wrong)
     }
@@ -329,7 +374,9 @@ impl Node {
         let works = matches!(self.stage, Stage::Rounds) && self.round.0 < self.rounds;
         let own = if works { self.round.0 } else { calls::INFINITY };
         let begins = works && self.at_gradient();
-        let Some(turn) = self.calls.next(own, begins, |peer| self.air.has_slot(peer)) else { return Ok(false) };
+        let Some(turn) = self.calls.next(own, begins, |peer| self.air.has_slot(peer)) else {
+            return Ok(false);
+        };
         let (plan, party) = (&*self.plan, rule(&mut self.rule));
         match turn {
             Turn::Hear(place) => {
@@ -356,16 +403,25 @@ impl Node {
             (SUMMARY, Trees { summary, .. }) => summary,
             _ => {
                 // Who calls is in a round of its own.
-                let rounds =
-                    if self.is_call(at) { 0..self.agreed } else { self.round.0.saturating_sub(self.lag)..self.rounds };
+                let rounds = if self.is_call(at) {
+                    0..self.agreed
+                } else {
+                    self.round.0.saturating_sub(self.lag)..self.rounds
+                };
                 if !rounds.contains(&at.round.0) {
-                    return Err(format!("{at}: this node is in round {} of {}", self.round, self.rounds));
+                    return Err(format!(
+                        "{at}: this node is in round {} of {}",
+                        self.round, self.rounds
+                    ));
                 }
                 &*self.plan
             }
         };
         let mut meeting = Meeting::default();
-        if plan::launches(plan, at.flight) && at.exchange < plan.exchanges(at.flight) && !self.is_call(at) {
+        if plan::launches(plan, at.flight)
+            && at.exchange < plan.exchanges(at.flight)
+            && !self.is_call(at)
+        {
             plan.meet(self.id, at, &mut meeting);
         }
         let expected = if at.flight == FAREWELL && self.trees.farewell.is_some() {
@@ -391,9 +447,13 @@ impl Node {
                 }
                 Stage::Rounds | Stage::Landing => {
                     let answered = self.answer(out)?;
-                    let flown = self.air.advance(&*self.plan, rule(&mut self.rule), out)? || answered;
-                    let stepped =
-                        if matches!(self.stage, Stage::Rounds) { self.step(out) } else { self.land_rest(out)? };
+                    let flown =
+                        self.air.advance(&*self.plan, rule(&mut self.rule), out)? || answered;
+                    let stepped = if matches!(self.stage, Stage::Rounds) {
+                        self.step(out)
+                    } else {
+                        self.land_rest(out)?
+                    };
                     if flown || stepped {
                         continue;
                     }
@@ -403,10 +463,18 @@ impl Node {
                     if self.answer(out)? {
                         continue;
                     }
-                    let plan = self.trees.farewell.as_ref().expect("a plan that calls ends with a farewell");
+                    let plan = self
+                        .trees
+                        .farewell
+                        .as_ref()
+                        .expect("a plan that calls ends with a farewell");
                     self.air.advance(plan, &mut Leaving, out)?;
                     // A call that came before the farewell is answered before the model is final.
-                    let all_left = self.topology.neighbours(self.id).iter().all(|&peer| self.calls.has_left(peer));
+                    let all_left = self
+                        .topology
+                        .neighbours(self.id)
+                        .iter()
+                        .all(|&peer| self.calls.has_left(peer));
                     if all_left && self.calls.is_empty() && self.air.land(Round(0), FAREWELL) {
                         self.end_rounds(out)?;
                         continue;
@@ -468,7 +536,8 @@ impl Node {
                 let lend = |(part, &start)| Part { start, values: rule(&mut self.rule).lend(part) };
                 let parts: Vec<Part> = (0..).zip(self.plan.parts()).map(lend).collect();
                 (self.lent, self.parts) = (true, 0);
-                let overlaps = self.air.is_busy() || !parts.is_empty() || self.trees.farewell.is_some();
+                let overlaps =
+                    self.air.is_busy() || !parts.is_empty() || self.trees.farewell.is_some();
                 out.push(Effect::Compute { round, x, update, parts, overlaps });
                 true
             }
@@ -490,21 +559,31 @@ impl Node {
     fn land(&mut self, round: Round, flight: u8) -> bool {
         let landed = self.air.land(round, flight);
         if landed {
-            rule(&mut self.rule).land(&At { round, flight, exchange: self.plan.exchanges(flight).saturating_sub(1) });
+            rule(&mut self.rule).land(&At {
+                round,
+                flight,
+                exchange: self.plan.exchanges(flight).saturating_sub(1),
+            });
         }
         landed
     }
 
     fn end_round(&mut self, out: &mut Vec<Effect>) {
         let done = self.round.0 + 1;
-        self.air.traffic.dense += 4 * (self.parameters * self.topology.neighbours(self.id).len()) as u64;
+        self.air.traffic.dense +=
+            4 * (self.parameters * self.topology.neighbours(self.id).len()) as u64;
         let evaluate = done.is_multiple_of(self.evaluate_every) || done == self.rounds;
         let model = evaluate.then(|| {
             let mut model = vec![0.0; self.parameters];
             rule(&mut self.rule).model(&mut model);
             model
         });
-        out.push(Effect::RoundDone(RoundDone { round: self.round, loss: self.loss, traffic: self.air.traffic, model }));
+        out.push(Effect::RoundDone(RoundDone {
+            round: self.round,
+            loss: self.loss,
+            traffic: self.air.traffic,
+            model,
+        }));
         self.round = Round(done);
         self.next = 0;
     }

@@ -1,8 +1,9 @@
 //! A round is a short program, and it is data.
 //!
-//! The steps of a round are [`Step`]s. A *flight* is a list of exchanges that advances by itself while gradients are
-//! computed; who sends to whom in each exchange is a [`Meeting`]. A [`Plan`] answers for any node, so that a run can be
-//! checked (every send meets a wait, over a link of the topology), priced and limited before it starts.
+//! The steps of a round are [`Step`]s. A *flight* is a list of exchanges that advances by itself
+//! while gradients are computed; who sends to whom in each exchange is a [`Meeting`]. A [`Plan`]
+//! answers for any node, so that a run can be checked (every send meets a wait, over a link of the
+//! topology), priced and limited before it starts.
 //!
 //! | rules | steps of a round |
 //! |---|---|
@@ -23,7 +24,8 @@ use crate::{
     units::{NodeId, Round},
 };
 
-/// The place of a frame in the algorithm; also its key. Ordered by round, then flight, then exchange.
+/// The place of a frame in the algorithm; also its key. Ordered by round, then flight, then
+/// exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct At {
     /// The step t.
@@ -43,7 +45,8 @@ impl std::fmt::Display for At {
 /// One step of a round's program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Start a flight. Waits until its first exchange is open, so that what it sends is encoded before the model is lent.
+    /// Start a flight. Waits until its first exchange is open, so that what it sends is encoded
+    /// before the model is lent.
     Launch(u8),
     /// Ask for a gradient at the model; the model is lent until the answer.
     Gradient,
@@ -51,8 +54,8 @@ pub enum Step {
     Part(u8),
     /// Wait for the gradient.
     Join,
-    /// Wait until the flight launched `lag` rounds ago is complete, then fold it into the model. What is still in the air after
-    /// the last round lands then, in order.
+    /// Wait until the flight launched `lag` rounds ago is complete, then fold it into the model.
+    /// What is still in the air after the last round lands then, in order.
     Land {
         /// Which flight.
         flight: u8,
@@ -61,14 +64,16 @@ pub enum Step {
     },
 }
 
-/// Whom a node sends to and waits for in one exchange. Reused: the engine clears it before each question.
+/// Whom a node sends to and waits for in one exchange. Reused: the engine clears it before each
+/// question.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Meeting {
     /// Receivers of this node's frame, ascending.
     pub send: Vec<NodeId>,
     /// Senders whose frames this node needs, ascending; they are handed to the rule in this order.
     pub wait: Vec<NodeId>,
-    /// Whether there is one encoding for all receivers. It is made, and applied by its owner, even where nobody receives it.
+    /// Whether there is one encoding for all receivers. It is made, and applied by its owner, even
+    /// where nobody receives it.
     pub shared: bool,
 }
 
@@ -91,18 +96,22 @@ pub trait Plan: Send + Sync {
     fn meet(&self, node: NodeId, at: &At, out: &mut Meeting);
     /// What the frames of this exchange carry that `from` sends.
     fn format(&self, at: &At, from: NodeId) -> &Format;
-    /// Whether the flight is a call: exchange 0 asks one neighbour, which is in no flight of its own with it and answers at once, whatever it does;
-    /// exchange 1 waits for the answer. Its nodes are in rounds of their own.
+    /// Whether the flight is a call: exchange 0 asks one neighbour, which is in no flight of its
+    /// own with it and answers at once, whatever it does; exchange 1 waits for the answer. Its
+    /// nodes are in rounds of their own.
     fn calls(&self, _flight: u8) -> bool {
         false
     }
-    /// Where the parts of the update begin that [`Step::Part`] waits for, descending to 0, each as far as the one before it; none where the
-    /// update is wanted as a whole. Their flights are in the air together.
+    /// Where the parts of the update begin that [`Step::Part`] waits for, descending to 0, each as
+    /// far as the one before it; none where the update is wanted as a whole. Their flights are in
+    /// the air together.
     fn parts(&self) -> &[usize] {
         &[]
     }
-    /// Of a plan whose nodes call one server: by how many rounds a node may be ahead of the slowest when it begins its next. Calls are heard
-    /// when they come ([`Party::called`](super::party::Party::called)), and answered within this bound. Nothing: nobody waits for the slowest.
+    /// Of a plan whose nodes call one server: by how many rounds a node may be ahead of the slowest
+    /// when it begins its next. Calls are heard when they come
+    /// ([`Party::called`](super::party::Party::called)), and answered within this bound. Nothing:
+    /// nobody waits for the slowest.
     fn bound(&self) -> Option<u64> {
         None
     }
@@ -110,7 +119,8 @@ pub trait Plan: Send + Sync {
     fn period(&self) -> u64 {
         1
     }
-    /// Whether the meetings are those of the topology's schedule. A plan that meets as it likes runs on static topologies only.
+    /// Whether the meetings are those of the topology's schedule. A plan that meets as it likes
+    /// runs on static topologies only.
     fn follows_schedule(&self) -> bool {
         false
     }
@@ -132,29 +142,35 @@ pub fn launches(plan: &dyn Plan, flight: u8) -> bool {
     plan.steps().contains(&Step::Launch(flight))
 }
 
-/// Whether nodes call each other whenever they like: the order of events decides then, and only the simulator repeats it.
+/// Whether nodes call each other whenever they like: the order of events decides then, and only the
+/// simulator repeats it.
 pub fn is_asynchronous(plan: &dyn Plan) -> bool {
     flights(plan).into_iter().any(|flight| plan.calls(flight))
 }
 
-/// Whether frames may cross: several flights of several exchanges are in the air together, so that two nodes may send theirs in different
-/// orders. Around a ring each node could then hold what it does not need yet before what it needs, for ever: such frames are read before they are due.
+/// Whether frames may cross: several flights of several exchanges are in the air together, so that
+/// two nodes may send theirs in different orders. Around a ring each node could then hold what it
+/// does not need yet before what it needs, for ever: such frames are read before they are due.
 pub fn crosses(plan: &dyn Plan) -> bool {
-    let in_the_air = |step: &Step| if let Step::Land { lag, .. } = step { u64::from(*lag) + 1 } else { 0 };
+    let in_the_air =
+        |step: &Step| if let Step::Land { lag, .. } = step { u64::from(*lag) + 1 } else { 0 };
     plan.steps().iter().map(in_the_air).sum::<u64>() > 1
         && flights(plan).into_iter().any(|flight| plan.exchanges(flight) > 1)
 }
 
 /// All places of one round's frames, in order.
 pub fn places(plan: &dyn Plan, round: Round) -> Vec<At> {
-    let exchanges = |flight| (0..plan.exchanges(flight)).map(move |exchange| At { round, flight, exchange });
+    let exchanges =
+        |flight| (0..plan.exchanges(flight)).map(move |exchange| At { round, flight, exchange });
     flights(plan).into_iter().flat_map(exchanges).collect()
 }
 
 /// The largest payload that any frame of the plan can have among so many nodes, in bytes.
 pub fn payload_limit(plan: &dyn Plan, nodes: usize) -> usize {
     let places = (0..plan.period()).flat_map(|round| places(plan, Round(round)));
-    let size = |at: At| (0..nodes).map(move |from| plan.format(&at, NodeId::from(from)).size().limit()).max();
+    let size = |at: At| {
+        (0..nodes).map(move |from| plan.format(&at, NodeId::from(from)).size().limit()).max()
+    };
     places.filter_map(size).max().unwrap_or(0)
 }
 
@@ -178,11 +194,17 @@ pub fn check(plan: &dyn Plan, topology: &Topology) -> Result<(), ConfigError> {
             let wrong = |other: NodeId, what: &str| {
                 ConfigError::at(
                     "rule",
-                    format!("at {at}, node {node} {what} node {other}: this rule cannot run on `{}`", topology.name()),
+                    format!(
+                        "at {at}, node {node} {what} node {other}: this rule cannot run on `{}`",
+                        topology.name()
+                    ),
                 )
             };
             if !ascending(&meeting.send) || !ascending(&meeting.wait) {
-                return Err(ConfigError::at("rule", format!("at {at}, node {node} meets others out of order")));
+                return Err(ConfigError::at(
+                    "rule",
+                    format!("at {at}, node {node} meets others out of order"),
+                ));
             }
             for &to in &meeting.send {
                 if !topology.neighbours(node).contains(&to) {
@@ -193,7 +215,8 @@ pub fn check(plan: &dyn Plan, topology: &Topology) -> Result<(), ConfigError> {
                 }
             }
             for &from in &meeting.wait {
-                let sends = meetings.get(from.index()).is_some_and(|other| other.send.contains(&node));
+                let sends =
+                    meetings.get(from.index()).is_some_and(|other| other.send.contains(&node));
                 if !plan.calls(at.flight) && !sends {
                     return Err(wrong(from, "waits in vain for"));
                 }
@@ -203,7 +226,8 @@ pub fn check(plan: &dyn Plan, topology: &Topology) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// The plan of every rule whose flights are one exchange each: with all neighbours, or with those that a schedule names.
+/// The plan of every rule whose flights are one exchange each: with all neighbours, or with those
+/// that a schedule names.
 #[derive(Debug)]
 pub struct Gossip {
     topology: Arc<Topology>,
@@ -217,13 +241,15 @@ pub struct Gossip {
 impl Gossip {
     /// The gradient first, then the exchange.
     pub fn after_gradient(topology: Arc<Topology>, format: Format) -> Gossip {
-        const STEPS: &[Step] = &[Step::Gradient, Step::Join, Step::Launch(0), Step::Land { flight: 0, lag: 0 }];
+        const STEPS: &[Step] =
+            &[Step::Gradient, Step::Join, Step::Launch(0), Step::Land { flight: 0, lag: 0 }];
         Gossip::of_steps(topology, STEPS, vec![format])
     }
 
     /// The exchange in the air while the gradient is computed.
     pub fn around_gradient(topology: Arc<Topology>, format: Format) -> Gossip {
-        const STEPS: &[Step] = &[Step::Launch(0), Step::Gradient, Step::Join, Step::Land { flight: 0, lag: 0 }];
+        const STEPS: &[Step] =
+            &[Step::Launch(0), Step::Gradient, Step::Join, Step::Land { flight: 0, lag: 0 }];
         Gossip::of_steps(topology, STEPS, vec![format])
     }
 
@@ -231,9 +257,17 @@ impl Gossip {
     ///
     /// # Panics
     /// If there is not a format for each flight.
-    pub fn of_steps(topology: Arc<Topology>, steps: &'static [Step], formats: Vec<Format>) -> Gossip {
-        let plan = Gossip { topology, schedule: None, steps: steps.to_vec(), formats, shared: true };
-        assert!(flights(&plan).into_iter().eq(0..plan.formats.len() as u8), "every flight has one format");
+    pub fn of_steps(
+        topology: Arc<Topology>,
+        steps: &'static [Step],
+        formats: Vec<Format>,
+    ) -> Gossip {
+        let plan =
+            Gossip { topology, schedule: None, steps: steps.to_vec(), formats, shared: true };
+        assert!(
+            flights(&plan).into_iter().eq(0..plan.formats.len() as u8),
+            "every flight has one format"
+        );
         plan
     }
 
@@ -248,8 +282,9 @@ impl Gossip {
         self
     }
 
-    /// The same with those whom the schedule names in each round, in place of all neighbours. For rules that do without copies of
-    /// their neighbours: a copy would not hear what its owner sends to others.
+    /// The same with those whom the schedule names in each round, in place of all neighbours. For
+    /// rules that do without copies of their neighbours: a copy would not hear what its owner sends
+    /// to others.
     #[must_use]
     pub fn following(self, schedule: &Arc<Schedule>) -> Gossip {
         Gossip { schedule: Some(Arc::clone(schedule)), ..self }

@@ -6,8 +6,9 @@
 //! | [`MEAN`] | the `f64` sum of a subtree's models | the `f32` mean |
 //! | [`SUMMARY`] | every node's record of the run | all of them; nothing where one process sees all nodes |
 //!
-//! Level by level: with a tree of height H, exchange e < H takes depth H - e to depth H - e - 1, and exchange H + e takes
-//! depth e to depth e + 1. Children are summed in ascending order, so the sum is the same bits in every driver.
+//! Level by level: with a tree of height H, exchange e < H takes depth H - e to depth H - e - 1,
+//! and exchange H + e takes depth e to depth e + 1. Children are summed in ascending order, so the
+//! sum is the same bits in every driver.
 
 use std::sync::Arc;
 
@@ -58,8 +59,10 @@ pub fn check(topology: &Topology) -> Result<(), ConfigError> {
         return Ok(());
     }
     let problem = format!(
-        "the mean and the records travel over a tree that is {height} links high from node 0; a run \
-         takes at most {HEIGHT_LIMIT}: number a node in the middle as 0, add links, or take fewer nodes"
+        "the mean and the records travel over a tree that is {height} links high from node 0; a \
+         run \
+         takes at most {HEIGHT_LIMIT}: number a node in the middle as 0, add links, or take fewer \
+         nodes"
     );
     Err(ConfigError::new("topology", topology.name(), problem))
 }
@@ -114,7 +117,9 @@ impl TreePlan {
 
     /// The only place of this flight's launch.
     pub fn launch(&self) -> At {
-        let [Step::Launch(flight), _] = self.steps else { unreachable!("a tree's program begins with its launch") };
+        let [Step::Launch(flight), _] = self.steps else {
+            unreachable!("a tree's program begins with its launch")
+        };
         At { round: Round(0), flight, exchange: 0 }
     }
 }
@@ -155,7 +160,8 @@ impl Plan for TreePlan {
     }
 }
 
-/// A word to every neighbour: this node has made its last call. The core counts those of the others as they come.
+/// A word to every neighbour: this node has made its last call. The core counts those of the others
+/// as they come.
 pub struct Farewell(pub Arc<Topology>);
 
 impl Farewell {
@@ -189,11 +195,21 @@ impl Plan for Farewell {
 pub struct Leaving;
 
 impl Party for Leaving {
-    fn outgoing(&mut self, _at: &At, _to: Option<NodeId>, _out: &mut Writer<'_>) -> Result<(), NonFinite> {
+    fn outgoing(
+        &mut self,
+        _at: &At,
+        _to: Option<NodeId>,
+        _out: &mut Writer<'_>,
+    ) -> Result<(), NonFinite> {
         Ok(())
     }
 
-    fn received(&mut self, _at: &At, _from: NodeId, _payload: &Payload<'_>) -> Result<(), Malformed> {
+    fn received(
+        &mut self,
+        _at: &At,
+        _from: NodeId,
+        _payload: &Payload<'_>,
+    ) -> Result<(), Malformed> {
         Ok(())
     }
 }
@@ -207,7 +223,8 @@ pub enum Readers {
     Root,
 }
 
-/// Makes one setup record out of several, in node order. What it makes it also takes, so that a single record can be checked by it.
+/// Makes one setup record out of several, in node order. What it makes it also takes, so that a
+/// single record can be checked by it.
 ///
 /// # Errors
 /// Why a record has no meaning.
@@ -242,10 +259,17 @@ impl Records {
     pub fn new(plan: &TreePlan, nodes: usize, node: NodeId, record: Vec<u8>) -> Records {
         let limit = plan.record;
         assert!(record.len() <= limit, "a record of {} bytes", record.len());
-        Records { tree: Arc::clone(&plan.tree), height: plan.height, nodes, limit, held: vec![(node, record)] }
+        Records {
+            tree: Arc::clone(&plan.tree),
+            height: plan.height,
+            nodes,
+            limit,
+            held: vec![(node, record)],
+        }
     }
 
-    /// The records in node order, once the flight has landed: all of them for a reader, none for others.
+    /// The records in node order, once the flight has landed: all of them for a reader, none for
+    /// others.
     pub fn into_all(self) -> Vec<Vec<u8>> {
         if self.held.len() < self.nodes {
             return Vec::new();
@@ -256,11 +280,16 @@ impl Records {
     /// Takes in what a child has gathered: of every node below it, of itself, and of nobody else.
     fn gather(&mut self, from: NodeId, records: Vec<(NodeId, Vec<u8>)>) -> Result<(), Malformed> {
         if let Some((node, _)) = records.iter().find(|(node, _)| !self.tree.is_below(*node, from)) {
-            return Err(Malformed(format!("node {from} speaks for node {node}, which is not below it in the tree")));
+            return Err(Malformed(format!(
+                "node {from} speaks for node {node}, which is not below it in the tree"
+            )));
         }
         let below = self.tree.below(from);
         if records.len() != below {
-            return Err(Malformed(format!("{} records of node {from}, which gathers those of {below}", records.len())));
+            return Err(Malformed(format!(
+                "{} records of node {from}, which gathers those of {below}",
+                records.len()
+            )));
         }
         self.held.extend(records);
         self.held.sort_unstable_by_key(|(node, _)| *node);
@@ -279,9 +308,13 @@ impl Records {
                 return Err(malformed(&format!("node {node} out of place")));
             }
             if length > self.limit {
-                return Err(malformed(&format!("a record of {length} bytes, at most {} are allowed", self.limit)));
+                return Err(malformed(&format!(
+                    "a record of {length} bytes, at most {} are allowed",
+                    self.limit
+                )));
             }
-            let (record, after) = after.split_at_checked(length).ok_or_else(|| malformed("cut short"))?;
+            let (record, after) =
+                after.split_at_checked(length).ok_or_else(|| malformed("cut short"))?;
             records.push((node, record.to_vec()));
             rest = after;
         }
@@ -290,7 +323,12 @@ impl Records {
 }
 
 impl Party for Records {
-    fn outgoing(&mut self, at: &At, _to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+    fn outgoing(
+        &mut self,
+        at: &At,
+        _to: Option<NodeId>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), NonFinite> {
         for (node, record) in &self.held {
             out.records(&node.0.to_le_bytes());
             out.records(&u32::try_from(record.len()).expect("a record is small").to_le_bytes());
@@ -310,7 +348,11 @@ impl Party for Records {
             return self.gather(from, records);
         }
         if records.len() != self.nodes {
-            return Err(Malformed(format!("{} records where {} nodes take part", records.len(), self.nodes)));
+            return Err(Malformed(format!(
+                "{} records where {} nodes take part",
+                records.len(),
+                self.nodes
+            )));
         }
         self.held = records;
         Ok(())
@@ -333,8 +375,12 @@ impl Agreement {
     pub fn new(plan: &TreePlan, nodes: usize, node: NodeId, setup: Setup) -> Agreement {
         let root = plan.tree.parent(node).is_none();
         let Setup { record, merge } = setup;
-        let mut agreement =
-            Agreement { root, records: Records::new(plan, nodes, node, record), merge, merged: Vec::new() };
+        let mut agreement = Agreement {
+            root,
+            records: Records::new(plan, nodes, node, record),
+            merge,
+            merged: Vec::new(),
+        };
         if plan.height == 0 {
             agreement.agree();
         }
@@ -347,18 +393,26 @@ impl Agreement {
     }
 
     fn agree(&mut self) {
-        let records: Vec<&[u8]> = self.records.held.iter().map(|(_, record)| record.as_slice()).collect();
+        let records: Vec<&[u8]> =
+            self.records.held.iter().map(|(_, record)| record.as_slice()).collect();
         self.merged = (self.merge)(&records).expect("each record was checked");
         self.records.held = Vec::new();
     }
 
     fn checked(&self, record: &[u8], whose: &str) -> Result<(), Malformed> {
-        (self.merge)(&[record]).map(drop).map_err(|why| Malformed(format!("setup record {whose}: {why}")))
+        (self.merge)(&[record])
+            .map(drop)
+            .map_err(|why| Malformed(format!("setup record {whose}: {why}")))
     }
 }
 
 impl Party for Agreement {
-    fn outgoing(&mut self, at: &At, to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+    fn outgoing(
+        &mut self,
+        at: &At,
+        to: Option<NodeId>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), NonFinite> {
         if at.exchange < self.records.height {
             return self.records.outgoing(at, to, out);
         }
@@ -416,12 +470,18 @@ impl Mean {
 
     fn divide(&mut self) {
         let nodes = self.nodes as f64;
-        self.mean = std::mem::take(&mut self.sum).into_iter().map(|sum| (sum / nodes) as f32).collect();
+        self.mean =
+            std::mem::take(&mut self.sum).into_iter().map(|sum| (sum / nodes) as f32).collect();
     }
 }
 
 impl Party for Mean {
-    fn outgoing(&mut self, at: &At, _to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+    fn outgoing(
+        &mut self,
+        at: &At,
+        _to: Option<NodeId>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), NonFinite> {
         if at.exchange < self.height {
             out.doubles(&self.sum);
             self.sum = Vec::new();
@@ -431,7 +491,12 @@ impl Party for Mean {
         }
     }
 
-    fn received(&mut self, _at: &At, _from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
+    fn received(
+        &mut self,
+        _at: &At,
+        _from: NodeId,
+        payload: &Payload<'_>,
+    ) -> Result<(), Malformed> {
         match payload {
             Payload::Doubles(bytes) => {
                 for (sum, x) in self.sum.iter_mut().zip(bytes.as_chunks::<8>().0) {
@@ -439,7 +504,8 @@ impl Party for Mean {
                 }
             }
             Payload::Floats(bytes) => {
-                self.mean = bytes.as_chunks::<4>().0.iter().map(|x| f32::from_le_bytes(*x)).collect();
+                self.mean =
+                    bytes.as_chunks::<4>().0.iter().map(|x| f32::from_le_bytes(*x)).collect();
             }
             other => unreachable!("the plan carries sums and means, not {other:?}"),
         }

@@ -1,7 +1,9 @@
-//! The start-up self-test: two machines whose matrix products round differently end with different bits, and ought to know.
+//! The start-up self-test: two machines whose matrix products round differently end with different
+//! bits, and ought to know.
 //!
-//! Mixing, compression and replicas give the same bits everywhere; matrix products depend on whether the processor fuses
-//! multiplication and addition. Each node hashes a few products and elementary functions, and neighbours compare the hashes.
+//! Mixing, compression and replicas give the same bits everywhere; matrix products depend on
+//! whether the processor fuses multiplication and addition. Each node hashes a few products and
+//! elementary functions, and neighbours compare the hashes.
 
 use std::sync::LazyLock;
 
@@ -24,10 +26,14 @@ pub fn name() -> String {
 fn compute() -> u64 {
     let noise = Stream::new(0, Purpose::Test);
     let mut hash = 0u64;
-    for (number, &(rows, inner, columns)) in [(1, 64, 10), (16, 64, 33), (37, 129, 65)].iter().enumerate() {
+    for (number, &(rows, inner, columns)) in
+        [(1, 64, 10), (16, 64, 33), (37, 129, 65)].iter().enumerate()
+    {
         let words = noise.with(number as u64);
         let fill = |stream: Stream, rows, columns| {
-            Array2::from_shape_fn((rows, columns), |(i, j)| stream.f64_at((i * columns + j) as u64) as f32 - 0.5)
+            Array2::from_shape_fn((rows, columns), |(i, j)| {
+                stream.f64_at((i * columns + j) as u64) as f32 - 0.5
+            })
         };
         let product = fill(words.with(0), rows, inner).dot(&fill(words.with(1), inner, columns));
         for &x in &product {

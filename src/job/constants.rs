@@ -1,12 +1,14 @@
-//! What the theory's bounds need of the data, measured at x_0: L, sigma^2 within a node, zeta^2 between nodes.
+//! What the theory's bounds need of the data, measured at x_0: L, sigma^2 within a node, zeta^2
+//! between nodes.
 //!
 //! ```text
 //! sigma^2 = (1/n) sum_i E |g_i(x; batch) - grad f_i(x)|^2        of mini-batches as the experiment has them
 //! zeta^2  = (1/n) sum_i |grad f_i(x) - grad f(x)|^2
 //! L       = the largest eigenvalue of the Hessian of f at x, by power iteration on differences of gradients
 //! ```
-//! (Lian et al. 2017, Can Decentralized Algorithms Outperform Centralized Algorithms?, Assumption 1.) The bounds ask for the largest value anywhere; these
-//! are the values at the start, where gradients are large. L is a lower bound of the smoothness constant.
+//! (Lian et al. 2017, Can Decentralized Algorithms Outperform Centralized Algorithms?, Assumption
+//! 1.) The bounds ask for the largest value anywhere; these are the values at the start, where
+//! gradients are large. L is a lower bound of the smoothness constant.
 
 use std::sync::Arc;
 
@@ -70,7 +72,8 @@ impl Constants {
             objective.gradient(&x, Batch::All, own);
             vector::axpy(weight(&**objective) as f32, own, &mut mean);
         }
-        let between = own.iter().map(|own| vector::distance_squared(own, &mean)).sum::<f64>() / nodes;
+        let between =
+            own.iter().map(|own| vector::distance_squared(own, &mean)).sum::<f64>() / nodes;
         let size = match design.optimizer.batch {
             BatchSize::Full => None,
             BatchSize::Rows(rows) => Some(rows),
@@ -78,7 +81,12 @@ impl Constants {
         let mut within = 0.0;
         let mut g = vec![0.0f32; d];
         for (node, (objective, own)) in objectives.iter_mut().zip(&own).enumerate() {
-            let mut batches = Batches::new(design.experiment.run.seed, NodeId::from(node), objective.rows(), size);
+            let mut batches = Batches::new(
+                design.experiment.run.seed,
+                NodeId::from(node),
+                objective.rows(),
+                size,
+            );
             for k in 0..BATCHES {
                 objective.gradient(&x, batches.at(k), &mut g);
                 within += vector::distance_squared(&g, own) / (BATCHES as f64 * nodes);
@@ -100,7 +108,9 @@ impl Constants {
             between,
             gradient: vector::norm_squared(&mean),
             classes: (0..whole.shards.len())
-                .map(|node| whole.classes_of(NodeId::from(node)).iter().filter(|rows| **rows > 0).count())
+                .map(|node| {
+                    whole.classes_of(NodeId::from(node)).iter().filter(|rows| **rows > 0).count()
+                })
                 .filter(|_| !whole.classes.is_empty())
                 .collect(),
             all_classes: whole.classes.len(),
@@ -109,7 +119,12 @@ impl Constants {
 }
 
 /// The largest eigenvalue of the Hessian at x, where the gradient is `at`.
-fn largest_curvature(x: &[f32], at: &[f32], seed: u64, mut gradient: impl FnMut(&[f32], &mut [f32])) -> f64 {
+fn largest_curvature(
+    x: &[f32],
+    at: &[f32],
+    seed: u64,
+    mut gradient: impl FnMut(&[f32], &mut [f32]),
+) -> f64 {
     let mut dice = Stream::new(seed, Purpose::Test).with(4).sequence();
     let mut v: Vec<f32> = x.iter().map(|_| dice.normal() as f32).collect();
     // Small beside x, large beside what f32 rounds off.

@@ -1,4 +1,5 @@
-//! What all nodes of a run share: an experiment with every constant resolved and every combination checked.
+//! What all nodes of a run share: an experiment with every constant resolved and every combination
+//! checked.
 
 use std::{path::Path, sync::Arc};
 
@@ -63,7 +64,8 @@ impl Design {
         needs::one_copy(parameters)?;
         let built = compress::build(&experiment.compressor)?;
         let nominal_delta = compress::nominal_delta(&*built.compressor, parameters);
-        let schedule = Arc::new(Schedule::new(&experiment.topology.schedule, &topology, experiment.run.seed)?);
+        let schedule =
+            Arc::new(Schedule::new(&experiment.topology.schedule, &topology, experiment.run.seed)?);
         let setting = Setting {
             topology: &topology,
             schedule: &schedule,
@@ -77,7 +79,12 @@ impl Design {
         let mut rule = rule::prepare(&experiment.rule, &setting)?;
         let optimizer = experiment.optimizer.check(experiment.run.rounds)?;
         let OptimizerParams { momentum, step, .. } = experiment.optimizer;
-        rule.warnings.extend(rule::advise(&rule.resolved, momentum, step, experiment.run.allow_unstable)?);
+        rule.warnings.extend(rule::advise(
+            &rule.resolved,
+            momentum,
+            step,
+            experiment.run.allow_unstable,
+        )?);
         experiment.rule = rule.resolved.clone();
         experiment.compressor = built.resolved;
         let initial = Arc::new(model.initial(experiment.model.init, experiment.run.seed));
@@ -112,7 +119,13 @@ impl Design {
 
     /// One node's optimizer on a shard of this many rows.
     pub fn optimizer(&self, node: NodeId, rows: usize) -> Optimizer {
-        Optimizer::new(self.optimizer.clone(), self.experiment.run.seed, node, rows, self.parameters())
+        Optimizer::new(
+            self.optimizer.clone(),
+            self.experiment.run.seed,
+            node,
+            rows,
+            self.parameters(),
+        )
     }
 
     /// The model's dimension d.
@@ -146,30 +159,51 @@ const IN_A_SPEC: [&str; 6] = ["topology", "family", "nodes", "rows", "columns", 
 /// Reads the topology that an experiment names.
 ///
 /// # Errors
-/// If neither a file nor a family is named, both are, a size is missing or superfluous, or the topology is wrong.
-pub fn topology(params: &TopologyParams, folder: &Path, seed: u64) -> Result<Topology, ConfigError> {
-    let inside = |error: ConfigError| ConfigError { place: format!("topology.{}", error.place), ..error };
-    let weights = params.weights.as_deref().map(str::parse::<Weights>).transpose().map_err(inside)?;
-    let sizes =
-        [("nodes", params.nodes), ("rows", params.rows), ("columns", params.columns), ("degree", params.degree)];
+/// If neither a file nor a family is named, both are, a size is missing or superfluous, or the
+/// topology is wrong.
+pub fn topology(
+    params: &TopologyParams,
+    folder: &Path,
+    seed: u64,
+) -> Result<Topology, ConfigError> {
+    let inside =
+        |error: ConfigError| ConfigError { place: format!("topology.{}", error.place), ..error };
+    let weights =
+        params.weights.as_deref().map(str::parse::<Weights>).transpose().map_err(inside)?;
+    let sizes = [
+        ("nodes", params.nodes),
+        ("rows", params.rows),
+        ("columns", params.columns),
+        ("degree", params.degree),
+    ];
     match (&params.file, &params.family) {
         (Some(file), None) => {
             if let Some((key, size)) = sizes.iter().find_map(|(key, size)| Some((key, (*size)?))) {
-                let problem =
-                    format!("\"{file}\" says its size itself: leave the key out, or name a family instead of a file");
+                let problem = format!(
+                    "\"{file}\" says its size itself: leave the key out, or name a family instead \
+                     of a file"
+                );
                 return Err(ConfigError::new(format!("topology.{key}"), size, problem));
             }
             let beside = folder.join(file);
             let spec = if beside.is_file() { beside.display().to_string() } else { file.clone() };
             Topology::parse_with(&spec, weights, seed).map_err(|error| match &error {
                 // The family's own words for an argument: the argument stands in the spec.
-                ConfigError { file: None, place, problem, .. } if IN_A_SPEC.contains(&place.as_str()) => {
+                ConfigError { file: None, place, problem, .. }
+                    if IN_A_SPEC.contains(&place.as_str()) =>
+                {
                     ConfigError::new("topology.file", format!("\"{file}\""), problem)
                 }
                 ConfigError { file: None, place, .. } if place == "weights" => inside(error),
-                ConfigError { file: None, place, value: Some(rho), problem } if place == "rho" && weights.is_some() => {
+                ConfigError { file: None, place, value: Some(rho), problem }
+                    if place == "rho" && weights.is_some() =>
+                {
                     let chosen = params.weights.as_deref().unwrap_or_default();
-                    ConfigError::new("topology.weights", format!("\"{chosen}\""), format!("rho = {rho}: {problem}"))
+                    ConfigError::new(
+                        "topology.weights",
+                        format!("\"{chosen}\""),
+                        format!("rho = {rho}: {problem}"),
+                    )
                 }
                 _ => error,
             })
@@ -180,9 +214,11 @@ pub fn topology(params: &TopologyParams, folder: &Path, seed: u64) -> Result<Top
             "topology",
             "name a file (or a spec such as file = \"ring:8\"), or a family and its size",
         )),
-        (Some(file), Some(_)) => {
-            Err(ConfigError::new("topology.file", format!("\"{file}\""), "give a file or a family, not both"))
-        }
+        (Some(file), Some(_)) => Err(ConfigError::new(
+            "topology.file",
+            format!("\"{file}\""),
+            "give a file or a family, not both",
+        )),
     }
 }
 
@@ -190,17 +226,28 @@ pub fn topology(params: &TopologyParams, folder: &Path, seed: u64) -> Result<Top
 fn family_spec(name: &str, sizes: &[(&str, Option<u32>)]) -> Result<String, ConfigError> {
     let family = family::find(name).map_err(|_| {
         let names: Vec<&str> = family::REGISTRY.iter().map(|family| family.name()).collect();
-        ConfigError::new("topology.family", format!("\"{name}\""), format!("expected one of {}", names.join(", ")))
+        ConfigError::new(
+            "topology.family",
+            format!("\"{name}\""),
+            format!("expected one of {}", names.join(", ")),
+        )
     })?;
     let keys: Vec<&str> = family.keys().iter().copied().filter(|key| *key != "seed").collect();
     let takes = || format!("a {name} takes {}", keys.join(" and "));
-    if let Some((key, size)) = sizes.iter().find_map(|(key, size)| Some((key, size.filter(|_| !keys.contains(key))?))) {
-        return Err(ConfigError::new(format!("topology.{key}"), size, format!("{}: leave this key out", takes())));
+    if let Some((key, size)) =
+        sizes.iter().find_map(|(key, size)| Some((key, size.filter(|_| !keys.contains(key))?)))
+    {
+        return Err(ConfigError::new(
+            format!("topology.{key}"),
+            size,
+            format!("{}: leave this key out", takes()),
+        ));
     }
     let value = |key: &&str| {
         let size = sizes.iter().find(|(name, _)| name == key).and_then(|(_, size)| *size);
-        size.map(|size| size.to_string())
-            .ok_or_else(|| ConfigError::at(format!("topology.{key}"), format!("is missing: {}", takes())))
+        size.map(|size| size.to_string()).ok_or_else(|| {
+            ConfigError::at(format!("topology.{key}"), format!("is missing: {}", takes()))
+        })
     };
     let values = keys.iter().map(value).collect::<Result<Vec<_>, _>>()?;
     Ok(format!("{name}:{}", values.join(&family.separator().to_string())))
@@ -218,7 +265,8 @@ fn check_setup(experiment: &Experiment, inputs: usize) -> Result<(), ConfigError
         return Ok(());
     }
     let problem = format!(
-        "the sums of {inputs} features make a record of {record} bytes, a run takes at most {}: scale the data \
+        "the sums of {inputs} features make a record of {record} bytes, a run takes at most {}: \
+         scale the data \
          beforehand and set it to false, or give data.scale",
         tree::SETUP_LIMIT
     );
@@ -233,21 +281,33 @@ pub(super) fn check_run(experiment: &Experiment) -> Result<(), ConfigError> {
             return Err(ConfigError::new(key, value, "expected a whole number from 1"));
         }
     }
-    for (key, value) in
-        [("run.patience_s", run.patience_s), ("run.work_s", run.work_s), ("run.connect_s", run.connect_s)]
-    {
+    for (key, value) in [
+        ("run.patience_s", run.patience_s),
+        ("run.work_s", run.work_s),
+        ("run.connect_s", run.connect_s),
+    ] {
         if !(value.is_finite() && (0.1..=86_400.0 * 30.0).contains(&value)) {
-            return Err(ConfigError::new(key, value, "expected a number of seconds from 0.1 to 2592000 (30 days)"));
+            return Err(ConfigError::new(
+                key,
+                value,
+                "expected a number of seconds from 0.1 to 2592000 (30 days)",
+            ));
         }
     }
     if let Some(name) = &run.congestion {
         let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-        let wrong = |problem: &str| Err(ConfigError::new("run.congestion", format!("\"{name}\""), problem));
+        let wrong =
+            |problem: &str| Err(ConfigError::new("run.congestion", format!("\"{name}\""), problem));
         if !(1..16).contains(&name.len()) || !name.chars().all(fits) {
-            return wrong("expected the name of a congestion control that the system has, such as bbr or cubic");
+            return wrong(
+                "expected the name of a congestion control that the system has, such as bbr or \
+                 cubic",
+            );
         }
         if run.transport == Transport::Quic {
-            return wrong("QUIC has its own congestion control: leave it out, or set run.transport = \"tcp\"");
+            return wrong(
+                "QUIC has its own congestion control: leave it out, or set run.transport = \"tcp\"",
+            );
         }
     }
     if run.out.as_deref() == Some("") {

@@ -11,7 +11,8 @@ use crate::{
 
 /// One node's data, loss and optimizer. The drivers know no more of learning than this.
 pub trait Learner: Send {
-    /// What all nodes must agree on before round 0 (sums for standardisation). Either all nodes have something or none.
+    /// What all nodes must agree on before round 0 (sums for standardisation). Either all nodes
+    /// have something or none.
     fn setup(&mut self) -> Option<Setup> {
         None
     }
@@ -24,11 +25,18 @@ pub trait Learner: Send {
         Ok(())
     }
 
-    /// Writes the sum of step times direction at `x` into `update` and returns the mean loss of the batches.
+    /// Writes the sum of step times direction at `x` into `update` and returns the mean loss of the
+    /// batches.
     fn compute(&mut self, round: Round, x: &[f32], update: &mut [f32]) -> f64;
 
     /// The same, to the bit, which tells early of what is final.
-    fn compute_by_parts(&mut self, round: Round, x: &[f32], update: &mut [f32], ready: &mut Ready<'_>) -> f64 {
+    fn compute_by_parts(
+        &mut self,
+        round: Round,
+        x: &[f32],
+        update: &mut [f32],
+        ready: &mut Ready<'_>,
+    ) -> f64 {
         let loss = self.compute(round, x, update);
         ready(0..update.len(), update);
         loss
@@ -41,7 +49,8 @@ pub trait Learner: Send {
     fn conclude(&mut self, conclusion: &Conclusion<'_>) -> Vec<u8>;
 }
 
-/// Does what [`Effect::Compute`](crate::gossip::Effect::Compute) asks for and hands the answers over: every part as soon as it is final, then the whole.
+/// Does what [`Effect::Compute`](crate::gossip::Effect::Compute) asks for and hands the answers
+/// over: every part as soon as it is final, then the whole.
 pub fn compute(
     learner: &mut dyn Learner,
     round: Round,
@@ -53,7 +62,9 @@ pub fn compute(
     let x = x.into();
     let mut parts = (0..).zip(parts).peekable();
     let loss = learner.compute_by_parts(round, &x, &mut update, &mut |range, update| {
-        while let Some((part, Part { start, mut values })) = parts.next_if(|(_, part)| part.start >= range.start) {
+        while let Some((part, Part { start, mut values })) =
+            parts.next_if(|(_, part)| part.start >= range.start)
+        {
             let end = start + values.len();
             values.copy_from_slice(&update[start..end]);
             hand(Input::Part { round, part, values });
@@ -63,7 +74,8 @@ pub fn compute(
     hand(Input::Computed { round, x: Arc::unwrap_or_clone(x), update, loss, step });
 }
 
-/// The model that a node has lent for a gradient: for a run that must end before the gradient is there.
+/// The model that a node has lent for a gradient: for a run that must end before the gradient is
+/// there.
 #[derive(Clone, Debug, Default)]
 pub struct Lent(Arc<Mutex<(Round, Weak<Vec<f32>>)>>);
 
@@ -126,10 +138,12 @@ pub trait Observer {
     /// A node begins; `lent` shows the model while a gradient is computed at it.
     fn begins(&mut self, _node: NodeId, _lent: &Lent) {}
 
-    /// A node's own model is final, or its run ends early and this is what it has: save it now. The rounds done say which.
+    /// A node's own model is final, or its run ends early and this is what it has: save it now. The
+    /// rounds done say which.
     fn save(&mut self, _node: NodeId, _elapsed: Elapsed, _own: &OwnModel) {}
 
-    /// The mean of all models is formed: save it now. Told by one node at the least; it is the same at all.
+    /// The mean of all models is formed: save it now. Told by one node at the least; it is the same
+    /// at all.
     fn mean(&mut self, _mean: &[f32]) {}
 
     /// The round after which all shall stop, once somebody has asked for it.
@@ -170,10 +184,12 @@ pub enum RunError {
         /// Why.
         failure: Failure,
     },
-    /// Something is wrong with this node's own files, or they differ from those of all its neighbours.
+    /// Something is wrong with this node's own files, or they differ from those of all its
+    /// neighbours.
     #[error("{0}")]
     Setup(ConfigError),
-    /// What all nodes' setup records make together cannot be used: a record of another node is wrong.
+    /// What all nodes' setup records make together cannot be used: a record of another node is
+    /// wrong.
     #[error("what the setup records of all nodes make together cannot be used: {0}")]
     Agreement(ConfigError),
     /// No node can move: a bug in a rule's plan.
@@ -195,7 +211,9 @@ impl RunError {
     pub fn told(&self, topology: &crate::mixing::Topology) -> String {
         let name = |node: NodeId| topology.node(node).name.clone();
         match self {
-            RunError::Failed { node, failure } => format!("node {}: {}", name(*node), failure.told(&name)),
+            RunError::Failed { node, failure } => {
+                format!("node {}: {}", name(*node), failure.told(&name))
+            }
             other => other.to_string(),
         }
     }
@@ -208,7 +226,8 @@ impl RunError {
         }
     }
 
-    /// What ended the run first, as `node` knows it: what a neighbour that left has told, or its own failure.
+    /// What ended the run first, as `node` knows it: what a neighbour that left has told, or its
+    /// own failure.
     pub fn cause(&self, node: NodeId, topology: &crate::mixing::Topology) -> Cause {
         let name = |node: NodeId| topology.node(node).name.clone();
         match self {

@@ -1,7 +1,8 @@
 //! An experiment made ready to run: topology, shards, rules, learners, and what they report.
 //!
-//! [`Design`] is what all nodes share, [`Whole`] a run whose nodes are all in this process, [`ShardLearner`] one node's learning side.
-//! [`seats`] makes a run of objectives that a program brings itself.
+//! [`Design`] is what all nodes share, [`Whole`] a run whose nodes are all in this process,
+//! [`ShardLearner`] one node's learning side. [`seats`] makes a run of objectives that a program
+//! brings itself.
 
 pub mod arithmetic;
 mod constants;

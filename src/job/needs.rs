@@ -34,7 +34,8 @@ const FLOAT: u64 = 4;
 const PROCESS: u64 = 10_000_000;
 
 /// The remedy of all that is too large for this machine.
-const SMALLER: &str = "take a smaller model, a rule that keeps less (gradvine rules --parameters D), or a \
+const SMALLER: &str = "take a smaller model, a rule that keeps less (gradvine rules --parameters \
+                       D), or a \
      machine with more; --no-space-check starts nevertheless";
 
 /// Whether a model of so many parameters, its gradient and a rule's copy of it can be held at all.
@@ -64,11 +65,12 @@ impl Needs {
         // Between rounds the watch holds a copy of every model, and their mean.
         let run = &design.experiment.run;
         let seen = if run.evaluate_every < run.rounds { nodes + 1 } else { 0 };
-        // At the end every node has its model, the sum of a subtree in doubles and the mean; the frame
-        // with the sum is as long as the sum.
+        // At the end every node has its model, the sum of a subtree in doubles and the mean; the
+        // frame with the sum is as long as the sum.
         let rounds = rules.saturating_add(seen).saturating_mul(vector);
         let end = (4 * nodes).saturating_add(2 * (nodes - 1)).saturating_mul(vector);
-        let rows = whole.shards.iter().chain(&whole.test).map(|shared| scaled(design, shared.raw()));
+        let rows =
+            whole.shards.iter().chain(&whole.test).map(|shared| scaled(design, shared.raw()));
         Needs {
             vectors: rounds.max(end),
             frames: frames(design, (0..design.topology.nodes()).map(NodeId::from)),
@@ -77,7 +79,11 @@ impl Needs {
     }
 
     /// Of one node that has a process to itself; `rows` are those that it trains and tests on.
-    pub fn alone<'a>(design: &Design, node: NodeId, rows: impl Iterator<Item = &'a Dataset>) -> Needs {
+    pub fn alone<'a>(
+        design: &Design,
+        node: NodeId,
+        rows: impl Iterator<Item = &'a Dataset>,
+    ) -> Needs {
         let vectors = vectors_of(design, node).unwrap_or(LEAST).saturating_add(own_vectors(design));
         Needs {
             vectors: vectors.max(4).saturating_mul(vector(design)),
@@ -132,7 +138,11 @@ impl Needs {
     /// As [`Needs::check`].
     pub fn check_run(&self, design: &Design) -> Result<(), ConfigError> {
         let what = format!("a run of {} nodes on one machine", design.topology.nodes());
-        self.check(design, &what, "take fewer nodes, put them on several machines (gradvine node), ")
+        self.check(
+            design,
+            &what,
+            "take fewer nodes, put them on several machines (gradvine node), ",
+        )
     }
 }
 
@@ -157,7 +167,9 @@ fn all_vectors(design: &Design) -> u64 {
     let degree = |id: NodeId| topology.neighbours(id).len() as u64;
     let others = || (1..topology.nodes()).map(NodeId::from);
     let first = vectors_of(design, NodeId(0)).unwrap_or(LEAST);
-    let (Some(low), Some(high)) = (others().min_by_key(|id| degree(*id)), others().max_by_key(|id| degree(*id))) else {
+    let (Some(low), Some(high)) =
+        (others().min_by_key(|id| degree(*id)), others().max_by_key(|id| degree(*id)))
+    else {
         return first;
     };
     let count = |id| vectors_of(design, id).unwrap_or(LEAST);
@@ -170,7 +182,8 @@ fn all_vectors(design: &Design) -> u64 {
     others().map(|id| least + more(id)).fold(first, u64::saturating_add)
 }
 
-/// Vectors that a node's rule keeps, counted on a short model; `None` where the rule has none so short.
+/// Vectors that a node's rule keeps, counted on a short model; `None` where the rule has none so
+/// short.
 fn vectors_of(design: &Design, node: NodeId) -> Option<u64> {
     let length = design.parameters().min(SHORT);
     let setting = Setting {
@@ -187,16 +200,20 @@ fn vectors_of(design: &Design, node: NodeId) -> Option<u64> {
     Some((prepared.spawn)(node, vec![0.0; length]).vectors() as u64)
 }
 
-/// Frames of whose size the plan is sure: each that a node sends in the first exchange of a flight is
-/// held by the node that made it, and by the link to its receiver.
+/// Frames of whose size the plan is sure: each that a node sends in the first exchange of a flight
+/// is held by the node that made it, and by the link to its receiver.
 fn frames(design: &Design, nodes: impl Iterator<Item = NodeId>) -> u64 {
     let plan = &*design.rule.plan;
-    let firsts: Vec<At> =
-        plan::flights(plan).into_iter().map(|flight| At { round: Round(0), flight, exchange: 0 }).collect();
+    let firsts: Vec<At> = plan::flights(plan)
+        .into_iter()
+        .map(|flight| At { round: Round(0), flight, exchange: 0 })
+        .collect();
     let mut meeting = Meeting::default();
     let mut most = vec![0u64; firsts.len()];
     for node in nodes {
-        for (at, most) in firsts.iter().zip(&mut most).filter(|(at, _)| plan.exchanges(at.flight) > 0) {
+        for (at, most) in
+            firsts.iter().zip(&mut most).filter(|(at, _)| plan.exchanges(at.flight) > 0)
+        {
             meeting.clear();
             plan.meet(node, at, &mut meeting);
             if let Size::Exact(bytes) = plan.format(at, node).size() {

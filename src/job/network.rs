@@ -10,10 +10,12 @@ use crate::{
 
 const MS: f64 = 1e6;
 
-/// What the network and its machines are like. `measured` is asked for the seconds of a round's gradients where the experiment wants them measured.
+/// What the network and its machines are like. `measured` is asked for the seconds of a round's
+/// gradients where the experiment wants them measured.
 ///
 /// # Errors
-/// If a value is out of its range or belongs to another kind; the message names `network.KEY`, the value and what is accepted.
+/// If a value is out of its range or belongs to another kind; the message names `network.KEY`, the
+/// value and what is accepted.
 pub fn conditions(
     params: &NetworkParams,
     topology: &Topology,
@@ -73,7 +75,10 @@ fn link(params: &NetworkParams) -> Result<LinkModel, ConfigError> {
     Ok(link)
 }
 
-fn compute(params: &NetworkParams, measured: &mut dyn FnMut() -> f64) -> Result<ComputeModel, ConfigError> {
+fn compute(
+    params: &NetworkParams,
+    measured: &mut dyn FnMut() -> f64,
+) -> Result<ComputeModel, ConfigError> {
     let ms = within("compute_ms", params.compute_ms, 0.0, 1e9)?;
     let spread = within("compute_spread", params.compute_spread, 0.0, 3.0)?;
     let stragglers = within("stragglers", params.stragglers, 0.0, 1.0)?;
@@ -85,7 +90,9 @@ fn compute(params: &NetworkParams, measured: &mut dyn FnMut() -> f64) -> Result<
         ))
     };
     let mean = match (params.compute, ms) {
-        (Compute::None | Compute::Measured, Some(_)) => return foreign("compute_ms", "\"fixed\" or \"random\""),
+        (Compute::None | Compute::Measured, Some(_)) => {
+            return foreign("compute_ms", "\"fixed\" or \"random\"");
+        }
         (Compute::Fixed | Compute::Random, None) => {
             return Err(ConfigError::at(
                 "network.compute_ms",
@@ -114,11 +121,18 @@ fn compute(params: &NetworkParams, measured: &mut dyn FnMut() -> f64) -> Result<
 }
 
 /// A number in a range, if it is given.
-fn within(key: &str, value: Option<f64>, least: f64, most: f64) -> Result<Option<f64>, ConfigError> {
+fn within(
+    key: &str,
+    value: Option<f64>,
+    least: f64,
+    most: f64,
+) -> Result<Option<f64>, ConfigError> {
     match value {
-        Some(value) if !(least..=most).contains(&value) => {
-            Err(ConfigError::new(format!("network.{key}"), value, format!("expected a number from {least} to {most}")))
-        }
+        Some(value) if !(least..=most).contains(&value) => Err(ConfigError::new(
+            format!("network.{key}"),
+            value,
+            format!("expected a number from {least} to {most}"),
+        )),
         _ => Ok(value),
     }
 }

@@ -27,32 +27,50 @@ pub struct Outlook {
     pub agreement: Option<u64>,
     /// 1 - gap, of the schedule where there is one.
     pub rho: f64,
-    /// The share of W that a round applies: 1, or the rule's gamma or eta, which falls with the compressor's accuracy.
+    /// The share of W that a round applies: 1, or the rule's gamma or eta, which falls with the
+    /// compressor's accuracy.
     pub relaxation: f64,
     /// A round's cost.
     pub prediction: Prediction,
 }
 
 /// Rules that mix by I + gamma (W - I), and what they call gamma.
-const RELAXED: [(&str, &str); 5] =
-    [("choco", "gamma"), ("choco-edge", "gamma"), ("beer", "gamma"), ("moniqua", "gamma"), ("deep-squeeze", "eta")];
+const RELAXED: [(&str, &str); 5] = [
+    ("choco", "gamma"),
+    ("choco-edge", "gamma"),
+    ("beer", "gamma"),
+    ("moniqua", "gamma"),
+    ("deep-squeeze", "eta"),
+];
 
 impl Outlook {
     /// Of a design under these conditions. `gradients` is what the whole run computes on each node.
     ///
     /// # Errors
-    /// If the rule calls others whenever it likes: then the order of events decides, and only a simulation tells.
-    pub fn of(design: &Design, conditions: &Conditions, gradients: u64) -> Result<Outlook, ConfigError> {
+    /// If the rule calls others whenever it likes: then the order of events decides, and only a
+    /// simulation tells.
+    pub fn of(
+        design: &Design,
+        conditions: &Conditions,
+        gradients: u64,
+    ) -> Result<Outlook, ConfigError> {
         if plan::is_asynchronous(&*design.rule.plan) {
-            let problem =
-                "nodes call each other whenever they like: only `gradvine simulate` tells how long a run takes";
-            return Err(ConfigError::new("rule.kind", format!("\"{}\"", design.rule_name()), problem));
+            let problem = "nodes call each other whenever they like: only `gradvine simulate` \
+                           tells how long a run takes";
+            return Err(ConfigError::new(
+                "rule.kind",
+                format!("\"{}\"", design.rule_name()),
+                problem,
+            ));
         }
         let steps = design.experiment.optimizer.local_steps;
         let rate = design.schedule.rate(&design.topology);
         // Flights of several exchanges are collectives: all agree when they land.
-        let collective = plan::flights(&*design.rule.plan).iter().any(|&flight| design.rule.plan.exchanges(flight) > 1);
-        let agreement = if collective || design.topology.nodes() == 1 { Some(1) } else { rate.mixing_time };
+        let collective = plan::flights(&*design.rule.plan)
+            .iter()
+            .any(|&flight| design.rule.plan.exchanges(flight) > 1);
+        let agreement =
+            if collective || design.topology.nodes() == 1 { Some(1) } else { rate.mixing_time };
         Ok(Outlook {
             topology: design.topology.name().to_string(),
             compressor: described(&design.experiment.compressor),
@@ -61,7 +79,12 @@ impl Outlook {
             agreement,
             rho: rate.rho,
             relaxation: relaxation(design),
-            prediction: predict(&*design.rule.plan, design.topology.nodes(), design.parameters(), conditions),
+            prediction: predict(
+                &*design.rule.plan,
+                design.topology.nodes(),
+                design.parameters(),
+                conditions,
+            ),
         })
     }
 
@@ -75,7 +98,8 @@ impl Outlook {
         self.agreement.map_or(f64::INFINITY, |rounds| self.prediction.run_s(rounds))
     }
 
-    /// The share of the nodes' squared disagreement that a round removes, in the mean over rounds: 1 where they agree after each.
+    /// The share of the nodes' squared disagreement that a round removes, in the mean over rounds:
+    /// 1 where they agree after each.
     pub fn mixing(&self) -> f64 {
         // What W leaves of the disagreement, and what gamma leaves of what W removes.
         let left = match self.agreement {
@@ -86,9 +110,11 @@ impl Outlook {
         1.0 - (1.0 - self.relaxation * (1.0 - left)).powi(2)
     }
 
-    /// What candidates are ordered by: the run, as many times longer as a round falls short of agreement. Of the terms in the bound on
-    /// decentralized SGD (Koloskova, Loizou, Boreiri, Jaggi and Stich, "A Unified Theory of Decentralized SGD with Changing Topology and
-    /// Local Updates", ICML 2020, theorem 2) that is the one by which a topology is slower than all pairs: 1 / mixing times as many rounds.
+    /// What candidates are ordered by: the run, as many times longer as a round falls short of
+    /// agreement. Of the terms in the bound on decentralized SGD (Koloskova, Loizou, Boreiri, Jaggi
+    /// and Stich, "A Unified Theory of Decentralized SGD with Changing Topology and Local Updates",
+    /// ICML 2020, theorem 2) that is the one by which a topology is slower than all pairs: 1 /
+    /// mixing times as many rounds.
     pub fn cost_s(&self) -> f64 {
         self.run_s() / self.mixing()
     }
@@ -98,19 +124,25 @@ impl Outlook {
 fn relaxation(design: &Design) -> f64 {
     let key = RELAXED.iter().find(|(rule, _)| *rule == design.rule_name()).map(|(_, key)| *key);
     let value = key.and_then(|key| design.experiment.rule.get(key));
-    let number = value.and_then(|value| value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64)));
+    let number = value.and_then(|value| {
+        value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64))
+    });
     number.filter(|share| (0.0..=1.0).contains(share)).unwrap_or(1.0)
 }
 
 /// A resolved table in a word: `min-max bits=4 bucket=512`.
 fn described(table: &toml::Table) -> String {
     let kind = table.get("kind").and_then(toml::Value::as_str).unwrap_or("?");
-    let constants = table.iter().filter(|(key, _)| *key != "kind").map(|(key, value)| format!(" {key}={value}"));
+    let constants = table
+        .iter()
+        .filter(|(key, _)| *key != "kind")
+        .map(|(key, value)| format!(" {key}={value}"));
     std::iter::once(kind.to_string()).chain(constants).collect()
 }
 
-/// The conditions for any pair of the topology's nodes. Pairs without a link of their own are joined by the way of least latency over known links: its
-/// latencies add up, and its narrowest link is their rate.
+/// The conditions for any pair of the topology's nodes. Pairs without a link of their own are
+/// joined by the way of least latency over known links: its latencies add up, and its narrowest
+/// link is their rate.
 pub fn all_pairs(topology: &Topology, conditions: &Conditions) -> Conditions {
     if conditions.links.is_empty() {
         return conditions.clone();
@@ -128,7 +160,11 @@ pub fn all_pairs(topology: &Topology, conditions: &Conditions) -> Conditions {
             for b in 0..n {
                 let latency = way[a][via].latency.saturating_add(way[via][b].latency);
                 if a != b && latency < way[a][b].latency {
-                    let rate = if way[a][via].rate < way[via][b].rate { way[a][via].rate } else { way[via][b].rate };
+                    let rate = if way[a][via].rate < way[via][b].rate {
+                        way[a][via].rate
+                    } else {
+                        way[via][b].rate
+                    };
                     way[a][b] = LinkModel { latency, rate, ..way[a][via] };
                 }
             }
@@ -146,15 +182,22 @@ pub fn all_pairs(topology: &Topology, conditions: &Conditions) -> Conditions {
 
 /// Topologies of so many nodes that are worth a look, as specs.
 pub fn candidates(nodes: usize) -> Vec<String> {
-    let mut specs =
-        vec![format!("ring:{nodes}"), format!("complete:{nodes}"), format!("star:{nodes}"), format!("path:{nodes}")];
+    let mut specs = vec![
+        format!("ring:{nodes}"),
+        format!("complete:{nodes}"),
+        format!("star:{nodes}"),
+        format!("path:{nodes}"),
+    ];
     if nodes >= 5 {
         specs.push(format!("exponential:{nodes}"));
     }
     if nodes >= 8 && nodes.is_power_of_two() {
         specs.push(format!("hypercube:{nodes}"));
     }
-    let rows = (3..nodes).take_while(|rows| rows * rows <= nodes).filter(|rows| nodes.is_multiple_of(*rows)).last();
+    let rows = (3..nodes)
+        .take_while(|rows| rows * rows <= nodes)
+        .filter(|rows| nodes.is_multiple_of(*rows))
+        .last();
     specs.extend(rows.map(|rows| format!("torus:{rows}x{}", nodes / rows)));
     specs
 }

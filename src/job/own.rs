@@ -23,13 +23,15 @@ use crate::{
     vector,
 };
 
-/// Every node's core and learner, for [`crate::sim::run`]: node i minimises the mean of all `objectives` by steps on its own, the i-th.
+/// Every node's core and learner, for [`crate::sim::run`]: node i minimises the mean of all
+/// `objectives` by steps on its own, the i-th.
 ///
-/// Of the experiment the sections `[run]`, `[topology]`, `[rule]`, `[compressor]`, `[optimizer]` and `data.weighting` count. All nodes start at
-/// `initial`; its length is the dimension d.
+/// Of the experiment the sections `[run]`, `[topology]`, `[rule]`, `[compressor]`, `[optimizer]`
+/// and `data.weighting` count. All nodes start at `initial`; its length is the dimension d.
 ///
 /// # Errors
-/// If the number of objectives is not that of the nodes, one of them has another dimension or no rows, or the experiment is wrong.
+/// If the number of objectives is not that of the nodes, one of them has another dimension or no
+/// rows, or the experiment is wrong.
 ///
 /// ```
 /// use gradvine::{experiment::Experiment, job::{self, Blind}, learn::{Batch, Objective, Tensor}, sim};
@@ -99,13 +101,21 @@ pub fn seats(
             setup: None,
             readers: Readers::Root,
         };
-        let optimizer = Optimizer::new(optimizer.clone(), run.seed, id, objective.rows(), initial.len());
-        Seat { config, learner: Box::new(OwnLearner { objective, optimizer, weight: weight as f32 }) }
+        let optimizer =
+            Optimizer::new(optimizer.clone(), run.seed, id, objective.rows(), initial.len());
+        Seat {
+            config,
+            learner: Box::new(OwnLearner { objective, optimizer, weight: weight as f32 }),
+        }
     };
     Ok(objectives.into_iter().enumerate().map(seat).collect())
 }
 
-fn check(objectives: &[Box<dyn Objective>], initial: &[f32], nodes: usize) -> Result<(), ConfigError> {
+fn check(
+    objectives: &[Box<dyn Objective>],
+    initial: &[f32],
+    nodes: usize,
+) -> Result<(), ConfigError> {
     if objectives.len() != nodes {
         let problem = format!("the topology has {nodes} nodes: one objective for each is needed");
         return Err(ConfigError::new("objectives", objectives.len(), problem));
@@ -118,14 +128,26 @@ fn check(objectives: &[Box<dyn Objective>], initial: &[f32], nodes: usize) -> Re
             Err(ConfigError::new(format!("objectives[{node}].{key}"), value, problem))
         };
         if objective.parameters() != initial.len() {
-            return wrong("parameters", objective.parameters(), format!("the initial x has {}", initial.len()));
+            return wrong(
+                "parameters",
+                objective.parameters(),
+                format!("the initial x has {}", initial.len()),
+            );
         }
         if objective.rows() == 0 || u32::try_from(objective.rows()).is_err() {
-            return wrong("rows", objective.rows(), "from 1 to 4294967295 rows are accepted".into());
+            return wrong(
+                "rows",
+                objective.rows(),
+                "from 1 to 4294967295 rows are accepted".into(),
+            );
         }
     }
     match vector::first_non_finite(initial) {
-        Some(at) => Err(ConfigError::new(format!("initial[{at}]"), initial[at], "a finite number is needed")),
+        Some(at) => Err(ConfigError::new(
+            format!("initial[{at}]"),
+            initial[at],
+            "a finite number is needed",
+        )),
         None => Ok(()),
     }
 }
@@ -143,13 +165,25 @@ impl Learner for OwnLearner {
         self.compute_by_parts(round, x, update, &mut |_, _| {})
     }
 
-    fn compute_by_parts(&mut self, round: Round, x: &[f32], update: &mut [f32], ready: &mut Ready<'_>) -> f64 {
-        self.optimizer.update_by_parts(round, x, &mut *self.objective, update, &mut |range, update| {
-            if self.weight != 1.0 {
-                vector::scale(self.weight, &mut update[range.clone()]);
-            }
-            ready(range, update);
-        })
+    fn compute_by_parts(
+        &mut self,
+        round: Round,
+        x: &[f32],
+        update: &mut [f32],
+        ready: &mut Ready<'_>,
+    ) -> f64 {
+        self.optimizer.update_by_parts(
+            round,
+            x,
+            &mut *self.objective,
+            update,
+            &mut |range, update| {
+                if self.weight != 1.0 {
+                    vector::scale(self.weight, &mut update[range.clone()]);
+                }
+                ready(range, update);
+            },
+        )
     }
 
     fn step(&self, round: Round) -> f32 {
@@ -215,22 +249,29 @@ mod tests {
 
     fn bowls(of: &[(f32, usize)], d: usize) -> Vec<Box<dyn Objective>> {
         let bowl = |&(centre, rows): &(f32, usize)| {
-            Box::new(Bowl { centre, rows, tensors: vec![Tensor::new("x", &[d])] }) as Box<dyn Objective>
+            Box::new(Bowl { centre, rows, tensors: vec![Tensor::new("x", &[d])] })
+                as Box<dyn Objective>
         };
         of.iter().map(bowl).collect()
     }
 
     fn experiment(more: &str) -> Experiment {
-        let text = format!("run.rounds = 300\ntopology.file = 'complete:2'\nrule.kind = 'd-psgd'\n{more}");
+        let text =
+            format!("run.rounds = 300\ntopology.file = 'complete:2'\nrule.kind = 'd-psgd'\n{more}");
         Experiment::parse(&text, &[]).unwrap()
     }
 
     #[test]
     fn nodes_count_alike_or_by_their_rows() {
         for (more, minimum) in [("", 4.0), ("data.weighting = 'rows'", 3.0)] {
-            let seats = seats(&experiment(more), &[0.0, 1.0], bowls(&[(2.0, 3), (6.0, 1)], 2)).unwrap();
+            let seats =
+                seats(&experiment(more), &[0.0, 1.0], bowls(&[(2.0, 3), (6.0, 1)], 2)).unwrap();
             let ended = sim::run(seats, &mut Blind).unwrap();
-            assert!(ended[0].mean.iter().all(|x| (x - minimum).abs() < 1e-4), "{more}: {:?}", ended[0].mean);
+            assert!(
+                ended[0].mean.iter().all(|x| (x - minimum).abs() < 1e-4),
+                "{more}: {:?}",
+                ended[0].mean
+            );
             let closing = Closing::from_bytes(&ended[0].records[1]).unwrap();
             assert_eq!((closing.rounds, closing.rows, closing.test), (300, 1, None));
             assert!((closing.train_loss_of_mean - f64::from(6.0 - minimum).powi(2)).abs() < 1e-2);
@@ -240,7 +281,9 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_refused() {
         let error = |initial: &[f32], objectives| {
-            let Err(error) = seats(&experiment(""), initial, objectives) else { panic!("it was accepted") };
+            let Err(error) = seats(&experiment(""), initial, objectives) else {
+                panic!("it was accepted")
+            };
             error.to_string()
         };
         let two = &[(1.0, 1), (2.0, 1)];
@@ -248,12 +291,21 @@ mod tests {
             error(&[0.0], bowls(&two[..1], 1)),
             "objectives = 1: the topology has 2 nodes: one objective for each is needed"
         );
-        assert_eq!(error(&[0.0], bowls(two, 3)), "objectives[0].parameters = 3: the initial x has 1");
+        assert_eq!(
+            error(&[0.0], bowls(two, 3)),
+            "objectives[0].parameters = 3: the initial x has 1"
+        );
         assert_eq!(
             error(&[0.0], bowls(&[(1.0, 1), (2.0, 0)], 1)),
             "objectives[1].rows = 0: from 1 to 4294967295 rows are accepted"
         );
-        assert_eq!(error(&[f32::NAN], bowls(two, 1)), "initial[0] = NaN: a finite number is needed");
-        assert_eq!(error(&[], bowls(two, 0)), "initial: no numbers: at least one parameter is needed");
+        assert_eq!(
+            error(&[f32::NAN], bowls(two, 1)),
+            "initial[0] = NaN: a finite number is needed"
+        );
+        assert_eq!(
+            error(&[], bowls(two, 0)),
+            "initial: no numbers: at least one parameter is needed"
+        );
     }
 }

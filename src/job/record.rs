@@ -1,4 +1,5 @@
-//! What a node says of itself: before round 0, and at the end. Of the first the root makes one; the others every node reads, so all write the same summary.
+//! What a node says of itself: before round 0, and at the end. Of the first the root makes one; the
+//! others every node reads, so all write the same summary.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -62,14 +63,18 @@ impl Opening {
     /// From bytes, for data of this many features, with sums or without.
     ///
     /// # Errors
-    /// If they are cut short, have no sums where they are wanted or have some where not, or sums of another number of features, or none that
-    /// data can have, or of more rows than can be counted.
+    /// If they are cut short, have no sums where they are wanted or have some where not, or sums of
+    /// another number of features, or none that data can have, or of more rows than can be counted.
     pub fn from_bytes(bytes: &[u8], inputs: usize, sums: bool) -> Result<Opening, String> {
         let (rows, rest) = bytes.split_first_chunk::<8>().ok_or("a setup record is cut short")?;
         let moments = match (sums, rest.is_empty()) {
             (false, true) => None,
-            (true, false) => Some(Moments::from_bytes(rest, inputs).map_err(|error| error.to_string())?),
-            (true, true) => return Err("it has no sums, though features are to be standardised".into()),
+            (true, false) => {
+                Some(Moments::from_bytes(rest, inputs).map_err(|error| error.to_string())?)
+            }
+            (true, true) => {
+                return Err("it has no sums, though features are to be standardised".into());
+            }
             (false, false) => return Err("it has sums, though none are asked for".into()),
         };
         let rows = u64::from_le_bytes(*rows);
@@ -114,7 +119,8 @@ pub struct Closing {
     pub time_s: f64,
     /// Of these, how many it computed gradients.
     pub computing_s: f64,
-    /// Sent for the rule to each neighbour: its number, payload, wire. Empty where there are more than [`MOST_LINKS`].
+    /// Sent for the rule to each neighbour: its number, payload, wire. Empty where there are more
+    /// than [`MOST_LINKS`].
     pub links: Vec<[u64; 3]>,
 }
 
@@ -192,7 +198,11 @@ impl Closing {
     pub fn check(&self, design: &Design) -> Result<(), String> {
         let rounds = design.experiment.run.rounds;
         if self.rounds > rounds || self.missed.len() as u64 > rounds {
-            return Err(format!("{} rounds, of which {} missed: the run has {rounds}", self.rounds, self.missed.len()));
+            return Err(format!(
+                "{} rounds, of which {} missed: the run has {rounds}",
+                self.rounds,
+                self.missed.len()
+            ));
         }
         for (key, digest) in [("digest", Some(&self.digest)), ("mean", self.mean.as_ref())] {
             if digest.is_some_and(|digest| unhex(digest).is_none()) {
@@ -201,7 +211,10 @@ impl Closing {
         }
         for score in [self.test, self.test_of_mean].iter().flatten() {
             if score.rows == 0 || score.correct.is_some_and(|correct| correct > score.rows) {
-                return Err(format!("a score of {:?} right answers in {} rows", score.correct, score.rows));
+                return Err(format!(
+                    "a score of {:?} right answers in {} rows",
+                    score.correct, score.rows
+                ));
             }
         }
         let outputs = design.model.shape().outputs;
@@ -212,7 +225,11 @@ impl Closing {
                 self.links.len()
             ));
         }
-        if !(self.time_s.is_finite() && self.computing_s.is_finite() && self.time_s >= 0.0 && self.computing_s >= 0.0) {
+        if !(self.time_s.is_finite()
+            && self.computing_s.is_finite()
+            && self.time_s >= 0.0
+            && self.computing_s >= 0.0)
+        {
             return Err(format!("{} s, of them {} s computing", self.time_s, self.computing_s));
         }
         Ok(())
@@ -256,11 +273,15 @@ pub fn model_digest(x: &[f32]) -> String {
     hex(&hasher.finalize())
 }
 
-/// The run's digest: SHA-256 over the SHA-256s (raw bytes) of the nodes' models in node order, then that of their mean.
+/// The run's digest: SHA-256 over the SHA-256s (raw bytes) of the nodes' models in node order, then
+/// that of their mean.
 ///
 /// # Errors
 /// If a digest is no hexadecimal SHA-256.
-pub fn run_digest<'a>(models: impl IntoIterator<Item = &'a str>, mean: &'a str) -> Result<String, String> {
+pub fn run_digest<'a>(
+    models: impl IntoIterator<Item = &'a str>,
+    mean: &'a str,
+) -> Result<String, String> {
     let mut hasher = Sha256::new();
     for digest in models.into_iter().chain([mean]) {
         hasher.update(unhex(digest).ok_or_else(|| format!("`{digest}` is no SHA-256"))?);

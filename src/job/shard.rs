@@ -133,7 +133,10 @@ impl Learner for ShardLearner {
             }
             Ok(all.expect("a run has nodes").to_bytes())
         };
-        Some(Setup { record: Opening::of(self.shard.raw(), sums).to_bytes(), merge: Arc::new(merge) })
+        Some(Setup {
+            record: Opening::of(self.shard.raw(), sums).to_bytes(),
+            merge: Arc::new(merge),
+        })
     }
 
     fn prepare(&mut self, merged: &[u8]) -> Result<(), ConfigError> {
@@ -146,7 +149,8 @@ impl Learner for ShardLearner {
         let scale = self.scale.get();
         let data = self.shard.scale(scale)?;
         let nodes = design.topology.nodes();
-        let weight = if design.by_rows() { (nodes * data.rows()) as f64 / all.rows as f64 } else { 1.0 };
+        let weight =
+            if design.by_rows() { (nodes * data.rows()) as f64 / all.rows as f64 } else { 1.0 };
         self.started = Some(Started {
             objective: self.design.model.objective(Arc::clone(&data))?,
             optimizer: self.design.optimizer(self.node, data.rows()),
@@ -161,14 +165,26 @@ impl Learner for ShardLearner {
         self.compute_by_parts(round, x, update, &mut |_, _| {})
     }
 
-    fn compute_by_parts(&mut self, round: Round, x: &[f32], update: &mut [f32], ready: &mut Ready<'_>) -> f64 {
+    fn compute_by_parts(
+        &mut self,
+        round: Round,
+        x: &[f32],
+        update: &mut [f32],
+        ready: &mut Ready<'_>,
+    ) -> f64 {
         let started = self.started();
-        started.optimizer.update_by_parts(round, x, &mut *started.objective, update, &mut |range, update| {
-            if started.weight != 1.0 {
-                vector::scale(started.weight, &mut update[range.clone()]);
-            }
-            ready(range, update);
-        })
+        started.optimizer.update_by_parts(
+            round,
+            x,
+            &mut *started.objective,
+            update,
+            &mut |range, update| {
+                if started.weight != 1.0 {
+                    vector::scale(started.weight, &mut update[range.clone()]);
+                }
+                ready(range, update);
+            },
+        )
     }
 
     fn step(&self, round: Round) -> f32 {
@@ -178,7 +194,8 @@ impl Learner for ShardLearner {
     fn conclude(&mut self, conclusion: &Conclusion<'_>) -> Vec<u8> {
         let design = Arc::clone(&self.design);
         let started = self.started();
-        let score = |x: &[f32]| started.test.as_ref().map(|test| evaluate(&design.model, x, test).into());
+        let score =
+            |x: &[f32]| started.test.as_ref().map(|test| evaluate(&design.model, x, test).into());
         Closing {
             rounds: conclusion.rounds.0,
             missed: Vec::new(),

@@ -1,4 +1,5 @@
-//! A run of which this process has one node: its own file, its own key, a topology that names the others.
+//! A run of which this process has one node: its own file, its own key, a topology that names the
+//! others.
 
 use std::{
     path::{Path, PathBuf},
@@ -55,7 +56,8 @@ impl NodeFile {
         let within = |error: ConfigError| error.within(&origin);
         let text = std::fs::read_to_string(path)
             .map_err(|error| within(ConfigError::at("node", format!("cannot be read: {error}"))))?;
-        let table: toml::Table = toml::from_str(&text).map_err(|error| within(syntax(&text, &error)))?;
+        let table: toml::Table =
+            toml::from_str(&text).map_err(|error| within(syntax(&text, &error)))?;
         let mut file: NodeFile = config::read("node", &table).map_err(within)?;
         let folder = path.parent().unwrap_or(Path::new(""));
         for path in [&mut file.key, &mut file.topology, &mut file.experiment, &mut file.out] {
@@ -102,7 +104,8 @@ impl Single {
         topology: Topology,
         node: NodeId,
     ) -> Result<Single, ConfigError> {
-        Single::checked(file, experiment.clone(), topology, node).map_err(|error| experiment.blame(error))
+        Single::checked(file, experiment.clone(), topology, node)
+            .map_err(|error| experiment.blame(error))
     }
 
     fn checked(
@@ -112,9 +115,11 @@ impl Single {
         node: NodeId,
     ) -> Result<Single, ConfigError> {
         let need = |key: &str, value: Option<usize>| {
-            let problem =
-                "a node sees only its own rows, so the experiment must say it (a run directory's experiment.toml does)";
-            value.ok_or_else(|| ConfigError::at(format!("model.{key}"), problem).within(file.experiment.display()))
+            let problem = "a node sees only its own rows, so the experiment must say it (a run \
+                           directory's experiment.toml does)";
+            value.ok_or_else(|| {
+                ConfigError::at(format!("model.{key}"), problem).within(file.experiment.display())
+            })
         };
         let inputs = need("inputs", experiment.model.inputs)?;
         let outputs = need("outputs", experiment.model.outputs)?;
@@ -130,7 +135,8 @@ impl Single {
         let (train, test) = match &file.test {
             Some(test) => (all, Some(load("test", test)?)),
             None => {
-                let (train, test) = data::split_test(&all, experiment.data.test_share, experiment.run.seed)?;
+                let (train, test) =
+                    data::split_test(&all, experiment.data.test_share, experiment.run.seed)?;
                 let rest = (!test.is_empty()).then(|| all.select(&test));
                 (all.select(&train), rest)
             }
@@ -145,8 +151,13 @@ impl Single {
         let scale = Arc::new(OnceLock::new());
         let test = test.map(Shared::new);
         let (rows, class_rows) = (train.rows() as u64, class_counts(&train));
-        let mut learner =
-            ShardLearner::new(Arc::clone(&design), node, Shared::new(train), test.clone(), Arc::clone(&scale));
+        let mut learner = ShardLearner::new(
+            Arc::clone(&design),
+            node,
+            Shared::new(train),
+            test.clone(),
+            Arc::clone(&scale),
+        );
         let config = design.node(node, learner.setup(), Readers::Everyone);
         Ok(Single {
             design,

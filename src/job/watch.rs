@@ -1,4 +1,5 @@
-//! Watches a run whose nodes are all in this process: consensus distance, loss and accuracy of the mean.
+//! Watches a run whose nodes are all in this process: consensus distance, loss and accuracy of the
+//! mean.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -113,9 +114,11 @@ impl<'a> Watch<'a> {
     }
 
     fn evaluate(&mut self, round: Round, now: Time, all: &[Option<(Elapsed, RoundDone)>]) {
-        let models: Vec<&[f32]> = all.iter().flatten().filter_map(|(_, done)| done.model.as_deref()).collect();
+        let models: Vec<&[f32]> =
+            all.iter().flatten().filter_map(|(_, done)| done.model.as_deref()).collect();
         let mean = mean(&models);
-        let consensus = models.iter().map(|x| vector::distance_squared(x, &mean)).sum::<f64>() / models.len() as f64;
+        let consensus = models.iter().map(|x| vector::distance_squared(x, &mean)).sum::<f64>()
+            / models.len() as f64;
         let train_loss = self.whole.train_loss(&mean);
         let accuracy = self.whole.score(&mean).and_then(|score| score.accuracy());
         self.progress.consensus = Some(consensus);
@@ -158,12 +161,17 @@ impl<'a> Watch<'a> {
 impl Observer for Watch<'_> {
     fn round(&mut self, node: NodeId, elapsed: Elapsed, done: RoundDone) {
         let (count, now) = (self.latest.len(), elapsed.time);
-        let before = std::mem::replace(&mut self.latest[node.index()], (done.round.0 + 1, done.loss, done.traffic)).0;
+        let before = std::mem::replace(
+            &mut self.latest[node.index()],
+            (done.round.0 + 1, done.loss, done.traffic),
+        )
+        .0;
         let round = done.round;
         if done.model.is_some() {
             let none = || Waiting { there: 0, nodes: vec![None; count] };
             let waiting = self.models.entry(round).or_insert_with(none);
-            waiting.there += usize::from(waiting.nodes[node.index()].replace((elapsed, done)).is_none());
+            waiting.there +=
+                usize::from(waiting.nodes[node.index()].replace((elapsed, done)).is_none());
             if waiting.there == count
                 && let Some(all) = self.models.remove(&round)
             {
@@ -176,7 +184,8 @@ impl Observer for Watch<'_> {
             self.behind = self.latest.iter().filter(|latest| latest.0 == rounds).count();
             self.progress.rounds = rounds;
             self.progress.time = now;
-            self.progress.loss = self.latest.iter().map(|(_, loss, _)| loss).sum::<f64>() / self.latest.len() as f64;
+            self.progress.loss =
+                self.latest.iter().map(|(_, loss, _)| loss).sum::<f64>() / self.latest.len() as f64;
             self.progress.payload = self.latest.iter().map(|(.., traffic)| traffic.payload).sum();
             (self.on_progress)(&self.progress);
         }
@@ -184,7 +193,8 @@ impl Observer for Watch<'_> {
 
     fn stop_after(&mut self) -> Option<Round> {
         // No node is past the furthest by more than the round that it is in.
-        (self.stop)().then(|| Round(self.latest.iter().map(|(rounds, ..)| *rounds).max().unwrap_or(0) + 1))
+        (self.stop)()
+            .then(|| Round(self.latest.iter().map(|(rounds, ..)| *rounds).max().unwrap_or(0) + 1))
     }
 }
 

@@ -65,7 +65,8 @@ impl Whole {
         let (train, test) = data::split_test(&all, experiment.data.test_share, seed)?;
         let shards = data::shards(&all, &train, topology.nodes(), split, seed)?;
         let mut design = Design::new(experiment, topology, inputs, outputs)?;
-        let shards: Vec<Arc<Shared>> = shards.iter().map(|rows| Shared::new(all.select(rows))).collect();
+        let shards: Vec<Arc<Shared>> =
+            shards.iter().map(|rows| Shared::new(all.select(rows))).collect();
         let conditions = measured_conditions(&mut design, &shards[0])?;
         Ok(Whole {
             conditions,
@@ -87,12 +88,21 @@ impl Whole {
     /// One node's core and learner.
     pub fn seat(&self, node: NodeId) -> Seat {
         let shard = Arc::clone(&self.shards[node.index()]);
-        let mut learner =
-            ShardLearner::new(Arc::clone(&self.design), node, shard, self.test.clone(), Arc::clone(&self.scale));
-        Seat { config: self.design.node(node, learner.setup(), Readers::Root), learner: Box::new(learner) }
+        let mut learner = ShardLearner::new(
+            Arc::clone(&self.design),
+            node,
+            shard,
+            self.test.clone(),
+            Arc::clone(&self.scale),
+        );
+        Seat {
+            config: self.design.node(node, learner.setup(), Readers::Root),
+            learner: Box::new(learner),
+        }
     }
 
-    /// f(x): the nodes' losses at x, weighted as the experiment says; `None` before the run has begun.
+    /// f(x): the nodes' losses at x, weighted as the experiment says; `None` before the run has
+    /// begun.
     pub fn train_loss(&self, x: &[f32]) -> Option<f64> {
         let (mut sum, mut weights) = (0.0, 0.0);
         for shard in &self.shards {
@@ -115,7 +125,8 @@ impl Whole {
         class_counts(self.shards[node.index()].raw())
     }
 
-    /// Plain SGD on the pooled data: as many rounds, a batch n times as large, the same schedule, started from the same x_0.
+    /// Plain SGD on the pooled data: as many rounds, a batch n times as large, the same schedule,
+    /// started from the same x_0.
     ///
     /// # Errors
     /// If the pooled data does not fit the model; it does if the shards do.
@@ -130,7 +141,13 @@ impl Whole {
         }
         let rows = pooled.rows();
         let config = design.optimizer.pooled(self.shards.len());
-        let mut optimizer = Optimizer::new(config, design.experiment.run.seed, NodeId(0), rows, design.parameters());
+        let mut optimizer = Optimizer::new(
+            config,
+            design.experiment.run.seed,
+            NodeId(0),
+            rows,
+            design.parameters(),
+        );
         let pooled = Arc::new(pooled);
         let mut objective = design.model.objective(Arc::clone(&pooled))?;
         let (mut x, mut update) = (design.initial.to_vec(), vec![0.0; design.parameters()]);
@@ -144,28 +161,37 @@ impl Whole {
     }
 }
 
-/// The conditions of `[network]`. What gradients take is measured where the experiment wants it, and written into it.
+/// The conditions of `[network]`. What gradients take is measured where the experiment wants it,
+/// and written into it.
 fn measured_conditions(design: &mut Design, shard: &Shared) -> Result<Conditions, ConfigError> {
     let network = design.experiment.network.clone();
     let mut took = None;
     let mut measure = || *took.insert(gradients_take(design, shard).unwrap_or(0.0));
-    let conditions = conditions(&network, &design.topology, design.experiment.run.seed, &mut measure)?;
+    let conditions =
+        conditions(&network, &design.topology, design.experiment.run.seed, &mut measure)?;
     if let Some(seconds) = took {
         let network = &mut design.experiment.network;
-        (network.compute, network.compute_ms) = (Compute::Fixed, Some((seconds * 1e9).round() / 1e6));
+        (network.compute, network.compute_ms) =
+            (Compute::Fixed, Some((seconds * 1e9).round() / 1e6));
     }
     Ok(conditions)
 }
 
-/// Seconds of a round's gradients on this machine: the median of some tries on the first node's rows.
+/// Seconds of a round's gradients on this machine: the median of some tries on the first node's
+/// rows.
 fn gradients_take(design: &Design, shard: &Shared) -> Result<f64, ConfigError> {
     const TRIES: u64 = 15;
     let rows = Arc::clone(shard.raw());
     let count = rows.rows();
     super::needs::one_copy(design.parameters())?;
     let mut objective = design.model.objective(rows)?;
-    let mut optimizer =
-        Optimizer::new(design.optimizer.clone(), design.experiment.run.seed, NodeId(0), count, design.parameters());
+    let mut optimizer = Optimizer::new(
+        design.optimizer.clone(),
+        design.experiment.run.seed,
+        NodeId(0),
+        count,
+        design.parameters(),
+    );
     let (x, mut update) = (design.initial.to_vec(), vec![0.0; design.parameters()]);
     let mut times: Vec<f64> = (0..TRIES)
         .map(|round| {
@@ -207,10 +233,15 @@ pub fn options(experiment: &Experiment) -> Result<Options, ConfigError> {
 fn load(experiment: &Experiment, options: &Options) -> Result<Dataset, ConfigError> {
     let source = &experiment.data.source;
     let beside = experiment.folder.join(source);
-    if beside.is_file() { data::load(&beside.display().to_string(), options) } else { data::load(source, options) }
+    if beside.is_file() {
+        data::load(&beside.display().to_string(), options)
+    } else {
+        data::load(source, options)
+    }
 }
 
-/// What is to be drawn, with all defaults written into the experiment; `None` where rows come from a file.
+/// What is to be drawn, with all defaults written into the experiment; `None` where rows come from
+/// a file.
 fn synthetic(experiment: &mut Experiment) -> Result<Option<Synthetic>, ConfigError> {
     let task = experiment.model.task()?;
     let data = &mut experiment.data;
@@ -222,15 +253,21 @@ fn synthetic(experiment: &mut Experiment) -> Result<Option<Synthetic>, ConfigErr
             ("heterogeneity", data.heterogeneity.map(|x| x.to_string())),
         ];
         return match keys.into_iter().find_map(|(key, value)| Some((key, value?))) {
-            Some((key, value)) => {
-                Err(ConfigError::new(format!("data.{key}"), value, "only source = \"synthetic\" has this key"))
-            }
+            Some((key, value)) => Err(ConfigError::new(
+                format!("data.{key}"),
+                value,
+                "only source = \"synthetic\" has this key",
+            )),
             None => Ok(None),
         };
     }
     if task != Task::Regression {
         let problem = "synthetic rows have numbers as targets: expected \"least-squares\"";
-        return Err(ConfigError::new("model.kind", format!("\"{}\"", experiment.model.kind), problem));
+        return Err(ConfigError::new(
+            "model.kind",
+            format!("\"{}\"", experiment.model.kind),
+            problem,
+        ));
     }
     let drawn = Synthetic {
         rows: *data.rows.get_or_insert(2048),
@@ -238,9 +275,10 @@ fn synthetic(experiment: &mut Experiment) -> Result<Option<Synthetic>, ConfigErr
         noise: *data.noise.get_or_insert(0.1),
         heterogeneity: *data.heterogeneity.get_or_insert(0.0),
     };
-    if drawn.heterogeneity != 0.0 && (data.split != SplitKind::Contiguous || data.test_share != 0.0) {
-        let problem =
-            "each node's rows are a block with its own optimum: set split = \"contiguous\" and test_share = 0";
+    if drawn.heterogeneity != 0.0 && (data.split != SplitKind::Contiguous || data.test_share != 0.0)
+    {
+        let problem = "each node's rows are a block with its own optimum: set split \
+                       = \"contiguous\" and test_share = 0";
         return Err(ConfigError::new("data.heterogeneity", drawn.heterogeneity, problem));
     }
     Ok(Some(drawn))
@@ -249,12 +287,19 @@ fn synthetic(experiment: &mut Experiment) -> Result<Option<Synthetic>, ConfigErr
 fn split(experiment: &Experiment) -> Result<Split, ConfigError> {
     let data = &experiment.data;
     match (data.split, data.alpha) {
-        (SplitKind::Dirichlet, Some(alpha)) if alpha.is_finite() && alpha > 0.0 => Ok(Split::Dirichlet { alpha }),
-        (SplitKind::Dirichlet, Some(alpha)) => Err(ConfigError::new("data.alpha", alpha, "expected a number above 0")),
-        (SplitKind::Dirichlet, None) => {
-            Err(ConfigError::at("data.alpha", "a dirichlet split needs it: 0.1 is very uneven, 100 nearly even"))
+        (SplitKind::Dirichlet, Some(alpha)) if alpha.is_finite() && alpha > 0.0 => {
+            Ok(Split::Dirichlet { alpha })
         }
-        (_, Some(alpha)) => Err(ConfigError::new("data.alpha", alpha, "only a dirichlet split has an alpha")),
+        (SplitKind::Dirichlet, Some(alpha)) => {
+            Err(ConfigError::new("data.alpha", alpha, "expected a number above 0"))
+        }
+        (SplitKind::Dirichlet, None) => Err(ConfigError::at(
+            "data.alpha",
+            "a dirichlet split needs it: 0.1 is very uneven, 100 nearly even",
+        )),
+        (_, Some(alpha)) => {
+            Err(ConfigError::new("data.alpha", alpha, "only a dirichlet split has an alpha"))
+        }
         (SplitKind::Iid, None) => Ok(Split::Iid),
         (SplitKind::Contiguous, None) => Ok(Split::Contiguous),
         (SplitKind::ByLabel, None) => Ok(Split::ByLabel),

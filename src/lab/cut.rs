@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::{config::ConfigError, mixing::Topology, units::NodeId};
 
-/// Both directions of a link are cut from a moment on, for a while. Time counts from when the nodes are started.
+/// Both directions of a link are cut from a moment on, for a while. Time counts from when the nodes
+/// are started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// The link's ends, the lower node first.
@@ -16,24 +17,31 @@ pub struct Cut {
 }
 
 impl Cut {
-    /// Reads `A-B@BEGIN+FOR`: two neighbours of the topology, and two times such as `10s` or `250ms`.
+    /// Reads `A-B@BEGIN+FOR`: two neighbours of the topology, and two times such as `10s` or
+    /// `250ms`.
     ///
     /// # Errors
     /// If it is not of that form, or there is no such link.
     pub fn parse(text: &str, topology: &Topology) -> Result<Cut, ConfigError> {
         let wrong = |problem: String| ConfigError::new("--cut", text, problem);
-        let parts = text.rsplit_once('@').and_then(|(ends, times)| Some((ends, times.split_once('+')?)));
+        let parts =
+            text.rsplit_once('@').and_then(|(ends, times)| Some((ends, times.split_once('+')?)));
         let Some((ends, (begin, length))) = parts else {
             return Err(wrong("expected NODE-NODE@BEGIN+FOR, such as london-tokyo@10s+5s".into()));
         };
         let time = |text: &str| {
-            duration(text)
-                .ok_or_else(|| wrong(format!("\"{text}\" is no time: expected seconds such as 10s, or 250ms")))
+            duration(text).ok_or_else(|| {
+                wrong(format!("\"{text}\" is no time: expected seconds such as 10s, or 250ms"))
+            })
         };
         let (begin, length) = (time(begin)?, time(length)?);
-        let find = |name: &str| (0..topology.nodes()).map(NodeId::from).find(|&node| topology.node(node).name == name);
+        let find = |name: &str| {
+            (0..topology.nodes()).map(NodeId::from).find(|&node| topology.node(node).name == name)
+        };
         // Names may have hyphens too: every one of them may be the one in the middle.
-        let ends = ends.match_indices('-').find_map(|(at, _)| Some((find(&ends[..at])?, find(&ends[at + 1..])?)));
+        let ends = ends
+            .match_indices('-')
+            .find_map(|(at, _)| Some((find(&ends[..at])?, find(&ends[at + 1..])?)));
         let Some((a, b)) = ends.filter(|(a, b)| topology.neighbours(*a).contains(b)) else {
             return Err(wrong(format!(
                 "no such link: expected two neighbours of {}, joined by a hyphen",
@@ -66,7 +74,10 @@ mod tests {
 
     fn topology() -> Topology {
         let named = |name: &str| NodeInfo { name: name.into(), peer: None, addresses: Vec::new() };
-        Topology::parse("path:3", 1).unwrap().with_nodes(["us-east", "oslo", "eu-west"].map(named).into()).unwrap()
+        Topology::parse("path:3", 1)
+            .unwrap()
+            .with_nodes(["us-east", "oslo", "eu-west"].map(named).into())
+            .unwrap()
     }
 
     #[test]

@@ -12,8 +12,10 @@ use std::time::Duration;
 
 use crate::{rng::Stream, sim::LinkModel, units::Time};
 
-/// How long the queue of a link with a short round trip may become: 100 ms of its rate. A queue of a round trip's bytes is what keeps a line busy
-/// while one TCP flow halves its window (Villamizar and Song, High Performance TCP in ANSNET, 1994); shorter ones lose bursts that real routers hold.
+/// How long the queue of a link with a short round trip may become: 100 ms of its rate. A queue of
+/// a round trip's bytes is what keeps a line busy while one TCP flow halves its window (Villamizar
+/// and Song, High Performance TCP in ANSNET, 1994); shorter ones lose bursts that real routers
+/// hold.
 pub const LEAST_ROOM: Duration = Duration::from_millis(100);
 
 /// One direction of a link under way.
@@ -39,7 +41,8 @@ pub enum Fate {
 }
 
 impl Line {
-    /// Nothing sent yet. `dice` is this direction's own; with `reorders`, packets may overtake each other where there is jitter.
+    /// Nothing sent yet. `dice` is this direction's own; with `reorders`, packets may overtake each
+    /// other where there is jitter.
     pub fn new(model: LinkModel, dice: Stream, reorders: bool) -> Line {
         Line { model, dice, reorders, packets: 0, last: Time(0) }
     }
@@ -49,7 +52,8 @@ impl Line {
         (2 * self.model.latency).max(LEAST_ROOM.as_nanos() as u64)
     }
 
-    /// Hands over a packet of so many bytes. `free` is when the queue in front of the line is empty, and is moved on.
+    /// Hands over a packet of so many bytes. `free` is when the queue in front of the line is
+    /// empty, and is moved on.
     pub fn send(&mut self, now: Time, bytes: usize, free: &mut Time) -> Fate {
         let model = &self.model;
         let begins = now.max(*free);
@@ -102,7 +106,8 @@ mod tests {
         assert_eq!(fates.iter().filter(|fate| **fate == Fate::Full).count(), 150 - 141);
         assert!(fates[..141].iter().all(|fate| *fate != Fate::Full));
         assert_eq!(line.send(Time(MS), 1500, &mut free), Fate::Arrives(Time((142 + 70) * MS)));
-        let near = Line::new(LinkModel { latency: MS, ..LINK }, Stream::new(3, Purpose::Link), false);
+        let near =
+            Line::new(LinkModel { latency: MS, ..LINK }, Stream::new(3, Purpose::Link), false);
         assert_eq!(near.room(), LEAST_ROOM.as_nanos() as u64);
     }
 
@@ -119,7 +124,9 @@ mod tests {
         let model = LinkModel { loss: 0.02, rate: f64::INFINITY, ..LINK };
         let run = || {
             let (mut line, mut free) = (line(model, false), Time(0));
-            (0..20_000u64).filter(|i| line.send(Time(i * MS), 1500, &mut free) == Fate::Lost).collect::<Vec<_>>()
+            (0..20_000u64)
+                .filter(|i| line.send(Time(i * MS), 1500, &mut free) == Fate::Lost)
+                .collect::<Vec<_>>()
         };
         let lost = run();
         assert!((340..460).contains(&lost.len()), "{}", lost.len());
@@ -134,7 +141,9 @@ mod tests {
                 (line(model, reorders), Time(0), 0.0, Time(0), 0);
             for i in 0..5000u64 {
                 let now = Time(i * gap);
-                let Fate::Arrives(at) = line.send(now, 100, &mut free) else { panic!("nothing is lost here") };
+                let Fate::Arrives(at) = line.send(now, 100, &mut free) else {
+                    panic!("nothing is lost here")
+                };
                 overtakes += usize::from(at < before);
                 before = at;
                 extra += (at.0 - now.0 - model.latency) as f64 / 5000.0;

@@ -5,9 +5,11 @@
 //!  gradvine node - TCP/IP - gv0 ===== router ===== gv0 - TCP/IP - gradvine node
 //! ```
 //!
-//! Every node has a network namespace of its own ([`Site`]): its own TCP/IP, its own address, and one TUN device as the only way out. What a
-//! node sends comes out of its device in this process, where the [`Router`] holds each packet as long as the link between sender and receiver would
-//! ([`mod@line`]): a queue, a rate, a latency, jitter, loss. Nothing in the nodes knows of it. It needs root, `/dev/net/tun` and `ip` of iproute2.
+//! Every node has a network namespace of its own ([`Site`]): its own TCP/IP, its own address, and
+//! one TUN device as the only way out. What a node sends comes out of its device in this process,
+//! where the [`Router`] holds each packet as long as the link between sender and receiver would
+//! ([`mod@line`]): a queue, a rate, a latency, jitter, loss. Nothing in the nodes knows of it. It
+//! needs root, `/dev/net/tun` and `ip` of iproute2.
 //!
 //! | file | does |
 //! |---|---|

@@ -30,9 +30,11 @@ use crate::{
     units::{NodeId, Time},
 };
 
-/// Before other work on the machine: a late packet is a wrong figure. The system's own urgent threads stay before it.
+/// Before other work on the machine: a late packet is a wrong figure. The system's own urgent
+/// threads stay before it.
 const NICE: i32 = -15;
-/// Packets read from one device before those that are due are looked for again: at 1500 bytes they are handled in well under a millisecond.
+/// Packets read from one device before those that are due are looked for again: at 1500 bytes they
+/// are handled in well under a millisecond.
 const BATCH: usize = 32;
 /// How often the router looks whether it is to stop, where no packet is due.
 const LOOK: Duration = Duration::from_millis(50);
@@ -97,7 +99,8 @@ pub struct Router {
 }
 
 impl Router {
-    /// Starts to carry packets between devices, the i-th of which is node i's. Cuts count from now on.
+    /// Starts to carry packets between devices, the i-th of which is node i's. Cuts count from now
+    /// on.
     ///
     /// # Errors
     /// If the system has no thread for it.
@@ -218,9 +221,13 @@ impl Switch {
     fn wait(&self, ready: &mut [bool]) -> io::Result<()> {
         let due = self.flying.peek().map_or(u64::MAX, |Reverse(next)| next.arrives.0);
         let wait = Duration::from_nanos(due.saturating_sub(self.now().0)).min(LOOK);
-        let timeout = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
-        let mut polled: Vec<PollFd<'_>> =
-            self.devices.iter().map(|device| PollFd::from_borrowed_fd(device.as_fd(), PollFlags::IN)).collect();
+        let timeout =
+            Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
+        let mut polled: Vec<PollFd<'_>> = self
+            .devices
+            .iter()
+            .map(|device| PollFd::from_borrowed_fd(device.as_fd(), PollFlags::IN))
+            .collect();
         match poll(&mut polled, Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -261,10 +268,17 @@ impl Switch {
             wire.flow.cut += 1;
             return self.spare.push(packet);
         }
-        let free = if self.shared_uplink { &mut self.uplinks[from.index()] } else { &mut wire.free };
+        let free =
+            if self.shared_uplink { &mut self.uplinks[from.index()] } else { &mut wire.free };
         match wire.line.send(now, packet.len(), free) {
             Fate::Arrives(arrives) => {
-                self.flying.push(Reverse(Flying { arrives, number: self.numbered, from, to, packet }));
+                self.flying.push(Reverse(Flying {
+                    arrives,
+                    number: self.numbered,
+                    from,
+                    to,
+                    packet,
+                }));
                 self.numbered += 1;
             }
             Fate::Full => {
@@ -282,8 +296,11 @@ impl Switch {
     fn deliver(&mut self) -> io::Result<()> {
         loop {
             let now = self.now();
-            let Some(next) = self.flying.peek_mut().filter(|next| next.0.arrives <= now) else { return Ok(()) };
-            let Reverse(Flying { arrives, from, to, packet, .. }) = std::collections::binary_heap::PeekMut::pop(next);
+            let Some(next) = self.flying.peek_mut().filter(|next| next.0.arrives <= now) else {
+                return Ok(());
+            };
+            let Reverse(Flying { arrives, from, to, packet, .. }) =
+                std::collections::binary_heap::PeekMut::pop(next);
             let wire = self.wires.get_mut(&(from, to)).expect("what flies was sent over a wire");
             // What was in the air when the link was cut is gone too.
             if self.cuts.iter().any(|cut| cut.stops(from, to, Duration::from_nanos(arrives.0))) {

@@ -1,4 +1,5 @@
-//! A place for a node: a network namespace of its own, whose only way out is a TUN device that the router holds.
+//! A place for a node: a network namespace of its own, whose only way out is a TUN device that the
+//! router holds.
 
 use std::{
     fs::{self, File},
@@ -25,7 +26,8 @@ const NAMED: &str = "/run/netns";
 const DEVICE: &str = "gv0";
 /// Packets are as long as on an Ethernet.
 pub const MTU: usize = 1500;
-/// Packets that wait in a device for the router, at the most: a burst of 15 MB. What the links hold is the router's to say, so nothing is to be lost here.
+/// Packets that wait in a device for the router, at the most: a burst of 15 MB. What the links hold
+/// is the router's to say, so nothing is to be lost here.
 const QUEUE: usize = 10_000;
 
 /// What all places of a laboratory are like.
@@ -74,7 +76,8 @@ pub fn check() -> Result<(), Trouble> {
     }
     if !Path::new("/dev/net/tun").exists() {
         return missing(
-            "there is no /dev/net/tun: load the kernel's module `tun`, or pass the device into the container",
+            "there is no /dev/net/tun: load the kernel's module `tun`, or pass the device into \
+             the container",
         );
     }
     // A container's root may be refused what root may do elsewhere: tried once.
@@ -93,7 +96,8 @@ pub fn check() -> Result<(), Trouble> {
     });
     match refused {
         Some(why) => Err(Trouble::Missing(format!(
-            "network namespaces cannot be made here ({why}): it needs the capabilities NET_ADMIN and SYS_ADMIN"
+            "network namespaces cannot be made here ({why}): it needs the capabilities NET_ADMIN \
+             and SYS_ADMIN"
         ))),
         None => Ok(()),
     }
@@ -104,7 +108,8 @@ pub fn check() -> Result<(), Trouble> {
 /// # Errors
 /// If it does not, with those that it has.
 pub fn check_congestion(name: &str) -> Result<(), Trouble> {
-    let known = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap_or_default();
+    let known = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
+        .unwrap_or_default();
     if known.is_empty() || known.split_whitespace().any(|one| one == name) {
         return Ok(());
     }
@@ -119,13 +124,16 @@ pub fn check_congestion(name: &str) -> Result<(), Trouble> {
 pub fn clear_leftovers() {
     let Ok(entries) = fs::read_dir(NAMED) else { return };
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    let dead = names.filter(|name| owner(name).is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()));
+    let dead = names.filter(|name| {
+        owner(name).is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists())
+    });
     remove(&dead.collect::<Vec<_>>());
 }
 
 /// The process that made a namespace of this name.
 fn owner(name: &str) -> Option<u32> {
-    let mut numbers = name.strip_prefix(PREFIX)?.split('-').map(|number| number.parse::<u32>().ok());
+    let mut numbers =
+        name.strip_prefix(PREFIX)?.split('-').map(|number| number.parse::<u32>().ok());
     let (pid, rest): (_, Vec<_>) = (numbers.next()??, numbers.collect());
     (rest.len() == 2 && rest.iter().all(Option::is_some)).then_some(pid)
 }
@@ -165,15 +173,18 @@ impl Site {
             tun.set_nonblocking(true)?;
             for (key, value) in &setup.sysctls {
                 let path = Path::new("/proc/sys").join(key.replace('.', "/"));
-                fs::write(&path, value)
-                    .map_err(|error| io::Error::new(error.kind(), format!("{key} = {value}: {error}")))?;
+                fs::write(&path, value).map_err(|error| {
+                    io::Error::new(error.kind(), format!("{key} = {value}: {error}"))
+                })?;
             }
             io::Result::Ok(tun)
         })??;
         let address = address(node);
-        let congestion = setup.congestion.as_ref().map(|name| format!(" congctl {name}")).unwrap_or_default();
+        let congestion =
+            setup.congestion.as_ref().map(|name| format!(" congctl {name}")).unwrap_or_default();
         let lines = format!(
-            "link set lo up\nlink set {DEVICE} mtu {MTU} txqueuelen {QUEUE} up\naddr add {address}/32 dev {DEVICE}\n\
+            "link set lo up\nlink set {DEVICE} mtu {MTU} txqueuelen {QUEUE} up\naddr add \
+             {address}/32 dev {DEVICE}\n\
              route add 10.77.0.0/16 dev {DEVICE}{congestion}\n"
         );
         ip(&["-n", name, "-batch", "-"], Some(&lines))?;
@@ -227,8 +238,12 @@ fn inside<T: Send>(namespace: &File, work: impl FnOnce() -> T + Send) -> io::Res
 fn ip(arguments: &[&str], input: Option<&str>) -> Result<(), Trouble> {
     let run = || -> io::Result<Output> {
         let stdin = if input.is_some() { Stdio::piped() } else { Stdio::null() };
-        let mut child =
-            Command::new("ip").args(arguments).stdin(stdin).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+        let mut child = Command::new("ip")
+            .args(arguments)
+            .stdin(stdin)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()?;
         if let (Some(text), Some(mut pipe)) = (input, child.stdin.take()) {
             pipe.write_all(text.as_bytes())?;
         }
@@ -239,7 +254,10 @@ fn ip(arguments: &[&str], input: Option<&str>) -> Result<(), Trouble> {
         return Ok(());
     }
     let told = String::from_utf8_lossy(&output.stderr);
-    Err(Trouble::Ip(arguments.join(" "), told.lines().next().unwrap_or("it did not say why").to_string()))
+    Err(Trouble::Ip(
+        arguments.join(" "),
+        told.lines().next().unwrap_or("it did not say why").to_string(),
+    ))
 }
 
 #[cfg(test)]
@@ -259,9 +277,15 @@ mod tests {
     #[test]
     fn only_names_of_laboratories_have_an_owner() {
         assert_eq!(owner("gvlab-123-0-7"), Some(123));
-        for name in
-            ["gvlab-123", "gvlab-123-0", "gvlab-123-0-7-9", "gvlab-x-0-1", "gvlab-123-0-x", "lab-123-0-7", "gvlab-"]
-        {
+        for name in [
+            "gvlab-123",
+            "gvlab-123-0",
+            "gvlab-123-0-7-9",
+            "gvlab-x-0-1",
+            "gvlab-123-0-x",
+            "lab-123-0-7",
+            "gvlab-",
+        ] {
             assert_eq!(owner(name), None, "{name}");
         }
         assert_eq!(owner(&name(3, 4)), Some(std::process::id()));

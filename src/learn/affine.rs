@@ -1,6 +1,8 @@
-//! The dense layer y = x W + b, its gradient, and its initial weights, on slices of the flat vector.
+//! The dense layer y = x W + b, its gradient, and its initial weights, on slices of the flat
+//! vector.
 //!
-//! A layer's part of the vector is `W` (inputs x outputs, row-major), then `b` (outputs) if there is one.
+//! A layer's part of the vector is `W` (inputs x outputs, row-major), then `b` (outputs) if there
+//! is one.
 
 use ndarray::{ArrayView2, ArrayViewMut2, linalg::general_mat_mul};
 
@@ -48,7 +50,12 @@ impl Affine {
     }
 
     /// `out = input W + b`.
-    pub(super) fn forward(&self, x: &[f32], input: &ArrayView2<'_, f32>, out: &mut ArrayViewMut2<'_, f32>) {
+    pub(super) fn forward(
+        &self,
+        x: &[f32],
+        input: &ArrayView2<'_, f32>,
+        out: &mut ArrayViewMut2<'_, f32>,
+    ) {
         if self.bias {
             let bias = &x[self.offset + self.inputs * self.outputs..][..self.outputs];
             for mut row in out.rows_mut() {
@@ -58,7 +65,8 @@ impl Affine {
         general_mat_mul(1.0, input, &self.weight(x), f32::from(self.bias), out);
     }
 
-    /// The layer's part of the gradient, from its input and the (already weighted) gradient `delta` of its output.
+    /// The layer's part of the gradient, from its input and the (already weighted) gradient `delta`
+    /// of its output.
     pub(super) fn backward(
         &self,
         input: &ArrayView2<'_, f32>,
@@ -82,7 +90,12 @@ impl Affine {
     }
 
     /// `out = delta W'`, the gradient of the layer's input.
-    pub(super) fn input_gradient(&self, x: &[f32], delta: &ArrayView2<'_, f32>, out: &mut ArrayViewMut2<'_, f32>) {
+    pub(super) fn input_gradient(
+        &self,
+        x: &[f32],
+        delta: &ArrayView2<'_, f32>,
+        out: &mut ArrayViewMut2<'_, f32>,
+    ) {
         general_mat_mul(1.0, delta, &self.weight(x).t(), 0.0, out);
     }
 

@@ -8,9 +8,11 @@ use crate::{
 
 /// Mini-batches of one node: sampling without replacement, epoch after epoch.
 ///
-/// Imagine the node's rows written out once per epoch, each time in a new order, one epoch behind the other: the k-th batch is entries k b to
-/// (k + 1) b - 1 of that endless list. Every batch has b rows, every row is used equally often, a batch on the border takes the rest of
-/// one epoch and the start of the next. It depends on (seed, node, k) alone, so that a restarted node needs no state to go on.
+/// Imagine the node's rows written out once per epoch, each time in a new order, one epoch behind
+/// the other: the k-th batch is entries k b to (k + 1) b - 1 of that endless list. Every batch has
+/// b rows, every row is used equally often, a batch on the border takes the rest of one epoch and
+/// the start of the next. It depends on (seed, node, k) alone, so that a restarted node needs no
+/// state to go on.
 #[derive(Clone, Debug)]
 pub struct Batches {
     stream: Stream,
@@ -24,7 +26,8 @@ pub struct Batches {
 }
 
 impl Batches {
-    /// Batches of `size` of this node's `rows` rows; of all of them, if `size` is `None` or not smaller.
+    /// Batches of `size` of this node's `rows` rows; of all of them, if `size` is `None` or not
+    /// smaller.
     ///
     /// # Panics
     /// If there are 2^32 rows or more: a file of that size is refused.

@@ -22,12 +22,14 @@ pub trait Kind: Send + Sync + fmt::Debug {
     /// Whether it predicts classes or numbers.
     fn task(&self) -> Task;
 
-    /// The sizes of the hidden layers where none are given; `None` if this kind has no hidden layers.
+    /// The sizes of the hidden layers where none are given; `None` if this kind has no hidden
+    /// layers.
     fn default_hidden(&self) -> Option<&'static [usize]> {
         None
     }
 
-    /// How it starts where nothing is said. `Init::Seeded` also says that it must not start at zero, where its gradient would vanish.
+    /// How it starts where nothing is said. `Init::Seeded` also says that it must not start at
+    /// zero, where its gradient would vanish.
     fn default_init(&self) -> Init {
         Init::Zeros
     }
@@ -35,7 +37,8 @@ pub trait Kind: Send + Sync + fmt::Debug {
     /// What the flat vector is made of.
     fn tensors(&self, shape: &Shape) -> Vec<Tensor>;
 
-    /// Seeded initial parameters, the same on every node: written over `x`, which is zero and as long as the tensors together.
+    /// Seeded initial parameters, the same on every node: written over `x`, which is zero and as
+    /// long as the tensors together.
     fn initial(&self, shape: &Shape, stream: Stream, x: &mut [f32]);
 
     /// What computes it.
@@ -65,7 +68,8 @@ pub struct Shape {
     pub bias: bool,
 }
 
-/// The sums of one model over blocks of rows. It owns its buffers, which grow to the largest block and are then reused.
+/// The sums of one model over blocks of rows. It owns its buffers, which grow to the largest block
+/// and are then reused.
 pub trait Learner: Send {
     /// The sum of the losses of these rows at `x`, and its gradient where it is asked for.
     fn block(
@@ -89,7 +93,8 @@ pub enum Targets<'a> {
     Values(ArrayView2<'a, f32>),
 }
 
-/// Where a gradient goes: `weight` times the sum of the gradients of the rows, written over `out` or added to it.
+/// Where a gradient goes: `weight` times the sum of the gradients of the rows, written over `out`
+/// or added to it.
 pub struct Gradient<'a> {
     /// One over the size of the whole batch.
     pub weight: f32,
@@ -97,7 +102,8 @@ pub struct Gradient<'a> {
     pub add: bool,
     /// As long as x.
     pub out: &'a mut [f32],
-    /// With the last block of a batch: to be told of ranges that are final, where that is known before the end.
+    /// With the last block of a batch: to be told of ranges that are final, where that is known
+    /// before the end.
     pub ready: Option<&'a mut Ready<'a>>,
 }
 
@@ -112,7 +118,10 @@ impl Gradient<'_> {
 
 impl fmt::Debug for Gradient<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gradient").field("weight", &self.weight).field("add", &self.add).finish_non_exhaustive()
+        f.debug_struct("Gradient")
+            .field("weight", &self.weight)
+            .field("add", &self.add)
+            .finish_non_exhaustive()
     }
 }
 

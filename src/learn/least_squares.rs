@@ -1,7 +1,8 @@
-//! Linear least squares: f(w) = 1/(2m) sum over m rows of |x w + b - y|^2 (Gauss 1809; Legendre 1805).
+//! Linear least squares: f(w) = 1/(2m) sum over m rows of |x w + b - y|^2 (Gauss 1809; Legendre
+//! 1805).
 //!
-//! One tensor `weight` (inputs x outputs) and, with a bias, `bias` (outputs). Convex; smooth with constant L = largest eigenvalue of
-//! X'X / m, so that gradient descent wants a step below 2 / L.
+//! One tensor `weight` (inputs x outputs) and, with a bias, `bias` (outputs). Convex; smooth with
+//! constant L = largest eigenvalue of X'X / m, so that gradient descent wants a step below 2 / L.
 
 use ndarray::{ArrayView2, ArrayViewMut2};
 
@@ -90,7 +91,12 @@ impl Learner for Linear {
         Sums { loss: 0.5 * sum, correct: 0 }
     }
 
-    fn predict(&mut self, x: &[f32], features: ArrayView2<'_, f32>, mut out: ArrayViewMut2<'_, f32>) {
+    fn predict(
+        &mut self,
+        x: &[f32],
+        features: ArrayView2<'_, f32>,
+        mut out: ArrayViewMut2<'_, f32>,
+    ) {
         self.layer.forward(x, &features, &mut out);
     }
 }

@@ -1,9 +1,11 @@
-//! A multilayer perceptron: affine layers with ReLU between them, cross-entropy of softmax at the end (Rumelhart, Hinton and Williams 1986).
+//! A multilayer perceptron: affine layers with ReLU between them, cross-entropy of softmax at the
+//! end (Rumelhart, Hinton and Williams 1986).
 //!
-//! Tensors `layer0.weight` (inputs x hidden), `layer0.bias`, `layer1.weight`, ... Hidden layers start from normal weights of variance
-//! 2 / inputs (He, Zhang, Ren and Sun, "Delving Deep into Rectifiers", 2015, equation 10), the last from 2 / (inputs + outputs) (Glorot and
-//! Bengio, "Understanding the difficulty of training deep feedforward neural networks", 2010, equation 12); biases from zero. ReLU's
-//! derivative at 0 is taken as 0.
+//! Tensors `layer0.weight` (inputs x hidden), `layer0.bias`, `layer1.weight`, ... Hidden layers
+//! start from normal weights of variance 2 / inputs (He, Zhang, Ren and Sun, "Delving Deep into
+//! Rectifiers", 2015, equation 10), the last from 2 / (inputs + outputs) (Glorot and Bengio,
+//! "Understanding the difficulty of training deep feedforward neural networks", 2010, equation 12);
+//! biases from zero. ReLU's derivative at 0 is taken as 0.
 
 use ndarray::{ArrayView2, ArrayViewMut2};
 
@@ -28,14 +30,16 @@ impl Kind for Mlp {
     }
 
     fn reference(&self) -> &'static str {
-        "Rumelhart, Hinton and Williams, Learning representations by back-propagating errors, 1986; initial weights: He et al. 2015"
+        "Rumelhart, Hinton and Williams, Learning representations by back-propagating errors, \
+         1986; initial weights: He et al. 2015"
     }
 
     fn task(&self) -> Task {
         Task::Classification
     }
 
-    /// One layer of 256: with the digits d is 19,210, large enough that compressing pays and small enough for a laptop.
+    /// One layer of 256: with the digits d is 19,210, large enough that compressing pays and small
+    /// enough for a laptop.
     fn default_hidden(&self) -> Option<&'static [usize]> {
         Some(&[256])
     }
@@ -45,13 +49,18 @@ impl Kind for Mlp {
     }
 
     fn tensors(&self, shape: &Shape) -> Vec<Tensor> {
-        layers(shape).iter().enumerate().flat_map(|(i, layer)| layer.tensors(&format!("layer{i}"))).collect()
+        layers(shape)
+            .iter()
+            .enumerate()
+            .flat_map(|(i, layer)| layer.tensors(&format!("layer{i}")))
+            .collect()
     }
 
     fn initial(&self, shape: &Shape, stream: Stream, x: &mut [f32]) {
         let layers = layers(shape);
         for (i, layer) in layers.iter().enumerate() {
-            let fan = if i + 1 < layers.len() { layer.inputs } else { layer.inputs + layer.outputs };
+            let fan =
+                if i + 1 < layers.len() { layer.inputs } else { layer.inputs + layer.outputs };
             layer.initial(2.0 / fan as f64, stream.with(i as u64), x);
         }
     }
@@ -64,14 +73,17 @@ impl Kind for Mlp {
 }
 
 fn layers(shape: &Shape) -> Vec<Affine> {
-    let widths: Vec<usize> =
-        std::iter::once(shape.inputs).chain(shape.hidden.iter().copied()).chain([shape.outputs]).collect();
+    let widths: Vec<usize> = std::iter::once(shape.inputs)
+        .chain(shape.hidden.iter().copied())
+        .chain([shape.outputs])
+        .collect();
     Affine::chain(&widths, shape.bias)
 }
 
 struct Perceptron {
     layers: Vec<Affine>,
-    /// What each layer gave for the present block: after ReLU; the last one's scores, then their gradient.
+    /// What each layer gave for the present block: after ReLU; the last one's scores, then their
+    /// gradient.
     outputs: Vec<Vec<f32>>,
     /// The gradients of two layers' outputs, in turns.
     deltas: [Vec<f32>; 2],
@@ -86,7 +98,11 @@ impl Perceptron {
             let (before, after) = self.outputs.split_at_mut(i);
             let mut out = buffer(&mut after[0], rows, layer.outputs);
             match before.last() {
-                Some(input) => layer.forward(x, &view(&input[..rows * layer.inputs], rows, layer.inputs), &mut out),
+                Some(input) => layer.forward(
+                    x,
+                    &view(&input[..rows * layer.inputs], rows, layer.inputs),
+                    &mut out,
+                ),
                 None => layer.forward(x, features, &mut out),
             }
             if i < last {
@@ -101,9 +117,14 @@ impl Perceptron {
         let rows = features.nrows();
         for (i, layer) in self.layers.iter().enumerate().rev() {
             let (below, own) = self.outputs.split_at_mut(i);
-            // The last layer's delta stands where its scores stood; the others' take turns in two buffers.
+            // The last layer's delta stands where its scores stood; the others' take turns in two
+            // buffers.
             let (here, next) = self.deltas.split_at_mut(1);
-            let (here, next) = if i % 2 == 0 { (&mut here[0], &mut next[0]) } else { (&mut next[0], &mut here[0]) };
+            let (here, next) = if i % 2 == 0 {
+                (&mut here[0], &mut next[0])
+            } else {
+                (&mut next[0], &mut here[0])
+            };
             let delta: &[f32] = if i + 1 == self.layers.len() { &own[0] } else { here };
             let delta = view(&delta[..rows * layer.outputs], rows, layer.outputs);
             let Some(input) = below.last() else {
@@ -136,14 +157,23 @@ impl Learner for Perceptron {
         let outputs = self.layers.last().map_or(0, |layer| layer.outputs);
         let scores = self.outputs.last_mut().expect("there is a last layer");
         let mut scores = buffer(scores, features.nrows(), outputs);
-        let sums = cross_entropy(&mut scores, classes(targets), gradient.as_ref().map(|gradient| gradient.weight));
+        let sums = cross_entropy(
+            &mut scores,
+            classes(targets),
+            gradient.as_ref().map(|gradient| gradient.weight),
+        );
         if let Some(gradient) = gradient {
             self.backward(x, &features, gradient);
         }
         sums
     }
 
-    fn predict(&mut self, x: &[f32], features: ArrayView2<'_, f32>, mut out: ArrayViewMut2<'_, f32>) {
+    fn predict(
+        &mut self,
+        x: &[f32],
+        features: ArrayView2<'_, f32>,
+        mut out: ArrayViewMut2<'_, f32>,
+    ) {
         self.forward(x, &features);
         let scores = self.outputs.last().expect("there is a last layer");
         let (rows, columns) = out.dim();

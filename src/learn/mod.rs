@@ -1,4 +1,5 @@
-//! What is learned: an objective gives a loss and its gradient on a node's own rows, an optimizer makes an update of it.
+//! What is learned: an objective gives a loss and its gradient on a node's own rows, an optimizer
+//! makes an update of it.
 //!
 //! ```text
 //! Dataset -> Model::objective -> Objective::gradient -> Optimizer::update -> the rule
@@ -14,13 +15,15 @@
 //! | `batches`, `schedule`, `optimizer` | which rows a gradient is of; how long a step is; [`Optimizer`] |
 //! | `model_file` | [`SavedModel`]: safetensors |
 //!
-//! One more model is one file that implements [`Kind`] and one line of [`KINDS`]. An objective that is no model over rows implements
-//! [`Objective`] itself, as `examples/own_objective.rs` does.
+//! One more model is one file that implements [`Kind`] and one line of [`KINDS`]. An objective that
+//! is no model over rows implements [`Objective`] itself, as `examples/own_objective.rs` does.
 //!
-//! **Vectors** are flat: the concatenation of the model's tensors in the order in which it lists them, row-major. **Matrix products** go
-//! through `ndarray` on one thread; their last bits depend on whether the CPU has fused multiply-add, nothing else does: exp and log come from
-//! `libm`, sums have a fixed order. **Memory**: an objective holds buffers for one block of [`BLOCK_ROWS`] rows (or one mini-batch, if
-//! smaller), allocated when first used; from then on a gradient allocates nothing here, `ndarray`'s product its packing buffer.
+//! **Vectors** are flat: the concatenation of the model's tensors in the order in which it lists
+//! them, row-major. **Matrix products** go through `ndarray` on one thread; their last bits depend
+//! on whether the CPU has fused multiply-add, nothing else does: exp and log come from `libm`, sums
+//! have a fixed order. **Memory**: an objective holds buffers for one block of [`BLOCK_ROWS`] rows
+//! (or one mini-batch, if smaller), allocated when first used; from then on a gradient allocates
+//! nothing here, `ndarray`'s product its packing buffer.
 
 mod affine;
 mod batches;
@@ -44,8 +47,9 @@ pub use optimizer::{BatchSize, Optimizer, OptimizerConfig, OptimizerParams};
 pub use schedule::{Schedule, ScheduleKind};
 pub use supervised::BLOCK_ROWS;
 
-/// Told of every range of a gradient or update that has become final, together with the vector; from there on only the coordinates before the
-/// range change. The first range ends where the vector ends, each one ends where the last one began, and the final one begins at 0.
+/// Told of every range of a gradient or update that has become final, together with the vector;
+/// from there on only the coordinates before the range change. The first range ends where the
+/// vector ends, each one ends where the last one began, and the final one begins at 0.
 pub type Ready<'a> = dyn FnMut(Range<usize>, &mut [f32]) + 'a;
 
 /// Every kind of model, by its name in `[model] kind`.
@@ -64,14 +68,23 @@ pub trait Objective: Send {
     /// m, the number of rows of this node's shard; at least 1.
     fn rows(&self) -> usize;
 
-    /// The mean loss over the batch at `x`; its gradient is written over `out`. Both are of `parameters()` numbers.
+    /// The mean loss over the batch at `x`; its gradient is written over `out`. Both are of
+    /// `parameters()` numbers.
     ///
     /// # Panics
-    /// If the batch is empty, a row does not exist or a length is wrong: an [`Optimizer`] asks for none of these.
+    /// If the batch is empty, a row does not exist or a length is wrong: an [`Optimizer`] asks for
+    /// none of these.
     fn gradient(&mut self, x: &[f32], batch: Batch<'_>, out: &mut [f32]) -> f64;
 
-    /// The same, which tells early of what is final: backpropagation goes from the last tensor to the first.
-    fn gradient_by_parts(&mut self, x: &[f32], batch: Batch<'_>, out: &mut [f32], ready: &mut Ready<'_>) -> f64 {
+    /// The same, which tells early of what is final: backpropagation goes from the last tensor to
+    /// the first.
+    fn gradient_by_parts(
+        &mut self,
+        x: &[f32],
+        batch: Batch<'_>,
+        out: &mut [f32],
+        ready: &mut Ready<'_>,
+    ) -> f64 {
         let loss = self.gradient(x, batch, out);
         ready(0..out.len(), out);
         loss
@@ -105,7 +118,8 @@ impl Tensor {
         Tensor { name: name.into(), shape: shape.to_vec() }
     }
 
-    /// Rows and columns of the tensor as a matrix: all extents but the last make the rows. A vector has one column.
+    /// Rows and columns of the tensor as a matrix: all extents but the last make the rows. A vector
+    /// has one column.
     pub fn matrix(&self) -> (usize, usize) {
         match *self.shape.as_slice() {
             [] => (1, 1),
@@ -132,7 +146,8 @@ pub struct Evaluation {
     pub rows: u64,
     /// The mean loss over them.
     pub loss: f64,
-    /// How many were put into the right class, where classes are predicted. Of equal scores the lowest class counts; NaN is never right.
+    /// How many were put into the right class, where classes are predicted. Of equal scores the
+    /// lowest class counts; NaN is never right.
     pub correct: Option<u64>,
 }
 

@@ -29,7 +29,8 @@ pub struct ModelParams {
     pub hidden: Option<Vec<usize>>,
     /// Whether each layer adds a vector. Default true.
     pub bias: bool,
-    /// How the parameters start. Default: zero where the objective is convex, seeded where it is not.
+    /// How the parameters start. Default: zero where the objective is convex, seeded where it is
+    /// not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub init: Option<Init>,
     /// Features of a row; where a node sees all data, taken from it.
@@ -42,7 +43,14 @@ pub struct ModelParams {
 
 impl Default for ModelParams {
     fn default() -> Self {
-        ModelParams { kind: "softmax".into(), hidden: None, bias: true, init: None, inputs: None, outputs: None }
+        ModelParams {
+            kind: "softmax".into(),
+            hidden: None,
+            bias: true,
+            init: None,
+            inputs: None,
+            outputs: None,
+        }
     }
 }
 
@@ -54,7 +62,9 @@ impl ModelParams {
     pub fn read(table: &toml::Table) -> Result<ModelParams, ConfigError> {
         match table.get("kind") {
             None | Some(toml::Value::String(_)) => config::read("model", table),
-            Some(other) => Err(ConfigError::new("model.kind", other, "expected the name of a model in quotes")),
+            Some(other) => {
+                Err(ConfigError::new("model.kind", other, "expected the name of a model in quotes"))
+            }
         }
     }
 
@@ -97,16 +107,25 @@ impl PartialEq for Model {
 }
 
 impl Model {
-    /// The model of `params`. `inputs` and `outputs` are what the data shows, where it is all seen; else `params` must say.
+    /// The model of `params`. `inputs` and `outputs` are what the data shows, where it is all seen;
+    /// else `params` must say.
     ///
     /// # Errors
-    /// If the kind is unknown, a size is missing, zero, contradicts the data, or makes more than [`MAX_PARAMETERS`]; if hidden layers are given
-    /// to a kind that has none, or zeros to one that cannot leave them.
-    pub fn resolve(params: &ModelParams, inputs: Option<usize>, outputs: Option<usize>) -> Result<Model, ConfigError> {
+    /// If the kind is unknown, a size is missing, zero, contradicts the data, or makes more than
+    /// [`MAX_PARAMETERS`]; if hidden layers are given to a kind that has none, or zeros to one that
+    /// cannot leave them.
+    pub fn resolve(
+        params: &ModelParams,
+        inputs: Option<usize>,
+        outputs: Option<usize>,
+    ) -> Result<Model, ConfigError> {
         let kind = kind(&params.kind)?;
         let hidden = match (&params.hidden, kind.default_hidden()) {
             (Some(hidden), None) => {
-                let problem = format!("{} has no hidden layers: leave the key out, or use kind = \"mlp\"", kind.name());
+                let problem = format!(
+                    "{} has no hidden layers: leave the key out, or use kind = \"mlp\"",
+                    kind.name()
+                );
                 return Err(ConfigError::new("model.hidden", format!("{hidden:?}"), problem));
             }
             (Some(hidden), Some(_)) => hidden.clone(),
@@ -117,8 +136,10 @@ impl Model {
             return Err(ConfigError::new("model.hidden", format!("{hidden:?}"), problem));
         }
         if params.init == Some(Init::Zeros) && kind.default_init() == Init::Seeded {
-            let problem =
-                format!("{} cannot leave zero, where its gradient vanishes: \"seeded\" is accepted", kind.name());
+            let problem = format!(
+                "{} cannot leave zero, where its gradient vanishes: \"seeded\" is accepted",
+                kind.name()
+            );
             return Err(ConfigError::new("model.init", "zeros", problem));
         }
         let shape = Shape {
@@ -128,10 +149,16 @@ impl Model {
             bias: params.bias,
         };
         let tensors = kind.tensors(&shape);
-        let parameters = count(&tensors).filter(|&parameters| parameters <= MAX_PARAMETERS).ok_or_else(|| {
-            let sizes = format!("{} -> {:?} -> {}", shape.inputs, shape.hidden, shape.outputs);
-            ConfigError::new("model", sizes, format!("at most {MAX_PARAMETERS} parameters are accepted"))
-        })?;
+        let parameters = count(&tensors)
+            .filter(|&parameters| parameters <= MAX_PARAMETERS)
+            .ok_or_else(|| {
+                let sizes = format!("{} -> {:?} -> {}", shape.inputs, shape.hidden, shape.outputs);
+                ConfigError::new(
+                    "model",
+                    sizes,
+                    format!("at most {MAX_PARAMETERS} parameters are accepted"),
+                )
+            })?;
         Ok(Model { kind, shape, tensors, parameters })
     }
 
@@ -140,7 +167,9 @@ impl Model {
         let mut x = vec![0.0; self.parameters];
         match init.unwrap_or(self.kind.default_init()) {
             Init::Zeros => {}
-            Init::Seeded => self.kind.initial(&self.shape, Stream::new(seed, Purpose::Init), &mut x),
+            Init::Seeded => {
+                self.kind.initial(&self.shape, Stream::new(seed, Purpose::Init), &mut x)
+            }
         }
         x
     }
@@ -165,23 +194,33 @@ impl Model {
         Ok(supervised::evaluate(&mut *self.kind.learner(&self.shape), x, data))
     }
 
-    /// Probabilities of the classes, or the predicted numbers, of rows x inputs features: rows x outputs.
+    /// Probabilities of the classes, or the predicted numbers, of rows x inputs features: rows x
+    /// outputs.
     ///
     /// # Errors
     /// If the features or `x` are not of this model's sizes.
-    pub fn predict(&self, x: &[f32], features: ArrayView2<'_, f32>) -> Result<Array2<f32>, ConfigError> {
+    pub fn predict(
+        &self,
+        x: &[f32],
+        features: ArrayView2<'_, f32>,
+    ) -> Result<Array2<f32>, ConfigError> {
         self.check_inputs(features.ncols())?;
         self.check_parameters(x)?;
         let mut learner = self.kind.learner(&self.shape);
         let mut out = Array2::zeros((features.nrows(), self.shape.outputs));
         for start in (0..features.nrows()).step_by(BLOCK_ROWS) {
             let rows = Slice::from(start..(start + BLOCK_ROWS).min(features.nrows()));
-            learner.predict(x, features.slice_axis(Axis(0), rows), out.slice_axis_mut(Axis(0), rows));
+            learner.predict(
+                x,
+                features.slice_axis(Axis(0), rows),
+                out.slice_axis_mut(Axis(0), rows),
+            );
         }
         Ok(out)
     }
 
-    /// Whether this model can learn from, or be tested on, this data. A shard may lack classes, never have more.
+    /// Whether this model can learn from, or be tested on, this data. A shard may lack classes,
+    /// never have more.
     ///
     /// # Errors
     /// If it cannot; the message names both sizes.
@@ -192,7 +231,8 @@ impl Model {
                 Task::Classification => ("classes", "numbers"),
                 Task::Regression => ("numbers", "classes"),
             };
-            let problem = format!("predicts {needs}, but {} holds {has} to be predicted", data.name);
+            let problem =
+                format!("predicts {needs}, but {} holds {has} to be predicted", data.name);
             return Err(ConfigError::new("model.kind", self.kind.name(), problem));
         }
         let fits = match self.task() {
@@ -235,25 +275,36 @@ impl Model {
         if inputs == self.shape.inputs {
             return Ok(());
         }
-        Err(ConfigError::new("model.inputs", self.shape.inputs, format!("the data has {inputs} features a row")))
+        Err(ConfigError::new(
+            "model.inputs",
+            self.shape.inputs,
+            format!("the data has {inputs} features a row"),
+        ))
     }
 
     fn check_parameters(&self, x: &[f32]) -> Result<(), ConfigError> {
         if x.len() == self.parameters {
             return Ok(());
         }
-        Err(ConfigError::at("model", format!("{} parameters, where {} belong", x.len(), self.parameters)))
+        Err(ConfigError::at(
+            "model",
+            format!("{} parameters, where {} belong", x.len(), self.parameters),
+        ))
     }
 }
 
 fn size(place: &str, given: Option<usize>, seen: Option<usize>) -> Result<usize, ConfigError> {
     match (given, seen) {
-        (Some(given), Some(seen)) if given != seen => {
-            Err(ConfigError::new(place, given, format!("the data has {seen}: leave the key out or make them agree")))
-        }
+        (Some(given), Some(seen)) if given != seen => Err(ConfigError::new(
+            place,
+            given,
+            format!("the data has {seen}: leave the key out or make them agree"),
+        )),
         (Some(0), _) | (None, Some(0)) => Err(ConfigError::new(place, 0, "at least 1 is needed")),
         (Some(size), _) | (None, Some(size)) => Ok(size),
-        (None, None) => Err(ConfigError::at(place, "missing: needed where a node sees only its own rows")),
+        (None, None) => {
+            Err(ConfigError::at(place, "missing: needed where a node sees only its own rows"))
+        }
     }
 }
 

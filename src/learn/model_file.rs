@@ -6,9 +6,11 @@
 //! 4 d bytes the flat vector, little-endian f32
 //! ```
 //!
-//! The metadata holds text only, as the format demands: `gradvine.format` ("1"), `gradvine.kind`, `gradvine.inputs`, `gradvine.outputs`,
-//! `gradvine.hidden` and `gradvine.classes` (JSON arrays), `gradvine.bias`, and with scaling `gradvine.mean` and `gradvine.deviation` (JSON arrays of `f64` in
-//! shortest round-trip form); every other key is the caller's. The same model gives the same bytes: keys stand in a fixed order.
+//! The metadata holds text only, as the format demands: `gradvine.format` ("1"), `gradvine.kind`,
+//! `gradvine.inputs`, `gradvine.outputs`, `gradvine.hidden` and `gradvine.classes` (JSON arrays),
+//! `gradvine.bias`, and with scaling `gradvine.mean` and `gradvine.deviation` (JSON arrays of `f64`
+//! in shortest round-trip form); every other key is the caller's. The same model gives the same
+//! bytes: keys stand in a fixed order.
 
 use std::{collections::BTreeMap, fs::File, io::Read, path::Path};
 
@@ -39,7 +41,8 @@ pub struct SavedModel {
     pub scale: Option<Scale>,
     /// What the classes are called; empty if numbers are predicted or nobody said.
     pub classes: Vec<String>,
-    /// Whatever else the writer had to say, such as the run and the round. No key starts with `gradvine.`.
+    /// Whatever else the writer had to say, such as the run and the round. No key starts with
+    /// `gradvine.`.
     pub extra: BTreeMap<String, String>,
 }
 
@@ -58,15 +61,22 @@ impl SavedModel {
     /// Reads a file that [`SavedModel::write`] wrote, or one with the same tensors and metadata.
     ///
     /// # Errors
-    /// If the file cannot be read, is damaged, not one of this program's, or its tensors are not the model's.
+    /// If the file cannot be read, is damaged, not one of this program's, or its tensors are not
+    /// the model's.
     pub fn read(path: &Path) -> Result<SavedModel, ConfigError> {
         let within = |error: ConfigError| error.within(path.display());
-        let fail = |error: std::io::Error| ConfigError::at("cannot be read", error.to_string()).within(path.display());
+        let fail = |error: std::io::Error| {
+            ConfigError::at("cannot be read", error.to_string()).within(path.display())
+        };
         let file = File::open(path).map_err(fail)?;
         let length = file.metadata().map_err(fail)?.len();
         let limit = 8 + MAX_HEADER + 4 * super::MAX_PARAMETERS as u64;
         if length > limit {
-            return Err(within(ConfigError::new("size", length, format!("at most {limit} bytes are accepted"))));
+            return Err(within(ConfigError::new(
+                "size",
+                length,
+                format!("at most {limit} bytes are accepted"),
+            )));
         }
         let mut bytes = Vec::new();
         let _ = bytes.try_reserve_exact(usize::try_from(length).unwrap_or(0));
@@ -83,18 +93,30 @@ impl SavedModel {
         if let Some(length) = bytes.first_chunk::<8>().map(|length| u64::from_le_bytes(*length))
             && length > MAX_HEADER
         {
-            return Err(damaged(format!("a header of {length} bytes: at most {MAX_HEADER} are accepted")));
+            return Err(damaged(format!(
+                "a header of {length} bytes: at most {MAX_HEADER} are accepted"
+            )));
         }
-        let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(|error| damaged(error.to_string()))?;
+        let (_, metadata) =
+            SafeTensors::read_metadata(bytes).map_err(|error| damaged(error.to_string()))?;
         let file = SafeTensors::deserialize(bytes).map_err(|error| damaged(error.to_string()))?;
         let keys = Keys::of(&metadata);
         let model = keys.model()?;
-        let mut x = Vec::with_capacity(if 4 * model.parameters() <= bytes.len() { model.parameters() } else { 0 });
+        let mut x = Vec::with_capacity(if 4 * model.parameters() <= bytes.len() {
+            model.parameters()
+        } else {
+            0
+        });
         for tensor in model.tensors() {
             let place = || format!("tensor {}", tensor.name);
-            let view = file.tensor(&tensor.name).map_err(|_| ConfigError::at(place(), "missing"))?;
+            let view =
+                file.tensor(&tensor.name).map_err(|_| ConfigError::at(place(), "missing"))?;
             if view.dtype() != Dtype::F32 {
-                return Err(ConfigError::new(place(), format!("{:?}", view.dtype()), "F32 is needed"));
+                return Err(ConfigError::new(
+                    place(),
+                    format!("{:?}", view.dtype()),
+                    "F32 is needed",
+                ));
             }
             if view.shape() != tensor.shape {
                 return Err(ConfigError::new(
@@ -106,11 +128,21 @@ impl SavedModel {
             x.extend(view.data().as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)));
         }
         if file.len() != model.tensors().len() {
-            let problem =
-                format!("{} tensors, where {} has {}", file.len(), model.kind().name(), model.tensors().len());
+            let problem = format!(
+                "{} tensors, where {} has {}",
+                file.len(),
+                model.kind().name(),
+                model.tensors().len()
+            );
             return Err(ConfigError::at("tensors", problem));
         }
-        let saved = SavedModel { x, scale: keys.scale()?, classes: keys.classes()?, extra: keys.extra(), model };
+        let saved = SavedModel {
+            x,
+            scale: keys.scale()?,
+            classes: keys.classes()?,
+            extra: keys.extra(),
+            model,
+        };
         saved.check()?;
         Ok(saved)
     }
@@ -119,7 +151,10 @@ impl SavedModel {
     fn check(&self) -> Result<(), ConfigError> {
         let (d, shape) = (self.model.parameters(), self.model.shape());
         if self.x.len() != d {
-            return Err(ConfigError::at("x", format!("{} parameters, where {d} belong", self.x.len())));
+            return Err(ConfigError::at(
+                "x",
+                format!("{} parameters, where {d} belong", self.x.len()),
+            ));
         }
         if let Some(scale) = &self.scale {
             scale.check(shape.inputs)?;
@@ -129,7 +164,10 @@ impl SavedModel {
             return Err(ConfigError::at("classes", problem));
         }
         if let Some(key) = self.extra.keys().find(|key| key.starts_with(PREFIX)) {
-            return Err(ConfigError::at(key, format!("keys that start with {PREFIX} are this program's own")));
+            return Err(ConfigError::at(
+                key,
+                format!("keys that start with {PREFIX} are this program's own"),
+            ));
         }
         Ok(())
     }
@@ -138,7 +176,9 @@ impl SavedModel {
         self.check()?;
         let shape = self.model.shape();
         let mut metadata = Map::new();
-        let mut own = |key: &str, value: String| metadata.insert(format!("{PREFIX}{key}"), Value::String(value));
+        let mut own = |key: &str, value: String| {
+            metadata.insert(format!("{PREFIX}{key}"), Value::String(value))
+        };
         own("format", "1".into());
         own("kind", self.model.kind().name().into());
         own("inputs", shape.inputs.to_string());
@@ -150,7 +190,9 @@ impl SavedModel {
             own("mean", numbers(&scale.mean));
             own("deviation", numbers(&scale.deviation));
         }
-        metadata.extend(self.extra.iter().map(|(key, value)| (key.clone(), Value::String(value.clone()))));
+        metadata.extend(
+            self.extra.iter().map(|(key, value)| (key.clone(), Value::String(value.clone()))),
+        );
         let mut header = Map::new();
         header.insert("__metadata__".into(), Value::Object(metadata));
         let mut offset = 0;
@@ -192,8 +234,10 @@ impl Keys {
 
     fn model(&self) -> Result<Model, ConfigError> {
         let format = self.own("format").ok_or_else(|| {
-            let problem =
-                format!("missing: not a model of this program (kinds: {})", KINDS.map(super::Kind::name).join(", "));
+            let problem = format!(
+                "missing: not a model of this program (kinds: {})",
+                KINDS.map(super::Kind::name).join(", ")
+            );
             ConfigError::at(format!("metadata {PREFIX}format"), problem)
         })?;
         if format != "1" {
@@ -201,11 +245,15 @@ impl Keys {
         }
         let hidden: Vec<usize> = self.json("hidden")?.unwrap_or_default();
         let kind = self.needed("kind")?;
-        let may_hide = KINDS.iter().any(|known| known.name() == kind && known.default_hidden().is_some());
+        let may_hide =
+            KINDS.iter().any(|known| known.name() == kind && known.default_hidden().is_some());
         let params = ModelParams {
             kind: kind.to_string(),
             hidden: Some(hidden).filter(|hidden| may_hide || !hidden.is_empty()),
-            bias: self.needed("bias")?.parse().map_err(|_| self.bad("bias", "true or false is accepted"))?,
+            bias: self
+                .needed("bias")?
+                .parse()
+                .map_err(|_| self.bad("bias", "true or false is accepted"))?,
             init: None,
             inputs: Some(self.size("inputs")?),
             outputs: Some(self.size("outputs")?),
@@ -246,7 +294,9 @@ impl Keys {
 
     fn json<T: serde::de::DeserializeOwned>(&self, key: &str) -> Result<Option<T>, ConfigError> {
         self.own(key)
-            .map(|text| serde_json::from_str(text).map_err(|error| self.bad(key, &error.to_string())))
+            .map(|text| {
+                serde_json::from_str(text).map_err(|error| self.bad(key, &error.to_string()))
+            })
             .transpose()
     }
 
@@ -254,8 +304,9 @@ impl Keys {
     fn floats(&self, key: &str) -> Result<Option<Vec<f64>>, ConfigError> {
         let Some(text) = self.own(key) else { return Ok(None) };
         let inside = text.trim().strip_prefix('[').and_then(|text| text.strip_suffix(']'));
-        let numbers =
-            inside.map(|inside| inside.split(',').map(|number| number.trim().parse()).collect::<Result<_, _>>());
+        let numbers = inside.map(|inside| {
+            inside.split(',').map(|number| number.trim().parse()).collect::<Result<_, _>>()
+        });
         match numbers {
             Some(Ok(numbers)) => Ok(Some(numbers)),
             _ => Err(self.bad(key, "a JSON array of numbers is needed")),

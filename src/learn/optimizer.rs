@@ -18,12 +18,13 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct OptimizerParams {
-    /// The step size g. Default 0.1: with standardised features both convex models and the perceptron learn the embedded sets with it.
+    /// The step size g. Default 0.1: with standardised features both convex models and the
+    /// perceptron learn the embedded sets with it.
     pub step: f64,
     /// How it changes over the run. Default: not at all.
     pub schedule: ScheduleKind,
-    /// `schedule = "step"`: at which fractions of the run, ascending. Default 0.5 and 0.75 (He, Zhang, Ren and Sun, "Deep Residual Learning",
-    /// 2016, section 4.2: 32k and 48k of 64k).
+    /// `schedule = "step"`: at which fractions of the run, ascending. Default 0.5 and 0.75 (He,
+    /// Zhang, Ren and Sun, "Deep Residual Learning", 2016, section 4.2: 32k and 48k of 64k).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decay_at: Option<Vec<f64>>,
     /// `schedule = "step"`: by what. Default 0.1 (the same).
@@ -34,7 +35,8 @@ pub struct OptimizerParams {
     pub final_step: Option<f64>,
     /// Rounds in which the step rises to its full length. Default 0.
     pub warmup: u64,
-    /// mu: the share of the last direction that is kept. Default 0, as the papers of this crate's rules have it.
+    /// mu: the share of the last direction that is kept. Default 0, as the papers of this crate's
+    /// rules have it.
     pub momentum: f64,
     /// lambda: what of x is added to the gradient. Default 0.
     pub weight_decay: f64,
@@ -134,7 +136,8 @@ impl OptimizerParams {
     /// Checks the constants for a run of so many rounds.
     ///
     /// # Errors
-    /// If one is out of its bounds, or belongs to another schedule; the message names `optimizer.KEY`, the value and the bound.
+    /// If one is out of its bounds, or belongs to another schedule; the message names
+    /// `optimizer.KEY`, the value and the bound.
     pub fn check(&self, rounds: u64) -> Result<OptimizerConfig, ConfigError> {
         let bad = |key: &str, value: &dyn fmt::Display, problem: &str| {
             Err(ConfigError::new(format!("optimizer.{key}"), value, problem))
@@ -156,7 +159,11 @@ impl OptimizerParams {
             return bad("local_steps", &self.local_steps, "a number from 1 to 1000000 is needed");
         }
         if self.warmup > rounds {
-            return bad("warmup", &self.warmup, &format!("at most the run's {rounds} rounds are accepted"));
+            return bad(
+                "warmup",
+                &self.warmup,
+                &format!("at most the run's {rounds} rounds are accepted"),
+            );
         }
         Ok(OptimizerConfig {
             schedule: Schedule { step: self.step, warmup: self.warmup, shape: self.shape(rounds)? },
@@ -200,7 +207,11 @@ impl OptimizerParams {
                 let inside = fractions.iter().all(|fraction| (0.0..=1.0).contains(fraction));
                 if !inside || !fractions.is_sorted() {
                     let problem = "fractions of the run from 0 to 1, ascending, are needed";
-                    return Err(ConfigError::new("optimizer.decay_at", format!("{fractions:?}"), problem));
+                    return Err(ConfigError::new(
+                        "optimizer.decay_at",
+                        format!("{fractions:?}"),
+                        problem,
+                    ));
                 }
                 let factor = self.decay_factor.unwrap_or(0.1);
                 if !(factor > 0.0 && factor <= 1.0) {
@@ -210,7 +221,10 @@ impl OptimizerParams {
                         "a number above 0, up to 1, is needed",
                     ));
                 }
-                let at = fractions.iter().map(|fraction| (fraction * rounds as f64).round() as u64).collect();
+                let at = fractions
+                    .iter()
+                    .map(|fraction| (fraction * rounds as f64).round() as u64)
+                    .collect();
                 Ok(Shape::Step { at, factor })
             }
         }
@@ -218,7 +232,8 @@ impl OptimizerParams {
 }
 
 impl OptimizerConfig {
-    /// The same on the pooled rows of `nodes` nodes: batches as many times as large. The single machine to compare with.
+    /// The same on the pooled rows of `nodes` nodes: batches as many times as large. The single
+    /// machine to compare with.
     #[must_use]
     pub fn pooled(&self, nodes: usize) -> OptimizerConfig {
         let times = u32::try_from(nodes).unwrap_or(u32::MAX);
@@ -238,9 +253,11 @@ impl OptimizerConfig {
 /// y = y - step m
 /// ```
 ///
-/// The update of the round is x - y after H local steps, kept as the sum of step * m: with H = 1 nothing is subtracted that was added before.
+/// The update of the round is x - y after H local steps, kept as the sum of step * m: with H = 1
+/// nothing is subtracted that was added before.
 ///
-/// **Memory:** d numbers with momentum, 2 d more with several local steps, and the batch's row numbers.
+/// **Memory:** d numbers with momentum, 2 d more with several local steps, and the batch's row
+/// numbers.
 #[derive(Debug)]
 pub struct Optimizer {
     config: OptimizerConfig,
@@ -253,8 +270,15 @@ pub struct Optimizer {
 }
 
 impl Optimizer {
-    /// The optimizer of a node with so many rows and parameters. `node` only names the stream of its batches.
-    pub fn new(config: OptimizerConfig, seed: u64, node: NodeId, rows: usize, parameters: usize) -> Optimizer {
+    /// The optimizer of a node with so many rows and parameters. `node` only names the stream of
+    /// its batches.
+    pub fn new(
+        config: OptimizerConfig,
+        seed: u64,
+        node: NodeId,
+        rows: usize,
+        parameters: usize,
+    ) -> Optimizer {
         let size = match config.batch {
             BatchSize::Full => None,
             BatchSize::Rows(rows) => Some(rows),
@@ -270,18 +294,25 @@ impl Optimizer {
         }
     }
 
-    /// The update of a round at `x`, which is not changed: to be subtracted from it. Returns the mean loss of the batches.
+    /// The update of a round at `x`, which is not changed: to be subtracted from it. Returns the
+    /// mean loss of the batches.
     ///
     /// Batches depend on the round, not on how often this was called; the momentum does.
     ///
     /// # Panics
     /// If a length is not the objective's.
-    pub fn update(&mut self, round: Round, x: &[f32], objective: &mut dyn Objective, update: &mut [f32]) -> f64 {
+    pub fn update(
+        &mut self,
+        round: Round,
+        x: &[f32],
+        objective: &mut dyn Objective,
+        update: &mut [f32],
+    ) -> f64 {
         self.update_by_parts(round, x, objective, update, &mut |_, _| {})
     }
 
-    /// The same, to the bit, which tells early of what is final: each coordinate of the last local step's gradient becomes one of the update
-    /// as soon as it is there.
+    /// The same, to the bit, which tells early of what is final: each coordinate of the last local
+    /// step's gradient becomes one of the update as soon as it is there.
     ///
     /// # Panics
     /// If a length is not the objective's.
@@ -310,11 +341,22 @@ impl Optimizer {
         for h in 0..steps {
             let batch: Batch<'_> = self.batches.at(first.wrapping_add(h));
             if h + 1 == steps {
-                loss += objective.gradient_by_parts(&self.point, batch, &mut self.gradient, &mut |range, gradient| {
-                    direct(&self.config, range.clone(), &self.point, &mut self.momentum, gradient);
-                    vector::axpy(step, &gradient[range.clone()], &mut update[range.clone()]);
-                    ready(range, update);
-                });
+                loss += objective.gradient_by_parts(
+                    &self.point,
+                    batch,
+                    &mut self.gradient,
+                    &mut |range, gradient| {
+                        direct(
+                            &self.config,
+                            range.clone(),
+                            &self.point,
+                            &mut self.momentum,
+                            gradient,
+                        );
+                        vector::axpy(step, &gradient[range.clone()], &mut update[range.clone()]);
+                        ready(range, update);
+                    },
+                );
                 break;
             }
             loss += objective.gradient(&self.point, batch, &mut self.gradient);
@@ -349,7 +391,13 @@ impl Optimizer {
 }
 
 /// A range of a gradient becomes that of the direction of a step: m = mu m + (g + lambda x).
-fn direct(config: &OptimizerConfig, range: Range<usize>, x: &[f32], momentum: &mut [f32], gradient: &mut [f32]) {
+fn direct(
+    config: &OptimizerConfig,
+    range: Range<usize>,
+    x: &[f32],
+    momentum: &mut [f32],
+    gradient: &mut [f32],
+) {
     let gradient = &mut gradient[range.clone()];
     if config.weight_decay > 0.0 {
         vector::axpy(config.weight_decay, &x[range.clone()], gradient);
@@ -395,7 +443,8 @@ mod tests {
             };
             let mean = rows.iter().map(|&r| r as f32).sum::<f32>() / rows.len() as f32;
             out[0] = x[0] - mean;
-            let loss = rows.iter().map(|&r| f64::from(x[0] - r as f32).powi(2) / 2.0).sum::<f64>() / rows.len() as f64;
+            let loss = rows.iter().map(|&r| f64::from(x[0] - r as f32).powi(2) / 2.0).sum::<f64>()
+                / rows.len() as f64;
             self.seen.push(rows);
             loss
         }
@@ -406,7 +455,8 @@ mod tests {
     }
 
     fn optimizer(change: impl Fn(&mut OptimizerParams)) -> Optimizer {
-        let mut params = OptimizerParams { step: 0.5, batch: BatchSize::Full, ..OptimizerParams::default() };
+        let mut params =
+            OptimizerParams { step: 0.5, batch: BatchSize::Full, ..OptimizerParams::default() };
         change(&mut params);
         Optimizer::new(params.check(100).unwrap(), 1, NodeId(0), 5, 1)
     }
@@ -431,11 +481,13 @@ mod tests {
         assert_eq!(path(optimizer(|p| p.momentum = 0.5)), [6.0, 2.0, 0.0]);
         // g = 1.5 x - 2: 13, 3.25, 0.8125.
         assert_eq!(path(optimizer(|p| p.weight_decay = 0.5)), [3.5, 1.875, 1.46875]);
-        // g = 13, m = 13, x = 3.5; g = 3.25, m = 9.75, x = -1.375; g = -4.0625, m = 0.8125, x = -1.78125.
+        // g = 13, m = 13, x = 3.5; g = 3.25, m = 9.75, x = -1.375; g = -4.0625, m = 0.8125, x =
+        // -1.78125.
         let both = |p: &mut OptimizerParams| (p.weight_decay, p.momentum) = (0.5, 0.5);
         assert_eq!(path(optimizer(both)), [3.5, -1.375, -1.78125]);
         let steps = |p: &mut OptimizerParams| {
-            (p.schedule, p.decay_at, p.decay_factor) = (ScheduleKind::Step, Some(vec![0.01, 0.02]), Some(0.5))
+            (p.schedule, p.decay_at, p.decay_factor) =
+                (ScheduleKind::Step, Some(vec![0.01, 0.02]), Some(0.5))
         };
         assert_eq!(path(optimizer(steps)), [6.0, 5.0, 4.625]);
     }
@@ -443,8 +495,11 @@ mod tests {
     #[test]
     fn local_steps_are_so_many_rounds_in_one() {
         for (momentum, weight_decay) in [(0.0, 0.0), (0.5, 0.5)] {
-            let single = path(optimizer(|p| (p.momentum, p.weight_decay) = (momentum, weight_decay)));
-            let mut several = optimizer(|p| (p.momentum, p.weight_decay, p.local_steps) = (momentum, weight_decay, 3));
+            let single =
+                path(optimizer(|p| (p.momentum, p.weight_decay) = (momentum, weight_decay)));
+            let mut several = optimizer(|p| {
+                (p.momentum, p.weight_decay, p.local_steps) = (momentum, weight_decay, 3)
+            });
             let (mut objective, mut update) = (Parabola::new(), [f32::NAN]);
             let loss = several.update(Round(0), &[10.0], &mut objective, &mut update);
             assert_eq!(10.0 - update[0], single[2]);
@@ -455,7 +510,8 @@ mod tests {
     #[test]
     fn batches_follow_the_round_and_the_local_step() {
         let seen = |local_steps, rounds: std::ops::Range<u64>| {
-            let mut optimizer = optimizer(|p| (p.batch, p.local_steps) = (BatchSize::Rows(2), local_steps));
+            let mut optimizer =
+                optimizer(|p| (p.batch, p.local_steps) = (BatchSize::Rows(2), local_steps));
             let mut objective = Parabola::new();
             for round in rounds {
                 optimizer.update(Round(round), &[0.0], &mut objective, &mut [0.0]);
@@ -485,7 +541,10 @@ mod tests {
             problem(&|p| p.step = -0.1),
             "optimizer.step = -0.1: a finite number from 0 is needed (0: gossip alone)"
         );
-        assert_eq!(problem(&|p| p.momentum = 1.0), "optimizer.momentum = 1: a number from 0 to below 1 is needed");
+        assert_eq!(
+            problem(&|p| p.momentum = 1.0),
+            "optimizer.momentum = 1: a number from 0 to below 1 is needed"
+        );
         for bad in [f64::NAN, f64::INFINITY, 1e39] {
             problem(&|p| p.step = bad);
             problem(&|p| p.weight_decay = bad);
@@ -493,10 +552,17 @@ mod tests {
         problem(&|p| p.momentum = 1.0 - 1e-12);
         problem(&|p| p.batch = BatchSize::Rows(0));
         problem(&|p| p.local_steps = 0);
-        assert_eq!(problem(&|p| p.warmup = 11), "optimizer.warmup = 11: at most the run's 10 rounds are accepted");
-        assert!(problem(&|p| p.decay_at = Some(vec![0.5])).contains("belongs to schedule = \"step\""));
+        assert_eq!(
+            problem(&|p| p.warmup = 11),
+            "optimizer.warmup = 11: at most the run's 10 rounds are accepted"
+        );
+        assert!(
+            problem(&|p| p.decay_at = Some(vec![0.5])).contains("belongs to schedule = \"step\"")
+        );
         assert!(problem(&|p| p.decay_factor = Some(0.5)).contains("optimizer.decay_factor"));
-        assert!(problem(&|p| p.final_step = Some(0.0)).contains("belongs to schedule = \"cosine\""));
+        assert!(
+            problem(&|p| p.final_step = Some(0.0)).contains("belongs to schedule = \"cosine\"")
+        );
         let step = |p: &mut OptimizerParams| p.schedule = ScheduleKind::Step;
         problem(&|p| (step(p), p.decay_at = Some(vec![0.75, 0.5])).1);
         problem(&|p| (step(p), p.decay_at = Some(vec![1.5])).1);
@@ -506,13 +572,22 @@ mod tests {
 
     #[test]
     fn a_section_is_read_and_written() {
-        let read = |text: &str| crate::config::read::<OptimizerParams>("optimizer", &text.parse().unwrap());
+        let read = |text: &str| {
+            crate::config::read::<OptimizerParams>("optimizer", &text.parse().unwrap())
+        };
         let params = read("step = 0.2\nbatch = 'full'\nschedule = 'cosine'").unwrap();
         assert_eq!((params.batch, params.schedule), (BatchSize::Full, ScheduleKind::Cosine));
         assert_eq!(read("batch = 32").unwrap().batch, BatchSize::Rows(32));
         for (text, start) in [
-            ("batch = 0", "optimizer.batch = 0: invalid value: integer `0`, expected a number of rows from 1"),
-            ("batch = 'all'", "optimizer.batch = \"all\": invalid value: string \"all\", expected a number of rows"),
+            (
+                "batch = 0",
+                "optimizer.batch = 0: invalid value: integer `0`, expected a number of rows from 1",
+            ),
+            (
+                "batch = 'all'",
+                "optimizer.batch = \"all\": invalid value: string \"all\", expected a number of \
+                 rows",
+            ),
             ("schedule = 'linear'", "optimizer.schedule = \"linear\": unknown variant"),
             ("stpe = 1", "optimizer.stpe = 1: unknown field `stpe`"),
         ] {
@@ -521,13 +596,18 @@ mod tests {
         }
         for params in [params, OptimizerParams::default()] {
             let table = toml::Table::try_from(&params).unwrap();
-            assert_eq!(crate::config::read::<OptimizerParams>("optimizer", &table).unwrap(), params);
+            assert_eq!(
+                crate::config::read::<OptimizerParams>("optimizer", &table).unwrap(),
+                params
+            );
         }
     }
 
     #[test]
     fn the_pooled_baseline_takes_batches_as_many_times_as_large() {
-        let config = OptimizerParams { batch: BatchSize::Rows(16), ..OptimizerParams::default() }.check(1).unwrap();
+        let config = OptimizerParams { batch: BatchSize::Rows(16), ..OptimizerParams::default() }
+            .check(1)
+            .unwrap();
         assert_eq!(config.pooled(8).batch, BatchSize::Rows(128));
         assert_eq!(config.pooled(usize::MAX).batch, BatchSize::Rows(u32::MAX));
     }

@@ -20,12 +20,12 @@ pub enum ScheduleKind {
 /// A step size for each round.
 ///
 /// - constant: g(t) = step;
-/// - cosine (Loshchilov and Hutter, "SGDR", 2017, equation 5, one period): with w rounds of warm-up and T rounds in all,
-///   g(t) = final + (step - final) (1 + cos(pi (t - w) / (T - w))) / 2;
+/// - cosine (Loshchilov and Hutter, "SGDR", 2017, equation 5, one period): with w rounds of warm-up
+///   and T rounds in all, g(t) = final + (step - final) (1 + cos(pi (t - w) / (T - w))) / 2;
 /// - step: g(t) = step * factor^(how many of the marked rounds are at t or before).
 ///
-/// In the first w rounds g(t) is multiplied by (t + 1) / (w + 1), so that round w is the first of full length (Goyal et al., "Accurate, Large
-/// Minibatch SGD", 2017, section 2.2: gradual warm-up).
+/// In the first w rounds g(t) is multiplied by (t + 1) / (w + 1), so that round w is the first of
+/// full length (Goyal et al., "Accurate, Large Minibatch SGD", 2017, section 2.2: gradual warm-up).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Schedule {
     /// The full step size.
@@ -69,7 +69,8 @@ impl Schedule {
         let full = match &self.shape {
             Shape::Constant => self.step,
             Shape::Cosine { last, rounds } => {
-                let (passed, length) = (t.saturating_sub(self.warmup), rounds.saturating_sub(self.warmup));
+                let (passed, length) =
+                    (t.saturating_sub(self.warmup), rounds.saturating_sub(self.warmup));
                 if passed >= length {
                     *last
                 } else {
@@ -95,14 +96,20 @@ mod tests {
 
     fn close(found: &[f64], expected: &[f64]) {
         assert_eq!(found.len(), expected.len());
-        assert!(found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-12), "{found:?} {expected:?}");
+        assert!(
+            found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-12),
+            "{found:?} {expected:?}"
+        );
     }
 
     #[test]
     fn schedules_by_hand() {
         close(&sizes(&Schedule::constant(0.3), 3), &[0.3; 3]);
         let step = Shape::Step { at: vec![2, 4], factor: 0.1 };
-        close(&sizes(&Schedule { step: 1.0, warmup: 0, shape: step }, 6), &[1.0, 1.0, 0.1, 0.1, 0.01, 0.01]);
+        close(
+            &sizes(&Schedule { step: 1.0, warmup: 0, shape: step }, 6),
+            &[1.0, 1.0, 0.1, 0.1, 0.01, 0.01],
+        );
         let cosine = Shape::Cosine { last: 0.0, rounds: 4 };
         let half = std::f64::consts::FRAC_1_SQRT_2 / 2.0;
         close(
@@ -115,7 +122,8 @@ mod tests {
     fn warm_up_rises_to_the_full_step() {
         let warm = Schedule { step: 1.0, warmup: 3, shape: Shape::Constant };
         close(&sizes(&warm, 5), &[0.25, 0.5, 0.75, 1.0, 1.0]);
-        let cosine = Schedule { step: 2.0, warmup: 1, shape: Shape::Cosine { last: 1.0, rounds: 3 } };
+        let cosine =
+            Schedule { step: 2.0, warmup: 1, shape: Shape::Cosine { last: 1.0, rounds: 3 } };
         close(&sizes(&cosine, 4), &[1.0, 2.0, 1.5, 1.0]);
         // Warm-up as long as the run, or longer.
         let long = Schedule { step: 2.0, warmup: 9, shape: Shape::Cosine { last: 0.0, rounds: 3 } };

@@ -1,7 +1,8 @@
-//! Softmax regression: f(W, b) = mean over rows of -log softmax(x W + b)[class] (Cox 1958; Bishop 2006, section 4.3.4).
+//! Softmax regression: f(W, b) = mean over rows of -log softmax(x W + b)[class] (Cox 1958; Bishop
+//! 2006, section 4.3.4).
 //!
-//! Tensors `weight` (inputs x classes) and, with a bias, `bias` (classes). Convex. With two classes it is logistic regression with one
-//! redundant column.
+//! Tensors `weight` (inputs x classes) and, with a bias, `bias` (classes). Convex. With two classes
+//! it is logistic regression with one redundant column.
 
 use ndarray::{ArrayView2, ArrayViewMut2};
 
@@ -62,14 +63,23 @@ impl Learner for Regression {
     ) -> Sums {
         let mut scores = buffer(&mut self.scores, features.nrows(), self.layer.outputs);
         self.layer.forward(x, &features, &mut scores);
-        let sums = cross_entropy(&mut scores, classes(targets), gradient.as_ref().map(|gradient| gradient.weight));
+        let sums = cross_entropy(
+            &mut scores,
+            classes(targets),
+            gradient.as_ref().map(|gradient| gradient.weight),
+        );
         if let Some(mut gradient) = gradient {
             self.layer.backward(&features, &scores.view(), &mut gradient);
         }
         sums
     }
 
-    fn predict(&mut self, x: &[f32], features: ArrayView2<'_, f32>, mut out: ArrayViewMut2<'_, f32>) {
+    fn predict(
+        &mut self,
+        x: &[f32],
+        features: ArrayView2<'_, f32>,
+        mut out: ArrayViewMut2<'_, f32>,
+    ) {
         self.layer.forward(x, &features, &mut out);
         probabilities(&mut out);
     }
@@ -86,8 +96,13 @@ pub(super) fn classes(targets: Targets<'_>) -> &[u32] {
     labels
 }
 
-/// The sum over rows of log(sum exp z) - z\[label\]; with a weight, `scores` becomes weight * (softmax(z) - one-hot), its gradient.
-pub(super) fn cross_entropy(scores: &mut ArrayViewMut2<'_, f32>, labels: &[u32], weight: Option<f32>) -> Sums {
+/// The sum over rows of log(sum exp z) - z\[label\]; with a weight, `scores` becomes weight *
+/// (softmax(z) - one-hot), its gradient.
+pub(super) fn cross_entropy(
+    scores: &mut ArrayViewMut2<'_, f32>,
+    labels: &[u32],
+    weight: Option<f32>,
+) -> Sums {
     let mut sums = Sums::default();
     for (mut row, &label) in scores.rows_mut().into_iter().zip(labels) {
         let row = row.as_slice_mut().expect("a buffer's rows are contiguous");
@@ -121,7 +136,8 @@ pub(super) fn probabilities(scores: &mut ArrayViewMut2<'_, f32>) {
     }
 }
 
-/// The first largest number and its position. NaN is larger than nothing, and nothing than a NaN in front.
+/// The first largest number and its position. NaN is larger than nothing, and nothing than a NaN in
+/// front.
 fn largest(row: &[f32]) -> (usize, f32) {
     let mut best = (0, row[0]);
     for (i, &z) in row.iter().enumerate() {
@@ -132,7 +148,8 @@ fn largest(row: &[f32]) -> (usize, f32) {
     best
 }
 
-/// z becomes exp(z - largest); returns their sum, at least 1, so that no log is of zero and no exponential overflows.
+/// z becomes exp(z - largest); returns their sum, at least 1, so that no log is of zero and no
+/// exponential overflows.
 fn exponentials(row: &mut [f32], largest: f32) -> f32 {
     let mut total = 0.0;
     for z in row {

@@ -10,8 +10,9 @@ use super::{
 };
 use crate::data::{Dataset, Target};
 
-/// The most rows of which intermediate results are held at once. The product of a block this tall is as fast as a taller one's, and a
-/// full gradient of any shard needs memory for this many rows only.
+/// The most rows of which intermediate results are held at once. The product of a block this tall
+/// is as fast as a taller one's, and a full gradient of any shard needs memory for this many rows
+/// only.
 pub const BLOCK_ROWS: usize = 256;
 
 /// The mean loss of a model over a node's own rows.
@@ -28,9 +29,21 @@ pub(super) struct Supervised {
 
 impl Supervised {
     /// The data must have been checked against the model.
-    pub(super) fn new(learner: Box<dyn Learner>, tensors: Vec<Tensor>, data: Arc<Dataset>) -> Supervised {
+    pub(super) fn new(
+        learner: Box<dyn Learner>,
+        tensors: Vec<Tensor>,
+        data: Arc<Dataset>,
+    ) -> Supervised {
         let parameters = tensors.iter().map(Tensor::len).sum();
-        Supervised { learner, tensors, parameters, data, features: Vec::new(), labels: Vec::new(), values: Vec::new() }
+        Supervised {
+            learner,
+            tensors,
+            parameters,
+            data,
+            features: Vec::new(),
+            labels: Vec::new(),
+            values: Vec::new(),
+        }
     }
 
     fn picked(&mut self, x: &[f32], rows: &[u32], gradient: Gradient<'_>) -> Sums {
@@ -78,8 +91,18 @@ impl Objective for Supervised {
         self.gradient_by_parts(x, batch, out, &mut |_, _| {})
     }
 
-    fn gradient_by_parts(&mut self, x: &[f32], batch: Batch<'_>, out: &mut [f32], ready: &mut Ready<'_>) -> f64 {
-        assert_eq!((x.len(), out.len()), (self.parameters, self.parameters), "x and its gradient have d numbers");
+    fn gradient_by_parts(
+        &mut self,
+        x: &[f32],
+        batch: Batch<'_>,
+        out: &mut [f32],
+        ready: &mut Ready<'_>,
+    ) -> f64 {
+        assert_eq!(
+            (x.len(), out.len()),
+            (self.parameters, self.parameters),
+            "x and its gradient have d numbers"
+        );
         let (mut loss, mut add) = (0.0, false);
         let size = match batch {
             Batch::Rows(rows) => rows.len(),
@@ -98,7 +121,8 @@ impl Objective for Supervised {
             Batch::Rows(rows) => {
                 for rows in rows.chunks(BLOCK_ROWS) {
                     left -= 1;
-                    let ready: Option<&mut Ready<'_>> = if left == 0 { Some(&mut told) } else { None };
+                    let ready: Option<&mut Ready<'_>> =
+                        if left == 0 { Some(&mut told) } else { None };
                     loss += self.picked(x, rows, Gradient { weight, add, out, ready }).loss;
                     add = true;
                 }
@@ -106,8 +130,12 @@ impl Objective for Supervised {
             Batch::All => {
                 for (features, targets) in blocks(&self.data) {
                     left -= 1;
-                    let ready: Option<&mut Ready<'_>> = if left == 0 { Some(&mut told) } else { None };
-                    loss += self.learner.block(x, features, targets, Some(Gradient { weight, add, out, ready })).loss;
+                    let ready: Option<&mut Ready<'_>> =
+                        if left == 0 { Some(&mut told) } else { None };
+                    loss += self
+                        .learner
+                        .block(x, features, targets, Some(Gradient { weight, add, out, ready }))
+                        .loss;
                     add = true;
                 }
             }
@@ -133,7 +161,11 @@ pub(super) fn evaluate(learner: &mut dyn Learner, x: &[f32], data: &Dataset) -> 
         total.correct += sums.correct;
     }
     let rows = data.rows() as u64;
-    Evaluation { rows, loss: total.loss / rows as f64, correct: data.labels().map(|_| total.correct) }
+    Evaluation {
+        rows,
+        loss: total.loss / rows as f64,
+        correct: data.labels().map(|_| total.correct),
+    }
 }
 
 /// A dataset in blocks of rows, in order.
@@ -142,7 +174,9 @@ fn blocks(data: &Dataset) -> impl Iterator<Item = (ArrayView2<'_, f32>, Targets<
         let end = (start + BLOCK_ROWS).min(data.rows());
         let targets = match &data.target {
             Target::Classes { labels, .. } => Targets::Classes(&labels[start..end]),
-            Target::Values(values) => Targets::Values(values.slice_axis(Axis(0), Slice::from(start..end))),
+            Target::Values(values) => {
+                Targets::Values(values.slice_axis(Axis(0), Slice::from(start..end)))
+            }
         };
         (data.features.slice_axis(Axis(0), Slice::from(start..end)), targets)
     })

@@ -1,4 +1,5 @@
-//! A simple undirected graph in compressed rows: no loops, no parallel links, neighbours in ascending order.
+//! A simple undirected graph in compressed rows: no loops, no parallel links, neighbours in
+//! ascending order.
 //!
 //! It implements petgraph's visitor traits, so that petgraph's algorithms run on it as it is.
 
@@ -19,14 +20,22 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// The graph of these pairs. Pairs may come in any order and direction; parallel ones merge, loops are left out
-    /// (a node's own weight is not a link).
+    /// The graph of these pairs. Pairs may come in any order and direction; parallel ones merge,
+    /// loops are left out (a node's own weight is not a link).
     ///
     /// # Errors
-    /// If there are 0 or more than [`MAX_NODES`] nodes, an end is not below `nodes`, or more than [`MAX_LINKS`] links remain.
-    pub fn new(nodes: usize, pairs: impl IntoIterator<Item = (u32, u32)>) -> Result<Graph, ConfigError> {
+    /// If there are 0 or more than [`MAX_NODES`] nodes, an end is not below `nodes`, or more than
+    /// [`MAX_LINKS`] links remain.
+    pub fn new(
+        nodes: usize,
+        pairs: impl IntoIterator<Item = (u32, u32)>,
+    ) -> Result<Graph, ConfigError> {
         if nodes == 0 || nodes > MAX_NODES {
-            return Err(ConfigError::new("nodes", nodes, format!("a topology has 1 to {MAX_NODES} nodes")));
+            return Err(ConfigError::new(
+                "nodes",
+                nodes,
+                format!("a topology has 1 to {MAX_NODES} nodes"),
+            ));
         }
         let mut links = Vec::new();
         for (a, b) in pairs {
@@ -92,7 +101,8 @@ impl Graph {
         &self.neighbours[self.row(node)]
     }
 
-    /// For each neighbour of a node, in the order of [`Graph::neighbours`], the index of the link to it in [`Graph::links`].
+    /// For each neighbour of a node, in the order of [`Graph::neighbours`], the index of the link
+    /// to it in [`Graph::links`].
     pub(super) fn halves(&self, node: NodeId) -> &[u32] {
         &self.halves[self.row(node)]
     }
@@ -121,8 +131,8 @@ impl Graph {
         Some(self.halves(a)[at] as usize)
     }
 
-    /// Every node's distance in links from `start`, written to `distances` (`u32::MAX` where there is no path), and
-    /// the nodes in the order in which they were reached.
+    /// Every node's distance in links from `start`, written to `distances` (`u32::MAX` where there
+    /// is no path), and the nodes in the order in which they were reached.
     pub fn distances(&self, start: NodeId, distances: &mut Vec<u32>, order: &mut Vec<NodeId>) {
         distances.clear();
         distances.resize(self.nodes(), u32::MAX);
@@ -149,14 +159,16 @@ impl Graph {
         distances.iter().position(|&d| d == u32::MAX).map(NodeId::from)
     }
 
-    /// Whether the nodes of this connected graph fall into two halves such that every link joins the one to the other.
+    /// Whether the nodes of this connected graph fall into two halves such that every link joins
+    /// the one to the other.
     pub fn bipartite(&self) -> bool {
         petgraph::algo::is_bipartite_undirected(self, NodeId(0))
     }
 
-    /// The longest of all shortest paths of this connected graph, in links: exact, by iFUB (Crescenzi et al. 2013), which
-    /// starts in the middle of a long path and looks only at nodes far enough out to matter. Quick on sparse graphs with a
-    /// periphery; on an expander it is one breadth-first search a node.
+    /// The longest of all shortest paths of this connected graph, in links: exact, by iFUB
+    /// (Crescenzi et al. 2013), which starts in the middle of a long path and looks only at nodes
+    /// far enough out to matter. Quick on sparse graphs with a periphery; on an expander it is one
+    /// breadth-first search a node.
     pub fn diameter(&self) -> usize {
         let (mut distances, mut order) = (Vec::new(), Vec::new());
         let (mut longest, root) = self.double_sweep();

@@ -1,8 +1,11 @@
-//! The two extreme eigenvalues of a sparse W on the complement of the constant vector (Lanczos 1950).
+//! The two extreme eigenvalues of a sparse W on the complement of the constant vector (Lanczos
+//! 1950).
 //!
-//! Without reorthogonalisation: the basis loses orthogonality and converged eigenvalues appear again as copies, which changes no
-//! extreme (Paige 1971). Memory is four vectors and the tridiagonal; no basis is kept. The constant vector is projected out at every step, so that
-//! its eigenvalue 1 does not creep back. An unfinished run says so: on a ring of 100,000 the gap is 1.3e-9 and thousands of steps do not find it.
+//! Without reorthogonalisation: the basis loses orthogonality and converged eigenvalues appear
+//! again as copies, which changes no extreme (Paige 1971). Memory is four vectors and the
+//! tridiagonal; no basis is kept. The constant vector is projected out at every step, so that its
+//! eigenvalue 1 does not creep back. An unfinished run says so: on a ring of 100,000 the gap is
+//! 1.3e-9 and thousands of steps do not find it.
 
 use crate::rng::{Purpose, Stream};
 
@@ -28,7 +31,8 @@ pub(super) struct Extremes {
     pub converged: bool,
 }
 
-/// Runs until both ends have converged, the space is exhausted or `limit` steps are done. `matrix` has two nodes or more.
+/// Runs until both ends have converged, the space is exhausted or `limit` steps are done. `matrix`
+/// has two nodes or more.
 pub(super) fn extremes(matrix: &MixingMatrix, limit: usize) -> Extremes {
     let n = matrix.nodes();
     let random = Stream::new(0, Purpose::Graph).with(n as u64);
@@ -48,7 +52,8 @@ pub(super) fn extremes(matrix: &MixingMatrix, limit: usize) -> Extremes {
         diagonal.push(alpha);
         beta = normalise(&mut w);
         let steps = diagonal.len();
-        // The complement of the constant vector has n - 1 dimensions; a vanishing beta means that all of it that matters has been seen.
+        // The complement of the constant vector has n - 1 dimensions; a vanishing beta means that
+        // all of it that matters has been seen.
         let exhausted = beta < 1e-13;
         if exhausted || steps >= limit || steps % LOOK_EVERY == 0 {
             let found = look(&diagonal, &off, beta);
@@ -63,7 +68,8 @@ pub(super) fn extremes(matrix: &MixingMatrix, limit: usize) -> Extremes {
     }
 }
 
-/// The extreme eigenvalues of the tridiagonal matrix and how far they are from being eigenvalues of W.
+/// The extreme eigenvalues of the tridiagonal matrix and how far they are from being eigenvalues of
+/// W.
 fn look(diagonal: &[f64], off: &[f64], beta: f64) -> Extremes {
     let m = diagonal.len();
     let (least, greatest) = (eigenvalue(diagonal, off, 0), eigenvalue(diagonal, off, m - 1));
@@ -82,7 +88,8 @@ fn look(diagonal: &[f64], off: &[f64], beta: f64) -> Extremes {
 
 /// The eigenvalue number `index`, ascending, by Sturm bisection to the last bit.
 fn eigenvalue(diagonal: &[f64], off: &[f64], index: usize) -> f64 {
-    let radius = |i: usize| off.get(i).map_or(0.0, |x| x.abs()) + if i > 0 { off[i - 1].abs() } else { 0.0 };
+    let radius =
+        |i: usize| off.get(i).map_or(0.0, |x| x.abs()) + if i > 0 { off[i - 1].abs() } else { 0.0 };
     let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
     for (i, &centre) in diagonal.iter().enumerate() {
         low = low.min(centre - radius(i));
@@ -127,8 +134,8 @@ fn last_component(diagonal: &[f64], off: &[f64], theta: f64) -> f64 {
     x[m - 1]
 }
 
-/// `x <- (T - theta I)^-1 x` by Gaussian elimination with partial pivoting; a vanishing pivot is replaced by a tiny one, which is what
-/// inverse iteration at an eigenvalue wants.
+/// `x <- (T - theta I)^-1 x` by Gaussian elimination with partial pivoting; a vanishing pivot is
+/// replaced by a tiny one, which is what inverse iteration at an eigenvalue wants.
 fn solve(diagonal: &[f64], off: &[f64], theta: f64, x: &mut [f64]) {
     let m = diagonal.len();
     let tiny = |pivot: f64| if pivot.abs() < 1e-18 { 1e-18 } else { pivot };
@@ -189,7 +196,8 @@ mod tests {
     use super::*;
     use crate::mixing::{Spectrum, Topology};
 
-    /// The tridiagonal matrix of a path has the eigenvalues 2 cos(pi k / (m + 1)) and known eigenvectors.
+    /// The tridiagonal matrix of a path has the eigenvalues 2 cos(pi k / (m + 1)) and known
+    /// eigenvectors.
     #[test]
     fn tridiagonal_of_a_path() {
         let m = 50;
@@ -206,9 +214,15 @@ mod tests {
     #[test]
     fn torus_of_ten_thousand_to_ten_digits() {
         let topology = Topology::parse("torus:100x100", 0).unwrap();
-        let (closed, found) = (topology.spectrum(), Spectrum::lanczos(topology.matrix(), MAX_STEPS));
+        let (closed, found) =
+            (topology.spectrum(), Spectrum::lanczos(topology.matrix(), MAX_STEPS));
         assert!(found.converged);
-        assert!((found.lambda_2 - closed.lambda_2).abs() < 1e-10, "{} {}", found.lambda_2, closed.lambda_2);
+        assert!(
+            (found.lambda_2 - closed.lambda_2).abs() < 1e-10,
+            "{} {}",
+            found.lambda_2,
+            closed.lambda_2
+        );
         assert!((found.lambda_n - closed.lambda_n).abs() < 1e-10);
         assert!(found.residual.unwrap() < 1e-8);
     }

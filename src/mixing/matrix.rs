@@ -31,7 +31,8 @@ pub enum MatrixError {
     },
     /// A link's weight is not a number that can be used.
     #[error(
-        "the link {a} - {b} has the weight {weight}: a weight is a finite number above 0 (below 0 only with allow_negative = true)"
+        "the link {a} - {b} has the weight {weight}: a weight is a finite number above 0 (below 0 \
+         only with allow_negative = true)"
     )]
     Weight {
         /// One end.
@@ -43,7 +44,8 @@ pub enum MatrixError {
     },
     /// A node's links weigh more than one together.
     #[error(
-        "node {node} would keep the weight {own}: its links weigh more than 1 together (accepted only with allow_negative = true)"
+        "node {node} would keep the weight {own}: its links weigh more than 1 together (accepted \
+         only with allow_negative = true)"
     )]
     Own {
         /// The node.
@@ -61,7 +63,8 @@ pub enum MatrixError {
     },
     /// Disagreement does not shrink.
     #[error(
-        "rho = {rho}: disagreement never shrinks, because the matrix has the eigenvalue {eigenvalue} beside the 1 that it must have; use the weights metropolis or lazy-metropolis"
+        "rho = {rho}: disagreement never shrinks, because the matrix has the eigenvalue \
+         {eigenvalue} beside the 1 that it must have; use the weights metropolis or lazy-metropolis"
     )]
     NoGap {
         /// The largest modulus of the eigenvalues beside the first.
@@ -72,21 +75,28 @@ pub enum MatrixError {
 }
 
 impl MixingMatrix {
-    /// W from one weight per link, in the order of [`Graph::links`]: symmetric because a link has one weight, stochastic because
-    /// `w_ii = 1 - sum_j w_ij`.
+    /// W from one weight per link, in the order of [`Graph::links`]: symmetric because a link has
+    /// one weight, stochastic because `w_ii = 1 - sum_j w_ij`.
     ///
-    /// That `rho < 1` costs no spectrum: a nonnegative W on a connected graph has the eigenvalue 1 once, and -1 only if the graph is
-    /// bipartite and every `w_ii` is 0 (Perron and Frobenius). With negative entries the spectrum is computed.
+    /// That `rho < 1` costs no spectrum: a nonnegative W on a connected graph has the eigenvalue 1
+    /// once, and -1 only if the graph is bipartite and every `w_ii` is 0 (Perron and Frobenius).
+    /// With negative entries the spectrum is computed.
     ///
     /// # Errors
     /// See [`MatrixError`].
-    pub fn new(graph: Graph, link_weights: &[f64], allow_negative: bool) -> Result<MixingMatrix, MatrixError> {
+    pub fn new(
+        graph: Graph,
+        link_weights: &[f64],
+        allow_negative: bool,
+    ) -> Result<MixingMatrix, MatrixError> {
         let links = graph.links();
         if link_weights.len() != links.len() {
             return Err(MatrixError::Count { weights: link_weights.len(), links: links.len() });
         }
-        if let Some((&(a, b), &weight)) =
-            links.iter().zip(link_weights).find(|&(_, &w)| !w.is_finite() || w == 0.0 || (w < 0.0 && !allow_negative))
+        if let Some((&(a, b), &weight)) = links
+            .iter()
+            .zip(link_weights)
+            .find(|&(_, &w)| !w.is_finite() || w == 0.0 || (w < 0.0 && !allow_negative))
         {
             return Err(MatrixError::Weight { a, b, weight });
         }
@@ -110,11 +120,14 @@ impl MixingMatrix {
         let mut weights = Vec::with_capacity(2 * link_weights.len());
         for i in 0..nodes {
             let start = weights.len();
-            weights.extend(graph.halves(NodeId::from(i)).iter().map(|&link| link_weights[link as usize]));
+            weights.extend(
+                graph.halves(NodeId::from(i)).iter().map(|&link| link_weights[link as usize]),
+            );
             let rest = 1.0 - weights[start..].iter().sum::<f64>();
             own.push(if rest.abs() <= ROW_TOLERANCE { 0.0 } else { rest });
         }
-        let constant = link_weights.first().copied().filter(|first| link_weights.iter().all(|w| w == first));
+        let constant =
+            link_weights.first().copied().filter(|first| link_weights.iter().all(|w| w == first));
         MixingMatrix { graph, own, weights, constant }
     }
 
@@ -163,7 +176,8 @@ impl MixingMatrix {
         &self.weights[self.graph.row(i)]
     }
 
-    /// The weight a that all links share, if they do; then W = I - a L with L the graph's Laplacian.
+    /// The weight a that all links share, if they do; then W = I - a L with L the graph's
+    /// Laplacian.
     pub fn constant(&self) -> Option<f64> {
         self.constant
     }
@@ -218,31 +232,55 @@ mod tests {
         );
         let never = Err(MatrixError::NoGap { rho: 1.0, eigenvalue: -1.0 });
         assert_eq!(MixingMatrix::new(ring(8), &[0.5; 8], false), never);
-        assert!(MixingMatrix::new(ring(7), &[0.5; 7], false).is_ok(), "an odd ring mixes with weights 1/2");
-        assert!(matches!(MixingMatrix::new(ring(5), &[0.6; 5], false), Err(MatrixError::Own { .. })));
+        assert!(
+            MixingMatrix::new(ring(7), &[0.5; 7], false).is_ok(),
+            "an odd ring mixes with weights 1/2"
+        );
+        assert!(matches!(
+            MixingMatrix::new(ring(5), &[0.6; 5], false),
+            Err(MatrixError::Own { .. })
+        ));
         for bad in [0.0, -0.1, f64::NAN, f64::INFINITY] {
-            assert!(matches!(MixingMatrix::new(ring(5), &[bad; 5], false), Err(MatrixError::Weight { .. })), "{bad}");
+            assert!(
+                matches!(
+                    MixingMatrix::new(ring(5), &[bad; 5], false),
+                    Err(MatrixError::Weight { .. })
+                ),
+                "{bad}"
+            );
         }
-        assert!(matches!(MixingMatrix::new(ring(5), &[0.1; 4], false), Err(MatrixError::Count { .. })));
+        assert!(matches!(
+            MixingMatrix::new(ring(5), &[0.1; 4], false),
+            Err(MatrixError::Count { .. })
+        ));
     }
 
     #[test]
     fn negative_weights_need_permission_and_a_gap() {
         // Star of 5: a = 2 / (1 + 5) leaves the hub 1 - 4/3.
         let star = Graph::new(5, (1..5).map(|i| (0, i))).unwrap();
-        assert!(matches!(MixingMatrix::new(star.clone(), &[1.0 / 3.0; 4], false), Err(MatrixError::Own { .. })));
+        assert!(matches!(
+            MixingMatrix::new(star.clone(), &[1.0 / 3.0; 4], false),
+            Err(MatrixError::Own { .. })
+        ));
         assert!(MixingMatrix::new(star.clone(), &[1.0 / 3.0; 4], true).is_ok());
         // lambda_n = 1 - 5 * 0.4 = -1.
         assert!(matches!(MixingMatrix::new(star, &[0.4; 4], true), Err(MatrixError::NoGap { .. })));
         // A negative weight that makes an eigenvalue above one.
-        assert!(matches!(MixingMatrix::new(ring(4), &[-0.2; 4], true), Err(MatrixError::NoGap { .. })));
+        assert!(matches!(
+            MixingMatrix::new(ring(4), &[-0.2; 4], true),
+            Err(MatrixError::NoGap { .. })
+        ));
     }
 
     #[test]
     fn constants_that_round_badly_leave_a_zero_diagonal() {
         for degree in [3u32, 6, 7, 10, 49] {
-            let complete =
-                Graph::new(degree as usize + 1, (0..=degree).flat_map(|a| (0..a).map(move |b| (a, b)))).unwrap();
+            let complete = Graph::new(
+                degree as usize + 1,
+                (0..=degree).flat_map(|a| (0..a).map(move |b| (a, b))),
+            )
+            .unwrap();
             let weights = Weights::MaxDegree.of_links(&complete, None).unwrap().unwrap();
             let matrix = MixingMatrix::new(complete, &weights, false).unwrap();
             assert_eq!(matrix.self_weight(NodeId(0)), 0.0);

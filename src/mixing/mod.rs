@@ -1,10 +1,11 @@
 //! Who talks to whom, with what weight: topologies and their mixing matrices.
 //!
-//! A [`Topology`] is an undirected [`Graph`] together with a [`MixingMatrix`] W that lives on it: `w_ij > 0` only where
-//! i and j are linked, W symmetric, every row summing to one. One round of gossip replaces the models X by W X. It
-//! keeps their mean, and shrinks their disagreement by the factor `rho = max(|lambda_2|, |lambda_n|)`; `gap = 1 - rho`
-//! is what the literature calls the spectral gap (some papers call the gap rho: here `rho` is always the factor,
-//! 0 for the complete graph and 1 for a graph that never agrees).
+//! A [`Topology`] is an undirected [`Graph`] together with a [`MixingMatrix`] W that lives on it:
+//! `w_ij > 0` only where i and j are linked, W symmetric, every row summing to one. One round of
+//! gossip replaces the models X by W X. It keeps their mean, and shrinks their disagreement by the
+//! factor `rho = max(|lambda_2|, |lambda_n|)`; `gap = 1 - rho` is what the literature calls the
+//! spectral gap (some papers call the gap rho: here `rho` is always the factor, 0 for the complete
+//! graph and 1 for a graph that never agrees).
 //!
 //! ```
 //! use gradvine::mixing::Topology;
@@ -28,7 +29,8 @@
 //! | [`FileFormat`] | TOML, GraphML, DOT and CSV, read and written |
 //! | [`draw`], [`svg`] | pictures |
 //!
-//! Limits: [`MAX_NODES`] nodes, [`MAX_LINKS`] links, files of [`MAX_FILE_BYTES`]; all are checked before memory is taken.
+//! Limits: [`MAX_NODES`] nodes, [`MAX_LINKS`] links, files of [`MAX_FILE_BYTES`]; all are checked
+//! before memory is taken.
 
 mod draw;
 pub mod family;

@@ -10,7 +10,8 @@ pub const DENSE_LIMIT: usize = 1_000;
 /// The spectrum of a mixing matrix, `1 = lambda_1 >= lambda_2 >= ... >= lambda_n >= -1`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spectrum {
-    /// `max(|lambda_2|, |lambda_n|)`: the factor by which one round shrinks disagreement in the worst case. 0 for a single node.
+    /// `max(|lambda_2|, |lambda_n|)`: the factor by which one round shrinks disagreement in the
+    /// worst case. 0 for a single node.
     pub rho: f64,
     /// `1 - rho`.
     pub gap: f64,
@@ -24,9 +25,11 @@ pub struct Spectrum {
     pub mu: f64,
     /// How it was computed.
     pub method: Method,
-    /// For Lanczos: the larger of the two residuals `|W v - lambda v|` with `|v| = 1`. An eigenvalue lies within it of each figure.
+    /// For Lanczos: the larger of the two residuals `|W v - lambda v|` with `|v| = 1`. An
+    /// eigenvalue lies within it of each figure.
     pub residual: Option<f64>,
-    /// Whether the figures hold to six digits of the gap. `false` only for Lanczos that ran out of steps: rho is then a lower bound.
+    /// Whether the figures hold to six digits of the gap. `false` only for Lanczos that ran out of
+    /// steps: rho is then a lower bound.
     pub converged: bool,
 }
 
@@ -52,7 +55,8 @@ impl fmt::Display for Method {
 }
 
 impl Spectrum {
-    /// By the best means: the closed form if the family has one and all links weigh the same, else dense up to [`DENSE_LIMIT`] nodes, else Lanczos.
+    /// By the best means: the closed form if the family has one and all links weigh the same, else
+    /// dense up to [`DENSE_LIMIT`] nodes, else Lanczos.
     pub fn of(matrix: &MixingMatrix, shape: Option<&Shape>) -> Spectrum {
         if let Some(spectrum) = shape.and_then(|shape| Spectrum::closed_form(matrix, shape)) {
             spectrum
@@ -63,7 +67,8 @@ impl Spectrum {
         }
     }
 
-    /// `1 - a l` for every Laplacian eigenvalue l; `None` if links differ in weight or the family has no closed form.
+    /// `1 - a l` for every Laplacian eigenvalue l; `None` if links differ in weight or the family
+    /// has no closed form.
     pub fn closed_form(matrix: &MixingMatrix, shape: &Shape) -> Option<Spectrum> {
         if matrix.nodes() == 1 {
             return Some(Spectrum::single(Method::ClosedForm));
@@ -72,7 +77,8 @@ impl Spectrum {
         let laplacian = shape.laplacian()?;
         let (least, greatest) = shape.laplacian_range()?;
         let eigenvalues = (matrix.nodes() <= DENSE_LIMIT).then(|| {
-            let mut values: Vec<f64> = std::iter::once(1.0).chain(laplacian.iter().map(|l| 1.0 - a * l)).collect();
+            let mut values: Vec<f64> =
+                std::iter::once(1.0).chain(laplacian.iter().map(|l| 1.0 - a * l)).collect();
             values.sort_by(|x, y| y.total_cmp(x));
             values
         });
@@ -99,12 +105,22 @@ impl Spectrum {
             return Spectrum::single(Method::Lanczos(0));
         }
         let ends = lanczos::extremes(matrix, steps);
-        let spectrum = Spectrum::from_ends(1.0 - ends.greatest, 1.0 - ends.least, None, Method::Lanczos(ends.steps));
+        let spectrum = Spectrum::from_ends(
+            1.0 - ends.greatest,
+            1.0 - ends.least,
+            None,
+            Method::Lanczos(ends.steps),
+        );
         Spectrum { residual: Some(ends.residual), converged: ends.converged, ..spectrum }
     }
 
     /// From `1 - lambda_2` and `1 - lambda_n`.
-    fn from_ends(below_2: f64, below_n: f64, eigenvalues: Option<Vec<f64>>, method: Method) -> Spectrum {
+    fn from_ends(
+        below_2: f64,
+        below_n: f64,
+        eigenvalues: Option<Vec<f64>>,
+        method: Method,
+    ) -> Spectrum {
         let upper = 2.0 - below_n;
         let gap = if below_2 < upper { below_2 } else { upper };
         Spectrum {
@@ -135,7 +151,8 @@ impl Spectrum {
         }
     }
 
-    /// The least number of rounds t with `rho^t <= 0.01`: disagreement (the norm, not its square) shrinks to a hundredth. `None` if rho is not below 1.
+    /// The least number of rounds t with `rho^t <= 0.01`: disagreement (the norm, not its square)
+    /// shrinks to a hundredth. `None` if rho is not below 1.
     pub fn mixing_time(&self) -> Option<u64> {
         const TARGET: f64 = 0.01;
         if self.gap <= 0.0 || self.gap.is_nan() {
@@ -145,7 +162,8 @@ impl Spectrum {
             return Some(1);
         }
         let rate = libm::log1p(-self.gap);
-        // A rho such as 0.1 has no exact double: a quotient a rounding error above an integer is that integer.
+        // A rho such as 0.1 has no exact double: a quotient a rounding error above an integer is
+        // that integer.
         Some((libm::log(TARGET) / rate - 1e-9).ceil() as u64)
     }
 }
@@ -175,12 +193,18 @@ mod tests {
     fn ring_of_n_is_one_third_plus_two_thirds_cosine() {
         for n in 3..70 {
             let s = spectrum(&format!("ring:{n}"));
-            let mut exact: Vec<f64> =
-                (0..n).map(|k| 1.0 / 3.0 + 2.0 / 3.0 * (TAU * f64::from(k) / f64::from(n)).cos()).collect();
+            let mut exact: Vec<f64> = (0..n)
+                .map(|k| 1.0 / 3.0 + 2.0 / 3.0 * (TAU * f64::from(k) / f64::from(n)).cos())
+                .collect();
             exact.sort_by(|a, b| b.total_cmp(a));
             assert!(s.eigenvalues.unwrap().iter().zip(&exact).all(|(a, b)| near(*a, *b)), "{n}");
             let rho = exact[1].abs().max(exact[n as usize - 1].abs());
-            assert!(near(s.rho, rho) && near(s.gap, 1.0 - rho) && near(s.mu, 1.0 - exact[n as usize - 1]), "{n}");
+            assert!(
+                near(s.rho, rho)
+                    && near(s.gap, 1.0 - rho)
+                    && near(s.mu, 1.0 - exact[n as usize - 1]),
+                "{n}"
+            );
         }
         // The gap tends to 4 pi^2 / (3 n^2), a quarter of what a well-known slide says.
         let gap = spectrum("ring:1000").gap;
@@ -225,8 +249,13 @@ mod tests {
         assert_eq!(spectrum("ring:8").mixing_time(), Some(22));
         assert_eq!(spectrum("complete:8").mixing_time(), Some(1));
         assert_eq!(spectrum("complete:1").mixing_time(), Some(1));
-        let with = |rho: f64| Spectrum { rho, gap: 1.0 - rho, ..Spectrum::single(Method::Dense) }.mixing_time();
-        assert_eq!((with(0.1), with(0.01), with(0.011), with(1.0), with(1.2)), (Some(2), Some(1), Some(2), None, None));
+        let with = |rho: f64| {
+            Spectrum { rho, gap: 1.0 - rho, ..Spectrum::single(Method::Dense) }.mixing_time()
+        };
+        assert_eq!(
+            (with(0.1), with(0.01), with(0.011), with(1.0), with(1.2)),
+            (Some(2), Some(1), Some(2), None, None)
+        );
         for rho in [0.05, 0.3, 0.5, 0.9, 0.999] {
             let t = with(rho).unwrap() as i32;
             assert!(rho.powi(t) <= 0.01 && rho.powi(t - 1) > 0.01, "{rho} {t}");
@@ -246,15 +275,27 @@ mod tests {
             "hypercube:16",
             "exponential:12",
         ] {
-            for weights in [Weights::Metropolis, Weights::LazyMetropolis, Weights::MaxDegree, Weights::BestConstant] {
+            for weights in [
+                Weights::Metropolis,
+                Weights::LazyMetropolis,
+                Weights::MaxDegree,
+                Weights::BestConstant,
+            ] {
                 let Ok(topology) = Topology::parse_with(spec, Some(weights), 0) else { continue };
                 let closed = topology.spectrum();
                 assert_eq!(closed.method, Method::ClosedForm, "{spec} {weights}");
                 let dense = Spectrum::dense(topology.matrix());
-                let pairs = closed.eigenvalues.as_ref().unwrap().iter().zip(dense.eigenvalues.as_ref().unwrap());
+                let pairs = closed
+                    .eigenvalues
+                    .as_ref()
+                    .unwrap()
+                    .iter()
+                    .zip(dense.eigenvalues.as_ref().unwrap());
                 pairs.for_each(|(a, b)| assert!(near(*a, *b), "{spec} {weights}: {a} {b}"));
                 assert!(
-                    near(closed.rho, dense.rho) && near(closed.lambda_2, dense.lambda_2) && near(closed.mu, dense.mu)
+                    near(closed.rho, dense.rho)
+                        && near(closed.lambda_2, dense.lambda_2)
+                        && near(closed.mu, dense.mu)
                 );
             }
         }
@@ -276,8 +317,10 @@ mod tests {
             let matrix = MixingMatrix::new(graph, &weights, false).unwrap();
             let (dense, sparse) = (Spectrum::dense(&matrix), Spectrum::lanczos(&matrix, 500));
             prop_assert!(sparse.converged);
-            prop_assert!((dense.lambda_2 - sparse.lambda_2).abs() < 1e-8, "{} {}", dense.lambda_2, sparse.lambda_2);
-            prop_assert!((dense.lambda_n - sparse.lambda_n).abs() < 1e-8, "{} {}", dense.lambda_n, sparse.lambda_n);
+            prop_assert!((dense.lambda_2 - sparse.lambda_2).abs() < 1e-8, "{} \
+                {}", dense.lambda_2, sparse.lambda_2);
+            prop_assert!((dense.lambda_n - sparse.lambda_n).abs() < 1e-8, "{} \
+                {}", dense.lambda_n, sparse.lambda_n);
         }
     }
 }

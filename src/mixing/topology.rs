@@ -10,7 +10,8 @@ use std::{
 use crate::{config::ConfigError, units::NodeId};
 
 use super::{
-    FileFormat, Graph, MAX_NODES, MatrixError, MixingMatrix, Shape, SpanningTree, Spectrum, Weights, family,
+    FileFormat, Graph, MAX_NODES, MatrixError, MixingMatrix, Shape, SpanningTree, Spectrum,
+    Weights, family,
     file::{self, Draft, DraftLink},
     matrix::ROW_TOLERANCE,
     spectrum::DENSE_LIMIT,
@@ -67,7 +68,8 @@ impl Topology {
     /// Reads a file; the format follows from the extension (.toml, .graphml, .dot, .gv, .csv).
     ///
     /// # Errors
-    /// If it cannot be read, or is not a valid topology: the file, the line, node or link, and the figure.
+    /// If it cannot be read, or is not a valid topology: the file, the line, node or link, and the
+    /// figure.
     pub fn load(path: &Path) -> Result<Topology, ConfigError> {
         Topology::build(file::load(path)?)
     }
@@ -76,11 +78,16 @@ impl Topology {
     ///
     /// # Errors
     /// As for [`Topology::load`].
-    pub fn from_text(text: &str, format: FileFormat, origin: &str) -> Result<Topology, ConfigError> {
+    pub fn from_text(
+        text: &str,
+        format: FileFormat,
+        origin: &str,
+    ) -> Result<Topology, ConfigError> {
         Topology::build(file::read(text, format, origin)?)
     }
 
-    /// A file, or a family's graph such as `ring:8`, `torus:4x4`, `random-regular:16:4`; `seed` is for random graphs that have none of their own.
+    /// A file, or a family's graph such as `ring:8`, `torus:4x4`, `random-regular:16:4`; `seed` is
+    /// for random graphs that have none of their own.
     ///
     /// # Errors
     /// If it is neither, or see [`Topology::load`].
@@ -88,11 +95,16 @@ impl Topology {
         Topology::parse_with(spec, None, seed)
     }
 
-    /// As [`Topology::parse`], with other weights than the file's (or, for a family, than Metropolis).
+    /// As [`Topology::parse`], with other weights than the file's (or, for a family, than
+    /// Metropolis).
     ///
     /// # Errors
     /// As for [`Topology::parse`]; [`Weights::Given`] needs a file whose links have weights.
-    pub fn parse_with(spec: &str, weights: Option<Weights>, seed: u64) -> Result<Topology, ConfigError> {
+    pub fn parse_with(
+        spec: &str,
+        weights: Option<Weights>,
+        seed: u64,
+    ) -> Result<Topology, ConfigError> {
         let path = Path::new(spec);
         let mut draft = if FileFormat::of(path).is_some() || path.is_file() {
             file::load(path)?
@@ -141,7 +153,11 @@ impl Topology {
         };
         let matrix = MixingMatrix::new(graph, &link_weights, draft.allow_negative)
             .map_err(|error| blame(error, &draft.nodes))?;
-        let links = data.iter().zip(&link_weights).map(|(link, &weight)| LinkInfo { weight, ..*link }).collect();
+        let links = data
+            .iter()
+            .zip(&link_weights)
+            .map(|(link, &weight)| LinkInfo { weight, ..*link })
+            .collect();
         let name = match draft.name {
             Some(name) => name,
             None => draft.shape.as_ref().map_or_else(|| family::CUSTOM.to_string(), Shape::title),
@@ -159,7 +175,10 @@ impl Topology {
             tree: OnceLock::new(),
         };
         // Weights of any size may leave a gap that no double can hold.
-        if weights == Weights::Given && count <= DENSE_LIMIT && topology.spectrum().gap <= ROW_TOLERANCE {
+        if weights == Weights::Given
+            && count <= DENSE_LIMIT
+            && topology.spectrum().gap <= ROW_TOLERANCE
+        {
             let Spectrum { rho, lambda_2, .. } = *topology.spectrum();
             return Err(blame(MatrixError::NoGap { rho, eigenvalue: lambda_2 }, &topology.nodes));
         }
@@ -260,7 +279,8 @@ impl Topology {
         self.spectrum.get_or_init(|| Spectrum::of(&self.matrix, self.shape.as_ref()))
     }
 
-    /// The longest of all shortest paths, in links. Exact; on a large random graph this is one breadth-first search a node.
+    /// The longest of all shortest paths, in links. Exact; on a large random graph this is one
+    /// breadth-first search a node.
     pub fn diameter(&self) -> usize {
         self.shape.as_ref().and_then(Shape::diameter).unwrap_or_else(|| self.graph().diameter())
     }
@@ -270,12 +290,13 @@ impl Topology {
         Arc::clone(self.tree.get_or_init(|| Arc::new(SpanningTree::of(self.graph()))))
     }
 
-    /// What two nodes must agree on, as lines `key = value`: names, peers, links, weights (to 9 significant digits). Not addresses, link speeds, nor
-    /// how the graph was written down.
+    /// What two nodes must agree on, as lines `key = value`: names, peers, links, weights (to 9
+    /// significant digits). Not addresses, link speeds, nor how the graph was written down.
     pub fn canonical(&self) -> String {
         let mut text = format!("nodes = {}\n", self.nodes());
         for (i, node) in self.nodes.iter().enumerate() {
-            let _ = writeln!(text, "node.{i} = {} {}", node.name, node.peer.as_deref().unwrap_or("-"));
+            let _ =
+                writeln!(text, "node.{i} = {} {}", node.name, node.peer.as_deref().unwrap_or("-"));
         }
         for ((a, b), link) in self.edges().zip(&self.links) {
             let _ = writeln!(text, "link.{a}-{b} = {:?}", round_9(link.weight));
@@ -288,7 +309,8 @@ impl Topology {
         self.to_text(FileFormat::Toml)
     }
 
-    /// The topology in any format. Reading it back gives the same names, links, weights, latencies and bandwidths.
+    /// The topology in any format. Reading it back gives the same names, links, weights, latencies
+    /// and bandwidths.
     pub fn to_text(&self, format: FileFormat) -> String {
         file::write(self, format)
     }
@@ -299,8 +321,9 @@ impl Topology {
     /// If the extension is unknown or the file cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), ConfigError> {
         let format = FileFormat::expect(path)?;
-        std::fs::write(path, self.to_text(format))
-            .map_err(|error| ConfigError::at("file", format!("cannot be written: {error}")).within(path.display()))
+        std::fs::write(path, self.to_text(format)).map_err(|error| {
+            ConfigError::at("file", format!("cannot be written: {error}")).within(path.display())
+        })
     }
 }
 
@@ -317,13 +340,20 @@ impl PartialEq for Topology {
     }
 }
 
-/// The files' data of each link of the graph; parallel entries merge if they agree. A weight that was not given is NaN.
+/// The files' data of each link of the graph; parallel entries merge if they agree. A weight that
+/// was not given is NaN.
 fn gather(draft: &Draft, graph: &Graph) -> Result<Vec<LinkInfo>, ConfigError> {
-    let mut data = vec![LinkInfo { weight: f64::NAN, latency_ms: None, bandwidth_mbps: None }; graph.links().len()];
+    let mut data = vec![
+        LinkInfo { weight: f64::NAN, latency_ms: None, bandwidth_mbps: None };
+        graph.links().len()
+    ];
     for link in &draft.links {
         let place = || link.place(&draft.nodes);
         if link.a == link.b {
-            return Err(ConfigError::at(place(), "a node's own weight is what its links leave of 1: remove the link"));
+            return Err(ConfigError::at(
+                place(),
+                "a node's own weight is what its links leave of 1: remove the link",
+            ));
         }
         let Some(index) = graph.link_index(NodeId(link.a), NodeId(link.b)) else {
             let family = draft.shape.as_ref().map_or_else(String::new, Shape::to_string);
@@ -336,7 +366,10 @@ fn gather(draft: &Draft, graph: &Graph) -> Result<Vec<LinkInfo>, ConfigError> {
             Some(x) if !x.is_finite() || x < 0.0 || (x == 0.0 && !zero) => Err(ConfigError::new(
                 format!("{}: {key}", place()),
                 x,
-                format!("expected a finite number {}", if zero { "of 0 or more" } else { "above 0" }),
+                format!(
+                    "expected a finite number {}",
+                    if zero { "of 0 or more" } else { "above 0" }
+                ),
             )),
             other => Ok(other),
         };
@@ -346,17 +379,26 @@ fn gather(draft: &Draft, graph: &Graph) -> Result<Vec<LinkInfo>, ConfigError> {
         let was = (!known.weight.is_nan()).then_some(known.weight);
         known.weight = merge(was, link.weight, "weight", &place)?.unwrap_or(f64::NAN);
         known.latency_ms = merge(known.latency_ms, link.latency_ms, "latency_ms", &place)?;
-        known.bandwidth_mbps = merge(known.bandwidth_mbps, link.bandwidth_mbps, "bandwidth_mbps", &place)?;
+        known.bandwidth_mbps =
+            merge(known.bandwidth_mbps, link.bandwidth_mbps, "bandwidth_mbps", &place)?;
     }
     Ok(data)
 }
 
-fn merge(was: Option<f64>, is: Option<f64>, key: &str, place: &dyn Fn() -> String) -> Result<Option<f64>, ConfigError> {
+fn merge(
+    was: Option<f64>,
+    is: Option<f64>,
+    key: &str,
+    place: &dyn Fn() -> String,
+) -> Result<Option<f64>, ConfigError> {
     match (was, is) {
         (Some(was), Some(is)) if was != is => Err(ConfigError::new(
             format!("{}: {key}", place()),
             is,
-            format!("the same link was given {was} before; links are undirected and W is symmetric, so give it once"),
+            format!(
+                "the same link was given {was} before; links are undirected and W is symmetric, \
+                 so give it once"
+            ),
         )),
         (was, is) => Ok(is.or(was)),
     }
@@ -372,8 +414,14 @@ fn agree(
 ) -> Result<(), ConfigError> {
     for ((link, &weight), ends) in data.iter().zip(computed).zip(graph.links()) {
         if (link.weight - weight).abs() > 1e-9 {
-            let problem = format!("{weights} weights give {weight:.9}: correct it, or use weights = \"given\"");
-            return Err(ConfigError::new(format!("{}: weight", link_name(*ends, nodes)), link.weight, problem));
+            let problem = format!(
+                "{weights} weights give {weight:.9}: correct it, or use weights = \"given\""
+            );
+            return Err(ConfigError::new(
+                format!("{}: weight", link_name(*ends, nodes)),
+                link.weight,
+                problem,
+            ));
         }
     }
     Ok(())
@@ -409,7 +457,8 @@ fn blame(error: MatrixError, nodes: &[NodeInfo]) -> ConfigError {
         MatrixError::Weight { a, b, weight } => ConfigError::new(
             format!("{}: weight", link_name((a, b), nodes)),
             weight,
-            "expected a finite number above 0 (below 0 only with allow_negative = true; a link that carries nothing is left out)",
+            "expected a finite number above 0 (below 0 only with allow_negative = true; a link \
+             that carries nothing is left out)",
         ),
         MatrixError::Own { node, own } => ConfigError::new(
             format!("node {}: own weight", name(node)),
@@ -421,7 +470,8 @@ fn blame(error: MatrixError, nodes: &[NodeInfo]) -> ConfigError {
             ConfigError::at(
                 "links",
                 format!(
-                    "no path joins {a} and {b}: rho = 1, and they would never agree; add a link between their parts"
+                    "no path joins {a} and {b}: rho = 1, and they would never agree; add a link \
+                     between their parts"
                 ),
             )
         }
@@ -429,7 +479,8 @@ fn blame(error: MatrixError, nodes: &[NodeInfo]) -> ConfigError {
             "rho",
             rho,
             format!(
-                "disagreement would never shrink: W has the eigenvalue {eigenvalue} beside its 1; use weights = \"metropolis\" or \"lazy-metropolis\""
+                "disagreement would never shrink: W has the eigenvalue {eigenvalue} beside its 1; \
+                 use weights = \"metropolis\" or \"lazy-metropolis\""
             ),
         ),
     }
@@ -452,16 +503,30 @@ fn check_nodes(nodes: &[NodeInfo], expected: usize) -> Result<(), ConfigError> {
         }
         let place = |key: &str| format!("node {}: {key}", node.name);
         if let Some(peer) = &node.peer {
-            if peer.is_empty() || peer.len() > MAX_NAME || !peer.bytes().all(|b| b.is_ascii_alphanumeric()) {
-                return Err(ConfigError::new(place("peer"), peer, "expected a PeerId, such as 12D3KooW..."));
+            if peer.is_empty()
+                || peer.len() > MAX_NAME
+                || !peer.bytes().all(|b| b.is_ascii_alphanumeric())
+            {
+                return Err(ConfigError::new(
+                    place("peer"),
+                    peer,
+                    "expected a PeerId, such as 12D3KooW...",
+                ));
             }
             if let Some(other) = peers.insert(peer.as_str(), i) {
                 let other = &nodes[other].name;
-                return Err(ConfigError::new(place("peer"), peer, format!("{other} has this peer too")));
+                return Err(ConfigError::new(
+                    place("peer"),
+                    peer,
+                    format!("{other} has this peer too"),
+                ));
             }
         }
         let sound = |address: &&String| {
-            address.starts_with('/') && address.len() <= 1_024 && plain(address) && !address.contains(' ')
+            address.starts_with('/')
+                && address.len() <= 1_024
+                && plain(address)
+                && !address.contains(' ')
         };
         if let Some(bad) = node.addresses.iter().find(|address| !sound(address)) {
             let problem = "expected a multiaddress, such as /ip4/203.0.113.7/tcp/4001";
@@ -489,6 +554,10 @@ fn check_name(place: &str, name: &str) -> Result<(), ConfigError> {
 
 fn plain(text: &str) -> bool {
     !text.chars().any(|c| {
-        c.is_control() || matches!(c, '"' | '\\' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
+        c.is_control()
+            || matches!(
+                c,
+                '"' | '\\' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}'
+            )
     })
 }

@@ -4,7 +4,8 @@ use crate::units::NodeId;
 
 use super::Graph;
 
-/// The breadth-first tree from node 0, neighbours in ascending order: every node computes the same one.
+/// The breadth-first tree from node 0, neighbours in ascending order: every node computes the same
+/// one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpanningTree {
     parents: Vec<Option<NodeId>>,
@@ -18,7 +19,8 @@ pub struct SpanningTree {
 }
 
 impl SpanningTree {
-    /// The tree of a connected graph. Nodes that no path joins to node 0 have neither parent nor children.
+    /// The tree of a connected graph. Nodes that no path joins to node 0 have neither parent nor
+    /// children.
     pub fn of(graph: &Graph) -> SpanningTree {
         let n = graph.nodes();
         let (mut depths, mut order) = (Vec::new(), Vec::new());
@@ -91,7 +93,11 @@ impl SpanningTree {
 
     /// The greatest depth.
     pub fn height(&self) -> usize {
-        self.depths.iter().filter(|&&depth| depth != u32::MAX).max().map_or(0, |&depth| depth as usize)
+        self.depths
+            .iter()
+            .filter(|&&depth| depth != u32::MAX)
+            .max()
+            .map_or(0, |&depth| depth as usize)
     }
 }
 
@@ -111,7 +117,9 @@ mod tests {
 
     #[test]
     fn every_node_but_the_root_is_a_child_one_deeper() {
-        let graph = Graph::new(20, (0..20).flat_map(|i| [(i, (i * 7 + 1) % 20), (i, (i + 1) % 20)])).unwrap();
+        let graph =
+            Graph::new(20, (0..20).flat_map(|i| [(i, (i * 7 + 1) % 20), (i, (i + 1) % 20)]))
+                .unwrap();
         let tree = SpanningTree::of(&graph);
         for i in 1..20 {
             let parent = tree.parent(NodeId(i)).unwrap();

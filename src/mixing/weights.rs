@@ -1,5 +1,5 @@
-//! From a graph to the weights of its links. All of them need nothing of a node but what its neighbours can tell it,
-//! save `best-constant`, which needs the spectrum of the graph.
+//! From a graph to the weights of its links. All of them need nothing of a node but what its
+//! neighbours can tell it, save `best-constant`, which needs the spectrum of the graph.
 
 use std::{fmt, str::FromStr};
 
@@ -13,15 +13,18 @@ use super::{Graph, MixingMatrix, Shape, Spectrum};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Weights {
-    /// `w_ij = 1 / (1 + max(d_i, d_j))`, with d the degrees (Xiao and Boyd 2004; the +1 keeps `lambda_n > -1` on every graph).
+    /// `w_ij = 1 / (1 + max(d_i, d_j))`, with d the degrees (Xiao and Boyd 2004; the +1 keeps
+    /// `lambda_n > -1` on every graph).
     #[default]
     Metropolis,
-    /// `w_ij = 1 / d_max` (Xiao and Boyd 2004). On a regular bipartite graph, such as an even ring, it never mixes and is refused.
+    /// `w_ij = 1 / d_max` (Xiao and Boyd 2004). On a regular bipartite graph, such as an even ring,
+    /// it never mixes and is refused.
     MaxDegree,
     /// `(I + W) / 2` of the Metropolis W: no negative eigenvalue, as D2 needs it.
     LazyMetropolis,
-    /// `W = I - a L` with `a = 2 / (lambda_2(L) + lambda_n(L))`, the fastest constant (Xiao and Boyd 2004, section 4.1); a is
-    /// rounded to 9 significant digits so that every machine has the same bits. A hub's own weight may be negative.
+    /// `W = I - a L` with `a = 2 / (lambda_2(L) + lambda_n(L))`, the fastest constant (Xiao and
+    /// Boyd 2004, section 4.1); a is rounded to 9 significant digits so that every machine has the
+    /// same bits. A hub's own weight may be negative.
     BestConstant,
     /// Each link brings its own.
     Given,
@@ -29,8 +32,13 @@ pub enum Weights {
 
 impl Weights {
     /// Every kind, in the order in which they are listed to the user.
-    pub const ALL: [Weights; 5] =
-        [Weights::Metropolis, Weights::MaxDegree, Weights::LazyMetropolis, Weights::BestConstant, Weights::Given];
+    pub const ALL: [Weights; 5] = [
+        Weights::Metropolis,
+        Weights::MaxDegree,
+        Weights::LazyMetropolis,
+        Weights::BestConstant,
+        Weights::Given,
+    ];
 
     /// Its name in files and on the command line.
     pub fn name(self) -> &'static str {
@@ -46,22 +54,35 @@ impl Weights {
     /// One line on what it is, for lists.
     pub fn about(self) -> &'static str {
         match self {
-            Weights::Metropolis => "1 / (1 + max(d_i, d_j)): local information only, mixes on every connected graph",
-            Weights::MaxDegree => {
-                "1 / d_max: refused where it cannot mix (regular bipartite graphs, such as even rings)"
+            Weights::Metropolis => {
+                "1 / (1 + max(d_i, d_j)): local information only, mixes on every connected graph"
             }
-            Weights::LazyMetropolis => "(I + W) / 2 of metropolis: no negative eigenvalue, half the gap",
-            Weights::BestConstant => "I - a L with the fastest constant a = 2 / (lambda_2(L) + lambda_n(L))",
+            Weights::MaxDegree => {
+                "1 / d_max: refused where it cannot mix (regular bipartite graphs, such as even \
+                 rings)"
+            }
+            Weights::LazyMetropolis => {
+                "(I + W) / 2 of metropolis: no negative eigenvalue, half the gap"
+            }
+            Weights::BestConstant => {
+                "I - a L with the fastest constant a = 2 / (lambda_2(L) + lambda_n(L))"
+            }
             Weights::Given => "each link brings its own weight",
         }
     }
 
-    /// The weight of each link, in the order of [`Graph::links`]; `None` for [`Weights::Given`], whose weights the graph does not know.
-    /// `shape` supplies the Laplacian's eigenvalues where they are known.
+    /// The weight of each link, in the order of [`Graph::links`]; `None` for [`Weights::Given`],
+    /// whose weights the graph does not know. `shape` supplies the Laplacian's eigenvalues where
+    /// they are known.
     ///
     /// # Errors
-    /// If `best-constant` is asked for on a graph that is not connected, or whose spectrum did not converge.
-    pub fn of_links(self, graph: &Graph, shape: Option<&Shape>) -> Result<Option<Vec<f64>>, ConfigError> {
+    /// If `best-constant` is asked for on a graph that is not connected, or whose spectrum did not
+    /// converge.
+    pub fn of_links(
+        self,
+        graph: &Graph,
+        shape: Option<&Shape>,
+    ) -> Result<Option<Vec<f64>>, ConfigError> {
         let metropolis = |factor: f64| {
             let weight = |&(a, b)| factor / (1 + graph.degree(a).max(graph.degree(b))) as f64;
             graph.links().iter().map(weight).collect()
@@ -70,7 +91,9 @@ impl Weights {
         Ok(match self {
             Weights::Metropolis => Some(metropolis(1.0)),
             Weights::LazyMetropolis => Some(metropolis(0.5)),
-            Weights::MaxDegree => Some(constant(1.0 / graph.degrees().max().unwrap_or(1).max(1) as f64)),
+            Weights::MaxDegree => {
+                Some(constant(1.0 / graph.degrees().max().unwrap_or(1).max(1) as f64))
+            }
             Weights::BestConstant => Some(constant(best_constant(graph, shape)?)),
             Weights::Given => None,
         })
@@ -85,10 +108,14 @@ fn best_constant(graph: &Graph, shape: Option<&Shape>) -> Result<f64, ConfigErro
     let (least, greatest) = match shape.and_then(Shape::laplacian_range) {
         Some(range) => range,
         None => {
-            // W = I - L / (2 d_max) is a mixing matrix whatever the graph; its eigenvalues are those of L, scaled.
+            // W = I - L / (2 d_max) is a mixing matrix whatever the graph; its eigenvalues are
+            // those of L, scaled.
             let scale = 2.0 * graph.degrees().max().unwrap_or(1) as f64;
-            let probe = MixingMatrix::new(graph.clone(), &vec![1.0 / scale; graph.links().len()], false)
-                .map_err(|error| ConfigError::new("weights", "best-constant", error.to_string()))?;
+            let probe =
+                MixingMatrix::new(graph.clone(), &vec![1.0 / scale; graph.links().len()], false)
+                    .map_err(|error| {
+                        ConfigError::new("weights", "best-constant", error.to_string())
+                    })?;
             let spectrum = Spectrum::of(&probe, None);
             if !spectrum.converged {
                 return Err(ConfigError::new(
@@ -120,7 +147,11 @@ impl FromStr for Weights {
     fn from_str(text: &str) -> Result<Weights, ConfigError> {
         Weights::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(|| {
             let names: Vec<_> = Weights::ALL.iter().map(|kind| kind.name()).collect();
-            ConfigError::new("weights", format!("\"{text}\""), format!("expected one of {}", names.join(", ")))
+            ConfigError::new(
+                "weights",
+                format!("\"{text}\""),
+                format!("expected one of {}", names.join(", ")),
+            )
         })
     }
 }

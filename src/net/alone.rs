@@ -35,10 +35,14 @@ impl Place {
     /// Finds the key's place in the topology and checks that every link has an end that can dial.
     ///
     /// # Errors
-    /// If the topology does not name this key or a neighbour's, an address is wrong, or a link has no address at either end.
+    /// If the topology does not name this key or a neighbour's, an address is wrong, or a link has
+    /// no address at either end.
     pub fn new(key: Keypair, listen: &[String], topology: &Topology) -> Result<Place, ConfigError> {
         let me = key.public().to_peer_id();
-        let listen = listen.iter().map(|text| address("node.listen", text)).collect::<Result<Vec<_>, _>>()?;
+        let listen = listen
+            .iter()
+            .map(|text| address("node.listen", text))
+            .collect::<Result<Vec<_>, _>>()?;
         let peers = (0..topology.nodes())
             .map(|node| peer_of(topology, NodeId::from(node)))
             .collect::<Result<Vec<PeerId>, _>>()?;
@@ -57,7 +61,8 @@ impl Place {
         let mine = addresses(node)?;
         let (mut neighbours, mut dialled) = (Vec::new(), BTreeMap::new());
         for &other in topology.neighbours(node) {
-            let (name, peer, theirs) = (topology.node(other).name.clone(), peers[other.index()], addresses(other)?);
+            let (name, peer, theirs) =
+                (topology.node(other).name.clone(), peers[other.index()], addresses(other)?);
             if mine.is_empty() && theirs.is_empty() {
                 let place = format!("link {} - {name}", topology.node(node).name);
                 return Err(ConfigError::at(
@@ -84,10 +89,12 @@ impl Place {
     }
 }
 
-/// Runs one node to its end. The observer sees every round and what is to be saved; `stop` is asked again and again whether to leave now.
+/// Runs one node to its end. The observer sees every round and what is to be saved; `stop` is asked
+/// again and again whether to leave now.
 ///
 /// # Errors
-/// If a link breaks, a deadline passes, the node fails, or `stop` says so; the neighbours are told why.
+/// If a link breaks, a deadline passes, the node fails, or `stop` says so; the neighbours are told
+/// why.
 pub fn alone(
     place: Place,
     seat: Seat,
@@ -111,13 +118,25 @@ pub fn alone(
         deadlines: Deadlines::default(),
         events: own.clone(),
     };
-    let host =
-        runtime.block_on(Host::start(config)).map_err(|error| RunError::Setup(design.experiment.blame(error)))?;
+    let host = runtime
+        .block_on(Host::start(config))
+        .map_err(|error| RunError::Setup(design.experiment.blame(error)))?;
     for address in host.listen_addresses() {
-        tracing::info!("node {} ({}) listens on {address}", design.topology.node(id).name, host.peer());
+        tracing::info!(
+            "node {} ({}) listens on {address}",
+            design.topology.node(id).name,
+            host.peer()
+        );
     }
     host.connect(place.dialled);
-    let worker = Worker { id, topology: Arc::clone(&design.topology), host, events, own, limits: Limits::of(run) };
+    let worker = Worker {
+        id,
+        topology: Arc::clone(&design.topology),
+        host,
+        events,
+        own,
+        limits: Limits::of(run),
+    };
     let ended = worker.run(seat.config, seat.learner, &mut Alone { node: id, observer }, stop);
     runtime.shutdown_timeout(Duration::from_secs(1));
     ended

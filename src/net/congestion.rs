@@ -1,8 +1,10 @@
 //! TCP's congestion control, chosen by the program where the operating system lets it.
 //!
-//! On a link that loses packets it decides more than anything else here: a controller that takes every loss for a full queue (cubic, reno) creeps where one
-//! that models the path (bbr) does not. libp2p opens its sockets itself and has no setting for this, so they are looked up among the process's own
-//! descriptors, by their addresses: a copy of each is taken with `pidfd_getfd`, and what is set on a copy is set on the socket.
+//! On a link that loses packets it decides more than anything else here: a controller that takes
+//! every loss for a full queue (cubic, reno) creeps where one that models the path (bbr) does not.
+//! libp2p opens its sockets itself and has no setting for this, so they are looked up among the
+//! process's own descriptors, by their addresses: a copy of each is taken with `pidfd_getfd`, and
+//! what is set on a copy is set on the socket.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -28,7 +30,9 @@ impl Ends {
     /// A connection's socket; `None` if it is not one of TCP.
     pub fn of(endpoint: &ConnectedPoint) -> Option<Ends> {
         match endpoint {
-            ConnectedPoint::Dialer { address, .. } => Some(Ends { own: None, other: Some(tcp_end(address)?) }),
+            ConnectedPoint::Dialer { address, .. } => {
+                Some(Ends { own: None, other: Some(tcp_end(address)?) })
+            }
             ConnectedPoint::Listener { local_addr, send_back_addr } => {
                 Some(Ends { own: tcp_end(local_addr), other: Some(tcp_end(send_back_addr)?) })
             }
@@ -66,17 +70,20 @@ fn tcp_end(address: &Multiaddr) -> Option<(Option<IpAddr>, u16)> {
     Some((ip, port?))
 }
 
-/// Whether this system has the controller and lets this program choose it: tried on a socket that nobody connects to.
+/// Whether this system has the controller and lets this program choose it: tried on a socket that
+/// nobody connects to.
 ///
 /// # Errors
 /// If not, with those that it has.
 pub(super) fn check(name: &str) -> Result<(), ConfigError> {
-    let wrong = |problem: String| ConfigError::new("run.congestion", format!("\"{name}\""), problem);
+    let wrong =
+        |problem: String| ConfigError::new("run.congestion", format!("\"{name}\""), problem);
     let socket = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0))
         .and_then(|socket| socket.local_addr().map(|own| (socket, own)))
         .map_err(|error| wrong(format!("cannot be tried: {error}")))?;
     let (_open, own) = socket;
-    system::choose(name, &Ends { own: Some((Some(own.ip()), own.port())), other: None }).map_err(wrong)
+    system::choose(name, &Ends { own: Some((Some(own.ip()), own.port())), other: None })
+        .map_err(wrong)
 }
 
 /// Sets it on the sockets that are meant.
@@ -105,21 +112,27 @@ mod system {
         if found.is_empty() {
             return Err("the socket was not found among this process's descriptors".into());
         }
-        found.iter().try_for_each(|socket| sockopt::set_tcp_congestion(socket, name)).map_err(|error| told(name, error))
+        found
+            .iter()
+            .try_for_each(|socket| sockopt::set_tcp_congestion(socket, name))
+            .map_err(|error| told(name, error))
     }
 
     /// Copies of this process's TCP sockets with these ends.
     fn sockets(ends: &Ends) -> Result<Vec<OwnedFd>, String> {
         let unseen = |error: &dyn std::fmt::Display| {
             format!(
-                "this process may not look up its own sockets ({error}): set net.ipv4.tcp_congestion_control instead"
+                "this process may not look up its own sockets ({error}): set \
+                 net.ipv4.tcp_congestion_control instead"
             )
         };
         let own = pidfd_open(getpid(), PidfdFlags::empty()).map_err(|error| unseen(&error))?;
         let mut found = Vec::new();
         for entry in fs::read_dir("/proc/self/fd").map_err(|error| unseen(&error))?.flatten() {
-            let is_socket = fs::read_link(entry.path()).is_ok_and(|to| to.to_string_lossy().starts_with("socket:"));
-            let Some(number) = entry.file_name().to_str().and_then(|name| name.parse().ok()).filter(|_| is_socket)
+            let is_socket = fs::read_link(entry.path())
+                .is_ok_and(|to| to.to_string_lossy().starts_with("socket:"));
+            let Some(number) =
+                entry.file_name().to_str().and_then(|name| name.parse().ok()).filter(|_| is_socket)
             else {
                 continue;
             };
@@ -135,9 +148,14 @@ mod system {
 
     fn is_meant(socket: &OwnedFd, ends: &Ends) -> bool {
         let Ok(SocketType::STREAM) = sockopt::socket_type(socket) else { return false };
-        let Some(own) = getsockname(socket).ok().and_then(|own| SocketAddr::try_from(own).ok()) else { return false };
-        let other = getpeername(socket).ok().flatten().and_then(|other| SocketAddr::try_from(other).ok());
-        (other.is_some() || sockopt::socket_acceptconn(socket).unwrap_or(false)) && ends.matches(own, other)
+        let Some(own) = getsockname(socket).ok().and_then(|own| SocketAddr::try_from(own).ok())
+        else {
+            return false;
+        };
+        let other =
+            getpeername(socket).ok().flatten().and_then(|other| SocketAddr::try_from(other).ok());
+        (other.is_some() || sockopt::socket_acceptconn(socket).unwrap_or(false))
+            && ends.matches(own, other)
     }
 
     fn told(name: &str, error: Errno) -> String {
@@ -147,11 +165,13 @@ mod system {
         };
         match error {
             Errno::NOENT => format!(
-                "this system has no such congestion control: expected one of {} (more may come with `modprobe tcp_{name}`)",
+                "this system has no such congestion control: expected one of {} (more may come \
+                 with `modprobe tcp_{name}`)",
                 list("tcp_available_congestion_control")
             ),
             Errno::PERM => format!(
-                "this system does not let programs choose it: expected one of {} (its owner can add to net.ipv4.tcp_allowed_congestion_control)",
+                "this system does not let programs choose it: expected one of {} (its owner can \
+                 add to net.ipv4.tcp_allowed_congestion_control)",
                 list("tcp_allowed_congestion_control")
             ),
             error => format!("it cannot be set: {error}"),
@@ -177,17 +197,27 @@ mod tests {
         let address = |text: &str| text.parse::<Multiaddr>().unwrap();
         let at = |text: &str| text.parse::<SocketAddr>().unwrap();
         let listening = Ends::listening(&address("/ip4/0.0.0.0/tcp/4001")).unwrap();
-        assert!(listening.matches(at("0.0.0.0:4001"), None) && !listening.matches(at("0.0.0.0:4002"), None));
-        assert!(!listening.matches(at("10.0.0.1:4001"), Some(at("10.0.0.2:999"))), "a connection does not listen");
+        assert!(
+            listening.matches(at("0.0.0.0:4001"), None)
+                && !listening.matches(at("0.0.0.0:4002"), None)
+        );
+        assert!(
+            !listening.matches(at("10.0.0.1:4001"), Some(at("10.0.0.2:999"))),
+            "a connection does not listen"
+        );
         let named = ConnectedPoint::Dialer {
             address: address("/dns4/london.example/tcp/4001"),
             role_override: libp2p::core::Endpoint::Dialer,
             port_use: libp2p::core::transport::PortUse::Reuse,
         };
         let named = Ends::of(&named).unwrap();
-        assert!(named.matches(at("10.0.0.1:5"), Some(at("10.0.0.2:4001"))), "a name is any address");
         assert!(
-            !named.matches(at("10.0.0.1:4001"), Some(at("10.0.0.2:5"))) && !named.matches(at("10.0.0.1:4001"), None)
+            named.matches(at("10.0.0.1:5"), Some(at("10.0.0.2:4001"))),
+            "a name is any address"
+        );
+        assert!(
+            !named.matches(at("10.0.0.1:4001"), Some(at("10.0.0.2:5")))
+                && !named.matches(at("10.0.0.1:4001"), None)
         );
         let accepted = ConnectedPoint::Listener {
             local_addr: address("/ip6/::ffff:10.0.0.1/tcp/4001"),
@@ -196,7 +226,11 @@ mod tests {
         let accepted = Ends::of(&accepted).unwrap();
         assert!(accepted.matches(at("[::ffff:10.0.0.1]:4001"), Some(at("[::ffff:10.0.0.2]:999"))));
         assert!(!accepted.matches(at("10.0.0.1:4001"), Some(at("10.0.0.3:999"))));
-        assert_eq!(Ends::listening(&address("/ip4/0.0.0.0/udp/4001/quic-v1")), None, "QUIC has its own");
+        assert_eq!(
+            Ends::listening(&address("/ip4/0.0.0.0/udp/4001/quic-v1")),
+            None,
+            "QUIC has its own"
+        );
     }
 
     #[cfg(target_os = "linux")]
@@ -215,7 +249,11 @@ mod tests {
         };
         choose("reno", &ends(None, own)).unwrap();
         assert_eq!(tcp_congestion(&dialled).unwrap(), "reno");
-        assert_eq!(tcp_congestion(&accepted).unwrap(), other.1, "the other end's socket keeps its own");
+        assert_eq!(
+            tcp_congestion(&accepted).unwrap(),
+            other.1,
+            "the other end's socket keeps its own"
+        );
         choose("reno", &ends(Some(own), from)).unwrap();
         assert_eq!(tcp_congestion(&accepted).unwrap(), "reno");
     }

@@ -16,7 +16,8 @@ const PAUSE: [Duration; 5] = [
     Duration::from_secs(5),
 ];
 
-/// Whether this end dials: it must know an address of the other, and of two that do the lower PeerId dials.
+/// Whether this end dials: it must know an address of the other, and of two that do the lower
+/// PeerId dials.
 pub fn dials(me: &PeerId, mine: bool, peer: &PeerId, theirs: bool) -> bool {
     theirs && (!mine || me < peer)
 }
@@ -31,11 +32,12 @@ pub fn peer_of(topology: &crate::mixing::Topology, node: NodeId) -> Result<PeerI
     match &info.peer {
         None => Err(ConfigError::at(
             place,
-            "a deployment's topology gives every node its PeerId (`gradvine identity show KEY` prints it)",
+            "a deployment's topology gives every node its PeerId (`gradvine identity show KEY` \
+             prints it)",
         )),
-        Some(text) => {
-            text.parse().map_err(|error| ConfigError::new(place, text, format!("this is no PeerId: {error}")))
-        }
+        Some(text) => text
+            .parse()
+            .map_err(|error| ConfigError::new(place, text, format!("this is no PeerId: {error}"))),
     }
 }
 
@@ -44,13 +46,14 @@ pub fn peer_of(topology: &crate::mixing::Topology, node: NodeId) -> Result<PeerI
 /// # Errors
 /// If it is not one, or its transport is not TCP or QUIC.
 pub fn address(place: &str, text: &str) -> Result<Multiaddr, ConfigError> {
-    const EXAMPLES: &str = "expected one such as /ip4/203.0.113.7/tcp/4001, /dns4/london.example.org/udp/4001/quic-v1";
-    let address: Multiaddr = text
-        .parse()
-        .map_err(|error| ConfigError::new(place, text, format!("this is no multiaddress ({error}); {EXAMPLES}")))?;
-    let known = address
-        .iter()
-        .any(|part| matches!(part, libp2p::multiaddr::Protocol::Tcp(_) | libp2p::multiaddr::Protocol::QuicV1));
+    const EXAMPLES: &str =
+        "expected one such as /ip4/203.0.113.7/tcp/4001, /dns4/london.example.org/udp/4001/quic-v1";
+    let address: Multiaddr = text.parse().map_err(|error| {
+        ConfigError::new(place, text, format!("this is no multiaddress ({error}); {EXAMPLES}"))
+    })?;
+    let known = address.iter().any(|part| {
+        matches!(part, libp2p::multiaddr::Protocol::Tcp(_) | libp2p::multiaddr::Protocol::QuicV1)
+    });
     if known {
         Ok(address)
     } else {
@@ -94,23 +97,34 @@ impl Dial {
 }
 
 /// The stage that failed, the address, and the next thing to try.
-pub(super) fn dial_trouble(error: &DialError, address: &Multiaddr, neighbour: &Neighbour) -> String {
+pub(super) fn dial_trouble(
+    error: &DialError,
+    address: &Multiaddr,
+    neighbour: &Neighbour,
+) -> String {
     match error {
         DialError::WrongPeerId { obtained, .. } => {
             format!(
-                "{address} answers as {obtained}, not as {}: the topology has the wrong address or the wrong peer",
+                "{address} answers as {obtained}, not as {}: the topology has the wrong address \
+                 or the wrong peer",
                 neighbour.peer
             )
         }
-        DialError::LocalPeerId { .. } => format!("{address} is this node itself: correct the address in the topology"),
+        DialError::LocalPeerId { .. } => {
+            format!("{address} is this node itself: correct the address in the topology")
+        }
         DialError::Transport(errors) => {
             let text = errors.first().map_or(String::new(), |(_, error)| match error {
-                TransportError::MultiaddrNotSupported(_) => "this kind of address cannot be dialled".to_string(),
+                TransportError::MultiaddrNotSupported(_) => {
+                    "this kind of address cannot be dialled".to_string()
+                }
                 TransportError::Other(error) => root(error),
             });
             let hint = if text.contains("refused") {
                 ": nothing listens there; has it been started, is the port right?"
-            } else if text.to_lowercase().contains("timeout") || text.to_lowercase().contains("timed out") {
+            } else if text.to_lowercase().contains("timeout")
+                || text.to_lowercase().contains("timed out")
+            {
                 ": no answer; is it running, is its port open in the firewall?"
             } else if is_out_of_files(&text) {
                 FILES
@@ -124,7 +138,8 @@ pub(super) fn dial_trouble(error: &DialError, address: &Multiaddr, neighbour: &N
 }
 
 /// What to do where the system gives no more files.
-pub(super) const FILES: &str = ": each link needs one; raise the limit (ulimit -n, LimitNOFILE= of systemd)";
+pub(super) const FILES: &str =
+    ": each link needs one; raise the limit (ulimit -n, LimitNOFILE= of systemd)";
 
 /// Whether an error of the system says that a process has opened as many files as it may.
 pub(super) fn is_out_of_files(text: &str) -> bool {
@@ -148,8 +163,10 @@ mod tests {
 
     #[test]
     fn exactly_one_end_dials_if_any_has_an_address() {
-        let (a, b) =
-            (Keypair::generate_ed25519().public().to_peer_id(), Keypair::generate_ed25519().public().to_peer_id());
+        let (a, b) = (
+            Keypair::generate_ed25519().public().to_peer_id(),
+            Keypair::generate_ed25519().public().to_peer_id(),
+        );
         for (has_a, has_b) in [(true, true), (true, false), (false, true)] {
             assert!(dials(&a, has_a, &b, has_b) ^ dials(&b, has_b, &a, has_a), "{has_a} {has_b}");
         }
@@ -162,9 +179,15 @@ mod tests {
         assert!(address("listen", "/dns4/a.example.org/udp/4001/quic-v1").is_ok());
         let error = address("listen", "127.0.0.1:4001").unwrap_err().to_string();
         assert!(
-            error.contains("listen = 127.0.0.1:4001: this is no multiaddress") && error.contains("/tcp/4001"),
+            error.contains("listen = 127.0.0.1:4001: this is no multiaddress")
+                && error.contains("/tcp/4001"),
             "{error}"
         );
-        assert!(address("listen", "/ip4/127.0.0.1/udp/1").unwrap_err().to_string().contains("only TCP and QUIC"));
+        assert!(
+            address("listen", "/ip4/127.0.0.1/udp/1")
+                .unwrap_err()
+                .to_string()
+                .contains("only TCP and QUIC")
+        );
     }
 }

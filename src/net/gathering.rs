@@ -1,10 +1,13 @@
 //! When a run begins: once every node is linked with all its neighbours.
 //!
-//! Nodes are started one after the other, and some are started again: until all are there, a link that breaks costs nothing. So no node begins before
-//! the root of the topology's spanning tree knows that all are linked.
+//! Nodes are started one after the other, and some are started again: until all are there, a link
+//! that breaks costs nothing. So no node begins before the root of the topology's spanning tree
+//! knows that all are linked.
 //!
-//! * A node that is linked with all its neighbours, and whose children in the tree are ready, says *ready* to its parent; the root says *begin*.
-//! * A node that is not, or no longer, says who is missing, to its parent and to its children, so that every node can tell its user.
+//! * A node that is linked with all its neighbours, and whose children in the tree are ready, says
+//!   *ready* to its parent; the root says *begin*.
+//! * A node that is not, or no longer, says who is missing, to its parent and to its children, so
+//!   that every node can tell its user.
 //! * Upon *begin* a node passes it on to its children, and begins when its own links are up.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -99,7 +102,8 @@ impl Gathering {
         self.begun && self.missing.is_empty()
     }
 
-    /// Why the run has not begun, as far as it is known here. `own` says who is missing here, if anyone is.
+    /// Why the run has not begun, as far as it is known here. `own` says who is missing here, if
+    /// anyone is.
     pub fn reason(&self, own: Option<&str>) -> String {
         let below = self.children.values().find_map(|child| match child {
             Child::Waiting(text) => Some(text.as_str()),
@@ -111,7 +115,8 @@ impl Gathering {
 
     /// What is to be said now that was not said before; `again` repeats all of it.
     pub fn say(&mut self, own: Option<&str>, again: bool) -> Vec<(NodeId, Word)> {
-        let ready = self.missing.is_empty() && self.children.values().all(|child| *child == Child::Ready);
+        let ready =
+            self.missing.is_empty() && self.children.values().all(|child| *child == Child::Ready);
         if ready && self.parent.is_none() {
             self.begun = true;
         }
@@ -123,7 +128,10 @@ impl Gathering {
             self.elsewhere = above;
         }
         for &child in self.children.keys() {
-            words.push((child, if self.begun { Word::Begin } else { Word::Waiting(self.reason(own)) }));
+            words.push((
+                child,
+                if self.begun { Word::Begin } else { Word::Waiting(self.reason(own)) },
+            ));
         }
         words.retain(|(to, word)| {
             let new = self.said.get(to) != Some(word);
@@ -150,12 +158,15 @@ mod tests {
     impl Network {
         fn new(spec: &str) -> Network {
             let topology = Topology::parse(spec, 0).unwrap();
-            let nodes = (0..topology.nodes()).map(|node| Gathering::new(&topology, node.into())).collect();
+            let nodes =
+                (0..topology.nodes()).map(|node| Gathering::new(&topology, node.into())).collect();
             Network { topology, nodes, links: BTreeSet::new() }
         }
 
         fn all_links(&self) -> Vec<(usize, usize)> {
-            let of = |node: usize| self.topology.neighbours(node.into()).iter().map(move |peer| (node, peer.index()));
+            let of = |node: usize| {
+                self.topology.neighbours(node.into()).iter().map(move |peer| (node, peer.index()))
+            };
             (0..self.nodes.len()).flat_map(of).filter(|(a, b)| a < b).collect()
         }
 
@@ -172,7 +183,8 @@ mod tests {
 
         /// A node that ends and is started again: all its links are down, and it knows nothing.
         fn restart(&mut self, node: usize) {
-            let own: Vec<_> = self.links.iter().copied().filter(|(a, b)| *a == node || *b == node).collect();
+            let own: Vec<_> =
+                self.links.iter().copied().filter(|(a, b)| *a == node || *b == node).collect();
             own.into_iter().for_each(|link| self.turn(link, false));
             self.nodes[node] = Gathering::new(&self.topology, node.into());
         }
@@ -182,7 +194,8 @@ mod tests {
             for _ in 0..1000 {
                 let mut quiet = true;
                 for node in 0..self.nodes.len() {
-                    let own = (self.nodes[node].missing() > 0).then(|| format!("node {node} waits"));
+                    let own =
+                        (self.nodes[node].missing() > 0).then(|| format!("node {node} waits"));
                     for (to, word) in self.nodes[node].say(own.as_deref(), false) {
                         quiet = false;
                         self.nodes[to.index()].word(node.into(), word);
@@ -199,7 +212,11 @@ mod tests {
     #[test]
     fn everybody_knows_who_is_missing() {
         let mut network = Network::new("path:5");
-        network.all_links().into_iter().filter(|link| *link != (3, 4)).for_each(|link| network.turn(link, true));
+        network
+            .all_links()
+            .into_iter()
+            .filter(|link| *link != (3, 4))
+            .for_each(|link| network.turn(link, true));
         network.settle();
         for node in 0..3 {
             assert_eq!(network.nodes[node].reason(None), "node 3 waits", "node {node}");
@@ -208,7 +225,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever breaks and comes back before: the run begins when all links are up, and not before.
+        /// Whatever breaks and comes back before: the run begins when all links are up, and not
+        /// before.
         #[test]
         fn all_begin_when_all_are_linked(
             spec in prop::sample::select(vec!["ring:6", "path:4", "star:5", "complete:4", "torus:3x3", "path:1"]),

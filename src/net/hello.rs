@@ -49,7 +49,10 @@ impl Card {
         let (mut model, experiment): (Vec<&str>, Vec<&str>) =
             canonical.lines().partition(|line| line.starts_with("model."));
         let parameters = format!("model.parameters = {}", design.parameters());
-        let initial = format!("model.initial (SHA-256) = {}", crate::job::record::model_digest(&design.initial));
+        let initial = format!(
+            "model.initial (SHA-256) = {}",
+            crate::job::record::model_digest(&design.initial)
+        );
         model.extend([parameters.as_str(), initial.as_str()]);
         Card::of(
             &design.experiment.run.id,
@@ -81,11 +84,13 @@ impl Card {
 
     /// Compares the neighbour's hello with ours. `node` is the number that our topology gives it.
     pub fn compare(&self, node: NodeId, theirs: &Hello) -> Verdict {
-        let differ =
-            |what: &str, here: String, there: String| Verdict::Refused(format!("{what}: {here} here, {there} there"));
+        let differ = |what: &str, here: String, there: String| {
+            Verdict::Refused(format!("{what}: {here} here, {there} there"))
+        };
         if theirs.version != VERSION {
             return Verdict::Other(format!(
-                "protocol version: {VERSION} here, {} there; install the same release of gradvine on both",
+                "protocol version: {VERSION} here, {} there; install the same release of gradvine \
+                 on both",
                 theirs.version
             ));
         }
@@ -96,7 +101,11 @@ impl Card {
             return Verdict::Differ(SECTIONS[index]);
         }
         if theirs.parameters != self.parameters {
-            return differ("model dimension", self.parameters.to_string(), theirs.parameters.to_string());
+            return differ(
+                "model dimension",
+                self.parameters.to_string(),
+                theirs.parameters.to_string(),
+            );
         }
         if theirs.node != node.0 {
             return differ("its number in the topology", node.to_string(), theirs.node.to_string());
@@ -125,17 +134,26 @@ impl Card {
         const SHOWN: usize = 8;
         let lines = |text: &str| -> BTreeMap<String, String> {
             let pair = |line: &str| {
-                line.split_once(" = ")
-                    .map_or((line.to_string(), String::new()), |(k, v)| (k.to_string(), v.to_string()))
+                line.split_once(" = ").map_or((line.to_string(), String::new()), |(k, v)| {
+                    (k.to_string(), v.to_string())
+                })
             };
             text.lines().map(pair).collect()
         };
         let (here, there) = (lines(&self.texts[section as usize]), lines(theirs));
         let keys: std::collections::BTreeSet<&String> = here.keys().chain(there.keys()).collect();
-        let word = |value: Option<&String>| value.map_or("absent".to_string(), |value| printable(value));
+        let word =
+            |value: Option<&String>| value.map_or("absent".to_string(), |value| printable(value));
         let differences: Vec<String> = (keys.into_iter())
             .filter(|key| here.get(*key) != there.get(*key))
-            .map(|key| format!("{} = {} here, {} there", printable(key), word(here.get(key)), word(there.get(key))))
+            .map(|key| {
+                format!(
+                    "{} = {} here, {} there",
+                    printable(key),
+                    word(here.get(key)),
+                    word(there.get(key))
+                )
+            })
             .collect();
         let more = differences.len().saturating_sub(SHOWN);
         let mut told = differences.into_iter().take(SHOWN).collect::<Vec<_>>().join("; ");
@@ -152,7 +170,8 @@ impl Card {
     }
 }
 
-/// A peer's text as it may be printed: no control characters, and not longer than a value in a message should be.
+/// A peer's text as it may be printed: no control characters, and not longer than a value in a
+/// message should be.
 pub fn printable(text: &str) -> String {
     cut(text, 120)
 }
@@ -163,7 +182,8 @@ pub fn sentence(text: &str) -> String {
 }
 
 fn cut(text: &str, limit: usize) -> String {
-    let mut out: String = text.chars().map(|c| if c.is_control() { '?' } else { c }).take(limit).collect();
+    let mut out: String =
+        text.chars().map(|c| if c.is_control() { '?' } else { c }).take(limit).collect();
     if text.chars().count() > limit {
         out += "...";
     }
@@ -175,7 +195,11 @@ mod tests {
     use super::*;
 
     fn card(experiment: &str) -> Card {
-        Card::of("run", 10, ["nodes = 2\n".into(), experiment.into(), "model.kind = \"mlp\"".into()])
+        Card::of(
+            "run",
+            10,
+            ["nodes = 2\n".into(), experiment.into(), "model.kind = \"mlp\"".into()],
+        )
     }
 
     #[test]
@@ -188,12 +212,21 @@ mod tests {
 
     #[test]
     fn a_difference_names_the_section_the_key_and_both_values() {
-        let (here, there) = (card("optimizer.step = 0.1\nrun.seed = 1"), card("optimizer.step = 0.2\nrun.seed = 1"));
-        assert_eq!(here.compare(NodeId(1), &there.hello(NodeId(1))), Verdict::Differ(Section::Experiment));
-        let error = here.difference(Section::Experiment, "tokyo", &there.text(Section::Experiment)).to_string();
+        let (here, there) = (
+            card("optimizer.step = 0.1\nrun.seed = 1"),
+            card("optimizer.step = 0.2\nrun.seed = 1"),
+        );
+        assert_eq!(
+            here.compare(NodeId(1), &there.hello(NodeId(1))),
+            Verdict::Differ(Section::Experiment)
+        );
+        let error = here
+            .difference(Section::Experiment, "tokyo", &there.text(Section::Experiment))
+            .to_string();
         assert_eq!(
             error,
-            "experiment: node tokyo runs another experiment: optimizer.step = 0.1 here, 0.2 there; give both the same file"
+            "experiment: node tokyo runs another experiment: optimizer.step = 0.1 here, 0.2 \
+             there; give both the same file"
         );
     }
 
@@ -206,11 +239,26 @@ mod tests {
         };
         let hello = here.hello(NodeId(1));
         let version = told(Hello { version: 99, ..hello.clone() });
-        assert!(version.starts_with(&format!("protocol version: {VERSION} here, 99 there; ")), "{version}");
-        assert_eq!(told(Hello { run: "b".into(), ..hello.clone() }), "run.id: \"run\" here, \"b\" there");
-        assert_eq!(told(Hello { node: 2, ..hello.clone() }), "its number in the topology: 1 here, 2 there");
-        assert!(told(Hello { round: 7, ..hello.clone() }).contains("it is in round 7 of this run already"));
-        assert_eq!(here.compare(NodeId(1), &Hello { arithmetic: 1, ..hello }), Verdict::Same { arithmetic: false });
+        assert!(
+            version.starts_with(&format!("protocol version: {VERSION} here, 99 there; ")),
+            "{version}"
+        );
+        assert_eq!(
+            told(Hello { run: "b".into(), ..hello.clone() }),
+            "run.id: \"run\" here, \"b\" there"
+        );
+        assert_eq!(
+            told(Hello { node: 2, ..hello.clone() }),
+            "its number in the topology: 1 here, 2 there"
+        );
+        assert!(
+            told(Hello { round: 7, ..hello.clone() })
+                .contains("it is in round 7 of this run already")
+        );
+        assert_eq!(
+            here.compare(NodeId(1), &Hello { arithmetic: 1, ..hello }),
+            Verdict::Same { arithmetic: false }
+        );
     }
 
     #[test]

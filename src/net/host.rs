@@ -1,9 +1,13 @@
-//! A libp2p host: one swarm that listens, dials the neighbours that are ours to dial, and lets nobody else in.
+//! A libp2p host: one swarm that listens, dials the neighbours that are ours to dial, and lets
+//! nobody else in.
 //!
-//! * The end that has an address dials; if both have one, the lower PeerId does ([`dials`](super::dials)). Addresses are tried singly, in file order,
-//!   with a growing pause after each full turn, until the link is up or the caller's deadline has passed.
-//! * Only PeerIds of the topology may connect: others are refused once their key is known, and named in the log.
-//! * Between host and core there are bounded queues only: [`SLOTS`] frames out a link, one frame in.
+//! * The end that has an address dials; if both have one, the lower PeerId does
+//!   ([`dials`](super::dials)). Addresses are tried singly, in file order, with a growing pause
+//!   after each full turn, until the link is up or the caller's deadline has passed.
+//! * Only PeerIds of the topology may connect: others are refused once their key is known, and
+//!   named in the log.
+//! * Between host and core there are bounded queues only: [`SLOTS`] frames out a link, one frame
+//!   in.
 
 use std::{
     collections::BTreeMap,
@@ -106,11 +110,13 @@ impl Host {
         if let Some(name) = &config.congestion {
             // What is accepted inherits it, from its first packet on.
             listen.iter().filter_map(Ends::listening).try_for_each(|ends| {
-                congestion::choose(name, &ends)
-                    .map_err(|error| ConfigError::new("run.congestion", format!("\"{name}\""), error))
+                congestion::choose(name, &ends).map_err(|error| {
+                    ConfigError::new("run.congestion", format!("\"{name}\""), error)
+                })
             })?;
         }
-        let status = Arc::new(Status::new(config.neighbours.iter().map(|neighbour| neighbour.node)));
+        let status =
+            Arc::new(Status::new(config.neighbours.iter().map(|neighbour| neighbour.node)));
         let (farewell, leaving) = watch::channel(None);
         let (close, closing) = mpsc::unbounded_channel();
         let mut peers = BTreeMap::new();
@@ -124,13 +130,21 @@ impl Host {
             let (words, to_say) = watch::channel(None);
             let (connection, connections) = mpsc::unbounded_channel();
             let applied = Arc::new(AtomicU64::new(0));
-            peers
-                .insert(neighbour.peer, Peer { neighbour: neighbour.clone(), connection, connected: None, dial: None });
-            links.insert(neighbour.node, Handles { frames, spare, words, applied: Arc::clone(&applied) });
+            peers.insert(
+                neighbour.peer,
+                Peer { neighbour: neighbour.clone(), connection, connected: None, dial: None },
+            );
+            links.insert(
+                neighbour.node,
+                Handles { frames, spare, words, applied: Arc::clone(&applied) },
+            );
             let accept = |purpose| {
                 let streams = streams.clone().accept(protocol(purpose, &neighbour.peer));
                 streams.map_err(|error| {
-                    ConfigError::at("network", format!("node {} is named twice: {error}", neighbour.name))
+                    ConfigError::at(
+                        "network",
+                        format!("node {} is named twice: {error}", neighbour.name),
+                    )
                 })
             };
             let link = Link {
@@ -159,8 +173,14 @@ impl Host {
             tasks.push(tokio::spawn(link.run()));
         }
         let (connect, addresses) = mpsc::unbounded_channel();
-        let task =
-            SwarmTask { swarm, me: peer, peers, status: Arc::clone(&status), closing, congestion: config.congestion };
+        let task = SwarmTask {
+            swarm,
+            me: peer,
+            peers,
+            status: Arc::clone(&status),
+            closing,
+            congestion: config.congestion,
+        };
         Ok(Host {
             peer,
             listen,
@@ -190,7 +210,8 @@ impl Host {
         let ours = self.listen.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         for &node in self.links.keys().filter(|node| !addresses.contains_key(node)) {
             let what = format!(
-                "it dials this node, which listens on {ours}, and has not been heard of: is it running, does its topology name this \
+                "it dials this node, which listens on {ours}, and has not been heard of: is it \
+                 running, does its topology name this \
                  node's address and PeerId {}, is the port open?",
                 self.peer
             );
@@ -209,7 +230,8 @@ impl Host {
         }
     }
 
-    /// Says how far linking is. The last word counts: it takes the place of one that was not sent yet.
+    /// Says how far linking is. The last word counts: it takes the place of one that was not sent
+    /// yet.
     pub fn say(&self, to: NodeId, word: Word) {
         if let Some(link) = self.links.get(&to) {
             link.words.send_replace(Some(word));
@@ -229,8 +251,8 @@ impl Host {
         &self.status
     }
 
-    /// Says goodbye once all frames are written, waits for the neighbours' goodbyes, and closes. `reason` is for a run that is left early:
-    /// then nothing more is written.
+    /// Says goodbye once all frames are written, waits for the neighbours' goodbyes, and closes.
+    /// `reason` is for a run that is left early: then nothing more is written.
     pub fn finish(mut self, reason: Option<Cause>) {
         let within = if reason.is_some() { Duration::from_secs(1) } else { self.goodbye };
         self.links.clear();

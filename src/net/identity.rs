@@ -1,4 +1,5 @@
-//! Key files: a node's Ed25519 key, which decides its PeerId. Readable by its owner only; a file that others can read is refused.
+//! Key files: a node's Ed25519 key, which decides its PeerId. Readable by its owner only; a file
+//! that others can read is refused.
 
 use std::{fs, io::Write, path::Path};
 
@@ -33,7 +34,8 @@ pub fn write(key: &Keypair, path: &Path) -> Result<(), ConfigError> {
         };
         ConfigError::at("key", problem).within(path.display())
     };
-    let bytes = key.to_protobuf_encoding().map_err(|error| ConfigError::at("key", error.to_string()))?;
+    let bytes =
+        key.to_protobuf_encoding().map_err(|error| ConfigError::at("key", error.to_string()))?;
     let mut options = fs::OpenOptions::new();
     options.write(true).create_new(true);
     #[cfg(unix)]
@@ -49,7 +51,9 @@ pub fn write(key: &Keypair, path: &Path) -> Result<(), ConfigError> {
 pub fn load(path: &Path) -> Result<Keypair, ConfigError> {
     let wrong = |problem: String| ConfigError::at("key", problem).within(path.display());
     let unread = |error: std::io::Error| match error.kind() {
-        std::io::ErrorKind::NotFound => wrong("there is no such file; `gradvine identity new FILE` makes one".into()),
+        std::io::ErrorKind::NotFound => {
+            wrong("there is no such file; `gradvine identity new FILE` makes one".into())
+        }
         _ => wrong(format!("cannot be read: {error}")),
     };
     let meta = fs::metadata(path).map_err(unread)?;
@@ -70,8 +74,9 @@ pub fn load(path: &Path) -> Result<Keypair, ConfigError> {
         }
     }
     let bytes = fs::read(path).map_err(unread)?;
-    Keypair::from_protobuf_encoding(&bytes)
-        .map_err(|error| wrong(format!("this is no key file ({error}); `gradvine identity new FILE` makes one")))
+    Keypair::from_protobuf_encoding(&bytes).map_err(|error| {
+        wrong(format!("this is no key file ({error}); `gradvine identity new FILE` makes one"))
+    })
 }
 
 #[cfg(test)]
@@ -93,7 +98,9 @@ mod tests {
         let path = folder.path().join("node.key");
         let error = load(&path).unwrap_err().to_string();
         assert!(
-            error.contains("node.key: key: there is no such file; `gradvine identity new FILE` makes one"),
+            error.contains(
+                "node.key: key: there is no such file; `gradvine identity new FILE` makes one"
+            ),
             "{error}"
         );
         create(&path).unwrap();
@@ -102,7 +109,10 @@ mod tests {
             use std::os::unix::fs::PermissionsExt;
             fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
             let error = load(&path).unwrap_err().to_string();
-            assert!(error.contains("its mode is 644: others can read this key; expected 600"), "{error}");
+            assert!(
+                error.contains("its mode is 644: others can read this key; expected 600"),
+                "{error}"
+            );
             fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         }
         fs::write(&path, b"not a key").unwrap();

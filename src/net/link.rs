@@ -1,11 +1,15 @@
-//! One link, seen from one end: handshake, then a reader, a writer and a control loop, each a task of its own.
+//! One link, seen from one end: handshake, then a reader, a writer and a control loop, each a task
+//! of its own.
 //!
-//! * The end that dialled opens the control stream; both say hello on it and compare what they are about to run.
+//! * The end that dialled opens the control stream; both say hello on it and compare what they are
+//!   about to run.
 //! * Each end opens one bulk stream for its frames. Reading never waits for writing.
-//! * The reader hands over one frame and reads the next meanwhile; it hands that over once the first was given back. This is how a
-//!   slow node holds its neighbour back: two frames here, what the stream's window holds, and [`SLOTS`] at the sender.
-//! * Three heartbeats missed, or any wrong byte, break the link. Until the run begins it may come up again: the neighbour was restarted, or
-//!   its files were mended. A run that is over ends with a goodbye both ways.
+//! * The reader hands over one frame and reads the next meanwhile; it hands that over once the
+//!   first was given back. This is how a slow node holds its neighbour back: two frames here, what
+//!   the stream's window holds, and [`SLOTS`] at the sender.
+//! * Three heartbeats missed, or any wrong byte, break the link. Until the run begins it may come
+//!   up again: the neighbour was restarted, or its files were mended. A run that is over ends with
+//!   a goodbye both ways.
 
 use std::{
     collections::BTreeMap,
@@ -48,8 +52,9 @@ pub enum Purpose {
     Bulk,
 }
 
-/// The protocol of the streams that `opener` opens. It names the opener, so that each link has an inbound queue of its own: streams for a
-/// queue that is full are dropped, and neighbours do come at the same moment.
+/// The protocol of the streams that `opener` opens. It names the opener, so that each link has an
+/// inbound queue of its own: streams for a queue that is full are dropped, and neighbours do come
+/// at the same moment.
 ///
 /// # Panics
 /// Never: the name starts with a slash.
@@ -58,7 +63,8 @@ pub fn protocol(purpose: Purpose, opener: &PeerId) -> StreamProtocol {
         Purpose::Control => "control",
         Purpose::Bulk => "bulk",
     };
-    StreamProtocol::try_from_owned(format!("/gradvine/{VERSION}/{name}/{opener}")).expect("it starts with a slash")
+    StreamProtocol::try_from_owned(format!("/gradvine/{VERSION}/{name}/{opener}"))
+        .expect("it starts with a slash")
 }
 
 /// How often applied frames are acknowledged.
@@ -113,7 +119,8 @@ pub enum Connection {
     },
 }
 
-/// What a node says when it leaves: `None` while it stays, then `Some(reason)`, where a run that is over has no reason.
+/// What a node says when it leaves: `None` while it stays, then `Some(reason)`, where a run that is
+/// over has no reason.
 pub type Farewell = Option<Option<Cause>>;
 
 /// One end of a link; [`Link::run`] is its task.
@@ -196,7 +203,8 @@ impl End {
 }
 
 impl Link {
-    /// Greets the neighbour whenever a connection comes and runs the link while it is up, until the run is over.
+    /// Greets the neighbour whenever a connection comes and runs the link while it is up, until the
+    /// run is over.
     pub async fn run(mut self) {
         loop {
             let (id, dialled) = tokio::select! {
@@ -231,7 +239,11 @@ impl Link {
     }
 
     /// Greets within the deadline; `None` if the connection closes meanwhile.
-    async fn try_greet(&mut self, id: ConnectionId, dialled: bool) -> Option<Result<Streams, Refusal>> {
+    async fn try_greet(
+        &mut self,
+        id: ConnectionId,
+        dialled: bool,
+    ) -> Option<Result<Streams, Refusal>> {
         let within = self.deadlines.handshake;
         let mut connections = std::mem::replace(&mut self.connections, mpsc::unbounded_channel().1);
         let greeted = tokio::select! {
@@ -239,7 +251,9 @@ impl Link {
             () = closed(&mut connections, id) => None,
         };
         self.connections = connections;
-        let late = || Refusal::Trouble(format!("connected, but the handshake was not over within {within:?}"));
+        let late = || {
+            Refusal::Trouble(format!("connected, but the handshake was not over within {within:?}"))
+        };
         greeted.map(|greeted| greeted.unwrap_or_else(|_| Err(late())))
     }
 
@@ -266,7 +280,9 @@ impl Link {
         let trouble = |error: &dyn std::fmt::Display| {
             Refusal::Trouble(format!("connected, but the handshake broke off: {error}"))
         };
-        wire::write(&mut control, &Message::Hello(self.card.hello(self.me))).await.map_err(|error| trouble(&error))?;
+        wire::write(&mut control, &Message::Hello(self.card.hello(self.me)))
+            .await
+            .map_err(|error| trouble(&error))?;
         let theirs = match wire::read(&mut control).await.map_err(|error| trouble(&error))? {
             Message::Hello(hello) => hello,
             other => {
@@ -289,12 +305,20 @@ impl Link {
             Verdict::Refused(what) => {
                 let error = ConfigError::at(
                     "handshake",
-                    format!("node {} cannot take part in this run: {}", self.name, printable(&what)),
+                    format!(
+                        "node {} cannot take part in this run: {}",
+                        self.name,
+                        printable(&what)
+                    ),
                 );
                 return Err(Refusal::Differs(Difference::Files(error)));
             }
             Verdict::Other(what) => {
-                let text = format!("node {} cannot take part in this run: {}", self.name, printable(&what));
+                let text = format!(
+                    "node {} cannot take part in this run: {}",
+                    self.name,
+                    printable(&what)
+                );
                 return Err(Refusal::Differs(Difference::Programs(text)));
             }
             Verdict::Differ(section) => section,
@@ -302,7 +326,8 @@ impl Link {
         let ours = Message::Text(section, self.card.text(section));
         // Both write and read at once: neither waits for the other's window.
         let (mut reading, mut writing) = control.split();
-        let (written, theirs) = futures::join!(wire::write(&mut writing, &ours), wire::read(&mut reading));
+        let (written, theirs) =
+            futures::join!(wire::write(&mut writing, &ours), wire::read(&mut reading));
         let theirs = written.map_err(WireError::from).and(theirs);
         let text = match theirs {
             Ok(Message::Text(theirs, text)) if theirs == section => text,
@@ -315,20 +340,28 @@ impl Link {
     async fn open(&mut self, purpose: Purpose) -> Result<Stream, Refusal> {
         let opened = self.streams.open_stream(self.peer, protocol(purpose, &self.own)).await;
         opened.map_err(|error| match error {
-            OpenStreamError::UnsupportedProtocol(_) => Refusal::Differs(Difference::Programs(format!(
-                "node {} speaks another protocol version than {VERSION}, or does not know this node's PeerId {}: install the same \
+            OpenStreamError::UnsupportedProtocol(_) => {
+                Refusal::Differs(Difference::Programs(format!(
+                    "node {} speaks another protocol version than {VERSION}, or does not know this \
+                 node's PeerId {}: install the same \
                  release of gradvine on both and give both the same topology",
-                self.name, self.own
-            ))),
-            error => Refusal::Trouble(format!("connected, but a stream could not be opened: {error}")),
+                    self.name, self.own
+                )))
+            }
+            error => Refusal::Trouble(format!(
+                "connected, but a stream could not be opened: \
+                {error}"
+            )),
         })
     }
 
-    /// Runs a link that is up and tells the core how it ended. `None` if that was its last time, else whether its connection is gone.
+    /// Runs a link that is up and tells the core how it ended. `None` if that was its last time,
+    /// else whether its connection is gone.
     async fn serve(&mut self, streams: Streams, id: ConnectionId) -> Option<bool> {
         if !streams.arithmetic {
             tracing::warn!(
-                "node {} rounds matrix products differently: this run's digest depends on which machine does what",
+                "node {} rounds matrix products differently: this run's digest depends on which \
+                 machine does what",
                 self.name
             );
         }
@@ -351,8 +384,12 @@ impl Link {
             }
             End::Over => {}
             End::Broken { reason, closed } => {
-                let reason = format!("{reason} ({:.1} s after the link came up)", since.elapsed().as_secs_f64());
-                self.status.down(self.node, format!("it was linked, then the link broke: {reason}"));
+                let reason = format!(
+                    "{reason} ({:.1} s after the link came up)",
+                    since.elapsed().as_secs_f64()
+                );
+                self.status
+                    .down(self.node, format!("it was linked, then the link broke: {reason}"));
                 let _ = self.events.send(Event::Down { peer: self.node, reason });
                 gone = closed;
             }
@@ -374,7 +411,13 @@ impl Link {
         let pulse = Pulse::new();
         let frames = Arc::clone(&self.frames).lock_owned().await;
         let spare = Arc::clone(&self.spare).lock_owned().await;
-        tasks.spawn(write_frames(streams.outgoing, frames, self.events.clone(), self.node, Arc::clone(&self.status)));
+        tasks.spawn(write_frames(
+            streams.outgoing,
+            frames,
+            self.events.clone(),
+            self.node,
+            Arc::clone(&self.status),
+        ));
         let reader = Reader {
             stream: streams.incoming,
             node: self.node,
@@ -407,7 +450,8 @@ impl Link {
                     Connection::Closed { id: which, .. } if which != id => None,
                     Connection::Closed { .. } if parting.heard => return End::Over,
                     Connection::Closed { cause, .. } => {
-                        return End::Broken { reason: format!("the connection closed: {cause}"), closed: true };
+                        return End::Broken { reason: format!("the connection closed: \
+                            {cause}"), closed: true };
                     }
                     Connection::Established { .. } => None,
                 },
@@ -419,7 +463,8 @@ impl Link {
                 _ = tick.tick() => {
                     let silence = pulse.silence();
                     if silence > 3 * self.deadlines.heartbeat {
-                        return End::broken(format!("nothing was heard for {:.1} s", silence.as_secs_f64()));
+                        return End::broken(format!("nothing was heard for {:.1} \
+                            s", silence.as_secs_f64()));
                     }
                     self.status.beat(self.me, self.deadlines.heartbeat / BEATS);
                     let news = self.status.news(&mut told);
@@ -435,10 +480,13 @@ impl Link {
                 }
             };
             let reason = |cause: Cause| Reason { node: cause.node.0, text: cause.text };
-            let message = parting.word().map(|cause| Message::Goodbye(cause.map(reason))).or(message);
+            let message =
+                parting.word().map(|cause| Message::Goodbye(cause.map(reason))).or(message);
             if let Some(message) = message {
                 spoke = Instant::now();
-                let sent = timeout(3 * self.deadlines.heartbeat, wire::write(&mut control, &message)).await;
+                let sent =
+                    timeout(3 * self.deadlines.heartbeat, wire::write(&mut control, &message))
+                        .await;
                 if !matches!(sent, Ok(Ok(()))) && !parting.heard {
                     return End::broken("its control stream takes nothing any more");
                 }
@@ -460,7 +508,12 @@ impl Link {
     }
 
     /// Upon a control message.
-    fn hear(&self, message: Message, parting: &mut Parting, told: &mut BTreeMap<NodeId, u64>) -> Option<End> {
+    fn hear(
+        &self,
+        message: Message,
+        parting: &mut Parting,
+        told: &mut BTreeMap<NodeId, u64>,
+    ) -> Option<End> {
         match message {
             Message::Heartbeat => {}
             Message::Ack { applied, durable } => {
@@ -473,7 +526,9 @@ impl Link {
             }
             Message::Goodbye(Some(Reason { node, text })) => {
                 if node as usize >= self.nodes {
-                    return Some(End::broken(format!("it left the run for a node {node} that is not there")));
+                    return Some(End::broken(format!(
+                        "it left the run for a node {node} that is not there"
+                    )));
                 }
                 return Some(End::Left(Cause { node: NodeId(node), text: sentence(&text) }));
             }
@@ -482,7 +537,9 @@ impl Link {
             Message::Word(word) => {
                 parting.words += 1;
                 if parting.words > MOST_WORDS {
-                    return Some(End::broken(format!("it said more than {MOST_WORDS} times how far linking is")));
+                    return Some(End::broken(format!(
+                        "it said more than {MOST_WORDS} times how far linking is"
+                    )));
                 }
                 let word = match word {
                     Word::Waiting(text) => Word::Waiting(sentence(&text)),
@@ -492,13 +549,19 @@ impl Link {
             }
             Message::Working(beats) => {
                 let there = |&(node, _): &(u32, u64)| (node as usize) < self.nodes;
-                let beats: Vec<(NodeId, u64)> =
-                    beats.into_iter().filter(there).map(|(node, count)| (NodeId(node), count)).collect();
+                let beats: Vec<(NodeId, u64)> = beats
+                    .into_iter()
+                    .filter(there)
+                    .map(|(node, count)| (NodeId(node), count))
+                    .collect();
                 told.extend(beats.iter().copied());
                 self.status.heard(self.me, &beats);
             }
             other @ (Message::Hello(_) | Message::Text(..)) => {
-                return Some(End::broken(format!("it sent {} in the middle of a run", kind(&other))));
+                return Some(End::broken(format!(
+                    "it sent {} in the middle of a run",
+                    kind(&other)
+                )));
             }
         }
         None
@@ -554,7 +617,9 @@ impl Parting {
                 self.written = true;
                 None
             }
-            Ok(Done::Control(Ok(()))) => broken("it closed its control stream without a goodbye".into()),
+            Ok(Done::Control(Ok(()))) => {
+                broken("it closed its control stream without a goodbye".into())
+            }
             Ok(Done::Reader(Err(error))) => broken(format!("reading its frames: {error}")),
             Ok(Done::Control(Err(error))) => broken(format!("reading its messages: {error}")),
             Ok(Done::Writer(Err(error))) => broken(format!("sending frames: {error}")),

@@ -7,8 +7,9 @@
 //!                                      link: control <-> control stream <--->  hello, heartbeats, acknowledgements, goodbye
 //!                                      host: swarm (TCP + Noise + Yamux, or QUIC), dials, refuses strangers
 //! ```
-//! The core runs on a thread of its own and never waits for a socket; readers, writers and the swarm are tasks. [`together`] runs all
-//! nodes of a run in this process, each a host of its own on loopback; [`alone`] runs one node of a network of machines.
+//! The core runs on a thread of its own and never waits for a socket; readers, writers and the
+//! swarm are tasks. [`together`] runs all nodes of a run in this process, each a host of its own on
+//! loopback; [`alone`] runs one node of a network of machines.
 
 mod alone;
 mod congestion;
@@ -52,5 +53,7 @@ pub fn runtime() -> Result<tokio::runtime::Runtime, RunError> {
         .enable_all()
         .thread_name("gradvine-net")
         .build()
-        .map_err(|error| RunError::Network(format!("the network's threads could not be started: {error}")))
+        .map_err(|error| {
+            RunError::Network(format!("the network's threads could not be started: {error}"))
+        })
 }

@@ -1,7 +1,9 @@
-//! What a node knows of its links and of work that goes on elsewhere: for deadlines, and for the line that says what it waits for.
+//! What a node knows of its links and of work that goes on elsewhere: for deadlines, and for the
+//! line that says what it waits for.
 //!
-//! A node that computes a gradient or evaluates its model sends nothing for as long as that takes. So that its neighbours, and those who wait
-//! for them, do not take this for silence, a node at work says so five times a heartbeat, and every node passes such *beats* on.
+//! A node that computes a gradient or evaluates its model sends nothing for as long as that takes.
+//! So that its neighbours, and those who wait for them, do not take this for silence, a node at
+//! work says so five times a heartbeat, and every node passes such *beats* on.
 
 use std::{
     collections::BTreeMap,
@@ -140,7 +142,8 @@ impl Status {
         self.work().own = working.then(Instant::now);
     }
 
-    /// Adds a beat of this node, if it has been at work for half of `every` and none was added within that time.
+    /// Adds a beat of this node, if it has been at work for half of `every` and none was added
+    /// within that time.
     pub fn beat(&self, me: NodeId, every: Duration) {
         let mut work = self.work();
         let at_work = work.own.is_some_and(|since| since.elapsed() >= every / 2);

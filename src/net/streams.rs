@@ -47,7 +47,9 @@ impl Pulse {
     }
 
     pub fn silence(&self) -> Duration {
-        self.start.elapsed().saturating_sub(Duration::from_millis(self.heard_ms.load(Ordering::Relaxed)))
+        self.start
+            .elapsed()
+            .saturating_sub(Duration::from_millis(self.heard_ms.load(Ordering::Relaxed)))
     }
 }
 
@@ -96,7 +98,9 @@ impl Reader {
         if buffer.capacity() < length {
             // Memory for the whole, touched as bytes arrive.
             buffer.clear();
-            buffer.try_reserve_exact(length).map_err(|error| std::io::Error::other(error.to_string()))?;
+            buffer
+                .try_reserve_exact(length)
+                .map_err(|error| std::io::Error::other(error.to_string()))?;
         }
         let mut filled = 0;
         while filled < length {

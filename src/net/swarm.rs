@@ -57,7 +57,8 @@ pub(super) fn swarm(config: &HostConfig) -> Result<Swarm<Behaviour>, ConfigError
         allowed.allow_peer(neighbour.peer);
     }
     let count = config.neighbours.len() as u32;
-    // Twice as many as there are neighbours: a peer that restarts may be here before its old connection is gone.
+    // Twice as many as there are neighbours: a peer that restarts may be here before its old
+    // connection is gone.
     let limits = connection_limits::ConnectionLimits::default()
         .with_max_pending_incoming(Some(count + 16))
         .with_max_established(Some(2 * count + 2))
@@ -89,7 +90,9 @@ pub(super) fn swarm(config: &HostConfig) -> Result<Swarm<Behaviour>, ConfigError
                 .map_err(|error| wrong("the swarm", &error))?
                 .with_swarm_config(|config| {
                     let one_at_a_time = NonZeroU8::MIN;
-                    config.with_idle_connection_timeout(IDLE).with_dial_concurrency_factor(one_at_a_time)
+                    config
+                        .with_idle_connection_timeout(IDLE)
+                        .with_dial_concurrency_factor(one_at_a_time)
                 })
                 .build()
         };
@@ -116,7 +119,11 @@ pub(super) async fn listen(
         } else {
             ""
         };
-        ConfigError::new("listen", format!("\"{address}\""), format!("cannot be listened on: {text}{hint}"))
+        ConfigError::new(
+            "listen",
+            format!("\"{address}\""),
+            format!("cannot be listened on: {text}{hint}"),
+        )
     };
     let mut found = Vec::new();
     for address in addresses {
@@ -129,8 +136,12 @@ pub(super) async fn listen(
         let up = async {
             loop {
                 match swarm.select_next_some().await {
-                    SwarmEvent::NewListenAddr { listener_id, address } if listener_id == id => return Ok(address),
-                    SwarmEvent::ListenerClosed { listener_id, reason: Err(error), .. } if listener_id == id => {
+                    SwarmEvent::NewListenAddr { listener_id, address } if listener_id == id => {
+                        return Ok(address);
+                    }
+                    SwarmEvent::ListenerClosed { listener_id, reason: Err(error), .. }
+                        if listener_id == id =>
+                    {
                         return Err(refused(address, &error));
                     }
                     SwarmEvent::ListenerError { listener_id, error } if listener_id == id => {
@@ -169,18 +180,24 @@ pub(super) struct SwarmTask {
 
 impl SwarmTask {
     /// Until the host is dropped. Dialling begins when addresses come.
-    pub async fn run(mut self, mut addresses: mpsc::UnboundedReceiver<BTreeMap<NodeId, Vec<Multiaddr>>>) {
+    pub async fn run(
+        mut self,
+        mut addresses: mpsc::UnboundedReceiver<BTreeMap<NodeId, Vec<Multiaddr>>>,
+    ) {
         let mut tick = tokio::time::interval(Duration::from_millis(50));
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            let dialling = self.peers.values().any(|peer| peer.dial.is_some() && peer.connected.is_none());
+            let dialling =
+                self.peers.values().any(|peer| peer.dial.is_some() && peer.connected.is_none());
             tokio::select! {
                 event = self.swarm.select_next_some() => self.upon(event),
                 Some((peer, id)) = self.closing.recv() => {
                     self.swarm.close_connection(id);
-                    // A link that waits for the end of a connection that is gone already hears of it.
+                    // A link that waits for the end of a connection that is gone already hears of
+                    // it.
                     if let Some(peer) = self.peers.get(&peer).filter(|peer| peer.connected != Some(id)) {
-                        let _ = peer.connection.send(Connection::Closed { id, cause: "it was gone".into() });
+                        let _ = peer.connection.send(Connection::Closed { id, cause: "it was \
+                            gone".into() });
                     }
                 }
                 Some(addresses) = addresses.recv() => {
@@ -194,7 +211,9 @@ impl SwarmTask {
 
     fn begin(&mut self, addresses: &BTreeMap<NodeId, Vec<Multiaddr>>) {
         for peer in self.peers.values_mut() {
-            if let Some(addresses) = addresses.get(&peer.neighbour.node).filter(|addresses| !addresses.is_empty()) {
+            if let Some(addresses) =
+                addresses.get(&peer.neighbour.node).filter(|addresses| !addresses.is_empty())
+            {
                 peer.dial = Some(Dial::new(addresses.clone()));
             }
         }
@@ -203,7 +222,9 @@ impl SwarmTask {
     fn dial_due(&mut self) {
         let now = Instant::now();
         for (id, peer) in &mut self.peers {
-            let Some(dial) = peer.dial.as_mut().filter(|_| peer.connected.is_none()) else { continue };
+            let Some(dial) = peer.dial.as_mut().filter(|_| peer.connected.is_none()) else {
+                continue;
+            };
             if dial.under_way || dial.due > now {
                 continue;
             }
@@ -238,11 +259,16 @@ impl SwarmTask {
                     control(name, &endpoint, &peer.neighbour.name);
                 }
                 self.status.connected(peer.neighbour.node);
-                let _ =
-                    peer.connection.send(Connection::Established { id: connection_id, dialled: endpoint.is_dialer() });
+                let _ = peer.connection.send(Connection::Established {
+                    id: connection_id,
+                    dialled: endpoint.is_dialer(),
+                });
             }
             SwarmEvent::ConnectionClosed { peer_id, connection_id, cause, .. } => {
-                let Some(peer) = self.peers.get_mut(&peer_id).filter(|peer| peer.connected == Some(connection_id))
+                let Some(peer) = self
+                    .peers
+                    .get_mut(&peer_id)
+                    .filter(|peer| peer.connected == Some(connection_id))
                 else {
                     return;
                 };
@@ -250,9 +276,13 @@ impl SwarmTask {
                 if let Some(dial) = &mut peer.dial {
                     dial.wait();
                 }
-                let cause = cause.map_or("closed by one of its ends".to_string(), |error| root(&error));
-                let guess =
-                    format!("connected, then closed ({cause}): does its topology name this node's PeerId {}?", self.me);
+                let cause =
+                    cause.map_or("closed by one of its ends".to_string(), |error| root(&error));
+                let guess = format!(
+                    "connected, then closed ({cause}): does its topology name this node's PeerId \
+                     {}?",
+                    self.me
+                );
                 self.status.closed(peer.neighbour.node, guess);
                 let _ = peer.connection.send(Connection::Closed { id: connection_id, cause });
             }
@@ -260,7 +290,8 @@ impl SwarmTask {
                 let Some(peer) = self.peers.get_mut(&peer_id) else { return };
                 if let Some(dial) = &mut peer.dial {
                     if !matches!(error, DialError::DialPeerConditionFalse(_) | DialError::Aborted) {
-                        let trouble = dial_trouble(&error, &dial.addresses[dial.next], &peer.neighbour);
+                        let trouble =
+                            dial_trouble(&error, &dial.addresses[dial.next], &peer.neighbour);
                         tracing::debug!("node {}: {trouble}", peer.neighbour.name);
                         self.status.trouble(peer.neighbour.node, trouble);
                     }
@@ -273,11 +304,20 @@ impl SwarmTask {
             SwarmEvent::ListenerError { error, .. } => {
                 let text = error.to_string();
                 let hint = if is_out_of_files(&text) { FILES } else { "" };
-                self.status.host_trouble(format!("this host cannot accept connections: {text}{hint}"));
+                self.status
+                    .host_trouble(format!("this host cannot accept connections: {text}{hint}"));
             }
-            SwarmEvent::Behaviour(BehaviourEvent::Ping(ping::Event { peer, result: Ok(rtt), .. })) => {
+            SwarmEvent::Behaviour(BehaviourEvent::Ping(ping::Event {
+                peer,
+                result: Ok(rtt),
+                ..
+            })) => {
                 if let Some(peer) = self.peers.get(&peer) {
-                    tracing::debug!("node {}: round trip {:.1} ms", peer.neighbour.name, 1e3 * rtt.as_secs_f64());
+                    tracing::debug!(
+                        "node {}: round trip {:.1} ms",
+                        peer.neighbour.name,
+                        1e3 * rtt.as_secs_f64()
+                    );
                 }
             }
             _ => {}
@@ -289,8 +329,12 @@ impl SwarmTask {
 fn control(name: &str, endpoint: &ConnectedPoint, neighbour: &str) {
     match Ends::of(endpoint).map(|ends| congestion::choose(name, &ends)) {
         Some(Ok(())) => tracing::debug!("node {neighbour}: TCP with {name}"),
-        Some(Err(error)) => tracing::warn!("node {neighbour}: TCP keeps the system's congestion control: {error}"),
-        None => tracing::warn!("node {neighbour}: QUIC has its own congestion control, run.congestion is for TCP"),
+        Some(Err(error)) => {
+            tracing::warn!("node {neighbour}: TCP keeps the system's congestion control: {error}")
+        }
+        None => tracing::warn!(
+            "node {neighbour}: QUIC has its own congestion control, run.congestion is for TCP"
+        ),
     }
 }
 
@@ -298,7 +342,9 @@ fn control(name: &str, endpoint: &ConnectedPoint, neighbour: &str) {
 fn refused(peer: Option<PeerId>, from: &Multiaddr, error: &ListenError) {
     match (peer, error) {
         (Some(peer), ListenError::Denied { .. }) => {
-            tracing::warn!("refused {peer} from {from}: it is not a neighbour of this node in the topology");
+            tracing::warn!(
+                "refused {peer} from {from}: it is not a neighbour of this node in the topology"
+            );
         }
         _ => tracing::debug!("a connection from {from} failed: {}", root(error)),
     }

@@ -29,7 +29,8 @@ use crate::{
     units::{NodeId, Round},
 };
 
-/// Rounds that workers may be ahead of the observer, all nodes together: models to be evaluated take memory.
+/// Rounds that workers may be ahead of the observer, all nodes together: models to be evaluated
+/// take memory.
 const UNSEEN: usize = 64;
 
 /// How long the last round may take, once the observer has asked for it.
@@ -38,7 +39,8 @@ const LAST_ROUND: Duration = Duration::from_secs(1);
 /// How often the observer is asked whether to stop.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Where all nodes stop, once that is asked for: beyond every round that a node has begun, so that all can do it alike.
+/// Where all nodes stop, once that is asked for: beyond every round that a node has begun, so that
+/// all can do it alike.
 #[derive(Default)]
 struct Halt {
     /// The latest round that any node has begun.
@@ -47,7 +49,8 @@ struct Halt {
 }
 
 impl Halt {
-    /// A node reports a round before it can end the next: it needs a gradient for that, which it is not given meanwhile.
+    /// A node reports a round before it can end the next: it needs a gradient for that, which it is
+    /// not given meanwhile.
     fn done(&mut self, round: Round) -> Option<Round> {
         self.begun = self.begun.max(Round(round.0 + 1));
         self.last
@@ -159,7 +162,9 @@ fn verdict(results: Vec<Option<Result<Ended, RunError>>>) -> Result<Vec<Ended>, 
         match result {
             Some(Ok(one)) => ended.push(one),
             Some(Err(error)) => failures.push(error),
-            None => failures.push(RunError::Network("a node's thread ended without a result".into())),
+            None => {
+                failures.push(RunError::Network("a node's thread ended without a result".into()))
+            }
         }
     }
     failures.sort_by_key(|error| match error {
@@ -171,7 +176,11 @@ fn verdict(results: Vec<Option<Result<Ended, RunError>>>) -> Result<Vec<Ended>, 
 }
 
 /// One host and worker a node; ports are free ones, keys are made for this run.
-async fn hosts(count: usize, design: &Design, transport: Transport) -> Result<Vec<Worker>, RunError> {
+async fn hosts(
+    count: usize,
+    design: &Design,
+    transport: Transport,
+) -> Result<Vec<Worker>, RunError> {
     let listen: Multiaddr = match transport {
         Transport::Tcp => "/ip4/127.0.0.1/tcp/0",
         Transport::Quic => "/ip4/127.0.0.1/udp/0/quic-v1",
@@ -206,18 +215,24 @@ async fn hosts(count: usize, design: &Design, transport: Transport) -> Result<Ve
         workers.push(Worker {
             id,
             topology: Arc::clone(&design.topology),
-            host: Host::start(config).await.map_err(|error| RunError::Setup(design.experiment.blame(error)))?,
+            host: Host::start(config)
+                .await
+                .map_err(|error| RunError::Setup(design.experiment.blame(error)))?,
             events,
             own,
             limits: Limits::of(run),
         });
     }
-    let addresses: Vec<Vec<Multiaddr>> = workers.iter().map(|worker| worker.host.listen_addresses().to_vec()).collect();
+    let addresses: Vec<Vec<Multiaddr>> =
+        workers.iter().map(|worker| worker.host.listen_addresses().to_vec()).collect();
     for worker in &workers {
         let ours = |node: &&NodeId| dials(&worker.host.peer(), true, &peers[node.index()], true);
         let neighbours = design.topology.neighbours(worker.id);
-        let dialled: BTreeMap<NodeId, Vec<Multiaddr>> =
-            neighbours.iter().filter(ours).map(|&node| (node, addresses[node.index()].clone())).collect();
+        let dialled: BTreeMap<NodeId, Vec<Multiaddr>> = neighbours
+            .iter()
+            .filter(ours)
+            .map(|&node| (node, addresses[node.index()].clone()))
+            .collect();
         worker.host.connect(dialled);
     }
     Ok(workers)

@@ -1,4 +1,5 @@
-//! What travels on a link beside frames: messages of the control stream, and the envelope of the bulk stream.
+//! What travels on a link beside frames: messages of the control stream, and the envelope of the
+//! bulk stream.
 //!
 //! ```text
 //! control   length u32 | message (bincode, fixed integers)          both ways, at most 1 MiB + 4 KiB each
@@ -25,7 +26,8 @@ pub enum Message {
     Hello(Hello),
     /// The canonical text of a section in which the two ends differ.
     Text(Section, String),
-    /// Every frame up to `applied` has been taken by the core, up to `durable` it is in a checkpoint (0: none).
+    /// Every frame up to `applied` has been taken by the core, up to `durable` it is in a
+    /// checkpoint (0: none).
     Ack {
         /// Frames applied.
         applied: u64,
@@ -144,7 +146,8 @@ fn layout() -> Configuration<LittleEndian, Fixint, Limit<MESSAGE_LIMIT>> {
 /// # Panics
 /// If it exceeds the limit: texts are cut before.
 pub fn encode(message: &Message) -> Vec<u8> {
-    let body = bincode::serde::encode_to_vec(message, layout()).expect("a control message is within its limit");
+    let body = bincode::serde::encode_to_vec(message, layout())
+        .expect("a control message is within its limit");
     let mut bytes = (body.len() as u32).to_le_bytes().to_vec();
     bytes.extend(body);
     bytes
@@ -155,8 +158,8 @@ pub fn encode(message: &Message) -> Vec<u8> {
 /// # Errors
 /// If they do not decode, or not all of them are used.
 pub fn decode(bytes: &[u8]) -> Result<Message, WireError> {
-    let (message, used) =
-        bincode::serde::decode_from_slice(bytes, layout()).map_err(|error| WireError::Malformed(error.to_string()))?;
+    let (message, used) = bincode::serde::decode_from_slice(bytes, layout())
+        .map_err(|error| WireError::Malformed(error.to_string()))?;
     if used != bytes.len() {
         return Err(WireError::Malformed(format!("{} bytes are left over", bytes.len() - used)));
     }
@@ -164,7 +167,10 @@ pub fn decode(bytes: &[u8]) -> Result<Message, WireError> {
 }
 
 /// Sends one message.
-pub async fn write(stream: &mut (impl AsyncWrite + Unpin), message: &Message) -> std::io::Result<()> {
+pub async fn write(
+    stream: &mut (impl AsyncWrite + Unpin),
+    message: &Message,
+) -> std::io::Result<()> {
     stream.write_all(&encode(message)).await?;
     stream.flush().await
 }
@@ -175,7 +181,11 @@ pub async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Result<Message, Wire
     stream.read_exact(&mut length).await?;
     let length = u32::from_le_bytes(length) as usize;
     if length > MESSAGE_LIMIT {
-        return Err(WireError::Long { what: "control message", length: length as u64, limit: MESSAGE_LIMIT });
+        return Err(WireError::Long {
+            what: "control message",
+            length: length as u64,
+            limit: MESSAGE_LIMIT,
+        });
     }
     let mut bytes = vec![0; length];
     stream.read_exact(&mut bytes).await?;
@@ -262,7 +272,10 @@ mod tests {
     fn a_length_beyond_the_limit_takes_no_memory() {
         let mut bytes = &u32::MAX.to_le_bytes()[..];
         let error = futures::executor::block_on(read(&mut bytes)).unwrap_err();
-        assert!(error.to_string().contains("4294967295 bytes: at most 1052672 are accepted"), "{error}");
+        assert!(
+            error.to_string().contains("4294967295 bytes: at most 1052672 are accepted"),
+            "{error}"
+        );
         // A text that claims 2^61 bytes inside a short message.
         let mut text = encode(&Message::Text(Section::Model, String::new()))[4..].to_vec();
         text[8..16].copy_from_slice(&(1u64 << 61).to_le_bytes());
@@ -273,7 +286,10 @@ mod tests {
     fn envelopes_are_checked() {
         assert_eq!(open_envelope(&envelope(100, 7), 7, 100).unwrap(), 100);
         assert!(matches!(open_envelope(&envelope(101, 7), 7, 100), Err(WireError::Long { .. })));
-        assert!(matches!(open_envelope(&envelope(100, 9), 7, 100), Err(WireError::Sequence { found: 9, expected: 7 })));
+        assert!(matches!(
+            open_envelope(&envelope(100, 9), 7, 100),
+            Err(WireError::Sequence { found: 9, expected: 7 })
+        ));
     }
 
     proptest! {

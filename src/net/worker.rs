@@ -31,7 +31,8 @@ const LINE: Duration = Duration::from_secs(5);
 /// How often the wish to stop is looked for.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How long a run that ends early waits for the model of a gradient that is over, and how often it looks.
+/// How long a run that ends early waits for the model of a gradient that is over, and how often it
+/// looks.
 const LAST_GRADIENT: Duration = Duration::from_millis(500);
 const SHORT: Duration = Duration::from_millis(10);
 
@@ -65,7 +66,8 @@ pub struct Limits {
 impl Limits {
     /// As the experiment says.
     pub fn of(run: &RunParams) -> Limits {
-        let [connect, patience, work] = [run.connect_s, run.patience_s, run.work_s].map(Duration::from_secs_f64);
+        let [connect, patience, work] =
+            [run.connect_s, run.patience_s, run.work_s].map(Duration::from_secs_f64);
         Limits { connect, patience, work }
     }
 }
@@ -149,11 +151,12 @@ struct Keeper {
 }
 
 impl Worker {
-    /// Runs a node to its end and says goodbye. `witness` sees every round and what is to be saved; `stop` is asked again and again whether to
-    /// leave now.
+    /// Runs a node to its end and says goodbye. `witness` sees every round and what is to be saved;
+    /// `stop` is asked again and again whether to leave now.
     ///
     /// # Errors
-    /// If a link breaks, a deadline passes, the node fails, or `stop` says so; the neighbours are told why.
+    /// If a link breaks, a deadline passes, the node fails, or `stop` says so; the neighbours are
+    /// told why.
     pub fn run(
         self,
         config: NodeConfig,
@@ -163,7 +166,8 @@ impl Worker {
     ) -> Result<Ended, RunError> {
         let Worker { id, topology, host, events, own, limits } = self;
         let keeper = Keeper::new(config, learner, own, Arc::clone(host.status()));
-        let mut driver = Driver { id, topology: &topology, limits, host, events, keeper, witness, stop };
+        let mut driver =
+            Driver { id, topology: &topology, limits, host, events, keeper, witness, stop };
         let result = driver.gather().and_then(|()| driver.drive());
         if result.is_err() {
             driver.salvage();
@@ -206,17 +210,21 @@ impl Driver<'_> {
         match self.events.recv_timeout(LOOK) {
             Ok(event) => Ok(Some(event)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
-            Err(RecvTimeoutError::Disconnected) => Err(RunError::Network("the host's tasks ended".into())),
+            Err(RecvTimeoutError::Disconnected) => {
+                Err(RunError::Network("the host's tasks ended".into()))
+            }
         }
     }
 
-    /// Until all nodes are linked. Frames of neighbours that have begun are held meanwhile; a link that breaks is waited for again.
+    /// Until all nodes are linked. Frames of neighbours that have begun are held meanwhile; a link
+    /// that breaks is waited for again.
     fn gather(&mut self) -> Result<(), RunError> {
         let started = Instant::now();
         let neighbours = self.topology.neighbours(self.id).len();
         let mut gathering = Gathering::new(self.topology, self.id);
         let mut differences: BTreeMap<NodeId, Difference> = BTreeMap::new();
-        // Whether any neighbour has had the same files and program: then those of this node are not alone.
+        // Whether any neighbour has had the same files and program: then those of this node are not
+        // alone.
         let mut agrees = false;
         let mut line = started + LINE;
         loop {
@@ -237,12 +245,18 @@ impl Driver<'_> {
                     self.feed(Input::LinkDown { peer, reason })?;
                 }
                 Some(Event::Left { peer, cause }) => {
-                    tracing::warn!("{} left before the run began: {}; it is waited for", self.name(peer), cause.text);
+                    tracing::warn!(
+                        "{} left before the run began: {}; it is waited for",
+                        self.name(peer),
+                        cause.text
+                    );
                     gathering.down(peer);
                     self.feed(Input::Left { peer, cause })?;
                 }
                 Some(Event::Word { from, word }) => gathering.word(from, word),
-                Some(Event::Differs { peer, difference }) => note_difference(&mut differences, peer, difference),
+                Some(Event::Differs { peer, difference }) => {
+                    note_difference(&mut differences, peer, difference)
+                }
                 Some(event) => self.take(event)?,
                 None => {}
             }
@@ -250,8 +264,8 @@ impl Driver<'_> {
                 return Err(refusal(&differences));
             }
             let now = Instant::now();
-            let own =
-                (gathering.missing() > 0).then(|| format!("node {} waits for {}", self.name(self.id), self.troubles()));
+            let own = (gathering.missing() > 0)
+                .then(|| format!("node {} waits for {}", self.name(self.id), self.troubles()));
             for (to, word) in gathering.say(own.as_deref(), now >= line) {
                 self.host.say(to, word);
             }
@@ -261,7 +275,12 @@ impl Driver<'_> {
             }
             let waits = || {
                 let (name, reason) = (self.name(self.id), gathering.reason(own.as_deref()));
-                let host = self.host.status().of_host().map(|trouble| format!("; {trouble}")).unwrap_or_default();
+                let host = self
+                    .host
+                    .status()
+                    .of_host()
+                    .map(|trouble| format!("; {trouble}"))
+                    .unwrap_or_default();
                 if own.is_some() {
                     format!("{reason}{host}")
                 } else {
@@ -269,7 +288,11 @@ impl Driver<'_> {
                 }
             };
             if now >= started + self.limits.connect {
-                if !agrees && differences.values().any(|difference| matches!(difference, Difference::Files(_))) {
+                if !agrees
+                    && differences
+                        .values()
+                        .any(|difference| matches!(difference, Difference::Files(_)))
+                {
                     return Err(refusal(&differences));
                 }
                 let seconds = self.limits.connect.as_secs_f64();
@@ -318,21 +341,34 @@ impl Driver<'_> {
             let alive = beat.map_or(heard, |(_, when)| when.max(heard));
             let (silence, waited) = (now - alive, now - heard);
             if waited >= self.limits.patience.min(LINE) {
-                let at_work = beat.filter(|(_, when)| *when > heard && when.elapsed() < self.limits.patience);
-                let at_work = at_work.map(|(node, _)| format!("; node {} is computing", self.name(node)));
-                tracing::warn!("node {} waits {}{}", self.name(self.id), self.waits(), at_work.unwrap_or_default());
+                let at_work =
+                    beat.filter(|(_, when)| *when > heard && when.elapsed() < self.limits.patience);
+                let at_work =
+                    at_work.map(|(node, _)| format!("; node {} is computing", self.name(node)));
+                tracing::warn!(
+                    "node {} waits {}{}",
+                    self.name(self.id),
+                    self.waits(),
+                    at_work.unwrap_or_default()
+                );
             }
-            if silence >= self.limits.patience || waited >= self.limits.patience + self.limits.work {
+            if silence >= self.limits.patience || waited >= self.limits.patience + self.limits.work
+            {
                 let (name, seconds) = (self.name(self.id), waited.as_secs_f64());
-                return Err(RunError::Deadline(format!("node {name} waited {seconds:.1} s {}", self.waits())));
+                return Err(RunError::Deadline(format!(
+                    "node {name} waited {seconds:.1} s {}",
+                    self.waits()
+                )));
             }
         }
         Ok(())
     }
 
-    /// A run that ends early: what this node has is saved. A gradient under way is not waited for, except while the model is on its way back.
+    /// A run that ends early: what this node has is saved. A gradient under way is not waited for,
+    /// except while the model is on its way back.
     fn salvage(&mut self) {
-        let model = |input: Input| if let Input::Computed { x, .. } = input { Some(x) } else { None };
+        let model =
+            |input: Input| if let Input::Computed { x, .. } = input { Some(x) } else { None };
         let mut back = self.keeper.inputs.drain(..).find_map(model);
         let until = Instant::now() + LAST_GRADIENT;
         loop {
@@ -376,7 +412,9 @@ impl Driver<'_> {
             Event::Down { peer, reason } => Input::LinkDown { peer, reason },
             Event::Left { peer, cause } => Input::Left { peer, cause },
             Event::Computed(input) => input,
-            Event::Up(_) | Event::Goodbye(_) | Event::Word { .. } | Event::Differs { .. } => return Ok(()),
+            Event::Up(_) | Event::Goodbye(_) | Event::Word { .. } | Event::Differs { .. } => {
+                return Ok(());
+            }
         })
     }
 
@@ -403,7 +441,10 @@ impl Driver<'_> {
                 keeper.compute(Job { round, x, update, parts }, overlaps);
             }
             Effect::Prepared(merged) => {
-                keeper.learner.work(|learner| learner.prepare(&merged)).map_err(RunError::Agreement)?;
+                keeper
+                    .learner
+                    .work(|learner| learner.prepare(&merged))
+                    .map_err(RunError::Agreement)?;
             }
             Effect::RoundDone(done) => {
                 keeper.traffic = done.traffic;
@@ -443,14 +484,19 @@ impl Driver<'_> {
 }
 
 /// Keeps what differs from a neighbour, and says it once.
-fn note_difference(differences: &mut BTreeMap<NodeId, Difference>, peer: NodeId, difference: Difference) {
+fn note_difference(
+    differences: &mut BTreeMap<NodeId, Difference>,
+    peer: NodeId,
+    difference: Difference,
+) {
     if !differences.contains_key(&peer) {
         tracing::warn!("{difference}");
     }
     differences.insert(peer, difference);
 }
 
-/// What a node says that differs from all its neighbours: whose files are wrong is for the user to see, and theirs is one of them.
+/// What a node says that differs from all its neighbours: whose files are wrong is for the user to
+/// see, and theirs is one of them.
 fn refusal(differences: &BTreeMap<NodeId, Difference>) -> RunError {
     let files = differences.values().find_map(|difference| match difference {
         Difference::Files(error) => Some(RunError::Setup(error.clone())),
@@ -461,7 +507,12 @@ fn refusal(differences: &BTreeMap<NodeId, Difference>) -> RunError {
 }
 
 impl Keeper {
-    fn new(config: NodeConfig, learner: Box<dyn Learner>, own: Sender<Event>, status: Arc<Status>) -> Keeper {
+    fn new(
+        config: NodeConfig,
+        learner: Box<dyn Learner>,
+        own: Sender<Event>,
+        status: Arc<Status>,
+    ) -> Keeper {
         Keeper {
             node: Node::new(config),
             learner: SharedLearner {
@@ -494,18 +545,25 @@ impl Keeper {
         if !overlaps {
             return job.compute(&self.learner, &mut |input| self.inputs.push_back(input));
         }
-        let companion = self.companion.get_or_insert_with(|| companion(self.learner.clone(), self.own.clone()));
+        let companion =
+            self.companion.get_or_insert_with(|| companion(self.learner.clone(), self.own.clone()));
         companion.send(job).expect("the companion lives as long as its queue");
     }
 
     /// Whether a gradient is being computed beside the core.
     fn is_computing(&self) -> bool {
-        self.companion.is_some() && matches!(self.learner.learner.try_lock(), Err(TryLockError::WouldBlock))
+        self.companion.is_some()
+            && matches!(self.learner.learner.try_lock(), Err(TryLockError::WouldBlock))
     }
 
     fn end(self) -> Ended {
         let records = self.records.unwrap_or_default();
-        Ended { model: Arc::unwrap_or_clone(self.model), mean: self.mean, records, traffic: self.traffic }
+        Ended {
+            model: Arc::unwrap_or_clone(self.model),
+            mean: self.mean,
+            records,
+            traffic: self.traffic,
+        }
     }
 }
 

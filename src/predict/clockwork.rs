@@ -1,7 +1,9 @@
 //! The times of a plan without its numbers: who waits for what, and for how long.
 //!
-//! A frame here is its size and its place. The plan's steps, flights and meetings, the two slots of a link and its reader, which takes one frame at a
-//! time, are followed as the core follows them; gradients take what the machines need. No vector is touched, so a model of any size costs the same.
+//! A frame here is its size and its place. The plan's steps, flights and meetings, the two slots of
+//! a link and its reader, which takes one frame at a time, are followed as the core follows them;
+//! gradients take what the machines need. No vector is touched, so a model of any size costs the
+//! same.
 
 use std::{
     cmp::Reverse,
@@ -42,11 +44,19 @@ pub struct Use {
     pub busy: u64,
 }
 
-/// Follows a plan for a model of so many `parameters` for so many rounds; what is in the air after the last one is left there.
+/// Follows a plan for a model of so many `parameters` for so many rounds; what is in the air after
+/// the last one is left there.
 ///
 /// # Panics
-/// If the plan calls (see [`crate::gossip::plan::is_asynchronous`]): its course depends on the order of events.
-pub fn follow(plan: &dyn Plan, nodes: usize, parameters: usize, conditions: &Conditions, rounds: u64) -> Course {
+/// If the plan calls (see [`crate::gossip::plan::is_asynchronous`]): its course depends on the
+/// order of events.
+pub fn follow(
+    plan: &dyn Plan,
+    nodes: usize,
+    parameters: usize,
+    conditions: &Conditions,
+    rounds: u64,
+) -> Course {
     let mut clockwork = Clockwork {
         plan,
         conditions,
@@ -59,7 +69,11 @@ pub fn follow(plan: &dyn Plan, nodes: usize, parameters: usize, conditions: &Con
         uplinks: vec![Time(0); nodes],
         events: BinaryHeap::new(),
         posted: 0,
-        course: Course { rounds: vec![Time(0); rounds as usize], links: BTreeMap::new(), computing: vec![0; nodes] },
+        course: Course {
+            rounds: vec![Time(0); rounds as usize],
+            links: BTreeMap::new(),
+            computing: vec![0; nodes],
+        },
     };
     for node in 0..nodes {
         clockwork.go_on(NodeId::from(node));
@@ -196,13 +210,18 @@ impl Clockwork<'_> {
 
     /// Moves one flight; `false` if it has to wait.
     fn fly(&mut self, node: NodeId, index: usize) -> bool {
-        let (at, state) = (self.nodes[node.index()].flights[index].at, self.nodes[node.index()].flights[index].state);
+        let (at, state) = (
+            self.nodes[node.index()].flights[index].at,
+            self.nodes[node.index()].flights[index].state,
+        );
         let mut meeting = Meeting::default();
         self.plan.meet(node, &at, &mut meeting);
         let next = match state {
             State::Complete => return false,
             State::Opening => {
-                let full = |peer: &NodeId| self.nodes[node.index()].out.get(peer).is_some_and(|out| *out >= SLOTS);
+                let full = |peer: &NodeId| {
+                    self.nodes[node.index()].out.get(peer).is_some_and(|out| *out >= SLOTS)
+                };
                 if meeting.send.iter().any(full) {
                     return false;
                 }
@@ -243,7 +262,8 @@ impl Clockwork<'_> {
             waiting: VecDeque::new(),
             held: false,
         });
-        let free = if conditions.shared_uplink { &mut self.uplinks[node.index()] } else { &mut wire.free };
+        let free =
+            if conditions.shared_uplink { &mut self.uplinks[node.index()] } else { &mut wire.free };
         let passage = wire.channel.send(self.now, frame, free);
         wire.flying.push_back(at);
         let used = self.course.links.entry((node, to)).or_default();
@@ -268,7 +288,8 @@ impl Clockwork<'_> {
             Some(&Step::Launch(flight)) => {
                 let at = At { round, flight, exchange: 0 };
                 if !follower.launched {
-                    let state = if plan.exchanges(flight) == 0 { State::Complete } else { State::Opening };
+                    let state =
+                        if plan.exchanges(flight) == 0 { State::Complete } else { State::Opening };
                     follower.flights.push(Flight { at, state });
                     follower.launched = true;
                     return true;
@@ -294,8 +315,11 @@ impl Clockwork<'_> {
             Some(Step::Join) => !follower.computing,
             Some(&Step::Land { flight, lag }) => match round.0.checked_sub(u64::from(lag)) {
                 Some(launched) => {
-                    let lands =
-                        |f: &Flight| f.at.round.0 == launched && f.at.flight == flight && f.state == State::Complete;
+                    let lands = |f: &Flight| {
+                        f.at.round.0 == launched
+                            && f.at.flight == flight
+                            && f.state == State::Complete
+                    };
                     match follower.flights.iter().position(lands) {
                         Some(index) => {
                             follower.flights.remove(index);

@@ -1,7 +1,9 @@
-//! What a run will cost, said before a byte is sent: from the exchange plan, the payloads' sizes, the links and the spectral gap.
+//! What a run will cost, said before a byte is sent: from the exchange plan, the payloads' sizes,
+//! the links and the spectral gap.
 //!
-//! Links follow the alpha-beta model: a frame of B bytes takes alpha + beta B, and frames of one direction queue. [`clockwork`] follows the plan with
-//! sizes in place of numbers; what repeats after its first rounds is the prediction.
+//! Links follow the alpha-beta model: a frame of B bytes takes alpha + beta B, and frames of one
+//! direction queue. [`clockwork`] follows the plan with sizes in place of numbers; what repeats
+//! after its first rounds is the prediction.
 
 pub mod clockwork;
 
@@ -65,8 +67,17 @@ impl Prediction {
 ///
 /// # Panics
 /// If the plan calls (see [`crate::gossip::plan::is_asynchronous`]).
-pub fn predict(plan: &dyn Plan, nodes: usize, parameters: usize, conditions: &Conditions) -> Prediction {
-    let lag = plan.steps().iter().map(|step| if let Step::Land { lag, .. } = step { u64::from(*lag) } else { 0 }).max();
+pub fn predict(
+    plan: &dyn Plan,
+    nodes: usize,
+    parameters: usize,
+    conditions: &Conditions,
+) -> Prediction {
+    let lag = plan
+        .steps()
+        .iter()
+        .map(|step| if let Step::Land { lag, .. } = step { u64::from(*lag) } else { 0 })
+        .max();
     let drawn = conditions.compute.spread > 0.0
         || std::iter::once(&conditions.rest)
             .chain(conditions.links.values())
@@ -74,7 +85,8 @@ pub fn predict(plan: &dyn Plan, nodes: usize, parameters: usize, conditions: &Co
     let least = if drawn { 200 } else { 24 };
     let measured = least.max(plan.period().min(400));
     let warm = lag.unwrap_or(0) + 4;
-    let Course { rounds, links, computing } = follow(plan, nodes, parameters, conditions, warm + measured);
+    let Course { rounds, links, computing } =
+        follow(plan, nodes, parameters, conditions, warm + measured);
     let total = rounds.len() as f64;
     let at = |round: u64| rounds[round as usize].seconds();
     let (begin, end) = (at(warm - 1), at(warm + measured - 1));

@@ -1,7 +1,8 @@
 //! Line charts as SVG: one line a name, a band around it, a legend that stands where the lines end.
 //!
-//! Made for documents: 900 pixels wide, dark words on white, colours that colour-blind readers tell apart (Okabe and Ito, "Color
-//! Universal Design", 2008, darkened for thin lines), dashes from the ninth line on.
+//! Made for documents: 900 pixels wide, dark words on white, colours that colour-blind readers tell
+//! apart (Okabe and Ito, "Color Universal Design", 2008, darkened for thin lines), dashes from the
+//! ninth line on.
 
 use crate::mixing::sheet::{Anchor, FAINT, INK, Point, RULE, Sheet, Word, width};
 
@@ -92,23 +93,32 @@ impl Chart {
         self.drawn("plot", "")
     }
 
-    /// The same for a document with several pictures: `clip` is the one id in it, `description` what a screen reader says after the title.
+    /// The same for a document with several pictures: `clip` is the one id in it, `description`
+    /// what a screen reader says after the title.
     pub fn drawn(&self, clip: &str, description: &str) -> String {
         let mut sheet = Sheet::new(PAGE, &self.title);
         sheet.describe(description);
-        sheet.write(&Word { bold: true, ..Word::new((24.0, 24.0), Anchor::Start, &self.title).sized(16.0) });
+        sheet.write(&Word {
+            bold: true,
+            ..Word::new((24.0, 24.0), Anchor::Start, &self.title).sized(16.0)
+        });
         sheet.write(&Word::new((24.0, 45.0), Anchor::Start, &self.subtitle).coloured(FAINT));
         let names: Vec<String> = self.lines.iter().map(label).collect();
         let longest = names.iter().map(|name| width(name, 0.86 * LETTERS)).fold(0.0, f64::max);
         let right = (PAGE.0 - 62.0 - longest).max(NARROWEST);
         let (Some(x), Some(y)) = (self.across(right), self.upwards()) else {
-            let nothing = Word::new((LEFT, f64::midpoint(TOP, BOTTOM)), Anchor::Start, "There is nothing to be drawn.");
+            let nothing = Word::new(
+                (LEFT, f64::midpoint(TOP, BOTTOM)),
+                Anchor::Start,
+                "There is nothing to be drawn.",
+            );
             sheet.write(&nothing);
             return sheet.finish();
         };
         self.axes(&x, &y, right, &mut sheet);
         sheet.raw(format_args!(
-            "<clipPath id=\"{clip}\"><rect x=\"{LEFT}\" y=\"{TOP}\" width=\"{:.1}\" height=\"{:.1}\"/></clipPath>",
+            "<clipPath id=\"{clip}\"><rect x=\"{LEFT}\" y=\"{TOP}\" width=\"{:.1}\" \
+             height=\"{:.1}\"/></clipPath>",
             right - LEFT,
             BOTTOM - TOP
         ));
@@ -130,7 +140,9 @@ impl Chart {
     fn upwards(&self) -> Option<Scale> {
         let most = self.ceiling.unwrap_or(f64::INFINITY);
         let dots = self.lines.iter().flat_map(|line| &line.dots);
-        let values = dots.flat_map(|dot| [dot.y, dot.low, dot.high]).map(|y| if y > most { most } else { y });
+        let values = dots
+            .flat_map(|dot| [dot.y, dot.low, dot.high])
+            .map(|y| if y > most { most } else { y });
         Scale::over(values, self.y.log, (BOTTOM, TOP), true)
     }
 
@@ -150,27 +162,38 @@ impl Chart {
         }
         for (tick, major) in x.ticks() {
             let at = x.place(tick);
-            sheet.line((at, BOTTOM), (at, BOTTOM + if major { 6.0 } else { 3.0 }), FAINT, "stroke-width=\"1\"");
+            sheet.line(
+                (at, BOTTOM),
+                (at, BOTTOM + if major { 6.0 } else { 3.0 }),
+                FAINT,
+                "stroke-width=\"1\"",
+            );
             if major {
-                let word = Word::new((at, BOTTOM + 16.0), Anchor::Middle, figure(tick, self.x.unit));
+                let word =
+                    Word::new((at, BOTTOM + 16.0), Anchor::Middle, figure(tick, self.x.unit));
                 sheet.write(&word.sized(11.0).coloured(INK));
             }
         }
         sheet.line((LEFT, BOTTOM), (right, BOTTOM), FAINT, "stroke-width=\"1.2\"");
         sheet.line((LEFT, TOP), (LEFT, BOTTOM), FAINT, "stroke-width=\"1.2\"");
         let middle = f64::midpoint(LEFT, right);
-        sheet.write(&Word::new((middle, BOTTOM + 40.0), Anchor::Middle, &self.x.words).coloured(INK));
+        sheet.write(
+            &Word::new((middle, BOTTOM + 40.0), Anchor::Middle, &self.x.words).coloured(INK),
+        );
         let at = (18.0, f64::midpoint(TOP, BOTTOM));
         let turn = format!("transform=\"rotate(-90 {} {})\"", at.0, at.1);
         sheet.letters(&Word::new(at, Anchor::Middle, &self.y.words).coloured(INK), &turn);
     }
 
-    /// Names beside the ends of their lines, moved apart where they would meet. A line without a dot keeps its colour and has no name here.
+    /// Names beside the ends of their lines, moved apart where they would meet. A line without a
+    /// dot keeps its colour and has no name here.
     fn legend(&self, names: &[String], x: &Scale, y: &Scale, right: f64, sheet: &mut Sheet) {
         let mut ends: Vec<(usize, f64, f64)> = Vec::new();
-        for (index, line) in self.lines.iter().enumerate().filter(|(_, line)| !line.dots.is_empty()) {
+        for (index, line) in self.lines.iter().enumerate().filter(|(_, line)| !line.dots.is_empty())
+        {
             let last = line.dots.iter().rev().find(|dot| x.has(dot.x) && y.has(dot.y));
-            let end = last.map_or((LEFT, BOTTOM), |dot| (x.place(dot.x), y.place(dot.y).clamp(TOP, BOTTOM)));
+            let end = last
+                .map_or((LEFT, BOTTOM), |dot| (x.place(dot.x), y.place(dot.y).clamp(TOP, BOTTOM)));
             ends.push((index, end.0, end.1));
         }
         ends.sort_by(|a, b| a.2.total_cmp(&b.2).then(a.0.cmp(&b.0)));
@@ -224,12 +247,18 @@ fn stroke(line: &Line, index: usize, clip: &str, x: &Scale, y: &Scale, sheet: &m
     let Some(last) = dots.last() else { return };
     let way = path(dots.iter().map(|dot| (x.place(dot.x), y.place(dot.y))));
     sheet.raw(format_args!(
-        "<path d=\"{way}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\" stroke-linejoin=\"round\" stroke-dasharray=\"{dashes}\" clip-path=\"url(#{clip})\"/>"
+        "<path d=\"{way}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\" \
+         stroke-linejoin=\"round\" stroke-dasharray=\"{dashes}\" clip-path=\"url(#{clip})\"/>"
     ));
     let end = (x.place(last.x), y.place(last.y).clamp(TOP, BOTTOM));
     if line.broken {
         for (dx, dy) in [(4.5, 4.5), (4.5, -4.5)] {
-            sheet.line((end.0 - dx, end.1 - dy), (end.0 + dx, end.1 + dy), colour, "stroke-width=\"2.2\"");
+            sheet.line(
+                (end.0 - dx, end.1 - dy),
+                (end.0 + dx, end.1 + dy),
+                colour,
+                "stroke-width=\"2.2\"",
+            );
         }
     } else {
         sheet.disc(end, 3.0, colour);
@@ -269,9 +298,17 @@ pub(super) struct Scale {
 
 impl Scale {
     /// Over these figures, with a little room at the ends if `roomy`; `None` if none can be shown.
-    pub(super) fn over(values: impl Iterator<Item = f64>, log: bool, pixels: (f64, f64), roomy: bool) -> Option<Scale> {
-        let shown = values.filter(|x| x.is_finite() && (!log || *x > 0.0)).map(|x| if log { x.log10() } else { x });
-        let (mut low, high) = shown.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), x| (a.min(x), b.max(x)));
+    pub(super) fn over(
+        values: impl Iterator<Item = f64>,
+        log: bool,
+        pixels: (f64, f64),
+        roomy: bool,
+    ) -> Option<Scale> {
+        let shown = values
+            .filter(|x| x.is_finite() && (!log || *x > 0.0))
+            .map(|x| if log { x.log10() } else { x });
+        let (mut low, high) =
+            shown.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), x| (a.min(x), b.max(x)));
         if low > high {
             return None;
         }
@@ -279,7 +316,8 @@ impl Scale {
             low = low.max(high - MOST_DECADES);
         }
         let least = if log { 0.3 } else { 1e-9 + 1e-3 * high.abs() };
-        let room = if roomy { 0.04 * (high - low) } else { 0.0 } + 0.5 * (least - (high - low)).max(0.0);
+        let room =
+            if roomy { 0.04 * (high - low) } else { 0.0 } + 0.5 * (least - (high - low)).max(0.0);
         Some(Scale { low: low - room, high: high + room, log, pixels })
     }
 
@@ -309,8 +347,12 @@ impl Scale {
             for digit in 1..10 {
                 let value = f64::from(digit) * 10f64.powi(decade);
                 if (self.low..=self.high).contains(&value.log10()) {
-                    let fine = (span < 2.0 && matches!(digit, 2 | 5)) || (span < 0.7 && digit != 9 && digit != 7);
-                    ticks.push((value, if digit == 1 { decade.rem_euclid(every) == 0 } else { fine }));
+                    let fine = (span < 2.0 && matches!(digit, 2 | 5))
+                        || (span < 0.7 && digit != 9 && digit != 7);
+                    ticks.push((
+                        value,
+                        if digit == 1 { decade.rem_euclid(every) == 0 } else { fine },
+                    ));
                 }
             }
         }
@@ -350,11 +392,16 @@ fn short(value: f64) -> String {
     }
     let digits = format!("{value:.5}");
     let digits = digits.trim_end_matches('0').trim_end_matches('.');
-    let (whole, rest) = digits.split_once('.').map_or((digits, String::new()), |(a, b)| (a, format!(".{b}")));
+    let (whole, rest) =
+        digits.split_once('.').map_or((digits, String::new()), |(a, b)| (a, format!(".{b}")));
     let mut grouped = String::new();
     for (index, digit) in whole.chars().enumerate() {
         let left = whole.len() - index;
-        if left.is_multiple_of(3) && left < whole.len() && digit.is_ascii_digit() && !grouped.ends_with('-') {
+        if left.is_multiple_of(3)
+            && left < whole.len()
+            && digit.is_ascii_digit()
+            && !grouped.ends_with('-')
+        {
             grouped.push(',');
         }
         grouped.push(digit);
@@ -386,16 +433,28 @@ mod tests {
     #[test]
     fn names_stay_in_order_apart_and_on_the_page() {
         let placed = apart(&[100.0, 101.0, 430.0, 431.0, 432.0]);
-        assert!(placed.windows(2).all(|pair| pair[1] - pair[0] >= LINE) && placed[0] == 100.0, "{placed:?}");
+        assert!(
+            placed.windows(2).all(|pair| pair[1] - pair[0] >= LINE) && placed[0] == 100.0,
+            "{placed:?}"
+        );
         let crowd = apart(&[480.0; 20]);
-        assert!(crowd.iter().all(|y| *y <= PAGE.1 - 12.0) && crowd.windows(2).all(|pair| pair[1] - pair[0] >= LINE));
+        assert!(
+            crowd.iter().all(|y| *y <= PAGE.1 - 12.0)
+                && crowd.windows(2).all(|pair| pair[1] - pair[0] >= LINE)
+        );
     }
 
     #[test]
     fn figures_that_cannot_be_drawn_leave_no_trace() {
         let dot = |x: f64, y: f64| Dot { x, y, low: 0.5 * y, high: 2.0 * y };
         let axis = |log| Axis { words: "a < b".into(), unit: Unit::Plain, log };
-        let dots = vec![dot(0.0, 1.0), dot(1.0, f64::NAN), dot(2.0, 0.0), dot(3.0, 1e300), dot(4.0, f64::INFINITY)];
+        let dots = vec![
+            dot(0.0, 1.0),
+            dot(1.0, f64::NAN),
+            dot(2.0, 0.0),
+            dot(3.0, 1e300),
+            dot(4.0, f64::INFINITY),
+        ];
         for log in [false, true] {
             let lines = vec![
                 Line { name: "<one>".into(), dots: dots.clone(), broken: true },
@@ -410,7 +469,11 @@ mod tests {
                 lines,
             };
             let picture = chart.svg();
-            assert!(picture.contains("&lt;one&gt; (diverged)") && !picture.contains("NaN") && !picture.contains("inf"));
+            assert!(
+                picture.contains("&lt;one&gt; (diverged)")
+                    && !picture.contains("NaN")
+                    && !picture.contains("inf")
+            );
             assert!(Chart { lines: Vec::new(), ..chart }.svg().contains("nothing to be drawn"));
         }
     }

@@ -24,8 +24,9 @@ impl RunDirectory {
     /// # Errors
     /// If it holds a run already, or cannot be written.
     pub fn create(path: &Path) -> Result<RunDirectory, ConfigError> {
-        let wrong =
-            |error: std::io::Error| ConfigError::new("run.out", path.display(), format!("cannot be written: {error}"));
+        let wrong = |error: std::io::Error| {
+            ConfigError::new("run.out", path.display(), format!("cannot be written: {error}"))
+        };
         let holds = path.join("summary.json").exists() || path.join("metrics.jsonl").exists();
         if holds && !did_nothing(path) {
             return Err(ConfigError::new(
@@ -43,7 +44,8 @@ impl RunDirectory {
         Ok(RunDirectory { path: path.to_path_buf(), fresh, metrics })
     }
 
-    /// Takes back what was written for a run that never began, so that the folder can be named again.
+    /// Takes back what was written for a run that never began, so that the folder can be named
+    /// again.
     pub fn discard(&self) {
         remove(&self.path);
         if self.fresh {
@@ -56,8 +58,8 @@ impl RunDirectory {
         &self.path
     }
 
-    /// Appends a line to `metrics.jsonl`. A line that the file does not take now (the disk is full, say) is held and written with a later one, or by
-    /// [`RunDirectory::finish`].
+    /// Appends a line to `metrics.jsonl`. A line that the file does not take now (the disk is full,
+    /// say) is held and written with a later one, or by [`RunDirectory::finish`].
     ///
     /// # Errors
     /// If the file takes nothing; said once, until it takes something again.
@@ -137,8 +139,12 @@ impl<W: Write> Lines<W> {
         let lost = self.lost + self.held.iter().filter(|byte| **byte == b'\n').count() as u64;
         match result {
             Ok(()) if lost == 0 => Ok(()),
-            Ok(()) => Err(io::Error::other(format!("{lost} lines are lost: there was no memory to hold them"))),
-            Err(error) => Err(io::Error::new(error.kind(), format!("{error}; {lost} lines are lost"))),
+            Ok(()) => Err(io::Error::other(format!(
+                "{lost} lines are lost: there was no memory to hold them"
+            ))),
+            Err(error) => {
+                Err(io::Error::new(error.kind(), format!("{error}; {lost} lines are lost")))
+            }
         }
     }
 
@@ -156,16 +162,18 @@ impl<W: Write> Lines<W> {
     }
 }
 
-/// Whether the run in a folder failed before its first round: nothing is lost with it, and whoever mends the cause starts it again.
+/// Whether the run in a folder failed before its first round: nothing is lost with it, and whoever
+/// mends the cause starts it again.
 fn did_nothing(path: &Path) -> bool {
-    let summary =
-        fs::read(path.join("summary.json")).ok().and_then(|bytes| serde_json::from_slice::<Summary>(&bytes).ok());
+    let summary = fs::read(path.join("summary.json"))
+        .ok()
+        .and_then(|bytes| serde_json::from_slice::<Summary>(&bytes).ok());
     let metrics = fs::metadata(path.join("metrics.jsonl")).map_or(0, |meta| meta.len());
     metrics == 0 && summary.is_some_and(|summary| summary.rounds == 0 && summary.failure.is_some())
 }
 
-/// Removes what a run writes before its first round. What is not there or cannot be removed stays as it is: the error of the run, or of
-/// the next attempt to write, is the one to tell.
+/// Removes what a run writes before its first round. What is not there or cannot be removed stays
+/// as it is: the error of the run, or of the next attempt to write, is the one to tell.
 fn remove(path: &Path) {
     for name in ["metrics.jsonl", "experiment.toml", "topology.toml", "summary.json"] {
         let _ = fs::remove_file(path.join(name));
@@ -217,7 +225,8 @@ mod tests {
         let path = folder.path().join("run");
         let experiment = crate::experiment::Experiment::default_with(&[]).unwrap();
         let topology = crate::mixing::Topology::parse("ring:3", 0).unwrap();
-        let design = crate::job::Design::new(experiment, std::sync::Arc::new(topology), 4, 2).unwrap();
+        let design =
+            crate::job::Design::new(experiment, std::sync::Arc::new(topology), 4, 2).unwrap();
         let mut summary = Summary::blank(&design);
         summary.failure = Some("node a waited 60 s for b".into());
         RunDirectory::create(&path).unwrap().summary(&summary).unwrap();
@@ -239,6 +248,11 @@ mod tests {
         };
         open.metric(&metric).unwrap();
         open.summary(&summary).unwrap();
-        assert!(RunDirectory::create(&path).unwrap_err().to_string().contains("this folder holds a run already"));
+        assert!(
+            RunDirectory::create(&path)
+                .unwrap_err()
+                .to_string()
+                .contains("this folder holds a run already")
+        );
     }
 }

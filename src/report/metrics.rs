@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// One evaluation of one node. Bytes are cumulative and sent by that node; what was not evaluated is left out.
+/// One evaluation of one node. Bytes are cumulative and sent by that node; what was not evaluated
+/// is left out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Metric {
     /// Rounds done.
@@ -14,7 +15,8 @@ pub struct Metric {
     /// Of these, how many it computed gradients.
     #[serde(default)]
     pub computing_s: f64,
-    /// f at the mean of all models, where one process sees all nodes; else the loss over this node's last batches.
+    /// f at the mean of all models, where one process sees all nodes; else the loss over this
+    /// node's last batches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub train_loss: Option<f64>,
     /// Mean loss of this node's model on its test rows.

@@ -1,4 +1,5 @@
-//! What a run leaves behind: its directory, metrics, summary and models; and charts and pages of it.
+//! What a run leaves behind: its directory, metrics, summary and models; and charts and pages of
+//! it.
 
 pub mod chart;
 mod directory;

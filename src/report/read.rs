@@ -40,7 +40,8 @@ pub struct Point {
     pub round: u64,
     /// Seconds since the start, of the slowest node; virtual in a simulation.
     pub time_s: f64,
-    /// f at the mean of all models; where the nodes do not see each other, the losses over their last batches.
+    /// f at the mean of all models; where the nodes do not see each other, the losses over their
+    /// last batches.
     pub train_loss: Option<Span>,
     /// The nodes' own models on their test rows.
     pub test_accuracy: Option<Span>,
@@ -86,23 +87,30 @@ impl Run {
     pub fn load(path: &Path, unfinished: bool) -> Result<Run, ConfigError> {
         if !path.is_dir() {
             let what = if path.exists() { "is a file" } else { "does not exist" };
-            return Err(ConfigError::at("run directory", format!("{what}; {EXPECTED}")).within(path.display()));
+            return Err(ConfigError::at("run directory", format!("{what}; {EXPECTED}"))
+                .within(path.display()));
         }
         let file = |name: &str| path.join(name);
         let present = |name: &str, when: &str| match file(name).is_file() {
             true => Ok(()),
-            false => Err(ConfigError::at(name, format!("is missing: {when}")).within(path.display())),
+            false => {
+                Err(ConfigError::at(name, format!("is missing: {when}")).within(path.display()))
+            }
         };
         present("experiment.toml", &format!("{EXPECTED}{}", runs_below(path)))?;
         present("topology.toml", EXPECTED)?;
         present("metrics.jsonl", EXPECTED)?;
         if !unfinished {
-            present("summary.json", "the run is not over, or was killed; --unfinished takes it as far as it is")?;
+            present(
+                "summary.json",
+                "the run is not over, or was killed; --unfinished takes it as far as it is",
+            )?;
         }
         let experiment = Experiment::load(&file("experiment.toml"), &[])?;
         let topology = Topology::load(&file("topology.toml"))?;
         let summary = summary(&file("summary.json"), &topology)?;
-        let Lines { rounds, last } = lines(&file("metrics.jsonl"), topology.nodes(), summary.is_none())?;
+        let Lines { rounds, last } =
+            lines(&file("metrics.jsonl"), topology.nodes(), summary.is_none())?;
         let reporters = last.len() as u64;
         let evaluations = rounds.len();
         let whole = rounds.into_iter().filter(|(_, sums)| sums.count == reporters);
@@ -124,7 +132,8 @@ impl Run {
     pub fn status(&self) -> Status {
         let Some(summary) = &self.summary else { return Status::Unfinished };
         let short = |(name, part): (&String, &super::Participation)| {
-            (part.rounds < self.experiment.run.rounds || !part.missed.is_empty()).then(|| name.clone())
+            (part.rounds < self.experiment.run.rounds || !part.missed.is_empty())
+                .then(|| name.clone())
         };
         if let Some(round) = summary.diverged_at {
             return Status::Diverged(round);
@@ -185,17 +194,21 @@ fn runs_below(path: &Path) -> String {
 
 fn called(path: &Path) -> String {
     let full = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
-    full.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned())
+    full.file_name()
+        .map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned())
 }
 
 fn summary(path: &Path, topology: &Topology) -> Result<Option<Summary>, ConfigError> {
     if !path.exists() {
         return Ok(None);
     }
-    let wrong = |place: &str, problem: String| ConfigError::at(place, problem).within(path.display());
-    let bytes = fs::read(path).map_err(|error| wrong("summary", format!("cannot be read: {error}")))?;
-    let summary: Summary = serde_json::from_slice(&bytes)
-        .map_err(|error| wrong("summary", format!("{error}; expected what a run writes at its end")))?;
+    let wrong =
+        |place: &str, problem: String| ConfigError::at(place, problem).within(path.display());
+    let bytes =
+        fs::read(path).map_err(|error| wrong("summary", format!("cannot be read: {error}")))?;
+    let summary: Summary = serde_json::from_slice(&bytes).map_err(|error| {
+        wrong("summary", format!("{error}; expected what a run writes at its end"))
+    })?;
     if summary.nodes != topology.nodes() {
         let problem = format!("topology.toml beside it has {}", topology.nodes());
         return Err(ConfigError::new("nodes", summary.nodes, problem).within(path.display()));
@@ -209,10 +222,12 @@ struct Lines {
     last: BTreeMap<u32, Metric>,
 }
 
-/// Reads a line at a time: a long run's file is larger than what is kept of it. `open`: the run may be writing the last line just now.
+/// Reads a line at a time: a long run's file is larger than what is kept of it. `open`: the run may
+/// be writing the last line just now.
 fn lines(path: &Path, nodes: usize, open: bool) -> Result<Lines, ConfigError> {
-    let cannot =
-        |error: std::io::Error| ConfigError::at("metrics", format!("cannot be read: {error}")).within(path.display());
+    let cannot = |error: std::io::Error| {
+        ConfigError::at("metrics", format!("cannot be read: {error}")).within(path.display())
+    };
     let mut reader = BufReader::new(fs::File::open(path).map_err(cannot)?);
     let (mut rounds, mut last): (BTreeMap<u64, Sums>, BTreeMap<u32, Metric>) = Default::default();
     let mut line = Vec::new();
@@ -227,17 +242,24 @@ fn lines(path: &Path, nodes: usize, open: bool) -> Result<Lines, ConfigError> {
             Err(_) if open && !line.ends_with(b"\n") => break,
             Err(error) => {
                 let text = String::from_utf8_lossy(&line);
-                let problem = format!("{error}; expected one evaluation of one node, as a run writes it");
-                return Err(ConfigError::new(place, text.trim_end(), problem).within(path.display()));
+                let problem =
+                    format!("{error}; expected one evaluation of one node, as a run writes it");
+                return Err(
+                    ConfigError::new(place, text.trim_end(), problem).within(path.display())
+                );
             }
         };
         if metric.node as usize >= nodes {
-            let problem = format!("expected a node from 0 to {}: topology.toml has {nodes}", nodes - 1);
-            return Err(ConfigError::new(format!("{place}: node"), metric.node, problem).within(path.display()));
+            let problem =
+                format!("expected a node from 0 to {}: topology.toml has {nodes}", nodes - 1);
+            return Err(ConfigError::new(format!("{place}: node"), metric.node, problem)
+                .within(path.display()));
         }
         if let Some(before) = last.get(&metric.node).filter(|before| before.round >= metric.round) {
-            let problem = format!("node {} was in round {} before; rounds ascend", metric.node, before.round);
-            return Err(ConfigError::new(format!("{place}: round"), metric.round, problem).within(path.display()));
+            let problem =
+                format!("node {} was in round {} before; rounds ascend", metric.node, before.round);
+            return Err(ConfigError::new(format!("{place}: round"), metric.round, problem)
+                .within(path.display()));
         }
         rounds.entry(metric.round).or_default().add(&metric);
         last.insert(metric.node, metric);

@@ -46,7 +46,9 @@ impl Space {
         let (models, writers, summaries) = match saves {
             Saves::All => (nodes.saturating_add(1), nodes, 1),
             Saves::One => (2, 1, 1),
-            Saves::Both => (nodes.saturating_mul(3).saturating_add(1), nodes.saturating_mul(2), nodes + 1),
+            Saves::Both => {
+                (nodes.saturating_mul(3).saturating_add(1), nodes.saturating_mul(2), nodes + 1)
+            }
         };
         let data = &design.experiment.data;
         let scaled = data.standardize || data.scale.is_some();
@@ -68,22 +70,29 @@ impl Space {
     }
 
     fn compare(&self, free: Option<u64>, directory: &Path) -> Result<Option<String>, ConfigError> {
-        let Some(free) = free.filter(|free| *free < self.all.saturating_mul(2)) else { return Ok(None) };
+        let Some(free) = free.filter(|free| *free < self.all.saturating_mul(2)) else {
+            return Ok(None);
+        };
         let (models, all) = (Bytes(self.models), Bytes(self.all));
         if free < self.models {
             let problem = format!(
-                "the run's models take {models} there, and {} are free: name a folder on another disk, or \
+                "the run's models take {models} there, and {} are free: name a folder on another \
+                 disk, or \
                  take fewer nodes or a smaller model; --no-space-check starts nevertheless",
                 Bytes(free)
             );
             return Err(ConfigError::new("run.out", directory.display(), problem));
         }
         let there = directory.display();
-        Ok(Some(format!("the run will write about {all} to {there}, where {} are free", Bytes(free))))
+        Ok(Some(format!(
+            "the run will write about {all} to {there}, where {} are free",
+            Bytes(free)
+        )))
     }
 }
 
-/// Bytes that are free for this user where a path is or will be; `None` where the system does not say.
+/// Bytes that are free for this user where a path is or will be; `None` where the system does not
+/// say.
 #[cfg(all(target_os = "linux", feature = "net"))]
 fn free(path: &Path) -> Option<u64> {
     let path = std::path::absolute(path).ok()?;
@@ -116,7 +125,10 @@ mod tests {
         let design = design(&["model.hidden=[100]", "run.rounds=101", "run.evaluate_every=10"]);
         let vector = 4 * (64 * 100 + 100 + 100 * 10 + 10);
         let of = |saves| Space::of(&design, saves);
-        assert_eq!([Saves::All, Saves::One, Saves::Both].map(|saves| of(saves).models / vector), [5, 2, 13]);
+        assert_eq!(
+            [Saves::All, Saves::One, Saves::Both].map(|saves| of(saves).models / vector),
+            [5, 2, 13]
+        );
         let rest = |saves| of(saves).all - of(saves).models;
         let header = HEADER + 64 * SCALE;
         assert_eq!(rest(Saves::One), 2 * header + 11 * LINE + 4 * PART + FILES);
@@ -134,7 +146,9 @@ mod tests {
         assert_eq!(told(Some(2_999)), Ok(Some(warning.into())));
         assert!(told(Some(1_000)).unwrap().is_some());
         let error = told(Some(999)).unwrap_err().to_string();
-        assert!(error.starts_with("run.out = runs/a: the run's models take 1.0 kB there, and 999 B are free:"));
+        assert!(error.starts_with(
+            "run.out = runs/a: the run's models take 1.0 kB there, and 999 B are free:"
+        ));
     }
 
     #[test]

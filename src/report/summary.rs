@@ -27,21 +27,24 @@ pub struct Summary {
     pub parameters: usize,
     /// Rounds done.
     pub rounds: u64,
-    /// max(|lambda_2|, |lambda_n|) of W; of a schedule the factor per round at which a period shrinks disagreement.
+    /// max(|lambda_2|, |lambda_n|) of W; of a schedule the factor per round at which a period
+    /// shrinks disagreement.
     pub rho: f64,
     /// 1 - rho.
     pub gap: f64,
     /// At the end.
     #[serde(rename = "final")]
     pub outcome: Outcome,
-    /// What plain SGD reaches, where all rows are in one place: the same rounds and schedule, a batch n times as large.
+    /// What plain SGD reaches, where all rows are in one place: the same rounds and schedule, a
+    /// batch n times as large.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pooled: Option<PooledOutcome>,
     /// Sent by all nodes together.
     pub bytes: TotalBytes,
     /// Seconds from the first round to the last record, of the slowest node.
     pub time_s: f64,
-    /// The share of their time in which nodes computed gradients, as a mean; 0 where nothing takes time.
+    /// The share of their time in which nodes computed gradients, as a mean; 0 where nothing takes
+    /// time.
     #[serde(default)]
     pub computing: f64,
     /// Who took part in which rounds, in node order.
@@ -52,7 +55,8 @@ pub struct Summary {
     /// SHA-256 of the mean of all models; empty where it was not formed.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub mean_digest: String,
-    /// SHA-256 over the nodes' SHA-256s in node order and that of the mean; empty where one of them is not known.
+    /// SHA-256 over the nodes' SHA-256s in node order and that of the mean; empty where one of them
+    /// is not known.
     pub digest: String,
     /// SHA-256 of the simulation's events: what happened when.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -107,7 +111,10 @@ pub struct PooledOutcome {
 
 impl From<Pooled> for PooledOutcome {
     fn from(pooled: Pooled) -> PooledOutcome {
-        PooledOutcome { train_loss: pooled.train_loss, test_accuracy: pooled.test.and_then(|test| test.accuracy()) }
+        PooledOutcome {
+            train_loss: pooled.train_loss,
+            test_accuracy: pooled.test.and_then(|test| test.accuracy()),
+        }
     }
 }
 
@@ -150,7 +157,8 @@ pub struct Participation {
     pub links: IndexMap<String, LinkBytes>,
     /// SHA-256 of its model.
     pub digest: String,
-    /// Hash of its arithmetic self-test: where nodes differ, the digest depends on which machine did what.
+    /// Hash of its arithmetic self-test: where nodes differ, the digest depends on which machine
+    /// did what.
     pub arithmetic: String,
 }
 
@@ -194,7 +202,8 @@ impl Summary {
         }
     }
 
-    /// The summary that follows from all nodes' closing records, in node order. A record that cannot be used is listed in `unusable`.
+    /// The summary that follows from all nodes' closing records, in node order. A record that
+    /// cannot be used is listed in `unusable`.
     ///
     /// # Errors
     /// If there is not one record for each node, or none can be used.
@@ -207,15 +216,23 @@ impl Summary {
         for (node, bytes) in records.iter().enumerate() {
             let read = Closing::from_bytes(bytes).and_then(|closing| {
                 closing.check(design)?;
-                if closing.mean.is_none() { Err("it has no mean model".into()) } else { Ok(closing) }
+                if closing.mean.is_none() {
+                    Err("it has no mean model".into())
+                } else {
+                    Ok(closing)
+                }
             });
             match read {
                 Ok(closing) => closings.push((NodeId::from(node), closing)),
                 Err(why) => unusable.push((NodeId::from(node), printable(&why))),
             }
         }
-        let Some(mean) = most_common(closings.iter().filter_map(|(_, closing)| closing.mean.as_deref())) else {
-            let first = unusable.first().map_or(String::new(), |(node, why)| format!("; of node {node}: {why}"));
+        let Some(mean) =
+            most_common(closings.iter().filter_map(|(_, closing)| closing.mean.as_deref()))
+        else {
+            let first = unusable
+                .first()
+                .map_or(String::new(), |(node, why)| format!("; of node {node}: {why}"));
             return Err(format!("no node's record can be used{first}"));
         };
         let mean = mean.to_string();
@@ -229,7 +246,8 @@ impl Summary {
         unusable.sort();
         let mut summary = Summary::of(design, &closings);
         if unusable.is_empty() {
-            summary.digest = run_digest(closings.iter().map(|(_, closing)| closing.digest.as_str()), &mean)?;
+            summary.digest =
+                run_digest(closings.iter().map(|(_, closing)| closing.digest.as_str()), &mean)?;
         }
         let name = |node: NodeId| design.topology.node(node).name.clone();
         summary.unusable = unusable.into_iter().map(|(node, why)| (name(node), why)).collect();
@@ -237,17 +255,21 @@ impl Summary {
         Ok(summary)
     }
 
-    /// What is known of a run from the records of some of its nodes, in node order. It has no digest.
+    /// What is known of a run from the records of some of its nodes, in node order. It has no
+    /// digest.
     pub fn of(design: &Design, closings: &[(NodeId, Closing)]) -> Summary {
         let mut summary = Summary::blank(design);
-        let names: Vec<&str> =
-            (0..design.topology.nodes()).map(|node| design.topology.node(node.into()).name.as_str()).collect();
+        let names: Vec<&str> = (0..design.topology.nodes())
+            .map(|node| design.topology.node(node.into()).name.as_str())
+            .collect();
         for (node, closing) in closings {
             summary.add(names[node.index()], Participation::of(closing, &names), closing.time_s);
         }
         let all: Vec<&Closing> = closings.iter().map(|(_, closing)| closing).collect();
         summary.rounds = all.iter().map(|closing| closing.rounds).min().unwrap_or(0);
-        let share = |closing: &&Closing| if closing.time_s > 0.0 { closing.computing_s / closing.time_s } else { 0.0 };
+        let share = |closing: &&Closing| {
+            if closing.time_s > 0.0 { closing.computing_s / closing.time_s } else { 0.0 }
+        };
         summary.computing = all.iter().map(share).sum::<f64>() / all.len().max(1) as f64;
         if all.iter().any(|closing| closing.mean.is_some()) {
             summary.outcome = Outcome::of(&all, design.by_rows());
@@ -258,7 +280,9 @@ impl Summary {
     /// Adds a node's part.
     pub fn add(&mut self, name: &str, part: Participation, time_s: f64) {
         let sums = [&mut self.bytes.payload, &mut self.bytes.wire, &mut self.bytes.dense];
-        for (sum, more) in sums.into_iter().zip([part.bytes_payload, part.bytes_wire, part.bytes_dense]) {
+        for (sum, more) in
+            sums.into_iter().zip([part.bytes_payload, part.bytes_wire, part.bytes_dense])
+        {
             *sum = sum.saturating_add(more);
         }
         self.time_s = self.time_s.max(time_s);
@@ -271,7 +295,8 @@ impl Summary {
     }
 }
 
-/// What is wrong with a record may repeat its bytes: no control characters, and not longer than a line.
+/// What is wrong with a record may repeat its bytes: no control characters, and not longer than a
+/// line.
 fn printable(why: &str) -> String {
     why.chars().map(|c| if c.is_control() { '?' } else { c }).take(300).collect()
 }
@@ -288,21 +313,34 @@ impl Outcome {
         let nodes = closings.len() as f64;
         let weight = |closing: &&Closing| if by_rows { closing.rows as f64 } else { 1.0 };
         let weights: f64 = closings.iter().map(weight).sum();
-        let own: Vec<f64> = closings.iter().filter_map(|closing| closing.test.as_ref()?.accuracy()).collect();
-        let of_mean: Vec<Score> = closings.iter().filter_map(|closing| closing.test_of_mean).collect();
+        let own: Vec<f64> =
+            closings.iter().filter_map(|closing| closing.test.as_ref()?.accuracy()).collect();
+        let of_mean: Vec<Score> =
+            closings.iter().filter_map(|closing| closing.test_of_mean).collect();
         let rows = of_mean.iter().fold(0u64, |rows, score| rows.saturating_add(score.rows));
-        let correct = of_mean.iter().try_fold(0u64, |sum, score| Some(sum.saturating_add(score.correct?)));
+        let correct =
+            of_mean.iter().try_fold(0u64, |sum, score| Some(sum.saturating_add(score.correct?)));
         let all = own.len() == closings.len();
         Outcome {
             train_loss: Some(
-                closings.iter().map(|closing| weight(closing) * closing.train_loss_of_mean).sum::<f64>() / weights,
+                closings
+                    .iter()
+                    .map(|closing| weight(closing) * closing.train_loss_of_mean)
+                    .sum::<f64>()
+                    / weights,
             ),
             test_accuracy_mean: all.then(|| own.iter().sum::<f64>() / nodes),
             test_accuracy_min: own.iter().copied().reduce(f64::min).filter(|_| all),
-            test_accuracy_of_mean: correct.filter(|_| rows > 0).map(|correct| correct as f64 / rows as f64),
-            test_loss_of_mean: (rows > 0)
-                .then(|| of_mean.iter().map(|score| score.loss * score.rows as f64).sum::<f64>() / rows as f64),
-            consensus: Some(closings.iter().map(|closing| closing.distance_squared).sum::<f64>() / nodes),
+            test_accuracy_of_mean: correct
+                .filter(|_| rows > 0)
+                .map(|correct| correct as f64 / rows as f64),
+            test_loss_of_mean: (rows > 0).then(|| {
+                of_mean.iter().map(|score| score.loss * score.rows as f64).sum::<f64>()
+                    / rows as f64
+            }),
+            consensus: Some(
+                closings.iter().map(|closing| closing.distance_squared).sum::<f64>() / nodes,
+            ),
         }
     }
 }

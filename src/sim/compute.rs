@@ -20,9 +20,11 @@ pub struct ComputeModel {
 
 impl ComputeModel {
     /// Gradients take no time.
-    pub const NONE: ComputeModel = ComputeModel { mean: 0, spread: 0.0, stragglers: 0.0, factor: 1.0 };
+    pub const NONE: ComputeModel =
+        ComputeModel { mean: 0, spread: 0.0, stragglers: 0.0, factor: 1.0 };
 
-    /// Nanoseconds of a node in a round. The stragglers are the last nodes: a share of them, rounded up.
+    /// Nanoseconds of a node in a round. The stragglers are the last nodes: a share of them,
+    /// rounded up.
     pub fn time(&self, dice: Stream, nodes: usize, node: NodeId, round: Round) -> u64 {
         let mut time = self.mean as f64;
         if self.spread > 0.0 {
@@ -35,8 +37,8 @@ impl ComputeModel {
         time as u64
     }
 
-    /// Nanoseconds until the update is final from `start` on, of `time` for the whole: a third goes into the forward pass, the rest goes backwards
-    /// over the parameters at one pace.
+    /// Nanoseconds until the update is final from `start` on, of `time` for the whole: a third goes
+    /// into the forward pass, the rest goes backwards over the parameters at one pace.
     pub fn until_part(time: u64, parameters: usize, start: usize) -> u64 {
         let back = (parameters - start) as f64 / parameters as f64;
         (time as f64 * (1.0 + 2.0 * back) / 3.0) as u64
@@ -57,8 +59,12 @@ mod tests {
     fn times_have_their_mean_and_stragglers_their_factor() {
         let dice = Stream::new(1, Purpose::Link);
         let model = ComputeModel { mean: 100_000_000, spread: 0.3, stragglers: 0.2, factor: 4.0 };
-        let mean =
-            |node| (0..2000).map(|round| model.time(dice, 8, NodeId(node), Round(round)) as f64).sum::<f64>() / 2e11;
+        let mean = |node| {
+            (0..2000)
+                .map(|round| model.time(dice, 8, NodeId(node), Round(round)) as f64)
+                .sum::<f64>()
+                / 2e11
+        };
         assert!((mean(0) - 1.0).abs() < 0.05 && (mean(5) - 1.0).abs() < 0.05, "{}", mean(0));
         assert!((mean(6) - 4.0).abs() < 0.2 && (mean(7) - 4.0).abs() < 0.2, "{}", mean(7));
         assert_eq!(ComputeModel::NONE.time(dice, 8, NodeId(7), Round(3)), 0);

@@ -1,18 +1,23 @@
 //! One direction of a virtual link: how long a frame is on its way.
 //!
-//! Store and forward: frames leave one after the other at the link's rate, and each arrives a latency after its last bit left. On top of this:
+//! Store and forward: frames leave one after the other at the link's rate, and each arrives a
+//! latency after its last bit left. On top of this:
 //!
-//! * **Framing**: what is on the line is more than the frame (TCP and IP headers of each packet, Noise's tags, Yamux's headers).
+//! * **Framing**: what is on the line is more than the frame (TCP and IP headers of each packet,
+//!   Noise's tags, Yamux's headers).
 //! * **Jitter**: an extra latency, exponentially distributed; order is kept, as TCP and QUIC do.
 //! * **Variation**: the rate is drawn anew every so often, log-normal around the link's mean.
-//! * **Loss**: every packet is lost with the same probability, on each try anew; a round of retransmissions costs a round trip and the packets' time
-//!   on the line. What loss does to a congestion controller's window is not modelled: [`LinkModel::rate`] is what the link carries then.
+//! * **Loss**: every packet is lost with the same probability, on each try anew; a round of
+//!   retransmissions costs a round trip and the packets' time on the line. What loss does to a
+//!   congestion controller's window is not modelled: [`LinkModel::rate`] is what the link carries
+//!   then.
 //!
 //! Everything drawn depends on the run's seed, the link and the number of the frame alone.
 
 use crate::{rng::Stream, units::Time};
 
-/// Payload of a TCP segment on an Ethernet or TUN path: 1500 bytes less 20 of IPv4, 20 of TCP and 12 of timestamps.
+/// Payload of a TCP segment on an Ethernet or TUN path: 1500 bytes less 20 of IPv4, 20 of TCP and
+/// 12 of timestamps.
 pub const SEGMENT: usize = 1448;
 /// What a packet is longer than its payload.
 const PACKET_HEADERS: usize = 52;
@@ -51,7 +56,8 @@ impl LinkModel {
 
     /// Bytes on the line of a frame of so many bytes, headers of all layers included.
     pub fn on_the_line(frame: usize) -> usize {
-        let layered = |bytes: usize, (most, header): (usize, usize)| bytes + bytes.div_ceil(most) * header;
+        let layered =
+            |bytes: usize, (most, header): (usize, usize)| bytes + bytes.div_ceil(most) * header;
         let sealed = layered(layered(frame, YAMUX), NOISE);
         sealed + sealed.div_ceil(SEGMENT) * PACKET_HEADERS
     }
@@ -61,7 +67,8 @@ impl LinkModel {
         (bytes as f64 * 8e9 / self.rate) as u64
     }
 
-    /// Nanoseconds that so many bytes take when they begin at `start`, at the rate that holds then; `dice` are this direction's own.
+    /// Nanoseconds that so many bytes take when they begin at `start`, at the rate that holds then;
+    /// `dice` are this direction's own.
     pub fn time_from(&self, dice: Stream, start: Time, bytes: usize) -> u64 {
         if self.variation == 0.0 || self.rate.is_infinite() {
             return self.line_time(bytes);
@@ -71,7 +78,8 @@ impl LinkModel {
             let number = at / self.variation_period;
             let mut dice = dice.with(u64::MAX).with(number).sequence();
             // Its mean is the link's rate.
-            let factor = libm::exp(self.variation * dice.normal() - 0.5 * self.variation * self.variation);
+            let factor =
+                libm::exp(self.variation * dice.normal() - 0.5 * self.variation * self.variation);
             let rate = self.rate * factor / 1e9;
             let room = ((number + 1) * self.variation_period - at) as f64;
             if bits <= rate * room {
@@ -113,7 +121,8 @@ impl Channel {
         Channel { model, dice, frames: 0, last: Time(0) }
     }
 
-    /// Hands over a frame of so many bytes. `free` is when the queue in front of the line is empty, and is moved on.
+    /// Hands over a frame of so many bytes. `free` is when the queue in front of the line is empty,
+    /// and is moved on.
     pub fn send(&mut self, now: Time, bytes: usize, free: &mut Time) -> Passage {
         let model = &self.model;
         let dice = self.dice.with(self.frames);
@@ -136,7 +145,8 @@ impl Channel {
     }
 }
 
-/// How often the unluckiest of so many packets is sent, for a uniform `u`: P(at most r tries) = (1 - p^r)^packets.
+/// How often the unluckiest of so many packets is sent, for a uniform `u`: P(at most r tries) = (1
+/// - p^r)^packets.
 fn tries(loss: f64, packets: usize, u: f64) -> u64 {
     let mut all_lost = 1.0;
     for tries in 1..=1000 {
@@ -163,7 +173,8 @@ mod tests {
     fn frames_queue_behind_each_other_and_arrive_a_latency_later() {
         let (mut channel, mut free) = (channel(LINK), Time(0));
         let first = channel.send(Time(5), 10_000, &mut free);
-        // Of 10,000 bytes Yamux makes 10,012, Noise 10,030, seven packets 10,394: at 20 Mbit/s 4,157,600 ns.
+        // Of 10,000 bytes Yamux makes 10,012, Noise 10,030, seven packets 10,394: at 20 Mbit/s
+        // 4,157,600 ns.
         assert_eq!(LinkModel::on_the_line(10_000), 10_394);
         assert_eq!(first, Passage { left: Time(4_157_605), arrives: Time(74_157_605) });
         let second = channel.send(Time(6), 10_000, &mut free);
@@ -180,7 +191,8 @@ mod tests {
 
     #[test]
     fn jitter_has_its_mean_and_keeps_the_order() {
-        let (mut channel, mut free) = (channel(LinkModel { jitter: 30_000_000, rate: f64::INFINITY, ..LINK }), Time(0));
+        let (mut channel, mut free) =
+            (channel(LinkModel { jitter: 30_000_000, rate: f64::INFINITY, ..LINK }), Time(0));
         let (mut extra, mut before) = (0.0, Time(0));
         for number in 0..2000 {
             let now = Time(number * 10_000_000_000);
@@ -200,7 +212,11 @@ mod tests {
         let mut sent = channel(model);
         let passage = sent.send(Time(0), bytes, &mut free);
         let expected = LinkModel::on_the_line(bytes) as f64 * 8e9 / 20e6;
-        assert!((passage.left.0 as f64 / expected - 1.0).abs() < 0.05, "{} {expected}", passage.left.0);
+        assert!(
+            (passage.left.0 as f64 / expected - 1.0).abs() < 0.05,
+            "{} {expected}",
+            passage.left.0
+        );
     }
 
     #[test]
@@ -213,7 +229,8 @@ mod tests {
             let arrives = channel.send(now, 100 * SEGMENT, &mut free).arrives;
             delays[((arrives.0 - now.0 - LINK.latency) / (2 * LINK.latency)) as usize] += 1;
         }
-        // 102 packets get through at once with probability 0.99^102 = 0.36, with one retransmission in all but 1%.
+        // 102 packets get through at once with probability 0.99^102 = 0.36, with one retransmission
+        // in all but 1%.
         assert!((660..780).contains(&delays[0]), "{delays:?}");
         assert!(delays[2] > 5 && delays[2] < 60, "{delays:?}");
         assert_eq!(tries(0.01, 1, 0.0), 1);

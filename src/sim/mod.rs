@@ -1,9 +1,11 @@
 //! Drives the core on a virtual network in virtual time, on one thread.
 //!
-//! A frame leaves and arrives when its [link](LinkModel) says so, and a gradient takes what the [machine](ComputeModel) needs; on an ideal network, the
-//! default, nothing takes any time. The bytes are real: frames are encoded, checked and decoded as they are over libp2p, and a link holds back its
-//! next frame until the last one was recycled, as a reader does. Events are ordered by (time, number), so a run has one trace, whose SHA-256 is its
-//! digest. Encoding, evaluation and whatever else a node does besides gradients takes no time.
+//! A frame leaves and arrives when its [link](LinkModel) says so, and a gradient takes what the
+//! [machine](ComputeModel) needs; on an ideal network, the default, nothing takes any time. The
+//! bytes are real: frames are encoded, checked and decoded as they are over libp2p, and a link
+//! holds back its next frame until the last one was recycled, as a reader does. Events are ordered
+//! by (time, number), so a run has one trace, whose SHA-256 is its digest. Encoding, evaluation and
+//! whatever else a node does besides gradients takes no time.
 //!
 //! | file | does |
 //! |---|---|
@@ -68,7 +70,11 @@ pub fn run(seats: Vec<Seat>, observer: &mut dyn Observer) -> Result<Vec<Ended>, 
 ///
 /// # Errors
 /// If a node fails or the nodes wait for each other.
-pub fn run_on(seats: Vec<Seat>, conditions: &Conditions, observer: &mut dyn Observer) -> Result<Simulated, RunError> {
+pub fn run_on(
+    seats: Vec<Seat>,
+    conditions: &Conditions,
+    observer: &mut dyn Observer,
+) -> Result<Simulated, RunError> {
     let mut network = Network::new(seats, conditions);
     for node in 0..network.hosts.len() {
         network.post(NodeId::from(node), Input::Start);
@@ -107,7 +113,10 @@ struct Host {
 impl Host {
     /// Its clocks, now. Of a gradient under way, what has been computed of it.
     fn elapsed(&self, now: Time) -> Elapsed {
-        Elapsed { time: now, computing: Time(self.computing.0 - self.computed.0.saturating_sub(now.0)) }
+        Elapsed {
+            time: now,
+            computing: Time(self.computing.0 - self.computed.0.saturating_sub(now.0)),
+        }
     }
 }
 
@@ -257,14 +266,21 @@ impl<'a> Network<'a> {
         Ok(())
     }
 
-    fn perform(&mut self, id: NodeId, effect: Effect, observer: &mut dyn Observer) -> Result<(), RunError> {
+    fn perform(
+        &mut self,
+        id: NodeId,
+        effect: Effect,
+        observer: &mut dyn Observer,
+    ) -> Result<(), RunError> {
         let host = &mut self.hosts[id.index()];
         match effect {
             Effect::Compute { round, x, update, parts, overlaps: _ } => {
                 let (now, d) = (self.now, x.len());
                 let starts: Vec<usize> = parts.iter().map(|part| part.start).collect();
                 let mut inputs = std::mem::take(&mut self.inputs);
-                job::compute(&mut *host.learner, round, x, update, parts, &mut |input| inputs.push(input));
+                job::compute(&mut *host.learner, round, x, update, parts, &mut |input| {
+                    inputs.push(input)
+                });
                 let time = self.conditions.compute_time(self.hosts.len(), id, round);
                 let host = &mut self.hosts[id.index()];
                 host.began.get_or_insert(now);
@@ -272,7 +288,9 @@ impl<'a> Network<'a> {
                 host.computing.0 += time;
                 for input in inputs.drain(..) {
                     let after = match &input {
-                        Input::Part { part, .. } => ComputeModel::until_part(time, d, starts[usize::from(*part)]),
+                        Input::Part { part, .. } => {
+                            ComputeModel::until_part(time, d, starts[usize::from(*part)])
+                        }
                         _ => time,
                     };
                     self.post_at(Time(now.0 + after), id, What::Input(input));
@@ -286,7 +304,9 @@ impl<'a> Network<'a> {
                 wire.spare.push(buffer);
                 self.pass(from, id);
             }
-            Effect::Prepared(merged) => host.learner.prepare(&merged).map_err(RunError::Agreement)?,
+            Effect::Prepared(merged) => {
+                host.learner.prepare(&merged).map_err(RunError::Agreement)?
+            }
             Effect::RoundDone(done) => {
                 host.traffic = done.traffic;
                 let elapsed = host.elapsed(self.now);
@@ -342,7 +362,11 @@ impl<'a> Network<'a> {
         let mut bytes = wire.spare.pop().unwrap_or_default();
         bytes.clear();
         bytes.extend_from_slice(frame);
-        let passage = wire.channel.send(now, frame.len() + ENVELOPE, if shared { &mut free } else { &mut wire.free });
+        let passage = wire.channel.send(
+            now,
+            frame.len() + ENVELOPE,
+            if shared { &mut free } else { &mut wire.free },
+        );
         let at_once = passage.arrives == now;
         if at_once {
             wire.queue.push_back(bytes);
@@ -385,7 +409,12 @@ impl<'a> Network<'a> {
         let began = hosts.iter().filter_map(|host| host.began).max().unwrap_or(Time(0));
         let ended = |host: Host| {
             let records = host.records.expect("every node has finished");
-            Ended { model: Arc::unwrap_or_clone(host.model), mean: host.mean, records, traffic: host.traffic }
+            Ended {
+                model: Arc::unwrap_or_clone(host.model),
+                mean: host.mean,
+                records,
+                traffic: host.traffic,
+            }
         };
         let trace = job::record::hex(&trace.finalize());
         Ok(Simulated { ended: hosts.into_iter().map(ended).collect(), trace, time: now, began })

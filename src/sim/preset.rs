@@ -9,8 +9,9 @@
 //! | `5g` | 10 ms | 1 Gbit/s | |
 //! | `shanghai-boston` | 39 ms and a mean of 311 more | 10 Mbit/s, varying | a round trip is 78 ms in theory and over 700 in practice |
 //!
-//! The last three are the figures of Lin, Zhu and Han's slides on distributed training (latencies taken as one way, the last one's as a round trip); its
-//! spread, a deviation of 0.5 of the rate's logarithm for a second at a time, is our own assumption. One more is one line here.
+//! The last three are the figures of Lin, Zhu and Han's slides on distributed training (latencies
+//! taken as one way, the last one's as a round trip); its spread, a deviation of 0.5 of the rate's
+//! logarithm for a second at a time, is our own assumption. One more is one line here.
 
 use super::link::LinkModel;
 

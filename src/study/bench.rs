@@ -1,4 +1,5 @@
-//! Tunes and runs many cases on threads. Every run is deterministic and by itself, so nothing depends on how many threads there are.
+//! Tunes and runs many cases on threads. Every run is deterministic and by itself, so nothing
+//! depends on how many threads there are.
 
 use std::{
     panic,
@@ -50,19 +51,26 @@ pub struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Tunes each case on its grid, then runs it with every seed. The result has the order of the cases.
+    /// Tunes each case on its grid, then runs it with every seed. The result has the order of the
+    /// cases.
     pub fn run(&self, cases: &[(Case, Vec<Grid>)]) -> Vec<Outcome> {
         let optima = Optima::default();
         let optima = self.optimum.then_some(&optima);
-        let tally = Count { done: AtomicUsize::new(0), total: AtomicUsize::new(cases.len() * self.seeds.len()) };
+        let tally = Count {
+            done: AtomicUsize::new(0),
+            total: AtomicUsize::new(cases.len() * self.seeds.len()),
+        };
         let tuned = tune::all(self, cases, optima, &tally);
-        let tasks: Vec<(usize, u64)> =
-            (0..cases.len()).flat_map(|index| self.seeds.iter().map(move |seed| (index, *seed))).collect();
+        let tasks: Vec<(usize, u64)> = (0..cases.len())
+            .flat_map(|index| self.seeds.iter().map(move |seed| (index, *seed)))
+            .collect();
         let runs = in_parallel(&tasks, self.jobs, |&(index, seed)| {
             let case = &cases[index].0;
-            let mut sets = tuned[index].as_ref().map_or_else(Vec::new, |tuned| tuned.chosen.clone());
+            let mut sets =
+                tuned[index].as_ref().map_or_else(Vec::new, |tuned| tuned.chosen.clone());
             sets.push(format!("run.seed={seed}"));
-            let mut trace = Trace::of(case.experiment(&sets), optima, self.until.as_ref(), self.stop);
+            let mut trace =
+                Trace::of(case.experiment(&sets), optima, self.until.as_ref(), self.stop);
             trace.seed = seed;
             tally.tell(self, &format!("{}, seed {seed}", case.name));
             trace
@@ -91,7 +99,11 @@ impl Count {
 
     /// A run is done.
     pub(super) fn tell(&self, bench: &Bench<'_>, what: &str) {
-        (bench.done)(self.done.fetch_add(1, Ordering::Relaxed) + 1, self.total.load(Ordering::Relaxed), what);
+        (bench.done)(
+            self.done.fetch_add(1, Ordering::Relaxed) + 1,
+            self.total.load(Ordering::Relaxed),
+            what,
+        );
     }
 }
 
@@ -99,13 +111,23 @@ impl Outcome {
     /// How the runs ended: as one word where they agree.
     pub fn status(&self) -> String {
         let diverged: Vec<u64> = (self.runs.iter())
-            .filter_map(|run| if let Status::Diverged(round) = run.status { Some(round) } else { None })
+            .filter_map(
+                |run| if let Status::Diverged(round) = run.status { Some(round) } else { None },
+            )
             .collect();
-        if let Some(run) = self.runs.iter().find(|run| !matches!(run.status, Status::Ok | Status::Diverged(_))) {
+        if let Some(run) =
+            self.runs.iter().find(|run| !matches!(run.status, Status::Ok | Status::Diverged(_)))
+        {
             return run.status.to_string();
         }
-        let (Some(least), Some(most)) = (diverged.iter().min(), diverged.iter().max()) else { return "ok".into() };
-        let rounds = if least == most { format!("round {least}") } else { format!("rounds {least} to {most}") };
+        let (Some(least), Some(most)) = (diverged.iter().min(), diverged.iter().max()) else {
+            return "ok".into();
+        };
+        let rounds = if least == most {
+            format!("round {least}")
+        } else {
+            format!("rounds {least} to {most}")
+        };
         if diverged.len() == self.runs.len() {
             format!("diverged at {rounds}")
         } else {
@@ -120,17 +142,24 @@ impl Outcome {
 }
 
 /// Does all tasks on so many threads; the results have the tasks' order.
-pub(super) fn in_parallel<T: Sync, R: Send>(tasks: &[T], jobs: usize, work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+pub(super) fn in_parallel<T: Sync, R: Send>(
+    tasks: &[T],
+    jobs: usize,
+    work: impl Fn(&T) -> R + Sync,
+) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let results: Vec<Mutex<Option<R>>> = tasks.iter().map(|_| Mutex::new(None)).collect();
     thread::scope(|scope| {
         let worker = || {
-            while let Some(index) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|index| *index < tasks.len()) {
+            while let Some(index) =
+                Some(next.fetch_add(1, Ordering::Relaxed)).filter(|index| *index < tasks.len())
+            {
                 let result = work(&tasks[index]);
                 *results[index].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
             }
         };
-        let threads: Vec<_> = (0..jobs.clamp(1, tasks.len().max(1))).map(|_| scope.spawn(worker)).collect();
+        let threads: Vec<_> =
+            (0..jobs.clamp(1, tasks.len().max(1))).map(|_| scope.spawn(worker)).collect();
         for thread in threads {
             if let Err(panicked) = thread.join() {
                 panic::resume_unwind(panicked);
@@ -149,7 +178,10 @@ mod tests {
     fn results_keep_the_order_of_tasks() {
         let tasks: Vec<u64> = (0..100).collect();
         for jobs in [1, 7, 1000] {
-            assert_eq!(in_parallel(&tasks, jobs, |x| x * x), tasks.iter().map(|x| x * x).collect::<Vec<_>>());
+            assert_eq!(
+                in_parallel(&tasks, jobs, |x| x * x),
+                tasks.iter().map(|x| x * x).collect::<Vec<_>>()
+            );
         }
         assert!(in_parallel(&[] as &[u64], 3, |x| *x).is_empty());
     }

@@ -49,7 +49,8 @@ impl Case {
             Base::Default => Experiment::default_with(&sets),
             Base::File(path) => Experiment::load(path, &sets),
             Base::Text { text, origin, folder } => {
-                let mut experiment = Experiment::parse(text, &sets).map_err(|error| error.within(origin))?;
+                let mut experiment =
+                    Experiment::parse(text, &sets).map_err(|error| error.within(origin))?;
                 experiment.folder.clone_from(folder);
                 Ok(experiment)
             }
@@ -57,12 +58,14 @@ impl Case {
     }
 }
 
-/// Refuses constants that the rule or the compressor of an experiment does not have, and kinds that there are not.
+/// Refuses constants that the rule or the compressor of an experiment does not have, and kinds that
+/// there are not.
 ///
 /// # Errors
 /// Names the first one, and the nearest that there is.
 pub(super) fn check_constants(experiment: &Experiment) -> Result<(), ConfigError> {
-    let kind = |table: &toml::Table| table.get("kind").and_then(toml::Value::as_str).map(String::from);
+    let kind =
+        |table: &toml::Table| table.get("kind").and_then(toml::Value::as_str).map(String::from);
     if let Some(kind) = kind(&experiment.rule) {
         check_keys("rule", &experiment.rule, rule::find(&kind)?.constants)?;
     }
@@ -73,8 +76,13 @@ pub(super) fn check_constants(experiment: &Experiment) -> Result<(), ConfigError
     Ok(())
 }
 
-fn check_keys(section: &str, table: &toml::Table, constants: &[(&str, &str)]) -> Result<(), ConfigError> {
-    let known: Vec<&str> = std::iter::once("kind").chain(constants.iter().map(|(name, _)| *name)).collect();
+fn check_keys(
+    section: &str,
+    table: &toml::Table,
+    constants: &[(&str, &str)],
+) -> Result<(), ConfigError> {
+    let known: Vec<&str> =
+        std::iter::once("kind").chain(constants.iter().map(|(name, _)| *name)).collect();
     match table.iter().find(|(key, _)| !known.contains(&key.as_str())) {
         None => Ok(()),
         Some((key, value)) => {
@@ -98,7 +106,9 @@ impl Pick {
     /// Its settings in a section: the kind, then the constants.
     pub fn sets(&self, section: &str) -> Vec<String> {
         let kind = format!("{section}.kind={}", self.kind);
-        std::iter::once(kind).chain(self.constants.iter().map(|constant| format!("{section}.{constant}"))).collect()
+        std::iter::once(kind)
+            .chain(self.constants.iter().map(|constant| format!("{section}.{constant}")))
+            .collect()
     }
 
     /// As a table, for checks.
@@ -119,8 +129,8 @@ impl std::fmt::Display for Pick {
     }
 }
 
-/// Reads a list such as `dcd,choco:gamma=0.3,d-psgd:order=cta`: items apart by commas; a kind and its constants by colons or blanks. Commas
-/// and colons in brackets or quotes belong to the value.
+/// Reads a list such as `dcd,choco:gamma=0.3,d-psgd:order=cta`: items apart by commas; a kind and
+/// its constants by colons or blanks. Commas and colons in brackets or quotes belong to the value.
 ///
 /// # Errors
 /// If an item is empty or a constant is not `key=value`.
@@ -132,7 +142,8 @@ impl std::fmt::Display for Pick {
 /// ```
 pub fn picks(place: &str, list: &str) -> Result<Vec<Pick>, ConfigError> {
     let wrong = |item: &str| {
-        let problem = "expected names with constants after colons, apart by commas: top-k:fraction=0.01,sign";
+        let problem =
+            "expected names with constants after colons, apart by commas: top-k:fraction=0.01,sign";
         ConfigError::new(place, format!("\"{item}\""), problem)
     };
     let mut found = Vec::new();
@@ -140,7 +151,9 @@ pub fn picks(place: &str, list: &str) -> Result<Vec<Pick>, ConfigError> {
         let mut words = cut(&item, &[':', ' ']).into_iter().filter(|word| !word.is_empty());
         let kind = words.next().filter(|kind| !kind.contains('=')).ok_or_else(|| wrong(&item))?;
         let constants: Vec<String> = words.collect();
-        if let Some(word) = constants.iter().find(|word| word.split_once('=').is_none_or(|(key, _)| key.is_empty())) {
+        if let Some(word) =
+            constants.iter().find(|word| word.split_once('=').is_none_or(|(key, _)| key.is_empty()))
+        {
             return Err(wrong(word));
         }
         found.push(Pick { kind, constants });
@@ -182,7 +195,10 @@ mod tests {
         assert_eq!(found[1], Pick { kind: "dcd".into(), constants: Vec::new() });
         for text in ["", "a,,b", "gamma=3", "choco:gamma", "choco:=3"] {
             let error = picks("--rules", text).unwrap_err().to_string();
-            assert!(error.starts_with("--rules = \"") && error.contains("apart by commas"), "{text}: {error}");
+            assert!(
+                error.starts_with("--rules = \"") && error.contains("apart by commas"),
+                "{text}: {error}"
+            );
         }
     }
 
@@ -191,7 +207,11 @@ mod tests {
         let sets = ["run.rounds=7".to_string()];
         let case = Case { name: "c".into(), base: Base::Default, sets: sets.to_vec() };
         assert_eq!(case.experiment(&["run.rounds=9".into()]).unwrap().run.rounds, 9);
-        let text = Base::Text { text: "[run]\nroundz = 3\n".into(), origin: "s.toml".into(), folder: "x".into() };
+        let text = Base::Text {
+            text: "[run]\nroundz = 3\n".into(),
+            origin: "s.toml".into(),
+            folder: "x".into(),
+        };
         let error = Case { base: text, ..case }.experiment(&[]).unwrap_err().to_string();
         assert!(error.starts_with("s.toml: run.roundz"), "{error}");
     }

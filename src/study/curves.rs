@@ -1,4 +1,5 @@
-//! Charts of outcomes: a line an outcome, the mean over its seeds, and a band from the least to the greatest.
+//! Charts of outcomes: a line an outcome, the mean over its seeds, and a band from the least to the
+//! greatest.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,13 +26,18 @@ pub struct Curve {
 
 /// The chart of some outcomes; outcomes without a point to show have no line.
 pub fn chart(title: &str, subtitle: &str, curve: Curve, outcomes: &[(&str, &Outcome)]) -> Chart {
-    let lines: Vec<Line> =
-        outcomes.iter().map(|(name, outcome)| line(name, outcome, curve)).filter(|line| line.dots.len() > 1).collect();
-    let ends: Vec<f64> = lines.iter().filter_map(|line| line.dots.last()).map(|dot| dot.x).collect();
+    let lines: Vec<Line> = outcomes
+        .iter()
+        .map(|(name, outcome)| line(name, outcome, curve))
+        .filter(|line| line.dots.len() > 1)
+        .collect();
+    let ends: Vec<f64> =
+        lines.iter().filter_map(|line| line.dots.last()).map(|dot| dot.x).collect();
     let wide = ends.iter().any(|end| ends.iter().any(|other| *end > WIDE * other));
     let bytes = matches!(curve.x, Figure::Payload | Figure::Wire);
     let accuracy = curve.y.better() == Some(std::cmp::Ordering::Greater);
-    let starts = lines.iter().filter_map(|line| line.dots.first()).map(|dot| dot.y).fold(0.0, f64::max);
+    let starts =
+        lines.iter().filter_map(|line| line.dots.first()).map(|dot| dot.y).fold(0.0, f64::max);
     Chart {
         title: title.into(),
         subtitle: subtitle.into(),

@@ -1,7 +1,8 @@
 //! What a study expects of its rows, checked by a machine.
 //!
-//! An expectation is an inequality about a figure, about its ratio to or its difference from that of another row, or about a slope over
-//! several rows; or it says how a row ends. It is judged by the 95 % interval over seeds (see [`Interval`]), rows paired by seed:
+//! An expectation is an inequality about a figure, about its ratio to or its difference from that
+//! of another row, or about a slope over several rows; or it says how a row ends. It is judged by
+//! the 95 % interval over seeds (see [`Interval`]), rows paired by seed:
 //!
 //! | verdict | the interval |
 //! |---|---|
@@ -10,7 +11,8 @@
 //! | undecided | holds the bound |
 //! | no evidence | is not there: a row diverged, was refused, missed its target or has no such figure |
 //!
-//! Only the first counts as agreement. What no figure could contradict is refused when the study is read.
+//! Only the first counts as agreement. What no figure could contradict is refused when the study is
+//! read.
 
 use serde::{Deserialize, Serialize};
 
@@ -101,7 +103,8 @@ impl Expectation {
     /// Checks its form, that its rows exist and that it could fail.
     ///
     /// # Errors
-    /// If it says too little or too much, names a row that there is not, or holds whatever the figures are.
+    /// If it says too little or too much, names a row that there is not, or holds whatever the
+    /// figures are.
     pub fn check(&self, place: &str, rows: &[&str]) -> Result<(), ConfigError> {
         for row in self.row.iter().chain(&self.times).chain(&self.minus).chain(&self.slope) {
             if !rows.contains(&row.as_str()) {
@@ -111,33 +114,51 @@ impl Expectation {
         }
         let bounded = self.above.is_some() || self.below.is_some();
         let others = usize::from(self.times.is_some()) + usize::from(self.minus.is_some());
-        let sloped = self.slope.len() > 1 && self.slope.len() == self.at.len() && self.row.is_none() && others == 0;
-        let single = self.slope.is_empty() && self.at.is_empty() && self.row.is_some() && others < 2;
+        let sloped = self.slope.len() > 1
+            && self.slope.len() == self.at.len()
+            && self.row.is_none()
+            && others == 0;
+        let single =
+            self.slope.is_empty() && self.at.is_empty() && self.row.is_some() && others < 2;
         let form = match (&self.status, self.metric) {
             (Some(status), None) => {
-                matches!(status.as_str(), "ok" | "diverged" | "refused") && !bounded && others == 0 && single
+                matches!(status.as_str(), "ok" | "diverged" | "refused")
+                    && !bounded
+                    && others == 0
+                    && single
             }
             (None, Some(_)) => bounded && (single || sloped),
             _ => false,
         };
         if !form {
-            let problem = "expected a row and a metric with above or below (and times or minus, another row), or slope, two or more \
-                           rows, with at, as many numbers, or a row with status = \"ok\", \"diverged\" or \"refused\"";
+            let problem = "expected a row and a metric with above or below (and times or minus, \
+                           another row), or slope, two or more \
+                           rows, with at, as many numbers, or a row with status \
+                           = \"ok\", \"diverged\" or \"refused\"";
             return Err(ConfigError::at(place, problem));
         }
         if self.slope.is_empty() && self.status.is_none() { self.can_fail(place) } else { Ok(()) }
     }
 
-    /// Refuses what holds whatever the figures are: a row beside itself, or a bound that the figure cannot reach.
+    /// Refuses what holds whatever the figures are: a row beside itself, or a bound that the figure
+    /// cannot reach.
     fn can_fail(&self, place: &str) -> Result<(), ConfigError> {
         if self.row == self.times || self.row == self.minus {
-            return Err(ConfigError::at(place, "compares a row with itself, which no figure could contradict"));
+            return Err(ConfigError::at(
+                place,
+                "compares a row with itself, which no figure could contradict",
+            ));
         }
-        let most = if self.metric.is_some_and(Figure::is_share) && self.times.is_none() { 1.0 } else { f64::INFINITY };
+        let most = if self.metric.is_some_and(Figure::is_share) && self.times.is_none() {
+            1.0
+        } else {
+            f64::INFINITY
+        };
         let least = if self.minus.is_some() { -most } else { 0.0 };
-        for (word, bound, vacuous) in
-            [("above", self.above, self.above < Some(least)), ("below", self.below, self.below > Some(most))]
-        {
+        for (word, bound, vacuous) in [
+            ("above", self.above, self.above < Some(least)),
+            ("below", self.below, self.below > Some(most)),
+        ] {
             if let (Some(bound), true) = (bound, vacuous) {
                 return Err(ConfigError::new(
                     place,
@@ -150,14 +171,23 @@ impl Expectation {
     }
 
     fn judge(&self, rows: &Rows<'_>, target: Option<&Target>) -> Check {
-        let check =
-            |verdict, figures| Check { verdict, words: self.words.trim().trim_end_matches('.').into(), figures };
+        let check = |verdict, figures| Check {
+            verdict,
+            words: self.words.trim().trim_end_matches('.').into(),
+            figures,
+        };
         if let Some(status) = &self.status {
             return self.ends(status, rows, check);
         }
         let metric = self.metric.unwrap_or(Figure::TrainLoss);
-        let names: Vec<&str> =
-            self.row.iter().chain(&self.times).chain(&self.minus).chain(&self.slope).map(String::as_str).collect();
+        let names: Vec<&str> = self
+            .row
+            .iter()
+            .chain(&self.times)
+            .chain(&self.minus)
+            .chain(&self.slope)
+            .map(String::as_str)
+            .collect();
         let mut values = Vec::new();
         for name in &names {
             match evidence(name, rows, metric, target) {
@@ -168,7 +198,10 @@ impl Expectation {
         let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
         let (kind, interval) = self.interval(&values);
         let Some(interval) = interval else {
-            return check(Verdict::NoEvidence, format!("{}: {} has no slope", names.join("; "), metric.words()));
+            return check(
+                Verdict::NoEvidence,
+                format!("{}: {} has no slope", names.join("; "), metric.words()),
+            );
         };
         let said: Vec<String> = (names.iter().zip(&values).enumerate())
             .map(|(index, (name, values))| {
@@ -199,12 +232,22 @@ impl Expectation {
         };
         let middle = kind.show(metric, interval.mean);
         let bounds = bounds.join(" and ");
-        check(verdict, format!("{}; {} {middle}{range} ({bounds} expected)", said.join("; "), kind.words()))
+        check(
+            verdict,
+            format!("{}; {} {middle}{range} ({bounds} expected)", said.join("; "), kind.words()),
+        )
     }
 
-    fn ends(&self, status: &str, rows: &Rows<'_>, check: impl Fn(Verdict, String) -> Check) -> Check {
+    fn ends(
+        &self,
+        status: &str,
+        rows: &Rows<'_>,
+        check: impl Fn(Verdict, String) -> Check,
+    ) -> Check {
         let name = self.row.as_deref().unwrap_or_default();
-        let Some(row) = find(name, rows) else { return check(Verdict::NoEvidence, format!("{name}: not run")) };
+        let Some(row) = find(name, rows) else {
+            return check(Verdict::NoEvidence, format!("{name}: not run"));
+        };
         let is = |run: &Status| match run {
             Status::Ok => status == "ok",
             Status::Diverged(_) => status == "diverged",
@@ -232,17 +275,23 @@ impl Expectation {
     }
 }
 
-/// Where some values are 0 and ratios of single seeds are none: the ratios of all means over all seeds but one, as wide as they spread.
-/// `None` if a mean of the divisor is 0.
+/// Where some values are 0 and ratios of single seeds are none: the ratios of all means over all
+/// seeds but one, as wide as they spread. `None` if a mean of the divisor is 0.
 fn of_means(a: &[f64], b: &[f64]) -> Option<Interval> {
     let mean = |values: &[f64], without: usize| {
-        let kept = values.iter().enumerate().filter(|(index, _)| *index != without).map(|(_, value)| value);
+        let kept = values
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| *index != without)
+            .map(|(_, value)| value);
         kept.sum::<f64>()
     };
     let count = if a.len() == 1 { 0..1 } else { 0..a.len() };
     let without = |index: usize| if a.len() == 1 { usize::MAX } else { index };
-    let ratios: Vec<f64> = count.map(|index| mean(a, without(index)) / mean(b, without(index))).collect();
-    // The jackknife: n - 1 times the spread of what is left without one seed (Efron and Stein, 1981).
+    let ratios: Vec<f64> =
+        count.map(|index| mean(a, without(index)) / mean(b, without(index))).collect();
+    // The jackknife: n - 1 times the spread of what is left without one seed (Efron and Stein,
+    // 1981).
     let interval = Interval::of(&ratios)?;
     let half = interval.half() * (a.len() as f64 - 1.0).max(0.0);
     Some(Interval { mean: interval.mean, low: interval.mean - half, high: interval.mean + half })
@@ -282,7 +331,12 @@ fn find<'a>(name: &str, rows: &Rows<'a>) -> Option<&'a Outcome> {
 }
 
 /// A row's figure for every seed, or why it says nothing.
-fn evidence(name: &str, rows: &Rows<'_>, metric: Figure, target: Option<&Target>) -> Result<Vec<f64>, String> {
+fn evidence(
+    name: &str,
+    rows: &Rows<'_>,
+    metric: Figure,
+    target: Option<&Target>,
+) -> Result<Vec<f64>, String> {
     let Some(row) = find(name, rows) else { return Err(format!("{name}: not run")) };
     if !row.is_ok() {
         return Err(format!("{name}: {}", row.status()));
@@ -294,12 +348,20 @@ fn evidence(name: &str, rows: &Rows<'_>, metric: Figure, target: Option<&Target>
     if lost == 0 {
         return Ok(values);
     }
-    let what = if metric.is_to_target() { "the target was not reached" } else { "the figure is not finite" };
+    let what = if metric.is_to_target() {
+        "the target was not reached"
+    } else {
+        "the figure is not finite"
+    };
     Err(format!("{name}: {what} in {lost} of {} seeds", values.len()))
 }
 
 /// All expectations beside the figures.
-pub fn judge(expectations: &[Expectation], outcomes: &[(&str, &Outcome)], target: Option<&Target>) -> Vec<Check> {
+pub fn judge(
+    expectations: &[Expectation],
+    outcomes: &[(&str, &Outcome)],
+    target: Option<&Target>,
+) -> Vec<Check> {
     expectations.iter().map(|expectation| expectation.judge(outcomes, target)).collect()
 }
 
@@ -343,7 +405,11 @@ mod tests {
 
     fn outcome(losses: &[f64], status: &Status) -> Outcome {
         let case = Case { name: String::new(), base: Base::Default, sets: Vec::new() };
-        Outcome { case, tuned: None, runs: losses.iter().map(|loss| run(*loss, status.clone())).collect() }
+        Outcome {
+            case,
+            tuned: None,
+            runs: losses.iter().map(|loss| run(*loss, status.clone())).collect(),
+        }
     }
 
     fn expectation(text: &str) -> Expectation {
@@ -388,8 +454,10 @@ mod tests {
             let check = expectation.judge(&rows, None);
             assert_eq!(check.verdict, verdict, "{text}: {check:?}");
         }
-        let check = expectation("row='b'\nmetric='train_loss'\nabove=1\ntimes='a'").judge(&rows, None);
-        let figures = "b: train loss 2.600; a: 2.333; ratio 1.11, 1.09 to 1.14 (above 1.00 expected)";
+        let check =
+            expectation("row='b'\nmetric='train_loss'\nabove=1\ntimes='a'").judge(&rows, None);
+        let figures =
+            "b: train loss 2.600; a: 2.333; ratio 1.11, 1.09 to 1.14 (above 1.00 expected)";
         assert_eq!(check.figures, figures);
     }
 
@@ -407,7 +475,8 @@ mod tests {
     #[test]
     fn what_says_too_little_or_cannot_fail_is_refused() {
         let rows = ["a", "b"];
-        let error = |text: &str| expectation(text).check("expect 1", &rows).unwrap_err().to_string();
+        let error =
+            |text: &str| expectation(text).check("expect 1", &rows).unwrap_err().to_string();
         for text in [
             "row='a'",
             "row='a'\nmetric='train_loss'",
@@ -417,16 +486,29 @@ mod tests {
             "row='a'\nmetric='train_loss'\nabove=1\ntimes='b'\nminus='b'",
             "slope=['a', 'b']\nat=[1]\nmetric='train_loss'\nabove=1",
         ] {
-            assert!(error(text).starts_with("expect 1: expected a row and a metric"), "{}", error(text));
+            assert!(
+                error(text).starts_with("expect 1: expected a row and a metric"),
+                "{}",
+                error(text)
+            );
         }
         for text in [
             "row='a'\nmetric='train_loss'\nabove=-1.0",
             "row='a'\nmetric='test_accuracy'\nbelow=1.01",
             "row='a'\nmetric='test_accuracy'\nabove=-1.01\nminus='b'",
         ] {
-            assert!(error(text).ends_with("an expectation must be able to fail"), "{}", error(text));
+            assert!(
+                error(text).ends_with("an expectation must be able to fail"),
+                "{}",
+                error(text)
+            );
         }
-        assert!(error("row='a'\nmetric='train_loss'\nabove=1\ntimes='a'").contains("a row with itself"));
-        assert_eq!(error("row='c'\nstatus='ok'"), "expect 1 = \"c\": there is no such row; there are a; b");
+        assert!(
+            error("row='a'\nmetric='train_loss'\nabove=1\ntimes='a'").contains("a row with itself")
+        );
+        assert_eq!(
+            error("row='c'\nstatus='ok'"),
+            "expect 1 = \"c\": there is no such row; there are a; b"
+        );
     }
 }

@@ -146,9 +146,19 @@ impl Figure {
     pub fn better(self) -> Option<std::cmp::Ordering> {
         use std::cmp::Ordering::{Greater, Less};
         match self {
-            Figure::TestAccuracy | Figure::NodeAccuracy | Figure::WorstAccuracy | Figure::Computing => Some(Greater),
-            Figure::TrainLoss | Figure::Excess | Figure::Consensus | Figure::Payload | Figure::Wire => Some(Less),
-            Figure::PayloadPerRound | Figure::WirePerRound | Figure::RoundsTo | Figure::PayloadTo => Some(Less),
+            Figure::TestAccuracy
+            | Figure::NodeAccuracy
+            | Figure::WorstAccuracy
+            | Figure::Computing => Some(Greater),
+            Figure::TrainLoss
+            | Figure::Excess
+            | Figure::Consensus
+            | Figure::Payload
+            | Figure::Wire => Some(Less),
+            Figure::PayloadPerRound
+            | Figure::WirePerRound
+            | Figure::RoundsTo
+            | Figure::PayloadTo => Some(Less),
             Figure::Time | Figure::TimePerRound | Figure::TimeTo | Figure::TrainingTo => Some(Less),
             Figure::Rounds | Figure::LocalSteps | Figure::Rho | Figure::Parameters => None,
         }
@@ -159,9 +169,9 @@ impl Figure {
         match self {
             Figure::TrainLoss => Some(point.train_loss),
             // Not `max`: a NaN must stay one.
-            Figure::Excess => {
-                trace.optimum.map(|least| if point.train_loss < least { 0.0 } else { point.train_loss - least })
-            }
+            Figure::Excess => trace
+                .optimum
+                .map(|least| if point.train_loss < least { 0.0 } else { point.train_loss - least }),
             Figure::TestAccuracy => point.test_accuracy,
             Figure::NodeAccuracy => point.node_accuracy,
             Figure::WorstAccuracy => point.worst_accuracy,
@@ -178,8 +188,8 @@ impl Figure {
         }
     }
 
-    /// Of a run at its end. What a run that diverged would have got worse and worse at is infinite; a target that was not reached is
-    /// infinitely far; `None` where there is nothing to be known.
+    /// Of a run at its end. What a run that diverged would have got worse and worse at is infinite;
+    /// a target that was not reached is infinitely far; `None` where there is nothing to be known.
     pub fn of(self, trace: &Trace, target: Option<&Target>) -> Option<f64> {
         let diverged = matches!(trace.status, Status::Diverged(_));
         let per_round = |what: fn(&Point) -> f64| {
@@ -189,7 +199,9 @@ impl Figure {
         match self {
             Figure::Rho => (!trace.points.is_empty()).then_some(trace.rho),
             Figure::Parameters => (!trace.points.is_empty()).then_some(trace.parameters as f64),
-            Figure::LocalSteps => (!trace.points.is_empty()).then_some(f64::from(trace.local_steps)),
+            Figure::LocalSteps => {
+                (!trace.points.is_empty()).then_some(f64::from(trace.local_steps))
+            }
             Figure::PayloadPerRound => per_round(|point| point.payload),
             Figure::WirePerRound => per_round(|point| point.wire),
             Figure::TimePerRound => {
@@ -200,7 +212,8 @@ impl Figure {
             _ if self.is_to_target() && trace.points.is_empty() => None,
             Figure::RoundsTo | Figure::PayloadTo | Figure::TimeTo | Figure::TrainingTo => {
                 // An accuracy is no target where there are no classes.
-                let target = target.filter(|target| target.metric.at(trace, &trace.points[0]).is_some())?;
+                let target =
+                    target.filter(|target| target.metric.at(trace, &trace.points[0]).is_some())?;
                 let passed = trace.points.iter().find(|point| target.passed(trace, point));
                 let there = passed.map(|point| match self {
                     Figure::RoundsTo => point.rounds as f64,
@@ -210,7 +223,9 @@ impl Figure {
                 });
                 Some(there.unwrap_or(f64::INFINITY))
             }
-            Figure::TrainLoss | Figure::Excess | Figure::Consensus if diverged => Some(f64::INFINITY),
+            Figure::TrainLoss | Figure::Excess | Figure::Consensus if diverged => {
+                Some(f64::INFINITY)
+            }
             _ => self.at(trace, trace.last()?),
         }
     }
@@ -229,7 +244,11 @@ impl Figure {
     pub fn is_share(self) -> bool {
         matches!(
             self,
-            Figure::TestAccuracy | Figure::NodeAccuracy | Figure::WorstAccuracy | Figure::Computing | Figure::Rho
+            Figure::TestAccuracy
+                | Figure::NodeAccuracy
+                | Figure::WorstAccuracy
+                | Figure::Computing
+                | Figure::Rho
         )
     }
 
@@ -244,36 +263,56 @@ impl Figure {
             return if self.is_to_target() { "not reached" } else { "-" }.into();
         }
         match self {
-            Figure::TestAccuracy | Figure::NodeAccuracy | Figure::WorstAccuracy => format!("{:.2} %", 100.0 * value),
+            Figure::TestAccuracy | Figure::NodeAccuracy | Figure::WorstAccuracy => {
+                format!("{:.2} %", 100.0 * value)
+            }
             Figure::Computing => format!("{:.1} %", 100.0 * value),
-            Figure::Time | Figure::TimePerRound | Figure::TimeTo | Figure::TrainingTo if value == 0.0 => "0 s".into(),
-            Figure::Time | Figure::TimePerRound | Figure::TimeTo | Figure::TrainingTo if value < 0.1 => {
+            Figure::Time | Figure::TimePerRound | Figure::TimeTo | Figure::TrainingTo
+                if value == 0.0 =>
+            {
+                "0 s".into()
+            }
+            Figure::Time | Figure::TimePerRound | Figure::TimeTo | Figure::TrainingTo
+                if value < 0.1 =>
+            {
                 format!("{} ms", rounded(1e3 * value, 3))
             }
             Figure::Time | Figure::TimePerRound | Figure::TimeTo | Figure::TrainingTo => {
                 format!("{} s", rounded(value, 3))
             }
-            Figure::Payload | Figure::Wire | Figure::PayloadPerRound | Figure::WirePerRound | Figure::PayloadTo => {
-                Bytes(value.round() as u64).to_string()
-            }
+            Figure::Payload
+            | Figure::Wire
+            | Figure::PayloadPerRound
+            | Figure::WirePerRound
+            | Figure::PayloadTo => Bytes(value.round() as u64).to_string(),
             Figure::Rounds | Figure::LocalSteps | Figure::Parameters => format!("{value:.0}"),
             Figure::RoundsTo if value.fract() == 0.0 => format!("{value:.0}"),
             Figure::RoundsTo => format!("{value:.1}"),
-            Figure::TrainLoss | Figure::Excess | Figure::Consensus | Figure::Rho => rounded(value, 4),
+            Figure::TrainLoss | Figure::Excess | Figure::Consensus | Figure::Rho => {
+                rounded(value, 4)
+            }
         }
     }
 
-    /// Mean and 95 % interval as a person reads them; the interval is left out where all seeds agree.
+    /// Mean and 95 % interval as a person reads them; the interval is left out where all seeds
+    /// agree.
     pub fn show_spread(self, spread: &Spread) -> String {
         let mean = self.show(spread.mean);
-        if !spread.mean.is_finite() || spread.deviation == 0.0 || spread.deviation < 1e-9 * spread.mean.abs() {
+        if !spread.mean.is_finite()
+            || spread.deviation == 0.0
+            || spread.deviation < 1e-9 * spread.mean.abs()
+        {
             return mean;
         }
         match self {
             Figure::TestAccuracy | Figure::NodeAccuracy | Figure::WorstAccuracy => {
                 format!("{} ± {:.2} %", mean.trim_end_matches(" %"), 100.0 * spread.half)
             }
-            Figure::TrainLoss | Figure::Excess | Figure::Consensus | Figure::Rho | Figure::RoundsTo => {
+            Figure::TrainLoss
+            | Figure::Excess
+            | Figure::Consensus
+            | Figure::Rho
+            | Figure::RoundsTo => {
                 format!("{mean} ± {}", rounded(spread.half, 2))
             }
             // Not "± 0 B".
@@ -310,8 +349,10 @@ impl Target {
 
     /// In words: `train loss <= 0.1`.
     pub fn words(&self) -> String {
-        let sign = if self.metric.better() == Some(std::cmp::Ordering::Greater) { ">=" } else { "<=" };
-        let value = if sign == ">=" { self.metric.show(self.value) } else { self.value.to_string() };
+        let sign =
+            if self.metric.better() == Some(std::cmp::Ordering::Greater) { ">=" } else { "<=" };
+        let value =
+            if sign == ">=" { self.metric.show(self.value) } else { self.value.to_string() };
         format!("{} {sign} {value}", self.metric.words())
     }
 }
@@ -416,7 +457,10 @@ mod tests {
         assert_eq!(Figure::TrainLoss.show_spread(&spread), "0.5050 ± 0.064");
         assert_eq!(Figure::Payload.show_spread(&Spread::of(&[1500.0, 1500.0]).unwrap()), "1.5 kB");
         assert_eq!(Figure::RoundsTo.show(f64::INFINITY), "not reached");
-        assert_eq!([rounded(123_456.0, 3), rounded(12.345, 3), rounded(1e-9, 2)], ["1.23e5", "12.3", "1.0e-9"]);
+        assert_eq!(
+            [rounded(123_456.0, 3), rounded(12.345, 3), rounded(1e-9, 2)],
+            ["1.23e5", "12.3", "1.0e-9"]
+        );
         assert_eq!(Figure::PayloadPerRound.name(), "payload_per_round");
     }
 }

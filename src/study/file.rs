@@ -44,7 +44,8 @@ pub struct Study {
     /// What is to be said of the figures, in Markdown.
     #[serde(default)]
     pub notes: String,
-    /// The experiment file that rows differ from, beside the study; without it the default experiment.
+    /// The experiment file that rows differ from, beside the study; without it the default
+    /// experiment.
     base: Option<String>,
     /// The experiment itself instead.
     experiment: Option<toml::Table>,
@@ -110,7 +111,8 @@ struct RawRow {
     over: IndexMap<String, Vec<toml::Value>>,
 }
 
-/// Files that a study needs and that are not shipped: `{NAME}` in its settings stands for their folder.
+/// Files that a study needs and that are not shipped: `{NAME}` in its settings stands for their
+/// folder.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Needs {
@@ -172,8 +174,10 @@ impl Study {
         let fail = |error: ConfigError| error.within(path.display());
         let text = std::fs::read_to_string(path)
             .map_err(|error| fail(ConfigError::at("study", format!("cannot be read: {error}"))))?;
-        let mut study: Study = toml::from_str(&text).map_err(|error| fail(experiment::syntax(&text, &error)))?;
-        study.name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+        let mut study: Study =
+            toml::from_str(&text).map_err(|error| fail(experiment::syntax(&text, &error)))?;
+        study.name =
+            path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
         study.path = path.to_path_buf();
         study.rows = study.multiplied().map_err(fail)?;
         study.check().map_err(fail)?;
@@ -183,7 +187,9 @@ impl Study {
     fn base(&self) -> Result<Base, ConfigError> {
         let folder = self.path.parent().map(Path::to_path_buf).unwrap_or_default();
         match (&self.base, &self.experiment) {
-            (Some(_), Some(_)) => Err(ConfigError::at("base", "give a base or an [experiment], not both")),
+            (Some(_), Some(_)) => {
+                Err(ConfigError::at("base", "give a base or an [experiment], not both"))
+            }
             (Some(base), None) => Ok(Base::File(folder.join(base))),
             (None, Some(table)) => {
                 let text = toml::to_string(table).expect("a table that was read can be written");
@@ -200,7 +206,9 @@ impl Study {
             check_products(raw, self.grid.iter().chain(&self.set))?;
             for values in products(&raw.over) {
                 let fill = |text: &String| {
-                    values.iter().fold(text.clone(), |text, (key, value)| text.replace(&format!("{{{key}}}"), value))
+                    values.iter().fold(text.clone(), |text, (key, value)| {
+                        text.replace(&format!("{{{key}}}"), value)
+                    })
                 };
                 let place = format!("row \"{}\"", fill(&raw.name));
                 let mut sets = Vec::new();
@@ -210,10 +218,18 @@ impl Study {
                     sets.extend(more);
                 }
                 let grids = raw.grid.as_ref().unwrap_or(&self.grid);
-                let grids = grids.iter().map(|grid| Grid::parse(&place, &fill(grid))).collect::<Result<_, _>>()?;
+                let grids = grids
+                    .iter()
+                    .map(|grid| Grid::parse(&place, &fill(grid)))
+                    .collect::<Result<_, _>>()?;
                 let case = Case { name: fill(&raw.name), base: base.clone(), sets };
-                let in_row = |error: ConfigError| ConfigError { place: format!("{place}: {}", error.place), ..error };
-                case.experiment(&[]).and_then(|experiment| check_constants(&experiment)).map_err(in_row)?;
+                let in_row = |error: ConfigError| ConfigError {
+                    place: format!("{place}: {}", error.place),
+                    ..error
+                };
+                case.experiment(&[])
+                    .and_then(|experiment| check_constants(&experiment))
+                    .map_err(in_row)?;
                 rows.push((case, grids));
             }
         }
@@ -228,21 +244,30 @@ impl Study {
             return if rows == 0 { Ok(()) } else { Err(ConfigError::at("not_shown", problem)) };
         }
         if names.is_empty() || names.len() > MOST_ROWS {
-            return Err(ConfigError::new("row", names.len(), format!("expected 1 to {MOST_ROWS} rows")));
+            return Err(ConfigError::new(
+                "row",
+                names.len(),
+                format!("expected 1 to {MOST_ROWS} rows"),
+            ));
         }
-        if let Some(twice) =
-            names.iter().enumerate().find_map(|(index, name)| names[..index].contains(name).then_some(name))
+        if let Some(twice) = names
+            .iter()
+            .enumerate()
+            .find_map(|(index, name)| names[..index].contains(name).then_some(name))
         {
             return Err(ConfigError::new("row", format!("\"{twice}\""), "two rows have this name"));
         }
         self.check_seeds()?;
-        if let Some(against) = self.against.as_ref().filter(|against| !names.contains(&against.row.as_str())) {
+        if let Some(against) =
+            self.against.as_ref().filter(|against| !names.contains(&against.row.as_str()))
+        {
             let problem = format!("there is no such row; there are {}", names.join("; "));
             return Err(ConfigError::new("against", format!("\"{}\"", against.row), problem));
         }
         for (index, picture) in self.picture.iter().enumerate() {
             let place = format!("picture {}", index + 1);
-            if !matches!(picture.x, Figure::Rounds | Figure::Time | Figure::Payload | Figure::Wire) {
+            if !matches!(picture.x, Figure::Rounds | Figure::Time | Figure::Payload | Figure::Wire)
+            {
                 let problem = "expected rounds, time, payload or wire";
                 return Err(ConfigError::new(format!("{place}, x"), picture.x.name(), problem));
             }
@@ -255,7 +280,9 @@ impl Study {
         let expected = self.expect.iter().filter_map(|expect| expect.metric.as_ref());
         let asked = self.columns.iter().chain(against).chain(expected);
         let to_target = self.tune_to_target || self.stop_at_target;
-        if self.rounds_to.is_none() && (to_target || asked.into_iter().any(|figure| figure.is_to_target())) {
+        if self.rounds_to.is_none()
+            && (to_target || asked.into_iter().any(|figure| figure.is_to_target()))
+        {
             return Err(ConfigError::at(
                 "rounds_to",
                 "is missing: rounds_to = { metric = \"train_loss\", value = 0.1 }",
@@ -270,14 +297,16 @@ impl Study {
     fn check_seeds(&self) -> Result<(), ConfigError> {
         if let Some(why) = &self.single {
             if self.seeds != 1 || self.rows.iter().any(|(_, grids)| !grids.is_empty()) {
-                let problem = "belongs to seeds = 1 and rows without a grid: leave it out, or these";
+                let problem =
+                    "belongs to seeds = 1 and rows without a grid: leave it out, or these";
                 return Err(ConfigError::new("single", format!("\"{}\"", why.trim()), problem));
             }
             return Ok(());
         }
         if !(LEAST_SEEDS..=TUNING).contains(&self.seeds) {
             let problem = format!(
-                "expected a whole number from {LEAST_SEEDS} to {TUNING}, or 1 with single = \"why one seed is enough\""
+                "expected a whole number from {LEAST_SEEDS} to {TUNING}, or 1 with single = \"why \
+                 one seed is enough\""
             );
             return Err(ConfigError::new("seeds", self.seeds, problem));
         }
@@ -304,7 +333,8 @@ impl Study {
         let (name, folder) = (format!("{{{}}}", needs.name), folder.display().to_string());
         for (case, _) in &mut self.rows {
             if let Base::Text { text, .. } = &mut case.base {
-                let mut table: toml::Table = toml::from_str(text).expect("it was written from a table");
+                let mut table: toml::Table =
+                    toml::from_str(text).expect("it was written from a table");
                 table.iter_mut().for_each(|(_, value)| put(value, &name, &folder));
                 *text = toml::to_string(&table).expect("a table that was read can be written");
             }
@@ -315,7 +345,8 @@ impl Study {
     /// Whether any figure needs the least value of f.
     pub fn wants_optimum(&self) -> bool {
         let against = self.against.iter().map(|against| &against.metric);
-        let shown = self.columns.iter().chain(against).chain(self.picture.iter().map(|picture| &picture.y));
+        let shown =
+            self.columns.iter().chain(against).chain(self.picture.iter().map(|picture| &picture.y));
         let expected = self.expect.iter().filter_map(|expect| expect.metric.as_ref());
         let target = self.rounds_to.iter().map(|target| &target.metric);
         shown.chain(expected).chain(target).any(|figure| *figure == Figure::Excess)
@@ -338,10 +369,14 @@ impl Study {
 }
 
 /// A list of `over` that no text of the row names changes nothing: it is taken for a mistake.
-fn check_products<'a>(raw: &'a RawRow, common: impl Iterator<Item = &'a String>) -> Result<(), ConfigError> {
+fn check_products<'a>(
+    raw: &'a RawRow,
+    common: impl Iterator<Item = &'a String>,
+) -> Result<(), ConfigError> {
     let own = raw.set.iter().chain(raw.grid.iter().flatten()).chain([&raw.name]);
     let texts: Vec<&String> = own.chain(common).collect();
-    match raw.over.keys().find(|key| !texts.iter().any(|text| text.contains(&format!("{{{key}}}")))) {
+    match raw.over.keys().find(|key| !texts.iter().any(|text| text.contains(&format!("{{{key}}}"))))
+    {
         None => Ok(()),
         Some(key) => {
             let problem = format!("no name, setting or grid of this row has {{{key}}} in it");
@@ -350,7 +385,8 @@ fn check_products<'a>(raw: &'a RawRow, common: impl Iterator<Item = &'a String>)
     }
 }
 
-/// `rule=choco:gamma=0.3`, `compressor=...` and `topology=...` are short for the settings of a section.
+/// `rule=choco:gamma=0.3`, `compressor=...` and `topology=...` are short for the settings of a
+/// section.
 fn spelled_out(place: &str, set: &str) -> Result<Vec<String>, ConfigError> {
     let Some((section @ ("rule" | "compressor" | "topology"), value)) = set.split_once('=') else {
         return Ok(vec![set.to_string()]);
@@ -361,11 +397,16 @@ fn spelled_out(place: &str, set: &str) -> Result<Vec<String>, ConfigError> {
     let found = picks(place, value)?;
     match found.as_slice() {
         [pick] => Ok(pick.sets(section)),
-        _ => Err(ConfigError::new(place, format!("\"{set}\""), "expected one name, with constants after colons")),
+        _ => Err(ConfigError::new(
+            place,
+            format!("\"{set}\""),
+            "expected one name, with constants after colons",
+        )),
     }
 }
 
-/// Takes away what was set of a section whose kind is now set anew: its constants are another kind's.
+/// Takes away what was set of a section whose kind is now set anew: its constants are another
+/// kind's.
 fn replaced(sets: &mut Vec<String>, more: &[String]) {
     for section in ["rule.", "compressor."] {
         if more.iter().any(|set| set.starts_with(&format!("{section}kind="))) {
@@ -384,11 +425,13 @@ fn put(value: &mut toml::Value, name: &str, by: &str) {
     }
 }
 
-/// All combinations of the lists' values, the first list slowest; one without values if there are no lists.
+/// All combinations of the lists' values, the first list slowest; one without values if there are
+/// no lists.
 fn products(over: &IndexMap<String, Vec<toml::Value>>) -> Vec<Vec<(String, String)>> {
     let mut all = vec![Vec::new()];
     for (key, values) in over {
-        let plain = |value: &toml::Value| value.as_str().map_or_else(|| value.to_string(), String::from);
+        let plain =
+            |value: &toml::Value| value.as_str().map_or_else(|| value.to_string(), String::from);
         let with = |one: &Vec<(String, String)>, value| {
             one.iter().cloned().chain([(key.clone(), plain(value))]).collect::<Vec<_>>()
         };
@@ -401,35 +444,52 @@ fn products(over: &IndexMap<String, Vec<toml::Value>>) -> Vec<Vec<(String, Strin
 mod tests {
     use super::*;
 
-    const HEAD: &str = "title='t'\npaper='p'\nclaim='c'\nsetting='s'\nseeds=5\ncolumns=['train_loss']\n";
+    const HEAD: &str =
+        "title='t'\npaper='p'\nclaim='c'\nsetting='s'\nseeds=5\ncolumns=['train_loss']\n";
 
     fn load(text: &str) -> Result<Study, String> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("some-study.toml");
         std::fs::write(&path, format!("{HEAD}{text}")).unwrap();
-        Study::load(&path).map_err(|error| error.to_string().replace(&path.display().to_string(), "FILE"))
+        Study::load(&path)
+            .map_err(|error| error.to_string().replace(&path.display().to_string(), "FILE"))
     }
 
     #[test]
     fn products_fill_names_and_settings() {
-        let text = "set=['run.rounds=5']\ngrid=['optimizer.step=0.1,0.2']\n[[row]]\nname='{rule}, step {step}'\nset=['rule={rule}', 'optimizer.step={step}']\n\
-                    [row.over]\nrule=['naive', 'choco:gamma=0.3']\nstep=[0.1, 0.2]\n[[row]]\nname='plain'\ngrid=[]\nset=['topology=ring:4']\n";
+        let text = "set=['run.rounds=5']\ngrid=['optimizer.step=0.1,0.2']\n[[row]]\nname='{rule}, \
+                    step {step}'\nset=['rule={rule}', 'optimizer.step={step}']\n\
+                    [row.over]\nrule=['naive', 'choco:gamma=0.3']\nstep=[0.1, \
+                    0.2]\n[[row]]\nname='plain'\ngrid=[]\nset=['topology=ring:4']\n";
         let study = load(text).unwrap();
         let names: Vec<&str> = study.rows.iter().map(|(case, _)| case.name.as_str()).collect();
-        let expected =
-            ["naive, step 0.1", "naive, step 0.2", "choco:gamma=0.3, step 0.1", "choco:gamma=0.3, step 0.2", "plain"];
+        let expected = [
+            "naive, step 0.1",
+            "naive, step 0.2",
+            "choco:gamma=0.3, step 0.1",
+            "choco:gamma=0.3, step 0.2",
+            "plain",
+        ];
         assert_eq!(names, expected);
         let sets = ["run.rounds=5", "rule.kind=choco", "rule.gamma=0.3", "optimizer.step=0.2"];
         assert_eq!(study.rows[3].0.sets, sets);
-        assert_eq!((study.rows[0].1.len(), study.rows[4].1.len(), study.name.as_str()), (1, 0, "some-study"));
+        assert_eq!(
+            (study.rows[0].1.len(), study.rows[4].1.len(), study.name.as_str()),
+            (1, 0, "some-study")
+        );
         assert_eq!(study.rows[4].0.sets[1], "topology.file=\"ring:4\"");
     }
 
     #[test]
     fn a_row_s_own_kind_takes_the_constants_of_the_common_one_away() {
-        let text = "set=['compressor=min-max:bits=4', 'rule.kind=dcd']\n[[row]]\nname='a'\nset=['compressor=sign', 'rule.kind=choco', 'rule.gamma=0.1']\n";
+        let text = "set=['compressor=min-max:bits=4', \
+                    'rule.kind=dcd']\n[[row]]\nname='a'\nset=['compressor=sign', \
+                    'rule.kind=choco', 'rule.gamma=0.1']\n";
         let study = load(text).unwrap();
-        assert_eq!(study.rows[0].0.sets, ["compressor.kind=sign", "rule.kind=choco", "rule.gamma=0.1"]);
+        assert_eq!(
+            study.rows[0].0.sets,
+            ["compressor.kind=sign", "rule.kind=choco", "rule.gamma=0.1"]
+        );
     }
 
     #[test]
@@ -438,15 +498,22 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("s.toml");
             let head = HEAD.replace("seeds=5\n", text);
-            std::fs::write(&path, format!("{head}[[row]]\nname='a'\ngrid=['optimizer.step=0.1,0.2']\n")).unwrap();
-            Study::load(&path).map_err(|error| error.to_string()).map(|study| (study.measured(), study.tuned_on()))
+            std::fs::write(
+                &path,
+                format!("{head}[[row]]\nname='a'\ngrid=['optimizer.step=0.1,0.2']\n"),
+            )
+            .unwrap();
+            Study::load(&path)
+                .map_err(|error| error.to_string())
+                .map(|study| (study.measured(), study.tuned_on()))
         };
         let (measured, tuned_on) = error("seeds=5\n").unwrap();
         assert_eq!((measured, tuned_on), (vec![1, 2, 3, 4, 5], vec![1001, 1002, 1003]));
         let few = error("seeds=4\n").unwrap_err();
         assert!(
             few.ends_with(
-                "seeds = 4: expected a whole number from 5 to 1000, or 1 with single = \"why one seed is enough\""
+                "seeds = 4: expected a whole number from 5 to 1000, or 1 with single = \"why one \
+                 seed is enough\""
             ),
             "{few}"
         );
@@ -459,7 +526,8 @@ mod tests {
 
     #[test]
     fn data_that_is_not_shipped_has_a_place() {
-        let text = "needs={ name='some', files=['a.csv'] }\nset=['data.labels={some}/b']\n[experiment.data]\nsource='{some}/a.csv'\n[[row]]\nname='a'\n";
+        let text = "needs={ name='some', files=['a.csv'] \
+                    }\nset=['data.labels={some}/b']\n[experiment.data]\nsource='{some}/a.csv'\n[[row]]\nname='a'\n";
         let mut study = load(text).unwrap();
         study.fill(Path::new("/there \\ or"));
         let experiment = study.rows[0].0.experiment(&[]).unwrap();
@@ -489,13 +557,17 @@ mod tests {
         );
         assert_eq!(load(&row.repeat(2)).unwrap_err(), "FILE: row = \"a\": two rows have this name");
         let expect = format!("{row}[[expect]]\nrow='b'\nstatus='ok'\nwords='w'\n");
-        assert!(load(&expect).unwrap_err().starts_with("FILE: expect 1 = \"b\": there is no such row"));
+        assert!(
+            load(&expect).unwrap_err().starts_with("FILE: expect 1 = \"b\": there is no such row")
+        );
         let count = format!("{row}[[expect]]\nrow='a'\nmetric='rounds_to'\nbelow=3\nwords='w'\n");
         assert!(load(&count).unwrap_err().starts_with("FILE: rounds_to: is missing"));
         let picture = format!("{row}[[picture]]\ntitle='p'\nx='consensus'\ny='train_loss'\n");
         assert!(load(&picture).unwrap_err().contains("picture 1, x = consensus: expected rounds"));
         assert!(
-            load(&format!("grid=['step=1']\n{row}")).unwrap_err().contains("row \"a\" = \"step=1\": expected section")
+            load(&format!("grid=['step=1']\n{row}"))
+                .unwrap_err()
+                .contains("row \"a\" = \"step=1\": expected section")
         );
         assert!(load(&format!("base='x'\n[experiment]\n{row}")).unwrap_err().contains("not both"));
     }

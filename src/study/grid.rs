@@ -25,10 +25,12 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// Reads `optimizer.step=0.05,0.1,0.2`, or with keys that change together `optimizer.local_steps=1,10; network.compute_ms=5,50`.
+    /// Reads `optimizer.step=0.05,0.1,0.2`, or with keys that change together
+    /// `optimizer.local_steps=1,10; network.compute_ms=5,50`.
     ///
     /// # Errors
-    /// If it is not a key and values, or keys that change together differ in their numbers of values.
+    /// If it is not a key and values, or keys that change together differ in their numbers of
+    /// values.
     ///
     /// ```
     /// let grid = gradvine::study::Grid::parse("--grid", "optimizer.step=0.05,0.1").unwrap();
@@ -36,7 +38,8 @@ impl Grid {
     /// ```
     pub fn parse(place: &str, text: &str) -> Result<Grid, ConfigError> {
         let wrong = || {
-            let problem = "expected section.key=value,value,..., such as optimizer.step=0.05,0.1,0.2";
+            let problem =
+                "expected section.key=value,value,..., such as optimizer.step=0.05,0.1,0.2";
             ConfigError::new(place, format!("\"{text}\""), problem)
         };
         let mut keys = Vec::new();
@@ -44,7 +47,10 @@ impl Grid {
             let (key, values) = part.split_once('=').ok_or_else(wrong)?;
             let values = cut(values, &[',']);
             let key = key.trim();
-            if !key.contains('.') || key.starts_with("run.seed") || values.iter().any(String::is_empty) {
+            if !key.contains('.')
+                || key.starts_with("run.seed")
+                || values.iter().any(String::is_empty)
+            {
                 return Err(wrong());
             }
             check_key(place, text, key)?;
@@ -52,7 +58,11 @@ impl Grid {
         }
         let (key, values) = keys.remove(0);
         if let Some((other, found)) = keys.iter().find(|(_, found)| found.len() != values.len()) {
-            let problem = format!("{key} has {} values and {other} {}: as many are needed", values.len(), found.len());
+            let problem = format!(
+                "{key} has {} values and {other} {}: as many are needed",
+                values.len(),
+                found.len()
+            );
             return Err(ConfigError::new(place, format!("\"{text}\""), problem));
         }
         Ok(Grid { key, values, with: keys })
@@ -61,10 +71,11 @@ impl Grid {
     /// Whether a case has this key: constants belong to their rules and compressors.
     pub(super) fn fits(&self, case: &Case) -> bool {
         let Ok(experiment) = case.experiment(&[]) else { return true };
-        let known = |table: &toml::Table, name: &str, constants: &dyn Fn(&str) -> Vec<&'static str>| {
-            let kind = table.get("kind").and_then(toml::Value::as_str).unwrap_or_default();
-            constants(kind).contains(&name)
-        };
+        let known =
+            |table: &toml::Table, name: &str, constants: &dyn Fn(&str) -> Vec<&'static str>| {
+                let kind = table.get("kind").and_then(toml::Value::as_str).unwrap_or_default();
+                constants(kind).contains(&name)
+            };
         match self.key.split_once('.') {
             Some(("rule", "kind") | ("compressor", "kind")) => true,
             Some(("rule", name)) => known(&experiment.rule, name, &|kind| {
@@ -79,7 +90,8 @@ impl Grid {
         }
     }
 
-    /// Whether it may grow: the step, and what is given in fractions. Whole numbers and words are a choice.
+    /// Whether it may grow: the step, and what is given in fractions. Whole numbers and words are a
+    /// choice.
     pub(super) fn widens(&self) -> bool {
         let numbers: Vec<f64> = self.values.iter().filter_map(|value| value.parse().ok()).collect();
         let fractions = numbers.iter().any(|x| x.fract() != 0.0);
@@ -89,7 +101,8 @@ impl Grid {
             && (self.key == "optimizer.step" || fractions)
     }
 
-    /// The settings of a value, those of its companions with it; none for one that leaves the key as it is.
+    /// The settings of a value, those of its companions with it; none for one that leaves the key
+    /// as it is.
     pub(super) fn sets(&self, value: &str) -> Vec<String> {
         let own = (value != AS_IT_IS).then(|| format!("{}={value}", self.key));
         let index = self.values.iter().position(|other| other == value);
@@ -114,7 +127,8 @@ pub(super) fn edge(values: &[String], value: &str) -> Option<bool> {
     numbers.iter().all(|x| *x >= own).then_some(false)
 }
 
-/// The value beyond an end, as far from it as its neighbour, in logarithms; `None` where there is no neighbour.
+/// The value beyond an end, as far from it as its neighbour, in logarithms; `None` where there is
+/// no neighbour.
 pub(super) fn beyond(values: &[String], above: bool) -> Option<String> {
     let mut numbers: Vec<f64> = values.iter().filter_map(|value| value.parse().ok()).collect();
     numbers.sort_by(f64::total_cmp);
@@ -134,17 +148,24 @@ pub(super) fn product(grids: &[&Grid]) -> Vec<Vec<String>> {
     }
     let mut points = vec![Vec::new()];
     for grid in grids {
-        let with =
-            |point: &Vec<String>, value: &String| point.iter().cloned().chain([value.clone()]).collect::<Vec<_>>();
-        points = points.iter().flat_map(|point| grid.values.iter().map(move |value| with(point, value))).collect();
+        let with = |point: &Vec<String>, value: &String| {
+            point.iter().cloned().chain([value.clone()]).collect::<Vec<_>>()
+        };
+        points = points
+            .iter()
+            .flat_map(|point| grid.values.iter().map(move |value| with(point, value)))
+            .collect();
     }
     points
 }
 
-/// Refuses a constant that no rule or compressor has; a case that lacks one that others have leaves it out.
+/// Refuses a constant that no rule or compressor has; a case that lacks one that others have leaves
+/// it out.
 fn check_key(place: &str, text: &str, key: &str) -> Result<(), ConfigError> {
     let constants: Vec<&str> = match key.split_once('.') {
-        Some(("rule", _)) => RULES.iter().flat_map(|entry| entry.constants).map(|(name, _)| *name).collect(),
+        Some(("rule", _)) => {
+            RULES.iter().flat_map(|entry| entry.constants).map(|(name, _)| *name).collect()
+        }
         Some(("compressor", _)) => {
             COMPRESSORS.iter().flat_map(|entry| entry.constants).map(|(name, _)| *name).collect()
         }
@@ -163,7 +184,11 @@ mod tests {
     use super::{super::case::Base, *};
 
     fn case(sets: &[&str]) -> Case {
-        Case { name: "c".into(), base: Base::Default, sets: sets.iter().map(ToString::to_string).collect() }
+        Case {
+            name: "c".into(),
+            base: Base::Default,
+            sets: sets.iter().map(ToString::to_string).collect(),
+        }
     }
 
     fn grid(text: &str) -> Grid {
@@ -175,10 +200,19 @@ mod tests {
         let (step, gamma) = (grid("optimizer.step=0.1,0.2"), grid("rule.gamma=default,0.3"));
         assert_eq!(product(&[&step, &gamma]).len(), 4);
         assert_eq!(product(&[&step, &gamma])[1], ["0.1", "0.3"]);
-        assert_eq!((gamma.sets("default").len(), gamma.sets("0.3")), (0, vec!["rule.gamma=0.3".to_string()]));
+        assert_eq!(
+            (gamma.sets("default").len(), gamma.sets("0.3")),
+            (0, vec!["rule.gamma=0.3".to_string()])
+        );
         assert!(product(&[]).is_empty());
         for text in ["step=1,2", "optimizer.step", "optimizer.step=0.1,,0.2", "run.seed=1,2"] {
-            assert!(Grid::parse("--grid", text).unwrap_err().to_string().contains("such as optimizer.step="), "{text}");
+            assert!(
+                Grid::parse("--grid", text)
+                    .unwrap_err()
+                    .to_string()
+                    .contains("such as optimizer.step="),
+                "{text}"
+            );
         }
     }
 
@@ -187,8 +221,15 @@ mod tests {
         let steps = grid("optimizer.local_steps=1,10; network.compute_ms=5,50");
         assert_eq!(steps.sets("10"), ["optimizer.local_steps=10", "network.compute_ms=50"]);
         assert!(!steps.widens(), "a choice");
-        let error = Grid::parse("--grid", "optimizer.local_steps=1,10; run.rounds=5").unwrap_err().to_string();
-        assert!(error.ends_with("optimizer.local_steps has 2 values and run.rounds 1: as many are needed"), "{error}");
+        let error = Grid::parse("--grid", "optimizer.local_steps=1,10; run.rounds=5")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.ends_with(
+                "optimizer.local_steps has 2 values and run.rounds 1: as many are needed"
+            ),
+            "{error}"
+        );
     }
 
     #[test]
@@ -196,19 +237,30 @@ mod tests {
         let gamma = grid("rule.gamma=0.1,0.3");
         assert!(gamma.fits(&case(&["rule.kind=choco"])) && !gamma.fits(&case(&["rule.kind=dcd"])));
         let levels = grid("compressor.levels=1,3");
-        assert!(levels.fits(&case(&["compressor.kind=qsgd"])) && !levels.fits(&case(&["compressor.kind=sign"])));
+        assert!(
+            levels.fits(&case(&["compressor.kind=qsgd"]))
+                && !levels.fits(&case(&["compressor.kind=sign"]))
+        );
         assert!(grid("optimizer.step=1,2").fits(&case(&["rule.kind=dcd"])));
     }
 
     #[test]
     fn fractions_widen_and_whole_numbers_are_a_choice() {
         assert!(grid("optimizer.step=1,2").widens() && grid("rule.gamma=default,0.1,0.3").widens());
-        assert!(!grid("optimizer.local_steps=1,10").widens() && !grid("rule.kind=dcd,choco").widens());
+        assert!(
+            !grid("optimizer.local_steps=1,10").widens() && !grid("rule.kind=dcd,choco").widens()
+        );
         let values = |text: &str| text.split(',').map(String::from).collect::<Vec<_>>();
         assert_eq!(beyond(&values("0.1,0.2,0.4"), true).as_deref(), Some("0.8"));
         assert_eq!(beyond(&values("0.1,0.3,0.9"), false).as_deref(), Some("0.03333333"));
         assert_eq!(beyond(&values("0.1"), true), None);
-        assert_eq!([edge(&values("1,2,4"), "4"), edge(&values("1,2,4"), "1")], [Some(true), Some(false)]);
-        assert_eq!([edge(&values("1,2,4"), "2"), edge(&values("1"), "1"), edge(&values("1,2"), "default")], [None; 3]);
+        assert_eq!(
+            [edge(&values("1,2,4"), "4"), edge(&values("1,2,4"), "1")],
+            [Some(true), Some(false)]
+        );
+        assert_eq!(
+            [edge(&values("1,2,4"), "2"), edge(&values("1"), "1"), edge(&values("1,2"), "default")],
+            [None; 3]
+        );
     }
 }

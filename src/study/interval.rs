@@ -1,8 +1,10 @@
-//! Confidence intervals over seeds: of a mean, and of the comparison of two rows that ran with the same seeds.
+//! Confidence intervals over seeds: of a mean, and of the comparison of two rows that ran with the
+//! same seeds.
 //!
-//! All are 95 % intervals of Student's t with n - 1 degrees of freedom (Student, "The Probable Error of a Mean", 1908). They hold for
-//! means of independent seeds whose figures are about normal. Two rows are compared seed by seed, so what a seed does to both
-//! (its rows of data, its test rows) drops out:
+//! All are 95 % intervals of Student's t with n - 1 degrees of freedom (Student, "The Probable
+//! Error of a Mean", 1908). They hold for means of independent seeds whose figures are about
+//! normal. Two rows are compared seed by seed, so what a seed does to both (its rows of data, its
+//! test rows) drops out:
 //!
 //! | comparison | is |
 //! |---|---|
@@ -13,8 +15,10 @@
 use serde::Serialize;
 
 /// The two-sided 95 % points of Student's t for 1 to 10 degrees of freedom.
-const STUDENT: [f64; 10] =
-    [12.706_205, 4.302_653, 3.182_446, 2.776_445, 2.570_582, 2.446_912, 2.364_624, 2.306_004, 2.262_157, 2.228_139];
+const STUDENT: [f64; 10] = [
+    12.706_205, 4.302_653, 3.182_446, 2.776_445, 2.570_582, 2.446_912, 2.364_624, 2.306_004,
+    2.262_157, 2.228_139,
+];
 /// That of the normal distribution.
 const NORMAL: f64 = 1.959_963_985;
 
@@ -29,8 +33,9 @@ pub struct Interval {
     pub high: f64,
 }
 
-/// The two-sided 95 % point of Student's t: `P(|T| > t) = 0.05`. A table up to 10 degrees of freedom, then Fisher's expansion
-/// (Abramowitz and Stegun, "Handbook of Mathematical Functions", 26.7.5), right to 5 digits from there on.
+/// The two-sided 95 % point of Student's t: `P(|T| > t) = 0.05`. A table up to 10 degrees of
+/// freedom, then Fisher's expansion (Abramowitz and Stegun, "Handbook of Mathematical Functions",
+/// 26.7.5), right to 5 digits from there on.
 pub fn student(freedom: usize) -> f64 {
     if let Some(t) = freedom.checked_sub(1).and_then(|index| STUDENT.get(index)) {
         return *t;
@@ -54,7 +59,11 @@ impl Interval {
         let squares: f64 = values.iter().map(|x| (x - mean) * (x - mean)).sum();
         // What is left of equal values is their sum's rounding.
         let equal = values.iter().all(|value| *value == values[0]);
-        let half = if equal { 0.0 } else { student(values.len() - 1) * (squares / (count - 1.0) / count).sqrt() };
+        let half = if equal {
+            0.0
+        } else {
+            student(values.len() - 1) * (squares / (count - 1.0) / count).sqrt()
+        };
         let mean = if equal { values[0] } else { mean };
         Some(Interval { mean, low: mean - half, high: mean + half })
     }
@@ -82,11 +91,15 @@ impl Interval {
             return Interval::of(&ratios);
         }
         let logarithms = Interval::of(&ratios.iter().map(|ratio| ratio.ln()).collect::<Vec<_>>())?;
-        Some(Interval { mean: logarithms.mean.exp(), low: logarithms.low.exp(), high: logarithms.high.exp() })
+        Some(Interval {
+            mean: logarithms.mean.exp(),
+            low: logarithms.low.exp(),
+            high: logarithms.high.exp(),
+        })
     }
 
-    /// Of the slopes of `ln y` over `ln x`, a slope a seed. `rows`: for each x the y of every seed. `None` unless there are two or
-    /// more different x, and all are above 0.
+    /// Of the slopes of `ln y` over `ln x`, a slope a seed. `rows`: for each x the y of every seed.
+    /// `None` unless there are two or more different x, and all are above 0.
     ///
     /// # Panics
     /// If there are not as many rows as x, or rows differ in their seeds.
@@ -122,7 +135,9 @@ mod tests {
 
     #[test]
     fn student_s_points_are_those_of_the_tables() {
-        for (freedom, t) in [(1, 12.7062), (2, 4.30265), (4, 2.77645), (7, 2.36462), (9, 2.26216), (10, 2.22814)] {
+        for (freedom, t) in
+            [(1, 12.7062), (2, 4.30265), (4, 2.77645), (7, 2.36462), (9, 2.26216), (10, 2.22814)]
+        {
             assert!((student(freedom) - t).abs() < 1e-5, "{freedom}: {}", student(freedom));
         }
         for (freedom, t) in [(11, 2.200_985), (15, 2.131_450), (30, 2.042_272), (100, 1.983_972)] {
@@ -136,7 +151,10 @@ mod tests {
         let interval = Interval::of(&[1.0, 2.0, 6.0]).unwrap();
         assert_eq!(interval.mean, 3.0);
         assert!((interval.half() - 4.302_653 * (7f64 / 3.0).sqrt()).abs() < 1e-12);
-        assert_eq!(Interval::of(&[0.1, 0.1, 0.1]), Some(Interval { mean: 0.1, low: 0.1, high: 0.1 }));
+        assert_eq!(
+            Interval::of(&[0.1, 0.1, 0.1]),
+            Some(Interval { mean: 0.1, low: 0.1, high: 0.1 })
+        );
         assert_eq!(Interval::of(&[5.0]).unwrap().half(), 0.0);
         assert_eq!((Interval::of(&[]), Interval::of(&[1.0, f64::INFINITY])), (None, None));
     }
@@ -146,23 +164,32 @@ mod tests {
         // The seeds differ a hundredfold, the rows by a factor of 2 and by 1 %.
         let (a, b) = ([2.0, 20.0, 202.0], [1.0, 10.0, 100.0]);
         let ratio = Interval::of_ratios(&a, &b).unwrap();
-        assert!((ratio.mean - 2.0066).abs() < 1e-3 && ratio.low > 1.97 && ratio.high < 2.04, "{ratio:?}");
+        assert!(
+            (ratio.mean - 2.0066).abs() < 1e-3 && ratio.low > 1.97 && ratio.high < 2.04,
+            "{ratio:?}"
+        );
         assert_eq!(Interval::of_ratios(&[0.0, 1.0], &[1.0, 1.0]), None);
         let exact = Interval::of_ratios(&[3.0, 30.0], &[1.0, 10.0]).unwrap();
         assert_eq!((exact.low, exact.mean, exact.high), (3.0, 3.0, 3.0));
-        let difference = Interval::of_differences(&[1.5, 11.0, 101.5], &[1.0, 10.0, 100.0]).unwrap();
+        let difference =
+            Interval::of_differences(&[1.5, 11.0, 101.5], &[1.0, 10.0, 100.0]).unwrap();
         assert!(
-            (difference.mean - 1.0).abs() < 1e-12 && (difference.half() - 4.302_653 * 0.5 / 3f64.sqrt()).abs() < 1e-5
+            (difference.mean - 1.0).abs() < 1e-12
+                && (difference.half() - 4.302_653 * 0.5 / 3f64.sqrt()).abs() < 1e-5
         );
     }
 
     #[test]
     fn slopes_are_exponents() {
         let x = [1.0, 10.0, 100.0];
-        let rows: Vec<Vec<f64>> = x.iter().map(|x: &f64| vec![3.0 * x.powi(-2), 7.0 * x.powi(-2)]).collect();
+        let rows: Vec<Vec<f64>> =
+            x.iter().map(|x: &f64| vec![3.0 * x.powi(-2), 7.0 * x.powi(-2)]).collect();
         let slope = Interval::of_slopes(&x, &rows).unwrap();
         assert!((slope.mean + 2.0).abs() < 1e-12 && slope.half() < 1e-9, "{slope:?}");
-        let noisy = Interval::of_slopes(&[1.0, std::f64::consts::E], &[vec![1.0, 1.0], vec![1.0, std::f64::consts::E]]);
+        let noisy = Interval::of_slopes(
+            &[1.0, std::f64::consts::E],
+            &[vec![1.0, 1.0], vec![1.0, std::f64::consts::E]],
+        );
         let noisy = noisy.unwrap();
         assert!((noisy.mean - 0.5).abs() < 1e-12 && (noisy.half() - 12.706_205 * 0.5).abs() < 1e-6);
         assert_eq!(Interval::of_slopes(&[2.0, 2.0], &[vec![1.0], vec![2.0]]), None);

@@ -1,4 +1,5 @@
-//! Experiments beside each other: the same work for several combinations, each tuned for itself, over several seeds.
+//! Experiments beside each other: the same work for several combinations, each tuned for itself,
+//! over several seeds.
 //!
 //! ```text
 //! Case (a name, a base, settings)  x  seeds  ->  Trace (what one run did)  ->  Outcome (a row: mean and spread of figures)
@@ -17,8 +18,8 @@
 //! | `file`, `expect` | study files: rows, pictures, and inequalities that a machine checks |
 //! | `pages` | a study as a page of Markdown |
 //!
-//! A run that diverges and a combination that is refused are rows like others. Everything runs on the ideal virtual network of
-//! [`crate::sim`].
+//! A run that diverges and a combination that is refused are rows like others. Everything runs on
+//! the ideal virtual network of [`crate::sim`].
 
 mod bench;
 mod case;

@@ -1,8 +1,10 @@
-//! The least value of f, for models where f is a quadratic: conjugate gradients in `f64` (Hestenes and Stiefel, "Methods of Conjugate
-//! Gradients for Solving Linear Systems", 1952) on the normal equations of the nodes' weighted least squares.
+//! The least value of f, for models where f is a quadratic: conjugate gradients in `f64` (Hestenes
+//! and Stiefel, "Methods of Conjugate Gradients for Solving Linear Systems", 1952) on the normal
+//! equations of the nodes' weighted least squares.
 //!
-//! With A the rows of all nodes, each divided by the root of what it counts for, f(w) = |A w - b|^2 / 2, and A'A w = A'b is solved without
-//! forming A'A. Where A'A is singular the method stays in the range of A' and f is the same.
+//! With A the rows of all nodes, each divided by the root of what it counts for, f(w) = |A w - b|^2
+//! / 2, and A'A w = A'b is solved without forming A'A. Where A'A is singular the method stays in
+//! the range of A' and f is the same.
 
 use std::{
     collections::BTreeMap,
@@ -17,7 +19,8 @@ use crate::{
 /// The residual of the normal equations at which it is done, relative to that at 0.
 const ENOUGH: f64 = 1e-13;
 
-/// The least values of f that are known already: rows of a study differ in their rules and share their data.
+/// The least values of f that are known already: rows of a study differ in their rules and share
+/// their data.
 #[derive(Debug, Default)]
 pub struct Optima {
     known: Mutex<BTreeMap<String, Known>>,
@@ -29,7 +32,9 @@ impl Optima {
     /// min f; `None` where the model is not least squares, or the run has not begun.
     pub(super) fn of(&self, whole: &Whole) -> Option<f64> {
         let key = key(whole)?;
-        let slot = Arc::clone(self.known.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default());
+        let slot = Arc::clone(
+            self.known.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default(),
+        );
         *slot.get_or_init(|| least(whole))
     }
 }
@@ -39,7 +44,10 @@ fn key(whole: &Whole) -> Option<String> {
     // A run that has not begun has no rows, and must leave no mark.
     whole.shards.first()?.ready()?;
     let experiment = &whole.design.experiment;
-    let sections = [toml::Table::try_from(&experiment.data).ok()?, toml::Table::try_from(&experiment.model).ok()?];
+    let sections = [
+        toml::Table::try_from(&experiment.data).ok()?,
+        toml::Table::try_from(&experiment.model).ok()?,
+    ];
     Some(format!("{} nodes, seed {}, {sections:?}", whole.shards.len(), experiment.run.seed))
 }
 
@@ -49,7 +57,8 @@ fn least(whole: &Whole) -> Option<f64> {
     if experiment.model.kind != "least-squares" {
         return None;
     }
-    let shards: Vec<&Dataset> = whole.shards.iter().map(|shard| Some(&**shard.ready()?)).collect::<Option<_>>()?;
+    let shards: Vec<&Dataset> =
+        whole.shards.iter().map(|shard| Some(&**shard.ready()?)).collect::<Option<_>>()?;
     let weight = |shard: &Dataset| if whole.design.by_rows() { shard.rows() as f64 } else { 1.0 };
     let total: f64 = shards.iter().map(|shard| weight(shard)).sum();
     let weighted: Vec<(f64, &Dataset)> =
@@ -123,14 +132,18 @@ mod tests {
 
     #[test]
     fn a_small_problem_by_hand() {
-        // y = 1, 2, 4 at x = 0, 1, 2: the line 5/6 + 3/2 x leaves squares of 1/6 in all; through 0, w = 2 leaves 1.
+        // y = 1, 2, 4 at x = 0, 1, 2: the line 5/6 + 3/2 x leaves squares of 1/6 in all; through 0,
+        // w = 2 leaves 1.
         let features: Array2<f32> = array![[0.0], [1.0], [2.0]];
-        let data = Dataset::new("a", features, Target::Values(array![[1.0], [2.0], [4.0]])).unwrap();
+        let data =
+            Dataset::new("a", features, Target::Values(array![[1.0], [2.0], [4.0]])).unwrap();
         let third = [(1.0 / 3.0, &data)];
         assert!((one(&third, 0, true).unwrap() - 1.0 / 36.0).abs() < 1e-15);
         assert!((one(&third, 0, false).unwrap() - 1.0 / 6.0).abs() < 1e-15);
         // The same rows in two parts.
         let (a, b) = (data.select(&[0, 2]), data.select(&[1]));
-        assert!((one(&[(1.0 / 3.0, &a), (1.0 / 3.0, &b)], 0, true).unwrap() - 1.0 / 36.0).abs() < 1e-15);
+        assert!(
+            (one(&[(1.0 / 3.0, &a), (1.0 / 3.0, &b)], 0, true).unwrap() - 1.0 / 36.0).abs() < 1e-15
+        );
     }
 }

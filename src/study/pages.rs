@@ -1,4 +1,5 @@
-//! A study as a page of Markdown, and the list of all pages. No dates and no wall times: the same command gives the same bytes.
+//! A study as a page of Markdown, and the list of all pages. No dates and no wall times: the same
+//! command gives the same bytes.
 
 use std::fmt::Write as _;
 
@@ -11,8 +12,8 @@ use super::{
     tune::Tuned,
 };
 
-/// A study's page. `pictures`: the files of its pictures as the page links them; `again`: the command that makes it; `quick`: whether it
-/// was only tried.
+/// A study's page. `pictures`: the files of its pictures as the page links them; `again`: the
+/// command that makes it; `quick`: whether it was only tried.
 pub fn page(
     study: &Study,
     outcomes: &[Outcome],
@@ -23,7 +24,8 @@ pub fn page(
 ) -> String {
     let mut text = format!("# {}\n\n", study.title);
     if quick {
-        text += "**A first look**: a tenth of the rounds, one seed, no tuning. Nothing here is a result.\n\n";
+        text += "**A first look**: a tenth of the rounds, one seed, no tuning. Nothing here is a \
+                 result.\n\n";
     }
     let _ = write!(
         text,
@@ -40,7 +42,13 @@ pub fn page(
     if !checks.is_empty() {
         text += "\n## What was expected\n\n";
         for check in checks {
-            let _ = writeln!(text, "- {} — {}. {}", flat(&check.words), verdict(check.verdict), check.figures);
+            let _ = writeln!(
+                text,
+                "- {} — {}. {}",
+                flat(&check.words),
+                verdict(check.verdict),
+                check.figures
+            );
         }
     }
     if !study.notes.trim().is_empty() {
@@ -57,30 +65,59 @@ pub fn page(
 }
 
 /// What figures with a spread mean.
-const SPREADS: &str = " Means over seeds, ± half their 95 % interval (Student's t); ratios, differences and slopes are of rows paired by \
-                       seed, with the 95 % interval of their mean, and agree with what was expected if the whole interval does. Bands in \
+const SPREADS: &str = " Means over seeds, ± half their 95 % interval (Student's t); ratios, \
+                       differences and slopes are of rows paired by \
+                       seed, with the 95 % interval of their mean, and agree with what was \
+                       expected if the whole interval does. Bands in \
                        pictures reach from the least seed to the greatest.";
 
 fn verdict(verdict: Verdict) -> String {
-    if verdict == Verdict::Agrees { verdict.words().into() } else { format!("**{}**", verdict.words()) }
+    if verdict == Verdict::Agrees {
+        verdict.words().into()
+    } else {
+        format!("**{}**", verdict.words())
+    }
 }
 
-/// The page that lists all studies: name, title, claim, how many expectations agree. Of a study without checks, its line in the list
-/// `before` stays, if there is one.
-pub fn index(studies: &[(&Study, Option<Vec<Check>>)], before: &str, again: &str, quick: bool) -> String {
-    let mut text = "# Results\n\nWhat papers claim, tried here: each page has its figures, pictures and what was expected of them, checked by a machine.\n\n".to_string();
+/// The page that lists all studies: name, title, claim, how many expectations agree. Of a study
+/// without checks, its line in the list `before` stays, if there is one.
+pub fn index(
+    studies: &[(&Study, Option<Vec<Check>>)],
+    before: &str,
+    again: &str,
+    quick: bool,
+) -> String {
+    let mut text = "# Results\n\nWhat papers claim, tried here: each page has its figures, \
+                    pictures and what was expected of them, checked by a machine.\n\n"
+        .to_string();
     if quick {
-        text += "**A first look**: a tenth of the rounds, one seed, no tuning. Nothing here is a result.\n\n";
+        text += "**A first look**: a tenth of the rounds, one seed, no tuning. Nothing here is a \
+                 result.\n\n";
     }
     for (study, checks) in studies.iter().filter(|(study, _)| study.headline) {
-        let _ = write!(text, "## [{}](results/{}.md)\n\n{}\n\n", study.title, study.name, flat(&study.claim));
+        let _ = write!(
+            text,
+            "## [{}](results/{}.md)\n\n{}\n\n",
+            study.title,
+            study.name,
+            flat(&study.claim)
+        );
         match checks {
             Some(checks) => {
                 for check in checks {
-                    let _ = writeln!(text, "- {} — {}. {}", flat(&check.words), verdict(check.verdict), check.figures);
+                    let _ = writeln!(
+                        text,
+                        "- {} — {}. {}",
+                        flat(&check.words),
+                        verdict(check.verdict),
+                        check.figures
+                    );
                 }
             }
-            None => before.lines().filter(|line| line.starts_with("- ")).for_each(|line| text += &format!("{line}\n")),
+            None => before
+                .lines()
+                .filter(|line| line.starts_with("- "))
+                .for_each(|line| text += &format!("{line}\n")),
         }
         text += "\n## All studies\n\n";
     }
@@ -101,7 +138,9 @@ pub fn index(studies: &[(&Study, Option<Vec<Check>>)], before: &str, again: &str
     if !not.is_empty() {
         text += "\n## Not shown\n\n| | claim | why not |\n|---|---|---|\n";
         for (study, why) in not {
-            let words = [&study.title, &flat(&study.claim), &flat(why)].map(|words| cell(words)).join(" | ");
+            let words = [&study.title, &flat(&study.claim), &flat(why)]
+                .map(|words| cell(words))
+                .join(" | ");
             let _ = writeln!(text, "| {words} |");
         }
     }
@@ -134,18 +173,30 @@ fn table(study: &Study, outcomes: &[Outcome]) -> String {
     if let Some(target) = &study.rounds_to {
         let _ = write!(text, "The target is {}.\n\n", target.words());
     }
-    let mut heads: Vec<String> = study.columns.iter().map(|column| column.words().to_string()).collect();
+    let mut heads: Vec<String> =
+        study.columns.iter().map(|column| column.words().to_string()).collect();
     heads.extend(
-        study.against.iter().map(|against| format!("{}, times that of {}", against.metric.words(), against.row)),
+        study
+            .against
+            .iter()
+            .map(|against| format!("{}, times that of {}", against.metric.words(), against.row)),
     );
     let _ = writeln!(text, "| | {} | |", heads.join(" | "));
     let _ = writeln!(text, "|---|{}---|", "---:|".repeat(heads.len()));
     let target = study.rounds_to.as_ref();
     for outcome in outcomes {
-        let mut cells: Vec<String> = study.columns.iter().map(|column| shown(*column, outcome, target)).collect();
-        cells.extend(study.against.iter().map(|against| beside(against, outcome, outcomes, target)));
+        let mut cells: Vec<String> =
+            study.columns.iter().map(|column| shown(*column, outcome, target)).collect();
+        cells
+            .extend(study.against.iter().map(|against| beside(against, outcome, outcomes, target)));
         let status = if outcome.is_ok() { String::new() } else { outcome.status() };
-        let _ = writeln!(text, "| {} | {} | {} |", cell(&outcome.case.name), cells.join(" | "), cell(&status));
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} |",
+            cell(&outcome.case.name),
+            cells.join(" | "),
+            cell(&status)
+        );
     }
     text
 }
@@ -162,12 +213,20 @@ fn shown(column: Figure, outcome: &Outcome, target: Option<&Target>) -> String {
 }
 
 /// A row's figure as a ratio to another row's, seed by seed.
-fn beside(against: &Against, outcome: &Outcome, outcomes: &[Outcome], target: Option<&Target>) -> String {
+fn beside(
+    against: &Against,
+    outcome: &Outcome,
+    outcomes: &[Outcome],
+    target: Option<&Target>,
+) -> String {
     let of = |outcome: &Outcome| against.metric.values(&outcome.runs, target);
     let other = outcomes.iter().find(|other| other.case.name == against.row);
     let pair = of(outcome).zip(other.and_then(of));
-    let fine = pair.filter(|(a, b)| a.len() == b.len() && a.iter().chain(b).all(|value| value.is_finite()));
-    let Some(ratio) = fine.and_then(|(a, b)| Interval::of_ratios(&a, &b)) else { return "-".into() };
+    let fine = pair
+        .filter(|(a, b)| a.len() == b.len() && a.iter().chain(b).all(|value| value.is_finite()));
+    let Some(ratio) = fine.and_then(|(a, b)| Interval::of_ratios(&a, &b)) else {
+        return "-".into();
+    };
     if ratio.half() == 0.0 {
         return rounded(ratio.mean, 3);
     }
@@ -207,7 +266,11 @@ impl Tuned {
     pub fn words(&self) -> String {
         let lost = self.tried.iter().filter(|tried| tried.loss.is_none()).count();
         if lost == self.tried.len() {
-            return format!("none of {} trials ended well; {} was taken", self.tried.len(), chosen(&self.chosen));
+            return format!(
+                "none of {} trials ended well; {} was taken",
+                self.tried.len(),
+                chosen(&self.chosen)
+            );
         }
         let mut words = format!("{}, best of {}", chosen(&self.chosen), self.tried.len());
         if lost > 0 {
@@ -217,7 +280,8 @@ impl Tuned {
             let _ = write!(words, "; beyond the grid: {}", self.added.join(", "));
         }
         if !self.at_the_edge.is_empty() {
-            let _ = write!(words, "; at the edge of what was tried: {}", self.at_the_edge.join(", "));
+            let _ =
+                write!(words, "; at the edge of what was tried: {}", self.at_the_edge.join(", "));
         }
         words
     }

@@ -18,7 +18,8 @@ use crate::{
     sim,
 };
 
-/// A run whose train loss ends above this many times the loss at the start has diverged, though its numbers are still finite.
+/// A run whose train loss ends above this many times the loss at the start has diverged, though its
+/// numbers are still finite.
 const BLOWN_UP: f64 = 1000.0;
 
 /// How a run ended.
@@ -27,7 +28,8 @@ const BLOWN_UP: f64 = 1000.0;
 pub enum Status {
     /// With its last round.
     Ok,
-    /// In this round a parameter stopped being finite, or the train loss of the mean model passed 1000 times that at the start.
+    /// In this round a parameter stopped being finite, or the train loss of the mean model passed
+    /// 1000 times that at the start.
     Diverged(u64),
     /// It never began: the combination cannot work, for this reason.
     Refused(String),
@@ -95,7 +97,8 @@ pub struct Trace {
     pub rho: f64,
     /// Gradients of a round.
     pub local_steps: u32,
-    /// Virtual seconds before the first gradient, in which nodes agree on what needs all rows' sums.
+    /// Virtual seconds before the first gradient, in which nodes agree on what needs all rows'
+    /// sums.
     pub setup_s: f64,
     /// What was allowed but deserves a word.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -108,8 +111,8 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Runs an experiment to its end, whatever that is, or until an evaluation passes `until`. With `optima` the least value of f is
-    /// computed, once for each set of rows.
+    /// Runs an experiment to its end, whatever that is, or until an evaluation passes `until`. With
+    /// `optima` the least value of f is computed, once for each set of rows.
     pub fn of(
         experiment: Result<Experiment, ConfigError>,
         optima: Option<&Optima>,
@@ -132,13 +135,15 @@ impl Trace {
         let there = Cell::new(false);
         let see = |snapshot: &Snapshot| {
             let point = Point::of(snapshot, nodes);
-            // The least value of f is not known yet: a target of f - f* is passed at the end or not at all.
+            // The least value of f is not known yet: a target of f - f* is passed at the end or not
+            // at all.
             there.set(there.get() || until.is_some_and(|target| target.passed_by(&point)));
             points.borrow_mut().push(point);
         };
         let result = {
-            let mut watch =
-                Watch::new(Arc::clone(&whole), |_| (), |_| ()).seeing(see).stopping(|| there.get() || stop());
+            let mut watch = Watch::new(Arc::clone(&whole), |_| (), |_| ())
+                .seeing(see)
+                .stopping(|| there.get() || stop());
             sim::run_on(whole.seats(), &whole.conditions, &mut watch)
         };
         trace.points.extend(start(&whole));
@@ -179,13 +184,17 @@ impl Trace {
         }
     }
 
-    /// The last point is what the summary says: rules whose averages land late have changed the models since the last evaluation.
+    /// The last point is what the summary says: rules whose averages land late have changed the
+    /// models since the last evaluation.
     fn close(&mut self, summary: &Summary, nodes: f64) {
         let outcome = &summary.outcome;
-        // Its time is that of its last round: forming the mean of all models is not a part of training.
+        // Its time is that of its last round: forming the mean of all models is not a part of
+        // training.
         let clocks = self.points.last().filter(|point| point.rounds == summary.rounds);
         let (time_s, computing_s) = clocks
-            .map_or((summary.time_s, summary.time_s * summary.computing), |point| (point.time_s, point.computing_s));
+            .map_or((summary.time_s, summary.time_s * summary.computing), |point| {
+                (point.time_s, point.computing_s)
+            });
         let last = Point {
             rounds: summary.rounds,
             time_s,
@@ -204,7 +213,11 @@ impl Trace {
         let most = BLOWN_UP * self.points[0].train_loss;
         let blown = |point: &Point| !(point.train_loss <= most && point.consensus.is_finite());
         if self.points.last().is_some_and(blown) {
-            let first = self.points.iter().find(|point| blown(point)).map_or(summary.rounds, |point| point.rounds);
+            let first = self
+                .points
+                .iter()
+                .find(|point| blown(point))
+                .map_or(summary.rounds, |point| point.rounds);
             self.status = Status::Diverged(first);
         }
     }

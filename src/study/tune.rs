@@ -1,8 +1,10 @@
 //! Chooses settings for each case on seeds of its own.
 //!
-//! Every point of a case's grids runs with the first seed of tuning; points that it shows to be hopeless, at more than twice the best's
-//! rounds, seconds or loss, go no further, the others run with the remaining seeds. The best mean over these seeds wins. Where the best
-//! of a line lies at the edge of its grid, one more point is tried beyond it, and so on, up to [`MOST_ADDED`] of them.
+//! Every point of a case's grids runs with the first seed of tuning; points that it shows to be
+//! hopeless, at more than twice the best's rounds, seconds or loss, go no further, the others run
+//! with the remaining seeds. The best mean over these seeds wins. Where the best of a line lies at
+//! the edge of its grid, one more point is tried beyond it, and so on, up to [`MOST_ADDED`] of
+//! them.
 
 use std::collections::BTreeMap;
 
@@ -29,10 +31,11 @@ const HOPELESS: f64 = 2.0;
 pub struct Tried {
     /// Its settings.
     pub sets: Vec<String>,
-    /// The mean model's train loss at the end, as mean over seeds; `None` if a seed diverged, was refused or failed.
+    /// The mean model's train loss at the end, as mean over seeds; `None` if a seed diverged, was
+    /// refused or failed.
     pub loss: Option<f64>,
-    /// The rounds, or on links that take time the virtual seconds, to the target, where tuning goes by these, as mean over seeds;
-    /// infinite if a seed did not reach it.
+    /// The rounds, or on links that take time the virtual seconds, to the target, where tuning goes
+    /// by these, as mean over seeds; infinite if a seed did not reach it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to_target: Option<f64>,
     /// With how many seeds it was tried: one, where that showed it to be hopeless.
@@ -44,10 +47,11 @@ pub struct Tried {
 /// What tuning chose.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Tuned {
-    /// The settings with the fewest rounds or seconds to the target, where tuning goes by these, and the least train loss of the mean
-    /// model at the end; of equals the first.
+    /// The settings with the fewest rounds or seconds to the target, where tuning goes by these,
+    /// and the least train loss of the mean model at the end; of equals the first.
     pub chosen: Vec<String>,
-    /// Keys whose chosen value is still the least or greatest that was tried: the best may lie outside.
+    /// Keys whose chosen value is still the least or greatest that was tried: the best may lie
+    /// outside.
     pub at_the_edge: Vec<String>,
     /// Values that were tried beyond the grid, as settings.
     pub added: Vec<String>,
@@ -90,7 +94,8 @@ pub(super) fn all(
 ) -> Vec<Option<Tuned>> {
     // The last loss alone is compared, unless a target is of f - f*.
     let optima = optima.filter(|_| bench.goal.is_some());
-    let mut searches: Vec<Search<'_>> = cases.iter().map(|(case, grids)| Search::new(case, grids)).collect();
+    let mut searches: Vec<Search<'_>> =
+        cases.iter().map(|(case, grids)| Search::new(case, grids)).collect();
     if bench.tuning_seeds.is_empty() {
         return searches.iter().map(|_| None).collect();
     }
@@ -111,7 +116,13 @@ pub(super) fn all(
 }
 
 /// Runs all points that are not hopeless until each has so many seeds.
-fn run(bench: &Bench<'_>, searches: &mut [Search<'_>], seeds: usize, optima: Option<&Optima>, count: &Count) {
+fn run(
+    bench: &Bench<'_>,
+    searches: &mut [Search<'_>],
+    seeds: usize,
+    optima: Option<&Optima>,
+    count: &Count,
+) {
     let mut tasks = Vec::new();
     for (index, search) in searches.iter().enumerate() {
         let best = search.best_first();
@@ -135,7 +146,13 @@ fn run(bench: &Bench<'_>, searches: &mut [Search<'_>], seeds: usize, optima: Opt
 }
 
 impl Run {
-    fn of(bench: &Bench<'_>, case: &Case, sets: &[String], seed: u64, optima: Option<&Optima>) -> Run {
+    fn of(
+        bench: &Bench<'_>,
+        case: &Case,
+        sets: &[String],
+        seed: u64,
+        optima: Option<&Optima>,
+    ) -> Run {
         let mut all = vec![format!("run.seed={seed}")];
         if bench.goal.is_none() {
             // Only the end counts.
@@ -146,10 +163,12 @@ impl Run {
         Run {
             loss: trace.last().map(|point| point.train_loss),
             // What diverges later has not got there either.
-            to_target: (bench.goal.as_ref().filter(|_| trace.status == Status::Ok)).and_then(|goal| {
-                let timed = trace.points.last().is_some_and(|point| point.time_s > 0.0);
-                if timed { Figure::TimeTo } else { Figure::RoundsTo }.of(&trace, Some(goal))
-            }),
+            to_target: (bench.goal.as_ref().filter(|_| trace.status == Status::Ok)).and_then(
+                |goal| {
+                    let timed = trace.points.last().is_some_and(|point| point.time_s > 0.0);
+                    if timed { Figure::TimeTo } else { Figure::RoundsTo }.of(&trace, Some(goal))
+                },
+            ),
             status: trace.status,
         }
     }
@@ -165,13 +184,19 @@ impl Point {
     /// The mean over the seeds that it was tried with.
     fn score(&self) -> (f64, f64) {
         let count = self.runs.len() as f64;
-        let mean = |part: fn((f64, f64)) -> f64| self.runs.iter().map(|run| part(run.score())).sum::<f64>() / count;
+        let mean = |part: fn((f64, f64)) -> f64| {
+            self.runs.iter().map(|run| part(run.score())).sum::<f64>() / count
+        };
         (mean(|score| score.0), mean(|score| score.1))
     }
 
     fn is_hopeless(&self, best: (f64, f64)) -> bool {
         let Some(own) = self.runs.first().map(Run::score) else { return true };
-        if best.0.is_finite() { own.0 > HOPELESS * best.0 } else { !(own.1 <= HOPELESS * best.1 && own.1.is_finite()) }
+        if best.0.is_finite() {
+            own.0 > HOPELESS * best.0
+        } else {
+            !(own.1 <= HOPELESS * best.1 && own.1.is_finite())
+        }
     }
 
     fn tried(&self, sets: Vec<String>) -> Tried {
@@ -194,7 +219,8 @@ fn ordered(a: &(f64, f64), b: &(f64, f64)) -> std::cmp::Ordering {
 impl<'a> Search<'a> {
     fn new(case: &'a Case, grids: &'a [Grid]) -> Search<'a> {
         let grids: Vec<&Grid> = grids.iter().filter(|grid| grid.fits(case)).collect();
-        let points = product(&grids).into_iter().map(|values| Point { values, runs: Vec::new() }).collect();
+        let points =
+            product(&grids).into_iter().map(|values| Point { values, runs: Vec::new() }).collect();
         Search { case, grids, points, added: BTreeMap::new() }
     }
 
@@ -216,7 +242,9 @@ impl<'a> Search<'a> {
 
     /// The values of one key at points that share all others with this one.
     fn line(&self, values: &[String], key: usize) -> Vec<String> {
-        let same = |point: &&Point| (0..values.len()).all(|at| at == key || point.values[at] == values[at]);
+        let same = |point: &&Point| {
+            (0..values.len()).all(|at| at == key || point.values[at] == values[at])
+        };
         self.points.iter().filter(same).map(|point| point.values[key].clone()).collect()
     }
 
@@ -238,11 +266,15 @@ impl<'a> Search<'a> {
             if self.added.get(&choice).map_or(0, Vec::len) >= MOST_ADDED {
                 continue;
             }
-            let of_choice = || self.points.iter().filter(|point| self.choice(&point.values) == choice);
+            let of_choice =
+                || self.points.iter().filter(|point| self.choice(&point.values) == choice);
             let Some(best) = Self::best(of_choice(), seeds) else {
                 // Where nothing else ended well either, a smaller step may.
                 if self.points.iter().all(|point| !point.score().1.is_finite()) {
-                    more.extend(self.smaller(of_choice()).map(|(values, set)| (choice.clone(), values, set)));
+                    more.extend(
+                        self.smaller(of_choice())
+                            .map(|(values, set)| (choice.clone(), values, set)),
+                    );
                 }
                 continue;
             };
@@ -254,7 +286,11 @@ impl<'a> Search<'a> {
                 Some((values, format!("{}={}", grid.key, beyond(&line, above)?)))
             };
             more.extend(
-                self.grids.iter().enumerate().filter_map(next).map(|(values, set)| (choice.clone(), values, set)),
+                self.grids
+                    .iter()
+                    .enumerate()
+                    .filter_map(next)
+                    .map(|(values, set)| (choice.clone(), values, set)),
             );
         }
         let any = !more.is_empty();
@@ -266,7 +302,10 @@ impl<'a> Search<'a> {
     }
 
     /// A point with a smaller step than the least of some.
-    fn smaller<'p>(&self, points: impl Iterator<Item = &'p Point>) -> Option<(Vec<String>, String)> {
+    fn smaller<'p>(
+        &self,
+        points: impl Iterator<Item = &'p Point>,
+    ) -> Option<(Vec<String>, String)> {
         let key = self.grids.iter().position(|grid| grid.key == STEP && grid.widens())?;
         let value = |point: &&Point| point.values[key].parse().unwrap_or(f64::INFINITY);
         let least = points.min_by(|a, b| value(a).total_cmp(&value(b)))?;
@@ -278,15 +317,15 @@ impl<'a> Search<'a> {
 
     fn choose(&self, seeds: &[u64]) -> Option<Tuned> {
         let mut order: Vec<&Point> = self.points.iter().collect();
-        order.sort_by(|a, b| b.runs.len().cmp(&a.runs.len()).then_with(|| ordered(&a.score(), &b.score())));
+        order.sort_by(|a, b| {
+            b.runs.len().cmp(&a.runs.len()).then_with(|| ordered(&a.score(), &b.score()))
+        });
         let best = *order.first()?;
         let mut at_the_edge = Vec::new();
         if best.score().1.is_finite() {
-            let edges = self
-                .grids
-                .iter()
-                .enumerate()
-                .filter(|(key, _)| edge(&self.line(&best.values, *key), &best.values[*key]).is_some());
+            let edges = self.grids.iter().enumerate().filter(|(key, _)| {
+                edge(&self.line(&best.values, *key), &best.values[*key]).is_some()
+            });
             at_the_edge.extend(edges.map(|(_, grid)| grid.key.clone()));
         }
         let mut added: Vec<String> = Vec::new();
@@ -314,7 +353,11 @@ mod tests {
     }
 
     /// Fills in what runs would say: the loss of a point by its step, on each of three seeds.
-    fn search<'a>(case: &'a Case, grids: &'a [Grid], loss: impl Fn(&[String], usize) -> Option<f64>) -> Search<'a> {
+    fn search<'a>(
+        case: &'a Case,
+        grids: &'a [Grid],
+        loss: impl Fn(&[String], usize) -> Option<f64>,
+    ) -> Search<'a> {
         let mut search = Search::new(case, grids);
         fill(&mut search, loss);
         search
@@ -356,7 +399,10 @@ mod tests {
         };
         let found = search(&case, &grids, loss);
         let tuned = found.choose(&[7, 8, 9]).unwrap();
-        assert_eq!((tuned.chosen, tuned.at_the_edge.len()), (vec!["optimizer.step=0.2".to_string()], 0));
+        assert_eq!(
+            (tuned.chosen, tuned.at_the_edge.len()),
+            (vec!["optimizer.step=0.2".to_string()], 0)
+        );
         let seeds: Vec<usize> = tuned.tried.iter().map(|tried| tried.seeds).collect();
         assert_eq!(seeds, [3, 3, 1, 1]);
         assert_eq!((tuned.tried[0].loss, tuned.tried[3].loss), (Some(1.3), None));
@@ -374,7 +420,10 @@ mod tests {
             turns += 1;
         }
         let tuned = found.choose(&[7, 8, 9]).unwrap();
-        assert_eq!((tuned.chosen, tuned.at_the_edge.len()), (vec!["optimizer.step=1.6".to_string()], 0));
+        assert_eq!(
+            (tuned.chosen, tuned.at_the_edge.len()),
+            (vec!["optimizer.step=1.6".to_string()], 0)
+        );
         assert_eq!(tuned.added, ["optimizer.step=0.8", "optimizer.step=1.6", "optimizer.step=3.2"]);
         assert_eq!(turns, 3);
         // It ends where it never turns, and says that the best lies at the edge.
@@ -384,7 +433,10 @@ mod tests {
             fill(&mut found, down);
         }
         let tuned = found.choose(&[7, 8, 9]).unwrap();
-        assert_eq!((tuned.added.len(), tuned.at_the_edge), (MOST_ADDED, vec!["optimizer.step".to_string()]));
+        assert_eq!(
+            (tuned.added.len(), tuned.at_the_edge),
+            (MOST_ADDED, vec!["optimizer.step".to_string()])
+        );
     }
 
     #[test]
@@ -396,8 +448,14 @@ mod tests {
             fill(&mut found, loss);
         }
         let tuned = found.choose(&[7, 8, 9]).unwrap();
-        assert_eq!((tuned.chosen, tuned.at_the_edge.len()), (vec!["optimizer.step=0.025".to_string()], 0));
-        assert_eq!(tuned.added, ["optimizer.step=0.05", "optimizer.step=0.025", "optimizer.step=0.0125"]);
+        assert_eq!(
+            (tuned.chosen, tuned.at_the_edge.len()),
+            (vec!["optimizer.step=0.025".to_string()], 0)
+        );
+        assert_eq!(
+            tuned.added,
+            ["optimizer.step=0.05", "optimizer.step=0.025", "optimizer.step=0.0125"]
+        );
         // And where they diverge at any step, that is said.
         let mut found = search(&case, &grids, |_, _| None);
         while found.widen(3) {
@@ -410,7 +468,8 @@ mod tests {
 
     #[test]
     fn each_choice_has_a_line_of_its_own() {
-        let (case, grids) = (case(), [grid("optimizer.local_steps=1,10"), grid("optimizer.step=0.1,0.2,0.4")]);
+        let (case, grids) =
+            (case(), [grid("optimizer.local_steps=1,10"), grid("optimizer.step=0.1,0.2,0.4")]);
         // With one step the best is 0.8, with ten 0.2; the latter is better.
         let loss = |values: &[String], _| {
             let (best, least) = if values[0] == "1" { (0.8, 1.2) } else { (0.2, 1.0) };
@@ -423,7 +482,11 @@ mod tests {
         let tuned = found.choose(&[7, 8, 9]).unwrap();
         assert_eq!(tuned.chosen, ["optimizer.local_steps=10", "optimizer.step=0.2"]);
         assert_eq!(tuned.added, ["optimizer.step=0.8", "optimizer.step=1.6"]);
-        assert_eq!(tuned.at_the_edge, ["optimizer.local_steps"], "a choice does not widen, and says so");
+        assert_eq!(
+            tuned.at_the_edge,
+            ["optimizer.local_steps"],
+            "a choice does not widen, and says so"
+        );
         assert_eq!(tuned.tried.len(), 8);
     }
 
@@ -431,9 +494,15 @@ mod tests {
     fn fewer_rounds_count_before_the_loss() {
         let (case, grids) = (case(), [grid("optimizer.step=0.1,0.2,0.4")]);
         let mut found = Search::new(&case, &grids);
-        for (point, (loss, rounds)) in found.points.iter_mut().zip([(1.0, 90.0), (2.0, 30.0), (3.0, 30.0)]) {
+        for (point, (loss, rounds)) in
+            found.points.iter_mut().zip([(1.0, 90.0), (2.0, 30.0), (3.0, 30.0)])
+        {
             for _ in 0..3 {
-                point.runs.push(Run { loss: Some(loss), to_target: Some(rounds), status: Status::Ok });
+                point.runs.push(Run {
+                    loss: Some(loss),
+                    to_target: Some(rounds),
+                    status: Status::Ok,
+                });
             }
         }
         assert_eq!(found.choose(&[7, 8, 9]).unwrap().chosen, ["optimizer.step=0.2"]);

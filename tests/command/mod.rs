@@ -48,8 +48,10 @@ pub const SMALL: [&str; 8] = [
 
 /// A JSON file.
 pub fn json(path: &Path) -> Value {
-    let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}: {text}", path.display()))
+    let text =
+        fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_json::from_str(&text)
+        .unwrap_or_else(|error| panic!("{}: {error}: {text}", path.display()))
 }
 
 /// The objects of `metrics.jsonl`, each line of which must be whole.
@@ -84,7 +86,8 @@ impl Running {
     /// Starts it with its standard error in a file of this folder.
     pub fn start(command: &mut Command, folder: &Path, name: &str) -> Running {
         let errors = folder.join(format!("{name}.stderr"));
-        let child = command.stdout(Stdio::null()).stderr(File::create(&errors).unwrap()).spawn().unwrap();
+        let child =
+            command.stdout(Stdio::null()).stderr(File::create(&errors).unwrap()).spawn().unwrap();
         Running { child, errors }
     }
 
@@ -132,7 +135,8 @@ pub enum Reach {
     FromTheMiddle,
 }
 
-/// Three nodes as their operators set them up: tokyo - london - oslo, each with its own key, rows and node file.
+/// Three nodes as their operators set them up: tokyo - london - oslo, each with its own key, rows
+/// and node file.
 pub struct Deployment {
     pub folder: TempDir,
 }
@@ -149,20 +153,29 @@ impl Deployment {
             let made = gradvine().args(["identity", "new"]).arg(&key).assert().success();
             let peer = String::from_utf8(made.get_output().stdout.clone()).unwrap();
             let address = free_address(reach);
-            let shown =
-                if reach == Reach::FromTheMiddle && index == 1 { String::new() } else { format!("\"{address}\"") };
-            nodes += &format!("[[node]]\nname = \"{name}\"\npeer = \"{}\"\naddresses = [{shown}]\n", peer.trim());
+            let shown = if reach == Reach::FromTheMiddle && index == 1 {
+                String::new()
+            } else {
+                format!("\"{address}\"")
+            };
+            nodes += &format!(
+                "[[node]]\nname = \"{name}\"\npeer = \"{}\"\naddresses = [{shown}]\n",
+                peer.trim()
+            );
             deployment.write(&format!("{name}.csv"), &rows(index));
             deployment.write(
                 &format!("{name}.toml"),
                 &format!(
-                    "key = \"{name}.key\"\nlisten = [\"{address}\"]\ntopology = \"net.toml\"\nexperiment = \"experiment.toml\"\n\
+                    "key = \"{name}.key\"\nlisten = [\"{address}\"]\ntopology \
+                     = \"net.toml\"\nexperiment = \"experiment.toml\"\n\
                      data = \"{name}.csv\"\nout = \"{name}-run\"\n"
                 ),
             );
         }
-        let links = "[[link]]\nbetween = [\"tokyo\", \"london\"]\n[[link]]\nbetween = [\"london\", \"oslo\"]\n";
-        deployment.write("net.toml", &format!("name = \"three\"\nfamily = \"custom\"\n{nodes}{links}"));
+        let links = "[[link]]\nbetween = [\"tokyo\", \"london\"]\n[[link]]\nbetween = \
+                     [\"london\", \"oslo\"]\n";
+        deployment
+            .write("net.toml", &format!("name = \"three\"\nfamily = \"custom\"\n{nodes}{links}"));
         deployment.write("experiment.toml", &experiment(run, "0.1"));
         deployment
     }
@@ -186,9 +199,17 @@ impl Deployment {
     }
 
     /// Starts a node with a change to its command.
-    pub fn start_as(&self, name: &str, change: impl FnOnce(&mut Command) -> &mut Command) -> Running {
+    pub fn start_as(
+        &self,
+        name: &str,
+        change: impl FnOnce(&mut Command) -> &mut Command,
+    ) -> Running {
         let (mut command, file) = (program(), self.file(&format!("{name}.toml")));
-        Running::start(change(command.arg("node").arg(file).arg("--quiet")), self.folder.path(), name)
+        Running::start(
+            change(command.arg("node").arg(file).arg("--quiet")),
+            self.folder.path(),
+            name,
+        )
     }
 
     /// Where a node listens.
@@ -212,7 +233,8 @@ pub fn copy_of(deployment: &Deployment) -> TempDir {
 /// An experiment for the rows of [`rows`].
 pub fn experiment(run: &str, step: &str) -> String {
     format!(
-        "[run]\n{run}\n[data]\nstandardize = true\n[model]\nkind = \"softmax\"\ninputs = 2\noutputs = 3\n[rule]\nkind = \"choco\"\n\
+        "[run]\n{run}\n[data]\nstandardize = true\n[model]\nkind = \"softmax\"\ninputs = \
+         2\noutputs = 3\n[rule]\nkind = \"choco\"\n\
          [compressor]\nkind = \"min-max\"\n[optimizer]\nstep = {step}\nbatch = 4\n"
     )
 }
@@ -221,8 +243,10 @@ pub fn experiment(run: &str, step: &str) -> String {
 pub fn rows(node: usize) -> String {
     let row = |i: usize| {
         let class = i % 3;
-        let (x, y) =
-            (class as f64 + 0.1 * ((i * 7 + node) % 5) as f64, -(class as f64) + 0.1 * ((i * 3 + node) % 4) as f64);
+        let (x, y) = (
+            class as f64 + 0.1 * ((i * 7 + node) % 5) as f64,
+            -(class as f64) + 0.1 * ((i * 3 + node) % 4) as f64,
+        );
         format!("{x:.1},{y:.1},{class}\n")
     };
     "x,y,label\n".to_string() + &(0..30).map(row).collect::<String>()
@@ -239,7 +263,8 @@ fn free_address(reach: Reach) -> String {
     }
 }
 
-/// Runs a command in an empty folder: it must end with 2 and one line on standard error, which is returned, and leave nothing there.
+/// Runs a command in an empty folder: it must end with 2 and one line on standard error, which is
+/// returned, and leave nothing there.
 pub fn refused(command: &mut assert_cmd::Command) -> String {
     let empty = folder();
     let assert = command.current_dir(empty.path()).assert();
@@ -249,7 +274,8 @@ pub fn refused(command: &mut assert_cmd::Command) -> String {
     let lines: Vec<&str> = told.lines().collect();
     assert!(lines.len() == 1 && lines[0].starts_with("error: "), "{command:?}: {told}");
     assert!(output.stdout.is_empty(), "{command:?} printed something");
-    let left: Vec<_> = fs::read_dir(empty.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let left: Vec<_> =
+        fs::read_dir(empty.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(left.is_empty(), "{command:?} left {left:?}");
     lines[0].to_string()
 }

@@ -1,4 +1,5 @@
-//! What the tests of centralized rules share: dense `f64` references on which all nodes hold one x, and scripted updates.
+//! What the tests of centralized rules share: dense `f64` references on which all nodes hold one x,
+//! and scripted updates.
 
 use gradvine::{
     job::{Blind, Conclusion, Learner},
@@ -46,7 +47,10 @@ pub fn reference(run: &Run, mut round: impl FnMut(&mut Vec<f64>, Matrix)) -> Vec
 }
 
 /// The model after all rounds of `round(x, updates, sum of the step sizes in them)`.
-pub fn reference_by_steps(run: &Run, mut round: impl FnMut(&mut Vec<f64>, Matrix, f64)) -> Vec<f64> {
+pub fn reference_by_steps(
+    run: &Run,
+    mut round: impl FnMut(&mut Vec<f64>, Matrix, f64),
+) -> Vec<f64> {
     let (mut updates, mut x) = (Updates::new(run), start(run));
     for _ in 0..run.rounds {
         let (u, step) = updates.next(&vec![x.clone(); run.nodes()]);
@@ -104,19 +108,24 @@ pub fn script(run: &Run, rounds: u64, seed: u64) -> Vec<Matrix> {
     (0..rounds).map(|round| (0..run.nodes()).map(|node| draw(round, node)).collect()).collect()
 }
 
-/// What x has moved by, negated, after `run.rounds` rounds of these updates, which are 0 once the script is over.
+/// What x has moved by, negated, after `run.rounds` rounds of these updates, which are 0 once the
+/// script is over.
 pub fn moved(run: &Run, script: &[Matrix]) -> Vec<f64> {
     let mut seats = run.seats();
     for (node, seat) in seats.iter_mut().enumerate() {
         let narrow = |u: &Vec<f64>| u.iter().map(|&u| u as f32).collect();
-        seat.learner = Box::new(Scripted { updates: script.iter().map(|round| narrow(&round[node])).collect() });
+        seat.learner = Box::new(Scripted {
+            updates: script.iter().map(|round| narrow(&round[node])).collect(),
+        });
     }
-    let models: Vec<Vec<f32>> = sim::run(seats, &mut Blind).unwrap().into_iter().map(|ended| ended.model).collect();
+    let models: Vec<Vec<f32>> =
+        sim::run(seats, &mut Blind).unwrap().into_iter().map(|ended| ended.model).collect();
     assert!(models.iter().all(|model| *model == models[0]), "{}: the nodes differ", run.rule);
     plus(&start(run), -1.0, &widen(&models[..1])[0])
 }
 
-/// How much of what was produced is missing from the model after everything had time to be sent, relative to all that was produced.
+/// How much of what was produced is missing from the model after everything had time to be sent,
+/// relative to all that was produced.
 pub fn leak(run: &Run, script: &[Matrix]) -> f64 {
     let produced = sum(&script.iter().map(|round| sum(round)).collect::<Vec<_>>());
     let missing = plus(&produced, -(run.nodes() as f64), &moved(run, script));

@@ -28,8 +28,11 @@ pub fn scaled_sign(v: &[f64]) -> Vec<f64> {
 }
 
 /// Compressors whose f64 twin is above.
-pub const COMPRESSORS: [(&str, C); 3] =
-    [("kind = 'identity'", identity), ("kind = 'top-k'\nk = 10", top_ten), ("kind = 'sign'\nbucket = 0", scaled_sign)];
+pub const COMPRESSORS: [(&str, C); 3] = [
+    ("kind = 'identity'", identity),
+    ("kind = 'top-k'\nk = 10", top_ten),
+    ("kind = 'sign'\nbucket = 0", scaled_sign),
+];
 
 pub fn gradients(problems: &[Problem], x: &Matrix) -> Matrix {
     problems.iter().zip(x).map(|(p, x)| p.gradient(x)).collect()

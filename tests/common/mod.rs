@@ -1,4 +1,5 @@
-//! A small decentralized problem whose every number is known: f_i(x) = 1/2 |A_i x - b_i|^2 / m, exact gradients.
+//! A small decentralized problem whose every number is known: f_i(x) = 1/2 |A_i x - b_i|^2 / m,
+//! exact gradients.
 #![allow(dead_code)] // each test file uses its own part of this
 
 pub mod central;
@@ -30,7 +31,8 @@ use sgd::Sgd;
 /// Rows of each node's A_i.
 const ROWS: usize = 12;
 
-/// Past one and several of the blocks of 512 and 2,048 numbers that kernels work on, and of no round number.
+/// Past one and several of the blocks of 512 and 2,048 numbers that kernels work on, and of no
+/// round number.
 pub const WIDE: [usize; 2] = [2_501, 5_003];
 
 /// Five nodes with links of all kinds of weights, which W is written from in [`GIVEN_W`].
@@ -57,7 +59,8 @@ impl Problem {
     pub fn new(node: usize, d: usize, spread: f64) -> Problem {
         let mut dice = Stream::new(77, Purpose::Test).with(node as u64).sequence();
         let a: Vec<Vec<f64>> = (0..ROWS).map(|_| (0..d).map(|_| dice.normal()).collect()).collect();
-        let target: Vec<f64> = (0..d).map(|k| libm::sin(k as f64 * 0.7) + spread * dice.normal()).collect();
+        let target: Vec<f64> =
+            (0..d).map(|k| libm::sin(k as f64 * 0.7) + spread * dice.normal()).collect();
         let b = a.iter().map(|row| row.iter().zip(&target).map(|(a, t)| a * t).sum()).collect();
         Problem { a, b }
     }
@@ -74,7 +77,9 @@ impl Problem {
     }
 
     pub fn loss(&self, x: &[f64]) -> f64 {
-        let square = |(row, b): (&Vec<f64>, &f64)| (row.iter().zip(x).map(|(a, x)| a * x).sum::<f64>() - b).powi(2);
+        let square = |(row, b): (&Vec<f64>, &f64)| {
+            (row.iter().zip(x).map(|(a, x)| a * x).sum::<f64>() - b).powi(2)
+        };
         self.a.iter().zip(&self.b).map(square).sum::<f64>() / (2 * ROWS) as f64
     }
 }
@@ -151,7 +156,8 @@ impl Run {
         Run { d, step: self.step * self.d as f64 / d as f64, ..self.clone() }
     }
 
-    /// The run itself; with other ways to make updates of gradients; with more numbers than the kernels take at a time.
+    /// The run itself; with other ways to make updates of gradients; with more numbers than the
+    /// kernels take at a time.
     pub fn varied(&self) -> Vec<Run> {
         let mut all = vec![self.clone()];
         all.extend(Sgd::VARIED.map(|sgd| Run { sgd, ..self.clone() }));
@@ -163,7 +169,9 @@ impl Run {
     pub fn words(&self) -> String {
         let Run { rule, compressor, topology, d, sgd, same_start, .. } = self;
         let topology = topology.name();
-        format!("{rule}\nwith {compressor} on {topology}, d = {d}, {sgd:?}, same start: {same_start}")
+        format!(
+            "{rule}\nwith {compressor} on {topology}, d = {d}, {sgd:?}, same start: {same_start}"
+        )
     }
 
     pub fn nodes(&self) -> usize {
@@ -171,7 +179,9 @@ impl Run {
     }
 
     pub fn problems(&self) -> Vec<Problem> {
-        (0..self.nodes()).map(|node| Problem::new(if self.same_data { 0 } else { node }, self.d, self.spread)).collect()
+        (0..self.nodes())
+            .map(|node| Problem::new(if self.same_data { 0 } else { node }, self.d, self.spread))
+            .collect()
     }
 
     pub fn start(&self, node: usize) -> Vec<f32> {
@@ -185,7 +195,8 @@ impl Run {
     }
 
     pub fn try_prepare(&self) -> Result<Prepared, ConfigError> {
-        let compressor = compress::build(&toml::from_str(&self.compressor).unwrap()).unwrap().compressor;
+        let compressor =
+            compress::build(&toml::from_str(&self.compressor).unwrap()).unwrap().compressor;
         let setting = Setting {
             topology: &self.topology,
             schedule: &self.schedule,
@@ -199,11 +210,14 @@ impl Run {
         rule::prepare(&toml::from_str(&self.rule).unwrap(), &setting)
     }
 
-    /// A matrix and a bias, or a vector where there is little to share out; three layers where a rule sends each by itself.
+    /// A matrix and a bias, or a vector where there is little to share out; three layers where a
+    /// rule sends each by itself.
     fn shapes(&self) -> Vec<(usize, usize)> {
         match self.d {
             d if d < 16 => vec![(d, 1), (0, 1)],
-            d if self.rule.contains("layers = true") => vec![(2, 3), (3, 1), (1, 2), (1, 2), (2, 1), (d - 15, 1)],
+            d if self.rule.contains("layers = true") => {
+                vec![(2, 3), (3, 1), (1, 2), (1, 2), (2, 1), (d - 15, 1)]
+            }
             d => vec![(d / 8 - 1, 8), (8 + d % 8, 1)],
         }
     }
@@ -266,7 +280,8 @@ impl Run {
     pub fn suboptimality(&self, models: &[Vec<f32>]) -> f64 {
         let problems = self.problems();
         let n = models.len() as f64;
-        let mean: Vec<f64> = (0..self.d).map(|k| models.iter().map(|x| f64::from(x[k])).sum::<f64>() / n).collect();
+        let mean: Vec<f64> =
+            (0..self.d).map(|k| models.iter().map(|x| f64::from(x[k])).sum::<f64>() / n).collect();
         let f = |x: &[f64]| problems.iter().map(|p| p.loss(x)).sum::<f64>() / n;
         let mut best = vec![0.0; self.d];
         for _ in 0..20_000 {
@@ -285,7 +300,10 @@ pub fn consensus(models: &[Vec<f32>]) -> f64 {
     let n = models.len() as f64;
     let d = models[0].len();
     let mean = |k: usize| models.iter().map(|x| f64::from(x[k])).sum::<f64>() / n;
-    (0..d).map(|k| models.iter().map(|x| (f64::from(x[k]) - mean(k)).powi(2)).sum::<f64>()).sum::<f64>() / n
+    (0..d)
+        .map(|k| models.iter().map(|x| (f64::from(x[k]) - mean(k)).powi(2)).sum::<f64>())
+        .sum::<f64>()
+        / n
 }
 
 /// The largest difference of two sets of models, relative to the largest value.

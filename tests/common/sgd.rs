@@ -1,5 +1,5 @@
-//! How updates are made of gradients: steps that change, momentum, weight decay, several local steps. Twice: by the
-//! crate's optimizer, and in plain f64 from the equations.
+//! How updates are made of gradients: steps that change, momentum, weight decay, several local
+//! steps. Twice: by the crate's optimizer, and in plain f64 from the equations.
 
 use gradvine::{
     job::{Conclusion, Learner},
@@ -31,7 +31,8 @@ pub struct Sgd {
 }
 
 impl Sgd {
-    pub const PLAIN: Sgd = Sgd { steps: Steps::Constant, momentum: 0.0, weight_decay: 0.0, local_steps: 1 };
+    pub const PLAIN: Sgd =
+        Sgd { steps: Steps::Constant, momentum: 0.0, weight_decay: 0.0, local_steps: 1 };
 
     /// Each part alone and all of them together.
     pub const VARIED: [Sgd; 4] = [
@@ -148,7 +149,8 @@ impl Updates {
         Updates { run: run.clone(), problems: run.problems(), m, rounds }
     }
 
-    /// What each node's local steps from its row of `x` take away from it, and the sum of the sizes of these steps.
+    /// What each node's local steps from its row of `x` take away from it, and the sum of the sizes
+    /// of these steps.
     pub fn next(&mut self, x: &Matrix) -> (Matrix, f64) {
         let sgd = self.run.sgd;
         let step = sgd.step(&self.run, self.rounds[0]) * f64::from(sgd.local_steps);

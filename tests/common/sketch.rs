@@ -1,17 +1,19 @@
-//! A count sketch in plain f64: Charikar, Chen and Farach-Colton 2002, Finding Frequent Items in Data Streams, section 3, with
-//! the hashes that the crate's documentation states, written from it. It shares no code with the crate but the words of
-//! a stream.
+//! A count sketch in plain f64: Charikar, Chen and Farach-Colton 2002, Finding Frequent Items in
+//! Data Streams, section 3, with the hashes that the crate's documentation states, written from it.
+//! It shares no code with the crate but the words of a stream.
 
 use gradvine::{compress::SketchShape, rng::Stream};
 
-/// Cell and sign of number `i` in a row: a random cubic modulo 2^61 - 1 of its block of 32 (or as many as fit), the
-/// lowest 32 bits as signs, 29 more as the place.
+/// Cell and sign of number `i` in a row: a random cubic modulo 2^61 - 1 of its block of 32 (or as
+/// many as fit), the lowest 32 bits as signs, 29 more as the place.
 pub fn place(hashes: Stream, row: usize, i: usize, columns: usize) -> (usize, f64) {
     let p = (1u128 << 61) - 1;
     let length = (0..=5).map(|bits| 1 << bits).filter(|length| *length <= columns).max().unwrap();
     let (block, within) = ((i / length) as u128, i % length);
     let a: Vec<u128> = (0..4).map(|k| u128::from(hashes.with(row as u64).u64_at(k)) % p).collect();
-    let word = (a[0] + a[1] * block + a[2] * (block * block % p) + a[3] * (block * block % p * block % p)) % p;
+    let word =
+        (a[0] + a[1] * block + a[2] * (block * block % p) + a[3] * (block * block % p * block % p))
+            % p;
     let start = (((word >> 32) * columns as u128) >> 29) as usize;
     ((start + within) % columns, if word >> within & 1 == 1 { -1.0 } else { 1.0 })
 }
@@ -64,7 +66,8 @@ impl Plain {
         median(self.table.iter().map(|row| row.iter().map(|x| x * x).sum()).collect())
     }
 
-    /// How much a number's estimate has of what makes it heavy among k: {i: ghat_i^2 >= l2^2 / k} are those with 1 and more.
+    /// How much a number's estimate has of what makes it heavy among k: {i: ghat_i^2 >= l2^2 / k}
+    /// are those with 1 and more.
     pub fn weights(&self, k: usize) -> Vec<f64> {
         let least = self.l2_squared() / k as f64;
         self.estimates().into_iter().map(|x| x * x / least).collect()

@@ -1,4 +1,5 @@
-//! What a rule keeps and sends, and what a compressor leaves, at a given dimension: read off the plan and the formats that a run would use.
+//! What a rule keeps and sends, and what a compressor leaves, at a given dimension: read off the
+//! plan and the formats that a run would use.
 
 use std::sync::Arc;
 
@@ -52,16 +53,31 @@ impl Priced {
         let built = self.built(entry);
         let about = if cost.exact { "" } else { "at most " };
         let both = |(mean, most): (f64, f64), show: &dyn Fn(f64) -> String| {
-            if most > mean * 1.000_001 { format!("{}, {} at the busiest", show(mean), show(most)) } else { show(mean) }
+            if most > mean * 1.000_001 {
+                format!("{}, {} at the busiest", show(mean), show(most))
+            } else {
+                show(mean)
+            }
         };
         let number = |x: f64| if x.fract() == 0.0 { format!("{x:.0}") } else { format!("{x:.2}") };
         let bytes = |x: f64| Bytes(x.round() as u64).to_string();
         let mut lines = vec![
-            ("memory", format!("{} vectors, {}", cost.vectors, bytes(4.0 * (cost.vectors * self.parameters) as f64))),
+            (
+                "memory",
+                format!(
+                    "{} vectors, {}",
+                    cost.vectors,
+                    bytes(4.0 * (cost.vectors * self.parameters) as f64)
+                ),
+            ),
             ("messages", format!("{} a node and round", both(cost.messages, &number))),
             (
                 "payload",
-                format!("{about}{} a node and round with {}", both(cost.payload, &bytes), built.compressor.name()),
+                format!(
+                    "{about}{} a node and round with {}",
+                    both(cost.payload, &bytes),
+                    built.compressor.name()
+                ),
             ),
             ("resolved", constants(&cost.resolved)),
         ];
@@ -121,7 +137,8 @@ impl Priced {
     /// The most vectors that any node keeps; counted on a shorter model where d is large.
     fn vectors(&self, entry: &Entry, prepared: &Prepared) -> usize {
         let nodes = (0..self.topology.nodes()).map(NodeId::from);
-        // Who has most neighbours has most copies; the hub of a star may keep more than others by its role.
+        // Who has most neighbours has most copies; the hub of a star may keep more than others by
+        // its role.
         let busiest = nodes.clone().max_by_key(|id| self.topology.neighbours(*id).len());
         let count = |prepared: &Prepared, length: usize| {
             let of = |id: NodeId| (prepared.spawn)(id, vec![0.0; length]).vectors();
@@ -145,9 +162,11 @@ impl Priced {
             for node in (0..nodes).map(NodeId::from) {
                 meeting.clear();
                 plan.meet(node, &at, &mut meeting);
-                // Who is called answers: in the second exchange of a call the one that is waited for sends.
+                // Who is called answers: in the second exchange of a call the one that is waited
+                // for sends.
                 let answers = plan.calls(at.flight) && at.exchange == 1;
-                let senders: Vec<NodeId> = if answers { meeting.wait.clone() } else { vec![node; meeting.send.len()] };
+                let senders: Vec<NodeId> =
+                    if answers { meeting.wait.clone() } else { vec![node; meeting.send.len()] };
                 for from in senders {
                     let size = plan.format(&at, from).size();
                     exact &= matches!(size, Size::Exact(_));
@@ -176,10 +195,16 @@ pub fn compressor(entry: &compress::Entry, parameters: usize) -> Vec<(&'static s
         Class::Contraction { delta } => format!("contraction, delta >= {delta:.3e}"),
     };
     vec![
-        ("payload", format!("{about}{}, {ratio:.2} times less than 4 bytes a number", Bytes(size as u64))),
+        (
+            "payload",
+            format!("{about}{}, {ratio:.2} times less than 4 bytes a number", Bytes(size as u64)),
+        ),
         (
             "nominal",
-            format!("delta {:.4} on Gaussian vectors", compress::nominal_delta(&*built.compressor, parameters)),
+            format!(
+                "delta {:.4} on Gaussian vectors",
+                compress::nominal_delta(&*built.compressor, parameters)
+            ),
         ),
         ("bound", bound),
         ("resolved", constants(&built.resolved)),
@@ -208,7 +233,10 @@ fn default_of(entry: &compress::Entry) -> Result<Built, ConfigError> {
 }
 
 fn constants(table: &toml::Table) -> String {
-    let all: Vec<String> =
-        table.iter().filter(|(key, _)| *key != "kind").map(|(key, value)| format!("{key} = {value}")).collect();
+    let all: Vec<String> = table
+        .iter()
+        .filter(|(key, _)| *key != "kind")
+        .map(|(key, value)| format!("{key} = {value}"))
+        .collect();
     if all.is_empty() { "no constants".into() } else { all.join(", ") }
 }

@@ -13,8 +13,14 @@ use serde_json::{Value, json};
 use super::{super::Exit, Row};
 
 /// The table's columns.
-const COLUMNS: [Figure; 6] =
-    [Figure::TestAccuracy, Figure::WorstAccuracy, Figure::TrainLoss, Figure::Consensus, Figure::Payload, Figure::Wire];
+const COLUMNS: [Figure; 6] = [
+    Figure::TestAccuracy,
+    Figure::WorstAccuracy,
+    Figure::TrainLoss,
+    Figure::Consensus,
+    Figure::Payload,
+    Figure::Wire,
+];
 /// More of them where links or gradients take time.
 const TIMED: [Figure; 2] = [Figure::Time, Figure::Computing];
 /// What stands behind the best of a column.
@@ -31,9 +37,11 @@ pub struct Shown<'a> {
 }
 
 impl Shown<'_> {
-    /// For a person: a line a combination, the best of each column marked, then tuning and warnings.
+    /// For a person: a line a combination, the best of each column marked, then tuning and
+    /// warnings.
     pub fn table(&self) -> String {
-        let differ = |of: fn(&Row) -> &String| self.rows.iter().any(|row| of(row) != of(&self.rows[0]));
+        let differ =
+            |of: fn(&Row) -> &String| self.rows.iter().any(|row| of(row) != of(&self.rows[0]));
         let mut columns = self.columns();
         columns.retain(|figure| self.rows.iter().any(|row| mean(row, *figure).is_some()));
         let mut lines = vec![vec!["rule".to_string(), "compressor".into()]];
@@ -55,9 +63,13 @@ impl Shown<'_> {
                 line.push(spread.map_or("- ".into(), |spread| column.show_spread(&spread) + mark));
             }
             let runs = &row.outcome.runs;
-            let rounds = runs.iter().filter_map(|run| run.points.last()).map(|point| point.rounds).max();
+            let rounds =
+                runs.iter().filter_map(|run| run.points.last()).map(|point| point.rounds).max();
             line.push(rounds.map_or("-".into(), |rounds| rounds.to_string()));
-            line.push(format!("{:.1} s", runs.iter().map(|run| run.seconds).sum::<f64>() / runs.len() as f64));
+            line.push(format!(
+                "{:.1} s",
+                runs.iter().map(|run| run.seconds).sum::<f64>() / runs.len() as f64
+            ));
             line.push(row.outcome.status());
             lines.push(line);
         }
@@ -71,13 +83,22 @@ impl Shown<'_> {
         text += &format!("{BEST} the best of its column; {seeds}; time is wall time a run\n");
         for row in self.rows {
             if let Some(tuned) = &row.outcome.tuned {
-                text += &format!("tuned on seeds {}: {}: {}\n", tuned.on(), row.outcome.case.name, tuned.words());
+                text += &format!(
+                    "tuned on seeds {}: {}: {}\n",
+                    tuned.on(),
+                    row.outcome.case.name,
+                    tuned.words()
+                );
             }
         }
         text += &self.paired();
         // Combinations of a rule share most of what is to be said.
-        let all: BTreeSet<&String> =
-            self.rows.iter().flat_map(|row| &row.outcome.runs).flat_map(|run| &run.warnings).collect();
+        let all: BTreeSet<&String> = self
+            .rows
+            .iter()
+            .flat_map(|row| &row.outcome.runs)
+            .flat_map(|run| &run.warnings)
+            .collect();
         all.iter().for_each(|warning| text += &format!("warning: {warning}\n"));
         text
     }
@@ -89,11 +110,13 @@ impl Shown<'_> {
         for row in &self.rows[1..] {
             let values = |row: &Row, figure: Figure| figure.values(&row.outcome.runs, None);
             let pair = |figure: Figure| values(row, figure).zip(values(first, figure));
-            let points = pair(Figure::TestAccuracy).and_then(|(a, b)| Interval::of_differences(&a, &b));
+            let points =
+                pair(Figure::TestAccuracy).and_then(|(a, b)| Interval::of_differences(&a, &b));
             let ratio = pair(Figure::TrainLoss).and_then(|(a, b)| Interval::of_ratios(&a, &b));
             let said = [
                 points.map(|x| {
-                    let [mean, low, high] = [x.mean, x.low, x.high].map(|x| format!("{:+.2}", 100.0 * x));
+                    let [mean, low, high] =
+                        [x.mean, x.low, x.high].map(|x| format!("{:+.2}", 100.0 * x));
                     format!("accuracy {mean} points ({low} to {high})")
                 }),
                 ratio.map(|x| {
@@ -159,13 +182,24 @@ impl Shown<'_> {
         }
         text.push('\n');
         for row in self.rows {
-            let rounds = row.outcome.runs.iter().filter_map(|run| run.points.last()).map(|point| point.rounds).max();
+            let rounds = row
+                .outcome
+                .runs
+                .iter()
+                .filter_map(|run| run.points.last())
+                .map(|point| point.rounds)
+                .max();
             let status = row.outcome.status();
-            let words = [&row.rule, &row.compressor, &row.topology, &status].map(|word| field(word)).join(",");
-            text += &format!("{words},{}", rounds.map_or(String::new(), |rounds| rounds.to_string()));
+            let words = [&row.rule, &row.compressor, &row.topology, &status]
+                .map(|word| field(word))
+                .join(",");
+            text +=
+                &format!("{words},{}", rounds.map_or(String::new(), |rounds| rounds.to_string()));
             for column in &columns {
                 let spread = mean(row, *column).filter(|spread| spread.mean.is_finite());
-                let said = |spread: Spread| format!(",{},{},{}", spread.mean, spread.deviation, spread.half);
+                let said = |spread: Spread| {
+                    format!(",{},{},{}", spread.mean, spread.deviation, spread.half)
+                };
                 text += &spread.map_or(",,,".into(), said);
             }
             text.push('\n');
@@ -175,11 +209,15 @@ impl Shown<'_> {
 
     /// `compare.json`, `compare.csv` and pictures.
     pub fn write(&self, out: &Path) -> Result<(), Exit> {
-        let wrong =
-            |error: std::io::Error| ConfigError::new("--out", out.display(), format!("cannot be written: {error}"));
+        let wrong = |error: std::io::Error| {
+            ConfigError::new("--out", out.display(), format!("cannot be written: {error}"))
+        };
         fs::create_dir_all(out).map_err(wrong)?;
         let put = |name: &str, text: &str| write_atomically(&out.join(name), &[text.as_bytes()]);
-        put("compare.json", &(serde_json::to_string_pretty(&self.json()).map_err(std::io::Error::from)? + "\n"))?;
+        put(
+            "compare.json",
+            &(serde_json::to_string_pretty(&self.json()).map_err(std::io::Error::from)? + "\n"),
+        )?;
         put("compare.csv", &self.csv())?;
         for (name, picture) in self.pictures() {
             put(name, &picture.svg())?;
@@ -187,7 +225,8 @@ impl Shown<'_> {
         Ok(())
     }
 
-    /// Loss over rounds and bytes, accuracy over rounds, consensus over rounds; where something takes time, loss and accuracy over it.
+    /// Loss over rounds and bytes, accuracy over rounds, consensus over rounds; where something
+    /// takes time, loss and accuracy over it.
     fn pictures(&self) -> Vec<(&'static str, Chart)> {
         let outcomes: Vec<(&str, &Outcome)> =
             self.rows.iter().map(|row| (row.outcome.case.name.as_str(), &row.outcome)).collect();
@@ -199,11 +238,26 @@ impl Shown<'_> {
         };
         [
             ("loss-rounds.svg", "Train loss over rounds", Figure::Rounds, Figure::TrainLoss),
-            ("accuracy-rounds.svg", "Test accuracy over rounds", Figure::Rounds, Figure::TestAccuracy),
+            (
+                "accuracy-rounds.svg",
+                "Test accuracy over rounds",
+                Figure::Rounds,
+                Figure::TestAccuracy,
+            ),
             ("loss-payload.svg", "Train loss over bytes sent", Figure::Payload, Figure::TrainLoss),
-            ("consensus-rounds.svg", "Consensus distance over rounds", Figure::Rounds, Figure::Consensus),
+            (
+                "consensus-rounds.svg",
+                "Consensus distance over rounds",
+                Figure::Rounds,
+                Figure::Consensus,
+            ),
             ("loss-time.svg", "Train loss over virtual time", Figure::Time, Figure::TrainLoss),
-            ("accuracy-time.svg", "Test accuracy over virtual time", Figure::Time, Figure::TestAccuracy),
+            (
+                "accuracy-time.svg",
+                "Test accuracy over virtual time",
+                Figure::Time,
+                Figure::TestAccuracy,
+            ),
         ]
         .into_iter()
         .filter(|(_, _, x, _)| *x != Figure::Time || self.takes_time())
@@ -219,12 +273,18 @@ fn mean(row: &Row, figure: Figure) -> Option<Spread> {
 
 /// A CSV field.
 fn field(word: &str) -> String {
-    if word.contains([',', '"', '\n']) { format!("\"{}\"", word.replace('"', "\"\"")) } else { word.to_string() }
+    if word.contains([',', '"', '\n']) {
+        format!("\"{}\"", word.replace('"', "\"\""))
+    } else {
+        word.to_string()
+    }
 }
 
-/// Lines in columns as wide as they need to be: the first `left` to the left, figures to the right, the last column as it is.
+/// Lines in columns as wide as they need to be: the first `left` to the left, figures to the right,
+/// the last column as it is.
 fn aligned(lines: &[Vec<String>], left: usize) -> String {
-    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+    let width =
+        |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
     let last = lines[0].len() - 1;
     let mut text = String::new();
     for line in lines {

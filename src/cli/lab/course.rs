@@ -40,7 +40,11 @@ const PORT: u16 = 4001;
 impl From<Trouble> for Exit {
     fn from(trouble: Trouble) -> Exit {
         let message = format!("lab: {trouble}");
-        if let Trouble::Missing(_) = trouble { Exit::Config(message) } else { Exit::Failed(message) }
+        if let Trouble::Missing(_) = trouble {
+            Exit::Config(message)
+        } else {
+            Exit::Failed(message)
+        }
     }
 }
 
@@ -58,18 +62,27 @@ pub fn run(mut args: Args) -> Result<(), Exit> {
     let wiring = wiring(&args, &whole)?;
     let run = &whole.design.experiment.run;
     if args.warm + 1 >= run.rounds {
-        let problem = format!("leaves too few of {} rounds to measure: lower it, or raise --rounds", run.rounds);
+        let problem = format!(
+            "leaves too few of {} rounds to measure: lower it, or raise --rounds",
+            run.rounds
+        );
         return Err(ConfigError::new("--warm", args.warm, problem).into());
     }
     let keep = args.run.out.is_some() || run.out.is_some();
     let scratch = Scratch::new(keep);
     let interrupt = Interrupt::install()?;
     let foretold = foretell(&args, &whole, &interrupt)?;
-    let place = RunArgs { out: args.run.out.clone().or_else(|| scratch.folder.clone()), ..args.run.clone() };
+    let place = RunArgs {
+        out: args.run.out.clone().or_else(|| scratch.folder.clone()),
+        ..args.run.clone()
+    };
     let mut directory = place.directory(&whole)?;
     let found = measure(&args, &whole, (&setup, wiring), &mut directory, &scratch, &interrupt)?;
     let figures = Figures::new(&whole, args.warm, &foretold, &found);
-    directory.write("lab.json", &(serde_json::to_string_pretty(&figures).map_err(std::io::Error::from)? + "\n"))?;
+    directory.write(
+        "lab.json",
+        &(serde_json::to_string_pretty(&figures).map_err(std::io::Error::from)? + "\n"),
+    )?;
     if args.run.json {
         print_json(&figures)?;
     }
@@ -78,12 +91,15 @@ pub fn run(mut args: Args) -> Result<(), Exit> {
         print(&(figures.table() + &kept.unwrap_or_default()))?;
     }
     if figures.same_digest_as_simulated == Some(false) {
-        return Err(Exit::Disagrees("the nodes ended with another digest than the simulation".into()));
+        return Err(Exit::Disagrees(
+            "the nodes ended with another digest than the simulation".into(),
+        ));
     }
     Ok(())
 }
 
-/// Builds the places and links, runs a node in each, and takes everything down again, whatever comes of it.
+/// Builds the places and links, runs a node in each, and takes everything down again, whatever
+/// comes of it.
 fn measure(
     args: &Args,
     whole: &Whole,
@@ -104,16 +120,22 @@ fn measure(
         .map(|(node, name)| Site::new(name, NodeId::from(node), setup))
         .collect::<Result<Vec<Site>, Trouble>>()?;
     let transport = whole.design.experiment.run.transport;
-    let addresses: Vec<String> = sites.iter().map(|site| transport.address(site.address, PORT)).collect();
+    let addresses: Vec<String> =
+        sites.iter().map(|site| transport.address(site.address, PORT)).collect();
     // Without rows to test on: an evaluation would be on the way of the next round.
     processes::write_files(whole, directory, &addresses, false)?;
     let router = Router::start(sites.iter_mut().filter_map(Site::tap).collect(), wiring)?;
-    let mut nodes = processes::start(whole, directory, |node, program| sites[node.index()].command(program))?;
+    let mut nodes =
+        processes::start(whole, directory, |node, program| sites[node.index()].command(program))?;
     let mut watched = Watched::new(args.warm);
     let mut display = Display::new(whole.design.experiment.run.rounds, args.run.speaks(), false);
     let followed = processes::follow(&mut nodes, interrupt, &mut display, &mut |nodes| {
         watched.look(nodes);
-        if router.is_dead() { Err(Exit::Failed("lab: the router's thread ended".into())) } else { Ok(()) }
+        if router.is_dead() {
+            Err(Exit::Failed("lab: the router's thread ended".into()))
+        } else {
+            Ok(())
+        }
     });
     display.finish();
     followed?;
@@ -139,10 +161,17 @@ fn measure(
         },
         retransmitted: sites.iter().filter_map(retransmitted).sum(),
     };
-    let passed = router.stop().map_err(|error| Exit::Failed(format!("lab: a device failed: {error}")))?;
+    let passed =
+        router.stop().map_err(|error| Exit::Failed(format!("lab: a device failed: {error}")))?;
     let summary = processes::gather(whole, directory, &nodes).inspect_err(|_| scratch.leave())?;
     directory.summary(&summary)?;
-    Ok(Found { pace: Pace::of(&measured(&nodes), args.warm), load: watched.load(), stack, passed, summary })
+    Ok(Found {
+        pace: Pace::of(&measured(&nodes), args.warm),
+        load: watched.load(),
+        stack,
+        passed,
+        summary,
+    })
 }
 
 /// What stands in for settings, and the laboratory's own defaults, which `--set` overrides.
@@ -164,7 +193,9 @@ fn setup(args: &Args) -> Result<Setup, Exit> {
         lab::check_congestion(name)?;
     }
     let sysctl = |text: &String| match text.split_once('=') {
-        Some((key, value)) if key.starts_with("net.") => Ok((key.trim().to_string(), value.trim().to_string())),
+        Some((key, value)) if key.starts_with("net.") => {
+            Ok((key.trim().to_string(), value.trim().to_string()))
+        }
         _ => Err(ConfigError::new(
             "--sysctl",
             text,
@@ -177,8 +208,10 @@ fn setup(args: &Args) -> Result<Setup, Exit> {
 
 fn wiring(args: &Args, whole: &Whole) -> Result<Wiring, Exit> {
     let topology = &whole.design.topology;
-    let cuts = args.cut.iter().map(|text| Cut::parse(text, topology)).collect::<Result<Vec<_>, _>>()?;
-    let neighbours = |a: NodeId| topology.neighbours(a).iter().filter(move |b| a < **b).map(move |&b| (a, b));
+    let cuts =
+        args.cut.iter().map(|text| Cut::parse(text, topology)).collect::<Result<Vec<_>, _>>()?;
+    let neighbours =
+        |a: NodeId| topology.neighbours(a).iter().filter(move |b| a < **b).map(move |&b| (a, b));
     Ok(Wiring {
         conditions: whole.conditions.clone(),
         links: (0..topology.nodes()).map(NodeId::from).flat_map(neighbours).collect(),
@@ -187,14 +220,20 @@ fn wiring(args: &Args, whole: &Whole) -> Result<Wiring, Exit> {
     })
 }
 
-/// What is known before a byte is sent. Of asynchronous rules, whose course depends on the order of events, the simulation is one of many.
+/// What is known before a byte is sent. Of asynchronous rules, whose course depends on the order of
+/// events, the simulation is one of many.
 fn foretell(args: &Args, whole: &Arc<Whole>, interrupt: &Interrupt) -> Result<Foretold, Exit> {
     let (design, conditions) = (&whole.design, &whole.conditions);
     let plan = &*design.rule.plan;
     let fixed = !plan::is_asynchronous(plan);
-    let predicted_s = fixed.then(|| predict(plan, whole.shards.len(), design.parameters(), conditions).round_s);
+    let predicted_s =
+        fixed.then(|| predict(plan, whole.shards.len(), design.parameters(), conditions).round_s);
     if args.run.speaks() {
-        note!("simulating {} rounds of {} parameters", design.experiment.run.rounds, design.parameters());
+        note!(
+            "simulating {} rounds of {} parameters",
+            design.experiment.run.rounds,
+            design.parameters()
+        );
     }
     let mut rounds = Rounds { times: vec![Vec::new(); whole.shards.len()], interrupt };
     let simulated = sim::run_on(whole.seats(), conditions, &mut rounds)
@@ -203,7 +242,11 @@ fn foretell(args: &Args, whole: &Arc<Whole>, interrupt: &Interrupt) -> Result<Fo
         return Err(Exit::Interrupted("stopped in the simulation; no node was started".into()));
     }
     let summary = Summary::new(design, &simulated.ended[0].records).map_err(Exit::Failed)?;
-    Ok(Foretold { predicted_s, pace: Pace::of(&rounds.times, args.warm), digest: fixed.then_some(summary.digest) })
+    Ok(Foretold {
+        predicted_s,
+        pace: Pace::of(&rounds.times, args.warm),
+        digest: fixed.then_some(summary.digest),
+    })
 }
 
 /// When each node's rounds were over, in virtual time.
@@ -222,13 +265,19 @@ impl Observer for Rounds<'_> {
     }
 
     fn stop_after(&mut self) -> Option<Round> {
-        self.interrupt.is_set().then(|| Round(self.times.iter().map(|times| times.len() as u64).max().unwrap_or(0) + 1))
+        self.interrupt.is_set().then(|| {
+            Round(self.times.iter().map(|times| times.len() as u64).max().unwrap_or(0) + 1)
+        })
     }
 }
 
 /// When each node's rounds were over, by its own clock.
 fn measured(nodes: &[Process]) -> Vec<Vec<Beat>> {
-    let beat = |metric: &Metric| Beat { round: metric.round, time_s: metric.time_s, computing_s: metric.computing_s };
+    let beat = |metric: &Metric| Beat {
+        round: metric.round,
+        time_s: metric.time_s,
+        computing_s: metric.computing_s,
+    };
     nodes.iter().map(|node| node.metrics.iter().map(beat).collect()).collect()
 }
 
@@ -242,7 +291,8 @@ fn retransmitted(site: &Site) -> Option<u64> {
     values.split_whitespace().nth(at)?.parse().ok()
 }
 
-/// What the nodes' processes have used of the machine, and what everybody has, from the first warm round on.
+/// What the nodes' processes have used of the machine, and what everybody has, from the first warm
+/// round on.
 struct Watched {
     warm: u64,
     begin: Option<Sample>,
@@ -291,19 +341,27 @@ impl Watched {
 /// Of the kernel's clock, on every machine that Linux runs on.
 const TICKS: f64 = 100.0;
 
-/// Seconds of a core that were used on this machine since it was started: by programs, by the kernel, for interrupts.
+/// Seconds of a core that were used on this machine since it was started: by programs, by the
+/// kernel, for interrupts.
 fn busy_seconds() -> Option<f64> {
     let text = fs::read_to_string("/proc/stat").ok()?;
-    let ticks: Vec<f64> =
-        text.lines().next()?.split_whitespace().skip(1).filter_map(|ticks| ticks.parse().ok()).collect();
+    let ticks: Vec<f64> = text
+        .lines()
+        .next()?
+        .split_whitespace()
+        .skip(1)
+        .filter_map(|ticks| ticks.parse().ok())
+        .collect();
     let &[user, nice, system, _idle, _iowait, irq, softirq, ..] = &ticks[..] else { return None };
     Some((user + nice + system + irq + softirq) / TICKS)
 }
 
 /// Seconds of a core that a process has used.
 fn cpu_seconds(process: u32) -> Option<f64> {
-    let text = fs::read_to_string(Path::new("/proc").join(process.to_string()).join("stat")).ok()?;
-    // The name in brackets may have spaces: the state after it is the third field, times are the 14th and 15th.
+    let text =
+        fs::read_to_string(Path::new("/proc").join(process.to_string()).join("stat")).ok()?;
+    // The name in brackets may have spaces: the state after it is the third field, times are the
+    // 14th and 15th.
     let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
     let ticks = |field: usize| fields.get(field - 3)?.parse::<f64>().ok();
     Some((ticks(14)? + ticks(15)?) / TICKS)
@@ -317,7 +375,8 @@ struct Scratch {
 
 impl Scratch {
     fn new(keep: bool) -> Scratch {
-        let folder = (!keep).then(|| std::env::temp_dir().join(format!("gradvine-lab-{}", process::id())));
+        let folder =
+            (!keep).then(|| std::env::temp_dir().join(format!("gradvine-lab-{}", process::id())));
         Scratch { folder, leave: Cell::new(false) }
     }
 

@@ -100,7 +100,8 @@ pub struct Pace {
     pub mean_s: f64,
     /// The fastest and the slowest node's mean.
     pub nodes_s: (f64, f64),
-    /// Single rounds of single nodes: a tenth are shorter than the first, a tenth longer than the second.
+    /// Single rounds of single nodes: a tenth are shorter than the first, a tenth longer than the
+    /// second.
     pub tenths_s: (f64, f64),
     /// The first round, of the slowest node.
     pub first_s: f64,
@@ -157,7 +158,8 @@ struct Link {
 impl Pace {
     /// From each node's rounds; `None` where too little is known.
     pub fn of(nodes: &[Vec<Beat>], warm: u64) -> Option<Pace> {
-        let (mut means, mut single, mut first_s, mut computing) = (Vec::new(), Vec::new(), 0.0f64, 0.0);
+        let (mut means, mut single, mut first_s, mut computing) =
+            (Vec::new(), Vec::new(), 0.0f64, 0.0);
         for beats in nodes {
             first_s = first_s.max(beats.first()?.time_s);
             let beats: Vec<&Beat> = beats.iter().filter(|beat| beat.round >= warm).collect();
@@ -168,7 +170,9 @@ impl Pace {
             }
             means.push(pace(begin, end));
             single.extend(beats.windows(2).map(|pair| pace(pair[0], pair[1])));
-            computing += (end.computing_s - begin.computing_s) / (end.time_s - begin.time_s) / nodes.len() as f64;
+            computing += (end.computing_s - begin.computing_s)
+                / (end.time_s - begin.time_s)
+                / nodes.len() as f64;
         }
         means.sort_by(f64::total_cmp);
         single.sort_by(f64::total_cmp);
@@ -221,13 +225,17 @@ impl Figures {
             load: *load,
             router: RouterLoad {
                 core: passed.cpu_s / passed.time_s,
-                late_mean_s: passed.flows.values().map(|flow| flow.late_sum_s).sum::<f64>() / packets.max(1) as f64,
+                late_mean_s: passed.flows.values().map(|flow| flow.late_sum_s).sum::<f64>()
+                    / packets.max(1) as f64,
                 late_max_s: passed.flows.values().map(|flow| flow.late_max_s).fold(0.0, f64::max),
                 strays: passed.strays,
             },
             links: passed.flows.iter().map(link).collect(),
             digest: summary.digest.clone(),
-            same_digest_as_simulated: foretold.digest.as_ref().map(|digest| *digest == summary.digest),
+            same_digest_as_simulated: foretold
+                .digest
+                .as_ref()
+                .map(|digest| *digest == summary.digest),
         }
     }
 
@@ -249,17 +257,25 @@ impl Figures {
     }
 
     fn links_into(&self, text: &mut String) {
-        let width = self.links.iter().map(|link| link.from.len() + link.to.len() + 4).max().unwrap_or(4).max(4);
+        let width = self
+            .links
+            .iter()
+            .map(|link| link.from.len() + link.to.len() + 4)
+            .max()
+            .unwrap_or(4)
+            .max(4);
         let _ = writeln!(
             text,
             "{:width$}  {:>9}  {:>11}  {:>8}  {:>9}  {:>6}  {:>6}  {:>12}  {:>9}",
             "link", "one way", "rate", "packets", "bytes", "full", "lost", "late, mean", "max"
         );
         for link in &self.links {
-            let rate = link.bandwidth_mbps.map_or("no limit".into(), |rate| format!("{rate} Mbit/s"));
+            let rate =
+                link.bandwidth_mbps.map_or("no limit".into(), |rate| format!("{rate} Mbit/s"));
             let _ = writeln!(
                 text,
-                "{:width$}  {:>6} ms  {rate:>11}  {:>8}  {:>9}  {:>6}  {:>6}  {:>9.3} ms  {:>6.2} ms",
+                "{:width$}  {:>6} ms  {rate:>11}  {:>8}  {:>9}  {:>6}  {:>6}  {:>9.3} ms  {:>6.2} \
+                 ms",
                 format!("{} -> {}", link.from, link.to),
                 link.latency_ms,
                 link.flow.packets,
@@ -296,7 +312,11 @@ impl Figures {
         }
         for (word, pace, ratio) in [
             ("simulated", &self.simulated, None),
-            ("measured", &self.measured, self.measured_per_predicted.map(|ratio| (ratio, self.measured_per_simulated))),
+            (
+                "measured",
+                &self.measured,
+                self.measured_per_predicted.map(|ratio| (ratio, self.measured_per_simulated)),
+            ),
         ] {
             let Some(pace) = pace else { continue };
             let range = |(low, high): (f64, f64)| format!("{low:.4} to {high:.4}");
@@ -320,8 +340,13 @@ impl Figures {
     }
 
     fn machine_into(&self, text: &mut String) {
-        let gradients = format!("gradients of a round take {:.2} ms on one core", self.gradients_s * 1e3);
-        let _ = writeln!(text, "\nmachine          {} cores for {} nodes; {gradients}", self.cores, self.nodes);
+        let gradients =
+            format!("gradients of a round take {:.2} ms on one core", self.gradients_s * 1e3);
+        let _ = writeln!(
+            text,
+            "\nmachine          {} cores for {} nodes; {gradients}",
+            self.cores, self.nodes
+        );
         if let Some(load) = self.load {
             let _ = writeln!(
                 text,
@@ -333,13 +358,15 @@ impl Figures {
                 let others = (load.machine_cores - load.cores - self.router.core).max(0.0);
                 let _ = writeln!(
                     text,
-                    "                 the machine was busy, {others:.1} cores with other work: what nodes do besides sending took longer than it needs"
+                    "                 the machine was busy, {others:.1} cores with other work: \
+                     what nodes do besides sending took longer than it needs"
                 );
             }
         }
         let _ = writeln!(
             text,
-            "router           {:.3} cores busy; packets {:.3} ms late in the mean, {:.2} ms at most",
+            "router           {:.3} cores busy; packets {:.3} ms late in the mean, {:.2} ms at \
+             most",
             self.router.core,
             self.router.late_mean_s * 1e3,
             self.router.late_max_s * 1e3
@@ -382,21 +409,29 @@ mod tests {
     fn a_pace_leaves_out_what_is_not_warm() {
         // Two slow rounds, then 20 of 0.1 s; the other node takes 0.2 s for each.
         let node = |step: f64| {
-            let beat = |round: u64| beat(round, 3.0 + step * round.saturating_sub(2) as f64, 0.01 * round as f64);
+            let beat = |round: u64| {
+                beat(round, 3.0 + step * round.saturating_sub(2) as f64, 0.01 * round as f64)
+            };
             (1..=22).map(beat).collect::<Vec<_>>()
         };
         let pace = Pace::of(&[node(0.1), node(0.2)], 2).expect("there are rounds");
         let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
-        assert!(near(pace.mean_s, 0.15) && near(pace.nodes_s.0, 0.1) && near(pace.nodes_s.1, 0.2), "{pace:?}");
-        assert!(near(pace.tenths_s.0, 0.1) && near(pace.tenths_s.1, 0.2) && near(pace.first_s, 3.0), "{pace:?}");
+        assert!(
+            near(pace.mean_s, 0.15) && near(pace.nodes_s.0, 0.1) && near(pace.nodes_s.1, 0.2),
+            "{pace:?}"
+        );
+        assert!(
+            near(pace.tenths_s.0, 0.1) && near(pace.tenths_s.1, 0.2) && near(pace.first_s, 3.0),
+            "{pace:?}"
+        );
         assert!(near(pace.computing, 0.075), "a tenth and a twentieth of the time: {pace:?}");
         assert!(Pace::of(&[node(0.1)], 22).is_none() && Pace::of(&[Vec::new()], 0).is_none());
     }
 
     #[test]
     fn rounds_that_were_not_looked_at_count_in_the_mean() {
-        let pace =
-            Pace::of(&[vec![beat(5, 1.0, 0.0), beat(10, 2.0, 0.0), beat(20, 3.0, 0.0)]], 5).expect("there are rounds");
+        let pace = Pace::of(&[vec![beat(5, 1.0, 0.0), beat(10, 2.0, 0.0), beat(20, 3.0, 0.0)]], 5)
+            .expect("there are rounds");
         assert!((pace.mean_s - 2.0 / 15.0).abs() < 1e-9 && pace.tenths_s == (0.1, 0.2), "{pace:?}");
     }
 }

@@ -12,15 +12,28 @@ use super::{Figures, print, print_json};
 
 /// Prints a line for each sound file, and on standard error what is wrong with each of the others.
 pub(super) fn run(files: &[PathBuf], as_json: bool) -> anyhow::Result<()> {
-    let results: Vec<Result<Figures, ConfigError>> =
-        files.iter().map(|file| Topology::load(file).map(|topology| Figures::of(&topology))).collect();
+    let results: Vec<Result<Figures, ConfigError>> = files
+        .iter()
+        .map(|file| Topology::load(file).map(|topology| Figures::of(&topology)))
+        .collect();
     if as_json {
-        print_json(&files.iter().zip(&results).map(|(file, result)| object(file, result)).collect::<Vec<_>>())?;
+        print_json(
+            &files
+                .iter()
+                .zip(&results)
+                .map(|(file, result)| object(file, result))
+                .collect::<Vec<_>>(),
+        )?;
     } else {
-        let sound = files.iter().zip(&results).filter_map(|(file, result)| Some((file, result.as_ref().ok()?)));
+        let sound = files
+            .iter()
+            .zip(&results)
+            .filter_map(|(file, result)| Some((file, result.as_ref().ok()?)));
         print(
             &sound
-                .map(|(file, figures)| format!("{}: fine: {}\n", file.display(), figures.in_short()))
+                .map(|(file, figures)| {
+                    format!("{}: fine: {}\n", file.display(), figures.in_short())
+                })
                 .collect::<String>(),
         )?;
     }
@@ -37,7 +50,9 @@ fn object(file: &Path, result: &Result<Figures, ConfigError>) -> Value {
     match result {
         Ok(figures) => {
             let mut value = json!({ "file": file.display().to_string(), "ok": true });
-            if let (Value::Object(all), Ok(Value::Object(figures))) = (&mut value, serde_json::to_value(figures)) {
+            if let (Value::Object(all), Ok(Value::Object(figures))) =
+                (&mut value, serde_json::to_value(figures))
+            {
                 all.extend(figures);
             }
             value

@@ -10,7 +10,8 @@ use serde::Serialize;
 
 use super::Rounds;
 
-/// Up to this many steps of breadth-first searches the diameter is exact where no closed form gives it: a second or two.
+/// Up to this many steps of breadth-first searches the diameter is exact where no closed form gives
+/// it: a second or two.
 const MAX_SEARCH: u128 = 400_000_000;
 
 /// The key figures: what `--json` prints.
@@ -55,7 +56,9 @@ impl Span {
     pub(super) fn of(values: impl ExactSizeIterator<Item = f64>) -> Option<Span> {
         let count = values.len();
         let (min, sum, max) = values
-            .fold((f64::INFINITY, 0.0, f64::NEG_INFINITY), |(low, sum, high), x| (low.min(x), sum + x, high.max(x)));
+            .fold((f64::INFINITY, 0.0, f64::NEG_INFINITY), |(low, sum, high), x| {
+                (low.min(x), sum + x, high.max(x))
+            });
         (count > 0).then(|| Span { min, mean: sum / count as f64, max })
     }
 
@@ -67,12 +70,15 @@ impl Span {
 impl Figures {
     /// Computes what has not been computed yet.
     pub(super) fn of(topology: &Topology) -> Figures {
-        let Spectrum { rho, gap, lambda_2, lambda_n, mu, method, residual, converged, .. } = *topology.spectrum();
+        let Spectrum { rho, gap, lambda_2, lambda_n, mu, method, residual, converged, .. } =
+            *topology.spectrum();
         let (nodes, links) = (topology.nodes(), topology.links());
         let closed = topology.shape().is_some_and(|shape| shape.diameter().is_some());
         let diameter_exact = closed || (nodes as u128) * (nodes + 2 * links) as u128 <= MAX_SEARCH;
-        let diameter = if diameter_exact { topology.diameter() } else { topology.graph().diameter_at_least() };
-        let weights: Vec<f64> = topology.edges().filter_map(|(a, b)| Some(topology.link(a, b)?.weight)).collect();
+        let diameter =
+            if diameter_exact { topology.diameter() } else { topology.graph().diameter_at_least() };
+        let weights: Vec<f64> =
+            topology.edges().filter_map(|(a, b)| Some(topology.link(a, b)?.weight)).collect();
         let own = (0..nodes).map(|i| topology.matrix().self_weight(NodeId::from(i)));
         Figures {
             name: topology.name().into(),
@@ -80,7 +86,8 @@ impl Figures {
             nodes,
             links,
             weights: topology.weights(),
-            degree: Span::of(topology.graph().degrees().map(|d| d as f64)).expect("a topology has a node"),
+            degree: Span::of(topology.graph().degrees().map(|d| d as f64))
+                .expect("a topology has a node"),
             link_weight: Span::of(weights.into_iter()),
             own_weight: Span::of(own).expect("a topology has a node"),
             rho,
@@ -116,7 +123,10 @@ impl Figures {
 
     fn rounds(&self) -> String {
         let least = if self.converged { "" } else { "at least " };
-        self.mixing_time.map_or_else(|| "never".into(), |rounds| format!("{least}{}", count(rounds as usize, "round")))
+        self.mixing_time.map_or_else(
+            || "never".into(),
+            |rounds| format!("{least}{}", count(rounds as usize, "round")),
+        )
     }
 
     fn distance(&self) -> String {
@@ -129,8 +139,8 @@ impl Figures {
             text += &format!(", residual {residual:.1e}");
         }
         if !self.converged {
-            text +=
-                ": NOT CONVERGED. rho, lambda_2 and the mixing time are at least, the gap is at most what stands here";
+            text += ": NOT CONVERGED. rho, lambda_2 and the mixing time are at least, the gap is \
+                     at most what stands here";
         }
         text
     }
@@ -143,10 +153,19 @@ impl fmt::Display for Figures {
         let degree = if self.degree.flat() {
             format!("{} at every node", whole(self.degree.min))
         } else {
-            format!("{} to {}, mean {:.2}", whole(self.degree.min), whole(self.degree.max), self.degree.mean)
+            format!(
+                "{} to {}, mean {:.2}",
+                whole(self.degree.min),
+                whole(self.degree.max),
+                self.degree.mean
+            )
         };
         let span = |span: Span| {
-            if span.flat() { number(span.min) } else { format!("{} to {}", number(span.min), number(span.max)) }
+            if span.flat() {
+                number(span.min)
+            } else {
+                format!("{} to {}", number(span.min), number(span.max))
+            }
         };
         writeln!(f, "{} ({}, {} weights)\n", self.name, self.family, self.weights)?;
         let rows = [
@@ -155,12 +174,20 @@ impl fmt::Display for Figures {
             ("degree", degree, ""),
             ("link weight", self.link_weight.map_or_else(|| "-".into(), span), ""),
             ("own weight", span(self.own_weight), ""),
-            ("rho", number(self.rho), "max(|lambda_2|, |lambda_n|): a round shrinks disagreement by this, at worst"),
+            (
+                "rho",
+                number(self.rho),
+                "max(|lambda_2|, |lambda_n|): a round shrinks disagreement by this, at worst",
+            ),
             ("gap", number(self.gap), "1 - rho"),
             ("lambda_2", number(self.lambda_2), "the second largest eigenvalue of W"),
             ("lambda_n", number(self.lambda_n), "the least"),
             ("|I - W|", number(self.i_minus_w), "1 - lambda_n"),
-            ("mixing time", self.rounds(), "the least t with rho^t <= 0.01: disagreement is a hundredth"),
+            (
+                "mixing time",
+                self.rounds(),
+                "the least t with rho^t <= 0.01: disagreement is a hundredth",
+            ),
             ("diameter", self.distance(), "links between the two nodes farthest apart"),
             ("spectrum", self.computed(), ""),
         ];
@@ -223,10 +250,24 @@ mod tests {
 
     #[test]
     fn json_has_what_is_promised() {
-        let value = serde_json::to_value(Figures::of(&Topology::parse("star:8", 0).unwrap())).unwrap();
-        let keys = ["name", "nodes", "links", "rho", "gap", "lambda_2", "lambda_n", "mixing_time", "diameter"];
+        let value =
+            serde_json::to_value(Figures::of(&Topology::parse("star:8", 0).unwrap())).unwrap();
+        let keys = [
+            "name",
+            "nodes",
+            "links",
+            "rho",
+            "gap",
+            "lambda_2",
+            "lambda_n",
+            "mixing_time",
+            "diameter",
+        ];
         assert!(keys.iter().all(|key| !value[key].is_null()), "{value}");
-        assert_eq!((&value["nodes"], &value["links"], &value["weights"]), (&8.into(), &7.into(), &"metropolis".into()));
+        assert_eq!(
+            (&value["nodes"], &value["links"], &value["weights"]),
+            (&8.into(), &7.into(), &"metropolis".into())
+        );
     }
 
     #[test]

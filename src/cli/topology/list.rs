@@ -17,7 +17,8 @@ pub(super) fn run(as_json: bool) -> anyhow::Result<()> {
         let families: Vec<Value> = (family::REGISTRY.iter())
             .map(|f| json!({ "name": f.name(), "arguments": f.keys(), "optional": f.optional(), "example": family::example(*f), "about": f.about() }))
             .collect();
-        let weights: Vec<Value> = Weights::ALL.iter().map(|w| json!({ "name": w, "about": w.about() })).collect();
+        let weights: Vec<Value> =
+            Weights::ALL.iter().map(|w| json!({ "name": w, "about": w.about() })).collect();
         let files: Vec<Value> = files
             .iter()
             .map(|file| match &file.topology {
@@ -39,7 +40,8 @@ pub(super) fn run(as_json: bool) -> anyhow::Result<()> {
 
 fn text(files: &[File]) -> String {
     let mut text = String::from(
-        "Families, for `topology show`, `topology make` and --topology; in files as family = \"...\":\n\n",
+        "Families, for `topology show`, `topology make` and --topology; in files as family \
+         = \"...\":\n\n",
     );
     for f in family::REGISTRY {
         let keys = f.keys();
@@ -51,7 +53,12 @@ fn text(files: &[File]) -> String {
             .collect();
         text += &format!("  {:<22} {:<24} {}\n", family::example(f), keys.join(", "), f.about());
     }
-    text += &format!("  {:<22} {:<24} {}\n", family::CUSTOM, "-", "in files only: a graph that lists its links");
+    text += &format!(
+        "  {:<22} {:<24} {}\n",
+        family::CUSTOM,
+        "-",
+        "in files only: a graph that lists its links"
+    );
     text += "\nWeights of links, for --weights; in files as weights = \"...\":\n\n";
     for weights in Weights::ALL {
         text += &format!("  {:<22} {}\n", weights.name(), weights.about());
@@ -61,7 +68,8 @@ fn text(files: &[File]) -> String {
         text += &format!("  {:<22} {}\n", s.name(), s.about());
     }
     if files.is_empty() {
-        return text + &format!("\nThere is no folder {FOLDER} here, in which to look for files.\n");
+        return text
+            + &format!("\nThere is no folder {FOLDER} here, in which to look for files.\n");
     }
     text += &format!("\nFiles in {FOLDER}:\n\n");
     for file in files {
@@ -91,9 +99,13 @@ fn files(folder: &Path) -> Vec<File> {
     paths.sort();
     let read = |path: PathBuf| {
         let topology = Topology::load(&path).map_err(|error| error.to_string());
-        let comment = |text: String| Some(text.lines().next()?.strip_prefix('#')?.trim().to_string());
+        let comment =
+            |text: String| Some(text.lines().next()?.strip_prefix('#')?.trim().to_string());
         // What was loaded is within the limits.
-        let about = topology.is_ok().then(|| std::fs::read_to_string(&path).ok().and_then(comment)).flatten();
+        let about = topology
+            .is_ok()
+            .then(|| std::fs::read_to_string(&path).ok().and_then(comment))
+            .flatten();
         File { path, about, topology }
     };
     paths.into_iter().map(read).collect()

@@ -60,16 +60,23 @@ impl fmt::Display for Rounds {
         let degree = if self.degree.flat() {
             format!("{:.0}", self.degree.max)
         } else {
-            format!("{:.0} to {:.0}, mean {:.2}", self.degree.min, self.degree.max, self.degree.mean)
+            format!(
+                "{:.0} to {:.0}, mean {:.2}",
+                self.degree.min, self.degree.max, self.degree.mean
+            )
         };
         let rho = match self.rho {
             0.0 => "a period ends in exact agreement",
-            _ if self.random && !self.counted => "lambda_2 of the mean W, to which products of many rounds come near",
+            _ if self.random && !self.counted => {
+                "lambda_2 of the mean W, to which products of many rounds come near"
+            }
             _ if self.random => "measured on products of consecutive rounds",
             _ => "|W_(T-1) ... W_0 - J|^(1/T): the factor per round over a period of T",
         };
         let about = if self.counted { "" } else { "about " };
-        let time = self.mixing_time.map_or_else(|| "never".into(), |time| format!("{about}{}", rounds(time)));
+        let time = self
+            .mixing_time
+            .map_or_else(|| "never".into(), |time| format!("{about}{}", rounds(time)));
         writeln!(f, "\n{}{}\n", self.name, if self.directed { ", directed" } else { "" })?;
         figures::write(
             f,
@@ -78,7 +85,11 @@ impl fmt::Display for Rounds {
                 ("degree", degree, "receivers of a node in a round"),
                 ("rho", number(self.rho), rho),
                 ("gap", number(self.gap), "1 - rho"),
-                ("mixing time", time, "the first rounds after which any disagreement is a hundredth"),
+                (
+                    "mixing time",
+                    time,
+                    "the first rounds after which any disagreement is a hundredth",
+                ),
             ],
         )
     }
@@ -106,7 +117,11 @@ mod tests {
             assert!(text.contains(line), "{line}\n{text}");
         }
         let text = rounds("base-2", "complete:5").to_string();
-        assert!(text.contains("degree       0 to 1, mean 0.72") && text.contains("mixing time  5 rounds"), "{text}");
+        assert!(
+            text.contains("degree       0 to 1, mean 0.72")
+                && text.contains("mixing time  5 rounds"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -8,8 +8,9 @@ use crate::{
     vector,
 };
 
-/// One node's side of the first exchange of [`Pattern::Server`] or of [`Pattern::AllToAll`]. Frames are added in ascending order of
-/// nodes, the own one in its place, so that all who add agree to the bit.
+/// One node's side of the first exchange of [`Pattern::Server`] or of [`Pattern::AllToAll`]. Frames
+/// are added in ascending order of nodes, the own one in its place, so that all who add agree to
+/// the bit.
 #[derive(Debug)]
 pub struct Gather {
     pattern: Pattern,
@@ -31,7 +32,15 @@ impl Gather {
 
     /// The sum instead of the mean: of votes, which are whole numbers and stay so.
     pub fn sum(pattern: Pattern, id: NodeId, format: Format, d: usize) -> Gather {
-        let mut gather = Gather { pattern, id, weight: 1.0, format, own: Vec::new(), noise: None, acc: Vec::new() };
+        let mut gather = Gather {
+            pattern,
+            id,
+            weight: 1.0,
+            format,
+            own: Vec::new(),
+            noise: None,
+            acc: Vec::new(),
+        };
         if gather.adds() {
             gather.acc = vec![0.0; d];
         }
@@ -63,7 +72,8 @@ impl Gather {
         payload.add_into(self.weight, &mut self.acc);
     }
 
-    /// All frames are in: the mean (or sum), plus what was left in it. Only where this node [adds](Gather::adds).
+    /// All frames are in: the mean (or sum), plus what was left in it. Only where this node
+    /// [adds](Gather::adds).
     pub fn mean(&mut self) -> &mut Vec<f32> {
         self.add_own();
         &mut self.acc

@@ -1,4 +1,5 @@
-//! A sum for each layer, in a flight of its own that leaves as soon as the layer's gradient is there.
+//! A sum for each layer, in a flight of its own that leaves as soon as the layer's gradient is
+//! there.
 
 use std::ops::Range;
 
@@ -12,8 +13,8 @@ use crate::{
 /// The most flights of a round: the numbers from 249 on belong to the exchanges around the rounds.
 pub const MOST: usize = 200;
 
-/// The layers of a model with these tensors, the last one first: a matrix and the vectors after it, which are its biases. Of more than [`MOST`] as many
-/// neighbours as are needed make one.
+/// The layers of a model with these tensors, the last one first: a matrix and the vectors after it,
+/// which are its biases. Of more than [`MOST`] as many neighbours as are needed make one.
 pub fn layers(shapes: &[(usize, usize)]) -> Vec<Range<usize>> {
     let (mut starts, mut d) = (Vec::new(), 0);
     for &(rows, columns) in shapes {
@@ -45,11 +46,15 @@ impl Layered {
         let last = layers.len() as u8 - 1;
         let mut steps = vec![Step::Gradient];
         steps.extend((0..last).flat_map(|part| [Step::Part(part), Step::Launch(part)]));
-        // Where the last part is there, so is the whole; the model is back when the last flight leaves, and can prove that it is what others have.
+        // Where the last part is there, so is the whole; the model is back when the last flight
+        // leaves, and can prove that it is what others have.
         steps.extend([Step::Join, Step::Launch(last)]);
         steps.extend((0..=last).map(|flight| Step::Land { flight, lag: 0 }));
         Layered {
-            parts: layers.iter().map(|layer| Collective::sum(pattern, nodes, layer.len(), 0, 1)).collect(),
+            parts: layers
+                .iter()
+                .map(|layer| Collective::sum(pattern, nodes, layer.len(), 0, 1))
+                .collect(),
             starts: layers.iter().map(|layer| layer.start).collect(),
             steps,
         }

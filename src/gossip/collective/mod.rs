@@ -8,7 +8,8 @@
 //! | `hybrid` | in each group its ring and its first node to the others; node 0 to the first nodes | 2 (g - 1) in the groups, up, down, out | at most 2 d + (n / g - 1 + g - 1) d |
 //! | tree | i to i - 2^r for the lowest set bit r of i | up and down, ceil(log2 n) each | |
 //!
-//! In each pattern one place decides every number and the others copy it, or all add in the same order: nodes agree to the bit.
+//! In each pattern one place decides every number and the others copy it, or all add in the same
+//! order: nodes agree to the bit.
 
 mod gather;
 mod layered;
@@ -57,19 +58,25 @@ impl Kind {
 
     fn remedy(self) -> &'static str {
         match self {
-            Kind::Server => "the server is node 0, which needs a link to every other: use star:n or complete:n",
+            Kind::Server => {
+                "the server is node 0, which needs a link to every other: use star:n or complete:n"
+            }
             Kind::Ring => "it needs the links of a ring, i to i + 1: use ring:n or complete:n",
             Kind::AllToAll => "it needs all links: use complete:n",
             Kind::Hybrid => {
-                "it needs, in each group, the links of a ring and those of its first node to the others, and node 0 linked with \
+                "it needs, in each group, the links of a ring and those of its first node to the \
+                 others, and node 0 linked with \
                  every first node: use complete:n, or topologies/groups-2x4.toml with group = 4"
             }
-            Kind::Tree => "node i meets i - 2^r for the lowest set bit r of i: use complete:n or hypercube:n",
+            Kind::Tree => {
+                "node i meets i - 2^r for the lowest set bit r of i: use complete:n or hypercube:n"
+            }
         }
     }
 }
 
-/// The most nodes of a ring: twice around, for two sums one after the other, makes at most 65,535 exchanges.
+/// The most nodes of a ring: twice around, for two sums one after the other, makes at most 65,535
+/// exchanges.
 const MOST_AROUND: usize = 16_383;
 
 /// Who meets whom in each exchange of a collective.
@@ -91,7 +98,8 @@ pub enum Pattern {
 }
 
 impl Pattern {
-    /// The pattern that an experiment asks for; without a wish the first of `ring`, `server` and `all-to-all` that is `allowed` and whose links exist.
+    /// The pattern that an experiment asks for; without a wish the first of `ring`, `server` and
+    /// `all-to-all` that is `allowed` and whose links exist.
     ///
     /// # Errors
     /// If a link is missing, the pattern is not allowed, or the groups are not equal.
@@ -106,14 +114,25 @@ impl Pattern {
         let names = || allowed.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ");
         if let Some(kind) = wish.filter(|kind| !allowed.contains(kind)) {
             let problem = format!("{rule} runs with {}", names());
-            return Err(ConfigError::new("rule.collective", format!("\"{}\"", kind.name()), problem));
+            return Err(ConfigError::new(
+                "rule.collective",
+                format!("\"{}\"", kind.name()),
+                problem,
+            ));
         }
-        if let (Some(group), None | Some(Kind::Server | Kind::Ring | Kind::AllToAll | Kind::Tree)) = (group, wish) {
-            return Err(ConfigError::new("rule.group", group, "only collective = \"hybrid\" has groups: leave it out"));
+        if let (Some(group), None | Some(Kind::Server | Kind::Ring | Kind::AllToAll | Kind::Tree)) =
+            (group, wish)
+        {
+            return Err(ConfigError::new(
+                "rule.group",
+                group,
+                "only collective = \"hybrid\" has groups: leave it out",
+            ));
         }
         let around = |key: &str, value: usize| {
             let problem = format!(
-                "sums go around a ring of at most {MOST_AROUND} nodes: their exchanges are numbered by 16 bits; \
+                "sums go around a ring of at most {MOST_AROUND} nodes: their exchanges are \
+                 numbered by 16 bits; \
                  use fewer nodes, or collective = \"server\""
             );
             if value <= MOST_AROUND { Ok(()) } else { Err(ConfigError::new(key, value, problem)) }
@@ -130,15 +149,21 @@ impl Pattern {
                 Some(group) => Err(ConfigError::new(
                     "rule.group",
                     group,
-                    format!("expected a divisor of the number of nodes, {nodes}: groups are of equal size"),
+                    format!(
+                        "expected a divisor of the number of nodes, {nodes}: groups are of equal \
+                         size"
+                    ),
                 )),
-                None => {
-                    Err(ConfigError::at("rule.group", "is missing: collective = \"hybrid\" needs the nodes of a group"))
-                }
+                None => Err(ConfigError::at(
+                    "rule.group",
+                    "is missing: collective = \"hybrid\" needs the nodes of a group",
+                )),
             },
         };
         let Some(kind) = wish else {
-            let fits = |kind: &Kind| pattern(*kind).is_ok_and(|pattern| pattern.missing(topology).is_none());
+            let fits = |kind: &Kind| {
+                pattern(*kind).is_ok_and(|pattern| pattern.missing(topology).is_none())
+            };
             let order = [Kind::Ring, Kind::Server, Kind::AllToAll];
             return match order.into_iter().filter(|kind| allowed.contains(kind)).find(fits) {
                 Some(kind) => Ok((kind, pattern(kind)?)),
@@ -205,7 +230,8 @@ impl Pattern {
         }
     }
 
-    /// Whom `node` meets. A sender that decides, or whose own contribution counts, makes an encoding even where nobody receives it.
+    /// Whom `node` meets. A sender that decides, or whose own contribution counts, makes an
+    /// encoding even where nobody receives it.
     pub fn meet(self, nodes: usize, node: NodeId, exchange: u16, out: &mut Meeting) {
         let i = node.index();
         let all_but_own = || (0..nodes).filter(move |&other| other != i).map(NodeId::from);
@@ -229,7 +255,8 @@ impl Pattern {
                 out.shared = true;
             }
             Pattern::Hybrid { group } => {
-                let (first, within, rings) = (i - i % group, i % group, 2 * group.saturating_sub(1) as u16);
+                let (first, within, rings) =
+                    (i - i % group, i % group, 2 * group.saturating_sub(1) as u16);
                 let leaders = || (1..nodes / group).map(|other| NodeId::from(other * group));
                 if exchange < rings {
                     return around(group, first, within, out);
@@ -293,14 +320,16 @@ fn around(nodes: usize, first: usize, within: usize, out: &mut Meeting) {
     }
 }
 
-/// The numbers of a chunk: the vector in `nodes` parts whose lengths differ by at most 1, the longer first.
+/// The numbers of a chunk: the vector in `nodes` parts whose lengths differ by at most 1, the
+/// longer first.
 pub fn chunk(len: usize, nodes: usize, index: usize) -> std::ops::Range<usize> {
     let (short, longer) = (len / nodes, len % nodes);
     let start = |index: usize| index * short + index.min(longer);
     start(index)..start(index + 1)
 }
 
-/// The chunk that a node of a ring sends in an exchange: while reducing its own and then what it has received, then the one that it has completed and so on.
+/// The chunk that a node of a ring sends in an exchange: while reducing its own and then what it
+/// has received, then the one that it has completed and so on.
 pub fn chunk_sent(nodes: usize, within: usize, exchange: u16) -> usize {
     let exchange = usize::from(exchange);
     let reducing = nodes - 1;
@@ -330,12 +359,14 @@ enum Formats {
 }
 
 impl Collective {
-    /// The gradient, then the flight, of which each exchange has its own format (the last one for all that follow).
+    /// The gradient, then the flight, of which each exchange has its own format (the last one for
+    /// all that follow).
     pub fn after_gradient(pattern: Pattern, nodes: usize, formats: Vec<Format>) -> Collective {
         Collective { pattern, nodes, steps: steps(0), formats: Formats::Each(formats), every: 1 }
     }
 
-    /// The exact sum of `d` numbers; lands `lag` rounds after its launch, and is formed in every `every`th round.
+    /// The exact sum of `d` numbers; lands `lag` rounds after its launch, and is formed in every
+    /// `every`th round.
     pub fn sum(pattern: Pattern, nodes: usize, d: usize, lag: u32, every: u64) -> Collective {
         let ring = match pattern {
             Pattern::Ring => nodes,

@@ -7,7 +7,8 @@ use crate::{
     units::NodeId,
 };
 
-/// The plan of a rule whose round is several collectives: the exchanges of the second follow those of the first, and so on.
+/// The plan of a rule whose round is several collectives: the exchanges of the second follow those
+/// of the first, and so on.
 pub struct Series {
     parts: Vec<Collective>,
 }

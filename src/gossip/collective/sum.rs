@@ -8,9 +8,11 @@ use crate::{
     vector,
 };
 
-/// One node's side of an exact sum by a collective. Begins with [`Sum::start`]; after the last exchange [`Sum::mean`] holds the mean.
+/// One node's side of an exact sum by a collective. Begins with [`Sum::start`]; after the last
+/// exchange [`Sum::mean`] holds the mean.
 ///
-/// **Memory:** the vector; all-to-all one more, because what is added must wait for its place in the order.
+/// **Memory:** the vector; all-to-all one more, because what is added must wait for its place in
+/// the order.
 #[derive(Debug)]
 pub struct Sum {
     pattern: Pattern,
@@ -46,7 +48,8 @@ impl Sum {
             Some((nodes, within)) => {
                 let range = chunk(self.v.len(), nodes, chunk_sent(nodes, within, exchange));
                 let start = range.start;
-                out.vector(&self.v[range]).map_err(|error| NonFinite { index: start + error.index, ..error })
+                out.vector(&self.v[range])
+                    .map_err(|error| NonFinite { index: start + error.index, ..error })
             }
             None => out.vector(&self.v),
         }
@@ -55,7 +58,11 @@ impl Sum {
     /// Takes what `from` sent.
     pub fn received(&mut self, exchange: u16, from: NodeId, payload: &Payload<'_>) {
         if let Some((nodes, within)) = self.ring(exchange) {
-            let range = chunk(self.v.len(), nodes, chunk_sent(nodes, (within + nodes - 1) % nodes, exchange));
+            let range = chunk(
+                self.v.len(),
+                nodes,
+                chunk_sent(nodes, (within + nodes - 1) % nodes, exchange),
+            );
             // The chunk that the sender reduces grows here; the one that it has complete is copied.
             if usize::from(exchange) < nodes - 1 {
                 payload.add_into(1.0, &mut self.v[range]);
@@ -91,10 +98,16 @@ impl Sum {
             }
             Pattern::Ring if usize::from(exchange) + 2 == self.nodes => {
                 // The last exchange that reduces: the chunk that is sent next is complete.
-                let range = chunk(self.v.len(), self.nodes, chunk_sent(self.nodes, self.id.index(), exchange + 1));
+                let range = chunk(
+                    self.v.len(),
+                    self.nodes,
+                    chunk_sent(self.nodes, self.id.index(), exchange + 1),
+                );
                 vector::scale(mean, &mut self.v[range]);
             }
-            _ if self.id == NodeId(0) && self.last_collected() == Some(exchange) => vector::scale(mean, &mut self.v),
+            _ if self.id == NodeId(0) && self.last_collected() == Some(exchange) => {
+                vector::scale(mean, &mut self.v)
+            }
             _ => {}
         }
     }

@@ -6,8 +6,9 @@ use crate::{
     units::NodeId,
 };
 
-/// One node's side of a sum of entries by [`Pattern::Server`] or [`Pattern::AllToAll`]. Frames are added in ascending order of nodes, the own one in its
-/// place: all who add agree to the bit, and either pattern gives the same sum. Only what somebody has sent is touched.
+/// One node's side of a sum of entries by [`Pattern::Server`] or [`Pattern::AllToAll`]. Frames are
+/// added in ascending order of nodes, the own one in its place: all who add agree to the bit, and
+/// either pattern gives the same sum. Only what somebody has sent is touched.
 ///
 /// **Memory:** where sums are formed a vector and a bit a number; elsewhere the entries alone.
 #[derive(Debug)]
@@ -30,7 +31,8 @@ impl Union {
     /// A sum of sparse vectors of `d` numbers.
     pub fn new(pattern: Pattern, nodes: usize, id: NodeId, d: usize) -> Union {
         let adds = pattern == Pattern::AllToAll || id == NodeId(0);
-        let (acc, touched) = if adds { (vec![0.0; d], vec![0; d.div_ceil(64)]) } else { (Vec::new(), Vec::new()) };
+        let (acc, touched) =
+            if adds { (vec![0.0; d], vec![0; d.div_ceil(64)]) } else { (Vec::new(), Vec::new()) };
         let (own, total) = (Entries::default(), Entries::default());
         Union { id, nodes, d, own, waits: false, acc, touched, total }
     }

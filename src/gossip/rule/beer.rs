@@ -1,18 +1,20 @@
 //! BEER: gradient tracking with compressed differences of both the model and what is tracked.
 //!
-//! Zhao, Li, Li, Richtarik, Chi: BEER: Fast O(1/T) Rate for Decentralized Nonconvex Optimization with Communication Compression (2022),
-//! Algorithm 1.
+//! Zhao, Li, Li, Richtarik, Chi: BEER: Fast O(1/T) Rate for Decentralized Nonconvex Optimization
+//! with Communication Compression (2022), Algorithm 1.
 //!
 //! ```text
 //! V^0 = g(X^0), H^0 = G^0 = 0
 //! X^{t+1} = X^t + gamma (W - I) H^t - lr V^t;                     H^{t+1} = H^t + C(X^{t+1} - H^t) at every holder
 //! V^{t+1} = V^t + gamma (W - I) G^t + g(X^{t+1}) - g(X^t);        G^{t+1} = G^t + C(V^{t+1} - G^t) at every holder
 //! ```
-//! The mean of V is the mean of g in every round, for any C. A round runs from one gradient to the next: C(X^t - H^{t-1}) is in the air while
-//! g(X^t) is computed, which completes V^t; then C(V^t - G^{t-1}) goes out. As H^0 = G^0 = 0, the frames of the first round carry C(0) = 0.
-//! g is update / step; a round of step 0 has an unknown gradient, which counts as 0.
-//! State: x, V, H and G, and of each neighbour H and G. Between rounds V - g + gamma (W - I) G is kept in V's place, which saves g.
-//! DIFFERENCE to the paper: (W - I) H is formed of single copies, which can be proved equal to their owners'; it keeps sums.
+//! The mean of V is the mean of g in every round, for any C. A round runs from one gradient to the
+//! next: C(X^t - H^{t-1}) is in the air while g(X^t) is computed, which completes V^t; then C(V^t -
+//! G^{t-1}) goes out. As H^0 = G^0 = 0, the frames of the first round carry C(0) = 0. g is update /
+//! step; a round of step 0 has an unknown gradient, which counts as 0. State: x, V, H and G, and of
+//! each neighbour H and G. Between rounds V - g + gamma (W - I) G is kept in V's place, which saves
+//! g. DIFFERENCE to the paper: (W - I) H is formed of single copies, which can be proved equal to
+//! their owners'; it keeps sums.
 
 use std::sync::Arc;
 
@@ -35,15 +37,20 @@ use crate::{
 
 pub(super) const ENTRY: Entry = Entry {
     name: "beer",
-    summary: "gradient tracking on public copies of model and tracked gradient: compressed, and no error from data that differ",
-    paper: "Zhao et al. 2022, BEER: Fast O(1/T) Rate for Decentralized Nonconvex Optimization with Communication Compression, Algorithm 1",
-    update: "X' = X + gamma (W - I) H - lr V; H' = H + C(X' - H); V' = V + gamma (W - I) G + g' - g; G' = G + C(V' - G)",
+    summary: "gradient tracking on public copies of model and tracked gradient: compressed, and \
+              no error from data that differ",
+    paper: "Zhao et al. 2022, BEER: Fast O(1/T) Rate for Decentralized Nonconvex Optimization \
+            with Communication Compression, Algorithm 1",
+    update: "X' = X + gamma (W - I) H - lr V; H' = H + C(X' - H); V' = V + gamma (W - I) G + g' - \
+             g; G' = G + C(V' - G)",
     state: "V, the own H and G, and H and G of each neighbour",
     sends: "C(X - H) and C(V - G), two frames",
-    conditions: "a contraction (nominal delta > 0); a step that shrinks with the gap, as for gradient-tracking",
+    conditions: "a contraction (nominal delta > 0); a step that shrinks with the gap, as for \
+                 gradient-tracking",
     constants: &[(
         "gamma",
-        "gossip step; default half of choco's (0.35 x nominal delta on a ring), because V is a second loop around the first; 1 where C is exact",
+        "gossip step; default half of choco's (0.35 x nominal delta on a ring), because V is a \
+         second loop around the first; 1 where C is exact",
     )],
     compresses: true,
     home: "path",
@@ -129,7 +136,12 @@ fn half(flight: u8, both: &mut [f32]) -> &mut [f32] {
 }
 
 impl Party for Beer {
-    fn outgoing(&mut self, at: &At, _to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+    fn outgoing(
+        &mut self,
+        at: &At,
+        _to: Option<NodeId>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), NonFinite> {
         if at.round == Round(0) {
             self.spare.fill(0.0);
         } else if at.flight == MODELS {

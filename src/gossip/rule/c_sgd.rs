@@ -3,23 +3,29 @@
 //! ```text
 //! x' = x - lr (1/n) sum_i g_i(x)
 //! ```
-//! The mean is formed by a [collective](crate::gossip::collective): a parameter server (Li et al. 2014, Scaling Distributed Machine Learning with
-//! the Parameter Server; node 0 serves and also works), ring all-reduce (Patarasu, Yuan 2009, Bandwidth Optimal All-reduce Algorithms for
-//! Clusters of Workstations), all-to-all, or rings in groups with a server between them. Every node ends with the same bits.
-//! State: x and the sum; all-to-all one vector more.
+//! The mean is formed by a [collective](crate::gossip::collective): a parameter server (Li et al.
+//! 2014, Scaling Distributed Machine Learning with the Parameter Server; node 0 serves and also
+//! works), ring all-reduce (Patarasu, Yuan 2009, Bandwidth Optimal All-reduce Algorithms for
+//! Clusters of Workstations), all-to-all, or rings in groups with a server between them. Every node
+//! ends with the same bits. State: x and the sum; all-to-all one vector more.
 //!
-//! With `layers = true` backpropagation waits for no exchange (Zhang, Zheng, Xu, Dai, Ho, Liang, Hu, Wei, Xie, Xing 2017, Poseidon: An Efficient Communication
-//! Architecture for Distributed Deep Learning on GPU Clusters, section 3.1, wait-free backpropagation; Shi, Chu, Li 2019, MG-WFBP: Efficient Data Communication
-//! for Distributed Synchronous SGD Algorithms). Layers l = L, ..., 1 in the order in which their gradients are complete, each in a flight of its own:
+//! With `layers = true` backpropagation waits for no exchange (Zhang, Zheng, Xu, Dai, Ho, Liang,
+//! Hu, Wei, Xie, Xing 2017, Poseidon: An Efficient Communication Architecture for Distributed Deep
+//! Learning on GPU Clusters, section 3.1, wait-free backpropagation; Shi, Chu, Li 2019, MG-WFBP:
+//! Efficient Data Communication for Distributed Synchronous SGD Algorithms). Layers l = L, ..., 1
+//! in the order in which their gradients are complete, each in a flight of its own:
 //!
 //! ```text
 //! u_i(l) = lr g_i(l);   sum_i u_i(l) flies while g_i(l - 1), ..., g_i(1) are computed;   x'(l) = x(l) - (1/n) sum_i u_i(l)
 //! ```
-//! The numbers are those of the whole sum. By server and all-to-all they are so to the bit; rings add in another order, because each layer is cut into
-//! chunks of its own. With local steps only the last one's gradient comes by layers, with a batch of several blocks of rows only the last block's.
-//! State: one vector more, because layers leave the update while it is written.
-//! DIFFERENCE: the choice between a server and factors of the gradient a layer (Poseidon's hybrid communication) and the merging of small layers by measured
-//! times (MG-WFBP, Algorithm 1) are not built: what is sent must not depend on clocks. A layer is a matrix with its biases; of more than 200 some fly together.
+//! The numbers are those of the whole sum. By server and all-to-all they are so to the bit; rings
+//! add in another order, because each layer is cut into chunks of its own. With local steps only
+//! the last one's gradient comes by layers, with a batch of several blocks of rows only the last
+//! block's. State: one vector more, because layers leave the update while it is written.
+//! DIFFERENCE: the choice between a server and factors of the gradient a layer (Poseidon's hybrid
+//! communication) and the merging of small layers by measured times (MG-WFBP, Algorithm 1) are not
+//! built: what is sent must not depend on clocks. A layer is a matrix with its biases; of more than
+//! 200 some fly together.
 
 use std::{ops::Range, sync::Arc};
 
@@ -41,7 +47,8 @@ use crate::{
 /// What every rule with an exact mean says of its collective.
 pub(super) const COLLECTIVE: (&str, &str) = (
     "collective",
-    "\"ring\", \"server\" (node 0), \"all-to-all\" or \"hybrid\" (with `group`); default the first of ring, server, all-to-all whose links exist",
+    "\"ring\", \"server\" (node 0), \"all-to-all\" or \"hybrid\" (with `group`); default the \
+     first of ring, server, all-to-all whose links exist",
 );
 
 pub(super) const GROUP: (&str, &str) =
@@ -52,17 +59,20 @@ pub(super) const ALL: &[Kind] = &[Kind::Ring, Kind::Server, Kind::AllToAll, Kind
 pub(super) const ENTRY: Entry = Entry {
     name: "c-sgd",
     summary: "centralized SGD: one model, the exact mean gradient by a server or an all-reduce",
-    paper: "Li et al. 2014, Scaling Distributed Machine Learning with the Parameter Server; Patarasu and Yuan 2009, Bandwidth Optimal All-reduce Algorithms",
+    paper: "Li et al. 2014, Scaling Distributed Machine Learning with the Parameter Server; \
+            Patarasu and Yuan 2009, Bandwidth Optimal All-reduce Algorithms",
     update: "x' = x - lr (1/n) sum_i g_i(x)",
     state: "the sum; with layers the update beside it",
-    sends: "server: d numbers up and d down; ring: 2 (n - 1)/n d numbers in 2 (n - 1) exchanges; all-to-all: d numbers; with layers as many, in messages for each layer",
+    sends: "server: d numbers up and d down; ring: 2 (n - 1)/n d numbers in 2 (n - 1) exchanges; \
+            all-to-all: d numbers; with layers as many, in messages for each layer",
     conditions: "the links of the collective; the weights of W play no part",
     constants: &[
         COLLECTIVE,
         GROUP,
         (
             "layers",
-            "true: each layer's sum leaves while the gradient of the layers before it is computed; default false: more messages pay only where links are slow",
+            "true: each layer's sum leaves while the gradient of the layers before it is \
+             computed; default false: more messages pay only where links are slow",
         ),
     ],
     compresses: false,
@@ -92,8 +102,13 @@ pub(super) struct Params {
 
 impl Params {
     /// Chooses the collective.
-    pub(super) fn choose(&mut self, rule: &str, setting: &Setting<'_>) -> Result<Pattern, ConfigError> {
-        let (kind, pattern) = Pattern::choose(rule, self.collective, self.group, ALL, setting.topology)?;
+    pub(super) fn choose(
+        &mut self,
+        rule: &str,
+        setting: &Setting<'_>,
+    ) -> Result<Pattern, ConfigError> {
+        let (kind, pattern) =
+            Pattern::choose(rule, self.collective, self.group, ALL, setting.topology)?;
         self.collective = Some(kind);
         Ok(pattern)
     }
@@ -112,7 +127,9 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
         plan: Arc::new(Collective::sum(pattern, nodes, setting.parameters, 0, 1)),
         resolved: config::resolved(ENTRY.name, &params),
         warnings: Vec::new(),
-        spawn: Box::new(move |node, x| Box::new(CSgd { sum: Sum::new(pattern, nodes, node, x.len()), x })),
+        spawn: Box::new(move |node, x| {
+            Box::new(CSgd { sum: Sum::new(pattern, nodes, node, x.len()), x })
+        }),
     })
 }
 
@@ -120,16 +137,23 @@ fn by_layers(pattern: Pattern, params: &OwnParams, setting: &Setting<'_>) -> Pre
     let nodes = setting.topology.nodes();
     let layers = layers(setting.shapes);
     assert_eq!(layers[0].end, setting.parameters, "the shapes are those of the model's tensors");
-    let alone = "rule.layers: this model has one layer, so that nothing is sent while its gradient is computed";
+    let alone = "rule.layers: this model has one layer, so that nothing is sent while its \
+                 gradient is computed";
     let plan: Arc<dyn Plan> = Arc::new(Layered::sum(pattern, nodes, &layers));
     Prepared {
         plan,
         resolved: config::resolved(ENTRY.name, params),
         warnings: if layers.len() == 1 { vec![alone.into()] } else { Vec::new() },
         spawn: Box::new(move |node, x| {
-            let layer =
-                |range: &Range<usize>| Layer { range: range.clone(), sum: Sum::new(pattern, nodes, node, range.len()) };
-            Box::new(ByLayers { layers: layers.iter().map(layer).collect(), update: vec![0.0; x.len()], x })
+            let layer = |range: &Range<usize>| Layer {
+                range: range.clone(),
+                sum: Sum::new(pattern, nodes, node, range.len()),
+            };
+            Box::new(ByLayers {
+                layers: layers.iter().map(layer).collect(),
+                update: vec![0.0; x.len()],
+                x,
+            })
         }),
     }
 }
@@ -140,7 +164,12 @@ struct CSgd {
 }
 
 impl Party for CSgd {
-    fn outgoing(&mut self, at: &At, _to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+    fn outgoing(
+        &mut self,
+        at: &At,
+        _to: Option<NodeId>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), NonFinite> {
         self.sum.outgoing(at.exchange, out)
     }
 
@@ -203,9 +232,15 @@ impl ByLayers {
 }
 
 impl Party for ByLayers {
-    fn outgoing(&mut self, at: &At, _to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+    fn outgoing(
+        &mut self,
+        at: &At,
+        _to: Option<NodeId>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), NonFinite> {
         let Layer { range, sum } = self.layer(at);
-        sum.outgoing(at.exchange, out).map_err(|error| NonFinite { index: range.start + error.index, ..error })
+        sum.outgoing(at.exchange, out)
+            .map_err(|error| NonFinite { index: range.start + error.index, ..error })
     }
 
     fn received(&mut self, at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
@@ -217,7 +252,8 @@ impl Party for ByLayers {
         self.layer(at).sum.close(at.exchange);
     }
 
-    /// Nothing changes before all layers are in: until then frames carry proofs of the x that they were computed at.
+    /// Nothing changes before all layers are in: until then frames carry proofs of the x that they
+    /// were computed at.
     fn land(&mut self, at: &At) {
         if usize::from(at.flight) + 1 == self.layers.len() {
             for Layer { range, sum } in &self.layers {

@@ -1,16 +1,18 @@
 //! CHOCO-SGD: gossip on public copies that follow the models by compressed differences.
 //!
-//! Koloskova, Stich, Jaggi: Decentralized Stochastic Optimization and Gossip Algorithms with Compressed Communication (2019),
-//! Algorithm 2 (order `icml`); Koloskova, Lin, Stich, Jaggi: Decentralized Deep Learning with Arbitrary Communication Compression
-//! (2020), Algorithm 1 (order `iclr`: gossip and gradient overlap).
+//! Koloskova, Stich, Jaggi: Decentralized Stochastic Optimization and Gossip Algorithms with
+//! Compressed Communication (2019), Algorithm 2 (order `icml`); Koloskova, Lin, Stich, Jaggi:
+//! Decentralized Deep Learning with Arbitrary Communication Compression (2020), Algorithm 1 (order
+//! `iclr`: gossip and gradient overlap).
 //!
 //! ```text
 //! icml:  h_i = x_i - lr g_i(x_i);  q_i = C(h_i - xh_i);  xh_i += q_i at every holder;  x_i' = h_i + gamma sum_j W_ij (xh_j - xh_i)
 //! iclr:  q_i = C(x_i - xh_i);  xh_i += q_i at every holder;  x_i' = x_i - lr g_i(x_i) + gamma sum_j W_ij (xh_j - xh_i)
 //! ```
-//! xh_0 = 0 everywhere, x_0 free. The mean moves by -lr mean g for any C, and the compression error vanishes as the models settle.
-//! State: x, the own copy, one copy per neighbour.
-//! DIFFERENCE to the papers' three-vector form, which keeps the sum of the copies: single copies can be proved equal to their owner's.
+//! xh_0 = 0 everywhere, x_0 free. The mean moves by -lr mean g for any C, and the compression error
+//! vanishes as the models settle. State: x, the own copy, one copy per neighbour. DIFFERENCE to the
+//! papers' three-vector form, which keeps the sum of the copies: single copies can be proved equal
+//! to their owner's.
 
 use std::sync::Arc;
 
@@ -35,19 +37,25 @@ use crate::{
 pub(super) const ENTRY: Entry = Entry {
     name: "choco",
     summary: "gossip on public copies that follow the models by compressed differences",
-    paper: "Koloskova et al. 2019, Decentralized Stochastic Optimization and Gossip Algorithms with Compressed Communication, Algorithm 2",
-    update: "h_i = x_i - lr g_i; q_i = C(h_i - xh_i); xh_i += q_i at every holder; x_i = h_i + gamma sum_j W_ij (xh_j - xh_i)",
+    paper: "Koloskova et al. 2019, Decentralized Stochastic Optimization and Gossip Algorithms \
+            with Compressed Communication, Algorithm 2",
+    update: "h_i = x_i - lr g_i; q_i = C(h_i - xh_i); xh_i += q_i at every holder; x_i = h_i + \
+             gamma sum_j W_ij (xh_j - xh_i)",
     state: "the own public copy and one per neighbour",
     sends: "q_i",
-    conditions: "a contraction (nominal delta > 0); gamma below delta / max_i sum_{j != i} |W_ij| is stable for random-k (1.5 delta on a ring), below about 5 k / d for top-k",
+    conditions: "a contraction (nominal delta > 0); gamma below delta / max_i sum_{j != i} |W_ij| \
+                 is stable for random-k (1.5 delta on a ring), below about 5 k / d for top-k",
     constants: &[
         (
             "gamma",
-            "gossip step; default F x nominal delta (top-k: half of that, at most F x 4.2 k / d), F = min(0.7, 1 / (2 max_i sum_{j != i} |W_ij|)): half of the limit of stability; 1 where C is exact",
+            "gossip step; default F x nominal delta (top-k: half of that, at most F x 4.2 k / d), \
+             F = min(0.7, 1 / (2 max_i sum_{j != i} |W_ij|)): half of the limit of stability; 1 \
+             where C is exact",
         ),
         (
             "order",
-            "\"icml\" (default; Algorithm 2 of 2019) or \"iclr\" (Algorithm 1 of 2020: gossip and gradient overlap)",
+            "\"icml\" (default; Algorithm 2 of 2019) or \"iclr\" (Algorithm 1 of 2020: gossip and \
+             gradient overlap)",
         ),
     ],
     compresses: true,
@@ -74,13 +82,20 @@ struct Params {
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
     let mut params: Params = config::read("rule", table)?;
     let warnings = setting.require_contraction("choco")?;
-    let gamma = nine_digits(positive("rule.gamma", params.gamma.unwrap_or_else(|| steps::of_copies(setting)))?);
+    let gamma = nine_digits(positive(
+        "rule.gamma",
+        params.gamma.unwrap_or_else(|| steps::of_copies(setting)),
+    )?);
     params.gamma = Some(gamma);
     let topology = Arc::clone(setting.topology);
     let order = params.order;
     let plan: Arc<dyn Plan> = match order {
-        Order::Icml => Arc::new(Gossip::after_gradient(Arc::clone(&topology), setting.compressed())),
-        Order::Iclr => Arc::new(Gossip::around_gradient(Arc::clone(&topology), setting.compressed())),
+        Order::Icml => {
+            Arc::new(Gossip::after_gradient(Arc::clone(&topology), setting.compressed()))
+        }
+        Order::Iclr => {
+            Arc::new(Gossip::around_gradient(Arc::clone(&topology), setting.compressed()))
+        }
     };
     Ok(Prepared {
         plan,
@@ -130,7 +145,12 @@ impl Choco {
 }
 
 impl Party for Choco {
-    fn outgoing(&mut self, _at: &At, _to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+    fn outgoing(
+        &mut self,
+        _at: &At,
+        _to: Option<NodeId>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), NonFinite> {
         self.difference();
         out.vector(&self.spare)
     }

@@ -1,19 +1,21 @@
 //! CHOCO-SGD with one public copy per edge: the mean is exact whatever is lost.
 //!
-//! After Koloskova, Stich, Jaggi: Decentralized Stochastic Optimization and Gossip Algorithms with Compressed Communication (2019),
-//! Algorithm 2.
+//! After Koloskova, Stich, Jaggi: Decentralized Stochastic Optimization and Gossip Algorithms with
+//! Compressed Communication (2019), Algorithm 2.
 //!
 //! ```text
 //! h_i   = x_i - lr g_i(x_i)
 //! q_ij  = C(h_i - s_ij);   s_ij += q_ij at i and at j, if q_ij arrives
 //! x_i'  = h_i + gamma sum_j W_ij (s_ji - s_ij)
 //! ```
-//! DIFFERENCE to the paper: its node has one public copy that all neighbours must hold, and a difference that one of them misses is an error
-//! for ever. Here s_ij, what i has made public towards j, is held by these two alone, and only a frame that arrived advances it. Whatever
-//! arrives, both ends of an edge know the same s_ij and s_ji, and add terms that are opposite to the last bit: the mean moves by -lr mean g
-//! for any C under any loss. A lost frame costs time: the next difference carries what it would have carried.
-//! s = 0 at first, x_0 free. Where nothing is lost and C is deterministic, all s_ij of a node are equal, and this is CHOCO.
-//! State: x, and two copies per neighbour. One encoding per neighbour, where CHOCO needs one for all.
+//! DIFFERENCE to the paper: its node has one public copy that all neighbours must hold, and a
+//! difference that one of them misses is an error for ever. Here s_ij, what i has made public
+//! towards j, is held by these two alone, and only a frame that arrived advances it. Whatever
+//! arrives, both ends of an edge know the same s_ij and s_ji, and add terms that are opposite to
+//! the last bit: the mean moves by -lr mean g for any C under any loss. A lost frame costs time:
+//! the next difference carries what it would have carried. s = 0 at first, x_0 free. Where nothing
+//! is lost and C is deterministic, all s_ij of a node are equal, and this is CHOCO. State: x, and
+//! two copies per neighbour. One encoding per neighbour, where CHOCO needs one for all.
 
 use std::sync::Arc;
 
@@ -33,15 +35,20 @@ use crate::{
 
 pub(super) const ENTRY: Entry = Entry {
     name: "choco-edge",
-    summary: "choco with a public copy per edge that only arrived frames advance: an exact mean under any loss",
-    paper: "after Koloskova et al. 2019, Decentralized Stochastic Optimization and Gossip Algorithms with Compressed Communication, Algorithm 2",
-    update: "h_i = x_i - lr g_i; q_ij = C(h_i - s_ij); s_ij += q_ij at i and j if it arrives; x_i = h_i + gamma sum_j W_ij (s_ji - s_ij)",
+    summary: "choco with a public copy per edge that only arrived frames advance: an exact mean \
+              under any loss",
+    paper: "after Koloskova et al. 2019, Decentralized Stochastic Optimization and Gossip \
+            Algorithms with Compressed Communication, Algorithm 2",
+    update: "h_i = x_i - lr g_i; q_ij = C(h_i - s_ij); s_ij += q_ij at i and j if it arrives; x_i \
+             = h_i + gamma sum_j W_ij (s_ji - s_ij)",
     state: "two public copies per neighbour",
     sends: "q_ij, another to each neighbour",
-    conditions: "as choco: a contraction (nominal delta > 0), and its limits of gamma; random-k, drawn anew for each edge, is stable further",
+    conditions: "as choco: a contraction (nominal delta > 0), and its limits of gamma; random-k, \
+                 drawn anew for each edge, is stable further",
     constants: &[(
         "gamma",
-        "gossip step; default as for choco: F x nominal delta (top-k: half of that, at most F x 4.2 k / d), F = min(0.7, 1 / (2 max_i sum_{j != i} |W_ij|)); 1 where C is exact",
+        "gossip step; default as for choco: F x nominal delta (top-k: half of that, at most F x \
+         4.2 k / d), F = min(0.7, 1 / (2 max_i sum_{j != i} |W_ij|)); 1 where C is exact",
     )],
     compresses: true,
     home: "path",
@@ -58,18 +65,30 @@ struct Params {
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
     let mut params: Params = config::read("rule", table)?;
     let warnings = setting.require_contraction(ENTRY.name)?;
-    let gamma = nine_digits(positive("rule.gamma", params.gamma.unwrap_or_else(|| steps::of_copies(setting)))?);
+    let gamma = nine_digits(positive(
+        "rule.gamma",
+        params.gamma.unwrap_or_else(|| steps::of_copies(setting)),
+    )?);
     params.gamma = Some(gamma);
     let topology = Arc::clone(setting.topology);
     Ok(Prepared {
-        plan: Arc::new(Gossip::after_gradient(Arc::clone(&topology), setting.compressed()).one_for_each()),
+        plan: Arc::new(
+            Gossip::after_gradient(Arc::clone(&topology), setting.compressed()).one_for_each(),
+        ),
         resolved: config::resolved(ENTRY.name, &params),
         warnings,
         spawn: Box::new(move |node, x| {
             let row = Row::of(&topology, node);
             let zeros = vec![0.0; x.len()];
             let copies = vec![zeros.clone(); row.neighbours.len()];
-            Box::new(ChocoEdge { row, gamma: gamma as f32, x, own: copies.clone(), theirs: copies, spare: zeros })
+            Box::new(ChocoEdge {
+                row,
+                gamma: gamma as f32,
+                x,
+                own: copies.clone(),
+                theirs: copies,
+                spare: zeros,
+            })
         }),
     })
 }
@@ -95,7 +114,12 @@ impl ChocoEdge {
 }
 
 impl Party for ChocoEdge {
-    fn outgoing(&mut self, _at: &At, to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+    fn outgoing(
+        &mut self,
+        _at: &At,
+        to: Option<NodeId>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), NonFinite> {
         let own = &self.own[self.place(to)];
         for ((spare, h), s) in self.spare.iter_mut().zip(&self.x).zip(own) {
             *spare = h - s;

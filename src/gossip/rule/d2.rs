@@ -1,22 +1,25 @@
 //! D2: D-PSGD without the error that different data on different nodes leave.
 //!
-//! Tang, Lian, Yan, Zhang, Liu: D2: Decentralized Training over Decentralized Data (2018), Algorithm 1.
+//! Tang, Lian, Yan, Zhang, Liu: D2: Decentralized Training over Decentralized Data (2018),
+//! Algorithm 1.
 //!
 //! ```text
 //! x_i^1     = sum_j W_ij (x_j^0 - lr g_j^0)
 //! x_i^{t+1} = sum_j W_ij (2 x_j^t - x_j^{t-1} - lr g_j^t + lr g_j^{t-1})
 //! ```
-//! With h^t = x^t - lr g^t and c^t = x^t - h^{t-1} (c^0 = 0 makes the first round no exception) this is
+//! With h^t = x^t - lr g^t and c^t = x^t - h^{t-1} (c^0 = 0 makes the first round no exception)
+//! this is
 //!
 //! ```text
 //! z_i = h_i + c_i;   c_i' = c_i + sum_j W_ij (z_j - z_i);   x_i' = h_i + c_i'
 //! ```
-//! The same sequence, and the form to compute: c is all of the past and small, and what two nodes add to theirs is opposite to the last bit.
-//! Without it the mean's velocity, a sum over all rounds, would take up the rounding of W's rows with every round.
-//! DIFFERENCE: the paper's lr is constant. Here each gradient keeps the step that it was taken with, so that the mean moves by
-//! -lr mean g under any schedule.
-//! State: x, c, z; any x_0. Disagreement along an eigenvector of W with eigenvalue l follows u'' = l (2 u' - u), whose roots are inside the
-//! unit circle for -1/3 < l < 1 alone: `metropolis` weights on an even ring have l = -1/3.
+//! The same sequence, and the form to compute: c is all of the past and small, and what two nodes
+//! add to theirs is opposite to the last bit. Without it the mean's velocity, a sum over all
+//! rounds, would take up the rounding of W's rows with every round. DIFFERENCE: the paper's lr is
+//! constant. Here each gradient keeps the step that it was taken with, so that the mean moves by
+//! -lr mean g under any schedule. State: x, c, z; any x_0. Disagreement along an eigenvector of W
+//! with eigenvalue l follows u'' = l (2 u' - u), whose roots are inside the unit circle for -1/3 <
+//! l < 1 alone: `metropolis` weights on an even ring have l = -1/3.
 
 use std::sync::Arc;
 
@@ -36,12 +39,15 @@ use crate::{
 
 pub(super) const ENTRY: Entry = Entry {
     name: "d2",
-    summary: "D-PSGD with the last step taken back first: no error from data that differ between nodes",
+    summary: "D-PSGD with the last step taken back first: no error from data that differ between \
+              nodes",
     paper: "Tang et al. 2018, D2: Decentralized Training over Decentralized Data, Algorithm 1",
-    update: "x_i' = sum_j W_ij (2 x_j - x_j_before - lr g_j + lr g_j_before); first x_i' = sum_j W_ij (x_j - lr g_j)",
+    update: "x_i' = sum_j W_ij (2 x_j - x_j_before - lr g_j + lr g_j_before); first x_i' = sum_j \
+             W_ij (x_j - lr g_j)",
     state: "x less x - lr g of the round before",
     sends: "the sum in brackets, 4 d bytes",
-    conditions: "lambda_n > -1/3; on it (even rings with metropolis weights) or below, disagreement never decays",
+    conditions: "lambda_n > -1/3; on it (even rings with metropolis weights) or below, \
+                 disagreement never decays",
     constants: &[],
     compresses: false,
     home: "path",
@@ -66,15 +72,18 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     })
 }
 
-/// Refuses eigenvalues at or below -1/3, unless the run allows them. Computed ones are good to about 1e-9.
+/// Refuses eigenvalues at or below -1/3, unless the run allows them. Computed ones are good to
+/// about 1e-9.
 fn require_positive_enough(setting: &Setting<'_>) -> Result<Vec<String>, ConfigError> {
     let least = setting.topology.spectrum().lambda_n;
     if least > -1.0 / 3.0 + 1e-9 {
         return Ok(Vec::new());
     }
     let problem = format!(
-        "d2 needs every eigenvalue of W above -1/3, and the least of `{}` is {least:.9}: disagreement along it never decays; \
-         weights = \"lazy-metropolis\" has none below 0, or set run.allow_unstable = true to watch it",
+        "d2 needs every eigenvalue of W above -1/3, and the least of `{}` is {least:.9}: \
+         disagreement along it never decays; \
+         weights = \"lazy-metropolis\" has none below 0, or set run.allow_unstable = true to \
+         watch it",
         setting.topology.name()
     );
     if setting.allow_unstable { Ok(vec![problem]) } else { Err(ConfigError::at("rule", problem)) }
@@ -90,7 +99,12 @@ struct D2 {
 }
 
 impl Party for D2 {
-    fn outgoing(&mut self, _at: &At, _to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+    fn outgoing(
+        &mut self,
+        _at: &At,
+        _to: Option<NodeId>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), NonFinite> {
         out.vector(&self.z)
     }
 

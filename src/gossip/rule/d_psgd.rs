@@ -1,14 +1,16 @@
 //! D-PSGD: mix with the neighbours, step along the own gradient.
 //!
-//! Lian, Zhang, Zhang, Hsieh, Zhang, Liu: Can Decentralized Algorithms Outperform Centralized Algorithms? (2017), Algorithm 1.
-//! Two orders are in use under this name; they are different sequences:
+//! Lian, Zhang, Zhang, Hsieh, Zhang, Liu: Can Decentralized Algorithms Outperform Centralized
+//! Algorithms? (2017), Algorithm 1. Two orders are in use under this name; they are different
+//! sequences:
 //!
 //! ```text
 //! cta (combine, then adapt):  x_i' = sum_j W_ij x_j - lr g_i(x_i)           the paper's Algorithm 1
 //! atc (adapt, then combine):  z_i  = x_i - lr g_i(x_i);  x_i' = sum_j W_ij z_j
 //! ```
-//! On a schedule W is the matrix W_t of the round: nothing of an earlier round is kept, so the neighbours may change.
-//! State: x, one accumulator; cta keeps the update apart while frames are added (one vector more).
+//! On a schedule W is the matrix W_t of the round: nothing of an earlier round is kept, so the
+//! neighbours may change. State: x, one accumulator; cta keeps the update apart while frames are
+//! added (one vector more).
 
 use std::sync::Arc;
 
@@ -29,14 +31,17 @@ use crate::{
 pub(super) const ENTRY: Entry = Entry {
     name: "d-psgd",
     summary: "mix whole models with the neighbours, step along the own gradient",
-    paper: "Lian et al. 2017, Can Decentralized Algorithms Outperform Centralized Algorithms?, Algorithm 1",
+    paper: "Lian et al. 2017, Can Decentralized Algorithms Outperform Centralized Algorithms?, \
+            Algorithm 1",
     update: "atc: x_i' = sum_j W_ij (x_j - lr g_j); cta: x_i' = sum_j W_ij x_j - lr g_i",
     state: "none",
     sends: "the whole model, 4 d bytes",
-    conditions: "rho < 1; a constant step leaves a floor of about lr^2 zeta^2 / (1 - rho)^2 on heterogeneous data",
+    conditions: "rho < 1; a constant step leaves a floor of about lr^2 zeta^2 / (1 - rho)^2 on \
+                 heterogeneous data",
     constants: &[(
         "order",
-        "\"atc\" (default: with W = 11'/n it is centralized SGD) or \"cta\" (the paper's; gossip overlaps the gradient)",
+        "\"atc\" (default: with W = 11'/n it is centralized SGD) or \"cta\" (the paper's; gossip \
+         overlaps the gradient)",
     )],
     compresses: false,
     home: "path",
@@ -88,7 +93,12 @@ struct Atc {
 }
 
 impl Party for Atc {
-    fn outgoing(&mut self, _at: &At, _to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+    fn outgoing(
+        &mut self,
+        _at: &At,
+        _to: Option<NodeId>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), NonFinite> {
         out.vector(&self.x)
     }
 
@@ -131,7 +141,12 @@ struct Cta {
 }
 
 impl Party for Cta {
-    fn outgoing(&mut self, _at: &At, _to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+    fn outgoing(
+        &mut self,
+        _at: &At,
+        _to: Option<NodeId>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), NonFinite> {
         out.vector(&self.x)
     }
 

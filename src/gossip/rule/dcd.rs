@@ -1,15 +1,17 @@
 //! DCD-PSGD: difference compression.
 //!
-//! Tang, Gan, Zhang, Zhang, Liu: Communication Compression for Decentralized Training (2018), Algorithm 1.
+//! Tang, Gan, Zhang, Zhang, Liu: Communication Compression for Decentralized Training (2018),
+//! Algorithm 1.
 //!
 //! ```text
 //! h_i  = sum_j W_ij xh_j - lr g_i(x_i)          xh_j: the copy of x_j that every neighbour of j holds
 //! z_i  = C(h_i - x_i)
 //! x_i += z_i;   xh_i += z_i at every holder
 //! ```
-//! The owner's own copy is its model: both start at x_0 and add the same bits, so xh_i = x_i always, and it is kept once.
-//! DIFFERENCE to widely shown slides: they print x_{t+1} = xh_t + C(xh_t - x_t), which diverges even with C = identity.
-//! State: x, one copy per neighbour. All copies start equal to the owners' x_0, so all nodes must start from the same x_0.
+//! The owner's own copy is its model: both start at x_0 and add the same bits, so xh_i = x_i
+//! always, and it is kept once. DIFFERENCE to widely shown slides: they print x_{t+1} = xh_t +
+//! C(xh_t - x_t), which diverges even with C = identity. State: x, one copy per neighbour. All
+//! copies start equal to the owners' x_0, so all nodes must start from the same x_0.
 
 use std::sync::Arc;
 
@@ -31,12 +33,15 @@ use crate::{
 
 pub(super) const ENTRY: Entry = Entry {
     name: "dcd",
-    summary: "send the compressed change of the model; everyone who holds a copy adds the same bits",
-    paper: "Tang et al. 2018, Communication Compression for Decentralized Training, Algorithm 1 (DCD-PSGD)",
+    summary: "send the compressed change of the model; everyone who holds a copy adds the same \
+              bits",
+    paper: "Tang et al. 2018, Communication Compression for Decentralized Training, Algorithm 1 \
+            (DCD-PSGD)",
     update: "z_i = C(sum_j W_ij xh_j - lr g_i - x_i); x_i += z_i; xh_i += z_i at every holder",
     state: "one copy per neighbour",
     sends: "z_i",
-    conditions: "alpha < sqrt(1 - rho^2) / |I - W| suffices for unbiased C; rings lose stability near alpha = 1.2",
+    conditions: "alpha < sqrt(1 - rho^2) / |I - W| suffices for unbiased C; rings lose stability \
+                 near alpha = 1.2",
     constants: &[],
     compresses: true,
     home: "path",
@@ -74,7 +79,8 @@ fn warn_of_noise(setting: &Setting<'_>) -> Vec<String> {
         return Vec::new();
     }
     vec![format!(
-        "dcd with `{}`: its error alpha = {alpha:.3} is past the bound sqrt(1 - rho^2) / |I - W| = {bound:.3} of `{}`, so it may diverge (near 1.2 it does); \
+        "dcd with `{}`: its error alpha = {alpha:.3} is past the bound sqrt(1 - rho^2) / |I - W| \
+         = {bound:.3} of `{}`, so it may diverge (near 1.2 it does); \
          deep-squeeze or choco stand more, so do more bits and smaller buckets",
         setting.compressor.name(),
         setting.topology.name()
@@ -91,7 +97,12 @@ struct Dcd {
 }
 
 impl Party for Dcd {
-    fn outgoing(&mut self, _at: &At, _to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+    fn outgoing(
+        &mut self,
+        _at: &At,
+        _to: Option<NodeId>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), NonFinite> {
         out.vector(&self.spare)
     }
 
@@ -118,7 +129,9 @@ impl Rule for Dcd {
         self.x = x;
         self.spare = update;
         let away = self.row.away();
-        sum_into(&mut self.spare, &self.x, &self.row.weights, &self.copies, |update, x| -away * x - update);
+        sum_into(&mut self.spare, &self.x, &self.row.weights, &self.copies, |update, x| {
+            -away * x - update
+        });
     }
 
     fn model(&self, out: &mut [f32]) {

@@ -1,6 +1,7 @@
 //! DeepSqueeze: error-compensated compression of the model.
 //!
-//! Tang, Lian, Qiu, Yuan, Zhang, Zhang, Liu: DeepSqueeze: Decentralization Meets Error-Compensated Compression (2019), Algorithm 1.
+//! Tang, Lian, Qiu, Yuan, Zhang, Zhang, Liu: DeepSqueeze: Decentralization Meets Error-Compensated
+//! Compression (2019), Algorithm 1.
 //!
 //! ```text
 //! z_i  = x_i - lr g_i(x_i)
@@ -8,22 +9,27 @@
 //! c_i  = C(v_i);   d_i' = v_i - c_i
 //! x_i' = z_i + eta sum_j W_ij (c_j - c_i)
 //! ```
-//! DIFFERENCE to widely shown slides: they print d' = C(v) - v and add it, which doubles the missing mass instead of making it good.
-//! No copies of neighbours: on a schedule W is the matrix W_t of the round, and a node that meets nobody compresses all the same.
-//! State: x and d, whatever the degree; any x_0. The mean moves by -lr mean g for any C. The error does not vanish with the step
-//! (C is applied to the model), so the consensus distance has a floor that grows with eta.
+//! DIFFERENCE to widely shown slides: they print d' = C(v) - v and add it, which doubles the
+//! missing mass instead of making it good. No copies of neighbours: on a schedule W is the matrix
+//! W_t of the round, and a node that meets nobody compresses all the same. State: x and d, whatever
+//! the degree; any x_0. The mean moves by -lr mean g for any C. The error does not vanish with the
+//! step (C is applied to the model), so the consensus distance has a floor that grows with eta.
 //!
-//! **`delay` = t, our extension** (DIFFERENCE; 0 is the paper's rule): what is mixed lands t rounds late, and the next gradients are computed while it
-//! flies, as the delayed update does with centralized SGD:
+//! **`delay` = t, our extension** (DIFFERENCE; 0 is the paper's rule): what is mixed lands t rounds
+//! late, and the next gradients are computed while it flies, as the delayed update does with
+//! centralized SGD:
 //!
 //! ```text
 //! x_i(n+1) = z_i(n) + eta sum_j W_ij (c_j(n-t) - c_i(n-t))
 //! ```
-//! Both ends of a link use values of one round, so the mean still moves by -lr mean g. Along an eigenvector of W the disagreement follows
-//! z(n+1) = z(n) - a z(n-t), a = eta (1 - l), which decays if and only if 0 < a < 2 cos(t pi / (2 t + 1)) (Levin and May 1976, A note on difference-delay
-//! equations): eta must fall with t. With the compressor `identity` it is D-PSGD (`atc`, step eta of gossip) whose mixing is late. t + 1 vectors more.
-//! For rules with copies of neighbours (DCD, CHOCO) and for those whose proof needs the differences of one round (D2, gradient tracking, BEER) a late
-//! landing is another algorithm, and nothing shows that it is sound: they have none. On a schedule the bound is not known either.
+//! Both ends of a link use values of one round, so the mean still moves by -lr mean g. Along an
+//! eigenvector of W the disagreement follows z(n+1) = z(n) - a z(n-t), a = eta (1 - l), which
+//! decays if and only if 0 < a < 2 cos(t pi / (2 t + 1)) (Levin and May 1976, A note on
+//! difference-delay equations): eta must fall with t. With the compressor `identity` it is D-PSGD
+//! (`atc`, step eta of gossip) whose mixing is late. t + 1 vectors more. For rules with copies of
+//! neighbours (DCD, CHOCO) and for those whose proof needs the differences of one round (D2,
+//! gradient tracking, BEER) a late landing is another algorithm, and nothing shows that it is
+//! sound: they have none. On a schedule the bound is not known either.
 
 use std::sync::Arc;
 
@@ -43,17 +49,29 @@ use crate::{
 pub(super) const ENTRY: Entry = Entry {
     name: "deep-squeeze",
     summary: "send the compressed model plus what was lost before; no copies of neighbours",
-    paper: "Tang et al. 2019, DeepSqueeze: Decentralization Meets Error-Compensated Compression, Algorithm 1",
-    update: "z_i = x_i - lr g_i; v_i = z_i + d_i; c_i = C(v_i); d_i = v_i - c_i; x_i = z_i + eta sum_j W_ij (c_j - c_i)",
+    paper: "Tang et al. 2019, DeepSqueeze: Decentralization Meets Error-Compensated Compression, \
+            Algorithm 1",
+    update: "z_i = x_i - lr g_i; v_i = z_i + d_i; c_i = C(v_i); d_i = v_i - c_i; x_i = z_i + eta \
+             sum_j W_ij (c_j - c_i)",
     state: "one error memory",
     sends: "c_i",
-    conditions: "a contraction (nominal delta > 0); eta below delta / max_i sum_{j != i} |W_ij| is stable for random-k (1.5 delta on a ring), below about 2.5 k / d for top-k; the noise, and with it the distance of the nodes' models from their mean, grows with eta and with 1 / delta: under top-k and random-k the mean model is the result; with a delay t eta (1 - l_n) < 2 cos(t pi / (2 t + 1)) as well",
+    conditions: "a contraction (nominal delta > 0); eta below delta / max_i sum_{j != i} |W_ij| \
+                 is stable for random-k (1.5 delta on a ring), below about 2.5 k / d for top-k; \
+                 the noise, and with it the distance of the nodes' models from their mean, grows \
+                 with eta and with 1 / delta: under top-k and random-k the mean model is the \
+                 result; with a delay t eta (1 - l_n) < 2 cos(t pi / (2 t + 1)) as well",
     constants: &[
         (
             "eta",
-            "averaging step; default F / 2 x nominal delta (top-k: at most F x 2.8 k / d), F = min(0.7, 1 / (2 max_i sum_{j != i} |W_ij|)): a quarter to a half of the limit of stability; 1 where C is exact; with a delay at most half of its limit",
+            "averaging step; default F / 2 x nominal delta (top-k: at most F x 2.8 k / d), F = \
+             min(0.7, 1 / (2 max_i sum_{j != i} |W_ij|)): a quarter to a half of the limit of \
+             stability; 1 where C is exact; with a delay at most half of its limit",
         ),
-        ("delay", "rounds after which what is mixed lands, 0 to 1000; default 0, the paper's; more is our extension"),
+        (
+            "delay",
+            "rounds after which what is mixed lands, 0 to 1000; default 0, the paper's; more is \
+             our extension",
+        ),
     ],
     compresses: true,
     home: "path",
@@ -73,12 +91,15 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     let mut warnings = setting.require_contraction("deep-squeeze")?;
     let delay = whole("rule.delay", params.delay, 0, 1000)? as u32;
     let limit = if delay > 0 { limit(delay, setting)? } else { f64::INFINITY };
-    let eta =
-        nine_digits(positive("rule.eta", params.eta.unwrap_or_else(|| (limit / 2.0).min(steps::of_models(setting))))?);
+    let eta = nine_digits(positive(
+        "rule.eta",
+        params.eta.unwrap_or_else(|| (limit / 2.0).min(steps::of_models(setting))),
+    )?);
     params.eta = Some(eta);
     if eta >= limit {
         let problem = format!(
-            "what lands {delay} rounds late makes the nodes swing apart unless eta (1 - l_n) < 2 cos(t pi / (2 t + 1)): on `{}` eta must be below {limit:.6}; \
+            "what lands {delay} rounds late makes the nodes swing apart unless eta (1 - l_n) < 2 \
+             cos(t pi / (2 t + 1)): on `{}` eta must be below {limit:.6}; \
              leave it out for half of that, or set run.allow_unstable = true to watch it fail",
             setting.topology.name()
         );
@@ -108,14 +129,16 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     })
 }
 
-/// Below which eta disagreement decays on a static topology, if C loses nothing: 2 cos(t pi / (2 t + 1)) / (1 - l_n).
+/// Below which eta disagreement decays on a static topology, if C loses nothing: 2 cos(t pi / (2 t
+/// + 1)) / (1 - l_n).
 ///
 /// # Errors
 /// If the topology follows a schedule.
 fn limit(delay: u32, setting: &Setting<'_>) -> Result<f64, ConfigError> {
     if !setting.schedule.is_static() {
         let problem = format!(
-            "how small eta must be for late landings is known for one W only, and the schedule is \"{}\": use 0, or topology.schedule = \"static\"",
+            "how small eta must be for late landings is known for one W only, and the schedule \
+             is \"{}\": use 0, or topology.schedule = \"static\"",
             setting.schedule.name()
         );
         return Err(ConfigError::new("rule.delay", delay, problem));
@@ -149,7 +172,12 @@ impl DeepSqueeze {
 }
 
 impl Party for DeepSqueeze {
-    fn outgoing(&mut self, _at: &At, _to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+    fn outgoing(
+        &mut self,
+        _at: &At,
+        _to: Option<NodeId>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), NonFinite> {
         out.vector(&self.error)
     }
 

@@ -1,22 +1,28 @@
-//! Delayed update with compensation: averages arrive t rounds late, and each node's own progress fills the gap.
+//! Delayed update with compensation: averages arrive t rounds late, and each node's own progress
+//! fills the gap.
 //!
-//! Zhu, Lin, Lu, Wang, Han: Distributed Training Across the World (2019); Zhu, Lin, Lu, Lin, Han: Delayed Gradient Averaging: Tolerate the Communication
-//! Latency for Federated Learning (2021), Algorithm 1. With u_i the update (lr g_i) of one round, or the sum over `period` rounds (temporally sparse):
+//! Zhu, Lin, Lu, Wang, Han: Distributed Training Across the World (2019); Zhu, Lin, Lu, Lin, Han:
+//! Delayed Gradient Averaging: Tolerate the Communication Latency for Federated Learning (2021),
+//! Algorithm 1. With u_i the update (lr g_i) of one round, or the sum over `period` rounds
+//! (temporally sparse):
 //!
 //! ```text
 //! compensated:  x_i -= u_i(n);   when the mean of round n - t lands:  x_i += u_i(n - t) - mean_k u_k(n - t)
 //! stale:        when the mean of round n - t lands:  x_i -= mean_k u_k(n - t)
 //! ```
-//! The mean of the models is that of SGD on the gradients as they come; x_i - x_j is what the last t rounds of i and j differ by. With t = 0 it is
-//! C-SGD; with t = 0 and a period, local SGD. After the last round everything in the air lands, so that all nodes end alike (up to the rounds of an
-//! unfinished period, which stay local). While frames of round n - t fly, the next gradients are computed.
-//! A parameter server with bounded staleness, which passes on newer updates as soon as they come, is the rule `stale-synchronous`; here every update of others waits
-//! for its round, so that a run can be repeated.
+//! The mean of the models is that of SGD on the gradients as they come; x_i - x_j is what the last
+//! t rounds of i and j differ by. With t = 0 it is C-SGD; with t = 0 and a period, local SGD. After
+//! the last round everything in the air lands, so that all nodes end alike (up to the rounds of an
+//! unfinished period, which stay local). While frames of round n - t fly, the next gradients are
+//! computed. A parameter server with bounded staleness, which passes on newer updates as soon as
+//! they come, is the rule `stale-synchronous`; here every update of others waits for its round, so
+//! that a run can be repeated.
 //!
-//! What all nodes have in common, z, moves by the means alone and is the same on all to the bit; x_i is z less the own updates that have not landed,
-//! formed anew from these after every t + 1 landings, so that what `f32` rounds off does not add up.
-//! State: x, z, the sums of t + 1 rounds in the air and as many own updates (z and these only with compensation), and the sum of a period.
-//! Gossip without copies of neighbours stands a delay, too: see `deep_squeeze`.
+//! What all nodes have in common, z, moves by the means alone and is the same on all to the bit;
+//! x_i is z less the own updates that have not landed, formed anew from these after every t + 1
+//! landings, so that what `f32` rounds off does not add up. State: x, z, the sums of t + 1 rounds
+//! in the air and as many own updates (z and these only with compensation), and the sum of a
+//! period. Gossip without copies of neighbours stands a delay, too: see `deep_squeeze`.
 
 use std::sync::Arc;
 
@@ -38,17 +44,20 @@ use crate::{
 pub(super) const ENTRY: Entry = Entry {
     name: "delayed",
     summary: "averages land t rounds late, over which each node goes on with its own updates",
-    paper: "Zhu et al. 2019, Distributed Training Across the World; Zhu et al. 2021, Delayed Gradient Averaging, Algorithm 1",
+    paper: "Zhu et al. 2019, Distributed Training Across the World; Zhu et al. 2021, Delayed \
+            Gradient Averaging, Algorithm 1",
     update: "x_i -= u_i(n); x_i += u_i(n - t) - mean_k u_k(n - t)",
     state: "t + 1 sums in the air, as many own updates, and what all nodes have in common",
     sends: "as c-sgd, once in `period` rounds; up to t + 1 flights in the air",
-    conditions: "the links of the collective; on heterogeneous data a bias that grows with t; without compensation it diverges past t of about 1 / (lr L)",
+    conditions: "the links of the collective; on heterogeneous data a bias that grows with t; \
+                 without compensation it diverges past t of about 1 / (lr L)",
     constants: &[
         c_sgd::COLLECTIVE,
         c_sgd::GROUP,
         (
             "delay",
-            "t, in rounds, 0 to 1000; default 4: a tenth of the paper's largest, enough for a round trip of four gradients",
+            "t, in rounds, 0 to 1000; default 4: a tenth of the paper's largest, enough for a \
+             round trip of four gradients",
         ),
         ("period", "rounds between two averages, from 1; default 1"),
         ("compensate", "true (default); false: stale averages only, without own progress"),
@@ -85,7 +94,11 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
         if (least..=1000).contains(&value) {
             Ok(value as u32)
         } else {
-            Err(ConfigError::new(key, value, format!("expected a whole number from {least} to 1000")))
+            Err(ConfigError::new(
+                key,
+                value,
+                format!("expected a whole number from {least} to 1000"),
+            ))
         }
     };
     let delay = within("rule.delay", params.delay, 0)?;
@@ -104,7 +117,18 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
             let gathered = if period > 1 { zeros.clone() } else { Vec::new() };
             let common = if compensate { x.clone() } else { Vec::new() };
             let own = vec![zeros.clone(); own];
-            Box::new(Delayed { period, compensate, common, sums, own, in_air: 0, landed: 0, gathered, spare: zeros, x })
+            Box::new(Delayed {
+                period,
+                compensate,
+                common,
+                sums,
+                own,
+                in_air: 0,
+                landed: 0,
+                gathered,
+                spare: zeros,
+                x,
+            })
         }),
     })
 }
@@ -131,7 +155,8 @@ impl Delayed {
     /// The place of a round's flight; nothing if its nodes do not meet.
     fn place(&self, round: Round) -> Option<usize> {
         let done = round.0 + 1;
-        done.is_multiple_of(self.period).then(|| ((done / self.period - 1) % self.sums.len() as u64) as usize)
+        done.is_multiple_of(self.period)
+            .then(|| ((done / self.period - 1) % self.sums.len() as u64) as usize)
     }
 
     fn sum(&mut self, at: &At) -> &mut Sum {
@@ -141,7 +166,12 @@ impl Delayed {
 }
 
 impl Party for Delayed {
-    fn outgoing(&mut self, at: &At, _to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+    fn outgoing(
+        &mut self,
+        at: &At,
+        _to: Option<NodeId>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), NonFinite> {
         self.sum(at).outgoing(at.exchange, out)
     }
 

@@ -1,6 +1,7 @@
 //! Deep Gradient Compression: sparse updates whose momentum is corrected, masked and warmed up.
 //!
-//! Lin, Han, Mao, Wang, Dally: Deep Gradient Compression: Reducing the Communication Bandwidth for Distributed Training (2018), sections 3.2 and 3.3.
+//! Lin, Han, Mao, Wang, Dally: Deep Gradient Compression: Reducing the Communication Bandwidth for
+//! Distributed Training (2018), sections 3.2 and 3.3.
 //!
 //! ```text
 //! g_k *= min(1, c N^{-1/2} / |g_k|)                            local clipping, c the threshold for the sum
@@ -9,12 +10,15 @@
 //! send v_k where |v_k| is among the k greatest, then v_k = 0 and u_k = 0 there     (momentum factor masking)
 //! w' = w - lr (1/N) sum_k sent_k
 //! ```
-//! Warm-up: in the first `warm_up` rounds the densities are 0.25, 0.0625, 0.015625 and 0.004, each for a quarter of them, and never below the final one.
-//! With k = d and masking, u is always g: C-SGD without momentum (Nesterov: of step (1 + m) lr); without masking, C-SGD with momentum.
-//! Entries travel as those of [`top-k-all-gather`](super) do, and are added in ascending order of nodes.
+//! Warm-up: in the first `warm_up` rounds the densities are 0.25, 0.0625, 0.015625 and 0.004, each
+//! for a quarter of them, and never below the final one. With k = d and masking, u is always g:
+//! C-SGD without momentum (Nesterov: of step (1 + m) lr); without masking, C-SGD with momentum.
+//! Entries travel as those of [`top-k-all-gather`](super) do, and are added in ascending order of
+//! nodes.
 //!
-//! DIFFERENCE: u and v hold lr g, not g, because a rule is handed lr g; the same while the step is constant. When it decays, what is left over keeps its old weight.
-//! DIFFERENCE: the densities of the warm-up are stated in rounds: the paper's are one an epoch, which a rule does not know.
+//! DIFFERENCE: u and v hold lr g, not g, because a rule is handed lr g; the same while the step is
+//! constant. When it decays, what is left over keeps its old weight. DIFFERENCE: the densities of
+//! the warm-up are stated in rounds: the paper's are one an epoch, which a rule does not know.
 //! State: x, u_k, v_k; the sum, where it is formed.
 
 use std::sync::Arc;
@@ -38,22 +42,33 @@ pub(super) const ENTRY: Entry = Entry {
     name: "dgc",
     summary: "centralized SGD on everybody's largest entries, with momentum correction and masking",
     paper: "Lin et al. 2018, Deep Gradient Compression, sections 3.2 and 3.3",
-    update: "u_k = m u_k + g_k; v_k += u_k; send top-k of v_k, zero u_k and v_k there; w' = w - lr (1/N) sum_k sent_k",
+    update: "u_k = m u_k + g_k; v_k += u_k; send top-k of v_k, zero u_k and v_k there; w' = w - \
+             lr (1/N) sum_k sent_k",
     state: "u_k, v_k, the update; the sum, where it is formed",
-    sends: "all-to-all: k entries to all; server: k entries up, the union of all, up to min(d, n k) entries, down",
-    conditions: "a server with links to all, or all links; the momentum is the rule's: optimizer.momentum beside it is refused",
+    sends: "all-to-all: k entries to all; server: k entries up, the union of all, up to min(d, n \
+            k) entries, down",
+    conditions: "a server with links to all, or all links; the momentum is the rule's: \
+                 optimizer.momentum beside it is refused",
     constants: &[
         top_k_all_gather::COLLECTIVE,
         ("k", "how many entries after the warm-up; instead of fraction"),
         (
             "fraction",
-            "which part of the vector, above 0, at most 1; default 0.001 (Lin et al. 2018), at least one entry",
+            "which part of the vector, above 0, at most 1; default 0.001 (Lin et al. 2018), at \
+             least one entry",
         ),
         ("momentum", "m, from 0 to below 1; default 0.9 (Lin et al. 2018)"),
         ("nesterov", "false (default); true: Nesterov's momentum"),
         ("masking", "true (default); false: u_k is kept where entries are sent"),
-        ("clip", "c, the most that the norm of the sum of the gradients should be; default 0: no clipping"),
-        ("warm_up", "rounds in which the density falls; default 0: none (the paper: those of 4 epochs)"),
+        (
+            "clip",
+            "c, the most that the norm of the sum of the gradients should be; default 0: no \
+             clipping",
+        ),
+        (
+            "warm_up",
+            "rounds in which the density falls; default 0: none (the paper: those of 4 epochs)",
+        ),
     ],
     compresses: false,
     home: "star",
@@ -82,7 +97,16 @@ struct Params {
 impl Default for Params {
     fn default() -> Params {
         let (momentum, nesterov, masking, clip) = (0.9, false, true, 0.0);
-        Params { collective: None, k: None, fraction: None, momentum, nesterov, masking, clip, warm_up: 0 }
+        Params {
+            collective: None,
+            k: None,
+            fraction: None,
+            momentum,
+            nesterov,
+            masking,
+            clip,
+            warm_up: 0,
+        }
     }
 }
 
@@ -95,11 +119,18 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
         super::positive("rule.clip", params.clip)?;
     }
     let Ok(warm_up) = u64::try_from(params.warm_up) else {
-        return Err(ConfigError::new("rule.warm_up", params.warm_up, "expected a whole number from 0"));
+        return Err(ConfigError::new(
+            "rule.warm_up",
+            params.warm_up,
+            "expected a whole number from 0",
+        ));
     };
     let pattern = top_k_all_gather::choose(ENTRY.name, &mut params.collective, setting)?;
-    let densities =
-        Densities { warm_up, stages: DENSITIES.map(|density| ((density * len as f64).round() as usize).max(k)), k };
+    let densities = Densities {
+        warm_up,
+        stages: DENSITIES.map(|density| ((density * len as f64).round() as usize).max(k)),
+        k,
+    };
     let most = densities.of(Round(0));
     let sparse = |most: usize| Format::Sparse { len, most };
     let formats = vec![sparse(most), sparse(most.saturating_mul(nodes).min(len))];
@@ -113,7 +144,19 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
             let zeros = vec![0.0; x.len()];
             let (own, union) = (Entries::default(), Union::new(pattern, nodes, node, x.len()));
             let (u, v) = (zeros.clone(), zeros.clone());
-            Box::new(Dgc { momentum, nesterov, masking, clip, densities, union, own, u, v, spare: zeros, x })
+            Box::new(Dgc {
+                momentum,
+                nesterov,
+                masking,
+                clip,
+                densities,
+                union,
+                own,
+                u,
+                v,
+                spare: zeros,
+                x,
+            })
         }),
     })
 }
@@ -128,7 +171,8 @@ struct Densities {
 
 impl Densities {
     fn of(&self, round: Round) -> usize {
-        let stage = |stages: usize| u128::from(round.0) * stages as u128 / u128::from(self.warm_up.max(1));
+        let stage =
+            |stages: usize| u128::from(round.0) * stages as u128 / u128::from(self.warm_up.max(1));
         if round.0 < self.warm_up { self.stages[stage(self.stages.len()) as usize] } else { self.k }
     }
 }
@@ -150,7 +194,12 @@ struct Dgc {
 }
 
 impl Party for Dgc {
-    fn outgoing(&mut self, at: &At, _to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+    fn outgoing(
+        &mut self,
+        at: &At,
+        _to: Option<NodeId>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), NonFinite> {
         if at.exchange > 0 {
             return out.entries(self.union.total());
         }
@@ -204,7 +253,8 @@ impl Rule for Dgc {
         (self.x, self.spare) = (x, update);
         let mut weight = 1.0;
         if self.clip > 0.0 {
-            let (norm, most) = (vector::norm_squared(&self.spare).sqrt(), self.clip * f64::from(step));
+            let (norm, most) =
+                (vector::norm_squared(&self.spare).sqrt(), self.clip * f64::from(step));
             if norm > most {
                 weight = (most / norm) as f32;
             }

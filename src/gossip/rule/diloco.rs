@@ -1,14 +1,16 @@
 //! DiLoCo: local steps inside, a Nesterov step on their mean outside.
 //!
-//! Douillard, Feng, Rusu, Chhaparia, Donchev, Kuncoro, Ranzato, Szlam, Shen: DiLoCo: Distributed Low-Communication Training of Language Models
-//! (2023), Algorithm 1; the outer step is SGD with Nesterov momentum (Sutskever et al. 2013, in the form most libraries use).
+//! Douillard, Feng, Rusu, Chhaparia, Donchev, Kuncoro, Ranzato, Szlam, Shen: DiLoCo: Distributed
+//! Low-Communication Training of Language Models (2023), Algorithm 1; the outer step is SGD with
+//! Nesterov momentum (Sutskever et al. 2013, in the form most libraries use).
 //!
 //! ```text
 //! D = th - (1/n) sum_i (th after H local steps on the data of i) = (1/n) sum_i u_i
 //! m' = mu m + D;  th' = th - outer_step (D + mu m')
 //! ```
-//! DIFFERENCE: the paper's inner optimizer is AdamW; here it is this project's SGD with momentum and schedules. With outer_step 1, mu 0 it is local SGD.
-//! State: th, m, the sum. H is `optimizer.local_steps`.
+//! DIFFERENCE: the paper's inner optimizer is AdamW; here it is this project's SGD with momentum
+//! and schedules. With outer_step 1, mu 0 it is local SGD. State: th, m, the sum. H is
+//! `optimizer.local_steps`.
 
 use std::sync::Arc;
 
@@ -29,11 +31,13 @@ use crate::{
 pub(super) const ENTRY: Entry = Entry {
     name: "diloco",
     summary: "H local steps inside, a Nesterov step on the mean of what they changed outside",
-    paper: "Douillard et al. 2023, DiLoCo: Distributed Low-Communication Training of Language Models, Algorithm 1",
+    paper: "Douillard et al. 2023, DiLoCo: Distributed Low-Communication Training of Language \
+            Models, Algorithm 1",
     update: "D = (1/n) sum_i (th - y_i); m' = mu m + D; th' = th - outer_step (D + mu m')",
     state: "the outer momentum m and the sum",
     sends: "as c-sgd, once in H steps",
-    conditions: "the links of the collective; outer_step / (1 - outer_momentum) multiplies the inner step in the long run",
+    conditions: "the links of the collective; outer_step / (1 - outer_momentum) multiplies the \
+                 inner step in the long run",
     constants: &[
         c_sgd::COLLECTIVE,
         c_sgd::GROUP,
@@ -72,7 +76,8 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
         let problem = "expected a number from 0, below 1";
         return Err(ConfigError::new("rule.outer_momentum", params.outer_momentum, problem));
     }
-    let (nodes, step, momentum) = (setting.topology.nodes(), params.outer_step as f32, params.outer_momentum as f32);
+    let (nodes, step, momentum) =
+        (setting.topology.nodes(), params.outer_step as f32, params.outer_momentum as f32);
     Ok(Prepared {
         plan: Arc::new(Collective::sum(pattern, nodes, setting.parameters, 0, 1)),
         resolved: config::resolved(ENTRY.name, &params),
@@ -93,7 +98,12 @@ struct DiLoCo {
 }
 
 impl Party for DiLoCo {
-    fn outgoing(&mut self, at: &At, _to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+    fn outgoing(
+        &mut self,
+        at: &At,
+        _to: Option<NodeId>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), NonFinite> {
         self.sum.outgoing(at.exchange, out)
     }
 

@@ -1,14 +1,16 @@
 //! DoubleSqueeze: compressed both ways, with an error memory at every worker and at the server.
 //!
-//! Tang, Yu, Lian, Zhang, Liu: DoubleSqueeze: Parallel Stochastic Gradient Descent with Double-pass Error-Compensated Compression (2019), Algorithm 1.
+//! Tang, Yu, Lian, Zhang, Liu: DoubleSqueeze: Parallel Stochastic Gradient Descent with Double-pass
+//! Error-Compensated Compression (2019), Algorithm 1.
 //!
 //! ```text
 //! worker:  v_i = g_i + d_i;  sends C(v_i);  d_i = v_i - C(v_i)
 //! server:  v = (1/n) sum_i C(v_i) + d_s;  sends C(v);  d_s = v - C(v)
 //! all:     x' = x - lr C(v)                                          all d = 0 at first
 //! ```
-//! With a constant step, x_t = x_0 - lr sum of mean g + lr (mean d_i + d_s): nothing is lost. The memories hold gradients, not steps: when the
-//! step decays, what was left over is applied with the new one. Node 0 is the server and also a worker. State: d_i; at node 0 d_s.
+//! With a constant step, x_t = x_0 - lr sum of mean g + lr (mean d_i + d_s): nothing is lost. The
+//! memories hold gradients, not steps: when the step decays, what was left over is applied with the
+//! new one. Node 0 is the server and also a worker. State: d_i; at node 0 d_s.
 
 use std::sync::Arc;
 
@@ -29,11 +31,14 @@ use crate::{
 pub(super) const ENTRY: Entry = Entry {
     name: "double-squeeze",
     summary: "gradients compressed up and down, with error memory at workers and server",
-    paper: "Tang et al. 2019, DoubleSqueeze: Parallel SGD with Double-pass Error-Compensated Compression, Algorithm 1",
-    update: "v_i = g_i + d_i; d_i = v_i - C(v_i); v = (1/n) sum_i C(v_i) + d_s; d_s = v - C(v); x' = x - lr C(v)",
+    paper: "Tang et al. 2019, DoubleSqueeze: Parallel SGD with Double-pass Error-Compensated \
+            Compression, Algorithm 1",
+    update: "v_i = g_i + d_i; d_i = v_i - C(v_i); v = (1/n) sum_i C(v_i) + d_s; d_s = v - C(v); \
+             x' = x - lr C(v)",
     state: "the error memory d_i; at node 0 also d_s",
     sends: "C(v_i) up, C(v) down",
-    conditions: "a contraction (nominal delta > 0); node 0 linked with all; its memory d_s is nowhere else",
+    conditions: "a contraction (nominal delta > 0); node 0 linked with all; its memory d_s is \
+                 nowhere else",
     constants: &[],
     compresses: true,
     home: "star",
@@ -73,7 +78,12 @@ struct DoubleSqueeze {
 }
 
 impl Party for DoubleSqueeze {
-    fn outgoing(&mut self, at: &At, _to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+    fn outgoing(
+        &mut self,
+        at: &At,
+        _to: Option<NodeId>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), NonFinite> {
         out.vector(if at.exchange == 0 { &self.error } else { self.gather.mean() })
     }
 

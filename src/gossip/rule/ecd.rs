@@ -1,6 +1,7 @@
 //! ECD-PSGD: extrapolation compression.
 //!
-//! Tang, Gan, Zhang, Zhang, Liu: Communication Compression for Decentralized Training (2018), Algorithm 2.
+//! Tang, Gan, Zhang, Zhang, Liu: Communication Compression for Decentralized Training (2018),
+//! Algorithm 2.
 //!
 //! ```text
 //! t = 1, 2, ...; xt_j^1 = x_j^1
@@ -8,10 +9,11 @@
 //! z_i^{t+1}  = (1 - t/2) x_i^t + (t/2) x_i^{t+1}
 //! xt_i^{t+1} = (1 - 2/t) xt_i^t + (2/t) C(z_i^{t+1})              at every holder, the owner included
 //! ```
-//! The paper assumes compression noise whose variance has an ABSOLUTE bound; the weights 2/t then average it away. z however has the size
-//! of t |x^{t+1} - x^t| / 2, and the noise of every compressor here grows with what is compressed: it blows up unless the models come to
-//! rest faster than 1/t. This rule is here for completeness, and warns.
-//! State: x, the own estimate, one per neighbour. All start equal to x_0, which must be the same on all nodes.
+//! The paper assumes compression noise whose variance has an ABSOLUTE bound; the weights 2/t then
+//! average it away. z however has the size of t |x^{t+1} - x^t| / 2, and the noise of every
+//! compressor here grows with what is compressed: it blows up unless the models come to rest faster
+//! than 1/t. This rule is here for completeness, and warns. State: x, the own estimate, one per
+//! neighbour. All start equal to x_0, which must be the same on all nodes.
 
 use std::sync::Arc;
 
@@ -34,12 +36,16 @@ use crate::{
 
 pub(super) const ENTRY: Entry = Entry {
     name: "ecd",
-    summary: "send the compressed extrapolation of the model; estimates average the noise away (unstable; for completeness)",
-    paper: "Tang et al. 2018, Communication Compression for Decentralized Training, Algorithm 2 (ECD-PSGD)",
-    update: "x_i' = sum_j W_ij xt_j - lr g_i; z_i = (1 - t/2) x_i + (t/2) x_i'; xt_i = (1 - 2/t) xt_i + (2/t) C(z_i) at every holder",
+    summary: "send the compressed extrapolation of the model; estimates average the noise away \
+              (unstable; for completeness)",
+    paper: "Tang et al. 2018, Communication Compression for Decentralized Training, Algorithm 2 \
+            (ECD-PSGD)",
+    update: "x_i' = sum_j W_ij xt_j - lr g_i; z_i = (1 - t/2) x_i + (t/2) x_i'; xt_i = (1 - 2/t) \
+             xt_i + (2/t) C(z_i) at every holder",
     state: "the own estimate and one per neighbour",
     sends: "C(z_i)",
-    conditions: "noise that does not grow with what is compressed; with all compressors here it does, and |z| grows like t |x_i' - x_i| / 2",
+    conditions: "noise that does not grow with what is compressed; with all compressors here it \
+                 does, and |z| grows like t |x_i' - x_i| / 2",
     constants: &[],
     compresses: true,
     home: "path",
@@ -56,7 +62,9 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     let mut warnings = Vec::new();
     if setting.compressor.name() != "identity" {
         warnings.push(format!(
-            "ecd compresses an extrapolation that grows with the rounds, and the error of `{}` grows with it: expect divergence, which ends the run; dcd, deep-squeeze and choco are stable",
+            "ecd compresses an extrapolation that grows with the rounds, and the error of `{}` \
+             grows with it: expect divergence, which ends the run; dcd, deep-squeeze and choco \
+             are stable",
             setting.compressor.name()
         ));
     }
@@ -96,7 +104,12 @@ fn estimate(round: Round, z: &Payload<'_>, estimate: &mut [f32]) {
 }
 
 impl Party for Ecd {
-    fn outgoing(&mut self, _at: &At, _to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+    fn outgoing(
+        &mut self,
+        _at: &At,
+        _to: Option<NodeId>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), NonFinite> {
         out.vector(&self.spare)
     }
 
@@ -123,7 +136,9 @@ impl Rule for Ecd {
         self.x = x;
         self.spare = update;
         let own = self.row.own;
-        sum_into(&mut self.spare, &self.own, &self.row.weights, &self.copies, |update, xt| own * xt - update);
+        sum_into(&mut self.spare, &self.own, &self.row.weights, &self.copies, |update, xt| {
+            own * xt - update
+        });
         let half = 0.5 * t(round);
         for (x, next) in self.x.iter_mut().zip(&mut self.spare) {
             let z = (1.0 - half) * *x + half * *next;

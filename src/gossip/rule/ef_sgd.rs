@@ -1,13 +1,17 @@
-//! EF-SGD, also MEM-SGD: centralized SGD on compressed gradients whose errors are remembered and sent later.
+//! EF-SGD, also MEM-SGD: centralized SGD on compressed gradients whose errors are remembered and
+//! sent later.
 //!
-//! Stich, Cordonnier, Jaggi: Sparsified SGD with Memory (2018), Algorithm 1; Karimireddy, Rebjock, Stich, Jaggi: Error Feedback Fixes SignSGD and other
-//! Gradient Compression Schemes (2019), Algorithm 2. With `sign` this is EF-signSGD, with `one-bit` 1-bit SGD (Seide et al. 2014), with `top-k` MEM-SGD.
+//! Stich, Cordonnier, Jaggi: Sparsified SGD with Memory (2018), Algorithm 1; Karimireddy, Rebjock,
+//! Stich, Jaggi: Error Feedback Fixes SignSGD and other Gradient Compression Schemes (2019),
+//! Algorithm 2. With `sign` this is EF-signSGD, with `one-bit` 1-bit SGD (Seide et al. 2014), with
+//! `top-k` MEM-SGD.
 //!
 //! ```text
 //! p_i = lr g_i + e_i;  D_i = C(p_i);  e_i = p_i - D_i;  x' = x - (1/n) sum_i D_i;  e_i = 0 at first
 //! ```
-//! The memory holds lr g as in the papers: when the step decays, what was left over keeps its old weight. x - mean e moves as SGD does.
-//! All-to-all, or a server that sends the exact mean back. State: e_i; the mean where this node adds up.
+//! The memory holds lr g as in the papers: when the step decays, what was left over keeps its old
+//! weight. x - mean e moves as SGD does. All-to-all, or a server that sends the exact mean back.
+//! State: e_i; the mean where this node adds up.
 
 use std::sync::Arc;
 
@@ -27,8 +31,10 @@ use crate::{
 
 pub(super) const ENTRY: Entry = Entry {
     name: "ef-sgd",
-    summary: "centralized SGD on compressed gradients with error memory (EF-signSGD, MEM-SGD, 1-bit SGD)",
-    paper: "Stich et al. 2018, Sparsified SGD with Memory, Algorithm 1; Karimireddy et al. 2019, Error Feedback Fixes SignSGD, Algorithm 2",
+    summary: "centralized SGD on compressed gradients with error memory (EF-signSGD, MEM-SGD, \
+              1-bit SGD)",
+    paper: "Stich et al. 2018, Sparsified SGD with Memory, Algorithm 1; Karimireddy et al. 2019, \
+            Error Feedback Fixes SignSGD, Algorithm 2",
     update: "p_i = lr g_i + e_i; D_i = C(p_i); e_i = p_i - D_i; x' = x - (1/n) sum_i D_i",
     state: "the error memory e_i; the mean, where it is formed",
     sends: "D_i up and the mean, dense, down; all-to-all: D_i to all",
@@ -49,18 +55,29 @@ struct Params {
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
     let mut params: Params = config::read("rule", table)?;
     let allowed = &[Kind::Server, Kind::AllToAll];
-    let (kind, pattern) = Pattern::choose(ENTRY.name, params.collective, None, allowed, setting.topology)?;
+    let (kind, pattern) =
+        Pattern::choose(ENTRY.name, params.collective, None, allowed, setting.topology)?;
     params.collective = Some(kind);
     let warnings = setting.require_contraction(ENTRY.name)?;
     let (nodes, format) = (setting.topology.nodes(), setting.compressed());
     Ok(Prepared {
-        plan: Arc::new(Collective::after_gradient(pattern, nodes, vec![format.clone(), setting.dense()])),
+        plan: Arc::new(Collective::after_gradient(
+            pattern,
+            nodes,
+            vec![format.clone(), setting.dense()],
+        )),
         resolved: config::resolved(ENTRY.name, &params),
         warnings,
         spawn: Box::new(move |node, x| {
             let gather = Gather::new(pattern, nodes, node, format.clone(), x.len());
             let zeros = vec![0.0; x.len()];
-            Box::new(EfSgd { all: pattern == Pattern::AllToAll, gather, error: zeros.clone(), spare: zeros, x })
+            Box::new(EfSgd {
+                all: pattern == Pattern::AllToAll,
+                gather,
+                error: zeros.clone(),
+                spare: zeros,
+                x,
+            })
         }),
     })
 }
@@ -75,7 +92,12 @@ struct EfSgd {
 }
 
 impl Party for EfSgd {
-    fn outgoing(&mut self, at: &At, _to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+    fn outgoing(
+        &mut self,
+        at: &At,
+        _to: Option<NodeId>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), NonFinite> {
         out.vector(if at.exchange == 0 { &self.error } else { self.gather.mean() })
     }
 

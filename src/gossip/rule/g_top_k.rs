@@ -1,23 +1,26 @@
 //! gTop-k S-SGD: the global top-k of all nodes' gradients, found by a tree of merges.
 //!
-//! Shi, Wang, Zhao, Tang, Wang, Huang, Chu: A Distributed Synchronous SGD Algorithm with Global Top-k Sparsification for Low Bandwidth Networks (2019).
+//! Shi, Wang, Zhao, Tang, Wang, Huang, Chu: A Distributed Synchronous SGD Algorithm with Global
+//! Top-k Sparsification for Low Bandwidth Networks (2019).
 //!
 //! ```text
 //! acc_i = lr g_i + e_i;  s_i = top_k(acc_i);  S = merges of the s_i up a tree, a T b = top_k(a + b);  x' = x - (1/P) S;  e_i = 0 at first
 //! conserving:  e_i = acc_i - s_i + what the merges that i performed dropped
 //! published:   e_i = acc_i, but 0 where s_i has an entry and S has one
 //! ```
-//! A binomial tree to node 0 and back: ceil(log2 P) exchanges of at most k entries each way, and no node sends more than once upwards. S is the same on all
-//! nodes to the bit. It is the top-k of sum s_i for P = 1 and 2; for more nodes an entry that loses in an inner merge is missing there, and which do depends on the
-//! order of the nodes.
+//! A binomial tree to node 0 and back: ceil(log2 P) exchanges of at most k entries each way, and no
+//! node sends more than once upwards. S is the same on all nodes to the bit. It is the top-k of sum
+//! s_i for P = 1 and 2; for more nodes an entry that loses in an inner merge is missing there, and
+//! which do depends on the order of the nodes.
 //!
-//! DIFFERENCE: `residual = "conserving"`, the default, is ours. The authors' rule, `"published"`, forgets an entry of i that was dropped on its way while the same index
-//! came through from another part of the tree: i takes it for applied. It is exact for P <= 2. That the node which drops an entry also keeps it needs no message
-//! more, and then sum acc = S + sum e for any P.
+//! DIFFERENCE: `residual = "conserving"`, the default, is ours. The authors' rule, `"published"`,
+//! forgets an entry of i that was dropped on its way while the same index came through from another
+//! part of the tree: i takes it for applied. It is exact for P <= 2. That the node which drops an
+//! entry also keeps it needs no message more, and then sum acc = S + sum e for any P.
 //!
-//! DIFFERENCE: any number of nodes (a node without a partner passes a level by); a power of two is not needed.
-//! The memory holds lr g: when the step decays, what was left over keeps its old weight.
-//! State: x, e_i, a few lists of k entries.
+//! DIFFERENCE: any number of nodes (a node without a partner passes a level by); a power of two is
+//! not needed. The memory holds lr g: when the step decays, what was left over keeps its old
+//! weight. State: x, e_i, a few lists of k entries.
 
 use std::sync::Arc;
 
@@ -39,18 +42,26 @@ use crate::{
 pub(super) const ENTRY: Entry = Entry {
     name: "g-top-k",
     summary: "centralized SGD on the global top-k, merged up a tree and sent down again",
-    paper: "Shi et al. 2019, A Distributed Synchronous SGD Algorithm with Global Top-k Sparsification for Low Bandwidth Networks",
-    update: "acc_i = lr g_i + e_i; s_i = top_k(acc_i); S by merges a T b = top_k(a + b); x' = x - (1/P) S",
+    paper: "Shi et al. 2019, A Distributed Synchronous SGD Algorithm with Global Top-k \
+            Sparsification for Low Bandwidth Networks",
+    update: "acc_i = lr g_i + e_i; s_i = top_k(acc_i); S by merges a T b = top_k(a + b); x' = x - \
+             (1/P) S",
     state: "the residual e_i, the update",
     sends: "at most k entries up once, and S to at most log2 P others, in 2 ceil(log2 P) exchanges",
-    conditions: "the links of a binomial tree (complete:n, hypercube:n); residual = \"published\" loses gradient for more than 2 nodes",
+    conditions: "the links of a binomial tree (complete:n, hypercube:n); residual = \"published\" \
+                 loses gradient for more than 2 nodes",
     constants: &[
         ("k", "how many entries; instead of fraction"),
         (
             "fraction",
-            "which part of the vector, above 0, at most 1; default 0.001 (Shi et al. 2019), at least one entry",
+            "which part of the vector, above 0, at most 1; default 0.001 (Shi et al. 2019), at \
+             least one entry",
         ),
-        ("residual", "\"conserving\" (default): who drops an entry keeps it; \"published\": the authors' rule"),
+        (
+            "residual",
+            "\"conserving\" (default): who drops an entry keeps it; \"published\": the authors' \
+             rule",
+        ),
     ],
     compresses: false,
     home: "complete",
@@ -82,7 +93,8 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     if let Some((a, b)) = Pattern::Tree.missing(topology) {
         let (name, a, b) = (topology.name(), &topology.node(a).name, &topology.node(b).name);
         let problem = format!(
-            "`{name}` has no link {a} - {b}; g-top-k merges up a binomial tree, in which node i meets i - 2^r for the lowest set bit r of i: use \
+            "`{name}` has no link {a} - {b}; g-top-k merges up a binomial tree, in which node i \
+             meets i - 2^r for the lowest set bit r of i: use \
              complete:n or hypercube:n"
         );
         return Err(ConfigError::at("rule", problem));
@@ -95,9 +107,22 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
         warnings: Vec::new(),
         spawn: Box::new(move |_, x| {
             let zeros = vec![0.0; x.len()];
-            let [merged, theirs, sum, own] = [const { Entries { indices: Vec::new(), values: Vec::new() } }; 4];
+            let [merged, theirs, sum, own] =
+                [const { Entries { indices: Vec::new(), values: Vec::new() } }; 4];
             let (wrong, residual) = (None, zeros.clone());
-            Box::new(GTopK { k, nodes, published, residual, merged, theirs, sum, own, wrong, spare: zeros, x })
+            Box::new(GTopK {
+                k,
+                nodes,
+                published,
+                residual,
+                merged,
+                theirs,
+                sum,
+                own,
+                wrong,
+                spare: zeros,
+                x,
+            })
         }),
     })
 }
@@ -122,7 +147,12 @@ struct GTopK {
 }
 
 impl Party for GTopK {
-    fn outgoing(&mut self, _at: &At, _to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+    fn outgoing(
+        &mut self,
+        _at: &At,
+        _to: Option<NodeId>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), NonFinite> {
         self.wrong.map_or(Ok(()), Err)?;
         out.entries(&self.merged)
     }

@@ -7,10 +7,12 @@
 //! x_i^{t+1} = sum_j W_ij (x_j^t - lr y_j^t)
 //! y_i^{t+1} = sum_j W_ij y_j^t + g_i(x_i^{t+1}) - g_i(x_i^t)
 //! ```
-//! The mean of y is the mean of g in every round. The gradient at x^{t+1} is that of the next round, so a round runs from one gradient to the
-//! next: g^t completes y^t, then x^t - lr y^t and y^t go out in two flights, and what comes back is x^{t+1} and W y^t.
-//! g is update / step; a round of step 0 has an unknown gradient, which counts as 0 (the mean of y is then 0, and x mixes without a step).
-//! State: x, y, and an accumulator for each; any x_0. W y^t - g^t is kept in one of them instead of W y^t and g^t in two.
+//! The mean of y is the mean of g in every round. The gradient at x^{t+1} is that of the next
+//! round, so a round runs from one gradient to the next: g^t completes y^t, then x^t - lr y^t and
+//! y^t go out in two flights, and what comes back is x^{t+1} and W y^t. g is update / step; a round
+//! of step 0 has an unknown gradient, which counts as 0 (the mean of y is then 0, and x mixes
+//! without a step). State: x, y, and an accumulator for each; any x_0. W y^t - g^t is kept in one
+//! of them instead of W y^t and g^t in two.
 
 use std::sync::Arc;
 
@@ -32,12 +34,14 @@ use crate::{
 
 pub(super) const ENTRY: Entry = Entry {
     name: "gradient-tracking",
-    summary: "step along an estimate of the mean gradient: no error from data that differ between nodes",
+    summary: "step along an estimate of the mean gradient: no error from data that differ between \
+              nodes",
     paper: "Pu, Nedic 2021, Distributed Stochastic Gradient Tracking Methods, Algorithm 1 (DSGT)",
     update: "x_i' = sum_j W_ij (x_j - lr y_j); y_i' = sum_j W_ij y_j + g_i' - g_i; first y_i = g_i",
     state: "y, and an accumulator for it",
     sends: "x_i - lr y_i and y_i, 8 d bytes in two frames",
-    conditions: "rho < 1; the greatest stable step shrinks with the gap, like (1 - rho)^2 in theory",
+    conditions: "rho < 1; the greatest stable step shrinks with the gap, like (1 - rho)^2 in \
+                 theory",
     constants: &[],
     compresses: false,
     home: "path",
@@ -72,7 +76,13 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
         spawn: Box::new(move |node, x| {
             let zeros = vec![0.0; x.len()];
             let row = Row::of(&topology, node);
-            Box::new(GradientTracking { row, x, y: zeros.clone(), next: zeros.clone(), spare: zeros })
+            Box::new(GradientTracking {
+                row,
+                x,
+                y: zeros.clone(),
+                next: zeros.clone(),
+                spare: zeros,
+            })
         }),
     })
 }
@@ -90,7 +100,12 @@ struct GradientTracking {
 }
 
 impl Party for GradientTracking {
-    fn outgoing(&mut self, at: &At, _to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+    fn outgoing(
+        &mut self,
+        at: &At,
+        _to: Option<NodeId>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), NonFinite> {
         out.vector(if at.flight == MODELS { &self.x } else { &self.y })
     }
 

@@ -1,12 +1,14 @@
 //! Local SGD: several steps on one's own, then the mean of the models.
 //!
-//! McMahan, Moore, Ramage, Hampson, Aguera y Arcas: Communication-Efficient Learning of Deep Networks from Decentralized Data (2017), Algorithm 1
-//! with all clients in every round; Stich: Local SGD Converges Fast and Communicates Little (2019), Algorithm 1.
+//! McMahan, Moore, Ramage, Hampson, Aguera y Arcas: Communication-Efficient Learning of Deep
+//! Networks from Decentralized Data (2017), Algorithm 1 with all clients in every round; Stich:
+//! Local SGD Converges Fast and Communicates Little (2019), Algorithm 1.
 //!
 //! ```text
 //! y_i = x after H local steps on the data of i;  x' = (1/n) sum_i y_i
 //! ```
-//! H is `optimizer.local_steps`; with H = 1 it is C-SGD. The models are averaged, not the updates. State: x and the sum.
+//! H is `optimizer.local_steps`; with H = 1 it is C-SGD. The models are averaged, not the updates.
+//! State: x and the sum.
 
 use std::sync::Arc;
 
@@ -25,11 +27,13 @@ use crate::{
 pub(super) const ENTRY: Entry = Entry {
     name: "local-sgd",
     summary: "H local steps (optimizer.local_steps), then the exact mean of the models",
-    paper: "Stich 2019, Local SGD Converges Fast and Communicates Little, Algorithm 1; McMahan et al. 2017, Algorithm 1",
+    paper: "Stich 2019, Local SGD Converges Fast and Communicates Little, Algorithm 1; McMahan et \
+            al. 2017, Algorithm 1",
     update: "y_i = x after H local steps; x' = (1/n) sum_i y_i",
     state: "the sum",
     sends: "as c-sgd, once in H steps",
-    conditions: "the links of the collective; on heterogeneous data the models drift apart with H, which a smaller step bounds",
+    conditions: "the links of the collective; on heterogeneous data the models drift apart with \
+                 H, which a smaller step bounds",
     constants: &[c_sgd::COLLECTIVE, c_sgd::GROUP],
     compresses: false,
     home: "ring",
@@ -44,7 +48,9 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
         plan: Arc::new(Collective::sum(pattern, nodes, setting.parameters, 0, 1)),
         resolved: config::resolved(ENTRY.name, &params),
         warnings: Vec::new(),
-        spawn: Box::new(move |node, x| Box::new(LocalSgd { sum: Sum::new(pattern, nodes, node, x.len()), x })),
+        spawn: Box::new(move |node, x| {
+            Box::new(LocalSgd { sum: Sum::new(pattern, nodes, node, x.len()), x })
+        }),
     })
 }
 
@@ -54,7 +60,12 @@ struct LocalSgd {
 }
 
 impl Party for LocalSgd {
-    fn outgoing(&mut self, at: &At, _to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+    fn outgoing(
+        &mut self,
+        at: &At,
+        _to: Option<NodeId>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), NonFinite> {
         self.sum.outgoing(at.exchange, out)
     }
 

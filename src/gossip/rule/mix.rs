@@ -7,7 +7,8 @@ use crate::{
     units::{NodeId, Round},
 };
 
-/// Elements handled while they are in the first-level cache, so that a sum over several vectors reads each once and writes once.
+/// Elements handled while they are in the first-level cache, so that a sum over several vectors
+/// reads each once and writes once.
 const BLOCK: usize = 2048;
 
 /// One node's row of W, in `f32`, neighbours ascending.
@@ -45,13 +46,15 @@ impl Row {
         self.weights[self.place(neighbour)]
     }
 
-    /// 1 - w_ii as the sum of the neighbours' weights, so that what i gives and takes cancels in `f32` too.
+    /// 1 - w_ii as the sum of the neighbours' weights, so that what i gives and takes cancels in
+    /// `f32` too.
     pub fn away(&self) -> f32 {
         self.weights.iter().sum()
     }
 }
 
-/// The gradient g that an update `step * g` was made of. A step of 0 has left nothing of it: it counts as 0.
+/// The gradient g that an update `step * g` was made of. A step of 0 has left nothing of it: it
+/// counts as 0.
 #[inline]
 pub fn unscaled(update: f32, step: f32) -> f32 {
     if step == 0.0 { 0.0 } else { update / step }
@@ -90,7 +93,13 @@ impl Rows {
 }
 
 /// `acc = f(acc, own) + sum_j weights_j copies_j`, block by block: one pass over each vector.
-pub fn sum_into(acc: &mut [f32], own: &[f32], weights: &[f32], copies: &[Vec<f32>], f: impl Fn(f32, f32) -> f32) {
+pub fn sum_into(
+    acc: &mut [f32],
+    own: &[f32],
+    weights: &[f32],
+    copies: &[Vec<f32>],
+    f: impl Fn(f32, f32) -> f32,
+) {
     sum_at(0, acc, own, weights, copies, f);
 }
 

@@ -1,7 +1,8 @@
 //! Update rules: one file each, in the paper's letters.
 //!
-//! A rule owns its state and speaks through [`Party`]. What it sends to whom is its [`Plan`]; how a vector becomes bytes is the
-//! compressor's. Adding one: a file here with an [`Entry`], and a line in [`RULES`].
+//! A rule owns its state and speaks through [`Party`]. What it sends to whom is its [`Plan`]; how a
+//! vector becomes bytes is the compressor's. Adding one: a file here with an [`Entry`], and a line
+//! in [`RULES`].
 
 mod beer;
 mod c_sgd;
@@ -47,24 +48,29 @@ use crate::{
 
 /// An update rule of one node. See [`Party`] for its side of the exchanges.
 pub trait Rule: Party {
-    /// Lends the model and a buffer of its length for the update. Both come back by [`Rule::gradient`].
+    /// Lends the model and a buffer of its length for the update. Both come back by
+    /// [`Rule::gradient`].
     fn point(&mut self) -> (Vec<f32>, Vec<f32>);
 
-    /// The update, the sum of step times direction at the lent model, is ready; `step` is the sum of the step sizes in it.
+    /// The update, the sum of step times direction at the lent model, is ready; `step` is the sum
+    /// of the step sizes in it.
     fn gradient(&mut self, round: Round, step: f32, x: Vec<f32>, update: Vec<f32>);
 
-    /// Lends a buffer as long as a part of the update. It comes back by [`Rule::part`]. Only where the plan has parts.
+    /// Lends a buffer as long as a part of the update. It comes back by [`Rule::part`]. Only where
+    /// the plan has parts.
     fn lend(&mut self, part: u8) -> Vec<f32> {
         unreachable!("part {part}: the plan has no parts")
     }
 
-    /// A part of the update is final, while the model is still lent. All parts come, in order, before [`Rule::gradient`].
+    /// A part of the update is final, while the model is still lent. All parts come, in order,
+    /// before [`Rule::gradient`].
     fn part(&mut self, round: Round, part: u8, _values: Vec<f32>) {
         unreachable!("round {round} part {part}: the plan has no parts")
     }
 
-    /// Writes the model that is saved and evaluated. Whenever the model is not lent this is a model: in the middle of a round it may have the
-    /// round's step and a part of its mixing already.
+    /// Writes the model that is saved and evaluated. Whenever the model is not lent this is a
+    /// model: in the middle of a round it may have the round's step and a part of its mixing
+    /// already.
     fn model(&self, out: &mut [f32]);
 
     /// The number of vectors of the model's length that the rule keeps, for the memory it states.
@@ -91,7 +97,8 @@ pub struct Entry {
     pub constants: &'static [(&'static str, &'static str)],
     /// Whether its exchanges are compressed; if not, only `identity` is accepted.
     pub compresses: bool,
-    /// The least demanding family of topologies on which it runs at its defaults with any number of nodes.
+    /// The least demanding family of topologies on which it runs at its defaults with any number of
+    /// nodes.
     pub home: &'static str,
     /// Reads the constants and makes the rule ready.
     pub prepare: fn(&toml::Table, &Setting<'_>) -> Result<Prepared, ConfigError>,
@@ -142,7 +149,8 @@ pub struct Setting<'a> {
     pub nominal_delta: f64,
     /// The model's dimension d.
     pub parameters: usize,
-    /// Rows and columns of each of the model's tensors, in order: what a rule with a matrix a layer works on. A vector has one column.
+    /// Rows and columns of each of the model's tensors, in order: what a rule with a matrix a layer
+    /// works on. A vector has one column.
     pub shapes: &'a [(usize, usize)],
     /// The run's seed, for randomness that all nodes share (a sketch's hashes).
     pub seed: u64,
@@ -171,8 +179,10 @@ impl Setting<'_> {
             return Ok(Vec::new());
         }
         let problem = format!(
-            "{rule} feeds the compression error back, which needs a contraction: the nominal delta of `{}` at d = {} is {delta:.3}, and every step \
-             size diverges when it is not above 0; use its scaled form, more bits or levels, or smaller buckets, or set run.allow_unstable = true to watch it fail",
+            "{rule} feeds the compression error back, which needs a contraction: the nominal \
+             delta of `{}` at d = {} is {delta:.3}, and every step \
+             size diverges when it is not above 0; use its scaled form, more bits or levels, or \
+             smaller buckets, or set run.allow_unstable = true to watch it fail",
             self.compressor.name(),
             self.parameters
         );
@@ -229,9 +239,17 @@ pub fn find(name: &str) -> Result<&'static Entry, ConfigError> {
 /// If the kind or a constant is wrong, or the combination cannot work.
 pub fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
     let kind = match table.get("kind") {
-        None => return Err(ConfigError::at("rule.kind", "which rule? `gradvine rules` lists them")),
+        None => {
+            return Err(ConfigError::at("rule.kind", "which rule? `gradvine rules` lists them"));
+        }
         Some(toml::Value::String(kind)) => kind,
-        Some(other) => return Err(ConfigError::new("rule.kind", other, "expected the name of a rule in quotes")),
+        Some(other) => {
+            return Err(ConfigError::new(
+                "rule.kind",
+                other,
+                "expected the name of a rule in quotes",
+            ));
+        }
     };
     let entry = find(kind)?;
     if !entry.compresses && setting.compressor.name() != "identity" {
@@ -239,7 +257,8 @@ pub fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, C
             "compressor.kind",
             format!("\"{}\"", setting.compressor.name()),
             format!(
-                "{kind} takes no compressor (it sends whole vectors, or codes and entries of its own): use kind = \"identity\", or a rule that compresses ({})",
+                "{kind} takes no compressor (it sends whole vectors, or codes and entries of its \
+                 own): use kind = \"identity\", or a rule that compresses ({})",
                 compressing()
             ),
         ));
@@ -250,7 +269,8 @@ pub fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, C
             "topology.schedule",
             format!("\"{}\"", setting.schedule.name()),
             format!(
-                "{kind} meets the same nodes in every round: its copies of neighbours would go stale, or its sums lack parts, where they meet now and \
+                "{kind} meets the same nodes in every round: its copies of neighbours would go \
+                 stale, or its sums lack parts, where they meet now and \
                  then; use \"{}\", or a rule that keeps nothing of its neighbours ({})",
                 schedule::STATIC,
                 FOLLOW_SCHEDULES.join(", ")
@@ -261,28 +281,42 @@ pub fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, C
     Ok(prepared)
 }
 
-/// The rules that run on any schedule, for an error; `tests/schedules.rs` holds this list against their plans.
+/// The rules that run on any schedule, for an error; `tests/schedules.rs` holds this list against
+/// their plans.
 pub const FOLLOW_SCHEDULES: [&str; 4] = ["d-psgd", "naive", "deep-squeeze", "sgp"];
 
 /// The rules that compress, for an error.
 fn compressing() -> String {
-    RULES.iter().filter(|entry| entry.compresses).map(|entry| entry.name).collect::<Vec<_>>().join(", ")
+    RULES
+        .iter()
+        .filter(|entry| entry.compresses)
+        .map(|entry| entry.name)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
-/// What a rule needs of the optimizer that makes its updates: refuses what cannot work, and warns of what is far from what suits.
-/// `rule` is a resolved `[rule]` table; `momentum` and `step` are the optimizer's.
+/// What a rule needs of the optimizer that makes its updates: refuses what cannot work, and warns
+/// of what is far from what suits. `rule` is a resolved `[rule]` table; `momentum` and `step` are
+/// the optimizer's.
 ///
 /// # Errors
 /// If both the rule and the optimizer have a momentum, unless `allow_unstable`.
-pub fn advise(rule: &toml::Table, momentum: f64, step: f64, allow_unstable: bool) -> Result<Vec<String>, ConfigError> {
+pub fn advise(
+    rule: &toml::Table,
+    momentum: f64,
+    step: f64,
+    allow_unstable: bool,
+) -> Result<Vec<String>, ConfigError> {
     let kind = rule.get("kind").and_then(toml::Value::as_str).unwrap_or_default();
     let mut warnings = Vec::new();
     let own = rule.get("momentum").and_then(toml::Value::as_float).unwrap_or(0.0);
     if momentum > 0.0 && own > 0.0 && [dgc::ENTRY.name, sketched_sgd::ENTRY.name].contains(&kind) {
         let times = 1.0 / ((1.0 - own) * (1.0 - momentum));
         let problem = format!(
-            "{kind} has a momentum of its own, {own}: with both each gradient counts {times:.0} times, and the run diverges; set \
-             optimizer.momentum = 0, or rule.momentum = 0, or run.allow_unstable = true to watch it fail"
+            "{kind} has a momentum of its own, {own}: with both each gradient counts {times:.0} \
+             times, and the run diverges; set \
+             optimizer.momentum = 0, or rule.momentum = 0, or run.allow_unstable = true to watch \
+             it fail"
         );
         if !allow_unstable {
             return Err(ConfigError::new("optimizer.momentum", momentum, problem));
@@ -291,7 +325,8 @@ pub fn advise(rule: &toml::Table, momentum: f64, step: f64, allow_unstable: bool
     }
     if kind == sign_sgd::ENTRY.name && step > sign_sgd::MOST_STEP {
         warnings.push(format!(
-            "optimizer.step = {step}: {kind} moves every number by the step in every round, however small its gradient is; {}",
+            "optimizer.step = {step}: {kind} moves every number by the step in every round, \
+             however small its gradient is; {}",
             sign_sgd::SUITS
         ));
     }
@@ -307,7 +342,11 @@ fn positive(key: &str, value: f64) -> Result<f64, ConfigError> {
     if single.is_normal() && single > 0.0 {
         Ok(value)
     } else {
-        Err(ConfigError::new(key, value, "expected a finite number above 0 (from 1.2e-38 to 3.4e38)"))
+        Err(ConfigError::new(
+            key,
+            value,
+            "expected a finite number above 0 (from 1.2e-38 to 3.4e38)",
+        ))
     }
 }
 
@@ -318,11 +357,16 @@ fn positive(key: &str, value: f64) -> Result<f64, ConfigError> {
 fn whole(key: &str, value: i64, least: i64, most: i64) -> Result<u64, ConfigError> {
     match u64::try_from(value) {
         Ok(number) if (least..=most).contains(&value) => Ok(number),
-        _ => Err(ConfigError::new(key, value, format!("expected a whole number from {least} to {most}"))),
+        _ => Err(ConfigError::new(
+            key,
+            value,
+            format!("expected a whole number from {least} to {most}"),
+        )),
     }
 }
 
-/// Rounds to 9 significant digits: what the resolved experiment records, and what every node computes with.
+/// Rounds to 9 significant digits: what the resolved experiment records, and what every node
+/// computes with.
 pub fn nine_digits(value: f64) -> f64 {
     format!("{value:.8e}").parse().expect("a formatted number parses")
 }

@@ -9,14 +9,15 @@
 //! xh_j   = (q_j B - x_i mod B) + x_i                 a neighbour's, as i reads it
 //! x_i'   = x_i + gamma sum_j W_ij (xh_j - xh_i) - lr g_i(x_i)
 //! ```
-//! `mod` is centred: z mod B is in [-B/2, B/2]. Where |x_i - x_j| < theta in every coordinate, xh_j is the number that j itself has, and the
-//! mean moves by -lr mean g; beyond theta it is off by a multiple of B, and nothing tells: models that far apart count as equal and stay so.
-//! The rounding noise u of floor(t + u) is drawn from the run's seed, the round and the coordinate, the same on all nodes: equal models
-//! give equal codes.
-//! DIFFERENCE: the paper has gamma in a second form of the algorithm, for few bits (the slack matrix gamma W + (1 - gamma) I); here it is a
-//! constant, by default 1 from 4 bits on, and less for fewer, which would be read wrong.
-//! State: none but x; any x_0 within theta. The exchange follows the gradient, though it needs only x, because it accumulates in the
-//! update's buffer: beside the gradient it would need two vectors more.
+//! `mod` is centred: z mod B is in [-B/2, B/2]. Where |x_i - x_j| < theta in every coordinate, xh_j
+//! is the number that j itself has, and the mean moves by -lr mean g; beyond theta it is off by a
+//! multiple of B, and nothing tells: models that far apart count as equal and stay so. The rounding
+//! noise u of floor(t + u) is drawn from the run's seed, the round and the coordinate, the same on
+//! all nodes: equal models give equal codes. DIFFERENCE: the paper has gamma in a second form of
+//! the algorithm, for few bits (the slack matrix gamma W + (1 - gamma) I); here it is a constant,
+//! by default 1 from 4 bits on, and less for fewer, which would be read wrong. State: none but x;
+//! any x_0 within theta. The exchange follows the gradient, though it needs only x, because it
+//! accumulates in the update's buffer: beside the gradient it would need two vectors more.
 
 use std::sync::Arc;
 
@@ -37,21 +38,28 @@ use crate::{
 
 pub(super) const ENTRY: Entry = Entry {
     name: "moniqua",
-    summary: "quantize models modulo what neighbours can differ by: few bits, no copies, no error memory",
-    paper: "Lu, De Sa 2020, Moniqua: Modulo Quantized Communication in Decentralized SGD, Algorithm 1",
-    update: "q_i = Q(x_i / B mod 1); xh_i = q_i B - (x_i mod B) + x_i; xh_j = (q_j B - x_i mod B) + x_i; x_i' = x_i + gamma sum_j W_ij (xh_j - xh_i) - lr g_i",
+    summary: "quantize models modulo what neighbours can differ by: few bits, no copies, no error \
+              memory",
+    paper: "Lu, De Sa 2020, Moniqua: Modulo Quantized Communication in Decentralized SGD, \
+            Algorithm 1",
+    update: "q_i = Q(x_i / B mod 1); xh_i = q_i B - (x_i mod B) + x_i; xh_j = (q_j B - x_i mod B) \
+             + x_i; x_i' = x_i + gamma sum_j W_ij (xh_j - xh_i) - lr g_i",
     state: "none",
     sends: "q_i, bits d / 8 bytes",
-    conditions: "|x_i - x_j| < theta in every coordinate of every pair of neighbours; beyond it models are read wrong, and nothing tells",
+    conditions: "|x_i - x_j| < theta in every coordinate of every pair of neighbours; beyond it \
+                 models are read wrong, and nothing tells",
     constants: &[
         (
             "theta",
-            "1: the most that neighbours' models differ by in a coordinate; smaller is finer, too small is wrong",
+            "1: the most that neighbours' models differ by in a coordinate; smaller is finer, too \
+             small is wrong",
         ),
         ("bits", "8: bits per number, 2 to 8 (1 leaves no room: delta would be 1)"),
         (
             "gamma",
-            "gossip step; default min(1, (2^bits - 3) / (10 max_i sum_{j != i} W_ij)): one round's rounding moves two neighbours apart by at most 0.4 theta; 1, as in Algorithm 1, from 4 bits on",
+            "gossip step; default min(1, (2^bits - 3) / (10 max_i sum_{j != i} W_ij)): one \
+             round's rounding moves two neighbours apart by at most 0.4 theta; 1, as in Algorithm \
+             1, from 4 bits on",
         ),
     ],
     compresses: false,
@@ -97,11 +105,13 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     })
 }
 
-/// The greatest gamma, up to 1, for which the rounding of one round leaves neighbours well within theta of each other.
+/// The greatest gamma, up to 1, for which the rounding of one round leaves neighbours well within
+/// theta of each other.
 ///
-/// Codes of neighbours are s = B / (L - 1) = 2 theta / (L - 3) apart in value, and the codes of equal models are equal, so that rounding
-/// moves a model by at most gamma l s, l = sum_{j != i} W_ij, and two neighbours apart by 2 gamma l s. That is at most 0.4 theta: the rest
-/// is for what the models differ by. With gamma = 1 two bits would jump by more than theta, and be read wrong.
+/// Codes of neighbours are s = B / (L - 1) = 2 theta / (L - 3) apart in value, and the codes of
+/// equal models are equal, so that rounding moves a model by at most gamma l s, l = sum_{j != i}
+/// W_ij, and two neighbours apart by 2 gamma l s. That is at most 0.4 theta: the rest is for what
+/// the models differ by. With gamma = 1 two bits would jump by more than theta, and be read wrong.
 fn default_gamma(width: u32, l: f64) -> f64 {
     let points = f64::from(1u32 << width);
     if l > 0.0 { ((points - 3.0) / (10.0 * l)).min(1.0) } else { 1.0 }
@@ -162,7 +172,12 @@ struct Moniqua {
 }
 
 impl Party for Moniqua {
-    fn outgoing(&mut self, at: &At, _to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+    fn outgoing(
+        &mut self,
+        at: &At,
+        _to: Option<NodeId>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), NonFinite> {
         let (x, grid, noise) = (&self.x, self.grid, self.noise.round(at.round));
         out.codes(|from, codes| {
             let x = &x[from..from + codes.len()];
@@ -178,7 +193,8 @@ impl Party for Moniqua {
     }
 
     fn sent(&mut self, _at: &At, _to: Option<NodeId>, own: &Payload<'_>) {
-        let (x, spare, grid, weight) = (&self.x, &mut self.spare, self.grid, self.gamma * self.row.away());
+        let (x, spare, grid, weight) =
+            (&self.x, &mut self.spare, self.grid, self.gamma * self.row.away());
         own.codes(|from, codes| {
             let x = &x[from..from + codes.len()];
             for ((spare, x), &code) in spare[from..].iter_mut().zip(x).zip(codes) {
@@ -188,7 +204,8 @@ impl Party for Moniqua {
     }
 
     fn received(&mut self, _at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
-        let (x, spare, grid, weight) = (&self.x, &mut self.spare, self.grid, self.gamma * self.row.weight(from));
+        let (x, spare, grid, weight) =
+            (&self.x, &mut self.spare, self.grid, self.gamma * self.row.weight(from));
         payload.codes(|from, codes| {
             let x = &x[from..from + codes.len()];
             for ((spare, x), &code) in spare[from..].iter_mut().zip(x).zip(codes) {
@@ -240,7 +257,10 @@ mod tests {
                 let xj = (f64::from(xi) + apart) as f32;
                 let value = grid.value(grid.code(xj, at(2) as f32));
                 let own = f64::from(value - grid.wrap(xj)) + f64::from(xj);
-                assert!((own - f64::from(xj)).abs() <= b / f64::from(grid.steps) + slack, "within a step of the grid");
+                assert!(
+                    (own - f64::from(xj)).abs() <= b / f64::from(grid.steps) + slack,
+                    "within a step of the grid"
+                );
                 let read = f64::from(grid.wrap(value - xi)) + f64::from(xi);
                 let off = (read - own) / b;
                 assert!((off - off.round()).abs() * b < slack, "off by {off} times B");
@@ -258,7 +278,18 @@ mod tests {
     fn codes_stay_on_the_grid_wherever_the_number_is() {
         for width in 2..=8 {
             let grid = Grid::new(1.0, width);
-            for x in [0.0, -0.0, grid.b / 2.0, -grid.b / 2.0, 1e30, -1e30, f32::MAX, 4_194_304.5, -8_388_609.0, 1e-40] {
+            for x in [
+                0.0,
+                -0.0,
+                grid.b / 2.0,
+                -grid.b / 2.0,
+                1e30,
+                -1e30,
+                f32::MAX,
+                4_194_304.5,
+                -8_388_609.0,
+                1e-40,
+            ] {
                 for u in [0.0, 0.5, 1.0f32.next_down()] {
                     assert!(f32::from(grid.code(x, u)) <= grid.steps);
                 }

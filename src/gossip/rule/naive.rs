@@ -1,12 +1,14 @@
-//! Naive compression: D-PSGD on compressed models. It stalls, and is here so that one can see it stall.
+//! Naive compression: D-PSGD on compressed models. It stalls, and is here so that one can see it
+//! stall.
 //!
-//! Tang, Gan, Zhang, Zhang, Liu: Communication Compression for Decentralized Training (2018), section 1 and figure 1 show it as the
-//! counterexample.
+//! Tang, Gan, Zhang, Zhang, Liu: Communication Compression for Decentralized Training (2018),
+//! section 1 and figure 1 show it as the counterexample.
 //!
 //! ```text
 //! x_i' = sum_j W_ij C(x_j) - lr g_i(x_i)        (j = i included)
 //! ```
-//! The compression error is proportional to |x|, which does not vanish, so no step size makes it converge. State: as D-PSGD cta.
+//! The compression error is proportional to |x|, which does not vanish, so no step size makes it
+//! converge. State: as D-PSGD cta.
 
 use std::sync::Arc;
 
@@ -26,7 +28,8 @@ use crate::{
 
 pub(super) const ENTRY: Entry = Entry {
     name: "naive",
-    summary: "D-PSGD on compressed models; stalls at a level that no step size removes (a negative control)",
+    summary: "D-PSGD on compressed models; stalls at a level that no step size removes (a \
+              negative control)",
     paper: "Tang et al. 2018, Communication Compression for Decentralized Training, figure 1",
     update: "x_i' = sum_j W_ij C(x_j) - lr g_i",
     state: "none",
@@ -48,13 +51,15 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     let mut warnings = Vec::new();
     if setting.compressor.name() != "identity" {
         warnings.push(
-            "naive compression stalls at a level that no step size removes; dcd, deep-squeeze and choco do not"
+            "naive compression stalls at a level that no step size removes; dcd, deep-squeeze and \
+             choco do not"
                 .to_string(),
         );
     }
     Ok(Prepared {
         plan: Arc::new(
-            Gossip::around_gradient(Arc::clone(setting.topology), setting.compressed()).following(&schedule),
+            Gossip::around_gradient(Arc::clone(setting.topology), setting.compressed())
+                .following(&schedule),
         ),
         resolved: config::resolved("naive", &params),
         warnings,
@@ -73,7 +78,12 @@ struct Naive {
 }
 
 impl Party for Naive {
-    fn outgoing(&mut self, _at: &At, _to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+    fn outgoing(
+        &mut self,
+        _at: &At,
+        _to: Option<NodeId>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), NonFinite> {
         out.vector(&self.x)
     }
 

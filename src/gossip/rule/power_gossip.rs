@@ -1,6 +1,8 @@
-//! PowerGossip: low-rank power iteration on the difference of two neighbours' models, each layer's matrix by itself.
+//! PowerGossip: low-rank power iteration on the difference of two neighbours' models, each layer's
+//! matrix by itself.
 //!
-//! Vogels, Karimireddy, Jaggi: Practical Low-Rank Communication Compression in Decentralized Deep Learning (2020), Algorithm 1.
+//! Vogels, Karimireddy, Jaggi: Practical Low-Rank Communication Compression in Decentralized Deep
+//! Learning (2020), Algorithm 1.
 //!
 //! ```text
 //! for every edge (i, j), i above j, and every matrix X of the model (m x n); D = X_i - X_j
@@ -8,13 +10,14 @@
 //! round 1, 3, ...:  Q = orthonormal columns of Q;  exchange X_i^T Q and X_j^T Q;  P = D^T Q
 //! both:             X_i -= W_ij Q P^T;  X_j += W_ij Q P^T
 //! ```
-//! applied to x - lr g. What is new in one round is the start of the next: a power iteration towards the largest singular vectors of D. Q P^T
-//! is a projection of D, so there is no step to tune. Both ends compute Q P^T from the same bits and add opposite terms: the mean moves by
-//! -lr mean g. Tensors of one column (biases) go whole.
-//! A column with nothing left in it (the models agree, or D has a lower rank) would stay so: it begins anew from randomness that both ends
-//! draw. DIFFERENCE: for this reason the public code skips its first exchange; here the gradient comes first, so the models differ by then.
-//! DIFFERENCE: one exchange a round; the paper also tries several.
-//! State: x, and for each edge and matrix P and Q, rank (m + n) numbers.
+//! applied to x - lr g. What is new in one round is the start of the next: a power iteration
+//! towards the largest singular vectors of D. Q P^T is a projection of D, so there is no step to
+//! tune. Both ends compute Q P^T from the same bits and add opposite terms: the mean moves by -lr
+//! mean g. Tensors of one column (biases) go whole. A column with nothing left in it (the models
+//! agree, or D has a lower rank) would stay so: it begins anew from randomness that both ends draw.
+//! DIFFERENCE: for this reason the public code skips its first exchange; here the gradient comes
+//! first, so the models differ by then. DIFFERENCE: one exchange a round; the paper also tries
+//! several. State: x, and for each edge and matrix P and Q, rank (m + n) numbers.
 
 use std::sync::Arc;
 
@@ -36,15 +39,20 @@ use crate::{
 
 pub(super) const ENTRY: Entry = Entry {
     name: "power-gossip",
-    summary: "low-rank power iteration on the difference to each neighbour, layer by layer; nothing to tune",
-    paper: "Vogels et al. 2020, Practical Low-Rank Communication Compression in Decentralized Deep Learning, Algorithm 1",
-    update: "even rounds: Q = (X_i - X_j) orth(P); odd: P = (X_i - X_j)^T orth(Q); X_i -= W_ij Q P^T, X_j += W_ij Q P^T, on x - lr g",
+    summary: "low-rank power iteration on the difference to each neighbour, layer by layer; \
+              nothing to tune",
+    paper: "Vogels et al. 2020, Practical Low-Rank Communication Compression in Decentralized \
+            Deep Learning, Algorithm 1",
+    update: "even rounds: Q = (X_i - X_j) orth(P); odd: P = (X_i - X_j)^T orth(Q); X_i -= W_ij Q \
+             P^T, X_j += W_ij Q P^T, on x - lr g",
     state: "P and Q for each neighbour and matrix, rank (m + n) numbers",
-    sends: "X_i P, or X_i^T Q in odd rounds, another to each neighbour: rank m or rank n numbers a matrix; one-column tensors whole",
+    sends: "X_i P, or X_i^T Q in odd rounds, another to each neighbour: rank m or rank n numbers \
+            a matrix; one-column tensors whole",
     conditions: "rho < 1; most is saved with large matrices",
     constants: &[(
         "rank",
-        "1: columns of P and Q, at most as many as a matrix has rows or columns; the paper's smallest",
+        "1: columns of P and Q, at most as many as a matrix has rows or columns; the paper's \
+         smallest",
     )],
     compresses: false,
     home: "path",
@@ -67,7 +75,11 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     let params: Params = config::read("rule", table)?;
     let rank = whole("rule.rank", params.rank, 1, 65535)? as usize;
     let layers = Arc::new(Layers::of(setting.shapes, rank));
-    assert_eq!(layers.parameters(), setting.parameters, "the shapes are those of the model's tensors");
+    assert_eq!(
+        layers.parameters(),
+        setting.parameters,
+        "the shapes are those of the model's tensors"
+    );
     let topology = Arc::clone(setting.topology);
     let noise = Stream::new(setting.seed, Purpose::Rule);
     let formats = [true, false].map(|right| Format::Floats(layers.sent(right)));
@@ -77,7 +89,9 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
         warnings: Vec::new(),
         spawn: Box::new(move |node, x| {
             let row = Row::of(&topology, node);
-            let edge = |other: &NodeId| Edge::new(noise.node(node.min(*other)).node(node.max(*other)), &layers);
+            let edge = |other: &NodeId| {
+                Edge::new(noise.node(node.min(*other)).node(node.max(*other)), &layers)
+            };
             let edges = row.neighbours.iter().map(edge).collect();
             let whole = vec![0.0; layers.whole];
             let spare = vec![0.0; x.len()];
@@ -166,7 +180,8 @@ impl Layers {
     }
 }
 
-/// The factors of an edge's differences, column after column, matrix after matrix; the same at both ends.
+/// The factors of an edge's differences, column after column, matrix after matrix; the same at both
+/// ends.
 struct Edge {
     noise: Stream,
     p: Vec<f32>,
@@ -176,10 +191,15 @@ struct Edge {
 impl Edge {
     fn new(noise: Stream, layers: &Layers) -> Edge {
         let mut dice = noise.sequence();
-        Edge { noise, p: (0..layers.of_p()).map(|_| dice.normal() as f32).collect(), q: vec![0.0; layers.of_q()] }
+        Edge {
+            noise,
+            p: (0..layers.of_p()).map(|_| dice.normal() as f32).collect(),
+            q: vec![0.0; layers.of_q()],
+        }
     }
 
-    /// Makes the factor that is multiplied with orthonormal, and leaves the own product in the other.
+    /// Makes the factor that is multiplied with orthonormal, and leaves the own product in the
+    /// other.
     fn multiply(&mut self, round: Round, layers: &Layers, x: &[f32]) {
         let right = is_right(round);
         let (mut p, mut q) = (&mut *self.p, &mut *self.q);
@@ -224,10 +244,12 @@ impl Edge {
     }
 }
 
-/// What is left of a column once the others are taken out of it, as a share of what it was, below which it is rounding and nothing else.
+/// What is left of a column once the others are taken out of it, as a share of what it was, below
+/// which it is rounding and nothing else.
 const NOTHING: f64 = 1e-5;
 
-/// Gram and Schmidt, each column twice, so that rounding does not undo it. A column with nothing left is drawn anew.
+/// Gram and Schmidt, each column twice, so that rounding does not undo it. A column with nothing
+/// left is drawn anew.
 fn orthonormalize(columns: &mut [f32], len: usize, anew: Stream) {
     for index in 0..columns.len() / len {
         let (before, rest) = columns.split_at_mut(index * len);
@@ -240,7 +262,8 @@ fn orthonormalize(columns: &mut [f32], len: usize, anew: Stream) {
     }
 }
 
-/// Takes the columns of `before` out of `column` and gives it length 1; `false` if nothing was left of its `length`.
+/// Takes the columns of `before` out of `column` and gives it length 1; `false` if nothing was left
+/// of its `length`.
 fn take_out(before: &[f32], column: &mut [f32], length: f64) -> bool {
     for other in before.chunks_exact(column.len()) {
         let along = vector::dot(other, column) as f32;
@@ -268,12 +291,18 @@ struct PowerGossip {
 }
 
 impl Party for PowerGossip {
-    fn outgoing(&mut self, at: &At, to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+    fn outgoing(
+        &mut self,
+        at: &At,
+        to: Option<NodeId>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), NonFinite> {
         let place = self.row.place(to.expect("the plan has a payload for each neighbour"));
         let edge = &mut self.edges[place];
         edge.multiply(at.round, &self.layers, &self.x);
         let product = if is_right(at.round) { &edge.q } else { &edge.p };
-        let (products, whole) = self.spare[..self.layers.sent(is_right(at.round))].split_at_mut(product.len());
+        let (products, whole) =
+            self.spare[..self.layers.sent(is_right(at.round))].split_at_mut(product.len());
         products.copy_from_slice(product);
         whole.copy_from_slice(&self.whole);
         out.vector(&self.spare[..product.len() + self.whole.len()])
@@ -294,7 +323,12 @@ impl Party for PowerGossip {
         edge.add_product(if above { -weight } else { weight }, &self.layers, &mut self.x);
         let (mut own, mut theirs) = (&*self.whole, their_whole);
         for &(start, len) in &self.layers.columns {
-            vector::axpy_difference(weight, &theirs[..len], &own[..len], &mut self.x[start..start + len]);
+            vector::axpy_difference(
+                weight,
+                &theirs[..len],
+                &own[..len],
+                &mut self.x[start..start + len],
+            );
             (own, theirs) = (&own[len..], &theirs[len..]);
         }
         Ok(())
@@ -323,7 +357,8 @@ impl Rule for PowerGossip {
     }
 
     fn vectors(&self) -> usize {
-        let factors = self.edges.len() * (self.layers.of_p() + self.layers.of_q()) + self.whole.len();
+        let factors =
+            self.edges.len() * (self.layers.of_p() + self.layers.of_q()) + self.whole.len();
         2 + factors.div_ceil(self.x.len().max(1))
     }
 }
@@ -336,7 +371,11 @@ mod tests {
         for (i, a) in columns.chunks_exact(len).enumerate() {
             for (j, b) in columns.chunks_exact(len).enumerate() {
                 let expected = f64::from(u8::from(i == j));
-                assert!((vector::dot(a, b) - expected).abs() < 1e-6, "columns {i} and {j}: {}", vector::dot(a, b));
+                assert!(
+                    (vector::dot(a, b) - expected).abs() < 1e-6,
+                    "columns {i} and {j}: {}",
+                    vector::dot(a, b)
+                );
             }
         }
     }

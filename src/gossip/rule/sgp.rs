@@ -1,21 +1,24 @@
 //! SGP: stochastic gradient push, for links that go one way or nodes of unlike degree.
 //!
-//! Assran, Loizou, Ballas, Rabbat: Stochastic Gradient Push for Distributed Deep Learning (2019), Algorithm 1; push-sum is Kempe, Dobra,
-//! Gehrke: Gossip-Based Computation of Aggregate Information (2003).
+//! Assran, Loizou, Ballas, Rabbat: Stochastic Gradient Push for Distributed Deep Learning (2019),
+//! Algorithm 1; push-sum is Kempe, Dobra, Gehrke: Gossip-Based Computation of Aggregate Information
+//! (2003).
 //!
 //! ```text
 //! z_i  = x_i / w_i                                          w_i = 1 at first
 //! x_i' = x_i - lr g_i(z_i)
 //! send (p_ji x_i', p_ji w_i) to each receiver j;   x_i = sum_j p_ij x_j',  w_i = sum_j p_ij w_j        (j = i included)
 //! ```
-//! P need only be column-stochastic: what a node gives away and what it keeps make up what it had. On a static topology
-//! p_ji = 1 / (1 + deg i), which uses no weights of the topology and is not doubly stochastic where degrees differ; on a schedule
-//! it is the matrix W_t of the round. z is the model that is evaluated. Sum w = n, and the mean of all x moves by -lr mean g.
+//! P need only be column-stochastic: what a node gives away and what it keeps make up what it had.
+//! On a static topology p_ji = 1 / (1 + deg i), which uses no weights of the topology and is not
+//! doubly stochastic where degrees differ; on a schedule it is the matrix W_t of the round. z is
+//! the model that is evaluated. Sum w = n, and the mean of all x moves by -lr mean g.
 //!
-//! DIFFERENCE to the paper, which multiplies by p_ii: a node subtracts what it sent when it has been sent ([`Party::sent`]), so what never
-//! arrives stays with it. In the paper's form a lost message takes its mass with it, w falls to 0 and lr / w explodes.
-//! DIFFERENCE: w travels as two `f32` whose sum it is and is kept in `f64`, so that many rounds of rounding do not add up to a drift of w
-//! against x. State: x, w; z and what is sent share a vector.
+//! DIFFERENCE to the paper, which multiplies by p_ii: a node subtracts what it sent when it has
+//! been sent ([`Party::sent`]), so what never arrives stays with it. In the paper's form a lost
+//! message takes its mass with it, w falls to 0 and lr / w explodes. DIFFERENCE: w travels as two
+//! `f32` whose sum it is and is kept in `f64`, so that many rounds of rounding do not add up to a
+//! drift of w against x. State: x, w; z and what is sent share a vector.
 
 use std::sync::Arc;
 
@@ -36,12 +39,16 @@ use crate::{
 
 pub(super) const ENTRY: Entry = Entry {
     name: "sgp",
-    summary: "push weighted parts of models and of a weight to the neighbours; the model is their quotient",
-    paper: "Assran et al. 2019, Stochastic Gradient Push for Distributed Deep Learning, Algorithm 1",
-    update: "z_i = x_i / w_i; x_i' = x_i - lr g_i(z_i); x_i = sum_j p_ij x_j'; w_i = sum_j p_ij w_j",
+    summary: "push weighted parts of models and of a weight to the neighbours; the model is their \
+              quotient",
+    paper: "Assran et al. 2019, Stochastic Gradient Push for Distributed Deep Learning, Algorithm \
+            1",
+    update: "z_i = x_i / w_i; x_i' = x_i - lr g_i(z_i); x_i = sum_j p_ij x_j'; w_i = sum_j p_ij \
+             w_j",
     state: "the push-sum weight w, and z",
     sends: "p x_i' and p w_i, 4 d + 8 bytes; another frame for each receiver",
-    conditions: "P column-stochastic and connected: p = 1 / (1 + degree) on a static topology, whatever its weights, else the schedule's",
+    conditions: "P column-stochastic and connected: p = 1 / (1 + degree) on a static topology, \
+                 whatever its weights, else the schedule's",
     constants: &[],
     compresses: false,
     home: "path",
@@ -59,7 +66,8 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     let params: Params = config::read("rule", table)?;
     let (topology, schedule) = (Arc::clone(setting.topology), Arc::clone(setting.schedule));
     let format = Format::Floats(setting.parameters + WEIGHT);
-    let plan = Gossip::after_gradient(Arc::clone(&topology), format).following(&schedule).one_for_each();
+    let plan =
+        Gossip::after_gradient(Arc::clone(&topology), format).following(&schedule).one_for_each();
     Ok(Prepared {
         plan: Arc::new(plan),
         resolved: config::resolved("sgp", &params),
@@ -70,7 +78,16 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
             let mut z = Vec::with_capacity(x.len() + WEIGHT);
             z.extend_from_slice(&x);
             let spare = vec![0.0; x.len()];
-            Box::new(Sgp { node, schedule: Arc::clone(&schedule), share, w: 1.0, x, z, spare, written: None })
+            Box::new(Sgp {
+                node,
+                schedule: Arc::clone(&schedule),
+                share,
+                w: 1.0,
+                x,
+                z,
+                spare,
+                written: None,
+            })
         }),
     })
 }
@@ -91,17 +108,24 @@ struct Sgp {
 }
 
 impl Sgp {
-    /// What a receiver is given of what is here. In every round all receivers are given the same share.
+    /// What a receiver is given of what is here. In every round all receivers are given the same
+    /// share.
     fn share(&self, round: Round, to: NodeId) -> f32 {
         self.share.unwrap_or_else(|| self.schedule.mix(round).weight(to, self.node) as f32)
     }
 }
 
 impl Party for Sgp {
-    fn outgoing(&mut self, at: &At, to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+    fn outgoing(
+        &mut self,
+        at: &At,
+        to: Option<NodeId>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), NonFinite> {
         if self.written.replace(at.round) != Some(at.round) {
             // Once a round, before the first receiver's part is gone from x.
-            let p = self.share(at.round, to.expect("this rule's plan has a frame for each receiver"));
+            let p =
+                self.share(at.round, to.expect("this rule's plan has a frame for each receiver"));
             let w = f64::from(p) * self.w;
             let coarse = w as f32;
             self.z.clear();
@@ -117,7 +141,12 @@ impl Party for Sgp {
         self.w -= w;
     }
 
-    fn received(&mut self, _at: &At, _from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
+    fn received(
+        &mut self,
+        _at: &At,
+        _from: NodeId,
+        payload: &Payload<'_>,
+    ) -> Result<(), Malformed> {
         let (x, w) = split(payload, self.x.len());
         if w <= 0.0 {
             return Err(Malformed(format!("the push-sum weight {w}: it is above 0")));
@@ -156,7 +185,12 @@ impl Rule for Sgp {
 
 /// A frame's model, and its weight.
 fn split<'a>(payload: &Payload<'a>, d: usize) -> (Payload<'a>, f64) {
-    let Payload::Floats(bytes) = *payload else { panic!("{payload:?} is not floats: the rule and its plan disagree") };
+    let Payload::Floats(bytes) = *payload else {
+        panic!("{payload:?} is not floats: the rule and its plan disagree")
+    };
     let (x, w) = bytes.split_at(4 * d);
-    (Payload::Floats(x), w.as_chunks::<4>().0.iter().map(|part| f64::from(f32::from_le_bytes(*part))).sum())
+    (
+        Payload::Floats(x),
+        w.as_chunks::<4>().0.iter().map(|part| f64::from(f32::from_le_bytes(*part))).sum(),
+    )
 }

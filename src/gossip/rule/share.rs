@@ -1,9 +1,11 @@
-//! Constants that sparse rules share: how many entries are sent (`k`, or a fraction of the vector's length), and a momentum.
+//! Constants that sparse rules share: how many entries are sent (`k`, or a fraction of the vector's
+//! length), and a momentum.
 
 use crate::config::ConfigError;
 
-/// k of the constants `k` and `fraction`, of which at most one may be given; neither means `fraction = default`, which is written down. Rounded to the nearest
-/// whole number, at least 1, at most `parameters`.
+/// k of the constants `k` and `fraction`, of which at most one may be given; neither means
+/// `fraction = default`, which is written down. Rounded to the nearest whole number, at least 1, at
+/// most `parameters`.
 ///
 /// # Errors
 /// If both are given, or one is out of its range.
@@ -16,16 +18,28 @@ pub(super) fn entries(
     const MOST: i64 = u32::MAX as i64;
     let wanted = match (k, *fraction) {
         (Some(_), Some(fraction)) => {
-            return Err(ConfigError::new("rule.fraction", fraction, "expected either k or fraction, not both"));
+            return Err(ConfigError::new(
+                "rule.fraction",
+                fraction,
+                "expected either k or fraction, not both",
+            ));
         }
         (Some(k @ 1..=MOST), None) => k as usize,
         (Some(k), None) => {
-            return Err(ConfigError::new("rule.k", k, format!("expected a whole number from 1 to {MOST}")));
+            return Err(ConfigError::new(
+                "rule.k",
+                k,
+                format!("expected a whole number from 1 to {MOST}"),
+            ));
         }
         (None, given) => {
             let part = *fraction.insert(given.unwrap_or(default));
             if !(part > 0.0 && part <= 1.0) {
-                return Err(ConfigError::new("rule.fraction", part, "expected a number above 0 and at most 1"));
+                return Err(ConfigError::new(
+                    "rule.fraction",
+                    part,
+                    "expected a number above 0 and at most 1",
+                ));
             }
             (part * parameters as f64).round() as usize
         }
@@ -52,14 +66,20 @@ mod tests {
 
     #[test]
     fn at_least_one_and_at_most_all() {
-        let by = |k, mut fraction, parameters| entries(k, &mut fraction, 0.001, parameters).map(|k| (k, fraction));
+        let by = |k, mut fraction, parameters| {
+            entries(k, &mut fraction, 0.001, parameters).map(|k| (k, fraction))
+        };
         assert_eq!(by(None, None, 10_000), Ok((10, Some(0.001))));
         assert_eq!(by(None, None, 40), Ok((1, Some(0.001))));
         assert_eq!(by(Some(90), None, 40), Ok((40, None)));
         assert_eq!(by(None, Some(0.5), 41), Ok((21, Some(0.5))));
-        for (k, fraction) in
-            [(Some(0), None), (Some(-1), None), (Some(1), Some(0.1)), (None, Some(0.0)), (None, Some(1.5))]
-        {
+        for (k, fraction) in [
+            (Some(0), None),
+            (Some(-1), None),
+            (Some(1), Some(0.1)),
+            (None, Some(0.0)),
+            (None, Some(1.5)),
+        ] {
             assert!(by(k, fraction, 40).is_err(), "{k:?} {fraction:?}");
         }
         assert!(by(None, Some(f64::NAN), 40).is_err());

@@ -1,13 +1,15 @@
 //! signSGD with majority vote: one bit a number each way, and no memory.
 //!
-//! Bernstein, Wang, Azizzadenesheli, Anandkumar: signSGD: Compressed Optimisation for Non-Convex Problems (2018), Algorithm 3; Bernstein, Zhao,
-//! Azizzadenesheli, Anandkumar: signSGD with Majority Vote is Communication Efficient and Fault Tolerant (2019), Algorithm 1.
+//! Bernstein, Wang, Azizzadenesheli, Anandkumar: signSGD: Compressed Optimisation for Non-Convex
+//! Problems (2018), Algorithm 3; Bernstein, Zhao, Azizzadenesheli, Anandkumar: signSGD with
+//! Majority Vote is Communication Efficient and Fault Tolerant (2019), Algorithm 1.
 //!
 //! ```text
 //! x' = x - lr sign(sum_i sign(g_i))
 //! ```
-//! With momentum in the optimizer it is Signum. sign(0) = +1, in votes and in the count: one bit knows no zero, and of an even number of nodes
-//! a tie is a step down. It settles only to within about lr sqrt(d), and on heterogeneous data away from the minimum: a majority is not a mean.
+//! With momentum in the optimizer it is Signum. sign(0) = +1, in votes and in the count: one bit
+//! knows no zero, and of an even number of nodes a tie is a step down. It settles only to within
+//! about lr sqrt(d), and on heterogeneous data away from the minimum: a majority is not a mean.
 //! State: at whoever counts, the votes.
 
 use std::sync::Arc;
@@ -29,21 +31,26 @@ use crate::{
 pub(super) const ENTRY: Entry = Entry {
     name: "sign-sgd",
     summary: "signs of the gradients up, the sign of their majority down",
-    paper: "Bernstein et al. 2018, signSGD: Compressed Optimisation for Non-Convex Problems, Algorithm 3",
+    paper: "Bernstein et al. 2018, signSGD: Compressed Optimisation for Non-Convex Problems, \
+            Algorithm 3",
     update: "x' = x - lr sign(sum_i sign(g_i))",
     state: "the votes, where they are counted",
     sends: "d bits up and d bits down; all-to-all: d bits to all",
-    conditions: "a server with links to all, or all links; a small step, 0.002 to 0.005 where that of C-SGD is 0.2, because each number moves by a whole step whatever its gradient; biased where the nodes' data differ",
+    conditions: "a server with links to all, or all links; a small step, 0.002 to 0.005 where \
+                 that of C-SGD is 0.2, because each number moves by a whole step whatever its \
+                 gradient; biased where the nodes' data differ",
     constants: &[compressed_c_sgd::COLLECTIVE],
     compresses: false,
     home: "star",
     prepare,
 };
 
-/// Above this step a warning is due: numbers of a model are of the order of 0.1, and some gradients always have the wrong sign.
+/// Above this step a warning is due: numbers of a model are of the order of 0.1, and some gradients
+/// always have the wrong sign.
 pub(super) const MOST_STEP: f64 = 0.01;
 
-/// What the default experiment on a star found, with a cosine schedule: 74% at a step of 0.2, 90 at 0.02, 92 at 0.01, 94 from 0.005 to 0.001.
+/// What the default experiment on a star found, with a cosine schedule: 74% at a step of 0.2, 90 at
+/// 0.02, 92 at 0.01, 94 from 0.005 to 0.001.
 pub(super) const SUITS: &str =
     "steps from 0.002 to 0.005 suit the default experiment, whose accuracy falls to 74% at 0.2";
 
@@ -57,14 +64,16 @@ struct Params {
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
     let mut params: Params = config::read("rule", table)?;
     let allowed = &[Kind::Server, Kind::AllToAll];
-    let (kind, pattern) = Pattern::choose(ENTRY.name, params.collective, None, allowed, setting.topology)?;
+    let (kind, pattern) =
+        Pattern::choose(ENTRY.name, params.collective, None, allowed, setting.topology)?;
     params.collective = Some(kind);
     // The scale of a vector of +1 and -1 is 1: signs are what is left, behind four bytes.
     let signs = toml::Table::from_iter([
         ("kind".to_string(), toml::Value::from("sign")),
         ("bucket".to_string(), toml::Value::from(0)),
     ]);
-    let format = Format::Compressed { by: compress::build(&signs)?.compressor, len: setting.parameters };
+    let format =
+        Format::Compressed { by: compress::build(&signs)?.compressor, len: setting.parameters };
     let nodes = setting.topology.nodes();
     Ok(Prepared {
         plan: Arc::new(Collective::after_gradient(pattern, nodes, vec![format.clone()])),
@@ -95,7 +104,12 @@ fn to_signs(v: &mut [f32]) {
 }
 
 impl Party for SignSgd {
-    fn outgoing(&mut self, at: &At, _to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+    fn outgoing(
+        &mut self,
+        at: &At,
+        _to: Option<NodeId>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), NonFinite> {
         if at.exchange == 0 {
             if let Some(wrong) = NonFinite::first_in(&self.spare) {
                 return Err(wrong);

@@ -1,24 +1,33 @@
-//! Sketched-SGD: the nodes' gradients are added as count sketches, which name the entries that are worth sending.
+//! Sketched-SGD: the nodes' gradients are added as count sketches, which name the entries that are
+//! worth sending.
 //!
-//! Ivkin, Rothchild, Ullah, Braverman, Stoica, Arora: Communication-efficient Distributed SGD with Sketching (2019), Algorithms 1 to 3. S is a
-//! [count sketch](crate::compress::CountSketch), linear, with hashes that all nodes share.
+//! Ivkin, Rothchild, Ullah, Braverman, Stoica, Arora: Communication-efficient Distributed SGD with
+//! Sketching (2019), Algorithms 1 to 3. S is a [count sketch](crate::compress::CountSketch),
+//! linear, with hashes that all nodes share.
 //!
 //! ```text
 //! theory (Algorithm 2):    gb_i = lr g_i + a_i;  S = mean_i S(gb_i);  T = HEAVYMIX(S, k);  gt = mean_i gb_i on T;  x' = x - gt;  a_i = gb_i - gt
 //! practical (Algorithm 3): u_i = m u_i + g_i;  v_i = v_i + u_i;  S = mean_i S(v_i);  the P k greatest estimates of S;  T = the k greatest of mean_i v_i there;
 //!                          x' = x - lr mean_i v_i on T;  u_i = v_i = 0 on T;  at first a_i = u_i = v_i = 0
 //! ```
-//! In `theory` all nodes subtract the same gt from their memories, not what each has sent: sum a_i keeps what was not applied, and a top-k of the mean has no floor from data
-//! that differ (a mean of top-k's has). Each a_i by itself grows with T lr |g_i - mean g| and only their sum is small: in plain `f32` each addition to it would lose digits for ever, and the mean would drift. So a_i is
-//! a sum of two `f32`, the second of which holds what the first one's roundings lost (Knuth 1969, The Art of Computer Programming 2, 4.2.2, theorem B); x + mean a_i then keeps what was
-//! produced. What is sent is the first one; its rounding stays in the memories and is made good later.
+//! In `theory` all nodes subtract the same gt from their memories, not what each has sent: sum a_i
+//! keeps what was not applied, and a top-k of the mean has no floor from data that differ (a mean
+//! of top-k's has). Each a_i by itself grows with T lr |g_i - mean g| and only their sum is small:
+//! in plain `f32` each addition to it would lose digits for ever, and the mean would drift. So a_i
+//! is a sum of two `f32`, the second of which holds what the first one's roundings lost (Knuth
+//! 1969, The Art of Computer Programming 2, 4.2.2, theorem B); x + mean a_i then keeps what was
+//! produced. What is sent is the first one; its rounding stays in the memories and is made good
+//! later.
 //!
-//! Two reductions a round, tables and then exact values at the places that the tables name. By a server: table up, places down, values up, values down. By a tree or
-//! a ring all nodes get the sum of the tables and draw the places themselves, from a stream that they share: no places travel. Every node ends with the same bits.
+//! Two reductions a round, tables and then exact values at the places that the tables name. By a
+//! server: table up, places down, values up, values down. By a tree or a ring all nodes get the sum
+//! of the tables and draw the places themselves, from a stream that they share: no places travel.
+//! Every node ends with the same bits.
 //!
-//! DIFFERENCE: Algorithm 3 as printed adds the exact values up although it sketches their mean; here both are means.
-//! DIFFERENCE: memories hold lr g, because a rule is handed lr g. Biases are entries as others are. The result is the last x, not a weighted mean over the rounds.
-//! State: x; a_i with what its roundings lost, or u_i and v_i; two tables; a few lists of P k entries.
+//! DIFFERENCE: Algorithm 3 as printed adds the exact values up although it sketches their mean;
+//! here both are means. DIFFERENCE: memories hold lr g, because a rule is handed lr g. Biases are
+//! entries as others are. The result is the last x, not a weighted mean over the rounds. State: x;
+//! a_i with what its roundings lost, or u_i and v_i; two tables; a few lists of P k entries.
 
 use std::sync::Arc;
 
@@ -40,29 +49,37 @@ use crate::{
 pub(super) const ENTRY: Entry = Entry {
     name: "sketched-sgd",
     summary: "centralized SGD on the top-k of the mean gradient, found in a sum of count sketches",
-    paper: "Ivkin et al. 2019, Communication-efficient Distributed SGD with Sketching, Algorithms 1 to 3",
-    update: "gb_i = lr g_i + a_i; T = HEAVYMIX(mean_i S(gb_i), k); gt = mean_i gb_i on T; x' = x - gt; a_i = gb_i - gt",
+    paper: "Ivkin et al. 2019, Communication-efficient Distributed SGD with Sketching, Algorithms \
+            1 to 3",
+    update: "gb_i = lr g_i + a_i; T = HEAVYMIX(mean_i S(gb_i), k); gt = mean_i gb_i on T; x' = x \
+             - gt; a_i = gb_i - gt",
     state: "a_i as two vectors (practical: u_i and v_i), the update; two tables",
-    sends: "server: table up, k places down, k values up and down (practical: P k up, k down); tree and ring: tables and values, summed",
-    conditions: "compressor count-sketch, whose columns should be 4 k or more: smaller tables are unstable; the links of the collective",
+    sends: "server: table up, k places down, k values up and down (practical: P k up, k down); \
+            tree and ring: tables and values, summed",
+    conditions: "compressor count-sketch, whose columns should be 4 k or more: smaller tables are \
+                 unstable; the links of the collective",
     constants: &[
         (
             "collective",
-            "\"ring\", \"server\" (node 0) or \"tree\"; default the first of ring, server whose links exist",
+            "\"ring\", \"server\" (node 0) or \"tree\"; default the first of ring, server whose \
+             links exist",
         ),
         ("k", "how many entries; instead of fraction"),
         (
             "fraction",
-            "which part of the vector, above 0, at most 1; default 0.01, that of top-k, to compare with; at least one entry",
+            "which part of the vector, above 0, at most 1; default 0.01, that of top-k, to \
+             compare with; at least one entry",
         ),
         ("variant", "\"theory\" (default, Algorithm 2) or \"practical\" (Algorithm 3)"),
         (
             "momentum",
-            "m of \"practical\", from 0 to below 1; default 0.9, as of dgc; optimizer.momentum beside it is refused",
+            "m of \"practical\", from 0 to below 1; default 0.9, as of dgc; optimizer.momentum \
+             beside it is refused",
         ),
         (
             "candidates",
-            "P of \"practical\", from 1: P k exact values are asked for; default 4, as many as the columns that k wants",
+            "P of \"practical\", from 1: P k exact values are asked for; default 4, as many as \
+             the columns that k wants",
         ),
     ],
     compresses: true,
@@ -115,21 +132,30 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
         return Err(ConfigError::new(
             "compressor.kind",
             format!("\"{}\"", setting.compressor.name()),
-            "sketched-sgd adds the tables of sketches: use kind = \"count-sketch\" with its rows and columns",
+            "sketched-sgd adds the tables of sketches: use kind = \"count-sketch\" with its rows \
+             and columns",
         ));
     };
     let k = share::entries(params.k, &mut params.fraction, 0.01, len)?;
     let (asked, momentum) = params.candidates_and_momentum(k, len)?;
     let allowed = &[Kind::Ring, Kind::Server, Kind::Tree];
-    let (kind, pattern) = Pattern::choose(ENTRY.name, params.collective, None, allowed, setting.topology)?;
+    let (kind, pattern) =
+        Pattern::choose(ENTRY.name, params.collective, None, allowed, setting.topology)?;
     params.collective = Some(kind);
     let mut warnings = Vec::new();
     if k < len && shape.columns < 4 * k.min(len / 4) {
         let columns = shape.columns;
-        warnings.push(format!("a sketch of {columns} columns for k = {k}: below 4 k it names wrong entries, and memories may grow without bound"));
+        warnings.push(format!(
+            "a sketch of {columns} columns for k = {k}: below 4 k it names \
+                               wrong entries, and memories may grow without bound"
+        ));
     }
     let parts = if pattern == Pattern::Server {
-        let down = if momentum.is_some() { Format::Sparse { len: asked, most: k } } else { Format::Floats(k) };
+        let down = if momentum.is_some() {
+            Format::Sparse { len: asked, most: k }
+        } else {
+            Format::Floats(k)
+        };
         let places = Format::Indices { len, count: asked };
         [vec![Format::Floats(shape.cells()), places], vec![Format::Floats(asked), down]]
             .map(|formats| Collective::after_gradient(pattern, nodes, formats))
@@ -147,7 +173,11 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
 
 impl Params {
     /// How many exact values are asked for, and m.
-    fn candidates_and_momentum(&mut self, k: usize, len: usize) -> Result<(usize, Option<f32>), ConfigError> {
+    fn candidates_and_momentum(
+        &mut self,
+        k: usize,
+        len: usize,
+    ) -> Result<(usize, Option<f32>), ConfigError> {
         if self.variant == Variant::Theory {
             let only = "only variant = \"practical\" has it: leave it out";
             return match (self.candidates, self.momentum) {
@@ -224,7 +254,11 @@ impl SketchedSgd {
         if momentum.is_some() {
             self.sketch.top(asked, &mut self.places);
         } else {
-            self.sketch.heavy_mix(asked, Stream::new(seed, Purpose::Rule).with(1).round(round), &mut self.places);
+            self.sketch.heavy_mix(
+                asked,
+                Stream::new(seed, Purpose::Rule).with(1).round(round),
+                &mut self.places,
+            );
         }
     }
 
@@ -235,7 +269,8 @@ impl SketchedSgd {
         }
     }
 
-    /// The mean of the values is known: which of them are applied. Of means that are not finite none: whoever sends them notices.
+    /// The mean of the values is known: which of them are applied. Of means that are not finite
+    /// none: whoever sends them notices.
     fn pick(&mut self) {
         if self.shared.momentum.is_some() {
             let _ = self.picked.select(self.values.mean(), self.shared.k);
@@ -261,12 +296,19 @@ fn two_sum_rest(a: f32, b: f32, s: f32) -> f32 {
 }
 
 impl Party for SketchedSgd {
-    fn outgoing(&mut self, at: &At, _to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+    fn outgoing(
+        &mut self,
+        at: &At,
+        _to: Option<NodeId>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), NonFinite> {
         self.wrong.map_or(Ok(()), Err)?;
         match self.of_values(at.exchange) {
             None if self.is_server() && at.exchange == 1 => out.indices(&self.places),
             None => return self.tables.outgoing(at.exchange, out),
-            Some(1) if self.is_server() && self.shared.momentum.is_some() => return out.entries(&self.picked),
+            Some(1) if self.is_server() && self.shared.momentum.is_some() => {
+                return out.entries(&self.picked);
+            }
             Some(exchange) => return self.values.outgoing(exchange, out),
         }
         Ok(())
@@ -279,7 +321,9 @@ impl Party for SketchedSgd {
             Some(_) if matches!(payload, Payload::Sparse { .. }) => {
                 let picked = &mut self.picked;
                 picked.clear();
-                payload.entries(self.shared.asked, &mut |position, value| picked.push(position, value));
+                payload.entries(self.shared.asked, &mut |position, value| {
+                    picked.push(position, value)
+                });
             }
             Some(exchange) => self.values.received(exchange, from, payload),
         }
@@ -302,7 +346,11 @@ impl Party for SketchedSgd {
             }
             Some(exchange) => {
                 self.values.close(exchange);
-                if if server { self.is_server() && exchange == 0 } else { exchange + 1 == exchanges } {
+                if if server {
+                    self.is_server() && exchange == 0
+                } else {
+                    exchange + 1 == exchanges
+                } {
                     self.pick();
                 }
             }

@@ -1,27 +1,35 @@
 //! SSP: a parameter server whose workers run freely, within a bound on how far they may be apart.
 //!
-//! Ho, Cipar, Cui, Lee, Kim, Gibbons, Gibson, Ganger, Xing: More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server (2013),
-//! section 2 (the conditions) and section 4 (the theorem). Worker p's clock c is the number of updates that it has made; u_{p,c} is the one that it
-//! computes at clock c, from 0, and s the staleness. What it computes it at is
+//! Ho, Cipar, Cui, Lee, Kim, Gibbons, Gibson, Ganger, Xing: More Effective Distributed ML via a
+//! Stale Synchronous Parallel Parameter Server (2013), section 2 (the conditions) and section 4
+//! (the theorem). Worker p's clock c is the number of updates that it has made; u_{p,c} is the one
+//! that it computes at clock c, from 0, and s the staleness. What it computes it at is
 //!
 //! ```text
 //! x~_{p,c} = x_0 + [ sum of u_{q,c'} over all q and c' <= c - s - 1 ]             guaranteed
 //!                + [ sum of u_{p,c'} over c - s <= c' <= c - 1 ]                  read-my-writes
 //!                + [ sum of u_{q,c'} over what has come, q != p, c - s <= c' <= c + s - 1 ]        best effort
 //! ```
-//! The server is node 0, which also works. A worker calls it with u_p; the server adds it to x when it comes, and answers with its x, all that has
-//! come by then, as soon as every node has made c - s updates. Node 0 begins its own round c under the same condition. So a round begins at most s rounds
-//! ahead of the slowest node, which is never held back; a node that has ended holds nobody back. s = 0 is bulk-synchronous: every node begins every round at
-//! the same x, and that is C-SGD but for the order in which updates are added, which is the order in which they come.
+//! The server is node 0, which also works. A worker calls it with u_p; the server adds it to x when
+//! it comes, and answers with its x, all that has come by then, as soon as every node has made c -
+//! s updates. Node 0 begins its own round c under the same condition. So a round begins at most s
+//! rounds ahead of the slowest node, which is never held back; a node that has ended holds nobody
+//! back. s = 0 is bulk-synchronous: every node begins every round at the same x, and that is C-SGD
+//! but for the order in which updates are added, which is the order in which they come.
 //!
-//! DIFFERENCE: u_{p,c} = -(1/n) lr g_p, not -lr g_p: x moves by the mean, and a step size means the same as in the other rules. The theorem's step falls as
-//! 1 / sqrt(t) and with 1 / sqrt(s + 1); the step here is the optimizer's. DIFFERENCE: the paper's caches, which a worker reads without asking where they are fresh
-//! enough, are not built: every round reads at the server, and no read is staler than it must be.
+//! DIFFERENCE: u_{p,c} = -(1/n) lr g_p, not -lr g_p: x moves by the mean, and a step size means the
+//! same as in the other rules. The theorem's step falls as 1 / sqrt(t) and with 1 / sqrt(s + 1);
+//! the step here is the optimizer's. DIFFERENCE: the paper's caches, which a worker reads without
+//! asking where they are fresh enough, are not built: every round reads at the server, and no read
+//! is staler than it must be.
 //!
-//! With a constant step and nodes whose optima differ, x stays O(s lr) from where bulk-synchronous rounds end: the updates of who is slowest come alone at last.
-//! After the rounds node 0 ends with the sum of all updates, since it stays until everybody has left. Another node ends with its last answer: in it are all updates of
-//! the nodes' first T - s rounds of T, and what else had come. The run's mean is that of these models; with s = 0 all are the same bits.
-//! State: x and the update; at node 0 also the copy of x that its own gradient is computed at, and frames of the calls that it holds, one a worker at most.
+//! With a constant step and nodes whose optima differ, x stays O(s lr) from where bulk-synchronous
+//! rounds end: the updates of who is slowest come alone at last. After the rounds node 0 ends with
+//! the sum of all updates, since it stays until everybody has left. Another node ends with its last
+//! answer: in it are all updates of the nodes' first T - s rounds of T, and what else had come. The
+//! run's mean is that of these models; with s = 0 all are the same bits. State: x and the update;
+//! at node 0 also the copy of x that its own gradient is computed at, and frames of the calls that
+//! it holds, one a worker at most.
 
 use std::sync::Arc;
 
@@ -42,15 +50,21 @@ use crate::{
 
 pub(super) const ENTRY: Entry = Entry {
     name: "stale-synchronous",
-    summary: "asynchronous: a parameter server whose workers begin rounds at most s ahead of the slowest",
-    paper: "Ho et al. 2013, More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server, sections 2 and 4",
-    update: "x -= u_p / n when u_p comes; worker p goes on with x once every node has made its c - s updates",
+    summary: "asynchronous: a parameter server whose workers begin rounds at most s ahead of the \
+              slowest",
+    paper: "Ho et al. 2013, More Effective Distributed ML via a Stale Synchronous Parallel \
+            Parameter Server, sections 2 and 4",
+    update: "x -= u_p / n when u_p comes; worker p goes on with x once every node has made its c \
+             - s updates",
     state: "the update; at node 0 also the copy of x that its gradient is computed at",
-    sends: "u_p to node 0 (4 d bytes), and its x back; node 0 answers each of the others once a round",
-    conditions: "node 0 linked with all; over libp2p the order of events decides, so only the simulator repeats a run; the longer s, the smaller the step",
+    sends: "u_p to node 0 (4 d bytes), and its x back; node 0 answers each of the others once a \
+            round",
+    conditions: "node 0 linked with all; over libp2p the order of events decides, so only the \
+                 simulator repeats a run; the longer s, the smaller the step",
     constants: &[(
         "staleness",
-        "s, in rounds, 0 (bulk-synchronous) to 1000; default 3, our choice: hiccups of three gradients hold nobody up",
+        "s, in rounds, 0 (bulk-synchronous) to 1000; default 3, our choice: hiccups of three \
+         gradients hold nobody up",
     )],
     compresses: false,
     home: "star",
@@ -135,7 +149,12 @@ struct StaleSynchronous {
 }
 
 impl Party for StaleSynchronous {
-    fn outgoing(&mut self, _at: &At, _to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+    fn outgoing(
+        &mut self,
+        _at: &At,
+        _to: Option<NodeId>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), NonFinite> {
         out.vector(&self.update)
     }
 
@@ -143,11 +162,22 @@ impl Party for StaleSynchronous {
         ask.add_into(-self.share, &mut self.x);
     }
 
-    fn answer(&mut self, _at: &At, _from: NodeId, _ask: &Payload<'_>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+    fn answer(
+        &mut self,
+        _at: &At,
+        _from: NodeId,
+        _ask: &Payload<'_>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), NonFinite> {
         out.vector(&self.x)
     }
 
-    fn received(&mut self, _at: &At, _from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
+    fn received(
+        &mut self,
+        _at: &At,
+        _from: NodeId,
+        payload: &Payload<'_>,
+    ) -> Result<(), Malformed> {
         payload.write_into(&mut self.x);
         Ok(())
     }

@@ -1,31 +1,38 @@
-//! Default steps of gossip on compressed differences: half of what was found to be stable, on every topology.
+//! Default steps of gossip on compressed differences: half of what was found to be stable, on every
+//! topology.
 //!
-//! **The limit.** Let random-k send each coordinate of x - xh with chance delta. Between two turns of a coordinate of node i, which are
-//! T rounds apart, x_i moves by -gamma T l xh_i, with l = sum_{j != i} |w_ij|, and by what the neighbours do meanwhile. By itself its square
-//! shrinks if and only if E (1 - gamma l T)^2 < 1; T is geometric, so
+//! **The limit.** Let random-k send each coordinate of x - xh with chance delta. Between two turns
+//! of a coordinate of node i, which are T rounds apart, x_i moves by -gamma T l xh_i, with l =
+//! sum_{j != i} |w_ij|, and by what the neighbours do meanwhile. By itself its square shrinks if
+//! and only if E (1 - gamma l T)^2 < 1; T is geometric, so
 //!
 //! ```text
 //! gamma < 2 E T / (l E T^2) = 2 delta / ((2 - delta) l)
 //! ```
-//! The second moments of all nodes together give the same limit to 1% on rings, tori, hypercubes and complete graphs from delta = 0.01 to 0.3, and a
-//! greater one on stars and paths. Where delta nears 1, the limit is 2 / |I - W| of exact gossip, which 1 / l does not exceed (Gershgorin). So the limit is
-//! delta / l or more, and half of it with the greatest l of all nodes,
+//! The second moments of all nodes together give the same limit to 1% on rings, tori, hypercubes
+//! and complete graphs from delta = 0.01 to 0.3, and a greater one on stars and paths. Where delta
+//! nears 1, the limit is 2 / |I - W| of exact gossip, which 1 / l does not exceed (Gershgorin). So
+//! the limit is delta / l or more, and half of it with the greatest l of all nodes,
 //!
 //! ```text
 //! gamma = F delta,   F = min(0.7, 1 / (2 max l_i))
 //! ```
-//! (0.7 was the default before, and holds on rings and paths with Metropolis weights, where half the limit is 0.75 delta.)
+//! (0.7 was the default before, and holds on rings and paths with Metropolis weights, where half
+//! the limit is 0.75 delta.)
 //!
-//! **delta** is the compressor's nominal one, except for top-k. What error feedback leaves of a vector is flatter than a Gaussian one, so the
-//! k greatest entries hold less of it than nominal delta says: at a density of 0.01 gossip alone was unstable past 6 k / d on a ring of 8 and past 5 k / d on
-//! the complete graph and the torus, where nominal delta would be 8 k / d (17 k / d at a density of 0.0001); smaller densities are tried with the defaults
-//! alone (`tests/gossip_alone.rs`).
-//! DeepSqueeze, which compresses x itself, was unstable past 3.5 k / d and 2.5 k / d. Half of that again, and no more than half of nominal delta.
+//! **delta** is the compressor's nominal one, except for top-k. What error feedback leaves of a
+//! vector is flatter than a Gaussian one, so the k greatest entries hold less of it than nominal
+//! delta says: at a density of 0.01 gossip alone was unstable past 6 k / d on a ring of 8 and past
+//! 5 k / d on the complete graph and the torus, where nominal delta would be 8 k / d (17 k / d at a
+//! density of 0.0001); smaller densities are tried with the defaults alone
+//! (`tests/gossip_alone.rs`). DeepSqueeze, which compresses x itself, was unstable past 3.5 k / d
+//! and 2.5 k / d. Half of that again, and no more than half of nominal delta.
 
 use super::{Setting, nine_digits};
 use crate::{compress::Class, units::Round};
 
-/// Stands for delta where C is no contraction: no step is stable then, and a run that is allowed to be unstable needs one all the same.
+/// Stands for delta where C is no contraction: no step is stable then, and a run that is allowed to
+/// be unstable needs one all the same.
 const NO_CONTRACTION: f64 = 0.01;
 
 /// The most rounds of a schedule that are looked at.
@@ -59,7 +66,8 @@ fn is_top_k(setting: &Setting<'_>) -> bool {
     setting.compressor.name() == "top-k"
 }
 
-/// The part of a vector that C takes of what error feedback leaves. `times` k / d is the most that counts for top-k.
+/// The part of a vector that C takes of what error feedback leaves. `times` k / d is the most that
+/// counts for top-k.
 fn delta(setting: &Setting<'_>, times: f64) -> f64 {
     if setting.nominal_delta <= 0.0 {
         return NO_CONTRACTION;

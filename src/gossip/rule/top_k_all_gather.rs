@@ -1,15 +1,18 @@
 //! Sparse all-gather: everybody's largest entries to everybody, what was left out remembered.
 //!
-//! Stich, Cordonnier, Jaggi: Sparsified SGD with Memory (2018), Algorithm 2; Aji, Heafield: Sparse Communication for Distributed Gradient Descent (2017). The
-//! baseline of gTop-k and of sketches ("local top-k").
+//! Stich, Cordonnier, Jaggi: Sparsified SGD with Memory (2018), Algorithm 2; Aji, Heafield: Sparse
+//! Communication for Distributed Gradient Descent (2017). The baseline of gTop-k and of sketches
+//! ("local top-k").
 //!
 //! ```text
 //! p_i = lr g_i + e_i;  D_i = top_k(p_i);  e_i = p_i - D_i;  x' = x - (1/n) sum_i D_i;  e_i = 0 at first
 //! ```
-//! It is the update of EF-SGD; what differs is what travels. `all-to-all`: the entries of each to all, 2 k numbers n - 1 times. `server`: entries up, and
-//! down the union of all, up to min(d, n k) entries: what comes down grows with the number of workers, until nothing is saved. Entries are added in ascending order of
-//! nodes, so that both ways give the same bits. The memory holds lr g: when the step decays, what was left over keeps its old weight.
-//! State: x, e_i; the sum, where it is formed.
+//! It is the update of EF-SGD; what differs is what travels. `all-to-all`: the entries of each to
+//! all, 2 k numbers n - 1 times. `server`: entries up, and down the union of all, up to min(d, n k)
+//! entries: what comes down grows with the number of workers, until nothing is saved. Entries are
+//! added in ascending order of nodes, so that both ways give the same bits. The memory holds lr g:
+//! when the step decays, what was left over keeps its old weight. State: x, e_i; the sum, where it
+//! is formed.
 
 use std::sync::Arc;
 
@@ -32,17 +35,21 @@ use crate::{
 /// What every rule that gathers entries says of its collective.
 pub(super) const COLLECTIVE: (&str, &str) = (
     "collective",
-    "\"server\" (node 0, which sends the union down) or \"all-to-all\"; default the first of them whose links exist",
+    "\"server\" (node 0, which sends the union down) or \"all-to-all\"; default the first of them \
+     whose links exist",
 );
 
 pub(super) const ENTRY: Entry = Entry {
     name: "top-k-all-gather",
     summary: "centralized SGD on everybody's largest entries (local top-k), with error memory",
-    paper: "Stich et al. 2018, Sparsified SGD with Memory, Algorithm 2; Aji and Heafield 2017, Sparse Communication for Distributed Gradient Descent",
+    paper: "Stich et al. 2018, Sparsified SGD with Memory, Algorithm 2; Aji and Heafield 2017, \
+            Sparse Communication for Distributed Gradient Descent",
     update: "p_i = lr g_i + e_i; D_i = top_k(p_i); e_i = p_i - D_i; x' = x - (1/n) sum_i D_i",
     state: "the error memory e_i, the update; the sum, where it is formed",
-    sends: "all-to-all: k entries to all; server: k entries up, the union of all, up to min(d, n k) entries, down",
-    conditions: "a sparse compressor (top-k, random-k) that is a contraction; a server with links to all, or all links",
+    sends: "all-to-all: k entries to all; server: k entries up, the union of all, up to min(d, n \
+            k) entries, down",
+    conditions: "a sparse compressor (top-k, random-k) that is a contraction; a server with links \
+                 to all, or all links",
     constants: &[COLLECTIVE],
     compresses: true,
     home: "star",
@@ -57,8 +64,18 @@ struct Params {
 }
 
 /// The pattern of a rule that gathers entries.
-pub(super) fn choose(rule: &str, collective: &mut Option<Kind>, setting: &Setting<'_>) -> Result<Pattern, ConfigError> {
-    let (kind, pattern) = Pattern::choose(rule, *collective, None, &[Kind::Server, Kind::AllToAll], setting.topology)?;
+pub(super) fn choose(
+    rule: &str,
+    collective: &mut Option<Kind>,
+    setting: &Setting<'_>,
+) -> Result<Pattern, ConfigError> {
+    let (kind, pattern) = Pattern::choose(
+        rule,
+        *collective,
+        None,
+        &[Kind::Server, Kind::AllToAll],
+        setting.topology,
+    )?;
     *collective = Some(kind);
     Ok(pattern)
 }
@@ -69,7 +86,8 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
         return Err(ConfigError::new(
             "compressor.kind",
             format!("\"{}\"", setting.compressor.name()),
-            "top-k-all-gather adds up entries of sparse vectors: use kind = \"top-k\" or \"random-k\", or the rule ef-sgd for any compressor",
+            "top-k-all-gather adds up entries of sparse vectors: use kind = \"top-k\" \
+             or \"random-k\", or the rule ef-sgd for any compressor",
         ));
     };
     let pattern = choose(ENTRY.name, &mut params.collective, setting)?;
@@ -77,7 +95,11 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     let (nodes, len) = (setting.topology.nodes(), setting.parameters);
     let down = Format::Sparse { len, most: k.saturating_mul(nodes).min(len) };
     Ok(Prepared {
-        plan: Arc::new(Collective::after_gradient(pattern, nodes, vec![setting.compressed(), down])),
+        plan: Arc::new(Collective::after_gradient(
+            pattern,
+            nodes,
+            vec![setting.compressed(), down],
+        )),
         resolved: config::resolved(ENTRY.name, &params),
         warnings,
         spawn: Box::new(move |node, x| {
@@ -106,7 +128,12 @@ struct TopKAllGather {
 }
 
 impl Party for TopKAllGather {
-    fn outgoing(&mut self, at: &At, _to: Option<NodeId>, out: &mut Writer<'_>) -> Result<(), NonFinite> {
+    fn outgoing(
+        &mut self,
+        at: &At,
+        _to: Option<NodeId>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), NonFinite> {
         if at.exchange == 0 { out.vector(&self.error) } else { out.entries(self.union.total()) }
     }
 

@@ -39,7 +39,8 @@ impl Canvas {
         }
     }
 
-    /// Writes a word centred on a character, over the dots, with a blank on either side; it is pushed back inside where it would leave the sheet.
+    /// Writes a word centred on a character, over the dots, with a blank on either side; it is
+    /// pushed back inside where it would leave the sheet.
     pub(super) fn write(&mut self, column: usize, row: usize, word: &str) {
         let word = format!(" {word} ");
         let width = word.chars().count();
@@ -58,11 +59,15 @@ impl Canvas {
         let cell = |(&dots, &letter): (&u32, &Option<char>)| match (letter, dots) {
             (Some(letter), _) => letter,
             (None, 0) => ' ',
-            (None, dots) => char::from_u32(BLANK + dots).expect("Braille patterns fill a block of 256"),
+            (None, dots) => {
+                char::from_u32(BLANK + dots).expect("Braille patterns fill a block of 256")
+            }
         };
         let rows = self.dots.chunks(self.columns).zip(self.letters.chunks(self.columns));
-        rows.map(|(dots, letters)| dots.iter().zip(letters).map(cell).collect::<String>().trim_end().to_string())
-            .collect()
+        rows.map(|(dots, letters)| {
+            dots.iter().zip(letters).map(cell).collect::<String>().trim_end().to_string()
+        })
+        .collect()
     }
 }
 

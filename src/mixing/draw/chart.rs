@@ -31,7 +31,9 @@ pub(super) fn spectrum(topology: &Topology, sheet: &mut Sheet) {
         (None, false) => "not converged: rho is at least this".to_string(),
     };
     sheet.write(
-        &Word::new((f64::midpoint(LEFT, RIGHT), BOTTOM + 22.0), Anchor::Middle, caption).sized(11.0).coloured(FAINT),
+        &Word::new((f64::midpoint(LEFT, RIGHT), BOTTOM + 22.0), Anchor::Middle, caption)
+            .sized(11.0)
+            .coloured(FAINT),
     );
     band(spectrum, sheet);
     points(&known, spectrum.rho, sheet);
@@ -42,11 +44,21 @@ fn height(eigenvalue: f64) -> f64 {
 }
 
 fn axes(sheet: &mut Sheet) {
-    sheet.write(&Word { bold: true, ..Word::new((LEFT, TOP - 24.0), Anchor::Start, "Spectrum of W").sized(13.0) });
+    sheet.write(&Word {
+        bold: true,
+        ..Word::new((LEFT, TOP - 24.0), Anchor::Start, "Spectrum of W").sized(13.0)
+    });
     for tick in [1.0, 0.5, 0.0, -0.5, -1.0] {
         let y = height(tick);
-        sheet.line((LEFT, y), (RIGHT, y), if tick == 0.0 { FAINT } else { RULE }, "stroke-width=\"1\"");
-        sheet.write(&Word::new((LEFT - 8.0, y), Anchor::End, figure(tick)).sized(11.0).coloured(FAINT));
+        sheet.line(
+            (LEFT, y),
+            (RIGHT, y),
+            if tick == 0.0 { FAINT } else { RULE },
+            "stroke-width=\"1\"",
+        );
+        sheet.write(
+            &Word::new((LEFT - 8.0, y), Anchor::End, figure(tick)).sized(11.0).coloured(FAINT),
+        );
     }
 }
 
@@ -54,7 +66,8 @@ fn axes(sheet: &mut Sheet) {
 fn band(spectrum: &Spectrum, sheet: &mut Sheet) {
     let (rho, top, bottom) = (spectrum.rho, height(spectrum.rho), height(-spectrum.rho));
     sheet.raw(format_args!(
-        "<rect x=\"{LEFT}\" y=\"{top:.1}\" width=\"{}\" height=\"{:.1}\" fill=\"{ORANGE}\" fill-opacity=\"0.07\"/>",
+        "<rect x=\"{LEFT}\" y=\"{top:.1}\" width=\"{}\" height=\"{:.1}\" fill=\"{ORANGE}\" \
+         fill-opacity=\"0.07\"/>",
         RIGHT - LEFT,
         bottom - top
     ));
@@ -97,7 +110,12 @@ fn points(values: &[f64], rho: f64, sheet: &mut Sheet) {
         let decides = i > 0 && (value.abs() - rho).abs() < 1e-9;
         let colour = if decides { ORANGE } else { BLUE };
         if values.len() <= MAX_STEMS {
-            sheet.line((x, height(0.0)), (x, y), colour, &format!("stroke-width=\"{:.1}\"", radius / 2.0));
+            sheet.line(
+                (x, height(0.0)),
+                (x, y),
+                colour,
+                &format!("stroke-width=\"{:.1}\"", radius / 2.0),
+            );
         }
         sheet.disc((x, y), radius, colour);
     }

@@ -51,7 +51,9 @@ impl Layout {
         match self {
             Layout::Circle if nodes == 1 => vec![(0.0, 0.0)],
             Layout::Circle => (0..nodes).map(|i| circle(i, nodes)).collect(),
-            Layout::Hub => (0..nodes).map(|i| if i == 0 { (0.0, 0.0) } else { circle(i - 1, nodes - 1) }).collect(),
+            Layout::Hub => (0..nodes)
+                .map(|i| if i == 0 { (0.0, 0.0) } else { circle(i - 1, nodes - 1) })
+                .collect(),
             Layout::Grid(rows, columns) => {
                 let step = 2.0 / (rows.max(columns) - 1) as f64;
                 let at = |i: usize, of: usize| step * (i as f64 - (of - 1) as f64 / 2.0);
@@ -60,7 +62,8 @@ impl Layout {
             Layout::Cube(dimensions) => {
                 let points = (0..nodes).map(|v| {
                     let ones = (0..dimensions as usize).filter(|bit| v >> bit & 1 == 1);
-                    let axis = |bit: usize| if dimensions == 4 && bit == 3 { FOURTH } else { AXES[bit] };
+                    let axis =
+                        |bit: usize| if dimensions == 4 && bit == 3 { FOURTH } else { AXES[bit] };
                     ones.fold((0.0, 0.0), |(x, y), bit| (x + axis(bit).0, y - axis(bit).1))
                 });
                 fitted(points.collect())
@@ -69,8 +72,10 @@ impl Layout {
     }
 }
 
-/// The images of a cube's axes, y upwards: an oblique cube, and from the fourth dimension on a cube of cubes.
-const AXES: [(f64, f64); 6] = [(1.0, 0.0), (0.0, 1.0), (0.42, 0.34), (1.9, 0.17), (-0.17, 1.9), (1.07, 0.47)];
+/// The images of a cube's axes, y upwards: an oblique cube, and from the fourth dimension on a cube
+/// of cubes.
+const AXES: [(f64, f64); 6] =
+    [(1.0, 0.0), (0.0, 1.0), (0.42, 0.34), (1.9, 0.17), (-0.17, 1.9), (1.07, 0.47)];
 /// The fourth axis where it is the last.
 const FOURTH: (f64, f64) = (1.55, 0.6);
 
@@ -111,11 +116,14 @@ mod tests {
 
     #[test]
     fn places_are_apart_and_inside() {
-        let specs =
-            "ring:1 ring:64 torus:2x4 torus:8x8 star:9 hypercube:4 hypercube:8 hypercube:16 hypercube:32 hypercube:64";
+        let specs = "ring:1 ring:64 torus:2x4 torus:8x8 star:9 hypercube:4 hypercube:8 \
+                     hypercube:16 hypercube:32 hypercube:64";
         for spec in specs.split(' ') {
             let places = of(spec).1;
-            assert!(places.iter().all(|(x, y)| x.abs() < 1.0 + 1e-9 && y.abs() < 1.0 + 1e-9), "{spec}");
+            assert!(
+                places.iter().all(|(x, y)| x.abs() < 1.0 + 1e-9 && y.abs() < 1.0 + 1e-9),
+                "{spec}"
+            );
             for (i, a) in places.iter().enumerate() {
                 for b in &places[..i] {
                     assert!((a.0 - b.0).hypot(a.1 - b.1) > 0.09, "{spec}: {a:?} {b:?}");

@@ -1,7 +1,8 @@
 //! Pictures of a topology: a small one for the terminal and an SVG with its spectrum beside it.
 //!
-//! Both place nodes alike: a torus on its grid, a star around its hub, a hypercube as a projected cube, anything else on a circle. What is too
-//! large to be told apart is summed up instead: a histogram of degrees, and the adjacency matrix as dots.
+//! Both place nodes alike: a torus on its grid, a star around its hub, a hypercube as a projected
+//! cube, anything else on a circle. What is too large to be told apart is summed up instead: a
+//! histogram of degrees, and the adjacency matrix as dots.
 
 mod canvas;
 mod chart;
@@ -26,10 +27,13 @@ fn degrees(graph: &Graph) -> BTreeMap<usize, usize> {
     counts
 }
 
-/// The histogram's rows, at most `most`: neighbouring degrees share a row where there are more. `(least, greatest, nodes)`
+/// The histogram's rows, at most `most`: neighbouring degrees share a row where there are more.
+/// `(least, greatest, nodes)`
 fn histogram(topology: &Topology, most: usize) -> Vec<(usize, usize, usize)> {
     let counts = degrees(topology.graph());
-    let (Some((&least, _)), Some((&greatest, _))) = (counts.first_key_value(), counts.last_key_value()) else {
+    let (Some((&least, _)), Some((&greatest, _))) =
+        (counts.first_key_value(), counts.last_key_value())
+    else {
         return Vec::new();
     };
     if counts.len() <= most {
@@ -112,7 +116,10 @@ mod tests {
             .collect();
         let graph = Topology::from_text(&lines, crate::mixing::FileFormat::Csv, "half").unwrap();
         let rows = histogram(&graph, 10);
-        assert!(rows.len() <= 10 && rows.iter().map(|row| row.2).sum::<usize>() == graph.nodes(), "{rows:?}");
+        assert!(
+            rows.len() <= 10 && rows.iter().map(|row| row.2).sum::<usize>() == graph.nodes(),
+            "{rows:?}"
+        );
         assert!(rows.iter().all(|(least, greatest, _)| greatest - least == 3), "{rows:?}");
     }
 }

@@ -4,7 +4,8 @@ use std::fmt::{Display, Write as _};
 
 use quick_xml::escape::escape;
 
-/// The width of a character in the sizes of its font, a little more than that of a digit in wide sans-serif fonts.
+/// The width of a character in the sizes of its font, a little more than that of a digit in wide
+/// sans-serif fonts.
 const ADVANCE: f64 = 0.64;
 /// Room that is left between two words.
 const AIR: f64 = 1.0;
@@ -140,7 +141,9 @@ impl Sheet {
 
     /// A disc.
     pub(crate) fn disc(&mut self, (x, y): Point, radius: f64, fill: &str) {
-        self.raw(format_args!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius:.1}\" fill=\"{fill}\"/>"));
+        self.raw(format_args!(
+            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius:.1}\" fill=\"{fill}\"/>"
+        ));
     }
 
     /// A word, wherever it falls; its room is taken from then on.
@@ -160,7 +163,8 @@ impl Sheet {
         let weight = if word.bold { " font-weight=\"bold\"" } else { "" };
         let Word { size, colour, text, .. } = word;
         self.raw(format_args!(
-            "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"{size:.1}\" text-anchor=\"{anchor}\" fill=\"{colour}\"{weight} {more}>{}</text>",
+            "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"{size:.1}\" text-anchor=\"{anchor}\" \
+             fill=\"{colour}\"{weight} {more}>{}</text>",
             escape(text.as_str())
         ));
     }
@@ -178,8 +182,10 @@ impl Sheet {
     pub(crate) fn finish(self) -> String {
         let (width, height) = self.size;
         format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" \
-             font-family=\"DejaVu Sans, Verdana, Helvetica, Arial, sans-serif\" role=\"img\">\n{}</svg>\n",
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \
+             width=\"{width}\" height=\"{height}\" \
+             font-family=\"DejaVu Sans, Verdana, Helvetica, Arial, sans-serif\" \
+             role=\"img\">\n{}</svg>\n",
             self.body
         )
     }

@@ -31,10 +31,12 @@ const MAX_NAME: usize = 18;
 /// How far the links around a torus swing out, in steps of its grid.
 const BOW: f64 = 0.45;
 /// A word in a place where links pass under it.
-const HALO: &str = "paint-order=\"stroke\" stroke=\"#ffffff\" stroke-width=\"3.5\" stroke-linejoin=\"round\"";
+const HALO: &str =
+    "paint-order=\"stroke\" stroke=\"#ffffff\" stroke-width=\"3.5\" stroke-linejoin=\"round\"";
 
-/// The topology as an SVG: nodes with their names, links as wide as their weights, and beside them all eigenvalues with rho and the gap. Peer,
-/// weight, latency and bandwidth show when the pointer rests on a node or link. Above 512 nodes or 8,192 links the degrees are drawn instead.
+/// The topology as an SVG: nodes with their names, links as wide as their weights, and beside them
+/// all eigenvalues with rho and the gap. Peer, weight, latency and bandwidth show when the pointer
+/// rests on a node or link. Above 512 nodes or 8,192 links the degrees are drawn instead.
 ///
 /// ```
 /// let ring = gradvine::mixing::Topology::parse("ring:8", 0).unwrap();
@@ -46,7 +48,10 @@ pub fn svg(topology: &Topology) -> String {
 }
 
 fn compose(topology: &Topology) -> Sheet {
-    let mut sheet = Sheet::new(PAGE, &format!("topology {} and the spectrum of its mixing matrix", topology.name()));
+    let mut sheet = Sheet::new(
+        PAGE,
+        &format!("topology {} and the spectrum of its mixing matrix", topology.name()),
+    );
     heading(topology, &mut sheet);
     chart::spectrum(topology, &mut sheet);
     if topology.nodes() <= MAX_NODES && topology.links() <= MAX_LINKS {
@@ -71,25 +76,38 @@ fn heading(topology: &Topology, sheet: &mut Sheet) {
     let _ = write!(text, "; rho {}, gap {}", figure(spectrum.rho), figure(spectrum.gap));
     if let Some(rounds) = spectrum.mixing_time() {
         let least = if spectrum.converged { "" } else { "at least " };
-        let _ = write!(text, "; disagreement falls to 1/100 in {least}{}", count(rounds as usize, "round"));
+        let _ = write!(
+            text,
+            "; disagreement falls to 1/100 in {least}{}",
+            count(rounds as usize, "round")
+        );
     }
     sheet.write(&Word::new((24.0, 56.0), Anchor::Start, text).coloured(FAINT));
     sheet.write(
-        &Word::new((24.0, PAGE.1 - 16.0), Anchor::Start, weights_in_words(topology)).sized(11.0).coloured(FAINT),
+        &Word::new((24.0, PAGE.1 - 16.0), Anchor::Start, weights_in_words(topology))
+            .sized(11.0)
+            .coloured(FAINT),
     );
 }
 
 fn weights_in_words(topology: &Topology) -> String {
     let between = |values: &mut dyn Iterator<Item = f64>| {
-        let (least, greatest) =
-            values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), x| (low.min(x), high.max(x)));
-        if greatest - least < 1e-12 { figure(least) } else { format!("{} to {}", figure(least), figure(greatest)) }
+        let (least, greatest) = values
+            .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), x| (low.min(x), high.max(x)));
+        if greatest - least < 1e-12 {
+            figure(least)
+        } else {
+            format!("{} to {}", figure(least), figure(greatest))
+        }
     };
-    let own = between(&mut (0..topology.nodes()).map(|i| topology.matrix().self_weight(NodeId::from(i))));
+    let own =
+        between(&mut (0..topology.nodes()).map(|i| topology.matrix().self_weight(NodeId::from(i))));
     if topology.links() == 0 {
         return format!("a node keeps {own}");
     }
-    let links = between(&mut topology.edges().filter_map(|(a, b)| topology.link(a, b)).map(|link| link.weight));
+    let links = between(
+        &mut topology.edges().filter_map(|(a, b)| topology.link(a, b)).map(|link| link.weight),
+    );
     format!("a link weighs {links}, a node keeps {own}")
 }
 
@@ -105,7 +123,9 @@ impl Way {
     /// The point after this share of the way.
     fn at(self, share: f64) -> Point {
         let (t, s) = (share, 1.0 - share);
-        let mix = |a: f64, b: f64, c: f64, d: f64| s * s * s * a + 3.0 * s * t * (s * b + t * c) + t * t * t * d;
+        let mix = |a: f64, b: f64, c: f64, d: f64| {
+            s * s * s * a + 3.0 * s * t * (s * b + t * c) + t * t * t * d
+        };
         match self {
             Way::Straight(p, q) => (s * p.0 + t * q.0, s * p.1 + t * q.1),
             Way::Around(p, a, b, q) => (mix(p.0, a.0, b.0, q.0), mix(p.1, a.1, b.1, q.1)),
@@ -116,7 +136,10 @@ impl Way {
         match self {
             Way::Straight(p, q) => format!("M{:.1} {:.1}L{:.1} {:.1}", p.0, p.1, q.0, q.1),
             Way::Around(p, a, b, q) => {
-                format!("M{:.1} {:.1}C{:.1} {:.1} {:.1} {:.1} {:.1} {:.1}", p.0, p.1, a.0, a.1, b.0, b.1, q.0, q.1)
+                format!(
+                    "M{:.1} {:.1}C{:.1} {:.1} {:.1} {:.1} {:.1} {:.1}",
+                    p.0, p.1, a.0, a.1, b.0, b.1, q.0, q.1
+                )
             }
         }
     }
@@ -136,7 +159,8 @@ impl Graph<'_> {
     fn new(topology: &Topology) -> Graph<'_> {
         let layout = Layout::of(topology);
         let ids = || (0..topology.nodes()).map(NodeId::from);
-        let names: Vec<String> = ids().map(|id| shortened(&topology.node(id).name, MAX_NAME)).collect();
+        let names: Vec<String> =
+            ids().map(|id| shortened(&topology.node(id).name, MAX_NAME)).collect();
         let longest = names.iter().map(|name| width(name, 11.0)).fold(0.0, f64::max);
         // Names beside the nodes of a circle need room on both sides.
         let half = match layout {
@@ -160,11 +184,17 @@ impl Graph<'_> {
         let fine = (100.0 / links.len().max(1) as f64).clamp(0.12, 1.0);
         for (((a, b), link), way) in self.topology.edges().zip(&links).zip(&ways) {
             let stroke = fine * (1.0 + 2.5 * link.weight.abs() / heaviest);
-            let (colour, dashes) = if link.weight < 0.0 { (RED, " stroke-dasharray=\"6 4\"") } else { (GREY, "") };
-            let title =
-                format!("{} - {}: {}", self.topology.node(a).name, self.topology.node(b).name, said(link, "weight "));
+            let (colour, dashes) =
+                if link.weight < 0.0 { (RED, " stroke-dasharray=\"6 4\"") } else { (GREY, "") };
+            let title = format!(
+                "{} - {}: {}",
+                self.topology.node(a).name,
+                self.topology.node(b).name,
+                said(link, "weight ")
+            );
             sheet.raw(format_args!(
-                "<path d=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"{stroke:.2}\"{dashes}><title>{}</title></path>",
+                "<path d=\"{}\" fill=\"none\" stroke=\"{colour}\" \
+                 stroke-width=\"{stroke:.2}\"{dashes}><title>{}</title></path>",
                 way.path(),
                 escape(title.as_str())
             ));
@@ -175,7 +205,8 @@ impl Graph<'_> {
             let own = figure(self.topology.matrix().self_weight(NodeId::from(i)));
             let title = format!("{}{peer}: keeps {own}", node.name);
             sheet.raw(format_args!(
-                "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"{:.1}\" fill=\"{BLUE}\" stroke=\"#ffffff\" stroke-width=\"{:.1}\"><title>{}</title></circle>",
+                "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"{:.1}\" fill=\"{BLUE}\" stroke=\"#ffffff\" \
+                 stroke-width=\"{:.1}\"><title>{}</title></circle>",
                 place.0,
                 place.1,
                 self.radius,
@@ -210,9 +241,13 @@ impl Graph<'_> {
         let inside = (1.75 * self.radius / longest).min(12.0);
         if inside >= 8.5 {
             for (name, &place) in self.names.iter().zip(&self.places) {
-                sheet.letters(&Word::new(place, Anchor::Middle, name).sized(inside).coloured("#ffffff"), "");
+                sheet.letters(
+                    &Word::new(place, Anchor::Middle, name).sized(inside).coloured("#ffffff"),
+                    "",
+                );
             }
-        } else if matches!(self.layout, Layout::Circle | Layout::Hub) && 11.0 * longest > self.near {
+        } else if matches!(self.layout, Layout::Circle | Layout::Hub) && 11.0 * longest > self.near
+        {
             self.write_rays(sheet);
         } else {
             self.write_beside(ways, sheet);
@@ -229,12 +264,16 @@ impl Graph<'_> {
             let length = dx.hypot(dy);
             if length < 1.0 {
                 // The hub.
-                sheet.letters(&Word::new((x, y + self.radius + size), Anchor::Middle, name).sized(size), HALO);
+                sheet.letters(
+                    &Word::new((x, y + self.radius + size), Anchor::Middle, name).sized(size),
+                    HALO,
+                );
                 continue;
             }
             let reach = (length + self.radius + 4.0) / length;
             let at = (MIDDLE.0 + reach * dx, MIDDLE.1 + reach * dy);
-            let (anchor, turned) = if dx < -1e-9 { (Anchor::End, 180.0) } else { (Anchor::Start, 0.0) };
+            let (anchor, turned) =
+                if dx < -1e-9 { (Anchor::End, 180.0) } else { (Anchor::Start, 0.0) };
             let angle = dy.atan2(dx).to_degrees() + turned;
             let turn = format!("transform=\"rotate({angle:.1} {:.1} {:.1})\"", at.0, at.1);
             sheet.letters(&Word::new(at, anchor, name).sized(size), &turn);
@@ -250,16 +289,23 @@ impl Graph<'_> {
             } else {
                 (y - MIDDLE.1).atan2(x - MIDDLE.0).to_degrees()
             };
-            let words = [0.0, 25.0, -25.0, 50.0, -50.0, 80.0, -80.0, 115.0, -115.0, 150.0, -150.0, 180.0].map(|turn| {
-                let (sine, cosine) = f64::to_radians(outwards + turn).sin_cos();
-                let anchor = match cosine {
-                    c if c > 0.35 => Anchor::Start,
-                    c if c < -0.35 => Anchor::End,
-                    _ => Anchor::Middle,
-                };
-                let reach = self.radius + 5.0;
-                Word::new((x + reach * cosine, y + (reach + size / 2.0) * sine), anchor, name).sized(size)
-            });
+            let words =
+                [0.0, 25.0, -25.0, 50.0, -50.0, 80.0, -80.0, 115.0, -115.0, 150.0, -150.0, 180.0]
+                    .map(|turn| {
+                        let (sine, cosine) = f64::to_radians(outwards + turn).sin_cos();
+                        let anchor = match cosine {
+                            c if c > 0.35 => Anchor::Start,
+                            c if c < -0.35 => Anchor::End,
+                            _ => Anchor::Middle,
+                        };
+                        let reach = self.radius + 5.0;
+                        Word::new(
+                            (x + reach * cosine, y + (reach + size / 2.0) * sine),
+                            anchor,
+                            name,
+                        )
+                        .sized(size)
+                    });
             place(&words, ways, sheet);
         }
     }
@@ -271,8 +317,9 @@ impl Graph<'_> {
         }
         for (link, &way) in links.iter().zip(ways) {
             let shares = [0.5, 0.42, 0.58, 0.35, 0.65, 0.28, 0.72, 0.2, 0.8];
-            let words =
-                shares.map(|share| Word::new(way.at(share), Anchor::Middle, said(link, "")).sized(10.5).coloured(INK));
+            let words = shares.map(|share| {
+                Word::new(way.at(share), Anchor::Middle, said(link, "")).sized(10.5).coloured(INK)
+            });
             let others: Vec<Way> = ways
                 .iter()
                 .filter(|other| other.at(0.0) != way.at(0.0) || other.at(1.0) != way.at(1.0))
@@ -283,7 +330,8 @@ impl Graph<'_> {
     }
 }
 
-/// Writes the first of these that is free, preferring one that no link crosses; none if all would overlap others.
+/// Writes the first of these that is free, preferring one that no link crosses; none if all would
+/// overlap others.
 fn place(words: &[Word], ways: &[Way], sheet: &mut Sheet) {
     let crossed = |word: &Word| {
         let extent = word.extent();
@@ -294,7 +342,8 @@ fn place(words: &[Word], ways: &[Way], sheet: &mut Sheet) {
         let extent = word.extent();
         sheet.taken.push(extent);
         sheet.raw(format_args!(
-            "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"#ffffff\" fill-opacity=\"0.85\"/>",
+            "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"#ffffff\" \
+             fill-opacity=\"0.85\"/>",
             extent.left,
             extent.top,
             extent.right - extent.left,
@@ -326,7 +375,10 @@ fn nearest(places: &[Point]) -> f64 {
 
 /// In place of a graph too large to draw: how many nodes have how many links.
 fn bars(topology: &Topology, sheet: &mut Sheet) {
-    sheet.write(&Word { bold: true, ..Word::new((60.0, 96.0), Anchor::Start, "Nodes of each degree").sized(13.0) });
+    sheet.write(&Word {
+        bold: true,
+        ..Word::new((60.0, 96.0), Anchor::Start, "Nodes of each degree").sized(13.0)
+    });
     let rows = histogram(topology, 16);
     let most = rows.iter().map(|row| row.2).max().unwrap_or(1);
     for (i, &(least, greatest, nodes)) in rows.iter().enumerate() {
@@ -365,14 +417,22 @@ mod tests {
 
     #[test]
     fn no_word_lies_on_another_or_on_a_node() {
-        let specs = "ring:1 ring:2 ring:4 ring:8 ring:16 ring:64 path:5 torus:2x4 torus:4x4 torus:8x8 torus:3x16 complete:8 complete:64 \
-                     star:8 star:64 hypercube:4 hypercube:8 hypercube:16 hypercube:32 hypercube:64 exponential:16 random-regular:16:4";
+        let specs = "ring:1 ring:2 ring:4 ring:8 ring:16 ring:64 path:5 torus:2x4 torus:4x4 \
+                     torus:8x8 torus:3x16 complete:8 complete:64 \
+                     star:8 star:64 hypercube:4 hypercube:8 hypercube:16 hypercube:32 \
+                     hypercube:64 exponential:16 random-regular:16:4";
         for spec in specs.split_whitespace() {
             let sheet = compose(&Topology::parse(spec, 0).unwrap());
             for (i, a) in sheet.taken.iter().enumerate() {
-                assert!(a.left >= 0.0 && a.right <= PAGE.0 && a.top >= 0.0 && a.bottom <= PAGE.1, "{spec}: {a:?}");
+                assert!(
+                    a.left >= 0.0 && a.right <= PAGE.0 && a.top >= 0.0 && a.bottom <= PAGE.1,
+                    "{spec}: {a:?}"
+                );
                 for b in &sheet.taken[..i] {
-                    let apart = a.left >= b.right || b.left >= a.right || a.top >= b.bottom || b.top >= a.bottom;
+                    let apart = a.left >= b.right
+                        || b.left >= a.right
+                        || a.top >= b.bottom
+                        || b.top >= a.bottom;
                     assert!(apart, "{spec}: {a:?} {b:?}");
                 }
             }

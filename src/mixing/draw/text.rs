@@ -18,8 +18,9 @@ const MATRIX: usize = 64;
 const ROWS: usize = 12;
 const BAR: usize = 40;
 
-/// A topology in a few lines of text, at most 80 columns wide: up to 16 nodes their names and links (a grid up to 12 x 12), above that how
-/// many nodes have how many links, and the adjacency matrix as dots.
+/// A topology in a few lines of text, at most 80 columns wide: up to 16 nodes their names and links
+/// (a grid up to 12 x 12), above that how many nodes have how many links, and the adjacency matrix
+/// as dots.
 ///
 /// ```
 /// let torus = gradvine::mixing::Topology::parse("torus:2x3", 0).unwrap();
@@ -65,7 +66,8 @@ fn links(topology: &Topology, layout: Layout) -> Vec<String> {
     }
     let lines = canvas.lines();
     let blank = |line: &&String| line.is_empty();
-    let (above, below) = (lines.iter().take_while(blank).count(), lines.iter().rev().take_while(blank).count());
+    let (above, below) =
+        (lines.iter().take_while(blank).count(), lines.iter().rev().take_while(blank).count());
     lines[above..lines.len() - below].to_vec()
 }
 
@@ -145,6 +147,7 @@ fn matrix(topology: &Topology) -> Vec<String> {
     let body = canvas.lines();
     let width = side.div_ceil(2);
     let rim = |left: char, right: char| format!("  {left}{}{right}", "─".repeat(width));
-    let rows = body.iter().map(|line| format!("  │{line}{}│", " ".repeat(width - line.chars().count())));
+    let rows =
+        body.iter().map(|line| format!("  │{line}{}│", " ".repeat(width - line.chars().count())));
     std::iter::once(heading).chain([rim('┌', '┐')]).chain(rows).chain([rim('└', '┘')]).collect()
 }

@@ -6,7 +6,8 @@ use super::{Family, Graph, Refusal, Size, wave};
 
 /// `exponential:16`: node i linked to i + 2^k and i - 2^k mod n for every 2^k below n.
 ///
-/// DIFFERENCE to the papers: theirs is directed, i -> i + 2^k with the weight 1 / (1 + ceil(log2 n)); links here go both ways.
+/// DIFFERENCE to the papers: theirs is directed, i -> i + 2^k with the weight 1 / (1 + ceil(log2
+/// n)); links here go both ways.
 #[derive(Debug)]
 pub(super) struct Exponential;
 
@@ -25,7 +26,8 @@ impl Family for Exponential {
     }
 
     fn about(&self) -> &'static str {
-        "node i linked to i +- 2^k mod n: few links, large gap (the static exponential graph, made symmetric)"
+        "node i linked to i +- 2^k mod n: few links, large gap (the static exponential graph, \
+         made symmetric)"
     }
 
     fn example(&self) -> &'static [u64] {
@@ -34,7 +36,10 @@ impl Family for Exponential {
 
     fn size(&self, arguments: &[u64]) -> Result<Size, Refusal> {
         let nodes = u128::from(arguments[0]);
-        Ok(Size { nodes, links: nodes * u128::from(u64::BITS - (arguments[0] - 1).leading_zeros()) })
+        Ok(Size {
+            nodes,
+            links: nodes * u128::from(u64::BITS - (arguments[0] - 1).leading_zeros()),
+        })
     }
 
     fn links(&self, arguments: &[u64]) -> Result<Vec<(u32, u32)>, Refusal> {

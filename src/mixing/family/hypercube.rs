@@ -23,14 +23,19 @@ impl Family for Hypercube {
         let nodes = arguments[0];
         if !nodes.is_power_of_two() && nodes <= super::MAX_NODES as u64 {
             let (below, above) = (nodes.next_power_of_two() / 2, nodes.next_power_of_two());
-            return Err(Refusal::new("nodes", format!("expected a power of two, such as {below} or {above}")));
+            return Err(Refusal::new(
+                "nodes",
+                format!("expected a power of two, such as {below} or {above}"),
+            ));
         }
         Ok(Size { nodes: nodes.into(), links: u128::from(nodes) * u128::from(nodes.ilog2()) })
     }
 
     fn links(&self, arguments: &[u64]) -> Result<Vec<(u32, u32)>, Refusal> {
         let bits = arguments[0].ilog2();
-        Ok((0..arguments[0] as u32).flat_map(|a| (0..bits).map(move |bit| (a, a ^ (1 << bit)))).collect())
+        Ok((0..arguments[0] as u32)
+            .flat_map(|a| (0..bits).map(move |bit| (a, a ^ (1 << bit))))
+            .collect())
     }
 
     /// `2 k`, binomial(d, k) times: node number v stands for k = its number of ones.

@@ -1,8 +1,9 @@
 //! Families of graphs: `ring:8`, `torus:4x4`, `random-regular:16:4`.
 //!
-//! A family is one file and one line of [`REGISTRY`]; files, command line, tests and lists find it there. Each supplies the
-//! eigenvalues of its Laplacian `L = D - A` where they are known in closed form: whenever all links have one weight a, which holds for
-//! every kind of weights on these graphs, `W = I - a L` and the spectrum of W follows to the last digit at any size.
+//! A family is one file and one line of [`REGISTRY`]; files, command line, tests and lists find it
+//! there. Each supplies the eigenvalues of its Laplacian `L = D - A` where they are known in closed
+//! form: whenever all links have one weight a, which holds for every kind of weights on these
+//! graphs, `W = I - a L` and the spectrum of W follows to the last digit at any size.
 
 mod complete;
 mod exponential;
@@ -19,7 +20,8 @@ use crate::config::ConfigError;
 
 use super::{Graph, MAX_LINKS, MAX_NODES};
 
-/// Every family, in the order in which they are listed to the user. `custom`, a graph that lists its links, is not one of them.
+/// Every family, in the order in which they are listed to the user. `custom`, a graph that lists
+/// its links, is not one of them.
 pub static REGISTRY: [&dyn Family; 8] = [
     &ring::Ring,
     &path::Path,
@@ -34,8 +36,8 @@ pub static REGISTRY: [&dyn Family; 8] = [
 /// The name under which files list a graph of no family.
 pub const CUSTOM: &str = "custom";
 
-/// A generator of graphs. `arguments` are the values of [`Family::keys`], in that order, and have passed [`Family::size`] wherever a
-/// method other than that one sees them.
+/// A generator of graphs. `arguments` are the values of [`Family::keys`], in that order, and have
+/// passed [`Family::size`] wherever a method other than that one sees them.
 pub trait Family: Sync + fmt::Debug {
     /// Its name in files and on the command line.
     fn name(&self) -> &'static str;
@@ -61,7 +63,8 @@ pub trait Family: Sync + fmt::Debug {
     /// Arguments that make a small example.
     fn example(&self) -> &'static [u64];
 
-    /// The number of nodes and an upper bound of the number of links, in u128 so that no argument can overflow.
+    /// The number of nodes and an upper bound of the number of links, in u128 so that no argument
+    /// can overflow.
     ///
     /// # Errors
     /// If no such graph exists: the key, and what would be accepted.
@@ -73,7 +76,8 @@ pub trait Family: Sync + fmt::Debug {
     /// If a random draw did not succeed.
     fn links(&self, arguments: &[u64]) -> Result<Vec<(u32, u32)>, Refusal>;
 
-    /// Visits the n - 1 eigenvalues of the Laplacian beside the trivial 0, in any order; `false` if they are not known in closed form.
+    /// Visits the n - 1 eigenvalues of the Laplacian beside the trivial 0, in any order; `false` if
+    /// they are not known in closed form.
     fn laplacian(&self, arguments: &[u64], visit: &mut dyn FnMut(f64)) -> bool;
 
     /// The diameter, where it is known without looking at the graph.
@@ -127,21 +131,33 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// The family's graph for these arguments, checked to exist and to be within [`MAX_NODES`] and [`MAX_LINKS`]. A missing
-    /// last argument of `random-regular` is the seed: `seed` is used, its low 63 bits, so that a TOML file can hold it.
+    /// The family's graph for these arguments, checked to exist and to be within [`MAX_NODES`] and
+    /// [`MAX_LINKS`]. A missing last argument of `random-regular` is the seed: `seed` is used, its
+    /// low 63 bits, so that a TOML file can hold it.
     ///
     /// # Errors
-    /// If an argument is missing, superfluous or refused; the place is `family` or the argument's key.
-    pub fn new(family: &'static dyn Family, arguments: &[u64], seed: u64) -> Result<Shape, ConfigError> {
+    /// If an argument is missing, superfluous or refused; the place is `family` or the argument's
+    /// key.
+    pub fn new(
+        family: &'static dyn Family,
+        arguments: &[u64],
+        seed: u64,
+    ) -> Result<Shape, ConfigError> {
         let keys = family.keys();
         let mut arguments = arguments.to_vec();
         if arguments.len() > keys.len() || arguments.len() + family.optional() < keys.len() {
-            let problem = format!("{} takes {}, for example {}", family.name(), keys.join(", "), example(family));
+            let problem = format!(
+                "{} takes {}, for example {}",
+                family.name(),
+                keys.join(", "),
+                example(family)
+            );
             return Err(ConfigError::new("family", format!("\"{}\"", family.name()), problem));
         }
         arguments.resize(keys.len(), seed & (u64::MAX >> 1));
         let refuse = |refusal: Refusal| {
-            let value = keys.iter().position(|&key| key == refusal.key).map_or(0, |at| arguments[at]);
+            let value =
+                keys.iter().position(|&key| key == refusal.key).map_or(0, |at| arguments[at]);
             ConfigError::new(refusal.key, value, format!("{}: {}", family.name(), refusal.problem))
         };
         for (&key, &value) in keys.iter().zip(&arguments) {
@@ -152,7 +168,8 @@ impl Shape {
         let size = family.size(&arguments).map_err(refuse)?;
         if size.nodes > MAX_NODES as u128 || size.links > MAX_LINKS as u128 {
             let problem = format!(
-                "{} nodes and up to {} links are too many: the limits are {MAX_NODES} and {MAX_LINKS}",
+                "{} nodes and up to {} links are too many: the limits are {MAX_NODES} and \
+                 {MAX_LINKS}",
                 size.nodes, size.links
             );
             return Err(refuse(Refusal::new(keys[0], problem)));
@@ -160,7 +177,8 @@ impl Shape {
         Ok(Shape { family, arguments })
     }
 
-    /// Reads `ring:8`, `torus:4x4`, `random-regular:16:4` or, with a seed of its own, `random-regular:16:4:7`.
+    /// Reads `ring:8`, `torus:4x4`, `random-regular:16:4` or, with a seed of its own,
+    /// `random-regular:16:4:7`.
     ///
     /// # Errors
     /// If there is no such family, or see [`Shape::new`].
@@ -168,10 +186,14 @@ impl Shape {
         let (name, rest) = spec.split_once(':').unwrap_or((spec, ""));
         let family = find(name)?;
         let values = rest.split(family.separator()).filter(|_| !rest.is_empty());
-        let arguments: Vec<u64> = values
-            .map(|text| text.trim().parse())
-            .collect::<Result<_, _>>()
-            .map_err(|_| ConfigError::new("topology", spec, format!("expected numbers, as in {}", example(family))))?;
+        let arguments: Vec<u64> =
+            values.map(|text| text.trim().parse()).collect::<Result<_, _>>().map_err(|_| {
+                ConfigError::new(
+                    "topology",
+                    spec,
+                    format!("expected numbers, as in {}", example(family)),
+                )
+            })?;
         Shape::new(family, &arguments, seed)
     }
 
@@ -202,7 +224,8 @@ impl Shape {
         self.family.size(&self.arguments).map_or(1, |size| size.nodes as usize)
     }
 
-    /// The eigenvalues of the Laplacian beside the trivial 0, in any order, where they are known in closed form.
+    /// The eigenvalues of the Laplacian beside the trivial 0, in any order, where they are known in
+    /// closed form.
     pub fn laplacian(&self) -> Option<Vec<f64>> {
         let mut values = Vec::with_capacity(self.nodes());
         self.family.laplacian(&self.arguments, &mut |value| values.push(value)).then_some(values)
@@ -228,7 +251,11 @@ impl Shape {
 
     /// A name such as `ring-8` or `torus-4x4`: the arguments without the seed.
     pub fn title(&self) -> String {
-        let shown: Vec<_> = self.arguments().filter(|&(key, _)| key != "seed").map(|(_, v)| v.to_string()).collect();
+        let shown: Vec<_> = self
+            .arguments()
+            .filter(|&(key, _)| key != "seed")
+            .map(|(_, v)| v.to_string())
+            .collect();
         let separator = if self.family.separator() == ':' { "-" } else { "x" };
         format!("{}-{}", self.family.name(), shown.join(separator))
     }
@@ -260,7 +287,10 @@ impl PartialEq for Shape {
 pub fn find(name: &str) -> Result<&'static dyn Family, ConfigError> {
     REGISTRY.into_iter().find(|family| family.name() == name).ok_or_else(|| {
         let examples: Vec<_> = REGISTRY.iter().map(|&family| example(family)).collect();
-        let problem = format!("expected a file (.toml, .graphml, .dot, .csv) or one of {}", examples.join(", "));
+        let problem = format!(
+            "expected a file (.toml, .graphml, .dot, .csv) or one of {}",
+            examples.join(", ")
+        );
         ConfigError::new("topology", format!("\"{name}\""), problem)
     })
 }
@@ -275,13 +305,15 @@ fn spec(family: &dyn Family, arguments: &[u64]) -> String {
     format!("{}:{}", family.name(), values.join(&family.separator().to_string()))
 }
 
-/// The nontrivial Laplacian eigenvalue `2 - 2 cos(angle)` of a circulant direction, as `4 sin^2(angle / 2)`, which does not cancel.
+/// The nontrivial Laplacian eigenvalue `2 - 2 cos(angle)` of a circulant direction, as `4
+/// sin^2(angle / 2)`, which does not cancel.
 fn wave(angle: f64) -> f64 {
     let sine = libm::sin(angle / 2.0);
     4.0 * sine * sine
 }
 
-/// The k-th Laplacian eigenvalue of a ring of n, the pair of n = 2 counting once, for k in 0..n; k = 0 is the trivial one.
+/// The k-th Laplacian eigenvalue of a ring of n, the pair of n = 2 counting once, for k in 0..n; k
+/// = 0 is the trivial one.
 fn ring_eigenvalue(n: u64, k: u64) -> f64 {
     match n {
         1 => 0.0,
@@ -307,10 +339,16 @@ mod tests {
             "torus:1x1 torus:1x5 torus:2x2 torus:2x4 torus:2x5 torus:4x4 torus:3x6",
             "complete:1 complete:2 complete:8 star:1 star:2 star:3 star:8",
             "hypercube:1 hypercube:2 hypercube:8 hypercube:32",
-            "exponential:1 exponential:2 exponential:3 exponential:6 exponential:8 exponential:16 exponential:21",
-            "random-regular:16:3 random-regular:8:7 random-regular:20:12 random-regular:9:2 random-regular:1:0",
+            "exponential:1 exponential:2 exponential:3 exponential:6 exponential:8 exponential:16 \
+             exponential:21",
+            "random-regular:16:3 random-regular:8:7 random-regular:20:12 random-regular:9:2 \
+             random-regular:1:0",
         ];
-        specs.iter().flat_map(|line| line.split(' ')).map(|spec| Shape::parse(spec, 3).unwrap()).collect()
+        specs
+            .iter()
+            .flat_map(|line| line.split(' '))
+            .map(|spec| Shape::parse(spec, 3).unwrap())
+            .collect()
     }
 
     /// Eigenvalues of the Laplacian of the graph that was in fact built.

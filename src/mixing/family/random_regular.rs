@@ -6,9 +6,10 @@ use super::{Family, Graph, Refusal, Size};
 
 /// `random-regular:16:4`, 16 nodes with 4 links each; a third number is the seed.
 ///
-/// Drawn by pairing loose ends and laying aside the pairs that would make a loop or a parallel link (Steger and Wormald 1999), anew until
-/// the graph is connected. Asymptotically uniform for small degrees. Above half of all possible links the complement is drawn.
-/// One unlucky draw can have a much smaller gap than another: look at the graph that was drawn, not at the family.
+/// Drawn by pairing loose ends and laying aside the pairs that would make a loop or a parallel link
+/// (Steger and Wormald 1999), anew until the graph is connected. Asymptotically uniform for small
+/// degrees. Above half of all possible links the complement is drawn. One unlucky draw can have a
+/// much smaller gap than another: look at the graph that was drawn, not at the family.
 #[derive(Debug)]
 pub(super) struct RandomRegular;
 
@@ -41,13 +42,22 @@ impl Family for RandomRegular {
     fn size(&self, arguments: &[u64]) -> Result<Size, Refusal> {
         let (nodes, degree) = (arguments[0], arguments[1]);
         if degree >= nodes {
-            return Err(Refusal::new("degree", format!("expected a degree below the {nodes} nodes")));
+            return Err(Refusal::new(
+                "degree",
+                format!("expected a degree below the {nodes} nodes"),
+            ));
         }
         if nodes % 2 == 1 && degree % 2 == 1 {
-            return Err(Refusal::new("degree", format!("{nodes} nodes cannot all have an odd number of links")));
+            return Err(Refusal::new(
+                "degree",
+                format!("{nodes} nodes cannot all have an odd number of links"),
+            ));
         }
         if degree < 2 && nodes > degree + 1 {
-            return Err(Refusal::new("degree", format!("expected 2 or more: {nodes} nodes would not be connected")));
+            return Err(Refusal::new(
+                "degree",
+                format!("expected 2 or more: {nodes} nodes would not be connected"),
+            ));
         }
         // The complement of a dense graph is drawn, but its links are then all listed.
         Ok(Size { nodes: nodes.into(), links: u128::from(nodes) * u128::from(degree) / 2 })
@@ -55,24 +65,33 @@ impl Family for RandomRegular {
 
     fn links(&self, arguments: &[u64]) -> Result<Vec<(u32, u32)>, Refusal> {
         let (nodes, degree) = (arguments[0] as usize, arguments[1] as usize);
-        let stream = Stream::new(arguments[2], Purpose::Graph).with(arguments[0]).with(arguments[1]);
+        let stream =
+            Stream::new(arguments[2], Purpose::Graph).with(arguments[0]).with(arguments[1]);
         let dense = degree > (nodes - 1) / 2;
         let drawn = if dense { nodes - 1 - degree } else { degree };
         for draw in 0..DRAWS {
-            let Some(mut rows) = pair(nodes, drawn, &mut stream.with(draw).sequence()) else { continue };
+            let Some(mut rows) = pair(nodes, drawn, &mut stream.with(draw).sequence()) else {
+                continue;
+            };
             if dense {
                 rows = complement(&rows);
             }
             let ascending = |(a, row): (usize, Vec<u32>)| {
-                row.into_iter().filter(move |&b| (a as u32) < b).map(move |b| (a as u32, b)).collect::<Vec<_>>()
+                row.into_iter()
+                    .filter(move |&b| (a as u32) < b)
+                    .map(move |b| (a as u32, b))
+                    .collect::<Vec<_>>()
             };
             let links: Vec<(u32, u32)> = rows.into_iter().enumerate().flat_map(ascending).collect();
-            let connected = Graph::new(nodes, links.iter().copied()).is_ok_and(|graph| graph.unreached().is_none());
+            let connected = Graph::new(nodes, links.iter().copied())
+                .is_ok_and(|graph| graph.unreached().is_none());
             if connected {
                 return Ok(links);
             }
         }
-        let problem = format!("no connected graph in {DRAWS} draws; use a larger degree, or ring for degree 2");
+        let problem = format!(
+            "no connected graph in {DRAWS} draws; use a larger degree, or ring for degree 2"
+        );
         Err(Refusal::new("degree", problem))
     }
 
@@ -88,7 +107,8 @@ impl Family for RandomRegular {
 /// A simple regular graph as rows of neighbours, or `None` if the last loose ends fit nowhere.
 fn pair(nodes: usize, degree: usize, random: &mut Sequence) -> Option<Vec<Vec<u32>>> {
     let mut rows = vec![Vec::with_capacity(degree); nodes];
-    let mut loose: Vec<u32> = (0..nodes as u32).flat_map(|node| std::iter::repeat_n(node, degree)).collect();
+    let mut loose: Vec<u32> =
+        (0..nodes as u32).flat_map(|node| std::iter::repeat_n(node, degree)).collect();
     let mut left = Vec::new();
     let mut stuck = 0;
     while !loose.is_empty() {
@@ -130,7 +150,9 @@ mod tests {
 
     #[test]
     fn every_draw_is_simple_regular_connected_and_repeatable() {
-        for (nodes, degree) in [(4, 2), (16, 3), (16, 4), (10, 9), (10, 8), (30, 15), (64, 4), (101, 6), (200, 2)] {
+        for (nodes, degree) in
+            [(4, 2), (16, 3), (16, 4), (10, 9), (10, 8), (30, 15), (64, 4), (101, 6), (200, 2)]
+        {
             for seed in 0..5 {
                 let links = RandomRegular.links(&[nodes, degree, seed]).unwrap();
                 let graph = Graph::new(nodes as usize, links.iter().copied()).unwrap();

@@ -46,7 +46,8 @@ impl Family for Torus {
 
     /// Sums of the two rings' eigenvalues: the torus is their Cartesian product.
     fn laplacian(&self, arguments: &[u64], visit: &mut dyn FnMut(f64)) -> bool {
-        let across: Vec<f64> = (0..arguments[1]).map(|k| ring_eigenvalue(arguments[1], k)).collect();
+        let across: Vec<f64> =
+            (0..arguments[1]).map(|k| ring_eigenvalue(arguments[1], k)).collect();
         for j in 0..arguments[0] {
             let down = ring_eigenvalue(arguments[0], j);
             let skip = usize::from(j == 0); // the trivial one

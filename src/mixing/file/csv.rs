@@ -1,9 +1,10 @@
 //! Edge lists: one link a line, `source,target[,weight][,latency_ms][,bandwidth_mbps]`.
 //!
-//! A first line that begins with `source` and `target` names the columns, in any order; without one they are in the order above. Empty fields are
-//! data that are not known. Lines that begin with `#` are comments; those that we write ourselves carry what an edge list has no room for:
-//! `# nodes,a,b,c` fixes the order of the nodes (else: order of appearance), `# name`, `# family`, `# weights` the graph's attributes,
-//! `# node,a,peer,addresses` a deployment's data.
+//! A first line that begins with `source` and `target` names the columns, in any order; without one
+//! they are in the order above. Empty fields are data that are not known. Lines that begin with `#`
+//! are comments; those that we write ourselves carry what an edge list has no room for: `#
+//! nodes,a,b,c` fixes the order of the nodes (else: order of appearance), `# name`, `# family`, `#
+//! weights` the graph's attributes, `# node,a,peer,addresses` a deployment's data.
 
 use ::csv::{ReaderBuilder, StringRecord, Trim, WriterBuilder};
 
@@ -35,7 +36,9 @@ pub(super) fn read(text: &str) -> Result<Draft, ConfigError> {
             ConfigError::at(format!("line {line}"), format!("not CSV: {error}"))
         })?;
         let line = record.position().map_or(0, |position| position.line() as u32);
-        if std::mem::take(&mut first) && record.iter().any(|field| field.eq_ignore_ascii_case("source")) {
+        if std::mem::take(&mut first)
+            && record.iter().any(|field| field.eq_ignore_ascii_case("source"))
+        {
             columns = header(&record).map_err(|error| at_line(line, error))?;
             continue;
         }
@@ -43,7 +46,10 @@ pub(super) fn read(text: &str) -> Result<Draft, ConfigError> {
         collector.link(link)?;
     }
     if collector.draft.nodes.is_empty() {
-        return Err(ConfigError::at("file", "there is no link: expected lines such as source,target"));
+        return Err(ConfigError::at(
+            "file",
+            "there is no link: expected lines such as source,target",
+        ));
     }
     Ok(collector.finish())
 }
@@ -52,7 +58,8 @@ fn at_line(line: u32, error: ConfigError) -> ConfigError {
     ConfigError { place: format!("line {line}, {}", error.place), ..error }
 }
 
-/// Where each of [`COLUMNS`] stands among a line's fields, found once: a line is short, a header may be long.
+/// Where each of [`COLUMNS`] stands among a line's fields, found once: a line is short, a header
+/// may be long.
 struct Columns {
     count: usize,
     places: [Option<usize>; COLUMNS.len()],
@@ -66,7 +73,11 @@ fn header(record: &StringRecord) -> Result<Columns, ConfigError> {
         *place = record.iter().position(is_it);
         let times = record.iter().filter(|field| is_it(field)).count();
         if times > 1 || (times == 0 && (name == "source" || name == "target")) {
-            return Err(ConfigError::new("column", name, format!("appears {times} times: expected once")));
+            return Err(ConfigError::new(
+                "column",
+                name,
+                format!("appears {times} times: expected once"),
+            ));
         }
     }
     Ok(columns)
@@ -80,7 +91,8 @@ fn link(
 ) -> Result<DraftLink, ConfigError> {
     let place = format!("line {line}");
     if record.len() > columns.count {
-        let problem = format!("there are {} fields: expected at most {}", record.len(), columns.count);
+        let problem =
+            format!("there are {} fields: expected at most {}", record.len(), columns.count);
         return Err(ConfigError::at(place, problem));
     }
     let field = |name: &str| {
@@ -91,7 +103,12 @@ fn link(
         Some(id) => collector.node(id),
         None => Err(ConfigError::at(&place, format!("{name} is missing: expected source,target"))),
     };
-    let mut link = DraftLink { a: end("source")?, b: end("target")?, line: Some(line), ..DraftLink::default() };
+    let mut link = DraftLink {
+        a: end("source")?,
+        b: end("target")?,
+        line: Some(line),
+        ..DraftLink::default()
+    };
     for name in &COLUMNS[2..] {
         if let Some(text) = field(name) {
             link.attribute(name, text, &place)?;
@@ -102,8 +119,11 @@ fn link(
 
 /// A comment that may be one of ours.
 fn directive(comment: &str, collector: &mut Collector) -> Result<(), ConfigError> {
-    let mut reader =
-        ReaderBuilder::new().has_headers(false).flexible(true).trim(Trim::All).from_reader(comment.as_bytes());
+    let mut reader = ReaderBuilder::new()
+        .has_headers(false)
+        .flexible(true)
+        .trim(Trim::All)
+        .from_reader(comment.as_bytes());
     let Some(Ok(record)) = reader.records().next() else { return Ok(()) };
     let mut fields = record.iter();
     match (fields.next(), record.len()) {
@@ -141,13 +161,23 @@ pub(super) fn write(topology: &Topology) -> String {
     comment(&mut std::iter::once("nodes").chain(nodes().map(|node| node.name.as_str())));
     for node in nodes().filter(|node| node.peer.is_some() || !node.addresses.is_empty()) {
         let addresses = node.addresses.join(" ");
-        comment(&mut ["node", node.name.as_str(), node.peer.as_deref().unwrap_or(""), addresses.as_str()].into_iter());
+        comment(
+            &mut [
+                "node",
+                node.name.as_str(),
+                node.peer.as_deref().unwrap_or(""),
+                addresses.as_str(),
+            ]
+            .into_iter(),
+        );
     }
     text.push_str(&row(&mut COLUMNS.into_iter()));
     for (a, b) in topology.edges() {
         let Some(link) = topology.link(a, b) else { continue };
-        let optional = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
-        let numbers = [link.weight.to_string(), optional(link.latency_ms), optional(link.bandwidth_mbps)];
+        let optional =
+            |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
+        let numbers =
+            [link.weight.to_string(), optional(link.latency_ms), optional(link.bandwidth_mbps)];
         let ends = [topology.node(a).name.as_str(), topology.node(b).name.as_str()];
         text.push_str(&row(&mut ends.into_iter().chain(numbers.iter().map(String::as_str))));
     }

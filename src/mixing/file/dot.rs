@@ -1,7 +1,8 @@
 //! Graphviz's DOT language: `graph { a -- b [weight=0.25, latency_ms=70]; }`.
 //!
-//! All of the grammar is read: strict, directed (as undirected), chains, subgraphs as ends, defaults (`edge [weight=0.2]`), ports (passed over),
-//! quoted, numeric and HTML identifiers, three kinds of comments. Attributes other than ours are passed over. petgraph's own DOT reader drops
+//! All of the grammar is read: strict, directed (as undirected), chains, subgraphs as ends,
+//! defaults (`edge [weight=0.2]`), ports (passed over), quoted, numeric and HTML identifiers, three
+//! kinds of comments. Attributes other than ours are passed over. petgraph's own DOT reader drops
 //! attributes and panics on some inputs; this one returns an error on every text that is not DOT.
 
 use std::fmt::Write as _;
@@ -70,7 +71,8 @@ impl Lexer<'_> {
     fn blanks(&mut self) -> Result<(), ConfigError> {
         loop {
             let rest = self.rest();
-            let blank = rest.len() - rest.trim_start_matches(|c: char| c.is_whitespace() || c == '\u{feff}').len();
+            let blank = rest.len()
+                - rest.trim_start_matches(|c: char| c.is_whitespace() || c == '\u{feff}').len();
             let line_start = self.text[..self.at + blank].ends_with('\n') || self.at + blank == 0;
             self.skip(blank);
             let rest = self.rest();
@@ -108,7 +110,9 @@ impl Lexer<'_> {
                 let numeric = |c: char| c.is_ascii_digit() || c == '.';
                 let starts_number = rest[sign..].starts_with(numeric);
                 let length = if starts_number {
-                    sign + rest[sign..].find(|c| !numeric(c) && !is_word(c)).unwrap_or(rest.len() - sign)
+                    sign + rest[sign..]
+                        .find(|c| !numeric(c) && !is_word(c))
+                        .unwrap_or(rest.len() - sign)
                 } else if sign == 1 {
                     return Err(self.fail("unexpected character '-'"));
                 } else {
@@ -122,7 +126,8 @@ impl Lexer<'_> {
         }
     }
 
-    /// `"..."`, in which `\"` is a quotation mark, a backslash before a line's end joins lines, and other backslashes stay.
+    /// `"..."`, in which `\"` is a quotation mark, a backslash before a line's end joins lines, and
+    /// other backslashes stay.
     fn quoted(&mut self) -> Result<Token, ConfigError> {
         let mut value = String::new();
         let rest = self.rest();
@@ -199,8 +204,9 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// `{ statements }`; returns the nodes it names, ascending. `defaults` holds what is set outside for
-    /// links: values, not the list of what was said, or every statement would go through all of it.
+    /// `{ statements }`; returns the nodes it names, ascending. `defaults` holds what is set
+    /// outside for links: values, not the list of what was said, or every statement would go
+    /// through all of it.
     fn body(&mut self, mut defaults: DraftLink) -> Result<Vec<u32>, ConfigError> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
@@ -221,7 +227,11 @@ impl Parser<'_> {
         Ok(members)
     }
 
-    fn statement(&mut self, defaults: &mut DraftLink, members: &mut Vec<u32>) -> Result<(), ConfigError> {
+    fn statement(
+        &mut self,
+        defaults: &mut DraftLink,
+        members: &mut Vec<u32>,
+    ) -> Result<(), ConfigError> {
         let line = self.lexer.line;
         for kind in ["graph", "node", "edge"] {
             if self.keyword(kind) {
@@ -264,7 +274,9 @@ impl Parser<'_> {
         let attributes = self.attributes()?;
         if is_node {
             ends.iter().for_each(|&node| {
-                attributes.iter().for_each(|(key, value)| self.collector.node_attribute(node, key, value));
+                attributes
+                    .iter()
+                    .for_each(|(key, value)| self.collector.node_attribute(node, key, value));
             });
         }
         let mut link = DraftLink { line: Some(line), ..*defaults };
@@ -272,7 +284,8 @@ impl Parser<'_> {
         pairs.into_iter().try_for_each(|(a, b)| self.collector.link(DraftLink { a, b, ..link }))
     }
 
-    /// One end of a link: a subgraph's nodes, or the name of a node (or of an attribute: what follows tells).
+    /// One end of a link: a subgraph's nodes, or the name of a node (or of an attribute: what
+    /// follows tells).
     fn end(&mut self, defaults: DraftLink) -> Result<(Vec<u32>, Option<String>), ConfigError> {
         if self.keyword("subgraph") {
             self.advance()?;
@@ -368,7 +381,11 @@ impl Parser<'_> {
 }
 
 /// Takes those of a statement's attributes that are a link's.
-fn take(link: &mut DraftLink, attributes: &[(String, String)], line: u32) -> Result<(), ConfigError> {
+fn take(
+    link: &mut DraftLink,
+    attributes: &[(String, String)],
+    line: u32,
+) -> Result<(), ConfigError> {
     let place = format!("line {line}");
     attributes.iter().try_for_each(|(key, value)| link.attribute(key, value, &place))
 }
@@ -387,14 +404,21 @@ pub(super) fn write(topology: &Topology) -> String {
         if !node.addresses.is_empty() {
             data.push(format!("addresses=\"{}\"", node.addresses.join(" ")));
         }
-        let brackets = if data.is_empty() { String::new() } else { format!(" [{}]", data.join(", ")) };
+        let brackets =
+            if data.is_empty() { String::new() } else { format!(" [{}]", data.join(", ")) };
         let _ = writeln!(text, "  \"{}\"{brackets};", node.name);
     }
     for (a, b) in topology.edges() {
         let Some(link) = topology.link(a, b) else { continue };
-        let data: Vec<_> = link_attributes(link).map(|(key, value)| format!("{key}={value}")).collect();
-        let _ =
-            writeln!(text, "  \"{}\" -- \"{}\" [{}];", topology.node(a).name, topology.node(b).name, data.join(", "));
+        let data: Vec<_> =
+            link_attributes(link).map(|(key, value)| format!("{key}={value}")).collect();
+        let _ = writeln!(
+            text,
+            "  \"{}\" -- \"{}\" [{}];",
+            topology.node(a).name,
+            topology.node(b).name,
+            data.join(", ")
+        );
     }
     text.push_str("}\n");
     text

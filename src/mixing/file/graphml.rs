@@ -1,7 +1,9 @@
-//! GraphML (Brandes et al. 2002), as Gephi, yEd and NetworkX write it: nodes, edges and `data` under declared keys.
+//! GraphML (Brandes et al. 2002), as Gephi, yEd and NetworkX write it: nodes, edges and `data`
+//! under declared keys.
 //!
-//! Document type declarations are refused and only the five predefined entities and character references are resolved: nothing is fetched and
-//! nothing expands. Nested graphs, hyperedges and ports are passed over or refused; vendors' elements are passed over.
+//! Document type declarations are refused and only the five predefined entities and character
+//! references are resolved: nothing is fetched and nothing expands. Nested graphs, hyperedges and
+//! ports are passed over or refused; vendors' elements are passed over.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -44,8 +46,13 @@ struct State {
 pub(super) fn read(text: &str) -> Result<Draft, ConfigError> {
     let mut reader = Reader::from_str(text);
     reader.config_mut().check_end_names = true;
-    let mut state =
-        State { collector: Collector::default(), keys: BTreeMap::new(), open: Vec::new(), data: None, graphs: 0 };
+    let mut state = State {
+        collector: Collector::default(),
+        keys: BTreeMap::new(),
+        open: Vec::new(),
+        data: None,
+        graphs: 0,
+    };
     let (mut line, mut offset) = (1u32, 0usize);
     loop {
         let event = reader.read_event();
@@ -64,27 +71,39 @@ pub(super) fn read(text: &str) -> Result<Draft, ConfigError> {
             Event::Text(text) => state.text(&text, line)?,
             Event::CData(text) => state.text(&text, line)?,
             Event::GeneralRef(reference) => {
-                let character = reference.resolve_char_ref().map_err(|error| fail(error.to_string()))?;
+                let character =
+                    reference.resolve_char_ref().map_err(|error| fail(error.to_string()))?;
                 let resolved = match (character, &*reference) {
                     (Some(c), _) => c.to_string(),
                     (None, name) => quick_xml::escape::resolve_xml_entity(name)
                         .ok_or_else(|| {
-                            fail(format!("the entity &{name}; is not one of XML's own, and no others are read"))
+                            fail(format!(
+                                "the entity &{name}; is not one of XML's own, and no \
+                                others are read"
+                            ))
                         })?
                         .to_string(),
                 };
                 state.text(&resolved, line)?;
             }
-            Event::DocType(_) => return Err(fail("a document type declaration is not accepted: remove it".into())),
+            Event::DocType(_) => {
+                return Err(fail("a document type declaration is not accepted: remove it".into()));
+            }
             Event::Comment(_) | Event::Decl(_) | Event::PI(_) => {}
             Event::Eof => break,
         }
     }
     if !state.open.is_empty() {
-        return Err(ConfigError::at(format!("line {}", line_of(text, text.len())), "the file ends inside an element"));
+        return Err(ConfigError::at(
+            format!("line {}", line_of(text, text.len())),
+            "the file ends inside an element",
+        ));
     }
     if state.graphs != 1 {
-        return Err(ConfigError::at("file", format!("there are {} graphs: expected one <graph>", state.graphs)));
+        return Err(ConfigError::at(
+            "file",
+            format!("there are {} graphs: expected one <graph>", state.graphs),
+        ));
     }
     Ok(state.collector.finish())
 }
@@ -99,11 +118,16 @@ impl State {
             return Err(ConfigError::at(format!("line {line}"), "elements are nested too deeply"));
         }
         let attributes = attributes(element, line)?;
-        let find = |name: &str| attributes.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
+        let find = |name: &str| {
+            attributes.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+        };
         let need = |name: &str| {
             let tag = element.local_name();
             find(name).ok_or_else(|| {
-                ConfigError::at(format!("line {line}, <{}>", tag.as_ref()), format!("the attribute {name} is missing"))
+                ConfigError::at(
+                    format!("line {line}, <{}>", tag.as_ref()),
+                    format!("the attribute {name} is missing"),
+                )
             })
         };
         let subject = match element.local_name().as_ref() {
@@ -141,10 +165,15 @@ impl State {
         Ok(())
     }
 
-    /// GraphML allows edges before their nodes; ours come after, and a name that only an edge knows is a misspelling.
+    /// GraphML allows edges before their nodes; ours come after, and a name that only an edge knows
+    /// is a misspelling.
     fn end_of(&mut self, id: &str, line: u32) -> Result<u32, ConfigError> {
         self.collector.ids.get(id).copied().ok_or_else(|| {
-            ConfigError::new(format!("line {line}, edge"), format!("{id:?}"), "there is no such node before this edge")
+            ConfigError::new(
+                format!("line {line}, edge"),
+                format!("{id:?}"),
+                "there is no such node before this edge",
+            )
         })
     }
 
@@ -170,10 +199,11 @@ impl State {
                 let Some((key, value)) = self.data.take() else { return Ok(()) };
                 let value = value.trim();
                 match self.open.last_mut() {
-                    Some(Subject::Graph) => self
-                        .collector
-                        .graph_attribute(&key, value)
-                        .map_err(|error| ConfigError { place: format!("{place}, {}", error.place), ..error })?,
+                    Some(Subject::Graph) => {
+                        self.collector.graph_attribute(&key, value).map_err(|error| {
+                            ConfigError { place: format!("{place}, {}", error.place), ..error }
+                        })?
+                    }
                     Some(Subject::Node(node)) => self.collector.node_attribute(*node, &key, value),
                     Some(Subject::Edge(link)) => link.attribute(&key, value, &place)?,
                     Some(Subject::Other) | None => {}
@@ -196,7 +226,8 @@ fn attributes(element: &BytesStart<'_>, line: u32) -> Result<Vec<(String, String
             let problem = format!("an element has more than {MAX_ATTRIBUTES} attributes");
             return Err(ConfigError::at(format!("line {line}"), problem));
         }
-        let value = attribute.normalized_value(XmlVersion::Implicit1_0).map_err(|error| fail(&error))?;
+        let value =
+            attribute.normalized_value(XmlVersion::Implicit1_0).map_err(|error| fail(&error))?;
         found.push((attribute.key.as_ref().to_string(), value.into_owned()));
     }
     Ok(found)
@@ -204,7 +235,8 @@ fn attributes(element: &BytesStart<'_>, line: u32) -> Result<Vec<(String, String
 
 pub(super) fn write(topology: &Topology) -> String {
     let mut text = String::from(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<graphml xmlns=\"http://graphml.graphdrawing.org/xmlns\">\n",
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<graphml \
+         xmlns=\"http://graphml.graphdrawing.org/xmlns\">\n",
     );
     let attributes = graph_attributes(topology);
     for (key, _) in &attributes {
@@ -227,13 +259,18 @@ pub(super) fn write(topology: &Topology) -> String {
             let _ = write!(text, "<data key=\"peer\">{}</data>", escape(peer.as_str()));
         }
         if !node.addresses.is_empty() {
-            let _ = write!(text, "<data key=\"addresses\">{}</data>", escape(node.addresses.join(" ").as_str()));
+            let _ = write!(
+                text,
+                "<data key=\"addresses\">{}</data>",
+                escape(node.addresses.join(" ").as_str())
+            );
         }
         text.push_str("</node>\n");
     }
     for (a, b) in topology.edges() {
         let Some(link) = topology.link(a, b) else { continue };
-        let (a, b) = (escape(topology.node(a).name.as_str()), escape(topology.node(b).name.as_str()));
+        let (a, b) =
+            (escape(topology.node(a).name.as_str()), escape(topology.node(b).name.as_str()));
         let _ = write!(text, "    <edge source=\"{a}\" target=\"{b}\">");
         for (key, value) in link_attributes(link) {
             let _ = write!(text, "<data key=\"{key}\">{value}</data>");
@@ -245,5 +282,8 @@ pub(super) fn write(topology: &Topology) -> String {
 }
 
 fn declare(text: &mut String, key: &str, subject: &str, kind: &str) {
-    let _ = writeln!(text, "  <key id=\"{key}\" for=\"{subject}\" attr.name=\"{key}\" attr.type=\"{kind}\"/>");
+    let _ = writeln!(
+        text,
+        "  <key id=\"{key}\" for=\"{subject}\" attr.name=\"{key}\" attr.type=\"{kind}\"/>"
+    );
 }

@@ -1,9 +1,11 @@
 //! Topology files: TOML (ours), GraphML, DOT and CSV edge lists (everyone's).
 //!
-//! Every format is read into the same draft and checked by the same code; every one can be written. All of them keep names, links, weights, latencies,
-//! bandwidths, peers and addresses. GraphML and DOT carry the family and the kind of weights as attributes of the graph, CSV in comment lines,
-//! so that a ring stays a ring; a file whose links are not those of the family that it claims is read as `custom`.
-//! Directed files are read as undirected: a link given in both directions merges if its data agree, and is an error if not.
+//! Every format is read into the same draft and checked by the same code; every one can be written.
+//! All of them keep names, links, weights, latencies, bandwidths, peers and addresses. GraphML and
+//! DOT carry the family and the kind of weights as attributes of the graph, CSV in comment lines,
+//! so that a ring stays a ring; a file whose links are not those of the family that it claims is
+//! read as `custom`. Directed files are read as undirected: a link given in both directions merges
+//! if its data agree, and is an error if not.
 
 mod csv;
 mod dot;
@@ -28,13 +30,15 @@ pub enum FileFormat {
     GraphMl,
     /// `.dot` or `.gv`: Graphviz.
     Dot,
-    /// `.csv`: an edge list, `source,target[,weight][,latency_ms][,bandwidth_mbps]`, with or without a header.
+    /// `.csv`: an edge list, `source,target[,weight][,latency_ms][,bandwidth_mbps]`, with or
+    /// without a header.
     Csv,
 }
 
 impl FileFormat {
     /// Every format.
-    pub const ALL: [FileFormat; 4] = [FileFormat::Toml, FileFormat::GraphMl, FileFormat::Dot, FileFormat::Csv];
+    pub const ALL: [FileFormat; 4] =
+        [FileFormat::Toml, FileFormat::GraphMl, FileFormat::Dot, FileFormat::Csv];
 
     /// The format of a file's extension, if it is one of these.
     pub fn of(path: &Path) -> Option<FileFormat> {
@@ -53,7 +57,8 @@ impl FileFormat {
     /// If it is none of these.
     pub fn expect(path: &Path) -> Result<FileFormat, ConfigError> {
         FileFormat::of(path).ok_or_else(|| {
-            ConfigError::at("file", "expected the extension .toml, .graphml, .dot, .gv or .csv").within(path.display())
+            ConfigError::at("file", "expected the extension .toml, .graphml, .dot, .gv or .csv")
+                .within(path.display())
         })
     }
 }
@@ -97,7 +102,8 @@ pub(super) struct DraftLink {
 pub(super) fn load(path: &Path) -> Result<Draft, ConfigError> {
     let format = FileFormat::expect(path)?;
     let fail = |problem: String| ConfigError::at("file", problem).within(path.display());
-    let file = std::fs::File::open(path).map_err(|error| fail(format!("cannot be read: {error}")))?;
+    let file =
+        std::fs::File::open(path).map_err(|error| fail(format!("cannot be read: {error}")))?;
     let mut text = String::new();
     file.take(MAX_FILE_BYTES + 1)
         .read_to_string(&mut text)
@@ -112,7 +118,11 @@ pub(super) fn load(path: &Path) -> Result<Draft, ConfigError> {
 /// Parses a file's text.
 pub(super) fn read(text: &str, format: FileFormat, origin: &str) -> Result<Draft, ConfigError> {
     if text.len() as u64 > MAX_FILE_BYTES {
-        return Err(ConfigError::at("file", format!("is larger than {} MiB", MAX_FILE_BYTES >> 20)).within(origin));
+        return Err(ConfigError::at(
+            "file",
+            format!("is larger than {} MiB", MAX_FILE_BYTES >> 20),
+        )
+        .within(origin));
     }
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let draft = match format {
@@ -121,7 +131,9 @@ pub(super) fn read(text: &str, format: FileFormat, origin: &str) -> Result<Draft
         FileFormat::Dot => dot::read(text),
         FileFormat::Csv => csv::read(text),
     };
-    draft.map(|draft| Draft { origin: Some(origin.into()), ..draft }).map_err(|error| error.within(origin))
+    draft
+        .map(|draft| Draft { origin: Some(origin.into()), ..draft })
+        .map_err(|error| error.within(origin))
 }
 
 /// A topology's text.
@@ -187,7 +199,9 @@ impl Collector {
     fn node_attribute(&mut self, node: u32, key: &str, value: &str) {
         match key {
             "peer" => self.info(node).peer = Some(value.into()),
-            "addresses" => self.info(node).addresses = value.split_whitespace().map(str::to_string).collect(),
+            "addresses" => {
+                self.info(node).addresses = value.split_whitespace().map(str::to_string).collect()
+            }
             _ => {}
         }
     }
@@ -210,7 +224,9 @@ fn is_graph_of(shape: &Shape, draft: &Draft) -> bool {
     let loops = draft.links.iter().any(|link| link.a == link.b);
     !loops
         && shape.nodes() == draft.nodes.len()
-        && shape.graph().is_ok_and(|graph| super::Graph::new(shape.nodes(), links).is_ok_and(|ours| ours == graph))
+        && shape.graph().is_ok_and(|graph| {
+            super::Graph::new(shape.nodes(), links).is_ok_and(|ours| ours == graph)
+        })
 }
 
 impl DraftLink {
@@ -227,14 +243,16 @@ impl DraftLink {
 }
 
 fn number(place: &str, key: &str, value: &str) -> Result<f64, ConfigError> {
-    value
-        .trim()
-        .parse()
-        .map_err(|_| ConfigError::new(format!("{place}: {key}"), format!("{value:?}"), "expected a number"))
+    value.trim().parse().map_err(|_| {
+        ConfigError::new(format!("{place}: {key}"), format!("{value:?}"), "expected a number")
+    })
 }
 
 fn boolean(key: &str, value: &str) -> Result<bool, ConfigError> {
-    value.trim().parse().map_err(|_| ConfigError::new(key, format!("{value:?}"), "expected true or false"))
+    value
+        .trim()
+        .parse()
+        .map_err(|_| ConfigError::new(key, format!("{value:?}"), "expected true or false"))
 }
 
 /// The line, from 1, of a byte offset.
@@ -256,8 +274,10 @@ fn graph_attributes(topology: &Topology) -> Vec<(&'static str, String)> {
     attributes
 }
 
-/// The data of a link that a file carries: numbers in their shortest form that reads back to the same bits.
+/// The data of a link that a file carries: numbers in their shortest form that reads back to the
+/// same bits.
 fn link_attributes(link: &super::LinkInfo) -> impl Iterator<Item = (&'static str, f64)> {
     let optional = [("latency_ms", link.latency_ms), ("bandwidth_mbps", link.bandwidth_mbps)];
-    std::iter::once(("weight", link.weight)).chain(optional.into_iter().filter_map(|(key, value)| Some((key, value?))))
+    std::iter::once(("weight", link.weight))
+        .chain(optional.into_iter().filter_map(|(key, value)| Some((key, value?))))
 }

@@ -1,4 +1,5 @@
-//! The TOML format: a family with its arguments, or a custom graph; nodes and links in tables of their own.
+//! The TOML format: a family with its arguments, or a custom graph; nodes and links in tables of
+//! their own.
 
 use std::{collections::BTreeMap, fmt::Write as _, ops::Range};
 
@@ -108,8 +109,9 @@ fn shape(document: &Document, lines: &Lines<'_>) -> Result<Option<Shape>, Config
     let custom = name.get_ref() == family::CUSTOM;
     let family = if custom { None } else { Some(find(name, lines)?) };
     let keys = family.map_or(&["nodes"][..], |family| family.keys());
-    if let Some((key, value)) =
-        given.iter().find_map(|(key, value)| Some((key, value.as_ref().filter(|_| !keys.contains(key))?)))
+    if let Some((key, value)) = given
+        .iter()
+        .find_map(|(key, value)| Some((key, value.as_ref().filter(|_| !keys.contains(key))?)))
     {
         let problem = format!("family \"{}\" takes {}", name.get_ref(), keys.join(", "));
         return Err(ConfigError::new(lines.place(key, value.span()), value.get_ref(), problem));
@@ -117,58 +119,85 @@ fn shape(document: &Document, lines: &Lines<'_>) -> Result<Option<Shape>, Config
     let Some(family) = family else { return Ok(None) };
     let mut arguments = Vec::new();
     for (at, &key) in keys.iter().enumerate() {
-        let value = given.iter().find(|(name, _)| *name == key).and_then(|(_, value)| value.as_ref());
+        let value =
+            given.iter().find(|(name, _)| *name == key).and_then(|(_, value)| value.as_ref());
         match value {
             Some(value) => arguments.push(*value.get_ref()),
-            None if key == "nodes" && !document.node.is_empty() => arguments.push(document.node.len() as u64),
+            None if key == "nodes" && !document.node.is_empty() => {
+                arguments.push(document.node.len() as u64)
+            }
             None if at + family.optional() >= keys.len() => break,
             None => {
-                let problem = format!("is missing: family \"{}\" takes {}", family.name(), keys.join(", "));
+                let problem =
+                    format!("is missing: family \"{}\" takes {}", family.name(), keys.join(", "));
                 return Err(ConfigError::at(key, problem));
             }
         }
     }
     let locate = |error: ConfigError| {
-        let span =
-            given.iter().find(|(key, _)| *key == error.place).and_then(|(_, value)| value.as_ref()).map(Spanned::span);
+        let span = given
+            .iter()
+            .find(|(key, _)| *key == error.place)
+            .and_then(|(_, value)| value.as_ref())
+            .map(Spanned::span);
         let place = lines.place(&error.place, span.unwrap_or_else(|| name.span()));
         ConfigError { place, ..error }
     };
     Shape::new(family, &arguments, 0).map(Some).map_err(locate)
 }
 
-fn find(name: &Spanned<String>, lines: &Lines<'_>) -> Result<&'static dyn family::Family, ConfigError> {
+fn find(
+    name: &Spanned<String>,
+    lines: &Lines<'_>,
+) -> Result<&'static dyn family::Family, ConfigError> {
     family::find(name.get_ref()).map_err(|_| {
         let names: Vec<_> = family::REGISTRY.iter().map(|family| family.name()).collect();
         let problem = format!("expected one of {}, {}", names.join(", "), family::CUSTOM);
-        ConfigError::new(lines.place("family", name.span()), format!("\"{}\"", name.get_ref()), problem)
+        ConfigError::new(
+            lines.place("family", name.span()),
+            format!("\"{}\"", name.get_ref()),
+            problem,
+        )
     })
 }
 
-fn nodes(document: &Document, shape: Option<&Shape>, lines: &Lines<'_>) -> Result<Vec<NodeInfo>, ConfigError> {
+fn nodes(
+    document: &Document,
+    shape: Option<&Shape>,
+    lines: &Lines<'_>,
+) -> Result<Vec<NodeInfo>, ConfigError> {
     let listed = document.node.iter().map(|node| NodeInfo {
         name: node.name.clone(),
         peer: node.peer.clone(),
         addresses: node.addresses.clone(),
     });
     let listed: Vec<NodeInfo> = listed.collect();
-    let wanted = shape.map(|shape| shape.nodes() as u64).or(document.nodes.as_ref().map(|nodes| *nodes.get_ref()));
+    let wanted = shape
+        .map(|shape| shape.nodes() as u64)
+        .or(document.nodes.as_ref().map(|nodes| *nodes.get_ref()));
     match wanted {
         Some(wanted) if listed.is_empty() => {
             if wanted == 0 || wanted > MAX_NODES as u64 {
-                let place = document.nodes.as_ref().map_or("nodes".into(), |nodes| lines.place("nodes", nodes.span()));
+                let place = document
+                    .nodes
+                    .as_ref()
+                    .map_or("nodes".into(), |nodes| lines.place("nodes", nodes.span()));
                 return Err(ConfigError::new(place, wanted, format!("expected 1 to {MAX_NODES}")));
             }
             Ok((0..wanted).map(|i| NodeInfo::named(i.to_string())).collect())
         }
         Some(wanted) if wanted != listed.len() as u64 => Err(ConfigError::new(
-            document.nodes.as_ref().map_or("nodes".into(), |nodes| lines.place("nodes", nodes.span())),
+            document
+                .nodes
+                .as_ref()
+                .map_or("nodes".into(), |nodes| lines.place("nodes", nodes.span())),
             wanted,
             format!("there are {} [[node]] tables: name every node, or none", listed.len()),
         )),
-        None if listed.is_empty() => {
-            Err(ConfigError::at("nodes", "is missing: a custom graph gives `nodes` or lists each as [[node]]"))
-        }
+        None if listed.is_empty() => Err(ConfigError::at(
+            "nodes",
+            "is missing: a custom graph gives `nodes` or lists each as [[node]]",
+        )),
         Some(_) | None => Ok(listed),
     }
 }
@@ -181,9 +210,14 @@ fn links(
     lines: &Lines<'_>,
 ) -> Result<Vec<DraftLink>, ConfigError> {
     if document.link.len() > 2 * MAX_LINKS {
-        return Err(ConfigError::new("link", document.link.len(), format!("there are more than {MAX_LINKS} links")));
+        return Err(ConfigError::new(
+            "link",
+            document.link.len(),
+            format!("there are more than {MAX_LINKS} links"),
+        ));
     }
-    let ids: BTreeMap<&str, u32> = (0..).zip(nodes).map(|(id, node)| (node.name.as_str(), id)).collect();
+    let ids: BTreeMap<&str, u32> =
+        (0..).zip(nodes).map(|(id, node)| (node.name.as_str(), id)).collect();
     // Links come in the order of the text: lines are counted once over, not once a link.
     let (mut line, mut offset) = (1, 0);
     let mut links = Vec::with_capacity(document.link.len());
@@ -206,19 +240,28 @@ fn links(
                     some.join(", "),
                     if nodes.len() > 4 { ", ..." } else { "" }
                 );
-                ConfigError::new(format!("line {line}, link.between"), format!("\"{name}\""), problem)
+                ConfigError::new(
+                    format!("line {line}, link.between"),
+                    format!("\"{name}\""),
+                    problem,
+                )
             })
         };
         let (a, b) = (end(&link.between[0])?, end(&link.between[1])?);
         if let (Some(weight), true) = (link.weight, weights != Weights::Given) {
-            let problem = format!("weights = \"{weights}\" computes it: remove it, or set weights = \"given\"");
+            let problem = format!(
+                "weights = \"{weights}\" computes it: remove it, or set weights = \"given\""
+            );
             return Err(ConfigError::new(format!("line {line}, link.weight"), weight, problem));
         }
         let LinkTable { weight, latency_ms, bandwidth_mbps, .. } = *link;
         links.push(DraftLink { a, b, line: Some(line), weight, latency_ms, bandwidth_mbps });
     }
     if shape.is_none() && links.is_empty() && nodes.len() > 1 {
-        return Err(ConfigError::at("link", "is missing: a custom graph lists its links as [[link]]"));
+        return Err(ConfigError::at(
+            "link",
+            "is missing: a custom graph lists its links as [[link]]",
+        ));
     }
     Ok(links)
 }
@@ -262,11 +305,17 @@ fn write_links(topology: &Topology, text: &mut String) {
     let quote = |id: NodeId| Value::String(topology.node(id).name.clone()).to_string();
     for (a, b) in topology.edges() {
         let Some(link) = topology.link(a, b) else { continue };
-        if topology.shape().is_some() && !given && link.latency_ms.is_none() && link.bandwidth_mbps.is_none() {
+        if topology.shape().is_some()
+            && !given
+            && link.latency_ms.is_none()
+            && link.bandwidth_mbps.is_none()
+        {
             continue;
         }
         let _ = write!(text, "\n[[link]]\nbetween = [{}, {}]\n", quote(a), quote(b));
-        for (key, value) in super::link_attributes(link).filter(|&(key, _)| given || key != "weight") {
+        for (key, value) in
+            super::link_attributes(link).filter(|&(key, _)| given || key != "weight")
+        {
             let _ = writeln!(text, "{key} = {value:?}");
         }
     }

@@ -1,7 +1,9 @@
-//! The simple base-2 graph: exact agreement after finitely many rounds for any number of nodes, one peer at a time.
+//! The simple base-2 graph: exact agreement after finitely many rounds for any number of nodes, one
+//! peer at a time.
 //!
-//! Takezawa, Sato, Bao, Niwa, Yamada: Beyond Exponential Graph: Communication-Efficient Topologies for Decentralized Learning via
-//! Finite-time Convergence (2023), the Simple Base-(k+1) Graph with k = 1.
+//! Takezawa, Sato, Bao, Niwa, Yamada: Beyond Exponential Graph: Communication-Efficient Topologies
+//! for Decentralized Learning via Finite-time Convergence (2023), the Simple Base-(k+1) Graph with
+//! k = 1.
 //!
 //! ```text
 //! n = |V_1| + ... + |V_L|, descending powers of two
@@ -10,10 +12,11 @@
 //!    that brings the mean of V_r to the mean of all, and so the mean of the rest
 //! 3. hypercube rounds in V_r, while the rest goes on with r + 1: each node of V_r has the mean of all
 //! ```
-//! All pairs are a power of two apart, so the exponential graph has their links.
-//! log2 n rounds where n is a power of two, else 2 floor(log2 n) + 1. Symmetric matrices, at most one peer a round; they do not commute, so
-//! their order counts. DIFFERENCE to the paper's Base-2 Graph proper, which for even n first splits off the powers of two that divide n: that
-//! is shorter for some even n; this one has the same length for all n between two powers of two.
+//! All pairs are a power of two apart, so the exponential graph has their links. log2 n rounds
+//! where n is a power of two, else 2 floor(log2 n) + 1. Symmetric matrices, at most one peer a
+//! round; they do not commute, so their order counts. DIFFERENCE to the paper's Base-2 Graph
+//! proper, which for even n first splits off the powers of two that divide n: that is shorter for
+//! some even n; this one has the same length for all n between two powers of two.
 
 use super::{Mix, Recipe};
 use crate::mixing::Topology;
@@ -28,11 +31,13 @@ impl Recipe for Base2 {
     }
 
     fn about(&self) -> &'static str {
-        "pairs, with weights such that all agree exactly after at most 2 log2 n + 1 rounds, for any n"
+        "pairs, with weights such that all agree exactly after at most 2 log2 n + 1 rounds, for \
+         any n"
     }
 
     fn paper(&self) -> &'static str {
-        "Takezawa et al. 2023, Beyond Exponential Graph: Communication-Efficient Topologies for Decentralized Learning via Finite-time Convergence"
+        "Takezawa et al. 2023, Beyond Exponential Graph: Communication-Efficient Topologies for \
+         Decentralized Learning via Finite-time Convergence"
     }
 
     fn remedy(&self, nodes: usize) -> String {
@@ -57,14 +62,16 @@ fn pairs(n: u32) -> Vec<Vec<(u32, u32, f64)>> {
         let cube = |rounds: &mut Vec<Vec<_>>, from: u32| {
             for k in 0..power {
                 let lower = (0..size).filter(|v| v >> k & 1 == 0);
-                rounds[(from + k) as usize].extend(lower.map(|v| (start + v, start + v + (1 << k), 0.5)));
+                rounds[(from + k) as usize]
+                    .extend(lower.map(|v| (start + v, start + v + (1 << k), 0.5)));
             }
         };
         cube(&mut rounds, 0);
         let rest = n - start - size;
         if rest > 0 {
             let weight = f64::from(size) / f64::from(size + rest);
-            rounds[(first + r) as usize].extend((0..rest).map(|m| (start + m, start + size + m, weight)));
+            rounds[(first + r) as usize]
+                .extend((0..rest).map(|m| (start + m, start + size + m, weight)));
             cube(&mut rounds, first + r + 1);
         }
         start += size;

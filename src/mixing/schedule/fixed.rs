@@ -13,7 +13,8 @@ impl Recipe for Static {
     }
 
     fn about(&self) -> &'static str {
-        "every node meets all its neighbours in every round, with the topology's weights (the default)"
+        "every node meets all its neighbours in every round, with the topology's weights (the \
+         default)"
     }
 
     fn paper(&self) -> &'static str {
@@ -35,6 +36,11 @@ impl Recipe for Static {
 
     fn rate(&self, topology: &Topology) -> Option<Rate> {
         let spectrum = topology.spectrum();
-        Some(Rate { rho: spectrum.rho, gap: spectrum.gap, mixing_time: spectrum.mixing_time(), counted: true })
+        Some(Rate {
+            rho: spectrum.rho,
+            gap: spectrum.gap,
+            mixing_time: spectrum.mixing_time(),
+            counted: true,
+        })
     }
 }

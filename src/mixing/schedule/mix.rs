@@ -29,14 +29,22 @@ pub struct Turn<'a> {
 }
 
 impl Mix {
-    /// W from its entries `(i, j, w_ij)` off the diagonal, in any order; `w_ii` is what is left of 1.
+    /// W from its entries `(i, j, w_ij)` off the diagonal, in any order; `w_ii` is what is left of
+    /// 1.
     ///
     /// # Panics
-    /// If an entry is on the diagonal, double, not finite or 0, or a column does not sum to 1: the recipe is wrong.
+    /// If an entry is on the diagonal, double, not finite or 0, or a column does not sum to 1: the
+    /// recipe is wrong.
     pub fn new(nodes: usize, mut entries: Vec<(NodeId, NodeId, f64)>) -> Mix {
         entries.sort_unstable_by_key(|&(i, j, _)| (i, j));
-        assert!(entries.windows(2).all(|pair| (pair[0].0, pair[0].1) != (pair[1].0, pair[1].1)), "one weight a link");
-        assert!(entries.iter().all(|&(i, j, w)| i != j && w.is_finite() && w != 0.0), "weights of other nodes");
+        assert!(
+            entries.windows(2).all(|pair| (pair[0].0, pair[0].1) != (pair[1].0, pair[1].1)),
+            "one weight a link"
+        );
+        assert!(
+            entries.iter().all(|&(i, j, w)| i != j && w.is_finite() && w != 0.0),
+            "weights of other nodes"
+        );
         let mut own = vec![0.0; nodes];
         let mut columns = vec![0.0; nodes];
         for &(i, j, w) in &entries {
@@ -47,7 +55,11 @@ impl Mix {
             // As for the matrix of a topology: what is left by rounding alone is nothing.
             let rest = 1.0 - *own;
             *own = if rest.abs() <= ROW_TOLERANCE { 0.0 } else { rest };
-            assert!((*own + column - 1.0).abs() <= ROW_TOLERANCE, "a column sums to {}, not to 1", *own + column);
+            assert!(
+                (*own + column - 1.0).abs() <= ROW_TOLERANCE,
+                "a column sums to {}, not to 1",
+                *own + column
+            );
         }
         let heard = offsets(nodes, entries.iter().map(|entry| entry.0));
         let from = entries.iter().map(|entry| entry.1).collect();
@@ -63,7 +75,8 @@ impl Mix {
     /// # Panics
     /// As [`Mix::new`].
     pub fn pairs(nodes: usize, pairs: &[(u32, u32, f64)]) -> Mix {
-        let both = |&(a, b, w): &(u32, u32, f64)| [(NodeId(a), NodeId(b), w), (NodeId(b), NodeId(a), w)];
+        let both =
+            |&(a, b, w): &(u32, u32, f64)| [(NodeId(a), NodeId(b), w), (NodeId(b), NodeId(a), w)];
         Mix::new(nodes, pairs.iter().flat_map(both).collect())
     }
 
@@ -86,7 +99,11 @@ impl Mix {
     /// `w_ij`; 0 where i does not hear j.
     pub fn weight(&self, i: NodeId, j: NodeId) -> f64 {
         let turn = self.turn(i);
-        if i == j { turn.own } else { turn.from.binary_search(&j).map_or(0.0, |at| turn.weights[at]) }
+        if i == j {
+            turn.own
+        } else {
+            turn.from.binary_search(&j).map_or(0.0, |at| turn.weights[at])
+        }
     }
 
     /// All (i, j) where i hears j.
@@ -150,7 +167,10 @@ mod tests {
     #[test]
     fn rows_and_columns_of_a_directed_round() {
         let mix = Mix::new(3, vec![(id(1), id(0), 0.5), (id(2), id(1), 0.5), (id(0), id(2), 0.5)]);
-        assert_eq!(mix.turn(id(1)), Turn { own: 0.5, from: &[id(0)], weights: &[0.5], to: &[id(2)] });
+        assert_eq!(
+            mix.turn(id(1)),
+            Turn { own: 0.5, from: &[id(0)], weights: &[0.5], to: &[id(2)] }
+        );
         assert_eq!(mix.dense(), [[0.5, 0.0, 0.5], [0.5, 0.5, 0.0], [0.0, 0.5, 0.5]]);
         let (mut y, x) = ([0.0; 3], [1.0, 2.0, 4.0]);
         mix.apply(false, &x, &mut y);

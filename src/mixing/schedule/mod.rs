@@ -1,8 +1,10 @@
-//! Topologies that change from round to round: in each round a node meets few neighbours, over the rounds it hears from all.
+//! Topologies that change from round to round: in each round a node meets few neighbours, over the
+//! rounds it hears from all.
 //!
-//! A [`Schedule`] is a list of doubly stochastic matrices `W_0 ... W_(T-1)` on the links of a topology; round t uses `W_(t mod T)`. It is
-//! made once and is data from then on: any node can ask whom any node meets in any round ([`Schedule::turn`]). W may be directed: who
-//! is heard and who is sent to are told apart.
+//! A [`Schedule`] is a list of doubly stochastic matrices `W_0 ... W_(T-1)` on the links of a
+//! topology; round t uses `W_(t mod T)`. It is made once and is data from then on: any node can ask
+//! whom any node meets in any round ([`Schedule::turn`]). W may be directed: who is heard and who
+//! is sent to are told apart.
 //!
 //! ```text
 //!   one-peer-exponential, n = 4        base-2, n = 3
@@ -11,9 +13,9 @@
 //!                                          t = 2  0-1  2     1/2
 //! ```
 //!
-//! What a round is worth is no longer an eigenvalue of one matrix. [`Rate::rho`] is the factor per round at which a period shrinks
-//! disagreement, `|W_(T-1) ... W_0 - J|^(1/T)` in the spectral norm, and 0 where a period ends in exact agreement; of a
-//! random schedule it is measured.
+//! What a round is worth is no longer an eigenvalue of one matrix. [`Rate::rho`] is the factor per
+//! round at which a period shrinks disagreement, `|W_(T-1) ... W_0 - J|^(1/T)` in the spectral
+//! norm, and 0 where a period ends in exact agreement; of a random schedule it is measured.
 //!
 //! One more schedule is one file and one line of [`REGISTRY`].
 
@@ -35,8 +37,12 @@ pub use mix::{Mix, Turn};
 pub use rate::Rate;
 
 /// Every schedule, in the order in which they are listed to the user.
-pub static REGISTRY: [&dyn Recipe; 4] =
-    [&fixed::Static, &one_peer::OnePeerExponential, &base_2::Base2, &random_matching::RandomMatching];
+pub static REGISTRY: [&dyn Recipe; 4] = [
+    &fixed::Static,
+    &one_peer::OnePeerExponential,
+    &base_2::Base2,
+    &random_matching::RandomMatching,
+];
 
 /// The schedule of a topology that does not change.
 pub const STATIC: &str = "static";
@@ -58,7 +64,8 @@ pub trait Recipe: Sync + fmt::Debug {
     /// The topologies of so many nodes that have all links that it needs.
     fn remedy(&self, nodes: usize) -> String;
 
-    /// The matrices of one period, at least one. They need not be on the topology's links: that is checked.
+    /// The matrices of one period, at least one. They need not be on the topology's links: that is
+    /// checked.
     ///
     /// # Errors
     /// If there is no such schedule on this topology, what is wrong and what would do.
@@ -69,7 +76,8 @@ pub trait Recipe: Sync + fmt::Debug {
         None
     }
 
-    /// Whether a period is a sample of chance: what it is worth is then measured on stretches of it.
+    /// Whether a period is a sample of chance: what it is worth is then measured on stretches of
+    /// it.
     fn is_random(&self) -> bool {
         false
     }
@@ -82,7 +90,11 @@ pub trait Recipe: Sync + fmt::Debug {
 pub fn find(name: &str) -> Result<&'static dyn Recipe, ConfigError> {
     REGISTRY.iter().copied().find(|recipe| recipe.name() == name).ok_or_else(|| {
         let names: Vec<&str> = REGISTRY.iter().map(|recipe| recipe.name()).collect();
-        ConfigError::new(KEY, format!("\"{name}\""), format!("expected one of {}", names.join(", ")))
+        ConfigError::new(
+            KEY,
+            format!("\"{name}\""),
+            format!("expected one of {}", names.join(", ")),
+        )
     })
 }
 
@@ -98,7 +110,8 @@ impl Schedule {
     /// The schedule of this name on a topology. `seed` decides what is random.
     ///
     /// # Errors
-    /// If there is no such schedule, or the topology lacks a link that it needs: the link, and which topology has it.
+    /// If there is no such schedule, or the topology lacks a link that it needs: the link, and
+    /// which topology has it.
     pub fn new(name: &str, topology: &Topology, seed: u64) -> Result<Schedule, ConfigError> {
         let recipe = find(name)?;
         let refused = |problem: String| ConfigError::new(KEY, format!("\"{name}\""), problem);
@@ -165,7 +178,8 @@ impl Schedule {
         self.rounds.iter().any(|mix| mix.arcs().any(|(i, j)| mix.weight(j, i) == 0.0))
     }
 
-    /// How fast it makes nodes agree, computed at the first call. `topology` is the one that it was made for.
+    /// How fast it makes nodes agree, computed at the first call. `topology` is the one that it was
+    /// made for.
     pub fn rate(&self, topology: &Topology) -> &Rate {
         self.rate.get_or_init(|| Rate::of(self.recipe, &self.rounds, topology))
     }

@@ -1,16 +1,19 @@
 //! Random matchings of the topology's own links.
 //!
-//! Boyd, Ghosh, Prabhakar, Shah: Randomized Gossip Algorithms (2006), with all pairs of a maximal matching at once in place of one pair.
+//! Boyd, Ghosh, Prabhakar, Shah: Randomized Gossip Algorithms (2006), with all pairs of a maximal
+//! matching at once in place of one pair.
 //!
 //! ```text
 //! each round: the links in a random order, each taken if both its ends are free; the ends of a taken link average
 //! ```
-//! With M the mean of all W_t, the expected models move by M, and because W_t is a projection (W_t' W_t = W_t) the mean square of
-//! disagreement shrinks by lambda_2(M) at least: the factor per round is at most the root of lambda_2(M), and on slow graphs, where many
-//! rounds average out, nearly lambda_2(M).
+//! With M the mean of all W_t, the expected models move by M, and because W_t is a projection (W_t'
+//! W_t = W_t) the mean square of disagreement shrinks by lambda_2(M) at least: the factor per round
+//! is at most the root of lambda_2(M), and on slow graphs, where many rounds average out, nearly
+//! lambda_2(M).
 //!
-//! DIFFERENCE to drawing for ever: up to [`PERIOD`] rounds are drawn from the run's seed (fewer for large topologies), and then repeat. So the
-//! plan is data, and a frame of any round can be checked by any node.
+//! DIFFERENCE to drawing for ever: up to [`PERIOD`] rounds are drawn from the run's seed (fewer for
+//! large topologies), and then repeat. So the plan is data, and a frame of any round can be checked
+//! by any node.
 
 use super::{Mix, Recipe};
 use crate::{
@@ -37,7 +40,8 @@ impl Recipe for RandomMatching {
     }
 
     fn about(&self) -> &'static str {
-        "random disjoint pairs of neighbours average, anew each round; on any topology; repeats after up to 1024 rounds"
+        "random disjoint pairs of neighbours average, anew each round; on any topology; repeats \
+         after up to 1024 rounds"
     }
 
     fn paper(&self) -> &'static str {
@@ -75,7 +79,8 @@ impl Recipe for RandomMatching {
             Some(node) => {
                 let name = &topology.node(node).name;
                 Err(format!(
-                    "in {period} rounds, which is what there is room for, {name} is cut off: use a smaller topology"
+                    "in {period} rounds, which is what there is room for, {name} is cut off: use \
+                     a smaller topology"
                 ))
             }
         }

@@ -1,7 +1,8 @@
 //! How fast a schedule makes nodes agree.
 //!
-//! The norm of a product of many matrices is found without forming it: by power iteration on the product and its transpose, on the
-//! complement of the constant vector, where `W_(t-1) ... W_0` and `W_(t-1) ... W_0 - J` are the same.
+//! The norm of a product of many matrices is found without forming it: by power iteration on the
+//! product and its transpose, on the complement of the constant vector, where `W_(t-1) ... W_0` and
+//! `W_(t-1) ... W_0 - J` are the same.
 
 use std::collections::BTreeMap;
 
@@ -20,20 +21,24 @@ const SMALL: f64 = 1e-6;
 /// A product that leaves less than this of a random vector is J.
 const NOTHING: f64 = 1e-12;
 
-/// Iterations of the power method at the most; where two singular values are so close that this is not enough, the one stands for the other.
+/// Iterations of the power method at the most; where two singular values are so close that this is
+/// not enough, the one stands for the other.
 const ITERATIONS: usize = 200;
 
-/// Nodes times rounds up to which rounds are counted, or a period if that is longer; beyond, they follow from rho.
+/// Nodes times rounds up to which rounds are counted, or a period if that is longer; beyond, they
+/// follow from rho.
 const COUNTED: u64 = 1 << 20;
 
 /// How fast disagreement shrinks under a schedule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
-    /// The factor per round; 0 where a period ends in exact agreement; measured where the rounds are drawn by chance.
+    /// The factor per round; 0 where a period ends in exact agreement; measured where the rounds
+    /// are drawn by chance.
     pub rho: f64,
     /// `1 - rho`.
     pub gap: f64,
-    /// The least t at which the first t rounds shrink any disagreement (the norm, not its square) to a hundredth; `None` if it never shrinks.
+    /// The least t at which the first t rounds shrink any disagreement (the norm, not its square)
+    /// to a hundredth; `None` if it never shrinks.
     pub mixing_time: Option<u64>,
     /// Whether that was counted on the matrices; else it follows from rho.
     pub counted: bool,
@@ -53,12 +58,18 @@ impl Rate {
         };
         let counted = first_below(rounds, 0, TARGET);
         let estimated = || (rho < 1.0).then(|| (libm::log(TARGET) / libm::log(rho)).ceil() as u64);
-        Rate { rho, gap: 1.0 - rho, mixing_time: counted.or_else(estimated), counted: counted.is_some() }
+        Rate {
+            rho,
+            gap: 1.0 - rho,
+            mixing_time: counted.or_else(estimated),
+            counted: counted.is_some(),
+        }
     }
 }
 
-/// The factor per round of a random schedule: products of consecutive rounds are followed until they are below [`SMALL`], one after the other
-/// until a period is over. `None` if that takes too long.
+/// The factor per round of a random schedule: products of consecutive rounds are followed until
+/// they are below [`SMALL`], one after the other until a period is over. `None` if that takes too
+/// long.
 fn measured(rounds: &[Mix]) -> Option<f64> {
     let (mut stretches, mut from) = (0u32, 0);
     while from < rounds.len() as u64 {
@@ -72,8 +83,9 @@ fn measured(rounds: &[Mix]) -> Option<f64> {
     Some(libm::exp(f64::from(stretches) * libm::log(SMALL) / from as f64))
 }
 
-/// The factor per round of the expected models: lambda_2 of the mean of all W, which must be symmetric. On large slow graphs, where many rounds
-/// average out, the products shrink by nearly that.
+/// The factor per round of the expected models: lambda_2 of the mean of all W, which must be
+/// symmetric. On large slow graphs, where many rounds average out, the products shrink by nearly
+/// that.
 fn of_mean(rounds: &[Mix]) -> f64 {
     let mut sums = BTreeMap::new();
     for mix in rounds {
@@ -87,7 +99,8 @@ fn of_mean(rounds: &[Mix]) -> f64 {
     MixingMatrix::new(graph, &weights, false).map_or(1.0, |mean| Spectrum::of(&mean, None).lambda_2)
 }
 
-/// The least t with `|W_(from+t-1) ... W_from - J| <= target`, if it is not too far. The norm never grows with t.
+/// The least t with `|W_(from+t-1) ... W_from - J| <= target`, if it is not too far. The norm never
+/// grows with t.
 fn first_below(rounds: &[Mix], from: u64, target: f64) -> Option<u64> {
     let limit = (COUNTED / rounds[0].nodes() as u64).max(rounds.len() as u64);
     let enough = |t: u64| norm(rounds, from, t, target) <= target;
@@ -106,7 +119,8 @@ fn first_below(rounds: &[Mix], from: u64, target: f64) -> Option<u64> {
     Some(high)
 }
 
-/// `|W_(from+t-1) ... W_from - J|` in the spectral norm; or any number above `stop` that it is not below.
+/// `|W_(from+t-1) ... W_from - J|` in the spectral norm; or any number above `stop` that it is not
+/// below.
 fn norm(rounds: &[Mix], from: u64, t: u64, stop: f64) -> f64 {
     let n = rounds[0].nodes();
     if n == 1 {
@@ -182,22 +196,31 @@ mod tests {
         ] {
             let schedule = Schedule::new(name, &Topology::parse(spec, 0).unwrap(), 4).unwrap();
             for t in [1, 2, 3, 5, 20] {
-                let (found, exact) = (norm(&schedule.rounds, 0, t, f64::INFINITY), dense(&schedule, t));
-                assert!((found - exact).abs() < 1e-7, "{name} on {spec}, {t} rounds: {found} and {exact}");
+                let (found, exact) =
+                    (norm(&schedule.rounds, 0, t, f64::INFINITY), dense(&schedule, t));
+                assert!(
+                    (found - exact).abs() < 1e-7,
+                    "{name} on {spec}, {t} rounds: {found} and {exact}"
+                );
             }
         }
     }
 
     #[test]
     fn a_hundredth_is_reached_when_the_figures_say() {
-        for (name, spec) in
-            [("one-peer-exponential", "exponential:11"), ("random-matching", "ring:9"), ("base-2", "complete:13")]
-        {
+        for (name, spec) in [
+            ("one-peer-exponential", "exponential:11"),
+            ("random-matching", "ring:9"),
+            ("base-2", "complete:13"),
+        ] {
             let topology = Topology::parse(spec, 0).unwrap();
             let schedule = Schedule::new(name, &topology, 4).unwrap();
             let rate = schedule.rate(&topology);
             let t = rate.mixing_time.unwrap();
-            assert!(rate.counted && dense(&schedule, t) <= TARGET && dense(&schedule, t - 1) > TARGET, "{name}: {t}");
+            assert!(
+                rate.counted && dense(&schedule, t) <= TARGET && dense(&schedule, t - 1) > TARGET,
+                "{name}: {t}"
+            );
         }
     }
 
@@ -207,11 +230,13 @@ mod tests {
             let topology = Topology::parse(spec, 0).unwrap();
             let schedule = Schedule::new("random-matching", &topology, 4).unwrap();
             let (rho, mean) = (schedule.rate(&topology).rho, of_mean(&schedule.rounds));
-            // A few percent for chance. Products that happen to end in exact agreement make small dense graphs faster than their mean.
+            // A few percent for chance. Products that happen to end in exact agreement make small
+            // dense graphs faster than their mean.
             assert!(rho > 0.8 * mean && rho < 1.05 * mean.sqrt(), "{spec}: {rho}, {mean}");
         }
         // Slow graphs: many rounds average out.
-        let schedule = Schedule::new("random-matching", &Topology::parse("ring:40", 0).unwrap(), 4).unwrap();
+        let schedule =
+            Schedule::new("random-matching", &Topology::parse("ring:40", 0).unwrap(), 4).unwrap();
         let (rho, mean) = (measured(&schedule.rounds).unwrap(), of_mean(&schedule.rounds));
         assert!(((1.0 - rho) / (1.0 - mean) - 1.0).abs() < 0.1, "{rho}, {mean}");
     }

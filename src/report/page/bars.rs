@@ -39,14 +39,23 @@ impl Bars {
         let bottom = TOP + 8.0 + row * self.rows.len() as f64;
         let mut sheet = Sheet::new((WIDE, bottom + 44.0), &self.title);
         sheet.describe(description);
-        sheet.write(&Word { bold: true, ..Word::new((24.0, 24.0), Anchor::Start, &self.title).sized(16.0) });
+        sheet.write(&Word {
+            bold: true,
+            ..Word::new((24.0, 24.0), Anchor::Start, &self.title).sized(16.0)
+        });
         sheet.write(&Word::new((24.0, 45.0), Anchor::Start, &self.subtitle).coloured(FAINT));
         self.legend(&mut sheet);
         let names: Vec<String> = self.rows.iter().map(|(name, _)| short(name, LONGEST)).collect();
         let left = 34.0 + names.iter().map(|name| width(name, 9.6)).fold(0.0, f64::max);
-        let most = self.rows.iter().flat_map(|(_, values)| values.iter().flatten()).fold(0.0, |a: f64, b| a.max(*b));
+        let most = self
+            .rows
+            .iter()
+            .flat_map(|(_, values)| values.iter().flatten())
+            .fold(0.0, |a: f64, b| a.max(*b));
         let ends = [0.0, if most > 0.0 { most } else { 1.0 }];
-        let Some(scale) = Scale::over(ends.into_iter(), false, (left, RIGHT), false) else { return sheet.finish() };
+        let Some(scale) = Scale::over(ends.into_iter(), false, (left, RIGHT), false) else {
+            return sheet.finish();
+        };
         for (tick, _) in scale.ticks() {
             let x = scale.place(tick);
             sheet.line((x, TOP), (x, bottom), RULE, "stroke-width=\"1\"");
@@ -57,7 +66,9 @@ impl Bars {
         for (index, ((_, values), name)) in self.rows.iter().zip(&names).enumerate() {
             let top = TOP + 8.0 + row * index as f64;
             let middle = top + (row - AIR) / 2.0;
-            sheet.write(&Word::new((left - 8.0, middle), Anchor::End, name).sized(11.0).coloured(INK));
+            sheet.write(
+                &Word::new((left - 8.0, middle), Anchor::End, name).sized(11.0).coloured(INK),
+            );
             for (bar, value) in values.iter().enumerate() {
                 let at = (left, top + BAR * bar as f64);
                 self::bar(at, *value, FILLS[bar % FILLS.len()], &scale, &mut sheet);
@@ -82,7 +93,8 @@ fn bar((x, y): Point, value: Option<f64>, fill: &str, scale: &Scale, sheet: &mut
     let Some(value) = value else { return };
     let long = (scale.place(value) - x).max(0.0);
     rectangle((x, y), long.max(0.8), BAR - 1.5, fill, sheet);
-    let word = Word::new((x + long + 5.0, y + BAR / 2.0 - 0.7), Anchor::Start, markup::bytes(value));
+    let word =
+        Word::new((x + long + 5.0, y + BAR / 2.0 - 0.7), Anchor::Start, markup::bytes(value));
     sheet.letters(&word.sized(9.0).coloured(FAINT), "");
 }
 

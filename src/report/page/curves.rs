@@ -14,7 +14,8 @@ use crate::report::{
 pub(super) const MOST_DOTS: usize = 500;
 /// Rows of a run in the table behind a picture.
 const MOST_ROWS: usize = 40;
-/// Losses that rise above this many times the highest of the runs that did not diverge leave the picture.
+/// Losses that rise above this many times the highest of the runs that did not diverge leave the
+/// picture.
 const CEILING: f64 = 3.0;
 /// Along an axis of bytes or seconds: logarithmic where runs end farther apart than this.
 const WIDE: f64 = 4.0;
@@ -57,7 +58,9 @@ impl X {
             X::Rounds => "rounds",
             X::Payload => "payload that a node has sent",
             X::Time if runs.iter().all(Run::simulated) => "seconds of virtual time",
-            X::Time if runs.iter().any(Run::simulated) => "seconds, virtual where a run was simulated",
+            X::Time if runs.iter().any(Run::simulated) => {
+                "seconds, virtual where a run was simulated"
+            }
             X::Time => "seconds",
         }
     }
@@ -100,7 +103,9 @@ impl Y {
         match self {
             Y::Loss => point.train_loss,
             Y::Accuracy => point.test_accuracy,
-            Y::Consensus => point.consensus.map(|value| Span { mean: value, least: value, greatest: value }),
+            Y::Consensus => {
+                point.consensus.map(|value| Span { mean: value, least: value, greatest: value })
+            }
         }
     }
 
@@ -114,12 +119,19 @@ impl Y {
         match self {
             Y::Loss => match runs.iter().filter(sees).count() {
                 all if all == runs.len() => "f at the mean of all models".into(),
-                0 => "losses over each node's last batches: mean, band from the least to the greatest".into(),
-                _ => "f at the mean of all models; where no process sees all nodes, losses over their last batches"
+                0 => "losses over each node's last batches: mean, band from the least to the \
+                      greatest"
+                    .into(),
+                _ => "f at the mean of all models; where no process sees all nodes, losses over \
+                      their last batches"
                     .into(),
             },
-            Y::Accuracy => "the nodes' own models on the test rows: mean, band from the worst node to the best".into(),
-            Y::Consensus => "(1/n) sum |x_i - mean|²: how far the nodes' models are from their mean".into(),
+            Y::Accuracy => "the nodes' own models on the test rows: mean, band from the worst \
+                            node to the best"
+                .into(),
+            Y::Consensus => "(1/n) sum |x_i - mean|²: how far the nodes' models are from their \
+                             mean"
+                .into(),
         }
     }
 
@@ -127,9 +139,13 @@ impl Y {
     pub(super) fn absent(self) -> &'static str {
         match self {
             Y::Loss => "No run has an evaluation with a train loss.",
-            Y::Accuracy => "No run has test accuracies: there were no test rows, or the model predicts numbers.",
+            Y::Accuracy => {
+                "No run has test accuracies: there were no test rows, or the model predicts \
+                 numbers."
+            }
             Y::Consensus => {
-                "No run has consensus distances: they are known where one process sees all nodes (train, simulate)."
+                "No run has consensus distances: they are known where one process sees all nodes \
+                 (train, simulate)."
             }
         }
     }
@@ -182,7 +198,8 @@ fn dots(run: &Run, x: X, y: Y) -> Vec<Dot> {
 
 fn chart(runs: &[Run], curves: &[(&Run, Vec<Dot>)], x: X, y: Y) -> Chart {
     let broken = |run: &Run| matches!(run.status(), Status::Diverged(_));
-    let ends: Vec<f64> = curves.iter().filter_map(|(_, dots)| dots.last()).map(|dot| dot.x).collect();
+    let ends: Vec<f64> =
+        curves.iter().filter_map(|(_, dots)| dots.last()).map(|dot| dot.x).collect();
     let wide = ends.iter().any(|end| ends.iter().any(|other| *end > WIDE * other));
     let sound = curves.iter().filter(|(run, _)| !broken(run));
     let highest = sound.flat_map(|(_, dots)| dots).map(|dot| dot.y).reduce(f64::max);
@@ -209,7 +226,8 @@ fn chart(runs: &[Run], curves: &[(&Run, Vec<Dot>)], x: X, y: Y) -> Chart {
     }
 }
 
-/// At most so many dots: the first, the last, and of each stretch between them the lowest and the highest, with the stretch's band.
+/// At most so many dots: the first, the last, and of each stretch between them the lowest and the
+/// highest, with the stretch's band.
 pub(super) fn thinned(dots: &[Dot], most: usize) -> Vec<Dot> {
     if dots.len() <= most {
         return dots.to_vec();
@@ -243,7 +261,12 @@ fn said(curves: &[(&Run, Vec<Dot>)], x: X, y: Y) -> String {
             _ => String::new(),
         };
         let (from, to) = (x.show(first.x), x.show(last.x));
-        Some(format!("{}: {} at {from}, {} at {to}{end}.", run.name, y.show(first.y), y.show(last.y)))
+        Some(format!(
+            "{}: {} at {from}, {} at {to}{end}.",
+            run.name,
+            y.show(first.y),
+            y.show(last.y)
+        ))
     };
     curves.iter().filter_map(line).collect::<Vec<_>>().join(" ")
 }
@@ -258,7 +281,11 @@ fn table(curves: &[(&Run, Vec<Dot>)], x: X, y: Y) -> Table {
     for (run, dots) in curves {
         cut |= dots.len() > MOST_ROWS;
         for dot in spread(dots, MOST_ROWS) {
-            let mut row = vec![Cell::Name(run.name.clone()), Cell::Figure(x.show(dot.x)), Cell::Figure(y.show(dot.y))];
+            let mut row = vec![
+                Cell::Name(run.name.clone()),
+                Cell::Figure(x.show(dot.x)),
+                Cell::Figure(y.show(dot.y)),
+            ];
             if banded {
                 row.extend([Cell::Figure(y.show(dot.low)), Cell::Figure(y.show(dot.high))]);
             }
@@ -266,7 +293,10 @@ fn table(curves: &[(&Run, Vec<Dot>)], x: X, y: Y) -> Table {
         }
     }
     let left_out = if cut {
-        format!("At most {MOST_ROWS} evaluations of a run are shown, evenly spread; metrics.jsonl has all.")
+        format!(
+            "At most {MOST_ROWS} evaluations of a run are shown, evenly spread; metrics.jsonl has \
+             all."
+        )
     } else {
         String::new()
     };

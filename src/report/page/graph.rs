@@ -28,7 +28,11 @@ pub(super) fn figures(runs: &[Run]) -> (Vec<Figure>, usize) {
             None => different.push((text, vec![run])),
         }
     }
-    let figures = different.iter().take(MOST_DRAWN).enumerate().map(|(index, (_, users))| figure(users, index + 1));
+    let figures = different
+        .iter()
+        .take(MOST_DRAWN)
+        .enumerate()
+        .map(|(index, (_, users))| figure(users, index + 1));
     (figures.collect(), different.len().saturating_sub(MOST_DRAWN))
 }
 
@@ -47,13 +51,17 @@ pub(super) fn content(topology: &Topology) -> String {
 fn figure(users: &[&Run], number: usize) -> Figure {
     let topology = &users[0].topology;
     let names: Vec<&str> = users.iter().take(8).map(|run| run.name.as_str()).collect();
-    let more =
-        if users.len() > names.len() { format!(" and {} more", users.len() - names.len()) } else { String::new() };
+    let more = if users.len() > names.len() {
+        format!(" and {} more", users.len() - names.len())
+    } else {
+        String::new()
+    };
     let mut caption = format!("Of {}{more}. Links are as wide as their weights.", names.join(", "));
     for summary in users.iter().filter_map(|run| run.summary.as_ref()).take(1) {
         if let Some(schedule) = &summary.schedule {
             caption += &format!(
-                " The runs follow the schedule {schedule}: of a round's links only some are used, and disagreement shrinks by {:.4} a round.",
+                " The runs follow the schedule {schedule}: of a round's links only some are used, \
+                 and disagreement shrinks by {:.4} a round.",
                 summary.rho
             );
         }
@@ -97,12 +105,21 @@ fn table(topology: &Topology) -> Table {
     let mut rows = vec![
         ("nodes".to_string(), grouped(topology.nodes() as u64)),
         ("links".into(), grouped(topology.links() as u64)),
-        ("links of a node".into(), if least == most { least.to_string() } else { format!("{least} to {most}") }),
+        (
+            "links of a node".into(),
+            if least == most { least.to_string() } else { format!("{least} to {most}") },
+        ),
         ("weights".into(), topology.weights().to_string()),
         ("rho".into(), number(spectrum.rho) + doubt),
         ("gap".into(), number(spectrum.gap) + doubt),
-        ("mixing time, rounds to 1/100".into(), spectrum.mixing_time().map_or("never".into(), grouped)),
-        ("diameter".into(), diameter.map_or("not computed".into(), |diameter| grouped(diameter as u64))),
+        (
+            "mixing time, rounds to 1/100".into(),
+            spectrum.mixing_time().map_or("never".into(), grouped),
+        ),
+        (
+            "diameter".into(),
+            diameter.map_or("not computed".into(), |diameter| grouped(diameter as u64)),
+        ),
         ("lambda 2".into(), number(spectrum.lambda_2)),
         ("lambda n".into(), number(spectrum.lambda_n)),
     ];
@@ -120,7 +137,10 @@ fn table(topology: &Topology) -> Table {
     Table {
         caption: format!("{} and its spectrum", short(topology.name(), 60)),
         head: vec!["figure".into(), "value".into()],
-        rows: rows.into_iter().map(|(name, value)| vec![Cell::Name(name), Cell::Figure(value)]).collect(),
+        rows: rows
+            .into_iter()
+            .map(|(name, value)| vec![Cell::Name(name), Cell::Figure(value)])
+            .collect(),
         left_out,
     }
 }

@@ -6,14 +6,17 @@ use quick_xml::escape::escape;
 
 use crate::units::Bytes;
 
-/// A text as HTML shows it: markup becomes letters, and control characters a sign that one was there.
+/// A text as HTML shows it: markup becomes letters, and control characters a sign that one was
+/// there.
 pub(super) fn text(raw: &str) -> String {
     escape(visible(raw)).into_owned()
 }
 
 /// A sign in place of each control character but ends of lines: XML has no way to write them.
 pub(super) fn visible(raw: &str) -> String {
-    raw.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
+    raw.chars()
+        .map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c })
+        .collect()
 }
 
 /// At most so many characters, the last of them dots where there were more.
@@ -98,7 +101,11 @@ impl Table {
     /// As HTML, in a box that scrolls by itself where the page is narrow.
     pub(super) fn html(&self) -> String {
         let mut html = String::from("<div class=\"table\" tabindex=\"0\" role=\"group\"");
-        let _ = writeln!(html, " aria-label=\"{0}\"><table><caption>{0}</caption><thead><tr>", text(&self.caption));
+        let _ = writeln!(
+            html,
+            " aria-label=\"{0}\"><table><caption>{0}</caption><thead><tr>",
+            text(&self.caption)
+        );
         for word in &self.head {
             let _ = write!(html, "<th scope=\"col\">{}</th>", text(word));
         }
@@ -109,7 +116,9 @@ impl Table {
                 let _ = match cell {
                     Cell::Word(word) => write!(html, "<td>{}</td>", text(word)),
                     Cell::Figure(figure) => write!(html, "<td class=\"n\">{}</td>", text(figure)),
-                    Cell::Best(figure) => write!(html, "<td class=\"n\"><strong>{}*</strong></td>", text(figure)),
+                    Cell::Best(figure) => {
+                        write!(html, "<td class=\"n\"><strong>{}*</strong></td>", text(figure))
+                    }
                     Cell::Name(name) => write!(html, "<th scope=\"row\">{}</th>", text(name)),
                     Cell::Nothing => write!(html, "<td class=\"n\">–</td>"),
                 };
@@ -140,16 +149,25 @@ mod tests {
 
     #[test]
     fn texts_cannot_become_markup() {
-        assert_eq!(text("<a href='x'>&\"\u{1b}[1m"), "&lt;a href=&apos;x&apos;&gt;&amp;&quot;\u{fffd}[1m");
+        assert_eq!(
+            text("<a href='x'>&\"\u{1b}[1m"),
+            "&lt;a href=&apos;x&apos;&gt;&amp;&quot;\u{fffd}[1m"
+        );
         let table = Table {
             caption: "<c>".into(),
             head: vec!["<h>".into()],
-            rows: ["<w>", "<f>"].map(|word| vec![Cell::Word(word.into()), Cell::Best(word.into())]).to_vec(),
+            rows: ["<w>", "<f>"]
+                .map(|word| vec![Cell::Word(word.into()), Cell::Best(word.into())])
+                .to_vec(),
             left_out: "<l>".into(),
         };
         let html = table.html();
         for word in ["<c>", "<h>", "<w>", "<f>", "<l>"] {
-            assert!(!html.contains(word) && html.contains(&word.replace('<', "&lt;").replace('>', "&gt;")), "{word}");
+            assert!(
+                !html.contains(word)
+                    && html.contains(&word.replace('<', "&lt;").replace('>', "&gt;")),
+                "{word}"
+            );
         }
     }
 

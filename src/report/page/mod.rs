@@ -1,8 +1,11 @@
-//! Runs as one page: HTML with its style sheet and pictures in it, which needs no network, no script and no other file.
+//! Runs as one page: HTML with its style sheet and pictures in it, which needs no network, no
+//! script and no other file.
 //!
-//! The pictures are SVG in the page itself. Each has a title and a description for screen readers and, behind it, a table of its figures. The page
-//! follows the reader's choice of light or dark, and prints. It holds no dates and no addresses of its own: the same run directories give the same
-//! bytes. Its size is bounded, whatever the runs are: curves are thinned, tables and bars are cut, and the page says where.
+//! The pictures are SVG in the page itself. Each has a title and a description for screen readers
+//! and, behind it, a table of its figures. The page follows the reader's choice of light or dark,
+//! and prints. It holds no dates and no addresses of its own: the same run directories give the
+//! same bytes. Its size is bounded, whatever the runs are: curves are thinned, tables and bars are
+//! cut, and the page says where.
 //!
 //! | file | makes |
 //! |---|---|
@@ -84,7 +87,8 @@ impl Draft {
         let label = text(title);
         let _ = write!(
             self.body,
-            "<figure id=\"{id}\"><div class=\"picture\" tabindex=\"0\" role=\"group\" aria-label=\"{label}\">\n{svg}</div>\n"
+            "<figure id=\"{id}\"><div class=\"picture\" tabindex=\"0\" role=\"group\" \
+             aria-label=\"{label}\">\n{svg}</div>\n"
         );
         if !caption.is_empty() {
             let _ = writeln!(self.body, "<figcaption>{}</figcaption>", text(caption));
@@ -106,7 +110,8 @@ pub fn page(mut runs: Vec<Run>) -> Page {
     draft.heading("runs", if runs.len() == 1 { "The run" } else { "The runs" });
     draft.body += &tables::summary(&runs).html();
     if runs.len() > 1 {
-        draft.body += "<p class=\"note\">* the best of its column among runs that came to their end. Lower is better for losses, \
+        draft.body += "<p class=\"note\">* the best of its column among runs that came to their \
+                       end. Lower is better for losses, \
                        distances and bytes.</p>\n";
     }
     notes(&runs, &mut draft);
@@ -117,9 +122,11 @@ pub fn page(mut runs: Vec<Run>) -> Page {
             None => draft.paragraph("Nothing: all settings and topologies are the same."),
         }
     }
-    for (y, id, title) in
-        [(Y::Loss, "loss", "Loss"), (Y::Accuracy, "accuracy", "Accuracy"), (Y::Consensus, "consensus", "Consensus")]
-    {
+    for (y, id, title) in [
+        (Y::Loss, "loss", "Loss"),
+        (Y::Accuracy, "accuracy", "Accuracy"),
+        (Y::Consensus, "consensus", "Consensus"),
+    ] {
         draft.heading(id, title);
         curves(&runs, y, &mut draft);
     }
@@ -140,7 +147,8 @@ pub fn page(mut runs: Vec<Run>) -> Page {
     Page { html: html(&runs, &draft), figures: draft.figures }
 }
 
-/// Runs whose folders have the same name are called by their paths. No name holds a character that pictures cannot.
+/// Runs whose folders have the same name are called by their paths. No name holds a character that
+/// pictures cannot.
 fn distinguish(runs: &mut [Run]) {
     let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
     for run in &mut *runs {
@@ -163,11 +171,18 @@ fn notes(runs: &[Run], draft: &mut Draft) {
                 notes.push((name.clone(), format!("{}.", tables::ended(run))));
             }
             Status::Short(names) => {
-                let some = names.iter().take(20).map(|name| short(name, 40)).collect::<Vec<_>>().join(", ");
+                let some = names
+                    .iter()
+                    .take(20)
+                    .map(|name| short(name, 40))
+                    .collect::<Vec<_>>()
+                    .join(", ");
                 let more = if names.len() > 20 { ", and others" } else { "" };
                 notes.push((name.clone(), format!("not in all rounds: {some}{more}.")));
             }
-            Status::Unfinished => notes.push((name.clone(), "it has no summary.json: it runs, or was killed.".into())),
+            Status::Unfinished => {
+                notes.push((name.clone(), "it has no summary.json: it runs, or was killed.".into()))
+            }
         }
         if run.partial > 0 {
             let what = format!(
@@ -179,8 +194,11 @@ fn notes(runs: &[Run], draft: &mut Draft) {
         if run.last.is_empty() {
             notes.push((name.clone(), "it has no evaluation: metrics.jsonl is empty.".into()));
         } else if run.last.len() < run.topology.nodes() {
-            let what =
-                format!("its metrics are those of {} of {}.", run.last.len(), count(run.topology.nodes(), "node"));
+            let what = format!(
+                "its metrics are those of {} of {}.",
+                run.last.len(),
+                count(run.topology.nodes(), "node")
+            );
             notes.push((name.clone(), what));
         }
     }
@@ -189,16 +207,25 @@ fn notes(runs: &[Run], draft: &mut Draft) {
     }
     draft.body += "<ul>\n";
     for (name, what) in notes {
-        let _ = writeln!(draft.body, "<li><span class=\"bad\">{}</span>: {}</li>", text(&name), text(&what));
+        let _ = writeln!(
+            draft.body,
+            "<li><span class=\"bad\">{}</span>: {}</li>",
+            text(&name),
+            text(&what)
+        );
     }
     draft.body += "</ul>\n";
 }
 
 fn curves(runs: &[Run], y: Y, draft: &mut Draft) {
     if runs.len() > MOST_CURVES {
-        draft.paragraph(&format!("Of {} the first {MOST_CURVES} are drawn.", count(runs.len(), "run")));
+        draft.paragraph(&format!(
+            "Of {} the first {MOST_CURVES} are drawn.",
+            count(runs.len(), "run")
+        ));
     }
-    let axes: &[X] = if y == Y::Consensus { &[X::Rounds] } else { &[X::Rounds, X::Payload, X::Time] };
+    let axes: &[X] =
+        if y == Y::Consensus { &[X::Rounds] } else { &[X::Rounds, X::Payload, X::Time] };
     let mut any = false;
     for &x in axes {
         match curves::figure(runs, x, y) {
@@ -207,7 +234,8 @@ fn curves(runs: &[Run], y: Y, draft: &mut Draft) {
                 draft.figure(figure);
             }
             None if any && x == X::Time => draft.paragraph(
-                "There is no picture over time: all times are 0, as they are on an ideal virtual network (see [network]).",
+                "There is no picture over time: all times are 0, as they are on an ideal virtual \
+                 network (see [network]).",
             ),
             None => {}
         }
@@ -219,16 +247,33 @@ fn curves(runs: &[Run], y: Y, draft: &mut Draft) {
 
 fn section(run: &Run, number: usize, draft: &mut Draft) {
     draft.heading(&format!("run-{number}"), &run.name);
-    let digest = run.summary.as_ref().map(|summary| summary.digest.as_str()).filter(|digest| !digest.is_empty());
-    let mut words =
-        format!("{}: {}, {}.", run.path.display(), tables::ended(run), count(run.rounds() as usize, "round"));
+    let digest = run
+        .summary
+        .as_ref()
+        .map(|summary| summary.digest.as_str())
+        .filter(|digest| !digest.is_empty());
+    let mut words = format!(
+        "{}: {}, {}.",
+        run.path.display(),
+        tables::ended(run),
+        count(run.rounds() as usize, "round")
+    );
     if let Some(summary) = &run.summary {
-        let _ = write!(words, " {} on {}.", count(summary.parameters, "parameter"), count(summary.nodes, "node"));
+        let _ = write!(
+            words,
+            " {} on {}.",
+            count(summary.parameters, "parameter"),
+            count(summary.nodes, "node")
+        );
         if let Some(pooled) = &summary.pooled {
-            let _ =
-                write!(words, " Plain SGD on all rows in one place: train loss {}", markup::number(pooled.train_loss));
-            let accuracy =
-                pooled.test_accuracy.map_or_else(String::new, |share| format!(", accuracy {}", markup::percent(share)));
+            let _ = write!(
+                words,
+                " Plain SGD on all rows in one place: train loss {}",
+                markup::number(pooled.train_loss)
+            );
+            let accuracy = pooled
+                .test_accuracy
+                .map_or_else(String::new, |share| format!(", accuracy {}", markup::percent(share)));
             words += &(accuracy + ".");
         }
     }
@@ -242,7 +287,10 @@ fn section(run: &Run, number: usize, draft: &mut Draft) {
     }
     match traffic::of_links(run, number) {
         Some(figure) => draft.figure(figure),
-        None => draft.paragraph("Bytes by link are not recorded: the run did not come to its end, or every node has more than 64 neighbours."),
+        None => draft.paragraph(
+            "Bytes by link are not recorded: the run did not come to its end, \
+                                 or every node has more than 64 neighbours.",
+        ),
     }
     let file = run.experiment.to_toml();
     let pre = format!("<pre>{}</pre>\n", text(&short(&file, LONGEST_FILE)));
@@ -251,13 +299,18 @@ fn section(run: &Run, number: usize, draft: &mut Draft) {
 
 fn html(runs: &[Run], draft: &Draft) -> String {
     let names = runs.iter().take(3).map(|run| short(&run.name, 60)).collect::<Vec<_>>().join(", ");
-    let more = if runs.len() > 3 { format!(" and {} more", grouped(runs.len() as u64 - 3)) } else { String::new() };
+    let more = if runs.len() > 3 {
+        format!(" and {} more", grouped(runs.len() as u64 - 3))
+    } else {
+        String::new()
+    };
     let title = text(&format!("{names}{more}"));
     let Draft { body, contents, .. } = draft;
     format!(
         "{MARK}\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src \
+         'unsafe-inline'\">\n\
          <title>{title} - gradvine</title>\n<style>\n{}</style></head>\n<body>\n<main>\n<h1>{title}</h1>\n\
          <nav aria-label=\"Contents\"><ul>\n{contents}</ul></nav>\n{body}</main>\n\
          <footer>Made by gradvine {} from {}.</footer>\n</body></html>\n",

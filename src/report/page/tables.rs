@@ -24,7 +24,12 @@ struct Column {
 }
 
 const COLUMNS: [Column; 8] = [
-    Column { head: "train loss", of: |run| outcome(run)?.train_loss, show: number, better: Some(Ordering::Less) },
+    Column {
+        head: "train loss",
+        of: |run| outcome(run)?.train_loss,
+        show: number,
+        better: Some(Ordering::Less),
+    },
     Column {
         head: "accuracy of the mean model",
         of: |run| outcome(run)?.test_accuracy_of_mean,
@@ -43,8 +48,18 @@ const COLUMNS: [Column; 8] = [
         show: number,
         better: Some(Ordering::Less),
     },
-    Column { head: "payload a node", of: |run| sent(run, 0), show: bytes, better: Some(Ordering::Less) },
-    Column { head: "on the wire a node", of: |run| sent(run, 1), show: bytes, better: Some(Ordering::Less) },
+    Column {
+        head: "payload a node",
+        of: |run| sent(run, 0),
+        show: bytes,
+        better: Some(Ordering::Less),
+    },
+    Column {
+        head: "on the wire a node",
+        of: |run| sent(run, 1),
+        show: bytes,
+        better: Some(Ordering::Less),
+    },
     Column {
         head: "times less than dense",
         of: |run| run.summary.as_ref().and_then(Summary::ratio),
@@ -65,7 +80,8 @@ fn outcome(run: &Run) -> Option<&Outcome> {
 
 /// Mean over the nodes that are known; of all nodes where there is a summary of all.
 pub(super) fn sent(run: &Run, which: usize) -> Option<f64> {
-    let known: Vec<f64> = (0..run.topology.nodes()).filter_map(|node| Some(run.sent(node)?[which] as f64)).collect();
+    let known: Vec<f64> =
+        (0..run.topology.nodes()).filter_map(|node| Some(run.sent(node)?[which] as f64)).collect();
     (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
 }
 
@@ -76,7 +92,9 @@ pub(super) fn ended(run: &Run) -> String {
         Status::Diverged(round) => format!("diverged in round {}", grouped(round)),
         Status::Interrupted(round) => format!("interrupted after round {}", grouped(round)),
         Status::Failed(_) => "failed".into(),
-        Status::Short(names) => format!("{} of {} nodes missed rounds", names.len(), run.topology.nodes()),
+        Status::Short(names) => {
+            format!("{} of {} nodes missed rounds", names.len(), run.topology.nodes())
+        }
         Status::Unfinished => "unfinished".into(),
     }
 }
@@ -85,12 +103,19 @@ pub(super) fn ended(run: &Run) -> String {
 pub(super) fn summary(runs: &[Run]) -> Table {
     let columns: Vec<&Column> =
         COLUMNS.iter().filter(|column| runs.iter().any(|run| (column.of)(run).is_some())).collect();
-    let mut head: Vec<String> = ["run", "rule, compressor, topology", "rounds", "ended"].map(String::from).into();
+    let mut head: Vec<String> =
+        ["run", "rule, compressor, topology", "rounds", "ended"].map(String::from).into();
     head.extend(columns.iter().map(|column| column.head.to_string()));
     let row = |run: &Run| {
-        let kind = |table: &toml::Table| table.get("kind").and_then(toml::Value::as_str).unwrap_or("-").to_string();
+        let kind = |table: &toml::Table| {
+            table.get("kind").and_then(toml::Value::as_str).unwrap_or("-").to_string()
+        };
         let schedule = run.summary.as_ref().and_then(|summary| summary.schedule.clone());
-        let mut what = vec![kind(&run.experiment.rule), kind(&run.experiment.compressor), run.topology.name().into()];
+        let mut what = vec![
+            kind(&run.experiment.rule),
+            kind(&run.experiment.compressor),
+            run.topology.name().into(),
+        ];
         what.extend(schedule);
         let mut row = vec![
             Cell::Name(short(&run.name, LONGEST)),
@@ -113,15 +138,19 @@ fn cell(column: &Column, run: &Run, runs: &[Run]) -> Cell {
     let Some(own) = (column.of)(run) else { return Cell::Nothing };
     let text = (column.show)(own);
     let sound = |run: &&Run| matches!(run.status(), Status::Done | Status::Short(_));
-    let Some(better) = column.better.filter(|_| own.is_finite() && sound(&run)) else { return Cell::Figure(text) };
-    let others = || runs.iter().filter(sound).filter_map(|run| (column.of)(run)).filter(|x| x.is_finite());
+    let Some(better) = column.better.filter(|_| own.is_finite() && sound(&run)) else {
+        return Cell::Figure(text);
+    };
+    let others =
+        || runs.iter().filter(sound).filter_map(|run| (column.of)(run)).filter(|x| x.is_finite());
     // A column in which all are equal has no best.
     let differ = others().any(|other| other != own);
     let best = others().all(|other| other == own || own.total_cmp(&other) == better);
     if differ && best { Cell::Best(text) } else { Cell::Figure(text) }
 }
 
-/// The settings whose values are not the same in all runs; `None` where there are none, or only one run.
+/// The settings whose values are not the same in all runs; `None` where there are none, or only one
+/// run.
 pub(super) fn differences(runs: &[Run]) -> Option<Table> {
     let mut keys: Vec<&str> = Vec::new();
     for (key, _) in runs.iter().flat_map(|run| &run.settings) {
@@ -129,14 +158,21 @@ pub(super) fn differences(runs: &[Run]) -> Option<Table> {
             keys.push(key);
         }
     }
-    let of = |run: &Run, key: &str| run.settings.iter().find(|(own, _)| own == key).map(|(_, value)| value.clone());
-    let mut lines: Vec<(String, Vec<Option<String>>)> =
-        keys.iter().map(|key| ((*key).to_string(), runs.iter().map(|run| of(run, key)).collect())).collect();
+    let of = |run: &Run, key: &str| {
+        run.settings.iter().find(|(own, _)| own == key).map(|(_, value)| value.clone())
+    };
+    let mut lines: Vec<(String, Vec<Option<String>>)> = keys
+        .iter()
+        .map(|key| ((*key).to_string(), runs.iter().map(|run| of(run, key)).collect()))
+        .collect();
     let graph = |run: &Run| Some(run.topology.name().to_string());
     lines.retain(|(_, values)| values.iter().any(|value| *value != values[0]));
     let first = super::graph::content(&runs[0].topology);
     if runs.iter().any(|run| super::graph::content(&run.topology) != first) {
-        lines.push(("links or weights, here by the topology's name".into(), runs.iter().map(graph).collect()));
+        lines.push((
+            "links or weights, here by the topology's name".into(),
+            runs.iter().map(graph).collect(),
+        ));
     }
     if lines.is_empty() {
         return None;
@@ -149,7 +185,9 @@ pub(super) fn differences(runs: &[Run]) -> Option<Table> {
     if runs.len() > shown {
         left_out += &format!("Only the first {shown} runs are shown.");
     }
-    let cell = |value: Option<String>| Cell::Word(value.map_or_else(|| "–".into(), |value| short(&value, LONGEST)));
+    let cell = |value: Option<String>| {
+        Cell::Word(value.map_or_else(|| "–".into(), |value| short(&value, LONGEST)))
+    };
     let row = |(key, values): (String, Vec<Option<String>>)| {
         let cells = values.into_iter().take(shown).map(cell);
         std::iter::once(Cell::Name(key)).chain(cells).collect()

@@ -24,13 +24,20 @@ const SERIES: [&str; 3] = ["payload", "on the wire", "dense gossip"];
 /// Bytes that a node of each run sent, in the mean.
 pub(super) fn of_runs(runs: &[Run]) -> Option<Figure> {
     let drawn = &runs[..runs.len().min(MOST_CURVES)];
-    let rows: Vec<(String, Vec<Option<f64>>)> =
-        drawn.iter().map(|run| (run.name.clone(), (0..3).map(|which| sent(run, which)).collect())).collect();
+    let rows: Vec<(String, Vec<Option<f64>>)> = drawn
+        .iter()
+        .map(|run| (run.name.clone(), (0..3).map(|which| sent(run, which)).collect()))
+        .collect();
     if rows.iter().all(|(_, values)| values.iter().flatten().all(|bytes| *bytes == 0.0)) {
         return None;
     }
     let title = "Bytes that a node sent";
-    let bars = Bars { title: title.into(), subtitle: "mean of a run's nodes".into(), series: SERIES.to_vec(), rows };
+    let bars = Bars {
+        title: title.into(),
+        subtitle: "mean of a run's nodes".into(),
+        series: SERIES.to_vec(),
+        rows,
+    };
     let table = Table {
         caption: title.into(),
         head: std::iter::once("run").chain(SERIES).map(String::from).collect(),
@@ -40,8 +47,10 @@ pub(super) fn of_runs(runs: &[Run]) -> Option<Figure> {
     Some(Figure {
         id: "bytes".into(),
         title: title.into(),
-        caption: "Payload, with headers before encryption, and what dense gossip would have sent: 4 bytes a parameter to every \
-                  neighbour in every round. The setup and the exact mean at the end are not among them."
+        caption: "Payload, with headers before encryption, and what dense gossip would have sent: \
+                  4 bytes a parameter to every \
+                  neighbour in every round. The setup and the exact mean at the end are not among \
+                  them."
             .into(),
         svg: bars.svg(&said(&bars.rows)),
         table,
@@ -50,8 +59,9 @@ pub(super) fn of_runs(runs: &[Run]) -> Option<Figure> {
 
 /// Bytes that each node of a run sent; `number` is the run's, from 1.
 pub(super) fn of_nodes(run: &Run, number: usize) -> Option<Figure> {
-    let mut nodes: Vec<(NodeId, [u64; 3])> =
-        (0..run.topology.nodes()).filter_map(|node| Some((NodeId::from(node), run.sent(node)?))).collect();
+    let mut nodes: Vec<(NodeId, [u64; 3])> = (0..run.topology.nodes())
+        .filter_map(|node| Some((NodeId::from(node), run.sent(node)?)))
+        .collect();
     if nodes.iter().all(|(_, bytes)| bytes[0] == 0) {
         return None;
     }
@@ -61,12 +71,18 @@ pub(super) fn of_nodes(run: &Run, number: usize) -> Option<Figure> {
         nodes.truncate(MOST_BARS);
     }
     let row = |(node, bytes): &(NodeId, [u64; 3])| {
-        (run.topology.node(*node).name.clone(), bytes.iter().map(|bytes| Some(*bytes as f64)).collect())
+        (
+            run.topology.node(*node).name.clone(),
+            bytes.iter().map(|bytes| Some(*bytes as f64)).collect(),
+        )
     };
     let rows: Vec<(String, Vec<Option<f64>>)> = nodes.iter().map(row).collect();
     let title = format!("{}: bytes that each node sent", short(&run.name, 40));
-    let which =
-        if all > MOST_BARS { format!("the {MOST_BARS} nodes of {all} that sent most") } else { "all nodes".into() };
+    let which = if all > MOST_BARS {
+        format!("the {MOST_BARS} nodes of {all} that sent most")
+    } else {
+        "all nodes".into()
+    };
     let bars = Bars { title: title.clone(), subtitle: which, series: SERIES.to_vec(), rows };
     Some(Figure {
         id: format!("nodes-{number}"),
@@ -88,7 +104,9 @@ fn participants(run: &Run) -> Table {
         let sent = |which: usize| figure(bytes.map(|bytes| Bytes(bytes[which]).to_string()));
         let last = run.last.get(&(node as u32));
         let rounds = part.map(|part| part.rounds).or(last.map(|metric| metric.round));
-        let accuracy = part.and_then(|part| part.test_accuracy).or(last.and_then(|metric| metric.test_accuracy));
+        let accuracy = part
+            .and_then(|part| part.test_accuracy)
+            .or(last.and_then(|metric| metric.test_accuracy));
         vec![
             Cell::Name(short(name, LONGEST)),
             figure(part.map(|part| grouped(part.rows))),
@@ -100,7 +118,16 @@ fn participants(run: &Run) -> Table {
             sent(2),
         ]
     };
-    let head = ["node", "rows", "rounds", "missed", "accuracy of its model", "payload", "on the wire", "dense gossip"];
+    let head = [
+        "node",
+        "rows",
+        "rounds",
+        "missed",
+        "accuracy of its model",
+        "payload",
+        "on the wire",
+        "dense gossip",
+    ];
     Table {
         caption: format!("Nodes of {}", short(&run.name, LONGEST)),
         head: head.map(String::from).into(),
@@ -144,9 +171,17 @@ pub(super) fn of_links(run: &Run, number: usize) -> Option<Figure> {
     };
     let rows: Vec<(String, Vec<Option<f64>>)> = loads.iter().take(MOST_BARS).map(row).collect();
     let title = format!("{}: payload over each link", short(&run.name, 40));
-    let which = if all > MOST_BARS { format!("the {MOST_BARS} busiest of {all}") } else { "the busiest first".into() };
-    let bars =
-        Bars { title: title.clone(), subtitle: which, series: vec!["sent by the first", "sent by the second"], rows };
+    let which = if all > MOST_BARS {
+        format!("the {MOST_BARS} busiest of {all}")
+    } else {
+        "the busiest first".into()
+    };
+    let bars = Bars {
+        title: title.clone(),
+        subtitle: which,
+        series: vec!["sent by the first", "sent by the second"],
+        rows,
+    };
     Some(Figure {
         id: format!("links-{number}"),
         svg: bars.svg(&said(&bars.rows)),
@@ -158,8 +193,14 @@ pub(super) fn of_links(run: &Run, number: usize) -> Option<Figure> {
 
 fn latencies(run: &Run, loads: &[Load]) -> &'static str {
     match (loads.iter().any(|load| load.latency_ms.is_some()), run.simulated()) {
-        (true, true) => "Latency and bandwidth, in the table, are those of the topology's links and of [network].",
-        (true, false) => "Latency and bandwidth, in the table, are what the topology says, not what was measured.",
+        (true, true) => {
+            "Latency and bandwidth, in the table, are those of the topology's links and of \
+             [network]."
+        }
+        (true, false) => {
+            "Latency and bandwidth, in the table, are what the topology says, not what was \
+             measured."
+        }
         (false, _) => "Neither the topology nor the run says how long a link takes.",
     }
 }
@@ -184,7 +225,10 @@ fn loads(run: &Run) -> Vec<Load> {
             sent: [sent(a, b), sent(b, a)],
             weight: link.weight,
             latency_ms: link.latency_ms.or(model.map(|model| model.latency as f64 / 1e6)),
-            rate_mbps: link.bandwidth_mbps.or(model.map(|model| model.rate / 1e6)).filter(|rate| rate.is_finite()),
+            rate_mbps: link
+                .bandwidth_mbps
+                .or(model.map(|model| model.rate / 1e6))
+                .filter(|rate| rate.is_finite()),
         })
     };
     run.topology.edges().filter_map(load).collect()
@@ -229,18 +273,26 @@ fn rest(all: usize, what: &str) -> String {
     if all <= MOST_ROWS {
         return String::new();
     }
-    format!("{} of {} {what} are shown; summary.json has all.", grouped(MOST_ROWS as u64), grouped(all as u64))
+    format!(
+        "{} of {} {what} are shown; summary.json has all.",
+        grouped(MOST_ROWS as u64),
+        grouped(all as u64)
+    )
 }
 
 fn line((name, values): &(String, Vec<Option<f64>>)) -> Vec<Cell> {
-    let cell = |value: &Option<f64>| value.map_or(Cell::Nothing, |bytes| Cell::Figure(markup::bytes(bytes)));
+    let cell = |value: &Option<f64>| {
+        value.map_or(Cell::Nothing, |bytes| Cell::Figure(markup::bytes(bytes)))
+    };
     std::iter::once(Cell::Name(short(name, LONGEST))).chain(values.iter().map(cell)).collect()
 }
 
 /// The least and the greatest in words.
 fn said(rows: &[(String, Vec<Option<f64>>)]) -> String {
-    let firsts: Vec<(&str, f64)> =
-        rows.iter().filter_map(|(name, values)| Some((name.as_str(), (*values.first()?)?))).collect();
+    let firsts: Vec<(&str, f64)> = rows
+        .iter()
+        .filter_map(|(name, values)| Some((name.as_str(), (*values.first()?)?)))
+        .collect();
     let least = firsts.iter().min_by(|a, b| a.1.total_cmp(&b.1));
     let greatest = firsts.iter().max_by(|a, b| a.1.total_cmp(&b.1));
     match (least, greatest) {
