@@ -12,8 +12,9 @@ mod common;
 use common::{Clock, median};
 use gradvine::{
     experiment::{Experiment, Transport},
-    job::Whole,
-    net, sim,
+    net,
+    run::Whole,
+    sim,
 };
 
 const ROUNDS: u64 = 18;

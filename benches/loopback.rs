@@ -15,12 +15,12 @@ use common::{Clock, Supplied, WARM, best, copy_speed, cpu, gradient, mean, media
 use futures::{AsyncReadExt as _, AsyncWriteExt as _, StreamExt as _};
 use gradvine::{
     compress,
+    drive::{NodeSpec, NoopObserver},
     experiment::{Experiment, Transport},
     gossip::tree::Readers,
-    job::{Blind, Design, Whole, topology},
     net,
     rng::{Purpose, Stream},
-    sim::Seat,
+    run::{Design, Whole, topology},
     units::NodeId,
 };
 use libp2p::{StreamProtocol, SwarmBuilder, noise, swarm::SwarmEvent, tcp, yamux};
@@ -68,7 +68,7 @@ fn digits() {
             let start = Instant::now();
             let whole =
                 Whole::new(Experiment::default_with(&sets).expect("settings")).expect("a run");
-            net::together(whole.seats(), &whole.design, Transport::Tcp, &mut Blind)
+            net::together(whole.seats(), &whole.design, Transport::Tcp, &mut NoopObserver)
                 .expect("the run ends");
             start.elapsed().as_secs_f64()
         })
@@ -237,7 +237,7 @@ fn rounds(nodes: usize, parameters: usize, rule: &str, compressor: &str, count: 
         Arc::new(topology(&experiment.topology, &experiment.folder, 0).expect("a topology"));
     let design = Design::new(experiment, graph, inputs, outputs).expect("a design");
     assert_eq!(design.parameters(), parameters);
-    let seat = |node: usize| Seat {
+    let seat = |node: usize| NodeSpec {
         config: design.node(NodeId::from(node), None, Readers::Root),
         learner: Box::new(Supplied::new(node)),
     };

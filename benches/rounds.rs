@@ -10,13 +10,14 @@ use std::sync::Arc;
 use common::{Clock, Supplied, WARM, best, gradient, median};
 use gradvine::{
     compress,
+    drive::NodeSpec,
     gossip::{
         NodeConfig,
         rule::{self, Entry, RULES, Setting},
         tree::Readers,
     },
     mixing::{Schedule, Topology},
-    sim::{self, Seat},
+    sim::{self},
     units::NodeId,
 };
 
@@ -91,7 +92,7 @@ fn round(rule: &Entry, compressor_kind: &str) -> Option<f64> {
     };
     let (topology, prepared) =
         topologies.iter().map(|(topology, schedule)| (topology, schedule)).find_map(prepare)?;
-    let seat = |node: usize| Seat {
+    let seat = |node: usize| NodeSpec {
         config: NodeConfig {
             id: NodeId::from(node),
             topology: Arc::clone(topology),

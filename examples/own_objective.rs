@@ -11,10 +11,11 @@
 use std::error::Error;
 
 use gradvine::{
+    drive::NoopObserver,
     experiment::Experiment,
-    job::{self, Blind, record::Closing},
     learn::{Batch, Objective, Tensor},
     rng::{Purpose, Stream},
+    run::{self, record::Closing},
     sim, vector,
 };
 
@@ -139,7 +140,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         sites.iter().map(|site| Box::new(site.clone()) as Box<dyn Objective>).collect();
 
     let experiment = Experiment::parse(EXPERIMENT, &[])?;
-    let ended = sim::run(job::seats(&experiment, &start, objectives)?, &mut Blind)?;
+    let ended = sim::run(run::seats(&experiment, &start, objectives)?, &mut NoopObserver)?;
 
     let mean = &ended[0].mean;
     let (before, after, least) =

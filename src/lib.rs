@@ -6,23 +6,22 @@
 //! compressor, a model, data and an optimizer; any rule goes with any compressor.
 //!
 //! ```text
-//! mixing  compress  learn  data        who talks to whom; how a vector becomes bytes; what is learned; from what
-//!            gossip                    one node's protocol, a state machine without I/O: handle(input) -> effects
-//!             job                      an experiment made ready: topology, shards, rules, learners
-//!          sim | net                   two drivers of the same core: virtual time, libp2p
-//!           lab                        real nodes on links that behave as the simulated ones (Linux)
-//!           report                     what a run leaves behind
-//!           study                      many runs beside each other
+//! mixing  compress  learn  data    who exchanges with whom; vectors as bytes; models; rows
+//!            gossip                the protocol of one node, without I/O: handle(input) -> effects
+//!     links  drive  predict        what links are like; what drivers share; times beforehand
+//!             run                  an experiment from its files to its results
+//!          sim | net               two drivers of the same core: simulated time, libp2p
+//!     lab   report   study         real nodes on emulated links (Linux); pictures; comparisons
 //! ```
 //!
 //! A whole run in the simulator:
 //!
 //! ```
-//! use gradvine::{experiment::Experiment, job::{Blind, Whole}, report::Summary, sim};
+//! use gradvine::{experiment::Experiment, drive::NoopObserver, run::{Whole, Summary}, sim};
 //!
 //! let settings = ["run.rounds=60", "topology.file=ring:4", "rule.kind=dcd"].map(String::from);
 //! let whole = Whole::new(Experiment::default_with(&settings)?)?;
-//! let ended = sim::run(whole.seats(), &mut Blind)?;
+//! let ended = sim::run(whole.seats(), &mut NoopObserver)?;
 //! let summary = Summary::new(&whole.design, &ended[0].records)?;
 //! assert!(summary.outcome.test_accuracy_of_mean > Some(0.7));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -32,13 +31,13 @@
 //!
 //! ```
 //! # #[cfg(feature = "net")] {
-//! use gradvine::{experiment::{Experiment, Transport}, job::{Blind, Whole}, net, report::Summary, sim};
+//! use gradvine::{experiment::{Experiment, Transport}, drive::NoopObserver, run::{Whole, Summary}, net, sim};
 //!
 //! let settings = ["run.rounds=5", "topology.file=path:2"].map(String::from);
 //! let whole = Whole::new(Experiment::default_with(&settings)?)?;
-//! let virtually = sim::run(whole.seats(), &mut Blind)?;
+//! let virtually = sim::run(whole.seats(), &mut NoopObserver)?;
 //! let whole = Whole::new(Experiment::default_with(&settings)?)?;
-//! let really = net::together(whole.seats(), &whole.design, Transport::Tcp, &mut Blind)?;
+//! let really = net::together(whole.seats(), &whole.design, Transport::Tcp, &mut NoopObserver)?;
 //! assert_eq!(really[0].model, virtually[0].model);
 //! # }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -52,12 +51,14 @@
 pub mod compress;
 pub mod config;
 pub mod data;
+pub mod digest;
+pub mod drive;
 pub mod experiment;
 pub mod gossip;
-pub mod job;
 #[cfg(all(feature = "cli", target_os = "linux"))]
 pub mod lab;
 pub mod learn;
+pub mod links;
 pub mod memory;
 pub mod mixing;
 #[cfg(feature = "net")]
@@ -65,6 +66,7 @@ pub mod net;
 pub mod predict;
 pub mod report;
 pub mod rng;
+pub mod run;
 pub mod sim;
 pub mod study;
 pub mod units;

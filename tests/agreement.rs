@@ -8,14 +8,14 @@ use std::sync::{Arc, Mutex};
 use common::Run;
 use gradvine::{
     config::ConfigError,
+    drive::{Conclusion, Learner, NodeSpec, NoopObserver},
     gossip::{
         Effect, Failure, Input, Node,
         frame::{self, Header},
         plan::At,
         tree::{Merge, RECORD_LIMIT, Readers, SETUP, SETUP_LIMIT, Setup},
     },
-    job::{Blind, Conclusion, Learner},
-    sim::{self, Seat},
+    sim::{self},
     units::{NodeId, Round},
 };
 
@@ -54,13 +54,13 @@ impl Learner for Told {
 
 const TOPOLOGIES: [&str; 5] = ["ring:7", "star:5", "path:6", "torus:3x4", "random-regular:20:3"];
 
-fn seats(topology: &str, readers: Readers, agreed: &Arc<Mutex<Vec<Vec<u8>>>>) -> Vec<Seat> {
+fn seats(topology: &str, readers: Readers, agreed: &Arc<Mutex<Vec<Vec<u8>>>>) -> Vec<NodeSpec> {
     let run = Run { rounds: 3, ..Run::new(topology, "kind = 'd-psgd'", "kind = 'identity'") };
-    let told = |(node, mut seat): (usize, Seat)| {
+    let told = |(node, mut seat): (usize, NodeSpec)| {
         seat.config.setup =
             Some(Setup { record: vec![node as u8, 100 + node as u8], merge: merge() });
         seat.config.readers = readers;
-        Seat {
+        NodeSpec {
             learner: Box::new(Told { learner: seat.learner, agreed: Arc::clone(agreed) }),
             ..seat
         }
@@ -74,7 +74,7 @@ fn all_nodes_agree_on_what_the_records_make_in_node_order() {
         let agreed = Arc::default();
         let seats = seats(topology, Readers::Everyone, &agreed);
         let nodes = seats.len();
-        sim::run(seats, &mut Blind).unwrap();
+        sim::run(seats, &mut NoopObserver).unwrap();
         let expected: Vec<u8> =
             (0..nodes).flat_map(|node| [node as u8, 100 + node as u8]).collect();
         assert_eq!(*agreed.lock().unwrap(), vec![expected; nodes], "{topology}");
@@ -84,8 +84,9 @@ fn all_nodes_agree_on_what_the_records_make_in_node_order() {
 #[test]
 fn the_last_records_reach_their_readers_and_nobody_else() {
     for topology in TOPOLOGIES {
-        let ended =
-            |readers| sim::run(seats(topology, readers, &Arc::default()), &mut Blind).unwrap();
+        let ended = |readers| {
+            sim::run(seats(topology, readers, &Arc::default()), &mut NoopObserver).unwrap()
+        };
         let (everyone, root) = (ended(Readers::Everyone), ended(Readers::Root));
         assert!(everyone.iter().all(|one| one.records == everyone[0].records), "{topology}");
         assert_eq!(everyone[0].records.len(), everyone.len());

@@ -7,10 +7,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use common::Run;
 use gradvine::{
+    drive::{self, Conclusion, NodeSpec},
     gossip::{Effect, Input, Node},
-    job::{self, Conclusion},
     rng::{Purpose, Stream},
-    sim::Seat,
     units::NodeId,
 };
 
@@ -30,7 +29,7 @@ struct Chaos {
 
 /// Runs to the end with the given dice; the models. A tight link frees a slot when the frame was
 /// handed over, not when it was sent.
-fn run(seats: Vec<Seat>, seed: u64, tight: bool) -> Vec<Vec<f32>> {
+fn run(seats: Vec<NodeSpec>, seed: u64, tight: bool) -> Vec<Vec<f32>> {
     let mut dice = Stream::new(seed, Purpose::Test).sequence();
     let mut learners = Vec::new();
     let mut nodes: Vec<Node> = Vec::new();
@@ -76,7 +75,7 @@ fn run(seats: Vec<Seat>, seed: u64, tight: bool) -> Vec<Vec<f32>> {
             match effect {
                 Effect::Compute { round, x, update, parts, .. } => {
                     let own = &mut chaos.own[node];
-                    job::compute(&mut *learners[node], round, x, update, parts, &mut |input| {
+                    drive::compute(&mut *learners[node], round, x, update, parts, &mut |input| {
                         own.push_back(input)
                     });
                 }

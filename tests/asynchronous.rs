@@ -145,10 +145,10 @@ fn a_step_between_call_and_answer_is_kept_and_a_lost_answer_would_not_keep_the_m
 #[test]
 fn nodes_run_freely_over_libp2p_and_end() {
     use gradvine::{
+        drive::NoopObserver,
         experiment::{Experiment, Transport},
-        job::{Blind, Whole},
         net,
-        report::Summary,
+        run::{Summary, Whole},
     };
 
     let text = "[run]\nrounds = 300\nevaluate_every = 100\n[topology]\nfile = \
@@ -162,7 +162,8 @@ fn nodes_run_freely_over_libp2p_and_end() {
             let whole =
                 std::sync::Arc::new(Whole::new(Experiment::parse(text, &sets).unwrap()).unwrap());
             let ended =
-                net::together(whole.seats(), &whole.design, Transport::Tcp, &mut Blind).unwrap();
+                net::together(whole.seats(), &whole.design, Transport::Tcp, &mut NoopObserver)
+                    .unwrap();
             assert!(ended.iter().all(|one| one.mean == ended[0].mean));
             let summary = Summary::new(&whole.design, &ended[0].records).unwrap();
             let accuracy = summary.outcome.test_accuracy_of_mean.unwrap();

@@ -2,9 +2,9 @@
 //! claims -- --nocapture` prints the table.
 
 use gradvine::{
+    drive::NoopObserver,
     experiment::Experiment,
-    job::{Blind, Whole},
-    report::Summary,
+    run::{Summary, Whole},
     sim,
 };
 
@@ -24,7 +24,7 @@ fn run(seed: u64) -> Seed {
         (0..whole.shards.len()).all(|node| classes(node) <= 3),
         "a node sees more than three classes"
     );
-    let ended = sim::run(whole.seats(), &mut Blind).unwrap();
+    let ended = sim::run(whole.seats(), &mut NoopObserver).unwrap();
     let summary = Summary::new(&whole.design, &ended[0].records).unwrap();
     Seed {
         of_mean: summary.outcome.test_accuracy_of_mean.unwrap(),

@@ -9,7 +9,7 @@ use common::{
     difference,
     sgd::Updates,
 };
-use gradvine::{gossip::Failure, job::RunError};
+use gradvine::{drive::RunError, gossip::Failure};
 
 const IDENTITY: &str = "kind = 'identity'";
 const PLACES: [(&str, &str); 4] = [

@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex};
 use common::{Run, consensus, difference};
 use gradvine::{
     compress::{Malformed, NonFinite, Payload},
+    drive::{NoopObserver, RunError},
     gossip::{
         party::{Party, Writer},
         plan::At,
         rule::Rule,
     },
-    job::{Blind, RunError},
     mixing::{Topology, Weights},
     sim,
     units::{NodeId, Round},
@@ -159,7 +159,7 @@ fn the_mean_of_what_is_tracked_is_the_mean_gradient_in_every_round() {
     let spy = |_, inner| -> Box<dyn Rule> {
         Box::new(Spy { inner, sums: Arc::clone(&sums), scratch: vec![0.0; run.d] })
     };
-    sim::run(run.seats_with(spy), &mut Blind).unwrap();
+    sim::run(run.seats_with(spy), &mut NoopObserver).unwrap();
     let sums = sums.lock().unwrap();
     assert_eq!((sums.gradients.len(), sums.tracked.len()), (200, 200));
     let largest = sums.gradients[0].iter().fold(0.0f64, |m, g| m.max(g.abs()));
@@ -184,7 +184,7 @@ fn the_mean_moves_by_the_mean_gradient_alone_under_any_compressor() {
             let spy = |_, inner| -> Box<dyn Rule> {
                 Box::new(Spy { inner, sums: Arc::clone(&sums), scratch: vec![0.0; run.d] })
             };
-            let ended = sim::run(run.seats_with(spy), &mut Blind).unwrap();
+            let ended = sim::run(run.seats_with(spy), &mut NoopObserver).unwrap();
             means.push(
                 (0..run.d)
                     .map(|k| ended.iter().map(|e| f64::from(e.model[k])).sum::<f64>() / 8.0)
@@ -205,7 +205,7 @@ fn the_mean_moves_by_the_mean_gradient_alone_under_any_compressor() {
 /// A learner whose step is 0 in some rounds.
 struct Pausing(common::Exact);
 
-impl gradvine::job::Learner for Pausing {
+impl gradvine::drive::Learner for Pausing {
     fn compute(&mut self, round: Round, x: &[f32], update: &mut [f32]) -> f64 {
         let now = f64::from(self.step(round));
         let step = std::mem::replace(&mut self.0.step, now);
@@ -218,7 +218,7 @@ impl gradvine::job::Learner for Pausing {
         if round.0 < 3 || round.0 % 7 == 5 { 0.0 } else { self.0.step as f32 }
     }
 
-    fn conclude(&mut self, conclusion: &gradvine::job::Conclusion<'_>) -> Vec<u8> {
+    fn conclude(&mut self, conclusion: &gradvine::drive::Conclusion<'_>) -> Vec<u8> {
         self.0.conclude(conclusion)
     }
 }
@@ -232,8 +232,11 @@ fn rounds_without_a_step_do_no_harm() {
         for (seat, problem) in seats.iter_mut().zip(run.problems()) {
             seat.learner = Box::new(Pausing(common::Exact { problem, step: run.step }));
         }
-        let models: Vec<Vec<f32>> =
-            sim::run(seats, &mut Blind).unwrap().into_iter().map(|ended| ended.model).collect();
+        let models: Vec<Vec<f32>> = sim::run(seats, &mut NoopObserver)
+            .unwrap()
+            .into_iter()
+            .map(|ended| ended.model)
+            .collect();
         let floor = ends("kind = 'd-psgd'", IDENTITY, 3000).0;
         let rest = run.suboptimality(&models);
         println!("{rule} with pauses: {rest:e}, D-PSGD without {floor:e}");

@@ -2,10 +2,10 @@
 //! it is silently wrong.
 
 use gradvine::{
+    drive::{NoopObserver, RunError},
     experiment::Experiment,
     gossip::Failure,
-    job::{Blind, RunError, Whole, record::Closing},
-    report::Summary,
+    run::{Summary, Whole, record::Closing},
     sim,
 };
 
@@ -19,7 +19,7 @@ fn every_length_of_a_diverging_run_ends_with_a_readable_summary_or_with_its_dive
             "topology.file=ring:8".into(),
         ];
         let whole = Whole::new(Experiment::default_with(&sets).unwrap()).unwrap();
-        match sim::run(whole.seats(), &mut Blind) {
+        match sim::run(whole.seats(), &mut NoopObserver) {
             Ok(ended) => {
                 assert!(
                     ended.iter().all(|one| one

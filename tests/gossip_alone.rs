@@ -21,15 +21,15 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use gradvine::{
     compress,
+    drive::{Conclusion, Elapsed, Learner, NodeSpec, Observer},
     gossip::{
         NodeConfig, RoundDone,
         rule::{self, Setting},
         tree::Readers,
     },
-    job::{Conclusion, Elapsed, Learner, Observer},
     mixing::{Schedule, Topology},
     rng::{Purpose, Stream},
-    sim::{self, Seat},
+    sim::{self},
     units::{NodeId, Round},
 };
 
@@ -211,7 +211,7 @@ impl Case<'_> {
                 readers: Readers::Root,
             };
             let update = gradients[node].iter().map(|g| step * size * g).collect();
-            Seat { config, learner: Box::new(Constant { update, step }) }
+            NodeSpec { config, learner: Box::new(Constant { update, step }) }
         };
         let mut falling =
             Falling { nodes, below: 1e-9 * before, models: BTreeMap::new(), stop: None };

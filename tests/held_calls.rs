@@ -7,20 +7,20 @@ use std::collections::VecDeque;
 
 use common::Run;
 use gradvine::{
+    drive::NodeSpec,
     gossip::{
         Effect, Failure, Input, Node,
         frame::{self, Header},
         plan::At,
         tree::FAREWELL,
     },
-    sim::Seat,
     units::{NodeId, Round},
 };
 
 /// Node 0, which computes; nobody answers it.
 struct Server {
     node: Node,
-    seat: Seat,
+    seat: NodeSpec,
     d: usize,
     gradients: u64,
     sent: Vec<NodeId>,
@@ -35,7 +35,7 @@ impl Server {
         let seat = seats.swap_remove(0);
         let mut server = Server {
             node: Node::new(seat.config),
-            seat: Seat { config: spare.config, learner: seat.learner },
+            seat: NodeSpec { config: spare.config, learner: seat.learner },
             d: run.d,
             gradients: 0,
             sent: Vec::new(),
@@ -136,10 +136,10 @@ fn a_call_that_is_not_the_next_one_is_refused() {
 #[test]
 fn nodes_run_freely_over_libp2p_and_end() {
     use gradvine::{
+        drive::NoopObserver,
         experiment::{Experiment, Transport},
-        job::{Blind, Whole},
         net,
-        report::Summary,
+        run::{Summary, Whole},
     };
 
     let text = "[run]\nrounds = 300\nevaluate_every = 100\n[topology]\nfile = \
@@ -152,7 +152,7 @@ fn nodes_run_freely_over_libp2p_and_end() {
         let whole =
             std::sync::Arc::new(Whole::new(Experiment::parse(text, &sets).unwrap()).unwrap());
         let ended =
-            net::together(whole.seats(), &whole.design, Transport::Tcp, &mut Blind).unwrap();
+            net::together(whole.seats(), &whole.design, Transport::Tcp, &mut NoopObserver).unwrap();
         assert!(ended.iter().all(|one| one.mean == ended[0].mean));
         assert!(staleness > 0 || ended.iter().all(|one| one.model == ended[0].model));
         let summary = Summary::new(&whole.design, &ended[0].records).unwrap();

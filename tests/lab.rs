@@ -20,7 +20,7 @@ use std::{
 use command::{Running, folder, program, refused, until};
 use gradvine::{
     lab::{self, Cut, Passed, Router, Setup, Site, Wiring},
-    sim::{Conditions, LinkModel},
+    links::{Conditions, LinkModel},
     units::NodeId,
 };
 use serde_json::Value;

@@ -8,8 +8,8 @@ use std::{collections::VecDeque, ops::Range, sync::Arc};
 use common::{Run, difference, widen};
 use gradvine::{
     data::{Dataset, Target},
+    drive::{self, Conclusion, Learner, RunError},
     gossip::{Effect, Failure, Input, Node},
-    job::{self, Conclusion, Learner, RunError},
     learn::{
         BLOCK_ROWS, Batch, BatchSize, Model, ModelParams, Objective, Optimizer, OptimizerParams,
         Ready, ScheduleKind, Tensor,
@@ -210,14 +210,15 @@ fn layers_change_no_bit_by_server_and_all_to_all_and_rounding_by_rings() {
                 run.ended().unwrap()
             };
             let (whole, layers) = (ended(false), ended(true));
-            let models =
-                |of: &[job::Ended]| of.iter().map(|ended| ended.model.clone()).collect::<Vec<_>>();
+            let models = |of: &[drive::Ended]| {
+                of.iter().map(|ended| ended.model.clone()).collect::<Vec<_>>()
+            };
             let (a, b) = (models(&whole), models(&layers));
             assert!(b.iter().all(|model| *model == b[0]), "{collective}: nodes differ");
             assert!(a == b || !same, "{collective} on {topology} with d = {d}");
             assert!(difference(&widen(&a), &b) < 1e-5, "{collective} on {topology} with d = {d}");
             let sent =
-                |of: &[job::Ended]| of.iter().map(|ended| ended.traffic.payload).sum::<u64>();
+                |of: &[drive::Ended]| of.iter().map(|ended| ended.traffic.payload).sum::<u64>();
             assert_eq!(
                 sent(&whole),
                 sent(&layers),
@@ -245,7 +246,7 @@ fn leaving(rule: &str) -> Vec<(&'static str, usize)> {
     };
     assert_eq!(overlaps, !parts.is_empty());
     let mut inputs = VecDeque::new();
-    job::compute(&mut *learner, round, x, update, parts, &mut |input| inputs.push_back(input));
+    drive::compute(&mut *learner, round, x, update, parts, &mut |input| inputs.push_back(input));
     let one = |input: Input| {
         let name = if matches!(input, Input::Part { .. }) { "part" } else { "computed" };
         let mut effects = Vec::new();
@@ -288,7 +289,9 @@ fn a_node_that_computes_takes_what_others_send_and_can_be_stopped() {
             panic!()
         };
         let mut inputs = VecDeque::new();
-        job::compute(&mut **learner, round, x, update, parts, &mut |input| inputs.push_back(input));
+        drive::compute(&mut **learner, round, x, update, parts, &mut |input| {
+            inputs.push_back(input)
+        });
         answers.push(inputs);
     }
     // Node 0 sends two layers while node 1 has nothing: both are read, though neither is due.
@@ -370,7 +373,8 @@ fn a_number_that_is_not_finite_is_named_by_its_place_in_the_model() {
     }
     let mut seats = Run::new("ring:3", "kind = 'c-sgd'\nlayers = true", IDENTITY).seats();
     seats.iter_mut().for_each(|seat| seat.learner = Box::new(Diverging));
-    let Err(RunError::Failed { failure, .. }) = gradvine::sim::run(seats, &mut job::Blind) else {
+    let Err(RunError::Failed { failure, .. }) = gradvine::sim::run(seats, &mut drive::NoopObserver)
+    else {
         panic!("it ran")
     };
     assert!(matches!(failure, Failure::Diverged { index: 10, .. }), "{failure}");

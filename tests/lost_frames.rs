@@ -6,12 +6,12 @@ mod common;
 use common::{Exact, Run, difference, widen};
 use gradvine::{
     compress::Format,
+    drive::Learner,
     gossip::{
         party::{Writer, payload_noise},
         plan::{At, Meeting, Plan},
         rule::Rule,
     },
-    job::Learner,
     rng::{Purpose, Stream},
     units::{NodeId, Round},
 };

@@ -11,13 +11,13 @@ use std::{
 };
 
 use gradvine::{
+    drive::{Conclusion, Elapsed, Learner, NodeSpec, NoopObserver, Observer, RunError},
     experiment::{Experiment, Transport},
     gossip::{OwnModel, RoundDone, rule::RULES},
-    job::{Blind, Conclusion, Elapsed, Learner, Observer, RunError, Whole, record::Closing},
     learn::Ready,
     net,
-    report::Summary,
-    sim::{self, Seat},
+    run::{Summary, Whole, record::Closing},
+    sim::{self},
     units::{NodeId, Round},
 };
 
@@ -76,7 +76,7 @@ impl Learner for Spoilt {
 }
 
 fn spoil(
-    seats: &mut [Seat],
+    seats: &mut [NodeSpec],
     node: usize,
     conclude: impl FnMut(Vec<u8>) -> Vec<u8> + Send + 'static,
     gradient: impl FnMut(Round) + Send + 'static,
@@ -89,7 +89,7 @@ fn spoil(
     });
 }
 
-fn spoil_as(seat: &mut Seat, with: impl FnOnce(Box<dyn Learner>) -> Spoilt) {
+fn spoil_as(seat: &mut NodeSpec, with: impl FnOnce(Box<dyn Learner>) -> Spoilt) {
     struct Nothing;
     impl Learner for Nothing {
         fn compute(&mut self, _: Round, _: &[f32], _: &mut [f32]) -> f64 {
@@ -131,7 +131,7 @@ impl Observer for Saver {
 #[test]
 fn records_that_make_no_sense_are_named_and_the_rest_of_the_summary_stands() {
     let whole = whole(&[]);
-    let good = sim::run(whole.seats(), &mut Blind).unwrap();
+    let good = sim::run(whole.seats(), &mut NoopObserver).unwrap();
     let complete = Summary::new(&whole.design, &good[0].records).unwrap();
     let change = |edit: fn(&mut Closing)| {
         move |record: Vec<u8>| {
@@ -157,7 +157,7 @@ fn records_that_make_no_sense_are_named_and_the_rest_of_the_summary_stands() {
     for (why, conclude) in cases {
         let mut seats = whole.seats();
         spoil(&mut seats, 2, conclude, |_| {});
-        let ended = net::together(seats, &whole.design, Transport::Tcp, &mut Blind).unwrap();
+        let ended = net::together(seats, &whole.design, Transport::Tcp, &mut NoopObserver).unwrap();
         let summary = Summary::new(&whole.design, &ended[0].records).unwrap();
         assert!(summary.unusable["2"].contains(why), "{why}: {:?}", summary.unusable);
         assert_eq!((summary.unusable.len(), summary.digest.as_str()), (1, ""));
@@ -169,7 +169,7 @@ fn records_that_make_no_sense_are_named_and_the_rest_of_the_summary_stands() {
     // Sums of bytes that another node made up do not wrap.
     let mut seats = whole.seats();
     spoil(&mut seats, 1, change(|closing| closing.bytes = [u64::MAX; 3]), |_| {});
-    let ended = sim::run(seats, &mut Blind).unwrap();
+    let ended = sim::run(seats, &mut NoopObserver).unwrap();
     assert_eq!(Summary::new(&whole.design, &ended[0].records).unwrap().bytes.payload, u64::MAX);
 }
 
@@ -177,7 +177,7 @@ fn records_that_make_no_sense_are_named_and_the_rest_of_the_summary_stands() {
 fn the_digest_covers_the_mean() {
     use sha2::{Digest, Sha256};
     let whole = whole(&[]);
-    let ended = sim::run(whole.seats(), &mut Blind).unwrap();
+    let ended = sim::run(whole.seats(), &mut NoopObserver).unwrap();
     let bytes = |x: &[f32]| x.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
     let mut all = Sha256::new();
     ended.iter().for_each(|one| all.update(Sha256::digest(bytes(&one.model))));
@@ -189,7 +189,7 @@ fn the_digest_covers_the_mean() {
 #[test]
 fn own_models_are_saved_before_the_mean_and_when_the_mean_fails() {
     let whole = whole(&[]);
-    let ended = sim::run(whole.seats(), &mut Blind).unwrap();
+    let ended = sim::run(whole.seats(), &mut NoopObserver).unwrap();
     for over_libp2p in [false, true] {
         let mut saver = Saver::default();
         if over_libp2p {
@@ -286,7 +286,7 @@ fn work_that_is_known_to_go_on_is_no_silence() {
         };
         spoil(&mut seats, 0, conclude, gradient);
         let started = Instant::now();
-        let ended = net::together(seats, &whole.design, Transport::Tcp, &mut Blind);
+        let ended = net::together(seats, &whole.design, Transport::Tcp, &mut NoopObserver);
         assert!(ended.is_ok(), "{evaluation}: {:?}", ended.err());
         assert!(started.elapsed() >= long);
     }
@@ -301,6 +301,6 @@ fn work_that_is_known_to_go_on_is_no_silence() {
             std::thread::sleep(if round.0 == 3 { 2 * long } else { Duration::ZERO });
         },
     );
-    let error = net::together(seats, &whole.design, Transport::Tcp, &mut Blind).unwrap_err();
+    let error = net::together(seats, &whole.design, Transport::Tcp, &mut NoopObserver).unwrap_err();
     assert!(matches!(error, RunError::Deadline(_)), "{error}");
 }

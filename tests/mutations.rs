@@ -6,11 +6,10 @@ use std::fs;
 
 use gradvine::{
     experiment::Experiment,
-    job::{NodeFile, Whole},
     learn::{Init, Model, ModelParams, SavedModel},
     mixing::{FileFormat, Topology},
-    report::{Run, RunDirectory, Summary, metrics::Metric},
     rng::{Purpose, Sequence, Stream},
+    run::{NodeFile, Run, RunDirectory, Summary, Whole, metrics::Metric},
     sim,
 };
 
@@ -174,7 +173,7 @@ fn run_directories() {
     let mut metrics: Vec<Metric> = Vec::new();
     let ended = {
         let keep = |metric: &Metric| metrics.push(metric.clone());
-        let mut watch = gradvine::job::Watch::new(std::sync::Arc::clone(&whole), keep, |_| ());
+        let mut watch = gradvine::run::Watch::new(std::sync::Arc::clone(&whole), keep, |_| ());
         sim::run(whole.seats(), &mut watch).unwrap()
     };
     metrics.iter().for_each(|metric| directory.metric(metric).unwrap());

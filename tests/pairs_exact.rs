@@ -13,12 +13,12 @@ use common::{
 };
 use gradvine::{
     compress::{Malformed, NonFinite, Payload},
+    drive::NoopObserver,
     gossip::{
         party::{Party, Writer},
         plan::{At, Meeting},
         rule::Rule,
     },
-    job::Blind,
     sim,
     units::{NodeId, Round},
 };
@@ -121,7 +121,7 @@ fn noted(run: &Run) -> (Vec<Vec<f32>>, Vec<Event>) {
         Box::new(Noted { node: node.index(), inner, events: Arc::clone(&events) }) as Box<dyn Rule>
     });
     let models =
-        sim::run(seats, &mut Blind).unwrap().into_iter().map(|ended| ended.model).collect();
+        sim::run(seats, &mut NoopObserver).unwrap().into_iter().map(|ended| ended.model).collect();
     let events = events.lock().unwrap().clone();
     (models, events)
 }

@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 
 use common::Run;
 use gradvine::{
+    drive::{Elapsed, Observer},
     gossip::{RoundDone, plan, rule},
-    job::{Elapsed, Observer},
+    links::{ComputeModel, Conditions, LinkModel},
     predict::{clockwork, predict},
-    sim::{self, ComputeModel, Conditions, LinkModel},
+    sim::{self},
     units::{NodeId, Time},
 };
 
@@ -140,7 +141,7 @@ fn a_simulation_has_one_trace_for_one_seed() {
         ..Conditions::ideal()
     };
     let at = |conditions: &Conditions| {
-        sim::run_on(run.seats(), conditions, &mut gradvine::job::Blind).unwrap()
+        sim::run_on(run.seats(), conditions, &mut gradvine::drive::NoopObserver).unwrap()
     };
     let (a, b, other, ideal) =
         (at(&shaky(1)), at(&shaky(1)), at(&shaky(2)), at(&Conditions::ideal()));

@@ -10,13 +10,13 @@ use std::sync::{
 use common::{Run, consensus, difference, widen};
 use gradvine::{
     compress::{Malformed, NonFinite, Payload},
+    drive::{Ended, NoopObserver, RunError},
     gossip::{
         Failure,
         party::{Party, Writer},
         plan::At,
         rule::{self, Rule},
     },
-    job::{Blind, Ended, RunError},
     sim,
     units::{NodeId, Round},
 };
@@ -197,7 +197,7 @@ fn the_same_seed_gives_the_same_bits_and_another_does_not() {
     let mut seats = run.seats();
     seats.iter_mut().for_each(|seat| seat.config.seed = 4);
     let other: Vec<Vec<f32>> =
-        sim::run(seats, &mut Blind).unwrap().into_iter().map(|ended| ended.model).collect();
+        sim::run(seats, &mut NoopObserver).unwrap().into_iter().map(|ended| ended.model).collect();
     assert_ne!(run.models(), other);
 }
 
@@ -357,7 +357,7 @@ fn with_a_bug(run: &Run, bug: Bug) -> Result<Vec<Ended>, RunError> {
             inner
         }
     };
-    sim::run(run.seats_with(plant), &mut Blind)
+    sim::run(run.seats_with(plant), &mut NoopObserver)
 }
 
 #[test]

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use gradvine::{
     compress::COMPRESSORS,
+    drive::{Ended, NodeSpec, NoopObserver},
     experiment::{Experiment, Transport},
     gossip::{plan, rule::RULES, tree::Readers},
-    job::{Blind, Ended, Whole},
     net,
-    report::Summary,
-    sim::{self, Seat},
+    run::{Summary, Whole},
+    sim::{self},
 };
 
 /// A short run on the breast-cancer rows: 62 parameters, uneven shards, standardised over the
@@ -44,8 +44,8 @@ fn whole(sets: &[String]) -> Result<Arc<Whole>, gradvine::config::ConfigError> {
 }
 
 /// All nodes' seats, each of which reads all records, as nodes in processes of their own do.
-fn seats(whole: &Whole) -> Vec<Seat> {
-    let reading = |mut seat: Seat| {
+fn seats(whole: &Whole) -> Vec<NodeSpec> {
+    let reading = |mut seat: NodeSpec| {
         seat.config.readers = Readers::Everyone;
         seat
     };
@@ -65,12 +65,15 @@ fn digest(whole: &Whole, ended: &[Ended]) -> String {
 
 fn simulated(sets: &[String]) -> String {
     let whole = whole(sets).unwrap();
-    digest(&whole, &sim::run(seats(&whole), &mut Blind).unwrap())
+    digest(&whole, &sim::run(seats(&whole), &mut NoopObserver).unwrap())
 }
 
 fn networked(sets: &[String], transport: Transport) -> String {
     let whole = whole(sets).unwrap();
-    digest(&whole, &net::together(seats(&whole), &whole.design, transport, &mut Blind).unwrap())
+    digest(
+        &whole,
+        &net::together(seats(&whole), &whole.design, transport, &mut NoopObserver).unwrap(),
+    )
 }
 
 /// `kind=...` and each constant of a registry variant as settings.

@@ -4,12 +4,12 @@ use std::path::Path;
 
 use gradvine::{
     compress,
+    drive::{NoopObserver, RunError},
     experiment::{Experiment, SECTIONS},
     gossip::Failure,
-    job::{Blind, NodeFile, RunError, Whole},
     mixing::Topology,
-    report::Summary,
     rng::{Purpose, Stream},
+    run::{NodeFile, Summary, Whole},
     sim,
     study::Study,
 };
@@ -214,7 +214,7 @@ fn sign_sgd_says_which_step_suits() {
 /// Mean accuracy of the nodes' own models, that of the mean, and the digest.
 fn scores(sets: &[&str]) -> (f64, f64) {
     let whole = with(sets).unwrap();
-    let ended = sim::run(whole.seats(), &mut Blind).unwrap();
+    let ended = sim::run(whole.seats(), &mut NoopObserver).unwrap();
     let outcome = Summary::new(&whole.design, &ended[0].records).unwrap().outcome;
     (outcome.test_accuracy_mean.unwrap(), outcome.test_accuracy_of_mean.unwrap())
 }
@@ -259,7 +259,7 @@ fn the_default_experiment_keeps_its_gamma() {
 fn models_that_only_grow_have_diverged() {
     // ecd with four bits: numbers stay finite for thousands of rounds.
     let whole = with(&["rule.kind=ecd", "topology.file=ring:8"]).unwrap();
-    match sim::run(whole.seats(), &mut Blind) {
+    match sim::run(whole.seats(), &mut NoopObserver) {
         Err(RunError::Failed { failure: Failure::Diverged { round, value, .. }, .. }) => {
             assert!(value.is_finite() && round.0 < 2000, "round {round}: {value}");
         }

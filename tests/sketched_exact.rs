@@ -13,7 +13,7 @@ use common::{
 };
 use gradvine::{
     compress::{CountSketch, SketchShape},
-    job::RunError,
+    drive::RunError,
     rng::{Purpose, Stream},
     units::Round,
 };

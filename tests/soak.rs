@@ -5,14 +5,12 @@
 use std::{sync::Arc, time::Instant};
 
 use gradvine::{
+    drive::{Conclusion, Elapsed, Ended, Learner, NodeSpec, NoopObserver, Observer},
     experiment::{Experiment, Transport},
     gossip::{RoundDone, tree::Readers},
-    job::{
-        Blind, Conclusion, Design, Elapsed, Ended, Learner, Observer, Whole, record::Closing,
-        record::model_digest,
-    },
     net,
-    sim::{self, Seat},
+    run::{Design, Whole, record::Closing},
+    sim::{self},
     units::{NodeId, Round},
 };
 
@@ -36,15 +34,15 @@ impl Learner for Ramp {
         Closing {
             rounds: conclusion.rounds.0,
             missed: Vec::new(),
-            digest: model_digest(conclusion.model),
-            mean: Some(model_digest(conclusion.mean)),
+            digest: gradvine::digest::of_model(conclusion.model),
+            mean: Some(gradvine::digest::of_model(conclusion.mean)),
             rows: 1,
             classes: Vec::new(),
             train_loss_of_mean: 0.0,
             distance_squared: 0.0,
             test: None,
             test_of_mean: None,
-            arithmetic: gradvine::job::arithmetic::name(),
+            arithmetic: gradvine::run::arithmetic::name(),
             bytes: Closing::traffic(conclusion.traffic),
             time_s: 0.0,
             computing_s: 0.0,
@@ -74,12 +72,12 @@ fn design(topology: &str, side: usize, rounds: u64, rule: &str) -> Design {
     );
     let experiment = Experiment::parse(&text, &[]).unwrap();
     let topology =
-        Arc::new(gradvine::job::topology(&experiment.topology, &experiment.folder, 0).unwrap());
+        Arc::new(gradvine::run::topology(&experiment.topology, &experiment.folder, 0).unwrap());
     Design::new(experiment, topology, side - 1, side).unwrap()
 }
 
-fn seats(design: &Design) -> Vec<Seat> {
-    let seat = |node: usize| Seat {
+fn seats(design: &Design) -> Vec<NodeSpec> {
+    let seat = |node: usize| NodeSpec {
         config: design.node(node.into(), None, Readers::Root),
         learner: Box::new(Ramp(node.into())),
     };
@@ -87,7 +85,7 @@ fn seats(design: &Design) -> Vec<Seat> {
 }
 
 fn digests(ended: &[Ended]) -> Vec<String> {
-    ended.iter().map(|one| model_digest(&one.model)).collect()
+    ended.iter().map(|one| gradvine::digest::of_model(&one.model)).collect()
 }
 
 #[test]
@@ -130,15 +128,14 @@ fn ten_thousand_nodes_are_simulated() {
     let whole = Arc::new(Whole::new(experiment).unwrap());
     assert_eq!((whole.shards.len(), whole.design.parameters()), (10_000, 1_000));
     let begun = Instant::now();
-    let simulated = sim::run_on(whole.seats(), &whole.conditions, &mut Blind).unwrap();
+    let simulated = sim::run_on(whole.seats(), &whole.conditions, &mut NoopObserver).unwrap();
     println!(
         "{:.1} s, {:.1} s of virtual time",
         begun.elapsed().as_secs_f64(),
         simulated.time.seconds()
     );
     assert!(simulated.ended.iter().all(|one| one.mean == simulated.ended[0].mean));
-    let summary =
-        gradvine::report::Summary::new(&whole.design, &simulated.ended[0].records).unwrap();
+    let summary = gradvine::run::Summary::new(&whole.design, &simulated.ended[0].records).unwrap();
     assert_eq!((summary.rounds, summary.participation.len()), (100, 10_000));
 }
 

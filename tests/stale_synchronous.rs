@@ -15,15 +15,14 @@ use common::{
 };
 use gradvine::{
     compress::{Format, Malformed, NonFinite, Payload},
+    drive::{Conclusion, Elapsed, Learner, NodeSpec},
     gossip::{
         Effect, Input, Node,
         party::{Party, Writer},
         plan::{self, At, Meeting, Plan, Step},
         rule::Rule,
     },
-    job::{Conclusion, Elapsed, Learner},
     rng::{Purpose, Stream},
-    sim::Seat,
     units::{NodeId, Round},
 };
 
@@ -55,7 +54,7 @@ type Wire = (VecDeque<Vec<u8>>, bool);
 
 /// Frames, gradients and free slots, each queue in its own order; the models, and the rounds that
 /// each node made.
-fn play(seats: Vec<Seat>, order: Order) -> (Vec<Vec<f32>>, Vec<u64>) {
+fn play(seats: Vec<NodeSpec>, order: Order) -> (Vec<Vec<f32>>, Vec<u64>) {
     let Order { seed, straggler, stops } = order;
     let mut dice = Stream::new(seed, Purpose::Test).sequence();
     let n = seats.len();
@@ -169,7 +168,7 @@ impl Learner for Reader {
     }
 }
 
-fn reading(mut seats: Vec<Seat>) -> (Vec<Seat>, Reads) {
+fn reading(mut seats: Vec<NodeSpec>) -> (Vec<NodeSpec>, Reads) {
     let reads = Reads::default();
     for (node, seat) in seats.iter_mut().enumerate() {
         let problem = common::Problem { a: Vec::new(), b: Vec::new() };
@@ -202,7 +201,7 @@ impl Learner for Marks {
     }
 }
 
-fn marked(run: &mut Run) -> (Vec<Seat>, Reads) {
+fn marked(run: &mut Run) -> (Vec<NodeSpec>, Reads) {
     let nodes = run.nodes();
     run.d = nodes * run.rounds as usize;
     let mut seats = run.seats();

@@ -3,9 +3,10 @@
 use std::{fmt::Write as _, fs};
 
 use gradvine::{
+    drive::{Ended, NoopObserver},
     experiment::Experiment,
     gossip::tree::RECORD_LIMIT,
-    job::{Blind, Ended, Whole},
+    run::Whole,
     sim,
 };
 
@@ -50,13 +51,14 @@ fn checked(whole: &Whole, ended: &[Ended]) {
 fn the_sums_of_many_features_are_exchanged() {
     let folder = tempfile::tempdir().unwrap();
     let simulated = whole(folder.path());
-    let virtually = sim::run(simulated.seats(), &mut Blind).unwrap();
+    let virtually = sim::run(simulated.seats(), &mut NoopObserver).unwrap();
     checked(&simulated, &virtually);
     #[cfg(feature = "net")]
     {
         use gradvine::{experiment::Transport, net};
         let real = whole(folder.path());
-        let really = net::together(real.seats(), &real.design, Transport::Tcp, &mut Blind).unwrap();
+        let really =
+            net::together(real.seats(), &real.design, Transport::Tcp, &mut NoopObserver).unwrap();
         checked(&real, &really);
         for (a, b) in virtually.iter().zip(&really) {
             assert_eq!((&a.model, &a.mean), (&b.model, &b.mean));
@@ -68,7 +70,7 @@ fn the_sums_of_many_features_are_exchanged() {
 fn more_than_any_record_may_hold_is_refused() {
     use std::sync::Arc;
 
-    use gradvine::{job::Design, mixing::Topology};
+    use gradvine::{mixing::Topology, run::Design};
     let design = |features: usize| {
         let text = "rule.kind = 'd-psgd'\ntopology.file = 'ring:3'\ndata.standardize = true";
         let experiment = Experiment::parse(text, &[]).unwrap();

@@ -7,9 +7,10 @@ use std::{
 };
 
 use gradvine::{
+    drive::{Conclusion, Elapsed, Learner, Observer},
     gossip::RoundDone,
-    job::{Conclusion, Elapsed, Learner, Observer, record::Closing},
     rng::{Purpose, Stream},
+    run::record::Closing,
     units::{NodeId, Round},
 };
 
@@ -51,7 +52,7 @@ impl Learner for Supplied {
             distance_squared: 0.0,
             test: None,
             test_of_mean: None,
-            arithmetic: gradvine::job::arithmetic::name(),
+            arithmetic: gradvine::run::arithmetic::name(),
             bytes: Closing::traffic(conclusion.traffic),
             time_s: 0.0,
             computing_s: 0.0,

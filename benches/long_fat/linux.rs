@@ -16,7 +16,7 @@ use std::{
 
 use gradvine::{
     lab::{self, Router, Setup, Site, Wiring},
-    sim::{Conditions, LinkModel},
+    links::{Conditions, LinkModel},
     units::NodeId,
 };
 

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use gradvine::{
     config::ConfigError,
     data::{self, Dataset, Options, Task},
-    job::record::Score,
     learn::SavedModel,
+    run::record::Score,
 };
 use serde_json::json;
 

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use gradvine::{config::ConfigError, report::RunDirectory};
+use gradvine::{config::ConfigError, run::RunDirectory};
 
 use super::{Exit, keep::Keep};
 

@@ -15,13 +15,10 @@ use std::{
 use gradvine::{
     config::ConfigError,
     data::Scale,
+    drive::{Elapsed, Lent, RunError},
     gossip::OwnModel,
-    job::{
-        Design, Elapsed, Lent, RunError, Single, Whole, class_counts, record::Closing,
-        record::model_digest,
-    },
     learn::SavedModel,
-    report::{RunDirectory, Summary},
+    run::{Design, RunDirectory, Single, Summary, Whole, class_counts, record::Closing},
     units::NodeId,
     vector,
 };
@@ -44,7 +41,7 @@ pub struct Known {
 
 impl From<&Whole> for Known {
     fn from(whole: &Whole) -> Known {
-        let rows = |(node, shard): (usize, &Arc<gradvine::job::Shared>)| {
+        let rows = |(node, shard): (usize, &Arc<gradvine::run::Shared>)| {
             (NodeId::from(node), (shard.raw().rows() as u64, class_counts(shard.raw())))
         };
         Known {
@@ -109,7 +106,7 @@ impl Keep {
     pub fn mean(&self, mean: &[f32]) {
         let mut state = self.lock();
         if state.mean.is_none() {
-            state.mean = Some(model_digest(mean));
+            state.mean = Some(gradvine::digest::of_model(mean));
             let path = state.folder.join("model-mean.safetensors");
             state.write(path, mean, None);
         }
@@ -276,7 +273,7 @@ impl Known {
             x: x.to_vec(),
             scale: self.scale.get().cloned(),
             classes: self.classes.clone(),
-            extra: [("digest".to_string(), model_digest(x))].into(),
+            extra: [("digest".to_string(), gradvine::digest::of_model(x))].into(),
         };
         saved.write(path)
     }

@@ -4,13 +4,13 @@ use std::{io::Read, path::PathBuf};
 
 use gradvine::{
     config::ConfigError,
+    drive::{Elapsed, Ended, Lent, Observer, RunError},
     experiment::Experiment,
     gossip::{OwnModel, RoundDone},
-    job::{Elapsed, Ended, Lent, NodeFile, Observer, Progress, RunError, Single},
     memory,
     mixing::Topology,
     net::{self, Place, identity},
-    report::{RunDirectory, Saves, Summary, metrics::Metric},
+    run::{NodeFile, Progress, RunDirectory, Saves, Single, Summary, metrics::Metric},
     units::NodeId,
 };
 

@@ -5,9 +5,8 @@ use std::path::Path;
 use gradvine::{
     compress,
     gossip::rule::RULES,
-    job::{Design, Whole},
     mixing::Weights,
-    report::{Participation, RunDirectory, Summary},
+    run::{Design, Participation, RunDirectory, Summary, Whole},
     units::Bytes,
 };
 

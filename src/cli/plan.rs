@@ -5,10 +5,10 @@ use std::{fmt::Write as _, sync::Arc};
 use gradvine::{
     config::ConfigError,
     experiment::{Compute, Experiment},
-    job::{self, Constants, Design, Needs, Outlook, Whole, outlook},
+    links::{self, Conditions},
     mixing::Topology,
     predict::{LinkLoad, Prediction},
-    sim::Conditions,
+    run::{Constants, Design, Needs, Outlook, Whole, outlook},
     study::picks,
     units::{Bytes, NodeId},
 };
@@ -157,7 +157,8 @@ fn everywhere(args: &Args, whole: &Whole) -> Result<Conditions, Exit> {
     // Gradients take what they take in the experiment, measured or not.
     (network.compute, network.compute_ms, network.compute_spread) = (Compute::None, None, None);
     (network.stragglers, network.straggler_factor) = (None, None);
-    let mut conditions = job::conditions(&network, &topology, whole.conditions.seed, &mut || 0.0)?;
+    let mut conditions =
+        links::conditions(&network, &topology, whole.conditions.seed, &mut || 0.0)?;
     conditions.compute = whole.conditions.compute;
     conditions.links.extend(whole.conditions.links.iter().map(|(pair, link)| (*pair, *link)));
     Ok(outlook::all_pairs(&topology, &conditions))

@@ -15,12 +15,11 @@ use gradvine::{
     config::ConfigError,
     data::write_csv,
     experiment::{Experiment, Transport},
-    job::{Needs, NodeFile, Progress, Whole},
     learn::SavedModel,
     memory,
     mixing::NodeInfo,
     net::identity,
-    report::{RunDirectory, Saves, Summary, metrics::Metric},
+    run::{Needs, NodeFile, Progress, RunDirectory, Saves, Summary, Whole, metrics::Metric},
     units::NodeId,
 };
 

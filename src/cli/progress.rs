@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gradvine::{job::Progress, units::Bytes};
+use gradvine::{run::Progress, units::Bytes};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// How progress is shown.

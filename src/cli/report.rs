@@ -10,7 +10,8 @@ use std::{
 use gradvine::{
     config::ConfigError,
     data::write_atomically,
-    report::{MARK, Run, page},
+    report::{MARK, page},
+    run::Run,
     units::Bytes,
 };
 

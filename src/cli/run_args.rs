@@ -9,9 +9,8 @@ use std::{
 use gradvine::{
     config::ConfigError,
     experiment::Experiment,
-    job::{Design, Whole},
     memory,
-    report::{RunDirectory, Saves, Space},
+    run::{Design, RunDirectory, Saves, Space, Whole},
 };
 
 use super::Exit;

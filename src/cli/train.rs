@@ -3,9 +3,10 @@
 use std::{cell::RefCell, sync::Arc};
 
 use gradvine::{
+    drive::{Elapsed, Ended, Lent, Observer, RunError},
     gossip::{OwnModel, RoundDone},
-    job::{Elapsed, Ended, Lent, Needs, Observer, RunError, Watch, Whole},
     net,
+    run::{Needs, Watch, Whole},
     units::{NodeId, Round},
 };
 
@@ -81,7 +82,7 @@ pub fn watched(
         Display::new(whole.design.experiment.run.rounds, args.speaks(), command == "simulate");
     let result = {
         let metric = |metric: &_| warn(directory.borrow_mut().metric(metric));
-        let progress = |progress: &gradvine::job::Progress| {
+        let progress = |progress: &gradvine::run::Progress| {
             interrupt.reached(progress.rounds);
             display.show(progress);
         };

@@ -1,8 +1,8 @@
 //! The experiment file: what is run, on what, by which rule. Its sections and keys are a contract.
 //!
 //! A file is read in three steps: text to table (with `--set key=value` applied), table to
-//! [`Experiment`] (types and names), and experiment to a job (ranges and combinations, in
-//! [`crate::job`]). Each step's errors name the key, the value and what would do.
+//! [`Experiment`] (types and names), and experiment to a run (ranges and combinations, in
+//! [`crate::run`]). Each step's errors name the key, the value and what would do.
 
 mod network;
 mod sections;

@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use crate::{rng::Stream, sim::LinkModel, units::Time};
+use crate::{links::LinkModel, rng::Stream, units::Time};
 
 /// How long the queue of a link with a short round trip may become: 100 ms of its rate. A queue of
 /// a round trip's bytes is what keeps a line busy while one TCP flow halves its window (Villamizar

@@ -26,7 +26,7 @@ use super::{
     site::{MTU, node_at},
 };
 use crate::{
-    sim::Conditions,
+    links::Conditions,
     units::{NodeId, Time},
 };
 

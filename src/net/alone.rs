@@ -14,10 +14,10 @@ use super::{
 };
 use crate::{
     config::ConfigError,
+    drive::{Elapsed, Ended, Lent, NodeSpec, Observer, RunError},
     gossip::{OwnModel, RoundDone},
-    job::{Design, Elapsed, Ended, Lent, Observer, RunError},
     mixing::Topology,
-    sim::Seat,
+    run::Design,
     units::{NodeId, Round},
 };
 
@@ -97,7 +97,7 @@ impl Place {
 /// why.
 pub fn alone(
     place: Place,
-    seat: Seat,
+    seat: NodeSpec,
     design: &Design,
     observer: &mut dyn Observer,
     stop: &mut dyn FnMut() -> bool,

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     config::ConfigError,
-    job::{Design, arithmetic},
+    run::{Design, arithmetic},
     units::NodeId,
 };
 
@@ -49,10 +49,8 @@ impl Card {
         let (mut model, experiment): (Vec<&str>, Vec<&str>) =
             canonical.lines().partition(|line| line.starts_with("model."));
         let parameters = format!("model.parameters = {}", design.parameters());
-        let initial = format!(
-            "model.initial (SHA-256) = {}",
-            crate::job::record::model_digest(&design.initial)
-        );
+        let initial =
+            format!("model.initial (SHA-256) = {}", crate::digest::of_model(&design.initial));
         model.extend([parameters.as_str(), initial.as_str()]);
         Card::of(
             &design.experiment.run.id,

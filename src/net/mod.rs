@@ -42,7 +42,7 @@ pub const VERSION: u32 = 2;
 
 pub use libp2p::{Multiaddr, PeerId, identity::Keypair};
 
-use crate::job::RunError;
+use crate::drive::RunError;
 
 /// A runtime for hosts: as many threads as there are processors.
 ///

@@ -22,10 +22,10 @@ use super::{
     worker::{Limits, Witness, Worker},
 };
 use crate::{
+    drive::{Elapsed, Ended, Lent, NodeSpec, Observer, RunError},
     experiment::Transport,
     gossip::{Failure, OwnModel, RoundDone},
-    job::{Design, Elapsed, Ended, Lent, Observer, RunError},
-    sim::Seat,
+    run::Design,
     units::{NodeId, Round},
 };
 
@@ -108,7 +108,7 @@ fn lock(halt: &Mutex<Halt>) -> MutexGuard<'_, Halt> {
 /// # Errors
 /// The first failure of a node; the others then stop too.
 pub fn together(
-    seats: Vec<Seat>,
+    seats: Vec<NodeSpec>,
     design: &Design,
     transport: Transport,
     observer: &mut dyn Observer,

@@ -18,9 +18,9 @@ use super::{
     status::Status,
 };
 use crate::{
+    drive::{self, Conclusion, Elapsed, Ended, Learner, Lent, RunError},
     experiment::RunParams,
     gossip::{Effect, Input, Node, NodeConfig, OwnModel, Part, RoundDone, Traffic},
-    job::{self, Conclusion, Elapsed, Ended, Learner, Lent, RunError},
     mixing::Topology,
     units::{NodeId, Round, Time},
 };
@@ -120,7 +120,7 @@ impl Job {
         let x = Arc::new(x);
         learner.lent.set(round, &x);
         learner.work(|learns| {
-            job::compute(learns, round, x, update, parts, &mut |input| {
+            drive::compute(learns, round, x, update, parts, &mut |input| {
                 let so_far = begun.elapsed().as_nanos() as u64;
                 // Counted before it can have an effect.
                 learner.computing.fetch_add(so_far - counted, Ordering::Relaxed);

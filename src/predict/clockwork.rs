@@ -16,7 +16,7 @@ use crate::{
         frame::{ENVELOPE, HEADER},
         plan::{self, At, Meeting, Plan, Step},
     },
-    sim::{Channel, ComputeModel, Conditions, LinkModel},
+    links::{Channel, ComputeModel, Conditions, LinkModel},
     units::{NodeId, Round, Time},
 };
 

@@ -11,7 +11,7 @@ use clockwork::{Course, Use, follow};
 
 use crate::{
     gossip::plan::{Plan, Step},
-    sim::Conditions,
+    links::Conditions,
     units::{NodeId, Time},
 };
 

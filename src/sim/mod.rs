@@ -6,18 +6,6 @@
 //! holds back its next frame until the last one was recycled, as a reader does. Events are ordered
 //! by (time, number), so a run has one trace, whose SHA-256 is its digest. Encoding, evaluation and
 //! whatever else a node does besides gradients takes no time.
-//!
-//! | file | does |
-//! |---|---|
-//! | `link` | one direction of a link: queue, rate, latency, jitter, loss |
-//! | `compute` | how long gradients take |
-//! | `preset` | links by known names |
-//! | `conditions` | all of these for one network |
-
-mod compute;
-mod conditions;
-mod link;
-mod preset;
 
 use std::{
     cmp::Reverse,
@@ -28,22 +16,11 @@ use std::{
 use sha2::{Digest, Sha256};
 
 use crate::{
-    gossip::{Effect, Input, Node, NodeConfig, Traffic, frame::ENVELOPE},
-    job::{self, Conclusion, Elapsed, Ended, Learner, Observer, RunError},
+    drive::{self, Conclusion, Elapsed, Ended, Learner, NodeSpec, Observer, RunError},
+    gossip::{Effect, Input, Node, Traffic, frame::ENVELOPE},
+    links::{Channel, ComputeModel, Conditions},
     units::{NodeId, Time},
 };
-pub use compute::ComputeModel;
-pub use conditions::Conditions;
-pub use link::{Channel, LinkModel, Passage};
-pub use preset::{PRESETS, Preset, find as preset};
-
-/// One node of a simulation.
-pub struct Seat {
-    /// What the core needs.
-    pub config: NodeConfig,
-    /// What learns.
-    pub learner: Box<dyn Learner>,
-}
 
 /// A run that came to its end.
 #[derive(Debug)]
@@ -62,7 +39,7 @@ pub struct Simulated {
 ///
 /// # Errors
 /// If a node fails or the nodes wait for each other.
-pub fn run(seats: Vec<Seat>, observer: &mut dyn Observer) -> Result<Vec<Ended>, RunError> {
+pub fn run(seats: Vec<NodeSpec>, observer: &mut dyn Observer) -> Result<Vec<Ended>, RunError> {
     run_on(seats, &Conditions::ideal(), observer).map(|simulated| simulated.ended)
 }
 
@@ -71,7 +48,7 @@ pub fn run(seats: Vec<Seat>, observer: &mut dyn Observer) -> Result<Vec<Ended>, 
 /// # Errors
 /// If a node fails or the nodes wait for each other.
 pub fn run_on(
-    seats: Vec<Seat>,
+    seats: Vec<NodeSpec>,
     conditions: &Conditions,
     observer: &mut dyn Observer,
 ) -> Result<Simulated, RunError> {
@@ -203,8 +180,8 @@ impl Ord for Event {
 }
 
 impl<'a> Network<'a> {
-    fn new(seats: Vec<Seat>, conditions: &'a Conditions) -> Network<'a> {
-        let host = |seat: Seat| Host {
+    fn new(seats: Vec<NodeSpec>, conditions: &'a Conditions) -> Network<'a> {
+        let host = |seat: NodeSpec| Host {
             node: Node::new(seat.config),
             learner: seat.learner,
             traffic: Traffic::default(),
@@ -278,7 +255,7 @@ impl<'a> Network<'a> {
                 let (now, d) = (self.now, x.len());
                 let starts: Vec<usize> = parts.iter().map(|part| part.start).collect();
                 let mut inputs = std::mem::take(&mut self.inputs);
-                job::compute(&mut *host.learner, round, x, update, parts, &mut |input| {
+                drive::compute(&mut *host.learner, round, x, update, parts, &mut |input| {
                     inputs.push(input)
                 });
                 let time = self.conditions.compute_time(self.hosts.len(), id, round);
@@ -416,7 +393,7 @@ impl<'a> Network<'a> {
                 traffic: host.traffic,
             }
         };
-        let trace = job::record::hex(&trace.finalize());
+        let trace = crate::digest::hex(&trace.finalize());
         Ok(Simulated { ended: hosts.into_iter().map(ended).collect(), trace, time: now, began })
     }
 }

@@ -13,7 +13,7 @@ use std::{
 
 use crate::{
     data::{Dataset, Target},
-    job::Whole,
+    run::Whole,
 };
 
 /// The residual of the normal equations at which it is done, relative to that at 0.

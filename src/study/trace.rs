@@ -11,10 +11,10 @@ use serde::Serialize;
 use super::{figure::Target, optimum::Optima};
 use crate::{
     config::ConfigError,
+    drive::RunError,
     experiment::Experiment,
     gossip::Failure,
-    job::{Needs, RunError, Snapshot, Watch, Whole},
-    report::Summary,
+    run::{Needs, Snapshot, Summary, Watch, Whole},
     sim,
 };
 

@@ -2,7 +2,7 @@
 //! and scripted updates.
 
 use gradvine::{
-    job::{Blind, Conclusion, Learner},
+    drive::{Conclusion, Learner, NoopObserver},
     rng::{Purpose, Stream},
     sim,
     units::Round,
@@ -119,7 +119,7 @@ pub fn moved(run: &Run, script: &[Matrix]) -> Vec<f64> {
         });
     }
     let models: Vec<Vec<f32>> =
-        sim::run(seats, &mut Blind).unwrap().into_iter().map(|ended| ended.model).collect();
+        sim::run(seats, &mut NoopObserver).unwrap().into_iter().map(|ended| ended.model).collect();
     assert!(models.iter().all(|model| *model == models[0]), "{}: the nodes differ", run.rule);
     plus(&start(run), -1.0, &widen(&models[..1])[0])
 }

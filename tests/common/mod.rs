@@ -15,15 +15,15 @@ use std::{
 use gradvine::{
     compress::{self, Compressor},
     config::ConfigError,
+    drive::{Conclusion, Ended, Learner, NodeSpec, NoopObserver, RunError},
     gossip::{
         NodeConfig,
         rule::{self, Prepared, Rule, Setting},
         tree::Readers,
     },
-    job::{Blind, Conclusion, Ended, Learner, RunError},
     mixing::{Schedule, Topology},
     rng::{Purpose, Stream},
-    sim::{self, Seat},
+    sim::{self},
     units::{NodeId, Round},
 };
 use sgd::Sgd;
@@ -234,12 +234,15 @@ impl Run {
         })
     }
 
-    pub fn seats(&self) -> Vec<Seat> {
+    pub fn seats(&self) -> Vec<NodeSpec> {
         self.seats_with(|_, rule| rule)
     }
 
     /// The seats with each rule wrapped, to plant a bug.
-    pub fn seats_with(&self, wrap: impl Fn(NodeId, Box<dyn Rule>) -> Box<dyn Rule>) -> Vec<Seat> {
+    pub fn seats_with(
+        &self,
+        wrap: impl Fn(NodeId, Box<dyn Rule>) -> Box<dyn Rule>,
+    ) -> Vec<NodeSpec> {
         let prepared = self.prepare();
         let problems = self.problems();
         (0..self.nodes())
@@ -262,13 +265,13 @@ impl Run {
                     Sgd::PLAIN => Box::new(Exact { problem, step: self.step }),
                     sgd => sgd.learner(self, node, problem),
                 };
-                Seat { config, learner }
+                NodeSpec { config, learner }
             })
             .collect()
     }
 
     pub fn ended(&self) -> Result<Vec<Ended>, RunError> {
-        sim::run(self.seats(), &mut Blind)
+        sim::run(self.seats(), &mut NoopObserver)
     }
 
     /// The models after the last round.

@@ -2,7 +2,7 @@
 //! steps. Twice: by the crate's optimizer, and in plain f64 from the equations.
 
 use gradvine::{
-    job::{Conclusion, Learner},
+    drive::{Conclusion, Learner},
     learn::{Batch, BatchSize, Objective, Optimizer, OptimizerParams, ScheduleKind, Tensor},
     units::{NodeId, Round},
 };

@@ -11,12 +11,12 @@ use std::{
 
 use gradvine::{
     config::ConfigError,
+    drive::{Elapsed, Observer},
     experiment::Compute,
     gossip::{RoundDone, plan},
-    job::{Elapsed, Observer, Whole},
     lab::{self, Cut, Router, Setup, Site, Trouble, Wiring},
     predict::predict,
-    report::{RunDirectory, Summary, metrics::Metric},
+    run::{RunDirectory, Summary, Whole, metrics::Metric},
     sim,
     units::{NodeId, Round},
 };

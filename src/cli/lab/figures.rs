@@ -4,9 +4,8 @@ use std::{fmt::Write as _, thread};
 
 use gradvine::{
     experiment::Transport,
-    job::Whole,
     lab::{Flow, Passed},
-    report::Summary,
+    run::{Summary, Whole},
     units::{Bytes, NodeId},
 };
 use serde::Serialize;

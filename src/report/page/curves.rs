@@ -4,10 +4,9 @@ use super::{
     Figure, MOST_CURVES,
     markup::{Cell, Table, bytes, grouped, number, percent},
 };
-use crate::report::{
-    Run, Status,
-    chart::{Axis, Chart, Dot, Line, Unit},
-    read::{Point, Span},
+use crate::{
+    report::chart::{Axis, Chart, Dot, Line, Unit},
+    run::{Point, Run, Span, Status},
 };
 
 /// A curve of more evaluations than this is thinned.

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     mixing::{self, Topology},
-    report::Run,
+    run::Run,
 };
 
 /// Eigenvalues in the table behind a picture.

@@ -27,7 +27,7 @@ mod traffic;
 
 use std::fmt::Write as _;
 
-use super::{Run, Status};
+use crate::run::{Run, Status};
 use curves::{X, Y};
 use markup::{Table, count, details, grouped, paragraph, short, text};
 

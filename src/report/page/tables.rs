@@ -6,7 +6,7 @@ use super::{
     MOST_RUNS,
     markup::{Cell, Table, bytes, grouped, number, percent, short},
 };
-use crate::report::{Outcome, Run, Status, Summary};
+use crate::run::{Outcome, Run, Status, Summary};
 
 /// The longest value of a setting that is shown whole, in characters.
 const LONGEST: usize = 80;

@@ -7,8 +7,8 @@ use super::{
     tables::sent,
 };
 use crate::{
-    job::conditions,
-    report::{LinkBytes, Run},
+    links::conditions,
+    run::{LinkBytes, Run},
     units::{Bytes, NodeId},
 };
 

@@ -3,10 +3,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{Elapsed, Observer, Whole};
+use super::{Whole, metrics::Metric};
 use crate::{
+    drive::{Elapsed, Observer},
     gossip::{RoundDone, Traffic},
-    report::metrics::Metric,
     units::{NodeId, Round, Time},
     vector,
 };

@@ -6,9 +6,9 @@ use super::design::Design;
 use crate::{
     config::ConfigError,
     gossip::plan,
+    links::{Conditions, LinkModel},
     mixing::Topology,
     predict::{Prediction, predict},
-    sim::{Conditions, LinkModel},
     units::NodeId,
 };
 

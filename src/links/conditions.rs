@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{compute::ComputeModel, link::LinkModel};
+use super::{channel::LinkModel, compute::ComputeModel};
 use crate::{
     rng::{Purpose, Stream},
     units::{NodeId, Round},

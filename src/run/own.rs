@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::{
-    Conclusion, Learner,
     design::{self, check_run},
-    record::{Closing, model_digest},
+    record::Closing,
 };
 use crate::{
     compress,
     config::ConfigError,
+    drive::{Conclusion, Learner, NodeSpec},
     experiment::{Experiment, Weighting},
     gossip::{
         NodeConfig,
@@ -18,7 +18,6 @@ use crate::{
     },
     learn::{Objective, Optimizer, Ready, Tensor},
     mixing::Schedule,
-    sim::Seat,
     units::{NodeId, Round},
     vector,
 };
@@ -34,7 +33,7 @@ use crate::{
 /// rows, or the experiment is wrong.
 ///
 /// ```
-/// use gradvine::{experiment::Experiment, job::{self, Blind}, learn::{Batch, Objective, Tensor}, sim};
+/// use gradvine::{experiment::Experiment, run::{self}, drive::NoopObserver, learn::{Batch, Objective, Tensor}, sim};
 ///
 /// /// f(x) = 1/2 (x - centre)^2 over one row.
 /// struct Bowl { centre: f32, tensors: Vec<Tensor> }
@@ -51,8 +50,8 @@ use crate::{
 ///
 /// let text = "run.rounds = 200\ntopology.file = 'complete:3'\nrule.kind = 'd-psgd'";
 /// let bowl = |centre| Box::new(Bowl { centre, tensors: vec![Tensor::new("x", &[1])] }) as Box<dyn Objective>;
-/// let seats = job::seats(&Experiment::parse(text, &[])?, &[0.0], vec![bowl(1.0), bowl(2.0), bowl(6.0)])?;
-/// let ended = sim::run(seats, &mut Blind).expect("the simulated network is ideal");
+/// let seats = run::seats(&Experiment::parse(text, &[])?, &[0.0], vec![bowl(1.0), bowl(2.0), bowl(6.0)])?;
+/// let ended = sim::run(seats, &mut NoopObserver).expect("the simulated network is ideal");
 /// assert!((ended[0].mean[0] - 3.0).abs() < 1e-3);
 /// # Ok::<(), gradvine::config::ConfigError>(())
 /// ```
@@ -60,7 +59,7 @@ pub fn seats(
     experiment: &Experiment,
     initial: &[f32],
     objectives: Vec<Box<dyn Objective>>,
-) -> Result<Vec<Seat>, ConfigError> {
+) -> Result<Vec<NodeSpec>, ConfigError> {
     check_run(experiment)?;
     let run = &experiment.run;
     let topology = Arc::new(design::topology(&experiment.topology, &experiment.folder, run.seed)?);
@@ -103,7 +102,7 @@ pub fn seats(
         };
         let optimizer =
             Optimizer::new(optimizer.clone(), run.seed, id, objective.rows(), initial.len());
-        Seat {
+        NodeSpec {
             config,
             learner: Box::new(OwnLearner { objective, optimizer, weight: weight as f32 }),
         }
@@ -194,15 +193,15 @@ impl Learner for OwnLearner {
         Closing {
             rounds: conclusion.rounds.0,
             missed: Vec::new(),
-            digest: model_digest(conclusion.model),
-            mean: Some(model_digest(conclusion.mean)),
+            digest: crate::digest::of_model(conclusion.model),
+            mean: Some(crate::digest::of_model(conclusion.mean)),
             rows: self.objective.rows() as u64,
             classes: Vec::new(),
             train_loss_of_mean: self.objective.loss(conclusion.mean),
             distance_squared: vector::distance_squared(conclusion.model, conclusion.mean),
             test: None,
             test_of_mean: None,
-            arithmetic: crate::job::arithmetic::name(),
+            arithmetic: crate::run::arithmetic::name(),
             bytes: Closing::traffic(conclusion.traffic),
             time_s: conclusion.elapsed.time.seconds(),
             computing_s: conclusion.elapsed.computing.seconds(),
@@ -216,7 +215,7 @@ impl Learner for OwnLearner {
 mod tests {
     use super::*;
     use crate::{
-        job::Blind,
+        drive::NoopObserver,
         learn::{Batch, Tensor},
         sim,
     };
@@ -266,7 +265,7 @@ mod tests {
         for (more, minimum) in [("", 4.0), ("data.weighting = 'rows'", 3.0)] {
             let seats =
                 seats(&experiment(more), &[0.0, 1.0], bowls(&[(2.0, 3), (6.0, 1)], 2)).unwrap();
-            let ended = sim::run(seats, &mut Blind).unwrap();
+            let ended = sim::run(seats, &mut NoopObserver).unwrap();
             assert!(
                 ended[0].mean.iter().all(|x| (x - minimum).abs() < 1e-4),
                 "{more}: {:?}",

@@ -3,12 +3,13 @@
 use std::sync::{Arc, OnceLock};
 
 use super::{
-    Conclusion, Design, Learner,
-    record::{Closing, Opening, model_digest},
+    Design,
+    record::{Closing, Opening},
 };
 use crate::{
     config::ConfigError,
     data::{Dataset, Scale, Target},
+    drive::{Conclusion, Learner},
     gossip::tree::Setup,
     learn::{Evaluation, Model, Objective, Optimizer, Ready},
     units::{NodeId, Round},
@@ -199,15 +200,15 @@ impl Learner for ShardLearner {
         Closing {
             rounds: conclusion.rounds.0,
             missed: Vec::new(),
-            digest: model_digest(conclusion.model),
-            mean: Some(model_digest(conclusion.mean)),
+            digest: crate::digest::of_model(conclusion.model),
+            mean: Some(crate::digest::of_model(conclusion.mean)),
             rows: started.data.rows() as u64,
             classes: class_counts(&started.data),
             train_loss_of_mean: evaluate(&design.model, conclusion.mean, &started.data).loss,
             distance_squared: vector::distance_squared(conclusion.model, conclusion.mean),
             test: score(conclusion.model),
             test_of_mean: score(conclusion.mean),
-            arithmetic: crate::job::arithmetic::name(),
+            arithmetic: crate::run::arithmetic::name(),
             bytes: Closing::traffic(conclusion.traffic),
             time_s: conclusion.elapsed.time.seconds(),
             computing_s: conclusion.elapsed.computing.seconds(),

@@ -3,19 +3,18 @@
 use std::sync::{Arc, OnceLock};
 
 use super::{
-    Learner,
     design::{self, Design},
-    network::conditions,
     record::Score,
     shard::{ShardLearner, Shared, class_counts, evaluate, scale_over},
 };
 use crate::{
     config::ConfigError,
     data::{self, Dataset, Options, SYNTHETIC, Scale, Split, Synthetic, Target, Task},
+    drive::{Learner, NodeSpec},
     experiment::{Compute, Experiment, SplitKind},
     gossip::tree::Readers,
     learn::Optimizer,
-    sim::{Conditions, Seat},
+    links::{Conditions, conditions},
     units::{NodeId, Round},
 };
 
@@ -81,12 +80,12 @@ impl Whole {
     }
 
     /// Every node's core and learner.
-    pub fn seats(&self) -> Vec<Seat> {
+    pub fn seats(&self) -> Vec<NodeSpec> {
         (0..self.shards.len()).map(|node| self.seat(NodeId::from(node))).collect()
     }
 
     /// One node's core and learner.
-    pub fn seat(&self, node: NodeId) -> Seat {
+    pub fn seat(&self, node: NodeId) -> NodeSpec {
         let shard = Arc::clone(&self.shards[node.index()]);
         let mut learner = ShardLearner::new(
             Arc::clone(&self.design),
@@ -95,7 +94,7 @@ impl Whole {
             self.test.clone(),
             Arc::clone(&self.scale),
         );
-        Seat {
+        NodeSpec {
             config: self.design.node(node, learner.setup(), Readers::Root),
             learner: Box::new(learner),
         }

@@ -3,9 +3,9 @@
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
-use crate::job::{
+use crate::run::{
     Design, Pooled,
-    record::{Closing, Score, run_digest},
+    record::{Closing, Score},
 };
 use crate::units::NodeId;
 
@@ -102,7 +102,7 @@ pub struct Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PooledOutcome {
     /// Mean loss over all training rows; NaN where it diverged.
-    #[serde(with = "crate::job::record::or_nan")]
+    #[serde(with = "crate::run::record::or_nan")]
     pub train_loss: f64,
     /// On the test rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -246,8 +246,10 @@ impl Summary {
         unusable.sort();
         let mut summary = Summary::of(design, &closings);
         if unusable.is_empty() {
-            summary.digest =
-                run_digest(closings.iter().map(|(_, closing)| closing.digest.as_str()), &mean)?;
+            summary.digest = crate::digest::of_run(
+                closings.iter().map(|(_, closing)| closing.digest.as_str()),
+                &mean,
+            )?;
         }
         let name = |node: NodeId| design.topology.node(node).name.clone();
         summary.unusable = unusable.into_iter().map(|(node, why)| (name(node), why)).collect();

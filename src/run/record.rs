@@ -2,13 +2,14 @@
 //! others every node reads, so all write the same summary.
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use crate::{
     data::{Dataset, Moments},
+    digest,
+    drive::Elapsed,
     gossip::{LinkTraffic, OwnModel, Traffic},
-    job::{Design, Elapsed, arithmetic},
     learn::Evaluation,
+    run::{Design, arithmetic},
 };
 
 /// Records list what went over each link up to this many: all nodes' records travel to every node.
@@ -175,7 +176,7 @@ impl Closing {
         Closing {
             rounds: own.rounds.0,
             missed: Vec::new(),
-            digest: model_digest(&own.x),
+            digest: digest::of_model(&own.x),
             mean: None,
             rows,
             classes,
@@ -205,7 +206,7 @@ impl Closing {
             ));
         }
         for (key, digest) in [("digest", Some(&self.digest)), ("mean", self.mean.as_ref())] {
-            if digest.is_some_and(|digest| unhex(digest).is_none()) {
+            if digest.is_some_and(|digest| digest::unhex(digest).is_none()) {
                 return Err(format!("{key}: this is no SHA-256 in 64 hexadecimal digits"));
             }
         }
@@ -262,53 +263,10 @@ pub(crate) mod or_nan {
     }
 }
 
-/// SHA-256 of a model's little-endian bytes, in hexadecimal.
-pub fn model_digest(x: &[f32]) -> String {
-    let mut hasher = Sha256::new();
-    if cfg!(target_endian = "little") {
-        hasher.update(bytemuck::cast_slice::<f32, u8>(x));
-    } else {
-        x.iter().for_each(|x| hasher.update(x.to_le_bytes()));
-    }
-    hex(&hasher.finalize())
-}
-
-/// The run's digest: SHA-256 over the SHA-256s (raw bytes) of the nodes' models in node order, then
-/// that of their mean.
-///
-/// # Errors
-/// If a digest is no hexadecimal SHA-256.
-pub fn run_digest<'a>(
-    models: impl IntoIterator<Item = &'a str>,
-    mean: &'a str,
-) -> Result<String, String> {
-    let mut hasher = Sha256::new();
-    for digest in models.into_iter().chain([mean]) {
-        hasher.update(unhex(digest).ok_or_else(|| format!("`{digest}` is no SHA-256"))?);
-    }
-    Ok(hex(&hasher.finalize()))
-}
-
-/// Bytes in hexadecimal digits.
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn unhex(text: &str) -> Option<[u8; 32]> {
-    let mut bytes = [0; 32];
-    if text.len() != 64 || !text.is_ascii() {
-        return None;
-    }
-    for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().as_chunks::<2>().0) {
-        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
-    }
-    Some(bytes)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::arithmetic;
+    use crate::run::arithmetic;
 
     #[test]
     fn a_record_of_a_diverging_run_comes_back() {

@@ -13,7 +13,7 @@
 //! taken as one way, the last one's as a round trip); its spread, a deviation of 0.5 of the rate's
 //! logarithm for a second at a time, is our own assumption. One more is one line here.
 
-use super::link::LinkModel;
+use super::channel::LinkModel;
 
 /// A line of the table.
 #[derive(Debug)]

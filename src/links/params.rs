@@ -3,8 +3,8 @@
 use crate::{
     config::ConfigError,
     experiment::{Compute, NetworkParams, Uplink},
+    links::{ComputeModel, Conditions, LinkModel, PRESETS, preset},
     mixing::Topology,
-    sim::{ComputeModel, Conditions, LinkModel, PRESETS, preset},
     units::NodeId,
 };
 

@@ -9,7 +9,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Learner, Needs,
+    Needs,
     design::Design,
     record::Score,
     shard::{ShardLearner, Shared, class_counts, evaluate},
@@ -18,10 +18,10 @@ use super::{
 use crate::{
     config::{self, ConfigError},
     data::{self, Scale, Target},
+    drive::{Learner, NodeSpec},
     experiment::{Experiment, syntax},
     gossip::tree::Readers,
     mixing::Topology,
-    sim::Seat,
     units::NodeId,
 };
 
@@ -80,7 +80,7 @@ pub struct Single {
     /// Which node this is.
     pub node: NodeId,
     /// Its core and learner, until somebody takes them to run.
-    pub seat: Option<Seat>,
+    pub seat: Option<NodeSpec>,
     /// Rows that this node trains on.
     pub rows: u64,
     /// Of these, how many of each class, where there are classes.
@@ -162,7 +162,7 @@ impl Single {
         Ok(Single {
             design,
             node,
-            seat: Some(Seat { config, learner: Box::new(learner) }),
+            seat: Some(NodeSpec { config, learner: Box::new(learner) }),
             rows,
             class_rows,
             classes,

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use crate::{config::ConfigError, job::Design, memory, units::Bytes};
+use crate::{config::ConfigError, memory, run::Design, units::Bytes};
 
 /// Bytes of a line of metrics.
 const LINE: u64 = 300;

@@ -226,7 +226,7 @@ mod tests {
         let experiment = crate::experiment::Experiment::default_with(&[]).unwrap();
         let topology = crate::mixing::Topology::parse("ring:3", 0).unwrap();
         let design =
-            crate::job::Design::new(experiment, std::sync::Arc::new(topology), 4, 2).unwrap();
+            crate::run::Design::new(experiment, std::sync::Arc::new(topology), 4, 2).unwrap();
         let mut summary = Summary::blank(&design);
         summary.failure = Some("node a waited 60 s for b".into());
         RunDirectory::create(&path).unwrap().summary(&summary).unwrap();

@@ -1,0 +1,46 @@
+//! SHA-256 digests of models and runs, in hexadecimal digits.
+
+use sha2::{Digest, Sha256};
+
+/// SHA-256 of a model's little-endian bytes, in hexadecimal.
+pub fn of_model(x: &[f32]) -> String {
+    let mut hasher = Sha256::new();
+    if cfg!(target_endian = "little") {
+        hasher.update(bytemuck::cast_slice::<f32, u8>(x));
+    } else {
+        x.iter().for_each(|x| hasher.update(x.to_le_bytes()));
+    }
+    hex(&hasher.finalize())
+}
+
+/// The run's digest: SHA-256 over the SHA-256s (raw bytes) of the nodes' models in node order, then
+/// that of their mean.
+///
+/// # Errors
+/// If a digest is no hexadecimal SHA-256.
+pub fn of_run<'a>(
+    models: impl IntoIterator<Item = &'a str>,
+    mean: &'a str,
+) -> Result<String, String> {
+    let mut hasher = Sha256::new();
+    for digest in models.into_iter().chain([mean]) {
+        hasher.update(unhex(digest).ok_or_else(|| format!("`{digest}` is no SHA-256"))?);
+    }
+    Ok(hex(&hasher.finalize()))
+}
+
+/// Bytes in hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+pub(crate) fn unhex(text: &str) -> Option<[u8; 32]> {
+    let mut bytes = [0; 32];
+    if text.len() != 64 || !text.is_ascii() {
+        return None;
+    }
+    for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().as_chunks::<2>().0) {
+        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(bytes)
+}

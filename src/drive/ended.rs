@@ -1,0 +1,86 @@
+//! How a run ends.
+
+use crate::{
+    config::ConfigError,
+    gossip::{Cause, Failure, Traffic},
+    mixing::Topology,
+    units::{NodeId, Round},
+};
+
+/// One node at its end.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ended {
+    /// Its model after the last round.
+    pub model: Vec<f32>,
+    /// The mean of all models.
+    pub mean: Vec<f32>,
+    /// All nodes' records, in node order, if it is one of their readers.
+    pub records: Vec<Vec<u8>>,
+    /// Bytes that it sent, the tree's at the end included.
+    pub traffic: Traffic,
+}
+
+/// Why a run did not end as it should.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum RunError {
+    /// A node could not go on.
+    #[error("node {node}: {failure}")]
+    Failed {
+        /// Which.
+        node: NodeId,
+        /// Why.
+        failure: Failure,
+    },
+    /// Something is wrong with this node's own files, or they differ from those of all its
+    /// neighbours.
+    #[error("{0}")]
+    Setup(ConfigError),
+    /// What all nodes' setup records make together cannot be used: a record of another node is
+    /// wrong.
+    #[error("what the setup records of all nodes make together cannot be used: {0}")]
+    Agreement(ConfigError),
+    /// No node can move: a bug in a rule's plan.
+    #[error("no node can go on: {0}")]
+    Stuck(String),
+    /// A deadline passed.
+    #[error("{0}")]
+    Deadline(String),
+    /// Somebody interrupted it before it could conclude.
+    #[error("interrupted in round {0}")]
+    Interrupted(Round),
+    /// A link or host failed outside the rounds.
+    #[error("{0}")]
+    Network(String),
+}
+
+impl RunError {
+    /// In words, with nodes called by their names.
+    pub fn told(&self, topology: &Topology) -> String {
+        let name = |node: NodeId| topology.node(node).name.clone();
+        match self {
+            RunError::Failed { node, failure } => {
+                format!("node {}: {}", name(*node), failure.told(&name))
+            }
+            other => other.to_string(),
+        }
+    }
+
+    /// The round in which the run diverged, if it did.
+    pub fn diverged_at(&self) -> Option<Round> {
+        match self {
+            RunError::Failed { failure: Failure::Diverged { round, .. }, .. } => Some(*round),
+            _ => None,
+        }
+    }
+
+    /// What ended the run first, as `node` knows it: what a neighbour that left has told, or its
+    /// own failure.
+    pub fn cause(&self, node: NodeId, topology: &Topology) -> Cause {
+        let name = |node: NodeId| topology.node(node).name.clone();
+        match self {
+            RunError::Failed { failure: Failure::Left { cause, .. }, .. } => cause.clone(),
+            RunError::Failed { node, failure } => Cause { node: *node, text: failure.told(&name) },
+            other => Cause { node, text: other.to_string() },
+        }
+    }
+}

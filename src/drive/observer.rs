@@ -1,0 +1,46 @@
+//! What a driver reports while nodes run.
+
+use super::Lent;
+use crate::{
+    gossip::{OwnModel, RoundDone},
+    units::{NodeId, Round, Time},
+};
+
+/// A node's clocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Elapsed {
+    /// Since its start.
+    pub time: Time,
+    /// Of that, how long it has computed gradients.
+    pub computing: Time,
+}
+
+/// Told of progress by a driver that sees several nodes.
+pub trait Observer {
+    /// A node has finished a round.
+    fn round(&mut self, node: NodeId, elapsed: Elapsed, done: RoundDone);
+
+    /// A node begins; `lent` shows the model while a gradient is computed at it.
+    fn begins(&mut self, _node: NodeId, _lent: &Lent) {}
+
+    /// A node's own model is final, or its run ends early and this is what it has: save it now. The
+    /// rounds done say which.
+    fn save(&mut self, _node: NodeId, _elapsed: Elapsed, _own: &OwnModel) {}
+
+    /// The mean of all models is formed: save it now. Told by one node at the least; it is the same
+    /// at all.
+    fn mean(&mut self, _mean: &[f32]) {}
+
+    /// The round after which all shall stop, once somebody has asked for it.
+    fn stop_after(&mut self) -> Option<Round> {
+        None
+    }
+}
+
+/// An observer that ignores everything.
+#[derive(Debug, Default)]
+pub struct NoopObserver;
+
+impl Observer for NoopObserver {
+    fn round(&mut self, _node: NodeId, _elapsed: Elapsed, _done: RoundDone) {}
+}

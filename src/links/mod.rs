@@ -1,0 +1,25 @@
+//! What links and machines of a network are like: latency, rate, jitter, loss, and how long
+//! gradients take.
+//!
+//! The simulator, the prediction and the laboratory all use this model, so that one description of
+//! a network serves all three.
+//!
+//! | file | does |
+//! |---|---|
+//! | `channel` | one direction of a link: queue, rate, latency, jitter, loss |
+//! | `compute` | how long gradients take |
+//! | `preset` | links by known names |
+//! | `conditions` | all of these for one network |
+//! | `params` | the same, from an experiment's `[network]` and a topology's links |
+
+mod channel;
+mod compute;
+mod conditions;
+mod params;
+mod preset;
+
+pub use channel::{Channel, LinkModel, Passage};
+pub use compute::ComputeModel;
+pub use conditions::Conditions;
+pub use params::conditions;
+pub use preset::{PRESETS, Preset, find as preset};

@@ -1,0 +1,37 @@
+//! A run from its files to its results.
+//!
+//! [`Design`] is what all nodes share: an experiment with every value resolved. [`Whole`] is a run
+//! whose nodes are all in this process, [`Single`] one node of a network of machines,
+//! [`ShardLearner`] one node's learning side; [`seats`] makes a run of objectives that a program
+//! brings itself. [`RunDirectory`] and [`Summary`] are what a run leaves behind.
+
+pub mod arithmetic;
+mod constants;
+mod design;
+mod directory;
+pub mod metrics;
+mod needs;
+pub mod outlook;
+mod own;
+mod read;
+pub mod record;
+mod shard;
+mod single;
+mod space;
+mod summary;
+mod watch;
+mod whole;
+
+pub use constants::Constants;
+pub use design::{Design, topology};
+pub use directory::RunDirectory;
+pub use needs::Needs;
+pub use outlook::Outlook;
+pub use own::seats;
+pub use read::{Point, Run, Span, Status};
+pub use shard::{ShardLearner, Shared, class_counts};
+pub use single::{NodeFile, Single};
+pub use space::{Saves, Space};
+pub use summary::{LinkBytes, Outcome, Participation, PooledOutcome, Summary};
+pub use watch::{Progress, Snapshot, Watch, mean};
+pub use whole::{Pooled, Whole, options};
