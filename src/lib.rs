@@ -63,6 +63,8 @@ pub mod memory;
 pub mod mixing;
 #[cfg(feature = "net")]
 pub mod net;
+#[cfg(feature = "net")]
+pub mod node;
 pub mod predict;
 pub mod report;
 pub mod rng;

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use gradvine::config::ConfigError;
+use gradvine::{config::ConfigError, run::EndError};
 
 /// Why a command did not end with 0.
 #[derive(Debug)]
@@ -20,19 +20,6 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// The same with another message: what else went wrong. Its own code stays, unless it was an
-    /// interrupt that now lost something.
-    pub fn and(self, more: Exit) -> Exit {
-        let join = |first: String| format!("{first}; {}", more.message());
-        match self {
-            Exit::Disagrees(first) => Exit::Disagrees(join(first)),
-            Exit::Config(first) => Exit::Config(join(first)),
-            Exit::Short(first) | Exit::Failed(first) | Exit::Interrupted(first) => {
-                Exit::Failed(join(first))
-            }
-        }
-    }
-
     /// Without the code.
     pub fn message(&self) -> &str {
         match self {
@@ -62,6 +49,17 @@ impl Exit {
 impl From<ConfigError> for Exit {
     fn from(error: ConfigError) -> Exit {
         Exit::Config(error.to_string())
+    }
+}
+
+impl From<EndError> for Exit {
+    fn from(error: EndError) -> Exit {
+        match error {
+            EndError::Setup(error) => error.into(),
+            EndError::Short(message) => Exit::Short(message),
+            EndError::Interrupted(message) => Exit::Interrupted(message),
+            error => Exit::Failed(error.to_string()),
+        }
     }
 }
 

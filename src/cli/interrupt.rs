@@ -11,9 +11,12 @@ use std::{
     time::Duration,
 };
 
-use gradvine::{config::ConfigError, run::RunDirectory};
+use gradvine::{
+    config::ConfigError,
+    run::{Recorder, RunDirectory},
+};
 
-use super::{Exit, keep::Keep};
+use super::Exit;
 
 /// How long a run has to stop by itself.
 const GRACE: Duration = Duration::from_millis(1700);
@@ -62,14 +65,14 @@ impl Interrupt {
 
     /// What to write if the run does not stop by itself: the models that can be had, and what is
     /// known of the run.
-    pub fn otherwise_write(&self, keep: &Keep, directory: &RunDirectory) {
-        let (keep, path) = (keep.clone(), directory.path().join("summary.json"));
+    pub fn otherwise_write(&self, recorder: &Recorder, directory: &RunDirectory) {
+        let (recorder, path) = (recorder.clone(), directory.path().join("summary.json"));
         let words = move |rounds: u64| {
-            keep.salvage();
-            if let Err(exit) = keep.finish(false) {
-                exit.report();
+            recorder.salvage();
+            if let Err(error) = recorder.finish(false) {
+                note!("error: {error}");
             }
-            let mut summary = keep.summary();
+            let mut summary = recorder.summary();
             summary.rounds = summary.rounds.max(rounds);
             summary.interrupted = true;
             if let Ok(text) = serde_json::to_string_pretty(&summary)

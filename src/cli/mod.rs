@@ -15,7 +15,6 @@ mod evaluate;
 mod exit;
 mod identity;
 mod interrupt;
-mod keep;
 mod lab;
 mod node;
 mod outcome;
@@ -146,6 +145,11 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(exit) => exit.report(),
     }
+}
+
+/// Shows the library's warnings as lines of standard error.
+fn warnings() -> gradvine::run::Warn {
+    std::sync::Arc::new(|line| print_note(line))
 }
 
 /// What `note!` does.

@@ -1,28 +1,15 @@
 //! `gradvine node`
 
-use std::{io::Read, path::PathBuf};
+use std::{io::Read, path::PathBuf, sync::Arc};
 
 use gradvine::{
     config::ConfigError,
-    drive::{Elapsed, Ended, Lent, Observer, RunError},
-    experiment::Experiment,
-    gossip::{OwnModel, RoundDone},
     memory,
-    mixing::Topology,
-    net::{self, Place, identity},
-    run::{NodeFile, Progress, RunDirectory, Saves, Single, Summary, metrics::Metric},
-    units::NodeId,
+    node::{Event, Node, Prepared},
+    run::Progress,
 };
 
-use super::{
-    Exit,
-    interrupt::Interrupt,
-    keep::{Keep, Known},
-    outcome, print_json,
-    progress::Display,
-    run_args::room,
-    train::warn,
-};
+use super::{Exit, interrupt::Interrupt, outcome, print_json, progress::Display};
 
 /// The arguments of `gradvine node`
 #[derive(clap::Args, Debug)]
@@ -69,160 +56,60 @@ pub fn run(args: Args) -> Result<(), Exit> {
     if args.no_space_check {
         memory::trust();
     }
-    let file = NodeFile::load(&args.node)?;
-    let key = identity::load(&file.key)?;
-    let topology = Topology::load(&file.topology)?;
-    // What stands in the node's file is blamed on it; the rest of what a place is made of stands in
-    // the topology's.
-    let written = |error: ConfigError| match error.place.as_str() {
-        place if place == "listen" || place.starts_with("node.") => {
-            let place = format!("node.{}", place.trim_start_matches("node."));
-            ConfigError { place, ..error }.within(args.node.display())
+    let mut builder = Node::builder(&args.node)?.warn(super::warnings());
+    if let Some(out) = &args.out {
+        builder = builder.out(out);
+    }
+    let prepared = builder.prepare().map_err(|error| match &args.out {
+        Some(_) if error.place == "node.out" => {
+            ConfigError { place: "--out".into(), file: None, ..error }
         }
         _ => error,
-    };
-    let place = Place::new(key, &file.listen, &topology)
-        .map_err(|error| written(error).within(file.topology.display()))?;
-    let experiment = Experiment::load(&file.experiment, &[])?;
-    let name = topology.node(place.node).name.clone();
-    let mut single = Single::new(&file, experiment, topology, place.node).map_err(written)?;
-    let out = args.out.as_ref().unwrap_or(&file.out);
-    let made = room(&single.design, Saves::One, out).and_then(|()| RunDirectory::create(out));
-    let mut directory = made.map_err(|error| match &args.out {
-        Some(_) => ConfigError { place: "--out".into(), ..error },
-        None => written(ConfigError { place: "node.out".into(), ..error }),
     })?;
-    directory.write("experiment.toml", &single.design.experiment.moved().to_toml())?;
-    directory.write("topology.toml", &single.design.topology.to_toml())?;
-    let keep = Keep::new(Known::from(&single), &directory);
+    let design = Arc::clone(prepared.design());
     let interrupt = Interrupt::install()?;
-    interrupt.otherwise_write(&keep, &directory);
+    let recorder = prepared.recorder();
+    if let (Some(recorder), Some(directory)) = (&recorder, prepared.directory()) {
+        interrupt.otherwise_write(recorder, directory);
+    }
     if args.until_stdin_ends {
         interrupt_when_stdin_ends(&interrupt);
     }
     let speaks = !args.quiet && !args.json;
     if speaks {
-        for warning in &single.design.rule.warnings {
+        for warning in &design.rule.warnings {
             note!("warning: {warning}");
         }
-        note!("{}", banner(&single, &name, &place));
+        note!("{}", banner(&prepared));
     }
-    let seat = single.seat.take().expect("a node has its seat before it runs");
-    let display = Display::new(single.design.experiment.run.rounds, speaks, false);
-    let mut witness = Witness {
-        single: &single,
-        keep: &keep,
-        interrupt: &interrupt,
-        directory: &mut directory,
-        display,
-    };
-    let mut stop = || interrupt.is_set();
-    let result = net::alone(place, seat, &single.design, &mut witness, &mut stop);
-    witness.display.finish();
-    let end = match result {
-        Ok(ended) => conclude(&args, &single, &keep, &directory, &ended),
-        Err(RunError::Setup(error)) => Err(keep.failed(
-            &directory,
-            RunError::Setup(written(error)),
-            interrupt.rounds(),
-            Some(single.node),
-        )),
-        Err(error) => Err(keep.failed(&directory, error, interrupt.rounds(), Some(single.node))),
-    };
-    // Last: where the disk was full, there is room now if there is any.
-    warn(directory.finish());
-    end
-}
-
-/// Shows and writes what the node does.
-struct Witness<'a> {
-    single: &'a Single,
-    keep: &'a Keep,
-    interrupt: &'a Interrupt,
-    directory: &'a mut RunDirectory,
-    display: Display,
-}
-
-impl Observer for Witness<'_> {
-    fn round(&mut self, _node: NodeId, elapsed: Elapsed, done: RoundDone) {
-        self.interrupt.reached(done.round.0 + 1);
-        let (metric, progress) = seen(self.single, elapsed, &done);
-        if let Some(metric) = metric {
-            warn(self.directory.metric(&metric));
+    let mut display = Display::new(design.experiment.run.rounds, speaks, false);
+    let mut accuracy = None;
+    let mut show = |event: Event| match event {
+        Event::Evaluation(metric) => accuracy = metric.test_accuracy,
+        Event::Round { rounds, loss, traffic, elapsed } => {
+            interrupt.reached(rounds);
+            let (payload, time) = (traffic.payload, elapsed.time);
+            let accuracy = accuracy.take();
+            display.show(&Progress { rounds, loss, consensus: None, accuracy, payload, time });
         }
-        self.display.show(&progress);
-    }
-
-    fn begins(&mut self, node: NodeId, lent: &Lent) {
-        self.keep.begins(node, lent);
-    }
-
-    fn save(&mut self, node: NodeId, elapsed: Elapsed, own: &OwnModel) {
-        self.keep.save(node, elapsed, own);
-    }
-
-    fn mean(&mut self, mean: &[f32]) {
-        self.keep.mean(mean);
-    }
-}
-
-/// A round as a metric, where it is to be evaluated, and as progress.
-fn seen(single: &Single, elapsed: Elapsed, done: &RoundDone) -> (Option<Metric>, Progress) {
-    let score = done.model.as_ref().and_then(|model| single.score(model));
-    let accuracy = score.and_then(|score| score.accuracy());
-    let metric = done.model.is_some().then(|| Metric {
-        round: done.round.0 + 1,
-        node: single.node.0,
-        time_s: elapsed.time.seconds(),
-        computing_s: elapsed.computing.seconds(),
-        train_loss: Some(done.loss),
-        test_loss: score.map(|score| score.loss),
-        test_accuracy: accuracy,
-        consensus: None,
-        bytes_payload: done.traffic.payload,
-        bytes_wire: done.traffic.wire,
-        bytes_dense: done.traffic.dense,
-    });
-    let progress = Progress {
-        rounds: done.round.0 + 1,
-        loss: done.loss,
-        consensus: None,
-        accuracy,
-        payload: done.traffic.payload,
-        time: elapsed.time,
+        Event::Ended => display.finish(),
+        _ => {}
     };
-    (metric, progress)
-}
-
-/// Every node writes the same summary; the models are saved.
-fn conclude(
-    args: &Args,
-    single: &Single,
-    keep: &Keep,
-    directory: &RunDirectory,
-    ended: &Ended,
-) -> Result<(), Exit> {
-    let kept = keep.finish(true);
-    let summary = match Summary::new(&single.design, &ended.records) {
-        Ok(summary) => summary,
-        Err(why) => return Err(keep.unusable(directory, why, kept)),
-    };
-    outcome::warn_of_records(&summary);
-    let written = directory.summary(&summary);
-    kept?;
-    written?;
+    let result = prepared.run(recorder, &mut show, &mut || interrupt.is_set())?;
+    outcome::warn_of_records(&result.summary);
     if args.json {
-        print_json(&summary)?;
+        print_json(&result.summary)?;
     } else if !args.quiet {
-        let (table, folder) =
-            (outcome::table(&summary, ended.traffic.tree), directory.path().display());
+        let table = outcome::table(&result.summary, result.tree_bytes);
+        let folder = result.directory.unwrap_or_default();
+        let folder = folder.display();
         outcome::show_table(&format!(
             "{table}\nrun directory    {folder}\n\nTry next:\n  gradvine evaluate \
-             {folder}/model-mean.safetensors DATA\n  \
-             compare the digest with the other nodes': all write the same\n"
+             {folder}/model-mean.safetensors DATA\n  compare the digest with the other nodes': \
+             all write the same\n"
         ));
     }
-    outcome::participation(&summary, single.design.experiment.run.rounds)
+    outcome::participation(&result.summary, design.experiment.run.rounds)
 }
 
 /// Stops the run as a signal does, once standard input has ended.
@@ -235,11 +122,12 @@ fn interrupt_when_stdin_ends(interrupt: &Interrupt) {
     });
 }
 
-fn banner(single: &Single, name: &str, place: &Place) -> String {
-    let design = &single.design;
+fn banner(prepared: &Prepared) -> String {
+    let design = prepared.design();
     format!(
-        "node {name} ({}) of {} on {}: {} with {}, {} parameters, {} rounds",
-        place.peer(),
+        "node {} ({}) of {} on {}: {} with {}, {} parameters, {} rounds",
+        prepared.name(),
+        prepared.peer(),
         design.topology.nodes(),
         design.topology.name(),
         design.rule_name(),

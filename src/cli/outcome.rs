@@ -6,14 +6,12 @@ use gradvine::{
     compress,
     gossip::rule::RULES,
     mixing::Weights,
-    run::{Design, Participation, RunDirectory, Summary, Whole},
+    run::{Design, Participation, Recorder, RunDirectory, Summary, Whole},
     units::Bytes,
 };
 
 use super::{
-    Exit,
-    keep::Keep,
-    print, print_json,
+    Exit, print, print_json,
     run_args::{RunArgs, quoted},
     train::Driven,
 };
@@ -23,16 +21,16 @@ pub fn conclude(
     args: &RunArgs,
     whole: &Whole,
     directory: &RunDirectory,
-    keep: &Keep,
+    recorder: &Recorder,
     driven: &Driven,
     interrupted: bool,
     command: &str,
 ) -> Result<(), Exit> {
     let (design, ended) = (&whole.design, &driven.ended);
-    let kept = keep.finish(!interrupted);
+    let kept = recorder.finish(!interrupted);
     let mut summary = match Summary::new(design, &ended[0].records) {
         Ok(summary) => summary,
-        Err(why) => return Err(keep.unusable(directory, why, kept)),
+        Err(why) => return Err(recorder.unusable(directory, why, kept).into()),
     };
     warn_of_records(&summary);
     summary.trace.clone_from(&driven.trace);
@@ -45,7 +43,7 @@ pub fn conclude(
         "every node forms the same mean"
     );
     let written = directory.summary(&summary);
-    kept?;
+    kept.map_err(|error| Exit::Failed(error.to_string()))?;
     written?;
     let tree = ended.iter().map(|one| one.traffic.tree).sum();
     show(args, whole, directory, &summary, Some(tree), command)?;

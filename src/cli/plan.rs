@@ -129,8 +129,8 @@ fn central(
         ];
         let mut experiment = experiment(args, &sets)?;
         experiment.topology.schedule = "static".into();
-        let shape = whole.design.model.shape();
-        let design = Design::new(experiment, Arc::clone(&topology), shape.inputs, shape.outputs)?;
+        let (features, outputs) = (whole.design.features, whole.design.outputs);
+        let design = Design::new(experiment, Arc::clone(&topology), features, outputs)?;
         found.push((name, Outlook::of(&design, &conditions, gradients)?));
     }
     Ok(found)
@@ -215,9 +215,8 @@ fn candidates(
                     let share =
                         f64::from(steps) / f64::from(design.experiment.optimizer.local_steps);
                     conditions.compute.mean = (conditions.compute.mean as f64 * share) as u64;
-                    let shape = design.model.shape();
-                    let design =
-                        Design::new(experiment, Arc::clone(topology), shape.inputs, shape.outputs)?;
+                    let (features, outputs) = (design.features, design.outputs);
+                    let design = Design::new(experiment, Arc::clone(topology), features, outputs)?;
                     Outlook::of(&design, &conditions, gradients)
                 });
                 match one {

@@ -19,14 +19,16 @@ use gradvine::{
     memory,
     mixing::NodeInfo,
     net::identity,
-    run::{Needs, NodeFile, Progress, RunDirectory, Saves, Summary, Whole, metrics::Metric},
+    run::{
+        Known, Needs, NodeFile, Progress, Recorder, RunDirectory, Saves, Summary, Whole,
+        metrics::Metric, write_summary,
+    },
     units::NodeId,
 };
 
 use super::{
     Exit,
     interrupt::Interrupt,
-    keep::{Keep, Known, write_summary},
     outcome,
     progress::Display,
     run_args::{RunArgs, room},
@@ -61,7 +63,10 @@ pub fn run(args: &RunArgs) -> Result<(), Exit> {
     let mut directory = args.directory(&whole)?;
     room(&whole.design, Saves::Both, directory.path()).inspect_err(|_| directory.discard())?;
     let interrupt = Interrupt::install()?;
-    interrupt.otherwise_write(&Keep::new(Known::from(&*whole), &directory), &directory);
+    interrupt.otherwise_write(
+        &Recorder::new(Known::from(&*whole), &directory, super::warnings()),
+        &directory,
+    );
     interrupt.wait_longer();
     let ports = free_ports(whole.shards.len(), whole.design.experiment.run.transport)?;
     let addresses: Vec<String> = (ports.into_iter())
@@ -159,7 +164,7 @@ pub fn write_files(
             listen: vec![address.clone()],
             topology: "../../topology.toml".into(),
             experiment: "../experiment.toml".into(),
-            data: "data.csv".into(),
+            data: Some("data.csv".into()),
             test: test.map(|_| "../test.csv".into()),
             out: "run".into(),
         };
@@ -315,7 +320,7 @@ pub fn progress(processes: &[Process]) -> Progress {
 pub fn interrupted(whole: &Whole, directory: &RunDirectory, processes: &[Process]) -> Exit {
     let mut summary = salvage(whole, directory, processes);
     summary.interrupted = true;
-    write_summary(directory, &summary);
+    write_summary(directory, &summary, &super::warnings());
     let (rounds, folder) = (summary.rounds, directory.path().display());
     Exit::Interrupted(format!("stopped in round {rounds}; what was done is in {folder}"))
 }
@@ -397,7 +402,7 @@ pub fn gather(
         let message = format!("node {name} {how} (its log: {})", log.display());
         let mut summary = salvage(whole, directory, processes);
         (summary.failure, summary.failed_at) = (Some(message.clone()), Some(name.clone()));
-        write_summary(directory, &summary);
+        write_summary(directory, &summary, &super::warnings());
         let message = format!("{message}; what was done is in {}", directory.path().display());
         return Err(match first.code {
             Some(2) => Exit::Config(message),

@@ -6,18 +6,11 @@ use gradvine::{
     drive::{Elapsed, Ended, Lent, Observer, RunError},
     gossip::{OwnModel, RoundDone},
     net,
-    run::{Needs, Watch, Whole},
+    run::{Known, Needs, Recorder, Watch, Whole},
     units::{NodeId, Round},
 };
 
-use super::{
-    Exit,
-    interrupt::Interrupt,
-    keep::{Keep, Known},
-    outcome, processes,
-    progress::Display,
-    run_args::RunArgs,
-};
+use super::{Exit, interrupt::Interrupt, outcome, processes, progress::Display, run_args::RunArgs};
 
 /// The arguments of `gradvine train`
 #[derive(clap::Args, Debug)]
@@ -73,8 +66,8 @@ pub fn watched(
     Needs::together(&whole).check_run(&whole.design)?;
     let directory = RefCell::new(args.directory(&whole)?);
     let interrupt = Interrupt::install()?;
-    let keep = Keep::new(Known::from(&*whole), &directory.borrow());
-    interrupt.otherwise_write(&keep, &directory.borrow());
+    let recorder = Recorder::new(Known::from(&*whole), &directory.borrow(), super::warnings());
+    interrupt.otherwise_write(&recorder, &directory.borrow());
     if args.speaks() {
         note!("{}", banner(&whole, command));
     }
@@ -88,15 +81,21 @@ pub fn watched(
         };
         let watch =
             Watch::new(Arc::clone(&whole), metric, progress).stopping(|| interrupt.is_set());
-        drive(&whole, &mut Kept { watch, keep: &keep })
+        drive(&whole, &mut Kept { watch, recorder: &recorder })
     };
     display.finish();
     let mut directory = directory.into_inner();
     let end = match result {
-        Ok(driven) => {
-            outcome::conclude(args, &whole, &directory, &keep, &driven, interrupt.is_set(), command)
-        }
-        Err(error) => Err(keep.failed(&directory, error, interrupt.rounds(), None)),
+        Ok(driven) => outcome::conclude(
+            args,
+            &whole,
+            &directory,
+            &recorder,
+            &driven,
+            interrupt.is_set(),
+            command,
+        ),
+        Err(error) => Err(recorder.failed(&directory, error, interrupt.rounds(), None).into()),
     };
     // Last: where the disk was full, there is room now if there is any.
     warn(directory.finish());
@@ -113,7 +112,7 @@ pub fn warn(result: std::io::Result<()>) {
 /// Watches a run and saves its models.
 struct Kept<'a> {
     watch: Watch<'a>,
-    keep: &'a Keep,
+    recorder: &'a Recorder,
 }
 
 impl Observer for Kept<'_> {
@@ -122,15 +121,15 @@ impl Observer for Kept<'_> {
     }
 
     fn begins(&mut self, node: NodeId, lent: &Lent) {
-        self.keep.begins(node, lent);
+        self.recorder.begins(node, lent);
     }
 
     fn save(&mut self, node: NodeId, elapsed: Elapsed, own: &OwnModel) {
-        self.keep.save(node, elapsed, own);
+        self.recorder.save(node, elapsed, own);
     }
 
     fn mean(&mut self, mean: &[f32]) {
-        self.keep.mean(mean);
+        self.recorder.mean(mean);
     }
 
     fn stop_after(&mut self) -> Option<Round> {

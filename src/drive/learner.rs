@@ -43,6 +43,28 @@ pub trait Learner: Send {
         loss
     }
 
+    /// The same with vectors that the learner may hand on: `x` may be kept until the update is
+    /// returned, in the buffer `update` or in another one of its length.
+    ///
+    /// # Errors
+    /// Why this node cannot go on. The run ends, and its neighbours are told.
+    fn compute_lent(
+        &mut self,
+        round: Round,
+        x: &Arc<Vec<f32>>,
+        mut update: Vec<f32>,
+        ready: &mut Ready<'_>,
+    ) -> Result<(Vec<f32>, f64), String> {
+        let loss = self.compute_by_parts(round, x, &mut update, ready);
+        Ok((update, loss))
+    }
+
+    /// Whether a gradient waits for something else than this computer, such as a training loop of
+    /// another program. Then it is always computed beside the core.
+    fn waits(&self) -> bool {
+        false
+    }
+
     /// The sum of the step sizes in the update of a round.
     fn step(&self, round: Round) -> f32;
 
@@ -75,19 +97,19 @@ impl<'a> Conclusion<'a> {
     }
 }
 
-/// Does what [`Effect::Compute`](crate::gossip::Effect::Compute) asks for and hands the answers
-/// over: every part as soon as it is final, then the whole.
+/// Performs [`Effect::Compute`](crate::gossip::Effect::Compute) and hands over the inputs that
+/// answer it: every part as soon as it is final, then the whole, or why there is none.
 pub fn compute(
     learner: &mut dyn Learner,
     round: Round,
     x: impl Into<Arc<Vec<f32>>>,
-    mut update: Vec<f32>,
+    update: Vec<f32>,
     parts: Vec<Part>,
     hand: &mut dyn FnMut(Input),
 ) {
-    let x = x.into();
+    let (x, length) = (x.into(), update.len());
     let mut parts = (0..).zip(parts).peekable();
-    let loss = learner.compute_by_parts(round, &x, &mut update, &mut |range, update| {
+    let computed = learner.compute_lent(round, &x, update, &mut |range, update| {
         while let Some((part, Part { start, mut values })) =
             parts.next_if(|(_, part)| part.start >= range.start)
         {
@@ -97,5 +119,15 @@ pub fn compute(
         }
     });
     let step = learner.step(round);
-    hand(Input::Computed { round, x: Arc::unwrap_or_clone(x), update, loss, step });
+    let x = Arc::unwrap_or_clone(x);
+    hand(match computed {
+        Ok((update, loss)) if update.len() == length => {
+            Input::Computed { round, x, update, loss, step }
+        }
+        Ok((update, _)) => {
+            let reason = format!("an update of {} numbers, {length} are needed", update.len());
+            Input::ComputeFailed { x, reason }
+        }
+        Err(reason) => Input::ComputeFailed { x, reason },
+    });
 }

@@ -9,7 +9,7 @@ mod observer;
 pub use ended::{Ended, RunError};
 pub use learner::{Conclusion, Learner, compute};
 pub use lent::Lent;
-pub use observer::{Elapsed, NoopObserver, Observer};
+pub use observer::{Elapsed, NoopObserver, Observer, Waiting};
 
 use crate::gossip::NodeConfig;
 

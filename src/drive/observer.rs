@@ -15,6 +15,15 @@ pub struct Elapsed {
     pub computing: Time,
 }
 
+/// What a node waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// The neighbours that are late, as far as they are known.
+    pub peers: Vec<NodeId>,
+    /// At which place of the run, and what is known of the cause.
+    pub text: String,
+}
+
 /// Told of progress by a driver that sees several nodes.
 pub trait Observer {
     /// A node has finished a round.
@@ -22,6 +31,15 @@ pub trait Observer {
 
     /// A node begins; `lent` shows the model while a gradient is computed at it.
     fn begins(&mut self, _node: NodeId, _lent: &Lent) {}
+
+    /// The link to a neighbour is up: `up` of the node's `links` are.
+    fn linked(&mut self, _node: NodeId, _peer: NodeId, _up: usize, _links: usize) {}
+
+    /// A link is gone. Before the rounds begin it is waited for again; later the run ends.
+    fn link_lost(&mut self, _node: NodeId, _peer: NodeId, _reason: &str) {}
+
+    /// The node has waited for some seconds.
+    fn waits(&mut self, _node: NodeId, _waiting: &Waiting) {}
 
     /// A node's own model is final, or its run ends early and this is what it has: save it now. The
     /// rounds done say which.

@@ -57,6 +57,13 @@ pub enum Input {
         /// The sum of the step sizes in the update.
         step: f32,
     },
+    /// The gradient asked for cannot be computed, so this node cannot go on.
+    ComputeFailed {
+        /// The model, back.
+        x: Vec<f32>,
+        /// Why; the neighbours are told.
+        reason: String,
+    },
     /// This node's record for the final table, in answer to [`Effect::Conclude`].
     Record(Vec<u8>),
     /// End after this round, or now if it is past; then conclude as usual.
@@ -202,6 +209,13 @@ pub enum Failure {
         /// NaN, an infinity, or the greatest value of a model that is too long.
         value: f32,
     },
+    /// This node's gradient could not be computed.
+    Gradient {
+        /// The step t.
+        round: Round,
+        /// What its learner says.
+        reason: String,
+    },
     /// A link ended before the run did.
     Link {
         /// To this neighbour.
@@ -256,6 +270,9 @@ impl Failure {
                      smaller step"
                 )
             }
+            Failure::Gradient { round, reason } => {
+                format!("the gradient of round {round} could not be computed: {reason}")
+            }
             Failure::Link { peer, round, reason } => {
                 format!("the link to node {} broke in round {round}: {reason}", name(*peer))
             }
@@ -279,6 +296,7 @@ impl Failure {
         match self {
             Failure::Replica { at, .. } => Some(at.round),
             Failure::Diverged { round, .. }
+            | Failure::Gradient { round, .. }
             | Failure::Link { round, .. }
             | Failure::Left { round, .. } => Some(*round),
             Failure::Peer { .. } => None,

@@ -285,6 +285,11 @@ impl Node {
                 rule(&mut self.rule).gradient(round, step, x, update);
                 checked?;
             }
+            Input::ComputeFailed { x, reason } => {
+                // The rule is of no use without its model, which is this node's result.
+                (self.rule, self.model, self.spent) = (None, Arc::new(x), self.air.traffic);
+                return Err(Failure::Gradient { round: self.round, reason });
+            }
             Input::Part { round, part, values } => {
                 self.parts = usize::from(part) + 1;
                 rule(&mut self.rule).part(round, part, values);

@@ -17,7 +17,7 @@ use std::{collections::BTreeMap, fs::File, io::Read, path::Path};
 use safetensors::{Dtype, SafeTensors, tensor::Metadata};
 use serde_json::{Map, Value, json};
 
-use super::{KINDS, Model, ModelParams};
+use super::{KINDS, Model, ModelParams, Tensor};
 use crate::{
     config::ConfigError,
     data::{Scale, write_atomically},
@@ -52,10 +52,8 @@ impl SavedModel {
     /// # Errors
     /// If a part does not fit the model, or the file cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), ConfigError> {
-        let header = self.header().map_err(|error| error.within(path.display()))?;
-        let mut data = Vec::with_capacity(4 * self.x.len());
-        vector::write_floats(&self.x, &mut data);
-        write_atomically(path, &[&(header.len() as u64).to_le_bytes(), &header, &data])
+        let metadata = self.metadata().map_err(|error| error.within(path.display()))?;
+        write_file(path, metadata, self.model.tensors(), &self.x)
     }
 
     /// Reads a file that [`SavedModel::write`] wrote, or one with the same tensors and metadata.
@@ -64,24 +62,7 @@ impl SavedModel {
     /// If the file cannot be read, is damaged, not one of this program's, or its tensors are not
     /// the model's.
     pub fn read(path: &Path) -> Result<SavedModel, ConfigError> {
-        let within = |error: ConfigError| error.within(path.display());
-        let fail = |error: std::io::Error| {
-            ConfigError::at("cannot be read", error.to_string()).within(path.display())
-        };
-        let file = File::open(path).map_err(fail)?;
-        let length = file.metadata().map_err(fail)?.len();
-        let limit = 8 + MAX_HEADER + 4 * super::MAX_PARAMETERS as u64;
-        if length > limit {
-            return Err(within(ConfigError::new(
-                "size",
-                length,
-                format!("at most {limit} bytes are accepted"),
-            )));
-        }
-        let mut bytes = Vec::new();
-        let _ = bytes.try_reserve_exact(usize::try_from(length).unwrap_or(0));
-        file.take(limit + 1).read_to_end(&mut bytes).map_err(fail)?;
-        SavedModel::from_bytes(&bytes).map_err(within)
+        SavedModel::from_bytes(&read_file(path)?).map_err(|error| error.within(path.display()))
     }
 
     /// The model in the bytes of a file.
@@ -102,31 +83,7 @@ impl SavedModel {
         let file = SafeTensors::deserialize(bytes).map_err(|error| damaged(error.to_string()))?;
         let keys = Keys::of(&metadata);
         let model = keys.model()?;
-        let mut x = Vec::with_capacity(if 4 * model.parameters() <= bytes.len() {
-            model.parameters()
-        } else {
-            0
-        });
-        for tensor in model.tensors() {
-            let place = || format!("tensor {}", tensor.name);
-            let view =
-                file.tensor(&tensor.name).map_err(|_| ConfigError::at(place(), "missing"))?;
-            if view.dtype() != Dtype::F32 {
-                return Err(ConfigError::new(
-                    place(),
-                    format!("{:?}", view.dtype()),
-                    "F32 is needed",
-                ));
-            }
-            if view.shape() != tensor.shape {
-                return Err(ConfigError::new(
-                    place(),
-                    format!("{:?}", view.shape()),
-                    format!("{:?} is needed", tensor.shape),
-                ));
-            }
-            x.extend(view.data().as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)));
-        }
+        let x = read_x(&file, model.tensors(), bytes.len())?;
         if file.len() != model.tensors().len() {
             let problem = format!(
                 "{} tensors, where {} has {}",
@@ -172,7 +129,7 @@ impl SavedModel {
         Ok(())
     }
 
-    fn header(&self) -> Result<Vec<u8>, ConfigError> {
+    fn metadata(&self) -> Result<Map<String, Value>, ConfigError> {
         self.check()?;
         let shape = self.model.shape();
         let mut metadata = Map::new();
@@ -193,28 +150,112 @@ impl SavedModel {
         metadata.extend(
             self.extra.iter().map(|(key, value)| (key.clone(), Value::String(value.clone()))),
         );
-        let mut header = Map::new();
-        header.insert("__metadata__".into(), Value::Object(metadata));
-        let mut offset = 0;
-        for tensor in self.model.tensors() {
-            let end = offset + 4 * tensor.len();
-            header.insert(
-                tensor.name.clone(),
-                json!({"dtype": "F32", "shape": tensor.shape, "data_offsets": [offset, end]}),
-            );
-            offset = end;
-        }
-        let mut header = Value::Object(header).to_string().into_bytes();
-        // The data starts at a multiple of eight bytes, so that it can be mapped.
-        header.resize(header.len().next_multiple_of(8), b' ');
-        if header.len() as u64 > MAX_HEADER {
-            return Err(ConfigError::at(
-                "metadata",
-                format!("{} bytes: at most {MAX_HEADER} are accepted", header.len()),
-            ));
-        }
-        Ok(header)
+        Ok(metadata)
     }
+}
+
+/// Writes a flat vector as tensors, whole or not at all, with text beside it that any reader of the
+/// format shows. No key starts with `gradvine.`.
+///
+/// # Errors
+/// If the tensors are not of as many numbers as `x`, or the file cannot be written.
+pub fn write_tensors(
+    path: &Path,
+    tensors: &[Tensor],
+    x: &[f32],
+    extra: &BTreeMap<String, String>,
+) -> Result<(), ConfigError> {
+    let total: usize = tensors.iter().map(Tensor::len).sum();
+    if total != x.len() {
+        let problem = format!("{} numbers, where the tensors hold {total}", x.len());
+        return Err(ConfigError::at("x", problem).within(path.display()));
+    }
+    let text = |(key, value): (&String, &String)| (key.clone(), Value::String(value.clone()));
+    write_file(path, extra.iter().map(text).collect(), tensors, x)
+}
+
+/// Reads a flat vector of these tensors from a safetensors file, which may hold more. Its metadata
+/// does not count.
+///
+/// # Errors
+/// If the file cannot be read or is damaged, or a tensor is missing, of another shape, or not F32.
+pub fn read_tensors(path: &Path, tensors: &[Tensor]) -> Result<Vec<f32>, ConfigError> {
+    let bytes = read_file(path)?;
+    let file = SafeTensors::deserialize(&bytes).map_err(|error| {
+        ConfigError::at("safetensors", error.to_string()).within(path.display())
+    })?;
+    read_x(&file, tensors, bytes.len()).map_err(|error| error.within(path.display()))
+}
+
+fn read_file(path: &Path) -> Result<Vec<u8>, ConfigError> {
+    let within = |error: ConfigError| error.within(path.display());
+    let fail = |error: std::io::Error| within(ConfigError::at("cannot be read", error.to_string()));
+    let file = File::open(path).map_err(fail)?;
+    let length = file.metadata().map_err(fail)?.len();
+    let limit = 8 + MAX_HEADER + 4 * super::MAX_PARAMETERS as u64;
+    if length > limit {
+        return Err(within(ConfigError::new(
+            "size",
+            length,
+            format!("at most {limit} bytes are accepted"),
+        )));
+    }
+    let mut bytes = Vec::new();
+    let _ = bytes.try_reserve_exact(usize::try_from(length).unwrap_or(0));
+    file.take(limit + 1).read_to_end(&mut bytes).map_err(fail)?;
+    Ok(bytes)
+}
+
+fn read_x(
+    file: &SafeTensors<'_>,
+    tensors: &[Tensor],
+    bytes: usize,
+) -> Result<Vec<f32>, ConfigError> {
+    let total: usize = tensors.iter().map(Tensor::len).sum();
+    // A file that is shorter is refused below: it must not make this program take memory before.
+    let mut x = Vec::with_capacity(if total <= bytes / 4 { total } else { 0 });
+    for tensor in tensors {
+        let place = || format!("tensor {}", tensor.name);
+        let view = file.tensor(&tensor.name).map_err(|_| ConfigError::at(place(), "missing"))?;
+        if view.dtype() != Dtype::F32 {
+            return Err(ConfigError::new(place(), format!("{:?}", view.dtype()), "F32 is needed"));
+        }
+        if view.shape() != tensor.shape {
+            let problem = format!("{:?} is needed", tensor.shape);
+            return Err(ConfigError::new(place(), format!("{:?}", view.shape()), problem));
+        }
+        x.extend(view.data().as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)));
+    }
+    Ok(x)
+}
+
+fn write_file(
+    path: &Path,
+    metadata: Map<String, Value>,
+    tensors: &[Tensor],
+    x: &[f32],
+) -> Result<(), ConfigError> {
+    let mut header = Map::new();
+    header.insert("__metadata__".into(), Value::Object(metadata));
+    let mut offset = 0;
+    for tensor in tensors {
+        let end = offset + 4 * tensor.len();
+        header.insert(
+            tensor.name.clone(),
+            json!({"dtype": "F32", "shape": tensor.shape, "data_offsets": [offset, end]}),
+        );
+        offset = end;
+    }
+    let mut header = Value::Object(header).to_string().into_bytes();
+    // The data starts at a multiple of eight bytes, so that it can be mapped.
+    header.resize(header.len().next_multiple_of(8), b' ');
+    if header.len() as u64 > MAX_HEADER {
+        let problem = format!("{} bytes: at most {MAX_HEADER} are accepted", header.len());
+        return Err(ConfigError::at("metadata", problem).within(path.display()));
+    }
+    let mut data = Vec::with_capacity(4 * x.len());
+    vector::write_floats(x, &mut data);
+    write_atomically(path, &[&(header.len() as u64).to_le_bytes(), &header, &data])
 }
 
 /// A JSON array of `f64` in shortest round-trip form.

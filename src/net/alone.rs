@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     config::ConfigError,
-    drive::{Elapsed, Ended, Lent, NodeSpec, Observer, RunError},
+    drive::{Elapsed, Ended, Lent, NodeSpec, Observer, RunError, Waiting},
     gossip::{OwnModel, RoundDone},
     mixing::Topology,
     run::Design,
@@ -156,6 +156,18 @@ impl Witness for Alone<'_> {
 
     fn begins(&mut self, lent: &Lent) {
         self.observer.begins(self.node, lent);
+    }
+
+    fn linked(&mut self, peer: NodeId, up: usize, links: usize) {
+        self.observer.linked(self.node, peer, up, links);
+    }
+
+    fn link_lost(&mut self, peer: NodeId, reason: &str) {
+        self.observer.link_lost(self.node, peer, reason);
+    }
+
+    fn waits(&mut self, waiting: &Waiting) {
+        self.observer.waits(self.node, waiting);
     }
 
     fn save(&mut self, elapsed: Elapsed, own: OwnModel) {

@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     config::ConfigError,
+    learn::Tensor,
     run::{Design, arithmetic},
     units::NodeId,
 };
@@ -51,7 +52,11 @@ impl Card {
         let parameters = format!("model.parameters = {}", design.parameters());
         let initial =
             format!("model.initial (SHA-256) = {}", crate::digest::of_model(&design.initial));
+        let tensor =
+            |tensor: &Tensor| format!("model.tensor.{} = f32 {:?}", tensor.name, tensor.shape);
+        let tensors: Vec<String> = design.tensors.iter().map(tensor).collect();
         model.extend([parameters.as_str(), initial.as_str()]);
+        model.extend(tensors.iter().map(String::as_str));
         Card::of(
             &design.experiment.run.id,
             design.parameters() as u64,

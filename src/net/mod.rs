@@ -38,7 +38,7 @@ pub use together::together;
 pub use wire::{Hello, Message, Reason, Section, Word, encode};
 
 /// The version of everything that travels on a link.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 pub use libp2p::{Multiaddr, PeerId, identity::Keypair};
 

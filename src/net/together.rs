@@ -22,7 +22,7 @@ use super::{
     worker::{Limits, Witness, Worker},
 };
 use crate::{
-    drive::{Elapsed, Ended, Lent, NodeSpec, Observer, RunError},
+    drive::{Elapsed, Ended, Lent, NodeSpec, Observer, RunError, Waiting},
     experiment::Transport,
     gossip::{Failure, OwnModel, RoundDone},
     run::Design,
@@ -63,6 +63,9 @@ impl Halt {
 
 enum Report {
     Begins(NodeId, Lent),
+    Linked(NodeId, NodeId, usize, usize),
+    LinkLost(NodeId, NodeId, String),
+    Waits(NodeId, Waiting),
     Round(NodeId, Elapsed, RoundDone),
     Save(NodeId, Elapsed, OwnModel),
     Mean(Vec<f32>),
@@ -81,6 +84,18 @@ impl Witness for Teller<'_> {
         let last = lock(self.halt).done(done.round);
         let _ = self.reports.send(Report::Round(self.node, elapsed, done));
         last
+    }
+
+    fn linked(&mut self, peer: NodeId, up: usize, links: usize) {
+        let _ = self.reports.send(Report::Linked(self.node, peer, up, links));
+    }
+
+    fn link_lost(&mut self, peer: NodeId, reason: &str) {
+        let _ = self.reports.send(Report::LinkLost(self.node, peer, reason.to_string()));
+    }
+
+    fn waits(&mut self, waiting: &Waiting) {
+        let _ = self.reports.send(Report::Waits(self.node, waiting.clone()));
     }
 
     fn begins(&mut self, lent: &Lent) {
@@ -135,6 +150,9 @@ pub fn together(
         loop {
             match reports.recv_timeout(LOOK) {
                 Ok(Report::Begins(id, lent)) => observer.begins(id, &lent),
+                Ok(Report::Linked(id, peer, up, links)) => observer.linked(id, peer, up, links),
+                Ok(Report::LinkLost(id, peer, reason)) => observer.link_lost(id, peer, &reason),
+                Ok(Report::Waits(id, waiting)) => observer.waits(id, &waiting),
                 Ok(Report::Round(id, elapsed, done)) => observer.round(id, elapsed, done),
                 Ok(Report::Save(id, elapsed, own)) => observer.save(id, elapsed, &own),
                 Ok(Report::Mean(mean)) => observer.mean(&mean),

@@ -18,7 +18,7 @@ use super::{
     status::Status,
 };
 use crate::{
-    drive::{self, Conclusion, Elapsed, Ended, Learner, Lent, RunError},
+    drive::{self, Conclusion, Elapsed, Ended, Learner, Lent, RunError, Waiting},
     experiment::RunParams,
     gossip::{Effect, Input, Node, NodeConfig, OwnModel, Part, RoundDone, Traffic},
     mixing::Topology,
@@ -80,6 +80,15 @@ pub trait Witness {
     /// The node begins.
     fn begins(&mut self, lent: &Lent);
 
+    /// The link to a neighbour is up: `up` of the node's `links` are.
+    fn linked(&mut self, peer: NodeId, up: usize, links: usize);
+
+    /// A link is gone.
+    fn link_lost(&mut self, peer: NodeId, reason: &str);
+
+    /// The node has waited for some seconds.
+    fn waits(&mut self, waiting: &Waiting);
+
     /// The node's own model is final, or its run ends early and this is what it has.
     fn save(&mut self, elapsed: Elapsed, own: OwnModel);
 
@@ -94,6 +103,8 @@ struct SharedLearner {
     computing: Arc<AtomicU64>,
     lent: Lent,
     status: Arc<Status>,
+    /// Whether gradients wait for another program.
+    waits: bool,
 }
 
 impl SharedLearner {
@@ -235,6 +246,7 @@ impl Driver<'_> {
                     gathering.up(peer);
                     let up = neighbours - gathering.missing();
                     tracing::info!("linked with {} ({up} of {neighbours})", self.name(peer));
+                    self.witness.linked(peer, up, neighbours);
                 }
                 Some(Event::Down { peer, reason }) => {
                     tracing::warn!(
@@ -242,6 +254,7 @@ impl Driver<'_> {
                         self.name(peer)
                     );
                     gathering.down(peer);
+                    self.witness.link_lost(peer, &reason);
                     self.feed(Input::LinkDown { peer, reason })?;
                 }
                 Some(Event::Left { peer, cause }) => {
@@ -251,6 +264,7 @@ impl Driver<'_> {
                         cause.text
                     );
                     gathering.down(peer);
+                    self.witness.link_lost(peer, &cause.text);
                     self.feed(Input::Left { peer, cause })?;
                 }
                 Some(Event::Word { from, word }) => gathering.word(from, word),
@@ -300,7 +314,11 @@ impl Driver<'_> {
             }
             if now >= line {
                 line = now + LINE;
-                tracing::warn!("{}", waits());
+                let text = waits();
+                tracing::warn!("{text}");
+                let missing = self.host.status().missing();
+                let peers = missing.into_iter().map(|(peer, _)| peer).collect();
+                self.witness.waits(&Waiting { peers, text });
             }
         }
     }
@@ -345,12 +363,11 @@ impl Driver<'_> {
                     beat.filter(|(_, when)| *when > heard && when.elapsed() < self.limits.patience);
                 let at_work =
                     at_work.map(|(node, _)| format!("; node {} is computing", self.name(node)));
-                tracing::warn!(
-                    "node {} waits {}{}",
-                    self.name(self.id),
-                    self.waits(),
-                    at_work.unwrap_or_default()
-                );
+                let (name, place) = (self.name(self.id), self.waits());
+                let text = format!("node {name} waits {place}{}", at_work.unwrap_or_default());
+                tracing::warn!("{text}");
+                let peers = self.keeper.node.waiting_for().map_or(Vec::new(), |(_, peers)| peers);
+                self.witness.waits(&Waiting { peers, text });
             }
             if silence >= self.limits.patience || waited >= self.limits.patience + self.limits.work
             {
@@ -367,8 +384,10 @@ impl Driver<'_> {
     /// A run that ends early: what this node has is saved. A gradient under way is not waited for,
     /// except while the model is on its way back.
     fn salvage(&mut self) {
-        let model =
-            |input: Input| if let Input::Computed { x, .. } = input { Some(x) } else { None };
+        let model = |input: Input| match input {
+            Input::Computed { x, .. } | Input::ComputeFailed { x, .. } => Some(x),
+            _ => None,
+        };
         let mut back = self.keeper.inputs.drain(..).find_map(model);
         let until = Instant::now() + LAST_GRADIENT;
         loop {
@@ -406,6 +425,11 @@ impl Driver<'_> {
 
     /// Upon an event of the host, while the run goes on.
     fn take(&mut self, event: Event) -> Result<(), RunError> {
+        match &event {
+            Event::Down { peer, reason } => self.witness.link_lost(*peer, reason),
+            Event::Left { peer, cause } => self.witness.link_lost(*peer, &cause.text),
+            _ => {}
+        }
         self.feed(match event {
             Event::Frame { from, bytes } => Input::Frame { from, bytes },
             Event::Taken(peer) => Input::Taken(peer),
@@ -516,6 +540,7 @@ impl Keeper {
         Keeper {
             node: Node::new(config),
             learner: SharedLearner {
+                waits: learner.waits(),
                 learner: Arc::new(Mutex::new(learner)),
                 computing: Arc::default(),
                 lent: Lent::default(),
@@ -542,7 +567,7 @@ impl Keeper {
 
     /// In place where nothing is to be done meanwhile, else beside the core.
     fn compute(&mut self, job: Job, overlaps: bool) {
-        if !overlaps {
+        if !overlaps && !self.learner.waits {
             return job.compute(&self.learner, &mut |input| self.inputs.push_back(input));
         }
         let companion =

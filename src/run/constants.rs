@@ -58,7 +58,7 @@ impl Constants {
             if let Some(scale) = &scale {
                 rows.apply(scale)?;
             }
-            objectives.push(design.model.objective(Arc::new(rows))?);
+            objectives.push(whole.model.objective(Arc::new(rows))?);
         }
         let (x, d) = (design.initial.to_vec(), design.parameters());
         let nodes = objectives.len() as f64;

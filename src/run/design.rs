@@ -7,15 +7,18 @@ use super::{needs, record::Opening};
 use crate::{
     compress::{self, Compressor},
     config::ConfigError,
-    experiment::{Experiment, TopologyParams, Transport, Weighting},
+    experiment::{DataParams, Experiment, TopologyParams, Transport, Weighting},
     gossip::{
         NodeConfig, plan,
         rule::{self, Prepared, Setting},
         tree::{self, Readers, Setup},
     },
-    learn::{Model, Optimizer, OptimizerConfig, OptimizerParams, Tensor},
+    learn::{
+        MAX_PARAMETERS, Model, ModelParams, Optimizer, OptimizerConfig, OptimizerParams, Tensor,
+    },
     mixing::{Schedule, Topology, Weights, family},
     units::NodeId,
+    vector,
 };
 
 /// A run's shared part. Two nodes with the same design end with the same bits.
@@ -26,8 +29,13 @@ pub struct Design {
     pub topology: Arc<Topology>,
     /// Who meets whom in which round.
     pub schedule: Arc<Schedule>,
-    /// What is learned.
-    pub model: Model,
+    /// What x is made of.
+    pub tensors: Vec<Tensor>,
+    /// Features of a row, where the model is one of ours and rows are tables; else 0.
+    pub features: usize,
+    /// The most classes of a node's rows, or numbers that are predicted; for a model of a program's
+    /// own 0.
+    pub outputs: usize,
     /// How vectors become bytes.
     pub compressor: Arc<dyn Compressor>,
     /// The compressor's nominal delta at the model's dimension.
@@ -58,10 +66,49 @@ impl Design {
         if let Some(scale) = &experiment.data.scale {
             scale.check(inputs)?;
         }
-        tree::check(&topology)?;
         check_setup(&experiment, inputs)?;
-        let parameters = model.parameters();
-        needs::one_copy(parameters)?;
+        needs::one_copy(model.parameters())?;
+        let initial = model.initial(experiment.model.init, experiment.run.seed);
+        let sizes = (inputs, outputs);
+        Design::resolve(experiment, topology, model.tensors().to_vec(), initial, sizes)
+    }
+
+    /// Resolves an experiment on a topology, for a model that a program brings itself: `tensors` and
+    /// their values at the start, which all nodes must have alike. Of the experiment the sections
+    /// `[model]` and `[data]` do not count, but for `data.weighting`.
+    ///
+    /// # Errors
+    /// If a value is out of range, a combination cannot work, or the tensors are not of as many
+    /// numbers as `initial`.
+    pub fn of_tensors(
+        mut experiment: Experiment,
+        topology: Arc<Topology>,
+        tensors: Vec<Tensor>,
+        initial: Vec<f32>,
+    ) -> Result<Design, ConfigError> {
+        check_run(&experiment)?;
+        check_tensors(&tensors, &initial)?;
+        needs::one_copy(initial.len())?;
+        experiment.model = ModelParams { kind: OWN_MODEL.into(), ..ModelParams::default() };
+        experiment.data = DataParams {
+            weighting: experiment.data.weighting,
+            source: OWN_MODEL.into(),
+            standardize: false,
+            ..DataParams::default()
+        };
+        Design::resolve(experiment, topology, tensors, initial, (0, 0))
+    }
+
+    /// What both kinds of model have in common.
+    fn resolve(
+        mut experiment: Experiment,
+        topology: Arc<Topology>,
+        tensors: Vec<Tensor>,
+        initial: Vec<f32>,
+        (features, outputs): (usize, usize),
+    ) -> Result<Design, ConfigError> {
+        tree::check(&topology)?;
+        let parameters = initial.len();
         let built = compress::build(&experiment.compressor)?;
         let nominal_delta = compress::nominal_delta(&*built.compressor, parameters);
         let schedule =
@@ -72,7 +119,7 @@ impl Design {
             compressor: &built.compressor,
             nominal_delta,
             parameters,
-            shapes: &model.tensors().iter().map(Tensor::matrix).collect::<Vec<_>>(),
+            shapes: &tensors.iter().map(Tensor::matrix).collect::<Vec<_>>(),
             seed: experiment.run.seed,
             allow_unstable: experiment.run.allow_unstable,
         };
@@ -87,17 +134,18 @@ impl Design {
         )?);
         experiment.rule = rule.resolved.clone();
         experiment.compressor = built.resolved;
-        let initial = Arc::new(model.initial(experiment.model.init, experiment.run.seed));
         Ok(Design {
             experiment,
             topology,
             schedule,
-            model,
+            tensors,
+            features,
+            outputs,
             compressor: built.compressor,
             nominal_delta,
             rule,
             optimizer,
-            initial,
+            initial: Arc::new(initial),
         })
     }
 
@@ -142,14 +190,71 @@ impl Design {
     pub fn frame_limit(&self) -> usize {
         use crate::gossip::frame::HEADER;
         let sums = sums_wanted(&self.experiment);
-        let record = tree::setup_limit(Opening::byte_len(self.model.shape().inputs, sums));
+        let record = tree::setup_limit(Opening::byte_len(self.features, sums));
         let tree = (8 * self.parameters()).max(self.topology.nodes().saturating_mul(record + 8));
         HEADER + plan::payload_limit(&*self.rule.plan, self.topology.nodes()).max(tree)
+    }
+
+    /// The model of `[model]`, whose sizes are known by now.
+    ///
+    /// # Errors
+    /// If the model is one that a program brought itself.
+    pub fn table_model(&self) -> Result<Model, ConfigError> {
+        Model::resolve(&self.experiment.model, None, None)
+    }
+
+    /// Whether the model is one that a program brought itself.
+    pub fn is_own(&self) -> bool {
+        self.experiment.model.kind == OWN_MODEL
     }
 
     /// The rule's name.
     pub fn rule_name(&self) -> &str {
         self.experiment.rule.get("kind").and_then(toml::Value::as_str).unwrap_or("?")
+    }
+}
+
+/// What `model.kind` and `data.source` say in the files of runs whose model a program brought.
+pub const OWN_MODEL: &str = "own";
+
+/// Checks the tensors of a program's own model.
+fn check_tensors(tensors: &[Tensor], initial: &[f32]) -> Result<(), ConfigError> {
+    let numbers = tensors.iter().try_fold(0usize, |sum, tensor| {
+        let len = tensor.shape.iter().try_fold(1usize, |len, extent| len.checked_mul(*extent))?;
+        sum.checked_add(len)
+    });
+    let total = numbers.filter(|&numbers| numbers <= MAX_PARAMETERS).ok_or_else(|| {
+        let problem = format!("at most {MAX_PARAMETERS} numbers are accepted");
+        ConfigError::new("tensors", format!("{} tensors", tensors.len()), problem)
+    })?;
+    if total != initial.len() || total == 0 {
+        let problem = format!(
+            "the tensors hold {total} numbers: expected as many initial values, and at least one"
+        );
+        return Err(ConfigError::new("initial", format!("{} numbers", initial.len()), problem));
+    }
+    let mut names = std::collections::BTreeSet::new();
+    for tensor in tensors {
+        let plain = !tensor.name.is_empty()
+            && tensor.name.len() <= 256
+            && tensor.name != "__metadata__"
+            && !tensor.name.chars().any(|c| c.is_control() || c == '=');
+        if !plain || !names.insert(&tensor.name) {
+            return Err(ConfigError::new(
+                "tensors",
+                format!("{:?}", tensor.name),
+                "expected names of 1 to 256 characters without control characters and `=`, each \
+                 once",
+            ));
+        }
+    }
+    match vector::first_non_finite(initial) {
+        Some(at) => Err(ConfigError::new(
+            format!("initial[{at}]"),
+            initial[at],
+            "a finite number is needed",
+        )),
+        None => Ok(()),
     }
 }
 

@@ -245,6 +245,7 @@ mod tests {
             bytes_payload: 0,
             bytes_wire: 0,
             bytes_dense: 0,
+            measures: Default::default(),
         };
         open.metric(&metric).unwrap();
         open.summary(&summary).unwrap();

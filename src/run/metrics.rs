@@ -1,5 +1,7 @@
 //! `metrics.jsonl`: one object a line.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// One evaluation of one node. Bytes are cumulative and sent by that node; what was not evaluated
@@ -34,4 +36,7 @@ pub struct Metric {
     pub bytes_wire: u64,
     /// What dense gossip would have sent.
     pub bytes_dense: u64,
+    /// Measures of a program's own, of this node's model.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub measures: BTreeMap<String, f64>,
 }

@@ -235,6 +235,6 @@ fn scaled(design: &Design, rows: &Dataset) -> u64 {
 /// All nodes' setup records, which meet at the root.
 fn setup(design: &Design) -> u64 {
     let sums = sums_wanted(&design.experiment);
-    let record = if sums { Opening::byte_len(design.model.shape().inputs, sums) as u64 } else { 0 };
+    let record = if sums { Opening::byte_len(design.features, sums) as u64 } else { 0 };
     record.saturating_mul(design.topology.nodes() as u64)
 }

@@ -1,23 +1,20 @@
 //! A run on objectives that a program brings itself: no data file, and no model of the registry.
 
-use std::sync::Arc;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use super::{
-    design::{self, check_run},
-    record::Closing,
+    Design, design,
+    record::{Closing, MEASURE_NAME, MOST_MEASURES, Opening, merge},
 };
 use crate::{
-    compress,
     config::ConfigError,
     drive::{Conclusion, Learner, NodeSpec},
-    experiment::{Experiment, Weighting},
-    gossip::{
-        NodeConfig,
-        rule::{self, Setting},
-        tree::{self, Readers},
-    },
-    learn::{Objective, Optimizer, Ready, Tensor},
-    mixing::Schedule,
+    experiment::Experiment,
+    gossip::tree::{Readers, Setup},
+    learn::{Objective, Optimizer, Ready},
     units::{NodeId, Round},
     vector,
 };
@@ -60,152 +57,225 @@ pub fn seats(
     initial: &[f32],
     objectives: Vec<Box<dyn Objective>>,
 ) -> Result<Vec<NodeSpec>, ConfigError> {
-    check_run(experiment)?;
     let run = &experiment.run;
     let topology = Arc::new(design::topology(&experiment.topology, &experiment.folder, run.seed)?);
-    tree::check(&topology)?;
-    check(&objectives, initial, topology.nodes())?;
-    let compressor = compress::build(&experiment.compressor)?.compressor;
-    let setting = Setting {
-        topology: &topology,
-        schedule: &Arc::new(Schedule::new(&experiment.topology.schedule, &topology, run.seed)?),
-        nominal_delta: compress::nominal_delta(&*compressor, initial.len()),
-        compressor: &compressor,
-        parameters: initial.len(),
-        shapes: &objectives[0].tensors().iter().map(Tensor::matrix).collect::<Vec<_>>(),
-        seed: run.seed,
-        allow_unstable: run.allow_unstable,
-    };
-    let prepared = rule::prepare(&experiment.rule, &setting)?;
-    let optimizer = experiment.optimizer.check(run.rounds)?;
-    let (momentum, step) = (experiment.optimizer.momentum, experiment.optimizer.step);
-    rule::advise(&prepared.resolved, momentum, step, run.allow_unstable)?;
-    let rows: usize = objectives.iter().map(|objective| objective.rows()).sum();
-    let nodes = objectives.len();
-    let seat = |(node, objective): (usize, Box<dyn Objective>)| {
-        let id = NodeId::from(node);
-        let weight = match experiment.data.weighting {
-            Weighting::Nodes => 1.0,
-            Weighting::Rows => (nodes * objective.rows()) as f64 / rows as f64,
-        };
-        let config = NodeConfig {
-            id,
-            topology: Arc::clone(&topology),
-            plan: Arc::clone(&prepared.plan),
-            rule: (prepared.spawn)(id, initial.to_vec()),
-            seed: run.seed,
-            rounds: run.rounds,
-            evaluate_every: run.evaluate_every,
-            parameters: initial.len(),
-            setup: None,
-            readers: Readers::Root,
-        };
-        let optimizer =
-            Optimizer::new(optimizer.clone(), run.seed, id, objective.rows(), initial.len());
-        NodeSpec {
-            config,
-            learner: Box::new(OwnLearner { objective, optimizer, weight: weight as f32 }),
-        }
-    };
-    Ok(objectives.into_iter().enumerate().map(seat).collect())
-}
-
-fn check(
-    objectives: &[Box<dyn Objective>],
-    initial: &[f32],
-    nodes: usize,
-) -> Result<(), ConfigError> {
+    let nodes = topology.nodes();
     if objectives.len() != nodes {
         let problem = format!("the topology has {nodes} nodes: one objective for each is needed");
         return Err(ConfigError::new("objectives", objectives.len(), problem));
     }
-    if initial.is_empty() {
-        return Err(ConfigError::at("initial", "no numbers: at least one parameter is needed"));
+    let tensors = objectives[0].tensors().to_vec();
+    let design = Design::of_tensors(experiment.clone(), topology, tensors, initial.to_vec())?;
+    let spec = |(node, objective): (usize, Box<dyn Objective>)| {
+        let id = NodeId::from(node);
+        let mut learner = OwnLearner::of_objective(&design, id, objective)?;
+        let config = design.node(id, learner.setup(), Readers::Root);
+        Ok(NodeSpec { config, learner: Box::new(learner) })
+    };
+    objectives.into_iter().enumerate().map(spec).collect()
+}
+
+/// Measures of a program's own, by name.
+pub type Measures = BTreeMap<String, f64>;
+
+/// Evaluates a model for a program. Clones share one function.
+#[derive(Clone)]
+pub struct Evaluate(Arc<Mutex<dyn FnMut(&[f32]) -> Measures + Send>>);
+
+impl Evaluate {
+    /// By this function.
+    pub fn new(evaluate: impl FnMut(&[f32]) -> Measures + Send + 'static) -> Evaluate {
+        Evaluate(Arc::new(Mutex::new(evaluate)))
     }
-    for (node, objective) in objectives.iter().enumerate() {
-        let wrong = |key: &str, value: usize, problem: String| {
-            Err(ConfigError::new(format!("objectives[{node}].{key}"), value, problem))
-        };
-        if objective.parameters() != initial.len() {
-            return wrong(
-                "parameters",
-                objective.parameters(),
-                format!("the initial x has {}", initial.len()),
-            );
-        }
-        if objective.rows() == 0 || u32::try_from(objective.rows()).is_err() {
-            return wrong(
-                "rows",
-                objective.rows(),
-                "from 1 to 4294967295 rows are accepted".into(),
-            );
-        }
-    }
-    match vector::first_non_finite(initial) {
-        Some(at) => Err(ConfigError::new(
-            format!("initial[{at}]"),
-            initial[at],
-            "a finite number is needed",
-        )),
-        None => Ok(()),
+
+    /// What the model at `x` is worth. Of more than [`MOST_MEASURES`] the first ones count; names of
+    /// more than [`MEASURE_NAME`] bytes are left out.
+    pub fn of(&self, x: &[f32]) -> Measures {
+        let mut evaluate = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let measures = evaluate(x).into_iter().filter(|(name, _)| name.len() <= MEASURE_NAME);
+        measures.take(MOST_MEASURES).collect()
     }
 }
 
-/// One node's objective and optimizer. Its record of the run is a [`Closing`] without a test set.
-struct OwnLearner {
-    objective: Box<dyn Objective>,
-    optimizer: Optimizer,
-    /// n m_i / m where nodes count by rows.
-    weight: f32,
-}
+/// Where the updates of a node come from, if not from a file's rows.
+pub trait Gradients: Send {
+    /// Rows that the node trains on.
+    fn rows(&self) -> u64;
 
-impl Learner for OwnLearner {
-    fn compute(&mut self, round: Round, x: &[f32], update: &mut [f32]) -> f64 {
-        self.compute_by_parts(round, x, update, &mut |_, _| {})
-    }
-
-    fn compute_by_parts(
+    /// As [`Learner::compute_lent`].
+    ///
+    /// # Errors
+    /// Why this node cannot go on.
+    fn compute_lent(
         &mut self,
         round: Round,
-        x: &[f32],
-        update: &mut [f32],
+        x: &Arc<Vec<f32>>,
+        update: Vec<f32>,
         ready: &mut Ready<'_>,
-    ) -> f64 {
-        self.optimizer.update_by_parts(
-            round,
-            x,
-            &mut *self.objective,
-            update,
-            &mut |range, update| {
-                if self.weight != 1.0 {
-                    vector::scale(self.weight, &mut update[range.clone()]);
-                }
-                ready(range, update);
-            },
-        )
+    ) -> Result<(Vec<f32>, f64), String>;
+
+    /// As [`Learner::step`].
+    fn step(&self, round: Round) -> f32;
+
+    /// As [`Learner::waits`].
+    fn waits(&self) -> bool {
+        false
+    }
+
+    /// f_i(`x`); NaN where it is not known.
+    fn loss(&mut self, x: &[f32]) -> f64;
+}
+
+/// An objective and the experiment's optimizer.
+struct Stepping {
+    objective: Box<dyn Objective>,
+    optimizer: Optimizer,
+}
+
+impl Gradients for Stepping {
+    fn rows(&self) -> u64 {
+        self.objective.rows() as u64
+    }
+
+    fn compute_lent(
+        &mut self,
+        round: Round,
+        x: &Arc<Vec<f32>>,
+        mut update: Vec<f32>,
+        ready: &mut Ready<'_>,
+    ) -> Result<(Vec<f32>, f64), String> {
+        let objective = &mut *self.objective;
+        let loss = self.optimizer.update_by_parts(round, x, objective, &mut update, ready);
+        Ok((update, loss))
     }
 
     fn step(&self, round: Round) -> f32 {
         self.optimizer.step_of(round)
     }
 
+    fn loss(&mut self, x: &[f32]) -> f64 {
+        self.objective.loss(x)
+    }
+}
+
+/// One node's learner where the model is not the experiment's. Its record of the run is a
+/// [`Closing`] without a test set.
+pub struct OwnLearner {
+    gradients: Box<dyn Gradients>,
+    by_rows: bool,
+    nodes: usize,
+    /// n m_i / m where nodes count by rows.
+    weight: f32,
+    evaluate: Option<Evaluate>,
+}
+
+impl OwnLearner {
+    /// Of an objective, with the experiment's optimizer.
+    ///
+    /// # Errors
+    /// If it has another dimension than the design, or no rows.
+    pub fn of_objective(
+        design: &Design,
+        node: NodeId,
+        objective: Box<dyn Objective>,
+    ) -> Result<OwnLearner, ConfigError> {
+        let wrong = |key: &str, value: usize, problem: String| {
+            Err(ConfigError::new(format!("objectives[{node}].{key}"), value, problem))
+        };
+        if objective.parameters() != design.parameters() {
+            let problem = format!("the initial x has {}", design.parameters());
+            return wrong("parameters", objective.parameters(), problem);
+        }
+        if objective.rows() == 0 || u32::try_from(objective.rows()).is_err() {
+            let problem = "from 1 to 4294967295 rows are accepted".into();
+            return wrong("rows", objective.rows(), problem);
+        }
+        let optimizer = design.optimizer(node, objective.rows());
+        OwnLearner::of_gradients(design, Box::new(Stepping { objective, optimizer }))
+    }
+
+    /// Of any source of updates.
+    ///
+    /// # Errors
+    /// If it has no rows.
+    pub fn of_gradients(
+        design: &Design,
+        gradients: Box<dyn Gradients>,
+    ) -> Result<OwnLearner, ConfigError> {
+        if gradients.rows() == 0 {
+            return Err(ConfigError::new("rows", 0, "at least one row is needed"));
+        }
+        let (by_rows, nodes) = (design.by_rows(), design.topology.nodes());
+        Ok(OwnLearner { gradients, by_rows, nodes, weight: 1.0, evaluate: None })
+    }
+
+    /// The same with measures of the program's own.
+    #[must_use]
+    pub fn evaluated(mut self, evaluate: Option<Evaluate>) -> OwnLearner {
+        self.evaluate = evaluate;
+        self
+    }
+
+    fn measures(&self, x: &[f32]) -> Measures {
+        self.evaluate.as_ref().map_or_else(Measures::new, |evaluate| evaluate.of(x))
+    }
+}
+
+impl Learner for OwnLearner {
+    fn setup(&mut self) -> Option<Setup> {
+        let record = Opening { rows: self.gradients.rows(), moments: None }.to_bytes();
+        Some(Setup { record, merge: Arc::new(|records: &[&[u8]]| merge(records, 0, false)) })
+    }
+
+    fn prepare(&mut self, merged: &[u8]) -> Result<(), ConfigError> {
+        let all = Opening::from_bytes(merged, 0, false)
+            .map_err(|error| ConfigError::at("setup record of all nodes", error))?;
+        if self.by_rows {
+            let own = self.nodes as f64 * self.gradients.rows() as f64;
+            self.weight = (own / all.rows.max(1) as f64) as f32;
+        }
+        Ok(())
+    }
+
+    /// With copies; drivers ask for [`Learner::compute_lent`].
+    fn compute(&mut self, round: Round, x: &[f32], update: &mut [f32]) -> f64 {
+        let lent = self.compute_lent(round, &Arc::new(x.to_vec()), update.to_vec(), &mut |_, _| {});
+        let Ok((values, loss)) = lent else { return f64::NAN };
+        update.copy_from_slice(&values);
+        loss
+    }
+
+    fn compute_lent(
+        &mut self,
+        round: Round,
+        x: &Arc<Vec<f32>>,
+        update: Vec<f32>,
+        ready: &mut Ready<'_>,
+    ) -> Result<(Vec<f32>, f64), String> {
+        let weight = self.weight;
+        self.gradients.compute_lent(round, x, update, &mut |range, update| {
+            if weight != 1.0 {
+                vector::scale(weight, &mut update[range.clone()]);
+            }
+            ready(range, update);
+        })
+    }
+
+    fn waits(&self) -> bool {
+        self.gradients.waits()
+    }
+
+    fn step(&self, round: Round) -> f32 {
+        self.gradients.step(round)
+    }
+
     fn conclude(&mut self, conclusion: &Conclusion<'_>) -> Vec<u8> {
+        let (x, mean) = (conclusion.model, conclusion.mean);
         Closing {
-            rounds: conclusion.rounds.0,
-            missed: Vec::new(),
-            digest: crate::digest::of_model(conclusion.model),
-            mean: Some(crate::digest::of_model(conclusion.mean)),
-            rows: self.objective.rows() as u64,
-            classes: Vec::new(),
-            train_loss_of_mean: self.objective.loss(conclusion.mean),
-            distance_squared: vector::distance_squared(conclusion.model, conclusion.mean),
-            test: None,
-            test_of_mean: None,
-            arithmetic: crate::run::arithmetic::name(),
-            bytes: Closing::traffic(conclusion.traffic),
-            time_s: conclusion.elapsed.time.seconds(),
-            computing_s: conclusion.elapsed.computing.seconds(),
-            links: Closing::links(conclusion.links),
+            train_loss_of_mean: self.gradients.loss(mean),
+            measures: self.measures(x),
+            measures_of_mean: self.measures(mean),
+            ..Closing::of(conclusion, self.gradients.rows())
         }
         .to_bytes()
     }

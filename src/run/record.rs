@@ -1,19 +1,28 @@
 //! What a node says of itself: before round 0, and at the end. Of the first the root makes one; the
 //! others every node reads, so all write the same summary.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
     data::{Dataset, Moments},
     digest,
-    drive::Elapsed,
+    drive::{Conclusion, Elapsed},
     gossip::{LinkTraffic, OwnModel, Traffic},
     learn::Evaluation,
     run::{Design, arithmetic},
+    vector,
 };
 
 /// Records list what went over each link up to this many: all nodes' records travel to every node.
 pub const MOST_LINKS: usize = 64;
+
+/// Measures of a program's own in a record, at most.
+pub const MOST_MEASURES: usize = 64;
+
+/// Bytes of the name of such a measure, at most.
+pub const MEASURE_NAME: usize = 64;
 
 /// Rows of all nodes together that can be counted: as many whole numbers are exact in `f64`.
 const MOST_ROWS: u64 = 1 << 53;
@@ -86,6 +95,22 @@ impl Opening {
     }
 }
 
+/// What the setup records of all nodes make together, in node order.
+///
+/// # Errors
+/// If one of them is wrong; see [`Opening::from_bytes`].
+pub fn merge(records: &[&[u8]], inputs: usize, sums: bool) -> Result<Vec<u8>, String> {
+    let mut all: Option<Opening> = None;
+    for record in records {
+        let opening = Opening::from_bytes(record, inputs, sums)?;
+        match &mut all {
+            Some(all) => all.merge(&opening),
+            None => all = Some(opening),
+        }
+    }
+    Ok(all.expect("a run has nodes").to_bytes())
+}
+
 /// At the end: what a node did and what its model and the mean are worth on its data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -123,6 +148,12 @@ pub struct Closing {
     /// Sent for the rule to each neighbour: its number, payload, wire. Empty where there are more
     /// than [`MOST_LINKS`].
     pub links: Vec<[u64; 3]>,
+    /// Measures of a program's own, of its own model.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub measures: BTreeMap<String, f64>,
+    /// The same of the mean model.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub measures_of_mean: BTreeMap<String, f64>,
 }
 
 /// An evaluation on a number of rows.
@@ -173,22 +204,32 @@ impl Closing {
 
     /// Of a run that ended before the mean was formed.
     pub fn early(own: &OwnModel, elapsed: Elapsed, rows: u64, classes: Vec<u64>) -> Closing {
+        let conclusion = Conclusion::new(own, &[], elapsed);
+        Closing { mean: None, classes, ..Closing::of(&conclusion, rows) }
+    }
+
+    /// What a driver knows of a run; what the models are worth is not known.
+    pub fn of(conclusion: &Conclusion<'_>, rows: u64) -> Closing {
+        let Conclusion { model, mean, elapsed, .. } = conclusion;
+        let same = mean.len() == model.len();
         Closing {
-            rounds: own.rounds.0,
+            rounds: conclusion.rounds.0,
             missed: Vec::new(),
-            digest: digest::of_model(&own.x),
-            mean: None,
+            digest: digest::of_model(model),
+            mean: Some(digest::of_model(mean)),
             rows,
-            classes,
+            classes: Vec::new(),
             train_loss_of_mean: f64::NAN,
-            distance_squared: f64::NAN,
+            distance_squared: if same { vector::distance_squared(model, mean) } else { f64::NAN },
             test: None,
             test_of_mean: None,
             arithmetic: arithmetic::name(),
-            bytes: Closing::traffic(own.traffic),
+            bytes: Closing::traffic(conclusion.traffic),
             time_s: elapsed.time.seconds(),
             computing_s: elapsed.computing.seconds(),
-            links: Closing::links(&own.links),
+            links: Closing::links(conclusion.links),
+            measures: BTreeMap::new(),
+            measures_of_mean: BTreeMap::new(),
         }
     }
 
@@ -218,13 +259,23 @@ impl Closing {
                 ));
             }
         }
-        let outputs = design.model.shape().outputs;
+        let outputs = design.outputs;
         if self.classes.len() > outputs.max(1) || self.links.len() > MOST_LINKS {
             return Err(format!(
                 "{} classes and {} links: at most {outputs} and {MOST_LINKS} are accepted",
                 self.classes.len(),
                 self.links.len()
             ));
+        }
+        for measures in [&self.measures, &self.measures_of_mean] {
+            let long = measures.keys().any(|name| name.len() > MEASURE_NAME);
+            if long || measures.len() > MOST_MEASURES {
+                return Err(format!(
+                    "{} measures: at most {MOST_MEASURES} with names of {MEASURE_NAME} bytes are \
+                     accepted",
+                    measures.len()
+                ));
+            }
         }
         if !(self.time_s.is_finite()
             && self.computing_s.is_finite()

@@ -12,18 +12,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gradvine::{
+use super::{Design, RunDirectory, Shared, Single, Summary, Whole, class_counts, record::Closing};
+use crate::{
     config::ConfigError,
     data::Scale,
+    digest,
     drive::{Elapsed, Lent, RunError},
     gossip::OwnModel,
-    learn::SavedModel,
-    run::{Design, RunDirectory, Single, Summary, Whole, class_counts, record::Closing},
+    learn::{Model, SavedModel, write_tensors},
+    mixing::Topology,
     units::NodeId,
     vector,
 };
-
-use super::Exit;
 
 /// How long models that cannot be written are tried at the end, and how often.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -33,6 +33,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub struct Known {
     design: Arc<Design>,
+    /// `None`: a program's own.
+    model: Option<Model>,
     scale: Arc<OnceLock<Scale>>,
     classes: Vec<String>,
     /// Rows and rows per class of the nodes whose data is here.
@@ -41,11 +43,12 @@ pub struct Known {
 
 impl From<&Whole> for Known {
     fn from(whole: &Whole) -> Known {
-        let rows = |(node, shard): (usize, &Arc<gradvine::run::Shared>)| {
+        let rows = |(node, shard): (usize, &Arc<Shared>)| {
             (NodeId::from(node), (shard.raw().rows() as u64, class_counts(shard.raw())))
         };
         Known {
             design: Arc::clone(&whole.design),
+            model: Some(whole.model.clone()),
             scale: Arc::clone(&whole.scale),
             classes: whole.classes.clone(),
             rows: whole.shards.iter().enumerate().map(rows).collect(),
@@ -57,6 +60,7 @@ impl From<&Single> for Known {
     fn from(single: &Single) -> Known {
         Known {
             design: Arc::clone(&single.design),
+            model: Some(single.model.clone()),
             scale: Arc::clone(&single.scale),
             classes: single.classes.clone(),
             rows: [(single.node, (single.rows, single.class_rows.clone()))].into(),
@@ -64,12 +68,73 @@ impl From<&Single> for Known {
     }
 }
 
-/// Saves models. Clones share one state.
+impl Known {
+    /// Of a program's own model, by a node that has this many rows.
+    pub fn of_own(design: Arc<Design>, node: NodeId, rows: u64) -> Known {
+        Known {
+            design,
+            model: None,
+            scale: Arc::default(),
+            classes: Vec::new(),
+            rows: [(node, (rows, Vec::new()))].into(),
+        }
+    }
+}
+
+/// How a run ended that did not end as it should. What was done is written by then.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EndError {
+    /// Something is wrong with this node's own files, or they differ from those of its neighbours.
+    #[error(transparent)]
+    Setup(#[from] ConfigError),
+    /// All rounds are done and the models are saved, but records of nodes are missing.
+    #[error("{0}")]
+    Short(String),
+    /// The run could not go on.
+    #[error("{0}")]
+    Failed(String),
+    /// The run was asked to stop.
+    #[error("{0}")]
+    Interrupted(String),
+}
+
+impl EndError {
+    /// Of a run that leaves no files.
+    pub fn of(error: RunError, topology: &Topology) -> EndError {
+        match error {
+            RunError::Setup(error) => EndError::Setup(error),
+            RunError::Interrupted(round) => {
+                EndError::Interrupted(format!("stopped in round {round}"))
+            }
+            error => EndError::Failed(error.told(topology)),
+        }
+    }
+
+    /// The same with one more message. An interruption after which something is lost is a failure.
+    pub fn and(self, more: impl std::fmt::Display) -> EndError {
+        match self {
+            EndError::Setup(error) => EndError::Setup(ConfigError {
+                problem: format!("{}; {more}", error.problem),
+                ..error
+            }),
+            EndError::Short(first) | EndError::Failed(first) | EndError::Interrupted(first) => {
+                EndError::Failed(format!("{first}; {more}"))
+            }
+        }
+    }
+}
+
+/// Shows a line to the user of a program; standard error for a command.
+pub type Warn = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// Saves models and writes what is known of runs that end early. Clones share one state.
 #[derive(Clone)]
-pub struct Keep(Arc<Mutex<State>>);
+pub struct Recorder(Arc<Mutex<State>>);
 
 struct State {
     known: Known,
+    warn: Warn,
     folder: PathBuf,
     lent: Vec<(NodeId, Lent)>,
     /// What each node did until its model was saved.
@@ -79,11 +144,12 @@ struct State {
     waiting: Vec<(PathBuf, Arc<Vec<f32>>)>,
 }
 
-impl Keep {
+impl Recorder {
     /// Into this run directory.
-    pub fn new(known: Known, directory: &RunDirectory) -> Keep {
-        Keep(Arc::new(Mutex::new(State {
+    pub fn new(known: Known, directory: &RunDirectory, warn: Warn) -> Recorder {
+        Recorder(Arc::new(Mutex::new(State {
             known,
+            warn,
             folder: directory.path().to_path_buf(),
             lent: Vec::new(),
             closings: BTreeMap::new(),
@@ -106,7 +172,7 @@ impl Keep {
     pub fn mean(&self, mean: &[f32]) {
         let mut state = self.lock();
         if state.mean.is_none() {
-            state.mean = Some(gradvine::digest::of_model(mean));
+            state.mean = Some(digest::of_model(mean));
             let path = state.folder.join("model-mean.safetensors");
             state.write(path, mean, None);
         }
@@ -135,13 +201,13 @@ impl Keep {
     ///
     /// # Errors
     /// The first model that still cannot be written.
-    pub fn finish(&self, patiently: bool) -> Result<(), Exit> {
+    pub fn finish(&self, patiently: bool) -> Result<(), ConfigError> {
         let until = Instant::now() + PATIENCE;
         loop {
             match self.lock().retry() {
                 None => return Ok(()),
                 Some(error) if !patiently || Instant::now() >= until => {
-                    return Err(Exit::Failed(error.to_string()));
+                    return Err(error);
                 }
                 Some(_) => {}
             }
@@ -167,14 +233,14 @@ impl Keep {
         error: RunError,
         reached: u64,
         node: Option<NodeId>,
-    ) -> Exit {
+    ) -> EndError {
         let design = Arc::clone(&self.lock().known.design);
         let text = error.told(&design.topology);
         if let RunError::Setup(error) = error {
             if reached == 0 {
                 directory.discard();
             }
-            return Exit::from(error);
+            return EndError::Setup(error);
         }
         let kept = self.finish(!matches!(error, RunError::Interrupted(_)));
         let mut summary = self.summary();
@@ -187,9 +253,11 @@ impl Keep {
             RunError::Interrupted(round) => {
                 summary.interrupted = true;
                 summary.rounds = summary.rounds.max(round.0);
-                Exit::Interrupted(format!("stopped in round {round}; what was done is in {folder}"))
+                EndError::Interrupted(format!(
+                    "stopped in round {round}; what was done is in {folder}"
+                ))
             }
-            _ if self.has_mean() => Exit::Short(format!(
+            _ if self.has_mean() => EndError::Short(format!(
                 "all rounds are done and the mean model is saved, but not all nodes' records \
                  came: {text} (what is here is in {folder})"
             )),
@@ -198,11 +266,11 @@ impl Keep {
                 let saved = !summary.participation.is_empty();
                 let what =
                     if saved { format!("; what was done is in {folder}") } else { String::new() };
-                Exit::Failed(format!("{text}{what}"))
+                EndError::Failed(format!("{text}{what}"))
             }
         };
         summary.failure = Some(text);
-        write_summary(directory, &summary);
+        write_summary(directory, &summary, &self.warn());
         match kept {
             Ok(()) => exit,
             Err(more) => exit.and(more),
@@ -211,16 +279,26 @@ impl Keep {
 
     /// A run that has ended, but no node's record can be used: the summary has what this program
     /// knows.
-    pub fn unusable(&self, directory: &RunDirectory, why: String, kept: Result<(), Exit>) -> Exit {
+    pub fn unusable(
+        &self,
+        directory: &RunDirectory,
+        why: String,
+        kept: Result<(), ConfigError>,
+    ) -> EndError {
         let mut summary = self.summary();
         summary.failure = Some(why.clone());
-        write_summary(directory, &summary);
-        let exit =
-            Exit::Short(format!("the models are saved, but no node's record can be used: {why}"));
+        write_summary(directory, &summary, &self.warn());
+        let exit = EndError::Short(format!(
+            "the models are saved, but no node's record can be used: {why}"
+        ));
         match kept {
             Ok(()) => exit,
             Err(more) => exit.and(more),
         }
+    }
+
+    fn warn(&self) -> Warn {
+        Arc::clone(&self.lock().warn)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -235,7 +313,9 @@ impl State {
         let mut closing = Closing::early(own, elapsed, rows, classes);
         if vector::first_non_finite(&own.x).is_some() {
             closing.digest = String::new();
-            note!("warning: the model of node {name} is not finite: it is not saved");
+            (self.warn)(&format!(
+                "warning: the model of node {name} is not finite: it is not saved"
+            ));
         } else {
             self.write(self.folder.join(format!("model-{name}.safetensors")), &own.x, Some(&own.x));
         }
@@ -247,7 +327,7 @@ impl State {
         let mut first = None;
         for (path, x) in std::mem::take(&mut self.waiting) {
             match self.known.write(&path, &x) {
-                Ok(()) => note!("{} is written now", path.display()),
+                Ok(()) => (self.warn)(&format!("{} is written now", path.display())),
                 Err(error) => {
                     first.get_or_insert(error);
                     self.waiting.push((path, x));
@@ -260,7 +340,7 @@ impl State {
     /// Writes a model or puts it aside; `shared` spares a copy.
     fn write(&mut self, path: PathBuf, x: &[f32], shared: Option<&Arc<Vec<f32>>>) {
         if let Err(error) = self.known.write(&path, x) {
-            note!("warning: {error}; it is tried again at the end, for a minute");
+            (self.warn)(&format!("warning: {error}; it is tried again at the end, for a minute"));
             self.waiting.push((path, shared.map_or_else(|| Arc::new(x.to_vec()), Arc::clone)));
         }
     }
@@ -268,23 +348,25 @@ impl State {
 
 impl Known {
     fn write(&self, path: &std::path::Path, x: &[f32]) -> Result<(), ConfigError> {
+        let extra = [("digest".to_string(), digest::of_model(x))].into();
+        let Some(model) = &self.model else {
+            return write_tensors(path, &self.design.tensors, x, &extra);
+        };
         let saved = SavedModel {
-            model: self.design.model.clone(),
+            model: model.clone(),
             x: x.to_vec(),
             scale: self.scale.get().cloned(),
             classes: self.classes.clone(),
-            extra: [("digest".to_string(), gradvine::digest::of_model(x))].into(),
+            extra,
         };
         saved.write(path)
     }
 }
 
 /// Writes a run's summary; where that fails, the models are there all the same.
-pub fn write_summary(directory: &RunDirectory, summary: &Summary) {
+pub fn write_summary(directory: &RunDirectory, summary: &Summary, warn: &Warn) {
     if let Err(error) = directory.summary(summary) {
-        note!(
-            "warning: {}: the summary cannot be written: {error}",
-            directory.path().join("summary.json").display()
-        );
+        let path = directory.path().join("summary.json");
+        warn(&format!("warning: {}: the summary cannot be written: {error}", path.display()));
     }
 }

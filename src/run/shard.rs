@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::{
     Design,
-    record::{Closing, Opening},
+    record::{Closing, Opening, merge},
 };
 use crate::{
     config::ConfigError,
@@ -59,6 +59,7 @@ impl Shared {
 pub struct ShardLearner {
     node: NodeId,
     design: Arc<Design>,
+    model: Model,
     shard: Arc<Shared>,
     test: Option<Arc<Shared>>,
     /// The scale that all nodes use, once known.
@@ -79,12 +80,13 @@ impl ShardLearner {
     /// A learner that has not begun. `scale` is filled in by the first learner that knows it.
     pub fn new(
         design: Arc<Design>,
+        model: Model,
         node: NodeId,
         shard: Arc<Shared>,
         test: Option<Arc<Shared>>,
         scale: Arc<OnceLock<Scale>>,
     ) -> ShardLearner {
-        ShardLearner { node, design, shard, test, scale, started: None }
+        ShardLearner { node, design, model, shard, test, scale, started: None }
     }
 
     fn started(&mut self) -> &mut Started {
@@ -103,7 +105,7 @@ fn sums_wanted(design: &Design) -> bool {
 pub fn scale_of(design: &Design, all: &Opening) -> Result<Option<Scale>, ConfigError> {
     let data = &design.experiment.data;
     if let Some(scale) = &data.scale {
-        scale.check(design.model.shape().inputs)?;
+        scale.check(design.features)?;
         return Ok(Some(scale.clone()));
     }
     Ok(all.moments.as_ref().filter(|_| data.standardize).map(Scale::from_moments))
@@ -122,18 +124,8 @@ pub fn scale_over(design: &Design, shards: &[Arc<Shared>]) -> Result<Option<Scal
 
 impl Learner for ShardLearner {
     fn setup(&mut self) -> Option<Setup> {
-        let (inputs, sums) = (self.design.model.shape().inputs, sums_wanted(&self.design));
-        let merge = move |records: &[&[u8]]| {
-            let mut all: Option<Opening> = None;
-            for record in records {
-                let opening = Opening::from_bytes(record, inputs, sums)?;
-                match &mut all {
-                    Some(all) => all.merge(&opening),
-                    None => all = Some(opening),
-                }
-            }
-            Ok(all.expect("a run has nodes").to_bytes())
-        };
+        let (inputs, sums) = (self.design.features, sums_wanted(&self.design));
+        let merge = move |records: &[&[u8]]| merge(records, inputs, sums);
         Some(Setup {
             record: Opening::of(self.shard.raw(), sums).to_bytes(),
             merge: Arc::new(merge),
@@ -142,7 +134,7 @@ impl Learner for ShardLearner {
 
     fn prepare(&mut self, merged: &[u8]) -> Result<(), ConfigError> {
         let design = &self.design;
-        let all = Opening::from_bytes(merged, design.model.shape().inputs, sums_wanted(design))
+        let all = Opening::from_bytes(merged, design.features, sums_wanted(design))
             .map_err(|error| ConfigError::at("setup record of all nodes", error))?;
         if let Some(scale) = scale_of(design, &all)? {
             self.scale.get_or_init(|| scale);
@@ -153,7 +145,7 @@ impl Learner for ShardLearner {
         let weight =
             if design.by_rows() { (nodes * data.rows()) as f64 / all.rows as f64 } else { 1.0 };
         self.started = Some(Started {
-            objective: self.design.model.objective(Arc::clone(&data))?,
+            objective: self.model.objective(Arc::clone(&data))?,
             optimizer: self.design.optimizer(self.node, data.rows()),
             weight: weight as f32,
             test: self.test.as_ref().map(|test| test.scale(scale)).transpose()?,
@@ -193,26 +185,15 @@ impl Learner for ShardLearner {
     }
 
     fn conclude(&mut self, conclusion: &Conclusion<'_>) -> Vec<u8> {
-        let design = Arc::clone(&self.design);
+        let model = self.model.clone();
         let started = self.started();
-        let score =
-            |x: &[f32]| started.test.as_ref().map(|test| evaluate(&design.model, x, test).into());
+        let score = |x: &[f32]| started.test.as_ref().map(|test| evaluate(&model, x, test).into());
         Closing {
-            rounds: conclusion.rounds.0,
-            missed: Vec::new(),
-            digest: crate::digest::of_model(conclusion.model),
-            mean: Some(crate::digest::of_model(conclusion.mean)),
-            rows: started.data.rows() as u64,
             classes: class_counts(&started.data),
-            train_loss_of_mean: evaluate(&design.model, conclusion.mean, &started.data).loss,
-            distance_squared: vector::distance_squared(conclusion.model, conclusion.mean),
+            train_loss_of_mean: evaluate(&model, conclusion.mean, &started.data).loss,
             test: score(conclusion.model),
             test_of_mean: score(conclusion.mean),
-            arithmetic: crate::run::arithmetic::name(),
-            bytes: Closing::traffic(conclusion.traffic),
-            time_s: conclusion.elapsed.time.seconds(),
-            computing_s: conclusion.elapsed.computing.seconds(),
-            links: Closing::links(conclusion.links),
+            ..Closing::of(conclusion, started.data.rows() as u64)
         }
         .to_bytes()
     }

@@ -21,12 +21,13 @@ use crate::{
     drive::{Learner, NodeSpec},
     experiment::{Experiment, syntax},
     gossip::tree::Readers,
+    learn::Model,
     mixing::Topology,
     units::NodeId,
 };
 
 /// `node.toml`: where this node's things are. Paths are relative to the file.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeFile {
     /// The key file, made by `gradvine identity new`.
@@ -37,8 +38,10 @@ pub struct NodeFile {
     pub topology: PathBuf,
     /// The experiment file, the same on every node.
     pub experiment: PathBuf,
-    /// This node's own rows: `digits`, `breast-cancer` or a file.
-    pub data: String,
+    /// This node's own rows: `digits`, `breast-cancer` or a file. Not needed where a program brings
+    /// an objective of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<String>,
     /// Rows to test on; without it, `data.test_share` of the own rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub test: Option<String>,
@@ -63,7 +66,7 @@ impl NodeFile {
         for path in [&mut file.key, &mut file.topology, &mut file.experiment, &mut file.out] {
             *path = folder.join(&*path);
         }
-        for source in std::iter::once(&mut file.data).chain(&mut file.test) {
+        for source in file.data.iter_mut().chain(&mut file.test) {
             let beside = folder.join(&*source);
             if beside.is_file() {
                 *source = beside.display().to_string();
@@ -77,6 +80,8 @@ impl NodeFile {
 pub struct Single {
     /// What all nodes share.
     pub design: Arc<Design>,
+    /// What is learned.
+    pub model: Model,
     /// Which node this is.
     pub node: NodeId,
     /// Its core and learner, until somebody takes them to run.
@@ -123,7 +128,11 @@ impl Single {
         };
         let inputs = need("inputs", experiment.model.inputs)?;
         let outputs = need("outputs", experiment.model.outputs)?;
-        experiment.data.source.clone_from(&file.data);
+        let Some(data) = &file.data else {
+            let problem = "is missing: name this node's rows, such as data = \"london.csv\"";
+            return Err(ConfigError::at("node.data", problem));
+        };
+        experiment.data.source.clone_from(data);
         let options = options(&experiment)?;
         let load = |key: &str, source: &str| {
             data::load(source, &options).map_err(|error| match error.place.as_str() {
@@ -131,7 +140,7 @@ impl Single {
                 _ => error,
             })
         };
-        let all = load("data", &file.data)?;
+        let all = load("data", data)?;
         let (train, test) = match &file.test {
             Some(test) => (all, Some(load("test", test)?)),
             None => {
@@ -147,12 +156,14 @@ impl Single {
         };
         let design = Arc::new(Design::new(experiment, Arc::new(topology), inputs, outputs)?);
         let rows = std::iter::once(&train).chain(&test);
+        let model = design.table_model()?;
         Needs::alone(&design, node, rows).check(&design, "this node", "")?;
         let scale = Arc::new(OnceLock::new());
         let test = test.map(Shared::new);
         let (rows, class_rows) = (train.rows() as u64, class_counts(&train));
         let mut learner = ShardLearner::new(
             Arc::clone(&design),
+            model.clone(),
             node,
             Shared::new(train),
             test.clone(),
@@ -161,6 +172,7 @@ impl Single {
         let config = design.node(node, learner.setup(), Readers::Everyone);
         Ok(Single {
             design,
+            model,
             node,
             seat: Some(NodeSpec { config, learner: Box::new(learner) }),
             rows,
@@ -173,6 +185,6 @@ impl Single {
 
     /// A model on this node's test rows; `None` where there are none, or before the run has begun.
     pub fn score(&self, x: &[f32]) -> Option<Score> {
-        Some(evaluate(&self.design.model, x, self.test.as_ref()?.ready()?).into())
+        Some(evaluate(&self.model, x, self.test.as_ref()?.ready()?).into())
     }
 }

@@ -52,7 +52,7 @@ impl Space {
         };
         let data = &design.experiment.data;
         let scaled = data.standardize || data.scale.is_some();
-        let features = if scaled { design.model.shape().inputs as u64 } else { 0 };
+        let features = if scaled { design.features as u64 } else { 0 };
         let header = SCALE.saturating_mul(features).saturating_add(HEADER);
         let numbers = models.saturating_mul(4).saturating_mul(design.parameters() as u64);
         let lines = run.rounds.div_ceil(run.evaluate_every.max(1)).saturating_mul(writers);

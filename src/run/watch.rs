@@ -147,6 +147,7 @@ impl<'a> Watch<'a> {
                 bytes_payload: done.traffic.payload,
                 bytes_wire: done.traffic.wire,
                 bytes_dense: done.traffic.dense,
+                measures: Default::default(),
             });
             snapshot.accuracies.extend(score.and_then(|score| score.accuracy()));
             snapshot.computing_s += elapsed.computing.seconds() / all.len() as f64;

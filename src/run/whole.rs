@@ -13,7 +13,7 @@ use crate::{
     drive::{Learner, NodeSpec},
     experiment::{Compute, Experiment, SplitKind},
     gossip::tree::Readers,
-    learn::Optimizer,
+    learn::{Model, Optimizer},
     links::{Conditions, conditions},
     units::{NodeId, Round},
 };
@@ -22,6 +22,8 @@ use crate::{
 pub struct Whole {
     /// What all nodes share.
     pub design: Arc<Design>,
+    /// What is learned.
+    pub model: Model,
     /// Each node's rows.
     pub shards: Vec<Arc<Shared>>,
     /// The whole file and its training rows, for the comparison with one machine.
@@ -66,10 +68,12 @@ impl Whole {
         let mut design = Design::new(experiment, topology, inputs, outputs)?;
         let shards: Vec<Arc<Shared>> =
             shards.iter().map(|rows| Shared::new(all.select(rows))).collect();
-        let conditions = measured_conditions(&mut design, &shards[0])?;
+        let model = design.table_model()?;
+        let conditions = measured_conditions(&mut design, &model, &shards[0])?;
         Ok(Whole {
             conditions,
             design: Arc::new(design),
+            model,
             pooled: Arc::clone(&all),
             train,
             shards,
@@ -89,6 +93,7 @@ impl Whole {
         let shard = Arc::clone(&self.shards[node.index()]);
         let mut learner = ShardLearner::new(
             Arc::clone(&self.design),
+            self.model.clone(),
             node,
             shard,
             self.test.clone(),
@@ -107,7 +112,7 @@ impl Whole {
         for shard in &self.shards {
             let shard = shard.ready()?;
             let weight = if self.design.by_rows() { shard.rows() as f64 } else { 1.0 };
-            sum += weight * evaluate(&self.design.model, x, shard).loss;
+            sum += weight * evaluate(&self.model, x, shard).loss;
             weights += weight;
         }
         Some(sum / weights)
@@ -116,7 +121,7 @@ impl Whole {
     /// A model on the test rows; `None` where there are none, or before the run has begun.
     pub fn score(&self, x: &[f32]) -> Option<Score> {
         let test = self.test.as_ref()?.ready()?;
-        Some(evaluate(&self.design.model, x, test).into())
+        Some(evaluate(&self.model, x, test).into())
     }
 
     /// Rows per class of a node's shard.
@@ -148,24 +153,28 @@ impl Whole {
             design.parameters(),
         );
         let pooled = Arc::new(pooled);
-        let mut objective = design.model.objective(Arc::clone(&pooled))?;
+        let mut objective = self.model.objective(Arc::clone(&pooled))?;
         let (mut x, mut update) = (design.initial.to_vec(), vec![0.0; design.parameters()]);
         for round in 0..design.experiment.run.rounds {
             optimizer.update(Round(round), &x, &mut *objective, &mut update);
             crate::vector::subtract(&update, &mut x);
         }
-        let train_loss = evaluate(&design.model, &x, &pooled).loss;
-        let test = test.map(|test| evaluate(&design.model, &x, &test).into());
+        let train_loss = evaluate(&self.model, &x, &pooled).loss;
+        let test = test.map(|test| evaluate(&self.model, &x, &test).into());
         Ok(Pooled { train_loss, test })
     }
 }
 
 /// The conditions of `[network]`. What gradients take is measured where the experiment wants it,
 /// and written into it.
-fn measured_conditions(design: &mut Design, shard: &Shared) -> Result<Conditions, ConfigError> {
+fn measured_conditions(
+    design: &mut Design,
+    model: &Model,
+    shard: &Shared,
+) -> Result<Conditions, ConfigError> {
     let network = design.experiment.network.clone();
     let mut took = None;
-    let mut measure = || *took.insert(gradients_take(design, shard).unwrap_or(0.0));
+    let mut measure = || *took.insert(gradients_take(design, model, shard).unwrap_or(0.0));
     let conditions =
         conditions(&network, &design.topology, design.experiment.run.seed, &mut measure)?;
     if let Some(seconds) = took {
@@ -178,12 +187,12 @@ fn measured_conditions(design: &mut Design, shard: &Shared) -> Result<Conditions
 
 /// Seconds of a round's gradients on this machine: the median of some tries on the first node's
 /// rows.
-fn gradients_take(design: &Design, shard: &Shared) -> Result<f64, ConfigError> {
+fn gradients_take(design: &Design, model: &Model, shard: &Shared) -> Result<f64, ConfigError> {
     const TRIES: u64 = 15;
     let rows = Arc::clone(shard.raw());
     let count = rows.rows();
     super::needs::one_copy(design.parameters())?;
-    let mut objective = design.model.objective(rows)?;
+    let mut objective = model.objective(rows)?;
     let mut optimizer = Optimizer::new(
         design.optimizer.clone(),
         design.experiment.run.seed,

@@ -154,6 +154,7 @@ impl What {
             What::Input(Input::Record(_)) => 6,
             What::Input(Input::StopAfter(_)) => 7,
             What::Input(Input::Left { .. }) => 9,
+            What::Input(Input::ComputeFailed { .. }) => 10,
             What::Arrival(_) => 8,
         }
     }
@@ -310,7 +311,11 @@ impl<'a> Network<'a> {
         for (node, host) in self.hosts.iter().enumerate() {
             let node = NodeId::from(node);
             let lent = |Reverse(event): &Reverse<Event>| match &event.what {
-                What::Input(Input::Computed { x, .. }) if event.node == node => Some(x.clone()),
+                What::Input(Input::Computed { x, .. } | Input::ComputeFailed { x, .. })
+                    if event.node == node =>
+                {
+                    Some(x.clone())
+                }
                 _ => None,
             };
             if let Some(own) = host.node.salvage(|| self.events.iter().find_map(lent)) {

@@ -16,7 +16,7 @@ use gradvine::{
     gossip::{RoundDone, plan},
     lab::{self, Cut, Router, Setup, Site, Trouble, Wiring},
     predict::predict,
-    run::{RunDirectory, Summary, Whole, metrics::Metric},
+    run::{Known, Recorder, RunDirectory, Summary, Whole, metrics::Metric},
     sim,
     units::{NodeId, Round},
 };
@@ -24,7 +24,6 @@ use gradvine::{
 use super::{
     super::{
         interrupt::Interrupt,
-        keep::{Keep, Known},
         print, print_json,
         processes::{self, Process},
         progress::Display,
@@ -109,7 +108,10 @@ fn measure(
     interrupt: &Interrupt,
 ) -> Result<Found, Exit> {
     lab::clear_leftovers();
-    interrupt.otherwise_write(&Keep::new(Known::from(whole), directory), directory);
+    interrupt.otherwise_write(
+        &Recorder::new(Known::from(whole), directory, crate::cli::warnings()),
+        directory,
+    );
     let names: Vec<String> = (0..whole.shards.len()).map(|node| lab::name(0, node)).collect();
     let (doomed, folder) = (names.clone(), scratch.folder.clone());
     interrupt.before_leaving(move || {

@@ -1,0 +1,277 @@
+//! How a node is made: from its file or from values.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use super::{
+    EndError, Exchange, Measures, Node, Prepared,
+    exchange::{self, Ends},
+};
+use crate::{
+    config::ConfigError,
+    drive::{Learner as _, NodeSpec},
+    experiment::Experiment,
+    gossip::tree::Readers,
+    learn::{Objective, Tensor},
+    mixing::Topology,
+    net::{Keypair, Place, identity},
+    run::{
+        Design, Evaluate, Known, NodeFile, OwnLearner, RunDirectory, Saves, Single, Space, Warn,
+    },
+};
+
+/// What a node trains.
+enum Problem {
+    /// The experiment's model on the rows of a file.
+    File,
+    /// An objective of the program's own.
+    Objective(Box<dyn Objective>),
+    /// Updates come from a training loop of the program's own.
+    Exchange { tensors: Vec<Tensor>, rows: u64, ends: Ends },
+}
+
+/// A node before its start.
+///
+/// Its methods only keep values; files other than the node's own, data and combinations are checked
+/// by [`NodeBuilder::prepare`] and what starts a node.
+pub struct NodeBuilder {
+    key: Keypair,
+    topology: Topology,
+    experiment: Experiment,
+    file: NodeFile,
+    /// The path of the node's file, to name it in errors.
+    origin: Option<PathBuf>,
+    out: Option<PathBuf>,
+    problem: Problem,
+    initial: Option<Vec<f32>>,
+    evaluate: Option<Evaluate>,
+    warn: Warn,
+}
+
+impl NodeBuilder {
+    /// A node of these values. `topology` names the PeerId of `key` and all others, with addresses;
+    /// it and `experiment` are the same at every node.
+    pub fn new(key: Keypair, topology: Topology, experiment: Experiment) -> NodeBuilder {
+        NodeBuilder {
+            key,
+            topology,
+            file: NodeFile { experiment: "experiment".into(), ..NodeFile::default() },
+            experiment,
+            origin: None,
+            out: None,
+            problem: Problem::File,
+            initial: None,
+            evaluate: None,
+            warn: Arc::new(|line| tracing::warn!("{line}")),
+        }
+    }
+
+    /// A node as its file says, with the key, the topology and the experiment that it names.
+    ///
+    /// # Errors
+    /// If one of these files cannot be read or is wrong.
+    pub fn load(path: &Path) -> Result<NodeBuilder, ConfigError> {
+        let file = NodeFile::load(path)?;
+        let key = identity::load(&file.key)?;
+        let topology = Topology::load(&file.topology)?;
+        let experiment = Experiment::load(&file.experiment, &[])?;
+        let mut builder = NodeBuilder::new(key, topology, experiment);
+        builder.out = Some(file.out.clone());
+        (builder.file, builder.origin) = (file, Some(path.to_path_buf()));
+        Ok(builder)
+    }
+
+    /// Adds an address to listen on, such as `/ip4/0.0.0.0/tcp/4001`.
+    #[must_use]
+    pub fn listen(mut self, address: impl Into<String>) -> NodeBuilder {
+        self.file.listen.push(address.into());
+        self
+    }
+
+    /// The rows to train on, where no objective is given: `digits`, `breast-cancer` or a file.
+    #[must_use]
+    pub fn data(mut self, source: impl Into<String>) -> NodeBuilder {
+        self.file.data = Some(source.into());
+        self
+    }
+
+    /// The run directory to make. Without one nothing is written.
+    #[must_use]
+    pub fn out(mut self, folder: impl Into<PathBuf>) -> NodeBuilder {
+        self.out = Some(folder.into());
+        self
+    }
+
+    /// An objective of the program's own, instead of the experiment's model and data. Its tensors
+    /// and the initial values must be the same at every node.
+    #[must_use]
+    pub fn objective(mut self, objective: impl Objective + 'static) -> NodeBuilder {
+        self.problem = Problem::Objective(Box::new(objective));
+        self
+    }
+
+    /// Where all nodes start: d numbers in the order of the tensors. Without it, zeros.
+    #[must_use]
+    pub fn initial(mut self, x: Vec<f32>) -> NodeBuilder {
+        self.initial = Some(x);
+        self
+    }
+
+    /// Measures of the program's own: called with the node's model at every evaluation, and at the
+    /// end with its own model and with the mean. They stand in `metrics.jsonl` and in the summary.
+    #[must_use]
+    pub fn evaluate(
+        mut self,
+        evaluate: impl FnMut(&[f32]) -> Measures + Send + 'static,
+    ) -> NodeBuilder {
+        self.evaluate = Some(Evaluate::new(evaluate));
+        self
+    }
+
+    /// What shows a warning to the user; without it `tracing` gets it.
+    #[must_use]
+    pub fn warn(mut self, warn: Warn) -> NodeBuilder {
+        self.warn = warn;
+        self
+    }
+
+    /// Reads the data and checks everything.
+    ///
+    /// # Errors
+    /// If a file, a value or a combination is wrong, or the run directory cannot be made.
+    pub fn prepare(self) -> Result<Prepared, ConfigError> {
+        let NodeBuilder { key, topology, experiment, file, origin, out, problem, .. } = self;
+        let (initial, evaluate, warn) = (self.initial, self.evaluate, self.warn);
+        // What stands in the node's file is blamed on it; the rest of a place is the topology's.
+        let in_topology = origin.as_ref().map(|_| file.topology.display().to_string());
+        let blame = move |error: ConfigError| match (&origin, error.place.as_str()) {
+            (Some(origin), place) if place == "listen" || place.starts_with("node.") => {
+                let place = format!("node.{}", place.trim_start_matches("node."));
+                ConfigError { place, ..error }.within(origin.display())
+            }
+            _ => error,
+        };
+        let place = Place::new(key, &file.listen, &topology).map_err(|error| {
+            let error = blame(error);
+            if let Some(file) = in_topology { error.within(file) } else { error }
+        })?;
+        let node = place.node;
+        let (design, spec, known, score): (_, _, _, super::prepared::ScoreModel) = match problem {
+            Problem::File => {
+                let mut single = Single::new(&file, experiment, topology, node).map_err(&blame)?;
+                let spec = single.seat.take().expect("a node has its learner before it runs");
+                let (design, known) = (Arc::clone(&single.design), Known::from(&single));
+                (design, spec, known, Box::new(move |x| single.score(x)))
+            }
+            Problem::Objective(objective) => {
+                let tensors = objective.tensors().to_vec();
+                let design = own_design(experiment, topology, tensors, initial)?;
+                let rows = objective.rows();
+                let learner = OwnLearner::of_objective(&design, node, objective)?;
+                own_parts(design, learner.evaluated(evaluate.clone()), node, rows as u64)
+            }
+            Problem::Exchange { tensors, rows, ends } => {
+                let design = own_design(experiment, topology, tensors, initial)?;
+                let learner = exchange::learner(&design, ends, rows)?;
+                own_parts(design, learner.evaluated(evaluate.clone()), node, rows)
+            }
+        };
+        let directory = out.map(|out| make_directory(&design, &out, &warn)).transpose();
+        let directory =
+            directory.map_err(|error| blame(ConfigError { place: "node.out".into(), ..error }))?;
+        Ok(Prepared {
+            design,
+            place,
+            spec,
+            known,
+            score,
+            evaluate,
+            directory,
+            blame: Box::new(blame),
+            warn,
+        })
+    }
+
+    /// Starts the node on a thread of its own, without waiting for its links. What is wrong with
+    /// its files, [`Node::join`] says.
+    pub fn start(self) -> Node {
+        Node::start(self)
+    }
+
+    /// Starts the node and waits until all nodes are linked.
+    ///
+    /// # Errors
+    /// If something is wrong with its files, or not all nodes are linked within `run.connect_s`;
+    /// who is missing is said.
+    pub async fn spawn(self) -> Result<Node, EndError> {
+        Node::start(self).linked().await
+    }
+
+    /// The same, blocking this thread.
+    ///
+    /// # Errors
+    /// As [`NodeBuilder::spawn`].
+    pub fn spawn_blocking(self) -> Result<Node, EndError> {
+        futures::executor::block_on(self.spawn())
+    }
+
+    /// Starts the node for a training loop of the program's own, on a model of these tensors, and
+    /// waits until all nodes are linked. `rows`: how many rows this node trains on, for
+    /// `data.weighting = "rows"` and the summary.
+    ///
+    /// # Errors
+    /// As [`NodeBuilder::spawn`]; also if the rule cannot be run so, with the reason.
+    pub async fn connect(mut self, tensors: Vec<Tensor>, rows: u64) -> Result<Exchange, EndError> {
+        let (ends, mine) = exchange::ends();
+        self.problem = Problem::Exchange { tensors, rows, ends };
+        let node = Node::start(self).linked().await?;
+        Exchange::begin(node, mine).await
+    }
+
+    /// The same, blocking this thread.
+    ///
+    /// # Errors
+    /// As [`NodeBuilder::connect`].
+    pub fn connect_blocking(self, tensors: Vec<Tensor>, rows: u64) -> Result<Exchange, EndError> {
+        futures::executor::block_on(self.connect(tensors, rows))
+    }
+}
+
+fn own_design(
+    experiment: Experiment,
+    topology: Topology,
+    tensors: Vec<Tensor>,
+    initial: Option<Vec<f32>>,
+) -> Result<Arc<Design>, ConfigError> {
+    let zeros = || vec![0.0; tensors.iter().map(Tensor::len).sum()];
+    let initial = initial.unwrap_or_else(zeros);
+    let design = Design::of_tensors(experiment.clone(), Arc::new(topology), tensors, initial);
+    design.map(Arc::new).map_err(|error| experiment.blame(error))
+}
+
+fn own_parts(
+    design: Arc<Design>,
+    mut learner: OwnLearner,
+    node: crate::units::NodeId,
+    rows: u64,
+) -> (Arc<Design>, NodeSpec, Known, super::prepared::ScoreModel) {
+    let config = design.node(node, learner.setup(), Readers::Everyone);
+    let spec = NodeSpec { config, learner: Box::new(learner) };
+    let known = Known::of_own(Arc::clone(&design), node, rows);
+    (design, spec, known, Box::new(|_| None))
+}
+
+fn make_directory(design: &Design, out: &Path, warn: &Warn) -> Result<RunDirectory, ConfigError> {
+    if let Some(warning) = Space::of(design, Saves::One).check(out)? {
+        warn(&format!("warning: {warning}"));
+    }
+    let directory = RunDirectory::create(out)?;
+    let write = |name: &str, text: &str| {
+        directory.write(name, text).map_err(|error| ConfigError::at("node.out", error.to_string()))
+    };
+    write("experiment.toml", &design.experiment.moved().to_toml())?;
+    write("topology.toml", &design.topology.to_toml())?;
+    Ok(directory)
+}

@@ -1,0 +1,58 @@
+//! What a node reports while it runs.
+
+use crate::{drive::Elapsed, gossip::Traffic, run::metrics::Metric};
+
+/// Something that happened to a node. Neighbours are called by their names in the topology.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Event {
+    /// The link to a neighbour is up.
+    Linked {
+        /// The neighbour.
+        peer: String,
+        /// Links that are up.
+        up: usize,
+        /// Links that this node has.
+        links: usize,
+    },
+    /// A link is gone. Before the rounds begin it is waited for again; later the run ends.
+    LinkLost {
+        /// The neighbour.
+        peer: String,
+        /// Stage and cause.
+        reason: String,
+    },
+    /// The node has waited for some seconds.
+    Waiting {
+        /// The neighbours that it waits for, as far as they are known.
+        peers: Vec<String>,
+        /// At which place of the run, and what is known of the cause.
+        text: String,
+    },
+    /// All nodes are linked, and the rounds begin.
+    Begun,
+    /// The model was evaluated; the same is a line of `metrics.jsonl`.
+    Evaluation(Metric),
+    /// A round is over.
+    Round {
+        /// Rounds done.
+        rounds: u64,
+        /// The mean loss over this node's last batches.
+        loss: f64,
+        /// Bytes sent so far.
+        traffic: Traffic,
+        /// Time since the start.
+        elapsed: Elapsed,
+    },
+    /// The rounds are over, or the run ends early: the node's own model is final.
+    Final {
+        /// Rounds done.
+        rounds: u64,
+    },
+    /// The mean of all models is formed.
+    Mean,
+    /// Events were dropped because they were not read in time.
+    Missed(u64),
+    /// The run is over; [`Node::join`](super::Node::join) says how. Nothing follows.
+    Ended,
+}

@@ -1,0 +1,265 @@
+//! A node for a training loop of the program's own: one call a round.
+//!
+//! ```text
+//! the node's threads                     the program
+//! core -> learner -- x, buffer -------> Exchange::model, Exchange::update
+//!         learner <- buffer, loss ----- Exchange::round
+//! ```
+//! The model and the buffer of the update are lent, not copied: a vector is copied neither on its
+//! way out nor on its way in.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::{EndError, Node, NodeResult};
+use crate::{
+    config::ConfigError,
+    gossip::plan,
+    learn::Ready,
+    run::{Design, Gradients, OwnLearner},
+    units::Round,
+};
+
+/// A gradient that the node asks for. There is at most one at a time.
+struct Request {
+    x: Arc<Vec<f32>>,
+    update: Vec<f32>,
+}
+
+/// What the program answers.
+struct Reply {
+    update: Vec<f32>,
+    step: Step,
+}
+
+/// The node's ends of the two channels, and the program's.
+pub(super) struct Ends {
+    requests: UnboundedSender<Request>,
+    replies: UnboundedReceiver<Result<Reply, String>>,
+}
+
+pub(super) struct Mine {
+    requests: UnboundedReceiver<Request>,
+    replies: UnboundedSender<Result<Reply, String>>,
+}
+
+pub(super) fn ends() -> (Ends, Mine) {
+    let (request, requests) = unbounded_channel();
+    let (reply, replies) = unbounded_channel();
+    (Ends { requests: request, replies }, Mine { requests, replies: reply })
+}
+
+/// What a program says of its local training in a round.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Step {
+    /// The mean loss over the batches, for progress and metrics.
+    pub loss: f64,
+    /// The sum of the step sizes in the update. Rules that keep gradients (gradient tracking, BEER,
+    /// DGC, sign-SGD and others) divide the update by it, so it must be what the optimizer used;
+    /// where that has no such figure, 1 treats the update itself as the gradient.
+    pub size: f32,
+}
+
+/// A node that takes its updates from a training loop.
+///
+/// ```no_run
+/// use gradvine::{learn::Tensor, node::{Node, Step}};
+///
+/// let mut node = Node::builder("node.toml")?
+///     .initial(vec![0.5; 10])
+///     .connect_blocking(vec![Tensor::new("weights", &[10])], 100)?;
+/// while node.is_open() {
+///     // Local training from `x` on; here one step of 0.1 for f(x) = |x|^2 / 2.
+///     let (x, update) = node.parts();
+///     update.iter_mut().zip(x).for_each(|(u, x)| *u = 0.1 * x);
+///     let loss = x.iter().map(|x| f64::from(x * x)).sum::<f64>() / 2.0;
+///     node.round_blocking(Step { loss, size: 0.1 })?;
+/// }
+/// let result = node.finish_blocking()?;
+/// # Ok::<(), gradvine::node::EndError>(())
+/// ```
+#[derive(Debug)]
+pub struct Exchange {
+    node: Option<Node>,
+    mine: Mine,
+    /// `None` once the rounds are over.
+    lent: Option<Request>,
+    rounds: u64,
+    result: Option<NodeResult>,
+}
+
+impl std::fmt::Debug for Request {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Request({} numbers)", self.x.len())
+    }
+}
+
+impl std::fmt::Debug for Mine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Mine")
+    }
+}
+
+impl Exchange {
+    pub(super) async fn begin(node: Node, mine: Mine) -> Result<Exchange, EndError> {
+        let mut exchange = Exchange { node: Some(node), mine, lent: None, rounds: 0, result: None };
+        exchange.receive().await?;
+        Ok(exchange)
+    }
+
+    /// Whether the node takes one more update. Once it does not, [`Exchange::finish`] is next.
+    pub fn is_open(&self) -> bool {
+        self.lent.is_some()
+    }
+
+    /// Rounds done.
+    pub fn rounds(&self) -> u64 {
+        self.rounds
+    }
+
+    /// The model that local training starts from, and the vector into which its change is to be
+    /// written: d numbers each, empty once the rounds are over. The change is what training has
+    /// subtracted, x before less x after (the outer gradient of DiLoCo; for one step of SGD, the
+    /// step times the gradient). Its contents are arbitrary before.
+    pub fn parts(&mut self) -> (&[f32], &mut [f32]) {
+        match &mut self.lent {
+            Some(Request { x, update }) => (x, update),
+            None => (&[], &mut []),
+        }
+    }
+
+    /// The model that local training starts from; empty once the rounds are over.
+    pub fn model(&self) -> &[f32] {
+        self.lent.as_ref().map_or(&[], |lent| &lent.x)
+    }
+
+    /// One round: hands over the update that was written, and waits for the mixed model. Returns
+    /// whether there is a next round.
+    ///
+    /// # Errors
+    /// Why the run ended. Every later call says that it is over.
+    pub async fn round(&mut self, step: Step) -> Result<bool, EndError> {
+        let Some(Request { x, update }) = self.lent.take() else {
+            return Err(EndError::Failed("the rounds of this run are over".into()));
+        };
+        // The node takes its model back without a copy only if nothing else holds it.
+        drop(x);
+        let reply = Reply { update, step };
+        // A node that has ended does not receive it: its own error follows.
+        let _ = self.mine.replies.send(Ok(reply));
+        self.rounds += 1;
+        self.receive().await?;
+        Ok(self.is_open())
+    }
+
+    /// The same, blocking this thread.
+    ///
+    /// # Errors
+    /// As [`Exchange::round`].
+    pub fn round_blocking(&mut self, step: Step) -> Result<bool, EndError> {
+        futures::executor::block_on(self.round(step))
+    }
+
+    /// Ends this node's part of the rounds: of those that are left, all updates are 0, so that its
+    /// neighbours can go on. Waits for the end of the run, and for the mean of all models.
+    ///
+    /// # Errors
+    /// Why the run did not end as it should.
+    pub async fn finish(mut self) -> Result<NodeResult, EndError> {
+        while let Some(lent) = &mut self.lent {
+            lent.update.fill(0.0);
+            self.round(Step { loss: 0.0, size: 0.0 }).await?;
+        }
+        self.result.take().ok_or_else(|| EndError::Failed("the run has ended before".into()))
+    }
+
+    /// The same, blocking this thread.
+    ///
+    /// # Errors
+    /// As [`Exchange::finish`].
+    pub fn finish_blocking(self) -> Result<NodeResult, EndError> {
+        futures::executor::block_on(self.finish())
+    }
+
+    /// Ends the run because local training cannot go on; all nodes are told the reason. Returns what
+    /// the run says of its end.
+    pub async fn fail(mut self, reason: impl Into<String>) -> EndError {
+        self.lent = None;
+        let _ = self.mine.replies.send(Err(reason.into()));
+        match self.node.take() {
+            Some(node) => match node.join().await {
+                Err(error) => error,
+                Ok(_) => EndError::Failed("the run had ended before".into()),
+            },
+            None => EndError::Failed("the run is over".into()),
+        }
+    }
+
+    /// Waits for the next request, or for the end of the rounds.
+    async fn receive(&mut self) -> Result<(), EndError> {
+        self.lent = self.mine.requests.recv().await;
+        if self.lent.is_some() {
+            return Ok(());
+        }
+        // The node has dropped its learner: the run is over.
+        let Some(node) = self.node.take() else { return Ok(()) };
+        self.result = Some(node.join().await?);
+        Ok(())
+    }
+}
+
+/// The learner of an exchange.
+pub(super) fn learner(design: &Design, ends: Ends, rows: u64) -> Result<OwnLearner, ConfigError> {
+    let gradients = design.rule.plan.steps().iter().filter(|step| **step == plan::Step::Gradient);
+    let count = gradients.count();
+    if count != 1 {
+        let problem = format!(
+            "a round of it has {count} gradients: a training loop of one's own can give one a round"
+        );
+        return Err(ConfigError::new("rule.kind", format!("\"{}\"", design.rule_name()), problem));
+    }
+    OwnLearner::of_gradients(design, Box::new(Asking { ends, rows, size: 1.0 }))
+}
+
+/// Asks the program for updates.
+struct Asking {
+    ends: Ends,
+    rows: u64,
+    size: f32,
+}
+
+impl Gradients for Asking {
+    fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    fn waits(&self) -> bool {
+        true
+    }
+
+    fn compute_lent(
+        &mut self,
+        _round: Round,
+        x: &Arc<Vec<f32>>,
+        update: Vec<f32>,
+        ready: &mut Ready<'_>,
+    ) -> Result<(Vec<f32>, f64), String> {
+        let gone = || "its training loop has ended".to_string();
+        let request = Request { x: Arc::clone(x), update };
+        self.ends.requests.send(request).map_err(|_| gone())?;
+        let reply = futures::executor::block_on(self.ends.replies.recv()).ok_or_else(gone)??;
+        let Reply { mut update, step } = reply;
+        self.size = step.size;
+        ready(0..update.len(), &mut update);
+        Ok((update, step.loss))
+    }
+
+    fn step(&self, _round: Round) -> f32 {
+        self.size
+    }
+
+    fn loss(&mut self, _x: &[f32]) -> f64 {
+        f64::NAN
+    }
+}

@@ -1,0 +1,127 @@
+//! The handle of a node that runs on a thread of its own.
+
+use std::{
+    collections::VecDeque,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+};
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::{EndError, Event, NodeBuilder, NodeResult};
+use crate::config::ConfigError;
+
+/// Events that wait for their reader; later ones are dropped and counted.
+const UNREAD: usize = 1024;
+
+/// A node that runs. Dropping it stops the node: its neighbours are told, its model is saved where
+/// there is a run directory, and its threads end within about two seconds.
+#[derive(Debug)]
+pub struct Node {
+    events: mpsc::Receiver<Event>,
+    /// Events that were received while the node was linked.
+    early: VecDeque<Event>,
+    stop: Arc<AtomicBool>,
+    result: oneshot::Receiver<Result<NodeResult, EndError>>,
+}
+
+impl Node {
+    /// A node as its file says.
+    ///
+    /// # Errors
+    /// If the file, or the key, topology or experiment that it names, cannot be read or is wrong.
+    pub fn builder(path: impl AsRef<Path>) -> Result<NodeBuilder, ConfigError> {
+        NodeBuilder::load(path.as_ref())
+    }
+
+    pub(super) fn start(builder: NodeBuilder) -> Node {
+        let (sender, events) = mpsc::channel(UNREAD);
+        let (report, result) = oneshot::channel();
+        let stop = Arc::new(AtomicBool::new(false));
+        let asked = Arc::clone(&stop);
+        thread::spawn(move || {
+            let mut missed = 0;
+            let mut events = move |event: Event| {
+                if missed > 0 && sender.try_send(Event::Missed(missed)).is_ok() {
+                    missed = 0;
+                }
+                // A reader that is gone misses nothing.
+                if let Err(mpsc::error::TrySendError::Full(_)) = sender.try_send(event) {
+                    missed += 1;
+                }
+            };
+            let mut stop = || asked.load(Ordering::Relaxed);
+            let result = builder.prepare().map_err(EndError::Setup).and_then(|prepared| {
+                let recorder = prepared.recorder();
+                prepared.run(recorder, &mut events, &mut stop)
+            });
+            // The receiver may be gone: then nobody wants to know.
+            let _ = report.send(result);
+        });
+        Node { events, early: VecDeque::new(), stop, result }
+    }
+
+    /// Waits until the rounds begin.
+    pub(super) async fn linked(mut self) -> Result<Node, EndError> {
+        let mut early = VecDeque::new();
+        while let Some(event) = self.events.recv().await {
+            let begun = event == Event::Begun;
+            early.push_back(event);
+            if begun {
+                self.early = early;
+                return Ok(self);
+            }
+        }
+        match self.join().await {
+            Err(error) => Err(error),
+            Ok(_) => Err(EndError::Failed("the run ended before it began".into())),
+        }
+    }
+
+    /// The next event; `None` once the node has ended and all were read.
+    pub async fn next(&mut self) -> Option<Event> {
+        match self.early.pop_front() {
+            Some(event) => Some(event),
+            None => self.events.recv().await,
+        }
+    }
+
+    /// The same, blocking this thread.
+    pub fn next_blocking(&mut self) -> Option<Event> {
+        futures::executor::block_on(self.next())
+    }
+
+    /// Asks the node to leave the run now. Its neighbours are told; [`Node::join`] then says that it
+    /// was interrupted.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Waits for the end of the run.
+    ///
+    /// # Errors
+    /// Why the run did not end as it should. What was done is in the run directory.
+    pub async fn join(mut self) -> Result<NodeResult, EndError> {
+        (&mut self.result)
+            .await
+            .unwrap_or_else(|_| Err(EndError::Failed("the node's thread panicked".into())))
+    }
+
+    /// The same, blocking this thread.
+    ///
+    /// # Errors
+    /// As [`Node::join`].
+    pub fn join_blocking(self) -> Result<NodeResult, EndError> {
+        futures::executor::block_on(self.join())
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

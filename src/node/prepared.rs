@@ -1,0 +1,251 @@
+//! A node whose files are read and checked, on the thread that runs it.
+
+use std::{path::PathBuf, sync::Arc};
+
+use super::Event;
+use crate::{
+    config::ConfigError,
+    drive::{Elapsed, Ended, Lent, NodeSpec, Observer, RunError, Waiting},
+    gossip::{OwnModel, RoundDone},
+    net::{self, PeerId, Place},
+    run::{
+        Design, Evaluate, Known, Measures, Recorder, RunDirectory, Summary, Warn, metrics::Metric,
+        record::Score,
+    },
+    units::{NodeId, Round},
+};
+
+/// What a run leaves to the program that embedded a node.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NodeResult {
+    /// The summary, which all nodes have alike.
+    pub summary: Summary,
+    /// This node's own model after its last round.
+    pub model: Vec<f32>,
+    /// The exact mean of all nodes' models, the same bits everywhere.
+    pub mean: Vec<f32>,
+    /// Bytes that the node sent to form the mean, and before round 0.
+    pub tree_bytes: u64,
+    /// The run directory, if one was written.
+    pub directory: Option<PathBuf>,
+}
+
+/// How a node scores its model where the objective is not the program's own.
+pub(super) type ScoreModel = Box<dyn Fn(&[f32]) -> Option<Score>>;
+
+/// A node that is ready to run on this thread.
+pub struct Prepared {
+    pub(super) design: Arc<Design>,
+    pub(super) place: Place,
+    pub(super) spec: NodeSpec,
+    pub(super) known: Known,
+    pub(super) score: ScoreModel,
+    pub(super) evaluate: Option<Evaluate>,
+    pub(super) directory: Option<RunDirectory>,
+    pub(super) blame: Box<dyn Fn(ConfigError) -> ConfigError>,
+    pub(super) warn: Warn,
+}
+
+impl Prepared {
+    /// What all nodes of the run share.
+    pub fn design(&self) -> &Arc<Design> {
+        &self.design
+    }
+
+    /// Which node this is.
+    pub fn node(&self) -> NodeId {
+        self.place.node
+    }
+
+    /// Its name in the topology.
+    pub fn name(&self) -> &str {
+        &self.design.topology.node(self.place.node).name
+    }
+
+    /// Its PeerId.
+    pub fn peer(&self) -> PeerId {
+        self.place.peer()
+    }
+
+    /// The run directory, if one is written.
+    pub fn directory(&self) -> Option<&RunDirectory> {
+        self.directory.as_ref()
+    }
+
+    /// What saves models and ends a run that cannot end by itself; `None` without a run directory.
+    pub fn recorder(&self) -> Option<Recorder> {
+        let directory = self.directory.as_ref()?;
+        Some(Recorder::new(self.known.clone(), directory, Arc::clone(&self.warn)))
+    }
+
+    /// Runs the node to its end on this thread. `events` gets every event; `stop` is asked again
+    /// and again whether to leave now. `recorder`: what [`Prepared::recorder`] gave.
+    ///
+    /// # Errors
+    /// If the node's files differ from its neighbours', a link breaks, a deadline passes, the node
+    /// fails, records are missing at the end, or `stop` returned true. What was done is written
+    /// into the run directory by then, and the neighbours are told why.
+    pub fn run(
+        self,
+        recorder: Option<Recorder>,
+        events: &mut dyn FnMut(Event),
+        stop: &mut dyn FnMut() -> bool,
+    ) -> Result<NodeResult, super::EndError> {
+        let Prepared { design, place, spec, score, evaluate, mut directory, blame, warn, .. } =
+            self;
+        let node = place.node;
+        let mut witness = Witness {
+            design: &design,
+            recorder: recorder.as_ref(),
+            directory: directory.as_mut(),
+            score,
+            evaluate,
+            events,
+            rounds: 0,
+            warn: Arc::clone(&warn),
+        };
+        let ended = net::alone(place, spec, &design, &mut witness, stop);
+        let rounds = witness.rounds;
+        let written = |error: RunError| match error {
+            RunError::Setup(error) => RunError::Setup(blame(error)),
+            error => error,
+        };
+        let result = match (ended.map_err(written), &recorder, &directory) {
+            (Ok(ended), recorder, directory) => {
+                conclude(&design, ended, recorder.as_ref().zip(directory.as_ref()))
+            }
+            (Err(error), Some(recorder), Some(directory)) => {
+                Err(recorder.failed(directory, error, rounds, Some(node)))
+            }
+            (Err(error), ..) => Err(super::EndError::of(error, &design.topology)),
+        };
+        // Last: where the disk was full, there is room now if there is any.
+        if let Some(Err(error)) = directory.as_mut().map(RunDirectory::finish) {
+            warn(&format!("warning: {error}"));
+        }
+        events(Event::Ended);
+        result
+    }
+}
+
+/// Every node writes the same summary; the models are saved.
+fn conclude(
+    design: &Design,
+    ended: Ended,
+    files: Option<(&Recorder, &RunDirectory)>,
+) -> Result<NodeResult, super::EndError> {
+    let kept = files.map_or(Ok(()), |(recorder, _)| recorder.finish(true));
+    let summary = match (Summary::new(design, &ended.records), files) {
+        (Ok(summary), _) => summary,
+        (Err(why), Some((recorder, directory))) => {
+            return Err(recorder.unusable(directory, why, kept));
+        }
+        (Err(why), None) => {
+            return Err(super::EndError::Short(format!("no node's record can be used: {why}")));
+        }
+    };
+    let failed = |error: String| super::EndError::Failed(error);
+    let written = files.map_or(Ok(()), |(_, directory)| directory.summary(&summary));
+    kept.map_err(|error| failed(error.to_string()))?;
+    written.map_err(|error| failed(error.to_string()))?;
+    Ok(NodeResult {
+        summary,
+        model: ended.model,
+        mean: ended.mean,
+        tree_bytes: ended.traffic.tree,
+        directory: files.map(|(_, directory)| directory.path().to_path_buf()),
+    })
+}
+
+/// Writes what the node does, and passes it on.
+struct Witness<'a> {
+    design: &'a Design,
+    recorder: Option<&'a Recorder>,
+    directory: Option<&'a mut RunDirectory>,
+    score: ScoreModel,
+    evaluate: Option<Evaluate>,
+    events: &'a mut dyn FnMut(Event),
+    rounds: u64,
+    warn: Warn,
+}
+
+impl Witness<'_> {
+    fn name(&self, node: NodeId) -> String {
+        self.design.topology.node(node).name.clone()
+    }
+
+    fn metric(&self, node: NodeId, elapsed: Elapsed, done: &RoundDone, x: &[f32]) -> Metric {
+        let score = (self.score)(x);
+        let measures = self.evaluate.as_ref().map_or_else(Measures::new, |evaluate| evaluate.of(x));
+        Metric {
+            round: done.round.0 + 1,
+            node: node.0,
+            time_s: elapsed.time.seconds(),
+            computing_s: elapsed.computing.seconds(),
+            train_loss: Some(done.loss),
+            test_loss: score.map(|score| score.loss),
+            test_accuracy: score.and_then(|score| score.accuracy()),
+            consensus: None,
+            bytes_payload: done.traffic.payload,
+            bytes_wire: done.traffic.wire,
+            bytes_dense: done.traffic.dense,
+            measures,
+        }
+    }
+}
+
+impl Observer for Witness<'_> {
+    fn round(&mut self, node: NodeId, elapsed: Elapsed, done: RoundDone) {
+        self.rounds = done.round.0 + 1;
+        if let Some(x) = &done.model {
+            let metric = self.metric(node, elapsed, &done, x);
+            if let Some(Err(error)) = self.directory.as_mut().map(|to| to.metric(&metric)) {
+                (self.warn)(&format!("warning: {error}"));
+            }
+            (self.events)(Event::Evaluation(metric));
+        }
+        let (rounds, loss, traffic) = (self.rounds, done.loss, done.traffic);
+        (self.events)(Event::Round { rounds, loss, traffic, elapsed });
+    }
+
+    fn linked(&mut self, _node: NodeId, peer: NodeId, up: usize, links: usize) {
+        let peer = self.name(peer);
+        (self.events)(Event::Linked { peer, up, links });
+    }
+
+    fn link_lost(&mut self, _node: NodeId, peer: NodeId, reason: &str) {
+        let peer = self.name(peer);
+        (self.events)(Event::LinkLost { peer, reason: reason.to_string() });
+    }
+
+    fn waits(&mut self, _node: NodeId, waiting: &Waiting) {
+        let peers = waiting.peers.iter().map(|peer| self.name(*peer)).collect();
+        (self.events)(Event::Waiting { peers, text: waiting.text.clone() });
+    }
+
+    fn begins(&mut self, node: NodeId, lent: &Lent) {
+        if let Some(recorder) = self.recorder {
+            recorder.begins(node, lent);
+        }
+        (self.events)(Event::Begun);
+    }
+
+    fn save(&mut self, node: NodeId, elapsed: Elapsed, own: &OwnModel) {
+        if let Some(recorder) = self.recorder {
+            recorder.save(node, elapsed, own);
+        }
+        (self.events)(Event::Final { rounds: own.rounds.0 });
+    }
+
+    fn mean(&mut self, mean: &[f32]) {
+        if let Some(recorder) = self.recorder {
+            recorder.mean(mean);
+        }
+        (self.events)(Event::Mean);
+    }
+
+    fn stop_after(&mut self) -> Option<Round> {
+        None
+    }
+}
