@@ -67,10 +67,13 @@ fn site(i: usize) -> Line {
     Line { tensors: vec![Tensor::new("slope", &[1]), Tensor::new("offset", &[1])], readings }
 }
 
+type Network = (Vec<Keypair>, Vec<String>, Topology);
+
 /// Keys, free ports of loopback, and a topology that names both.
-fn network() -> Result<(Vec<Keypair>, Vec<String>, Topology), Box<dyn Error>> {
+fn network() -> Result<Network, Box<dyn Error>> {
     let keys: Vec<Keypair> = (0..3).map(|_| Keypair::generate_ed25519()).collect();
-    let (mut text, mut addresses) = (String::from("family = \"complete\"\nnodes = 3\n"), Vec::new());
+    let (mut text, mut addresses) =
+        (String::from("family = \"complete\"\nnodes = 3\n"), Vec::new());
     let ports: Vec<TcpListener> =
         (0..3).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
     for (i, (key, port)) in keys.iter().zip(&ports).enumerate() {

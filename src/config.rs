@@ -132,30 +132,16 @@ fn with_nearest(message: &str, more: Option<&str>) -> String {
 /// ```
 pub fn hint<'a>(name: &str, accepted: impl IntoIterator<Item = &'a str>) -> String {
     let lower = name.to_lowercase();
-    let nearest = accepted.into_iter().map(|other| (edits(&lower, other), other)).min();
+    let nearest =
+        accepted.into_iter().map(|other| (strsim::osa_distance(&lower, other), other)).min();
     match nearest {
         Some((distance, other))
-            if distance <= 2.max(name.chars().count() / 3) && distance < other.chars().count() =>
+            if distance <= 1.max(other.chars().count() / 3) && distance < other.chars().count() =>
         {
             format!("; did you mean `{other}`?")
         }
         _ => String::new(),
     }
-}
-
-/// Levenshtein's distance: insertions, deletions and substitutions from one word to the other.
-fn edits(from: &str, to: &str) -> usize {
-    let mut row: Vec<usize> = (0..=to.chars().count()).collect();
-    for (i, a) in from.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, b) in to.chars().enumerate() {
-            let substituted = diagonal + usize::from(a != b);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row.last().copied().unwrap_or(0)
 }
 
 /// An error of a TOML document that was read as a whole: the line, and the key and its value where

@@ -66,6 +66,8 @@ pub mod net;
 #[cfg(feature = "net")]
 pub mod node;
 pub mod predict;
+pub mod prelude;
+pub mod registry;
 pub mod report;
 pub mod rng;
 pub mod run;

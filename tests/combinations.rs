@@ -38,8 +38,8 @@ const WAYS_OUT: [&str; 9] = [
 fn every_combination_runs_or_is_refused_with_a_reason() {
     let mut ran: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let (mut runs, mut refusals) = (0, BTreeMap::new());
-    for rule in RULES {
-        for compressor in COMPRESSORS {
+    for rule in &RULES {
+        for compressor in &COMPRESSORS {
             for topology in TOPOLOGIES {
                 let what = format!("{} with {} on {topology}", rule.name, compressor.name);
                 let table = |kind: &str| format!("kind = '{kind}'");
@@ -70,7 +70,7 @@ fn every_combination_runs_or_is_refused_with_a_reason() {
         }
     }
     println!("{runs} combinations ran; refused: {refusals:?}");
-    for rule in RULES {
+    for rule in &RULES {
         let with = &ran[rule.name];
         if rule.compresses {
             assert!(
@@ -87,7 +87,7 @@ fn every_combination_runs_or_is_refused_with_a_reason() {
 
 #[test]
 fn every_rule_runs_at_its_home_whatever_the_number_of_nodes() {
-    for rule in RULES {
+    for rule in &RULES {
         let compressor =
             if rule.compresses { ["min-max", "top-k", "count-sketch"] } else { ["identity"; 3] };
         for nodes in [1, 2, 3, 4, 7, 8] {

@@ -305,7 +305,7 @@ fn the_folder_holds_figures_and_pictures() {
 #[test]
 fn wrong_lists_are_refused_with_their_place() {
     for (args, told) in [
-        (["--rules", "choco,dcp"], "--rules = \"dcp\": there is no such rule"),
+        (["--rules", "choco,dcp"], "--rules = \"dcp\": expected one of d-psgd, "),
         (["--rules", "choco,,dcd"], "--rules = \"\": expected names with constants"),
         (["--compressors", "min-max:bitz=4"], "--compressors: compressor.bitz = 4: unknown field"),
         (["--topologies", "ring:8,ring:0"], "--topologies = \"ring:0\": ring: expected 1 or more"),

@@ -146,6 +146,36 @@ fn a_run_directory_repeats_its_run() {
 }
 
 #[test]
+fn a_run_goes_on_from_the_model_of_another() {
+    let folder = folder();
+    let [first, second] = ["first", "second"].map(|name| folder.path().join(name));
+    let settings = ["--set", "topology.file=ring:3", "--set", "run.evaluate_every=1"];
+    let accuracy = |summary: &Value| summary["final"]["test_accuracy_of_mean"].as_f64().unwrap();
+    let more = [&settings[..], &["--rounds", "150"]].concat();
+    let before = accuracy(&summary(&["simulate"], &more, &first));
+
+    let model = first.join("model-mean.safetensors").display().to_string();
+    let more =
+        [&settings[..], &["--rounds", "1", "--set", "optimizer.step=1e-6", "--init", &model]];
+    let after = summary(&["train", "--processes"], &more.concat(), &second);
+    assert!(before > 0.85, "{before}");
+    assert!((accuracy(&after) - before).abs() < 0.01, "{before} and then {}", accuracy(&after));
+    // The features are scaled as they were for that model.
+    let experiment = fs::read_to_string(second.join("experiment.toml")).unwrap();
+    assert!(experiment.contains("[data.scale]"), "{experiment}");
+
+    let wrong = |words: &[&str], init: &str| {
+        let run =
+            gradvine().args(["simulate", "--rounds", "1", "--init", init]).args(words).assert();
+        String::from_utf8(run.failure().code(2).get_output().stderr.clone()).unwrap()
+    };
+    let text = wrong(&[], "nothing.safetensors");
+    assert!(text.contains("--init = ") && text.contains("no such file; expected"), "{text}");
+    let text = wrong(&["--set", "model.hidden=[7]"], &model);
+    assert!(text.contains("tensor layer0.weight") && text.contains("is needed"), "{text}");
+}
+
+#[test]
 fn an_experiment_beside_its_data_repeats_from_anywhere() {
     let folder = folder();
     let site = folder.path().join("site");

@@ -118,7 +118,7 @@ impl Case {
 
 fn cases() -> Vec<Case> {
     let mut all = Vec::new();
-    for entry in COMPRESSORS {
+    for entry in &COMPRESSORS {
         let (_, more) = MORE.iter().find(|(name, _)| *name == entry.name).unwrap_or_else(|| {
             panic!(
                 "`{}` is new: list its settings in MORE, its arithmetic in element_error",

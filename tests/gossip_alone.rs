@@ -252,7 +252,7 @@ impl Case<'_> {
 /// with the dimension that each is tried in.
 fn compressors() -> Vec<(String, usize)> {
     let mut all = Vec::new();
-    for entry in compress::COMPRESSORS {
+    for entry in &compress::COMPRESSORS {
         for variant in [""].iter().chain(entry.variants) {
             all.push((format!("kind = '{}'\n{variant}", entry.name), 300));
         }

@@ -221,7 +221,7 @@ fn own_models_are_saved_before_the_mean_and_when_the_mean_fails() {
 /// none of it is lost while it is lent.
 #[test]
 fn what_ends_early_leaves_a_model_of_every_rule() {
-    for entry in RULES {
+    for entry in &RULES {
         let of = |compressor| {
             common::Run::new(
                 &format!("{}:4", entry.home),

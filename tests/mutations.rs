@@ -143,7 +143,7 @@ fn models() {
     let params =
         ModelParams { kind: "mlp".into(), hidden: Some(vec![5, 3]), ..ModelParams::default() };
     let model = Model::resolve(&params, Some(4), Some(2)).unwrap();
-    let x = model.initial(Some(Init::Seeded), 1);
+    let x = model.initial(Some(&Init::Seeded), std::path::Path::new(""), 1).unwrap();
     let saved = SavedModel {
         model,
         x,

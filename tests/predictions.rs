@@ -49,7 +49,7 @@ fn simulated(run: &Run, conditions: &Conditions) -> Vec<Time> {
 #[test]
 fn every_rule_with_a_fixed_plan_takes_what_was_predicted() {
     let mut seen = 0;
-    for entry in rule::RULES {
+    for entry in &rule::RULES {
         let compressor = match entry.name {
             "sketched-sgd" => "kind = 'count-sketch'\ncolumns = 30",
             "top-k-all-gather" => "kind = 'top-k'\nk = 3",

@@ -71,7 +71,7 @@ fn home(rule: &str) -> &'static str {
 
 #[test]
 fn every_rule_of_the_registry_is_tried() {
-    for entry in rule::RULES {
+    for entry in &rule::RULES {
         let kind = format!("kind = '{}'", entry.name);
         assert!(
             ALL.iter().any(|(rule, _)| rule.starts_with(&kind)),

@@ -89,8 +89,8 @@ fn settings(section: &str, kind: &str, constants: &str) -> Vec<String> {
 fn every_rule_with_every_compressor_ends_with_the_same_bits_over_tcp() {
     let mut digests = std::collections::BTreeSet::new();
     let mut ran = std::collections::BTreeMap::new();
-    for rule in RULES {
-        for compressor in COMPRESSORS {
+    for rule in &RULES {
+        for compressor in &COMPRESSORS {
             // Constants are the compressor's own affair: one rule tries them all.
             let variants = if rule.name == "choco" { compressor.variants } else { &[] };
             for constants in std::iter::once(&"").chain(variants) {
@@ -117,7 +117,7 @@ fn every_rule_with_every_compressor_ends_with_the_same_bits_over_tcp() {
         }
     }
     println!("combinations run: {ran:?}, different results: {}", digests.len());
-    for rule in RULES {
+    for rule in &RULES {
         let least = match rule.name {
             // Entries are what it adds up: top-k, random-k.
             "top-k-all-gather" => 2,

@@ -116,7 +116,8 @@ fn node_topology_and_study_files_refuse_unknown_keys() {
         let path = file(folder.path(), "topology.toml", &text);
         let error = Topology::parse(&path.display().to_string(), 1).unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
-        assert!(error.contains("; did you mean `"), "{error}");
+        // `kind` is near none of the keys.
+        assert_eq!(error.contains("; did you mean `"), !text.starts_with("kind"), "{error}");
     }
     let study = "title='t'\npaper='p'\nclaim='c'\nsetting='s'\nseeds=5\ncolumns=['train_loss']\n";
     let row = "[[row]]\nname='a'\n";
@@ -277,7 +278,7 @@ fn all_compressors_but_three_scale_with_their_argument() {
     let v: Vec<f32> = (0..700).map(|_| normal.normal() as f32).collect();
     let noise = Stream::new(2, Purpose::Test);
     let mut others = Vec::new();
-    for entry in compress::COMPRESSORS {
+    for entry in &compress::COMPRESSORS {
         let compressor = (entry.build)(&toml::Table::new()).unwrap().compressor;
         let of = |v: &[f32]| {
             let (mut bytes, mut out) = (Vec::new(), vec![0.0; v.len()]);

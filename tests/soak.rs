@@ -31,24 +31,8 @@ impl Learner for Ramp {
     }
 
     fn conclude(&mut self, conclusion: &Conclusion<'_>) -> Vec<u8> {
-        Closing {
-            rounds: conclusion.rounds.0,
-            missed: Vec::new(),
-            digest: gradvine::digest::of_model(conclusion.model),
-            mean: Some(gradvine::digest::of_model(conclusion.mean)),
-            rows: 1,
-            classes: Vec::new(),
-            train_loss_of_mean: 0.0,
-            distance_squared: 0.0,
-            test: None,
-            test_of_mean: None,
-            arithmetic: gradvine::run::arithmetic::name(),
-            bytes: Closing::traffic(conclusion.traffic),
-            time_s: 0.0,
-            computing_s: 0.0,
-            links: Vec::new(),
-        }
-        .to_bytes()
+        let closing = Closing::of(conclusion, 1);
+        Closing { train_loss_of_mean: 0.0, ..closing }.to_bytes()
     }
 }
 

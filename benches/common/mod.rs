@@ -57,6 +57,8 @@ impl Learner for Supplied {
             time_s: 0.0,
             computing_s: 0.0,
             links: Vec::new(),
+            measures: Default::default(),
+            measures_of_mean: Default::default(),
         }
         .to_bytes()
     }

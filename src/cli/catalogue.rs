@@ -128,7 +128,7 @@ pub fn rules(args: &RulesArgs) -> Result<(), Exit> {
         return Ok(print_json(&all)?);
     }
     let mut text = String::new();
-    for rule in RULES {
+    for rule in &RULES {
         text += &format!("{}\n  {}\n", rule.name, rule.summary);
         let rows = [
             ("update", rule.update),
@@ -161,7 +161,7 @@ pub fn compressors(args: &CompressorsArgs) -> Result<(), Exit> {
         return Ok(print_json(&all)?);
     }
     let mut text = String::new();
-    for entry in COMPRESSORS {
+    for entry in &COMPRESSORS {
         text += &format!("{}\n  {}\n", entry.name, entry.summary);
         let costs =
             args.parameters.map_or_else(Vec::new, |d| priced::compressor(entry, d as usize));

@@ -149,7 +149,7 @@ pub fn main() -> ExitCode {
 
 /// Shows the library's warnings as lines of standard error.
 fn warnings() -> gradvine::run::Warn {
-    std::sync::Arc::new(|line| print_note(line))
+    std::sync::Arc::new(print_note)
 }
 
 /// What `note!` does.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use gradvine::{
-    compress,
+    compress::{self, COMPRESSORS, Cheaper},
     gossip::rule::RULES,
     mixing::Weights,
     run::{Design, Participation, Recorder, RunDirectory, Summary, Whole},
@@ -74,7 +74,7 @@ pub fn show(
         let (table, folder) = (table(summary, tree.unwrap_or(0)), directory.path().display());
         show_table(&format!(
             "{table}\nrun directory    {folder}\n{}\n",
-            next(args, directory, whole, command)
+            next(args, directory, whole, command, summary.interrupted)
         ));
     }
     participation(summary, whole.design.experiment.run.rounds)
@@ -263,7 +263,13 @@ pub fn duration(seconds: f64) -> String {
 }
 
 /// Commands that lead on from this run, with what each is for.
-fn next(args: &RunArgs, directory: &RunDirectory, whole: &Whole, command: &str) -> String {
+fn next(
+    args: &RunArgs,
+    directory: &RunDirectory,
+    whole: &Whole,
+    command: &str,
+    interrupted: bool,
+) -> String {
     let (folder, experiment) = (directory.path(), whole.design.experiment.moved());
     let mut evaluate = format!(
         "gradvine evaluate {} {}",
@@ -285,7 +291,12 @@ fn next(args: &RunArgs, directory: &RunDirectory, whole: &Whole, command: &str) 
         (evaluate, "the mean model on all rows"),
         (
             format!("gradvine {other} {}", path(&folder.join("experiment.toml"))),
-            "the same run the other way, with the same digest",
+            // The rounds that were done are not those of the experiment.
+            if interrupted {
+                "the whole run, the other way"
+            } else {
+                "the same run the other way, with the same digest"
+            },
         ),
     ];
     // A file may hold the rule's step as it was computed for this compressor; it would not do for
@@ -294,8 +305,7 @@ fn next(args: &RunArgs, directory: &RunDirectory, whole: &Whole, command: &str) 
         || !["gamma", "eta"].iter().any(|key| experiment.rule.contains_key(*key))
     {
         lines.extend(
-            cheaper(&whole.design)
-                .map(|(set, what)| (format!("{} --set {set}", args.again(command)), what)),
+            cheaper(&whole.design).map(|(set, what)| (args.again(command, Some(&set)), what)),
         );
     }
     let topology = &whole.design.topology;
@@ -329,36 +339,21 @@ fn path(path: &Path) -> String {
 /// that is known to work.
 fn cheaper(design: &Design) -> Option<(String, &'static str)> {
     let constants = &design.experiment.compressor;
-    let number = |key: &str| constants.get(key).and_then(toml::Value::as_integer);
-    let (key, value, what) = match (design.compressor.name(), number("bits"), number("levels")) {
-        ("min-max", Some(bits @ (2 | 4 | 8)), _) => {
-            ("bits", toml::Value::from(bits / 2), "half the bytes")
-        }
-        ("qsgd", _, Some(levels @ 2..)) => {
-            ("levels", toml::Value::from(levels / 2), "about a bit less for each number")
-        }
-        ("top-k" | "random-k", ..) => {
-            let fraction = constants.get("fraction").and_then(toml::Value::as_float)?;
-            ("fraction", toml::Value::from(fraction / 2.0), "half the bytes")
-        }
-        ("identity", ..) if compresses(design) => {
-            ("kind", "min-max".into(), "an eighth of the bytes: 4 bits for each number")
-        }
-        ("f16" | "bf16", ..) => {
-            ("kind", "min-max".into(), "a quarter of the bytes: 4 bits for each number")
-        }
-        _ => return None,
-    };
+    let entry = COMPRESSORS.find(design.compressor.name())?;
+    let Cheaper { key, value, words } = (entry.cheaper)(constants)?;
+    if key == "kind" && !compresses(design) {
+        return None;
+    }
     let mut table = if key == "kind" { toml::Table::new() } else { constants.clone() };
     table.insert(key.into(), value.clone());
     let built = compress::build(&table).ok()?;
     let works = compress::nominal_delta(&*built.compressor, design.parameters()) > 0.0;
     let value = value.as_str().map_or_else(|| value.to_string(), String::from);
-    works.then(|| (format!("compressor.{key}={value}"), what))
+    works.then(|| (format!("compressor.{key}={value}"), words))
 }
 
 fn compresses(design: &Design) -> bool {
-    RULES.iter().any(|rule| rule.name == design.rule_name() && rule.compresses)
+    RULES.find(design.rule_name()).is_some_and(|rule| rule.compresses)
 }
 
 #[cfg(test)]

@@ -32,6 +32,9 @@ pub struct RunArgs {
     /// The seed that decides everything random
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = |text: &str| whole(text, 0))]
     pub seed: Option<u64>,
+    /// Start from the model in this safetensors file, such as a run's model-mean.safetensors
+    #[arg(long, value_name = "FILE")]
+    pub init: Option<PathBuf>,
     /// The run directory to make [default: runs/<time>-<rule>-<topology>]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -89,12 +92,17 @@ impl RunArgs {
     }
 
     /// The arguments that are settings by another name: the argument, the key, the value as TOML.
-    fn flags(&self) -> [(&'static str, &'static str, Option<String>); 3] {
-        let spec = self.topology.as_ref().map(|spec| toml::Value::from(spec.as_str()).to_string());
+    fn flags(&self) -> [(&'static str, &'static str, Option<String>); 4] {
+        let word = |text: &str| toml::Value::from(text).to_string();
+        let spec = self.topology.as_deref().map(word);
+        // Relative to where the command was started, not to the experiment's file.
+        let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        let init = self.init.as_ref().map(|path| word(&absolute(path).display().to_string()));
         [
             ("--topology", "topology.file", spec),
             ("--rounds", "run.rounds", self.rounds.map(|rounds| rounds.to_string())),
             ("--seed", "run.seed", self.seed.map(|seed| seed.to_string())),
+            ("--init", "model.init", init),
         ]
     }
 
@@ -109,15 +117,19 @@ impl RunArgs {
         error
     }
 
-    /// The command line that gives this experiment, without its output.
-    pub fn again(&self, command: &str) -> String {
+    /// The command line that gives this experiment, without its output; with one more setting
+    /// instead of those of its key.
+    pub fn again(&self, command: &str, set: Option<&str>) -> String {
         let mut words = vec!["gradvine".to_string(), command.to_string()];
         words.extend(self.experiment.iter().map(|path| path.display().to_string()));
-        let sets = self.sets.iter().map(|set| ("--set", Some(set.clone())));
+        let key = |set: &str| set.split('=').next().unwrap_or_default().to_string();
+        let kept = self.sets.iter().filter(|old| set.is_none_or(|set| key(old) != key(set)));
+        let sets = kept.cloned().chain(set.map(String::from)).map(|set| ("--set", Some(set)));
         let flags = [
             ("--topology", self.topology.clone()),
             ("--rounds", self.rounds.map(|rounds| rounds.to_string())),
             ("--seed", self.seed.map(|seed| seed.to_string())),
+            ("--init", self.init.as_ref().map(|path| path.display().to_string())),
         ];
         for (flag, value) in flags.into_iter().chain(sets) {
             words.extend(value.into_iter().flat_map(|value| [flag.to_string(), value]));

@@ -42,6 +42,7 @@ pub(super) const ENTRY: Entry = Entry {
     ],
     variants: &["rows = 1\ncolumns = 40", "rows = 4\ncolumns = 100", "rows = 7\ncolumns = 20000"],
     build,
+    ..Entry::BLANK
 };
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -184,7 +185,7 @@ mod tests {
 
     #[test]
     fn only_a_sketch_says_that_it_is_one() {
-        for entry in crate::compress::COMPRESSORS {
+        for entry in &crate::compress::COMPRESSORS {
             let built = (entry.build)(&toml::Table::new()).unwrap();
             assert_eq!(built.compressor.sketch().is_some(), entry.name == "count-sketch");
         }

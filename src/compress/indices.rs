@@ -1,9 +1,9 @@
 //! A set of k indices below `len` in as few bytes as k and `len` allow.
 //!
 //! Either a bitmap, or Elias and Fano's code (1974): the l low bits of each index in a row, then
-//! the rest of each in unary, as a bitmap in which index j of the set, with high part h, sets bit h
-//! + j. The size of both follows from k and `len`, and the smaller is taken (the bitmap if they
-//! tie), so nothing about the choice travels. About log2(len / k) + 2 bits an index.
+//! the rest of each in unary, as a bitmap in which index j of the set, with high part h, sets
+//! bit `h + j`. The size of both follows from k and `len`, and the smaller is taken (the bitmap if
+//! they tie), so nothing about the choice travels. About log2(len / k) + 2 bits an index.
 
 use super::Malformed;
 

@@ -49,6 +49,7 @@ pub(super) const ENTRY: Entry = Entry {
     constants: &[("rank", "2: directions kept, 1 to 128 (2 is the paper's for images)")],
     variants: &["rank = 1", "rank = 4"],
     build,
+    ..Entry::BLANK
 };
 
 const MOST: i64 = 128;

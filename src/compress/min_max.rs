@@ -21,7 +21,7 @@ use super::{
     block::{self, Layout},
     kernel::{kernel, range},
     nominal,
-    registry::{Built, Entry, within},
+    registry::{Built, Cheaper, Entry, within},
 };
 use crate::{
     config::{self, ConfigError},
@@ -51,6 +51,10 @@ pub(super) const ENTRY: Entry = Entry {
         "rounding = 'nearest'",
     ],
     build,
+    cheaper: |own| match own.get("bits")?.as_integer()? {
+        bits @ (2 | 4 | 8) => Some(Cheaper::new("bits", bits / 2, "half the bytes")),
+        _ => None,
+    },
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -70,7 +70,7 @@ pub use entries::Entries;
 pub use nominal::nominal_delta;
 pub use payload::{Format, Payload};
 pub(crate) use payload::{encode_codes, encode_entries, encode_indices};
-pub use registry::{Built, COMPRESSORS, Entry, build};
+pub use registry::{Built, COMPRESSORS, Cheaper, Entry, build};
 pub use sketch::{CountSketch, SketchShape};
 
 /// A lossy code for vectors: from `len` floats to bytes and back, adding.

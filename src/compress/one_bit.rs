@@ -39,6 +39,7 @@ pub(super) const ENTRY: Entry = Entry {
     constants: &[("bucket", "512: numbers that share two means; 0 for the whole vector")],
     variants: &["bucket = 0", "bucket = 1", "bucket = 100"],
     build,
+    ..Entry::BLANK
 };
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]

@@ -22,7 +22,7 @@ use super::{
     block::{self, Layout},
     kernel::{self, kernel},
     nominal,
-    registry::{Built, Entry, within},
+    registry::{Built, Cheaper, Entry, within},
 };
 use crate::{
     config::{self, ConfigError},
@@ -52,6 +52,12 @@ pub(super) const ENTRY: Entry = Entry {
         "levels = 40",
     ],
     build,
+    cheaper: |own| match own.get("levels")?.as_integer()? {
+        levels @ 2.. => {
+            Some(Cheaper::new("levels", levels / 2, "about a bit less for each number"))
+        }
+        _ => None,
+    },
 };
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     Class, Compressor, Malformed, NonFinite, Size, block,
     identity::check_floats,
-    registry::{Built, Entry},
+    registry::{Built, Cheaper, Entry},
     sparse::{Kept, add_sparse, floats},
 };
 use crate::{
@@ -43,6 +43,10 @@ pub(super) const ENTRY: Entry = Entry {
         "fraction = 1.0",
     ],
     build,
+    cheaper: |own| {
+        let fraction = own.get("fraction")?.as_float()?;
+        Some(Cheaper::new("fraction", fraction / 2.0, "half the bytes"))
+    },
 };
 
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]

@@ -7,24 +7,36 @@ use super::{
     Compressor, bf16, count_sketch, f16, identity, low_rank, min_max, one_bit, qsgd, random_k,
     sign, ternary, top_k, truncate,
 };
-use crate::config::{self, ConfigError};
+use crate::{
+    config::{self, ConfigError},
+    registry::{Named, Registry},
+};
 
 /// All compressors, in the order in which they are listed.
-pub static COMPRESSORS: &[Entry] = &[
-    identity::ENTRY,
-    f16::ENTRY,
-    bf16::ENTRY,
-    qsgd::ENTRY,
-    min_max::ENTRY,
-    sign::ENTRY,
-    one_bit::ENTRY,
-    ternary::ENTRY,
-    truncate::ENTRY,
-    top_k::ENTRY,
-    random_k::ENTRY,
-    low_rank::ENTRY,
-    count_sketch::ENTRY,
-];
+pub static COMPRESSORS: Registry<Entry> = Registry::new(
+    "compressor",
+    &[
+        identity::ENTRY,
+        f16::ENTRY,
+        bf16::ENTRY,
+        qsgd::ENTRY,
+        min_max::ENTRY,
+        sign::ENTRY,
+        one_bit::ENTRY,
+        ternary::ENTRY,
+        truncate::ENTRY,
+        top_k::ENTRY,
+        random_k::ENTRY,
+        low_rank::ENTRY,
+        count_sketch::ENTRY,
+    ],
+);
+
+impl Named for Entry {
+    fn name(&self) -> &str {
+        self.name
+    }
+}
 
 /// What is known of a compressor before it is built.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +55,40 @@ pub struct Entry {
     pub variants: &'static [&'static str],
     /// Builds it from its section.
     pub build: fn(&toml::Table) -> Result<Built, ConfigError>,
+    /// A change of its resolved constants with which it sends less, for those who want to try.
+    pub cheaper: fn(&toml::Table) -> Option<Cheaper>,
+}
+
+impl Entry {
+    /// What most compressors have in common, for `..Entry::BLANK`.
+    pub const BLANK: Entry = Entry {
+        name: "",
+        summary: "",
+        paper: "",
+        class_words: "",
+        constants: &[],
+        variants: &[],
+        build: |_| Err(ConfigError::at("compressor", "this compressor has no `build`")),
+        cheaper: |_| None,
+    };
+}
+
+/// A change of one constant, or of the kind, with which fewer bytes are sent.
+#[derive(Clone, Debug)]
+pub struct Cheaper {
+    /// The key in `[compressor]`.
+    pub key: &'static str,
+    /// Its new value.
+    pub value: toml::Value,
+    /// How much less is sent.
+    pub words: &'static str,
+}
+
+impl Cheaper {
+    /// The change of `key` to `value`.
+    pub fn new(key: &'static str, value: impl Into<toml::Value>, words: &'static str) -> Cheaper {
+        Cheaper { key, value: value.into(), words }
+    }
 }
 
 /// A compressor and the constants that it was built with.
@@ -56,7 +102,8 @@ pub struct Built {
 }
 
 impl Built {
-    pub(super) fn new(compressor: impl Compressor + 'static, resolved: toml::Table) -> Built {
+    /// A compressor with its section, `kind` and all defaults filled in.
+    pub fn new(compressor: impl Compressor + 'static, resolved: toml::Table) -> Built {
         Built { compressor: Arc::new(compressor), resolved }
     }
 }
@@ -82,25 +129,16 @@ pub fn build(table: &toml::Table) -> Result<Built, ConfigError> {
         None => "identity",
         Some(toml::Value::String(kind)) => kind,
         Some(other) => {
-            return Err(ConfigError::new(
-                "compressor.kind",
-                other,
-                format!("expected {}", names()),
-            ));
+            return Err(ConfigError::new("compressor.kind", other, COMPRESSORS.expected("")));
         }
     };
-    match COMPRESSORS.iter().find(|entry| entry.name == kind) {
+    match COMPRESSORS.find(kind) {
         Some(entry) => (entry.build)(&config::without_kind(table)),
         None => {
-            let hint = config::hint(kind, COMPRESSORS.iter().map(|entry| entry.name));
-            let problem = format!("expected {}{hint}", names());
+            let problem = COMPRESSORS.expected(kind);
             Err(ConfigError::new("compressor.kind", format!("{kind:?}"), problem))
         }
     }
-}
-
-fn names() -> String {
-    COMPRESSORS.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", ")
 }
 
 /// A whole number in its bounds, or an error that says them.
@@ -133,7 +171,7 @@ mod tests {
 
     #[test]
     fn resolved_constants_are_complete_and_build_the_same() {
-        for entry in COMPRESSORS {
+        for entry in &COMPRESSORS {
             for variant in [""].iter().chain(entry.variants) {
                 let mut constants = table(variant);
                 constants.insert("kind".into(), entry.name.into());
@@ -164,7 +202,7 @@ mod tests {
         };
         let mut normal = Stream::new(1, Purpose::Test).sequence();
         let noise = Stream::new(2, Purpose::Test);
-        for entry in COMPRESSORS {
+        for entry in &COMPRESSORS {
             for variant in [""].iter().chain(entry.variants) {
                 let compressor = (entry.build)(&table(variant)).unwrap().compressor;
                 for len in [1, 5, 33, 511, 1300, 70_000] {
@@ -210,7 +248,9 @@ mod tests {
         assert!(error("kind = 'identity'\nbits = 1").contains("unknown field"));
         assert!(error("kind = 'minmax'").ends_with("did you mean `min-max`?"));
         assert!(!error("kind = 'zstandard'").contains("did you mean"));
-        assert!(error("kind = 3").starts_with("compressor.kind = 3: expected identity, f16"));
+        assert!(
+            error("kind = 3").starts_with("compressor.kind = 3: expected one of identity, f16")
+        );
         for kind in ["top-k", "random-k"] {
             assert!(error(&format!("kind = '{kind}'\nk = 3\nfraction = 0.1")).contains("not both"));
             for fraction in ["0.0", "1.5", "nan", "-0.1"] {

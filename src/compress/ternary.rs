@@ -50,6 +50,7 @@ pub(super) const ENTRY: Entry = Entry {
     ],
     variants: &["clamp = 2.5", "bucket = 0", "bucket = 100\nclamp = 1.0", "bucket = 1"],
     build,
+    ..Entry::BLANK
 };
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]

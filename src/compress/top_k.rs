@@ -16,7 +16,7 @@ use super::{
     indices::IndexSet,
     kernel::kernel,
     nominal,
-    registry::{Built, Entry},
+    registry::{Built, Cheaper, Entry},
     select::{self, Cut},
     sparse::{Kept, add_sparse, floats},
 };
@@ -38,6 +38,10 @@ pub(super) const ENTRY: Entry = Entry {
     ],
     variants: &["k = 1", "k = 40", "fraction = 0.1", "fraction = 0.5", "fraction = 1.0"],
     build,
+    cheaper: |own| {
+        let fraction = own.get("fraction")?.as_float()?;
+        Some(Cheaper::new("fraction", fraction / 2.0, "half the bytes"))
+    },
 };
 
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]

@@ -40,6 +40,7 @@ pub(super) const ENTRY: Entry = Entry {
     constants: &[("bits", "3: bits kept behind the leading one, 0 to 15; a number takes 9 more")],
     variants: &["bits = 0", "bits = 1", "bits = 7", "bits = 10", "bits = 15"],
     build,
+    ..Entry::BLANK
 };
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]

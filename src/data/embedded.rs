@@ -1,6 +1,8 @@
 //! The sets that are compiled into the program. Origin and licence (CC BY 4.0): `data/README.md`.
 
-/// A set that needs no download.
+use crate::registry::{Named, Registry};
+
+/// A set that is part of a program.
 #[derive(Clone, Copy, Debug)]
 pub struct Embedded {
     /// Its name as `data.source`.
@@ -9,29 +11,33 @@ pub struct Embedded {
     pub summary: &'static str,
     /// Who made it.
     pub reference: &'static str,
-    /// The gzip-compressed CSV file.
-    pub(super) bytes: &'static [u8],
+    /// A file of any format that `data.source` may name, compressed or not.
+    pub bytes: &'static [u8],
 }
 
 /// Every embedded set.
-pub static EMBEDDED: [Embedded; 2] = [
-    Embedded {
-        name: "digits",
-        summary: "1,797 handwritten digits of 8 x 8 pixels, 10 classes",
-        reference: "Alpaydin and Kaynak, Optical Recognition of Handwritten Digits, UCI Machine \
+pub static EMBEDDED: Registry<Embedded> = Registry::new(
+    "dataset",
+    &[
+        Embedded {
+            name: "digits",
+            summary: "1,797 handwritten digits of 8 x 8 pixels, 10 classes",
+            reference: "Alpaydin and Kaynak, Optical Recognition of Handwritten Digits, UCI Machine \
                     Learning Repository, CC BY 4.0",
-        bytes: include_bytes!("../../data/digits.csv.gz"),
-    },
-    Embedded {
-        name: "breast-cancer",
-        summary: "569 breast masses, 30 measurements each, malignant or benign",
-        reference: "Wolberg, Mangasarian, Street and Street, Breast Cancer Wisconsin \
+            bytes: include_bytes!("../../data/digits.csv.gz"),
+        },
+        Embedded {
+            name: "breast-cancer",
+            summary: "569 breast masses, 30 measurements each, malignant or benign",
+            reference: "Wolberg, Mangasarian, Street and Street, Breast Cancer Wisconsin \
                     (Diagnostic), UCI Machine Learning Repository, CC BY 4.0",
-        bytes: include_bytes!("../../data/breast_cancer.csv.gz"),
-    },
-];
+            bytes: include_bytes!("../../data/breast_cancer.csv.gz"),
+        },
+    ],
+);
 
-/// The embedded set of this name.
-pub(super) fn find(name: &str) -> Option<&'static Embedded> {
-    EMBEDDED.iter().find(|set| set.name == name)
+impl Named for Embedded {
+    fn name(&self) -> &str {
+        self.name
+    }
 }

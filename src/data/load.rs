@@ -83,7 +83,7 @@ impl Format {
 /// If the file cannot be read or is not what it seems to be: the message names the file, the line
 /// (or row, or byte offset), the value, and what is accepted.
 pub fn load(source: &str, options: &Options) -> Result<Dataset, ConfigError> {
-    if let Some(set) = embedded::find(source) {
+    if let Some(set) = embedded::EMBEDDED.find(source) {
         if let Some(labels) = &options.labels_file {
             let problem = format!("{source} holds its labels itself: leave the key out");
             return Err(ConfigError::new("data.labels_file", labels.display(), problem));
@@ -96,7 +96,7 @@ pub fn load(source: &str, options: &Options) -> Result<Dataset, ConfigError> {
     }
     let path = Path::new(source);
     if !path.exists() {
-        let names: Vec<&str> = embedded::EMBEDDED.iter().map(|set| set.name).collect();
+        let names = embedded::EMBEDDED.names();
         let problem = format!(
             "no such file; accepted: a path to a CSV, NPY or IDX file (also .gz), or one of {}",
             names.join(", ")

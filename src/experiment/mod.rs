@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     config::{self, ConfigError},
-    learn::{ModelParams, OptimizerParams},
+    learn::{Init, ModelParams, OptimizerParams},
 };
 pub use network::{Compute, NetworkParams, Uplink};
 pub use sections::{DataParams, RunParams, SplitKind, TopologyParams, Transport, Weighting};
@@ -178,7 +178,12 @@ impl Experiment {
     pub fn moved(&self) -> Experiment {
         let mut moved = self.clone();
         moved.run.out = None;
+        let init = match &mut moved.model.init {
+            Some(Init::File(path)) => Some(path),
+            _ => None,
+        };
         let paths = [
+            init,
             Some(&mut moved.data.source),
             moved.data.labels.as_mut(),
             moved.topology.file.as_mut(),
@@ -238,6 +243,10 @@ impl Experiment {
         lines.retain(|line| {
             line.starts_with(SCHEDULE) || !PRIVATE.iter().any(|key| line.starts_with(key))
         });
+        if matches!(self.model.init, Some(Init::File(_))) {
+            // A path of this node's; the values themselves are compared.
+            lines.retain(|line| !line.starts_with("model.init"));
+        }
         lines.sort();
         lines.join("\n") + "\n"
     }

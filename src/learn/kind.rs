@@ -46,13 +46,36 @@ pub trait Kind: Send + Sync + fmt::Debug {
 }
 
 /// How the parameters start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+#[non_exhaustive]
 pub enum Init {
     /// All zero: the usual start of a convex objective.
     Zeros,
     /// Normal numbers scaled to each layer's width, from the run's seed.
     Seeded,
+    /// The tensors of a safetensors file: a model that was trained before.
+    File(String),
+}
+
+impl From<String> for Init {
+    fn from(text: String) -> Init {
+        match text.as_str() {
+            "zeros" => Init::Zeros,
+            "seeded" => Init::Seeded,
+            _ => Init::File(text),
+        }
+    }
+}
+
+impl From<Init> for String {
+    fn from(init: Init) -> String {
+        match init {
+            Init::Zeros => "zeros".into(),
+            Init::Seeded => "seeded".into(),
+            Init::File(path) => path,
+        }
+    }
 }
 
 /// The sizes of a model.

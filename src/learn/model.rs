@@ -1,15 +1,18 @@
 //! An architecture whose sizes are known.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use ndarray::{Array2, ArrayView2, Axis, Slice};
 use serde::{Deserialize, Serialize};
 
-use super::{BLOCK_ROWS, Evaluation, Init, KINDS, Kind, Objective, Shape, Tensor, supervised};
+use super::{
+    BLOCK_ROWS, Evaluation, Init, KINDS, Kind, Objective, Shape, Tensor, read_tensors, supervised,
+};
 use crate::{
     config::{self, ConfigError},
     data::{Dataset, Task},
     rng::{Purpose, Stream},
+    vector,
 };
 
 /// The most parameters of a model: positions within a vector are 32 bits wide in frames.
@@ -162,16 +165,39 @@ impl Model {
         Ok(Model { kind, shape, tensors, parameters })
     }
 
-    /// The initial parameters x_0, the same on every node; `None`: as the kind prefers.
-    pub fn initial(&self, init: Option<Init>, seed: u64) -> Vec<f32> {
+    /// The initial parameters x_0, the same on every node; `None`: as the kind prefers. Paths are
+    /// relative to `folder`.
+    ///
+    /// # Errors
+    /// If the file of [`Init::File`] cannot be read or does not hold this model's tensors.
+    pub fn initial(
+        &self,
+        init: Option<&Init>,
+        folder: &Path,
+        seed: u64,
+    ) -> Result<Vec<f32>, ConfigError> {
         let mut x = vec![0.0; self.parameters];
-        match init.unwrap_or(self.kind.default_init()) {
+        match init.unwrap_or(&self.kind.default_init()) {
             Init::Zeros => {}
             Init::Seeded => {
-                self.kind.initial(&self.shape, Stream::new(seed, Purpose::Init), &mut x)
+                self.kind.initial(&self.shape, Stream::new(seed, Purpose::Init), &mut x);
+            }
+            Init::File(name) => {
+                let path = folder.join(name);
+                if !path.is_file() {
+                    let problem = "no such file; expected `zeros` or `seeded`, or a safetensors \
+                                   file with this model's tensors";
+                    return Err(ConfigError::new("model.init", format!("\"{name}\""), problem));
+                }
+                x = read_tensors(&path, &self.tensors)?;
+                if let Some(at) = vector::first_non_finite(&x) {
+                    let place = format!("number {at} of the tensors");
+                    let error = ConfigError::new(place, x[at], "a finite number is needed");
+                    return Err(error.within(path.display()));
+                }
             }
         }
-        x
+        Ok(x)
     }
 
     /// The mean loss over these rows as a function of x.

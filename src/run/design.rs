@@ -7,6 +7,7 @@ use super::{needs, record::Opening};
 use crate::{
     compress::{self, Compressor},
     config::ConfigError,
+    data::Scale,
     experiment::{DataParams, Experiment, TopologyParams, Transport, Weighting},
     gossip::{
         NodeConfig, plan,
@@ -14,7 +15,8 @@ use crate::{
         tree::{self, Readers, Setup},
     },
     learn::{
-        MAX_PARAMETERS, Model, ModelParams, Optimizer, OptimizerConfig, OptimizerParams, Tensor,
+        Init, MAX_PARAMETERS, Model, ModelParams, Optimizer, OptimizerConfig, OptimizerParams,
+        SavedModel, Tensor,
     },
     mixing::{Schedule, Topology, Weights, family},
     units::NodeId,
@@ -63,12 +65,16 @@ impl Design {
         let model = Model::resolve(&experiment.model, Some(inputs), Some(outputs))?;
         experiment.model.inputs = Some(inputs);
         experiment.model.outputs = Some(outputs);
+        if let Some(scale) = scale_of_init(&experiment) {
+            experiment.data.scale = Some(scale);
+        }
         if let Some(scale) = &experiment.data.scale {
             scale.check(inputs)?;
         }
         check_setup(&experiment, inputs)?;
         needs::one_copy(model.parameters())?;
-        let initial = model.initial(experiment.model.init, experiment.run.seed);
+        let (init, seed) = (experiment.model.init.as_ref(), experiment.run.seed);
+        let initial = model.initial(init, &experiment.folder, seed)?;
         let sizes = (inputs, outputs);
         Design::resolve(experiment, topology, model.tensors().to_vec(), initial, sizes)
     }
@@ -212,6 +218,16 @@ impl Design {
     pub fn rule_name(&self) -> &str {
         self.experiment.rule.get("kind").and_then(toml::Value::as_str).unwrap_or("?")
     }
+}
+
+/// The scale of the features that the model of `model.init` was trained with, where the experiment
+/// standardises and gives none: the model knows no other.
+fn scale_of_init(experiment: &Experiment) -> Option<Scale> {
+    let Some(Init::File(name)) = &experiment.model.init else { return None };
+    if !experiment.data.standardize || experiment.data.scale.is_some() {
+        return None;
+    }
+    SavedModel::read(&experiment.folder.join(name)).ok()?.scale
 }
 
 /// What `model.kind` and `data.source` say in the files of runs whose model a program brought.

@@ -34,6 +34,6 @@ pub use recorder::{EndError, Known, Recorder, Warn, write_summary};
 pub use shard::{ShardLearner, Shared, class_counts};
 pub use single::{NodeFile, Single};
 pub use space::{Saves, Space};
-pub use summary::{LinkBytes, Outcome, Participation, PooledOutcome, Summary};
+pub use summary::{LinkBytes, Outcome, OwnMeasure, Participation, PooledOutcome, Summary};
 pub use watch::{Progress, Snapshot, Watch, mean};
 pub use whole::{Pooled, Whole, options};

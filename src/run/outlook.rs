@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::design::Design;
 use crate::{
     config::ConfigError,
-    gossip::plan,
+    gossip::{plan, rule::RULES},
     links::{Conditions, LinkModel},
     mixing::Topology,
     predict::{Prediction, predict},
@@ -33,15 +33,6 @@ pub struct Outlook {
     /// A round's cost.
     pub prediction: Prediction,
 }
-
-/// Rules that mix by I + gamma (W - I), and what they call gamma.
-const RELAXED: [(&str, &str); 5] = [
-    ("choco", "gamma"),
-    ("choco-edge", "gamma"),
-    ("beer", "gamma"),
-    ("moniqua", "gamma"),
-    ("deep-squeeze", "eta"),
-];
 
 impl Outlook {
     /// Of a design under these conditions. `gradients` is what the whole run computes on each node.
@@ -122,7 +113,7 @@ impl Outlook {
 
 /// What a rule applies of W, of the resolved experiment.
 fn relaxation(design: &Design) -> f64 {
-    let key = RELAXED.iter().find(|(rule, _)| *rule == design.rule_name()).map(|(_, key)| *key);
+    let key = RULES.find(design.rule_name()).and_then(|entry| entry.relaxation);
     let value = key.and_then(|key| design.experiment.rule.get(key));
     let number = value.and_then(|value| {
         value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64))

@@ -78,9 +78,11 @@ pub fn seats(
 /// Measures of a program's own, by name.
 pub type Measures = BTreeMap<String, f64>;
 
+type EvaluateModel = dyn FnMut(&[f32]) -> Measures + Send;
+
 /// Evaluates a model for a program. Clones share one function.
 #[derive(Clone)]
-pub struct Evaluate(Arc<Mutex<dyn FnMut(&[f32]) -> Measures + Send>>);
+pub struct Evaluate(Arc<Mutex<EvaluateModel>>);
 
 impl Evaluate {
     /// By this function.
@@ -88,11 +90,13 @@ impl Evaluate {
         Evaluate(Arc::new(Mutex::new(evaluate)))
     }
 
-    /// What the model at `x` is worth. Of more than [`MOST_MEASURES`] the first ones count; names of
-    /// more than [`MEASURE_NAME`] bytes are left out.
+    /// What the model at `x` is worth. Of more than [`MOST_MEASURES`] the first ones count; values
+    /// that are not finite and names of more than [`MEASURE_NAME`] bytes are left out.
     pub fn of(&self, x: &[f32]) -> Measures {
         let mut evaluate = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let measures = evaluate(x).into_iter().filter(|(name, _)| name.len() <= MEASURE_NAME);
+        let measures = evaluate(x)
+            .into_iter()
+            .filter(|(name, value)| name.len() <= MEASURE_NAME && value.is_finite());
         measures.take(MOST_MEASURES).collect()
     }
 }
@@ -362,7 +366,8 @@ mod tests {
         );
         assert_eq!(
             error(&[0.0], bowls(two, 3)),
-            "objectives[0].parameters = 3: the initial x has 1"
+            "initial = 1 numbers: the tensors hold 3 numbers: expected as many initial values, and at \
+             least one"
         );
         assert_eq!(
             error(&[0.0], bowls(&[(1.0, 1), (2.0, 0)], 1)),
@@ -374,7 +379,8 @@ mod tests {
         );
         assert_eq!(
             error(&[], bowls(two, 0)),
-            "initial: no numbers: at least one parameter is needed"
+            "initial = 0 numbers: the tensors hold 0 numbers: expected as many initial values, and at \
+             least one"
         );
     }
 }

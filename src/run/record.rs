@@ -337,6 +337,8 @@ mod tests {
             time_s: 0.5,
             computing_s: 0.4,
             links: Vec::new(),
+            measures: Default::default(),
+            measures_of_mean: Default::default(),
         };
         let back = Closing::from_bytes(&closing.to_bytes()).unwrap();
         assert!(back.train_loss_of_mean.is_nan() && back.test.unwrap().loss.is_nan());

@@ -1,11 +1,13 @@
 //! `summary.json`: what a run was and what came of it. Every node of a run makes the same one.
 
+use std::collections::BTreeMap;
+
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
 use crate::run::{
     Design, Pooled,
-    record::{Closing, Score},
+    record::{Closing, MOST_MEASURES, Score},
 };
 use crate::units::NodeId;
 
@@ -96,6 +98,22 @@ pub struct Outcome {
     /// (1/n) sum |x_i - mean|^2.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub consensus: Option<f64>,
+    /// Measures of a program's own, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub measures: BTreeMap<String, OwnMeasure>,
+}
+
+/// What the nodes report of one measure of a program's own.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OwnMeasure {
+    /// Mean over the nodes, each of its own model.
+    pub mean: f64,
+    /// The least of these.
+    pub min: f64,
+    /// The greatest.
+    pub max: f64,
+    /// Mean over the nodes, all of the mean model.
+    pub of_mean: f64,
 }
 
 /// What plain SGD reaches on the pooled rows.
@@ -330,7 +348,8 @@ impl Outcome {
                     .map(|closing| weight(closing) * closing.train_loss_of_mean)
                     .sum::<f64>()
                     / weights,
-            ),
+            )
+            .filter(|loss| !loss.is_nan()),
             test_accuracy_mean: all.then(|| own.iter().sum::<f64>() / nodes),
             test_accuracy_min: own.iter().copied().reduce(f64::min).filter(|_| all),
             test_accuracy_of_mean: correct
@@ -343,8 +362,29 @@ impl Outcome {
             consensus: Some(
                 closings.iter().map(|closing| closing.distance_squared).sum::<f64>() / nodes,
             ),
+            measures: own_measures(closings),
         }
     }
+}
+
+/// Every measure that at least one node has of its own model and of the mean.
+fn own_measures(closings: &[&Closing]) -> BTreeMap<String, OwnMeasure> {
+    let names = closings.iter().flat_map(|closing| closing.measures.keys()).take(MOST_MEASURES);
+    let measure = |name: &String| {
+        let own = closings.iter().filter_map(|closing| closing.measures.get(name).copied());
+        let own: Vec<f64> = own.collect();
+        let of_mean = closings.iter().filter_map(|closing| closing.measures_of_mean.get(name));
+        let of_mean: Vec<f64> = of_mean.copied().collect();
+        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+        let measure = OwnMeasure {
+            mean: mean(&own),
+            min: own.iter().copied().reduce(f64::min)?,
+            max: own.iter().copied().reduce(f64::max)?,
+            of_mean: if of_mean.is_empty() { return None } else { mean(&of_mean) },
+        };
+        Some((name.clone(), measure))
+    };
+    names.filter_map(measure).collect()
 }
 
 impl Participation {

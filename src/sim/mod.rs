@@ -1,11 +1,11 @@
 //! Drives the core on a virtual network in virtual time, on one thread.
 //!
-//! A frame leaves and arrives when its [link](LinkModel) says so, and a gradient takes what the
-//! [machine](ComputeModel) needs; on an ideal network, the default, nothing takes any time. The
-//! bytes are real: frames are encoded, checked and decoded as they are over libp2p, and a link
-//! holds back its next frame until the last one was recycled, as a reader does. Events are ordered
-//! by (time, number), so a run has one trace, whose SHA-256 is its digest. Encoding, evaluation and
-//! whatever else a node does besides gradients takes no time.
+//! A frame leaves and arrives when its [link](crate::links::LinkModel) says so, and a gradient
+//! takes what the [machine](crate::links::ComputeModel) needs; on an ideal network, the default,
+//! nothing takes any time. The bytes are real: frames are encoded, checked and decoded as they are
+//! over libp2p, and a link holds back its next frame until the last one was recycled, as a reader
+//! does. Events are ordered by (time, number), so a run has one trace, whose SHA-256 is its digest.
+//! Encoding, evaluation and whatever else a node does besides gradients takes no time.
 
 use std::{
     cmp::Reverse,

@@ -43,7 +43,7 @@ fn text(files: &[File]) -> String {
         "Families, for `topology show`, `topology make` and --topology; in files as family \
          = \"...\":\n\n",
     );
-    for f in family::REGISTRY {
+    for &f in &family::REGISTRY {
         let keys = f.keys();
         let optional = keys.len() - f.optional();
         let keys: Vec<String> = keys
@@ -64,7 +64,7 @@ fn text(files: &[File]) -> String {
         text += &format!("  {:<22} {}\n", weights.name(), weights.about());
     }
     text += "\nSchedules, for --schedule; in an experiment as [topology] schedule = \"...\":\n\n";
-    for s in schedule::REGISTRY {
+    for &s in &schedule::REGISTRY {
         text += &format!("  {:<22} {}\n", s.name(), s.about());
     }
     if files.is_empty() {

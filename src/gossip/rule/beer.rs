@@ -54,7 +54,9 @@ pub(super) const ENTRY: Entry = Entry {
     )],
     compresses: true,
     home: "path",
+    relaxation: Some("gamma"),
     prepare,
+    ..Entry::BLANK
 };
 
 /// C(X - H).

@@ -78,6 +78,7 @@ pub(super) const ENTRY: Entry = Entry {
     compresses: false,
     home: "ring",
     prepare,
+    ..Entry::BLANK
 };
 
 #[derive(Debug, Default, Serialize, Deserialize)]

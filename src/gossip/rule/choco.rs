@@ -60,7 +60,9 @@ pub(super) const ENTRY: Entry = Entry {
     ],
     compresses: true,
     home: "path",
+    relaxation: Some("gamma"),
     prepare,
+    ..Entry::BLANK
 };
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

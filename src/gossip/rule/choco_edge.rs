@@ -52,7 +52,9 @@ pub(super) const ENTRY: Entry = Entry {
     )],
     compresses: true,
     home: "path",
+    relaxation: Some("gamma"),
     prepare,
+    ..Entry::BLANK
 };
 
 #[derive(Debug, Default, Serialize, Deserialize)]

@@ -52,6 +52,7 @@ pub(super) const ENTRY: Entry = Entry {
     compresses: false,
     home: "path",
     prepare,
+    ..Entry::BLANK
 };
 
 #[derive(Debug, Default, Serialize, Deserialize)]

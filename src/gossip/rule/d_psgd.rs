@@ -45,7 +45,9 @@ pub(super) const ENTRY: Entry = Entry {
     )],
     compresses: false,
     home: "path",
+    follows_schedules: true,
     prepare,
+    ..Entry::BLANK
 };
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -46,6 +46,7 @@ pub(super) const ENTRY: Entry = Entry {
     compresses: true,
     home: "path",
     prepare,
+    ..Entry::BLANK
 };
 
 #[derive(Debug, Default, Serialize, Deserialize)]

@@ -75,7 +75,10 @@ pub(super) const ENTRY: Entry = Entry {
     ],
     compresses: true,
     home: "path",
+    follows_schedules: true,
+    relaxation: Some("eta"),
     prepare,
+    ..Entry::BLANK
 };
 
 #[derive(Debug, Default, Serialize, Deserialize)]

@@ -65,6 +65,7 @@ pub(super) const ENTRY: Entry = Entry {
     compresses: false,
     home: "ring",
     prepare,
+    ..Entry::BLANK
 };
 
 #[derive(Debug, Serialize, Deserialize)]

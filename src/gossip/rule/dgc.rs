@@ -72,7 +72,9 @@ pub(super) const ENTRY: Entry = Entry {
     ],
     compresses: false,
     home: "star",
+    own_momentum: true,
     prepare,
+    ..Entry::BLANK
 };
 
 /// Densities of the warm-up.

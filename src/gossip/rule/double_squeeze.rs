@@ -43,6 +43,7 @@ pub(super) const ENTRY: Entry = Entry {
     compresses: true,
     home: "star",
     prepare,
+    ..Entry::BLANK
 };
 
 #[derive(Debug, Default, Serialize, Deserialize)]

@@ -66,6 +66,7 @@ pub(super) const ENTRY: Entry = Entry {
     compresses: false,
     home: "complete",
     prepare,
+    ..Entry::BLANK
 };
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -46,6 +46,7 @@ pub(super) const ENTRY: Entry = Entry {
     compresses: false,
     home: "path",
     prepare,
+    ..Entry::BLANK
 };
 
 /// x - lr y.

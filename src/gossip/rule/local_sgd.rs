@@ -38,6 +38,7 @@ pub(super) const ENTRY: Entry = Entry {
     compresses: false,
     home: "ring",
     prepare,
+    ..Entry::BLANK
 };
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {

@@ -43,6 +43,7 @@ use crate::{
     compress::{Compressor, Format},
     config::{self, ConfigError},
     mixing::{Schedule, Topology, schedule},
+    registry::{Named, Registry},
     units::{NodeId, Round},
 };
 
@@ -100,41 +101,79 @@ pub struct Entry {
     /// The least demanding family of topologies on which it runs at its defaults with any number of
     /// nodes.
     pub home: &'static str,
+    /// Whether it runs on a schedule: it keeps nothing of its neighbours from round to round.
+    pub follows_schedules: bool,
+    /// The constant by which it relaxes W, if it mixes by I + gamma (W - I).
+    pub relaxation: Option<&'static str>,
+    /// Whether it has a momentum of its own, in the constant `momentum`.
+    pub own_momentum: bool,
+    /// The largest step that suits it, and what to do above it.
+    pub step_advice: Option<(f64, &'static str)>,
     /// Reads the constants and makes the rule ready.
     pub prepare: fn(&toml::Table, &Setting<'_>) -> Result<Prepared, ConfigError>,
 }
 
+impl Entry {
+    /// What most rules have in common, for `..Entry::BLANK`.
+    pub const BLANK: Entry = Entry {
+        name: "",
+        summary: "",
+        paper: "",
+        update: "",
+        state: "none",
+        sends: "",
+        conditions: "",
+        constants: &[],
+        compresses: false,
+        home: "path",
+        follows_schedules: false,
+        relaxation: None,
+        own_momentum: false,
+        step_advice: None,
+        prepare: |_, _| Err(ConfigError::at("rule", "this rule has no `prepare`")),
+    };
+}
+
 /// All rules, in the order of the documentation.
-pub static RULES: &[Entry] = &[
-    d_psgd::ENTRY,
-    naive::ENTRY,
-    dcd::ENTRY,
-    ecd::ENTRY,
-    deep_squeeze::ENTRY,
-    choco::ENTRY,
-    choco_edge::ENTRY,
-    d2::ENTRY,
-    gradient_tracking::ENTRY,
-    pairwise::AD_PSGD,
-    pairwise::SWARM,
-    beer::ENTRY,
-    moniqua::ENTRY,
-    power_gossip::ENTRY,
-    c_sgd::ENTRY,
-    compressed_c_sgd::ENTRY,
-    sign_sgd::ENTRY,
-    ef_sgd::ENTRY,
-    double_squeeze::ENTRY,
-    g_top_k::ENTRY,
-    top_k_all_gather::ENTRY,
-    dgc::ENTRY,
-    sketched_sgd::ENTRY,
-    delayed::ENTRY,
-    stale_synchronous::ENTRY,
-    local_sgd::ENTRY,
-    diloco::ENTRY,
-    sgp::ENTRY,
-];
+pub static RULES: Registry<Entry> = Registry::new(
+    "rule",
+    &[
+        d_psgd::ENTRY,
+        naive::ENTRY,
+        dcd::ENTRY,
+        ecd::ENTRY,
+        deep_squeeze::ENTRY,
+        choco::ENTRY,
+        choco_edge::ENTRY,
+        d2::ENTRY,
+        gradient_tracking::ENTRY,
+        pairwise::AD_PSGD,
+        pairwise::SWARM,
+        beer::ENTRY,
+        moniqua::ENTRY,
+        power_gossip::ENTRY,
+        c_sgd::ENTRY,
+        compressed_c_sgd::ENTRY,
+        sign_sgd::ENTRY,
+        ef_sgd::ENTRY,
+        double_squeeze::ENTRY,
+        g_top_k::ENTRY,
+        top_k_all_gather::ENTRY,
+        dgc::ENTRY,
+        sketched_sgd::ENTRY,
+        delayed::ENTRY,
+        stale_synchronous::ENTRY,
+        local_sgd::ENTRY,
+        diloco::ENTRY,
+        sgp::ENTRY,
+    ],
+);
+
+impl Named for Entry {
+    fn name(&self) -> &str {
+        self.name
+    }
+}
 
 /// What a rule is prepared for.
 #[derive(Clone)]
@@ -219,18 +258,9 @@ impl std::fmt::Debug for Prepared {
 /// # Errors
 /// If there is none; the names that exist are listed.
 pub fn find(name: &str) -> Result<&'static Entry, ConfigError> {
-    RULES.iter().find(|entry| entry.name == name).ok_or_else(|| {
-        let names: Vec<&str> = RULES.iter().map(|entry| entry.name).collect();
-        ConfigError::new(
-            "rule.kind",
-            format!("\"{name}\""),
-            format!(
-                "there is no such rule; there are {}{}",
-                names.join(", "),
-                config::hint(name, names.iter().copied())
-            ),
-        )
-    })
+    RULES
+        .find(name)
+        .ok_or_else(|| ConfigError::new("rule.kind", format!("\"{name}\""), RULES.expected(name)))
 }
 
 /// Makes the rule of a `[rule]` table ready and checks that its plan fits the topology.
@@ -259,7 +289,7 @@ pub fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, C
             format!(
                 "{kind} takes no compressor (it sends whole vectors, or codes and entries of its \
                  own): use kind = \"identity\", or a rule that compresses ({})",
-                compressing()
+                names_of(|entry| entry.compresses)
             ),
         ));
     }
@@ -273,7 +303,7 @@ pub fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, C
                  stale, or its sums lack parts, where they meet now and \
                  then; use \"{}\", or a rule that keeps nothing of its neighbours ({})",
                 schedule::STATIC,
-                FOLLOW_SCHEDULES.join(", ")
+                names_of(|entry| entry.follows_schedules)
             ),
         ));
     }
@@ -281,18 +311,10 @@ pub fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, C
     Ok(prepared)
 }
 
-/// The rules that run on any schedule, for an error; `tests/schedules.rs` holds this list against
-/// their plans.
-pub const FOLLOW_SCHEDULES: [&str; 4] = ["d-psgd", "naive", "deep-squeeze", "sgp"];
-
-/// The rules that compress, for an error.
-fn compressing() -> String {
-    RULES
-        .iter()
-        .filter(|entry| entry.compresses)
-        .map(|entry| entry.name)
-        .collect::<Vec<_>>()
-        .join(", ")
+/// The names of the rules of which this holds, for an error.
+fn names_of(holds: impl Fn(&Entry) -> bool) -> String {
+    let names = RULES.iter().filter(|entry| holds(entry)).map(|entry| entry.name);
+    names.collect::<Vec<_>>().join(", ")
 }
 
 /// What a rule needs of the optimizer that makes its updates: refuses what cannot work, and warns
@@ -310,7 +332,8 @@ pub fn advise(
     let kind = rule.get("kind").and_then(toml::Value::as_str).unwrap_or_default();
     let mut warnings = Vec::new();
     let own = rule.get("momentum").and_then(toml::Value::as_float).unwrap_or(0.0);
-    if momentum > 0.0 && own > 0.0 && [dgc::ENTRY.name, sketched_sgd::ENTRY.name].contains(&kind) {
+    let Some(entry) = RULES.find(kind) else { return Ok(warnings) };
+    if momentum > 0.0 && own > 0.0 && entry.own_momentum {
         let times = 1.0 / ((1.0 - own) * (1.0 - momentum));
         let problem = format!(
             "{kind} has a momentum of its own, {own}: with both each gradient counts {times:.0} \
@@ -323,11 +346,10 @@ pub fn advise(
         }
         warnings.push(format!("optimizer.momentum = {momentum}: {problem}"));
     }
-    if kind == sign_sgd::ENTRY.name && step > sign_sgd::MOST_STEP {
+    if let Some((_, advice)) = entry.step_advice.filter(|(most, _)| step > *most) {
         warnings.push(format!(
             "optimizer.step = {step}: {kind} moves every number by the step in every round, \
-             however small its gradient is; {}",
-            sign_sgd::SUITS
+             however small its gradient is; {advice}"
         ));
     }
     Ok(warnings)

@@ -64,7 +64,9 @@ pub(super) const ENTRY: Entry = Entry {
     ],
     compresses: false,
     home: "path",
+    relaxation: Some("gamma"),
     prepare,
+    ..Entry::BLANK
 };
 
 #[derive(Debug, Serialize, Deserialize)]

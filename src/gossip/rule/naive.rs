@@ -38,7 +38,9 @@ pub(super) const ENTRY: Entry = Entry {
     constants: &[],
     compresses: true,
     home: "path",
+    follows_schedules: true,
     prepare,
+    ..Entry::BLANK
 };
 
 #[derive(Debug, Default, Serialize, Deserialize)]

@@ -54,6 +54,7 @@ pub(super) const AD_PSGD: Entry = Entry {
     compresses: false,
     home: "path",
     prepare: |table, setting| prepare(&AD_PSGD, AROUND, table, setting),
+    ..Entry::BLANK
 };
 
 pub(super) const SWARM: Entry = Entry {
@@ -71,6 +72,7 @@ pub(super) const SWARM: Entry = Entry {
     compresses: false,
     home: "path",
     prepare: |table, setting| prepare(&SWARM, AFTER, table, setting),
+    ..Entry::BLANK
 };
 
 const AROUND: &[Step] =

@@ -57,6 +57,7 @@ pub(super) const ENTRY: Entry = Entry {
     compresses: false,
     home: "path",
     prepare,
+    ..Entry::BLANK
 };
 
 #[derive(Debug, Serialize, Deserialize)]

@@ -52,7 +52,9 @@ pub(super) const ENTRY: Entry = Entry {
     constants: &[],
     compresses: false,
     home: "path",
+    follows_schedules: true,
     prepare,
+    ..Entry::BLANK
 };
 
 /// Numbers behind the model's in a frame: w as the sum of two.

@@ -84,7 +84,9 @@ pub(super) const ENTRY: Entry = Entry {
     ],
     compresses: true,
     home: "ring",
+    own_momentum: true,
     prepare,
+    ..Entry::BLANK
 };
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

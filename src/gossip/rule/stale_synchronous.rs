@@ -69,6 +69,7 @@ pub(super) const ENTRY: Entry = Entry {
     compresses: false,
     home: "star",
     prepare,
+    ..Entry::BLANK
 };
 
 #[derive(Debug, Serialize, Deserialize)]

@@ -16,22 +16,31 @@ mod torus;
 
 use std::fmt;
 
-use crate::config::ConfigError;
+use crate::{config::ConfigError, registry::Registry};
 
 use super::{Graph, MAX_LINKS, MAX_NODES};
 
 /// Every family, in the order in which they are listed to the user. `custom`, a graph that lists
 /// its links, is not one of them.
-pub static REGISTRY: [&dyn Family; 8] = [
-    &ring::Ring,
-    &path::Path,
-    &torus::Torus,
-    &complete::Complete,
-    &star::Star,
-    &hypercube::Hypercube,
-    &exponential::Exponential,
-    &random_regular::RandomRegular,
-];
+pub static REGISTRY: Registry<&dyn Family> = Registry::new(
+    "family of topologies",
+    &[
+        &ring::Ring,
+        &path::Path,
+        &torus::Torus,
+        &complete::Complete,
+        &star::Star,
+        &hypercube::Hypercube,
+        &exponential::Exponential,
+        &random_regular::RandomRegular,
+    ],
+);
+
+impl crate::registry::Named for dyn Family {
+    fn name(&self) -> &str {
+        Family::name(self)
+    }
+}
 
 /// The name under which files list a graph of no family.
 pub const CUSTOM: &str = "custom";
@@ -118,7 +127,8 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    fn new(key: &'static str, problem: impl Into<String>) -> Refusal {
+    /// A refusal of the value of this key.
+    pub fn new(key: &'static str, problem: impl Into<String>) -> Refusal {
         Refusal { key, problem: problem.into() }
     }
 }
@@ -285,7 +295,7 @@ impl PartialEq for Shape {
 /// # Errors
 /// If there is none: lists what there is.
 pub fn find(name: &str) -> Result<&'static dyn Family, ConfigError> {
-    REGISTRY.into_iter().find(|family| family.name() == name).ok_or_else(|| {
+    REGISTRY.find(name).copied().ok_or_else(|| {
         let examples: Vec<_> = REGISTRY.iter().map(|&family| example(family)).collect();
         let problem = format!(
             "expected a file (.toml, .graphml, .dot, .csv) or one of {}",
@@ -401,7 +411,7 @@ mod tests {
         for shape in shapes() {
             assert_eq!(Shape::parse(&shape.to_string(), 99).unwrap(), shape);
         }
-        for family in REGISTRY {
+        for &family in &REGISTRY {
             let shape = Shape::parse(&example(family), 0).unwrap();
             assert!(shape.nodes() <= DENSE_LIMIT);
         }

@@ -31,18 +31,28 @@ use std::{fmt, sync::OnceLock};
 use super::Topology;
 use crate::{
     config::ConfigError,
+    registry::Registry,
     units::{NodeId, Round},
 };
 pub use mix::{Mix, Turn};
 pub use rate::Rate;
 
 /// Every schedule, in the order in which they are listed to the user.
-pub static REGISTRY: [&dyn Recipe; 4] = [
-    &fixed::Static,
-    &one_peer::OnePeerExponential,
-    &base_2::Base2,
-    &random_matching::RandomMatching,
-];
+pub static REGISTRY: Registry<&dyn Recipe> = Registry::new(
+    "schedule",
+    &[
+        &fixed::Static,
+        &one_peer::OnePeerExponential,
+        &base_2::Base2,
+        &random_matching::RandomMatching,
+    ],
+);
+
+impl crate::registry::Named for dyn Recipe {
+    fn name(&self) -> &str {
+        Recipe::name(self)
+    }
+}
 
 /// The schedule of a topology that does not change.
 pub const STATIC: &str = "static";
@@ -88,14 +98,10 @@ pub trait Recipe: Sync + fmt::Debug {
 /// # Errors
 /// If there is none; the names that exist are listed.
 pub fn find(name: &str) -> Result<&'static dyn Recipe, ConfigError> {
-    REGISTRY.iter().copied().find(|recipe| recipe.name() == name).ok_or_else(|| {
-        let names: Vec<&str> = REGISTRY.iter().map(|recipe| recipe.name()).collect();
-        ConfigError::new(
-            KEY,
-            format!("\"{name}\""),
-            format!("expected one of {}", names.join(", ")),
-        )
-    })
+    REGISTRY
+        .find(name)
+        .copied()
+        .ok_or_else(|| ConfigError::new(KEY, format!("\"{name}\""), REGISTRY.expected(name)))
 }
 
 /// Who meets whom with what weight, in every round.

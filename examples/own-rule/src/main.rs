@@ -1,0 +1,65 @@
+//! A rule, a compressor and a family of topologies of another crate, run over libp2p.
+//!
+//! `cargo run --release -p own-rule`
+//!
+//! They are registered before the start; from then on experiment files name them like gradvine's
+//! own. The run here uses real libp2p hosts on loopback, and must end with the simulator's bits.
+
+mod compressor;
+mod rule;
+mod topology;
+
+use std::error::Error;
+
+use gradvine::{
+    compress::COMPRESSORS,
+    drive::NoopObserver,
+    experiment::{Experiment, Transport},
+    gossip::rule::RULES,
+    mixing::family,
+    net,
+    run::{Outlook, Summary, Whole},
+    sim,
+};
+
+const EXPERIMENTS: [&str; 2] = [
+    "rule = { kind = 'damped', gamma = 0.6 }",
+    "rule = { kind = 'choco' }\ncompressor = { kind = 'log-byte' }",
+];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    RULES.register(rule::ENTRY)?;
+    COMPRESSORS.register(compressor::ENTRY)?;
+    family::REGISTRY.register(&topology::Wheel)?;
+    for text in EXPERIMENTS {
+        let whole = || Whole::new(Experiment::parse(&format!("{COMMON}\n{text}"), &[])?);
+        let simulated = sim::run(whole()?.seats(), &mut NoopObserver)?;
+        let real = whole()?;
+        let ended = net::together(real.seats(), &real.design, Transport::Tcp, &mut NoopObserver)?;
+        for (one, other) in ended.iter().zip(&simulated) {
+            assert_eq!(one.model, other.model, "libp2p and the simulator must agree");
+        }
+        let summary = Summary::new(&real.design, &ended[0].records)?;
+        let accuracy = summary.outcome.test_accuracy_of_mean.unwrap_or_default();
+        let bytes = Outlook::of(&real.design, &real.conditions, 1)?.prediction.payload.0;
+        println!(
+            "{} with {} on {}: accuracy {:.1} %, {} bytes of payload ({bytes:.0} a node and round \
+             planned)",
+            summary.rule,
+            summary.compressor,
+            summary.topology,
+            100.0 * accuracy,
+            summary.bytes.payload
+        );
+        assert!(accuracy > 0.9, "it has not learned: {accuracy}");
+    }
+    Ok(())
+}
+
+const COMMON: &str = "
+run.rounds = 150
+topology.file = 'wheel:6'
+data = { source = 'digits', split = 'iid', test_share = 0.2, standardize = true }
+model = { kind = 'softmax' }
+optimizer = { step = 0.2, schedule = 'cosine', batch = 16 }
+";

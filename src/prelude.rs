@@ -1,0 +1,17 @@
+//! What a program that embeds nodes or runs experiments needs most: `use gradvine::prelude::*`.
+
+pub use crate::{
+    config::ConfigError,
+    drive::{NoopObserver, Observer},
+    experiment::Experiment,
+    learn::{Batch, Objective, Tensor},
+    mixing::Topology,
+    run::{Summary, Whole},
+    sim,
+};
+
+#[cfg(feature = "net")]
+pub use crate::{
+    net::Keypair,
+    node::{EndError, Event, Exchange, Node, NodeBuilder, NodeResult, Step},
+};

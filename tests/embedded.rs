@@ -1,0 +1,329 @@
+//! Nodes that programs embed: with objectives of their own, with training loops of their own, and
+//! what happens when such a program stops, fails, or disagrees with its neighbours.
+
+#![cfg(feature = "net")]
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    net::TcpListener,
+    thread,
+    time::{Duration, Instant},
+};
+
+use gradvine::{
+    digest,
+    drive::NoopObserver,
+    experiment::Experiment,
+    learn::{Batch, Objective, Tensor},
+    mixing::{FileFormat, Topology},
+    net::Keypair,
+    node::{EndError, Event, Exchange, Node, NodeBuilder, NodeResult, Step},
+    run, sim,
+};
+
+const NODES: usize = 4;
+const D: usize = 700;
+
+/// f_i(x) = (1/2) |x - c_i|^2, whose centre c_i only node i knows.
+struct Bowl {
+    tensors: Vec<Tensor>,
+    centre: Vec<f32>,
+}
+
+fn bowl(node: usize) -> Bowl {
+    let centre = (0..D).map(|k| ((k * (node + 1)) as f32 * 0.37).sin()).collect();
+    Bowl { tensors: vec![Tensor::new("a", &[100, 5]), Tensor::new("b", &[200])], centre }
+}
+
+impl Objective for Bowl {
+    fn tensors(&self) -> &[Tensor] {
+        &self.tensors
+    }
+
+    fn rows(&self) -> usize {
+        3
+    }
+
+    fn gradient(&mut self, x: &[f32], _batch: Batch<'_>, out: &mut [f32]) -> f64 {
+        for ((out, x), centre) in out.iter_mut().zip(x).zip(&self.centre) {
+            *out = x - centre;
+        }
+        self.loss(x)
+    }
+
+    fn loss(&mut self, x: &[f32]) -> f64 {
+        let square = |(x, centre): (&f32, &f32)| f64::from(x - centre).powi(2);
+        x.iter().zip(&self.centre).map(square).sum::<f64>() / 2.0
+    }
+}
+
+fn initial() -> Vec<f32> {
+    (0..D).map(|k| k as f32 / D as f32).collect()
+}
+
+fn experiment(more: &str) -> Experiment {
+    let text = format!(
+        "run.evaluate_every = 10\nrun.connect_s = 20.0\ntopology.file = 'ring:4'\n\
+         optimizer = {{ step = 0.1, batch = 'full' }}\n{more}"
+    );
+    let rounds = if more.contains("run.rounds") { "" } else { "\nrun.rounds = 30" };
+    Experiment::parse(&(text + rounds), &[]).unwrap()
+}
+
+const CHOCO: &str = "rule.kind = 'choco'\ncompressor = { kind = 'min-max', bits = 4 }";
+
+/// A builder for every node of a ring on loopback.
+fn builders(experiment: &Experiment) -> Vec<NodeBuilder> {
+    let keys: Vec<Keypair> = (0..NODES).map(|_| Keypair::generate_ed25519()).collect();
+    let ports: Vec<TcpListener> =
+        (0..NODES).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    let address =
+        |port: &TcpListener| format!("/ip4/127.0.0.1/tcp/{}", port.local_addr().unwrap().port());
+    let addresses: Vec<String> = ports.iter().map(address).collect();
+    let mut text = format!("family = \"ring\"\nnodes = {NODES}\n");
+    for (i, key) in keys.iter().enumerate() {
+        let (peer, address) = (key.public().to_peer_id(), &addresses[i]);
+        text +=
+            &format!("[[node]]\nname = \"n{i}\"\npeer = \"{peer}\"\naddresses = [\"{address}\"]\n");
+    }
+    let topology = Topology::from_text(&text, FileFormat::Toml, "ring").unwrap();
+    drop(ports);
+    let builder = |(key, address): (Keypair, String)| {
+        NodeBuilder::new(key, topology.clone(), experiment.clone())
+            .listen(address)
+            .initial(initial())
+    };
+    keys.into_iter().zip(addresses).map(builder).collect()
+}
+
+/// Models of the same run in the simulator.
+fn simulated(experiment: &Experiment) -> Vec<Vec<f32>> {
+    let objectives = (0..NODES).map(|i| Box::new(bowl(i)) as Box<dyn Objective>).collect();
+    let specs = run::seats(experiment, &initial(), objectives).unwrap();
+    sim::run(specs, &mut NoopObserver).unwrap().into_iter().map(|ended| ended.model).collect()
+}
+
+/// Local training by the program: one step of SGD a round, as the experiment's optimizer makes it.
+fn train(exchange: &mut Exchange, objective: &mut Bowl, rounds: u64) -> Result<(), EndError> {
+    while exchange.is_open() && exchange.rounds() < rounds {
+        let (x, update) = exchange.parts();
+        let loss = objective.gradient(x, Batch::All, update);
+        update.iter_mut().for_each(|u| *u *= 0.1);
+        exchange.round_blocking(Step { loss, size: 0.1 })?;
+    }
+    Ok(())
+}
+
+/// Runs `each` for every node, on threads of their own.
+fn all<T: Send>(
+    builders: Vec<NodeBuilder>,
+    each: impl Fn(usize, NodeBuilder) -> T + Sync,
+) -> Vec<T> {
+    let each = &each;
+    thread::scope(|scope| {
+        let threads: Vec<_> = builders
+            .into_iter()
+            .enumerate()
+            .map(|(i, builder)| scope.spawn(move || each(i, builder)))
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+fn connect(builder: NodeBuilder) -> Result<Exchange, EndError> {
+    builder.connect_blocking(bowl(0).tensors, 3)
+}
+
+#[test]
+fn an_objective_of_ones_own_ends_with_the_simulators_bits_and_leaves_a_run_directory() {
+    let experiment = experiment(CHOCO);
+    let folder = tempfile::tempdir().unwrap();
+    let results = all(builders(&experiment), |i, builder| {
+        let mut node = builder
+            .objective(bowl(i))
+            .evaluate(|x| BTreeMap::from([("first".into(), f64::from(x[0]))]))
+            .out(folder.path().join(format!("n{i}")))
+            .spawn_blocking()
+            .unwrap();
+        let (mut linked, mut rounds, mut evaluations) = (0, 0, 0);
+        while let Some(event) = node.next_blocking() {
+            match event {
+                Event::Linked { .. } => linked += 1,
+                Event::Round { rounds: done, .. } => rounds = done,
+                Event::Evaluation(metric) => {
+                    assert_eq!(metric.measures.len(), 1);
+                    evaluations += 1;
+                }
+                _ => {}
+            }
+        }
+        assert_eq!((linked, rounds, evaluations), (2, 30, 3));
+        node.join_blocking().unwrap()
+    });
+    let models = simulated(&experiment);
+    for (i, result) in results.iter().enumerate() {
+        assert_eq!(result.model, models[i], "node {i}");
+        assert_eq!(result.summary, results[0].summary);
+        let measure = result.summary.outcome.measures["first"];
+        assert_eq!(measure.of_mean, f64::from(result.mean[0]));
+        assert!(measure.min <= measure.mean && measure.mean <= measure.max);
+
+        let run = folder.path().join(format!("n{i}"));
+        let lines = fs::read_to_string(run.join("metrics.jsonl")).unwrap();
+        assert_eq!(lines.lines().count(), 3);
+        assert!(lines.contains("\"measures\":{\"first\":"), "{lines}");
+        for file in ["experiment.toml", "topology.toml", "summary.json"] {
+            assert!(run.join(file).is_file(), "{file}");
+        }
+        let bytes = fs::read(run.join("model-mean.safetensors")).unwrap();
+        let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+        assert_eq!(file.tensor("a").unwrap().shape(), [100, 5]);
+        let saved = gradvine::learn::read_tensors(
+            &run.join(format!("model-n{i}.safetensors")),
+            &bowl(i).tensors,
+        );
+        assert_eq!(digest::of_model(&saved.unwrap()), digest::of_model(&result.model));
+    }
+}
+
+#[test]
+fn a_training_loop_of_ones_own_ends_with_the_same_bits() {
+    for rule in
+        [CHOCO, "rule.kind = 'gradient-tracking'", "rule.kind = 'd-psgd'\nrule.order = 'cta'"]
+    {
+        let experiment = experiment(rule);
+        let models = simulated(&experiment);
+        let results = all(builders(&experiment), |i, builder| {
+            let mut exchange = connect(builder).unwrap();
+            assert_eq!(exchange.model(), initial());
+            train(&mut exchange, &mut bowl(i), u64::MAX).unwrap();
+            assert_eq!(exchange.rounds(), 30);
+            assert!(exchange.round_blocking(Step { loss: 0.0, size: 1.0 }).is_err());
+            exchange.finish_blocking().unwrap()
+        });
+        for (result, model) in results.iter().zip(&models) {
+            assert_eq!(&result.model, model, "{rule}");
+            assert_eq!(result.summary, results[0].summary);
+            assert_eq!(result.summary.outcome.train_loss, None);
+        }
+    }
+}
+
+#[test]
+fn a_loop_that_ends_early_goes_on_mixing_for_its_neighbours() {
+    let experiment = experiment(CHOCO);
+    let results = all(builders(&experiment), |i, builder| {
+        let mut exchange = connect(builder).unwrap();
+        train(&mut exchange, &mut bowl(i), if i == 2 { 5 } else { u64::MAX }).unwrap();
+        exchange.finish_blocking().unwrap()
+    });
+    assert!(results.iter().all(|result| result.summary.rounds == 30));
+    assert!(results.iter().all(|result| result.mean == results[0].mean));
+}
+
+#[test]
+fn a_loop_that_fails_tells_all_nodes_why() {
+    let experiment = experiment(CHOCO);
+    let ends: Vec<String> = all(builders(&experiment), |i, builder| {
+        let mut exchange = connect(builder).unwrap();
+        if i == 1 {
+            train(&mut exchange, &mut bowl(i), 7).unwrap();
+            return futures::executor::block_on(exchange.fail("the camera is gone")).to_string();
+        }
+        let ended = train(&mut exchange, &mut bowl(i), u64::MAX);
+        ended.expect_err("node 1 has failed").to_string()
+    });
+    for (i, end) in ends.iter().enumerate() {
+        let reason = "the gradient of round 7 could not be computed: the camera is gone";
+        assert!(end.contains(reason), "node {i}: {end}");
+        assert!(end.contains("n1"), "node {i}: {end}");
+    }
+}
+
+#[test]
+fn a_node_that_is_stopped_or_dropped_leaves_nothing_running() {
+    let experiment = experiment("rule.kind = 'd-psgd'\nrun.rounds = 100000000");
+    let folder = tempfile::tempdir().unwrap();
+    let mut nodes: Vec<Node> = all(builders(&experiment), |i, builder| {
+        let out = folder.path().join(format!("n{i}"));
+        builder.objective(bowl(i)).out(out).spawn_blocking().unwrap()
+    });
+    while !matches!(nodes[0].next_blocking(), Some(Event::Round { rounds: 3.., .. })) {}
+    drop(nodes.pop());
+    let stopped = nodes.pop().unwrap();
+    stopped.stop();
+    let ends: Vec<EndError> =
+        nodes.into_iter().chain([stopped]).map(|node| node.join_blocking().unwrap_err()).collect();
+    for end in &ends {
+        assert!(matches!(end, EndError::Failed(_) | EndError::Interrupted(_)), "{end}");
+    }
+    // The node that was dropped saves its model, too, and ends.
+    let (left, begun) = (folder.path().join("n3/summary.json"), Instant::now());
+    while !left.is_file() {
+        assert!(begun.elapsed() < Duration::from_secs(10), "the dropped node has not ended");
+        thread::sleep(Duration::from_millis(20));
+    }
+    for i in 0..NODES {
+        assert!(folder.path().join(format!("n{i}/model-n{i}.safetensors")).is_file(), "node {i}");
+    }
+}
+
+#[test]
+fn nodes_whose_tensors_differ_refuse_each_other_and_say_in_what() {
+    let experiment = experiment("rule.kind = 'd-psgd'");
+    let ends = all(builders(&experiment), |i, builder| {
+        let mut mine = bowl(i);
+        if i == 0 {
+            mine.tensors[0] = Tensor::new("a", &[5, 100]);
+        }
+        builder.objective(mine).start()
+    });
+    let mut nodes = ends.into_iter();
+    let EndError::Setup(error) = nodes.next().unwrap().join_blocking().unwrap_err() else {
+        panic!("node 0 differs from all its neighbours")
+    };
+    let text = error.to_string();
+    assert!(text.contains("model.tensor.a"), "{text}");
+    assert!(text.contains("[5, 100]") && text.contains("[100, 5]"), "{text}");
+}
+
+#[test]
+fn nodes_run_within_a_runtime_of_the_programs_own() {
+    let experiment = experiment(CHOCO);
+    let models = simulated(&experiment);
+    let runtimes = [
+        tokio::runtime::Builder::new_current_thread().build().unwrap(),
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap(),
+    ];
+    for runtime in runtimes {
+        let results: Vec<NodeResult> = runtime.block_on(async {
+            let start = |(i, builder): (usize, NodeBuilder)| builder.objective(bowl(i)).spawn();
+            let nodes = futures::future::try_join_all(
+                builders(&experiment).into_iter().enumerate().map(start),
+            );
+            let joined = nodes.await.unwrap().into_iter().map(Node::join);
+            futures::future::try_join_all(joined).await.unwrap()
+        });
+        assert!(results.iter().zip(&models).all(|(result, model)| result.model == *model));
+    }
+}
+
+#[test]
+fn what_cannot_be_embedded_is_refused_with_the_reason() {
+    let wrong = |builder: NodeBuilder| match builder.prepare() {
+        Ok(_) => panic!("it was accepted"),
+        Err(error) => error.to_string(),
+    };
+    let first = |more: &str| builders(&experiment(more)).swap_remove(0);
+    let error = wrong(first("rule.kind = 'd-psgd'"));
+    assert!(error.contains("model.inputs"), "{error}");
+    let error = wrong(first("rule.kind = 'd-psgd'").objective(bowl(0)).initial(vec![0.0; 3]));
+    assert!(error.contains("the tensors hold 700 numbers"), "{error}");
+    let error = wrong(first("rule.kind = 'd-psgd'").objective(bowl(0)).initial(vec![f32::NAN; D]));
+    assert!(error.contains("initial[0] = NaN"), "{error}");
+    let mut twice = bowl(0);
+    twice.tensors[1].name = "a".into();
+    let error = wrong(first("rule.kind = 'd-psgd'").objective(twice));
+    assert!(error.contains("\"a\"") && error.contains("each once"), "{error}");
+}
