@@ -71,13 +71,13 @@ fn whole(hidden: &str, batch: u32, collective: &str, nodes: usize, layers: bool)
 
 fn networked(whole: &Whole) -> f64 {
     let mut clock = Clock::new(2, ROUNDS);
-    net::together(whole.seats(), &whole.design, Transport::Tcp, &mut clock).expect("the run ends");
+    net::together(whole.specs(), &whole.design, Transport::Tcp, &mut clock).expect("the run ends");
     clock.round().0
 }
 
 /// One node, whose sums need nobody.
 fn simulated(whole: &Whole) -> f64 {
     let mut clock = Clock::new(1, ROUNDS);
-    sim::run(whole.seats(), &mut clock).expect("the run ends");
+    sim::run(whole.specs(), &mut clock).expect("the run ends");
     clock.round().0
 }

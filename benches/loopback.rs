@@ -68,7 +68,7 @@ fn digits() {
             let start = Instant::now();
             let whole =
                 Whole::new(Experiment::default_with(&sets).expect("settings")).expect("a run");
-            net::together(whole.seats(), &whole.design, Transport::Tcp, &mut NoopObserver)
+            net::together(whole.specs(), &whole.design, Transport::Tcp, &mut NoopObserver)
                 .expect("the run ends");
             start.elapsed().as_secs_f64()
         })
@@ -237,12 +237,12 @@ fn rounds(nodes: usize, parameters: usize, rule: &str, compressor: &str, count: 
         Arc::new(topology(&experiment.topology, &experiment.folder, 0).expect("a topology"));
     let design = Design::new(experiment, graph, inputs, outputs).expect("a design");
     assert_eq!(design.parameters(), parameters);
-    let seat = |node: usize| NodeSpec {
+    let spec = |node: usize| NodeSpec {
         config: design.node(NodeId::from(node), None, Readers::Root),
         learner: Box::new(Supplied::new(node)),
     };
     let mut clock = Clock::new(nodes, count);
-    net::together((0..nodes).map(seat).collect(), &design, Transport::Tcp, &mut clock)
+    net::together((0..nodes).map(spec).collect(), &design, Transport::Tcp, &mut clock)
         .expect("the run ends");
     clock.round()
 }

@@ -92,7 +92,7 @@ fn round(rule: &Entry, compressor_kind: &str) -> Option<f64> {
     };
     let (topology, prepared) =
         topologies.iter().map(|(topology, schedule)| (topology, schedule)).find_map(prepare)?;
-    let seat = |node: usize| NodeSpec {
+    let spec = |node: usize| NodeSpec {
         config: NodeConfig {
             id: NodeId::from(node),
             topology: Arc::clone(topology),
@@ -108,6 +108,6 @@ fn round(rule: &Entry, compressor_kind: &str) -> Option<f64> {
         learner: Box::new(Supplied::new(node)),
     };
     let mut clock = Clock::new(NODES, ROUNDS);
-    sim::run((0..NODES).map(seat).collect(), &mut clock).expect("the run ends");
+    sim::run((0..NODES).map(spec).collect(), &mut clock).expect("the run ends");
     Some(clock.round().0)
 }

@@ -140,7 +140,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         sites.iter().map(|site| Box::new(site.clone()) as Box<dyn Objective>).collect();
 
     let experiment = Experiment::parse(EXPERIMENT, &[])?;
-    let ended = sim::run(run::seats(&experiment, &start, objectives)?, &mut NoopObserver)?;
+    let ended = sim::run(run::specs(&experiment, &start, objectives)?, &mut NoopObserver)?;
 
     let mean = &ended[0].mean;
     let (before, after, least) =

@@ -21,7 +21,7 @@
 //!
 //! let settings = ["run.rounds=60", "topology.file=ring:4", "rule.kind=dcd"].map(String::from);
 //! let whole = Whole::new(Experiment::default_with(&settings)?)?;
-//! let ended = sim::run(whole.seats(), &mut NoopObserver)?;
+//! let ended = sim::run(whole.specs(), &mut NoopObserver)?;
 //! let summary = Summary::new(&whole.design, &ended[0].records)?;
 //! assert!(summary.outcome.test_accuracy_of_mean > Some(0.7));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -35,10 +35,10 @@
 //!
 //! let settings = ["run.rounds=5", "topology.file=path:2"].map(String::from);
 //! let whole = Whole::new(Experiment::default_with(&settings)?)?;
-//! let virtually = sim::run(whole.seats(), &mut NoopObserver)?;
+//! let simulated = sim::run(whole.specs(), &mut NoopObserver)?;
 //! let whole = Whole::new(Experiment::default_with(&settings)?)?;
-//! let really = net::together(whole.seats(), &whole.design, Transport::Tcp, &mut NoopObserver)?;
-//! assert_eq!(really[0].model, virtually[0].model);
+//! let really = net::together(whole.specs(), &whole.design, Transport::Tcp, &mut NoopObserver)?;
+//! assert_eq!(really[0].model, simulated[0].model);
 //! # }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -54,27 +54,27 @@ impl Learner for Told {
 
 const TOPOLOGIES: [&str; 5] = ["ring:7", "star:5", "path:6", "torus:3x4", "random-regular:20:3"];
 
-fn seats(topology: &str, readers: Readers, agreed: &Arc<Mutex<Vec<Vec<u8>>>>) -> Vec<NodeSpec> {
+fn specs(topology: &str, readers: Readers, agreed: &Arc<Mutex<Vec<Vec<u8>>>>) -> Vec<NodeSpec> {
     let run = Run { rounds: 3, ..Run::new(topology, "kind = 'd-psgd'", "kind = 'identity'") };
-    let told = |(node, mut seat): (usize, NodeSpec)| {
-        seat.config.setup =
+    let told = |(node, mut spec): (usize, NodeSpec)| {
+        spec.config.setup =
             Some(Setup { record: vec![node as u8, 100 + node as u8], merge: merge() });
-        seat.config.readers = readers;
+        spec.config.readers = readers;
         NodeSpec {
-            learner: Box::new(Told { learner: seat.learner, agreed: Arc::clone(agreed) }),
-            ..seat
+            learner: Box::new(Told { learner: spec.learner, agreed: Arc::clone(agreed) }),
+            ..spec
         }
     };
-    run.seats().into_iter().enumerate().map(told).collect()
+    run.specs().into_iter().enumerate().map(told).collect()
 }
 
 #[test]
 fn all_nodes_agree_on_what_the_records_make_in_node_order() {
     for topology in TOPOLOGIES {
         let agreed = Arc::default();
-        let seats = seats(topology, Readers::Everyone, &agreed);
-        let nodes = seats.len();
-        sim::run(seats, &mut NoopObserver).unwrap();
+        let specs = specs(topology, Readers::Everyone, &agreed);
+        let nodes = specs.len();
+        sim::run(specs, &mut NoopObserver).unwrap();
         let expected: Vec<u8> =
             (0..nodes).flat_map(|node| [node as u8, 100 + node as u8]).collect();
         assert_eq!(*agreed.lock().unwrap(), vec![expected; nodes], "{topology}");
@@ -85,7 +85,7 @@ fn all_nodes_agree_on_what_the_records_make_in_node_order() {
 fn the_last_records_reach_their_readers_and_nobody_else() {
     for topology in TOPOLOGIES {
         let ended = |readers| {
-            sim::run(seats(topology, readers, &Arc::default()), &mut NoopObserver).unwrap()
+            sim::run(specs(topology, readers, &Arc::default()), &mut NoopObserver).unwrap()
         };
         let (everyone, root) = (ended(Readers::Everyone), ended(Readers::Root));
         assert!(everyone.iter().all(|one| one.records == everyone[0].records), "{topology}");
@@ -101,9 +101,9 @@ fn the_last_records_reach_their_readers_and_nobody_else() {
 #[test]
 fn one_that_is_too_large_is_the_callers_mistake() {
     let result = std::panic::catch_unwind(|| {
-        let mut seat = seats("ring:3", Readers::Everyone, &Arc::default()).swap_remove(0);
-        seat.config.setup = Some(Setup { record: vec![0; SETUP_LIMIT + 1], merge: merge() });
-        Node::new(seat.config)
+        let mut spec = specs("ring:3", Readers::Everyone, &Arc::default()).swap_remove(0);
+        spec.config.setup = Some(Setup { record: vec![0; SETUP_LIMIT + 1], merge: merge() });
+        Node::new(spec.config)
     });
     assert!(result.is_err());
 }
@@ -121,7 +121,7 @@ fn answered_with(
     exchange: u16,
     payload: &[u8],
 ) -> Option<String> {
-    let mut config = seats("path:3", Readers::Everyone, &Arc::default()).swap_remove(own).config;
+    let mut config = specs("path:3", Readers::Everyone, &Arc::default()).swap_remove(own).config;
     config.setup = Some(Setup { record, merge: merge() });
     let mut node = Node::new(config);
     let mut effects = Vec::new();

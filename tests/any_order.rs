@@ -29,13 +29,13 @@ struct Chaos {
 
 /// Runs to the end with the given dice; the models. A tight link frees a slot when the frame was
 /// handed over, not when it was sent.
-fn run(seats: Vec<NodeSpec>, seed: u64, tight: bool) -> Vec<Vec<f32>> {
+fn run(specs: Vec<NodeSpec>, seed: u64, tight: bool) -> Vec<Vec<f32>> {
     let mut dice = Stream::new(seed, Purpose::Test).sequence();
     let mut learners = Vec::new();
     let mut nodes: Vec<Node> = Vec::new();
-    for seat in seats {
-        nodes.push(Node::new(seat.config));
-        learners.push(seat.learner);
+    for spec in specs {
+        nodes.push(Node::new(spec.config));
+        learners.push(spec.learner);
     }
     let n = nodes.len();
     let mut chaos =
@@ -194,7 +194,7 @@ fn in_any_order(mut experiment: Run) {
         let (topology, rule) = (experiment.topology.name(), &experiment.rule);
         for tight in [false, true] {
             assert_eq!(
-                run(experiment.seats(), seed, tight),
+                run(experiment.specs(), seed, tight),
                 expected,
                 "{rule} on {topology}, seed {seed}"
             );

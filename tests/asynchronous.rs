@@ -162,7 +162,7 @@ fn nodes_run_freely_over_libp2p_and_end() {
             let whole =
                 std::sync::Arc::new(Whole::new(Experiment::parse(text, &sets).unwrap()).unwrap());
             let ended =
-                net::together(whole.seats(), &whole.design, Transport::Tcp, &mut NoopObserver)
+                net::together(whole.specs(), &whole.design, Transport::Tcp, &mut NoopObserver)
                     .unwrap();
             assert!(ended.iter().all(|one| one.mean == ended[0].mean));
             let summary = Summary::new(&whole.design, &ended[0].records).unwrap();

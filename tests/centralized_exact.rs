@@ -201,8 +201,8 @@ fn a_node_computes_ahead_of_its_frames_by_the_delay_and_no_further() {
         ("kind = 'delayed'\ndelay = 6", 7),
     ] {
         // Nothing is ever heard from the others; every frame that is handed over is taken at once.
-        let mut seat = Run::new("ring:4", rule, IDENTITY).seats().swap_remove(2);
-        let mut node = Node::new(seat.config);
+        let mut spec = Run::new("ring:4", rule, IDENTITY).specs().swap_remove(2);
+        let mut node = Node::new(spec.config);
         let mut inputs = std::collections::VecDeque::from([Input::Start]);
         let (mut gradients, mut overlapped) = (0, 0);
         while let Some(input) = inputs.pop_front() {
@@ -211,8 +211,8 @@ fn a_node_computes_ahead_of_its_frames_by_the_delay_and_no_further() {
             for effect in effects {
                 match effect {
                     Effect::Compute { round, x, mut update, overlaps, .. } => {
-                        let loss = seat.learner.compute(round, &x, &mut update);
-                        let step = seat.learner.step(round);
+                        let loss = spec.learner.compute(round, &x, &mut update);
+                        let step = spec.learner.step(round);
                         (gradients, overlapped) =
                             (gradients + 1, overlapped + usize::from(overlaps));
                         inputs.push_back(Input::Computed { round, x, update, loss, step });

@@ -24,7 +24,7 @@ fn run(seed: u64) -> Seed {
         (0..whole.shards.len()).all(|node| classes(node) <= 3),
         "a node sees more than three classes"
     );
-    let ended = sim::run(whole.seats(), &mut NoopObserver).unwrap();
+    let ended = sim::run(whole.specs(), &mut NoopObserver).unwrap();
     let summary = Summary::new(&whole.design, &ended[0].records).unwrap();
     Seed {
         of_mean: summary.outcome.test_accuracy_of_mean.unwrap(),

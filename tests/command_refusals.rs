@@ -203,7 +203,7 @@ const CASES: &[Case] = &[
     ("rule.kind=power-gossip compressor.kind=identity", "rule.rank=x", &["a whole number"]),
     ("rule.kind=d-psgd", "compressor.kind=min-max", &["d-psgd takes no compressor", "identity"]),
     ("", "compressor.kind=topk", &["did you mean `top-k`?"]),
-    ("", "compressor.kind=3", &["expected identity"]),
+    ("", "compressor.kind=3", &["expected one of identity"]),
     ("", "compressor.bits=0", &["from 1 to 8"]),
     ("", "compressor.bits=9", &["from 1 to 8"]),
     ("", "compressor.bits=4.5", &["a whole number"]),

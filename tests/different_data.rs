@@ -159,7 +159,7 @@ fn the_mean_of_what_is_tracked_is_the_mean_gradient_in_every_round() {
     let spy = |_, inner| -> Box<dyn Rule> {
         Box::new(Spy { inner, sums: Arc::clone(&sums), scratch: vec![0.0; run.d] })
     };
-    sim::run(run.seats_with(spy), &mut NoopObserver).unwrap();
+    sim::run(run.specs_with(spy), &mut NoopObserver).unwrap();
     let sums = sums.lock().unwrap();
     assert_eq!((sums.gradients.len(), sums.tracked.len()), (200, 200));
     let largest = sums.gradients[0].iter().fold(0.0f64, |m, g| m.max(g.abs()));
@@ -184,7 +184,7 @@ fn the_mean_moves_by_the_mean_gradient_alone_under_any_compressor() {
             let spy = |_, inner| -> Box<dyn Rule> {
                 Box::new(Spy { inner, sums: Arc::clone(&sums), scratch: vec![0.0; run.d] })
             };
-            let ended = sim::run(run.seats_with(spy), &mut NoopObserver).unwrap();
+            let ended = sim::run(run.specs_with(spy), &mut NoopObserver).unwrap();
             means.push(
                 (0..run.d)
                     .map(|k| ended.iter().map(|e| f64::from(e.model[k])).sum::<f64>() / 8.0)
@@ -228,11 +228,11 @@ fn rounds_without_a_step_do_no_harm() {
     for &(rule, compressor) in CORRECTED {
         let mut run = Run::new(RING, rule, compressor);
         (run.rounds, run.d) = (3000, 16);
-        let mut seats = run.seats();
-        for (seat, problem) in seats.iter_mut().zip(run.problems()) {
-            seat.learner = Box::new(Pausing(common::Exact { problem, step: run.step }));
+        let mut specs = run.specs();
+        for (spec, problem) in specs.iter_mut().zip(run.problems()) {
+            spec.learner = Box::new(Pausing(common::Exact { problem, step: run.step }));
         }
-        let models: Vec<Vec<f32>> = sim::run(seats, &mut NoopObserver)
+        let models: Vec<Vec<f32>> = sim::run(specs, &mut NoopObserver)
             .unwrap()
             .into_iter()
             .map(|ended| ended.model)

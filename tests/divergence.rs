@@ -19,7 +19,7 @@ fn every_length_of_a_diverging_run_ends_with_a_readable_summary_or_with_its_dive
             "topology.file=ring:8".into(),
         ];
         let whole = Whole::new(Experiment::default_with(&sets).unwrap()).unwrap();
-        match sim::run(whole.seats(), &mut NoopObserver) {
+        match sim::run(whole.specs(), &mut NoopObserver) {
             Ok(ended) => {
                 assert!(
                     ended.iter().all(|one| one

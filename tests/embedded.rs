@@ -100,7 +100,7 @@ fn builders(experiment: &Experiment) -> Vec<NodeBuilder> {
 /// Models of the same run in the simulator.
 fn simulated(experiment: &Experiment) -> Vec<Vec<f32>> {
     let objectives = (0..NODES).map(|i| Box::new(bowl(i)) as Box<dyn Objective>).collect();
-    let specs = run::seats(experiment, &initial(), objectives).unwrap();
+    let specs = run::specs(experiment, &initial(), objectives).unwrap();
     sim::run(specs, &mut NoopObserver).unwrap().into_iter().map(|ended| ended.model).collect()
 }
 

@@ -14,10 +14,17 @@
 //! BEER's second loop, on gradients, gets constant gradients whose sum is 0, so small that they
 //! move x by less than 1% of its length in all rounds.
 //!
-//! The whole matrix takes minutes: `cargo test --release --no-default-features --test gossip_alone
+//! The whole matrix takes half an hour on two processors: `cargo test --release --no-default-features --test gossip_alone
 //! -- --ignored`.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
 
 use gradvine::{
     compress,
@@ -29,7 +36,7 @@ use gradvine::{
     },
     mixing::{Schedule, Topology},
     rng::{Purpose, Stream},
-    sim::{self},
+    sim,
     units::{NodeId, Round},
 };
 
@@ -196,7 +203,7 @@ impl Case<'_> {
         let size = from.iter().flatten().fold(0.0f32, |size, x| size.max(x.abs()));
         let step = if tracks { 1e-7f32 } else { 0.0 };
         let before = consensus(&from);
-        let seat = |(node, x): (usize, &Vec<f32>)| {
+        let spec = |(node, x): (usize, &Vec<f32>)| {
             let id = NodeId::from(node);
             let config = NodeConfig {
                 id,
@@ -215,7 +222,7 @@ impl Case<'_> {
         };
         let mut falling =
             Falling { nodes, below: 1e-9 * before, models: BTreeMap::new(), stop: None };
-        let ratio = match sim::run(from.iter().enumerate().map(seat).collect(), &mut falling) {
+        let ratio = match sim::run(from.iter().enumerate().map(spec).collect(), &mut falling) {
             Ok(ended) => {
                 consensus(&ended.into_iter().map(|ended| ended.model).collect::<Vec<_>>()) / before
             }
@@ -340,7 +347,7 @@ fn steps_that_ignore_small_deltas_explode() {
 }
 
 #[test]
-#[ignore = "every compressor on every kind of topology: takes minutes"]
+#[ignore = "every compressor on every kind of topology: takes half an hour on two processors"]
 fn every_default_agrees_with_every_compressor_on_every_topology() {
     let topologies = [
         "ring:4",
@@ -352,25 +359,37 @@ fn every_default_agrees_with_every_compressor_on_every_topology() {
         "torus:3x4",
         "hypercube:8",
     ];
-    let (mut tried, mut refused, mut failed) = (0, 0, Vec::new());
-    for (index, (compressor, d)) in compressors().iter().enumerate() {
-        for (turn, topology) in topologies.iter().enumerate() {
-            for (order, rule) in RULES.iter().enumerate() {
-                let rule = format!("kind = '{rule}'");
+    let compressors = compressors();
+    let rules = RULES.map(|rule| format!("kind = '{rule}'"));
+    let mut cases = Vec::new();
+    for (index, (compressor, d)) in compressors.iter().enumerate() {
+        for (turn, topology) in topologies.into_iter().enumerate() {
+            for (order, rule) in rules.iter().enumerate() {
                 // Each combination has one of the starts; all of them come where most is known of
                 // the limit.
-                let all = *topology == "ring:8" && *d < 10_000;
+                let all = topology == "ring:8" && *d < 10_000;
                 let some = [STARTS[(index + turn + order) % STARTS.len()]];
-                for &start in if all { &STARTS[..] } else { &some } {
-                    match (Case { topology, rule: &rule, compressor, start, d: *d }).holds() {
-                        Ok(true) => tried += 1,
-                        Ok(false) => refused += 1,
-                        Err(why) => failed.push(why),
-                    }
-                }
+                let starts = if all { &STARTS[..] } else { &some };
+                let case = |&start| Case { topology, rule, compressor, start, d: *d };
+                cases.extend(starts.iter().map(case));
             }
         }
     }
+    let (next, threads) = (AtomicUsize::new(0), thread::available_parallelism().unwrap().get());
+    let work = || {
+        let mut held = Vec::new();
+        while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+            held.push(case.holds());
+        }
+        held
+    };
+    let held: Vec<Result<bool, String>> = thread::scope(|scope| {
+        let started: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        started.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    let count = |wanted: bool| held.iter().filter(|held| **held == Ok(wanted)).count();
+    let (tried, refused) = (count(true), count(false));
+    let failed: Vec<String> = held.into_iter().filter_map(Result::err).collect();
     println!("{tried} combinations agree, {refused} are refused as no contraction");
     assert!(failed.is_empty(), "{} do not:\n{}", failed.len(), failed.join("\n"));
     assert!(tried > 1000, "{tried}");

@@ -20,7 +20,7 @@ use gradvine::{
 /// Node 0, which computes; nobody answers it.
 struct Server {
     node: Node,
-    seat: NodeSpec,
+    spec: NodeSpec,
     d: usize,
     gradients: u64,
     sent: Vec<NodeId>,
@@ -30,12 +30,12 @@ impl Server {
     fn new(staleness: u64) -> Server {
         let rule = format!("kind = 'stale-synchronous'\nstaleness = {staleness}");
         let run = Run::new("star:3", &rule, "kind = 'identity'");
-        let mut seats = run.seats();
-        let spare = seats.swap_remove(1);
-        let seat = seats.swap_remove(0);
+        let mut specs = run.specs();
+        let spare = specs.swap_remove(1);
+        let spec = specs.swap_remove(0);
         let mut server = Server {
-            node: Node::new(seat.config),
-            seat: NodeSpec { config: spare.config, learner: seat.learner },
+            node: Node::new(spec.config),
+            spec: NodeSpec { config: spare.config, learner: spec.learner },
             d: run.d,
             gradients: 0,
             sent: Vec::new(),
@@ -52,8 +52,8 @@ impl Server {
             for effect in effects {
                 match effect {
                     Effect::Compute { round, x, mut update, .. } => {
-                        let loss = self.seat.learner.compute(round, &x, &mut update);
-                        let step = self.seat.learner.step(round);
+                        let loss = self.spec.learner.compute(round, &x, &mut update);
+                        let step = self.spec.learner.step(round);
                         self.gradients += 1;
                         inputs.push_back(Input::Computed { round, x, update, loss, step });
                     }
@@ -152,7 +152,7 @@ fn nodes_run_freely_over_libp2p_and_end() {
         let whole =
             std::sync::Arc::new(Whole::new(Experiment::parse(text, &sets).unwrap()).unwrap());
         let ended =
-            net::together(whole.seats(), &whole.design, Transport::Tcp, &mut NoopObserver).unwrap();
+            net::together(whole.specs(), &whole.design, Transport::Tcp, &mut NoopObserver).unwrap();
         assert!(ended.iter().all(|one| one.mean == ended[0].mean));
         assert!(staleness > 0 || ended.iter().all(|one| one.model == ended[0].model));
         let summary = Summary::new(&whole.design, &ended[0].records).unwrap();

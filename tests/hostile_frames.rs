@@ -16,16 +16,16 @@ use proptest::prelude::*;
 
 /// Node 0 of a ring of 4 in round 0, waiting for frames; and the frame that it sent.
 fn waiting() -> (Node, Vec<u8>) {
-    let mut seats = Run::new("ring:4", "kind = 'dcd'", "kind = 'min-max'").seats();
-    let mut seat = seats.swap_remove(0);
-    let mut node = Node::new(seat.config);
+    let mut specs = Run::new("ring:4", "kind = 'dcd'", "kind = 'min-max'").specs();
+    let mut spec = specs.swap_remove(0);
+    let mut node = Node::new(spec.config);
     let mut effects = Vec::new();
     node.handle(Input::Start, &mut effects);
     let Some(Effect::Compute { round, x, mut update, .. }) = effects.pop() else {
         panic!("a gradient is asked for first")
     };
-    let loss = seat.learner.compute(round, &x, &mut update);
-    let step = seat.learner.step(round);
+    let loss = spec.learner.compute(round, &x, &mut update);
+    let step = spec.learner.step(round);
     node.handle(Input::Computed { round, x, update, loss, step }, &mut effects);
     let sent = effects.iter().find_map(|effect| {
         if let Effect::Send { frame, .. } = effect { Some(frame.to_vec()) } else { None }

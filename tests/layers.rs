@@ -230,12 +230,12 @@ fn layers_change_no_bit_by_server_and_all_to_all_and_rounding_by_rings() {
 
 /// Node 1 of a run, started: what it is asked to compute, and its learner.
 fn asked(rule: &str) -> (Node, Effect, Box<dyn Learner>) {
-    let seat = Run::new("complete:3", rule, IDENTITY).seats().swap_remove(1);
-    let mut node = Node::new(seat.config);
+    let spec = Run::new("complete:3", rule, IDENTITY).specs().swap_remove(1);
+    let mut node = Node::new(spec.config);
     let mut effects = Vec::new();
     node.handle(Input::Start, &mut effects);
     assert_eq!(effects.len(), 1, "{effects:?}");
-    (node, effects.remove(0), seat.learner)
+    (node, effects.remove(0), spec.learner)
 }
 
 /// The inputs that answer a question, and how many frames leave upon each.
@@ -273,8 +273,8 @@ fn the_last_layers_frame_leaves_before_the_gradient_is_whole() {
 #[test]
 fn a_node_that_computes_takes_what_others_send_and_can_be_stopped() {
     let rule = "kind = 'c-sgd'\ncollective = 'ring'\nlayers = true";
-    let mut seats = Run::new("complete:2", rule, IDENTITY).seats();
-    let (b, a) = (seats.pop().unwrap(), seats.pop().unwrap());
+    let mut specs = Run::new("complete:2", rule, IDENTITY).specs();
+    let (b, a) = (specs.pop().unwrap(), specs.pop().unwrap());
     let mut nodes = [(Node::new(a.config), a.learner), (Node::new(b.config), b.learner)];
     let give = |node: &mut Node, input: Input| {
         let mut effects = Vec::new();
@@ -371,9 +371,9 @@ fn a_number_that_is_not_finite_is_named_by_its_place_in_the_model() {
             Vec::new()
         }
     }
-    let mut seats = Run::new("ring:3", "kind = 'c-sgd'\nlayers = true", IDENTITY).seats();
-    seats.iter_mut().for_each(|seat| seat.learner = Box::new(Diverging));
-    let Err(RunError::Failed { failure, .. }) = gradvine::sim::run(seats, &mut drive::NoopObserver)
+    let mut specs = Run::new("ring:3", "kind = 'c-sgd'\nlayers = true", IDENTITY).specs();
+    specs.iter_mut().for_each(|spec| spec.learner = Box::new(Diverging));
+    let Err(RunError::Failed { failure, .. }) = gradvine::sim::run(specs, &mut drive::NoopObserver)
     else {
         panic!("it ran")
     };

@@ -76,12 +76,12 @@ impl Learner for Spoilt {
 }
 
 fn spoil(
-    seats: &mut [NodeSpec],
+    specs: &mut [NodeSpec],
     node: usize,
     conclude: impl FnMut(Vec<u8>) -> Vec<u8> + Send + 'static,
     gradient: impl FnMut(Round) + Send + 'static,
 ) {
-    spoil_as(&mut seats[node], |inner| Spoilt {
+    spoil_as(&mut specs[node], |inner| Spoilt {
         inner,
         conclude: Box::new(conclude),
         gradient: Box::new(gradient),
@@ -89,7 +89,7 @@ fn spoil(
     });
 }
 
-fn spoil_as(seat: &mut NodeSpec, with: impl FnOnce(Box<dyn Learner>) -> Spoilt) {
+fn spoil_as(spec: &mut NodeSpec, with: impl FnOnce(Box<dyn Learner>) -> Spoilt) {
     struct Nothing;
     impl Learner for Nothing {
         fn compute(&mut self, _: Round, _: &[f32], _: &mut [f32]) -> f64 {
@@ -102,8 +102,8 @@ fn spoil_as(seat: &mut NodeSpec, with: impl FnOnce(Box<dyn Learner>) -> Spoilt) 
             unreachable!("it is replaced")
         }
     }
-    let inner = std::mem::replace(&mut seat.learner, Box::new(Nothing));
-    seat.learner = Box::new(with(inner));
+    let inner = std::mem::replace(&mut spec.learner, Box::new(Nothing));
+    spec.learner = Box::new(with(inner));
 }
 
 /// Keeps what it is told to save.
@@ -131,7 +131,7 @@ impl Observer for Saver {
 #[test]
 fn records_that_make_no_sense_are_named_and_the_rest_of_the_summary_stands() {
     let whole = whole(&[]);
-    let good = sim::run(whole.seats(), &mut NoopObserver).unwrap();
+    let good = sim::run(whole.specs(), &mut NoopObserver).unwrap();
     let complete = Summary::new(&whole.design, &good[0].records).unwrap();
     let change = |edit: fn(&mut Closing)| {
         move |record: Vec<u8>| {
@@ -155,9 +155,9 @@ fn records_that_make_no_sense_are_named_and_the_rest_of_the_summary_stands() {
         ("right answers in", Box::new(change(|closing| closing.test.as_mut().unwrap().rows = 0))),
     ];
     for (why, conclude) in cases {
-        let mut seats = whole.seats();
-        spoil(&mut seats, 2, conclude, |_| {});
-        let ended = net::together(seats, &whole.design, Transport::Tcp, &mut NoopObserver).unwrap();
+        let mut specs = whole.specs();
+        spoil(&mut specs, 2, conclude, |_| {});
+        let ended = net::together(specs, &whole.design, Transport::Tcp, &mut NoopObserver).unwrap();
         let summary = Summary::new(&whole.design, &ended[0].records).unwrap();
         assert!(summary.unusable["2"].contains(why), "{why}: {:?}", summary.unusable);
         assert_eq!((summary.unusable.len(), summary.digest.as_str()), (1, ""));
@@ -167,9 +167,9 @@ fn records_that_make_no_sense_are_named_and_the_rest_of_the_summary_stands() {
         }
     }
     // Sums of bytes that another node made up do not wrap.
-    let mut seats = whole.seats();
-    spoil(&mut seats, 1, change(|closing| closing.bytes = [u64::MAX; 3]), |_| {});
-    let ended = sim::run(seats, &mut NoopObserver).unwrap();
+    let mut specs = whole.specs();
+    spoil(&mut specs, 1, change(|closing| closing.bytes = [u64::MAX; 3]), |_| {});
+    let ended = sim::run(specs, &mut NoopObserver).unwrap();
     assert_eq!(Summary::new(&whole.design, &ended[0].records).unwrap().bytes.payload, u64::MAX);
 }
 
@@ -177,7 +177,7 @@ fn records_that_make_no_sense_are_named_and_the_rest_of_the_summary_stands() {
 fn the_digest_covers_the_mean() {
     use sha2::{Digest, Sha256};
     let whole = whole(&[]);
-    let ended = sim::run(whole.seats(), &mut NoopObserver).unwrap();
+    let ended = sim::run(whole.specs(), &mut NoopObserver).unwrap();
     let bytes = |x: &[f32]| x.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
     let mut all = Sha256::new();
     ended.iter().for_each(|one| all.update(Sha256::digest(bytes(&one.model))));
@@ -189,13 +189,13 @@ fn the_digest_covers_the_mean() {
 #[test]
 fn own_models_are_saved_before_the_mean_and_when_the_mean_fails() {
     let whole = whole(&[]);
-    let ended = sim::run(whole.seats(), &mut NoopObserver).unwrap();
+    let ended = sim::run(whole.specs(), &mut NoopObserver).unwrap();
     for over_libp2p in [false, true] {
         let mut saver = Saver::default();
         if over_libp2p {
-            net::together(whole.seats(), &whole.design, Transport::Tcp, &mut saver).unwrap();
+            net::together(whole.specs(), &whole.design, Transport::Tcp, &mut saver).unwrap();
         } else {
-            sim::run(whole.seats(), &mut saver).unwrap();
+            sim::run(whole.specs(), &mut saver).unwrap();
         }
         assert!(over_libp2p || !saver.too_late, "every model was saved before a mean was formed");
         assert_eq!(saver.mean.as_ref(), Some(&ended[0].mean));
@@ -205,11 +205,11 @@ fn own_models_are_saved_before_the_mean_and_when_the_mean_fails() {
         }
     }
     // A node that dies when its model is final.
-    let mut seats = whole.seats();
-    spoil(&mut seats, 3, |_| panic!("this node dies"), |_| {});
+    let mut specs = whole.specs();
+    spoil(&mut specs, 3, |_| panic!("this node dies"), |_| {});
     let mut saver = Saver::default();
     let failed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        net::together(seats, &whole.design, Transport::Tcp, &mut saver)
+        net::together(specs, &whole.design, Transport::Tcp, &mut saver)
     }));
     assert!(failed.is_err() || failed.unwrap().is_err());
     for (node, one) in ended.iter().enumerate() {
@@ -246,14 +246,14 @@ columns = 40",
         let calm = run.ended().unwrap_or_else(|error| panic!("{}: {error}", entry.name));
         let scale = calm[0].model.iter().fold(0f32, |most, x| most.max(x.abs()));
         let mut saver = Saver::default();
-        let mut seats = run.seats();
-        spoil_as(&mut seats[0], |inner| Spoilt {
+        let mut specs = run.specs();
+        spoil_as(&mut specs[0], |inner| Spoilt {
             inner,
             conclude: Box::new(|record| record),
             gradient: Box::new(|_| {}),
             diverges: Some(Round(20)),
         });
-        let error = sim::run(seats, &mut saver).unwrap_err();
+        let error = sim::run(specs, &mut saver).unwrap_err();
         assert!(matches!(error, RunError::Failed { .. }), "{}: {error}", entry.name);
         assert_eq!(saver.own.len(), calm.len(), "{}", entry.name);
         for (node, own) in saver.own.iter().filter(|(node, _)| node.0 > 0) {
@@ -276,7 +276,7 @@ fn work_that_is_known_to_go_on_is_no_silence() {
     let long = Duration::from_secs(8);
     let whole = whole(&["run.patience_s=1"]);
     for evaluation in [true, false] {
-        let mut seats = whole.seats();
+        let mut specs = whole.specs();
         let conclude = move |record| {
             std::thread::sleep(if evaluation { long } else { Duration::ZERO });
             record
@@ -284,23 +284,23 @@ fn work_that_is_known_to_go_on_is_no_silence() {
         let gradient = move |round: Round| {
             std::thread::sleep(if !evaluation && round.0 == 3 { long } else { Duration::ZERO });
         };
-        spoil(&mut seats, 0, conclude, gradient);
+        spoil(&mut specs, 0, conclude, gradient);
         let started = Instant::now();
-        let ended = net::together(seats, &whole.design, Transport::Tcp, &mut NoopObserver);
+        let ended = net::together(specs, &whole.design, Transport::Tcp, &mut NoopObserver);
         assert!(ended.is_ok(), "{evaluation}: {:?}", ended.err());
         assert!(started.elapsed() >= long);
     }
     // But it has an end.
     let whole = self::whole(&["run.patience_s=1", "run.work_s=1"]);
-    let mut seats = whole.seats();
+    let mut specs = whole.specs();
     spoil(
-        &mut seats,
+        &mut specs,
         0,
         |record| record,
         move |round| {
             std::thread::sleep(if round.0 == 3 { 2 * long } else { Duration::ZERO });
         },
     );
-    let error = net::together(seats, &whole.design, Transport::Tcp, &mut NoopObserver).unwrap_err();
+    let error = net::together(specs, &whole.design, Transport::Tcp, &mut NoopObserver).unwrap_err();
     assert!(matches!(error, RunError::Deadline(_)), "{error}");
 }

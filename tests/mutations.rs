@@ -174,7 +174,7 @@ fn run_directories() {
     let ended = {
         let keep = |metric: &Metric| metrics.push(metric.clone());
         let mut watch = gradvine::run::Watch::new(std::sync::Arc::clone(&whole), keep, |_| ());
-        sim::run(whole.seats(), &mut watch).unwrap()
+        sim::run(whole.specs(), &mut watch).unwrap()
     };
     metrics.iter().for_each(|metric| directory.metric(metric).unwrap());
     directory.summary(&Summary::new(&whole.design, &ended[0].records).unwrap()).unwrap();

@@ -117,11 +117,11 @@ impl Rule for Noted {
 /// The models of a run in the simulator, and what happened in it.
 fn noted(run: &Run) -> (Vec<Vec<f32>>, Vec<Event>) {
     let events = Arc::new(Mutex::new(Vec::new()));
-    let seats = run.seats_with(|node, inner| {
+    let specs = run.specs_with(|node, inner| {
         Box::new(Noted { node: node.index(), inner, events: Arc::clone(&events) }) as Box<dyn Rule>
     });
     let models =
-        sim::run(seats, &mut NoopObserver).unwrap().into_iter().map(|ended| ended.model).collect();
+        sim::run(specs, &mut NoopObserver).unwrap().into_iter().map(|ended| ended.model).collect();
     let events = events.lock().unwrap().clone();
     (models, events)
 }

@@ -42,7 +42,7 @@ fn conditions(nodes: usize) -> Conditions {
 
 fn simulated(run: &Run, conditions: &Conditions) -> Vec<Time> {
     let mut rounds = Rounds::default();
-    sim::run_on(run.seats(), conditions, &mut rounds).unwrap();
+    sim::run_on(run.specs(), conditions, &mut rounds).unwrap();
     rounds.0.into_values().collect()
 }
 
@@ -115,7 +115,7 @@ fn nodes_say_how_long_they_computed() {
     ] {
         let mut clocks = Clocks(vec![Elapsed::default(); 2]);
         sim::run_on(
-            Run::new("complete:2", rule, "kind = 'identity'").seats(),
+            Run::new("complete:2", rule, "kind = 'identity'").specs(),
             &conditions,
             &mut clocks,
         )
@@ -141,7 +141,7 @@ fn a_simulation_has_one_trace_for_one_seed() {
         ..Conditions::ideal()
     };
     let at = |conditions: &Conditions| {
-        sim::run_on(run.seats(), conditions, &mut gradvine::drive::NoopObserver).unwrap()
+        sim::run_on(run.specs(), conditions, &mut gradvine::drive::NoopObserver).unwrap()
     };
     let (a, b, other, ideal) =
         (at(&shaky(1)), at(&shaky(1)), at(&shaky(2)), at(&Conditions::ideal()));

@@ -194,10 +194,10 @@ fn the_same_seed_gives_the_same_bits_and_another_does_not() {
         assert_eq!(run.ended().unwrap(), run.ended().unwrap(), "{rule}");
     }
     let run = Run::new("ring:8", "kind = 'dcd'", FOUR_BITS);
-    let mut seats = run.seats();
-    seats.iter_mut().for_each(|seat| seat.config.seed = 4);
+    let mut specs = run.specs();
+    specs.iter_mut().for_each(|spec| spec.config.seed = 4);
     let other: Vec<Vec<f32>> =
-        sim::run(seats, &mut NoopObserver).unwrap().into_iter().map(|ended| ended.model).collect();
+        sim::run(specs, &mut NoopObserver).unwrap().into_iter().map(|ended| ended.model).collect();
     assert_ne!(run.models(), other);
 }
 
@@ -357,7 +357,7 @@ fn with_a_bug(run: &Run, bug: Bug) -> Result<Vec<Ended>, RunError> {
             inner
         }
     };
-    sim::run(run.seats_with(plant), &mut NoopObserver)
+    sim::run(run.specs_with(plant), &mut NoopObserver)
 }
 
 #[test]

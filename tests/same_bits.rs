@@ -43,13 +43,13 @@ fn whole(sets: &[String]) -> Result<Arc<Whole>, gradvine::config::ConfigError> {
     Ok(Arc::new(Whole::new(Experiment::parse(BASE, sets)?)?))
 }
 
-/// All nodes' seats, each of which reads all records, as nodes in processes of their own do.
-fn seats(whole: &Whole) -> Vec<NodeSpec> {
-    let reading = |mut seat: NodeSpec| {
-        seat.config.readers = Readers::Everyone;
-        seat
+/// All nodes, each of which reads all records, as nodes in processes of their own do.
+fn specs(whole: &Whole) -> Vec<NodeSpec> {
+    let reading = |mut spec: NodeSpec| {
+        spec.config.readers = Readers::Everyone;
+        spec
     };
-    whole.seats().into_iter().map(reading).collect()
+    whole.specs().into_iter().map(reading).collect()
 }
 
 fn digest(whole: &Whole, ended: &[Ended]) -> String {
@@ -65,14 +65,14 @@ fn digest(whole: &Whole, ended: &[Ended]) -> String {
 
 fn simulated(sets: &[String]) -> String {
     let whole = whole(sets).unwrap();
-    digest(&whole, &sim::run(seats(&whole), &mut NoopObserver).unwrap())
+    digest(&whole, &sim::run(specs(&whole), &mut NoopObserver).unwrap())
 }
 
 fn networked(sets: &[String], transport: Transport) -> String {
     let whole = whole(sets).unwrap();
     digest(
         &whole,
-        &net::together(seats(&whole), &whole.design, transport, &mut NoopObserver).unwrap(),
+        &net::together(specs(&whole), &whole.design, transport, &mut NoopObserver).unwrap(),
     )
 }
 

@@ -215,7 +215,7 @@ fn sign_sgd_says_which_step_suits() {
 /// Mean accuracy of the nodes' own models, that of the mean, and the digest.
 fn scores(sets: &[&str]) -> (f64, f64) {
     let whole = with(sets).unwrap();
-    let ended = sim::run(whole.seats(), &mut NoopObserver).unwrap();
+    let ended = sim::run(whole.specs(), &mut NoopObserver).unwrap();
     let outcome = Summary::new(&whole.design, &ended[0].records).unwrap().outcome;
     (outcome.test_accuracy_mean.unwrap(), outcome.test_accuracy_of_mean.unwrap())
 }
@@ -260,7 +260,7 @@ fn the_default_experiment_keeps_its_gamma() {
 fn models_that_only_grow_have_diverged() {
     // ecd with four bits: numbers stay finite for thousands of rounds.
     let whole = with(&["rule.kind=ecd", "topology.file=ring:8"]).unwrap();
-    match sim::run(whole.seats(), &mut NoopObserver) {
+    match sim::run(whole.specs(), &mut NoopObserver) {
         Err(RunError::Failed { failure: Failure::Diverged { round, value, .. }, .. }) => {
             assert!(value.is_finite() && round.0 < 2000, "round {round}: {value}");
         }

@@ -60,12 +60,12 @@ fn design(topology: &str, side: usize, rounds: u64, rule: &str) -> Design {
     Design::new(experiment, topology, side - 1, side).unwrap()
 }
 
-fn seats(design: &Design) -> Vec<NodeSpec> {
-    let seat = |node: usize| NodeSpec {
+fn specs(design: &Design) -> Vec<NodeSpec> {
+    let spec = |node: usize| NodeSpec {
         config: design.node(node.into(), None, Readers::Root),
         learner: Box::new(Ramp(node.into())),
     };
-    (0..design.topology.nodes()).map(seat).collect()
+    (0..design.topology.nodes()).map(spec).collect()
 }
 
 fn digests(ended: &[Ended]) -> Vec<String> {
@@ -78,7 +78,7 @@ fn eight_nodes_send_a_hundred_megabytes_to_both_neighbours_at_once() {
     let design = design("ring:8", 5000, 3, "kind = \"d-psgd\"");
     assert_eq!(design.parameters(), 25_000_000);
     let ended =
-        net::together(seats(&design), &design, Transport::Tcp, &mut Told(Instant::now())).unwrap();
+        net::together(specs(&design), &design, Transport::Tcp, &mut Told(Instant::now())).unwrap();
     assert!(ended.iter().all(|one| one.mean == ended[0].mean));
     assert_eq!(ended[0].traffic.payload, 3 * 2 * 100_000_000);
 }
@@ -88,7 +88,7 @@ fn eight_nodes_send_a_hundred_megabytes_to_both_neighbours_at_once() {
 fn quic_carries_frames_of_a_hundred_megabytes() {
     let design = design("path:2", 5000, 2, "kind = \"d-psgd\"\norder = \"cta\"");
     let ended =
-        net::together(seats(&design), &design, Transport::Quic, &mut Told(Instant::now())).unwrap();
+        net::together(specs(&design), &design, Transport::Quic, &mut Told(Instant::now())).unwrap();
     assert_eq!(ended[0].mean, ended[1].mean);
 }
 
@@ -98,9 +98,9 @@ fn sixty_four_nodes_in_one_process_end_with_the_simulators_bits() {
     for rule in ["kind = \"d-psgd\"\norder = \"cta\"", "kind = \"choco\"", "kind = \"dcd\""] {
         let design = design("hypercube:64", 100, 20, rule);
         let real =
-            net::together(seats(&design), &design, Transport::Tcp, &mut Told(Instant::now()))
+            net::together(specs(&design), &design, Transport::Tcp, &mut Told(Instant::now()))
                 .unwrap();
-        let virtual_ = sim::run(seats(&design), &mut Told(Instant::now())).unwrap();
+        let virtual_ = sim::run(specs(&design), &mut Told(Instant::now())).unwrap();
         assert_eq!(digests(&real), digests(&virtual_), "{rule}");
     }
 }
@@ -112,7 +112,7 @@ fn ten_thousand_nodes_are_simulated() {
     let whole = Arc::new(Whole::new(experiment).unwrap());
     assert_eq!((whole.shards.len(), whole.design.parameters()), (10_000, 1_000));
     let begun = Instant::now();
-    let simulated = sim::run_on(whole.seats(), &whole.conditions, &mut NoopObserver).unwrap();
+    let simulated = sim::run_on(whole.specs(), &whole.conditions, &mut NoopObserver).unwrap();
     println!(
         "{:.1} s, {:.1} s of virtual time",
         begun.elapsed().as_secs_f64(),
@@ -127,14 +127,14 @@ fn ten_thousand_nodes_are_simulated() {
 #[ignore = "a minute: hosts that start and end again and again"]
 fn a_hundred_runs_in_a_row_connect_and_end() {
     let reference = digests(
-        &sim::run(seats(&design("ring:8", 10, 5, "kind = \"dcd\"")), &mut Told(Instant::now()))
+        &sim::run(specs(&design("ring:8", 10, 5, "kind = \"dcd\"")), &mut Told(Instant::now()))
             .unwrap(),
     );
     for transport in [Transport::Tcp, Transport::Quic] {
         for _ in 0..50 {
             let design = design("ring:8", 10, 5, "kind = \"dcd\"");
             let ended =
-                net::together(seats(&design), &design, transport, &mut Told(Instant::now()))
+                net::together(specs(&design), &design, transport, &mut Told(Instant::now()))
                     .unwrap();
             assert_eq!(digests(&ended), reference);
         }

@@ -54,14 +54,14 @@ type Wire = (VecDeque<Vec<u8>>, bool);
 
 /// Frames, gradients and free slots, each queue in its own order; the models, and the rounds that
 /// each node made.
-fn play(seats: Vec<NodeSpec>, order: Order) -> (Vec<Vec<f32>>, Vec<u64>) {
+fn play(specs: Vec<NodeSpec>, order: Order) -> (Vec<Vec<f32>>, Vec<u64>) {
     let Order { seed, straggler, stops } = order;
     let mut dice = Stream::new(seed, Purpose::Test).sequence();
-    let n = seats.len();
+    let n = specs.len();
     let (mut nodes, mut learners) = (Vec::new(), Vec::new());
-    for seat in seats {
-        nodes.push(Node::new(seat.config));
-        learners.push(seat.learner);
+    for spec in specs {
+        nodes.push(Node::new(spec.config));
+        learners.push(spec.learner);
     }
     // Of a node's own, of links, of slots.
     let mut own: Vec<VecDeque<Input>> = (0..n).map(|_| VecDeque::from([Input::Start])).collect();
@@ -168,14 +168,14 @@ impl Learner for Reader {
     }
 }
 
-fn reading(mut seats: Vec<NodeSpec>) -> (Vec<NodeSpec>, Reads) {
+fn reading(mut specs: Vec<NodeSpec>) -> (Vec<NodeSpec>, Reads) {
     let reads = Reads::default();
-    for (node, seat) in seats.iter_mut().enumerate() {
+    for (node, spec) in specs.iter_mut().enumerate() {
         let problem = common::Problem { a: Vec::new(), b: Vec::new() };
-        let inner = std::mem::replace(&mut seat.learner, Box::new(Exact { problem, step: 0.0 }));
-        seat.learner = Box::new(Reader { node, inner, reads: Arc::clone(&reads) });
+        let inner = std::mem::replace(&mut spec.learner, Box::new(Exact { problem, step: 0.0 }));
+        spec.learner = Box::new(Reader { node, inner, reads: Arc::clone(&reads) });
     }
-    (seats, reads)
+    (specs, reads)
 }
 
 /// Every update is a coordinate of its own, so that x says which updates are in it.
@@ -204,11 +204,11 @@ impl Learner for Marks {
 fn marked(run: &mut Run) -> (Vec<NodeSpec>, Reads) {
     let nodes = run.nodes();
     run.d = nodes * run.rounds as usize;
-    let mut seats = run.seats();
-    for (node, seat) in seats.iter_mut().enumerate() {
-        seat.learner = Box::new(Marks { node, nodes, rounds: run.rounds });
+    let mut specs = run.specs();
+    for (node, spec) in specs.iter_mut().enumerate() {
+        spec.learner = Box::new(Marks { node, nodes, rounds: run.rounds });
     }
-    reading(seats)
+    reading(specs)
 }
 
 /// How many updates of each node are in x: always its first ones, each once.
@@ -250,8 +250,8 @@ fn every_round_sees_the_updates_of_the_papers_equation_in_any_order() {
             for order in Order::all() {
                 let mut run = ssp(topology, staleness);
                 run.rounds = 12;
-                let (seats, reads) = marked(&mut run);
-                let (models, rounds) = play(seats, order);
+                let (specs, reads) = marked(&mut run);
+                let (models, rounds) = play(specs, order);
                 let reads = reads.lock().unwrap();
                 let (stale, fresh) = check(&run, &reads);
                 assert_eq!(reads.len() as u64, 12 * run.nodes() as u64);
@@ -320,11 +320,11 @@ impl Plan for Unbounded {
 fn without_the_bound_nodes_run_further_ahead() {
     let mut run = ssp("star:5", 1);
     run.rounds = 12;
-    let (mut seats, reads) = marked(&mut run);
-    for seat in &mut seats {
-        seat.config.plan = Arc::new(Unbounded(Arc::clone(&seat.config.plan)));
+    let (mut specs, reads) = marked(&mut run);
+    for spec in &mut specs {
+        spec.config.plan = Arc::new(Unbounded(Arc::clone(&spec.config.plan)));
     }
-    play(seats, Order { seed: 1, straggler: Some(2), stops: false });
+    play(specs, Order { seed: 1, straggler: Some(2), stops: false });
     assert_eq!(
         check(&run, &reads.lock().unwrap()).0,
         11,
@@ -337,8 +337,8 @@ fn staleness_0_is_centralized_sgd() {
     for order in Order::all() {
         let mut run = ssp("star:5", 0);
         run.rounds = 20;
-        let (seats, reads) = reading(run.seats());
-        let (models, _) = play(seats, order);
+        let (specs, reads) = reading(run.specs());
+        let (models, _) = play(specs, order);
         let mut rounds: BTreeMap<u64, Vec<Vec<f32>>> = BTreeMap::new();
         reads
             .lock()
@@ -470,7 +470,7 @@ fn models_are_those_of_the_equations_in_the_order_of_events() {
             let record = |id: NodeId, inner: Box<dyn Rule>| -> Box<dyn Rule> {
                 Box::new(Recorder { node: id.index(), inner, told: Arc::clone(&told) })
             };
-            let (models, _) = play(run.seats_with(record), order);
+            let (models, _) = play(run.specs_with(record), order);
             let told = told.lock().unwrap();
             assert!(
                 difference(&replayed(&run, &told, 0.2), &models) < 1e-5,
@@ -493,8 +493,8 @@ fn nodes_that_are_told_to_stop_hold_nobody_up() {
         {
             let mut run = ssp("star:4", staleness);
             run.rounds = 60;
-            let (seats, reads) = marked(&mut run);
-            let (models, rounds) = play(seats, Order { stops: true, ..order });
+            let (specs, reads) = marked(&mut run);
+            let (models, rounds) = play(specs, Order { stops: true, ..order });
             unlike += usize::from(rounds.iter().any(|&round| round != rounds[0]));
             assert!(rounds.iter().any(|&round| round < 60), "{rounds:?}");
             assert_eq!(seen(&run, &models[0]), rounds, "every update of everybody has come");
@@ -517,7 +517,7 @@ fn nodes_that_are_told_to_stop_hold_nobody_up() {
 fn left(staleness: u64, spread: f64, finer: u64) -> f64 {
     let mut run = ssp("star:5", staleness);
     (run.rounds, run.step, run.spread) = (1500 * finer, 0.05 / finer as f64, spread);
-    let (models, _) = play(run.seats(), Order { seed: 3, straggler: Some(4), stops: false });
+    let (models, _) = play(run.specs(), Order { seed: 3, straggler: Some(4), stops: false });
     run.suboptimality(&models) / run.suboptimality(&vec![run.start(0); 5])
 }
 

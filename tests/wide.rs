@@ -51,16 +51,16 @@ fn checked(whole: &Whole, ended: &[Ended]) {
 fn the_sums_of_many_features_are_exchanged() {
     let folder = tempfile::tempdir().unwrap();
     let simulated = whole(folder.path());
-    let virtually = sim::run(simulated.seats(), &mut NoopObserver).unwrap();
-    checked(&simulated, &virtually);
+    let simulated_time = sim::run(simulated.specs(), &mut NoopObserver).unwrap();
+    checked(&simulated, &simulated_time);
     #[cfg(feature = "net")]
     {
         use gradvine::{experiment::Transport, net};
         let real = whole(folder.path());
         let really =
-            net::together(real.seats(), &real.design, Transport::Tcp, &mut NoopObserver).unwrap();
+            net::together(real.specs(), &real.design, Transport::Tcp, &mut NoopObserver).unwrap();
         checked(&real, &really);
-        for (a, b) in virtually.iter().zip(&really) {
+        for (a, b) in simulated_time.iter().zip(&really) {
             assert_eq!((&a.model, &a.mean), (&b.model, &b.mean));
         }
     }

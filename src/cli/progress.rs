@@ -8,6 +8,8 @@ use std::{
 use gradvine::{run::Progress, units::Bytes};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::outcome::duration;
+
 /// How progress is shown.
 pub struct Display {
     bar: Option<ProgressBar>,
@@ -15,16 +17,18 @@ pub struct Display {
     total: u64,
     started: Instant,
     shown: Option<Instant>,
-    virtually: bool,
+    /// When the first of the rounds that are shown was over, and which it was.
+    first: Option<(Instant, u64)>,
+    simulated_time: bool,
 }
 
 /// Plain lines are at least this far apart.
 const PLAIN_EVERY: Duration = Duration::from_secs(2);
 
 impl Display {
-    /// A display of so many rounds; silent where `speaks` is false. `virtually`: time is not the
+    /// A display of so many rounds; silent where `speaks` is false. `simulated_time`: time is not the
     /// clock's.
-    pub fn new(total: u64, speaks: bool, virtually: bool) -> Display {
+    pub fn new(total: u64, speaks: bool, simulated_time: bool) -> Display {
         let terminal = std::io::stderr().is_terminal();
         let bar = (speaks && terminal).then(|| {
             let bar =
@@ -41,7 +45,8 @@ impl Display {
             total,
             started: Instant::now(),
             shown: None,
-            virtually,
+            first: None,
+            simulated_time,
         }
     }
 
@@ -49,20 +54,30 @@ impl Display {
     pub fn show(&mut self, progress: &Progress) {
         if let Some(bar) = &self.bar {
             bar.set_position(progress.rounds);
-            bar.set_message(words(progress, self.virtually));
+            bar.set_message(words(progress, self.simulated_time));
         } else if self.plain {
             let now = Instant::now();
             let last = progress.rounds == self.total;
             if last || self.shown.is_none_or(|shown| now - shown >= PLAIN_EVERY) {
                 self.shown = Some(now);
-                let seconds = self.started.elapsed().as_secs_f64();
-                let left = seconds / progress.rounds.max(1) as f64
-                    * (self.total - progress.rounds.min(self.total)) as f64;
+                // Links may have been waited for long: the pace is that of the rounds.
+                let &mut (begun, first) = self.first.get_or_insert((now, progress.rounds));
+                let (done, missing) = (
+                    progress.rounds.saturating_sub(first),
+                    self.total.saturating_sub(progress.rounds),
+                );
+                let left = if done > 0 {
+                    let pace = (now - begun).as_secs_f64() / done as f64;
+                    format!(" + {} left", duration(pace * missing as f64))
+                } else {
+                    String::new()
+                };
                 note!(
-                    "round {}/{}  {}  {seconds:.1} s + {left:.1} s left",
+                    "round {}/{}  {}  {}{left}",
                     progress.rounds,
                     self.total,
-                    words(progress, self.virtually)
+                    words(progress, self.simulated_time),
+                    duration(self.started.elapsed().as_secs_f64())
                 );
             }
         }
@@ -76,7 +91,7 @@ impl Display {
     }
 }
 
-fn words(progress: &Progress, virtually: bool) -> String {
+fn words(progress: &Progress, simulated_time: bool) -> String {
     let mut words = format!("loss {:.4}", progress.loss);
     if let Some(accuracy) = progress.accuracy {
         words += &format!("  accuracy {:.1}%", 100.0 * accuracy);
@@ -85,7 +100,7 @@ fn words(progress: &Progress, virtually: bool) -> String {
         words += &format!("  consensus {consensus:.2e}");
     }
     words += &format!("  sent {}", Bytes(progress.payload));
-    if virtually && progress.time.0 > 0 {
+    if simulated_time && progress.time.0 > 0 {
         words += &format!("  virtual {:.1} s", progress.time.seconds());
     }
     words

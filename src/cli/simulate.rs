@@ -32,7 +32,7 @@ pub struct Args {
 /// Runs an experiment on a virtual network.
 pub fn run(args: Args) -> Result<(), Exit> {
     watched(&args.run, "simulate", |whole, watch| {
-        let simulated = sim::run_on(whole.seats(), &whole.conditions, watch)?;
+        let simulated = sim::run_on(whole.specs(), &whole.conditions, watch)?;
         Ok(Driven { ended: simulated.ended, trace: Some(simulated.trace) })
     })
 }

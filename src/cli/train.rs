@@ -38,7 +38,7 @@ pub fn run(args: Args) -> Result<(), Exit> {
     }
     watched(&args.run, "train", |whole, watch| {
         let ended = net::together(
-            whole.seats(),
+            whole.specs(),
             &whole.design,
             whole.design.experiment.run.transport,
             watch,

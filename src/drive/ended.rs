@@ -55,11 +55,11 @@ pub enum RunError {
 
 impl RunError {
     /// In words, with nodes called by their names.
-    pub fn told(&self, topology: &Topology) -> String {
+    pub fn describe(&self, topology: &Topology) -> String {
         let name = |node: NodeId| topology.node(node).name.clone();
         match self {
             RunError::Failed { node, failure } => {
-                format!("node {}: {}", name(*node), failure.told(&name))
+                format!("node {}: {}", name(*node), failure.describe(&name))
             }
             other => other.to_string(),
         }
@@ -79,7 +79,9 @@ impl RunError {
         let name = |node: NodeId| topology.node(node).name.clone();
         match self {
             RunError::Failed { failure: Failure::Left { cause, .. }, .. } => cause.clone(),
-            RunError::Failed { node, failure } => Cause { node: *node, text: failure.told(&name) },
+            RunError::Failed { node, failure } => {
+                Cause { node: *node, text: failure.describe(&name) }
+            }
             other => Cause { node, text: other.to_string() },
         }
     }

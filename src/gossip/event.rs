@@ -247,7 +247,7 @@ pub struct Cause {
 
 impl Failure {
     /// In words, with nodes called as `name` calls them.
-    pub fn told(&self, name: &dyn Fn(NodeId) -> String) -> String {
+    pub fn describe(&self, name: &dyn Fn(NodeId) -> String) -> String {
         match self {
             Failure::Peer { peer, reason } => {
                 format!("node {} sent a frame that cannot be used: {reason}", name(*peer))
@@ -306,7 +306,7 @@ impl Failure {
 
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.told(&|node| node.to_string()))
+        f.write_str(&self.describe(&|node| node.to_string()))
     }
 }
 

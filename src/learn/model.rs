@@ -63,6 +63,10 @@ impl ModelParams {
     /// # Errors
     /// If a key is unknown or of the wrong type.
     pub fn read(table: &toml::Table) -> Result<ModelParams, ConfigError> {
+        if let Some(toml::Value::Integer(width)) = table.get("hidden") {
+            let problem = format!("expected a list in square brackets: [{width}]");
+            return Err(ConfigError::new("model.hidden", width, problem));
+        }
         match table.get("kind") {
             None | Some(toml::Value::String(_)) => config::read("model", table),
             Some(other) => {

@@ -97,7 +97,7 @@ impl Place {
 /// why.
 pub fn alone(
     place: Place,
-    seat: NodeSpec,
+    spec: NodeSpec,
     design: &Design,
     observer: &mut dyn Observer,
     stop: &mut dyn FnMut() -> bool,
@@ -137,7 +137,7 @@ pub fn alone(
         own,
         limits: Limits::of(run),
     };
-    let ended = worker.run(seat.config, seat.learner, &mut Alone { node: id, observer }, stop);
+    let ended = worker.run(spec.config, spec.learner, &mut Alone { node: id, observer }, stop);
     runtime.shutdown_timeout(Duration::from_secs(1));
     ended
 }

@@ -73,13 +73,13 @@ enum Report {
 }
 
 /// Tells the observer's thread of one node. That thread is there until all nodes have ended.
-struct Teller<'a> {
+struct Reporter<'a> {
     node: NodeId,
     halt: &'a Mutex<Halt>,
     reports: SyncSender<Report>,
 }
 
-impl Witness for Teller<'_> {
+impl Witness for Reporter<'_> {
     fn round(&mut self, elapsed: Elapsed, done: RoundDone) -> Option<Round> {
         let last = lock(self.halt).done(done.round);
         let _ = self.reports.send(Report::Round(self.node, elapsed, done));
@@ -123,12 +123,12 @@ fn lock(halt: &Mutex<Halt>) -> MutexGuard<'_, Halt> {
 /// # Errors
 /// The first failure of a node; the others then stop too.
 pub fn together(
-    seats: Vec<NodeSpec>,
+    specs: Vec<NodeSpec>,
     design: &Design,
     transport: Transport,
     observer: &mut dyn Observer,
 ) -> Result<Vec<Ended>, RunError> {
-    let count = seats.len();
+    let count = specs.len();
     // The runtime outlives the workers, whose hosts live on it.
     let runtime = runtime()?;
     let workers = runtime.block_on(hosts(count, design, transport))?;
@@ -138,12 +138,12 @@ pub fn together(
     let (sender, reports) = mpsc::sync_channel(UNSEEN.max(2 * count));
     let mut results: Vec<Option<Result<Ended, RunError>>> = (0..count).map(|_| None).collect();
     thread::scope(|scope| {
-        for (worker, seat) in workers.into_iter().zip(seats) {
-            let mut teller = Teller { node: worker.id, halt: &halt, reports: sender.clone() };
+        for (worker, spec) in workers.into_iter().zip(specs) {
+            let mut reporter = Reporter { node: worker.id, halt: &halt, reports: sender.clone() };
             scope.spawn(move || {
                 let mut stop = || leave.load(Ordering::Relaxed);
-                let ended = worker.run(seat.config, seat.learner, &mut teller, &mut stop);
-                let _ = teller.reports.send(Report::Ended(teller.node, ended));
+                let ended = worker.run(spec.config, spec.learner, &mut reporter, &mut stop);
+                let _ = reporter.reports.send(Report::Ended(reporter.node, ended));
             });
         }
         drop(sender);

@@ -161,7 +161,7 @@ impl NodeBuilder {
         let (design, spec, known, score): (_, _, _, super::prepared::ScoreModel) = match problem {
             Problem::File => {
                 let mut single = Single::new(&file, experiment, topology, node).map_err(&blame)?;
-                let spec = single.seat.take().expect("a node has its learner before it runs");
+                let spec = single.spec.take().expect("a node has its learner before it runs");
                 let (design, known) = (Arc::clone(&single.design), Known::from(&single));
                 (design, spec, known, Box::new(move |x| single.score(x)))
             }

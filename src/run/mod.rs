@@ -2,7 +2,7 @@
 //!
 //! [`Design`] is what all nodes share: an experiment with every value resolved. [`Whole`] is a run
 //! whose nodes are all in this process, [`Single`] one node of a network of machines,
-//! [`ShardLearner`] one node's learning side; [`seats`] makes a run of objectives that a program
+//! [`ShardLearner`] one node's learning side; [`specs`] makes a run of objectives that a program
 //! brings itself. [`RunDirectory`] and [`Summary`] are what a run leaves behind.
 
 pub mod arithmetic;
@@ -28,7 +28,7 @@ pub use design::{Design, topology};
 pub use directory::RunDirectory;
 pub use needs::Needs;
 pub use outlook::Outlook;
-pub use own::{Evaluate, Gradients, Measures, OwnLearner, seats};
+pub use own::{Evaluate, Gradients, Measures, OwnLearner, specs};
 pub use read::{Point, Run, Span, Status};
 pub use recorder::{EndError, Known, Recorder, Warn, write_summary};
 pub use shard::{ShardLearner, Shared, class_counts};

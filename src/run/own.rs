@@ -47,12 +47,12 @@ use crate::{
 ///
 /// let text = "run.rounds = 200\ntopology.file = 'complete:3'\nrule.kind = 'd-psgd'";
 /// let bowl = |centre| Box::new(Bowl { centre, tensors: vec![Tensor::new("x", &[1])] }) as Box<dyn Objective>;
-/// let seats = run::seats(&Experiment::parse(text, &[])?, &[0.0], vec![bowl(1.0), bowl(2.0), bowl(6.0)])?;
-/// let ended = sim::run(seats, &mut NoopObserver).expect("the simulated network is ideal");
+/// let specs = run::specs(&Experiment::parse(text, &[])?, &[0.0], vec![bowl(1.0), bowl(2.0), bowl(6.0)])?;
+/// let ended = sim::run(specs, &mut NoopObserver).expect("the simulated network is ideal");
 /// assert!((ended[0].mean[0] - 3.0).abs() < 1e-3);
 /// # Ok::<(), gradvine::config::ConfigError>(())
 /// ```
-pub fn seats(
+pub fn specs(
     experiment: &Experiment,
     initial: &[f32],
     objectives: Vec<Box<dyn Objective>>,
@@ -337,9 +337,9 @@ mod tests {
     #[test]
     fn nodes_count_alike_or_by_their_rows() {
         for (more, minimum) in [("", 4.0), ("data.weighting = 'rows'", 3.0)] {
-            let seats =
-                seats(&experiment(more), &[0.0, 1.0], bowls(&[(2.0, 3), (6.0, 1)], 2)).unwrap();
-            let ended = sim::run(seats, &mut NoopObserver).unwrap();
+            let specs =
+                specs(&experiment(more), &[0.0, 1.0], bowls(&[(2.0, 3), (6.0, 1)], 2)).unwrap();
+            let ended = sim::run(specs, &mut NoopObserver).unwrap();
             assert!(
                 ended[0].mean.iter().all(|x| (x - minimum).abs() < 1e-4),
                 "{more}: {:?}",
@@ -354,7 +354,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_refused() {
         let error = |initial: &[f32], objectives| {
-            let Err(error) = seats(&experiment(""), initial, objectives) else {
+            let Err(error) = specs(&experiment(""), initial, objectives) else {
                 panic!("it was accepted")
             };
             error.to_string()

@@ -107,7 +107,7 @@ impl EndError {
             RunError::Interrupted(round) => {
                 EndError::Interrupted(format!("stopped in round {round}"))
             }
-            error => EndError::Failed(error.told(topology)),
+            error => EndError::Failed(error.describe(topology)),
         }
     }
 
@@ -235,7 +235,7 @@ impl Recorder {
         node: Option<NodeId>,
     ) -> EndError {
         let design = Arc::clone(&self.lock().known.design);
-        let text = error.told(&design.topology);
+        let text = error.describe(&design.topology);
         if let RunError::Setup(error) = error {
             if reached == 0 {
                 directory.discard();

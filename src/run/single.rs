@@ -85,7 +85,7 @@ pub struct Single {
     /// Which node this is.
     pub node: NodeId,
     /// Its core and learner, until somebody takes them to run.
-    pub seat: Option<NodeSpec>,
+    pub spec: Option<NodeSpec>,
     /// Rows that this node trains on.
     pub rows: u64,
     /// Of these, how many of each class, where there are classes.
@@ -174,7 +174,7 @@ impl Single {
             design,
             model,
             node,
-            seat: Some(NodeSpec { config, learner: Box::new(learner) }),
+            spec: Some(NodeSpec { config, learner: Box::new(learner) }),
             rows,
             class_rows,
             classes,

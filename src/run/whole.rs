@@ -84,12 +84,12 @@ impl Whole {
     }
 
     /// Every node's core and learner.
-    pub fn seats(&self) -> Vec<NodeSpec> {
-        (0..self.shards.len()).map(|node| self.seat(NodeId::from(node))).collect()
+    pub fn specs(&self) -> Vec<NodeSpec> {
+        (0..self.shards.len()).map(|node| self.spec(NodeId::from(node))).collect()
     }
 
     /// One node's core and learner.
-    pub fn seat(&self, node: NodeId) -> NodeSpec {
+    pub fn spec(&self, node: NodeId) -> NodeSpec {
         let shard = Arc::clone(&self.shards[node.index()]);
         let mut learner = ShardLearner::new(
             Arc::clone(&self.design),

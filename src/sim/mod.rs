@@ -39,8 +39,8 @@ pub struct Simulated {
 ///
 /// # Errors
 /// If a node fails or the nodes wait for each other.
-pub fn run(seats: Vec<NodeSpec>, observer: &mut dyn Observer) -> Result<Vec<Ended>, RunError> {
-    run_on(seats, &Conditions::ideal(), observer).map(|simulated| simulated.ended)
+pub fn run(specs: Vec<NodeSpec>, observer: &mut dyn Observer) -> Result<Vec<Ended>, RunError> {
+    run_on(specs, &Conditions::ideal(), observer).map(|simulated| simulated.ended)
 }
 
 /// Runs all nodes to their end.
@@ -48,11 +48,11 @@ pub fn run(seats: Vec<NodeSpec>, observer: &mut dyn Observer) -> Result<Vec<Ende
 /// # Errors
 /// If a node fails or the nodes wait for each other.
 pub fn run_on(
-    seats: Vec<NodeSpec>,
+    specs: Vec<NodeSpec>,
     conditions: &Conditions,
     observer: &mut dyn Observer,
 ) -> Result<Simulated, RunError> {
-    let mut network = Network::new(seats, conditions);
+    let mut network = Network::new(specs, conditions);
     for node in 0..network.hosts.len() {
         network.post(NodeId::from(node), Input::Start);
     }
@@ -181,10 +181,10 @@ impl Ord for Event {
 }
 
 impl<'a> Network<'a> {
-    fn new(seats: Vec<NodeSpec>, conditions: &'a Conditions) -> Network<'a> {
-        let host = |seat: NodeSpec| Host {
-            node: Node::new(seat.config),
-            learner: seat.learner,
+    fn new(specs: Vec<NodeSpec>, conditions: &'a Conditions) -> Network<'a> {
+        let host = |spec: NodeSpec| Host {
+            node: Node::new(spec.config),
+            learner: spec.learner,
             traffic: Traffic::default(),
             began: None,
             computed: Time(0),
@@ -196,8 +196,8 @@ impl<'a> Network<'a> {
         Network {
             conditions,
             now: Time(0),
-            uplinks: vec![Time(0); seats.len()],
-            hosts: seats.into_iter().map(host).collect(),
+            uplinks: vec![Time(0); specs.len()],
+            hosts: specs.into_iter().map(host).collect(),
             wires: BTreeMap::new(),
             trace: Sha256::new(),
             events: BinaryHeap::new(),

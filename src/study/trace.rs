@@ -144,7 +144,7 @@ impl Trace {
             let mut watch = Watch::new(Arc::clone(&whole), |_| (), |_| ())
                 .seeing(see)
                 .stopping(|| there.get() || stop());
-            sim::run_on(whole.seats(), &whole.conditions, &mut watch)
+            sim::run_on(whole.specs(), &whole.conditions, &mut watch)
         };
         trace.points.extend(start(&whole));
         trace.points.extend(points.into_inner());
@@ -159,7 +159,7 @@ impl Trace {
                 trace.status = Status::Diverged(round.0 + 1);
             }
             Err(RunError::Setup(error)) => trace.status = Status::Refused(error.to_string()),
-            Err(error) => trace.status = Status::Failed(error.told(&whole.design.topology)),
+            Err(error) => trace.status = Status::Failed(error.describe(&whole.design.topology)),
         }
         if let Some(optima) = optima.filter(|_| !trace.points.is_empty()) {
             trace.optimum = optima.of(&whole);

@@ -111,15 +111,15 @@ pub fn script(run: &Run, rounds: u64, seed: u64) -> Vec<Matrix> {
 /// What x has moved by, negated, after `run.rounds` rounds of these updates, which are 0 once the
 /// script is over.
 pub fn moved(run: &Run, script: &[Matrix]) -> Vec<f64> {
-    let mut seats = run.seats();
-    for (node, seat) in seats.iter_mut().enumerate() {
+    let mut specs = run.specs();
+    for (node, spec) in specs.iter_mut().enumerate() {
         let narrow = |u: &Vec<f64>| u.iter().map(|&u| u as f32).collect();
-        seat.learner = Box::new(Scripted {
+        spec.learner = Box::new(Scripted {
             updates: script.iter().map(|round| narrow(&round[node])).collect(),
         });
     }
     let models: Vec<Vec<f32>> =
-        sim::run(seats, &mut NoopObserver).unwrap().into_iter().map(|ended| ended.model).collect();
+        sim::run(specs, &mut NoopObserver).unwrap().into_iter().map(|ended| ended.model).collect();
     assert!(models.iter().all(|model| *model == models[0]), "{}: the nodes differ", run.rule);
     plus(&start(run), -1.0, &widen(&models[..1])[0])
 }

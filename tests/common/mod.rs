@@ -234,12 +234,12 @@ impl Run {
         })
     }
 
-    pub fn seats(&self) -> Vec<NodeSpec> {
-        self.seats_with(|_, rule| rule)
+    pub fn specs(&self) -> Vec<NodeSpec> {
+        self.specs_with(|_, rule| rule)
     }
 
-    /// The seats with each rule wrapped, to plant a bug.
-    pub fn seats_with(
+    /// All nodes, with each rule wrapped, to plant a bug.
+    pub fn specs_with(
         &self,
         wrap: impl Fn(NodeId, Box<dyn Rule>) -> Box<dyn Rule>,
     ) -> Vec<NodeSpec> {
@@ -271,7 +271,7 @@ impl Run {
     }
 
     pub fn ended(&self) -> Result<Vec<Ended>, RunError> {
-        sim::run(self.seats(), &mut NoopObserver)
+        sim::run(self.specs(), &mut NoopObserver)
     }
 
     /// The models after the last round.

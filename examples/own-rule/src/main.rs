@@ -33,9 +33,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     family::REGISTRY.register(&topology::Wheel)?;
     for text in EXPERIMENTS {
         let whole = || Whole::new(Experiment::parse(&format!("{COMMON}\n{text}"), &[])?);
-        let simulated = sim::run(whole()?.seats(), &mut NoopObserver)?;
+        let simulated = sim::run(whole()?.specs(), &mut NoopObserver)?;
         let real = whole()?;
-        let ended = net::together(real.seats(), &real.design, Transport::Tcp, &mut NoopObserver)?;
+        let ended = net::together(real.specs(), &real.design, Transport::Tcp, &mut NoopObserver)?;
         for (one, other) in ended.iter().zip(&simulated) {
             assert_eq!(one.model, other.model, "libp2p and the simulator must agree");
         }

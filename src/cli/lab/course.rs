@@ -238,8 +238,8 @@ fn foretell(args: &Args, whole: &Arc<Whole>, interrupt: &Interrupt) -> Result<Fo
         );
     }
     let mut rounds = Rounds { times: vec![Vec::new(); whole.shards.len()], interrupt };
-    let simulated = sim::run_on(whole.seats(), conditions, &mut rounds)
-        .map_err(|error| Exit::Failed(error.told(&design.topology)))?;
+    let simulated = sim::run_on(whole.specs(), conditions, &mut rounds)
+        .map_err(|error| Exit::Failed(error.describe(&design.topology)))?;
     if interrupt.is_set() {
         return Err(Exit::Interrupted("stopped in the simulation; no node was started".into()));
     }

@@ -70,7 +70,7 @@ impl Union {
     }
 
     /// The sum, as another has formed it.
-    pub fn told(&mut self, total: &Payload<'_>) {
+    pub fn receive_total(&mut self, total: &Payload<'_>) {
         read(total, self.d, &mut self.total);
     }
 

@@ -98,7 +98,7 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
             let zeros = vec![0.0; x.len()];
             let both = vec![0.0; 2 * x.len()];
             Box::new(Beer {
-                away: gamma as f32 * row.away(),
+                off_diagonal: gamma as f32 * row.off_diagonal(),
                 weights: row.weights.iter().map(|w| gamma as f32 * w).collect(),
                 copies: vec![both.clone(); row.neighbours.len()],
                 row,
@@ -117,7 +117,7 @@ struct Beer {
     /// gamma W_ij.
     weights: Vec<f32>,
     /// gamma (1 - W_ii).
-    away: f32,
+    off_diagonal: f32,
     /// lr of the round.
     step: f32,
     x: Vec<f32>,
@@ -164,12 +164,14 @@ impl Party for Beer {
     }
 
     fn land(&mut self, at: &At) {
-        let (away, step, d) = (self.away, self.step, self.x.len());
+        let (off_diagonal, step, d) = (self.off_diagonal, self.step, self.x.len());
         if at.flight == TRACKED {
-            sum_at(d, &mut self.v, &self.own, &self.weights, &self.copies, |v, g| v - away * g);
+            sum_at(d, &mut self.v, &self.own, &self.weights, &self.copies, |v, g| {
+                v - off_diagonal * g
+            });
             return;
         }
-        sum_at(0, &mut self.x, &self.own, &self.weights, &self.copies, |x, h| x - away * h);
+        sum_at(0, &mut self.x, &self.own, &self.weights, &self.copies, |x, h| x - off_diagonal * h);
         let tracked = self.v.iter_mut().zip(&self.own[d..]);
         for ((x, spare), (v, copy)) in self.x.iter_mut().zip(&mut self.spare).zip(tracked) {
             *x -= step * *v;

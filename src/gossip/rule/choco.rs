@@ -109,7 +109,7 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
             let weights = row.weights.iter().map(|w| gamma as f32 * w).collect();
             let copies = vec![zeros.clone(); row.neighbours.len()];
             Box::new(Choco {
-                away: gamma as f32 * row.away(),
+                off_diagonal: gamma as f32 * row.off_diagonal(),
                 weights,
                 row,
                 order,
@@ -128,7 +128,7 @@ struct Choco {
     /// gamma W_ij.
     weights: Vec<f32>,
     /// gamma (1 - W_ii).
-    away: f32,
+    off_diagonal: f32,
     x: Vec<f32>,
     /// xh_i.
     own: Vec<f32>,
@@ -167,11 +167,13 @@ impl Party for Choco {
     }
 
     fn land(&mut self, _at: &At) {
-        let away = self.away;
+        let off_diagonal = self.off_diagonal;
         if self.order == Order::Iclr {
             vector::subtract(&self.spare, &mut self.x);
         }
-        sum_into(&mut self.x, &self.own, &self.weights, &self.copies, |x, own| x - away * own);
+        sum_into(&mut self.x, &self.own, &self.weights, &self.copies, |x, own| {
+            x - off_diagonal * own
+        });
     }
 
     fn replica(&self, of: Option<NodeId>) -> Option<&[f32]> {

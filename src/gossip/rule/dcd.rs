@@ -129,9 +129,9 @@ impl Rule for Dcd {
     fn gradient(&mut self, _round: Round, _step: f32, x: Vec<f32>, update: Vec<f32>) {
         self.x = x;
         self.spare = update;
-        let away = self.row.away();
+        let off_diagonal = self.row.off_diagonal();
         sum_into(&mut self.spare, &self.x, &self.row.weights, &self.copies, |update, x| {
-            -away * x - update
+            -off_diagonal * x - update
         });
     }
 

@@ -186,8 +186,8 @@ impl Party for DeepSqueeze {
 
     fn sent(&mut self, at: &At, _to: Option<NodeId>, own: &Payload<'_>) {
         own.add_into(-1.0, &mut self.error);
-        let away = self.rows.at(at.round).away();
-        own.add_into(-self.eta * away, self.mixed(at.round));
+        let off_diagonal = self.rows.at(at.round).off_diagonal();
+        own.add_into(-self.eta * off_diagonal, self.mixed(at.round));
     }
 
     fn received(&mut self, at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {

@@ -226,7 +226,7 @@ impl Party for Dgc {
         if at.exchange == 0 {
             self.union.received(from, payload);
         } else {
-            self.union.told(payload);
+            self.union.receive_total(payload);
         }
         Ok(())
     }

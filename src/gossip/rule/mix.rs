@@ -48,7 +48,7 @@ impl Row {
 
     /// 1 - w_ii as the sum of the neighbours' weights, so that what i gives and takes cancels in
     /// `f32` too.
-    pub fn away(&self) -> f32 {
+    pub fn off_diagonal(&self) -> f32 {
         self.weights.iter().sum()
     }
 }

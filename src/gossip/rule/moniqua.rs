@@ -196,7 +196,7 @@ impl Party for Moniqua {
 
     fn sent(&mut self, _at: &At, _to: Option<NodeId>, own: &Payload<'_>) {
         let (x, spare, grid, weight) =
-            (&self.x, &mut self.spare, self.grid, self.gamma * self.row.away());
+            (&self.x, &mut self.spare, self.grid, self.gamma * self.row.off_diagonal());
         own.codes(|from, codes| {
             let x = &x[from..from + codes.len()];
             for ((spare, x), &code) in spare[from..].iter_mut().zip(x).zip(codes) {
