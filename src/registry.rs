@@ -77,6 +77,16 @@ impl<T: Named + Send> Registry<T> {
         self.iter().find(|entry| entry.name() == name)
     }
 
+    /// The entry of this name, or all of them without one.
+    ///
+    /// # Errors
+    /// If there is no such entry; the names that exist are listed.
+    pub fn select(&self, name: Option<&str>) -> Result<Vec<&'static T>, ConfigError> {
+        let Some(name) = name else { return Ok(self.iter().collect()) };
+        let wrong = || ConfigError::new("NAME", format!("\"{name}\""), self.expected(name));
+        Ok(vec![self.find(name).ok_or_else(wrong)?])
+    }
+
     /// All names, in order, for errors.
     pub fn names(&self) -> Vec<&'static str> {
         self.iter().map(Named::name).collect()

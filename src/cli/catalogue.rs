@@ -7,6 +7,7 @@ use std::sync::Arc;
 use gradvine::{
     compress::{self, Built, COMPRESSORS},
     config::ConfigError,
+    experiment::reference,
     gossip::rule::RULES,
     mixing::Topology,
     study::picks,
@@ -24,6 +25,7 @@ const MOST: u64 = 1 << 40;
 #[command(after_help = "\
 Examples:
   gradvine rules                          what there is, with papers, conditions and constants
+  gradvine rules dcd                      one of them
   gradvine rules --parameters 1000000 --topology torus:4x4 --compressor top-k:fraction=0.01
   gradvine train --set rule.kind=dcd --set compressor.kind=min-max --set compressor.bits=8
 
@@ -36,6 +38,8 @@ A run of any rule has diverged, and ends with exit code 4, when a model is not f
 the steps so far, G the longest gradient of the first 16 rounds. Models are looked at in every \
                         16th round and at the end.")]
 pub struct RulesArgs {
+    /// Only this rule
+    name: Option<String>,
     /// Print an array of objects
     #[arg(long)]
     json: bool,
@@ -55,16 +59,32 @@ pub struct RulesArgs {
 #[command(after_help = "\
 Examples:
   gradvine compressors                        what there is, with papers and constants
+  gradvine compressors min-max                one of them
   gradvine compressors --parameters 1000000   payload, nominal delta and worst case for that many \
   numbers, at the defaults
   gradvine compressors --json                 for programs")]
 pub struct CompressorsArgs {
+    /// Only this compressor
+    name: Option<String>,
     /// Print an array of objects
     #[arg(long)]
     json: bool,
     /// Say what each makes of a vector of this many numbers
     #[arg(long, value_name = "NUMBER", value_parser = dimension)]
     parameters: Option<u64>,
+}
+
+/// The arguments of `gradvine experiment`
+#[derive(clap::Args, Debug)]
+pub struct ExperimentArgs {
+    /// As Markdown: docs/experiment.md
+    #[arg(long)]
+    markdown: bool,
+}
+
+/// Prints what an experiment file may say.
+pub fn experiment(args: &ExperimentArgs) -> Result<(), Exit> {
+    Ok(print(&if args.markdown { reference::markdown() } else { reference::plain() })?)
 }
 
 fn dimension(text: &str) -> Result<u64, String> {
@@ -109,9 +129,9 @@ impl RulesArgs {
 
 /// Prints the update rules.
 pub fn rules(args: &RulesArgs) -> Result<(), Exit> {
-    let priced = args.priced()?;
+    let (priced, chosen) = (args.priced()?, RULES.select(args.name.as_deref())?);
     if args.json {
-        let all: Vec<_> = (RULES.iter())
+        let all: Vec<_> = (chosen.iter())
             .map(|rule| {
                 let mut object = json!({
                     "name": rule.name, "summary": rule.summary, "paper": rule.paper, "update": rule.update, "state": rule.state,
@@ -128,7 +148,7 @@ pub fn rules(args: &RulesArgs) -> Result<(), Exit> {
         return Ok(print_json(&all)?);
     }
     let mut text = String::new();
-    for rule in &RULES {
+    for rule in chosen {
         text += &format!("{}\n  {}\n", rule.name, rule.summary);
         let rows = [
             ("update", rule.update),
@@ -145,8 +165,9 @@ pub fn rules(args: &RulesArgs) -> Result<(), Exit> {
 
 /// Prints the compressors.
 pub fn compressors(args: &CompressorsArgs) -> Result<(), Exit> {
+    let chosen = COMPRESSORS.select(args.name.as_deref())?;
     if args.json {
-        let all: Vec<_> = (COMPRESSORS.iter())
+        let all: Vec<_> = (chosen.iter())
             .map(|entry| {
                 let mut object = json!({
                     "name": entry.name, "summary": entry.summary, "paper": entry.paper, "class": entry.class_words,
@@ -161,7 +182,7 @@ pub fn compressors(args: &CompressorsArgs) -> Result<(), Exit> {
         return Ok(print_json(&all)?);
     }
     let mut text = String::new();
-    for entry in &COMPRESSORS {
+    for entry in chosen {
         text += &format!("{}\n  {}\n", entry.name, entry.summary);
         let costs =
             args.parameters.map_or_else(Vec::new, |d| priced::compressor(entry, d as usize));

@@ -96,6 +96,9 @@ enum Command {
     Report(report::Args),
     /// Look at topologies, make and check topology files
     Topology(topology::Args),
+    /// Explain every section and key of an experiment file
+    #[command(after_long_help = gradvine::experiment::reference::plain())]
+    Experiment(catalogue::ExperimentArgs),
     /// List the update rules: paper, state, messages, conditions
     Rules(catalogue::RulesArgs),
     /// List the compressors: paper, class, constants
@@ -134,6 +137,7 @@ pub fn main() -> ExitCode {
         Command::Study(args) => study::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Topology(args) => topology::run(args).map_err(Exit::from),
+        Command::Experiment(args) => catalogue::experiment(&args),
         Command::Rules(args) => catalogue::rules(&args),
         Command::Compressors(args) => catalogue::compressors(&args),
         Command::Identity(args) => identity::run(args),

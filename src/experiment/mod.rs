@@ -5,6 +5,7 @@
 //! [`crate::run`]). Each step's errors name the key, the value and what would do.
 
 mod network;
+pub mod reference;
 mod sections;
 
 use std::path::{Path, PathBuf};
