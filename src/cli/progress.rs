@@ -66,7 +66,7 @@ impl Display {
                     progress.rounds.saturating_sub(first),
                     self.total.saturating_sub(progress.rounds),
                 );
-                let left = if done > 0 {
+                let left = if done > 0 && missing > 0 {
                     let pace = (now - begun).as_secs_f64() / done as f64;
                     format!(" + {} left", duration(pace * missing as f64))
                 } else {
