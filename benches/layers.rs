@@ -4,7 +4,7 @@
 //! `cargo bench --bench layers`
 //!
 //! Each node computes its gradient on one thread and drives its links on others. "alone" is the
-//! gradient of one node with nobody to talk to, "sum" the round of a node that sends when all is
+//! gradient of one node without neighbours, "sum" the round of a node that sends when all is
 //! computed, "layers" that of one that sends each layer when it is there.
 
 mod common;

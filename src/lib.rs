@@ -17,7 +17,7 @@
 //! A whole run in the simulator:
 //!
 //! ```
-//! use gradvine::{experiment::Experiment, drive::NoopObserver, run::{Whole, Summary}, sim};
+//! use gradvine::prelude::*;
 //!
 //! let settings = ["run.rounds=60", "topology.file=ring:4", "rule.kind=dcd"].map(String::from);
 //! let whole = Whole::new(Experiment::default_with(&settings)?)?;
@@ -31,7 +31,7 @@
 //!
 //! ```
 //! # #[cfg(feature = "net")] {
-//! use gradvine::{experiment::{Experiment, Transport}, drive::NoopObserver, run::{Whole, Summary}, net, sim};
+//! use gradvine::{experiment::Transport, net, prelude::*};
 //!
 //! let settings = ["run.rounds=5", "topology.file=path:2"].map(String::from);
 //! let whole = Whole::new(Experiment::default_with(&settings)?)?;

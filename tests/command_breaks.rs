@@ -283,3 +283,23 @@ fn child_of(parent: u32, word: &str) -> u32 {
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     pids.into_iter().find(|&pid| is_it(pid)).expect("the process of that node")
 }
+
+/// The nodes of one process share its files: whichever gives up first, the reason is said.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_process_without_enough_open_files_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    for limit in [16, 20, 22, 24] {
+        let mut shell = std::process::Command::new("sh");
+        let script = format!("ulimit -n {limit}; exec \"$0\" \"$@\"");
+        let program = command::program();
+        shell.arg("-c").arg(script).arg(program.get_program());
+        shell.args(["train", "--rounds", "2", "--no-baseline", "--set", "run.connect_s=2"]);
+        let run = shell.arg("--out").arg(folder.path().join(limit.to_string())).output().unwrap();
+        let told = String::from_utf8_lossy(&run.stderr);
+        let last = told.lines().last().unwrap_or_default();
+        let words = ["open files", "open no more files"];
+        assert!(words.iter().any(|words| last.contains(words)), "{limit} files: {told}");
+        assert!(matches!(run.status.code(), Some(2 | 4)), "{limit} files: {told}");
+    }
+}

@@ -77,7 +77,7 @@ fn on_the_complete_graph_they_are_centralized_sgd() {
 }
 
 // Sums over all nodes
-// --------------------------------------------------------------------------------------------------
+// ------------------------------------------------------------------------------------------
 
 /// Sums over all nodes, by round: of gradients, and of what was tracked.
 #[derive(Default)]
@@ -247,7 +247,7 @@ fn rounds_without_a_step_do_no_harm() {
 }
 
 // What D2 stands
-// -------------------------------------------------------------------------------------------------------
+// ------------------------------------------------------------------------------------------
 
 /// The consensus distance of d2 without gradients after some rounds, as a share of that at the
 /// start; infinite if it diverged.

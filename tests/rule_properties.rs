@@ -215,7 +215,7 @@ fn every_node_forms_the_same_exact_mean() {
 }
 
 // Negative controls
-// --------------------------------------------------------------------------------------------------
+// ------------------------------------------------------------------------------------------
 
 #[test]
 fn naive_compression_stalls_where_dcd_and_choco_and_deep_squeeze_do_not() {

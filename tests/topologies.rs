@@ -24,7 +24,7 @@ fn refusal(text: &str, format: FileFormat) -> String {
     Topology::from_text(text, format, "net").expect_err(text).to_string()
 }
 
-// ----------------------------------------------------------------------------------------------------
+// ------------------------------------------------------------------------------------------
 // shipped files
 
 /// File, nodes, links, gap, rounds to 1/100, diameter: from the closed forms, by hand; of the
@@ -125,7 +125,7 @@ fn pictures_name_every_node() {
     }
 }
 
-// ----------------------------------------------------------------------------------------------------
+// ------------------------------------------------------------------------------------------
 // exact spectra
 
 /// Compares all eigenvalues, by every means that gives them, with `exact` (any order).
@@ -257,7 +257,7 @@ fn a_torus_of_100_000_is_not() {
     assert!((exact.gap - (2.0 - wave(1, 316)) / 5.0).abs() < 1e-15);
 }
 
-// ----------------------------------------------------------------------------------------------------
+// ------------------------------------------------------------------------------------------
 // weights
 
 /// A connected graph: a random tree and further links.
@@ -383,7 +383,7 @@ fn graphs_drawn_with_one_seed_are_one_graph() {
     assert_eq!(draw(7), Topology::parse("random-regular:16:4:7", 99).unwrap());
 }
 
-// ----------------------------------------------------------------------------------------------------
+// ------------------------------------------------------------------------------------------
 // errors
 
 #[test]

@@ -97,7 +97,7 @@ pub fn run(args: &RunArgs) -> Result<(), Exit> {
     outcome::show(args, &whole, &directory, &summary, None, "train")
 }
 
-/// Watches the nodes until all have ended; where somebody interrupts, they are asked to. `look` is
+/// Watches the nodes until all have ended; if the user interrupts, they are asked to. `look` is
 /// called again and again meanwhile.
 pub fn follow(
     processes: &mut [Process],

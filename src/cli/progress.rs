@@ -26,8 +26,8 @@ pub struct Display {
 const PLAIN_EVERY: Duration = Duration::from_secs(2);
 
 impl Display {
-    /// A display of so many rounds; silent where `speaks` is false. `simulated_time`: time is not the
-    /// clock's.
+    /// A display of so many rounds; silent where `speaks` is false. `simulated_time`: time is not
+    /// the clock's.
     pub fn new(total: u64, speaks: bool, simulated_time: bool) -> Display {
         let terminal = std::io::stderr().is_terminal();
         let bar = (speaks && terminal).then(|| {

@@ -111,6 +111,8 @@ pub fn run(args: &Args) -> Result<(), Exit> {
     }
     if let (Some(out), true) = (&args.out, args.studies.iter().any(|path| path.is_dir())) {
         let file = out.join("results.md");
+        fs::create_dir_all(out)
+            .map_err(|error| ConfigError::new("--out", out.display(), error.to_string()))?;
         let before = fs::read_to_string(&file).unwrap_or_default();
         let text = index(&judged, &before, &args.again(&args.studies, None), args.quick);
         write_atomically(&file, &[text.as_bytes()])?;

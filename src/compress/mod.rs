@@ -129,6 +129,12 @@ pub trait Compressor: Send + Sync + fmt::Debug {
         None
     }
 
+    /// The worst E|C(r) - r|^2 / |r|^2 on the errors r that C itself leaves, where those keep a
+    /// form that is worse than Gaussian. Error feedback diverges when it is 1 or more.
+    fn residual_error(&self, _len: usize) -> Option<f64> {
+        None
+    }
+
     /// Rows and columns, if its payload is the table of a [`CountSketch`]: for a rule that adds
     /// tables and queries them itself.
     fn sketch(&self) -> Option<SketchShape> {

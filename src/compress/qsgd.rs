@@ -160,6 +160,13 @@ impl Compressor for Qsgd {
         self.layout.bucket_of(len)
     }
 
+    /// n / (4 s^2): each of n numbers errs by at most half a step |x|_2 / s (in the mean square).
+    /// Vectors of +-|x|_2 / (2 s) attain it, and leave errors of the same form.
+    fn residual_error(&self, len: usize) -> Option<f64> {
+        let levels = f64::from(self.levels);
+        (!self.scaled).then(|| self.bucket(len) as f64 / (4.0 * levels * levels))
+    }
+
     fn gaussian_error(&self, len: usize) -> Option<f64> {
         (len > nominal::MOST_SAMPLED).then(|| {
             // The norm of many normal numbers hardly varies.

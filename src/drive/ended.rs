@@ -45,7 +45,10 @@ pub enum RunError {
     /// A deadline passed.
     #[error("{0}")]
     Deadline(String),
-    /// Somebody interrupted it before it could conclude.
+    /// A deadline passed on a host that lacks what links need, such as open files.
+    #[error("{0}")]
+    Host(String),
+    /// The user stopped it before it could conclude.
     #[error("interrupted in round {0}")]
     Interrupted(Round),
     /// A link or host failed outside the rounds.

@@ -1,5 +1,5 @@
-//! What every driver of the core shares: a node with its learner, what is asked of the learner, what
-//! an observer sees, and how a run ends.
+//! What every driver of the core shares: a node with its learner, what is asked of the learner,
+//! what an observer sees, and how a run ends.
 
 mod ended;
 mod learner;

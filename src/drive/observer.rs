@@ -49,7 +49,7 @@ pub trait Observer {
     /// at all.
     fn mean(&mut self, _mean: &[f32]) {}
 
-    /// The round after which all shall stop, once somebody has asked for it.
+    /// The round after which all nodes stop, if the user asks for it.
     fn stop_after(&mut self) -> Option<Round> {
         None
     }

@@ -5,7 +5,7 @@
 //!
 //! * Upon a call of round r: it is the caller's next one, or refused. Once it is *heard* (the rule
 //!   takes its update) the caller's clock, the number of updates that it has made, is r + 1.
-//! * A call of clock c is *due* when nobody's clock is below c - s; then it is answered as soon as
+//! * A call of clock c is *due* when no node's clock is below c - s; then it is answered as soon as
 //!   its link has a slot.
 //! * While a due call waits for a slot, or this node could begin its own next gradient, no other
 //!   call is heard; and no gradient begins before due calls are answered. Otherwise who reads late
@@ -13,8 +13,8 @@
 //! * Upon a farewell: that neighbour's clock is at infinity, and so is this node's own after its
 //!   last round.
 //!
-//! Who is slowest is never held back, and a slot becomes free by itself, so somebody can always go
-//! on.
+//! The slowest node is never held back, and slots become free without it, so at least one node can
+//! always go on.
 
 use std::collections::VecDeque;
 

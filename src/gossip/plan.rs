@@ -73,7 +73,7 @@ pub struct Meeting {
     /// Senders whose frames this node needs, ascending; they are handed to the rule in this order.
     pub wait: Vec<NodeId>,
     /// Whether there is one encoding for all receivers. It is made, and applied by its owner, even
-    /// where nobody receives it.
+    /// where no node receives it.
     pub shared: bool,
 }
 

@@ -42,7 +42,7 @@ use std::ops::Range;
 pub use batches::Batches;
 pub use kind::{Gradient, Init, Kind, Learner, Shape, Sums, Targets};
 pub use model::{MAX_PARAMETERS, Model, ModelParams};
-pub use model_file::{SavedModel, read_tensors, write_tensors};
+pub use model_file::{SavedModel, read_scale, read_tensors, write_tensors};
 pub use optimizer::{BatchSize, Optimizer, OptimizerConfig, OptimizerParams};
 pub use schedule::{Schedule, ScheduleKind};
 pub use supervised::BLOCK_ROWS;

@@ -187,6 +187,20 @@ pub fn read_tensors(path: &Path, tensors: &[Tensor]) -> Result<Vec<f32>, ConfigE
     read_x(&file, tensors, bytes.len()).map_err(|error| error.within(path.display()))
 }
 
+/// The scale that a model file's features were brought to, from its metadata alone: the tensors are
+/// not read. `None` where there is none, or the file is no model file.
+pub fn read_scale(path: &Path) -> Option<Scale> {
+    let mut file = File::open(path).ok()?;
+    let mut length = [0; 8];
+    file.read_exact(&mut length).ok()?;
+    let length = u64::from_le_bytes(length);
+    let mut header = Vec::new();
+    file.take(length.min(MAX_HEADER)).read_to_end(&mut header).ok()?;
+    let header: Value = serde_json::from_slice(&header).ok()?;
+    let text = |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_string()));
+    Keys(header.get("__metadata__")?.as_object()?.iter().filter_map(text).collect()).scale().ok()?
+}
+
 fn read_file(path: &Path) -> Result<Vec<u8>, ConfigError> {
     let within = |error: ConfigError| error.within(path.display());
     let fail = |error: std::io::Error| within(ConfigError::at("cannot be read", error.to_string()));

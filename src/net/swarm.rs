@@ -293,6 +293,10 @@ impl SwarmTask {
                         let trouble =
                             dial_trouble(&error, &dial.addresses[dial.next], &peer.neighbour);
                         tracing::debug!("node {}: {trouble}", peer.neighbour.name);
+                        if is_out_of_files(&trouble) {
+                            let text = "this process may open no more files";
+                            self.status.host_trouble(text.into());
+                        }
                         self.status.trouble(peer.neighbour.node, trouble);
                     }
                     dial.failed();

@@ -186,9 +186,11 @@ fn verdict(results: Vec<Option<Result<Ended, RunError>>>) -> Result<Vec<Ended>, 
         }
     }
     failures.sort_by_key(|error| match error {
-        RunError::Failed { failure: Failure::Left { .. }, .. } => 2,
-        RunError::Failed { failure: Failure::Link { .. }, .. } => 1,
-        _ => 0,
+        RunError::Failed { failure: Failure::Left { .. }, .. } => 3,
+        RunError::Failed { failure: Failure::Link { .. }, .. } => 2,
+        // All nodes share this host, and the first to give up may not know.
+        RunError::Host(_) => 0,
+        _ => 1,
     });
     failures.into_iter().next().map_or(Ok(ended), Err)
 }

@@ -310,7 +310,9 @@ impl Driver<'_> {
                     return Err(refusal(&differences));
                 }
                 let seconds = self.limits.connect.as_secs_f64();
-                return Err(RunError::Deadline(format!("after {seconds} s {}", waits())));
+                let text = format!("after {seconds} s {}", waits());
+                let lacks = self.host.status().of_host().is_some();
+                return Err(if lacks { RunError::Host(text) } else { RunError::Deadline(text) });
             }
             if now >= line {
                 line = now + LINE;

@@ -182,8 +182,8 @@ impl Exchange {
         futures::executor::block_on(self.finish())
     }
 
-    /// Ends the run because local training cannot go on; all nodes are told the reason. Returns what
-    /// the run says of its end.
+    /// Ends the run because local training cannot go on; all nodes are told the reason. Returns
+    /// what the run says of its end.
     pub async fn fail(mut self, reason: impl Into<String>) -> EndError {
         self.lent = None;
         let _ = self.mine.replies.send(Err(reason.into()));

@@ -95,8 +95,8 @@ impl Node {
         futures::executor::block_on(self.next())
     }
 
-    /// Asks the node to leave the run now. Its neighbours are told; [`Node::join`] then says that it
-    /// was interrupted.
+    /// Asks the node to leave the run now. Its neighbours are told; [`Node::join`] then says that
+    /// it was interrupted.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }

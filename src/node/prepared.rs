@@ -12,7 +12,7 @@ use crate::{
         Design, Evaluate, Known, Measures, Recorder, RunDirectory, Summary, Warn, metrics::Metric,
         record::Score,
     },
-    units::{NodeId, Round},
+    units::NodeId,
 };
 
 /// What a run leaves to the program that embedded a node.
@@ -243,9 +243,5 @@ impl Observer for Witness<'_> {
             recorder.mean(mean);
         }
         (self.events)(Event::Mean);
-    }
-
-    fn stop_after(&mut self) -> Option<Round> {
-        None
     }
 }

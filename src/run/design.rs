@@ -16,7 +16,7 @@ use crate::{
     },
     learn::{
         Init, MAX_PARAMETERS, Model, ModelParams, Optimizer, OptimizerConfig, OptimizerParams,
-        SavedModel, Tensor,
+        Tensor, read_scale,
     },
     mixing::{Schedule, Topology, Weights, family},
     units::NodeId,
@@ -79,9 +79,9 @@ impl Design {
         Design::resolve(experiment, topology, model.tensors().to_vec(), initial, sizes)
     }
 
-    /// Resolves an experiment on a topology, for a model that a program brings itself: `tensors` and
-    /// their values at the start, which all nodes must have alike. Of the experiment the sections
-    /// `[model]` and `[data]` do not count, but for `data.weighting`.
+    /// Resolves an experiment on a topology, for a model that a program brings itself: `tensors`
+    /// and their values at the start, which all nodes must have alike. Of the experiment the
+    /// sections `[model]` and `[data]` do not count, but for `data.weighting`.
     ///
     /// # Errors
     /// If a value is out of range, a combination cannot work, or the tensors are not of as many
@@ -227,7 +227,7 @@ fn scale_of_init(experiment: &Experiment) -> Option<Scale> {
     if !experiment.data.standardize || experiment.data.scale.is_some() {
         return None;
     }
-    SavedModel::read(&experiment.folder.join(name)).ok()?.scale
+    read_scale(&experiment.folder.join(name))
 }
 
 /// What `model.kind` and `data.source` say in the files of runs whose model a program brought.

@@ -30,7 +30,7 @@ use crate::{
 /// rows, or the experiment is wrong.
 ///
 /// ```
-/// use gradvine::{experiment::Experiment, run::{self}, drive::NoopObserver, learn::{Batch, Objective, Tensor}, sim};
+/// use gradvine::{learn::Batch, prelude::*, run};
 ///
 /// /// f(x) = 1/2 (x - centre)^2 over one row.
 /// struct Bowl { centre: f32, tensors: Vec<Tensor> }
@@ -46,8 +46,11 @@ use crate::{
 /// }
 ///
 /// let text = "run.rounds = 200\ntopology.file = 'complete:3'\nrule.kind = 'd-psgd'";
-/// let bowl = |centre| Box::new(Bowl { centre, tensors: vec![Tensor::new("x", &[1])] }) as Box<dyn Objective>;
-/// let specs = run::specs(&Experiment::parse(text, &[])?, &[0.0], vec![bowl(1.0), bowl(2.0), bowl(6.0)])?;
+/// let bowl = |centre| -> Box<dyn Objective> {
+///     Box::new(Bowl { centre, tensors: vec![Tensor::new("x", &[1])] })
+/// };
+/// let bowls = vec![bowl(1.0), bowl(2.0), bowl(6.0)];
+/// let specs = run::specs(&Experiment::parse(text, &[])?, &[0.0], bowls)?;
 /// let ended = sim::run(specs, &mut NoopObserver).expect("the simulated network is ideal");
 /// assert!((ended[0].mean[0] - 3.0).abs() < 1e-3);
 /// # Ok::<(), gradvine::config::ConfigError>(())

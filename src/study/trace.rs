@@ -35,7 +35,7 @@ pub enum Status {
     Refused(String),
     /// It could not go on, for this reason.
     Failed(String),
-    /// Somebody interrupted it.
+    /// The user stopped it.
     Interrupted,
 }
 

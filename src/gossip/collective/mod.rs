@@ -231,7 +231,7 @@ impl Pattern {
     }
 
     /// Whom `node` meets. A sender that decides, or whose own contribution counts, makes an
-    /// encoding even where nobody receives it.
+    /// encoding even where no node receives it.
     pub fn meet(self, nodes: usize, node: NodeId, exchange: u16, out: &mut Meeting) {
         let i = node.index();
         let all_but_own = || (0..nodes).filter(move |&other| other != i).map(NodeId::from);

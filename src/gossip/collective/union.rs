@@ -8,7 +8,7 @@ use crate::{
 
 /// One node's side of a sum of entries by [`Pattern::Server`] or [`Pattern::AllToAll`]. Frames are
 /// added in ascending order of nodes, the own one in its place: all who add agree to the bit, and
-/// either pattern gives the same sum. Only what somebody has sent is touched.
+/// either pattern gives the same sum. Only entries that a node has sent are touched.
 ///
 /// **Memory:** where sums are formed a vector and a bit a number; elsewhere the entries alone.
 #[derive(Debug)]

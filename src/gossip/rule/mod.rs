@@ -40,7 +40,7 @@ use std::sync::Arc;
 pub use super::party::{Party, Writer};
 use super::plan::{self, Plan};
 use crate::{
-    compress::{Class, Compressor, Format},
+    compress::{Compressor, Format},
     config::{self, ConfigError},
     mixing::{Schedule, Topology, schedule},
     registry::{Named, Registry},
@@ -197,11 +197,6 @@ pub struct Setting<'a> {
     pub allow_unstable: bool,
 }
 
-/// The least nominal delta of an unbiased compressor under error feedback. Its delta is that of
-/// normal numbers and no bound: on other vectors its error is larger, and near 0 it exceeds the
-/// vector. QSGD with a delta of 0.004 (7 levels, 300 numbers) diverges on every topology tried.
-const LEAST_UNBIASED: f64 = 0.05;
-
 impl Setting<'_> {
     /// One compressed vector of the model's length.
     pub fn compressed(&self) -> Format {
@@ -216,18 +211,21 @@ impl Setting<'_> {
     /// Refuses a compressor whose error feedback cannot converge, unless the run allows it.
     ///
     /// # Errors
-    /// If the nominal delta is not positive.
+    /// If the nominal delta is not positive, or the compressor's errors grow when it compresses
+    /// them again ([`Compressor::residual_error`]).
     pub fn require_contraction(&self, rule: &str) -> Result<Vec<String>, ConfigError> {
         let delta = self.nominal_delta;
-        let unbiased = matches!(self.compressor.class(self.parameters), Class::Unbiased { .. });
-        let least = if unbiased { LEAST_UNBIASED } else { 0.0 };
-        if delta > least {
+        let residual = self.compressor.residual_error(self.parameters).unwrap_or(0.0);
+        let reason = if delta <= 0.0 {
+            format!("the nominal delta is {delta:.3}")
+        } else if residual >= 1.0 {
+            format!("its error on its own errors reaches {residual:.2} of them (must be below 1)")
+        } else {
             return Ok(Vec::new());
-        }
+        };
         let problem = format!(
-            "{rule} feeds the compression error back, which needs a contraction: the nominal \
-             delta of `{}` at d = {} is {delta:.3}, and every step \
-             size diverges when it is not above {least}; use its scaled form, more bits or levels, or \
+            "{rule} feeds the compression error back, which needs a contraction: of `{}` at d = {} \
+             {reason}, and every step size diverges; use its scaled form, more bits or levels, or \
              smaller buckets, or set run.allow_unstable = true to watch it fail",
             self.compressor.name(),
             self.parameters
