@@ -4,6 +4,7 @@
 //! It needs Linux and root. Elsewhere these tests say so and pass.
 #![cfg(all(feature = "cli", target_os = "linux"))]
 
+#[path = "common/command.rs"]
 mod command;
 
 use std::{

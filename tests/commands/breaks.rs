@@ -1,0 +1,305 @@
+//! Nodes that are missing, killed, or set up differently: the others say who, where and what to
+//! try, and end.
+#![cfg(feature = "cli")]
+
+use crate::command;
+
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
+
+use command::{Deployment, Reach, Running, experiment, json, until_running};
+
+/// A run that nobody sees the end of.
+const LONG: &str = "rounds = 1000000000\nevaluate_every = 20";
+
+#[test]
+fn a_missing_node_is_named_with_its_address_and_what_to_try() {
+    let deployment = Deployment::new(Reach::FromTheMiddle, "rounds = 5\nconnect_s = 2");
+    let (mut tokyo, mut london) = (deployment.start("tokyo"), deployment.start("london"));
+    assert_eq!((tokyo.end().0, london.end().0), (Some(4), Some(4)));
+    let told = london.errors();
+    let address = deployment.address("oslo");
+    for words in [
+        "error: after 2 s node london waits for ",
+        "oslo (",
+        &address,
+        "nothing listens there; has it been started",
+    ] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+    // A node whose own links are up says why the run has not begun.
+    let told = tokyo.errors();
+    assert!(told.contains("london") && told.contains("oslo"), "{told}");
+    let summary = json(&deployment.run("london").join("summary.json"));
+    assert_eq!(summary["rounds"], 0);
+    assert!(summary["failure"].as_str().unwrap().contains("oslo"));
+}
+
+#[test]
+fn a_killed_node_ends_the_others_within_seconds() {
+    let deployment = Deployment::new(Reach::Tcp, LONG);
+    let mut nodes = command::NAMES.map(|name| deployment.start(name));
+    command::NAMES.iter().for_each(|name| until_running(&deployment.run(name)));
+    nodes[2].signal("KILL");
+    let killed = Instant::now();
+    for (name, node) in command::NAMES.iter().zip(&mut nodes).take(2) {
+        let (code, _) = node.end();
+        let told = node.errors();
+        assert_eq!(code, Some(4), "{name}: {told}");
+        assert!(told.starts_with(&format!("error: node {name}: ")), "{told}");
+        // Also where another node has told it: what happened first comes first.
+        assert!(told.contains("the link to node oslo broke in round "), "{told}");
+        check_saved(&deployment, name);
+    }
+    assert!(killed.elapsed() < Duration::from_secs(5), "{:?}", killed.elapsed());
+    assert!(nodes[1].errors().contains("the link to node oslo broke"), "{}", nodes[1].errors());
+    assert!(!command::metrics(&deployment.run("london")).is_empty());
+}
+
+/// What a node has trained is there, with a summary of what it did.
+fn check_saved(deployment: &Deployment, name: &str) {
+    let run = deployment.run(name);
+    let summary = json(&run.join("summary.json"));
+    assert!(summary["rounds"].as_u64().unwrap() > 0 && summary["digest"] == "", "{summary}");
+    let part = &summary["participation"][name];
+    assert!(
+        part["bytes_payload"].as_u64().unwrap() > 0 && part["rows"].as_u64().unwrap() > 0,
+        "{summary}"
+    );
+    assert_eq!(summary["bytes"]["payload"], part["bytes_payload"], "what is known of one node");
+    assert!(summary["time_s"].as_f64().unwrap() > 0.0);
+    let model = run.join(format!("model-{name}.safetensors"));
+    let rows = deployment.file(&format!("{name}.csv"));
+    let shown =
+        command::gradvine().arg("evaluate").arg(&model).arg(rows).arg("--json").assert().success();
+    let shown: serde_json::Value = serde_json::from_slice(&shown.get_output().stdout).unwrap();
+    assert!(shown["accuracy"].as_f64().unwrap() > 0.5, "it is the trained model: {shown}");
+}
+
+#[test]
+fn a_node_that_is_stopped_saves_its_model_and_so_do_its_neighbours() {
+    let deployment = Deployment::new(Reach::Tcp, LONG);
+    let mut nodes = command::NAMES.map(|name| deployment.start(name));
+    command::NAMES.iter().for_each(|name| until_running(&deployment.run(name)));
+    nodes[1].signal("TERM");
+    assert_eq!(nodes.each_mut().map(|node| node.end().0), [Some(4), Some(130), Some(4)]);
+    command::NAMES.iter().for_each(|name| check_saved(&deployment, name));
+    assert_eq!(json(&deployment.run("oslo").join("summary.json"))["failed_at"], "london");
+}
+
+#[test]
+fn before_the_run_begins_nodes_may_be_killed_and_started_again() {
+    let deployment = Deployment::new(Reach::Tcp, "rounds = 5\nconnect_s = 30");
+    let undisturbed = {
+        let calm = Deployment { folder: command::copy_of(&deployment) };
+        let mut nodes = command::NAMES.map(|name| calm.start(name));
+        nodes.iter_mut().for_each(|node| assert_eq!(node.end().0, Some(0), "{}", node.errors()));
+        json(&calm.run("oslo").join("summary.json"))["digest"].clone()
+    };
+    let mut tokyo = deployment.start("tokyo");
+    for _ in 0..2 {
+        let london =
+            deployment.start_as("london", |command| command.env("RUST_LOG", "gradvine=info"));
+        command::until("the link", || london.errors().contains("linked with tokyo"));
+        london.signal("KILL");
+        drop(london);
+        fs::remove_dir_all(deployment.run("london")).unwrap();
+    }
+    let (mut london, mut oslo) = (deployment.start("london"), deployment.start("oslo"));
+    for node in [&mut tokyo, &mut london, &mut oslo] {
+        assert_eq!(node.end().0, Some(0), "{}", node.errors());
+    }
+    for name in command::NAMES {
+        assert_eq!(
+            json(&deployment.run(name).join("summary.json"))["digest"],
+            undisturbed,
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn a_neighbours_wrong_file_is_waited_for_and_only_the_node_that_differs_from_all_ends_with_2() {
+    let deployment = Deployment::new(Reach::Tcp, "rounds = 5\nconnect_s = 30");
+    deployment.write("other.toml", &experiment("rounds = 5\nconnect_s = 30", "0.25"));
+    let right = fs::read_to_string(deployment.file("tokyo.toml")).unwrap();
+    let (mut london, mut oslo) = (deployment.start("london"), deployment.start("oslo"));
+    deployment.write("tokyo.toml", &right.replace("experiment.toml", "other.toml"));
+    let mut tokyo = deployment.start("tokyo");
+    assert_eq!(tokyo.end().0, Some(2), "{}", tokyo.errors());
+    assert!(tokyo.errors().contains("optimizer.step = 0.25 here, 0.1 there"), "{}", tokyo.errors());
+    command::until("the difference", || {
+        london.errors().contains("optimizer.step = 0.1 here, 0.25 there")
+    });
+    deployment.write("tokyo.toml", &right);
+    let mut tokyo = deployment.start("tokyo");
+    for node in [&mut tokyo, &mut london, &mut oslo] {
+        assert_eq!(node.end().0, Some(0), "{}", node.errors());
+    }
+}
+
+/// Where standard error takes nothing, or its reader has gone, the run goes on.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_standard_error_that_takes_nothing_ends_no_run() {
+    let deployment = Deployment::new(Reach::Tcp, "rounds = 50");
+    let log = |command: &mut std::process::Command| {
+        command.env("RUST_LOG", "gradvine=trace");
+    };
+    let start = |name: &str, errors: std::process::Stdio| {
+        let mut command = command::program();
+        log(&mut command);
+        command
+            .arg("node")
+            .arg(deployment.file(&format!("{name}.toml")))
+            .stdout(std::process::Stdio::null());
+        command.stderr(errors).spawn().unwrap()
+    };
+    let full = || fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut gone = start("london", std::process::Stdio::piped());
+    drop(gone.stderr.take());
+    let mut others = [start("tokyo", full().into()), start("oslo", full().into())];
+    assert_eq!(gone.wait().unwrap().code(), Some(0));
+    others.iter_mut().for_each(|node| assert_eq!(node.wait().unwrap().code(), Some(0)));
+    let args = ["simulate", "--rounds", "3", "--no-baseline", "--out"];
+    for full_out in [false, true] {
+        let mut command = command::program();
+        command
+            .args(args)
+            .arg(deployment.file(&format!("sim-{full_out}")))
+            .args(command::SMALL)
+            .stderr(full());
+        if full_out {
+            command.stdout(full());
+        }
+        assert_eq!(command.status().unwrap().code(), Some(0), "the table is not what a run is for");
+        assert!(deployment.file(&format!("sim-{full_out}/model-mean.safetensors")).is_file());
+    }
+}
+
+#[test]
+fn nodes_with_different_experiments_name_the_key_and_both_values() {
+    const SHORT: &str = "rounds = 5\nconnect_s = 3";
+    let deployment = Deployment::new(Reach::Tcp, SHORT);
+    deployment.write("other.toml", &experiment(SHORT, "0.25"));
+    let file = fs::read_to_string(deployment.file("tokyo.toml")).unwrap();
+    deployment.write("tokyo.toml", &file.replace("experiment.toml", "other.toml"));
+    let (mut tokyo, mut london) = (deployment.start("tokyo"), deployment.start("london"));
+    assert_eq!(
+        (tokyo.end().0, london.end().0),
+        (Some(2), Some(2)),
+        "{}\n{}",
+        tokyo.errors(),
+        london.errors()
+    );
+    assert!(tokyo.errors().contains("optimizer.step = 0.25 here, 0.1 there"), "{}", tokyo.errors());
+    assert!(
+        london
+            .errors()
+            .contains("node tokyo runs another experiment: optimizer.step = 0.1 here, 0.25 there")
+    );
+    for name in ["tokyo", "london"] {
+        assert!(
+            !deployment.run(name).exists(),
+            "nothing ran, so nothing stays, and the next attempt may use the same name"
+        );
+    }
+}
+
+#[test]
+fn a_diverging_run_says_when() {
+    let folder = command::folder();
+    let out = folder.path().join("run");
+    let mut command = command::gradvine();
+    command.arg("simulate").args(command::SMALL).args([
+        "--rounds",
+        "300",
+        "--set",
+        "optimizer.weight_decay=1e20",
+        "-q",
+        "--out",
+    ]);
+    command.arg(&out).assert().code(4).stderr(predicates::str::contains("diverged in round"));
+    assert!(json(&out.join("summary.json"))["diverged_at"].is_u64());
+}
+
+/// The victim is named, not a node that only noticed; what the others have trained is the run's.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_process_that_is_killed_is_named_and_the_others_models_are_kept() {
+    let folder = command::folder();
+    let out = folder.path().join("run");
+    let mut command = command::program();
+    command.args([
+        "train",
+        "--processes",
+        "--rounds",
+        "1000000000",
+        "--set",
+        "run.evaluate_every=20",
+        "--quiet",
+    ]);
+    let mut running =
+        Running::start(command.args(command::SMALL).arg("--out").arg(&out), folder.path(), "train");
+    (0..3).for_each(|node| until_running(&out.join(format!("nodes/{node}/run"))));
+    let victim = child_of(running.id(), "nodes/1/node.toml");
+    assert!(
+        std::process::Command::new("kill")
+            .args(["-KILL", &victim.to_string()])
+            .status()
+            .unwrap()
+            .success()
+    );
+    assert_eq!(running.end().0, Some(4), "{}", running.errors());
+    let told = running.errors();
+    assert!(told.contains("node 1 was ended by signal 9"), "{told}");
+    let summary = json(&out.join("summary.json"));
+    assert_eq!((summary["failed_at"].as_str(), summary["digest"].as_str()), (Some("1"), Some("")));
+    for name in ["0", "2"] {
+        assert!(
+            out.join(format!("model-{name}.safetensors")).is_file(),
+            "the model of node {name}"
+        );
+        assert!(summary["participation"][name]["rounds"].as_u64().unwrap() > 0, "{summary}");
+    }
+}
+
+/// The child of a process whose command line has this word.
+#[cfg(target_os = "linux")]
+fn child_of(parent: u32, word: &str) -> u32 {
+    let is_it = |pid: u32| {
+        let read = |file: &str| fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        let (stat, line) = (read("stat"), read("cmdline"));
+        let stat = String::from_utf8_lossy(&stat).into_owned();
+        let parent_of = stat
+            .rsplit_once(')')
+            .and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse().ok());
+        parent_of == Some(parent) && String::from_utf8_lossy(&line).contains(word)
+    };
+    let pids = fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    pids.into_iter().find(|&pid| is_it(pid)).expect("the process of that node")
+}
+
+/// The nodes of one process share its files: whichever gives up first, the reason is said.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_process_without_enough_open_files_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    for limit in [16, 20, 22, 24] {
+        let mut shell = std::process::Command::new("sh");
+        let script = format!("ulimit -n {limit}; exec \"$0\" \"$@\"");
+        let program = command::program();
+        shell.arg("-c").arg(script).arg(program.get_program());
+        shell.args(["train", "--rounds", "2", "--no-baseline", "--set", "run.connect_s=2"]);
+        let run = shell.arg("--out").arg(folder.path().join(limit.to_string())).output().unwrap();
+        let told = String::from_utf8_lossy(&run.stderr);
+        let last = told.lines().last().unwrap_or_default();
+        let words = ["open files", "open no more files"];
+        assert!(words.iter().any(|words| last.contains(words)), "{limit} files: {told}");
+        assert!(matches!(run.status.code(), Some(2 | 4)), "{limit} files: {told}");
+    }
+}

@@ -1,0 +1,17 @@
+//! The `gradvine` command as its users meet it.
+#![cfg(feature = "cli")]
+
+#[path = "../common/command.rs"]
+mod command;
+
+mod bad_files;
+mod breaks;
+mod compare;
+mod interrupts;
+mod no_room;
+mod output;
+mod plan;
+mod refusals;
+mod report;
+mod report_pictures;
+mod runs;

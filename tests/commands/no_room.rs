@@ -1,0 +1,119 @@
+//! Runs that are too large for this machine: refused with what they need and what there is, before
+//! anything is taken, written or sent.
+#![cfg(feature = "cli")]
+
+use crate::command;
+
+use std::fs;
+
+use command::{Deployment, NAMES, Reach, gradvine, program, refused};
+#[cfg(target_os = "linux")]
+use std::process::Command;
+
+const SYNTHETIC: &str = "[topology]\nfile = \"ring:4\"\n[data]\nsource = \"synthetic\"\nsplit \
+                         = \"contiguous\"\n\
+     test_share = 0.0\nfeatures = 3\nrows = 140000\n[model]\nkind \
+     = \"least-squares\"\n[rule]\nkind = \"d-psgd\"\n";
+
+#[test]
+fn a_tree_that_is_too_high_is_refused_where_nodes_would_run() {
+    let folder = command::folder();
+    let file = folder.path().join("e.toml");
+    fs::write(&file, SYNTHETIC).unwrap();
+    let commands: [&[&str]; 4] = [&["simulate"], &["plan"], &["train"], &["train", "--processes"]];
+    for (command, spec, height) in commands
+        .iter()
+        .map(|command| (command, "path:70000", 69_999))
+        .chain([(&commands[0], "path:32769", 32_768)])
+    {
+        let line = refused(gradvine().args(*command).arg(&file).args(["--topology", spec]));
+        let place = format!("topology = {}: ", spec.replace(':', "-"));
+        assert!(
+            line.contains(&place) && line.contains(&format!("{height} links high from node 0")),
+            "{line}"
+        );
+        assert!(line.contains("at most 32767") && line.contains("take fewer nodes"), "{line}");
+    }
+    // No run, no limit.
+    let made = folder.path().join("long.toml");
+    gradvine().args(["topology", "make", "path:70000"]).arg(&made).assert().success();
+    gradvine().args(["topology", "check"]).arg(&made).assert().success();
+    gradvine().args(["topology", "show", "path:70000"]).assert().success();
+}
+
+#[test]
+fn a_ring_that_is_too_long_for_sums_is_refused() {
+    let folder = command::folder();
+    let file = folder.path().join("e.toml");
+    fs::write(&file, SYNTHETIC).unwrap();
+    for more in [&[][..], &["--set", "rule.collective=ring"]] {
+        let set = ["--topology", "ring:40000", "--set", "rule.kind=c-sgd"];
+        let line = refused(gradvine().arg("simulate").arg(&file).args(set).args(more));
+        assert!(line.contains("sums go around a ring of at most 16383 nodes"), "{line}");
+    }
+}
+
+/// The program where it may take so many megabytes of addresses and no more.
+#[cfg(target_os = "linux")]
+fn tight(megabytes: u32) -> assert_cmd::Command {
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", &format!("ulimit -v {megabytes}000; exec \"$@\""), "sh"])
+        .arg(program().get_program());
+    assert_cmd::Command::from_std(command)
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_model_that_does_not_fit_the_memory_is_refused() {
+    let figures = |line: &str, what: &str| {
+        assert!(line.contains("model = ") && line.contains(what), "{line}");
+        assert!(line.contains(" of memory, and ") && line.contains(" are available: "), "{line}");
+    };
+    // 750 million numbers: none of it fits.
+    for command in [&["simulate"][..], &["plan"], &["train"], &["train", "--processes"]] {
+        let line = refused(tight(3000).args(command).args(["--set", "model.hidden=[10000000]"]));
+        figures(&line, "a model with its gradient and one copy needs about 9.00 GB");
+    }
+    // 20 million numbers: one node fits, forty with their copies do not.
+    let large =
+        ["--set", "model.hidden=[266000]", "--topology", "ring:40", "--set", "data.split=iid"];
+    for command in [&["simulate"][..], &["train"]] {
+        let line = refused(tight(3000).args(command).args(large));
+        figures(&line, "a run of 40 nodes on one machine");
+        assert!(line.contains("gradvine node") && line.contains("--no-space-check"), "{line}");
+    }
+    figures(&refused(tight(3000).arg("plan").args(large)), "measuring the data");
+    // What fits runs.
+    let folder = command::folder();
+    let small = [
+        "simulate",
+        "-q",
+        "--rounds",
+        "2",
+        "--no-baseline",
+        "--set",
+        "model.hidden=[5000]",
+        "--out",
+    ];
+    tight(3000).args(small).arg(folder.path().join("run")).assert().success();
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_node_that_does_not_fit_the_memory_is_refused() {
+    let deployment = Deployment::new(Reach::Tcp, "rounds = 2");
+    let text = fs::read_to_string(deployment.file("experiment.toml")).unwrap();
+    let large = text.replace("kind = \"softmax\"", "kind = \"mlp\"\nhidden = [100000000]");
+    deployment.write("experiment.toml", &large);
+    let line = refused(tight(3000).arg("node").arg(deployment.file(&format!("{}.toml", NAMES[0]))));
+    assert!(
+        line.contains("needs about 7.20 GB of memory, and ") && line.contains(" are available"),
+        "{line}"
+    );
+    // 21 million numbers: three vectors fit, those of its rule do not.
+    deployment.write("experiment.toml", &large.replace("100000000", "3500000"));
+    let line = refused(tight(420).arg("node").arg(deployment.file(&format!("{}.toml", NAMES[0]))));
+    assert!(line.contains("this node needs about ") && line.contains("--no-space-check"), "{line}");
+    assert!(!deployment.run(NAMES[0]).exists());
+}

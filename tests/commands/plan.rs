@@ -1,0 +1,136 @@
+//! `gradvine plan`: what it says, and that the simulator says the same.
+
+use crate::command;
+
+use command::gradvine;
+use serde_json::Value;
+
+const FAR: [&str; 4] =
+    ["--topology", "topologies/four-regions.toml", "--set", "network.compute=fixed"];
+
+fn plan(more: &[&str]) -> Value {
+    let mut command = gradvine();
+    command
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .arg("plan")
+        .args(FAR)
+        .args(["--set", "network.compute_ms=5"]);
+    let assert = command.args(["--json"]).args(more).assert().success();
+    serde_json::from_slice(&assert.get_output().stdout).unwrap()
+}
+
+#[test]
+fn a_round_takes_what_the_simulator_says_and_the_bottleneck_is_the_farthest_link() {
+    let said = plan(&["--rounds", "60", "--alone", "--no-data"]);
+    let round = said["plan"]["round_s"].as_f64().unwrap();
+    let out = tempfile::tempdir().unwrap();
+    let mut command = gradvine();
+    command
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .arg("simulate")
+        .args(FAR)
+        .args(["--set", "network.compute_ms=5"]);
+    command.args([
+        "--set",
+        "run.evaluate_every=30",
+        "--rounds",
+        "60",
+        "--no-baseline",
+        "-q",
+        "--out",
+    ]);
+    command.arg(out.path().join("run")).assert().success();
+    let metrics = std::fs::read_to_string(out.path().join("run/metrics.jsonl")).unwrap();
+    let at = |round: u64| {
+        let lines = metrics.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let times = lines
+            .filter(|line| line["round"] == round)
+            .map(|line| line["time_s"].as_f64().unwrap());
+        times.fold(0.0, f64::max)
+    };
+    let simulated = (at(60) - at(30)) / 30.0;
+    assert!((round / simulated - 1.0).abs() < 0.05, "predicted {round}, simulated {simulated}");
+    let mut ends =
+        [&said["bottleneck"]["from"], &said["bottleneck"]["to"]].map(|name| name.as_str().unwrap());
+    ends.sort_unstable();
+    assert_eq!(ends, ["london", "tokyo"]);
+}
+
+#[test]
+fn candidates_come_best_first_and_a_server_is_slower_than_gossip() {
+    let said = plan(&["--rounds", "200"]);
+    let candidates = said["candidates"].as_array().unwrap();
+    assert!(candidates.len() > 10);
+    // The run, as many times longer as a round's W, relaxed by CHOCO's gamma, falls short of
+    // agreement.
+    let cost = |one: &Value| {
+        let rounds = one["mixing_time"].as_f64().unwrap_or(f64::INFINITY);
+        let left = if rounds > 1.0 { 0.01f64.powf(1.0 / rounds) } else { 0.0 };
+        let gamma = one["relaxation"].as_f64().unwrap();
+        assert!(gamma > 0.0 && gamma <= 1.0, "{one}");
+        one["run_s"].as_f64().unwrap() / (1.0 - (1.0 - gamma * (1.0 - left)).powi(2))
+    };
+    assert!(
+        candidates.iter().any(|one| one["relaxation"].as_f64() < Some(0.9)),
+        "few bits, a small gamma"
+    );
+    assert!(candidates.windows(2).all(|pair| cost(&pair[0]) <= cost(&pair[1])));
+    assert!(
+        candidates.iter().any(|one| one["mixing_time"].as_u64() > Some(9)),
+        "a line agrees slowly"
+    );
+    for central in said["centralized"].as_array().unwrap() {
+        assert!(
+            central["plan"]["round_s"].as_f64().unwrap()
+                > said["plan"]["round_s"].as_f64().unwrap()
+        );
+    }
+    let data = &said["data"];
+    assert!(
+        ["smoothness", "within", "between"].iter().all(|key| data[key].as_f64().unwrap() > 0.0),
+        "{data}"
+    );
+}
+
+#[test]
+fn all_pairs_linked_average_in_one_latency_and_come_first() {
+    let first = |more: &[&str]| {
+        let said = plan(&[&["--rounds", "200", "--no-data"], more].concat());
+        let first = said["candidates"][0].clone();
+        (first["topology"].as_str().unwrap().to_string(), first["round_s"].as_f64().unwrap())
+    };
+    let (topology, by_ways) = first(&[]);
+    assert_eq!(topology, "complete-4");
+    // Four gradients of 5 ms, one latency of the longest link, 138.5 ms, and the frame's time on
+    // the line.
+    assert!((0.1385..0.17).contains(&(by_ways - 0.02)), "{by_ways}");
+    let (topology, measured) = first(&["--links", "topologies/four-regions-all.toml"]);
+    assert_eq!(topology, "complete-4");
+    assert!(measured <= by_ways, "{measured}");
+    let file = |name: &str| format!("{}/topologies/{name}", env!("CARGO_MANIFEST_DIR"));
+    let mut command = gradvine();
+    command.args([
+        "plan",
+        "--topology",
+        &file("four-regions.toml"),
+        "--links",
+        &file("groups-2x4.toml"),
+    ]);
+    let line = command::refused(&mut command);
+    assert!(line.contains("--links = ") && line.contains("its nodes are 0, 1"), "{line}");
+}
+
+#[test]
+fn what_no_plan_can_tell_is_refused() {
+    let mut command = gradvine();
+    command.args(["plan", "--set", "rule.kind=ad-psgd", "--set", "compressor.kind=identity"]);
+    let stderr = String::from_utf8(command.assert().code(2).get_output().stderr.clone()).unwrap();
+    assert!(
+        stderr.contains("rule.kind = \"ad-psgd\"") && stderr.contains("gradvine simulate"),
+        "{stderr}"
+    );
+    let mut command = gradvine();
+    command.args(["plan", "--topology", "ring:8", "--topologies", "ring:9"]);
+    let stderr = String::from_utf8(command.assert().code(2).get_output().stderr.clone()).unwrap();
+    assert!(stderr.contains("it has 9 nodes, the experiment 8"), "{stderr}");
+}

@@ -1,0 +1,477 @@
+//! The pictures of `gradvine report` hold what they say: curves go through the evaluations, bars
+//! are as long as the bytes, and a browser, where there is one, paints them: in the light, in the
+//! dark, and without anything that sticks out of the page.
+#![cfg(feature = "cli")]
+
+use crate::command;
+
+use std::{
+    collections::BTreeMap,
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use command::{folder, gradvine, json, metrics};
+use quick_xml::{
+    Reader,
+    events::{BytesStart, Event},
+};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Two runs and their page.
+struct Shown {
+    folder: TempDir,
+    runs: [PathBuf; 2],
+    html: String,
+}
+
+impl Shown {
+    fn new() -> Shown {
+        let folder = folder();
+        let runs = ["four-bits", "dense"].map(|name| folder.path().join(name));
+        let network = [
+            "network.preset=4g",
+            "network.compute=fixed",
+            "network.compute_ms=20",
+            "run.evaluate_every=10",
+        ];
+        let rules = [
+            ["rule.kind=choco", "compressor.bits=4"],
+            ["rule.kind=d-psgd", "compressor.kind=identity"],
+        ];
+        for (run, rule) in runs.iter().zip(rules) {
+            gradvine()
+                .args([
+                    "simulate",
+                    "-q",
+                    "--no-baseline",
+                    "--rounds",
+                    "120",
+                    "--topology",
+                    "ring:5",
+                    "--out",
+                ])
+                .arg(run)
+                .args(network.iter().chain(&rule).flat_map(|set| ["--set", set]))
+                .assert()
+                .success();
+        }
+        let out = folder.path().join("report.html");
+        gradvine().arg("report").args(&runs).arg("--out").arg(&out).assert().success();
+        let html = fs::read_to_string(&out).unwrap();
+        Shown { folder, runs, html }
+    }
+
+    /// The SVG of a picture.
+    fn picture(&self, id: &str) -> Picture {
+        Picture::of(&self.html, id)
+    }
+
+    /// What the evaluations of a run say: (x, y) of each round, of the mean over its nodes.
+    fn evaluations(&self, run: usize, x: &str, y: &str) -> Vec<(f64, f64)> {
+        let mut rounds: BTreeMap<u64, Vec<Value>> = BTreeMap::new();
+        for line in metrics(&self.runs[run]) {
+            rounds.entry(line["round"].as_u64().unwrap()).or_default().push(line);
+        }
+        let mean = |lines: &Vec<Value>, key: &str| {
+            lines.iter().map(|line| line[key].as_f64().unwrap()).sum::<f64>() / lines.len() as f64
+        };
+        rounds.values().map(|lines| (mean(lines, x), mean(lines, y))).collect()
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Element {
+    name: String,
+    attributes: BTreeMap<String, String>,
+}
+
+impl Element {
+    fn is(&self, name: &str, key: &str, value: &str) -> bool {
+        self.name == name && self.attributes.get(key).is_some_and(|found| found == value)
+    }
+
+    fn number(&self, key: &str) -> f64 {
+        self.attributes[key].parse().unwrap()
+    }
+
+    /// The points of a path of straight lines.
+    fn points(&self) -> Vec<(f64, f64)> {
+        let point = |text: &str| {
+            let (x, y) = text.split_once(' ').unwrap();
+            (x.parse().unwrap(), y.parse().unwrap())
+        };
+        self.attributes["d"].split(['M', 'L']).filter(|text| !text.is_empty()).map(point).collect()
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Picture {
+    elements: Vec<Element>,
+}
+
+impl Picture {
+    fn of(html: &str, id: &str) -> Picture {
+        let figure = html
+            .split(&format!("<figure id=\"{id}\""))
+            .nth(1)
+            .unwrap_or_else(|| panic!("no picture {id}"));
+        let svg = &figure[figure.find("<svg").unwrap()..figure.find("</svg>").unwrap() + 6];
+        let mut reader = Reader::from_str(svg);
+        let mut elements = Vec::new();
+        let element = |start: &BytesStart| Element {
+            name: start.name().as_ref().to_string(),
+            attributes: (start.attributes().map(Result::unwrap))
+                .map(|one| (one.key.as_ref().to_string(), one.value.into_owned()))
+                .collect(),
+        };
+        loop {
+            match reader.read_event().unwrap_or_else(|error| panic!("{id}: {error}")) {
+                Event::Start(start) | Event::Empty(start) => elements.push(element(&start)),
+                Event::Eof => break,
+                _ => {}
+            }
+        }
+        Picture { elements }
+    }
+
+    /// Paths that are lines, in the order of the runs.
+    fn curves(&self) -> Vec<&Element> {
+        let drawn = |element: &&Element| {
+            element.is("path", "fill", "none") && element.attributes.contains_key("clip-path")
+        };
+        self.elements.iter().filter(drawn).collect()
+    }
+
+    /// Left, top, right, bottom of the plot.
+    fn plot(&self) -> [f64; 4] {
+        let at = self.elements.iter().position(|element| element.name == "clipPath").unwrap();
+        let frame = &self.elements[at + 1];
+        let [x, y, wide, high] = ["x", "y", "width", "height"].map(|key| frame.number(key));
+        [x, y, x + wide, y + high]
+    }
+
+    /// Width and height of the sheet.
+    fn size(&self) -> (f64, f64) {
+        (self.elements[0].number("width"), self.elements[0].number("height"))
+    }
+}
+
+const CURVES: [(&str, &str, &str); 7] = [
+    ("loss-rounds", "round", "train_loss"),
+    ("loss-bytes", "bytes_payload", "train_loss"),
+    ("loss-time", "time_s", "train_loss"),
+    ("accuracy-rounds", "round", "test_accuracy"),
+    ("accuracy-bytes", "bytes_payload", "test_accuracy"),
+    ("accuracy-time", "time_s", "test_accuracy"),
+    ("consensus-rounds", "round", "consensus"),
+];
+
+/// Whether there is one scale that takes every value to its pixel.
+fn scales(pairs: &[(f64, f64)]) -> bool {
+    let end = |least: bool| {
+        let order = |a: &&(f64, f64), b: &&(f64, f64)| a.0.total_cmp(&b.0);
+        *if least { pairs.iter().min_by(order) } else { pairs.iter().max_by(order) }.unwrap()
+    };
+    let ((v, p), (w, q)) = (end(true), end(false));
+    pairs.iter().all(|(value, pixel)| (p + (value - v) / (w - v) * (q - p) - pixel).abs() < 0.2)
+}
+
+#[test]
+fn curves_go_through_the_evaluations() {
+    let shown = Shown::new();
+    for (id, x, y) in CURVES {
+        let picture = shown.picture(id);
+        let ([left, top, right, bottom], curves) = (picture.plot(), picture.curves());
+        assert_eq!(curves.len(), 2, "{id}");
+        let (mut across, mut upwards) = (Vec::new(), Vec::new());
+        for (run, curve) in curves.iter().enumerate() {
+            let (values, points) = (shown.evaluations(run, x, y), curve.points());
+            assert_eq!((points.len(), values.len()), (12, 12), "{id}");
+            for &(px, py) in &points {
+                assert!(
+                    (left..=right).contains(&px) && (top..=bottom).contains(&py),
+                    "{id}: {px} {py} is outside"
+                );
+            }
+            assert!(points.windows(2).all(|pair| pair[0].0 < pair[1].0), "{id}: to the right");
+            across.extend(values.iter().zip(&points).map(|(value, point)| (value.0, point.0)));
+            upwards.extend(values.iter().zip(&points).map(|(value, point)| (value.1, point.1)));
+        }
+        assert_ne!(
+            curves[0].attributes["d"], curves[1].attributes["d"],
+            "{id}: two runs, two curves"
+        );
+        assert_ne!(
+            curves[0].attributes["stroke"], curves[1].attributes["stroke"],
+            "{id}: two runs, two colours"
+        );
+        let log = |pairs: &[(f64, f64)]| -> Vec<(f64, f64)> {
+            pairs.iter().map(|(v, p)| (v.log10(), *p)).collect()
+        };
+        assert!(scales(&across) || scales(&log(&across)), "{id}: {across:?}");
+        let fits = if y == "test_accuracy" { scales(&upwards) } else { scales(&log(&upwards)) };
+        assert!(fits, "{id}: {upwards:?}");
+        // Losses fall and accuracies rise: the picture is not upside down.
+        let (first, last) = (upwards[0], upwards[11]);
+        assert_eq!(first.0 < last.0, first.1 > last.1, "{id}");
+        // One evaluation that is drawn elsewhere does not pass.
+        upwards[5].1 += 3.0;
+        assert!(!scales(&upwards) && !scales(&log(&upwards)), "{id}: the check finds nothing");
+    }
+}
+
+#[test]
+fn bars_are_as_long_as_the_bytes() {
+    let shown = Shown::new();
+    for (run, path) in shown.runs.iter().enumerate() {
+        let summary = json(&path.join("summary.json"));
+        let picture = shown.picture(&format!("nodes-{}", run + 1));
+        // The first is the ground; then three of the legend; then three a node.
+        let bars: Vec<f64> = (picture.elements.iter())
+            .filter(|element| element.name == "rect" && element.is("rect", "height", "8.5"))
+            .map(|element| element.number("width"))
+            .collect();
+        let parts = summary["participation"].as_object().unwrap();
+        let bytes: Vec<f64> = (parts.values())
+            .flat_map(|part| {
+                ["bytes_payload", "bytes_wire", "bytes_dense"]
+                    .map(|key| part[key].as_f64().unwrap())
+            })
+            .collect();
+        assert_eq!(bars.len(), 15);
+        let (longest, most) =
+            (bars.iter().copied().fold(0.0, f64::max), bytes.iter().copied().fold(0.0, f64::max));
+        assert!(longest > 400.0);
+        for (bar, bytes) in bars.iter().zip(&bytes) {
+            assert!(
+                (bar / longest - bytes / most).abs() < 1e-3,
+                "run {run}: {bar} of {longest}, {bytes} of {most}"
+            );
+        }
+    }
+}
+
+/// A headless browser, if there is one.
+fn browser() -> Option<PathBuf> {
+    let names = ["chromium", "chromium-browser", "google-chrome"];
+    let folders: Vec<PathBuf> = env::split_paths(&env::var_os("PATH")?).collect();
+    names
+        .iter()
+        .flat_map(|name| folders.iter().map(move |folder| folder.join(name)))
+        .find(|path| path.is_file())
+}
+
+/// Runs the browser on a page; its standard output.
+fn browse(browser: &Path, page: &Path, width: u32, height: u32, more: &[String]) -> String {
+    let profile = folder();
+    let output = Command::new(browser)
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+            "--no-first-run",
+            "--hide-scrollbars",
+        ])
+        .args([
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--force-color-profile=srgb",
+        ])
+        .arg(format!("--user-data-dir={}", profile.path().display()))
+        .arg(format!("--window-size={width},{height}"))
+        .args(more)
+        .arg(format!("file://{}", page.display()))
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Where the pictures are, and how wide the page is and would be: measured by a script in a copy of
+/// the page.
+fn measured(browser: &Path, shown: &Shown, width: u32) -> Value {
+    const SCRIPT: &str = "<script>const seen = {page: document.documentElement.scrollWidth, \
+                          window: innerWidth, \
+        body: document.body.scrollWidth, high: document.documentElement.scrollHeight, boxes: {}};\
+        for (const svg of document.querySelectorAll('figure svg')) { const at = \
+        svg.getBoundingClientRect(); \
+        seen.boxes[svg.closest('figure').id] = [at.left, at.top + scrollY, at.width, at.height]; }\
+        document.body.textContent = JSON.stringify(seen);</script>";
+    let copy = shown.folder.path().join("measured.html");
+    let open = shown
+        .html
+        .replace("default-src 'none'; style-src 'unsafe-inline'", "default-src 'unsafe-inline'");
+    assert_ne!(open, shown.html);
+    fs::write(&copy, open.replace("</body>", &format!("{SCRIPT}</body>"))).unwrap();
+    let dom = browse(browser, &copy, width, 900, &["--dump-dom".into()]);
+    let text =
+        &dom[dom.find("{\"page\"").unwrap_or_else(|| panic!("{dom}"))..dom.rfind('}').unwrap() + 1];
+    serde_json::from_str(text).unwrap()
+}
+
+/// A screenshot of a page.
+struct Screen {
+    width: usize,
+    pixels: Vec<[u8; 3]>,
+}
+
+impl Screen {
+    fn of(browser: &Path, folder: &Path, html: &str, size: (u32, u32), dark: bool) -> Screen {
+        let (page, file) = (folder.join("shot.html"), folder.join("shot.png"));
+        fs::write(&page, html).unwrap();
+        let mut more = vec![format!("--screenshot={}", file.display())];
+        // 0 is dark, 1 light.
+        more.push(format!("--blink-settings=preferredColorScheme={}", i32::from(!dark)));
+        browse(browser, &page, size.0, size.1, &more);
+        let mut reader = png::Decoder::new(std::io::BufReader::new(fs::File::open(&file).unwrap()))
+            .read_info()
+            .unwrap();
+        let mut bytes = vec![0; reader.output_buffer_size().unwrap()];
+        let info = reader.next_frame(&mut bytes).unwrap();
+        assert_eq!(info.bit_depth, png::BitDepth::Eight);
+        let step = info.color_type.samples();
+        let pixels = bytes[..info.buffer_size()]
+            .chunks(step)
+            .map(|pixel| [pixel[0], pixel[1], pixel[2]])
+            .collect();
+        Screen { width: info.width as usize, pixels }
+    }
+
+    /// How many pixels in a box (left, top, right, bottom) are nearly of this colour.
+    fn count(&self, [left, top, right, bottom]: [f64; 4], colour: [u8; 3]) -> f64 {
+        let near = |pixel: &[u8; 3]| pixel.iter().zip(colour).all(|(a, b)| a.abs_diff(b) <= 48);
+        let rows =
+            top.max(0.0) as usize..(bottom.ceil() as usize).min(self.pixels.len() / self.width);
+        let columns = left.max(0.0) as usize..(right.ceil() as usize).min(self.width);
+        let row = |y: usize| {
+            self.pixels[y * self.width..][columns.clone()]
+                .iter()
+                .filter(|pixel| near(pixel))
+                .count()
+        };
+        rows.map(row).sum::<usize>() as f64
+    }
+}
+
+fn rgb(hex: &str) -> [u8; 3] {
+    [1, 3, 5].map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap())
+}
+
+/// What the page makes of a colour in the dark.
+fn in_the_dark(html: &str, colour: &str) -> [u8; 3] {
+    let rule = format!(".picture [stroke=\"{colour}\"]{{stroke:");
+    rgb(&html.split(&rule).nth(1).unwrap_or_else(|| panic!("no counterpart of {colour}"))[..7])
+}
+
+/// Pictures of the page in which less ink is on the screen than the SVG says: which, and what is
+/// missing.
+fn pale(shown: &Shown, boxes: &Value, screen: &Screen, dark: bool) -> Vec<String> {
+    let mut pale = Vec::new();
+    let colour = |hex: &str| if dark { in_the_dark(&shown.html, hex) } else { rgb(hex) };
+    for (id, place) in boxes.as_object().unwrap() {
+        let [left, top, wide, _] = [0, 1, 2, 3].map(|i| place[i].as_f64().unwrap());
+        let picture = shown.picture(id);
+        let scale = wide / picture.size().0;
+        let at = |[a, b, c, d]: [f64; 4]| {
+            [left + scale * a, top + scale * b, left + scale * c, top + scale * d]
+        };
+        // Colour, where, how many pixels of it at the least.
+        let mut expected: Vec<(&str, [f64; 4], f64)> = Vec::new();
+        for curve in picture.curves() {
+            let points = curve.points();
+            // Two pixels wide; other curves may lie on parts of it.
+            let long = scale * (points[points.len() - 1].0 - points[0].0);
+            expected.push((&curve.attributes["stroke"], picture.plot(), 0.6 * long));
+        }
+        for bar in picture.elements.iter().filter(|element| element.is("rect", "height", "8.5")) {
+            let [x, y, wide, high] = ["x", "y", "width", "height"].map(|key| bar.number(key));
+            expected.push((
+                &bar.attributes["fill"],
+                [x, y, x + wide, y + high],
+                0.7 * scale * scale * wide * high,
+            ));
+        }
+        for disc in picture
+            .elements
+            .iter()
+            .filter(|element| id.starts_with("topology") && element.name == "circle")
+        {
+            let [x, y, r] = ["cx", "cy", "r"].map(|key| disc.number(key));
+            // Words may stand in it.
+            expected.push((
+                &disc.attributes["fill"],
+                [x - r, y - r, x + r, y + r],
+                1.2 * scale * scale * r * r,
+            ));
+        }
+        assert!(!expected.is_empty(), "{id}: nothing is known of this picture");
+        for (hex, part, least) in expected {
+            let found = screen.count(at(part), colour(hex));
+            if found < least {
+                pale.push(format!("{id}: {found} pixels of {hex}, at least {least:.0} expected"));
+            }
+        }
+    }
+    pale
+}
+
+#[test]
+fn a_browser_paints_what_the_pictures_hold() {
+    let Some(browser) = browser() else {
+        println!("skipped: there is no chromium on the path");
+        return;
+    };
+    let shown = Shown::new();
+    for width in [1200, 600] {
+        let seen = measured(&browser, &shown, width);
+        assert_eq!(
+            seen["page"], seen["window"],
+            "at {width} pixels the page is wider than its window"
+        );
+        assert!(seen["body"].as_f64() <= seen["window"].as_f64(), "{seen}");
+    }
+    let seen = measured(&browser, &shown, 1200);
+    let boxes = &seen["boxes"];
+    assert_eq!(boxes.as_object().unwrap().len(), shown.html.matches("<svg ").count());
+    for place in boxes.as_object().unwrap().values() {
+        assert!(place[2].as_f64().unwrap() > 600.0 && place[3].as_f64().unwrap() > 100.0, "{seen}");
+    }
+    let size = (1200, seen["high"].as_u64().unwrap() as u32 + 50);
+    let shoot =
+        |html: &str, dark: bool| Screen::of(&browser, shown.folder.path(), html, size, dark);
+    for dark in [false, true] {
+        let screen = shoot(&shown.html, dark);
+        let ground = u32::from(screen.pixels[0][0]);
+        assert!(
+            if dark { ground < 60 } else { ground > 240 },
+            "the page's ground is {:?}",
+            screen.pixels[0]
+        );
+        assert_eq!(pale(&shown, boxes, &screen, dark), Vec::<String>::new(), "dark: {dark}");
+    }
+    // Without its curves a page is missed by the check: all of them, and nothing else.
+    let mut bare = shown.html.clone();
+    for (id, ..) in CURVES {
+        for curve in shown.picture(id).curves() {
+            bare = bare.replace(
+                &format!("d=\"{}\" fill=\"none\"", curve.attributes["d"]),
+                "d=\"\" fill=\"none\"",
+            );
+        }
+    }
+    let missed = pale(&shown, boxes, &shoot(&bare, false), false);
+    assert_eq!(missed.len(), 2 * CURVES.len(), "{missed:?}");
+    assert!(
+        CURVES.iter().all(|(id, ..)| missed
+            .iter()
+            .filter(|line| line.starts_with(&format!("{id}:")))
+            .count()
+            == 2)
+    );
+}

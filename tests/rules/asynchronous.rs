@@ -1,0 +1,173 @@
+//! Pairwise gossip without rounds in common: the mean is kept, nobody waits for ever, the simulator
+//! repeats itself.
+
+use crate::common;
+
+use common::{Run, consensus};
+use gradvine::{
+    compress::Format,
+    gossip::{
+        party::{Writer, payload_noise},
+        plan::{self, At},
+        rule::Rule,
+    },
+    units::{NodeId, Round},
+};
+
+const IDENTITY: &str = "kind = 'identity'";
+const RULES: [&str; 2] = ["kind = 'ad-psgd'", "kind = 'swarm'"];
+
+fn mean(models: &[Vec<f32>]) -> Vec<f64> {
+    (0..models[0].len())
+        .map(|k| models.iter().map(|x| f64::from(x[k])).sum::<f64>() / models.len() as f64)
+        .collect()
+}
+
+/// How far the mean of all models moves in rounds without gradients, and what is left of their
+/// disagreement.
+fn drift(rule: &str, topology: &str) -> (f64, f64) {
+    let mut run = Run::new(topology, rule, IDENTITY);
+    (run.step, run.same_start, run.rounds) = (0.0, false, 60);
+    let starts: Vec<Vec<f32>> = (0..run.nodes()).map(|node| run.start(node)).collect();
+    let models = run.models();
+    let moved =
+        mean(&starts).iter().zip(mean(&models)).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    (moved, consensus(&models) / consensus(&starts))
+}
+
+#[test]
+fn pairs_keep_the_mean_and_agree() {
+    for rule in RULES {
+        for topology in ["ring:8", "star:5", "complete:6", "path:4"] {
+            let (moved, left) = drift(rule, topology);
+            assert!(moved < 1e-6, "{rule} on {topology}: the mean moved by {moved:e}");
+            assert!(left < 1e-2, "{rule} on {topology}: {left:e} of the disagreement is left");
+        }
+    }
+}
+
+#[test]
+fn a_node_alone_is_plain_sgd() {
+    for rule in RULES {
+        let alone = Run::new("complete:1", rule, IDENTITY).models();
+        assert_eq!(alone, Run::new("complete:1", "kind = 'c-sgd'", IDENTITY).models());
+    }
+}
+
+#[test]
+fn the_simulator_repeats_itself() {
+    for rule in RULES {
+        let run = Run::new("torus:3x3", rule, IDENTITY);
+        assert_eq!(run.ended().unwrap(), run.ended().unwrap());
+        assert!(plan::is_asynchronous(&*run.prepare().plan));
+    }
+    assert!(!plan::is_asynchronous(
+        &*Run::new("ring:4", "kind = 'd-psgd'", IDENTITY).prepare().plan
+    ));
+}
+
+/// One call from a to b; `lost` is what happens to the answer.
+fn call(
+    a: &mut dyn Rule,
+    b: &mut dyn Rule,
+    d: usize,
+    between: impl FnOnce(&mut dyn Rule),
+    lost: bool,
+) {
+    let format = Format::Floats(d);
+    let (ask, back) = (
+        At { round: Round(0), flight: 0, exchange: 0 },
+        At { round: Round(0), flight: 0, exchange: 1 },
+    );
+    let noise = payload_noise(3, NodeId(0), Some(NodeId(1)), &ask);
+    let (mut there, mut answer) = (Vec::new(), Vec::new());
+    a.outgoing(&ask, Some(NodeId(1)), &mut Writer::new(&format, noise, &mut there)).unwrap();
+    b.answer(
+        &ask,
+        NodeId(0),
+        &format.view(noise, &there),
+        &mut Writer::new(&format, noise, &mut answer),
+    )
+    .unwrap();
+    between(a);
+    if !lost {
+        a.received(&back, NodeId(1), &format.view(noise, &answer)).unwrap();
+    }
+}
+
+fn pair() -> (Box<dyn Rule>, Box<dyn Rule>, Vec<f64>) {
+    let mut run = Run::new("ring:4", "kind = 'ad-psgd'", IDENTITY);
+    run.same_start = false;
+    let prepared = run.prepare();
+    let (x, y) = (run.start(0), run.start(1));
+    let sum = x.iter().zip(&y).map(|(x, y)| f64::from(*x) + f64::from(*y)).collect();
+    ((prepared.spawn)(NodeId(0), x), (prepared.spawn)(NodeId(1), y), sum)
+}
+
+fn model(rule: &dyn Rule, d: usize) -> Vec<f64> {
+    let mut x = vec![0.0; d];
+    rule.model(&mut x);
+    x.into_iter().map(f64::from).collect()
+}
+
+#[test]
+fn a_call_leaves_both_with_the_average() {
+    let (mut a, mut b, sum) = pair();
+    let d = sum.len();
+    call(&mut *a, &mut *b, d, |_| {}, false);
+    for ((x, y), sum) in model(&*a, d).iter().zip(model(&*b, d)).zip(&sum) {
+        assert!((x - sum / 2.0).abs() < 1e-6 && (y - sum / 2.0).abs() < 1e-6);
+    }
+}
+
+#[test]
+fn a_step_between_call_and_answer_is_kept_and_a_lost_answer_would_not_keep_the_mean() {
+    let (mut a, mut b, sum) = pair();
+    let d = sum.len();
+    let step = |rule: &mut dyn Rule| {
+        let (x, mut update) = rule.point();
+        update.fill(0.25);
+        rule.gradient(Round(0), 0.1, x, update);
+    };
+    call(&mut *a, &mut *b, d, step, false);
+    for ((x, y), sum) in model(&*a, d).iter().zip(model(&*b, d)).zip(&sum) {
+        assert!((x + y - (sum - 0.25)).abs() < 1e-6);
+    }
+    let (mut a, mut b, sum) = pair();
+    call(&mut *a, &mut *b, d, |_| {}, true);
+    let (a, b) = (model(&*a, d), model(&*b, d));
+    let off = a.iter().zip(&b).zip(&sum).map(|((x, y), sum)| (x + y - sum).abs());
+    assert!(off.fold(0.0, f64::max) > 1e-2, "the control: half a call changes the mean");
+}
+
+/// Free-running nodes over libp2p: they end, agree on the mean, and have learned.
+#[cfg(feature = "net")]
+#[test]
+fn nodes_run_freely_over_libp2p_and_end() {
+    use gradvine::{
+        drive::NoopObserver,
+        experiment::{Experiment, Transport},
+        net,
+        run::{Summary, Whole},
+    };
+
+    let text = "[run]\nrounds = 300\nevaluate_every = 100\n[topology]\nfile = \
+                'ring:6'\n[data]\nsource = 'breast-cancer'\n\
+                split = 'by-label'\nstandardize = true\n[model]\nkind = 'softmax'\n[rule]\nkind = \
+                'd-psgd'\n[compressor]\n\
+                kind = 'identity'\n[optimizer]\nstep = 0.1\nbatch = 8\nlocal_steps = 2\n";
+    for rule in ["ad-psgd", "swarm"] {
+        for topology in ["ring:6", "complete:6", "star:6"] {
+            let sets = [format!("rule.kind='{rule}'"), format!("topology.file='{topology}'")];
+            let whole =
+                std::sync::Arc::new(Whole::new(Experiment::parse(text, &sets).unwrap()).unwrap());
+            let ended =
+                net::together(whole.specs(), &whole.design, Transport::Tcp, &mut NoopObserver)
+                    .unwrap();
+            assert!(ended.iter().all(|one| one.mean == ended[0].mean));
+            let summary = Summary::new(&whole.design, &ended[0].records).unwrap();
+            let accuracy = summary.outcome.test_accuracy_of_mean.unwrap();
+            assert!(accuracy > 0.93, "{rule} on {topology}: {accuracy}");
+        }
+    }
+}

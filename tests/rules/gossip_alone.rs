@@ -1,0 +1,411 @@
+//! Gossip without gradients: the default steps of rules that feed compression errors back must let
+//! disagreement fall.
+//!
+//! **Criterion.** After 5,000 rounds consensus is below that of the start: (1/n) sum |x_i -
+//! mean|^2. The mean of the starts is 0, so that this holds of DeepSqueeze too: what it compresses
+//! are models, and its noise is in proportion to them, |mean| included; around a mean of 0 the
+//! noise falls with the disagreement, and no floor is left to be allowed for. A run ends early once
+//! consensus is below 1e-9 of the start: all compressors here scale with what they compress, so
+//! that smaller disagreement goes on as larger has begun. Where the step has had the time for it
+//! (gamma (1 - rho) rounds >= 2, so that exact gossip of this step would have fallen to e^-4),
+//! consensus is below half; and no default is below a twentieth of nominal delta: a step of nothing
+//! would pass else.
+//!
+//! BEER's second loop, on gradients, gets constant gradients whose sum is 0, so small that they
+//! move x by less than 1% of its length in all rounds.
+//!
+//! The whole matrix takes half an hour on two processors:
+//! `cargo test --release --no-default-features --test rules gossip_alone:: -- --ignored`.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+use gradvine::{
+    compress,
+    drive::{Conclusion, Elapsed, Learner, NodeSpec, Observer},
+    gossip::{
+        NodeConfig, RoundDone,
+        rule::{self, Setting},
+        tree::Readers,
+    },
+    mixing::{Schedule, Topology},
+    rng::{Purpose, Stream},
+    sim,
+    units::{NodeId, Round},
+};
+
+/// A learner whose update is always the same: zero, or a share of a sum that is zero over the
+/// nodes.
+struct Constant {
+    update: Vec<f32>,
+    step: f32,
+}
+
+impl Learner for Constant {
+    fn compute(&mut self, _round: Round, _x: &[f32], update: &mut [f32]) -> f64 {
+        update.copy_from_slice(&self.update);
+        0.0
+    }
+
+    fn step(&self, _round: Round) -> f32 {
+        self.step
+    }
+
+    fn conclude(&mut self, _conclusion: &Conclusion<'_>) -> Vec<u8> {
+        Vec::new()
+    }
+}
+
+/// What the models start as, before their mean is taken away.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Start {
+    /// N(0, 1) in every coordinate.
+    Gaussian,
+    /// The same in every coordinate of a node.
+    Flat,
+    /// The k-th coordinate is of the order of 1 / k.
+    Tapered,
+    /// A tenth of the coordinates is 100 times as large as the others, in one block.
+    Layered,
+    /// As Flat, with opposite signs on nodes of even and odd number (the mode of W that swings most
+    /// on a ring) and 1% of noise. Without any noise all numbers are of one size, and top-k on all
+    /// nodes breaks its ties alike: then all send the same coordinates in the same rounds, which no
+    /// gradient leaves so.
+    Swinging,
+}
+
+const STARTS: [Start; 5] =
+    [Start::Gaussian, Start::Flat, Start::Tapered, Start::Layered, Start::Swinging];
+
+fn starts(start: Start, nodes: usize, d: usize, seed: u64) -> Vec<Vec<f32>> {
+    let dice = |node: usize| Stream::new(seed, Purpose::Test).with(node as u64).sequence();
+    let mut x: Vec<Vec<f32>> = (0..nodes)
+        .map(|node| {
+            let mut dice = dice(node);
+            let common = dice.normal();
+            let sign = if node % 2 == 0 { 1.0 } else { -1.0 };
+            let value = |k: usize| match start {
+                Start::Gaussian => dice.normal(),
+                Start::Flat => common,
+                Start::Tapered => dice.normal() / (k + 1) as f64,
+                Start::Layered => dice.normal() * if k < d / 10 { 100.0 } else { 1.0 },
+                Start::Swinging => sign * (1.0 + 0.01 * dice.normal()),
+            };
+            (0..d).map(value).map(|x| x as f32).collect()
+        })
+        .collect();
+    for k in 0..d {
+        let mean = x.iter().map(|x| f64::from(x[k])).sum::<f64>() / nodes as f64;
+        x.iter_mut().for_each(|x| x[k] = (f64::from(x[k]) - mean) as f32);
+    }
+    x
+}
+
+fn consensus(models: &[Vec<f32>]) -> f64 {
+    let (n, d) = (models.len() as f64, models[0].len());
+    let mean = |k: usize| models.iter().map(|x| f64::from(x[k])).sum::<f64>() / n;
+    (0..d)
+        .map(|k| models.iter().map(|x| (f64::from(x[k]) - mean(k)).powi(2)).sum::<f64>())
+        .sum::<f64>()
+        / n
+}
+
+/// Stops a run when its consensus is so low.
+struct Falling {
+    nodes: usize,
+    below: f64,
+    models: BTreeMap<u64, Vec<Vec<f32>>>,
+    stop: Option<Round>,
+}
+
+impl Observer for Falling {
+    fn round(&mut self, _node: NodeId, _elapsed: Elapsed, done: RoundDone) {
+        let Some(model) = done.model else { return };
+        let models = self.models.entry(done.round.0).or_default();
+        models.push(model);
+        if models.len() == self.nodes {
+            let models = self.models.remove(&done.round.0).unwrap();
+            if consensus(&models) < self.below {
+                // Some rounds on, so that no node is past it.
+                self.stop.get_or_insert(Round(done.round.0 + 50));
+            }
+        }
+    }
+
+    fn stop_after(&mut self) -> Option<Round> {
+        self.stop
+    }
+}
+
+/// One rule with one compressor on one topology.
+#[derive(Clone, Copy, Debug)]
+struct Case<'a> {
+    topology: &'a str,
+    /// The `[rule]` section.
+    rule: &'a str,
+    /// The `[compressor]` section.
+    compressor: &'a str,
+    start: Start,
+    d: usize,
+}
+
+/// What a case ended with.
+struct Outcome {
+    /// Consensus relative to that of the start; infinite where the run diverged.
+    ratio: f64,
+    /// gamma or eta.
+    gamma: f64,
+    nominal_delta: f64,
+    gap: f64,
+}
+
+const ROUNDS: u64 = 5000;
+
+impl Case<'_> {
+    /// `None` where the rule refuses the compressor as no contraction.
+    fn run(&self) -> Option<Outcome> {
+        let d = self.d;
+        let topology = Arc::new(Topology::parse(self.topology, 1).unwrap());
+        let schedule = Arc::new(Schedule::new("static", &topology, 1).unwrap());
+        let compressor =
+            compress::build(&toml::from_str(self.compressor).unwrap()).unwrap().compressor;
+        let nominal_delta = compress::nominal_delta(&*compressor, d);
+        let setting = Setting {
+            topology: &topology,
+            schedule: &schedule,
+            nominal_delta,
+            compressor: &compressor,
+            parameters: d,
+            shapes: &[(d, 1)],
+            seed: 3,
+            allow_unstable: false,
+        };
+        let prepared = match rule::prepare(&toml::from_str(self.rule).unwrap(), &setting) {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                let grows = compressor.residual_error(d).is_some_and(|error| error >= 1.0);
+                assert!(
+                    (nominal_delta <= 0.0 || grows)
+                        && error.to_string().contains("needs a contraction"),
+                    "{self:?}: {error}"
+                );
+                return None;
+            }
+        };
+        let nodes = topology.nodes();
+        let from = starts(self.start, nodes, d, 9);
+        let tracks = self.rule.contains("beer");
+        let gradients = starts(Start::Gaussian, nodes, d, 10);
+        let size = from.iter().flatten().fold(0.0f32, |size, x| size.max(x.abs()));
+        let step = if tracks { 1e-7f32 } else { 0.0 };
+        let before = consensus(&from);
+        let spec = |(node, x): (usize, &Vec<f32>)| {
+            let id = NodeId::from(node);
+            let config = NodeConfig {
+                id,
+                topology: Arc::clone(&topology),
+                plan: Arc::clone(&prepared.plan),
+                rule: (prepared.spawn)(id, x.clone()),
+                seed: 3,
+                rounds: ROUNDS,
+                evaluate_every: 100,
+                parameters: d,
+                setup: None,
+                readers: Readers::Root,
+            };
+            let update = gradients[node].iter().map(|g| step * size * g).collect();
+            NodeSpec { config, learner: Box::new(Constant { update, step }) }
+        };
+        let mut falling =
+            Falling { nodes, below: 1e-9 * before, models: BTreeMap::new(), stop: None };
+        let ratio = match sim::run(from.iter().enumerate().map(spec).collect(), &mut falling) {
+            Ok(ended) => {
+                consensus(&ended.into_iter().map(|ended| ended.model).collect::<Vec<_>>()) / before
+            }
+            Err(_) => f64::INFINITY,
+        };
+        let gamma = ["gamma", "eta"]
+            .iter()
+            .find_map(|key| prepared.resolved.get(*key))
+            .unwrap()
+            .as_float()
+            .unwrap();
+        Some(Outcome { ratio, gamma, nominal_delta, gap: 1.0 - topology.spectrum().rho })
+    }
+
+    /// Runs it and holds it against the criterion; whether it was tried.
+    fn holds(&self) -> Result<bool, String> {
+        let Some(Outcome { ratio, gamma, nominal_delta, gap }) = self.run() else {
+            return Ok(false);
+        };
+        let most = if gamma * gap * ROUNDS as f64 >= 2.0 { 0.5 } else { 1.0 };
+        if ratio >= most || ratio.is_nan() {
+            return Err(format!(
+                "{self:?}: consensus {ratio:.3e} of the start with a step of {gamma}"
+            ));
+        }
+        if gamma < 0.05 * nominal_delta.min(1.0) {
+            return Err(format!("{self:?}: a step of {gamma} at a delta of {nominal_delta}"));
+        }
+        Ok(true)
+    }
+}
+
+/// Every compressor of the registry with its variants, and sparse ones down to a density of 0.0001;
+/// with the dimension that each is tried in.
+fn compressors() -> Vec<(String, usize)> {
+    let mut all = Vec::new();
+    for entry in &compress::COMPRESSORS {
+        for variant in [""].iter().chain(entry.variants) {
+            all.push((format!("kind = '{}'\n{variant}", entry.name), 300));
+        }
+    }
+    for (fraction, d) in
+        [("0.3", 300), ("0.03", 300), ("0.01", 500), ("0.001", 1000), ("0.0001", 10_000)]
+    {
+        all.extend(
+            ["top-k", "random-k"]
+                .map(|kind| (format!("kind = '{kind}'\nfraction = {fraction}"), d)),
+        );
+    }
+    all
+}
+
+const RULES: [&str; 5] = ["choco", "choco-edge", "beer", "deep-squeeze", "choco'\norder = 'iclr"];
+
+/// A tenth of the matrix: the compressors that have come near a limit, on the graphs with the most
+/// and the least of |I - W|.
+fn thinned(rule: &str) {
+    let rule = format!("kind = '{rule}'");
+    let few = [
+        ("kind = 'min-max'", 300),
+        ("kind = 'min-max'\nbits = 2", 300),
+        ("kind = 'sign'\nbucket = 0", 300),
+        ("kind = 'low-rank'\nrank = 1", 300),
+        ("kind = 'top-k'\nfraction = 0.1", 300),
+        ("kind = 'top-k'\nfraction = 0.01", 300),
+        ("kind = 'random-k'\nfraction = 0.03", 300),
+        ("kind = 'random-k'\nfraction = 0.001", 1000),
+    ];
+    for (index, (compressor, d)) in few.into_iter().enumerate() {
+        for (turn, topology) in ["ring:4", "complete:6"].into_iter().enumerate() {
+            let start = STARTS[(index + 2 * turn) % STARTS.len()];
+            let case = Case { topology, rule: &rule, compressor, start, d };
+            assert_eq!(case.holds(), Ok(true), "a refusal counts as a failure here");
+        }
+    }
+}
+
+#[test]
+fn choco_agrees_at_its_default() {
+    thinned("choco");
+}
+
+#[test]
+fn choco_edge_agrees_at_its_default() {
+    thinned("choco-edge");
+}
+
+#[test]
+fn beer_agrees_at_its_default() {
+    thinned("beer");
+}
+
+#[test]
+fn deep_squeeze_agrees_at_its_default() {
+    thinned("deep-squeeze");
+}
+
+#[test]
+fn at_a_density_of_one_in_ten_thousand_consensus_does_not_rise() {
+    for (kind, topology) in [("top-k", "ring:4"), ("random-k", "complete:3")] {
+        let compressor = format!("kind = '{kind}'\nfraction = 0.0001");
+        for rule in ["kind = 'choco'", "kind = 'deep-squeeze'"] {
+            let case =
+                Case { topology, rule, compressor: &compressor, start: Start::Gaussian, d: 10_000 };
+            assert_eq!(case.holds(), Ok(true));
+        }
+    }
+}
+
+/// Negative control: steps of before, which never went below that of a delta of 0.01.
+#[test]
+fn steps_that_ignore_small_deltas_explode() {
+    for (rule, topology) in [
+        ("kind = 'choco'\ngamma = 0.007", "ring:4"),
+        ("kind = 'deep-squeeze'\neta = 0.0035", "complete:6"),
+    ] {
+        let compressor = "kind = 'random-k'\nfraction = 0.001";
+        let case = Case { topology, rule, compressor, start: Start::Gaussian, d: 1000 };
+        let ratio = case.run().unwrap().ratio;
+        assert!(ratio > 1.0, "{rule}: {ratio:e}");
+    }
+}
+
+/// QSGD with s levels on n numbers is a contraction below n = 4 s^2 only: from there on vectors of
+/// half a step in every number keep their form, and grow.
+#[test]
+fn quantizers_whose_errors_grow_are_refused() {
+    for rule in RULES.map(|rule| format!("kind = '{rule}'")) {
+        for (d, runs) in [(190, true), (196, false), (300, false)] {
+            let (topology, compressor) = ("ring:4", "kind = 'qsgd'\nlevels = 7");
+            let case = Case { topology, rule: &rule, compressor, start: Start::Flat, d };
+            assert_eq!(case.holds(), Ok(runs), "{rule}, {d} numbers");
+        }
+    }
+}
+
+#[test]
+#[ignore = "every compressor on every kind of topology: takes half an hour on two processors"]
+fn every_default_agrees_with_every_compressor_on_every_topology() {
+    let topologies = [
+        "ring:4",
+        "ring:8",
+        "ring:16",
+        "complete:8",
+        "star:8",
+        "path:7",
+        "torus:3x4",
+        "hypercube:8",
+    ];
+    let compressors = compressors();
+    let rules = RULES.map(|rule| format!("kind = '{rule}'"));
+    let mut cases = Vec::new();
+    for (index, (compressor, d)) in compressors.iter().enumerate() {
+        for (turn, topology) in topologies.into_iter().enumerate() {
+            for (order, rule) in rules.iter().enumerate() {
+                // Each combination has one of the starts; all of them come where most is known of
+                // the limit.
+                let all = topology == "ring:8" && *d < 10_000;
+                let some = [STARTS[(index + turn + order) % STARTS.len()]];
+                let starts = if all { &STARTS[..] } else { &some };
+                let case = |&start| Case { topology, rule, compressor, start, d: *d };
+                cases.extend(starts.iter().map(case));
+            }
+        }
+    }
+    let (next, threads) = (AtomicUsize::new(0), thread::available_parallelism().unwrap().get());
+    let work = || {
+        let mut held = Vec::new();
+        while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+            held.push(case.holds());
+        }
+        held
+    };
+    let held: Vec<Result<bool, String>> = thread::scope(|scope| {
+        let started: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        started.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    let count = |wanted: bool| held.iter().filter(|held| **held == Ok(wanted)).count();
+    let (tried, refused) = (count(true), count(false));
+    let failed: Vec<String> = held.into_iter().filter_map(Result::err).collect();
+    println!("{tried} combinations agree, {refused} are refused as no contraction");
+    assert!(failed.is_empty(), "{} do not:\n{}", failed.len(), failed.join("\n"));
+    assert!(tried > 1000, "{tried}");
+}

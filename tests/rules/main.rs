@@ -1,0 +1,22 @@
+//! Update rules against their papers' equations, and what their papers promise.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod asynchronous;
+mod centralized_exact;
+mod combinations;
+mod compressed_centralized;
+mod different_data;
+mod exact;
+mod gossip_alone;
+mod late_gossip;
+mod layers;
+mod low_rank_gossip;
+mod pairs_exact;
+mod properties;
+mod push_sum;
+mod quantized_modulo;
+mod sketched_exact;
+mod sparse_exact;
+mod stale_synchronous;

@@ -1,0 +1,396 @@
+//! What must hold of the rules, and what must fail when a bug is planted.
+
+use crate::common;
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use common::{Run, consensus, difference, widen};
+use gradvine::{
+    compress::{Malformed, NonFinite, Payload},
+    drive::{Ended, NoopObserver, RunError},
+    gossip::{
+        Failure,
+        party::{Party, Writer},
+        plan::At,
+        rule::{self, Rule},
+    },
+    sim,
+    units::{NodeId, Round},
+};
+
+const IDENTITY: &str = "kind = 'identity'";
+const FOUR_BITS: &str = "kind = 'min-max'\nbits = 4";
+
+/// Every rule at its defaults with a compressor that it runs with.
+const ALL: &[(&str, &str)] = &[
+    ("kind = 'd-psgd'", IDENTITY),
+    ("kind = 'd-psgd'\norder = 'cta'", IDENTITY),
+    ("kind = 'naive'", FOUR_BITS),
+    ("kind = 'dcd'", FOUR_BITS),
+    ("kind = 'deep-squeeze'", FOUR_BITS),
+    ("kind = 'choco'", FOUR_BITS),
+    ("kind = 'choco'\norder = 'iclr'", FOUR_BITS),
+    ("kind = 'choco-edge'", FOUR_BITS),
+    ("kind = 'ecd'", "kind = 'min-max'\nbits = 8"),
+    ("kind = 'd2'", IDENTITY),
+    ("kind = 'gradient-tracking'", IDENTITY),
+    ("kind = 'beer'", FOUR_BITS),
+    ("kind = 'moniqua'", IDENTITY),
+    ("kind = 'power-gossip'", IDENTITY),
+    ("kind = 'c-sgd'", IDENTITY),
+    ("kind = 'c-sgd'\nlayers = true", IDENTITY),
+    ("kind = 'local-sgd'", IDENTITY),
+    ("kind = 'diloco'", IDENTITY),
+    ("kind = 'delayed'", IDENTITY),
+    ("kind = 'delayed'\ndelay = 7\nperiod = 2", IDENTITY),
+    ("kind = 'ad-psgd'", IDENTITY),
+    ("kind = 'swarm'", IDENTITY),
+    ("kind = 'stale-synchronous'", IDENTITY),
+    ("kind = 'stale-synchronous'\nstaleness = 0", IDENTITY),
+    ("kind = 'compressed-c-sgd'", FOUR_BITS),
+    ("kind = 'compressed-c-sgd'\ndouble = true", FOUR_BITS),
+    ("kind = 'sign-sgd'", IDENTITY),
+    ("kind = 'ef-sgd'", FOUR_BITS),
+    ("kind = 'double-squeeze'", FOUR_BITS),
+    ("kind = 'sgp'", IDENTITY),
+    ("kind = 'top-k-all-gather'", "kind = 'top-k'\nk = 4"),
+    ("kind = 'dgc'", IDENTITY),
+    ("kind = 'sketched-sgd'", "kind = 'count-sketch'\ncolumns = 20"),
+    ("kind = 'sketched-sgd'\nvariant = 'practical'", "kind = 'count-sketch'\ncolumns = 20"),
+    ("kind = 'g-top-k'", IDENTITY),
+];
+
+/// A family on which the rule runs.
+fn home(rule: &str) -> &'static str {
+    let table: toml::Table = toml::from_str(rule).unwrap();
+    rule::find(table["kind"].as_str().unwrap()).unwrap().home
+}
+
+#[test]
+fn every_rule_of_the_registry_is_tried() {
+    for entry in &rule::RULES {
+        let kind = format!("kind = '{}'", entry.name);
+        assert!(
+            ALL.iter().any(|(rule, _)| rule.starts_with(&kind)),
+            "{} is not in the list of this file",
+            entry.name
+        );
+    }
+}
+
+fn same(a: &Run, b: &Run) {
+    let difference = difference(&widen(&a.models()), &b.models());
+    assert!(difference < 1e-5, "{} and {}: {difference:e}", a.rule, b.rule);
+}
+
+#[test]
+fn with_the_identity_the_cta_family_is_d_psgd_cta() {
+    let cta = Run::new("ring:8", "kind = 'd-psgd'\norder = 'cta'", IDENTITY);
+    for rule in [
+        "kind = 'dcd'",
+        "kind = 'ecd'",
+        "kind = 'naive'",
+        "kind = 'choco'\norder = 'iclr'\ngamma = 1.0",
+    ] {
+        same(&cta, &Run::new("ring:8", rule, IDENTITY));
+    }
+}
+
+#[test]
+fn with_the_identity_the_atc_family_is_d_psgd_atc_from_any_start() {
+    for rule in [
+        "kind = 'deep-squeeze'\neta = 1.0",
+        "kind = 'choco'\ngamma = 1.0",
+        "kind = 'deep-squeeze'",
+        "kind = 'choco'",
+        "kind = 'choco-edge'",
+    ] {
+        let mut atc = Run::new("ring:8", "kind = 'd-psgd'", IDENTITY);
+        let mut other = Run::new("ring:8", rule, IDENTITY);
+        (atc.same_start, other.same_start) = (false, false);
+        same(&atc, &other);
+    }
+}
+
+#[test]
+fn on_the_complete_graph_atc_is_centralized_sgd_and_cta_is_not() {
+    let run = Run::new("complete:6", "kind = 'd-psgd'", IDENTITY);
+    let problems = run.problems();
+    let mut x: Vec<f64> = run.start(0).iter().map(|&x| f64::from(x)).collect();
+    for _ in 0..run.rounds {
+        let mut gradient = vec![0.0; x.len()];
+        for problem in &problems {
+            gradient.iter_mut().zip(problem.gradient(&x)).for_each(|(g, p)| *g += p / 6.0);
+        }
+        x.iter_mut().zip(&gradient).for_each(|(x, g)| *x -= run.step * g);
+    }
+    let centralized = vec![x; 6];
+    assert!(difference(&centralized, &run.models()) < 1e-5);
+    let cta = Run::new("complete:6", "kind = 'd-psgd'\norder = 'cta'", IDENTITY);
+    assert!(difference(&centralized, &cta.models()) > 1e-3);
+}
+
+/// The mean of the models, per coordinate.
+fn mean(models: &[Vec<f32>]) -> Vec<f64> {
+    (0..models[0].len())
+        .map(|k| models.iter().map(|x| f64::from(x[k])).sum::<f64>() / models.len() as f64)
+        .collect()
+}
+
+/// How far the mean moves in rounds without gradients.
+fn drift(rule: &str, compressor: &str) -> f64 {
+    let mut run = Run::new("ring:8", rule, compressor);
+    (run.step, run.same_start, run.rounds) = (0.0, false, 50);
+    let starts: Vec<Vec<f32>> = (0..8).map(|node| run.start(node)).collect();
+    let (before, after) = (mean(&starts), mean(&run.models()));
+    before.iter().zip(&after).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
+}
+
+#[test]
+fn the_mean_moves_by_the_mean_gradient_alone_under_any_compressor() {
+    for compressor in [
+        FOUR_BITS,
+        "kind = 'top-k'\nk = 4",
+        "kind = 'sign'",
+        "kind = 'qsgd'\nlevels = 4\nscaled = true",
+    ] {
+        for rule in [
+            "kind = 'deep-squeeze'",
+            "kind = 'choco'",
+            "kind = 'choco'\norder = 'iclr'",
+            "kind = 'choco-edge'",
+        ] {
+            let drift = drift(rule, compressor);
+            assert!(drift < 2e-6, "{rule} with {compressor}: the mean drifted by {drift:e}");
+        }
+    }
+    assert!(
+        drift("kind = 'naive'", FOUR_BITS) > 1e-4,
+        "naive compression does not keep the mean: this test can fail"
+    );
+}
+
+#[test]
+fn gossip_alone_reaches_agreement_at_the_rate_of_rho() {
+    let mut run = Run::new("ring:8", "kind = 'd-psgd'", IDENTITY);
+    (run.step, run.same_start, run.rounds) = (0.0, false, 40);
+    let starts: Vec<Vec<f32>> = (0..8).map(|node| run.start(node)).collect();
+    let shrunk = consensus(&run.models()) / consensus(&starts);
+    let rho = run.topology.spectrum().rho;
+    assert!(
+        shrunk <= rho.powi(80) * 1.01,
+        "{shrunk:e} after 40 rounds, rho^80 = {:e}",
+        rho.powi(80)
+    );
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bits_and_another_does_not() {
+    for (rule, compressor) in ALL {
+        let run = Run::new(&format!("{}:8", home(rule)), rule, compressor);
+        assert_eq!(run.ended().unwrap(), run.ended().unwrap(), "{rule}");
+    }
+    let run = Run::new("ring:8", "kind = 'dcd'", FOUR_BITS);
+    let mut specs = run.specs();
+    specs.iter_mut().for_each(|spec| spec.config.seed = 4);
+    let other: Vec<Vec<f32>> =
+        sim::run(specs, &mut NoopObserver).unwrap().into_iter().map(|ended| ended.model).collect();
+    assert_ne!(run.models(), other);
+}
+
+#[test]
+fn every_node_forms_the_same_exact_mean() {
+    for topology in ["ring:8", "star:5", "path:7", "complete:1"] {
+        let ended = Run::new(topology, "kind = 'choco'", FOUR_BITS).ended().unwrap();
+        let models: Vec<Vec<f32>> = ended.iter().map(|ended| ended.model.clone()).collect();
+        let exact: Vec<f32> = mean(&models).into_iter().map(|x| x as f32).collect();
+        for ended in &ended {
+            assert_eq!(ended.mean, exact, "{topology}");
+            assert_eq!(ended.records, vec![30u64.to_le_bytes().to_vec(); models.len()]);
+        }
+    }
+}
+
+// Negative controls
+// ------------------------------------------------------------------------------------------
+
+#[test]
+fn naive_compression_stalls_where_dcd_and_choco_and_deep_squeeze_do_not() {
+    let floor = |rule: &str, step: f64| {
+        let mut run = Run::new("ring:8", rule, "kind = 'min-max'\nbits = 3");
+        (run.rounds, run.step) = (1500, step);
+        run.suboptimality(&run.models())
+    };
+    let naive = floor("kind = 'naive'", 0.05);
+    assert!(
+        floor("kind = 'naive'", 0.0125) > 0.5 * naive,
+        "a smaller step does not help naive compression"
+    );
+    for rule in ["kind = 'dcd'", "kind = 'choco'", "kind = 'deep-squeeze'"] {
+        let other = floor(rule, 0.05);
+        assert!(other < 0.1 * naive, "{rule}: {other:e} against naive {naive:e}");
+    }
+}
+
+#[test]
+fn error_feedback_on_an_expanding_compressor_is_refused_and_diverges_where_it_is_allowed() {
+    let coarse = "kind = 'qsgd'\nlevels = 1\nbucket = 0";
+    for rule in ["kind = 'deep-squeeze'", "kind = 'choco'"] {
+        let run = Run::new("ring:8", rule, coarse);
+        let refused = run.try_prepare().unwrap_err().to_string();
+        assert!(
+            refused.contains("nominal delta") && refused.contains("run.allow_unstable"),
+            "{refused}"
+        );
+        let mut run = Run::new(
+            "ring:8",
+            &format!(
+                "{rule}\n{}",
+                if rule.contains("choco") { "gamma = 0.3" } else { "eta = 0.3" }
+            ),
+            coarse,
+        );
+        (run.allow_unstable, run.rounds) = (true, 3000);
+        match run.ended() {
+            Err(RunError::Failed { failure: Failure::Diverged { .. }, .. }) => {}
+            Ok(ended) => {
+                let models: Vec<Vec<f32>> = ended.into_iter().map(|ended| ended.model).collect();
+                assert!(run.suboptimality(&models) > 1e3, "{rule} should diverge with {coarse}");
+            }
+            Err(other) => panic!("{rule}: {other}"),
+        }
+    }
+}
+
+/// Passes everything on but for one planted bug.
+struct Planted {
+    inner: Box<dyn Rule>,
+    bug: Bug,
+    frames: Arc<AtomicU64>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Bug {
+    /// The tenth frame is dropped.
+    LostFrame,
+    /// The owner keeps the exact difference, not what it sent.
+    OwnerForgetsItsOwn,
+    /// The eighth frame is applied twice.
+    TwiceApplied,
+    /// Every frame of this round is dropped.
+    LostRound(u64),
+}
+
+impl Party for Planted {
+    fn outgoing(
+        &mut self,
+        at: &At,
+        to: Option<NodeId>,
+        out: &mut Writer<'_>,
+    ) -> Result<(), NonFinite> {
+        self.inner.outgoing(at, to, out)
+    }
+
+    fn sent(&mut self, at: &At, to: Option<NodeId>, own: &Payload<'_>) {
+        if !(self.bug == Bug::OwnerForgetsItsOwn && at.round.0 == 2) {
+            self.inner.sent(at, to, own);
+        }
+    }
+
+    fn received(&mut self, at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
+        let number = self.frames.fetch_add(1, Ordering::Relaxed);
+        match self.bug {
+            Bug::LostFrame if number == 9 => Ok(()),
+            Bug::LostRound(round) if round == at.round.0 => Ok(()),
+            Bug::TwiceApplied if number == 7 => {
+                self.inner.received(at, from, payload)?;
+                self.inner.received(at, from, payload)
+            }
+            _ => self.inner.received(at, from, payload),
+        }
+    }
+
+    fn close(&mut self, at: &At) {
+        self.inner.close(at);
+    }
+
+    fn land(&mut self, at: &At) {
+        self.inner.land(at);
+    }
+
+    fn replica(&self, of: Option<NodeId>) -> Option<&[f32]> {
+        self.inner.replica(of)
+    }
+
+    fn replica_for(&self, to: NodeId) -> Option<&[f32]> {
+        self.inner.replica_for(to)
+    }
+}
+
+impl Rule for Planted {
+    fn point(&mut self) -> (Vec<f32>, Vec<f32>) {
+        self.inner.point()
+    }
+
+    fn gradient(&mut self, round: Round, step: f32, x: Vec<f32>, update: Vec<f32>) {
+        self.inner.gradient(round, step, x, update);
+    }
+
+    fn model(&self, out: &mut [f32]) {
+        self.inner.model(out);
+    }
+
+    fn vectors(&self) -> usize {
+        self.inner.vectors()
+    }
+}
+
+/// How a run ends in which node 3 has a bug.
+fn with_a_bug(run: &Run, bug: Bug) -> Result<Vec<Ended>, RunError> {
+    let plant = |id: NodeId, inner: Box<dyn Rule>| -> Box<dyn Rule> {
+        if id == NodeId(3) {
+            Box::new(Planted { inner, bug, frames: Arc::default() })
+        } else {
+            inner
+        }
+    };
+    sim::run(run.specs_with(plant), &mut NoopObserver)
+}
+
+#[test]
+fn a_copy_that_differs_is_found_in_the_next_round_of_sixteen_whenever_it_went_wrong() {
+    for rule in ["kind = 'dcd'", "kind = 'choco'", "kind = 'choco-edge'"] {
+        let run = Run { rounds: 100, ..Run::new("ring:8", rule, FOUR_BITS) };
+        for round in [0, 1, 15, 16, 17, 31, 32, 40, 65, 96] {
+            match with_a_bug(&run, Bug::LostRound(round)) {
+                Err(RunError::Failed { node: NodeId(3), failure: Failure::Replica { at, .. } }) => {
+                    assert_eq!(
+                        at.round.0,
+                        round.next_multiple_of(16),
+                        "{rule}: what was lost in round {round}"
+                    );
+                }
+                other => panic!("{rule}: what was lost in round {round} is not found: {other:?}"),
+            }
+        }
+        assert!(with_a_bug(&run, Bug::LostRound(97)).is_ok(), "no comparison follows");
+    }
+}
+
+#[test]
+fn a_copy_that_differs_from_its_owner_is_found() {
+    // Not ecd: its estimates forget, and at t = 2 wholly.
+    for rule in ["kind = 'dcd'", "kind = 'choco'", "kind = 'choco-edge'", "kind = 'beer'"] {
+        let run = Run::new("ring:8", rule, FOUR_BITS);
+        assert!(run.ended().is_ok(), "{rule} keeps its copies");
+        for bug in [Bug::LostFrame, Bug::OwnerForgetsItsOwn, Bug::TwiceApplied] {
+            let result = with_a_bug(&run, bug);
+            let found =
+                matches!(result, Err(RunError::Failed { failure: Failure::Replica { .. }, .. }));
+            assert!(found, "{rule}: the planted bug must be found, got {result:?}");
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Before round 0 the nodes agree on one record made of all of theirs; at the end all records reach
+//! those that read them.
+
+use crate::common;
+
+use std::sync::{Arc, Mutex};
+
+use common::Run;
+use gradvine::{
+    config::ConfigError,
+    drive::{Conclusion, Learner, NodeSpec, NoopObserver},
+    gossip::{
+        Effect, Failure, Input, Node,
+        frame::{self, Header},
+        plan::At,
+        tree::{Merge, RECORD_LIMIT, Readers, SETUP, SETUP_LIMIT, Setup},
+    },
+    sim::{self},
+    units::{NodeId, Round},
+};
+
+/// Puts records behind each other; a byte of 255 has no meaning.
+fn merge() -> Merge {
+    Arc::new(|records: &[&[u8]]| {
+        let known = records.iter().all(|record| !record.contains(&255));
+        if known { Ok(records.concat()) } else { Err("255 means nothing".into()) }
+    })
+}
+
+/// Notes what was agreed upon.
+struct Told {
+    learner: Box<dyn Learner>,
+    agreed: Arc<Mutex<Vec<Vec<u8>>>>,
+}
+
+impl Learner for Told {
+    fn prepare(&mut self, merged: &[u8]) -> Result<(), ConfigError> {
+        self.agreed.lock().unwrap().push(merged.to_vec());
+        Ok(())
+    }
+
+    fn compute(&mut self, round: Round, x: &[f32], update: &mut [f32]) -> f64 {
+        self.learner.compute(round, x, update)
+    }
+
+    fn step(&self, round: Round) -> f32 {
+        self.learner.step(round)
+    }
+
+    fn conclude(&mut self, conclusion: &Conclusion<'_>) -> Vec<u8> {
+        self.learner.conclude(conclusion)
+    }
+}
+
+const TOPOLOGIES: [&str; 5] = ["ring:7", "star:5", "path:6", "torus:3x4", "random-regular:20:3"];
+
+fn specs(topology: &str, readers: Readers, agreed: &Arc<Mutex<Vec<Vec<u8>>>>) -> Vec<NodeSpec> {
+    let run = Run { rounds: 3, ..Run::new(topology, "kind = 'd-psgd'", "kind = 'identity'") };
+    let told = |(node, mut spec): (usize, NodeSpec)| {
+        spec.config.setup =
+            Some(Setup { record: vec![node as u8, 100 + node as u8], merge: merge() });
+        spec.config.readers = readers;
+        NodeSpec {
+            learner: Box::new(Told { learner: spec.learner, agreed: Arc::clone(agreed) }),
+            ..spec
+        }
+    };
+    run.specs().into_iter().enumerate().map(told).collect()
+}
+
+#[test]
+fn all_nodes_agree_on_what_the_records_make_in_node_order() {
+    for topology in TOPOLOGIES {
+        let agreed = Arc::default();
+        let specs = specs(topology, Readers::Everyone, &agreed);
+        let nodes = specs.len();
+        sim::run(specs, &mut NoopObserver).unwrap();
+        let expected: Vec<u8> =
+            (0..nodes).flat_map(|node| [node as u8, 100 + node as u8]).collect();
+        assert_eq!(*agreed.lock().unwrap(), vec![expected; nodes], "{topology}");
+    }
+}
+
+#[test]
+fn the_last_records_reach_their_readers_and_nobody_else() {
+    for topology in TOPOLOGIES {
+        let ended = |readers| {
+            sim::run(specs(topology, readers, &Arc::default()), &mut NoopObserver).unwrap()
+        };
+        let (everyone, root) = (ended(Readers::Everyone), ended(Readers::Root));
+        assert!(everyone.iter().all(|one| one.records == everyone[0].records), "{topology}");
+        assert_eq!(everyone[0].records.len(), everyone.len());
+        assert_eq!(root[0].records, everyone[0].records);
+        assert!(root[1..].iter().all(|one| one.records.is_empty()), "{topology}");
+        assert!(
+            everyone.iter().zip(&root).all(|(a, b)| (&a.model, &a.mean) == (&b.model, &b.mean))
+        );
+    }
+}
+
+#[test]
+fn one_that_is_too_large_is_the_callers_mistake() {
+    let result = std::panic::catch_unwind(|| {
+        let mut spec = specs("ring:3", Readers::Everyone, &Arc::default()).swap_remove(0);
+        spec.config.setup = Some(Setup { record: vec![0; SETUP_LIMIT + 1], merge: merge() });
+        Node::new(spec.config)
+    });
+    assert!(result.is_err());
+}
+
+/// What node `own` of a path of three says to a setup frame.
+fn answered(own: usize, from: u32, exchange: u16, payload: &[u8]) -> Option<String> {
+    answered_with(vec![0], own, from, exchange, payload)
+}
+
+/// The same where its own record is this one.
+fn answered_with(
+    record: Vec<u8>,
+    own: usize,
+    from: u32,
+    exchange: u16,
+    payload: &[u8],
+) -> Option<String> {
+    let mut config = specs("path:3", Readers::Everyone, &Arc::default()).swap_remove(own).config;
+    config.setup = Some(Setup { record, merge: merge() });
+    let mut node = Node::new(config);
+    let mut effects = Vec::new();
+    node.handle(Input::Start, &mut effects);
+    let mut bytes = Vec::new();
+    frame::reserve(&mut bytes);
+    bytes.extend_from_slice(payload);
+    let at = At { round: Round(0), flight: SETUP, exchange };
+    frame::seal(&Header { at, replica: None }, None, &mut bytes);
+    node.handle(Input::Frame { from: NodeId(from), bytes }, &mut effects);
+    effects.into_iter().find_map(|effect| match effect {
+        Effect::Failed(Failure::Peer { peer, reason }) => {
+            assert_eq!(peer, NodeId(from), "the sender is named");
+            Some(reason)
+        }
+        _ => None,
+    })
+}
+
+/// A node's record as it travels.
+fn record(node: u32, record: &[u8]) -> Vec<u8> {
+    [&node.to_le_bytes()[..], &(record.len() as u32).to_le_bytes(), record].concat()
+}
+
+#[test]
+fn a_record_may_be_as_long_as_the_nodes_own() {
+    let long = 2 * RECORD_LIMIT;
+    let said = |own: usize, length: usize| {
+        answered_with(vec![1; own], 1, 2, 0, &record(2, &vec![2; length]))
+    };
+    assert_eq!((said(1, RECORD_LIMIT), said(long, long)), (None, None));
+    let expected =
+        |limit: usize| format!("a record of {} bytes, at most {limit} are allowed", limit + 1);
+    for (own, limit) in [(1, RECORD_LIMIT), (long, long)] {
+        let told = said(own, limit + 1).unwrap_or_default();
+        assert!(told.contains(&expected(limit)), "{told}");
+    }
+}
+
+#[test]
+fn records_without_meaning_end_with_who_sent_them() {
+    // Up: node 2 to node 1, then both to node 0. Down: the whole.
+    assert_eq!(answered(1, 2, 0, &record(2, &[2, 102])), None);
+    let cases: [(usize, u32, u16, Vec<u8>, &str); 8] = [
+        (1, 2, 0, record(2, &[255]), "setup record of node 2: 255 means nothing"),
+        (
+            0,
+            1,
+            1,
+            [record(1, &[1]), record(2, &[255])].concat(),
+            "setup record of node 2: 255 means nothing",
+        ),
+        (0, 1, 1, record(0, &[1]), "node 1 speaks for node 0, which is not below it in the tree"),
+        (0, 1, 1, record(1, &[1]), "1 records of node 1, which gathers those of 2"),
+        (1, 2, 0, Vec::new(), "0 records of node 2, which gathers those of 1"),
+        (1, 2, 0, record(9, &[1]), "node 9 out of place"),
+        (1, 2, 0, record(2, &[1, 2, 3])[..9].to_vec(), "cut short"),
+        (0, 1, 1, [record(2, &[1]), record(1, &[1])].concat(), "node 1 out of place"),
+    ];
+    for (own, from, exchange, payload, expected) in cases {
+        let told = answered(own, from, exchange, &payload).unwrap_or_default();
+        assert!(told.contains(expected), "{told:?} should say {expected:?}");
+    }
+}

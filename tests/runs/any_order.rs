@@ -1,0 +1,203 @@
+//! Whatever the order in which frames, gradients and free slots reach the nodes, a synchronous run
+//! ends with the same bits.
+
+use crate::common;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use common::Run;
+use gradvine::{
+    drive::{self, Conclusion, NodeSpec},
+    gossip::{Effect, Input, Node},
+    rng::{Purpose, Stream},
+    units::NodeId,
+};
+
+/// Things that may happen next. Each queue keeps its own order; which queue moves is the dice's
+/// choice.
+#[derive(Default)]
+struct Chaos {
+    /// Frames under way on each directed link.
+    links: BTreeMap<(usize, usize), VecDeque<Vec<u8>>>,
+    /// Whether the reader holds a frame that the core has not recycled.
+    held: BTreeMap<(usize, usize), bool>,
+    /// What a node has told itself: gradients, records; in any order among nodes.
+    own: Vec<VecDeque<Input>>,
+    /// Slots to be freed.
+    taken: BTreeMap<(usize, usize), VecDeque<Input>>,
+}
+
+/// Runs to the end with the given dice; the models. A tight link frees a slot when the frame was
+/// handed over, not when it was sent.
+fn run(specs: Vec<NodeSpec>, seed: u64, tight: bool) -> Vec<Vec<f32>> {
+    let mut dice = Stream::new(seed, Purpose::Test).sequence();
+    let mut learners = Vec::new();
+    let mut nodes: Vec<Node> = Vec::new();
+    for spec in specs {
+        nodes.push(Node::new(spec.config));
+        learners.push(spec.learner);
+    }
+    let n = nodes.len();
+    let mut chaos =
+        Chaos { own: (0..n).map(|_| VecDeque::from([Input::Start])).collect(), ..Chaos::default() };
+    let mut models = vec![Vec::new(); n];
+    let mut finished = 0;
+    while finished < n {
+        let mut ready: Vec<(usize, u8, usize)> =
+            (0..n).filter(|&i| !chaos.own[i].is_empty()).map(|i| (i, 0, 0)).collect();
+        let under_way = |link: &(usize, usize)| if tight { chaos.links[link].len() } else { 0 };
+        let free = chaos.taken.iter().filter(|(link, taken)| taken.len() > under_way(link));
+        ready.extend(free.map(|((from, to), _)| (*from, 1, *to)));
+        let open = |key: &(usize, usize)| !chaos.held.get(key).copied().unwrap_or(false);
+        ready.extend(
+            chaos
+                .links
+                .iter()
+                .filter(|(key, queue)| !queue.is_empty() && open(key))
+                .map(|((from, to), _)| (*to, 2, *from)),
+        );
+        assert!(!ready.is_empty(), "deadlock with seed {seed}");
+        let (node, kind, other) = ready[dice.below(ready.len() as u64) as usize];
+        let input = match kind {
+            0 => chaos.own[node].pop_front().unwrap(),
+            1 => chaos.taken.get_mut(&(node, other)).unwrap().pop_front().unwrap(),
+            _ => {
+                chaos.held.insert((other, node), true);
+                Input::Frame {
+                    from: NodeId::from(other),
+                    bytes: chaos.links.get_mut(&(other, node)).unwrap().pop_front().unwrap(),
+                }
+            }
+        };
+        let mut effects = Vec::new();
+        nodes[node].handle(input, &mut effects);
+        for effect in effects {
+            match effect {
+                Effect::Compute { round, x, update, parts, .. } => {
+                    let own = &mut chaos.own[node];
+                    drive::compute(&mut *learners[node], round, x, update, parts, &mut |input| {
+                        own.push_back(input)
+                    });
+                }
+                Effect::Send { to, frame } => {
+                    chaos.links.entry((node, to.index())).or_default().push_back(frame.to_vec());
+                    chaos.taken.entry((node, to.index())).or_default().push_back(Input::Taken(to));
+                }
+                Effect::Recycle { from, .. } => {
+                    chaos.held.insert((from.index(), node), false);
+                }
+                Effect::Conclude { own, mean } => {
+                    let elapsed = Default::default();
+                    let end = Conclusion::new(&own, &mean, elapsed);
+                    let record = learners[node].conclude(&end);
+                    models[node] = own.x.to_vec();
+                    chaos.own[node].push_back(Input::Record(record));
+                }
+                Effect::Finished(_) => finished += 1,
+                Effect::Failed(failure) => panic!("seed {seed}: {failure}"),
+                Effect::Prepared(_) | Effect::RoundDone(_) | Effect::Save(_) => {}
+            }
+        }
+    }
+    models
+}
+
+#[test]
+fn any_order_of_events_gives_the_same_bits() {
+    let rules = [
+        ("kind = 'd-psgd'", "kind = 'identity'"),
+        ("kind = 'd-psgd'\norder = 'cta'", "kind = 'identity'"),
+        ("kind = 'naive'", "kind = 'min-max'"),
+        ("kind = 'dcd'", "kind = 'qsgd'\nlevels = 7"),
+        ("kind = 'deep-squeeze'", "kind = 'top-k'\nk = 5"),
+        ("kind = 'deep-squeeze'\ndelay = 5", "kind = 'min-max'"),
+        ("kind = 'choco'", "kind = 'random-k'\nk = 9"),
+        ("kind = 'choco'\norder = 'iclr'", "kind = 'sign'"),
+        ("kind = 'gradient-tracking'", "kind = 'identity'"),
+        ("kind = 'choco-edge'", "kind = 'min-max'"),
+        ("kind = 'beer'", "kind = 'min-max'"),
+        ("kind = 'moniqua'", "kind = 'identity'"),
+        ("kind = 'power-gossip'", "kind = 'identity'"),
+    ];
+    let gossip = rules.iter().flat_map(|&(rule, compressor)| {
+        ["ring:6", "star:5", "torus:3x3"].map(|topology| (rule, compressor, topology))
+    });
+    let centralized = [
+        ("kind = 'c-sgd'", "kind = 'identity'", "ring:6"),
+        ("kind = 'c-sgd'\ncollective = 'all-to-all'", "kind = 'identity'", "complete:5"),
+        ("kind = 'c-sgd'\ncollective = 'hybrid'\ngroup = 3", "kind = 'identity'", "complete:6"),
+        ("kind = 'c-sgd'\nlayers = true", "kind = 'identity'", "ring:6"),
+        ("kind = 'c-sgd'\nlayers = true", "kind = 'identity'", "star:5"),
+        (
+            "kind = 'c-sgd'\nlayers = true\ncollective = 'all-to-all'",
+            "kind = 'identity'",
+            "complete:5",
+        ),
+        (
+            "kind = 'c-sgd'\nlayers = true\ncollective = 'hybrid'\ngroup = 3",
+            "kind = 'identity'",
+            "complete:6",
+        ),
+        ("kind = 'compressed-c-sgd'\ncollective = 'all-to-all'", "kind = 'qsgd'", "complete:5"),
+        ("kind = 'double-squeeze'", "kind = 'random-k'\nk = 9", "star:5"),
+        ("kind = 'top-k-all-gather'", "kind = 'top-k'\nk = 3", "star:5"),
+        (
+            "kind = 'top-k-all-gather'\ncollective = 'all-to-all'",
+            "kind = 'random-k'\nk = 9",
+            "complete:5",
+        ),
+        ("kind = 'dgc'\nk = 3\nwarm_up = 8", "kind = 'identity'", "complete:5"),
+        ("kind = 'sketched-sgd'\nk = 3", "kind = 'count-sketch'\ncolumns = 30", "star:5"),
+        (
+            "kind = 'sketched-sgd'\nvariant = 'practical'\nk = 2",
+            "kind = 'count-sketch'\ncolumns = 30",
+            "ring:5",
+        ),
+        (
+            "kind = 'sketched-sgd'\ncollective = 'tree'",
+            "kind = 'count-sketch'\ncolumns = 30",
+            "complete:6",
+        ),
+        ("kind = 'g-top-k'\nk = 4", "kind = 'identity'", "complete:7"),
+        ("kind = 'delayed'\ndelay = 3", "kind = 'identity'", "star:5"),
+        ("kind = 'delayed'\ndelay = 20", "kind = 'identity'", "ring:6"),
+    ];
+    for (rule, compressor, topology) in gossip.chain(centralized) {
+        in_any_order(Run::new(topology, rule, compressor));
+    }
+}
+
+/// Where a node meets few others it may be far ahead of the rest.
+#[test]
+fn schedules_too() {
+    for (schedule, topology) in [
+        ("one-peer-exponential", "exponential:6"),
+        ("base-2", "complete:7"),
+        ("random-matching", "path:5"),
+        ("random-matching", "star:5"),
+    ] {
+        for (rule, compressor) in [
+            ("kind = 'd-psgd'", "kind = 'identity'"),
+            ("kind = 'd-psgd'\norder = 'cta'", "kind = 'identity'"),
+            ("kind = 'deep-squeeze'", "kind = 'min-max'"),
+            ("kind = 'sgp'", "kind = 'identity'"),
+        ] {
+            in_any_order(Run::scheduled(topology, schedule, rule, compressor));
+        }
+    }
+}
+
+fn in_any_order(mut experiment: Run) {
+    experiment.rounds = 18;
+    let expected = experiment.models();
+    for seed in 0..8 {
+        let (topology, rule) = (experiment.topology.name(), &experiment.rule);
+        for tight in [false, true] {
+            assert_eq!(
+                run(experiment.specs(), seed, tight),
+                expected,
+                "{rule} on {topology}, seed {seed}"
+            );
+        }
+    }
+}

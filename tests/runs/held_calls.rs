@@ -1,0 +1,162 @@
+//! Calls that a server holds until the slowest follows: driven by hand, with whom it waits for,
+//! what it refuses, and over libp2p.
+
+use crate::common;
+
+use std::collections::VecDeque;
+
+use common::Run;
+use gradvine::{
+    drive::NodeSpec,
+    gossip::{
+        Effect, Failure, Input, Node,
+        frame::{self, Header},
+        plan::At,
+        tree::FAREWELL,
+    },
+    units::{NodeId, Round},
+};
+
+/// Node 0, which computes; nobody answers it.
+struct Server {
+    node: Node,
+    spec: NodeSpec,
+    d: usize,
+    gradients: u64,
+    sent: Vec<NodeId>,
+}
+
+impl Server {
+    fn new(staleness: u64) -> Server {
+        let rule = format!("kind = 'stale-synchronous'\nstaleness = {staleness}");
+        let run = Run::new("star:3", &rule, "kind = 'identity'");
+        let mut specs = run.specs();
+        let spare = specs.swap_remove(1);
+        let spec = specs.swap_remove(0);
+        let mut server = Server {
+            node: Node::new(spec.config),
+            spec: NodeSpec { config: spare.config, learner: spec.learner },
+            d: run.d,
+            gradients: 0,
+            sent: Vec::new(),
+        };
+        assert_eq!(server.handle(Input::Start), None);
+        server
+    }
+
+    fn handle(&mut self, input: Input) -> Option<String> {
+        let mut inputs = VecDeque::from([input]);
+        while let Some(input) = inputs.pop_front() {
+            let mut effects = Vec::new();
+            self.node.handle(input, &mut effects);
+            for effect in effects {
+                match effect {
+                    Effect::Compute { round, x, mut update, .. } => {
+                        let loss = self.spec.learner.compute(round, &x, &mut update);
+                        let step = self.spec.learner.step(round);
+                        self.gradients += 1;
+                        inputs.push_back(Input::Computed { round, x, update, loss, step });
+                    }
+                    Effect::Send { to, .. } => {
+                        self.sent.push(to);
+                        inputs.push_back(Input::Taken(to));
+                    }
+                    Effect::Failed(Failure::Peer { peer, reason }) => {
+                        return Some(format!("{peer}: {reason}"));
+                    }
+                    Effect::Failed(other) => panic!("{other}"),
+                    _ => {}
+                }
+            }
+        }
+        None
+    }
+
+    fn frame(&mut self, from: u32, at: At, length: usize) -> Option<String> {
+        let mut bytes = Vec::new();
+        frame::reserve(&mut bytes);
+        bytes.resize(bytes.len() + 4 * length, 0);
+        frame::seal(&Header { at, replica: None }, None, &mut bytes);
+        self.handle(Input::Frame { from: NodeId(from), bytes })
+    }
+
+    fn call(&mut self, from: u32, round: u64) -> Option<String> {
+        self.frame(from, At { round: Round(round), flight: 0, exchange: 0 }, self.d)
+    }
+
+    fn farewell(&mut self, from: u32) -> Option<String> {
+        self.frame(from, At { round: Round(0), flight: FAREWELL, exchange: 0 }, 0)
+    }
+}
+
+#[test]
+fn who_holds_the_server_back_is_named() {
+    let mut server = Server::new(2);
+    let waits = |server: &Server| server.node.waiting_for().map(|(at, peers)| (at.round.0, peers));
+    assert_eq!((server.gradients, waits(&server)), (3, Some((3, vec![NodeId(1), NodeId(2)]))));
+    assert_eq!(server.call(2, 0), None);
+    assert_eq!((server.gradients, waits(&server)), (3, Some((3, vec![NodeId(1)]))));
+    // Everybody has made one: both the server and who called may go on.
+    assert_eq!(server.call(1, 0), None);
+    assert_eq!((server.gradients, &server.sent[..]), (4, &[NodeId(2), NodeId(1)][..]));
+}
+
+#[test]
+fn a_call_is_held_until_the_slowest_follows_and_a_farewell_lets_it_go() {
+    let mut server = Server::new(0);
+    assert_eq!(server.gradients, 1);
+    assert_eq!(server.call(1, 0), None);
+    assert!(server.sent.is_empty(), "node 2 has made no update");
+    assert_eq!(server.farewell(2), None);
+    assert_eq!((server.gradients, &server.sent[..]), (2, &[NodeId(1)][..]));
+}
+
+#[test]
+fn a_call_that_is_not_the_next_one_is_refused() {
+    let mut server = Server::new(3);
+    assert!(
+        server
+            .call(1, 1)
+            .unwrap()
+            .contains("1: round 1 flight 0 exchange 0: its next call is that of round 0")
+    );
+    let mut server = Server::new(3);
+    assert_eq!(server.call(1, 0), None);
+    assert!(server.call(1, 0).unwrap().contains("its next call is that of round 1"));
+    let mut server = Server::new(0);
+    assert_eq!(server.call(1, 0), None);
+    assert!(server.call(1, 1).unwrap().contains("a second call before the first was answered"));
+    let mut server = Server::new(3);
+    assert_eq!(server.farewell(1), None);
+    assert!(server.call(1, 0).unwrap().contains("a call after its farewell"));
+}
+
+/// Free-running nodes over libp2p: they end, agree on the mean, and have learned.
+#[cfg(feature = "net")]
+#[test]
+fn nodes_run_freely_over_libp2p_and_end() {
+    use gradvine::{
+        drive::NoopObserver,
+        experiment::{Experiment, Transport},
+        net,
+        run::{Summary, Whole},
+    };
+
+    let text = "[run]\nrounds = 300\nevaluate_every = 100\n[topology]\nfile = \
+                'star:5'\n[data]\nsource = 'breast-cancer'\n\
+                split = 'by-label'\nstandardize = true\n[model]\nkind = 'softmax'\n[rule]\nkind = \
+                'stale-synchronous'\n[compressor]\n\
+                kind = 'identity'\n[optimizer]\nstep = 0.1\nbatch = 8\n";
+    for (topology, staleness) in [("star:5", 0), ("star:5", 3), ("complete:4", 10)] {
+        let sets = [format!("rule.staleness={staleness}"), format!("topology.file='{topology}'")];
+        let whole =
+            std::sync::Arc::new(Whole::new(Experiment::parse(text, &sets).unwrap()).unwrap());
+        let ended =
+            net::together(whole.specs(), &whole.design, Transport::Tcp, &mut NoopObserver).unwrap();
+        assert!(ended.iter().all(|one| one.mean == ended[0].mean));
+        assert!(staleness > 0 || ended.iter().all(|one| one.model == ended[0].model));
+        let summary = Summary::new(&whole.design, &ended[0].records).unwrap();
+        let accuracy = summary.outcome.test_accuracy_of_mean.unwrap();
+        assert!(accuracy > 0.93, "staleness {staleness} on {topology}: {accuracy}");
+    }
+}

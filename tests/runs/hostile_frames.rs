@@ -1,0 +1,119 @@
+//! Bytes from a neighbour never panic, and what cannot belong to the run ends it with the
+//! neighbour's name before any state changes.
+
+use crate::common;
+
+use common::Run;
+use gradvine::{
+    gossip::{
+        Effect, Failure, Input, Node,
+        frame::{self, Header},
+        plan::At,
+    },
+    units::{NodeId, Round},
+};
+use proptest::prelude::*;
+
+/// Node 0 of a ring of 4 in round 0, waiting for frames; and the frame that it sent.
+fn waiting() -> (Node, Vec<u8>) {
+    let mut specs = Run::new("ring:4", "kind = 'dcd'", "kind = 'min-max'").specs();
+    let mut spec = specs.swap_remove(0);
+    let mut node = Node::new(spec.config);
+    let mut effects = Vec::new();
+    node.handle(Input::Start, &mut effects);
+    let Some(Effect::Compute { round, x, mut update, .. }) = effects.pop() else {
+        panic!("a gradient is asked for first")
+    };
+    let loss = spec.learner.compute(round, &x, &mut update);
+    let step = spec.learner.step(round);
+    node.handle(Input::Computed { round, x, update, loss, step }, &mut effects);
+    let sent = effects.iter().find_map(|effect| {
+        if let Effect::Send { frame, .. } = effect { Some(frame.to_vec()) } else { None }
+    });
+    (node, sent.expect("the difference goes out after the gradient"))
+}
+
+fn give(node: &mut Node, from: u32, bytes: Vec<u8>) -> Option<String> {
+    let mut effects = Vec::new();
+    node.handle(Input::Frame { from: NodeId(from), bytes }, &mut effects);
+    effects.into_iter().find_map(|effect| match effect {
+        Effect::Failed(Failure::Peer { peer, reason }) => {
+            assert_eq!(peer, NodeId(from), "the sender is named");
+            Some(reason)
+        }
+        _ => None,
+    })
+}
+
+/// A frame with a valid checksum.
+fn sealed(at: At, payload: &[u8]) -> Vec<u8> {
+    let mut buffer = Vec::new();
+    frame::reserve(&mut buffer);
+    buffer.extend_from_slice(payload);
+    frame::seal(&Header { at, replica: None }, None, &mut buffer);
+    buffer
+}
+
+#[test]
+fn a_good_frame_is_taken_and_a_second_one_is_not() {
+    let (mut node, frame) = waiting();
+    assert_eq!(give(&mut node, 1, frame.clone()), None);
+    assert_eq!(give(&mut node, 3, frame), None);
+}
+
+#[test]
+fn frames_that_do_not_belong_are_refused_with_the_reason() {
+    let payload = {
+        let (_, frame) = waiting();
+        frame[frame::HEADER..].to_vec()
+    };
+    let at = |round, flight, exchange| At { round: Round(round), flight, exchange };
+    let cases: [(u32, Vec<u8>, &str); 8] = [
+        (1, Vec::new(), "a frame of 0 bytes"),
+        (1, vec![0; 30], "checksum"),
+        (2, sealed(at(0, 0, 0), &payload), "nothing of it is expected"), // no neighbour of node 0
+        (1, sealed(at(0, 1, 0), &payload), "nothing of it is expected"), // no such flight
+        (1, sealed(at(0, 0, 1), &payload), "nothing of it is expected"), // no such exchange
+        (1, sealed(at(900, 0, 0), &payload), "this node is in round 0 of 30"),
+        (1, sealed(at(0, 0, 0), &payload[1..]), "bytes"),
+        (1, sealed(at(0, 250, 0), &payload), "nothing of it is expected"), // no setup in this run
+    ];
+    for (from, bytes, expected) in cases {
+        let (mut node, _) = waiting();
+        let reason = give(&mut node, from, bytes).unwrap_or_default();
+        assert!(reason.contains(expected), "{reason:?} should say {expected:?}");
+    }
+}
+
+#[test]
+fn a_neighbour_cannot_run_ahead_without_limit() {
+    let (mut node, frame) = waiting();
+    let payload = frame[frame::HEADER..].to_vec();
+    let refused = (1..30).find_map(|round| {
+        give(&mut node, 1, sealed(At { round: Round(round), flight: 0, exchange: 0 }, &payload))
+    });
+    assert!(refused.unwrap().contains("frames ahead"));
+}
+
+proptest! {
+    #[test]
+    fn random_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let (mut node, _) = waiting();
+        prop_assert!(give(&mut node, 1, bytes).is_some());
+    }
+
+    #[test]
+    fn random_payloads_behind_a_valid_header_never_panic(payload in proptest::collection::vec(any::<u8>(), 0..100), flight in 0u8..255, exchange in 0u16..4) {
+        let (mut node, _) = waiting();
+        give(&mut node, 1, sealed(At { round: Round(0), flight, exchange }, &payload));
+    }
+
+    #[test]
+    fn a_cut_or_lengthened_payload_is_refused(cut in 1usize..20, longer in any::<bool>()) {
+        let (mut node, frame) = waiting();
+        let mut payload = frame[frame::HEADER..].to_vec();
+        if longer { payload.extend(vec![0; cut]) } else { payload.truncate(payload.len() - cut) }
+        let at = At { round: Round(0), flight: 0, exchange: 0 };
+        prop_assert!(give(&mut node, 1, sealed(at, &payload)).is_some());
+    }
+}

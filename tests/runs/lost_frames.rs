@@ -1,0 +1,179 @@
+//! What rules keep when frames are lost: driven without links, neither end of a lost frame hears of
+//! it.
+
+use crate::common;
+
+use common::{Exact, Run, difference, widen};
+use gradvine::{
+    compress::Format,
+    drive::Learner,
+    gossip::{
+        party::{Writer, payload_noise},
+        plan::{At, Meeting, Plan},
+        rule::Rule,
+    },
+    rng::{Purpose, Stream},
+    units::{NodeId, Round},
+};
+
+/// Who learns of a lost frame.
+#[derive(Clone, Copy, PartialEq)]
+enum Told {
+    /// Nobody, as the contract of `Party::sent` says.
+    Nobody,
+    /// The sender goes on as if it had arrived: the bug.
+    TheSender,
+}
+
+/// Every node's rule, without links.
+struct Network {
+    run: Run,
+    plan: std::sync::Arc<dyn Plan>,
+    rules: Vec<Box<dyn Rule>>,
+    learners: Vec<Exact>,
+    dice: Stream,
+}
+
+impl Network {
+    fn new(run: Run) -> Network {
+        let prepared = run.prepare();
+        let rules = (0..run.nodes())
+            .map(|node| (prepared.spawn)(NodeId::from(node), run.start(node)))
+            .collect();
+        let learners =
+            run.problems().into_iter().map(|problem| Exact { problem, step: run.step }).collect();
+        Network { plan: prepared.plan, rules, learners, dice: Stream::new(9, Purpose::Test), run }
+    }
+
+    fn models(&self) -> Vec<Vec<f32>> {
+        let mut models = vec![vec![0.0; self.run.d]; self.rules.len()];
+        self.rules.iter().zip(&mut models).for_each(|(rule, x)| rule.model(x));
+        models
+    }
+
+    fn mean(&self) -> Vec<f64> {
+        let models = self.models();
+        let n = models.len() as f64;
+        (0..self.run.d).map(|k| models.iter().map(|x| f64::from(x[k])).sum::<f64>() / n).collect()
+    }
+
+    /// One round; the mean over nodes of the updates.
+    fn round(&mut self, round: u64, loss: f64, told: Told) -> Vec<f64> {
+        let round = Round(round);
+        let n = self.rules.len();
+        let mut mean = vec![0.0; self.run.d];
+        for (rule, learner) in self.rules.iter_mut().zip(&mut self.learners) {
+            let (x, mut update) = rule.point();
+            learner.compute(round, &x, &mut update);
+            mean.iter_mut().zip(&update).for_each(|(mean, u)| *mean += f64::from(*u) / n as f64);
+            rule.gradient(round, learner.step(round), x, update);
+        }
+        self.exchange(&At { round, flight: 0, exchange: 0 }, loss, told);
+        mean
+    }
+
+    fn exchange(&mut self, at: &At, loss: f64, told: Told) {
+        let n = self.rules.len();
+        let mut inboxes: Vec<Vec<(NodeId, Vec<u8>)>> = vec![Vec::new(); n];
+        for (i, rule) in self.rules.iter_mut().enumerate() {
+            let from = NodeId::from(i);
+            let mut meeting = Meeting::default();
+            self.plan.meet(from, at, &mut meeting);
+            assert!(!meeting.shared, "one encoding for all cannot be lost for some");
+            let format = self.plan.format(at, from);
+            for to in meeting.send {
+                let noise = payload_noise(3, from, Some(to), at);
+                let mut bytes = Vec::new();
+                rule.outgoing(at, Some(to), &mut Writer::new(format, noise, &mut bytes)).unwrap();
+                let dice = self.dice.round(at.round).node(from).node(to);
+                let arrives = dice.f64_at(0) >= loss;
+                if arrives || told == Told::TheSender {
+                    rule.sent(at, Some(to), &format.view(noise, &bytes));
+                }
+                if arrives {
+                    inboxes[to.index()].push((from, bytes));
+                }
+            }
+        }
+        for (i, (rule, inbox)) in self.rules.iter_mut().zip(&inboxes).enumerate() {
+            for (from, bytes) in inbox {
+                let noise = payload_noise(3, *from, Some(NodeId::from(i)), at);
+                let format: &Format = self.plan.format(at, *from);
+                rule.received(at, *from, &format.view(noise, bytes)).unwrap();
+            }
+            rule.close(at);
+            rule.land(at);
+        }
+    }
+}
+
+const EDGE: &str = "kind = 'choco-edge'";
+const FOUR_BITS: &str = "kind = 'min-max'\nbits = 4";
+
+fn network(compressor: &str) -> Network {
+    let mut run = Run::new("ring:8", EDGE, compressor);
+    (run.same_start, run.d) = (false, 16);
+    Network::new(run)
+}
+
+/// The furthest that the mean is ever from where the mean updates alone would have taken it.
+fn drift(compressor: &str, loss: f64, told: Told) -> f64 {
+    let mut network = network(compressor);
+    let mut expected = network.mean();
+    let mut drift = 0.0f64;
+    for round in 0..300 {
+        let update = network.round(round, loss, told);
+        expected.iter_mut().zip(&update).for_each(|(x, u)| *x -= u);
+        let apart = |(a, b): (&f64, &f64)| (a - b).abs();
+        drift = network.mean().iter().zip(&expected).map(apart).fold(drift, f64::max);
+    }
+    drift
+}
+
+#[test]
+fn the_mean_moves_by_the_mean_gradient_alone_under_any_loss() {
+    for compressor in ["kind = 'identity'", FOUR_BITS, "kind = 'top-k'\nk = 3", "kind = 'sign'"] {
+        for loss in [0.0, 0.05, 0.5] {
+            let drift = drift(compressor, loss, Told::Nobody);
+            assert!(drift < 1e-5, "{compressor} at loss {loss}: {drift:e}");
+        }
+        // A copy that only its owner has advanced: the bug is found.
+        let drift = self::drift(compressor, 0.5, Told::TheSender);
+        assert!(
+            drift > 1e-2,
+            "{compressor}: a sender that counts lost frames must drift, {drift:e}"
+        );
+    }
+}
+
+#[test]
+fn half_of_the_frames_lost_do_not_raise_the_floor() {
+    let ends = |loss: f64, told: Told| {
+        let mut network = network(FOUR_BITS);
+        for round in 0..3000 {
+            network.round(round, loss, told);
+        }
+        network.run.suboptimality(&network.models())
+    };
+    let whole = ends(0.0, Told::Nobody);
+    for loss in [0.01, 0.05, 0.2, 0.5] {
+        let lossy = ends(loss, Told::Nobody);
+        println!("loss {loss}: {lossy:e}, without {whole:e}");
+        assert!(lossy < 2.0 * whole + 1e-9, "loss {loss}: {lossy:e}, without {whole:e}");
+    }
+    assert!(
+        ends(0.05, Told::TheSender) > 10.0 * whole,
+        "what happens to a rule whose copies go wrong"
+    );
+}
+
+#[test]
+fn without_loss_and_without_noise_it_is_choco() {
+    for compressor in ["kind = 'identity'", "kind = 'top-k'\nk = 5", "kind = 'sign'"] {
+        let mut edge = Run::new("torus:3x3", "kind = 'choco-edge'\ngamma = 0.3", compressor);
+        let mut choco = Run::new("torus:3x3", "kind = 'choco'\ngamma = 0.3", compressor);
+        (edge.same_start, choco.same_start) = (false, false);
+        let difference = difference(&widen(&choco.models()), &edge.models());
+        assert!(difference < 1e-5, "{compressor}: {difference:e}");
+    }
+}

@@ -1,0 +1,19 @@
+//! Whole runs, in the simulator and over libp2p: the core, the drivers, and what a run leaves.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod agreement;
+mod any_order;
+mod claims;
+mod divergence;
+mod embedded;
+mod golden_runs;
+mod held_calls;
+mod hostile_frames;
+mod links;
+mod lost_frames;
+mod lost_models;
+mod predictions;
+mod same_bits;
+mod wide;
