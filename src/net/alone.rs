@@ -21,7 +21,7 @@ use crate::{
     units::{NodeId, Round},
 };
 
-/// A node's place in its network: who it is, where it listens, whom it dials.
+/// Where a node is in its network: its number, its addresses, the neighbours that it dials.
 pub struct Place {
     key: Keypair,
     listen: Vec<Multiaddr>,
@@ -32,7 +32,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Finds the key's place in the topology and checks that every link has an end that can dial.
+    /// Looks up the key in the topology and checks that every link has an end that can dial.
     ///
     /// # Errors
     /// If the topology does not name this key or a neighbour's, an address is wrong, or a link has
@@ -89,12 +89,12 @@ impl Place {
     }
 }
 
-/// Runs one node to its end. The observer sees every round and what is to be saved; `stop` is asked
-/// again and again whether to leave now.
+/// Runs one node to its end. The observer receives every round and the models to save; `stop` is
+/// called again and again and returns whether to leave now.
 ///
 /// # Errors
-/// If a link breaks, a deadline passes, the node fails, or `stop` says so; the neighbours are told
-/// why.
+/// If a link breaks, a deadline passes, the node fails, or `stop` returns true; the neighbours get
+/// the reason.
 pub fn alone(
     place: Place,
     spec: NodeSpec,
@@ -137,18 +137,19 @@ pub fn alone(
         own,
         limits: Limits::of(run),
     };
-    let ended = worker.run(spec.config, spec.learner, &mut Alone { node: id, observer }, stop);
+    let ended =
+        worker.run(spec.config, spec.learner, &mut LocalWitness { node: id, observer }, stop);
     runtime.shutdown_timeout(Duration::from_secs(1));
     ended
 }
 
-/// Tells the observer of the one node that is here.
-struct Alone<'a> {
+/// Passes the events of the one local node to the observer.
+struct LocalWitness<'a> {
     node: NodeId,
     observer: &'a mut dyn Observer,
 }
 
-impl Witness for Alone<'_> {
+impl Witness for LocalWitness<'_> {
     fn round(&mut self, elapsed: Elapsed, done: RoundDone) -> Option<Round> {
         self.observer.round(self.node, elapsed, done);
         None

@@ -1,10 +1,10 @@
-//! TCP's congestion control, chosen by the program where the operating system lets it.
+//! Chooses TCP's congestion control where the operating system permits it.
 //!
-//! On a link that loses packets it decides more than anything else here: a controller that takes
-//! every loss for a full queue (cubic, reno) creeps where one that models the path (bbr) does not.
-//! libp2p opens its sockets itself and has no setting for this, so they are looked up among the
-//! process's own descriptors, by their addresses: a copy of each is taken with `pidfd_getfd`, and
-//! what is set on a copy is set on the socket.
+//! On a lossy link this decides more than anything else here: a controller that takes every loss
+//! for a full queue (cubic, reno) is slow where one that models the path (bbr) is not. libp2p opens
+//! its sockets itself and has no setting for this, so the program searches its own descriptors for
+//! them by their addresses, copies each with `pidfd_getfd`, and sets the option on the copy, which
+//! sets it on the socket.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -12,22 +12,22 @@ use libp2p::{Multiaddr, core::ConnectedPoint, multiaddr::Protocol};
 
 use crate::config::ConfigError;
 
-/// Which sockets are meant.
+/// The two ends of the sockets to change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ends {
-    /// This end, where it is known.
+    /// This end, if it is known.
     own: Option<(Option<IpAddr>, u16)>,
-    /// The other end; `None`: sockets that listen.
+    /// The other end; `None` for sockets that listen.
     other: Option<(Option<IpAddr>, u16)>,
 }
 
 impl Ends {
-    /// The socket that listens on this address; `None` if it is not one of TCP.
+    /// The socket that listens on this address; `None` if the address is not TCP.
     pub fn listening(address: &Multiaddr) -> Option<Ends> {
         Some(Ends { own: Some(tcp_end(address)?), other: None })
     }
 
-    /// A connection's socket; `None` if it is not one of TCP.
+    /// A connection's socket; `None` if the connection is not TCP.
     pub fn of(endpoint: &ConnectedPoint) -> Option<Ends> {
         match endpoint {
             ConnectedPoint::Dialer { address, .. } => {
@@ -56,7 +56,7 @@ impl Ends {
     }
 }
 
-/// Port, and address unless it is a name, of a multiaddress of TCP.
+/// The port, and the IP address unless it is a name, of a TCP multiaddress.
 fn tcp_end(address: &Multiaddr) -> Option<(Option<IpAddr>, u16)> {
     let (mut ip, mut port) = (None, None);
     for part in address {
@@ -70,11 +70,11 @@ fn tcp_end(address: &Multiaddr) -> Option<(Option<IpAddr>, u16)> {
     Some((ip, port?))
 }
 
-/// Whether this system has the controller and lets this program choose it: tried on a socket that
-/// nobody connects to.
+/// Checks on a socket without a connection that this system has the controller and lets this
+/// program choose it.
 ///
 /// # Errors
-/// If not, with those that it has.
+/// If not; the error lists the controllers that it has.
 pub(super) fn check(name: &str) -> Result<(), ConfigError> {
     let wrong =
         |problem: String| ConfigError::new("run.congestion", format!("\"{name}\""), problem);
@@ -86,10 +86,10 @@ pub(super) fn check(name: &str) -> Result<(), ConfigError> {
         .map_err(wrong)
 }
 
-/// Sets it on the sockets that are meant.
+/// Sets the controller on the sockets with these ends.
 ///
 /// # Errors
-/// Why it could not be set.
+/// A text that says why it could not be set.
 pub(super) fn choose(name: &str, ends: &Ends) -> Result<(), String> {
     system::choose(name, ends)
 }
@@ -115,7 +115,7 @@ mod system {
         found
             .iter()
             .try_for_each(|socket| sockopt::set_tcp_congestion(socket, name))
-            .map_err(|error| told(name, error))
+            .map_err(|error| describe(name, error))
     }
 
     /// Copies of this process's TCP sockets with these ends.
@@ -138,7 +138,7 @@ mod system {
             };
             match pidfd_getfd(&own, number, PidfdGetfdFlags::empty()) {
                 Ok(socket) if is_meant(&socket, ends) => found.push(socket),
-                // Closed meanwhile, by another thread.
+                // Another thread has closed it meanwhile.
                 Ok(_) | Err(Errno::BADF) => {}
                 Err(error) => return Err(unseen(&error)),
             }
@@ -158,7 +158,7 @@ mod system {
             && ends.matches(own, other)
     }
 
-    fn told(name: &str, error: Errno) -> String {
+    fn describe(name: &str, error: Errno) -> String {
         let list = |key: &str| {
             let text = fs::read_to_string(format!("/proc/sys/net/ipv4/{key}")).unwrap_or_default();
             text.split_whitespace().collect::<Vec<_>>().join(", ")

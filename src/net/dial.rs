@@ -1,4 +1,4 @@
-//! Whom to dial, where, when again, and what to say when it fails.
+//! Dialling: which neighbours, at which addresses, when again, and the message when it fails.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use libp2p::{Multiaddr, PeerId, TransportError, swarm::DialError};
 use super::host::Neighbour;
 use crate::{config::ConfigError, units::NodeId};
 
-/// Pauses between turns through a neighbour's addresses.
+/// Pauses between two passes over a neighbour's addresses.
 const PAUSE: [Duration; 5] = [
     Duration::from_millis(200),
     Duration::from_millis(500),
@@ -16,16 +16,16 @@ const PAUSE: [Duration; 5] = [
     Duration::from_secs(5),
 ];
 
-/// Whether this end dials: it must know an address of the other, and of two that do the lower
-/// PeerId dials.
+/// Whether this end dials: it must know an address of the other; if both do, the lower PeerId
+/// dials.
 pub fn dials(me: &PeerId, mine: bool, peer: &PeerId, theirs: bool) -> bool {
     theirs && (!mine || me < peer)
 }
 
-/// Reads the PeerId that a topology gives a node.
+/// Parses the PeerId that a topology gives a node.
 ///
 /// # Errors
-/// If there is none, or it is not one.
+/// If there is none, or it is not a PeerId.
 pub fn peer_of(topology: &crate::mixing::Topology, node: NodeId) -> Result<PeerId, ConfigError> {
     let info = topology.node(node);
     let place = format!("node {}: peer", info.name);
@@ -41,10 +41,10 @@ pub fn peer_of(topology: &crate::mixing::Topology, node: NodeId) -> Result<PeerI
     }
 }
 
-/// Reads a multiaddress.
+/// Parses a multiaddress.
 ///
 /// # Errors
-/// If it is not one, or its transport is not TCP or QUIC.
+/// If it is not one, or its transport is neither TCP nor QUIC.
 pub fn address(place: &str, text: &str) -> Result<Multiaddr, ConfigError> {
     const EXAMPLES: &str =
         "expected one such as /ip4/203.0.113.7/tcp/4001, /dns4/london.example.org/udp/4001/quic-v1";
@@ -57,11 +57,11 @@ pub fn address(place: &str, text: &str) -> Result<Multiaddr, ConfigError> {
     if known {
         Ok(address)
     } else {
-        Err(ConfigError::new(place, text, format!("only TCP and QUIC are spoken here; {EXAMPLES}")))
+        Err(ConfigError::new(place, text, format!("only TCP and QUIC are supported; {EXAMPLES}")))
     }
 }
 
-/// One neighbour's addresses, tried singly and in order.
+/// One neighbour's addresses, tried one at a time and in order.
 pub(super) struct Dial {
     pub addresses: Vec<Multiaddr>,
     pub next: usize,
@@ -71,12 +71,12 @@ pub(super) struct Dial {
 }
 
 impl Dial {
-    /// Due at once.
+    /// The first attempt is due at once.
     pub fn new(addresses: Vec<Multiaddr>) -> Dial {
         Dial { addresses, next: 0, turns: 0, due: Instant::now(), under_way: false }
     }
 
-    /// On to the next address; after the last one, a pause.
+    /// Moves to the next address; after the last one it pauses.
     pub fn failed(&mut self) {
         self.next += 1;
         if self.next < self.addresses.len() {
@@ -87,7 +87,7 @@ impl Dial {
         }
     }
 
-    /// From the first address again, after a pause.
+    /// Pauses, then starts from the first address again.
     pub fn wait(&mut self) {
         self.under_way = false;
         self.next = 0;
@@ -96,7 +96,7 @@ impl Dial {
     }
 }
 
-/// The stage that failed, the address, and the next thing to try.
+/// Describes the stage that failed, the address, and the next thing to try.
 pub(super) fn dial_trouble(
     error: &DialError,
     address: &Multiaddr,
@@ -137,16 +137,16 @@ pub(super) fn dial_trouble(
     }
 }
 
-/// What to do where the system gives no more files.
+/// The remedy when the system gives the process no more file descriptors.
 pub(super) const FILES: &str =
     ": each link needs one; raise the limit (ulimit -n, LimitNOFILE= of systemd)";
 
-/// Whether an error of the system says that a process has opened as many files as it may.
+/// Whether the error means that the process has no file descriptors left.
 pub(super) fn is_out_of_files(text: &str) -> bool {
     text.contains("Too many open files")
 }
 
-/// The innermost cause, which is the one that says something.
+/// The innermost cause, which is the most specific one.
 pub(super) fn root(error: &dyn std::error::Error) -> String {
     let mut error = error;
     while let Some(source) = error.source() {

@@ -1,13 +1,13 @@
-//! What a host tells the thread that drives a node's core.
+//! The events that a host sends to the thread of a node's core.
 
-use super::wire::Word;
+use super::wire::StartMessage;
 use crate::{
     config::ConfigError,
     gossip::{Cause, Input},
     units::NodeId,
 };
 
-/// In what two ends of a link differ.
+/// How the two ends of a link differ.
 #[derive(Clone, Debug)]
 pub enum Difference {
     /// In their files: the place, the key and both values.
@@ -25,50 +25,50 @@ impl std::fmt::Display for Difference {
     }
 }
 
-/// Something happened.
+/// An event from the network or from the learner.
 #[derive(Debug)]
 pub enum Event {
-    /// A link is up: hellos agree, streams are open.
+    /// A link is up: the hellos agree and the streams are open.
     Up(NodeId),
-    /// A whole frame, as it was sent; checksums are the core's business.
+    /// A whole frame, as it was sent; the core checks its checksum.
     Frame {
-        /// From this neighbour.
+        /// The neighbour that sent it.
         from: NodeId,
-        /// Header and payload; to be given back by [`super::Host::recycle`].
+        /// Header and payload; return the buffer by [`super::Host::recycle`].
         bytes: Vec<u8>,
     },
-    /// The oldest frame handed to this link is written: its slot is free.
+    /// The oldest frame queued on this link was written: its slot is free.
     Taken(NodeId),
-    /// A link that was up broke. Before the run has begun it may come up again.
+    /// A link broke. Before the run begins it may come up again.
     Down {
-        /// To this neighbour.
+        /// The neighbour at its other end.
         peer: NodeId,
         /// Stage and cause.
         reason: String,
     },
-    /// A neighbour left the run early and said why; its link is down.
+    /// A neighbour left the run early and gave its reason; its link is down.
     Left {
         /// The neighbour.
         peer: NodeId,
-        /// What ended the run first.
+        /// The first failure of the run.
         cause: Cause,
     },
-    /// A neighbour has said how far its part of the network is with linking.
-    Word {
+    /// A neighbour reports how far its part of the network is linked.
+    Start {
         /// The neighbour.
         from: NodeId,
-        /// What it said.
-        word: Word,
+        /// The report.
+        message: StartMessage,
     },
-    /// The two ends are about to run different things.
+    /// The two ends would run different things.
     Differs {
         /// The neighbour.
         peer: NodeId,
-        /// In what.
+        /// The difference.
         difference: Difference,
     },
-    /// A neighbour is done and sends nothing more.
+    /// A neighbour has finished and sends nothing more.
     Goodbye(NodeId),
-    /// A gradient that is computed beside the core, or a part of it, is ready.
+    /// A gradient computed on another thread, or a part of it, is ready.
     Computed(Input),
 }

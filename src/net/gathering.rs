@@ -1,47 +1,47 @@
-//! When a run begins: once every node is linked with all its neighbours.
+//! Decides when a run begins: once every node is linked with all its neighbours.
 //!
-//! Nodes are started one after the other, and some are started again: until all are there, a link
-//! that breaks costs nothing. So no node begins before the root of the topology's spanning tree
-//! knows that all are linked.
+//! Nodes start one after the other, and some restart: until all are linked, a link that breaks
+//! costs nothing. So no node begins before the root of the topology's spanning tree knows that all
+//! are linked.
 //!
-//! * A node that is linked with all its neighbours, and whose children in the tree are ready, says
-//!   *ready* to its parent; the root says *begin*.
-//! * A node that is not, or no longer, says who is missing, to its parent and to its children, so
-//!   that every node can tell its user.
-//! * Upon *begin* a node passes it on to its children, and begins when its own links are up.
+//! * A node that is linked with all its neighbours, and whose children in the tree are ready, sends
+//!   *ready* to its parent; the root sends *begin*.
+//! * A node that is not, or no longer, linked reports the missing neighbours to its parent and to
+//!   its children, so that every node can tell its user.
+//! * On *begin* a node forwards it to its children, and begins when its own links are up.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::wire::Word;
+use super::wire::StartMessage;
 use crate::{
     mixing::{SpanningTree, Topology},
     units::NodeId,
 };
 
-/// How far a child is.
+/// The last known state of a child.
 #[derive(Clone, Debug, PartialEq)]
 enum Child {
-    Unheard,
+    Unknown,
     Ready,
     Waiting(String),
 }
 
-/// One node's view of the start.
+/// One node's view of the start of the run.
 #[derive(Debug)]
 pub(super) struct Gathering {
     parent: Option<NodeId>,
     children: BTreeMap<NodeId, Child>,
-    /// Neighbours whose link is down.
+    /// Neighbours without a link.
     missing: BTreeSet<NodeId>,
-    /// What the parent says of the rest of the network.
+    /// The parent's report on the rest of the network.
     elsewhere: Option<String>,
     begun: bool,
-    /// The last word to each node of the tree.
-    said: BTreeMap<NodeId, Word>,
+    /// The last message to each neighbour in the tree.
+    sent: BTreeMap<NodeId, StartMessage>,
 }
 
 impl Gathering {
-    /// No link is up yet.
+    /// The state before any link is up.
     pub fn new(topology: &Topology, node: NodeId) -> Gathering {
         Gathering::of(&topology.spanning_tree(), topology.neighbours(node), node)
     }
@@ -49,50 +49,50 @@ impl Gathering {
     fn of(tree: &SpanningTree, neighbours: &[NodeId], node: NodeId) -> Gathering {
         Gathering {
             parent: tree.parent(node),
-            children: tree.children(node).iter().map(|&child| (child, Child::Unheard)).collect(),
+            children: tree.children(node).iter().map(|&child| (child, Child::Unknown)).collect(),
             missing: neighbours.iter().copied().collect(),
             elsewhere: None,
             begun: false,
-            said: BTreeMap::new(),
+            sent: BTreeMap::new(),
         }
     }
 
-    /// Upon a link that comes up.
+    /// Records that a link is up.
     pub fn up(&mut self, peer: NodeId) {
         self.missing.remove(&peer);
-        self.said.remove(&peer);
+        self.sent.remove(&peer);
     }
 
-    /// Upon a link that breaks: what its other end said does not count any more.
+    /// Records that a link broke: earlier messages of its other end no longer count.
     pub fn down(&mut self, peer: NodeId) {
         self.missing.insert(peer);
         if let Some(child) = self.children.get_mut(&peer) {
-            *child = Child::Unheard;
+            *child = Child::Unknown;
         }
         if self.parent == Some(peer) {
-            // A parent that was started again gathers anew.
+            // A parent that restarts collects the reports again.
             (self.elsewhere, self.begun) = (None, false);
         }
     }
 
-    /// Upon a word of a neighbour; of one that is neither parent nor child it means nothing.
-    pub fn word(&mut self, from: NodeId, word: Word) {
+    /// Handles a message of a neighbour; it is ignored unless that is the parent or a child.
+    pub fn message(&mut self, from: NodeId, message: StartMessage) {
         if let Some(child) = self.children.get_mut(&from) {
-            match word {
-                Word::Ready => *child = Child::Ready,
-                Word::Waiting(text) => *child = Child::Waiting(text),
-                Word::Begin => {}
+            match message {
+                StartMessage::Ready => *child = Child::Ready,
+                StartMessage::Waiting(text) => *child = Child::Waiting(text),
+                StartMessage::Begin => {}
             }
         } else if self.parent == Some(from) {
-            match word {
-                Word::Begin => self.begun = true,
-                Word::Waiting(text) => self.elsewhere = Some(text),
-                Word::Ready => {}
+            match message {
+                StartMessage::Begin => self.begun = true,
+                StartMessage::Waiting(text) => self.elsewhere = Some(text),
+                StartMessage::Ready => {}
             }
         }
     }
 
-    /// Neighbours whose link is down.
+    /// The number of neighbours without a link.
     pub fn missing(&self) -> usize {
         self.missing.len()
     }
@@ -102,43 +102,50 @@ impl Gathering {
         self.begun && self.missing.is_empty()
     }
 
-    /// Why the run has not begun, as far as it is known here. `own` says who is missing here, if
-    /// anyone is.
+    /// Why the run has not begun, as far as this node knows. `own` names the neighbours that are
+    /// missing here, if any.
     pub fn reason(&self, own: Option<&str>) -> String {
         let below = self.children.values().find_map(|child| match child {
             Child::Waiting(text) => Some(text.as_str()),
-            Child::Unheard | Child::Ready => None,
+            Child::Unknown | Child::Ready => None,
         });
         let known = own.or(below).or(self.elsewhere.as_deref());
         known.unwrap_or("it is not known yet which links are missing elsewhere").to_string()
     }
 
-    /// What is to be said now that was not said before; `again` repeats all of it.
-    pub fn say(&mut self, own: Option<&str>, again: bool) -> Vec<(NodeId, Word)> {
+    /// Returns the messages that are new since the last call; with `again`, all of them.
+    pub fn new_messages(&mut self, own: Option<&str>, again: bool) -> Vec<(NodeId, StartMessage)> {
         let ready =
             self.missing.is_empty() && self.children.values().all(|child| *child == Child::Ready);
         if ready && self.parent.is_none() {
             self.begun = true;
         }
-        let mut words = Vec::new();
+        let mut messages = Vec::new();
         if let Some(parent) = self.parent.filter(|_| !self.begun) {
-            // What the parent has told is not told back.
+            // The parent's own report is not sent back to it.
             let above = self.elsewhere.take();
-            words.push((parent, if ready { Word::Ready } else { Word::Waiting(self.reason(own)) }));
+            messages.push((
+                parent,
+                if ready { StartMessage::Ready } else { StartMessage::Waiting(self.reason(own)) },
+            ));
             self.elsewhere = above;
         }
         for &child in self.children.keys() {
-            words.push((
+            messages.push((
                 child,
-                if self.begun { Word::Begin } else { Word::Waiting(self.reason(own)) },
+                if self.begun {
+                    StartMessage::Begin
+                } else {
+                    StartMessage::Waiting(self.reason(own))
+                },
             ));
         }
-        words.retain(|(to, word)| {
-            let new = self.said.get(to) != Some(word);
+        messages.retain(|(to, message)| {
+            let new = self.sent.get(to) != Some(message);
             !self.missing.contains(to) && (new || again)
         });
-        self.said.extend(words.iter().cloned());
-        words
+        self.sent.extend(messages.iter().cloned());
+        messages
     }
 }
 
@@ -181,7 +188,7 @@ mod tests {
             change(&mut self.nodes[b], a.into());
         }
 
-        /// A node that ends and is started again: all its links are down, and it knows nothing.
+        /// A node ends and restarts: all its links are down, and it knows nothing.
         fn restart(&mut self, node: usize) {
             let own: Vec<_> =
                 self.links.iter().copied().filter(|(a, b)| *a == node || *b == node).collect();
@@ -189,23 +196,23 @@ mod tests {
             self.nodes[node] = Gathering::new(&self.topology, node.into());
         }
 
-        /// Until nothing more is said.
-        fn settle(&mut self) {
+        /// Exchanges messages until none is new.
+        fn deliver_all(&mut self) {
             for _ in 0..1000 {
                 let mut quiet = true;
                 for node in 0..self.nodes.len() {
                     let own =
                         (self.nodes[node].missing() > 0).then(|| format!("node {node} waits"));
-                    for (to, word) in self.nodes[node].say(own.as_deref(), false) {
+                    for (to, message) in self.nodes[node].new_messages(own.as_deref(), false) {
                         quiet = false;
-                        self.nodes[to.index()].word(node.into(), word);
+                        self.nodes[to.index()].message(node.into(), message);
                     }
                 }
                 if quiet {
                     return;
                 }
             }
-            panic!("they never stop talking");
+            panic!("the messages never end");
         }
     }
 
@@ -217,7 +224,7 @@ mod tests {
             .into_iter()
             .filter(|link| *link != (3, 4))
             .for_each(|link| network.turn(link, true));
-        network.settle();
+        network.deliver_all();
         for node in 0..3 {
             assert_eq!(network.nodes[node].reason(None), "node 3 waits", "node {node}");
         }
@@ -225,8 +232,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever breaks and comes back before: the run begins when all links are up, and not
-        /// before.
+        /// Links break and come back in any order: the run begins exactly when all links are up.
         #[test]
         fn all_begin_when_all_are_linked(
             spec in prop::sample::select(vec!["ring:6", "path:4", "star:5", "complete:4", "torus:3x3", "path:1"]),
@@ -245,7 +251,7 @@ mod tests {
                     _ if !network.links.contains(&link) && network.links.len() + 1 < links.len() => network.turn(link, true),
                     _ => {}
                 }
-                network.settle();
+                network.deliver_all();
                 prop_assert!(network.nodes.iter().all(|node| !node.begins()), "{:?}", network.links);
             }
             for link in links {
@@ -253,7 +259,7 @@ mod tests {
                     network.turn(link, true);
                 }
             }
-            network.settle();
+            network.deliver_all();
             prop_assert!(network.nodes.iter().all(Gathering::begins));
         }
     }

@@ -1,4 +1,5 @@
-//! What two ends of a link compare before they exchange a frame, and how a difference is told.
+//! The handshake: both ends of a link compare their runs before the first frame, and describe any
+//! difference.
 
 use std::collections::BTreeMap;
 
@@ -30,12 +31,12 @@ pub const SECTIONS: [Section; 3] = [Section::Topology, Section::Experiment, Sect
 /// The result of comparing two hellos.
 #[derive(Debug, PartialEq)]
 pub enum Verdict {
-    /// They may run together; whether their arithmetic agrees.
+    /// They may run together; states whether their arithmetic agrees.
     Same {
         /// Whether the self-tests agree.
         arithmetic: bool,
     },
-    /// Something of the files differs that has no text of its own: what, here and there.
+    /// Their files differ in a value without a section text: its name, ours and theirs.
     Refused(String),
     /// The programs differ: how, here and there.
     Other(String),
@@ -64,13 +65,13 @@ impl Card {
         )
     }
 
-    /// A card of given texts.
+    /// A card made from given texts.
     pub fn of(run: &str, parameters: u64, texts: [String; 3]) -> Card {
         let digests = [0, 1, 2].map(|i: usize| Sha256::digest(texts[i].as_bytes()).into());
         Card { run: run.into(), parameters, texts, digests }
     }
 
-    /// The message of a node that has applied nothing yet.
+    /// The hello of a node that has applied no frame yet.
     pub fn hello(&self, node: NodeId) -> Hello {
         Hello {
             version: VERSION,
@@ -85,7 +86,7 @@ impl Card {
         }
     }
 
-    /// Compares the neighbour's hello with ours. `node` is the number that our topology gives it.
+    /// Compares the neighbour's hello with ours. `node` is the neighbour's number in our topology.
     pub fn compare(&self, node: NodeId, theirs: &Hello) -> Verdict {
         let differ = |what: &str, here: String, there: String| {
             Verdict::Refused(format!("{what}: {here} here, {there} there"))
@@ -122,7 +123,7 @@ impl Card {
         Verdict::Same { arithmetic: theirs.arithmetic == arithmetic::class() }
     }
 
-    /// A section's text, as it is sent.
+    /// A section's text as sent, cut at the limit.
     pub fn text(&self, section: Section) -> String {
         let text = &self.texts[section as usize];
         let mut end = text.len().min(TEXT_LIMIT);
@@ -132,7 +133,7 @@ impl Card {
         text[..end].to_string()
     }
 
-    /// The lines in which a section differs from the neighbour's text.
+    /// Describes the lines in which a section differs from the neighbour's text.
     pub fn difference(&self, section: Section, peer: &str, theirs: &str) -> ConfigError {
         const SHOWN: usize = 8;
         let lines = |text: &str| -> BTreeMap<String, String> {
@@ -173,13 +174,14 @@ impl Card {
     }
 }
 
-/// A peer's text as it may be printed: no control characters, and not longer than a value in a
+/// Makes a peer's text printable: without control characters, and no longer than a value in a
 /// message should be.
 pub fn printable(text: &str) -> String {
     cut(text, 120)
 }
 
-/// The same of a sentence that says why a run ended: it must be there whole, within a bound.
+/// Does the same for a peer's reason to end the run, under a longer limit, so that it is kept
+/// whole.
 pub fn sentence(text: &str) -> String {
     cut(text, 1000)
 }

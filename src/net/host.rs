@@ -1,13 +1,12 @@
-//! A libp2p host: one swarm that listens, dials the neighbours that are ours to dial, and lets
-//! nobody else in.
+//! A libp2p host: one swarm that listens, dials the neighbours assigned to this end, and accepts no
+//! other peers.
 //!
 //! * The end that has an address dials; if both have one, the lower PeerId does
-//!   ([`dials`](super::dials)). Addresses are tried singly, in file order, with a growing pause
-//!   after each full turn, until the link is up or the caller's deadline has passed.
+//!   ([`dials`](super::dials)). Addresses are tried one at a time, in file order, with a growing
+//!   pause after each full pass, until the link is up or the caller's deadline has passed.
 //! * Only PeerIds of the topology may connect: others are refused once their key is known, and
 //!   named in the log.
-//! * Between host and core there are bounded queues only: [`SLOTS`] frames out a link, one frame
-//!   in.
+//! * All queues between host and core are bounded: [`SLOTS`] frames out per link, one frame in.
 
 use std::{
     collections::BTreeMap,
@@ -31,10 +30,10 @@ use super::{
     congestion::{self, Ends},
     event::Event,
     hello::Card,
-    link::{Deadlines, Farewell, Link, Purpose, SLOTS, protocol},
+    link::{Deadlines, Leaving, Link, Purpose, SLOTS, protocol},
     status::Status,
     swarm::{Peer, SwarmTask, listen, swarm},
-    wire::Word,
+    wire::StartMessage,
 };
 use crate::{config::ConfigError, gossip::Cause, units::NodeId};
 
@@ -45,40 +44,40 @@ pub struct Neighbour {
     pub node: NodeId,
     /// Its name.
     pub name: String,
-    /// Its key's hash.
+    /// Its PeerId.
     pub peer: PeerId,
 }
 
-/// What a host needs.
+/// The settings of a host.
 pub struct HostConfig {
     /// This node's key.
     pub key: Keypair,
-    /// Where to listen; port 0 takes a free one.
+    /// The addresses to listen on; port 0 takes a free one.
     pub listen: Vec<Multiaddr>,
     /// This node's number.
     pub node: NodeId,
-    /// How many nodes the topology has.
+    /// The number of nodes in the topology.
     pub nodes: usize,
-    /// Who may connect.
+    /// The peers that may connect.
     pub neighbours: Vec<Neighbour>,
-    /// What this node is about to run.
+    /// The run that this node is about to start.
     pub card: Card,
     /// The longest frame that may arrive, in bytes.
     pub frame_limit: usize,
-    /// TCP's congestion control, if not the system's.
+    /// TCP's congestion control, unless it is the system's default.
     pub congestion: Option<String>,
-    /// How long things may take.
+    /// Time limits.
     pub deadlines: Deadlines,
-    /// To the core.
+    /// The sender of events to the core.
     pub events: Events<Event>,
 }
 
-/// A running host, as its core's thread holds it. Dropping it closes everything.
+/// A running host, owned by the thread of the core. Dropping it closes everything.
 pub struct Host {
     peer: PeerId,
     listen: Vec<Multiaddr>,
     links: BTreeMap<NodeId, Handles>,
-    farewell: watch::Sender<Farewell>,
+    leave: watch::Sender<Leaving>,
     status: Arc<Status>,
     connect: mpsc::UnboundedSender<BTreeMap<NodeId, Vec<Multiaddr>>>,
     tasks: Vec<JoinHandle<()>>,
@@ -91,15 +90,15 @@ pub struct Host {
 struct Handles {
     frames: mpsc::Sender<Arc<Vec<u8>>>,
     spare: mpsc::Sender<Vec<u8>>,
-    words: watch::Sender<Option<Word>>,
+    start_messages: watch::Sender<Option<StartMessage>>,
     applied: Arc<AtomicU64>,
 }
 
 impl Host {
-    /// Starts listening; dialling begins with [`Host::connect`].
+    /// Starts to listen; [`Host::connect`] starts to dial.
     ///
     /// # Errors
-    /// If an address cannot be listened on (a port in use, say).
+    /// If it cannot listen on an address (a port in use, send_start).
     pub async fn start(config: HostConfig) -> Result<Host, ConfigError> {
         let peer = config.key.public().to_peer_id();
         if let Some(name) = &config.congestion {
@@ -108,7 +107,7 @@ impl Host {
         let mut swarm = swarm(&config)?;
         let listen = listen(&mut swarm, &config.listen).await?;
         if let Some(name) = &config.congestion {
-            // What is accepted inherits it, from its first packet on.
+            // Accepted connections inherit it, from their first packet on.
             listen.iter().filter_map(Ends::listening).try_for_each(|ends| {
                 congestion::choose(name, &ends).map_err(|error| {
                     ConfigError::new("run.congestion", format!("\"{name}\""), error)
@@ -117,7 +116,7 @@ impl Host {
         }
         let status =
             Arc::new(Status::new(config.neighbours.iter().map(|neighbour| neighbour.node)));
-        let (farewell, leaving) = watch::channel(None);
+        let (leave, leaving) = watch::channel(None);
         let (close, closing) = mpsc::unbounded_channel();
         let mut peers = BTreeMap::new();
         let mut links = BTreeMap::new();
@@ -127,7 +126,7 @@ impl Host {
         for neighbour in &config.neighbours {
             let (frames, to_send) = mpsc::channel(SLOTS);
             let (spare, returned) = mpsc::channel(SLOTS);
-            let (words, to_say) = watch::channel(None);
+            let (start_messages, start_receiver) = watch::channel(None);
             let (connection, connections) = mpsc::unbounded_channel();
             let applied = Arc::new(AtomicU64::new(0));
             peers.insert(
@@ -136,7 +135,7 @@ impl Host {
             );
             links.insert(
                 neighbour.node,
-                Handles { frames, spare, words, applied: Arc::clone(&applied) },
+                Handles { frames, spare, start_messages, applied: Arc::clone(&applied) },
             );
             let accept = |purpose| {
                 let streams = streams.clone().accept(protocol(purpose, &neighbour.peer));
@@ -163,9 +162,9 @@ impl Host {
                 inbound_bulk: accept(Purpose::Bulk)?,
                 frames: Arc::new(Mutex::new(to_send)),
                 spare: Arc::new(Mutex::new(returned)),
-                words: to_say,
+                start_messages: start_receiver,
                 applied,
-                farewell: leaving.clone(),
+                leaving: leaving.clone(),
                 events: config.events.clone(),
                 status: Arc::clone(&status),
                 close: close.clone(),
@@ -185,7 +184,7 @@ impl Host {
             peer,
             listen,
             links,
-            farewell,
+            leave,
             status,
             connect,
             tasks,
@@ -200,17 +199,17 @@ impl Host {
         self.peer
     }
 
-    /// Where it listens, ports filled in.
+    /// The addresses on which it listens, with their real ports.
     pub fn listen_addresses(&self) -> &[Multiaddr] {
         &self.listen
     }
 
-    /// Begins to dial these neighbours; the others will dial us.
+    /// Starts to dial these neighbours; the others will dial this node.
     pub fn connect(&self, addresses: BTreeMap<NodeId, Vec<Multiaddr>>) {
         let ours = self.listen.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         for &node in self.links.keys().filter(|node| !addresses.contains_key(node)) {
             let what = format!(
-                "it dials this node, which listens on {ours}, and has not been heard of: is it \
+                "it dials this node, which listens on {ours}, but has not connected: is it \
                  running, does its topology name this \
                  node's address and PeerId {}, is the port open?",
                 self.peer
@@ -220,25 +219,24 @@ impl Host {
         let _ = self.connect.send(addresses);
     }
 
-    /// Hands a frame to a link. The core opens no more than [`SLOTS`] at a time, so there is room.
+    /// Queues a frame on a link. The core sends no more than [`SLOTS`] at a time, so there is room.
     pub fn send(&mut self, to: NodeId, frame: Arc<Vec<u8>>) {
         if let Some(link) = self.links.get(&to) {
-            // A link that broke meanwhile has said so: its frame is nobody's any more.
+            // If the link broke meanwhile, its event is on the way, and the frame is dropped.
             if let Err(mpsc::error::TrySendError::Full(_)) = link.frames.try_send(frame) {
                 unreachable!("the core hands over at most {SLOTS} frames of a link at a time");
             }
         }
     }
 
-    /// Says how far linking is. The last word counts: it takes the place of one that was not sent
-    /// yet.
-    pub fn say(&self, to: NodeId, word: Word) {
+    /// Sends a start message. A new one replaces an older one that was not sent yet.
+    pub fn send_start(&self, to: NodeId, message: StartMessage) {
         if let Some(link) = self.links.get(&to) {
-            link.words.send_replace(Some(word));
+            link.start_messages.send_replace(Some(message));
         }
     }
 
-    /// Gives a frame's buffer back: the link may hand over its next frame.
+    /// Returns a frame's buffer: the link may deliver its next frame.
     pub fn recycle(&mut self, from: NodeId, buffer: Vec<u8>) {
         if let Some(link) = self.links.get(&from) {
             link.applied.fetch_add(1, Ordering::Relaxed);
@@ -246,17 +244,17 @@ impl Host {
         }
     }
 
-    /// What is known of the links.
+    /// The state of the links.
     pub fn status(&self) -> &Arc<Status> {
         &self.status
     }
 
     /// Says goodbye once all frames are written, waits for the neighbours' goodbyes, and closes.
-    /// `reason` is for a run that is left early: then nothing more is written.
+    /// With a `reason` the run ends early: then it writes no more frames.
     pub fn finish(mut self, reason: Option<Cause>) {
         let within = if reason.is_some() { Duration::from_secs(1) } else { self.goodbye };
         self.links.clear();
-        let _ = self.farewell.send(Some(reason));
+        let _ = self.leave.send(Some(reason));
         let tasks = std::mem::take(&mut self.tasks);
         let all = futures::future::join_all(tasks);
         if self.runtime.block_on(async { timeout(within, all).await }).is_err() {

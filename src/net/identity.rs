@@ -7,7 +7,7 @@ use libp2p::identity::Keypair;
 
 use crate::config::ConfigError;
 
-/// No key file is longer, in bytes.
+/// The maximum length of a key file, in bytes.
 const LONGEST: u64 = 4096;
 
 /// Makes a new key and its file, which must not exist yet.
@@ -20,7 +20,7 @@ pub fn create(path: &Path) -> Result<Keypair, ConfigError> {
     Ok(key)
 }
 
-/// Writes a key into a new file that its owner alone can read.
+/// Writes a key into a new file that only its owner can read.
 ///
 /// # Errors
 /// If the file exists or cannot be written.
@@ -47,7 +47,7 @@ pub fn write(key: &Keypair, path: &Path) -> Result<(), ConfigError> {
 /// Reads a key file.
 ///
 /// # Errors
-/// If it is missing, holds no key, or can be read by others than its owner.
+/// If it is missing, holds no key, or others than its owner can read it.
 pub fn load(path: &Path) -> Result<Keypair, ConfigError> {
     let wrong = |problem: String| ConfigError::at("key", problem).within(path.display());
     let unread = |error: std::io::Error| match error.kind() {

@@ -1,15 +1,14 @@
-//! One link, seen from one end: handshake, then a reader, a writer and a control loop, each a task
-//! of its own.
+//! One end of a link: handshake, then a reader, a writer and a control loop, each a task of its
+//! own.
 //!
-//! * The end that dialled opens the control stream; both say hello on it and compare what they are
-//!   about to run.
+//! * The end that dialled opens the control stream; both say hello on it and compare their runs.
 //! * Each end opens one bulk stream for its frames. Reading never waits for writing.
-//! * The reader hands over one frame and reads the next meanwhile; it hands that over once the
-//!   first was given back. This is how a slow node holds its neighbour back: two frames here, what
-//!   the stream's window holds, and [`SLOTS`] at the sender.
-//! * Three heartbeats missed, or any wrong byte, break the link. Until the run begins it may come
-//!   up again: the neighbour was restarted, or its files were mended. A run that is over ends with
-//!   a goodbye both ways.
+//! * Backpressure: the reader delivers one frame and reads the next meanwhile; it delivers that one
+//!   once the first buffer was returned. So a slow node holds two frames, the stream's window holds
+//!   more, and the sender holds up to [`SLOTS`].
+//! * Three missed heartbeats, or any invalid byte, break the link. Until the run begins it may come
+//!   up again, after the neighbour restarted or its files were corrected. A run that is over ends
+//!   with a goodbye both ways.
 
 use std::{
     collections::BTreeMap,
@@ -36,25 +35,25 @@ use super::{
     hello::{Card, Verdict, printable, sentence},
     status::Status,
     streams::{Done, Pulse, Reader, listen, write_frames},
-    wire::{self, Hello, Message, Reason, WireError, Word},
+    wire::{self, Hello, Message, Reason, StartMessage, WireError},
 };
 use crate::{config::ConfigError, gossip::Cause, units::NodeId};
 
-/// Frames handed to the writer and not yet gone, at the most.
+/// The maximum number of frames handed to the writer and not yet sent.
 pub use crate::gossip::air::SLOTS;
 
-/// What a stream is for.
+/// The purpose of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// Hellos, heartbeats, acknowledgements, goodbyes.
     Control,
-    /// Frames, one way.
+    /// Frames, in one direction.
     Bulk,
 }
 
 /// The protocol of the streams that `opener` opens. It names the opener, so that each link has an
-/// inbound queue of its own: streams for a queue that is full are dropped, and neighbours do come
-/// at the same moment.
+/// inbound queue of its own: libp2p drops streams for a full queue, and neighbours often connect at
+/// the same moment.
 ///
 /// # Panics
 /// Never: the name starts with a slash.
@@ -67,26 +66,26 @@ pub fn protocol(purpose: Purpose, opener: &PeerId) -> StreamProtocol {
         .expect("it starts with a slash")
 }
 
-/// How often applied frames are acknowledged.
+/// The interval between acknowledgements of applied frames.
 const ACK_EVERY: Duration = Duration::from_millis(250);
 
-/// Words about linking that one connection may bring: changes, and one in five seconds.
-const MOST_WORDS: u32 = 10_000;
+/// The maximum number of start messages per connection, besides one in five seconds.
+const MOST_START_MESSAGES: u32 = 10_000;
 
-/// How often in a heartbeat a node that computes says so.
+/// How often per heartbeat a computing node sends a beat.
 const BEATS: u32 = 5;
 
-/// How long the last words of a link may take.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// The time limit of the last messages of a link.
+const CLOSING: Duration = Duration::from_secs(1);
 
-/// How long things may take.
+/// Time limits of a link.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadlines {
-    /// Streams and hellos, once connected.
+    /// For streams and hellos, once connected.
     pub handshake: Duration,
-    /// Between two heartbeats; a link is broken after three without a byte.
+    /// Between two heartbeats; a link breaks after three without a byte.
     pub heartbeat: Duration,
-    /// For the neighbours' goodbyes, once this node is done.
+    /// For the neighbours' goodbyes, once this node has finished.
     pub goodbye: Duration,
 }
 
@@ -100,28 +99,28 @@ impl Default for Deadlines {
     }
 }
 
-/// What the swarm tells a link.
+/// The events that the swarm sends to a link.
 #[derive(Debug)]
 pub enum Connection {
-    /// A connection is there; whether this end dialled it.
+    /// A connection is open.
     Established {
-        /// Which.
+        /// Its id.
         id: ConnectionId,
-        /// This end dialled.
+        /// Whether this end dialled it.
         dialled: bool,
     },
-    /// It is gone.
+    /// A connection has closed.
     Closed {
-        /// Which.
+        /// Its id.
         id: ConnectionId,
-        /// Why.
+        /// The cause.
         cause: String,
     },
 }
 
-/// What a node says when it leaves: `None` while it stays, then `Some(reason)`, where a run that is
-/// over has no reason.
-pub type Farewell = Option<Option<Cause>>;
+/// The state of leaving: `None` while the node stays, then `Some(reason)`; the reason is `None` if
+/// the run is over.
+pub type Leaving = Option<Option<Cause>>;
 
 /// One end of a link; [`Link::run`] is its task.
 pub struct Link {
@@ -129,7 +128,7 @@ pub struct Link {
     pub me: NodeId,
     /// This node's PeerId.
     pub own: PeerId,
-    /// How many nodes the topology has.
+    /// The number of nodes in the topology.
     pub nodes: usize,
     /// The neighbour's number.
     pub node: NodeId,
@@ -137,11 +136,11 @@ pub struct Link {
     pub name: String,
     /// Its PeerId.
     pub peer: PeerId,
-    /// What this node is about to run.
+    /// The run that this node is about to start.
     pub card: Arc<Card>,
     /// The longest frame.
     pub frame_limit: usize,
-    /// How long things may take.
+    /// Time limits.
     pub deadlines: Deadlines,
     /// Opens streams.
     pub streams: libp2p_stream::Control,
@@ -151,19 +150,19 @@ pub struct Link {
     pub inbound_control: IncomingStreams,
     /// Bulk streams that the neighbour opened.
     pub inbound_bulk: IncomingStreams,
-    /// Frames to send: the writer of the present connection holds them.
+    /// Frames to send: the writer of the current connection holds them.
     pub frames: Arc<Mutex<mpsc::Receiver<Arc<Vec<u8>>>>>,
-    /// Buffers that come back: the reader of the present connection holds them.
+    /// Returned buffers: the reader of the current connection holds them.
     pub spare: Arc<Mutex<mpsc::Receiver<Vec<u8>>>>,
-    /// What the core says to the neighbour before the run begins.
-    pub words: watch::Receiver<Option<Word>>,
-    /// How many frames the core has applied.
+    /// The core's message to the neighbour before the run begins.
+    pub start_messages: watch::Receiver<Option<StartMessage>>,
+    /// The number of frames that the core has applied.
     pub applied: Arc<AtomicU64>,
     /// Whether this node leaves.
-    pub farewell: watch::Receiver<Farewell>,
-    /// To the core.
+    pub leaving: watch::Receiver<Leaving>,
+    /// The sender of events to the core.
     pub events: Events<Event>,
-    /// What the waiting line says.
+    /// The state of all links, for messages about waiting.
     pub status: Arc<Status>,
     /// Asks the swarm to close the connection.
     pub close: mpsc::UnboundedSender<(PeerId, ConnectionId)>,
@@ -178,16 +177,16 @@ struct Streams {
 }
 
 enum Refusal {
-    /// The two ends are about to run different things.
+    /// The two ends would run different things.
     Differs(Difference),
-    /// Worth another try.
+    /// Another attempt may succeed.
     Trouble(String),
 }
 
-/// How a link that was up ended.
+/// The result of a link that was up.
 enum End {
     Over,
-    /// It broke; whether its connection is gone.
+    /// It broke; `closed` says whether its connection is closed too.
     Broken {
         reason: String,
         closed: bool,
@@ -203,8 +202,8 @@ impl End {
 }
 
 impl Link {
-    /// Greets the neighbour whenever a connection comes and runs the link while it is up, until the
-    /// run is over.
+    /// Shakes hands on every new connection and runs the link while it is up, until the run is
+    /// over.
     pub async fn run(mut self) {
         loop {
             let (id, dialled) = tokio::select! {
@@ -213,7 +212,7 @@ impl Link {
                     Some(Connection::Closed { .. }) => continue,
                     None => return,
                 },
-                _ = self.farewell.changed() => return,
+                _ = self.leaving.changed() => return,
             };
             let closed = match self.try_greet(id, dialled).await {
                 None => true,
@@ -222,8 +221,8 @@ impl Link {
                     None => return,
                 },
                 Some(Err(Refusal::Differs(difference))) => {
-                    // The other end is to read our text too before the connection goes.
-                    time::sleep(LAST_WORDS).await;
+                    // The other end must read our text before the connection closes.
+                    time::sleep(CLOSING).await;
                     self.status.trouble(self.node, difference.to_string());
                     let _ = self.events.send(Event::Differs { peer: self.node, difference });
                     false
@@ -238,7 +237,7 @@ impl Link {
         }
     }
 
-    /// Greets within the deadline; `None` if the connection closes meanwhile.
+    /// Shakes hands within the deadline; `None` if the connection closes meanwhile.
     async fn try_greet(
         &mut self,
         id: ConnectionId,
@@ -257,7 +256,7 @@ impl Link {
         greeted.map(|greeted| greeted.unwrap_or_else(|_| Err(late())))
     }
 
-    /// Ends this connection, if it is not gone, and forgets what it has left.
+    /// Ends this connection, unless it is closed, and forgets its leftovers.
     async fn clear(&mut self, id: ConnectionId, gone: bool) {
         if !gone {
             let _ = self.close.send((self.peer, id));
@@ -270,7 +269,7 @@ impl Link {
         while spare.try_recv().is_ok() {}
     }
 
-    /// Streams and hellos.
+    /// Opens the streams and exchanges hellos.
     async fn greet(&mut self, dialled: bool) -> Result<Streams, Refusal> {
         let mut control = if dialled {
             self.open(Purpose::Control).await?
@@ -298,7 +297,7 @@ impl Link {
         Ok(Streams { control, outgoing, incoming, arithmetic })
     }
 
-    /// Compares the hellos; where a section differs, both send its text.
+    /// Compares the hellos; if a section differs, both send its text.
     async fn judge(&mut self, theirs: &Hello, control: &mut Stream) -> Result<bool, Refusal> {
         let section = match self.card.compare(self.node, theirs) {
             Verdict::Same { arithmetic } => return Ok(arithmetic),
@@ -332,7 +331,7 @@ impl Link {
         let text = match theirs {
             Ok(Message::Text(theirs, text)) if theirs == section => text,
             Ok(other) => format!("(it sent {} instead of its text)", kind(&other)),
-            Err(error) => format!("(its text did not come: {error})"),
+            Err(error) => format!("(its text did not arrive: {error})"),
         };
         Err(Refusal::Differs(Difference::Files(self.card.difference(section, &self.name, &text))))
     }
@@ -355,8 +354,8 @@ impl Link {
         })
     }
 
-    /// Runs a link that is up and tells the core how it ended. `None` if that was its last time,
-    /// else whether its connection is gone.
+    /// Runs a link that is up and reports to the core how it ended. `None` if the link is finished,
+    /// else whether its connection is closed.
     async fn serve(&mut self, streams: Streams, id: ConnectionId) -> Option<bool> {
         if !streams.arithmetic {
             tracing::warn!(
@@ -366,16 +365,16 @@ impl Link {
             );
         }
         let since = Instant::now();
-        // What was said while the link was down is out of date.
-        self.words.borrow_and_update();
+        // A message from the time when the link was down is out of date.
+        self.start_messages.borrow_and_update();
         self.status.up(self.node);
         let _ = self.events.send(Event::Up(self.node));
         let mut tasks = JoinSet::new();
-        let end = self.talk(streams, id, &mut tasks).await;
-        // Nothing of this connection comes after the news of its end.
+        let end = self.exchange(streams, id, &mut tasks).await;
+        // After the event of its end nothing of this connection may follow.
         tasks.shutdown().await;
         let mut gone = false;
-        let early = self.farewell.borrow().is_none() && !self.status.has_begun();
+        let early = self.leaving.borrow().is_none() && !self.status.has_begun();
         match end {
             End::Over if early => {
                 let reason = "it said goodbye before the run began".to_string();
@@ -398,14 +397,19 @@ impl Link {
                 let _ = self.events.send(Event::Left { peer: self.node, cause });
             }
         }
-        if self.status.has_begun() || self.farewell.borrow().is_some() {
+        if self.status.has_begun() || self.leaving.borrow().is_some() {
             let _ = self.close.send((self.peer, id));
             return None;
         }
         Some(gone)
     }
 
-    async fn talk(&mut self, streams: Streams, id: ConnectionId, tasks: &mut JoinSet<Done>) -> End {
+    async fn exchange(
+        &mut self,
+        streams: Streams,
+        id: ConnectionId,
+        tasks: &mut JoinSet<Done>,
+    ) -> End {
         let (control_in, mut control) = streams.control.split();
         let (messages, mut received) = mpsc::channel(4);
         let pulse = Pulse::new();
@@ -431,43 +435,43 @@ impl Link {
         tasks.spawn(listen(control_in, messages, pulse.clone()));
         let mut tick = time::interval(ACK_EVERY.min(self.deadlines.heartbeat));
         tick.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
-        let mut parting = Parting::default();
+        let mut goodbyes = Goodbyes::default();
         let (mut acknowledged, mut spoke) = (self.applied.load(Ordering::Relaxed), Instant::now());
-        let mut told = BTreeMap::new();
+        let mut sent_beats = BTreeMap::new();
         loop {
             let message = tokio::select! {
-                // A message that is here comes before the end of the stream that brought it.
+                // Received messages come before the end of the stream that carried them.
                 biased;
-                Some(message) = received.recv() => match self.hear(message, &mut parting, &mut told) {
+                Some(message) = received.recv() => match self.receive(message, &mut goodbyes, &mut sent_beats) {
                     Some(end) => return end,
                     None => None,
                 },
-                Some(done) = tasks.join_next() => match parting.after(done) {
+                Some(done) = tasks.join_next() => match goodbyes.after(done) {
                     Some(end) => return end,
                     None => None,
                 },
                 Some(connection) = self.connections.recv() => match connection {
                     Connection::Closed { id: which, .. } if which != id => None,
-                    Connection::Closed { .. } if parting.heard => return End::Over,
+                    Connection::Closed { .. } if goodbyes.received => return End::Over,
                     Connection::Closed { cause, .. } => {
                         return End::Broken { reason: format!("the connection closed: \
                             {cause}"), closed: true };
                     }
                     Connection::Established { .. } => None,
                 },
-                Ok(()) = self.words.changed() => self.words.borrow_and_update().clone().map(Message::Word),
-                _ = self.farewell.changed(), if parting.reason.is_none() => {
-                    parting.reason.clone_from(&self.farewell.borrow());
+                Ok(()) = self.start_messages.changed() => self.start_messages.borrow_and_update().clone().map(Message::Start),
+                _ = self.leaving.changed(), if goodbyes.reason.is_none() => {
+                    goodbyes.reason.clone_from(&self.leaving.borrow());
                     None
                 }
                 _ = tick.tick() => {
                     let silence = pulse.silence();
                     if silence > 3 * self.deadlines.heartbeat {
-                        return End::broken(format!("nothing was heard for {:.1} \
+                        return End::broken(format!("nothing was received for {:.1} \
                             s", silence.as_secs_f64()));
                     }
                     self.status.beat(self.me, self.deadlines.heartbeat / BEATS);
-                    let news = self.status.news(&mut told);
+                    let news = self.status.new_beats(&mut sent_beats);
                     let applied = self.applied.load(Ordering::Relaxed);
                     if !news.is_empty() {
                         Some(Message::Working(news.into_iter().map(|(node, count)| (node.0, count)).collect()))
@@ -481,19 +485,20 @@ impl Link {
             };
             let reason = |cause: Cause| Reason { node: cause.node.0, text: cause.text };
             let message =
-                parting.word().map(|cause| Message::Goodbye(cause.map(reason))).or(message);
+                goodbyes.due().map(|cause| Message::Goodbye(cause.map(reason))).or(message);
             if let Some(message) = message {
                 spoke = Instant::now();
                 let sent =
                     timeout(3 * self.deadlines.heartbeat, wire::write(&mut control, &message))
                         .await;
-                if !matches!(sent, Ok(Ok(()))) && !parting.heard {
+                if !matches!(sent, Ok(Ok(()))) && !goodbyes.received {
                     return End::broken("its control stream takes nothing any more");
                 }
             }
-            if parting.said && (parting.heard || matches!(parting.reason, Some(Some(_)))) {
-                // Closing says that we heard; the other end's close says that it did.
-                let _ = timeout(LAST_WORDS, async {
+            if goodbyes.sent && (goodbyes.received || matches!(goodbyes.reason, Some(Some(_)))) {
+                // Our close confirms that we received the goodbye; the other end's close confirms
+                // ours.
+                let _ = timeout(CLOSING, async {
                     let _ = control.close().await;
                     while let Some(done) = tasks.join_next().await {
                         if matches!(done, Ok(Done::Control(_))) {
@@ -507,12 +512,12 @@ impl Link {
         }
     }
 
-    /// Upon a control message.
-    fn hear(
+    /// Handles a control message.
+    fn receive(
         &self,
         message: Message,
-        parting: &mut Parting,
-        told: &mut BTreeMap<NodeId, u64>,
+        goodbyes: &mut Goodbyes,
+        sent_beats: &mut BTreeMap<NodeId, u64>,
     ) -> Option<End> {
         match message {
             Message::Heartbeat => {}
@@ -520,42 +525,42 @@ impl Link {
                 tracing::trace!("node {}: applied {applied}, durable {durable}", self.name)
             }
             Message::Goodbye(None) => {
-                if !std::mem::replace(&mut parting.heard, true) {
+                if !std::mem::replace(&mut goodbyes.received, true) {
                     let _ = self.events.send(Event::Goodbye(self.node));
                 }
             }
             Message::Goodbye(Some(Reason { node, text })) => {
                 if node as usize >= self.nodes {
                     return Some(End::broken(format!(
-                        "it left the run for a node {node} that is not there"
+                        "it left the run because of a node {node} that does not exist"
                     )));
                 }
                 return Some(End::Left(Cause { node: NodeId(node), text: sentence(&text) }));
             }
-            // Late ones say nothing.
-            Message::Word(_) if self.status.has_begun() => {}
-            Message::Word(word) => {
-                parting.words += 1;
-                if parting.words > MOST_WORDS {
+            // Late ones mean nothing.
+            Message::Start(_) if self.status.has_begun() => {}
+            Message::Start(message) => {
+                goodbyes.start_messages += 1;
+                if goodbyes.start_messages > MOST_START_MESSAGES {
                     return Some(End::broken(format!(
-                        "it said more than {MOST_WORDS} times how far linking is"
+                        "it sent more than {MOST_START_MESSAGES} messages about linking"
                     )));
                 }
-                let word = match word {
-                    Word::Waiting(text) => Word::Waiting(sentence(&text)),
-                    word => word,
+                let message = match message {
+                    StartMessage::Waiting(text) => StartMessage::Waiting(sentence(&text)),
+                    message => message,
                 };
-                let _ = self.events.send(Event::Word { from: self.node, word });
+                let _ = self.events.send(Event::Start { from: self.node, message });
             }
             Message::Working(beats) => {
-                let there = |&(node, _): &(u32, u64)| (node as usize) < self.nodes;
+                let exists = |&(node, _): &(u32, u64)| (node as usize) < self.nodes;
                 let beats: Vec<(NodeId, u64)> = beats
                     .into_iter()
-                    .filter(there)
+                    .filter(exists)
                     .map(|(node, count)| (NodeId(node), count))
                     .collect();
-                told.extend(beats.iter().copied());
-                self.status.heard(self.me, &beats);
+                sent_beats.extend(beats.iter().copied());
+                self.status.add_beats(self.me, &beats);
             }
             other @ (Message::Hello(_) | Message::Text(..)) => {
                 return Some(End::broken(format!(
@@ -568,7 +573,7 @@ impl Link {
     }
 }
 
-/// Until this connection is closed.
+/// Waits until this connection is closed.
 async fn closed(connections: &mut mpsc::UnboundedReceiver<Connection>, id: ConnectionId) {
     while let Some(connection) = connections.recv().await {
         if matches!(connection, Connection::Closed { id: which, .. } if which == id) {
@@ -577,7 +582,7 @@ async fn closed(connections: &mut mpsc::UnboundedReceiver<Connection>, id: Conne
     }
 }
 
-/// The next stream that this neighbour opened; another peer that borrows its name is passed over.
+/// The next stream that this neighbour opened; streams of peers that borrow its name are skipped.
 async fn inbound(streams: &mut IncomingStreams, peer: PeerId) -> Result<Stream, Refusal> {
     while let Some((opener, stream)) = streams.next().await {
         if opener == peer {
@@ -589,28 +594,28 @@ async fn inbound(streams: &mut IncomingStreams, peer: PeerId) -> Result<Stream, 
 
 /// How far the two ends are in saying goodbye.
 #[derive(Default)]
-struct Parting {
-    reason: Farewell,
+struct Goodbyes {
+    reason: Leaving,
     /// All frames are written.
     written: bool,
-    said: bool,
-    heard: bool,
-    /// Words about linking that came.
-    words: u32,
+    sent: bool,
+    received: bool,
+    /// Start messages received.
+    start_messages: u32,
 }
 
-impl Parting {
-    /// The goodbye, once it is due: after the last frame, or at once if the run is left.
-    fn word(&mut self) -> Option<Option<Cause>> {
+impl Goodbyes {
+    /// The goodbye, once it is due: after the last frame, or at once if this node leaves early.
+    fn due(&mut self) -> Option<Option<Cause>> {
         let reason = self.reason.clone()?;
-        let due = !self.said && (self.written || reason.is_some());
-        self.said |= due;
-        due.then_some(reason)
+        let now = !self.sent && (self.written || reason.is_some());
+        self.sent |= now;
+        now.then_some(reason)
     }
 
-    /// Upon the end of one of the link's tasks.
+    /// Handles the end of one of the link's tasks.
     fn after(&mut self, done: Result<Done, tokio::task::JoinError>) -> Option<End> {
-        let broken = |text: String| Some(if self.heard { End::Over } else { End::broken(text) });
+        let broken = |text: String| Some(if self.received { End::Over } else { End::broken(text) });
         match done {
             Ok(Done::Reader(Ok(()))) => None,
             Ok(Done::Writer(Ok(()))) => {
@@ -635,7 +640,7 @@ fn kind(message: &Message) -> &'static str {
         Message::Ack { .. } => "an acknowledgement",
         Message::Heartbeat => "a heartbeat",
         Message::Goodbye(_) => "a goodbye",
-        Message::Word(_) => "a word about linking",
+        Message::Start(_) => "a message about linking",
         Message::Working(_) => "a beat",
     }
 }

@@ -8,7 +8,7 @@
 //!                                      host: swarm (TCP + Noise + Yamux, or QUIC), dials, refuses strangers
 //! ```
 //! The core runs on a thread of its own and never waits for a socket; readers, writers and the
-//! swarm are tasks. [`together`] runs all nodes of a run in this process, each a host of its own on
+//! swarm are tasks. [`together`] runs all nodes in this process, each a host of its own on
 //! loopback; [`alone`] runs one node of a network of machines.
 
 mod alone;
@@ -35,19 +35,19 @@ pub use host::{Host, HostConfig, Neighbour};
 pub use link::Deadlines;
 pub use status::Status;
 pub use together::together;
-pub use wire::{Hello, Message, Reason, Section, Word, encode};
+pub use wire::{Hello, Message, Reason, Section, StartMessage, encode};
 
-/// The version of everything that travels on a link.
+/// The version of the wire format of a link.
 pub const VERSION: u32 = 3;
 
 pub use libp2p::{Multiaddr, PeerId, identity::Keypair};
 
 use crate::drive::RunError;
 
-/// A runtime for hosts: as many threads as there are processors.
+/// A runtime for hosts: one thread per processor.
 ///
 /// # Errors
-/// If the system gives no threads.
+/// If the system cannot start threads.
 pub fn runtime() -> Result<tokio::runtime::Runtime, RunError> {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()

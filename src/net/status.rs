@@ -1,9 +1,9 @@
-//! What a node knows of its links and of work that goes on elsewhere: for deadlines, and for the
-//! line that says what it waits for.
+//! What a node knows about its links and about gradients that other nodes compute: for deadlines,
+//! and for messages about waiting.
 //!
-//! A node that computes a gradient or evaluates its model sends nothing for as long as that takes.
-//! So that its neighbours, and those who wait for them, do not take this for silence, a node at
-//! work says so five times a heartbeat, and every node passes such *beats* on.
+//! A node that computes a gradient or evaluates its model sends no frames meanwhile. So that other
+//! nodes do not take this for silence, a node at work sends five *beats* per heartbeat, and every
+//! node forwards them.
 
 use std::{
     collections::BTreeMap,
@@ -16,11 +16,11 @@ use std::{
 
 use crate::units::NodeId;
 
-/// Shared by a host's tasks and the thread of its core.
+/// The state that a host's tasks share with the thread of its core.
 #[derive(Debug)]
 pub struct Status {
     links: Mutex<BTreeMap<NodeId, State>>,
-    /// Trouble of the host as a whole.
+    /// A problem of the host as a whole.
     host: Mutex<Option<String>>,
     moved: AtomicU64,
     begun: AtomicBool,
@@ -31,7 +31,7 @@ pub struct Status {
 enum State {
     Down {
         text: String,
-        /// Whether the present connection, or the last one, has said what is wrong.
+        /// Whether the current or the last connection has reported the cause.
         explained: bool,
     },
     Up,
@@ -39,9 +39,9 @@ enum State {
 
 #[derive(Debug, Default)]
 struct Work {
-    /// Since when this node is at work.
+    /// When the current work began.
     own: Option<Instant>,
-    /// When it last said so.
+    /// When this node last sent a beat.
     said: Option<Instant>,
     /// Beats of each node, counted from 1.
     beats: BTreeMap<NodeId, u64>,
@@ -50,9 +50,9 @@ struct Work {
 }
 
 impl Status {
-    /// All links down, nothing tried yet.
+    /// All links down, before the first attempt.
     pub fn new(neighbours: impl Iterator<Item = NodeId>) -> Status {
-        let down = || State::Down { text: "not heard of yet".into(), explained: false };
+        let down = || State::Down { text: "no contact yet".into(), explained: false };
         Status {
             links: Mutex::new(neighbours.map(|node| (node, down())).collect()),
             host: Mutex::default(),
@@ -62,21 +62,21 @@ impl Status {
         }
     }
 
-    /// What went wrong last with a link that is down.
+    /// Records the last problem of a link that is down.
     pub fn trouble(&self, node: NodeId, text: String) {
         if let Some(state @ State::Down { .. }) = self.lock().get_mut(&node) {
             *state = State::Down { text, explained: true };
         }
     }
 
-    /// A new connection to this neighbour: what is wrong with it will be said.
+    /// A new connection to this neighbour: it will report its problems itself.
     pub fn connected(&self, node: NodeId) {
         if let Some(State::Down { explained, .. }) = self.lock().get_mut(&node) {
             *explained = false;
         }
     }
 
-    /// The connection to this neighbour closed. `guess` counts only where nothing has said why.
+    /// The connection to this neighbour closed. `guess` counts only if no cause was reported.
     pub fn closed(&self, node: NodeId, guess: String) {
         if let Some(state @ State::Down { explained: false, .. }) = self.lock().get_mut(&node) {
             *state = State::Down { text: guess, explained: false };
@@ -98,7 +98,7 @@ impl Status {
         self.lock().get(&node) == Some(&State::Up)
     }
 
-    /// The neighbours that are missing, and what went wrong last with each.
+    /// The missing neighbours, each with its last problem.
     pub fn missing(&self) -> Vec<(NodeId, String)> {
         let trouble = |(node, state): (&NodeId, &State)| match state {
             State::Down { text, .. } => Some((*node, text.clone())),
@@ -107,12 +107,12 @@ impl Status {
         self.lock().iter().filter_map(trouble).collect()
     }
 
-    /// Something is wrong with the host as a whole.
+    /// Records a problem of the host as a whole.
     pub fn host_trouble(&self, text: String) {
         *self.host.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
     }
 
-    /// What is wrong with the host as a whole.
+    /// The problem of the host as a whole.
     pub fn of_host(&self) -> Option<String> {
         self.host.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -127,7 +127,7 @@ impl Status {
         self.begun.load(Ordering::Relaxed)
     }
 
-    /// So many bytes of frames came or went.
+    /// Counts bytes of frames sent or received.
     pub fn moved(&self, bytes: usize) {
         self.moved.fetch_add(bytes as u64, Ordering::Relaxed);
     }
@@ -137,13 +137,13 @@ impl Status {
         self.moved.load(Ordering::Relaxed)
     }
 
-    /// This node begins to compute, or has done it.
+    /// This node starts or ends a computation.
     pub fn set_working(&self, working: bool) {
         self.work().own = working.then(Instant::now);
     }
 
-    /// Adds a beat of this node, if it has been at work for half of `every` and none was added
-    /// within that time.
+    /// Adds a beat of this node if it has worked for half of `every` and added none within that
+    /// time.
     pub fn beat(&self, me: NodeId, every: Duration) {
         let mut work = self.work();
         let at_work = work.own.is_some_and(|since| since.elapsed() >= every / 2);
@@ -153,31 +153,31 @@ impl Status {
         }
     }
 
-    /// Beats that are newer than those in `told`, which then has them too.
-    pub fn news(&self, told: &mut BTreeMap<NodeId, u64>) -> Vec<(NodeId, u64)> {
-        let mut news = Vec::new();
+    /// Beats that are newer than those in `sent`; they are added to it.
+    pub fn new_beats(&self, sent: &mut BTreeMap<NodeId, u64>) -> Vec<(NodeId, u64)> {
+        let mut new_beats = Vec::new();
         for (&node, &count) in &self.work().beats {
-            if told.insert(node, count) != Some(count) {
-                news.push((node, count));
+            if sent.insert(node, count) != Some(count) {
+                new_beats.push((node, count));
             }
         }
-        news
+        new_beats
     }
 
-    /// Takes in beats that a neighbour has passed on; those that are not newer say nothing.
-    pub fn heard(&self, me: NodeId, beats: &[(NodeId, u64)]) {
+    /// Records beats that a neighbour forwarded; old ones are ignored.
+    pub fn add_beats(&self, me: NodeId, beats: &[(NodeId, u64)]) {
         let mut work = self.work();
         for &(node, count) in beats.iter().filter(|(node, _)| *node != me) {
             let known = work.beats.entry(node).or_default();
             if count > *known {
-                // One at a time: a count that is made up does not hide those that follow.
+                // One at a time: a false count does not hide those that follow.
                 *known += 1;
                 work.last = Some((node, Instant::now()));
             }
         }
     }
 
-    /// The node that has last said that it is at work, and when that was.
+    /// The node whose beat came last, and when.
     pub fn at_work(&self) -> Option<(NodeId, Instant)> {
         self.work().last
     }
@@ -215,29 +215,29 @@ mod tests {
             (Status::new([].into_iter()), Status::new([].into_iter()), Status::new([].into_iter()));
         let (mut first, mut second) = (BTreeMap::new(), BTreeMap::new());
         worker.beat(NodeId(0), HEARTBEAT);
-        assert!(worker.news(&mut first).is_empty(), "a node that rests says nothing");
+        assert!(worker.new_beats(&mut first).is_empty(), "an idle node sends no beats");
         worker.set_working(true);
         std::thread::sleep(HEARTBEAT);
         worker.beat(NodeId(0), HEARTBEAT);
         worker.beat(NodeId(0), HEARTBEAT);
-        let news = worker.news(&mut first);
-        assert_eq!(news, [(NodeId(0), 1)]);
-        assert!(worker.news(&mut first).is_empty());
-        between.heard(NodeId(1), &news);
-        let passed = between.news(&mut second);
-        assert_eq!(passed, news);
-        far.heard(NodeId(2), &passed);
+        let new_beats = worker.new_beats(&mut first);
+        assert_eq!(new_beats, [(NodeId(0), 1)]);
+        assert!(worker.new_beats(&mut first).is_empty());
+        between.add_beats(NodeId(1), &new_beats);
+        let passed = between.new_beats(&mut second);
+        assert_eq!(passed, new_beats);
+        far.add_beats(NodeId(2), &passed);
         let (node, when) = far.at_work().unwrap();
         assert_eq!(node, NodeId(0));
-        // The same beat by another way is no news; nor is a beat of one's own.
-        far.heard(NodeId(2), &passed);
-        far.heard(NodeId(2), &[(NodeId(2), 9)]);
+        // The same beat on another path is no new_beats; nor is a beat of our own.
+        far.add_beats(NodeId(2), &passed);
+        far.add_beats(NodeId(2), &[(NodeId(2), 9)]);
         assert_eq!(far.at_work(), Some((node, when)));
-        // A count that is made up does not silence the node.
-        far.heard(NodeId(2), &[(NodeId(0), u64::MAX)]);
+        // A false count does not silence the node.
+        far.add_beats(NodeId(2), &[(NodeId(0), u64::MAX)]);
         let (_, before) = far.at_work().unwrap();
         std::thread::sleep(HEARTBEAT);
-        far.heard(NodeId(2), &[(NodeId(0), 3)]);
+        far.add_beats(NodeId(2), &[(NodeId(0), 3)]);
         assert!(far.at_work().unwrap().1 > before);
     }
 }

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{gossip::frame::ENVELOPE, units::NodeId};
 
-/// A frame's memory is filled in steps of this many bytes, as they arrive.
+/// Memory for a frame grows in steps of this many bytes, as they arrive.
 const STEP: usize = 1 << 20;
 
 /// How a task ended.
@@ -30,42 +30,42 @@ pub(super) enum Done {
     Control(Result<(), WireError>),
 }
 
-/// When the neighbour was last heard.
+/// When the last byte of the neighbour arrived.
 #[derive(Clone)]
-pub(super) struct Pulse {
+pub(super) struct LastReceived {
     start: Instant,
-    heard_ms: Arc<AtomicU64>,
+    last_ms: Arc<AtomicU64>,
 }
 
-impl Pulse {
-    pub fn new() -> Pulse {
-        Pulse { start: Instant::now(), heard_ms: Arc::default() }
+impl LastReceived {
+    pub fn new() -> LastReceived {
+        LastReceived { start: Instant::now(), last_ms: Arc::default() }
     }
 
-    fn heard(&self) {
-        self.heard_ms.store(self.start.elapsed().as_millis() as u64, Ordering::Relaxed);
+    fn update(&self) {
+        self.last_ms.store(self.start.elapsed().as_millis() as u64, Ordering::Relaxed);
     }
 
     pub fn silence(&self) -> Duration {
         self.start
             .elapsed()
-            .saturating_sub(Duration::from_millis(self.heard_ms.load(Ordering::Relaxed)))
+            .saturating_sub(Duration::from_millis(self.last_ms.load(Ordering::Relaxed)))
     }
 }
 
-/// Reads frames and hands them over one at a time.
+/// Reads frames and delivers them one at a time.
 pub(super) struct Reader {
     pub stream: Stream,
     pub node: NodeId,
     pub limit: usize,
     pub events: Events<Event>,
     pub spare: OwnedMutexGuard<mpsc::Receiver<Vec<u8>>>,
-    pub pulse: Pulse,
+    pub last_received: LastReceived,
     pub status: Arc<Status>,
 }
 
 impl Reader {
-    /// Until the stream ends between two frames.
+    /// Reads until the stream ends between two frames.
     pub async fn run(mut self) -> Result<(), WireError> {
         let mut buffer = Vec::new();
         for sequence in 1.. {
@@ -79,7 +79,7 @@ impl Reader {
             self.fill(&mut buffer, length).await?;
             let next = match sequence {
                 1 => Vec::new(),
-                // The core gives the last frame's buffer back: now it may have this one.
+                // The core returned the last frame's buffer: now it may have this one.
                 _ => match self.spare.recv().await {
                     Some(buffer) => buffer,
                     None => return Ok(()),
@@ -96,7 +96,7 @@ impl Reader {
     async fn fill(&mut self, buffer: &mut Vec<u8>, length: usize) -> Result<(), WireError> {
         buffer.truncate(length);
         if buffer.capacity() < length {
-            // Memory for the whole, touched as bytes arrive.
+            // Reserves memory for the whole frame, and fills it as bytes arrive.
             buffer.clear();
             buffer
                 .try_reserve_exact(length)
@@ -112,14 +112,14 @@ impl Reader {
                 return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into());
             }
             filled += read;
-            self.pulse.heard();
+            self.last_received.update();
             self.status.moved(read);
         }
         Ok(())
     }
 }
 
-/// Until the core hands over no more frames.
+/// Writes until the core sends no more frames.
 pub(super) async fn write_frames(
     mut stream: Stream,
     mut frames: OwnedMutexGuard<mpsc::Receiver<Arc<Vec<u8>>>>,
@@ -127,7 +127,7 @@ pub(super) async fn write_frames(
     node: NodeId,
     status: Arc<Status>,
 ) -> Done {
-    /// So much of a frame goes together with its envelope.
+    /// How much of a frame is written together with its envelope.
     const HEAD: usize = 16 << 10;
     let mut head = Vec::with_capacity(HEAD);
     let mut sequence = 0;
@@ -154,16 +154,16 @@ pub(super) async fn write_frames(
     Done::Writer(stream.close().await)
 }
 
-/// Reads control messages until the stream ends between two.
+/// Reads control messages until the stream ends between two of them.
 pub(super) async fn listen(
     mut stream: impl futures::AsyncRead + Unpin,
     messages: mpsc::Sender<Message>,
-    pulse: Pulse,
+    last_received: LastReceived,
 ) -> Done {
     loop {
         match wire::read(&mut stream).await {
             Ok(message) => {
-                pulse.heard();
+                last_received.update();
                 if messages.send(message).await.is_err() {
                     return Done::Control(Ok(()));
                 }

@@ -1,4 +1,5 @@
-//! The swarm's task: connections made, lost and refused, and the neighbours that are ours to dial.
+//! The swarm's task: it opens, accepts, refuses and loses connections, and dials the neighbours
+//! assigned to this end.
 
 use std::{
     collections::BTreeMap,
@@ -29,13 +30,14 @@ use super::{
 };
 use crate::{config::ConfigError, units::NodeId};
 
-/// How long a listener may take to come up.
+/// How long a listener may take to start.
 const LISTEN: Duration = Duration::from_secs(10);
 
-/// A connection without streams is closed after so long: only one whose handshake failed has none.
+/// An idle connection is closed after this time: only one whose handshake failed has no streams.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// Streams of one connection, at the most: ours are three, the rest is identify's and ping's.
+/// The maximum number of streams per connection: three are ours, the rest belong to identify and
+/// ping.
 const STREAMS: usize = 32;
 
 #[derive(NetworkBehaviour)]
@@ -47,7 +49,7 @@ pub(super) struct Behaviour {
     pub streams: libp2p_stream::Behaviour,
 }
 
-/// A swarm for these neighbours, which listens nowhere yet.
+/// A swarm for these neighbours that does not listen yet.
 pub(super) fn swarm(config: &HostConfig) -> Result<Swarm<Behaviour>, ConfigError> {
     let wrong = |what: &str, error: &dyn std::fmt::Display| {
         ConfigError::at("network", format!("{what} cannot be set up: {error}"))
@@ -57,8 +59,8 @@ pub(super) fn swarm(config: &HostConfig) -> Result<Swarm<Behaviour>, ConfigError
         allowed.allow_peer(neighbour.peer);
     }
     let count = config.neighbours.len() as u32;
-    // Twice as many as there are neighbours: a peer that restarts may be here before its old
-    // connection is gone.
+    // Twice the number of neighbours: a peer that restarts may connect before its old connection
+    // closes.
     let limits = connection_limits::ConnectionLimits::default()
         .with_max_pending_incoming(Some(count + 16))
         .with_max_established(Some(2 * count + 2))
@@ -82,7 +84,7 @@ pub(super) fn swarm(config: &HostConfig) -> Result<Swarm<Behaviour>, ConfigError
         let tcp = tcp::Config::default().nodelay(true);
         builder.with_tcp(tcp, noise::Config::new, multiplex).map(|builder| builder.with_quic())
     };
-    // The two builders are of different types.
+    // The two builders have different types.
     macro_rules! finish {
         ($builder:expr) => {
             $builder
@@ -159,7 +161,7 @@ pub(super) async fn listen(
     Ok(found)
 }
 
-/// One neighbour, as the swarm's task sees it.
+/// One neighbour, in the swarm's task.
 pub(super) struct Peer {
     pub neighbour: Neighbour,
     pub connection: mpsc::UnboundedSender<Connection>,
@@ -167,19 +169,19 @@ pub(super) struct Peer {
     pub dial: Option<Dial>,
 }
 
-/// Owns the swarm.
+/// The task that owns the swarm.
 pub(super) struct SwarmTask {
     pub swarm: Swarm<Behaviour>,
     pub me: PeerId,
     pub peers: BTreeMap<PeerId, Peer>,
     pub status: Arc<Status>,
     pub closing: mpsc::UnboundedReceiver<(PeerId, ConnectionId)>,
-    /// TCP's congestion control, if not the system's.
+    /// TCP's congestion control, unless it is the system's default.
     pub congestion: Option<String>,
 }
 
 impl SwarmTask {
-    /// Until the host is dropped. Dialling begins when addresses come.
+    /// Runs until the host is dropped. Dialling begins when addresses arrive.
     pub async fn run(
         mut self,
         mut addresses: mpsc::UnboundedReceiver<BTreeMap<NodeId, Vec<Multiaddr>>>,
@@ -193,8 +195,8 @@ impl SwarmTask {
                 event = self.swarm.select_next_some() => self.upon(event),
                 Some((peer, id)) = self.closing.recv() => {
                     self.swarm.close_connection(id);
-                    // A link that waits for the end of a connection that is gone already hears of
-                    // it.
+                    // A link that waits for the end of a connection already closed learns of it
+                    // here.
                     if let Some(peer) = self.peers.get(&peer).filter(|peer| peer.connected != Some(id)) {
                         let _ = peer.connection.send(Connection::Closed { id, cause: "it was \
                             gone".into() });
@@ -246,7 +248,7 @@ impl SwarmTask {
             SwarmEvent::ConnectionEstablished { peer_id, connection_id, endpoint, .. } => {
                 let Some(peer) = self.peers.get_mut(&peer_id) else { return };
                 if peer.connected.is_some() {
-                    // One connection a neighbour: the first one lives until it is closed.
+                    // One connection per neighbour: the first one stays until it closes.
                     tracing::debug!("node {} connected a second time", peer.neighbour.name);
                     self.swarm.close_connection(connection_id);
                     return;
@@ -329,7 +331,7 @@ impl SwarmTask {
     }
 }
 
-/// Chooses a new connection's congestion control.
+/// Sets a new connection's congestion control.
 fn control(name: &str, endpoint: &ConnectedPoint, neighbour: &str) {
     match Ends::of(endpoint).map(|ends| congestion::choose(name, &ends)) {
         Some(Ok(())) => tracing::debug!("node {neighbour}: TCP with {name}"),
@@ -342,7 +344,7 @@ fn control(name: &str, endpoint: &ConnectedPoint, neighbour: &str) {
     }
 }
 
-/// Someone who may not connect, or whose handshake failed.
+/// Reports a peer that may not connect, or whose handshake failed.
 fn refused(peer: Option<PeerId>, from: &Multiaddr, error: &ListenError) {
     match (peer, error) {
         (Some(peer), ListenError::Denied { .. }) => {

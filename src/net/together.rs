@@ -29,18 +29,18 @@ use crate::{
     units::{NodeId, Round},
 };
 
-/// Rounds that workers may be ahead of the observer, all nodes together: models to be evaluated
-/// take memory.
-const UNSEEN: usize = 64;
+/// The maximum number of rounds, over all nodes, that workers may be ahead of the observer: models
+/// to evaluate take memory.
+const MAX_UNSEEN: usize = 64;
 
-/// How long the last round may take, once the observer has asked for it.
+/// How long the last round may take, once the observer has asked to stop.
 const LAST_ROUND: Duration = Duration::from_secs(1);
 
 /// How often the observer is asked whether to stop.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL: Duration = Duration::from_millis(100);
 
-/// Where all nodes stop, once that is asked for: beyond every round that a node has begun, so that
-/// all can do it alike.
+/// The round after which all nodes stop: later than every round that a node has begun, so that all
+/// of them can complete it.
 #[derive(Default)]
 struct Halt {
     /// The latest round that any node has begun.
@@ -49,8 +49,8 @@ struct Halt {
 }
 
 impl Halt {
-    /// A node reports a round before it can end the next: it needs a gradient for that, which it is
-    /// not given meanwhile.
+    /// A node reports a round before it can end the next: that takes a gradient, and it gets none
+    /// meanwhile.
     fn done(&mut self, round: Round) -> Option<Round> {
         self.begun = self.begun.max(Round(round.0 + 1));
         self.last
@@ -72,7 +72,7 @@ enum Report {
     Ended(NodeId, Result<Ended, RunError>),
 }
 
-/// Tells the observer's thread of one node. That thread is there until all nodes have ended.
+/// Sends one node's events to the observer's thread, which runs until all nodes have ended.
 struct Reporter<'a> {
     node: NodeId,
     halt: &'a Mutex<Halt>,
@@ -107,7 +107,7 @@ impl Witness for Reporter<'_> {
     }
 
     fn mean(&mut self, mean: &[f32]) {
-        // The same bits at every node.
+        // The mean has the same bits at every node.
         if self.node == NodeId(0) {
             let _ = self.reports.send(Report::Mean(mean.to_vec()));
         }
@@ -118,7 +118,7 @@ fn lock(halt: &Mutex<Halt>) -> MutexGuard<'_, Halt> {
     halt.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs all nodes to their end. The observer is called on this thread.
+/// Runs all nodes to their end. This thread calls the observer.
 ///
 /// # Errors
 /// The first failure of a node; the others then stop too.
@@ -129,13 +129,13 @@ pub fn together(
     observer: &mut dyn Observer,
 ) -> Result<Vec<Ended>, RunError> {
     let count = specs.len();
-    // The runtime outlives the workers, whose hosts live on it.
+    // The runtime outlives the workers, whose hosts run on it.
     let runtime = runtime()?;
     let workers = runtime.block_on(hosts(count, design, transport))?;
     let halt = Mutex::new(Halt::default());
     let (leave, mut asked) = (AtomicBool::new(false), None);
     let leave = &leave;
-    let (sender, reports) = mpsc::sync_channel(UNSEEN.max(2 * count));
+    let (sender, reports) = mpsc::sync_channel(MAX_UNSEEN.max(2 * count));
     let mut results: Vec<Option<Result<Ended, RunError>>> = (0..count).map(|_| None).collect();
     thread::scope(|scope| {
         for (worker, spec) in workers.into_iter().zip(specs) {
@@ -148,7 +148,7 @@ pub fn together(
         }
         drop(sender);
         loop {
-            match reports.recv_timeout(LOOK) {
+            match reports.recv_timeout(POLL) {
                 Ok(Report::Begins(id, lent)) => observer.begins(id, &lent),
                 Ok(Report::Linked(id, peer, up, links)) => observer.linked(id, peer, up, links),
                 Ok(Report::LinkLost(id, peer, reason)) => observer.link_lost(id, peer, &reason),
@@ -162,7 +162,7 @@ pub fn together(
             }
             if observer.stop_after().is_some() {
                 lock(&halt).ask();
-                // Rounds that take longer are not waited for: each node saves what it has.
+                // Longer rounds are not awaited: each node saves its model.
                 if asked.get_or_insert_with(Instant::now).elapsed() >= LAST_ROUND {
                     leave.store(true, Ordering::Relaxed);
                 }
@@ -173,7 +173,7 @@ pub fn together(
     verdict(results)
 }
 
-/// All ends, or the failure that came before those that followed from it.
+/// All results, or the first failure that caused the others.
 fn verdict(results: Vec<Option<Result<Ended, RunError>>>) -> Result<Vec<Ended>, RunError> {
     let (mut ended, mut failures) = (Vec::new(), Vec::new());
     for result in results {
@@ -188,14 +188,14 @@ fn verdict(results: Vec<Option<Result<Ended, RunError>>>) -> Result<Vec<Ended>, 
     failures.sort_by_key(|error| match error {
         RunError::Failed { failure: Failure::Left { .. }, .. } => 3,
         RunError::Failed { failure: Failure::Link { .. }, .. } => 2,
-        // All nodes share this host, and the first to give up may not know.
+        // All nodes share this host, and the first one to give up may not know the cause.
         RunError::Host(_) => 0,
         _ => 1,
     });
     failures.into_iter().next().map_or(Ok(ended), Err)
 }
 
-/// One host and worker a node; ports are free ones, keys are made for this run.
+/// One host and worker per node, on free ports, with keys made for this run.
 async fn hosts(
     count: usize,
     design: &Design,

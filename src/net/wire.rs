@@ -1,11 +1,11 @@
-//! What travels on a link beside frames: messages of the control stream, and the envelope of the
+//! The wire format of a link beside frames: messages of the control stream, and the envelope of the
 //! bulk stream.
 //!
 //! ```text
 //! control   length u32 | message (bincode, fixed integers)          both ways, at most 1 MiB + 4 KiB each
 //! bulk      length u64 | sequence u64 | frame                       one stream a direction
 //! ```
-//! All little-endian. A length is compared with its limit before any memory is taken.
+//! All numbers are little-endian. A length is compared with its limit before memory is reserved.
 
 use bincode::config::{Configuration, Fixint, Limit, LittleEndian};
 use futures::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -22,11 +22,11 @@ pub const MESSAGE_LIMIT: usize = TEXT_LIMIT + 4096;
 /// A message of the control stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
-    /// The first of each side.
+    /// The first message of each side.
     Hello(Hello),
-    /// The canonical text of a section in which the two ends differ.
+    /// The canonical text of a section that differs.
     Text(Section, String),
-    /// Every frame up to `applied` has been taken by the core, up to `durable` it is in a
+    /// The core has applied every frame up to `applied`; every frame up to `durable` is in a
     /// checkpoint (0: none).
     Ack {
         /// Frames applied.
@@ -34,37 +34,37 @@ pub enum Message {
         /// Frames in a checkpoint.
         durable: u64,
     },
-    /// Still here.
+    /// The sender is alive.
     Heartbeat,
-    /// Nothing more will come; `None` if the run is over, else why this node leaves it.
+    /// Nothing more will come; `None` if the run is over, else the reason why this node leaves.
     Goodbye(Option<Reason>),
-    /// How far the sender's part of the network is with linking, before the run begins.
-    Word(Word),
-    /// Beats of nodes that are at work: a node's number, and how many it has given.
+    /// How far the sender's part of the network is linked, before the run begins.
+    Start(StartMessage),
+    /// Beats of nodes that are at work: a node's number, and its count.
     Working(Vec<(u32, u64)>),
 }
 
-/// Why a node leaves a run: what ended it first, as far as this node knows.
+/// Why a node leaves a run: the first failure that it knows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reason {
-    /// The node at which it happened.
+    /// The node that failed.
     pub node: u32,
-    /// What happened there.
+    /// The failure.
     pub text: String,
 }
 
-/// What nodes say along the spanning tree until all of them are linked.
+/// Messages along the spanning tree until all nodes are linked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Word {
+pub enum StartMessage {
     /// To the parent: this node and all nodes below it are linked with all their neighbours.
     Ready,
-    /// To the parent and the children: not yet, or no longer, and who is missing.
+    /// To the parent and the children: some links are missing, with their names.
     Waiting(String),
     /// To the children: all nodes are linked, the run begins.
     Begin,
 }
 
-/// What two nodes must agree on.
+/// The sections on which two nodes must agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Section {
     /// Nodes, links, weights.
@@ -85,7 +85,7 @@ impl std::fmt::Display for Section {
     }
 }
 
-/// Who a node is and what it is about to run.
+/// The first message: the identity of a node and the digests of its run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// [`super::VERSION`].
@@ -94,7 +94,7 @@ pub struct Hello {
     pub run: String,
     /// This node's number in the topology.
     pub node: u32,
-    /// The round that this node is in.
+    /// The current round of this node.
     pub round: u64,
     /// SHA-256 of each section's canonical text, in the order of [`Section`].
     pub digests: [[u8; 32]; 3],
@@ -108,7 +108,7 @@ pub struct Hello {
     pub durable: u64,
 }
 
-/// Bytes on a stream that are not what they should be, or a stream that ended.
+/// Errors of a stream: it ended, or its bytes are invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
     /// The stream failed or ended.
@@ -119,20 +119,20 @@ pub enum WireError {
     Long {
         /// Message or frame.
         what: &'static str,
-        /// As announced.
+        /// The length announced.
         length: u64,
-        /// What is accepted.
+        /// The maximum length.
         limit: usize,
     },
-    /// It does not decode.
+    /// The bytes do not decode.
     #[error("a control message that does not decode: {0}")]
     Malformed(String),
     /// A gap or a repetition.
-    #[error("frame number {found} where {expected} was due")]
+    #[error("frame number {found} instead of {expected}")]
     Sequence {
-        /// As announced.
+        /// The number announced.
         found: u64,
-        /// What was due.
+        /// The number expected.
         expected: u64,
     },
 }
@@ -141,10 +141,10 @@ fn layout() -> Configuration<LittleEndian, Fixint, Limit<MESSAGE_LIMIT>> {
     bincode::config::standard().with_fixed_int_encoding().with_limit::<MESSAGE_LIMIT>()
 }
 
-/// A message as bytes, length first.
+/// Encodes a message, length first.
 ///
 /// # Panics
-/// If it exceeds the limit: texts are cut before.
+/// If it exceeds the limit: the caller cuts texts before.
 pub fn encode(message: &Message) -> Vec<u8> {
     let body = bincode::serde::encode_to_vec(message, layout())
         .expect("a control message is within its limit");
@@ -153,10 +153,10 @@ pub fn encode(message: &Message) -> Vec<u8> {
     bytes
 }
 
-/// A message from its bytes, without the length.
+/// Decodes a message from its bytes, without the length.
 ///
 /// # Errors
-/// If they do not decode, or not all of them are used.
+/// If the bytes do not decode, or some are left over.
 pub fn decode(bytes: &[u8]) -> Result<Message, WireError> {
     let (message, used) = bincode::serde::decode_from_slice(bytes, layout())
         .map_err(|error| WireError::Malformed(error.to_string()))?;
@@ -192,7 +192,7 @@ pub async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Result<Message, Wire
     decode(&bytes)
 }
 
-/// What stands before a frame.
+/// The bytes before a frame: its number and length.
 pub fn envelope(length: usize, sequence: u64) -> [u8; ENVELOPE] {
     let mut bytes = [0; ENVELOPE];
     bytes[..8].copy_from_slice(&(length as u64).to_le_bytes());
@@ -200,10 +200,10 @@ pub fn envelope(length: usize, sequence: u64) -> [u8; ENVELOPE] {
     bytes
 }
 
-/// The length of the frame behind an envelope, once its number and length are found right.
+/// The length of the frame after an envelope, once its number and length are valid.
 ///
 /// # Errors
-/// If the length exceeds the limit or the number is not the one due.
+/// If the length exceeds the limit or the number is not the next one.
 pub fn open_envelope(bytes: &[u8; ENVELOPE], due: u64, limit: usize) -> Result<usize, WireError> {
     let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
     let (length, found) = (word(0), word(8));
@@ -260,7 +260,7 @@ mod tests {
             Message::Hello(hello()),
             Message::Text(Section::Model, "a = 1\n".into()),
             Message::Goodbye(Some(Reason { node: 3, text: "late".into() })),
-            Message::Word(Word::Waiting("node a waits for b".into())),
+            Message::Start(StartMessage::Waiting("node a waits for b".into())),
             Message::Working(vec![(3, 7)]),
         ];
         for message in messages {

@@ -25,14 +25,14 @@ use crate::{
     units::{NodeId, Round, Time},
 };
 
-/// A line about what is being waited for, at most so often.
+/// The interval between two messages about waiting.
 const LINE: Duration = Duration::from_secs(5);
 
-/// How often the wish to stop is looked for.
-const LOOK: Duration = Duration::from_millis(100);
+/// How often `stop` is called.
+const POLL: Duration = Duration::from_millis(100);
 
-/// How long a run that ends early waits for the model of a gradient that is over, and how often it
-/// looks.
+/// How long a run that ends early waits for the model that is lent to the last gradient, and how
+/// often it polls.
 const LAST_GRADIENT: Duration = Duration::from_millis(500);
 const SHORT: Duration = Duration::from_millis(10);
 
@@ -40,15 +40,15 @@ const SHORT: Duration = Duration::from_millis(10);
 pub struct Worker {
     /// Which node.
     pub id: NodeId,
-    /// For names.
+    /// The topology, for names.
     pub topology: Arc<Topology>,
-    /// Its links.
+    /// The host with its links.
     pub host: Host,
-    /// From the host's tasks.
+    /// Events of the host's tasks.
     pub events: Receiver<Event>,
-    /// To itself, for gradients that are computed beside the core.
+    /// Sender of the worker's own events: gradients from another thread.
     pub own: Sender<Event>,
-    /// How long things may take.
+    /// Time limits.
     pub limits: Limits,
 }
 
@@ -57,14 +57,14 @@ pub struct Worker {
 pub struct Limits {
     /// Until all nodes are linked.
     pub connect: Duration,
-    /// For anything at all.
+    /// For any progress at all.
     pub patience: Duration,
     /// While another node is known to compute.
     pub work: Duration,
 }
 
 impl Limits {
-    /// As the experiment says.
+    /// The limits of the experiment.
     pub fn of(run: &RunParams) -> Limits {
         let [connect, patience, work] =
             [run.connect_s, run.patience_s, run.work_s].map(Duration::from_secs_f64);
@@ -72,31 +72,31 @@ impl Limits {
     }
 }
 
-/// Sees what a node does.
+/// Receives the events of one node.
 pub trait Witness {
-    /// A round is over. May name the round after which all nodes stop.
+    /// A round is over. May return the round after which all nodes stop.
     fn round(&mut self, elapsed: Elapsed, done: RoundDone) -> Option<Round>;
 
     /// The node begins.
     fn begins(&mut self, lent: &Lent);
 
-    /// The link to a neighbour is up: `up` of the node's `links` are.
+    /// The link to `peer` is up, as number `up` of the node's `links`.
     fn linked(&mut self, peer: NodeId, up: usize, links: usize);
 
-    /// A link is gone.
+    /// A link broke.
     fn link_lost(&mut self, peer: NodeId, reason: &str);
 
     /// The node has waited for some seconds.
     fn waits(&mut self, waiting: &Waiting);
 
-    /// The node's own model is final, or its run ends early and this is what it has.
+    /// The node's own model is final, or the run ends early with this one.
     fn save(&mut self, elapsed: Elapsed, own: OwnModel);
 
     /// The mean of all models is formed.
     fn mean(&mut self, mean: &[f32]);
 }
 
-/// The learner, for how many nanoseconds it has computed, and the model that is lent to it.
+/// The learner, the nanoseconds that it has computed, and the model lent to it.
 #[derive(Clone)]
 struct SharedLearner {
     learner: Arc<Mutex<Box<dyn Learner>>>,
@@ -108,7 +108,7 @@ struct SharedLearner {
 }
 
 impl SharedLearner {
-    /// Lets the learner do something while the neighbours know that this node is at work.
+    /// Runs the learner while the neighbours know that this node is at work.
     fn work<T>(&self, what: impl FnOnce(&mut dyn Learner) -> T) -> T {
         self.status.set_working(true);
         let result = what(&mut **lock(self));
@@ -146,7 +146,7 @@ fn lock(learner: &SharedLearner) -> MutexGuard<'_, Box<dyn Learner>> {
     learner.learner.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a worker keeps of its node.
+/// The state of a node that the worker keeps.
 struct Keeper {
     node: Node,
     learner: SharedLearner,
@@ -162,12 +162,12 @@ struct Keeper {
 }
 
 impl Worker {
-    /// Runs a node to its end and says goodbye. `witness` sees every round and what is to be saved;
-    /// `stop` is asked again and again whether to leave now.
+    /// Runs a node to its end and says goodbye. `witness` receives every round and the models to
+    /// save; `stop` is called again and again and returns whether to leave now.
     ///
     /// # Errors
-    /// If a link breaks, a deadline passes, the node fails, or `stop` says so; the neighbours are
-    /// told why.
+    /// If a link breaks, a deadline passes, the node fails, or `stop` returns true; the neighbours
+    /// get the reason.
     pub fn run(
         self,
         config: NodeConfig,
@@ -210,15 +210,15 @@ impl Driver<'_> {
         &self.topology.node(node).name
     }
 
-    /// The next event, or none for a moment.
+    /// Waits a moment for the next event.
     ///
     /// # Errors
-    /// If `stop` says so, or no event can come any more.
+    /// If `stop` returns true, or the channel is closed.
     fn next(&mut self) -> Result<Option<Event>, RunError> {
         if (self.stop)() {
             return Err(RunError::Interrupted(self.keeper.node.round()));
         }
-        match self.events.recv_timeout(LOOK) {
+        match self.events.recv_timeout(POLL) {
             Ok(event) => Ok(Some(event)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => {
@@ -227,15 +227,15 @@ impl Driver<'_> {
         }
     }
 
-    /// Until all nodes are linked. Frames of neighbours that have begun are held meanwhile; a link
-    /// that breaks is waited for again.
+    /// Runs until all nodes are linked. Frames of neighbours that have begun are held meanwhile; a
+    /// link that breaks may come up again.
     fn gather(&mut self) -> Result<(), RunError> {
         let started = Instant::now();
         let neighbours = self.topology.neighbours(self.id).len();
         let mut gathering = Gathering::new(self.topology, self.id);
         let mut differences: BTreeMap<NodeId, Difference> = BTreeMap::new();
-        // Whether any neighbour has had the same files and program: then those of this node are not
-        // alone.
+        // Whether any neighbour has had the same files and program: then not only this node has
+        // them.
         let mut agrees = false;
         let mut line = started + LINE;
         loop {
@@ -267,7 +267,7 @@ impl Driver<'_> {
                     self.witness.link_lost(peer, &cause.text);
                     self.feed(Input::Left { peer, cause })?;
                 }
-                Some(Event::Word { from, word }) => gathering.word(from, word),
+                Some(Event::Start { from, message }) => gathering.message(from, message),
                 Some(Event::Differs { peer, difference }) => {
                     note_difference(&mut differences, peer, difference)
                 }
@@ -280,8 +280,8 @@ impl Driver<'_> {
             let now = Instant::now();
             let own = (gathering.missing() > 0)
                 .then(|| format!("node {} waits for {}", self.name(self.id), self.troubles()));
-            for (to, word) in gathering.say(own.as_deref(), now >= line) {
-                self.host.say(to, word);
+            for (to, message) in gathering.new_messages(own.as_deref(), now >= line) {
+                self.host.send_start(to, message);
             }
             if gathering.begins() {
                 self.host.status().begin();
@@ -325,24 +325,24 @@ impl Driver<'_> {
         }
     }
 
-    /// Who is missing and why, as far as it is known.
+    /// The missing neighbours and the causes, as far as they are known.
     fn troubles(&self) -> String {
         let one = |(node, trouble): (NodeId, String)| format!("{} ({trouble})", self.name(node));
         self.host.status().missing().into_iter().map(one).collect::<Vec<_>>().join(", ")
     }
 
-    /// From the start to the last record.
+    /// Runs from the start to the last record.
     fn drive(&mut self) -> Result<(), RunError> {
         self.keeper.started = Instant::now();
         self.witness.begins(&self.keeper.learner.lent);
         self.feed(Input::Start)?;
-        let (mut heard, mut line) = (Instant::now(), Instant::now() + LINE);
+        let (mut progress, mut line) = (Instant::now(), Instant::now() + LINE);
         let mut bytes = self.host.status().bytes();
         while self.keeper.records.is_none() {
             if let Some(event) = self.next()? {
                 self.take(event)?;
-                heard = Instant::now();
-                line = heard + LINE;
+                progress = Instant::now();
+                line = progress + LINE;
             }
             let now = Instant::now();
             if now < line {
@@ -352,17 +352,17 @@ impl Driver<'_> {
             let moved = self.host.status().bytes();
             if moved != bytes {
                 // A large frame on a slow link is progress.
-                (bytes, heard) = (moved, now);
+                (bytes, progress) = (moved, now);
             }
             if self.keeper.is_computing() {
                 continue;
             }
             let beat = self.host.status().at_work();
-            let alive = beat.map_or(heard, |(_, when)| when.max(heard));
-            let (silence, waited) = (now - alive, now - heard);
+            let alive = beat.map_or(progress, |(_, when)| when.max(progress));
+            let (silence, waited) = (now - alive, now - progress);
             if waited >= self.limits.patience.min(LINE) {
-                let at_work =
-                    beat.filter(|(_, when)| *when > heard && when.elapsed() < self.limits.patience);
+                let at_work = beat
+                    .filter(|(_, when)| *when > progress && when.elapsed() < self.limits.patience);
                 let at_work =
                     at_work.map(|(node, _)| format!("; node {} is computing", self.name(node)));
                 let (name, place) = (self.name(self.id), self.waits());
@@ -383,8 +383,8 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// A run that ends early: what this node has is saved. A gradient under way is not waited for,
-    /// except while the model is on its way back.
+    /// Saves this node's model when a run ends early. It does not wait for a gradient, except while
+    /// the lent model is being returned.
     fn salvage(&mut self) {
         let model = |input: Input| match input {
             Input::Computed { x, .. } | Input::ComputeFailed { x, .. } => Some(x),
@@ -413,7 +413,7 @@ impl Driver<'_> {
         }
     }
 
-    /// What the core waits for.
+    /// Describes what the core waits for.
     fn waits(&self) -> String {
         let node = &self.keeper.node;
         match node.waiting_for() {
@@ -425,7 +425,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Upon an event of the host, while the run goes on.
+    /// Handles an event of the host during the run.
     fn take(&mut self, event: Event) -> Result<(), RunError> {
         match &event {
             Event::Down { peer, reason } => self.witness.link_lost(*peer, reason),
@@ -438,13 +438,13 @@ impl Driver<'_> {
             Event::Down { peer, reason } => Input::LinkDown { peer, reason },
             Event::Left { peer, cause } => Input::Left { peer, cause },
             Event::Computed(input) => input,
-            Event::Up(_) | Event::Goodbye(_) | Event::Word { .. } | Event::Differs { .. } => {
+            Event::Up(_) | Event::Goodbye(_) | Event::Start { .. } | Event::Differs { .. } => {
                 return Ok(());
             }
         })
     }
 
-    /// Handles an input, and all that follow from it here, and performs their effects.
+    /// Handles an input and all inputs that follow from it here, and performs their effects.
     fn feed(&mut self, input: Input) -> Result<(), RunError> {
         self.keeper.inputs.push_back(input);
         while let Some(input) = self.keeper.inputs.pop_front() {
@@ -474,7 +474,7 @@ impl Driver<'_> {
             }
             Effect::RoundDone(done) => {
                 keeper.traffic = done.traffic;
-                // A model in it is evaluated there.
+                // The observer evaluates the model in it.
                 let evaluates = done.model.is_some();
                 if evaluates {
                     self.host.status().set_working(true);
@@ -492,7 +492,7 @@ impl Driver<'_> {
                 self.host.status().set_working(false);
             }
             Effect::Conclude { own, mean } => {
-                // Later than the last round's: what was in the air has landed since.
+                // Later than the end of the last round: frames in flight have arrived since.
                 keeper.traffic = own.traffic;
                 self.host.status().set_working(true);
                 self.witness.mean(&mean);
@@ -509,7 +509,7 @@ impl Driver<'_> {
     }
 }
 
-/// Keeps what differs from a neighbour, and says it once.
+/// Keeps a difference to a neighbour, and reports it once.
 fn note_difference(
     differences: &mut BTreeMap<NodeId, Difference>,
     peer: NodeId,
@@ -521,8 +521,8 @@ fn note_difference(
     differences.insert(peer, difference);
 }
 
-/// What a node says that differs from all its neighbours: whose files are wrong is for the user to
-/// see, and theirs is one of them.
+/// Reports a node that differs from all its neighbours: its own files may be the wrong ones, so the
+/// user must compare.
 fn refusal(differences: &BTreeMap<NodeId, Difference>) -> RunError {
     let files = differences.values().find_map(|difference| match difference {
         Difference::Files(error) => Some(RunError::Setup(error.clone())),
@@ -567,7 +567,7 @@ impl Keeper {
         }
     }
 
-    /// In place where nothing is to be done meanwhile, else beside the core.
+    /// Computes in place if there is nothing else to do meanwhile, else on another thread.
     fn compute(&mut self, job: Job, overlaps: bool) {
         if !overlaps && !self.learner.waits {
             return job.compute(&self.learner, &mut |input| self.inputs.push_back(input));
@@ -577,7 +577,7 @@ impl Keeper {
         companion.send(job).expect("the companion lives as long as its queue");
     }
 
-    /// Whether a gradient is being computed beside the core.
+    /// Whether another thread computes a gradient.
     fn is_computing(&self) -> bool {
         self.companion.is_some()
             && matches!(self.learner.learner.try_lock(), Err(TryLockError::WouldBlock))
@@ -594,14 +594,14 @@ impl Keeper {
     }
 }
 
-/// A thread that computes gradients while frames are handled.
+/// A thread that computes gradients while the worker handles frames.
 fn companion(learner: SharedLearner, own: Sender<Event>) -> Sender<Job> {
     let (jobs, queue) = mpsc::channel::<Job>();
     thread::spawn(move || {
         for job in queue {
-            let mut heard = true;
-            job.compute(&learner, &mut |input| heard &= own.send(Event::Computed(input)).is_ok());
-            if !heard {
+            let mut open = true;
+            job.compute(&learner, &mut |input| open &= own.send(Event::Computed(input)).is_ok());
+            if !open {
                 return;
             }
         }

@@ -341,7 +341,7 @@ fn an_oversized_frame_breaks_the_link_before_memory_is_taken() {
 fn a_repeated_or_skipped_frame_breaks_the_link() {
     let reason = frames([envelope(3, 1), vec![1, 2, 3], envelope(3, 3), vec![1, 2, 3]].concat());
     // The second one is read only far enough to see its number.
-    assert!(reason.contains("frame number 3 where 2 was due"), "{reason}");
+    assert!(reason.contains("frame number 3 instead of 2"), "{reason}");
 }
 
 #[test]
@@ -391,7 +391,7 @@ fn a_second_hello_breaks_the_link() {
 fn a_silent_peer_is_noticed_after_three_heartbeats() {
     let deadlines = Deadlines { heartbeat: Duration::from_millis(100), ..Deadlines::default() };
     let reason = against(deadlines, |control, bulk| async move { (control, bulk) });
-    assert!(reason.contains("nothing was heard for 0."), "{reason}");
+    assert!(reason.contains("nothing was received for 0."), "{reason}");
 }
 
 #[test]
@@ -449,7 +449,7 @@ fn a_neighbour_that_is_missing_is_named_with_what_was_tried() {
     let trouble = loop {
         let (node, trouble) = end.host.status().missing().remove(0);
         assert_eq!(node, NodeId(1));
-        if trouble != "not heard of yet" {
+        if trouble != "no contact yet" {
             break trouble;
         }
         assert!(started.elapsed() < SOON);
