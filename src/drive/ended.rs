@@ -7,37 +7,35 @@ use crate::{
     units::{NodeId, Round},
 };
 
-/// One node at its end.
+/// One node at the end of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ended {
     /// Its model after the last round.
     pub model: Vec<f32>,
     /// The mean of all models.
     pub mean: Vec<f32>,
-    /// All nodes' records, in node order, if it is one of their readers.
+    /// All nodes' records, in node order, if this node collects them.
     pub records: Vec<Vec<u8>>,
-    /// Bytes that it sent, the tree's at the end included.
+    /// Bytes that it sent, the final tree exchange included.
     pub traffic: Traffic,
 }
 
-/// Why a run did not end as it should.
+/// Why a run ended early.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum RunError {
     /// A node could not go on.
     #[error("node {node}: {failure}")]
     Failed {
-        /// Which.
+        /// The node.
         node: NodeId,
-        /// Why.
+        /// The cause.
         failure: Failure,
     },
-    /// Something is wrong with this node's own files, or they differ from those of all its
-    /// neighbours.
+    /// This node's own files are wrong, or they differ from those of all its neighbours.
     #[error("{0}")]
     Setup(ConfigError),
-    /// What all nodes' setup records make together cannot be used: a record of another node is
-    /// wrong.
-    #[error("what the setup records of all nodes make together cannot be used: {0}")]
+    /// The merged setup records of all nodes are invalid: a record of another node is wrong.
+    #[error("the merged setup records of all nodes cannot be used: {0}")]
     Agreement(ConfigError),
     /// No node can move: a bug in a rule's plan.
     #[error("no node can go on: {0}")]
@@ -57,7 +55,7 @@ pub enum RunError {
 }
 
 impl RunError {
-    /// In words, with nodes called by their names.
+    /// Describes the error, with the nodes' names.
     pub fn describe(&self, topology: &Topology) -> String {
         let name = |node: NodeId| topology.node(node).name.clone();
         match self {
@@ -76,8 +74,8 @@ impl RunError {
         }
     }
 
-    /// What ended the run first, as `node` knows it: what a neighbour that left has told, or its
-    /// own failure.
+    /// The first failure of the run, as `node` knows it: the reason of a neighbour that left, or
+    /// its own failure.
     pub fn cause(&self, node: NodeId, topology: &Topology) -> Cause {
         let name = |node: NodeId| topology.node(node).name.clone();
         match self {

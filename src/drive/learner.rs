@@ -1,4 +1,4 @@
-//! What a driver asks of one node's learning side.
+//! The interface between a driver and one node's learning.
 
 use std::sync::Arc;
 
@@ -10,18 +10,18 @@ use crate::{
     units::Round,
 };
 
-/// One node's data, loss and optimizer. The drivers know no more of learning than this.
+/// One node's data, loss and optimizer: all that a driver needs from learning.
 pub trait Learner: Send {
-    /// What all nodes must agree on before round 0 (sums for standardisation). Either all nodes
-    /// have something or none.
+    /// Data on which all nodes must agree before round 0 (sums for standardisation). Either all
+    /// nodes return some or none does.
     fn setup(&mut self) -> Option<Setup> {
         None
     }
 
-    /// What all nodes' setup records make together.
+    /// Receives the merged setup records of all nodes.
     ///
     /// # Errors
-    /// If it has no meaning here.
+    /// If they are invalid here.
     fn prepare(&mut self, _merged: &[u8]) -> Result<(), ConfigError> {
         Ok(())
     }
@@ -30,7 +30,7 @@ pub trait Learner: Send {
     /// batches.
     fn compute(&mut self, round: Round, x: &[f32], update: &mut [f32]) -> f64;
 
-    /// The same, to the bit, which tells early of what is final.
+    /// The same, to the bit, but reports each part as soon as it is final.
     fn compute_by_parts(
         &mut self,
         round: Round,
@@ -43,11 +43,11 @@ pub trait Learner: Send {
         loss
     }
 
-    /// The same with vectors that the learner may hand on: `x` may be kept until the update is
-    /// returned, in the buffer `update` or in another one of its length.
+    /// The same with vectors that the learner may pass on: it may keep `x` until it returns the
+    /// update, in the buffer `update` or in another one of its length.
     ///
     /// # Errors
-    /// Why this node cannot go on. The run ends, and its neighbours are told.
+    /// Why this node cannot go on. The run ends, and its neighbours get the reason.
     fn compute_lent(
         &mut self,
         round: Round,
@@ -59,8 +59,8 @@ pub trait Learner: Send {
         Ok((update, loss))
     }
 
-    /// Whether a gradient waits for something else than this computer, such as a training loop of
-    /// another program. Then it is always computed beside the core.
+    /// Whether a gradient waits for something outside this computer, such as a training loop of
+    /// another program. Then the driver always computes it on another thread.
     fn waits(&self) -> bool {
         false
     }
@@ -72,7 +72,7 @@ pub trait Learner: Send {
     fn conclude(&mut self, conclusion: &Conclusion<'_>) -> Vec<u8>;
 }
 
-/// What is known when the rounds are over.
+/// The results of a node when the rounds are over.
 #[derive(Clone, Copy, Debug)]
 pub struct Conclusion<'a> {
     /// Rounds done.
@@ -83,22 +83,22 @@ pub struct Conclusion<'a> {
     pub mean: &'a [f32],
     /// Bytes sent.
     pub traffic: Traffic,
-    /// The same by neighbour, in ascending order.
+    /// Bytes sent per neighbour, in ascending order.
     pub links: &'a [LinkTraffic],
     /// Time since the start.
     pub elapsed: Elapsed,
 }
 
 impl<'a> Conclusion<'a> {
-    /// Of a node's own model and the mean.
+    /// The conclusion for a node's own model and the mean.
     pub fn new(own: &'a OwnModel, mean: &'a [f32], elapsed: Elapsed) -> Conclusion<'a> {
         let OwnModel { rounds, x, traffic, links } = own;
         Conclusion { rounds: *rounds, model: x, mean, traffic: *traffic, links, elapsed }
     }
 }
 
-/// Performs [`Effect::Compute`](crate::gossip::Effect::Compute) and hands over the inputs that
-/// answer it: every part as soon as it is final, then the whole, or why there is none.
+/// Performs [`Effect::Compute`](crate::gossip::Effect::Compute) and passes on the resulting inputs:
+/// every part as soon as it is final, then the whole update, or the error.
 pub fn compute(
     learner: &mut dyn Learner,
     round: Round,

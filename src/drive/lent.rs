@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use crate::units::Round;
 
 /// The model that a node has lent for a gradient: for a run that must end before the gradient is
-/// there.
+/// ready.
 #[derive(Clone, Debug, Default)]
 pub struct Lent(Arc<Mutex<(Round, Weak<Vec<f32>>)>>);
 
 impl Lent {
-    /// The model at which the gradient of `round` is computed.
+    /// Sets the model at which the gradient of `round` is computed.
     pub fn set(&self, round: Round, x: &Arc<Vec<f32>>) {
         *self.lock() = (round, Arc::downgrade(x));
     }

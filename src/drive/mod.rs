@@ -1,5 +1,5 @@
-//! What every driver of the core shares: a node with its learner, what is asked of the learner,
-//! what an observer sees, and how a run ends.
+//! The parts that all drivers of the core share: a node with its learner, the learner's interface,
+//! the observer's interface, and how a run ends.
 
 mod ended;
 mod learner;
@@ -13,10 +13,10 @@ pub use observer::{Elapsed, NoopObserver, Observer, Waiting};
 
 use crate::gossip::NodeConfig;
 
-/// One node as a driver takes it.
+/// The description of one node for a driver.
 pub struct NodeSpec {
-    /// What the core needs.
+    /// The configuration of the core.
     pub config: NodeConfig,
-    /// What learns.
+    /// The learner.
     pub learner: Box<dyn Learner>,
 }

@@ -1,4 +1,4 @@
-//! What a driver reports while nodes run.
+//! The events that a driver reports while nodes run.
 
 use super::Lent;
 use crate::{
@@ -9,22 +9,22 @@ use crate::{
 /// A node's clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Elapsed {
-    /// Since its start.
+    /// The time since its start.
     pub time: Time,
-    /// Of that, how long it has computed gradients.
+    /// The part of it spent on gradients.
     pub computing: Time,
 }
 
-/// What a node waits for.
+/// A node that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
     /// The neighbours that are late, as far as they are known.
     pub peers: Vec<NodeId>,
-    /// At which place of the run, and what is known of the cause.
+    /// The step of the run, and the cause as far as it is known.
     pub text: String,
 }
 
-/// Told of progress by a driver that sees several nodes.
+/// Receives the progress of a driver's nodes.
 pub trait Observer {
     /// A node has finished a round.
     fn round(&mut self, node: NodeId, elapsed: Elapsed, done: RoundDone);
@@ -32,24 +32,24 @@ pub trait Observer {
     /// A node begins; `lent` shows the model while a gradient is computed at it.
     fn begins(&mut self, _node: NodeId, _lent: &Lent) {}
 
-    /// The link to a neighbour is up: `up` of the node's `links` are.
+    /// The link to `peer` is up, as number `up` of the node's `links`.
     fn linked(&mut self, _node: NodeId, _peer: NodeId, _up: usize, _links: usize) {}
 
-    /// A link is gone. Before the rounds begin it is waited for again; later the run ends.
+    /// A link broke. Before the rounds begin it may come up again; later the run ends.
     fn link_lost(&mut self, _node: NodeId, _peer: NodeId, _reason: &str) {}
 
     /// The node has waited for some seconds.
     fn waits(&mut self, _node: NodeId, _waiting: &Waiting) {}
 
-    /// A node's own model is final, or its run ends early and this is what it has: save it now. The
-    /// rounds done say which.
+    /// A node's own model is final, or its run ends early with this one: save it now. It states the
+    /// rounds done.
     fn save(&mut self, _node: NodeId, _elapsed: Elapsed, _own: &OwnModel) {}
 
-    /// The mean of all models is formed: save it now. Told by one node at the least; it is the same
+    /// The mean of all models is final: save it now. At least one node reports it; it is the same
     /// at all.
     fn mean(&mut self, _mean: &[f32]) {}
 
-    /// The round after which all nodes stop, if the user asks for it.
+    /// The round after which all nodes stop, if the user has asked to stop.
     fn stop_after(&mut self) -> Option<Round> {
         None
     }

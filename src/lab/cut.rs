@@ -1,23 +1,23 @@
-//! A link that carries nothing for a while: `london-tokyo@10s+5s`.
+//! A link that carries nothing for some time: `london-tokyo@10s+5s`.
 
 use std::time::Duration;
 
 use crate::{config::ConfigError, mixing::Topology, units::NodeId};
 
-/// Both directions of a link are cut from a moment on, for a while. Time counts from when the nodes
-/// are started.
+/// Cuts both directions of a link from a moment on, for some time. Time counts from the start of
+/// the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// The link's ends, the lower node first.
     pub between: (NodeId, NodeId),
-    /// When it breaks.
+    /// The time at which it breaks.
     pub begin: Duration,
-    /// When it is whole again.
+    /// The time at which it works again.
     pub end: Duration,
 }
 
 impl Cut {
-    /// Reads `A-B@BEGIN+FOR`: two neighbours of the topology, and two times such as `10s` or
+    /// Parses `A-B@BEGIN+FOR`: two neighbours of the topology, and two times such as `10s` or
     /// `250ms`.
     ///
     /// # Errors
@@ -31,14 +31,14 @@ impl Cut {
         };
         let time = |text: &str| {
             duration(text).ok_or_else(|| {
-                wrong(format!("\"{text}\" is no time: expected seconds such as 10s, or 250ms"))
+                wrong(format!("\"{text}\" is not a time: expected seconds such as 10s, or 250ms"))
             })
         };
         let (begin, length) = (time(begin)?, time(length)?);
         let find = |name: &str| {
             (0..topology.nodes()).map(NodeId::from).find(|&node| topology.node(node).name == name)
         };
-        // Names may have hyphens too: every one of them may be the one in the middle.
+        // Names may contain hyphens: each hyphen may be the separator.
         let ends = ends
             .match_indices('-')
             .find_map(|(at, _)| Some((find(&ends[..at])?, find(&ends[at + 1..])?)));
@@ -51,7 +51,7 @@ impl Cut {
         Ok(Cut { between: (a.min(b), a.max(b)), begin, end: begin + length })
     }
 
-    /// Whether it stops what goes from one node to another then.
+    /// Whether it drops packets from one node to the other at this time.
     pub fn stops(&self, from: NodeId, to: NodeId, since: Duration) -> bool {
         self.between == (from.min(to), from.max(to)) && (self.begin..self.end).contains(&since)
     }
@@ -96,8 +96,8 @@ mod tests {
         for (text, problem) in [
             ("oslo", "expected NODE-NODE@BEGIN+FOR"),
             ("oslo-us-east@1s", "expected NODE-NODE@BEGIN+FOR"),
-            ("oslo-us-east@1s+x", "\"x\" is no time"),
-            ("oslo-us-east@-1s+2s", "\"-1s\" is no time"),
+            ("oslo-us-east@1s+x", "\"x\" is not a time"),
+            ("oslo-us-east@-1s+2s", "\"-1s\" is not a time"),
             ("eu-west-us-east@1s+2s", "no such link"),
             ("oslo-rome@1s+2s", "no such link"),
         ] {

@@ -1,4 +1,4 @@
-//! One direction of a link: when a packet arrives, or why it does not.
+//! One direction of a link: when a packet arrives, or why it is dropped.
 //!
 //! ```text
 //! begins  = max(now, last departure)       a queue in front of a line; full when it is [`Line::room`] long
@@ -12,13 +12,12 @@ use std::time::Duration;
 
 use crate::{links::LinkModel, rng::Stream, units::Time};
 
-/// How long the queue of a link with a short round trip may become: 100 ms of its rate. A queue of
-/// a round trip's bytes is what keeps a line busy while one TCP flow halves its window (Villamizar
-/// and Song, High Performance TCP in ANSNET, 1994); shorter ones lose bursts that real routers
-/// hold.
+/// The least length of a link's queue: 100 ms of its rate. A queue of one round trip keeps a line
+/// busy while one TCP flow halves its window (Villamizar and Song, High Performance TCP in ANSNET,
+/// 1994); shorter ones lose bursts that real routers hold.
 pub const LEAST_ROOM: Duration = Duration::from_millis(100);
 
-/// One direction of a link under way.
+/// One direction of a link, with the state of its traffic.
 #[derive(Clone, Debug)]
 pub struct Line {
     model: LinkModel,
@@ -29,10 +28,10 @@ pub struct Line {
     last: Time,
 }
 
-/// What becomes of a packet.
+/// The result of sending a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// It is at its receiver's door then.
+pub enum Delivery {
+    /// It arrives at the receiver at this time.
     Arrives(Time),
     /// The queue was full.
     Full,
@@ -41,8 +40,8 @@ pub enum Fate {
 }
 
 impl Line {
-    /// Nothing sent yet. `dice` is this direction's own; with `reorders`, packets may overtake each
-    /// other where there is jitter.
+    /// A line without traffic. `dice` belongs to this direction; with `reorders`, packets may
+    /// overtake each other if there is jitter.
     pub fn new(model: LinkModel, dice: Stream, reorders: bool) -> Line {
         Line { model, dice, reorders, packets: 0, last: Time(0) }
     }
@@ -52,27 +51,27 @@ impl Line {
         (2 * self.model.latency).max(LEAST_ROOM.as_nanos() as u64)
     }
 
-    /// Hands over a packet of so many bytes. `free` is when the queue in front of the line is
-    /// empty, and is moved on.
-    pub fn send(&mut self, now: Time, bytes: usize, free: &mut Time) -> Fate {
+    /// Sends a packet of this many bytes. `free` is the time at which the queue in front of the
+    /// line is empty; it is updated.
+    pub fn send(&mut self, now: Time, bytes: usize, free: &mut Time) -> Delivery {
         let model = &self.model;
         let begins = now.max(*free);
         if begins.0 - now.0 > self.room() {
-            return Fate::Full;
+            return Delivery::Full;
         }
         let dice = self.dice.with(self.packets);
         self.packets += 1;
         let departs = Time(begins.0 + model.time_from(self.dice, begins, bytes));
         *free = departs;
         if model.loss > 0.0 && dice.f64_at(1) < model.loss {
-            return Fate::Lost;
+            return Delivery::Lost;
         }
         let mut arrives = Time(departs.0 + model.latency + model.jitter_at(dice.f64_at(0)));
         if !self.reorders {
             arrives = arrives.max(self.last);
             self.last = arrives;
         }
-        Fate::Arrives(arrives)
+        Delivery::Arrives(arrives)
     }
 }
 
@@ -92,20 +91,27 @@ mod tests {
     fn packets_queue_behind_each_other_and_arrive_a_latency_later() {
         let (mut line, mut free) = (line(LINK, false), Time(0));
         // 1500 bytes at 12 Mbit/s: 1 ms.
-        assert_eq!(line.send(Time(5), 1500, &mut free), Fate::Arrives(Time(71 * MS + 5)));
-        assert_eq!(line.send(Time(6), 1500, &mut free), Fate::Arrives(Time(72 * MS + 5)));
-        assert_eq!(line.send(Time(10 * MS), 750, &mut free), Fate::Arrives(Time(80 * MS + MS / 2)));
+        assert_eq!(line.send(Time(5), 1500, &mut free), Delivery::Arrives(Time(71 * MS + 5)));
+        assert_eq!(line.send(Time(6), 1500, &mut free), Delivery::Arrives(Time(72 * MS + 5)));
+        assert_eq!(
+            line.send(Time(10 * MS), 750, &mut free),
+            Delivery::Arrives(Time(80 * MS + MS / 2))
+        );
     }
 
     #[test]
     fn a_full_queue_drops_what_comes_last_and_takes_again_when_it_drains() {
         let (mut line, mut free) = (line(LINK, false), Time(0));
         assert_eq!(line.room(), 140 * MS);
-        let fates: Vec<Fate> = (0..150).map(|_| line.send(Time(0), 1500, &mut free)).collect();
-        // 140 wait behind the one that begins at once, and one more finds room for its first bit.
-        assert_eq!(fates.iter().filter(|fate| **fate == Fate::Full).count(), 150 - 141);
-        assert!(fates[..141].iter().all(|fate| *fate != Fate::Full));
-        assert_eq!(line.send(Time(MS), 1500, &mut free), Fate::Arrives(Time((142 + 70) * MS)));
+        let deliveries: Vec<Delivery> =
+            (0..150).map(|_| line.send(Time(0), 1500, &mut free)).collect();
+        // 140 wait behind the first, and one more has room for its first bit.
+        assert_eq!(
+            deliveries.iter().filter(|delivery| **delivery == Delivery::Full).count(),
+            150 - 141
+        );
+        assert!(deliveries[..141].iter().all(|delivery| *delivery != Delivery::Full));
+        assert_eq!(line.send(Time(MS), 1500, &mut free), Delivery::Arrives(Time((142 + 70) * MS)));
         let near =
             Line::new(LinkModel { latency: MS, ..LINK }, Stream::new(3, Purpose::Link), false);
         assert_eq!(near.room(), LEAST_ROOM.as_nanos() as u64);
@@ -115,7 +121,7 @@ mod tests {
     fn an_ideal_line_takes_no_time_and_no_limit() {
         let (mut line, mut free) = (line(LinkModel::IDEAL, false), Time(0));
         for _ in 0..100_000 {
-            assert_eq!(line.send(Time(7), 1500, &mut free), Fate::Arrives(Time(7)));
+            assert_eq!(line.send(Time(7), 1500, &mut free), Delivery::Arrives(Time(7)));
         }
     }
 
@@ -125,7 +131,7 @@ mod tests {
         let run = || {
             let (mut line, mut free) = (line(model, false), Time(0));
             (0..20_000u64)
-                .filter(|i| line.send(Time(i * MS), 1500, &mut free) == Fate::Lost)
+                .filter(|i| line.send(Time(i * MS), 1500, &mut free) == Delivery::Lost)
                 .collect::<Vec<_>>()
         };
         let lost = run();
@@ -141,8 +147,8 @@ mod tests {
                 (line(model, reorders), Time(0), 0.0, Time(0), 0);
             for i in 0..5000u64 {
                 let now = Time(i * gap);
-                let Fate::Arrives(at) = line.send(now, 100, &mut free) else {
-                    panic!("nothing is lost here")
+                let Delivery::Arrives(at) = line.send(now, 100, &mut free) else {
+                    panic!("this link loses no packets")
                 };
                 overtakes += usize::from(at < before);
                 before = at;

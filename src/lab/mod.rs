@@ -1,4 +1,5 @@
-//! The laboratory: real nodes on links that behave as the experiment says, on one Linux machine.
+//! The laboratory: real nodes on one Linux machine, joined by links with the experiment's
+//! properties.
 //!
 //! ```text
 //!  namespace of node 0            this process               namespace of node 1
@@ -6,10 +7,10 @@
 //! ```
 //!
 //! Every node has a network namespace of its own ([`Site`]): its own TCP/IP, its own address, and
-//! one TUN device as the only way out. What a node sends comes out of its device in this process,
-//! where the [`Router`] holds each packet as long as the link between sender and receiver would
-//! ([`mod@line`]): a queue, a rate, a latency, jitter, loss. Nothing in the nodes knows of it. It
-//! needs root, `/dev/net/tun` and `ip` of iproute2.
+//! one TUN device as the only way out. The packets that a node sends arrive in this process, where
+//! the [`Router`] holds each one as long as the link between sender and receiver would
+//! ([`mod@line`]): a queue, a rate, a latency, jitter, loss. The nodes are unmodified. It needs
+//! root, `/dev/net/tun` and `ip` of iproute2.
 //!
 //! | file | does |
 //! |---|---|
@@ -27,13 +28,13 @@ pub use cut::Cut;
 pub use router::{Flow, Passed, Router, Wiring};
 pub use site::{MTU, Setup, Site, address, check, check_congestion, clear_leftovers, name, remove};
 
-/// What keeps a laboratory from being built.
+/// Why a laboratory cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum Trouble {
     /// The machine lacks something.
     #[error("{0}")]
     Missing(String),
-    /// `ip` did not do what it was told.
+    /// A call of `ip` failed.
     #[error("ip {0}: {1}")]
     Ip(String, String),
     /// The system refused.

@@ -22,7 +22,7 @@ use tappers::linux::Tun;
 
 use super::{
     cut::Cut,
-    line::{Fate, Line},
+    line::{Delivery, Line},
     site::{MTU, node_at},
 };
 use crate::{
@@ -30,29 +30,29 @@ use crate::{
     units::{NodeId, Time},
 };
 
-/// Before other work on the machine: a late packet is a wrong figure. The system's own urgent
-/// threads stay before it.
+/// The priority of the thread, above other work on the machine: a late packet falsifies the
+/// figures. The system's own urgent threads stay above it.
 const NICE: i32 = -15;
-/// Packets read from one device before those that are due are looked for again: at 1500 bytes they
-/// are handled in well under a millisecond.
+/// The maximum number of packets read from one device before the due ones are sent: at 1500 bytes
+/// they take well under a millisecond.
 const BATCH: usize = 32;
-/// How often the router looks whether it is to stop, where no packet is due.
-const LOOK: Duration = Duration::from_millis(50);
+/// How often the router checks whether to stop if no packet is due.
+const POLL: Duration = Duration::from_millis(50);
 
-/// What the router is to do.
+/// The settings of a router.
 #[derive(Clone, Debug)]
 pub struct Wiring {
-    /// What the links are like.
+    /// The properties of the links.
     pub conditions: Conditions,
-    /// Which there are, the lower node first.
+    /// The links of the topology, the lower node first.
     pub links: Vec<(NodeId, NodeId)>,
-    /// When some of them carry nothing.
+    /// Cuts of links.
     pub cuts: Vec<Cut>,
-    /// Whether packets may overtake each other where there is jitter.
+    /// Whether packets may overtake each other if there is jitter.
     pub reorders: bool,
 }
 
-/// What one direction of a link has carried.
+/// Counts of one direction of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Flow {
     /// Packets delivered.
@@ -65,50 +65,50 @@ pub struct Flow {
     pub lost: u64,
     /// Dropped while the link was cut.
     pub cut: u64,
-    /// Seconds after it was due that a packet was delivered, summed over packets.
+    /// The sum of the seconds by which packets were delivered late.
     #[serde(skip)]
     pub late_sum_s: f64,
-    /// The same, of the latest one.
+    /// The greatest of them.
     pub late_max_s: f64,
 }
 
 impl Flow {
-    /// Seconds after they were due that packets were delivered, in the mean.
+    /// The mean of the seconds by which packets were delivered late.
     pub fn late_mean_s(&self) -> f64 {
         self.late_sum_s / self.packets.max(1) as f64
     }
 }
 
-/// What a router has done.
+/// The counts of a router.
 #[derive(Clone, Debug, Default)]
 pub struct Passed {
     /// Each direction of each link.
     pub flows: BTreeMap<(NodeId, NodeId), Flow>,
-    /// Packets between nodes that have no link.
+    /// Packets between nodes without a link.
     pub strays: u64,
-    /// Seconds of a core.
+    /// CPU seconds of the router.
     pub cpu_s: f64,
     /// Seconds from start to stop.
     pub time_s: f64,
 }
 
-/// A router under way. It stops with this value.
+/// A running router. Dropping it stops the router.
 pub struct Router {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<io::Result<Passed>>>,
 }
 
 impl Router {
-    /// Starts to carry packets between devices, the i-th of which is node i's. Cuts count from now
-    /// on.
+    /// Starts to carry packets between devices; the i-th device belongs to node i. The times of
+    /// cuts count from now on.
     ///
     /// # Errors
-    /// If the system has no thread for it.
+    /// If the system cannot start a thread.
     pub fn start(devices: Vec<Tun>, wiring: Wiring) -> io::Result<Router> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let thread = thread::Builder::new().name("router".into()).spawn(move || {
-            // Of this thread alone. Where it is not allowed, lateness will show it.
+            // For this thread only. If it is not permitted, the lateness of packets shows it.
             if let Err(error) = rustix::process::setpriority_process(None, NICE) {
                 tracing::warn!("the router's priority stays as it is: {error}");
             }
@@ -117,12 +117,12 @@ impl Router {
         Ok(Router { stop, thread: Some(thread) })
     }
 
-    /// Whether it has ended by itself, which it does only where a device fails.
+    /// Whether it has ended by itself, which happens only if a device fails.
     pub fn is_dead(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Ends it.
+    /// Stops it.
     ///
     /// # Errors
     /// If a device failed.
@@ -143,9 +143,9 @@ impl Drop for Router {
     }
 }
 
-/// On the way.
+/// In flight.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Flying {
+struct InFlight {
     arrives: Time,
     number: u64,
     from: NodeId,
@@ -162,12 +162,12 @@ struct Wire {
 struct Switch {
     devices: Vec<Tun>,
     wires: BTreeMap<(NodeId, NodeId), Wire>,
-    /// When what each node has sent has left, where its links share a line.
+    /// The time at which each node's last packet has left, if its links share an uplink.
     uplinks: Vec<Time>,
     shared_uplink: bool,
     cuts: Vec<Cut>,
     started: Instant,
-    flying: BinaryHeap<Reverse<Flying>>,
+    in_flight: BinaryHeap<Reverse<InFlight>>,
     numbered: u64,
     spare: Vec<Vec<u8>>,
     strays: u64,
@@ -188,7 +188,7 @@ impl Switch {
             shared_uplink: conditions.shared_uplink,
             cuts,
             started: Instant::now(),
-            flying: BinaryHeap::new(),
+            in_flight: BinaryHeap::new(),
             numbered: 0,
             spare: Vec::new(),
             strays: 0,
@@ -217,10 +217,10 @@ impl Switch {
         })
     }
 
-    /// Until a device has packets or one is due.
+    /// Waits until a device has packets or one is due.
     fn wait(&self, ready: &mut [bool]) -> io::Result<()> {
-        let due = self.flying.peek().map_or(u64::MAX, |Reverse(next)| next.arrives.0);
-        let wait = Duration::from_nanos(due.saturating_sub(self.now().0)).min(LOOK);
+        let due = self.in_flight.peek().map_or(u64::MAX, |Reverse(next)| next.arrives.0);
+        let wait = Duration::from_nanos(due.saturating_sub(self.now().0)).min(POLL);
         let timeout =
             Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
         let mut polled: Vec<PollFd<'_>> = self
@@ -238,7 +238,7 @@ impl Switch {
         Ok(())
     }
 
-    /// Takes what a node has sent.
+    /// Reads the packets that a node has sent.
     fn read(&mut self, from: NodeId) -> io::Result<()> {
         for _ in 0..BATCH {
             let mut packet = self.spare.pop().unwrap_or_default();
@@ -271,8 +271,8 @@ impl Switch {
         let free =
             if self.shared_uplink { &mut self.uplinks[from.index()] } else { &mut wire.free };
         match wire.line.send(now, packet.len(), free) {
-            Fate::Arrives(arrives) => {
-                self.flying.push(Reverse(Flying {
+            Delivery::Arrives(arrives) => {
+                self.in_flight.push(Reverse(InFlight {
                     arrives,
                     number: self.numbered,
                     from,
@@ -281,28 +281,28 @@ impl Switch {
                 }));
                 self.numbered += 1;
             }
-            Fate::Full => {
+            Delivery::Full => {
                 wire.flow.full += 1;
                 self.spare.push(packet);
             }
-            Fate::Lost => {
+            Delivery::Lost => {
                 wire.flow.lost += 1;
                 self.spare.push(packet);
             }
         }
     }
 
-    /// Hands over what is due.
+    /// Delivers the packets that are due.
     fn deliver(&mut self) -> io::Result<()> {
         loop {
             let now = self.now();
-            let Some(next) = self.flying.peek_mut().filter(|next| next.0.arrives <= now) else {
+            let Some(next) = self.in_flight.peek_mut().filter(|next| next.0.arrives <= now) else {
                 return Ok(());
             };
-            let Reverse(Flying { arrives, from, to, packet, .. }) =
+            let Reverse(InFlight { arrives, from, to, packet, .. }) =
                 std::collections::binary_heap::PeekMut::pop(next);
-            let wire = self.wires.get_mut(&(from, to)).expect("what flies was sent over a wire");
-            // What was in the air when the link was cut is gone too.
+            let wire = self.wires.get_mut(&(from, to)).expect("a packet in flight has a wire");
+            // Packets in flight when the link was cut are lost too.
             if self.cuts.iter().any(|cut| cut.stops(from, to, Duration::from_nanos(arrives.0))) {
                 wire.flow.cut += 1;
             } else {
@@ -322,7 +322,7 @@ impl Switch {
     }
 }
 
-/// Whose address an IPv4 packet bears.
+/// The node whose address an IPv4 packet has as its destination.
 fn destination(packet: &[u8]) -> Option<NodeId> {
     let address: [u8; 4] = packet.get(16..20)?.try_into().ok()?;
     (packet[0] >> 4 == 4).then(|| node_at(address)).flatten()

@@ -1,5 +1,5 @@
-//! A place for a node: a network namespace of its own, whose only way out is a TUN device that the
-//! router holds.
+//! A site for one node: a network namespace, whose only way out is a TUN device that the router
+//! holds.
 
 use std::{
     fs::{self, File},
@@ -18,28 +18,28 @@ use tappers::{Interface, linux::Tun};
 use super::Trouble;
 use crate::units::NodeId;
 
-/// Namespaces of a laboratory begin so; then come its process and a number.
+/// The prefix of a laboratory's namespaces; the process and a number follow.
 const PREFIX: &str = "gvlab-";
-/// Where `ip netns` names them.
+/// The folder in which `ip netns` lists them.
 const NAMED: &str = "/run/netns";
 /// The device's name in its namespace.
 const DEVICE: &str = "gv0";
-/// Packets are as long as on an Ethernet.
+/// The packet length of an Ethernet.
 pub const MTU: usize = 1500;
-/// Packets that wait in a device for the router, at the most: a burst of 15 MB. What the links hold
-/// is the router's to say, so nothing is to be lost here.
+/// The maximum number of packets that wait in a device for the router: a burst of 15 MB. Only the
+/// router's links may drop packets, so the device must not.
 const QUEUE: usize = 10_000;
 
-/// What all places of a laboratory are like.
+/// Settings of all sites of a laboratory.
 #[derive(Clone, Debug, Default)]
 pub struct Setup {
-    /// TCP's congestion controller, by the route; `None`: the system's.
+    /// TCP's congestion controller, set by the route; `None` for the system's.
     pub congestion: Option<String>,
     /// Settings below `net.` for every namespace.
     pub sysctls: Vec<(String, String)>,
 }
 
-/// One node's place. It goes away with this value.
+/// One node's site. Dropping it removes the namespace.
 pub struct Site {
     name: String,
     /// The node's address.
@@ -48,24 +48,24 @@ pub struct Site {
     tun: Option<Tun>,
 }
 
-/// The name of a process's namespace for a node; `laboratory` tells apart those of one process.
+/// The name of a process's namespace for a node; `laboratory` distinguishes those of one process.
 pub fn name(laboratory: u32, node: usize) -> String {
     format!("{PREFIX}{}-{laboratory}-{node}", std::process::id())
 }
 
-/// A node's address: 10.77.0.1 is the first one's.
+/// A node's address; the first one's is 10.77.0.1.
 pub fn address(node: NodeId) -> Ipv4Addr {
     let number = node.0 + 1;
     Ipv4Addr::new(10, 77, (number >> 8) as u8, (number & 255) as u8)
 }
 
-/// Whose address this is.
+/// The node with this address.
 pub fn node_at(address: [u8; 4]) -> Option<NodeId> {
     let [10, 77, high, low] = address else { return None };
     (u32::from(high) << 8 | u32::from(low)).checked_sub(1).map(NodeId)
 }
 
-/// What a laboratory needs of its machine.
+/// Checks that the machine has what a laboratory needs.
 ///
 /// # Errors
 /// The first thing that is missing, in one line.
@@ -80,7 +80,7 @@ pub fn check() -> Result<(), Trouble> {
              the container",
         );
     }
-    // A container's root may be refused what root may do elsewhere: tried once.
+    // A container's root may lack rights that root has elsewhere, so try it once.
     static TRIED: OnceLock<Option<String>> = OnceLock::new();
     if Command::new("ip").arg("-V").output().is_err() {
         return missing("there is no `ip`: install iproute2");
@@ -106,7 +106,7 @@ pub fn check() -> Result<(), Trouble> {
 /// Refuses a congestion controller that the kernel does not have.
 ///
 /// # Errors
-/// If it does not, with those that it has.
+/// If the kernel lacks it; the error lists those that it has.
 pub fn check_congestion(name: &str) -> Result<(), Trouble> {
     let known = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
         .unwrap_or_default();
@@ -130,7 +130,7 @@ pub fn clear_leftovers() {
     remove(&dead.collect::<Vec<_>>());
 }
 
-/// The process that made a namespace of this name.
+/// The process that made a namespace with this name.
 fn owner(name: &str) -> Option<u32> {
     let mut numbers =
         name.strip_prefix(PREFIX)?.split('-').map(|number| number.parse::<u32>().ok());
@@ -138,7 +138,7 @@ fn owner(name: &str) -> Option<u32> {
     (rest.len() == 2 && rest.iter().all(Option::is_some)).then_some(pid)
 }
 
-/// Removes namespaces by name; those that are not there are passed over.
+/// Removes namespaces by name; missing ones are skipped.
 pub fn remove(names: &[String]) {
     for name in names.iter().filter(|name| Path::new(NAMED).join(name).exists()) {
         let result = ip(&["netns", "del", name], None);
@@ -149,12 +149,12 @@ pub fn remove(names: &[String]) {
 }
 
 impl Site {
-    /// Makes a node's namespace and device, with an address and a way to all others.
+    /// Makes a node's namespace and device, with an address and a route to all others.
     ///
     /// # Errors
-    /// If the system refuses; nothing is left then.
+    /// If the system refuses; then nothing is left behind.
     pub fn new(name: String, node: NodeId, setup: &Setup) -> Result<Site, Trouble> {
-        // One that a dead process with this one's number has left.
+        // A dead process with the same id may have left one.
         remove(std::slice::from_ref(&name));
         ip(&["netns", "add", &name], None)?;
         let made = Site::within_new(&name, node, setup);
@@ -167,7 +167,7 @@ impl Site {
     fn within_new(name: &str, node: NodeId, setup: &Setup) -> Result<Site, Trouble> {
         let namespace = File::open(Path::new(NAMED).join(name))?;
         let tun = inside(&namespace, || {
-            // The stack is to say nothing of its own accord: no router solicitations.
+            // The IPv6 stack must not send router solicitations of its own.
             let _ = fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
             let tun = Tun::create_named(Interface::new(DEVICE)?)?;
             tun.set_nonblocking(true)?;
@@ -191,14 +191,14 @@ impl Site {
         Ok(Site { name: name.into(), address, namespace, tun: Some(tun) })
     }
 
-    /// A command that runs in this place.
+    /// A command that runs at this site.
     pub fn command(&self, program: &Path) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.name]).arg(program);
         command
     }
 
-    /// Runs something on a thread in this place. A socket that it opens stays here.
+    /// Runs a function on a thread at this site. A socket that it opens stays there.
     ///
     /// # Errors
     /// If the namespace cannot be entered.
@@ -206,13 +206,13 @@ impl Site {
         inside(&self.namespace, work)
     }
 
-    /// TCP's congestion controller here, where no route says otherwise.
+    /// TCP's default congestion controller at this site.
     pub fn congestion(&self) -> Option<String> {
         let read = || fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
         self.within(read).ok()?.ok().map(|text| text.trim().to_string())
     }
 
-    /// The device, once.
+    /// The device; it can be taken once.
     pub fn tap(&mut self) -> Option<Tun> {
         self.tun.take()
     }
@@ -224,7 +224,7 @@ impl Drop for Site {
     }
 }
 
-/// A namespace belongs to a thread: this one ends when the work is done.
+/// A namespace belongs to a thread: this one ends with the function.
 fn inside<T: Send>(namespace: &File, work: impl FnOnce() -> T + Send) -> io::Result<T> {
     let enter = || {
         move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
@@ -253,10 +253,10 @@ fn ip(arguments: &[&str], input: Option<&str>) -> Result<(), Trouble> {
     if output.status.success() {
         return Ok(());
     }
-    let told = String::from_utf8_lossy(&output.stderr);
+    let message = String::from_utf8_lossy(&output.stderr);
     Err(Trouble::Ip(
         arguments.join(" "),
-        told.lines().next().unwrap_or("it did not say why").to_string(),
+        message.lines().next().unwrap_or("it did not say why").to_string(),
     ))
 }
 

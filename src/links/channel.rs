@@ -1,50 +1,51 @@
-//! One direction of a virtual link: how long a frame is on its way.
+//! One direction of a virtual link: how long a frame takes.
 //!
-//! Store and forward: frames leave one after the other at the link's rate, and each arrives a
-//! latency after its last bit left. On top of this:
+//! Store and forward: frames leave one after the other at the link's rate, and each arrives one
+//! latency after its last bit left. In addition:
 //!
-//! * **Framing**: what is on the line is more than the frame (TCP and IP headers of each packet,
-//!   Noise's tags, Yamux's headers).
+//! * **Framing**: the line carries more than the frame (TCP and IP headers of each packet, Noise's
+//!   tags, Yamux's headers).
 //! * **Jitter**: an extra latency, exponentially distributed; order is kept, as TCP and QUIC do.
-//! * **Variation**: the rate is drawn anew every so often, log-normal around the link's mean.
-//! * **Loss**: every packet is lost with the same probability, on each try anew; a round of
-//!   retransmissions costs a round trip and the packets' time on the line. What loss does to a
-//!   congestion controller's window is not modelled: [`LinkModel::rate`] is what the link carries
-//!   then.
+//! * **Variation**: the rate is drawn again at regular intervals, log-normal around the link's
+//!   mean.
+//! * **Loss**: every packet is lost with the same probability, independently on each try; a round
+//!   of retransmissions costs a round trip and the packets' time on the line. The effect of loss on
+//!   a congestion controller's window is not modelled: then [`LinkModel::rate`] is the rate that
+//!   the link really carries.
 //!
-//! Everything drawn depends on the run's seed, the link and the number of the frame alone.
+//! All random numbers depend only on the run's seed, the link and the number of the frame.
 
 use crate::{rng::Stream, units::Time};
 
 /// Payload of a TCP segment on an Ethernet or TUN path: 1500 bytes less 20 of IPv4, 20 of TCP and
 /// 12 of timestamps.
 pub const SEGMENT: usize = 1448;
-/// What a packet is longer than its payload.
+/// The bytes of a packet beside its payload.
 const PACKET_HEADERS: usize = 52;
 /// Noise: a length of 2 bytes and a tag of 16 for every message of at most 65,519 bytes.
 const NOISE: (usize, usize) = (65_519, 18);
 /// Yamux: a header of 12 bytes for every frame of at most 16,384 bytes.
 const YAMUX: (usize, usize) = (16_384, 12);
 
-/// What a link is like, in both directions alike.
+/// The properties of a link, the same in both directions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinkModel {
-    /// One way, in nanoseconds.
+    /// The latency one way, in nanoseconds.
     pub latency: u64,
     /// Bits per second; infinite for a link that takes no time.
     pub rate: f64,
     /// Mean of the extra latency, in nanoseconds.
     pub jitter: u64,
-    /// The chance of a packet to be lost, from 0 to below 1.
+    /// The probability that a packet is lost, from 0 to below 1.
     pub loss: f64,
     /// The deviation of the logarithm of the rate; 0 for a constant one.
     pub variation: f64,
-    /// For how long a drawn rate holds, in nanoseconds.
+    /// How long a drawn rate holds, in nanoseconds.
     pub variation_period: u64,
 }
 
 impl LinkModel {
-    /// No latency, no limit.
+    /// A link without latency or rate limit.
     pub const IDEAL: LinkModel = LinkModel {
         latency: 0,
         rate: f64::INFINITY,
@@ -54,7 +55,7 @@ impl LinkModel {
         variation_period: 1_000_000_000,
     };
 
-    /// Bytes on the line of a frame of so many bytes, headers of all layers included.
+    /// The bytes on the line of a frame of this many bytes, with the headers of all layers.
     pub fn on_the_line(frame: usize) -> usize {
         let layered =
             |bytes: usize, (most, header): (usize, usize)| bytes + bytes.div_ceil(most) * header;
@@ -62,13 +63,13 @@ impl LinkModel {
         sealed + sealed.div_ceil(SEGMENT) * PACKET_HEADERS
     }
 
-    /// Nanoseconds that so many bytes take on the line at the mean rate.
+    /// The nanoseconds that this many bytes take on the line at the mean rate.
     pub fn line_time(&self, bytes: usize) -> u64 {
         (bytes as f64 * 8e9 / self.rate) as u64
     }
 
-    /// Nanoseconds that so many bytes take when they begin at `start`, at the rate that holds then;
-    /// `dice` are this direction's own.
+    /// The nanoseconds that this many bytes take from `start`, at the rate at that time; `dice`
+    /// belongs to this direction.
     pub fn time_from(&self, dice: Stream, start: Time, bytes: usize) -> u64 {
         if self.variation == 0.0 || self.rate.is_infinite() {
             return self.line_time(bytes);
@@ -96,7 +97,7 @@ impl LinkModel {
     }
 }
 
-/// One direction under way.
+/// One direction of a link, with the state of its traffic.
 #[derive(Clone, Debug)]
 pub struct Channel {
     model: LinkModel,
@@ -106,23 +107,23 @@ pub struct Channel {
     last: Time,
 }
 
-/// When a frame has left the sender, and when it is at its receiver.
+/// The times at which a frame leaves the sender and arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passage {
-    /// The sender's queue is free for the next one.
+    /// The sender's queue is free for the next frame.
     pub left: Time,
-    /// The receiver has all of it.
+    /// The receiver has the whole frame.
     pub arrives: Time,
 }
 
 impl Channel {
-    /// Nothing sent yet. `dice` is this direction's own.
+    /// A channel without traffic. `dice` belongs to this direction.
     pub fn new(model: LinkModel, dice: Stream) -> Channel {
         Channel { model, dice, frames: 0, last: Time(0) }
     }
 
-    /// Hands over a frame of so many bytes. `free` is when the queue in front of the line is empty,
-    /// and is moved on.
+    /// Sends a frame of this many bytes. `free` is the time at which the queue in front of the line
+    /// is empty; it is updated.
     pub fn send(&mut self, now: Time, bytes: usize, free: &mut Time) -> Passage {
         let model = &self.model;
         let dice = self.dice.with(self.frames);
@@ -133,7 +134,7 @@ impl Channel {
             let packets = line.div_ceil(SEGMENT + PACKET_HEADERS);
             let tries = tries(model.loss, packets, dice.f64_at(1));
             delay += (tries - 1) * 2 * model.latency;
-            // What is sent again in the mean: p + p^2 + ... of each packet.
+            // The mean number of retransmissions: p + p^2 + ... of each packet.
             line += (line as f64 * model.loss / (1.0 - model.loss)) as usize;
         }
         let start = now.max(*free);
@@ -145,8 +146,8 @@ impl Channel {
     }
 }
 
-/// How often the unluckiest of so many packets is sent, for a uniform `u`: P(at most r tries) = (1
-/// - p^r)^packets.
+/// How often the unluckiest of this many packets is sent, for a uniform `u`: P(at most r tries) =
+/// (1 - p^r)^packets.
 fn tries(loss: f64, packets: usize, u: f64) -> u64 {
     let mut all_lost = 1.0;
     for tries in 1..=1000 {

@@ -1,4 +1,4 @@
-//! How long a gradient takes in virtual time.
+//! How long a gradient takes in simulated time.
 
 use crate::{
     rng::Stream,
@@ -8,23 +8,23 @@ use crate::{
 /// A node's time for the gradients of a round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ComputeModel {
-    /// In the mean, in nanoseconds; 0 for no time at all.
+    /// The mean, in nanoseconds; 0 for no time at all.
     pub mean: u64,
     /// The deviation of its logarithm from round to round; 0 for a constant.
     pub spread: f64,
     /// The share of nodes that are slow.
     pub stragglers: f64,
-    /// By how much.
+    /// The factor by which they are slower.
     pub factor: f64,
 }
 
 impl ComputeModel {
-    /// Gradients take no time.
+    /// Gradients that take no time.
     pub const NONE: ComputeModel =
         ComputeModel { mean: 0, spread: 0.0, stragglers: 0.0, factor: 1.0 };
 
-    /// Nanoseconds of a node in a round. The stragglers are the last nodes: a share of them,
-    /// rounded up.
+    /// The nanoseconds of a node's gradients in a round. The stragglers are the last nodes: this
+    /// share of them, rounded up.
     pub fn time(&self, dice: Stream, nodes: usize, node: NodeId, round: Round) -> u64 {
         let mut time = self.mean as f64;
         if self.spread > 0.0 {
@@ -37,14 +37,15 @@ impl ComputeModel {
         time as u64
     }
 
-    /// Nanoseconds until the update is final from `start` on, of `time` for the whole: a third goes
-    /// into the forward pass, the rest goes backwards over the parameters at one pace.
+    /// The nanoseconds until the update is final from `start` on, out of `time` for the whole: the
+    /// forward pass takes a third, then the backward pass goes over the parameters at a constant
+    /// pace.
     pub fn until_part(time: u64, parameters: usize, start: usize) -> u64 {
         let back = (parameters - start) as f64 / parameters as f64;
         (time as f64 * (1.0 + 2.0 * back) / 3.0) as u64
     }
 
-    /// How many nodes are slow.
+    /// The number of slow nodes.
     pub fn slow(&self, nodes: usize) -> usize {
         (libm::ceil(self.stragglers * nodes as f64) as usize).min(nodes)
     }

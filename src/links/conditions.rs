@@ -1,4 +1,4 @@
-//! What a virtual network and its machines are like.
+//! The properties of a virtual network and its machines.
 
 use std::collections::BTreeMap;
 
@@ -15,9 +15,9 @@ pub struct Conditions {
     pub seed: u64,
     /// Links that differ from the rest, lower node first.
     pub links: BTreeMap<(NodeId, NodeId), LinkModel>,
-    /// All others.
+    /// All other links.
     pub rest: LinkModel,
-    /// Whether a node's links share one line on the way out.
+    /// Whether a node's links share one uplink.
     pub shared_uplink: bool,
     /// How long gradients take.
     pub compute: ComputeModel,
@@ -35,17 +35,17 @@ impl Conditions {
         }
     }
 
-    /// What the link between two nodes is like.
+    /// The model of the link between two nodes.
     pub fn link(&self, a: NodeId, b: NodeId) -> &LinkModel {
         self.links.get(&(a.min(b), a.max(b))).unwrap_or(&self.rest)
     }
 
-    /// Randomness of one direction of a link.
+    /// The random stream of one direction of a link.
     pub fn dice(&self, from: NodeId, to: NodeId) -> Stream {
         Stream::new(self.seed, Purpose::Link).node(from).node(to)
     }
 
-    /// Nanoseconds that a node needs for the gradients of a round.
+    /// The nanoseconds that a node needs for the gradients of a round.
     pub fn compute_time(&self, nodes: usize, node: NodeId, round: Round) -> u64 {
         let dice = Stream::new(self.seed, Purpose::Link).with(u64::MAX);
         self.compute.time(dice, nodes, node, round)

@@ -1,5 +1,5 @@
-//! What links and machines of a network are like: latency, rate, jitter, loss, and how long
-//! gradients take.
+//! The properties of a network's links and machines: latency, rate, jitter, loss, and the time of
+//! gradients.
 //!
 //! The simulator, the prediction and the laboratory all use this model, so that one description of
 //! a network serves all three.

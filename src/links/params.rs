@@ -1,4 +1,4 @@
-//! From `[network]` and the topology's links to the conditions of a simulation or prediction.
+//! Makes the conditions of a simulation or prediction from `[network]` and the topology's links.
 
 use crate::{
     config::ConfigError,
@@ -10,8 +10,8 @@ use crate::{
 
 const MS: f64 = 1e6;
 
-/// What the network and its machines are like. `measured` is asked for the seconds of a round's
-/// gradients where the experiment wants them measured.
+/// Returns the properties of the network and its machines. `measured` returns the seconds of a
+/// round's gradients; it is called if the experiment asks to measure them.
 ///
 /// # Errors
 /// If a value is out of its range or belongs to another kind; the message names `network.KEY`, the

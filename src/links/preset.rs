@@ -1,4 +1,4 @@
-//! Links of a kind that people know by name.
+//! Links with well-known names.
 //!
 //! | name | one way | rate | |
 //! |---|---|---|---|
@@ -11,18 +11,18 @@
 //!
 //! The last three are the figures of Lin, Zhu and Han's slides on distributed training (latencies
 //! taken as one way, the last one's as a round trip); its spread, a deviation of 0.5 of the rate's
-//! logarithm for a second at a time, is our own assumption. One more is one line here.
+//! logarithm for a second at a time, is our own assumption. To add a preset, add one line here.
 
 use super::channel::LinkModel;
 
 /// A line of the table.
 #[derive(Debug)]
 pub struct Preset {
-    /// In files and on the command line.
+    /// The name in files and on the command line.
     pub name: &'static str,
-    /// In a word.
+    /// A short description.
     pub summary: &'static str,
-    /// What its links are like.
+    /// The model of its links.
     pub link: LinkModel,
 }
 
@@ -46,7 +46,7 @@ const fn link(latency: u64, rate: f64) -> LinkModel {
     LinkModel { latency, rate, ..LinkModel::IDEAL }
 }
 
-/// Finds one.
+/// Finds a preset by its name.
 pub fn find(name: &str) -> Option<&'static Preset> {
     PRESETS.iter().find(|preset| preset.name == name)
 }

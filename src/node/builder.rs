@@ -1,4 +1,4 @@
-//! How a node is made: from its file or from values.
+//! Builds a node from its file or from values.
 
 use std::{
     path::{Path, PathBuf},
@@ -28,20 +28,20 @@ enum Problem {
     File,
     /// An objective of the program's own.
     Objective(Box<dyn Objective>),
-    /// Updates come from a training loop of the program's own.
+    /// Updates from a training loop of the program.
     Exchange { tensors: Vec<Tensor>, rows: u64, ends: Ends },
 }
 
 /// A node before its start.
 ///
-/// Its methods only keep values; files other than the node's own, data and combinations are checked
-/// by [`NodeBuilder::prepare`] and what starts a node.
+/// Its methods only keep values; [`NodeBuilder::prepare`] and the methods that start a node check
+/// files other than the node's own, data and combinations.
 pub struct NodeBuilder {
     key: Keypair,
     topology: Topology,
     experiment: Experiment,
     file: NodeFile,
-    /// The path of the node's file, to name it in errors.
+    /// The path of the node's file, for errors.
     origin: Option<PathBuf>,
     out: Option<PathBuf>,
     problem: Problem,
@@ -51,8 +51,8 @@ pub struct NodeBuilder {
 }
 
 impl NodeBuilder {
-    /// A node of these values. `topology` names the PeerId of `key` and all others, with addresses;
-    /// it and `experiment` are the same at every node.
+    /// A node from these values. `topology` names the PeerIds of `key` and of all other nodes, with
+    /// addresses; it and `experiment` are the same at every node.
     pub fn new(key: Keypair, topology: Topology, experiment: Experiment) -> NodeBuilder {
         NodeBuilder {
             key,
@@ -68,7 +68,7 @@ impl NodeBuilder {
         }
     }
 
-    /// A node as its file says, with the key, the topology and the experiment that it names.
+    /// A node from its file, with the key, the topology and the experiment that the file names.
     ///
     /// # Errors
     /// If one of these files cannot be read or is wrong.
@@ -90,37 +90,38 @@ impl NodeBuilder {
         self
     }
 
-    /// The rows to train on, where no objective is given: `digits`, `breast-cancer` or a file.
+    /// The rows to train on, if there is no objective: `digits`, `breast-cancer` or a file.
     #[must_use]
     pub fn data(mut self, source: impl Into<String>) -> NodeBuilder {
         self.file.data = Some(source.into());
         self
     }
 
-    /// The run directory to make. Without one nothing is written.
+    /// The run directory to create. Without one nothing is written.
     #[must_use]
     pub fn out(mut self, folder: impl Into<PathBuf>) -> NodeBuilder {
         self.out = Some(folder.into());
         self
     }
 
-    /// An objective of the program's own, instead of the experiment's model and data. Its tensors
-    /// and the initial values must be the same at every node.
+    /// An objective of the program, instead of the experiment's model and data. Its tensors and
+    /// initial values must be the same at every node.
     #[must_use]
     pub fn objective(mut self, objective: impl Objective + 'static) -> NodeBuilder {
         self.problem = Problem::Objective(Box::new(objective));
         self
     }
 
-    /// Where all nodes start: d numbers in the order of the tensors. Without it, zeros.
+    /// The initial model of all nodes: d numbers in the order of the tensors. Without it, zeros.
     #[must_use]
     pub fn initial(mut self, x: Vec<f32>) -> NodeBuilder {
         self.initial = Some(x);
         self
     }
 
-    /// Measures of the program's own: called with the node's model at every evaluation, and at the
-    /// end with its own model and with the mean. They stand in `metrics.jsonl` and in the summary.
+    /// Measures of the program: called with the node's model at every evaluation, and at the end
+    /// with its own model and with the mean. They are written to `metrics.jsonl` and to the
+    /// summary.
     #[must_use]
     pub fn evaluate(
         mut self,
@@ -130,7 +131,7 @@ impl NodeBuilder {
         self
     }
 
-    /// What shows a warning to the user; without it `tracing` gets it.
+    /// The function that shows warnings to the user; without it they go to `tracing`.
     #[must_use]
     pub fn warn(mut self, warn: Warn) -> NodeBuilder {
         self.warn = warn;
@@ -144,7 +145,8 @@ impl NodeBuilder {
     pub fn prepare(self) -> Result<Prepared, ConfigError> {
         let NodeBuilder { key, topology, experiment, file, origin, out, problem, .. } = self;
         let (initial, evaluate, warn) = (self.initial, self.evaluate, self.warn);
-        // What stands in the node's file is blamed on it; the rest of a place is the topology's.
+        // Errors about values of the node's file name that file; other places belong to the
+        // topology.
         let in_topology = origin.as_ref().map(|_| file.topology.display().to_string());
         let blame = move |error: ConfigError| match (&origin, error.place.as_str()) {
             (Some(origin), place) if place == "listen" || place.starts_with("node.") => {
@@ -194,8 +196,8 @@ impl NodeBuilder {
         })
     }
 
-    /// Starts the node on a thread of its own, without waiting for its links. What is wrong with
-    /// its files, [`Node::join`] says.
+    /// Starts the node on a thread of its own, without waiting for its links. Errors in its files
+    /// are returned by [`Node::join`].
     pub fn start(self) -> Node {
         Node::start(self)
     }
@@ -203,8 +205,8 @@ impl NodeBuilder {
     /// Starts the node and waits until all nodes are linked.
     ///
     /// # Errors
-    /// If something is wrong with its files, or not all nodes are linked within `run.connect_s`;
-    /// who is missing is said.
+    /// If its files are wrong, or not all nodes are linked within `run.connect_s`; the error names
+    /// the missing ones.
     pub async fn spawn(self) -> Result<Node, EndError> {
         Node::start(self).linked().await
     }
@@ -217,12 +219,12 @@ impl NodeBuilder {
         futures::executor::block_on(self.spawn())
     }
 
-    /// Starts the node for a training loop of the program's own, on a model of these tensors, and
-    /// waits until all nodes are linked. `rows`: how many rows this node trains on, for
+    /// Starts the node for a training loop of the program, on a model of these tensors, and waits
+    /// until all nodes are linked. `rows` is the number of rows that this node trains on, for
     /// `data.weighting = "rows"` and the summary.
     ///
     /// # Errors
-    /// As [`NodeBuilder::spawn`]; also if the rule cannot be run so, with the reason.
+    /// As [`NodeBuilder::spawn`]; also if the rule cannot run so, with the reason.
     pub async fn connect(mut self, tensors: Vec<Tensor>, rows: u64) -> Result<Exchange, EndError> {
         let (ends, mine) = exchange::ends();
         self.problem = Problem::Exchange { tensors, rows, ends };

@@ -1,8 +1,8 @@
-//! What a node reports while it runs.
+//! The events that a node reports while it runs.
 
 use crate::{drive::Elapsed, gossip::Traffic, run::metrics::Metric};
 
-/// Something that happened to a node. Neighbours are called by their names in the topology.
+/// An event of a node. Neighbours have their names in the topology.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Event {
@@ -10,12 +10,12 @@ pub enum Event {
     Linked {
         /// The neighbour.
         peer: String,
-        /// Links that are up.
+        /// The number of links that are up.
         up: usize,
-        /// Links that this node has.
+        /// The number of links of this node.
         links: usize,
     },
-    /// A link is gone. Before the rounds begin it is waited for again; later the run ends.
+    /// A link broke. Before the rounds begin it may come up again; later the run ends.
     LinkLost {
         /// The neighbour.
         peer: String,
@@ -26,7 +26,7 @@ pub enum Event {
     Waiting {
         /// The neighbours that it waits for, as far as they are known.
         peers: Vec<String>,
-        /// At which place of the run, and what is known of the cause.
+        /// The step of the run, and the cause as far as it is known.
         text: String,
     },
     /// All nodes are linked, and the rounds begin.
@@ -49,10 +49,10 @@ pub enum Event {
         /// Rounds done.
         rounds: u64,
     },
-    /// The mean of all models is formed.
+    /// The mean of all models is final.
     Mean,
     /// Events were dropped because they were not read in time.
     Missed(u64),
-    /// The run is over; [`Node::join`](super::Node::join) says how. Nothing follows.
+    /// The run is over; [`Node::join`](super::Node::join) returns its result. No event follows.
     Ended,
 }

@@ -1,12 +1,11 @@
-//! A node for a training loop of the program's own: one call a round.
+//! A node for a training loop of the program: one call per round.
 //!
 //! ```text
 //! the node's threads                     the program
 //! core -> learner -- x, buffer -------> Exchange::model, Exchange::update
 //!         learner <- buffer, loss ----- Exchange::round
 //! ```
-//! The model and the buffer of the update are lent, not copied: a vector is copied neither on its
-//! way out nor on its way in.
+//! The model and the buffer of the update are lent, not copied, in both directions.
 
 use std::sync::Arc;
 
@@ -21,19 +20,19 @@ use crate::{
     units::Round,
 };
 
-/// A gradient that the node asks for. There is at most one at a time.
+/// A gradient that the node requests. There is at most one at a time.
 struct Request {
     x: Arc<Vec<f32>>,
     update: Vec<f32>,
 }
 
-/// What the program answers.
+/// The program's reply.
 struct Reply {
     update: Vec<f32>,
     step: Step,
 }
 
-/// The node's ends of the two channels, and the program's.
+/// The node's ends of the two channels.
 pub(super) struct Ends {
     requests: UnboundedSender<Request>,
     replies: UnboundedReceiver<Result<Reply, String>>,
@@ -50,14 +49,15 @@ pub(super) fn ends() -> (Ends, Mine) {
     (Ends { requests: request, replies }, Mine { requests, replies: reply })
 }
 
-/// What a program says of its local training in a round.
+/// The report of a program's local training in a round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step {
     /// The mean loss over the batches, for progress and metrics.
     pub loss: f64,
     /// The sum of the step sizes in the update. Rules that keep gradients (gradient tracking, BEER,
-    /// DGC, sign-SGD and others) divide the update by it, so it must be what the optimizer used;
-    /// where that has no such figure, 1 treats the update itself as the gradient.
+    /// DGC, sign-SGD and others) divide the update by it, so it must be the value that the
+    /// optimizer used; if the optimizer has no such value, 1 treats the update itself as the
+    /// gradient.
     pub size: f32,
 }
 
@@ -108,7 +108,7 @@ impl Exchange {
         Ok(exchange)
     }
 
-    /// Whether the node takes one more update. Once it does not, [`Exchange::finish`] is next.
+    /// Whether the node takes one more update. If not, call [`Exchange::finish`].
     pub fn is_open(&self) -> bool {
         self.lent.is_some()
     }
@@ -118,10 +118,10 @@ impl Exchange {
         self.rounds
     }
 
-    /// The model that local training starts from, and the vector into which its change is to be
-    /// written: d numbers each, empty once the rounds are over. The change is what training has
-    /// subtracted, x before less x after (the outer gradient of DiLoCo; for one step of SGD, the
-    /// step times the gradient). Its contents are arbitrary before.
+    /// The model that local training starts from, and the buffer for its change: d numbers each,
+    /// empty once the rounds are over. The change is what training has subtracted, x before less x
+    /// after (the outer gradient of DiLoCo; for one step of SGD, the step times the gradient). The
+    /// buffer's initial contents are arbitrary.
     pub fn parts(&mut self) -> (&[f32], &mut [f32]) {
         match &mut self.lent {
             Some(Request { x, update }) => (x, update),
@@ -134,16 +134,16 @@ impl Exchange {
         self.lent.as_ref().map_or(&[], |lent| &lent.x)
     }
 
-    /// One round: hands over the update that was written, and waits for the mixed model. Returns
-    /// whether there is a next round.
+    /// One round: passes on the written update, and waits for the mixed model. Returns whether
+    /// there is a next round.
     ///
     /// # Errors
-    /// Why the run ended. Every later call says that it is over.
+    /// Why the run ended. Every later call returns that it is over.
     pub async fn round(&mut self, step: Step) -> Result<bool, EndError> {
         let Some(Request { x, update }) = self.lent.take() else {
             return Err(EndError::Failed("the rounds of this run are over".into()));
         };
-        // The node takes its model back without a copy only if nothing else holds it.
+        // The node takes its model back without a copy only if it is the only owner.
         drop(x);
         let reply = Reply { update, step };
         // A node that has ended does not receive it: its own error follows.
@@ -161,8 +161,8 @@ impl Exchange {
         futures::executor::block_on(self.round(step))
     }
 
-    /// Ends this node's part of the rounds: of those that are left, all updates are 0, so that its
-    /// neighbours can go on. Waits for the end of the run, and for the mean of all models.
+    /// Ends this node's part of the rounds: all its remaining updates are 0, so that its neighbours
+    /// can go on. Waits for the end of the run, and for the mean of all models.
     ///
     /// # Errors
     /// Why the run did not end as it should.
@@ -182,8 +182,8 @@ impl Exchange {
         futures::executor::block_on(self.finish())
     }
 
-    /// Ends the run because local training cannot go on; all nodes are told the reason. Returns
-    /// what the run says of its end.
+    /// Ends the run because local training cannot go on; all nodes get the reason. Returns the
+    /// error of the run.
     pub async fn fail(mut self, reason: impl Into<String>) -> EndError {
         self.lent = None;
         let _ = self.mine.replies.send(Err(reason.into()));
@@ -215,14 +215,14 @@ pub(super) fn learner(design: &Design, ends: Ends, rows: u64) -> Result<OwnLearn
     let count = gradients.count();
     if count != 1 {
         let problem = format!(
-            "a round of it has {count} gradients: a training loop of one's own can give one a round"
+            "a round of it has {count} gradients: a training loop can give only one a round"
         );
         return Err(ConfigError::new("rule.kind", format!("\"{}\"", design.rule_name()), problem));
     }
     OwnLearner::of_gradients(design, Box::new(Asking { ends, rows, size: 1.0 }))
 }
 
-/// Asks the program for updates.
+/// Requests updates from the program.
 struct Asking {
     ends: Ends,
     rows: u64,

@@ -15,22 +15,22 @@ use tokio::sync::{mpsc, oneshot};
 use super::{EndError, Event, NodeBuilder, NodeResult};
 use crate::config::ConfigError;
 
-/// Events that wait for their reader; later ones are dropped and counted.
+/// The maximum number of unread events; later ones are dropped and counted.
 const UNREAD: usize = 1024;
 
-/// A node that runs. Dropping it stops the node: its neighbours are told, its model is saved where
+/// A running node. Dropping it stops the node: its neighbours get the reason, its model is saved if
 /// there is a run directory, and its threads end within about two seconds.
 #[derive(Debug)]
 pub struct Node {
     events: mpsc::Receiver<Event>,
-    /// Events that were received while the node was linked.
+    /// Events received while the node linked.
     early: VecDeque<Event>,
     stop: Arc<AtomicBool>,
     result: oneshot::Receiver<Result<NodeResult, EndError>>,
 }
 
 impl Node {
-    /// A node as its file says.
+    /// A node from its file.
     ///
     /// # Errors
     /// If the file, or the key, topology or experiment that it names, cannot be read or is wrong.
@@ -49,7 +49,7 @@ impl Node {
                 if missed > 0 && sender.try_send(Event::Missed(missed)).is_ok() {
                     missed = 0;
                 }
-                // A reader that is gone misses nothing.
+                // If the receiver is dropped, nothing needs the event.
                 if let Err(mpsc::error::TrySendError::Full(_)) = sender.try_send(event) {
                     missed += 1;
                 }
@@ -59,7 +59,7 @@ impl Node {
                 let recorder = prepared.recorder();
                 prepared.run(recorder, &mut events, &mut stop)
             });
-            // The receiver may be gone: then nobody wants to know.
+            // The receiver may be dropped: then nothing needs the result.
             let _ = report.send(result);
         });
         Node { events, early: VecDeque::new(), stop, result }
@@ -82,7 +82,7 @@ impl Node {
         }
     }
 
-    /// The next event; `None` once the node has ended and all were read.
+    /// The next event; `None` once the node has ended and all events were read.
     pub async fn next(&mut self) -> Option<Event> {
         match self.early.pop_front() {
             Some(event) => Some(event),
@@ -95,8 +95,8 @@ impl Node {
         futures::executor::block_on(self.next())
     }
 
-    /// Asks the node to leave the run now. Its neighbours are told; [`Node::join`] then says that
-    /// it was interrupted.
+    /// Asks the node to leave the run now. Its neighbours get the reason; [`Node::join`] then
+    /// returns that it was interrupted.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
@@ -104,7 +104,7 @@ impl Node {
     /// Waits for the end of the run.
     ///
     /// # Errors
-    /// Why the run did not end as it should. What was done is in the run directory.
+    /// Why the run ended early. The results so far are in the run directory.
     pub async fn join(mut self) -> Result<NodeResult, EndError> {
         (&mut self.result)
             .await

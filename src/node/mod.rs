@@ -1,8 +1,8 @@
-//! One node of a network of machines, inside a program of one's own.
+//! One node of a network of machines, inside another program.
 //!
 //! [`Node::builder`] reads the files that `gradvine node` reads; [`NodeBuilder::new`] takes their
-//! values. The program brings its own objective, or has the experiment's model trained on the rows
-//! of a file. A node runs on threads of its own, within an async runtime or without one.
+//! values. The program brings its own objective, or lets the node train the experiment's model on
+//! the rows of a file. A node runs on threads of its own, within an async runtime or without one.
 //!
 //! ```no_run
 //! use gradvine::node::{Event, Node};
@@ -31,8 +31,8 @@
 //! # }
 //! ```
 //!
-//! A program that has a training loop of its own takes an [`Exchange`] instead
-//! ([`NodeBuilder::connect`]): one call a round, the change of the model in, the mixed model out.
+//! A program with its own training loop uses an [`Exchange`] instead ([`NodeBuilder::connect`]):
+//! each round is one call that takes the change of the model and returns the mixed model.
 
 mod builder;
 mod event;

@@ -1,4 +1,4 @@
-//! A node whose files are read and checked, on the thread that runs it.
+//! A node with its files read and checked, on the thread that runs it.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -15,11 +15,11 @@ use crate::{
     units::NodeId,
 };
 
-/// What a run leaves to the program that embedded a node.
+/// The results that a run returns to the program that embedded a node.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NodeResult {
-    /// The summary, which all nodes have alike.
+    /// The summary, the same at all nodes.
     pub summary: Summary,
     /// This node's own model after its last round.
     pub model: Vec<f32>,
@@ -31,7 +31,7 @@ pub struct NodeResult {
     pub directory: Option<PathBuf>,
 }
 
-/// How a node scores its model where the objective is not the program's own.
+/// How a node scores its model if the program brings no objective.
 pub(super) type ScoreModel = Box<dyn Fn(&[f32]) -> Option<Score>>;
 
 /// A node that is ready to run on this thread.
@@ -48,12 +48,12 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// What all nodes of the run share.
+    /// The design that all nodes of the run share.
     pub fn design(&self) -> &Arc<Design> {
         &self.design
     }
 
-    /// Which node this is.
+    /// The node's number in the topology.
     pub fn node(&self) -> NodeId {
         self.place.node
     }
@@ -73,19 +73,20 @@ impl Prepared {
         self.directory.as_ref()
     }
 
-    /// What saves models and ends a run that cannot end by itself; `None` without a run directory.
+    /// Saves models and ends a run that cannot end by itself; `None` without a run directory.
     pub fn recorder(&self) -> Option<Recorder> {
         let directory = self.directory.as_ref()?;
         Some(Recorder::new(self.known.clone(), directory, Arc::clone(&self.warn)))
     }
 
-    /// Runs the node to its end on this thread. `events` gets every event; `stop` is asked again
-    /// and again whether to leave now. `recorder`: what [`Prepared::recorder`] gave.
+    /// Runs the node to its end on this thread. `events` receives every event; `stop` is called
+    /// again and again and returns whether to leave now. `recorder` is the result of
+    /// [`Prepared::recorder`].
     ///
     /// # Errors
     /// If the node's files differ from its neighbours', a link breaks, a deadline passes, the node
-    /// fails, records are missing at the end, or `stop` returned true. What was done is written
-    /// into the run directory by then, and the neighbours are told why.
+    /// fails, records are missing at the end, or `stop` returns true. By then the results are in
+    /// the run directory, and the neighbours know the reason.
     pub fn run(
         self,
         recorder: Option<Recorder>,
@@ -120,7 +121,7 @@ impl Prepared {
             }
             (Err(error), ..) => Err(super::EndError::of(error, &design.topology)),
         };
-        // Last: where the disk was full, there is room now if there is any.
+        // Last, because a disk that was full may have room now.
         if let Some(Err(error)) = directory.as_mut().map(RunDirectory::finish) {
             warn(&format!("warning: {error}"));
         }
@@ -129,7 +130,7 @@ impl Prepared {
     }
 }
 
-/// Every node writes the same summary; the models are saved.
+/// Writes the summary, the same at every node, and saves the models.
 fn conclude(
     design: &Design,
     ended: Ended,
@@ -158,7 +159,7 @@ fn conclude(
     })
 }
 
-/// Writes what the node does, and passes it on.
+/// Records the node's events, and passes them on.
 struct Witness<'a> {
     design: &'a Design,
     recorder: Option<&'a Recorder>,

@@ -1,5 +1,5 @@
 //! The start-up self-test: two machines whose matrix products round differently end with different
-//! bits, and ought to know.
+//! bits, so neighbours compare it.
 //!
 //! Mixing, compression and replicas give the same bits everywhere; matrix products depend on
 //! whether the processor fuses multiplication and addition. Each node hashes a few products and
@@ -22,7 +22,8 @@ pub fn name() -> String {
     format!("{:016x}", class())
 }
 
-/// Products of several shapes (kernels treat edges apart), then exp, ln and cos of their elements.
+/// Products of several shapes (kernels treat edges separately), then exp, ln and cos of their
+/// elements.
 fn compute() -> u64 {
     let noise = Stream::new(0, Purpose::Test);
     let mut hash = 0u64;

@@ -1,4 +1,4 @@
-//! What the theory's bounds need of the data, measured at x_0: L, sigma^2 within a node, zeta^2
+//! Constants of the data in the theory's bounds, measured at x_0: L, sigma^2 within a node, zeta^2
 //! between nodes.
 //!
 //! ```text
@@ -7,7 +7,7 @@
 //! L       = the largest eigenvalue of the Hessian of f at x, by power iteration on differences of gradients
 //! ```
 //! (Lian et al. 2017, Can Decentralized Algorithms Outperform Centralized Algorithms?, Assumption
-//! 1.) The bounds ask for the largest value anywhere; these are the values at the start, where
+//! 1.) The bounds need the largest value anywhere; these are the values at the start, where
 //! gradients are large. L is a lower bound of the smoothness constant.
 
 use std::sync::Arc;
@@ -21,13 +21,13 @@ use crate::{
     vector,
 };
 
-/// How many batches of a node the variance is the mean over.
+/// The number of batches per node over which the variance is averaged.
 const BATCHES: u64 = 32;
 
-/// The most rounds of the power iteration.
+/// The maximum number of rounds of the power iteration.
 const ITERATIONS: usize = 30;
 
-/// The figures.
+/// The measured constants.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Constants {
     /// L at x_0.
@@ -36,16 +36,16 @@ pub struct Constants {
     pub within: f64,
     /// zeta^2.
     pub between: f64,
-    /// |grad f|^2 at x_0, to compare with.
+    /// |grad f|^2 at x_0, for comparison.
     pub gradient: f64,
-    /// Classes of which each node has rows; empty where there are no classes.
+    /// The number of classes of each node's rows; empty if there are no classes.
     pub classes: Vec<usize>,
-    /// How many classes there are.
+    /// The number of all classes.
     pub all_classes: usize,
 }
 
 impl Constants {
-    /// Measures them.
+    /// Measures the constants.
     ///
     /// # Errors
     /// If the data does not fit the model.
@@ -118,7 +118,7 @@ impl Constants {
     }
 }
 
-/// The largest eigenvalue of the Hessian at x, where the gradient is `at`.
+/// The largest eigenvalue of the Hessian at x, whose gradient is `at`.
 fn largest_curvature(
     x: &[f32],
     at: &[f32],
@@ -127,7 +127,7 @@ fn largest_curvature(
 ) -> f64 {
     let mut dice = Stream::new(seed, Purpose::Test).with(4).sequence();
     let mut v: Vec<f32> = x.iter().map(|_| dice.normal() as f32).collect();
-    // Small beside x, large beside what f32 rounds off.
+    // Small compared with x, large compared with rounding in f32.
     let length = 1e-2 * (1.0 + vector::norm_squared(x).sqrt());
     let (mut there, mut curved) = (vec![0.0f32; x.len()], vec![0.0f32; x.len()]);
     let mut curvature = 0.0f64;

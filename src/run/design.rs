@@ -1,5 +1,5 @@
-//! What all nodes of a run share: an experiment with every constant resolved and every combination
-//! checked.
+//! The design that all nodes of a run share: an experiment with every constant resolved and every
+//! combination checked.
 
 use std::{path::Path, sync::Arc};
 
@@ -23,22 +23,22 @@ use crate::{
     vector,
 };
 
-/// A run's shared part. Two nodes with the same design end with the same bits.
+/// The shared part of a run. Two nodes with the same design end with the same bits.
 pub struct Design {
-    /// The experiment as resolved: what is written into the run directory.
+    /// The resolved experiment, as written into the run directory.
     pub experiment: Experiment,
-    /// Who meets whom, with what weight.
+    /// The links between nodes and their weights.
     pub topology: Arc<Topology>,
-    /// Who meets whom in which round.
+    /// The links in use in each round.
     pub schedule: Arc<Schedule>,
-    /// What x is made of.
+    /// The tensors of x.
     pub tensors: Vec<Tensor>,
-    /// Features of a row, where the model is one of ours and rows are tables; else 0.
+    /// The number of features, if the model is one of ours and rows are tables; else 0.
     pub features: usize,
-    /// The most classes of a node's rows, or numbers that are predicted; for a model of a program's
-    /// own 0.
+    /// The number of classes, or of predicted values, over all nodes; 0 for a model of another
+    /// program.
     pub outputs: usize,
-    /// How vectors become bytes.
+    /// The compressor of vectors.
     pub compressor: Arc<dyn Compressor>,
     /// The compressor's nominal delta at the model's dimension.
     pub nominal_delta: f64,
@@ -51,7 +51,7 @@ pub struct Design {
 }
 
 impl Design {
-    /// Resolves an experiment on a topology, for data of this shape.
+    /// Resolves an experiment on a topology, for data of these sizes.
     ///
     /// # Errors
     /// If a value is out of range or a combination cannot work.
@@ -79,13 +79,13 @@ impl Design {
         Design::resolve(experiment, topology, model.tensors().to_vec(), initial, sizes)
     }
 
-    /// Resolves an experiment on a topology, for a model that a program brings itself: `tensors`
-    /// and their values at the start, which all nodes must have alike. Of the experiment the
-    /// sections `[model]` and `[data]` do not count, but for `data.weighting`.
+    /// Resolves an experiment on a topology, for a model that a program brings: `tensors` and their
+    /// initial values, which must be the same at all nodes. The sections `[model]` and `[data]` of
+    /// the experiment are ignored, except `data.weighting`.
     ///
     /// # Errors
-    /// If a value is out of range, a combination cannot work, or the tensors are not of as many
-    /// numbers as `initial`.
+    /// If a value is out of range, a combination cannot work, or the tensors and `initial` have
+    /// different lengths.
     pub fn of_tensors(
         mut experiment: Experiment,
         topology: Arc<Topology>,
@@ -105,7 +105,7 @@ impl Design {
         Design::resolve(experiment, topology, tensors, initial, (0, 0))
     }
 
-    /// What both kinds of model have in common.
+    /// The steps that both kinds of model share.
     fn resolve(
         mut experiment: Experiment,
         topology: Arc<Topology>,
@@ -155,7 +155,7 @@ impl Design {
         })
     }
 
-    /// The core of one node.
+    /// The configuration of one node's core.
     pub fn node(&self, id: NodeId, setup: Option<Setup>, readers: Readers) -> NodeConfig {
         NodeConfig {
             id,
@@ -187,12 +187,12 @@ impl Design {
         self.initial.len()
     }
 
-    /// Whether f_i counts by its share of the rows.
+    /// Whether f_i is weighted by its share of the rows.
     pub fn by_rows(&self) -> bool {
         self.experiment.data.weighting == Weighting::Rows
     }
 
-    /// The largest frame that may arrive, in bytes: the plan's, or a tree exchange's.
+    /// The maximum frame length, in bytes: the plan's, or that of a tree exchange.
     pub fn frame_limit(&self) -> usize {
         use crate::gossip::frame::HEADER;
         let sums = sums_wanted(&self.experiment);
@@ -201,15 +201,15 @@ impl Design {
         HEADER + plan::payload_limit(&*self.rule.plan, self.topology.nodes()).max(tree)
     }
 
-    /// The model of `[model]`, whose sizes are known by now.
+    /// The model of `[model]`, with known sizes.
     ///
     /// # Errors
-    /// If the model is one that a program brought itself.
+    /// If a program has brought the model.
     pub fn table_model(&self) -> Result<Model, ConfigError> {
         Model::resolve(&self.experiment.model, None, None)
     }
 
-    /// Whether the model is one that a program brought itself.
+    /// Whether a program has brought the model.
     pub fn is_own(&self) -> bool {
         self.experiment.model.kind == OWN_MODEL
     }
@@ -220,8 +220,8 @@ impl Design {
     }
 }
 
-/// The scale of the features that the model of `model.init` was trained with, where the experiment
-/// standardises and gives none: the model knows no other.
+/// The feature scale that the model of `model.init` was trained with, if the experiment
+/// standardises and gives no scale: the model fits no other.
 fn scale_of_init(experiment: &Experiment) -> Option<Scale> {
     let Some(Init::File(name)) = &experiment.model.init else { return None };
     if !experiment.data.standardize || experiment.data.scale.is_some() {
@@ -230,10 +230,10 @@ fn scale_of_init(experiment: &Experiment) -> Option<Scale> {
     read_scale(&experiment.folder.join(name))
 }
 
-/// What `model.kind` and `data.source` say in the files of runs whose model a program brought.
+/// The value of `model.kind` and `data.source` in the files of runs whose model a program brought.
 pub const OWN_MODEL: &str = "own";
 
-/// Checks the tensors of a program's own model.
+/// Checks the tensors of a program's model.
 fn check_tensors(tensors: &[Tensor], initial: &[f32]) -> Result<(), ConfigError> {
     let numbers = tensors.iter().try_fold(0usize, |sum, tensor| {
         let len = tensor.shape.iter().try_fold(1usize, |len, extent| len.checked_mul(*extent))?;
@@ -274,7 +274,7 @@ fn check_tensors(tensors: &[Tensor], initial: &[f32]) -> Result<(), ConfigError>
     }
 }
 
-/// Places of errors that stand in a spec such as `ring:8`.
+/// Places of errors that come from a spec such as `ring:8`.
 const IN_A_SPEC: [&str; 6] = ["topology", "family", "nodes", "rows", "columns", "degree"];
 
 /// Reads the topology that an experiment names.
@@ -309,7 +309,7 @@ pub fn topology(
             let beside = folder.join(file);
             let spec = if beside.is_file() { beside.display().to_string() } else { file.clone() };
             Topology::parse_with(&spec, weights, seed).map_err(|error| match &error {
-                // The family's own words for an argument: the argument stands in the spec.
+                // The family names an argument, which is part of the spec.
                 ConfigError { file: None, place, problem, .. }
                     if IN_A_SPEC.contains(&place.as_str()) =>
                 {
@@ -379,7 +379,7 @@ pub(super) fn sums_wanted(experiment: &Experiment) -> bool {
     experiment.data.standardize && experiment.data.scale.is_none()
 }
 
-/// Whether the sums of this many features can be exchanged.
+/// Checks that the sums of this many features can be exchanged.
 fn check_setup(experiment: &Experiment, inputs: usize) -> Result<(), ConfigError> {
     let record = Opening::byte_len(inputs, sums_wanted(experiment));
     if record <= tree::SETUP_LIMIT {

@@ -1,4 +1,5 @@
-//! The run directory: resolved experiment, metrics as they come, models and summary at the end.
+//! The run directory: the resolved experiment, metrics during the run, models and summary at the
+//! end.
 
 use std::{
     fs::{self, File},
@@ -13,13 +14,13 @@ use crate::config::ConfigError;
 #[derive(Debug)]
 pub struct RunDirectory {
     path: PathBuf,
-    /// Whether the folder was made for this run.
+    /// Whether the folder was created for this run.
     fresh: bool,
     metrics: Lines,
 }
 
 impl RunDirectory {
-    /// Makes the folder, which must be new or hold no run.
+    /// Creates the folder, which must be new or hold no run.
     ///
     /// # Errors
     /// If it holds a run already, or cannot be written.
@@ -44,8 +45,7 @@ impl RunDirectory {
         Ok(RunDirectory { path: path.to_path_buf(), fresh, metrics })
     }
 
-    /// Takes back what was written for a run that never began, so that the folder can be named
-    /// again.
+    /// Removes the files of a run that never began, so that the folder can be used again.
     pub fn discard(&self) {
         remove(&self.path);
         if self.fresh {
@@ -53,16 +53,16 @@ impl RunDirectory {
         }
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Appends a line to `metrics.jsonl`. A line that the file does not take now (the disk is full,
-    /// say) is held and written with a later one, or by [`RunDirectory::finish`].
+    /// Appends a line to `metrics.jsonl`. A line that the file does not accept now (the disk is
+    /// full, say) is held and written with a later one, or by [`RunDirectory::finish`].
     ///
     /// # Errors
-    /// If the file takes nothing; said once, until it takes something again.
+    /// If the file accepts nothing; returned once, until it accepts data again.
     pub fn metric(&mut self, metric: &Metric) -> io::Result<()> {
         let line = serde_json::to_string(metric)?;
         self.metrics.append(&line).map_err(|error| at(&self.path.join("metrics.jsonl"), &error))
@@ -71,7 +71,7 @@ impl RunDirectory {
     /// Writes the lines of `metrics.jsonl` that are held.
     ///
     /// # Errors
-    /// If the file does not take them; how many are lost is said.
+    /// If the file does not accept them; the error counts the lost lines.
     pub fn finish(&mut self) -> io::Result<()> {
         self.metrics.finish().map_err(|error| at(&self.path.join("metrics.jsonl"), &error))
     }
@@ -83,7 +83,7 @@ impl RunDirectory {
     pub fn write(&self, name: &str, text: &str) -> io::Result<()> {
         let (part, path) = (self.path.join(format!("{name}.part")), self.path.join(name));
         fs::write(&part, text).and_then(|()| fs::rename(&part, &path)).map_err(|error| {
-            // Nothing else can be done about a leftover; the first error is the one to report.
+            // If the leftover cannot be removed either, the first error is the one to report.
             let _ = fs::remove_file(&part);
             at(&path, &error)
         })
@@ -98,24 +98,24 @@ impl RunDirectory {
     }
 }
 
-/// The same error with the path.
+/// Adds the path to an error.
 fn at(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-/// Whole lines of a file that may take nothing for a while.
+/// Writes whole lines to a file that may accept nothing for some time.
 #[derive(Debug)]
 struct Lines<W = File> {
     file: W,
-    /// What the file has not taken yet.
+    /// Bytes that the file has not accepted yet.
     held: Vec<u8>,
     failing: bool,
-    /// Lines that did not fit into the memory for held ones.
+    /// Lines lost because the memory for held lines was full.
     lost: u64,
 }
 
 impl<W: Write> Lines<W> {
-    /// The most bytes that are held.
+    /// The maximum number of held bytes.
     const MOST_HELD: usize = 64 << 20;
 
     fn new(file: W) -> Lines<W> {
@@ -148,7 +148,7 @@ impl<W: Write> Lines<W> {
         }
     }
 
-    /// Writes as much as the file takes: what it took is not written again.
+    /// Writes as much as the file accepts; accepted bytes are not written again.
     fn flush(&mut self) -> io::Result<()> {
         while !self.held.is_empty() {
             match self.file.write(&self.held) {
@@ -162,8 +162,8 @@ impl<W: Write> Lines<W> {
     }
 }
 
-/// Whether the run in a folder failed before its first round: nothing is lost with it, and whoever
-/// mends the cause starts it again.
+/// Whether the run in a folder failed before its first round: then it may be overwritten, and the
+/// user can correct the cause and start again.
 fn did_nothing(path: &Path) -> bool {
     let summary = fs::read(path.join("summary.json"))
         .ok()
@@ -172,8 +172,8 @@ fn did_nothing(path: &Path) -> bool {
     metrics == 0 && summary.is_some_and(|summary| summary.rounds == 0 && summary.failure.is_some())
 }
 
-/// Removes what a run writes before its first round. What is not there or cannot be removed stays
-/// as it is: the error of the run, or of the next attempt to write, is the one to tell.
+/// Removes the files that a run writes before its first round. A file that is missing or cannot be
+/// removed is skipped: the error of the run, or of the next attempt to write, is the one to report.
 fn remove(path: &Path) {
     for name in ["metrics.jsonl", "experiment.toml", "topology.toml", "summary.json"] {
         let _ = fs::remove_file(path.join(name));
@@ -184,7 +184,7 @@ fn remove(path: &Path) {
 mod tests {
     use super::*;
 
-    /// Takes so many bytes, then nothing.
+    /// Accepts this many bytes, then nothing.
     struct Disk {
         room: usize,
         bytes: Vec<u8>,

@@ -4,39 +4,39 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// One evaluation of one node. Bytes are cumulative and sent by that node; what was not evaluated
-/// is left out.
+/// One evaluation of one node. Bytes are cumulative and sent by that node; values that were not
+/// evaluated are left out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Metric {
     /// Rounds done.
     pub round: u64,
-    /// Whose.
+    /// The node.
     pub node: u32,
-    /// Seconds since the start; virtual in a simulation.
+    /// Seconds since the start; simulated time in a simulation.
     pub time_s: f64,
-    /// Of these, how many it computed gradients.
+    /// The part of them spent on gradients.
     #[serde(default)]
     pub computing_s: f64,
-    /// f at the mean of all models, where one process sees all nodes; else the loss over this
-    /// node's last batches.
+    /// f at the mean of all models, if one process has all nodes; else the loss over this node's
+    /// last batches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub train_loss: Option<f64>,
     /// Mean loss of this node's model on its test rows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test_loss: Option<f64>,
-    /// Right answers per test row of this node's model.
+    /// The share of this node's test rows that its model classifies correctly.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test_accuracy: Option<f64>,
-    /// (1/n) sum |x_i - mean|^2, where one process sees all nodes.
+    /// (1/n) sum |x_i - mean|^2, if one process has all nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub consensus: Option<f64>,
-    /// Payloads.
+    /// Bytes of payloads.
     pub bytes_payload: u64,
     /// Envelopes, headers and payloads, before encryption.
     pub bytes_wire: u64,
-    /// What dense gossip would have sent.
+    /// Bytes that dense gossip would have sent.
     pub bytes_dense: u64,
-    /// Measures of a program's own, of this node's model.
+    /// Measures of the program, of this node's model.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub measures: BTreeMap<String, f64>,
 }

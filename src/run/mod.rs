@@ -1,9 +1,9 @@
 //! A run from its files to its results.
 //!
-//! [`Design`] is what all nodes share: an experiment with every value resolved. [`Whole`] is a run
-//! whose nodes are all in this process, [`Single`] one node of a network of machines,
-//! [`ShardLearner`] one node's learning side; [`specs`] makes a run of objectives that a program
-//! brings itself. [`RunDirectory`] and [`Summary`] are what a run leaves behind.
+//! [`Design`] is shared by all nodes: an experiment with every value resolved. [`Whole`] is a run
+//! with all nodes in this process, [`Single`] one node of a network of machines, [`ShardLearner`]
+//! one node's learner; [`specs`] makes a run from objectives of another program. A run writes its
+//! results by [`RunDirectory`] and [`Summary`].
 
 pub mod arithmetic;
 mod constants;

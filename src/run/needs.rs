@@ -1,11 +1,10 @@
-//! What memory a run takes at the least, from its plan and its rule's state, before any of it is
-//! taken.
+//! A lower bound of a run's memory, from its plan and its rule's state, checked before anything is
+//! allocated.
 //!
-//! A lower bound, in bytes beside what the process holds when it asks: vectors of the rules, the
-//! optimizers and an evaluation, the frames that links hold, scaled copies of the rows, setup
-//! records at the tree's root. What it leaves out (intermediate results of a batch, buffers of
-//! sockets, tables) is small beside these where a model is large, so that nothing is refused that
-//! would fit.
+//! In bytes beside what the process holds at that time: vectors of the rules, the optimizers and an
+//! evaluation, frames in flight, scaled copies of the rows, setup records at the tree's root. It
+//! leaves out intermediate results of a batch, buffers of sockets and tables, which are small
+//! compared with these if a model is large. So it never refuses a run that would fit.
 
 use std::sync::Arc;
 
@@ -23,46 +22,45 @@ use crate::{
     units::{NodeId, Round},
 };
 
-/// The length of the models that rules are made with to count their vectors.
+/// The model length at which rules are created to count their vectors.
 const SHORT: usize = 1024;
 
-/// Bytes of a number of a model.
+/// Bytes per number of a model.
 const FLOAT: u64 = 4;
 
-/// What a process that is begun for one node takes before its node does: measured at 13 MB, rounded
-/// down.
+/// The memory of a process before its node allocates anything: measured at 13 MB, rounded down.
 const PROCESS: u64 = 10_000_000;
 
-/// The remedy of all that is too large for this machine.
+/// The remedy if a run is too large for this machine.
 const SMALLER: &str = "take a smaller model, a rule that keeps less (gradvine rules --parameters \
                        D), or a \
      machine with more; --no-space-check starts nevertheless";
 
-/// Whether a model of so many parameters, its gradient and a rule's copy of it can be held at all.
+/// Checks that a model with this many parameters, its gradient and one copy fit into memory.
 pub(super) fn one_copy(parameters: usize) -> Result<(), ConfigError> {
     let need = (parameters as u64).saturating_mul(3 * FLOAT);
     let value = format!("{parameters} parameters");
     memory::require(need, "model", &value, "a model with its gradient and one copy", SMALLER)
 }
 
-/// What a run takes beside what is there when it begins.
+/// The memory of a run, compared with the free memory at its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
     /// Vectors of rules and optimizers, and the models of an evaluation.
     pub vectors: u64,
-    /// Frames that links hold.
+    /// Frames in flight.
     pub frames: u64,
     /// Scaled rows and setup records.
     pub data: u64,
 }
 
 impl Needs {
-    /// Of a run with all nodes in this process.
+    /// The memory of a run with all nodes in this process.
     pub fn together(whole: &Whole) -> Needs {
         let design = &whole.design;
         let (nodes, vector) = (design.topology.nodes() as u64, vector(design));
         let rules = all_vectors(design).saturating_add(own_vectors(design).saturating_mul(nodes));
-        // Between rounds the watch holds a copy of every model, and their mean.
+        // Between rounds [`Watch`](super::Watch) holds a copy of every model, and their mean.
         let run = &design.experiment.run;
         let seen = if run.evaluate_every < run.rounds { nodes + 1 } else { 0 };
         // At the end every node has its model, the sum of a subtree in doubles and the mean; the
@@ -78,7 +76,7 @@ impl Needs {
         }
     }
 
-    /// Of one node that has a process to itself; `rows` are those that it trains and tests on.
+    /// The memory of a process with one node; `rows` are its training and test rows.
     pub fn alone<'a>(
         design: &Design,
         node: NodeId,
@@ -92,12 +90,12 @@ impl Needs {
         }
     }
 
-    /// Of a process for every node on this machine.
+    /// The memory of one process per node, all on this machine.
     pub fn processes(whole: &Whole) -> Needs {
         let all = Needs::together(whole);
         let design = &whole.design;
         let nodes = design.topology.nodes() as u64;
-        // Each has its own initial model.
+        // Each process has its own initial model.
         let initial = vector(design).saturating_mul(nodes);
         Needs {
             vectors: all.vectors.saturating_add(initial),
@@ -106,7 +104,7 @@ impl Needs {
         }
     }
 
-    /// Of a plan that measures gradients of every node's rows.
+    /// The memory of a plan that measures gradients of every node's rows.
     pub fn plan(whole: &Whole) -> Needs {
         let vectors = (whole.shards.len() as u64).saturating_add(4);
         let rows = whole.shards.iter().map(|shared| scaled(&whole.design, shared.raw()));
@@ -117,22 +115,22 @@ impl Needs {
         }
     }
 
-    /// All of it, in bytes.
+    /// The sum, in bytes.
     pub fn total(&self) -> u64 {
         self.vectors.saturating_add(self.frames).saturating_add(self.data)
     }
 
-    /// Whether it is there. `what` is begun, and `remedy` says what else would do.
+    /// Checks that the memory is free. `what` names the command, and `remedy` the alternatives.
     ///
     /// # Errors
-    /// If it is not; both figures are named.
+    /// If it is not; the error has both figures.
     pub fn check(&self, design: &Design, what: &str, remedy: &str) -> Result<(), ConfigError> {
         let value = format!("{} parameters", design.parameters());
         let remedy = format!("{remedy}{SMALLER}");
         memory::require(self.total(), "model", &value, what, &remedy)
     }
 
-    /// [`Needs::check`] of a run with so many nodes on this machine.
+    /// [`Needs::check`] for a run with all nodes on this machine.
     ///
     /// # Errors
     /// As [`Needs::check`].
@@ -146,7 +144,7 @@ impl Needs {
     }
 }
 
-/// The vectors of a rule of which nothing else is known: its model, an update, what is received.
+/// The minimum number of vectors of any rule: its model, an update, a received vector.
 const LEAST: u64 = 2;
 
 /// One vector of the model's length, in bytes.
@@ -160,8 +158,8 @@ fn own_vectors(design: &Design) -> u64 {
     several + u64::from(design.optimizer.momentum > 0.0)
 }
 
-/// Vectors of all nodes' rules. Counted where a node has fewest and most neighbours, and at node 0,
-/// which may serve the others; between them they grow with the neighbours.
+/// The vectors of all nodes' rules. They are counted at node 0, which may serve the others, and at
+/// the nodes with the fewest and the most neighbours; in between the number is interpolated.
 fn all_vectors(design: &Design) -> u64 {
     let topology = &design.topology;
     let degree = |id: NodeId| topology.neighbours(id).len() as u64;
@@ -182,8 +180,8 @@ fn all_vectors(design: &Design) -> u64 {
     others().map(|id| least + more(id)).fold(first, u64::saturating_add)
 }
 
-/// Vectors that a node's rule keeps, counted on a short model; `None` where the rule has none so
-/// short.
+/// The vectors that a node's rule keeps, counted on a short model; `None` if the rule cannot run on
+/// one so short.
 fn vectors_of(design: &Design, node: NodeId) -> Option<u64> {
     let length = design.parameters().min(SHORT);
     let setting = Setting {
@@ -200,8 +198,8 @@ fn vectors_of(design: &Design, node: NodeId) -> Option<u64> {
     Some((prepared.spawn)(node, vec![0.0; length]).vectors() as u64)
 }
 
-/// Frames of whose size the plan is sure: each that a node sends in the first exchange of a flight
-/// is held by the node that made it, and by the link to its receiver.
+/// Frames whose size the plan knows: each frame of the first exchange of a flight is held by the
+/// node that made it, and by the link to its receiver.
 fn frames(design: &Design, nodes: impl Iterator<Item = NodeId>) -> u64 {
     let plan = &*design.rule.plan;
     let firsts: Vec<At> = plan::flights(plan)
@@ -225,14 +223,14 @@ fn frames(design: &Design, nodes: impl Iterator<Item = NodeId>) -> u64 {
     most.into_iter().max().unwrap_or(0)
 }
 
-/// A scaled copy of rows, in bytes; nothing where they are used as they are.
+/// The bytes of a scaled copy of rows; 0 if they are used unscaled.
 fn scaled(design: &Design, rows: &Dataset) -> u64 {
     let data = &design.experiment.data;
     let copied = data.standardize || data.scale.is_some();
     if copied { FLOAT * rows.features.len() as u64 } else { 0 }
 }
 
-/// All nodes' setup records, which meet at the root.
+/// The setup records of all nodes, which the root collects.
 fn setup(design: &Design) -> u64 {
     let sums = sums_wanted(&design.experiment);
     let record = if sums { Opening::byte_len(design.features, sums) as u64 } else { 0 };

@@ -1,4 +1,4 @@
-//! What a run and its alternatives would take: the prediction of each candidate, best first.
+//! Predictions for a run and its alternatives, best first.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::{
     units::NodeId,
 };
 
-/// One combination and what it would take.
+/// One combination with its prediction.
 #[derive(Clone, Debug)]
 pub struct Outlook {
     /// The topology's name.
@@ -21,32 +21,33 @@ pub struct Outlook {
     pub compressor: String,
     /// Gradients of a round.
     pub local_steps: u32,
-    /// How many rounds the same number of gradients makes.
+    /// The number of rounds with the same number of gradients.
     pub rounds: u64,
-    /// Rounds in which disagreement shrinks 100-fold; `None` where it never does.
+    /// Rounds in which disagreement shrinks 100-fold; `None` if it never does.
     pub agreement: Option<u64>,
-    /// 1 - gap, of the schedule where there is one.
+    /// 1 - gap; of the schedule, if there is one.
     pub rho: f64,
     /// The share of W that a round applies: 1, or the rule's gamma or eta, which falls with the
     /// compressor's accuracy.
     pub relaxation: f64,
-    /// A round's cost.
+    /// The cost of a round.
     pub prediction: Prediction,
 }
 
 impl Outlook {
-    /// Of a design under these conditions. `gradients` is what the whole run computes on each node.
+    /// The outlook of a design under these conditions. `gradients` is the number that the whole run
+    /// computes on each node.
     ///
     /// # Errors
-    /// If the rule calls others whenever it likes: then the order of events decides, and only a
-    /// simulation tells.
+    /// If the rule's nodes call each other at any time: then the order of events decides, and only
+    /// a simulation can tell.
     pub fn of(
         design: &Design,
         conditions: &Conditions,
         gradients: u64,
     ) -> Result<Outlook, ConfigError> {
         if plan::is_asynchronous(&*design.rule.plan) {
-            let problem = "nodes call each other whenever they like: only `gradvine simulate` \
+            let problem = "nodes call each other at any time: only `gradvine simulate` \
                            tells how long a run takes";
             return Err(ConfigError::new(
                 "rule.kind",
@@ -56,7 +57,7 @@ impl Outlook {
         }
         let steps = design.experiment.optimizer.local_steps;
         let rate = design.schedule.rate(&design.topology);
-        // Flights of several exchanges are collectives: all agree when they land.
+        // Flights of several exchanges are collectives: all nodes agree when they arrive.
         let collective = plan::flights(&*design.rule.plan)
             .iter()
             .any(|&flight| design.rule.plan.exchanges(flight) > 1);
@@ -64,7 +65,7 @@ impl Outlook {
             if collective || design.topology.nodes() == 1 { Some(1) } else { rate.mixing_time };
         Ok(Outlook {
             topology: design.topology.name().to_string(),
-            compressor: described(&design.experiment.compressor),
+            compressor: describe(&design.experiment.compressor),
             local_steps: steps,
             rounds: gradients.div_ceil(u64::from(steps)),
             agreement,
@@ -84,15 +85,15 @@ impl Outlook {
         self.prediction.run_s(self.rounds)
     }
 
-    /// Seconds until disagreement has shrunk 100-fold; infinite where it never does.
+    /// Seconds until disagreement has shrunk 100-fold; infinite if it never does.
     pub fn agreement_s(&self) -> f64 {
         self.agreement.map_or(f64::INFINITY, |rounds| self.prediction.run_s(rounds))
     }
 
-    /// The share of the nodes' squared disagreement that a round removes, in the mean over rounds:
-    /// 1 where they agree after each.
+    /// The share of the nodes' squared disagreement that a round removes, averaged over rounds: 1
+    /// if they agree after each.
     pub fn mixing(&self) -> f64 {
-        // What W leaves of the disagreement, and what gamma leaves of what W removes.
+        // The share of the disagreement that remains after W, then gamma's part of it.
         let left = match self.agreement {
             Some(rounds) if rounds > 1 => 100f64.powf(-1.0 / rounds as f64),
             Some(_) => 0.0,
@@ -101,17 +102,17 @@ impl Outlook {
         1.0 - (1.0 - self.relaxation * (1.0 - left)).powi(2)
     }
 
-    /// What candidates are ordered by: the run, as many times longer as a round falls short of
-    /// agreement. Of the terms in the bound on decentralized SGD (Koloskova, Loizou, Boreiri, Jaggi
-    /// and Stich, "A Unified Theory of Decentralized SGD with Changing Topology and Local Updates",
-    /// ICML 2020, theorem 2) that is the one by which a topology is slower than all pairs: 1 /
-    /// mixing times as many rounds.
+    /// The key by which candidates are sorted: the run's time divided by the mixing of a round. Of
+    /// the terms in the bound on decentralized SGD (Koloskova, Loizou, Boreiri, Jaggi and Stich, "A
+    /// Unified Theory of Decentralized SGD with Changing Topology and Local Updates", ICML 2020,
+    /// theorem 2) this is the one by which a topology is slower than all pairs: 1 / mixing times as
+    /// many rounds.
     pub fn cost_s(&self) -> f64 {
         self.run_s() / self.mixing()
     }
 }
 
-/// What a rule applies of W, of the resolved experiment.
+/// The factor by which a rule applies W, from the resolved experiment.
 fn relaxation(design: &Design) -> f64 {
     let key = RULES.find(design.rule_name()).and_then(|entry| entry.relaxation);
     let value = key.and_then(|key| design.experiment.rule.get(key));
@@ -121,8 +122,8 @@ fn relaxation(design: &Design) -> f64 {
     number.filter(|share| (0.0..=1.0).contains(share)).unwrap_or(1.0)
 }
 
-/// A resolved table in a word: `min-max bits=4 bucket=512`.
-fn described(table: &toml::Table) -> String {
+/// Describes a resolved table briefly: `min-max bits=4 bucket=512`.
+fn describe(table: &toml::Table) -> String {
     let kind = table.get("kind").and_then(toml::Value::as_str).unwrap_or("?");
     let constants = table
         .iter()
@@ -131,9 +132,8 @@ fn described(table: &toml::Table) -> String {
     std::iter::once(kind.to_string()).chain(constants).collect()
 }
 
-/// The conditions for any pair of the topology's nodes. Pairs without a link of their own are
-/// joined by the way of least latency over known links: its latencies add up, and its narrowest
-/// link is their rate.
+/// The conditions for any pair of the topology's nodes. A pair without a link uses the path of
+/// least latency over known links: its latencies add up, and its narrowest link gives the rate.
 pub fn all_pairs(topology: &Topology, conditions: &Conditions) -> Conditions {
     if conditions.links.is_empty() {
         return conditions.clone();
@@ -171,7 +171,7 @@ pub fn all_pairs(topology: &Topology, conditions: &Conditions) -> Conditions {
     Conditions { links, ..conditions.clone() }
 }
 
-/// Topologies of so many nodes that are worth a look, as specs.
+/// Topologies with this many nodes that are worth a comparison, as specs.
 pub fn candidates(nodes: usize) -> Vec<String> {
     let mut specs = vec![
         format!("ring:{nodes}"),

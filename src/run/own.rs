@@ -1,4 +1,4 @@
-//! A run on objectives that a program brings itself: no data file, and no model of the registry.
+//! A run on objectives of another program: no data file, and no model of the registry.
 
 use std::{
     collections::BTreeMap,
@@ -19,14 +19,14 @@ use crate::{
     vector,
 };
 
-/// Every node's core and learner, for [`crate::sim::run`]: node i minimises the mean of all
-/// `objectives` by steps on its own, the i-th.
+/// Makes every node's core and learner, for [`crate::sim::run`]: node i takes steps on the i-th
+/// objective, and all nodes minimise the mean of `objectives`.
 ///
-/// Of the experiment the sections `[run]`, `[topology]`, `[rule]`, `[compressor]`, `[optimizer]`
-/// and `data.weighting` count. All nodes start at `initial`; its length is the dimension d.
+/// The sections `[run]`, `[topology]`, `[rule]`, `[compressor]`, `[optimizer]` and `data.weighting`
+/// of the experiment count. All nodes start at `initial`; its length is the dimension d.
 ///
 /// # Errors
-/// If the number of objectives is not that of the nodes, one of them has another dimension or no
+/// If the number of objectives is not the number of nodes, an objective has another dimension or no
 /// rows, or the experiment is wrong.
 ///
 /// ```
@@ -78,7 +78,7 @@ pub fn specs(
     objectives.into_iter().enumerate().map(spec).collect()
 }
 
-/// Measures of a program's own, by name.
+/// Measures of a program, by name.
 pub type Measures = BTreeMap<String, f64>;
 
 type EvaluateModel = dyn FnMut(&[f32]) -> Measures + Send;
@@ -88,13 +88,13 @@ type EvaluateModel = dyn FnMut(&[f32]) -> Measures + Send;
 pub struct Evaluate(Arc<Mutex<EvaluateModel>>);
 
 impl Evaluate {
-    /// By this function.
+    /// Evaluates with this function.
     pub fn new(evaluate: impl FnMut(&[f32]) -> Measures + Send + 'static) -> Evaluate {
         Evaluate(Arc::new(Mutex::new(evaluate)))
     }
 
-    /// What the model at `x` is worth. Of more than [`MOST_MEASURES`] the first ones count; values
-    /// that are not finite and names of more than [`MEASURE_NAME`] bytes are left out.
+    /// The measures of the model at `x`. Only the first [`MOST_MEASURES`] count; values that are
+    /// not finite and names longer than [`MEASURE_NAME`] bytes are left out.
     pub fn of(&self, x: &[f32]) -> Measures {
         let mut evaluate = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let measures = evaluate(x)
@@ -104,9 +104,9 @@ impl Evaluate {
     }
 }
 
-/// Where the updates of a node come from, if not from a file's rows.
+/// The source of a node's updates, instead of a file's rows.
 pub trait Gradients: Send {
-    /// Rows that the node trains on.
+    /// The number of rows that the node trains on.
     fn rows(&self) -> u64;
 
     /// As [`Learner::compute_lent`].
@@ -129,7 +129,7 @@ pub trait Gradients: Send {
         false
     }
 
-    /// f_i(`x`); NaN where it is not known.
+    /// f_i(`x`); NaN if it is not known.
     fn loss(&mut self, x: &[f32]) -> f64;
 }
 
@@ -165,19 +165,19 @@ impl Gradients for Stepping {
     }
 }
 
-/// One node's learner where the model is not the experiment's. Its record of the run is a
-/// [`Closing`] without a test set.
+/// One node's learner if the model is not the experiment's. Its record of the run is a [`Closing`]
+/// without a test set.
 pub struct OwnLearner {
     gradients: Box<dyn Gradients>,
     by_rows: bool,
     nodes: usize,
-    /// n m_i / m where nodes count by rows.
+    /// n m_i / m if nodes are weighted by rows.
     weight: f32,
     evaluate: Option<Evaluate>,
 }
 
 impl OwnLearner {
-    /// Of an objective, with the experiment's optimizer.
+    /// A learner for an objective, with the experiment's optimizer.
     ///
     /// # Errors
     /// If it has another dimension than the design, or no rows.
@@ -201,7 +201,7 @@ impl OwnLearner {
         OwnLearner::of_gradients(design, Box::new(Stepping { objective, optimizer }))
     }
 
-    /// Of any source of updates.
+    /// A learner for any source of updates.
     ///
     /// # Errors
     /// If it has no rows.
@@ -216,7 +216,7 @@ impl OwnLearner {
         Ok(OwnLearner { gradients, by_rows, nodes, weight: 1.0, evaluate: None })
     }
 
-    /// The same with measures of the program's own.
+    /// Adds measures of the program.
     #[must_use]
     pub fn evaluated(mut self, evaluate: Option<Evaluate>) -> OwnLearner {
         self.evaluate = evaluate;
@@ -244,7 +244,7 @@ impl Learner for OwnLearner {
         Ok(())
     }
 
-    /// With copies; drivers ask for [`Learner::compute_lent`].
+    /// Copies the vectors; drivers call [`Learner::compute_lent`].
     fn compute(&mut self, round: Round, x: &[f32], update: &mut [f32]) -> f64 {
         let lent = self.compute_lent(round, &Arc::new(x.to_vec()), update.to_vec(), &mut |_, _| {});
         let Ok((values, loss)) = lent else { return f64::NAN };

@@ -1,4 +1,4 @@
-//! Reads run directories back: what was run, what was measured, what came of it.
+//! Reads run directories: the experiment, the measurements and the result of a run.
 
 use std::{
     collections::BTreeMap,
@@ -10,44 +10,44 @@ use std::{
 use super::{Summary, metrics::Metric};
 use crate::{config::ConfigError, experiment::Experiment, mixing::Topology};
 
-/// A run as its directory has it.
+/// A run, read from its directory.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// What it is called beside other runs.
+    /// Its name in comparisons with other runs.
     pub name: String,
     /// Its directory.
     pub path: PathBuf,
-    /// As resolved.
+    /// The resolved experiment.
     pub experiment: Experiment,
     /// Every key of it and its value as TOML, in the order of the file.
     pub settings: Vec<(String, String)>,
     /// Graph and weights.
     pub topology: Topology,
-    /// What came of it; `None` while it runs, or if it was killed.
+    /// The summary; `None` while the run goes on, or if it was killed.
     pub summary: Option<Summary>,
     /// Its evaluations, by ascending round.
     pub points: Vec<Point>,
-    /// Evaluations of which not every node's line is there; they are not among the points.
+    /// Evaluations with lines missing from some nodes; they are not among the points.
     pub partial: usize,
     /// The last line of each node that wrote any.
     pub last: BTreeMap<u32, Metric>,
 }
 
-/// One evaluation: what all nodes that wrote metrics say of a round.
+/// One evaluation: the lines of all nodes for one round.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Point {
     /// Rounds done.
     pub round: u64,
-    /// Seconds since the start, of the slowest node; virtual in a simulation.
+    /// Seconds since the start, of the slowest node; simulated time in a simulation.
     pub time_s: f64,
-    /// f at the mean of all models; where the nodes do not see each other, the losses over their
-    /// last batches.
+    /// f at the mean of all models; if no process has all nodes, the losses over their last
+    /// batches.
     pub train_loss: Option<Span>,
     /// The nodes' own models on their test rows.
     pub test_accuracy: Option<Span>,
     /// (1/n) sum |x_i - mean|^2.
     pub consensus: Option<f64>,
-    /// Payload bytes that a node has sent, in the mean.
+    /// Payload bytes sent per node, in the mean.
     pub payload: f64,
 }
 
@@ -69,7 +69,7 @@ pub enum Status {
     Done,
     /// The round in which a value stopped being finite.
     Diverged(u64),
-    /// Rounds done when somebody stopped it.
+    /// Rounds done when the user stopped it.
     Interrupted(u64),
     /// Why it could not go on.
     Failed(String),
@@ -80,10 +80,10 @@ pub enum Status {
 }
 
 impl Run {
-    /// Reads a run directory. One without a summary is taken only if `unfinished` ones are.
+    /// Reads a run directory. Without a summary it is accepted only if `unfinished` is set.
     ///
     /// # Errors
-    /// If a file is missing, or is not what a run writes: the file, the line or key, the value.
+    /// If a file is missing, or is not one that a run writes: the file, the line or key, the value.
     pub fn load(path: &Path, unfinished: bool) -> Result<Run, ConfigError> {
         if !path.is_dir() {
             let what = if path.exists() { "is a file" } else { "does not exist" };
@@ -128,7 +128,7 @@ impl Run {
         })
     }
 
-    /// How it ended.
+    /// How the run ended.
     pub fn status(&self) -> Status {
         let Some(summary) = &self.summary else { return Status::Unfinished };
         let short = |(name, part): (&String, &super::Participation)| {
@@ -148,18 +148,19 @@ impl Run {
         if short.is_empty() { Status::Done } else { Status::Short(short) }
     }
 
-    /// Whether its times are virtual.
+    /// Whether its times are simulated.
     pub fn simulated(&self) -> bool {
         self.summary.as_ref().is_some_and(|summary| summary.trace.is_some())
     }
 
-    /// Rounds done, as far as is known.
+    /// Rounds done, as far as they are known.
     pub fn rounds(&self) -> u64 {
         let seen = self.last.values().map(|metric| metric.round).min().unwrap_or(0);
         self.summary.as_ref().map_or(seen, |summary| summary.rounds)
     }
 
-    /// What a node sent: payload, wire, dense. From the summary, else as far as its metrics tell.
+    /// The bytes that a node sent: payload, wire, dense. From the summary, else from its last
+    /// metrics.
     pub fn sent(&self, node: usize) -> Option<[u64; 3]> {
         let name = &self.topology.node(node.into()).name;
         let part = self.summary.as_ref().and_then(|summary| summary.participation.get(name));
@@ -175,10 +176,10 @@ impl Run {
     }
 }
 
-/// What every error of a directory says.
+/// The text in every error about a directory.
 const EXPECTED: &str = "a run directory is what `gradvine train`, `node` or `simulate` write";
 
-/// Run directories in a folder that is none itself, for whoever named the folder above.
+/// Lists run directories inside a folder that is not a run directory itself, for the error message.
 fn runs_below(path: &Path) -> String {
     let Ok(entries) = fs::read_dir(path) else { return String::new() };
     let mut below: Vec<String> = (entries.filter_map(Result::ok))
@@ -216,14 +217,14 @@ fn summary(path: &Path, topology: &Topology) -> Result<Option<Summary>, ConfigEr
     Ok(Some(summary))
 }
 
-/// What `metrics.jsonl` holds.
+/// The contents of `metrics.jsonl`.
 struct Lines {
     rounds: BTreeMap<u64, Sums>,
     last: BTreeMap<u32, Metric>,
 }
 
-/// Reads a line at a time: a long run's file is larger than what is kept of it. `open`: the run may
-/// be writing the last line just now.
+/// Reads one line at a time: a long run's file is larger than the data kept from it. `open` says
+/// that the run may be writing the last line just now.
 fn lines(path: &Path, nodes: usize, open: bool) -> Result<Lines, ConfigError> {
     let cannot = |error: std::io::Error| {
         ConfigError::at("metrics", format!("cannot be read: {error}")).within(path.display())
@@ -318,13 +319,13 @@ impl Sum {
 
     fn span(&self) -> Option<Span> {
         let (least, greatest) = self.ends?;
-        // The mean of equal values is that value, whatever their sum was rounded to.
+        // The mean of equal values is that value, even if their sum was rounded.
         let mean = (self.sum / self.count as f64).clamp(least, greatest);
         Some(Span { mean, least, greatest })
     }
 }
 
-/// Every key of an experiment and its value.
+/// Every key of an experiment with its value.
 fn settings(experiment: &Experiment) -> Vec<(String, String)> {
     fn flatten(prefix: &str, table: toml::Table, into: &mut Vec<(String, String)>) {
         for (key, value) in table {

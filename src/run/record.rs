@@ -1,5 +1,5 @@
-//! What a node says of itself: before round 0, and at the end. Of the first the root makes one; the
-//! others every node reads, so all write the same summary.
+//! The records that a node sends: one before round 0, which the root merges, and one at the end,
+//! which every node reads, so that all write the same summary.
 
 use std::collections::BTreeMap;
 
@@ -15,37 +15,38 @@ use crate::{
     vector,
 };
 
-/// Records list what went over each link up to this many: all nodes' records travel to every node.
+/// The maximum number of links in a record: all nodes' records travel to every node.
 pub const MOST_LINKS: usize = 64;
 
-/// Measures of a program's own in a record, at most.
+/// The maximum number of a program's measures in a record.
 pub const MOST_MEASURES: usize = 64;
 
-/// Bytes of the name of such a measure, at most.
+/// The maximum length of a measure's name, in bytes.
 pub const MEASURE_NAME: usize = 64;
 
-/// Rows of all nodes together that can be counted: as many whole numbers are exact in `f64`.
+/// The maximum number of rows of all nodes together: larger whole numbers are not exact in `f64`.
 const MOST_ROWS: u64 = 1 << 53;
 
-/// Before round 0: how many rows, and their sums where features are to be standardised.
+/// The record before round 0: the number of rows, and their sums if features are to be
+/// standardised.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Opening {
     /// Rows of the shard.
     pub rows: u64,
-    /// Sums over the shard; `None` where scaling is not asked for.
+    /// Sums over the shard; `None` without standardisation.
     pub moments: Option<Moments>,
 }
 
 impl Opening {
-    /// Of a node's rows, with their sums if they are wanted.
+    /// The record of a node's rows, with their sums if `sums` is set.
     pub fn of(data: &Dataset, sums: bool) -> Opening {
         Opening { rows: data.rows() as u64, moments: sums.then(|| Moments::of(data)) }
     }
 
-    /// Adds what another node says of its rows. Order matters to the last bit: ascending.
+    /// Adds another node's record. For equal bits, add them in ascending order.
     ///
     /// # Panics
-    /// If only one of them has sums, or they are of another number of features.
+    /// If only one of them has sums, or they have different numbers of features.
     pub fn merge(&mut self, other: &Opening) {
         self.rows = self.rows.saturating_add(other.rows).min(MOST_ROWS);
         match (&mut self.moments, &other.moments) {
@@ -55,13 +56,13 @@ impl Opening {
         }
     }
 
-    /// The size of [`Opening::to_bytes`] for this many features, with sums or without.
+    /// The length of [`Opening::to_bytes`] for this many features, with sums or without.
     pub fn byte_len(inputs: usize, sums: bool) -> usize {
         let moments = if sums { inputs.saturating_mul(16).saturating_add(8) } else { 0 };
         moments.saturating_add(8)
     }
 
-    /// As bytes: the number of rows, then the sums.
+    /// Encodes the record: the number of rows, then the sums.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.rows.to_le_bytes().to_vec();
         if let Some(moments) = &self.moments {
@@ -70,11 +71,11 @@ impl Opening {
         bytes
     }
 
-    /// From bytes, for data of this many features, with sums or without.
+    /// Decodes the record, for data of this many features, with sums or without.
     ///
     /// # Errors
-    /// If they are cut short, have no sums where they are wanted or have some where not, or sums of
-    /// another number of features, or none that data can have, or of more rows than can be counted.
+    /// If it is cut short, lacks expected sums or has unexpected ones, has sums of another number
+    /// of features or sums that no data can have, or counts too many rows.
     pub fn from_bytes(bytes: &[u8], inputs: usize, sums: bool) -> Result<Opening, String> {
         let (rows, rest) = bytes.split_first_chunk::<8>().ok_or("a setup record is cut short")?;
         let moments = match (sums, rest.is_empty()) {
@@ -95,7 +96,7 @@ impl Opening {
     }
 }
 
-/// What the setup records of all nodes make together, in node order.
+/// Merges the setup records of all nodes, in node order.
 ///
 /// # Errors
 /// If one of them is wrong; see [`Opening::from_bytes`].
@@ -111,7 +112,7 @@ pub fn merge(records: &[&[u8]], inputs: usize, sums: bool) -> Result<Vec<u8>, St
     Ok(all.expect("a run has nodes").to_bytes())
 }
 
-/// At the end: what a node did and what its model and the mean are worth on its data.
+/// The record at the end: a node's work, and the quality of its model and of the mean on its data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Closing {
@@ -121,16 +122,16 @@ pub struct Closing {
     pub missed: Vec<u64>,
     /// SHA-256 of the model's little-endian bytes, in hexadecimal.
     pub digest: String,
-    /// The same of the mean of all models; `None` where the run ended before it was formed.
+    /// The same of the mean of all models; `None` if the run ended before it was formed.
     pub mean: Option<String>,
     /// Rows of the shard.
     pub rows: u64,
-    /// Rows per class, where there are classes.
+    /// Rows per class, if there are classes.
     pub classes: Vec<u64>,
-    /// f_i at the mean of all models; NaN where it is not finite.
+    /// f_i at the mean of all models; NaN if it is not finite.
     #[serde(with = "or_nan")]
     pub train_loss_of_mean: f64,
-    /// |x_i - mean|^2; NaN where it is not finite.
+    /// |x_i - mean|^2; NaN if it is not finite.
     #[serde(with = "or_nan")]
     pub distance_squared: f64,
     /// Its own model on its test rows.
@@ -143,12 +144,12 @@ pub struct Closing {
     pub bytes: [u64; 3],
     /// Seconds since its start.
     pub time_s: f64,
-    /// Of these, how many it computed gradients.
+    /// The part of them spent on gradients.
     pub computing_s: f64,
-    /// Sent for the rule to each neighbour: its number, payload, wire. Empty where there are more
-    /// than [`MOST_LINKS`].
+    /// Bytes sent for the rule to each neighbour: its number, payload, wire. Empty if there are
+    /// more than [`MOST_LINKS`].
     pub links: Vec<[u64; 3]>,
-    /// Measures of a program's own, of its own model.
+    /// Measures of the program, of its own model.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub measures: BTreeMap<String, f64>,
     /// The same of the mean model.
@@ -162,15 +163,15 @@ pub struct Closing {
 pub struct Score {
     /// How many rows.
     pub rows: u64,
-    /// Mean loss; NaN where it is not finite.
+    /// Mean loss; NaN if it is not finite.
     #[serde(with = "or_nan")]
     pub loss: f64,
-    /// Right answers, where there are classes.
+    /// Rows classified correctly, if there are classes.
     pub correct: Option<u64>,
 }
 
 impl Score {
-    /// Right answers per row.
+    /// The share of rows classified correctly.
     pub fn accuracy(&self) -> Option<f64> {
         self.correct.map(|correct| correct as f64 / self.rows as f64)
     }
@@ -183,7 +184,7 @@ impl From<Evaluation> for Score {
 }
 
 impl Closing {
-    /// As bytes.
+    /// Encodes the record.
     ///
     /// # Panics
     /// Never: the record serialises.
@@ -191,7 +192,7 @@ impl Closing {
         serde_json::to_vec(self).expect("a record serialises")
     }
 
-    /// From bytes.
+    /// Decodes the record.
     ///
     /// # Errors
     /// If they are not such a record.
@@ -202,13 +203,13 @@ impl Closing {
         serde_json::from_slice(bytes).map_err(|error| error.to_string())
     }
 
-    /// Of a run that ended before the mean was formed.
+    /// The record of a run that ended before the mean was formed.
     pub fn early(own: &OwnModel, elapsed: Elapsed, rows: u64, classes: Vec<u64>) -> Closing {
         let conclusion = Conclusion::new(own, &[], elapsed);
         Closing { mean: None, classes, ..Closing::of(&conclusion, rows) }
     }
 
-    /// What a driver knows of a run; what the models are worth is not known.
+    /// The values that a driver knows, without the models' quality.
     pub fn of(conclusion: &Conclusion<'_>, rows: u64) -> Closing {
         let Conclusion { model, mean, elapsed, .. } = conclusion;
         let same = mean.len() == model.len();
@@ -233,10 +234,10 @@ impl Closing {
         }
     }
 
-    /// Whether this can be what a node of this run has done: another node may have sent it.
+    /// Checks that a node of this run can have made this record: it may come from another node.
     ///
     /// # Errors
-    /// Which part of it cannot be, and what would be accepted.
+    /// The value that is impossible, and the accepted ones.
     pub fn check(&self, design: &Design) -> Result<(), String> {
         let rounds = design.experiment.run.rounds;
         if self.rounds > rounds || self.missed.len() as u64 > rounds {
@@ -248,7 +249,7 @@ impl Closing {
         }
         for (key, digest) in [("digest", Some(&self.digest)), ("mean", self.mean.as_ref())] {
             if digest.is_some_and(|digest| digest::unhex(digest).is_none()) {
-                return Err(format!("{key}: this is no SHA-256 in 64 hexadecimal digits"));
+                return Err(format!("{key}: this is not a SHA-256 in 64 hexadecimal digits"));
             }
         }
         for score in [self.test, self.test_of_mean].iter().flatten() {
@@ -287,12 +288,12 @@ impl Closing {
         Ok(())
     }
 
-    /// The bytes of a node's traffic as recorded.
+    /// The node's traffic as recorded.
     pub fn traffic(traffic: Traffic) -> [u64; 3] {
         [traffic.payload, traffic.wire, traffic.dense]
     }
 
-    /// The same by neighbour.
+    /// The traffic by neighbour.
     pub fn links(links: &[LinkTraffic]) -> Vec<[u64; 3]> {
         if links.len() > MOST_LINKS {
             return Vec::new();
@@ -301,7 +302,7 @@ impl Closing {
     }
 }
 
-/// Numbers of a run that is about to diverge: JSON has no word for NaN and infinities but `null`.
+/// Numbers of a run that may diverge: JSON can write NaN and infinities only as `null`.
 pub(crate) mod or_nan {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 

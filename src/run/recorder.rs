@@ -1,8 +1,8 @@
-//! What a run leaves on disk whatever happens: each node's own model as soon as it is final or its
+//! Saves the results of a run in every case: each node's own model as soon as it is final or its
 //! run ends early, and the mean once it is formed.
 //!
 //! A model that cannot be written (the disk is full, say) is held and tried again at the end; only
-//! then is it an error.
+//! then does it become an error.
 
 use std::{
     collections::BTreeMap,
@@ -25,15 +25,16 @@ use crate::{
     vector,
 };
 
-/// How long models that cannot be written are tried at the end, and how often.
+/// How long, and how often, models that cannot be written are tried again at the end.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What a model file needs beside the parameters, and what a node's part in a run is described by.
+/// The content of a model file beside the parameters, and the description of a node's part in a
+/// run.
 #[derive(Clone)]
 pub struct Known {
     design: Arc<Design>,
-    /// `None`: a program's own.
+    /// `None` for a program's model.
     model: Option<Model>,
     scale: Arc<OnceLock<Scale>>,
     classes: Vec<String>,
@@ -69,7 +70,7 @@ impl From<&Single> for Known {
 }
 
 impl Known {
-    /// Of a program's own model, by a node that has this many rows.
+    /// For a program's model, at a node with this many rows.
     pub fn of_own(design: Arc<Design>, node: NodeId, rows: u64) -> Known {
         Known {
             design,
@@ -81,11 +82,11 @@ impl Known {
     }
 }
 
-/// How a run ended that did not end as it should. What was done is written by then.
+/// How a run ended early. Its results are written by then.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EndError {
-    /// Something is wrong with this node's own files, or they differ from those of its neighbours.
+    /// This node's own files are wrong, or they differ from those of its neighbours.
     #[error(transparent)]
     Setup(#[from] ConfigError),
     /// All rounds are done and the models are saved, but records of nodes are missing.
@@ -100,7 +101,7 @@ pub enum EndError {
 }
 
 impl EndError {
-    /// Of a run that leaves no files.
+    /// The same error for a run that writes no files.
     pub fn of(error: RunError, topology: &Topology) -> EndError {
         match error {
             RunError::Setup(error) => EndError::Setup(error),
@@ -111,7 +112,7 @@ impl EndError {
         }
     }
 
-    /// The same with one more message. An interruption after which something is lost is a failure.
+    /// Adds a message. An interruption that loses data is a failure.
     pub fn and(self, more: impl std::fmt::Display) -> EndError {
         match self {
             EndError::Setup(error) => EndError::Setup(ConfigError {
@@ -125,10 +126,10 @@ impl EndError {
     }
 }
 
-/// Shows a line to the user of a program; standard error for a command.
+/// Shows a line to the user of a program; a command writes it to standard error.
 pub type Warn = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Saves models and writes what is known of runs that end early. Clones share one state.
+/// Saves models and writes a summary of runs that end early. Clones share one state.
 #[derive(Clone)]
 pub struct Recorder(Arc<Mutex<State>>);
 
@@ -137,7 +138,7 @@ struct State {
     warn: Warn,
     folder: PathBuf,
     lent: Vec<(NodeId, Lent)>,
-    /// What each node did until its model was saved.
+    /// The record of each node until its model was saved.
     closings: BTreeMap<NodeId, Closing>,
     mean: Option<String>,
     /// Models that could not be written yet.
@@ -145,7 +146,7 @@ struct State {
 }
 
 impl Recorder {
-    /// Into this run directory.
+    /// A recorder for this run directory.
     pub fn new(known: Known, directory: &RunDirectory, warn: Warn) -> Recorder {
         Recorder(Arc::new(Mutex::new(State {
             known,
@@ -158,17 +159,17 @@ impl Recorder {
         })))
     }
 
-    /// A node begins: this is its model while a gradient is computed.
+    /// A node begins: `lent` is its model while a gradient is computed.
     pub fn begins(&self, node: NodeId, lent: &Lent) {
         self.lock().lent.push((node, lent.clone()));
     }
 
-    /// A node's own model.
+    /// Saves a node's own model.
     pub fn save(&self, node: NodeId, elapsed: Elapsed, own: &OwnModel) {
         self.lock().save(node, elapsed, own);
     }
 
-    /// The mean of all models.
+    /// Saves the mean of all models.
     pub fn mean(&self, mean: &[f32]) {
         let mut state = self.lock();
         if state.mean.is_none() {
@@ -183,7 +184,7 @@ impl Recorder {
         self.lock().mean.is_some()
     }
 
-    /// A program that must leave now: saves the models that nodes have lent for gradients.
+    /// Saves the models that nodes have lent for gradients, for a program that must exit now.
     pub fn salvage(&self) {
         let mut state = self.lock();
         for (node, lent) in std::mem::take(&mut state.lent) {
@@ -196,8 +197,8 @@ impl Recorder {
         }
     }
 
-    /// Tries again to write what could not be written; `patiently` for a minute, in which a person
-    /// may make room.
+    /// Tries again to write the files that could not be written; with `patiently` for a minute, in
+    /// which the user may free space.
     ///
     /// # Errors
     /// The first model that still cannot be written.
@@ -215,7 +216,7 @@ impl Recorder {
         }
     }
 
-    /// What is known of a run that ended early.
+    /// The summary of a run that ended early.
     pub fn summary(&self) -> Summary {
         let state = self.lock();
         let closings: Vec<(NodeId, Closing)> = state.closings.clone().into_iter().collect();
@@ -224,9 +225,9 @@ impl Recorder {
         summary
     }
 
-    /// Writes what is known of a run that failed after `reached` rounds, and says with which code
-    /// the program ends. Of one that never began because something is wrong with its files, nothing
-    /// stays. `node`: the only one here, if it is one.
+    /// Writes the summary of a run that failed after `reached` rounds, and returns the error with
+    /// its exit code. If the run never began because its files are wrong, it removes the
+    /// directory's files. `node` is set if only this one is here.
     pub fn failed(
         &self,
         directory: &RunDirectory,
@@ -277,8 +278,8 @@ impl Recorder {
         }
     }
 
-    /// A run that has ended, but no node's record can be used: the summary has what this program
-    /// knows.
+    /// Handles a run that has ended without any usable record: the summary has only what this
+    /// program knows.
     pub fn unusable(
         &self,
         directory: &RunDirectory,
@@ -322,7 +323,7 @@ impl State {
         self.closings.insert(node, closing);
     }
 
-    /// Writes what was put aside; the first error, if there still is one.
+    /// Writes the held files; returns the first error, if any remains.
     fn retry(&mut self) -> Option<ConfigError> {
         let mut first = None;
         for (path, x) in std::mem::take(&mut self.waiting) {
@@ -337,7 +338,7 @@ impl State {
         first
     }
 
-    /// Writes a model or puts it aside; `shared` spares a copy.
+    /// Writes a model or holds it; `shared` avoids a copy.
     fn write(&mut self, path: PathBuf, x: &[f32], shared: Option<&Arc<Vec<f32>>>) {
         if let Err(error) = self.known.write(&path, x) {
             (self.warn)(&format!("warning: {error}; it is tried again at the end, for a minute"));
@@ -363,7 +364,7 @@ impl Known {
     }
 }
 
-/// Writes a run's summary; where that fails, the models are there all the same.
+/// Writes a run's summary; if that fails, the models are still saved.
 pub fn write_summary(directory: &RunDirectory, summary: &Summary, warn: &Warn) {
     if let Err(error) = directory.summary(summary) {
         let path = directory.path().join("summary.json");

@@ -1,4 +1,4 @@
-//! The learner of a data shard: what every run on a data file uses.
+//! The learner of a data shard, for every run on a data file.
 
 use std::sync::{Arc, OnceLock};
 
@@ -16,7 +16,7 @@ use crate::{
     vector,
 };
 
-/// Data that is scaled once, by whoever learns the scale first, and then shared.
+/// Data that the first learner to know the scale scales once, and that all of them share.
 #[derive(Debug)]
 pub struct Shared {
     raw: Arc<Dataset>,
@@ -29,12 +29,12 @@ impl Shared {
         Arc::new(Shared { raw: Arc::new(raw), scaled: OnceLock::new() })
     }
 
-    /// As it was loaded.
+    /// The data as loaded.
     pub fn raw(&self) -> &Arc<Dataset> {
         &self.raw
     }
 
-    /// As the model sees it, once the run has begun.
+    /// The scaled data for the model, once the run has begun.
     pub fn ready(&self) -> Option<&Arc<Dataset>> {
         self.scaled.get()
     }
@@ -70,14 +70,14 @@ pub struct ShardLearner {
 struct Started {
     objective: Box<dyn Objective>,
     optimizer: Optimizer,
-    /// n m_i / m where nodes count by rows.
+    /// n m_i / m if nodes are weighted by rows.
     weight: f32,
     data: Arc<Dataset>,
     test: Option<Arc<Dataset>>,
 }
 
 impl ShardLearner {
-    /// A learner that has not begun. `scale` is filled in by the first learner that knows it.
+    /// A learner that has not begun. The first learner that knows the scale sets `scale`.
     pub fn new(
         design: Arc<Design>,
         model: Model,
@@ -98,10 +98,10 @@ fn sums_wanted(design: &Design) -> bool {
     super::design::sums_wanted(&design.experiment)
 }
 
-/// The scale that the sums over all rows make, or what the experiment gives.
+/// The scale from the sums over all rows, or the one of the experiment.
 ///
 /// # Errors
-/// If the experiment's is of another width.
+/// If the experiment's scale has another number of features.
 pub fn scale_of(design: &Design, all: &Opening) -> Result<Option<Scale>, ConfigError> {
     let data = &design.experiment.data;
     if let Some(scale) = &data.scale {
@@ -111,7 +111,7 @@ pub fn scale_of(design: &Design, all: &Opening) -> Result<Option<Scale>, ConfigE
     Ok(all.moments.as_ref().filter(|_| data.standardize).map(Scale::from_moments))
 }
 
-/// What the setup of a run over these shards comes to.
+/// The merged setup of a run over these shards.
 ///
 /// # Errors
 /// As [`scale_of`].
@@ -199,15 +199,15 @@ impl Learner for ShardLearner {
     }
 }
 
-/// A model on rows that were checked against it when the run was made ready.
+/// Scores a model on rows that were checked against it when the run was prepared.
 ///
 /// # Panics
-/// If they were not.
+/// If they do not fit the model.
 pub fn evaluate(model: &Model, x: &[f32], data: &Dataset) -> Evaluation {
     model.evaluate(x, data).expect("the data was checked against the model before the run")
 }
 
-/// Rows per class; empty where there are no classes.
+/// Rows per class; empty if there are no classes.
 pub fn class_counts(data: &Dataset) -> Vec<u64> {
     match &data.target {
         Target::Classes { labels, names } => {

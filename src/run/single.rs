@@ -1,4 +1,4 @@
-//! A run of which this process has one node: its own file, its own key, a topology that names the
+//! A run with one node in this process: its own file, its own key, and a topology that names the
 //! others.
 
 use std::{
@@ -26,7 +26,7 @@ use crate::{
     units::NodeId,
 };
 
-/// `node.toml`: where this node's things are. Paths are relative to the file.
+/// `node.toml`: the files of this node. Paths are relative to it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeFile {
@@ -38,11 +38,11 @@ pub struct NodeFile {
     pub topology: PathBuf,
     /// The experiment file, the same on every node.
     pub experiment: PathBuf,
-    /// This node's own rows: `digits`, `breast-cancer` or a file. Not needed where a program brings
-    /// an objective of its own.
+    /// This node's own rows: `digits`, `breast-cancer` or a file. Not needed if a program brings an
+    /// objective.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
-    /// Rows to test on; without it, `data.test_share` of the own rows.
+    /// Rows to test on; without them, `data.test_share` of the own rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub test: Option<String>,
     /// The run directory to make.
@@ -50,7 +50,7 @@ pub struct NodeFile {
 }
 
 impl NodeFile {
-    /// Reads a file; its paths come out as they are to be opened.
+    /// Reads a file and resolves its paths.
     ///
     /// # Errors
     /// If it cannot be read, or a key is unknown, missing or of the wrong type.
@@ -78,21 +78,21 @@ impl NodeFile {
 
 /// One node's part of a run.
 pub struct Single {
-    /// What all nodes share.
+    /// The design that all nodes share.
     pub design: Arc<Design>,
-    /// What is learned.
+    /// The model.
     pub model: Model,
-    /// Which node this is.
+    /// The node's number.
     pub node: NodeId,
-    /// Its core and learner, until somebody takes them to run.
+    /// Its core and learner, until the driver takes them.
     pub spec: Option<NodeSpec>,
     /// Rows that this node trains on.
     pub rows: u64,
-    /// Of these, how many of each class, where there are classes.
+    /// The number of each class among them, if there are classes.
     pub class_rows: Vec<u64>,
-    /// Class names, where there are classes.
+    /// Class names, if there are classes.
     pub classes: Vec<String>,
-    /// Filled in when the run begins.
+    /// The scale, set when the run begins.
     pub scale: Arc<OnceLock<Scale>>,
     /// This node's test rows.
     pub test: Option<Arc<Shared>>,
@@ -102,7 +102,7 @@ impl Single {
     /// Loads the node's own data and resolves the experiment on the given topology.
     ///
     /// # Errors
-    /// If anything of it is wrong.
+    /// If any file or value of it is wrong.
     pub fn new(
         file: &NodeFile,
         experiment: Experiment,
@@ -183,7 +183,8 @@ impl Single {
         })
     }
 
-    /// A model on this node's test rows; `None` where there are none, or before the run has begun.
+    /// Scores a model on this node's test rows; `None` without test rows, or before the run has
+    /// begun.
     pub fn score(&self, x: &[f32]) -> Option<Score> {
         Some(evaluate(&self.model, x, self.test.as_ref()?.ready()?).into())
     }

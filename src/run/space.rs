@@ -1,8 +1,7 @@
-//! What a run directory will take on its disk, and what is free there, so that a run whose models
-//! cannot be kept is refused before it is begun.
+//! The disk space of a run directory, compared with the free space, so that a run whose models
+//! cannot be saved is refused before it begins.
 //!
-//! Free space is asked of the file system on Linux with the feature `net`; elsewhere nothing is
-//! known, and nothing is refused.
+//! The free space is known on Linux with the feature `net`; elsewhere nothing is refused.
 
 use std::path::Path;
 
@@ -10,15 +9,15 @@ use crate::{config::ConfigError, memory, run::Design, units::Bytes};
 
 /// Bytes of a line of metrics.
 const LINE: u64 = 300;
-/// Bytes of a model file before its numbers, and of each of its features' scales.
+/// Bytes of a model file before its numbers, and per scaled feature.
 const HEADER: u64 = 2_000;
 const SCALE: u64 = 45;
 /// Bytes of a node's part of a summary.
 const PART: u64 = 600;
-/// Bytes of the experiment, the topology and the summary, whatever the run.
+/// Bytes of the experiment, the topology and the summary of any run.
 const FILES: u64 = 20_000;
 
-/// What a run writes into its directory.
+/// The files that a run writes into its directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Saves {
     /// Every node's model and the mean; every node's metrics.
@@ -29,17 +28,17 @@ pub enum Saves {
     Both,
 }
 
-/// What a run directory takes, in bytes.
+/// The size of a run directory, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
-    /// The models' numbers: not a byte less.
+    /// The models' numbers, exactly.
     pub models: u64,
-    /// All of it, about.
+    /// All files, approximately.
     pub all: u64,
 }
 
 impl Space {
-    /// Of a design's run.
+    /// The space for a run of this design.
     pub fn of(design: &Design, saves: Saves) -> Space {
         let nodes = design.topology.nodes() as u64;
         let run = &design.experiment.run;
@@ -61,10 +60,11 @@ impl Space {
         Space { models: numbers, all: rest.into_iter().fold(numbers, u64::saturating_add) }
     }
 
-    /// Whether it is free where a directory is or will be; a warning where it is, but not twice.
+    /// Checks the space at a directory that exists or will be created; warns if less than twice the
+    /// size is free.
     ///
     /// # Errors
-    /// If the models alone cannot be kept there; both figures are named.
+    /// If there is not enough even for the models; the error has both figures.
     pub fn check(&self, directory: &Path) -> Result<Option<String>, ConfigError> {
         if memory::is_unlimited() { Ok(None) } else { self.compare(free(directory), directory) }
     }
@@ -91,14 +91,14 @@ impl Space {
     }
 }
 
-/// Bytes that are free for this user where a path is or will be; `None` where the system does not
-/// say.
+/// The bytes free for this user at a path that exists or will be created; `None` if the system does
+/// not say.
 #[cfg(all(target_os = "linux", feature = "net"))]
 fn free(path: &Path) -> Option<u64> {
     let path = std::path::absolute(path).ok()?;
     let there = path.ancestors().find(|path| path.exists())?;
     let system = rustix::fs::statvfs(there).ok()?;
-    // Some file systems count nothing; theirs is not a full disk.
+    // Some file systems count no blocks; those are not full.
     (system.f_blocks > 0).then(|| system.f_bavail.saturating_mul(system.f_frsize))
 }
 
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn models_and_lines_are_counted_by_who_writes_them() {
+    fn models_and_lines_are_counted_by_writer() {
         let design = design(&["model.hidden=[100]", "run.rounds=101", "run.evaluate_every=10"]);
         let vector = 4 * (64 * 100 + 100 + 100 * 10 + 10);
         let of = |saves| Space::of(&design, saves);
@@ -137,15 +137,15 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_kept_is_refused_and_what_is_near_it_is_told() {
+    fn models_that_do_not_fit_are_refused_and_a_tight_fit_warns() {
         let space = Space { models: 1_000, all: 1_500 };
-        let told = |free| space.compare(free, Path::new("runs/a"));
-        assert_eq!(told(None), Ok(None));
-        assert_eq!(told(Some(3_000)), Ok(None));
+        let warned = |free| space.compare(free, Path::new("runs/a"));
+        assert_eq!(warned(None), Ok(None));
+        assert_eq!(warned(Some(3_000)), Ok(None));
         let warning = "the run will write about 1.5 kB to runs/a, where 3.0 kB are free";
-        assert_eq!(told(Some(2_999)), Ok(Some(warning.into())));
-        assert!(told(Some(1_000)).unwrap().is_some());
-        let error = told(Some(999)).unwrap_err().to_string();
+        assert_eq!(warned(Some(2_999)), Ok(Some(warning.into())));
+        assert!(warned(Some(1_000)).unwrap().is_some());
+        let error = warned(Some(999)).unwrap_err().to_string();
         assert!(error.starts_with(
             "run.out = runs/a: the run's models take 1.0 kB there, and 999 B are free:"
         ));
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     #[cfg(all(target_os = "linux", feature = "net"))]
-    fn the_disk_of_a_folder_to_be_is_asked() {
+    fn free_space_is_known_for_a_folder_that_does_not_exist_yet() {
         let folder = tempfile::tempdir().unwrap();
         assert!(free(&folder.path().join("runs/to/be")).is_some_and(|free| free > 0));
     }

@@ -1,4 +1,5 @@
-//! `summary.json`: what a run was and what came of it. Every node of a run makes the same one.
+//! `summary.json`: the description and the results of a run. Every node of a run writes the same
+//! one.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +21,7 @@ pub struct Summary {
     pub compressor: String,
     /// The topology's name.
     pub topology: String,
-    /// Who met whom in which round, where that was not everybody in every round.
+    /// The links of each round, unless every link is used in every round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<String>,
     /// n.
@@ -29,38 +30,38 @@ pub struct Summary {
     pub parameters: usize,
     /// Rounds done.
     pub rounds: u64,
-    /// max(|lambda_2|, |lambda_n|) of W; of a schedule the factor per round at which a period
+    /// max(|lambda_2|, |lambda_n|) of W; for a schedule the factor per round by which a period
     /// shrinks disagreement.
     pub rho: f64,
     /// 1 - rho.
     pub gap: f64,
-    /// At the end.
+    /// The results at the end.
     #[serde(rename = "final")]
     pub outcome: Outcome,
-    /// What plain SGD reaches, where all rows are in one place: the same rounds and schedule, a
-    /// batch n times as large.
+    /// The result of plain SGD with all rows in one place: the same rounds and schedule, a batch n
+    /// times as large.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pooled: Option<PooledOutcome>,
     /// Sent by all nodes together.
     pub bytes: TotalBytes,
     /// Seconds from the first round to the last record, of the slowest node.
     pub time_s: f64,
-    /// The share of their time in which nodes computed gradients, as a mean; 0 where nothing takes
-    /// time.
+    /// The mean share of time in which nodes computed gradients; 0 if nothing takes time.
     #[serde(default)]
     pub computing: f64,
-    /// Who took part in which rounds, in node order.
+    /// The rounds in which each node took part, in node order.
     pub participation: IndexMap<String, Participation>,
-    /// Nodes whose records are missing or cannot be used, and why. They are not in `participation`.
+    /// Nodes whose records are missing or cannot be used, with the reason. They are not in
+    /// `participation`.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub unusable: IndexMap<String, String>,
-    /// SHA-256 of the mean of all models; empty where it was not formed.
+    /// SHA-256 of the mean of all models; empty if it was not formed.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub mean_digest: String,
-    /// SHA-256 over the nodes' SHA-256s in node order and that of the mean; empty where one of them
-    /// is not known.
+    /// SHA-256 over the nodes' SHA-256s in node order and that of the mean; empty if one of them is
+    /// not known.
     pub digest: String,
-    /// SHA-256 of the simulation's events: what happened when.
+    /// SHA-256 of the simulation's events with their times.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<String>,
     /// The round in which a parameter stopped being finite.
@@ -72,12 +73,12 @@ pub struct Summary {
     /// Why it could not go on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
-    /// The node at which that happened first, as far as it is known here.
+    /// The node that failed first, as far as this node knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_at: Option<String>,
 }
 
-/// What the models are worth at the end. What cannot be known is left out.
+/// The quality of the models at the end. Unknown values are left out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// f at the mean of all models.
@@ -98,12 +99,12 @@ pub struct Outcome {
     /// (1/n) sum |x_i - mean|^2.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub consensus: Option<f64>,
-    /// Measures of a program's own, by name.
+    /// Measures of the program, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub measures: BTreeMap<String, OwnMeasure>,
 }
 
-/// What the nodes report of one measure of a program's own.
+/// The nodes' values of one measure of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OwnMeasure {
     /// Mean over the nodes, each of its own model.
@@ -116,10 +117,10 @@ pub struct OwnMeasure {
     pub of_mean: f64,
 }
 
-/// What plain SGD reaches on the pooled rows.
+/// The result of plain SGD on the pooled rows.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PooledOutcome {
-    /// Mean loss over all training rows; NaN where it diverged.
+    /// Mean loss over all training rows; NaN if it diverged.
     #[serde(with = "crate::run::record::or_nan")]
     pub train_loss: f64,
     /// On the test rows.
@@ -143,7 +144,7 @@ pub struct TotalBytes {
     pub payload: u64,
     /// Envelopes, headers and payloads, before encryption.
     pub wire: u64,
-    /// What dense gossip would have sent.
+    /// Bytes that dense gossip would have sent.
     pub dense: u64,
 }
 
@@ -167,20 +168,20 @@ pub struct Participation {
     /// With envelopes and headers, before encryption.
     #[serde(default)]
     pub bytes_wire: u64,
-    /// What dense gossip would have sent.
+    /// Bytes that dense gossip would have sent.
     #[serde(default)]
     pub bytes_dense: u64,
-    /// What it sent to each neighbour, in node order; empty where a node has more than 64 of them.
+    /// The bytes to each neighbour, in node order; empty if a node has more than 64 neighbours.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub links: IndexMap<String, LinkBytes>,
     /// SHA-256 of its model.
     pub digest: String,
-    /// Hash of its arithmetic self-test: where nodes differ, the digest depends on which machine
-    /// did what.
+    /// Hash of its arithmetic self-test: if nodes differ, the digest depends on which machine ran
+    /// which node.
     pub arithmetic: String,
 }
 
-/// What a node sent to one neighbour.
+/// The bytes that a node sent to one neighbour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LinkBytes {
     /// Payloads.
@@ -190,7 +191,7 @@ pub struct LinkBytes {
 }
 
 impl Summary {
-    /// A summary without results: what is known before a run.
+    /// A summary without results, as known before a run.
     pub fn blank(design: &Design) -> Summary {
         let rate = design.schedule.rate(&design.topology);
         Summary {
@@ -220,8 +221,8 @@ impl Summary {
         }
     }
 
-    /// The summary that follows from all nodes' closing records, in node order. A record that
-    /// cannot be used is listed in `unusable`.
+    /// The summary from all nodes' closing records, in node order. A record that cannot be used is
+    /// listed in `unusable`.
     ///
     /// # Errors
     /// If there is not one record for each node, or none can be used.
@@ -275,8 +276,7 @@ impl Summary {
         Ok(summary)
     }
 
-    /// What is known of a run from the records of some of its nodes, in node order. It has no
-    /// digest.
+    /// The summary from the records of some nodes, in node order. It has no digest.
     pub fn of(design: &Design, closings: &[(NodeId, Closing)]) -> Summary {
         let mut summary = Summary::blank(design);
         let names: Vec<&str> = (0..design.topology.nodes())
@@ -315,13 +315,13 @@ impl Summary {
     }
 }
 
-/// What is wrong with a record may repeat its bytes: no control characters, and not longer than a
-/// line.
+/// A printable error about a record, which may repeat its bytes: no control characters, and no
+/// longer than a line.
 fn printable(why: &str) -> String {
     why.chars().map(|c| if c.is_control() { '?' } else { c }).take(300).collect()
 }
 
-/// The value that occurs most often; of several the first.
+/// The most frequent value; of several the first.
 fn most_common<'a>(values: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let mut counts: IndexMap<&str, usize> = IndexMap::new();
     values.for_each(|value| *counts.entry(value).or_default() += 1);

@@ -1,5 +1,4 @@
-//! Watches a run whose nodes are all in this process: consensus distance, loss and accuracy of the
-//! mean.
+//! Watches a run with all nodes in this process: consensus distance, loss and accuracy of the mean.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -11,7 +10,7 @@ use crate::{
     vector,
 };
 
-/// What a progress display shows.
+/// The figures of a progress display.
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
     /// Rounds that every node has done.
@@ -24,7 +23,7 @@ pub struct Progress {
     pub accuracy: Option<f64>,
     /// Payload bytes sent by all nodes.
     pub payload: u64,
-    /// When the last of these rounds was over: virtual time in the simulator.
+    /// The time at which the last of these rounds ended: simulated time in the simulator.
     pub time: Time,
 }
 
@@ -33,36 +32,36 @@ pub struct Progress {
 pub struct Snapshot {
     /// Rounds done.
     pub rounds: u64,
-    /// Seconds since the start when the last node had done them; virtual in the simulator.
+    /// Seconds from the start until the last node had done them; simulated time in the simulator.
     pub time_s: f64,
-    /// How long nodes had computed gradients by then, as a mean.
+    /// The mean time that nodes had spent on gradients by then.
     pub computing_s: f64,
     /// f at the mean of all models.
     pub train_loss: Option<f64>,
     /// The mean model's accuracy on the test rows.
     pub accuracy_of_mean: Option<f64>,
-    /// Each node's own model's accuracy on the test rows; empty where there is none.
+    /// The accuracy of each node's own model on the test rows; empty if there are none.
     pub accuracies: Vec<f64>,
     /// (1/n) sum |x_i - mean|^2.
     pub consensus: f64,
-    /// What all nodes have sent.
+    /// The bytes that all nodes have sent.
     pub traffic: Traffic,
 }
 
-/// What nodes have said of a round so far.
+/// The reports of a round so far.
 struct Waiting {
-    /// How many have.
-    there: usize,
+    /// The number of reports.
+    arrived: usize,
     /// In node order.
     nodes: Vec<Option<(Elapsed, RoundDone)>>,
 }
 
-/// Collects rounds of all nodes and evaluates the mean where a round is to be evaluated.
+/// Collects rounds of all nodes and evaluates the mean in rounds with an evaluation.
 pub struct Watch<'a> {
     whole: Arc<Whole>,
     /// Rounds done, batch loss and traffic of each node.
     latest: Vec<(u64, f64, Traffic)>,
-    /// How many nodes have done no more rounds than all have.
+    /// How many nodes have done no more rounds than the slowest node.
     behind: usize,
     /// Models that wait for those of the other nodes.
     models: BTreeMap<Round, Waiting>,
@@ -74,7 +73,7 @@ pub struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    /// Watches a run; metrics come out in the order of rounds, then nodes.
+    /// Watches a run; metrics are sorted by rounds, then nodes.
     pub fn new(
         whole: Arc<Whole>,
         on_metric: impl FnMut(&Metric) + 'a,
@@ -94,14 +93,14 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Asks `stop` after every round whether somebody has interrupted.
+    /// Calls `stop` after every round: whether the user has interrupted the run.
     #[must_use]
     pub fn stopping(mut self, stop: impl FnMut() -> bool + 'a) -> Watch<'a> {
         self.stop = Box::new(stop);
         self
     }
 
-    /// Shows `see` every evaluation as a whole.
+    /// Calls `see` with every complete evaluation.
     #[must_use]
     pub fn seeing(mut self, see: impl FnMut(&Snapshot) + 'a) -> Watch<'a> {
         self.on_snapshot = Box::new(see);
@@ -169,11 +168,11 @@ impl Observer for Watch<'_> {
         .0;
         let round = done.round;
         if done.model.is_some() {
-            let none = || Waiting { there: 0, nodes: vec![None; count] };
+            let none = || Waiting { arrived: 0, nodes: vec![None; count] };
             let waiting = self.models.entry(round).or_insert_with(none);
-            waiting.there +=
+            waiting.arrived +=
                 usize::from(waiting.nodes[node.index()].replace((elapsed, done)).is_none());
-            if waiting.there == count
+            if waiting.arrived == count
                 && let Some(all) = self.models.remove(&round)
             {
                 self.evaluate(round, now, &all.nodes);
@@ -193,7 +192,7 @@ impl Observer for Watch<'_> {
     }
 
     fn stop_after(&mut self) -> Option<Round> {
-        // No node is past the furthest by more than the round that it is in.
+        // No node is further than the round after the furthest completed one.
         (self.stop)()
             .then(|| Round(self.latest.iter().map(|(rounds, ..)| *rounds).max().unwrap_or(0) + 1))
     }

@@ -1,4 +1,4 @@
-//! A run whose nodes are all in this process: data cut into shards, one learner each.
+//! A run with all nodes in this process: data split into shards, one learner each.
 
 use std::sync::{Arc, OnceLock};
 
@@ -18,32 +18,32 @@ use crate::{
     units::{NodeId, Round},
 };
 
-/// An experiment with its data cut and everything checked: ready for `train` or `simulate`.
+/// An experiment with its data split and everything checked: ready for `train` or `simulate`.
 pub struct Whole {
-    /// What all nodes share.
+    /// The design that all nodes share.
     pub design: Arc<Design>,
-    /// What is learned.
+    /// The model.
     pub model: Model,
     /// Each node's rows.
     pub shards: Vec<Arc<Shared>>,
     /// The whole file and its training rows, for the comparison with one machine.
     pooled: Arc<Dataset>,
     train: Vec<usize>,
-    /// Rows that no node trains on; `None` where `test_share` is 0.
+    /// Rows that no node trains on; `None` if `test_share` is 0.
     pub test: Option<Arc<Shared>>,
-    /// Class names, where there are classes.
+    /// Class names, if there are classes.
     pub classes: Vec<String>,
-    /// Filled in when the run begins.
+    /// The scale, set when the run begins.
     pub scale: Arc<OnceLock<Scale>>,
-    /// What `simulate` and `plan` take links and machines to be like.
+    /// The conditions of links and machines for `simulate` and `plan`.
     pub conditions: Conditions,
 }
 
 impl Whole {
-    /// Loads the data, cuts it and resolves the experiment.
+    /// Loads the data, splits it and resolves the experiment.
     ///
     /// # Errors
-    /// If anything of it is wrong; nothing has been started.
+    /// If any file or value of it is wrong; nothing has been started.
     pub fn new(experiment: Experiment) -> Result<Whole, ConfigError> {
         Whole::checked(experiment.clone()).map_err(|error| experiment.blame(error))
     }
@@ -105,7 +105,7 @@ impl Whole {
         }
     }
 
-    /// f(x): the nodes' losses at x, weighted as the experiment says; `None` before the run has
+    /// f(x): the nodes' losses at x, with the experiment's weights; `None` before the run has
     /// begun.
     pub fn train_loss(&self, x: &[f32]) -> Option<f64> {
         let (mut sum, mut weights) = (0.0, 0.0);
@@ -118,7 +118,7 @@ impl Whole {
         Some(sum / weights)
     }
 
-    /// A model on the test rows; `None` where there are none, or before the run has begun.
+    /// Scores a model on the test rows; `None` without test rows, or before the run has begun.
     pub fn score(&self, x: &[f32]) -> Option<Score> {
         let test = self.test.as_ref()?.ready()?;
         Some(evaluate(&self.model, x, test).into())
@@ -165,7 +165,7 @@ impl Whole {
     }
 }
 
-/// The conditions of `[network]`. What gradients take is measured where the experiment wants it,
+/// The conditions of `[network]`. The time of gradients is measured if the experiment asks for it,
 /// and written into it.
 fn measured_conditions(
     design: &mut Design,
@@ -212,7 +212,7 @@ fn gradients_take(design: &Design, model: &Model, shard: &Shared) -> Result<f64,
     Ok(times[times.len() / 2])
 }
 
-/// What plain SGD reaches on the pooled data.
+/// The result of plain SGD on the pooled data.
 #[derive(Clone, Copy, Debug)]
 pub struct Pooled {
     /// Mean loss over all training rows.
@@ -221,7 +221,7 @@ pub struct Pooled {
     pub test: Option<Score>,
 }
 
-/// How the experiment's data file is to be read.
+/// How to read the experiment's data file.
 ///
 /// # Errors
 /// If there is no such model.
@@ -248,8 +248,8 @@ fn load(experiment: &Experiment, options: &Options) -> Result<Dataset, ConfigErr
     }
 }
 
-/// What is to be drawn, with all defaults written into the experiment; `None` where rows come from
-/// a file.
+/// The synthetic data to draw, with all defaults written into the experiment; `None` if rows come
+/// from a file.
 fn synthetic(experiment: &mut Experiment) -> Result<Option<Synthetic>, ConfigError> {
     let task = experiment.model.task()?;
     let data = &mut experiment.data;

@@ -1,11 +1,11 @@
-//! Drives the core on a virtual network in virtual time, on one thread.
+//! Drives the core on a virtual network in simulated time, on one thread.
 //!
-//! A frame leaves and arrives when its [link](crate::links::LinkModel) says so, and a gradient
-//! takes what the [machine](crate::links::ComputeModel) needs; on an ideal network, the default,
-//! nothing takes any time. The bytes are real: frames are encoded, checked and decoded as they are
-//! over libp2p, and a link holds back its next frame until the last one was recycled, as a reader
-//! does. Events are ordered by (time, number), so a run has one trace, whose SHA-256 is its digest.
-//! Encoding, evaluation and whatever else a node does besides gradients takes no time.
+//! A [link](crate::links::LinkModel) decides when a frame leaves and arrives, a
+//! [machine](crate::links::ComputeModel) how long a gradient takes; on an ideal network, the
+//! default, both take no time. The bytes are real: frames are encoded, checked and decoded as they
+//! are over libp2p, and a link delivers its next frame only after the last one was recycled, as a
+//! reader does. Events are ordered by (time, number), so a run has one trace, whose SHA-256 is its
+//! digest. Encoding, evaluation and all other work besides gradients takes no time.
 
 use std::{
     cmp::Reverse,
@@ -22,16 +22,16 @@ use crate::{
     units::{NodeId, Time},
 };
 
-/// A run that came to its end.
+/// The result of a complete run.
 #[derive(Debug)]
 pub struct Simulated {
     /// The nodes.
     pub ended: Vec<Ended>,
     /// SHA-256 of the times, nodes and kinds of all events, in hexadecimal digits.
     pub trace: String,
-    /// When the last event was.
+    /// The time of the last event.
     pub time: Time,
-    /// When the last node began its first gradient: what comes before is the setup.
+    /// The time at which the last node began its first gradient: before it comes the setup.
     pub began: Time,
 }
 
@@ -77,9 +77,9 @@ struct Host {
     node: Node,
     learner: Box<dyn Learner>,
     traffic: Traffic,
-    /// When it began its first gradient.
+    /// The time at which it began its first gradient.
     began: Option<Time>,
-    /// When its last gradient is ready, and how long all of them took.
+    /// The time at which its last gradient is ready, and the duration of all its gradients.
     computed: Time,
     computing: Time,
     model: Arc<Vec<f32>>,
@@ -88,7 +88,7 @@ struct Host {
 }
 
 impl Host {
-    /// Its clocks, now. Of a gradient under way, what has been computed of it.
+    /// Its clocks now. A gradient under way counts with its elapsed part.
     fn elapsed(&self, now: Time) -> Elapsed {
         Elapsed {
             time: now,
@@ -100,10 +100,10 @@ impl Host {
 /// One direction of a link.
 struct Wire {
     channel: Channel,
-    /// When the last frame has left.
+    /// The time at which the last frame has left.
     free: Time,
-    /// On the way.
-    flying: VecDeque<Vec<u8>>,
+    /// In flight.
+    in_flight: VecDeque<Vec<u8>>,
     /// Arrived, not yet delivered.
     queue: VecDeque<Vec<u8>>,
     /// Delivered, not yet recycled.
@@ -117,13 +117,13 @@ struct Network<'a> {
     now: Time,
     hosts: Vec<Host>,
     wires: BTreeMap<(NodeId, NodeId), Wire>,
-    /// When what each node has sent has left, where its links share a line.
+    /// The time at which each node's last frame has left, if its links share an uplink.
     uplinks: Vec<Time>,
     trace: Sha256,
     events: BinaryHeap<Reverse<Event>>,
     posted: u64,
     effects: Vec<Effect>,
-    /// What a node's learner has answered.
+    /// The inputs that a node's learner has returned.
     inputs: Vec<Input>,
 }
 
@@ -131,31 +131,31 @@ struct Event {
     time: Time,
     number: u64,
     node: NodeId,
-    what: What,
+    kind: EventKind,
 }
 
-enum What {
-    /// For the node's core.
+enum EventKind {
+    /// An input for the node's core.
     Input(Input),
-    /// The oldest frame on the way from there is here.
+    /// The oldest frame in flight from this neighbour arrived.
     Arrival(NodeId),
 }
 
-impl What {
-    /// For the trace.
+impl EventKind {
+    /// A number for the trace.
     fn code(&self) -> u8 {
         match self {
-            What::Input(Input::Start) => 0,
-            What::Input(Input::Frame { .. }) => 1,
-            What::Input(Input::Taken(_)) => 2,
-            What::Input(Input::LinkDown { .. }) => 3,
-            What::Input(Input::Part { .. }) => 4,
-            What::Input(Input::Computed { .. }) => 5,
-            What::Input(Input::Record(_)) => 6,
-            What::Input(Input::StopAfter(_)) => 7,
-            What::Input(Input::Left { .. }) => 9,
-            What::Input(Input::ComputeFailed { .. }) => 10,
-            What::Arrival(_) => 8,
+            EventKind::Input(Input::Start) => 0,
+            EventKind::Input(Input::Frame { .. }) => 1,
+            EventKind::Input(Input::Taken(_)) => 2,
+            EventKind::Input(Input::LinkDown { .. }) => 3,
+            EventKind::Input(Input::Part { .. }) => 4,
+            EventKind::Input(Input::Computed { .. }) => 5,
+            EventKind::Input(Input::Record(_)) => 6,
+            EventKind::Input(Input::StopAfter(_)) => 7,
+            EventKind::Input(Input::Left { .. }) => 9,
+            EventKind::Input(Input::ComputeFailed { .. }) => 10,
+            EventKind::Arrival(_) => 8,
         }
     }
 }
@@ -208,11 +208,11 @@ impl<'a> Network<'a> {
     }
 
     fn post(&mut self, node: NodeId, input: Input) {
-        self.post_at(self.now, node, What::Input(input));
+        self.post_at(self.now, node, EventKind::Input(input));
     }
 
-    fn post_at(&mut self, time: Time, node: NodeId, what: What) {
-        self.events.push(Reverse(Event { time, number: self.posted, node, what }));
+    fn post_at(&mut self, time: Time, node: NodeId, kind: EventKind) {
+        self.events.push(Reverse(Event { time, number: self.posted, node, kind }));
         self.posted += 1;
     }
 
@@ -224,12 +224,12 @@ impl<'a> Network<'a> {
         let id = event.node;
         self.trace.update(event.time.0.to_le_bytes());
         self.trace.update(id.0.to_le_bytes());
-        self.trace.update([event.what.code()]);
-        let input = match event.what {
-            What::Input(input) => input,
-            What::Arrival(from) => {
+        self.trace.update([event.kind.code()]);
+        let input = match event.kind {
+            EventKind::Input(input) => input,
+            EventKind::Arrival(from) => {
                 let wire = self.wire(from, id);
-                let bytes = wire.flying.pop_front().expect("what arrives has flown");
+                let bytes = wire.in_flight.pop_front().expect("a frame that arrives is in flight");
                 wire.queue.push_back(bytes);
                 self.pass(from, id);
                 return Ok(());
@@ -271,7 +271,7 @@ impl<'a> Network<'a> {
                         }
                         _ => time,
                     };
-                    self.post_at(Time(now.0 + after), id, What::Input(input));
+                    self.post_at(Time(now.0 + after), id, EventKind::Input(input));
                 }
                 self.inputs = inputs;
             }
@@ -292,7 +292,7 @@ impl<'a> Network<'a> {
             }
             Effect::Save(own) => observer.save(id, host.elapsed(self.now), &own),
             Effect::Conclude { own, mean } => {
-                // Later than the last round's: what was in the air has landed since.
+                // Later than the end of the last round: frames in flight have arrived since.
                 host.traffic = own.traffic;
                 observer.mean(&mean);
                 let conclusion = Conclusion::new(&own, &mean, host.elapsed(self.now));
@@ -306,18 +306,17 @@ impl<'a> Network<'a> {
         Ok(())
     }
 
-    /// A run that ends early: what each node has is saved.
+    /// Saves each node's model when a run ends early.
     fn salvage(&self, observer: &mut dyn Observer) {
         for (node, host) in self.hosts.iter().enumerate() {
             let node = NodeId::from(node);
-            let lent = |Reverse(event): &Reverse<Event>| match &event.what {
-                What::Input(Input::Computed { x, .. } | Input::ComputeFailed { x, .. })
-                    if event.node == node =>
-                {
-                    Some(x.clone())
-                }
-                _ => None,
-            };
+            let lent =
+                |Reverse(event): &Reverse<Event>| match &event.kind {
+                    EventKind::Input(
+                        Input::Computed { x, .. } | Input::ComputeFailed { x, .. },
+                    ) if event.node == node => Some(x.clone()),
+                    _ => None,
+                };
             if let Some(own) = host.node.salvage(|| self.events.iter().find_map(lent)) {
                 observer.save(node, host.elapsed(self.now), &own);
             }
@@ -329,7 +328,7 @@ impl<'a> Network<'a> {
         self.wires.entry((from, to)).or_insert_with(|| Wire {
             channel: Channel::new(*conditions.link(from, to), conditions.dice(from, to)),
             free: Time(0),
-            flying: VecDeque::new(),
+            in_flight: VecDeque::new(),
             queue: VecDeque::new(),
             held: false,
             spare: Vec::new(),
@@ -353,18 +352,18 @@ impl<'a> Network<'a> {
         if at_once {
             wire.queue.push_back(bytes);
         } else {
-            wire.flying.push_back(bytes);
+            wire.in_flight.push_back(bytes);
         }
         self.uplinks[id.index()] = free;
-        self.post_at(passage.left, id, What::Input(Input::Taken(to)));
+        self.post_at(passage.left, id, EventKind::Input(Input::Taken(to)));
         if at_once {
             self.pass(id, to);
         } else {
-            self.post_at(passage.arrives, to, What::Arrival(id));
+            self.post_at(passage.arrives, to, EventKind::Arrival(id));
         }
     }
 
-    /// Delivers the next frame of a wire if its reader is free.
+    /// Delivers the next frame of a link if its reader is free.
     fn pass(&mut self, from: NodeId, to: NodeId) {
         let wire = self.wire(from, to);
         if wire.held {

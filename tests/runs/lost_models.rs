@@ -145,7 +145,10 @@ fn records_that_make_no_sense_are_named_and_the_rest_of_the_summary_stands() {
         ("it is empty", Box::new(|_| Vec::new())),
         ("expected value", Box::new(|_| b"garbage".to_vec())),
         ("missing field", Box::new(|_| b"{}".to_vec())),
-        ("digest: this is no SHA-256", Box::new(change(|closing| closing.digest = "f".repeat(63)))),
+        (
+            "digest: this is not a SHA-256",
+            Box::new(change(|closing| closing.digest = "f".repeat(63))),
+        ),
         ("it has no mean model", Box::new(change(|closing| closing.mean = None))),
         (
             "its mean model is another",
