@@ -20,7 +20,7 @@ use super::{Exit, interrupt::Interrupt, run_args::whole, tally::Tally};
 /// The arguments of `gradvine compare`
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-Names are apart by commas, their constants follow after colons: no quotes are needed.
+Commas separate names, and colons separate a name from its constants: no quotes are needed.
 
 Examples:
   gradvine compare --rules d-psgd,dcd,choco --seeds 3
@@ -30,27 +30,22 @@ Examples:
   gradvine compare --rules naive,dcd --compressors min-max:bits=2 --grid \
   optimizer.step=0.05,0.1,0.2,0.4
 
-Every rule meets every compressor on every topology; a rule that sends whole vectors runs once, \
-                        with identity. What cannot work and what
-diverges is a row of the table. Figures are means over seeds with their 95 % interval (Student's \
-                        t), and rows are compared with the first
-one seed by seed.
+Every rule runs with every compressor on every topology; a rule that sends uncompressed vectors
+runs once, with identity. Combinations that cannot work or that diverge have a row in the table too.
+Figures are means over seeds with their 95 % interval (Student's t), and rows are compared with the
+first one seed by seed.
 
---grid tunes each combination for itself before it is compared, over five seeds or more: all \
-                        combinations of the grids' values run with
-three seeds that are none of those compared (from the first seed + 1000 on), and the least mean \
-                        of the mean model's train loss at the end
-wins; what loses by more than a factor of two on the first of them is not run with the others. A \
-                        grid of fractions whose best lies at its
-edge is widened, by up to six points; whole numbers are a choice and stay. A constant that a rule \
-                        or compressor does not have is left out
-for it; the value `default` leaves a key as it is, and keys that change together stand behind a \
-                        semicolon:
+--grid tunes each combination before the comparison, which then takes five seeds or more: all
+combinations of the grids' values run with three other seeds (from the first seed + 1000 on), and
+the least mean of the mean model's train loss at the end wins; a value that loses by more than a
+factor of two on the first of them is not run with the others. A grid of fractions with its best at
+the edge is widened, by up to six points; whole numbers are a choice and stay. A constant that a
+rule or compressor does not have is left out for it; the value `default` leaves a key unchanged;
+a semicolon joins keys that change together:
 \"optimizer.local_steps=1,10; run.rounds=1000,100\".
 
-Runs are those of `gradvine simulate`, several at a time; how many makes no difference to the \
-                        results. With --out a folder gets
-compare.json, compare.csv and pictures.")]
+Runs are those of `gradvine simulate`, several at a time; their number does not change the results.
+With --out a folder gets compare.json, compare.csv and pictures.")]
 pub struct Args {
     /// The experiment file; without one, the default experiment on the embedded digits
     experiment: Option<PathBuf>,
@@ -69,16 +64,16 @@ pub struct Args {
     /// Tune this key for each combination over these values; may be repeated
     #[arg(long = "grid", value_name = "KEY=VALUE,VALUE...")]
     grids: Vec<String>,
-    /// How many seeds each combination runs with [default: 1; 5 where it is tuned]
+    /// Number of seeds for each combination [default: 1; 5 with --grid]
     #[arg(long, value_name = "NUMBER", value_parser = |text: &str| whole(text, 1).and_then(few))]
     seeds: Option<u64>,
     /// The first seed [default: the experiment's]
     #[arg(long, value_name = "NUMBER", value_parser = |text: &str| whole(text, 0))]
     seed: Option<u64>,
-    /// How many rounds
+    /// Number of rounds
     #[arg(long, value_name = "NUMBER", value_parser = |text: &str| whole(text, 1))]
     rounds: Option<u64>,
-    /// Runs at a time [default: one a processor]
+    /// Simultaneous runs [default: one per processor]
     #[arg(long, value_name = "NUMBER", alias = "threads")]
     jobs: Option<NonZeroUsize>,
     /// A folder for compare.json, compare.csv and pictures; may exist
@@ -100,7 +95,7 @@ fn few(seeds: u64) -> Result<u64, String> {
     }
 }
 
-/// One row: what differs, and what came of it.
+/// One row: the parts of a combination, and its result.
 pub struct Row {
     rule: String,
     compressor: String,
@@ -108,7 +103,7 @@ pub struct Row {
     outcome: Outcome,
 }
 
-/// Runs all combinations and shows them.
+/// Runs all combinations and prints them.
 pub fn run(args: &Args) -> Result<(), Exit> {
     let (heads, cases) = args.cases()?;
     let first = args.seed.map_or_else(|| base_seed(&cases), Ok)?;
@@ -135,7 +130,7 @@ pub fn run(args: &Args) -> Result<(), Exit> {
     tally.finish();
     if interrupt.is_set() {
         return Err(Exit::Interrupted(
-            "stopped before the comparison was complete; nothing is written".into(),
+            "stopped before the comparison was complete; no files were written".into(),
         ));
     }
     let row = |([rule, compressor, topology], outcome): ([String; 3], Outcome)| Row {
@@ -161,7 +156,7 @@ pub fn run(args: &Args) -> Result<(), Exit> {
     refused(&rows)
 }
 
-/// Where nothing could run, something is wrong with what all have in common.
+/// If no combination could run, their common part is wrong.
 fn refused(rows: &[Row]) -> Result<(), Exit> {
     let mut runs = rows.iter().flat_map(|row| &row.outcome.runs);
     let first = rows.first().and_then(|row| row.outcome.runs.first()).map(|run| &run.status);
@@ -173,7 +168,7 @@ fn refused(rows: &[Row]) -> Result<(), Exit> {
     }
 }
 
-/// As many threads as asked, or as there are processors.
+/// The number of threads: the argument, or one per processor.
 pub fn jobs(asked: Option<NonZeroUsize>) -> usize {
     asked.or_else(|| thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get)
 }
@@ -186,7 +181,7 @@ fn base_seed(cases: &[(Case, Vec<Grid>)]) -> Result<u64, Exit> {
 type Combinations = (Vec<[String; 3]>, Vec<(Case, Vec<Grid>)>);
 
 impl Args {
-    /// How many seeds: enough of them where settings are tuned.
+    /// The number of seeds: at least five if settings are tuned.
     fn seeds(&self) -> Result<u64, ConfigError> {
         let least = if self.grids.is_empty() { 1 } else { LEAST_SEEDS };
         match self.seeds {
@@ -199,7 +194,7 @@ impl Args {
         }
     }
 
-    /// The names of each combination, and what is run.
+    /// The names of each combination, and its run.
     fn cases(&self) -> Result<Combinations, Exit> {
         let base = self.experiment.clone().map_or(Base::Default, Base::File);
         let mut sets = self.sets.clone();
@@ -281,7 +276,7 @@ impl Args {
         Ok((heads, cases))
     }
 
-    /// A list's items, or one that leaves the experiment as it is.
+    /// The items of a list; without one, a single item that keeps the experiment's value.
     fn picks(
         &self,
         place: &str,
@@ -298,7 +293,7 @@ impl Args {
         }
     }
 
-    /// The command line that gives this comparison, without its output.
+    /// The command line that repeats this comparison, without its output options.
     fn again(&self, first: u64) -> String {
         let mut words = vec!["gradvine".to_string(), "compare".to_string()];
         words.extend(self.experiment.iter().map(|path| path.display().to_string()));
@@ -317,7 +312,7 @@ impl Args {
     }
 }
 
-/// What differs between combinations.
+/// The parts in which combinations differ.
 fn called(
     [rule, compressor, topology]: &[String; 3],
     compressors: bool,

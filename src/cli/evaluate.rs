@@ -18,7 +18,7 @@ use super::{Exit, print, print_json};
     gradvine evaluate runs/first/model-mean.safetensors digits\n  \
     gradvine evaluate model-mean.safetensors rows.csv --target diagnosis --json")]
 pub struct Args {
-    /// A model file that a run has written
+    /// A model file written by a run
     model: PathBuf,
     /// `digits`, `breast-cancer`, or a data file (CSV, NPY, IDX, each also .gz)
     data: String,
@@ -29,7 +29,7 @@ pub struct Args {
     json: bool,
 }
 
-/// How the data file is read.
+/// How to read the data file.
 #[derive(clap::Args, Debug)]
 pub struct Reading {
     /// The target column, by name or position [default: the last]
@@ -40,8 +40,7 @@ pub struct Reading {
     pub labels: Option<PathBuf>,
 }
 
-/// Reads a model and the rows it is to be tried on, scaled as the model was trained. `bare`: rows
-/// without a target will do.
+/// Reads a model and the rows to score, scaled as in training. With `bare`, rows may lack a target.
 pub fn open(
     model: &std::path::Path,
     source: &str,
@@ -66,7 +65,7 @@ pub fn open(
     Ok((saved, data))
 }
 
-/// Keys of an experiment, by the names that the arguments of these commands have.
+/// Keys of an experiment and the matching arguments of these commands.
 fn said_here(error: ConfigError) -> ConfigError {
     const NAMES: [(&str, &str); 6] = [
         ("data.source", "DATA"),

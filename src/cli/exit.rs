@@ -4,23 +4,23 @@ use std::process::ExitCode;
 
 use gradvine::{config::ConfigError, run::EndError};
 
-/// Why a command did not end with 0.
+/// Why a command did not exit with 0.
 #[derive(Debug)]
 pub enum Exit {
-    /// 1: a study came out otherwise than expected.
+    /// 1: a study's result differs from the expected one.
     Disagrees(String),
     /// 2: the configuration or a file is wrong.
     Config(String),
-    /// 3: the run ended but participation fell short.
+    /// 3: the run ended, but not all nodes took part in all rounds.
     Short(String),
-    /// 4: it could not go on.
+    /// 4: the run could not go on.
     Failed(String),
-    /// 130: interrupted; what was done is written.
+    /// 130: interrupted; the results so far are written.
     Interrupted(String),
 }
 
 impl Exit {
-    /// Without the code.
+    /// The message without the code.
     pub fn message(&self) -> &str {
         match self {
             Exit::Disagrees(message)
@@ -31,7 +31,7 @@ impl Exit {
         }
     }
 
-    /// Says why on standard error and returns the code.
+    /// Prints the reason on standard error and returns the code.
     pub fn report(&self) -> ExitCode {
         let (code, message) = match self {
             Exit::Disagrees(message) => (1, message),

@@ -39,7 +39,7 @@ enum Command {
     },
 }
 
-/// Makes or reads a key.
+/// Creates or reads a key.
 pub fn run(args: Args) -> Result<(), Exit> {
     let (key, file, json) = match args.command {
         Command::New { file, json } => (identity::create(&file)?, file, json),

@@ -1,5 +1,5 @@
-//! Ctrl-C and SIGTERM: ask the run to stop; if it has not within two seconds, write what is known
-//! and go.
+//! Ctrl-C and SIGTERM ask the run to stop; if it has not after two seconds, the program writes the
+//! results so far and exits.
 
 use std::{
     process,
@@ -18,27 +18,27 @@ use gradvine::{
 
 use super::Exit;
 
-/// How long a run has to stop by itself.
+/// How long a run may take to stop by itself.
 const GRACE: Duration = Duration::from_millis(1700);
 
-/// The same of a run whose nodes are programs of their own, each with its [`GRACE`].
+/// The same for a run whose nodes are processes of their own, each with its [`GRACE`].
 const LONG_GRACE: Duration = Duration::from_secs(6);
 
-/// Whether the run is interrupted, and what to do if it does not stop by itself.
+/// Whether the run is interrupted, and the actions if it does not stop by itself.
 #[derive(Clone, Default)]
 pub struct Interrupt {
     set: Arc<AtomicBool>,
     patient: Arc<AtomicBool>,
     rounds: Arc<AtomicU64>,
-    last_words: Arc<Mutex<Option<LastWords>>>,
-    last_deed: Arc<Mutex<Option<LastDeed>>>,
+    write_results: Arc<Mutex<Option<WriteResults>>>,
+    clean_up: Arc<Mutex<Option<CleanUp>>>,
 }
 
-type LastWords = Box<dyn FnOnce(u64) + Send>;
-type LastDeed = Box<dyn FnOnce() + Send>;
+type WriteResults = Box<dyn FnOnce(u64) + Send>;
+type CleanUp = Box<dyn FnOnce() + Send>;
 
 impl Interrupt {
-    /// Takes over both signals.
+    /// Installs the handler of both signals.
     pub fn install() -> Result<Interrupt, Exit> {
         let interrupt = Interrupt::default();
         let handler = interrupt.clone();
@@ -48,26 +48,26 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    /// Whether somebody has interrupted.
+    /// Whether the user has interrupted the run.
     pub fn is_set(&self) -> bool {
         self.set.load(Ordering::Relaxed)
     }
 
-    /// How far the run is, for the summary of one that does not stop by itself.
+    /// The round reached, for the summary of a run that does not stop by itself.
     pub fn reached(&self, rounds: u64) {
         self.rounds.store(rounds, Ordering::Relaxed);
     }
 
-    /// How far the run is.
+    /// Sets the round reached.
     pub fn rounds(&self) -> u64 {
         self.rounds.load(Ordering::Relaxed)
     }
 
-    /// What to write if the run does not stop by itself: the models that can be had, and what is
-    /// known of the run.
+    /// Sets the writer for a run that does not stop by itself: it saves the available models and a
+    /// summary.
     pub fn otherwise_write(&self, recorder: &Recorder, directory: &RunDirectory) {
         let (recorder, path) = (recorder.clone(), directory.path().join("summary.json"));
-        let words = move |rounds: u64| {
+        let write = move |rounds: u64| {
             recorder.salvage();
             if let Err(error) = recorder.finish(false) {
                 note!("error: {error}");
@@ -81,32 +81,32 @@ impl Interrupt {
                 note!("warning: {}: {error}", path.display());
             }
         };
-        *self.last_words.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
-            Some(Box::new(words));
+        *self.write_results.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
+            Some(Box::new(write));
     }
 
-    /// What to do before the program leaves in the middle of a run, be it for a second signal.
+    /// Sets an action for when the program exits in the middle of a run, also on a second signal.
     #[cfg(target_os = "linux")]
-    pub fn before_leaving(&self, deed: impl FnOnce() + Send + 'static) {
-        *self.last_deed.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
-            Some(Box::new(deed));
+    pub fn before_leaving(&self, action: impl FnOnce() + Send + 'static) {
+        *self.clean_up.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
+            Some(Box::new(action));
     }
 
     fn leave(&self) -> ! {
-        if let Some(deed) =
-            self.last_deed.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+        if let Some(action) =
+            self.clean_up.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
         {
-            deed();
+            action();
         }
         process::exit(130)
     }
 
-    /// Gives a run that has to wait for other programs more time to stop.
+    /// Gives a run that waits for other processes more time to stop.
     pub fn wait_longer(&self) {
         self.patient.store(true, Ordering::Relaxed);
     }
 
-    /// Interrupts, as a signal does.
+    /// Interrupts the run, as a signal does.
     pub fn raise(&self) {
         if !self.is_set() {
             self.raised();
@@ -121,10 +121,10 @@ impl Interrupt {
         thread::spawn(move || {
             thread::sleep(if this.patient.load(Ordering::Relaxed) { LONG_GRACE } else { GRACE });
             let rounds = this.rounds.load(Ordering::Relaxed);
-            if let Some(words) =
-                this.last_words.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+            if let Some(write) =
+                this.write_results.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
             {
-                words(rounds);
+                write(rounds);
             }
             note!("interrupted: stopped in round {rounds} without waiting for its end");
             this.leave();

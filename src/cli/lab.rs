@@ -1,9 +1,9 @@
 //! `gradvine lab`
 
 #[cfg(target_os = "linux")]
-mod course;
-#[cfg(target_os = "linux")]
 mod figures;
+#[cfg(target_os = "linux")]
+mod procedure;
 
 use clap::ValueEnum;
 
@@ -12,18 +12,16 @@ use super::{
     run_args::{self, RunArgs},
 };
 
-/// How many rounds where `--rounds` does not say it: at a third of a second each a quarter of a
-/// minute.
+/// The default of `--rounds`: at a third of a second each, a quarter of a minute.
 const ROUNDS: u64 = 40;
 
 /// The arguments of `gradvine lab`
 #[derive(clap::Args, Debug)]
 #[command(
     mut_arg("no_baseline", |arg| arg.hide(true)),
-    mut_arg("rounds", |arg| arg.help("How many rounds [default: 40, whatever the experiment \
-                                      says]")),
+    mut_arg("rounds", |arg| arg.help("Number of rounds [default: 40, not the experiment's]")),
     mut_arg("out", |arg| arg.help("Keep the nodes' run directories here, with lab.json [default: \
-                                   nothing is kept]")),
+                                   none are kept]")),
     mut_arg("json", |arg| arg.help("Print lab.json on standard output, and nothing else there")),
     after_help = "\
 Examples:
@@ -34,31 +32,29 @@ Examples:
   --set network.loss=0.001
   gradvine lab --topology topologies/four-regions.toml --cut london-tokyo@5s+3s
 
-It starts one unmodified `gradvine node` process per node, each in a network namespace of its \
-                  own, and carries their packets
-over links that have the latencies and rates of the topology file, or else of [network]: queues, \
-                  latency, jitter and loss
-act on each IP packet. Then it prints what was predicted, simulated and measured. Linux only; \
-                  needs root, /dev/net/tun and
-`ip` (iproute2). docs/laboratory.md says what the figures mean."
+It starts one unmodified `gradvine node` process per node, each in a network namespace of its own,
+and carries their packets over links with the latencies and rates of the topology file, or else of
+[network]: queues, latency, jitter and loss act on each IP packet. Then it prints the predicted, the
+simulated and the measured times. Linux only; needs root, /dev/net/tun and `ip` (iproute2).
+docs/laboratory.md explains the figures."
 )]
 pub struct Args {
     #[command(flatten)]
     run: RunArgs,
-    /// What nodes connect by [default: the experiment's run.transport]
+    /// Transport between nodes [default: the experiment's run.transport]
     #[arg(long, value_name = "NAME")]
     transport: Option<Transport>,
-    /// TCP's congestion controller: cubic, bbr, reno, as the kernel has them [default: the
-    /// system's]; nodes with run.congestion choose for themselves
+    /// TCP's congestion controller, if the kernel has it: cubic, bbr, reno [default: the system's];
+    /// run.congestion in the experiment overrides it
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
-    /// Rounds that are left out of the figures: TCP has not found its window yet
+    /// Rounds to leave out of the figures, while TCP finds its window
     #[arg(long, value_name = "NUMBER", default_value_t = 5, value_parser = |text: &str| run_args::whole(text, 0))]
     warm: u64,
-    /// Cut a link for a while, in seconds after the start of the nodes; may be repeated
+    /// Cut a link for some time, in seconds after the start of the nodes; may be repeated
     #[arg(long, value_name = "NODE-NODE@BEGIN+FOR")]
     cut: Vec<String>,
-    /// Let packets overtake each other where there is jitter
+    /// Let packets overtake each other if there is jitter
     #[arg(long)]
     reorder: bool,
     /// A kernel setting of every node's namespace, such as net.ipv4.tcp_slow_start_after_idle=0;
@@ -73,13 +69,13 @@ enum Transport {
     Quic,
 }
 
-/// Runs real nodes on links as they are said to be.
+/// Runs real nodes on links with the given properties.
 #[cfg(target_os = "linux")]
 pub fn run(args: Args) -> Result<(), Exit> {
-    course::run(args)
+    procedure::run(args)
 }
 
-/// Namespaces and TUN devices as these are Linux's alone.
+/// These namespaces and TUN devices exist only on Linux.
 #[cfg(not(target_os = "linux"))]
 pub fn run(_args: Args) -> Result<(), Exit> {
     Err(Exit::Config(

@@ -1,7 +1,7 @@
-//! The command line: one file a subcommand.
+//! The command line: one file per subcommand.
 
-/// Prints a line on standard error. Where that takes nothing (a full disk, a reader that has gone)
-/// the line is lost and the program goes on.
+/// Prints a line on standard error. If that fails (a full disk, a closed pipe), the line is lost
+/// and the program goes on.
 macro_rules! note {
     ($($word:tt)*) => {
         $crate::cli::print_note(&format!($($word)*))
@@ -44,22 +44,22 @@ Examples:
   gradvine train                         the default experiment: 8 libp2p hosts on this machine
   gradvine train --set rule.kind=dcd --set compressor.bits=8
   gradvine simulate my.toml --topology torus:4x4     the same core on a virtual network
-  gradvine plan --topology topologies/four-regions.toml     seconds a round, the bottleneck, \
+  gradvine plan --topology topologies/four-regions.toml     seconds per round, the bottleneck, \
   alternatives
-  gradvine compare --rules d-psgd,dcd,choco          the same work by several rules, in one table
-  gradvine report runs/*                 runs beside each other: curves, bytes, what differs
+  gradvine compare --rules d-psgd,dcd,choco          several rules on the same work, in one table
+  gradvine report runs/*                 runs compared: curves, bytes, settings that differ
   gradvine topology show ring:16         spectral gap, mixing time, a drawing
   gradvine identity new node.key         a key for a node of a deployment
   gradvine node node.toml                one node of a network of machines
   gradvine evaluate runs/first/model-mean.safetensors digits
 
 Exit codes:
-  0    done, and everybody took part
+  0    done, and all nodes took part
   1    a study's expectations do not agree with its figures
   2    the configuration or a file is wrong
   3    the run ended, but participation fell short, or records of nodes are missing
-  4    it could not go on; the models that there are are saved
-  130  interrupted; what was done is written
+  4    the run could not go on; the existing models are saved
+  130  interrupted; the results so far are written
 
 Logs go to standard error; RUST_LOG=gradvine=debug shows links and handshakes.";
 
@@ -83,18 +83,18 @@ enum Command {
     Node(node::Args),
     /// Run an experiment on a virtual network, in this process, without sockets
     Simulate(simulate::Args),
-    /// Predict what an experiment and its alternatives would take, before a byte is sent
+    /// Predict the time and bytes of an experiment and its alternatives
     Plan(plan::Args),
-    /// Run real nodes on this machine over links as they are said to be, and compare with
-    /// prediction and simulation (Linux)
+    /// Run real nodes on this machine over emulated links, and compare with prediction and
+    /// simulation (Linux)
     Lab(lab::Args),
-    /// Run several rules, compressors and topologies beside each other in the simulator
+    /// Compare several rules, compressors and topologies in the simulator
     Compare(compare::Args),
-    /// Run study files: what papers claim, tried and checked, as a report
+    /// Run study files: claims of papers, tested, as a report
     Study(study::Args),
     /// Pictures and tables of one or several runs, as one page
     Report(report::Args),
-    /// Look at topologies, make and check topology files
+    /// Show topologies, make and check topology files
     Topology(topology::Args),
     /// Explain every section and key of an experiment file
     #[command(after_long_help = gradvine::experiment::reference::plain())]
@@ -113,13 +113,13 @@ enum Command {
     Completions(completions::Args),
 }
 
-/// Parses, runs, and turns the result into an exit code.
+/// Parses the arguments, runs the command, and returns the exit code.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_target(false)
-        // It would report a standard error that takes nothing on standard error, and panic.
+        // Its default report of a failing standard error would go to standard error, and panic.
         .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal())
         .with_env_filter(
@@ -151,18 +151,17 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Shows the library's warnings as lines of standard error.
+/// Prints the library's warnings as lines on standard error.
 fn warnings() -> gradvine::run::Warn {
     std::sync::Arc::new(print_note)
 }
 
-/// What `note!` does.
+/// The body of `note!`.
 fn print_note(line: &str) {
     let _ = io::stderr().lock().write_all(format!("{line}\n").as_bytes());
 }
 
-/// Prints to standard output. A reader that has closed its end (`gradvine rules | head -1`) is no
-/// failure.
+/// Prints to standard output. A closed pipe (`gradvine rules | head -1`) is no failure.
 fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     ignore_broken_pipe(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
@@ -173,7 +172,7 @@ fn print_json(value: &impl serde::Serialize) -> io::Result<()> {
     print(&(serde_json::to_string_pretty(value)? + "\n"))
 }
 
-/// The same result; a pipe whose reader has gone is none.
+/// Turns the error of a closed pipe into success.
 fn ignore_broken_pipe(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

@@ -27,14 +27,13 @@ Examples:
   gradvine node london.toml
   gradvine node london.toml --out runs/second
 
-Nodes may be started in any order, and again, until all are linked; each waits for that for \
-                        run.connect_s seconds and says who is missing.
-`gradvine train --processes` writes such files for all nodes of a run, so that you can see what a \
-                        deployment looks like.")]
+Nodes may be started in any order, and restarted, until all are linked; each waits run.connect_s
+seconds for the others and names the missing ones. `gradvine train --processes` writes such files for
+all nodes of a run, as an example of a deployment.")]
 pub struct Args {
     /// The node's file
     node: PathBuf,
-    /// The run directory to make, instead of the file's
+    /// The run directory to create, instead of the file's
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Print the summary as JSON on standard output, and nothing else there
@@ -46,7 +45,7 @@ pub struct Args {
     /// Stop as if interrupted when standard input ends (for programs that start nodes)
     #[arg(long)]
     until_stdin_ends: bool,
-    /// Start though memory or disk seem to have no room for the run
+    /// Start even if memory or disk seem too small for the run
     #[arg(long)]
     no_space_check: bool,
 }

@@ -1,4 +1,4 @@
-//! After a run: models and summary into the run directory, a table for the person.
+//! After a run: writes models and summary into the run directory, and prints a table.
 
 use std::path::Path;
 
@@ -16,7 +16,8 @@ use super::{
     train::Driven,
 };
 
-/// Writes the summary of a run whose nodes were all here and whose models are saved, and shows it.
+/// Writes the summary of a run with all nodes in this process, whose models are saved, and prints
+/// it.
 pub fn conclude(
     args: &RunArgs,
     whole: &Whole,
@@ -49,7 +50,7 @@ pub fn conclude(
     show(args, whole, directory, &summary, Some(tree), command)?;
     if interrupted {
         return Err(Exit::Interrupted(format!(
-            "stopped after round {}; what was done is in {}",
+            "stopped after round {}; the results so far are in {}",
             summary.rounds,
             directory.path().display()
         )));
@@ -57,8 +58,8 @@ pub fn conclude(
     Ok(())
 }
 
-/// Shows a summary as the arguments ask: as JSON, as a table, or not at all. `tree`: bytes that
-/// formed the mean, where they are known.
+/// Prints a summary as JSON, as a table, or not at all, depending on the arguments. `tree`: bytes
+/// that formed the mean, if they are known.
 pub fn show(
     args: &RunArgs,
     whole: &Whole,
@@ -80,8 +81,7 @@ pub fn show(
     participation(summary, whole.design.experiment.run.rounds)
 }
 
-/// Prints a table. Where standard output takes nothing the run has ended well all the same: its
-/// files are written.
+/// Prints a table. If standard output fails, the run has still succeeded: its files are written.
 pub fn show_table(text: &str) {
     if let Err(error) = print(text) {
         note!("warning: standard output: the table cannot be written: {error}");
@@ -95,8 +95,7 @@ pub fn warn_of_records(summary: &Summary) {
     }
 }
 
-/// A run that ended though a node was missing in some rounds, or in the summary, is not one that
-/// ended well.
+/// A run is incomplete if a node was missing in some rounds, or in the summary.
 pub fn participation(summary: &Summary, rounds: u64) -> Result<(), Exit> {
     let short = |part: &Participation| part.rounds < rounds || !part.missed.is_empty();
     let names: Vec<&str> = summary
@@ -124,7 +123,7 @@ pub fn participation(summary: &Summary, rounds: u64) -> Result<(), Exit> {
     Ok(())
 }
 
-/// The table that a person sees at the end.
+/// The table at the end of a run.
 pub fn table(summary: &Summary, tree: u64) -> String {
     let mut text = String::new();
     text += &format!(
@@ -191,8 +190,8 @@ pub fn table(summary: &Summary, tree: u64) -> String {
     text
 }
 
-/// A line where the worst node's own model is far below the mean model: such a run's result is the
-/// mean.
+/// A warning if the worst node's own model is far worse than the mean model: then the mean is the
+/// result.
 fn mean_is_the_result(worst: Option<f64>, mean: Option<f64>) -> String {
     const FAR: f64 = 0.05;
     match (worst, mean) {
@@ -205,10 +204,10 @@ fn mean_is_the_result(worst: Option<f64>, mean: Option<f64>) -> String {
     }
 }
 
-/// One line a node, in columns as wide as they need to be.
+/// One line per node, in aligned columns.
 fn participants(summary: &Summary) -> String {
     const SHOWN: usize = 64;
-    /// Longer lists of classes are counted.
+    /// Longer lists of classes are replaced by their number.
     const WIDEST: usize = 40;
     let classes = |part: &Participation| {
         let held = part.classes.iter().enumerate().filter(|(_, rows)| **rows > 0);
@@ -250,7 +249,7 @@ fn percent(share: Option<f64>) -> String {
     share.map_or("-".to_string(), |share| format!("{:.1}%", 100.0 * share))
 }
 
-/// A time as a person reads it.
+/// A duration in readable units.
 pub fn duration(seconds: f64) -> String {
     match seconds {
         s if s < 0.01 => format!("{:.2} ms", 1e3 * s),
@@ -262,7 +261,7 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// Commands that lead on from this run, with what each is for.
+/// Useful next commands after this run, with their purposes.
 fn next(
     args: &RunArgs,
     directory: &RunDirectory,
@@ -291,7 +290,7 @@ fn next(
         (evaluate, "the mean model on all rows"),
         (
             format!("gradvine {other} {}", path(&folder.join("experiment.toml"))),
-            // The rounds that were done are not those of the experiment.
+            // An interrupted run has done fewer rounds than the experiment states.
             if interrupted {
                 "the whole run, the other way"
             } else {
@@ -299,7 +298,7 @@ fn next(
             },
         ),
     ];
-    // A file may hold the rule's step as it was computed for this compressor; it would not do for
+    // A file may hold the rule's step as computed for this compressor; another compressor needs
     // another.
     if args.experiment.is_none()
         || !["gamma", "eta"].iter().any(|key| experiment.rule.contains_key(*key))
@@ -323,8 +322,8 @@ fn next(
     text
 }
 
-/// What to type for this program: as it was started where that was a path from here (`cargo run`
-/// does so), else its name.
+/// The command that starts this program: the relative path that the user has typed (as with `cargo
+/// run`), else its name.
 fn program(started: Option<String>) -> String {
     let relative =
         |text: &String| Path::new(text).is_relative() && Path::new(text).components().count() > 1;
@@ -335,8 +334,8 @@ fn path(path: &Path) -> String {
     quoted(&path.display().to_string())
 }
 
-/// A setting with which the same rule sends less, and how much less; `None` where there is none
-/// that is known to work.
+/// A setting with which the same rule sends fewer bytes, and how many; `None` if none is known to
+/// work.
 fn cheaper(design: &Design) -> Option<(String, &'static str)> {
     let constants = &design.experiment.compressor;
     let entry = COMPRESSORS.find(design.compressor.name())?;
@@ -392,10 +391,10 @@ mod tests {
 
     #[test]
     fn suggestions_can_be_typed_as_they_stand() {
-        let told = |started: &str| program(Some(started.into()));
-        assert_eq!(told("target/release/gradvine"), "target/release/gradvine");
+        let shown = |started: &str| program(Some(started.into()));
+        assert_eq!(shown("target/release/gradvine"), "target/release/gradvine");
         assert_eq!(
-            (told("gradvine"), told("/usr/bin/gradvine")),
+            (shown("gradvine"), shown("/usr/bin/gradvine")),
             ("gradvine".to_string(), "gradvine".to_string())
         );
         assert_eq!(program(None), "gradvine");
@@ -403,7 +402,7 @@ mod tests {
 
     #[test]
     fn durations_keep_their_digits() {
-        let told = [0.00167, 0.0167, 61.26, 754.0, 9000.0, f64::INFINITY].map(duration);
-        assert_eq!(told, ["1.67 ms", "17 ms", "61.3 s", "12 min 34 s", "2.5 h", "never"]);
+        let shown = [0.00167, 0.0167, 61.26, 754.0, 9000.0, f64::INFINITY].map(duration);
+        assert_eq!(shown, ["1.67 ms", "17 ms", "61.3 s", "12 min 34 s", "2.5 h", "never"]);
     }
 }

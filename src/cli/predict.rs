@@ -23,19 +23,19 @@ use super::{
     One line a row: its number from 0, the predicted class, the probability of each class (or the \
     predicted numbers).")]
 pub struct Args {
-    /// A model file that a run has written
+    /// A model file written by a run
     model: PathBuf,
     /// `digits`, `breast-cancer`, or a data file with the columns that the model was trained on; a
     /// CSV file may lack the target
     data: String,
     #[command(flatten)]
     reading: Reading,
-    /// Write here instead of to standard output
+    /// Write to this file instead of standard output
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
 
-/// Prints one line a row: the prediction, then the probability of each class (or the values).
+/// Prints one line per row: the prediction, then the probability of each class (or the values).
 pub fn run(args: Args) -> Result<(), Exit> {
     let (saved, data) = open(&args.model, &args.data, &args.reading, true)?;
     let predictions = saved.model.predict(&saved.x, data.features.view())?;

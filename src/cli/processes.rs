@@ -1,5 +1,5 @@
-//! `gradvine train --processes`: writes what a deployment has (a folder a node, with key, node file
-//! and own rows) and starts the nodes.
+//! `gradvine train --processes`: writes the files of a deployment (one folder per node, with key,
+//! node file and own rows) and starts the nodes.
 
 use std::{
     fs,
@@ -35,24 +35,24 @@ use super::{
     train::warn,
 };
 
-/// How often the nodes' metrics are looked at.
-const LOOK: Duration = Duration::from_millis(100);
+/// How often the nodes' metrics are read.
+const POLL: Duration = Duration::from_millis(100);
 
 /// One node's process and folder.
 pub struct Process {
-    /// The node's.
+    /// The name of the node.
     pub name: String,
     folder: PathBuf,
     child: Child,
-    /// How far its metrics have been read.
+    /// The position up to which its metrics were read.
     read: u64,
     latest: Option<Metric>,
-    /// What it has written so far.
+    /// The metrics so far.
     pub metrics: Vec<Metric>,
     /// Whether it has ended.
     ended: bool,
     code: Option<i32>,
-    /// What ended it, where that was a signal.
+    /// The signal that ended it, if any.
     signal: Option<i32>,
 }
 
@@ -76,7 +76,7 @@ pub fn run(args: &RunArgs) -> Result<(), Exit> {
     if args.speaks() {
         let folder = directory.path().display();
         note!(
-            "{} processes, one a node; start one by hand with: gradvine node \
+            "{} processes, one per node; start one by hand with: gradvine node \
              {folder}/nodes/NAME/node.toml",
             whole.shards.len()
         );
@@ -97,8 +97,8 @@ pub fn run(args: &RunArgs) -> Result<(), Exit> {
     outcome::show(args, &whole, &directory, &summary, None, "train")
 }
 
-/// Watches the nodes until all have ended; if the user interrupts, they are asked to. `look` is
-/// called again and again meanwhile.
+/// Watches the nodes until all have ended; if the user interrupts, asks them to stop. Calls `look`
+/// at regular intervals.
 pub fn follow(
     processes: &mut [Process],
     interrupt: &Interrupt,
@@ -107,7 +107,7 @@ pub fn follow(
 ) -> Result<(), Exit> {
     let (mut stopping, mut shown) = (false, 0);
     while processes.iter().any(|process| !process.ended) {
-        thread::sleep(LOOK);
+        thread::sleep(POLL);
         if interrupt.is_set() && !stopping {
             stopping = true;
             // A node stops when its standard input ends.
@@ -127,7 +127,7 @@ pub fn follow(
     Ok(())
 }
 
-/// The nodes' metrics become the run's, in the order of rounds, then nodes.
+/// Writes the nodes' metrics into the run's, sorted by rounds, then nodes.
 pub fn merge_metrics(processes: &[Process], directory: &mut RunDirectory) {
     let mut metrics: Vec<&Metric> = processes.iter().flat_map(|process| &process.metrics).collect();
     metrics.sort_by_key(|metric| (metric.round, metric.node));
@@ -137,8 +137,8 @@ pub fn merge_metrics(processes: &[Process], directory: &mut RunDirectory) {
     warn(directory.finish());
 }
 
-/// Keys, the topology with peers and addresses, node files and rows. Nodes that are not `tested`
-/// are given no rows to test on.
+/// Writes keys, the topology with peers and addresses, node files and rows. Unless `tested` is set,
+/// nodes get no test rows.
 pub fn write_files(
     whole: &Whole,
     directory: &RunDirectory,
@@ -178,14 +178,14 @@ pub fn write_files(
     }
     let topology = (*design.topology).clone().with_nodes(infos)?;
     directory.write("topology.toml", &topology.to_toml())?;
-    // The nodes' files are plain CSV with the target last, whatever the experiment was cut from.
+    // The nodes' files are plain CSV with the target last, for any format of the experiment's data.
     let mut experiment: Experiment = design.experiment.clone();
     (experiment.data.target, experiment.data.header, experiment.data.labels) = (None, None, None);
     (experiment.data.rows, experiment.data.features) = (None, None);
     (experiment.data.noise, experiment.data.heterogeneity) = (None, None);
     (experiment.data.alpha, experiment.data.split) = (None, Default::default());
     if !tested {
-        // Else each node would cut them from its own rows, and train on what is left.
+        // Otherwise each node would take test rows from its own rows, and train on the rest.
         experiment.data.test_share = 0.0;
     }
     (experiment.data.source, experiment.run.out) = ("data.csv".into(), None);
@@ -193,7 +193,7 @@ pub fn write_files(
     Ok(())
 }
 
-/// Ports that were free a moment ago, all different.
+/// Different ports that were free a moment ago.
 fn free_ports(count: usize, transport: Transport) -> Result<Vec<u16>, Exit> {
     let (mut tcp, mut udp, mut ports) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..count {
@@ -213,7 +213,7 @@ fn free_ports(count: usize, transport: Transport) -> Result<Vec<u16>, Exit> {
     Ok(ports)
 }
 
-/// Starts every node. `command` says how this program is run for a node.
+/// Starts every node. `command` makes the command of a node from this program's path.
 pub fn start(
     whole: &Whole,
     directory: &RunDirectory,
@@ -250,12 +250,12 @@ pub fn start(
 }
 
 impl Process {
-    /// Its number, while it runs.
+    /// Its process id, while it runs.
     pub fn id(&self) -> Option<u32> {
         (!self.ended).then(|| self.child.id())
     }
 
-    /// Reads what it has written, and whether it has ended.
+    /// Reads its new metrics, and checks whether it has ended.
     fn look(&mut self) -> Result<(), Exit> {
         if !self.ended
             && let Some(status) = self.child.try_wait()?
@@ -268,7 +268,7 @@ impl Process {
         file.seek(SeekFrom::Start(self.read))?;
         for line in BufReader::new(file).lines() {
             let line = line?;
-            // A line that is not whole yet is read again next time.
+            // A line that is not complete yet is read again next time.
             let Ok(metric) = serde_json::from_str::<Metric>(&line) else { break };
             self.read += line.len() as u64 + 1;
             self.latest = Some(metric.clone());
@@ -280,10 +280,10 @@ impl Process {
     /// The last line of its log, for an error.
     fn last_line(&self) -> String {
         let text = fs::read_to_string(self.folder.join("log.txt")).unwrap_or_default();
-        text.lines().next_back().unwrap_or("it said nothing").to_string()
+        text.lines().next_back().unwrap_or("its log is empty").to_string()
     }
 
-    /// What it has written of its run, if it has.
+    /// Its summary, if it has written one.
     fn summary(&self) -> Option<Summary> {
         serde_json::from_slice(&fs::read(self.folder.join("run/summary.json")).ok()?).ok()
     }
@@ -297,7 +297,7 @@ fn signal(status: std::process::ExitStatus) -> Option<i32> {
     return None;
 }
 
-/// The slowest node's round, the mean loss, the worst accuracy that is known, all bytes.
+/// The slowest node's round, the mean loss, the worst known accuracy, all bytes.
 pub fn progress(processes: &[Process]) -> Progress {
     let latest: Vec<&Metric> =
         processes.iter().filter_map(|process| process.latest.as_ref()).collect();
@@ -316,17 +316,17 @@ pub fn progress(processes: &[Process]) -> Progress {
     }
 }
 
-/// A run that was interrupted: the nodes' own models become this run's.
+/// Handles an interrupted run: the nodes' own models become this run's.
 pub fn interrupted(whole: &Whole, directory: &RunDirectory, processes: &[Process]) -> Exit {
     let mut summary = salvage(whole, directory, processes);
     summary.interrupted = true;
     write_summary(directory, &summary, &super::warnings());
     let (rounds, folder) = (summary.rounds, directory.path().display());
-    Exit::Interrupted(format!("stopped in round {rounds}; what was done is in {folder}"))
+    Exit::Interrupted(format!("stopped in round {rounds}; the results so far are in {folder}"))
 }
 
-/// What the nodes have left of a run that ended early: their models, and a summary of what each
-/// did.
+/// Collects the results of a run that ended early: the nodes' models, and a summary from their
+/// records.
 fn salvage(whole: &Whole, directory: &RunDirectory, processes: &[Process]) -> Summary {
     let mut all = Summary::blank(&whole.design);
     let mut rounds = Vec::new();
@@ -357,7 +357,7 @@ fn salvage(whole: &Whole, directory: &RunDirectory, processes: &[Process]) -> Su
     all
 }
 
-/// A node's model becomes this run's, with the names of the classes, which no node's rows hold.
+/// Copies a node's model into this run, with the names of the classes, which no node's rows hold.
 fn copy_model(
     whole: &Whole,
     process: &Process,
@@ -369,8 +369,8 @@ fn copy_model(
     Ok(saved.write(&directory.path().join(name))?)
 }
 
-/// The node that failed first: one that was killed, else one whose files are wrong, else one that
-/// says so of itself, else any.
+/// The node that failed first: one that was killed, else one with wrong files, else one that its
+/// summary names, else any.
 fn first_failed<'a>(failed: &[&'a Process]) -> Option<&'a Process> {
     let rank = |process: &&Process| match process.code {
         None => 0,
@@ -383,8 +383,8 @@ fn first_failed<'a>(failed: &[&'a Process]) -> Option<&'a Process> {
     failed.iter().copied().min_by_key(rank)
 }
 
-/// All nodes must have ended well and have written the same summary, which is returned; their
-/// models become this run's.
+/// Checks that all nodes have succeeded with the same summary, returns it, and copies their models
+/// into this run.
 pub fn gather(
     whole: &Whole,
     directory: &RunDirectory,
@@ -403,7 +403,8 @@ pub fn gather(
         let mut summary = salvage(whole, directory, processes);
         (summary.failure, summary.failed_at) = (Some(message.clone()), Some(name.clone()));
         write_summary(directory, &summary, &super::warnings());
-        let message = format!("{message}; what was done is in {}", directory.path().display());
+        let message =
+            format!("{message}; the results so far are in {}", directory.path().display());
         return Err(match first.code {
             Some(2) => Exit::Config(message),
             Some(3) => Exit::Short(message),

@@ -1,4 +1,4 @@
-//! Progress: a bar on a terminal, plain lines elsewhere, nothing where it is not wanted.
+//! Progress: a bar on a terminal, plain lines elsewhere, nothing if `--quiet` is set.
 
 use std::{
     io::IsTerminal,
@@ -17,17 +17,17 @@ pub struct Display {
     total: u64,
     started: Instant,
     shown: Option<Instant>,
-    /// When the first of the rounds that are shown was over, and which it was.
+    /// The first of the shown rounds and the time at which it ended.
     first: Option<(Instant, u64)>,
     simulated_time: bool,
 }
 
-/// Plain lines are at least this far apart.
+/// The minimum interval of plain lines.
 const PLAIN_EVERY: Duration = Duration::from_secs(2);
 
 impl Display {
-    /// A display of so many rounds; silent where `speaks` is false. `simulated_time`: time is not
-    /// the clock's.
+    /// A display of this many rounds; silent unless `speaks`. With `simulated_time`, it shows
+    /// virtual time.
     pub fn new(total: u64, speaks: bool, simulated_time: bool) -> Display {
         let terminal = std::io::stderr().is_terminal();
         let bar = (speaks && terminal).then(|| {
@@ -50,7 +50,7 @@ impl Display {
         }
     }
 
-    /// Shows where the run is.
+    /// Shows the progress of the run.
     pub fn show(&mut self, progress: &Progress) {
         if let Some(bar) = &self.bar {
             bar.set_position(progress.rounds);
@@ -60,7 +60,7 @@ impl Display {
             let last = progress.rounds == self.total;
             if last || self.shown.is_none_or(|shown| now - shown >= PLAIN_EVERY) {
                 self.shown = Some(now);
-                // Links may have been waited for long: the pace is that of the rounds.
+                // Linking may have taken long: the pace is that of the rounds.
                 let &mut (begun, first) = self.first.get_or_insert((now, progress.rounds));
                 let (done, missing) = (
                     progress.rounds.saturating_sub(first),
@@ -83,7 +83,7 @@ impl Display {
         }
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

@@ -22,30 +22,30 @@ use super::Exit;
 #[command(after_help = "\
 Examples:
   gradvine report runs/first                          report.html in this folder
-  gradvine report runs/* --out comparison.html        all of these beside each other
+  gradvine report runs/* --out comparison.html        all of these compared
   gradvine report runs/first runs/second --figures figures
   gradvine report runs/first --unfinished             while it runs, or after it was killed
 
-Run directories are what train, node and simulate write. The page holds everything that it shows: \
-                        no network, no scripts, no other files; it
-follows light and dark, and prints. Behind every picture stands a table of its figures.
+Run directories are written by train, node and simulate. The page contains everything that it shows:
+no network, no scripts, no other files; it has a light and a dark style, and prints. A table of its
+figures follows every picture.
 
-A report that is there already is overwritten, and so are figures of the same names; any other \
-                        file at --out is left as it is and refused.")]
+An existing report is overwritten, and so are figures with the same names; any other file at --out
+is refused.")]
 pub struct Args {
-    /// Run directories, in the order in which they are to be shown
+    /// Run directories, in the order of the report
     #[arg(required = true, value_name = "RUN_DIR")]
     runs: Vec<PathBuf>,
     /// The page to write
     #[arg(long, value_name = "FILE", default_value = "report.html")]
     out: PathBuf,
-    /// A folder for each picture as an SVG file of its own; may exist
+    /// A folder for the pictures as single SVG files; may exist
     #[arg(long, value_name = "DIR")]
     figures: Option<PathBuf>,
-    /// Take runs without summary.json as far as they are
+    /// Accept runs without summary.json, as far as they have come
     #[arg(long)]
     unfinished: bool,
-    /// No word of what was written: only errors
+    /// Do not print what was written: only errors
     #[arg(long, short)]
     quiet: bool,
 }
@@ -96,7 +96,7 @@ pub fn run(args: &Args) -> Result<(), Exit> {
     Ok(())
 }
 
-/// Whether the page may be written there: nothing is lost by replacing an earlier one.
+/// Checks that the file does not exist or is an earlier report.
 fn replaceable(out: &Path) -> Result<(), ConfigError> {
     let refuse = |why: &str| Err(ConfigError::new("--out", out.display(), why));
     if out.is_dir() {
@@ -106,9 +106,7 @@ fn replaceable(out: &Path) -> Result<(), ConfigError> {
     let mut begin = Vec::new();
     let read = file.take(MARK.len() as u64).read_to_end(&mut begin);
     if read.is_err() || (!begin.is_empty() && begin != MARK.as_bytes()) {
-        return refuse(
-            "is there already and no report of gradvine; name another file, or remove it",
-        );
+        return refuse("exists and is not a report of gradvine; name another file, or remove it");
     }
     Ok(())
 }

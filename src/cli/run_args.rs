@@ -1,4 +1,4 @@
-//! The arguments that `train` and `simulate` share, and what they do before and after.
+//! The arguments that `train` and `simulate` share, and their common steps before and after a run.
 
 use std::{
     path::{Path, PathBuf},
@@ -15,7 +15,7 @@ use gradvine::{
 
 use super::Exit;
 
-/// What to run and how to show it.
+/// Selects the run and its output.
 #[derive(clap::Args, Clone, Debug)]
 pub struct RunArgs {
     /// The experiment file; without one, the default experiment on the embedded digits
@@ -26,16 +26,16 @@ pub struct RunArgs {
     /// A topology file or a spec such as ring:8, torus:4x4, random-regular:16:4
     #[arg(long, value_name = "FILE|SPEC")]
     pub topology: Option<String>,
-    /// How many rounds
+    /// Number of rounds
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = |text: &str| whole(text, 1))]
     pub rounds: Option<u64>,
-    /// The seed that decides everything random
+    /// The seed of all random numbers
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = |text: &str| whole(text, 0))]
     pub seed: Option<u64>,
     /// Start from the model in this safetensors file, such as a run's model-mean.safetensors
     #[arg(long, value_name = "FILE")]
     pub init: Option<PathBuf>,
-    /// The run directory to make [default: runs/<time>-<rule>-<topology>]
+    /// The run directory to create [default: runs/<time>-<rule>-<topology>]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Print the summary as JSON on standard output, and nothing else there
@@ -47,13 +47,13 @@ pub struct RunArgs {
     /// Leave out the comparison with plain SGD on the pooled data
     #[arg(long)]
     pub no_baseline: bool,
-    /// Start though memory or disk seem to have no room for the run
+    /// Start even if memory or disk seem too small for the run
     #[arg(long)]
     pub no_space_check: bool,
 }
 
 impl RunArgs {
-    /// Reads the experiment with all settings applied, and then some more.
+    /// Reads the experiment, applies all settings, then `more`.
     pub fn read(&self, more: &[String]) -> Result<Experiment, ConfigError> {
         let mut sets = self.sets.clone();
         sets.extend(
@@ -68,12 +68,12 @@ impl RunArgs {
         }
     }
 
-    /// Reads the experiment with all settings applied, loads its data and checks everything.
+    /// Reads the experiment, applies all settings, loads its data and checks everything.
     pub fn whole(&self) -> Result<Arc<Whole>, Exit> {
         self.whole_with(|_| ())
     }
 
-    /// The same, with a last change to what was read.
+    /// The same, with a last change to the experiment.
     pub fn whole_with(&self, change: impl FnOnce(&mut Experiment)) -> Result<Arc<Whole>, Exit> {
         if self.no_space_check {
             memory::trust();
@@ -91,11 +91,11 @@ impl RunArgs {
         Ok(Arc::new(whole))
     }
 
-    /// The arguments that are settings by another name: the argument, the key, the value as TOML.
+    /// Arguments that are short for settings: the argument, the key, the value as TOML.
     fn flags(&self) -> [(&'static str, &'static str, Option<String>); 4] {
         let word = |text: &str| toml::Value::from(text).to_string();
         let spec = self.topology.as_deref().map(word);
-        // Relative to where the command was started, not to the experiment's file.
+        // Relative to the working directory, not to the experiment's file.
         let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
         let init = self.init.as_ref().map(|path| word(&absolute(path).display().to_string()));
         [
@@ -106,7 +106,7 @@ impl RunArgs {
         ]
     }
 
-    /// The argument instead of the setting that was made of it.
+    /// Names the argument in an error, instead of the setting made from it.
     fn blame(&self, mut error: ConfigError) -> ConfigError {
         if let Some((flag, ..)) =
             self.flags().iter().find(|(_, key, value)| value.is_some() && *key == error.place)
@@ -117,8 +117,8 @@ impl RunArgs {
         error
     }
 
-    /// The command line that gives this experiment, without its output; with one more setting
-    /// instead of those of its key.
+    /// The command line that repeats this experiment, without its output options; `setting`, if
+    /// given, replaces the settings of its key.
     pub fn again(&self, command: &str, set: Option<&str>) -> String {
         let mut words = vec!["gradvine".to_string(), command.to_string()];
         words.extend(self.experiment.iter().map(|path| path.display().to_string()));
@@ -137,7 +137,7 @@ impl RunArgs {
         words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
     }
 
-    /// Makes the run directory and writes what is known before the run.
+    /// Creates the run directory and writes the files that are known before the run.
     pub fn directory(&self, whole: &Whole) -> Result<RunDirectory, Exit> {
         let run = &whole.design.experiment.run;
         let path = match (&self.out, &run.out) {
@@ -156,13 +156,13 @@ impl RunArgs {
         Ok(directory)
     }
 
-    /// Whether a person is to be shown progress and tables.
+    /// Whether to print progress and tables.
     pub fn speaks(&self) -> bool {
         !self.quiet && !self.json
     }
 }
 
-/// Whether the disk has room for what a run will write; warns where there is little.
+/// Checks that the disk has room for the run's files; warns if there is little.
 pub fn room(design: &Design, saves: Saves, path: &Path) -> Result<(), ConfigError> {
     if let Some(warning) = Space::of(design, saves).check(path)? {
         note!("warning: {warning}");
@@ -170,14 +170,14 @@ pub fn room(design: &Design, saves: Saves, path: &Path) -> Result<(), ConfigErro
     Ok(())
 }
 
-/// A whole number on the command line, as large as TOML's are.
+/// Parses a whole number, up to TOML's maximum.
 pub fn whole(text: &str, least: u64) -> Result<u64, String> {
     const MOST: u64 = i64::MAX as u64;
     let number = text.parse().ok().filter(|number| (least..=MOST).contains(number));
     number.ok_or_else(|| format!("expected a whole number from {least} to {MOST}"))
 }
 
-/// A word as a shell takes it.
+/// Quotes a word for a shell.
 pub fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -186,7 +186,7 @@ pub fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// `runs/<time>-<rule>-<topology>`, numbered where that exists.
+/// `runs/<time>-<rule>-<topology>`, with a number if that exists.
 fn unused(experiment: &Experiment, topology: &str) -> Result<PathBuf, ConfigError> {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let rule = experiment.rule.get("kind").and_then(toml::Value::as_str).unwrap_or("run");

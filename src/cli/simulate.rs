@@ -18,12 +18,10 @@ Examples:
   gradvine simulate --topology topologies/four-regions.toml --set network.compute=measured
   gradvine simulate --set network.preset=4g --set network.compute=fixed --set network.compute_ms=20
 
-The same experiment with the same seed ends with the same digest as `gradvine train`.
-Latencies and bandwidths come from the topology file's links, the rest from [network]: preset \
-                        (ideal,
-data-center, ethernet, 4g, 5g, shanghai-boston), latency_ms, bandwidth_mbps, jitter_ms, loss, \
-                        variation,
-uplink, compute. Times in metrics.jsonl and summary.json are virtual; one seed gives one trace.")]
+The same experiment with the same seed ends with the same digest as `gradvine train`. Latencies and
+bandwidths come from the topology file's links, the rest from [network]: preset (ideal, data-center,
+ethernet, 4g, 5g, shanghai-boston), latency_ms, bandwidth_mbps, jitter_ms, loss, variation, uplink,
+compute. Times in metrics.jsonl and summary.json are virtual; one seed gives one trace.")]
 pub struct Args {
     #[command(flatten)]
     run: RunArgs,

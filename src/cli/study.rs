@@ -18,16 +18,15 @@ use super::{Exit, compare::jobs, interrupt::Interrupt, run_args::quoted, tally::
 /// The arguments of `gradvine study`
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-A study file says what a paper claims, which rows try it, what is drawn and what is expected of \
-                        the figures: see experiments/paper.
-The pages go to OUT/results/NAME.md with a list of them in OUT/results.md, pictures to \
-                        OUT/img/results. They hold no dates and no wall
-times: the same command on the same machine gives the same bytes.
+A study file states a paper's claim, the rows that test it, the pictures and the expected figures:
+see experiments/paper. The pages go to OUT/results/NAME.md, their list to OUT/results.md, pictures to
+OUT/img/results. They contain no dates and no wall times: the same command on the same machine gives
+the same bytes.
 
 Examples:
   gradvine study experiments/paper experiments/world --out docs
-  gradvine study experiments/paper --only naive-stalls --out docs     this one's page and its \
-  line in the list
+  gradvine study experiments/paper --only naive-stalls --out docs     its page and its line \
+  in the list
   gradvine study experiments/world/four-regions.toml --experiments rows    its rows, for \
   `gradvine lab rows/...toml`
   gradvine study experiments/data --data mnist=DIR --out docs         studies on files that are \
@@ -35,35 +34,34 @@ Examples:
   gradvine study my-study.toml --quick                                a tenth of the rounds, one \
   seed, no tuning
 
-Settings are tuned on three seeds or more, and measured on five others or more. A grid whose best \
-                        lies at its edge is widened, by up to
-six points. Figures are means with their 95 % interval (Student's t), rows are compared seed by \
-                        seed, and an expectation agrees if the
-whole interval does. A study whose files are not there is skipped, and its page stays as it is.
+Settings are tuned on three seeds or more, and measured on five others or more. A grid with its best
+at the edge is widened, by up to six points. Figures are means with their 95 % interval (Student's t),
+rows are compared seed by seed, and an expectation agrees if the whole interval does. A study whose
+files are missing is skipped, and its page stays unchanged.
 
 Exit codes: 0 all expectations agree; 1 some do not; 2 a file is wrong; 130 interrupted.")]
 pub struct Args {
     /// Study files, or folders of them
     #[arg(required = true)]
     studies: Vec<PathBuf>,
-    /// The folder for the report [default: only what agrees is printed]
+    /// The folder for the report [default: print only the expectations]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Write each row as an experiment, tuned, with the first seed, into this folder: for `gradvine
-    /// lab`, `plan`, `train`
+    /// Write each row as an experiment file, tuned, with the first seed, into this folder: for
+    /// `gradvine lab`, `plan`, `train`
     #[arg(long, value_name = "DIR")]
     experiments: Option<PathBuf>,
-    /// Only the studies of these names; may be repeated
+    /// Only studies with these names; may be repeated
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// The folder of files that studies need and that are not shipped; may be repeated [default:
-    /// GRADVINE_NAME of the environment]
+    /// The folder of a data set that is not shipped; may be repeated [default: GRADVINE_NAME of the
+    /// environment]
     #[arg(long, value_name = "NAME=DIR")]
     data: Vec<String>,
     /// A tenth of the rounds, one seed, no tuning; the report says so
     #[arg(long)]
     quick: bool,
-    /// Runs at a time [default: one a processor]
+    /// Simultaneous runs [default: one per processor]
     #[arg(long, value_name = "NUMBER", alias = "threads")]
     jobs: Option<NonZeroUsize>,
     /// No progress, no list: only errors
@@ -71,7 +69,7 @@ pub struct Args {
     quiet: bool,
 }
 
-/// Runs studies, writes their pages, and says what agrees.
+/// Runs studies, writes their pages, and prints which expectations agree.
 pub fn run(args: &Args) -> Result<(), Exit> {
     let mut studies = args.load()?;
     let folders = args.folders()?;
@@ -130,7 +128,7 @@ pub fn run(args: &Args) -> Result<(), Exit> {
     }
 }
 
-/// Puts the folder of a study's data in its place; or says why it cannot run.
+/// Sets the folder of a study's data; returns the reason if the study cannot run.
 fn fill(study: &mut Study, folders: &BTreeMap<String, PathBuf>) -> Option<String> {
     let needs = study.needs.clone()?;
     let named =
@@ -147,21 +145,21 @@ fn fill(study: &mut Study, folders: &BTreeMap<String, PathBuf>) -> Option<String
     };
     if let Some(file) = needs.files.iter().find(|file| !folder.join(file).is_file()) {
         return Some(format!(
-            "{} is not there: name its folder by {named}",
+            "{} does not exist: name its folder by {named}",
             folder.join(file).display()
         ));
     }
-    // Relative to where the program runs, not to the study.
+    // Relative to the working directory, not to the study.
     study.fill(&std::path::absolute(&folder).unwrap_or(folder));
     None
 }
 
-/// The variable of the environment that names the folder of some data.
+/// The environment variable that names the folder of a data set.
 fn variable(name: &str) -> String {
     format!("GRADVINE_{}", name.to_ascii_uppercase().replace('-', "_"))
 }
 
-/// Each row that can be run as an experiment file.
+/// Writes each row that can run as an experiment file.
 fn export(folder: &Path, study: &Study, outcomes: &[Outcome]) -> Result<(), Exit> {
     let wrong = |error: std::io::Error| {
         ConfigError::new("--experiments", folder.display(), format!("cannot be written: {error}"))
@@ -183,7 +181,7 @@ fn export(folder: &Path, study: &Study, outcomes: &[Outcome]) -> Result<(), Exit
     Ok(())
 }
 
-/// What a person sees of a study.
+/// The lines printed for a study.
 fn listed(study: &Study, checks: &[Check]) -> String {
     let mut text = format!("{}: {}\n", study.name, study.title);
     for check in checks {
@@ -203,7 +201,7 @@ fn listed(study: &Study, checks: &[Check]) -> String {
 }
 
 impl Args {
-    /// What a study's rows do.
+    /// Runs a study's rows.
     fn outcomes(&self, study: &Study, interrupt: &Interrupt) -> Result<Vec<Outcome>, Exit> {
         let tally = Tally::new(!self.quiet);
         let stop = || interrupt.is_set();
@@ -221,14 +219,14 @@ impl Args {
         tally.finish();
         if interrupt.is_set() {
             return Err(Exit::Interrupted(format!(
-                "stopped in study {}; what was done before is written",
+                "stopped in study {}; the studies before it are written",
                 study.name
             )));
         }
         Ok(outcomes)
     }
 
-    /// The folders that `--data` names.
+    /// The folders from `--data`.
     fn folders(&self) -> Result<BTreeMap<String, PathBuf>, ConfigError> {
         let pair = |text: &String| {
             let (name, folder) = text
@@ -248,7 +246,7 @@ impl Args {
             let wrong = |problem: String| ConfigError::new("STUDIES", path.display(), problem);
             if !path.exists() {
                 return Err(wrong(
-                    "is not there: expected study files (.toml) or folders of them".into(),
+                    "does not exist: expected study files (.toml) or folders of them".into(),
                 )
                 .into());
             }
@@ -290,12 +288,12 @@ impl Args {
         Ok(files.iter().map(|path| Study::load(path)).collect::<Result<_, _>>()?)
     }
 
-    /// Whether a study is to run; of the others the list keeps what it has.
+    /// Whether to run a study; the list keeps the lines of the others.
     fn is_chosen(&self, study: &Study) -> bool {
         self.only.is_empty() || self.only.contains(&study.name)
     }
 
-    /// A study's page and pictures.
+    /// Writes a study's page and pictures.
     fn write(
         &self,
         out: &Path,
@@ -333,8 +331,8 @@ impl Args {
         Ok(())
     }
 
-    /// The command that makes the page of one study, or the list. Folders of data are the reader's
-    /// own.
+    /// The command that makes the page of one study, or the list. Folders of data differ per
+    /// reader.
     fn again(&self, studies: &[PathBuf], study: Option<&Study>) -> String {
         let mut words = vec!["gradvine".into(), "study".into()];
         words.extend(studies.iter().map(|path| path.display().to_string()));

@@ -1,5 +1,4 @@
-//! Progress of many runs: a bar on a terminal, plain lines elsewhere, nothing where it is not
-//! wanted.
+//! Progress of many runs: a bar on a terminal, plain lines elsewhere, nothing if `--quiet` is set.
 
 use std::{
     io::IsTerminal,
@@ -9,10 +8,10 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Plain lines are at least this far apart.
+/// The minimum interval of plain lines.
 const PLAIN_EVERY: Duration = Duration::from_secs(5);
 
-/// How progress is shown; from several threads.
+/// The display of progress; shared by several threads.
 pub struct Tally {
     bar: Option<ProgressBar>,
     plain: bool,
@@ -21,7 +20,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Silent where `speaks` is false.
+    /// A display; silent unless `speaks`.
     pub fn new(speaks: bool) -> Tally {
         let terminal = std::io::stderr().is_terminal();
         let bar = (speaks && terminal).then(|| {
@@ -36,7 +35,7 @@ impl Tally {
         Tally { bar, plain: speaks && !terminal, started: Instant::now(), shown: Mutex::new(None) }
     }
 
-    /// So many runs of so many are done, and this was the last.
+    /// Shows that `done` of `total` runs are over, with the name of the last one.
     pub fn show(&self, done: usize, total: usize, what: &str) {
         if let Some(bar) = &self.bar {
             bar.set_length(total as u64);
@@ -52,7 +51,7 @@ impl Tally {
         }
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

@@ -17,7 +17,7 @@ use super::{print, print_json};
 use figures::Figures;
 use rounds::Rounds;
 
-/// The most links that `show` lists one by one.
+/// The maximum number of links that `show` lists one by one.
 const MAX_LISTED: usize = 40;
 
 /// The arguments of `gradvine topology`
@@ -56,7 +56,7 @@ enum Command {
     Show {
         #[command(flatten)]
         source: Source,
-        /// Also show who meets whom in which round: one-peer-exponential, base-2 or random-matching
+        /// Also show a schedule of links: one-peer-exponential, base-2 or random-matching
         #[arg(long, value_name = "NAME")]
         schedule: Option<String>,
         /// Write a picture of the graph and its spectrum
@@ -79,7 +79,7 @@ enum Command {
         #[arg(long)]
         name: Option<String>,
     },
-    /// Say whether files are sound, and if not, what is wrong where
+    /// Check files; for each invalid one print the place and the problem
     #[command(
         after_help = "Examples:\n  gradvine topology check topologies/*.toml\n  gradvine topology \
                       check net.toml --json"
@@ -94,7 +94,7 @@ enum Command {
     },
 }
 
-/// Where a topology comes from.
+/// The source of a topology.
 #[derive(clap::Args, Debug)]
 struct Source {
     /// A file, or a family with its arguments, such as ring:8 or torus:4x4
@@ -103,7 +103,7 @@ struct Source {
     /// Other weights: metropolis, max-degree, lazy-metropolis, best-constant or given
     #[arg(long)]
     weights: Option<Weights>,
-    /// The seed of a random graph that names none, and of a random schedule
+    /// The seed of a random graph without its own seed, and of a random schedule
     #[arg(long, default_value_t = 0)]
     seed: u64,
 }
@@ -114,7 +114,7 @@ impl Source {
     }
 }
 
-/// Does what is asked.
+/// Runs the subcommand.
 ///
 /// # Errors
 /// [`ConfigError`] if a file or argument is wrong; an I/O error if standard output is closed.
@@ -173,7 +173,7 @@ fn make(source: &Source, out: &Path, name: Option<String>) -> anyhow::Result<()>
     Ok(print(&format!("{}: {}\n", out.display(), Figures::of(&topology).in_short()))?)
 }
 
-/// The links of a small topology, if there is more to say of them than that they are all alike.
+/// The links of a small topology, unless they are all alike.
 fn links(topology: &Topology) -> String {
     let known = |link: &LinkInfo| link.latency_ms.is_some() || link.bandwidth_mbps.is_some();
     let all: Vec<_> =

@@ -26,7 +26,7 @@ The run directory holds experiment.toml (every default filled in), metrics.jsonl
 pub struct Args {
     #[command(flatten)]
     run: RunArgs,
-    /// Start one operating-system process per node, from files as a deployment has them
+    /// Start one operating-system process per node, from files as in a deployment
     #[arg(long)]
     processes: bool,
 }
@@ -47,7 +47,7 @@ pub fn run(args: Args) -> Result<(), Exit> {
     })
 }
 
-/// A run that has ended.
+/// The result of a run.
 pub struct Driven {
     /// The nodes.
     pub ended: Vec<Ended>,
@@ -55,8 +55,8 @@ pub struct Driven {
     pub trace: Option<String>,
 }
 
-/// Runs an experiment whose nodes are all in this process: directory before, progress meanwhile,
-/// models and table after.
+/// Runs an experiment with all nodes in this process: creates the directory, shows progress, saves
+/// models and prints the table.
 pub fn watched(
     args: &RunArgs,
     command: &str,
@@ -97,12 +97,12 @@ pub fn watched(
         ),
         Err(error) => Err(recorder.failed(&directory, error, interrupt.rounds(), None).into()),
     };
-    // Last: where the disk was full, there is room now if there is any.
+    // Last, because a disk that was full may have room now.
     warn(directory.finish());
     end
 }
 
-/// A line of metrics that is not written is no reason to end a run.
+/// A line of metrics that cannot be written does not end a run.
 pub fn warn(result: std::io::Result<()>) {
     if let Err(error) = result {
         note!("warning: {error}");
@@ -137,7 +137,7 @@ impl Observer for Kept<'_> {
     }
 }
 
-/// What is about to happen, in two lines.
+/// Two lines that describe the run before it starts.
 fn banner(whole: &Whole, command: &str) -> String {
     let design = &whole.design;
     let data = &design.experiment.data;

@@ -1,4 +1,4 @@
-//! How long a gradient takes in simulated time.
+//! How long a gradient takes in virtual time.
 
 use crate::{
     rng::Stream,

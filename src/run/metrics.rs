@@ -12,7 +12,7 @@ pub struct Metric {
     pub round: u64,
     /// The node.
     pub node: u32,
-    /// Seconds since the start; simulated time in a simulation.
+    /// Seconds since the start; virtual time in a simulation.
     pub time_s: f64,
     /// The part of them spent on gradients.
     #[serde(default)]

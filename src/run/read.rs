@@ -38,7 +38,7 @@ pub struct Run {
 pub struct Point {
     /// Rounds done.
     pub round: u64,
-    /// Seconds since the start, of the slowest node; simulated time in a simulation.
+    /// Seconds since the start, of the slowest node; virtual time in a simulation.
     pub time_s: f64,
     /// f at the mean of all models; if no process has all nodes, the losses over their last
     /// batches.

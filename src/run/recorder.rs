@@ -255,7 +255,7 @@ impl Recorder {
                 summary.interrupted = true;
                 summary.rounds = summary.rounds.max(round.0);
                 EndError::Interrupted(format!(
-                    "stopped in round {round}; what was done is in {folder}"
+                    "stopped in round {round}; the results so far are in {folder}"
                 ))
             }
             _ if self.has_mean() => EndError::Short(format!(
@@ -265,8 +265,11 @@ impl Recorder {
             _ => {
                 summary.diverged_at = error.diverged_at().map(|round| round.0);
                 let saved = !summary.participation.is_empty();
-                let what =
-                    if saved { format!("; what was done is in {folder}") } else { String::new() };
+                let what = if saved {
+                    format!("; the results so far are in {folder}")
+                } else {
+                    String::new()
+                };
                 EndError::Failed(format!("{text}{what}"))
             }
         };

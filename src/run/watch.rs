@@ -23,7 +23,7 @@ pub struct Progress {
     pub accuracy: Option<f64>,
     /// Payload bytes sent by all nodes.
     pub payload: u64,
-    /// The time at which the last of these rounds ended: simulated time in the simulator.
+    /// The time at which the last of these rounds ended: virtual time in the simulator.
     pub time: Time,
 }
 
@@ -32,7 +32,7 @@ pub struct Progress {
 pub struct Snapshot {
     /// Rounds done.
     pub rounds: u64,
-    /// Seconds from the start until the last node had done them; simulated time in the simulator.
+    /// Seconds from the start until the last node had done them; virtual time in the simulator.
     pub time_s: f64,
     /// The mean time that nodes had spent on gradients by then.
     pub computing_s: f64,

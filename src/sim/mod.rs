@@ -1,4 +1,4 @@
-//! Drives the core on a virtual network in simulated time, on one thread.
+//! Drives the core on a virtual network in virtual time, on one thread.
 //!
 //! A [link](crate::links::LinkModel) decides when a frame leaves and arrives, a
 //! [machine](crate::links::ComputeModel) how long a gradient takes; on an ideal network, the

@@ -312,7 +312,11 @@ fn only_reports_are_overwritten() {
     report().arg("-q").assert().success().stdout("");
     let notes = folder.path().join("notes.md");
     fs::write(&notes, "mine").unwrap();
-    report().args(["--out", "notes.md"]).assert().code(2).stderr(contains("no report of gradvine"));
+    report()
+        .args(["--out", "notes.md"])
+        .assert()
+        .code(2)
+        .stderr(contains("exists and is not a report of gradvine"));
     assert_eq!(fs::read_to_string(&notes).unwrap(), "mine");
     report().args(["--out", "."]).assert().code(2).stderr(contains("is a folder; name a file"));
     report()

@@ -21,24 +21,24 @@ const COLUMNS: [Figure; 6] = [
     Figure::Payload,
     Figure::Wire,
 ];
-/// More of them where links or gradients take time.
+/// More columns if links or gradients take time.
 const TIMED: [Figure; 2] = [Figure::Time, Figure::Computing];
-/// What stands behind the best of a column.
+/// The mark after the best value of a column.
 const BEST: &str = "*";
 
-/// A comparison that is complete.
+/// A complete comparison.
 pub struct Shown<'a> {
-    /// The command that made it.
+    /// The command that repeats it.
     pub again: String,
     /// The seeds.
     pub seeds: &'a [u64],
-    /// In the order asked.
+    /// The combinations in the order of the arguments.
     pub rows: &'a [Row],
 }
 
 impl Shown<'_> {
-    /// For a person: a line a combination, the best of each column marked, then tuning and
-    /// warnings.
+    /// The table: one line per combination, with the best value of each column marked, then tuning
+    /// and warnings.
     pub fn table(&self) -> String {
         let differ =
             |of: fn(&Row) -> &String| self.rows.iter().any(|row| of(row) != of(&self.rows[0]));
@@ -80,7 +80,7 @@ impl Shown<'_> {
         } else {
             format!("mean of {count} seeds ± half its 95 % interval (t)")
         };
-        text += &format!("{BEST} the best of its column; {seeds}; time is wall time a run\n");
+        text += &format!("{BEST} the best of its column; {seeds}; time is wall time per run\n");
         for row in self.rows {
             if let Some(tuned) = &row.outcome.tuned {
                 text += &format!(
@@ -92,7 +92,7 @@ impl Shown<'_> {
             }
         }
         text += &self.paired();
-        // Combinations of a rule share most of what is to be said.
+        // Combinations with the same rule share most warnings.
         let all: BTreeSet<&String> = self
             .rows
             .iter()
@@ -103,7 +103,7 @@ impl Shown<'_> {
         text
     }
 
-    /// Each row beside the first, seed by seed.
+    /// Compares each row with the first, seed by seed.
     fn paired(&self) -> String {
         let mut text = String::new();
         let (Some(first), true) = (self.rows.first(), self.seeds.len() > 1) else { return text };
@@ -133,7 +133,7 @@ impl Shown<'_> {
         text
     }
 
-    /// Whether anything takes time in any run.
+    /// Whether links or gradients take time in any run.
     fn takes_time(&self) -> bool {
         self.rows.iter().any(|row| mean(row, Figure::Time).is_some_and(|time| time.mean > 0.0))
     }
@@ -146,7 +146,7 @@ impl Shown<'_> {
     fn is_best(&self, row: &Row, figure: Figure) -> bool {
         let (Some(better), Some(own)) = (figure.better(), mean(row, figure)) else { return false };
         let others = self.rows.iter().filter_map(|row| mean(row, figure));
-        // A column in which all are equal has no best.
+        // A column of equal values has no best.
         let mut differs = false;
         let best = others.into_iter().all(|other| {
             differs |= other.mean != own.mean;
@@ -155,7 +155,7 @@ impl Shown<'_> {
         best && differs && own.mean.is_finite()
     }
 
-    /// For programs.
+    /// The comparison as JSON.
     pub fn json(&self) -> Value {
         let rows: Vec<Value> = (self.rows.iter())
             .map(|row| {
@@ -173,7 +173,7 @@ impl Shown<'_> {
         json!({ "command": self.again, "version": env!("CARGO_PKG_VERSION"), "seeds": self.seeds, "combinations": rows })
     }
 
-    /// A line a combination.
+    /// The comparison as CSV: one line per combination.
     fn csv(&self) -> String {
         let mut text = "rule,compressor,topology,status,rounds".to_string();
         let columns = self.columns();
@@ -207,7 +207,7 @@ impl Shown<'_> {
         text
     }
 
-    /// `compare.json`, `compare.csv` and pictures.
+    /// Writes `compare.json`, `compare.csv` and pictures.
     pub fn write(&self, out: &Path) -> Result<(), Exit> {
         let wrong = |error: std::io::Error| {
             ConfigError::new("--out", out.display(), format!("cannot be written: {error}"))
@@ -225,8 +225,8 @@ impl Shown<'_> {
         Ok(())
     }
 
-    /// Loss over rounds and bytes, accuracy over rounds, consensus over rounds; where something
-    /// takes time, loss and accuracy over it.
+    /// The pictures: loss over rounds and bytes, accuracy over rounds, consensus over rounds; if
+    /// links or gradients take time, also loss and accuracy over time.
     fn pictures(&self) -> Vec<(&'static str, Chart)> {
         let outcomes: Vec<(&str, &Outcome)> =
             self.rows.iter().map(|row| (row.outcome.case.name.as_str(), &row.outcome)).collect();
@@ -280,8 +280,8 @@ fn field(word: &str) -> String {
     }
 }
 
-/// Lines in columns as wide as they need to be: the first `left` to the left, figures to the right,
-/// the last column as it is.
+/// Aligns columns: the first `left` to the left, the others to the right, and the last one
+/// unpadded.
 fn aligned(lines: &[Vec<String>], left: usize) -> String {
     let width =
         |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! What a laboratory run found, as a table and as JSON.
+//! The results of a laboratory run, as a table and as JSON.
 
 use std::{fmt::Write as _, thread};
 
@@ -10,10 +10,10 @@ use gradvine::{
 };
 use serde::Serialize;
 
-/// Of a machine that is so busy, nodes wait for the cores.
+/// Above this load the machine counts as busy, and nodes wait for cores.
 const BUSY: f64 = 0.75;
 
-/// Everything that was found.
+/// All results.
 #[derive(Debug, Serialize)]
 pub struct Figures {
     topology: String,
@@ -22,11 +22,11 @@ pub struct Figures {
     compressor: String,
     parameters: usize,
     rounds: u64,
-    /// Rounds that the paces leave out.
+    /// Rounds that the figures leave out.
     warm: u64,
     stack: Stack,
     cores: usize,
-    /// Of a round, on one core, as measured before the run.
+    /// Gradients of a round, on one core, as measured before the run.
     gradients_s: f64,
     /// Seconds per round.
     predicted_s: Option<f64>,
@@ -34,53 +34,53 @@ pub struct Figures {
     measured: Option<Pace>,
     measured_per_predicted: Option<f64>,
     measured_per_simulated: Option<f64>,
-    /// Of the nodes together.
+    /// CPU load of all nodes together.
     load: Option<Load>,
     router: RouterLoad,
     links: Vec<Link>,
     digest: String,
-    /// Unknown of asynchronous rules.
+    /// Unknown for asynchronous rules.
     pub same_digest_as_simulated: Option<bool>,
 }
 
-/// What is known before a byte is sent.
-pub struct Foretold {
+/// The results before the real run.
+pub struct Expected {
     /// Seconds per round, if the rule's plan is fixed.
     pub predicted_s: Option<f64>,
-    /// As simulated.
+    /// From the simulation.
     pub pace: Option<Pace>,
-    /// The simulation's digest, where it says what the run's must be.
+    /// The simulation's digest, if the run must have the same.
     pub digest: Option<String>,
 }
 
-/// What real nodes have done.
-pub struct Found {
+/// The results of the real nodes.
+pub struct Measurement {
     /// As measured.
     pub pace: Option<Pace>,
-    /// What they used of the machine.
+    /// Their CPU load.
     pub load: Option<Load>,
-    /// What carried their frames.
+    /// The transport of their frames.
     pub stack: Stack,
-    /// What the router has carried.
+    /// The counts of the router.
     pub passed: Passed,
-    /// What all of them have written.
+    /// The summary that all of them have written.
     pub summary: Summary,
 }
 
-/// What carried the frames.
+/// The transport of frames.
 #[derive(Clone, Debug, Serialize)]
 pub struct Stack {
     /// TCP or QUIC.
     pub transport: Transport,
     /// TCP's congestion controller.
     pub congestion: Option<String>,
-    /// By whom.
+    /// Its origin.
     pub chosen: Chosen,
-    /// TCP segments sent again, by all nodes.
+    /// TCP segments retransmitted, by all nodes.
     pub retransmitted: u64,
 }
 
-/// Who chose a congestion controller.
+/// The origin of a congestion controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Chosen {
@@ -88,19 +88,18 @@ pub enum Chosen {
     Node,
     /// The route: `--congestion`.
     Route,
-    /// Nobody: it is the system's.
+    /// The system's default.
     System,
 }
 
-/// Seconds per round, warm ones alone.
+/// Seconds per round, over warm rounds only.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Pace {
-    /// Of all nodes and rounds.
+    /// The mean over all nodes and rounds.
     pub mean_s: f64,
     /// The fastest and the slowest node's mean.
     pub nodes_s: (f64, f64),
-    /// Single rounds of single nodes: a tenth are shorter than the first, a tenth longer than the
-    /// second.
+    /// The first and the last decile of single rounds of single nodes.
     pub tenths_s: (f64, f64),
     /// The first round, of the slowest node.
     pub first_s: f64,
@@ -110,44 +109,44 @@ pub struct Pace {
 
 /// A node's clocks at the end of a round.
 #[derive(Clone, Copy, Debug)]
-pub struct Beat {
+pub struct RoundEnd {
     /// Rounds done.
     pub round: u64,
-    /// Since its start.
+    /// Seconds since its start.
     pub time_s: f64,
-    /// Of these, in gradients.
+    /// The part of them spent on gradients.
     pub computing_s: f64,
 }
 
-/// What the nodes used of the machine.
+/// The CPU load of the nodes.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Load {
-    /// Cores busy at a time.
+    /// Mean number of busy cores.
     pub cores: f64,
-    /// Seconds of a core per round.
+    /// CPU seconds per round.
     pub round_s: f64,
-    /// Cores busy at a time with whatever runs on the machine.
+    /// Mean number of busy cores, with all other programs.
     pub machine_cores: f64,
 }
 
 #[derive(Debug, Serialize)]
 struct RouterLoad {
-    /// Share of a core.
+    /// Its share of a core.
     core: f64,
-    /// Seconds after they were due that packets were delivered.
+    /// Mean lateness of packets, in seconds.
     late_mean_s: f64,
     late_max_s: f64,
-    /// Packets between nodes that have no link.
+    /// Packets between nodes without a link.
     strays: u64,
 }
 
-/// One direction.
+/// One direction of a link.
 #[derive(Debug, Serialize)]
 struct Link {
     from: String,
     to: String,
     latency_ms: f64,
-    /// Without one: no limit.
+    /// `None` for no limit.
     bandwidth_mbps: Option<f64>,
     #[serde(flatten)]
     flow: Flow,
@@ -155,20 +154,22 @@ struct Link {
 }
 
 impl Pace {
-    /// From each node's rounds; `None` where too little is known.
-    pub fn of(nodes: &[Vec<Beat>], warm: u64) -> Option<Pace> {
+    /// The pace from each node's rounds; `None` if there are too few.
+    pub fn of(nodes: &[Vec<RoundEnd>], warm: u64) -> Option<Pace> {
         let (mut means, mut single, mut first_s, mut computing) =
             (Vec::new(), Vec::new(), 0.0f64, 0.0);
-        for beats in nodes {
-            first_s = first_s.max(beats.first()?.time_s);
-            let beats: Vec<&Beat> = beats.iter().filter(|beat| beat.round >= warm).collect();
-            let pace = |a: &Beat, b: &Beat| (b.time_s - a.time_s) / (b.round - a.round) as f64;
-            let (begin, end) = (*beats.first()?, *beats.last()?);
+        for round_ends in nodes {
+            first_s = first_s.max(round_ends.first()?.time_s);
+            let round_ends: Vec<&RoundEnd> =
+                round_ends.iter().filter(|round_end| round_end.round >= warm).collect();
+            let pace =
+                |a: &RoundEnd, b: &RoundEnd| (b.time_s - a.time_s) / (b.round - a.round) as f64;
+            let (begin, end) = (*round_ends.first()?, *round_ends.last()?);
             if end.round == begin.round {
                 return None;
             }
             means.push(pace(begin, end));
-            single.extend(beats.windows(2).map(|pair| pace(pair[0], pair[1])));
+            single.extend(round_ends.windows(2).map(|pair| pace(pair[0], pair[1])));
             computing += (end.computing_s - begin.computing_s)
                 / (end.time_s - begin.time_s)
                 / nodes.len() as f64;
@@ -187,9 +188,14 @@ impl Pace {
 }
 
 impl Figures {
-    /// Puts together what was foretold and what was found.
-    pub fn new(whole: &Whole, warm: u64, foretold: &Foretold, found: &Found) -> Figures {
-        let Found { pace: measured, load, stack, passed, summary } = found;
+    /// Combines the expected and the measured results.
+    pub fn new(
+        whole: &Whole,
+        warm: u64,
+        expected: &Expected,
+        measurement: &Measurement,
+    ) -> Figures {
+        let Measurement { pace: measured, load, stack, passed, summary } = measurement;
         let design = &whole.design;
         let name = |node: NodeId| design.topology.node(node).name.clone();
         let link = |(&(from, to), &flow): (&(NodeId, NodeId), &Flow)| {
@@ -216,11 +222,11 @@ impl Figures {
             stack: stack.clone(),
             cores: thread::available_parallelism().map_or(1, usize::from),
             gradients_s: whole.conditions.compute.mean as f64 / 1e9,
-            predicted_s: foretold.predicted_s,
-            simulated: foretold.pace,
+            predicted_s: expected.predicted_s,
+            simulated: expected.pace,
             measured: *measured,
-            measured_per_predicted: per(foretold.predicted_s),
-            measured_per_simulated: per(foretold.pace.map(|pace| pace.mean_s)),
+            measured_per_predicted: per(expected.predicted_s),
+            measured_per_simulated: per(expected.pace.map(|pace| pace.mean_s)),
             load: *load,
             router: RouterLoad {
                 core: passed.cpu_s / passed.time_s,
@@ -231,14 +237,14 @@ impl Figures {
             },
             links: passed.flows.iter().map(link).collect(),
             digest: summary.digest.clone(),
-            same_digest_as_simulated: foretold
+            same_digest_as_simulated: expected
                 .digest
                 .as_ref()
                 .map(|digest| *digest == summary.digest),
         }
     }
 
-    /// For a person.
+    /// The results as a table.
     pub fn table(&self) -> String {
         let mut text = format!(
             "\n{}: {} nodes, {} with {}, {} parameters; {}\n\n",
@@ -349,7 +355,7 @@ impl Figures {
         if let Some(load) = self.load {
             let _ = writeln!(
                 text,
-                "nodes            {:.2} cores busy, {:.2} ms of a core a round and node",
+                "nodes            {:.2} cores busy, {:.2} ms of a core per round and node",
                 load.cores,
                 load.round_s * 1e3 / self.nodes as f64
             );
@@ -358,7 +364,7 @@ impl Figures {
                 let _ = writeln!(
                     text,
                     "                 the machine was busy, {others:.1} cores with other work: \
-                     what nodes do besides sending took longer than it needs"
+                     the nodes' own work took longer than it needs"
                 );
             }
         }
@@ -400,18 +406,18 @@ impl Stack {
 mod tests {
     use super::*;
 
-    fn beat(round: u64, time_s: f64, computing_s: f64) -> Beat {
-        Beat { round, time_s, computing_s }
+    fn round_end(round: u64, time_s: f64, computing_s: f64) -> RoundEnd {
+        RoundEnd { round, time_s, computing_s }
     }
 
     #[test]
-    fn a_pace_leaves_out_what_is_not_warm() {
+    fn a_pace_leaves_out_cold_rounds() {
         // Two slow rounds, then 20 of 0.1 s; the other node takes 0.2 s for each.
         let node = |step: f64| {
-            let beat = |round: u64| {
-                beat(round, 3.0 + step * round.saturating_sub(2) as f64, 0.01 * round as f64)
+            let round_end = |round: u64| {
+                round_end(round, 3.0 + step * round.saturating_sub(2) as f64, 0.01 * round as f64)
             };
-            (1..=22).map(beat).collect::<Vec<_>>()
+            (1..=22).map(round_end).collect::<Vec<_>>()
         };
         let pace = Pace::of(&[node(0.1), node(0.2)], 2).expect("there are rounds");
         let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
@@ -428,9 +434,12 @@ mod tests {
     }
 
     #[test]
-    fn rounds_that_were_not_looked_at_count_in_the_mean() {
-        let pace = Pace::of(&[vec![beat(5, 1.0, 0.0), beat(10, 2.0, 0.0), beat(20, 3.0, 0.0)]], 5)
-            .expect("there are rounds");
+    fn unobserved_rounds_count_in_the_mean() {
+        let pace = Pace::of(
+            &[vec![round_end(5, 1.0, 0.0), round_end(10, 2.0, 0.0), round_end(20, 3.0, 0.0)]],
+            5,
+        )
+        .expect("there are rounds");
         assert!((pace.mean_s - 2.0 / 15.0).abs() < 1e-9 && pace.tenths_s == (0.1, 0.2), "{pace:?}");
     }
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{Figures, print, print_json};
 
-/// Prints a line for each sound file, and on standard error what is wrong with each of the others.
+/// Prints a line for each valid file on standard output, and each problem on standard error.
 pub(super) fn run(files: &[PathBuf], as_json: bool) -> anyhow::Result<()> {
     let results: Vec<Result<Figures, ConfigError>> = files
         .iter()

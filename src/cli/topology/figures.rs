@@ -1,4 +1,4 @@
-//! What is to be known of a topology before a byte is sent.
+//! The key figures of a topology.
 
 use std::fmt;
 
@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use super::Rounds;
 
-/// Up to this many steps of breadth-first searches the diameter is exact where no closed form gives
-/// it: a second or two.
+/// Up to this many search steps the diameter is computed exactly if no closed form gives it: a
+/// second or two.
 const MAX_SEARCH: u128 = 400_000_000;
 
 /// The key figures: what `--json` prints.
@@ -33,18 +33,18 @@ pub(super) struct Figures {
     i_minus_w: f64,
     mixing_time: Option<u64>,
     diameter: usize,
-    /// Else the diameter is at least this.
+    /// If not set, the diameter is at least this.
     diameter_exact: bool,
     method: String,
     residual: Option<f64>,
     converged: bool,
     eigenvalues: Option<Vec<f64>>,
-    /// The schedule that was asked for.
+    /// The schedule, if one was requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) schedule: Option<Rounds>,
 }
 
-/// Least, mean and greatest of some numbers.
+/// Minimum, mean and maximum.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Span {
     pub(super) min: f64,
@@ -68,7 +68,7 @@ impl Span {
 }
 
 impl Figures {
-    /// Computes what has not been computed yet.
+    /// Computes the figures that are not known yet.
     pub(super) fn of(topology: &Topology) -> Figures {
         let Spectrum { rho, gap, lambda_2, lambda_n, mu, method, residual, converged, .. } =
             *topology.spectrum();
@@ -146,7 +146,7 @@ impl Figures {
     }
 }
 
-/// The figures in lines, each with what it means.
+/// The figures in lines, each with its meaning.
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let whole = |x: f64| format!("{x:.0}");
@@ -196,7 +196,7 @@ impl fmt::Display for Figures {
     }
 }
 
-/// Figures, one a line, with what they mean.
+/// Figures, one per line, with their meanings.
 pub(super) fn write(f: &mut fmt::Formatter<'_>, rows: &[(&str, String, &str)]) -> fmt::Result {
     for (key, value, meaning) in rows {
         if meaning.is_empty() {
@@ -208,7 +208,7 @@ pub(super) fn write(f: &mut fmt::Formatter<'_>, rows: &[(&str, String, &str)]) -
     Ok(())
 }
 
-/// Six digits after the point; of what is tiny, or misses 1 by something tiny, as many as it takes.
+/// Six decimals; for values very near to 0 or 1, as many as needed.
 pub(super) fn number(x: f64) -> String {
     let (size, short) = (x.abs(), 1.0 - x.abs());
     if size < 1e-13 {

@@ -1,4 +1,4 @@
-//! `gradvine topology list`: what there is.
+//! `gradvine topology list`: families, weights, schedules and files.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Figures, print, print_json};
 
-/// Where the files that come with gradvine are, seen from the folder of the project.
+/// The folder of the topology files, relative to the project.
 const FOLDER: &str = "topologies";
 
 /// Prints families, weights and files.
@@ -68,8 +68,7 @@ fn text(files: &[File]) -> String {
         text += &format!("  {:<22} {}\n", s.name(), s.about());
     }
     if files.is_empty() {
-        return text
-            + &format!("\nThere is no folder {FOLDER} here, in which to look for files.\n");
+        return text + &format!("\nThere is no folder {FOLDER} here with topology files.\n");
     }
     text += &format!("\nFiles in {FOLDER}:\n\n");
     for file in files {
@@ -87,7 +86,7 @@ fn text(files: &[File]) -> String {
 
 struct File {
     path: PathBuf,
-    /// The comment with which it begins.
+    /// The comment at the start of the file.
     about: Option<String>,
     topology: Result<Topology, String>,
 }

@@ -1,4 +1,4 @@
-//! What is to be known of a schedule before a byte is sent.
+//! The key figures of a schedule.
 
 use std::fmt;
 
@@ -17,20 +17,20 @@ pub(super) struct Rounds {
     paper: &'static str,
     period: u64,
     directed: bool,
-    /// Whether the rounds are drawn by chance.
+    /// Whether the rounds are random.
     random: bool,
-    /// Receivers of a node in a round.
+    /// Receivers per node and round.
     degree: Span,
-    /// The factor per round at which a period shrinks disagreement.
+    /// The factor per round by which a period shrinks disagreement.
     rho: f64,
     gap: f64,
     mixing_time: Option<u64>,
-    /// Whether the mixing time was counted on the matrices; else it follows from rho.
+    /// Whether the mixing time was counted on the matrices; else it is derived from rho.
     counted: bool,
 }
 
 impl Rounds {
-    /// Computes them.
+    /// Computes the figures.
     pub(super) fn of(schedule: &Schedule, topology: &Topology) -> Rounds {
         let Rate { rho, gap, mixing_time, counted } = *schedule.rate(topology);
         let (nodes, period) = (schedule.nodes(), schedule.period());
@@ -53,7 +53,7 @@ impl Rounds {
     }
 }
 
-/// The figures in lines, each with what it means.
+/// The figures in lines, each with its meaning.
 impl fmt::Display for Rounds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rounds = |rounds: u64| count(usize::try_from(rounds).unwrap_or(usize::MAX), "round");
@@ -68,7 +68,7 @@ impl fmt::Display for Rounds {
         let rho = match self.rho {
             0.0 => "a period ends in exact agreement",
             _ if self.random && !self.counted => {
-                "lambda_2 of the mean W, to which products of many rounds come near"
+                "lambda_2 of the mean W, the limit for products of many rounds"
             }
             _ if self.random => "measured on products of consecutive rounds",
             _ => "|W_(T-1) ... W_0 - J|^(1/T): the factor per round over a period of T",
@@ -82,14 +82,10 @@ impl fmt::Display for Rounds {
             f,
             &[
                 ("period", rounds(self.period), "then the same rounds again"),
-                ("degree", degree, "receivers of a node in a round"),
+                ("degree", degree, "receivers per node and round"),
                 ("rho", number(self.rho), rho),
                 ("gap", number(self.gap), "1 - rho"),
-                (
-                    "mixing time",
-                    time,
-                    "the first rounds after which any disagreement is a hundredth",
-                ),
+                ("mixing time", time, "rounds until any disagreement is a hundredth"),
             ],
         )
     }
@@ -105,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn exact_agreement_is_told() {
+    fn exact_agreement_is_reported() {
         let text = rounds("one-peer-exponential", "exponential:8").to_string();
         for line in [
             "one-peer-exponential, directed",

@@ -1,4 +1,4 @@
-//! The course of a laboratory run: predict, simulate, build, measure.
+//! The steps of a laboratory run: predict, simulate, build, measure.
 
 use std::{
     cell::Cell,
@@ -30,10 +30,10 @@ use super::{
         run_args::RunArgs,
     },
     Args, Exit, ROUNDS, Transport,
-    figures::{Beat, Chosen, Figures, Foretold, Found, Load, Pace, Stack},
+    figures::{Chosen, Expected, Figures, Load, Measurement, Pace, RoundEnd, Stack},
 };
 
-/// Where nodes listen: nobody else is in their namespaces.
+/// The port of all nodes: each has a namespace of its own.
 const PORT: u16 = 4001;
 
 impl From<Trouble> for Exit {
@@ -53,7 +53,7 @@ pub fn run(mut args: Args) -> Result<(), Exit> {
     let setup = setup(&args)?;
     prepare(&mut args);
     let whole = args.run.whole_with(|experiment| {
-        // Real gradients take time, so virtual ones are to.
+        // Real gradients take time, so the simulated ones must too.
         if experiment.network.compute == Compute::None {
             experiment.network.compute = Compute::Measured;
         }
@@ -70,14 +70,15 @@ pub fn run(mut args: Args) -> Result<(), Exit> {
     let keep = args.run.out.is_some() || run.out.is_some();
     let scratch = Scratch::new(keep);
     let interrupt = Interrupt::install()?;
-    let foretold = foretell(&args, &whole, &interrupt)?;
+    let expected = predict_and_simulate(&args, &whole, &interrupt)?;
     let place = RunArgs {
         out: args.run.out.clone().or_else(|| scratch.folder.clone()),
         ..args.run.clone()
     };
     let mut directory = place.directory(&whole)?;
-    let found = measure(&args, &whole, (&setup, wiring), &mut directory, &scratch, &interrupt)?;
-    let figures = Figures::new(&whole, args.warm, &foretold, &found);
+    let measurement =
+        measure(&args, &whole, (&setup, wiring), &mut directory, &scratch, &interrupt)?;
+    let figures = Figures::new(&whole, args.warm, &expected, &measurement);
     directory.write(
         "lab.json",
         &(serde_json::to_string_pretty(&figures).map_err(std::io::Error::from)? + "\n"),
@@ -97,8 +98,8 @@ pub fn run(mut args: Args) -> Result<(), Exit> {
     Ok(())
 }
 
-/// Builds the places and links, runs a node in each, and takes everything down again, whatever
-/// comes of it.
+/// Builds the sites and links, runs a node at each, and removes everything again, also after
+/// errors.
 fn measure(
     args: &Args,
     whole: &Whole,
@@ -106,7 +107,7 @@ fn measure(
     directory: &mut RunDirectory,
     scratch: &Scratch,
     interrupt: &Interrupt,
-) -> Result<Found, Exit> {
+) -> Result<Measurement, Exit> {
     lab::clear_leftovers();
     interrupt.otherwise_write(
         &Recorder::new(Known::from(whole), directory, crate::cli::warnings()),
@@ -124,7 +125,7 @@ fn measure(
     let transport = whole.design.experiment.run.transport;
     let addresses: Vec<String> =
         sites.iter().map(|site| transport.address(site.address, PORT)).collect();
-    // Without rows to test on: an evaluation would be on the way of the next round.
+    // Without test rows: an evaluation would delay the next round.
     processes::write_files(whole, directory, &addresses, false)?;
     let router = Router::start(sites.iter_mut().filter_map(Site::tap).collect(), wiring)?;
     let mut nodes =
@@ -132,7 +133,7 @@ fn measure(
     let mut watched = Watched::new(args.warm);
     let mut display = Display::new(whole.design.experiment.run.rounds, args.run.speaks(), false);
     let followed = processes::follow(&mut nodes, interrupt, &mut display, &mut |nodes| {
-        watched.look(nodes);
+        watched.sample(nodes);
         if router.is_dead() {
             Err(Exit::Failed("lab: the router's thread ended".into()))
         } else {
@@ -146,7 +147,7 @@ fn measure(
         let done = processes::progress(&nodes).rounds;
         return Err(match processes::interrupted(whole, directory, &nodes) {
             Exit::Interrupted(_) if scratch.folder.is_some() => {
-                Exit::Interrupted(format!("stopped in round {done}; nothing is kept"))
+                Exit::Interrupted(format!("stopped in round {done}; no files are kept"))
             }
             exit => exit,
         });
@@ -167,7 +168,7 @@ fn measure(
         router.stop().map_err(|error| Exit::Failed(format!("lab: a device failed: {error}")))?;
     let summary = processes::gather(whole, directory, &nodes).inspect_err(|_| scratch.leave())?;
     directory.summary(&summary)?;
-    Ok(Found {
+    Ok(Measurement {
         pace: Pace::of(&measured(&nodes), args.warm),
         load: watched.load(),
         stack,
@@ -176,10 +177,11 @@ fn measure(
     })
 }
 
-/// What stands in for settings, and the laboratory's own defaults, which `--set` overrides.
+/// Checks the arguments for settings, and sets the laboratory's own defaults, which `--set`
+/// overrides.
 fn prepare(args: &mut Args) {
     args.run.rounds = args.run.rounds.or(Some(ROUNDS));
-    // Every round's end is in the metrics then.
+    // Then the metrics have the end of every round.
     args.run.sets.insert(0, "run.evaluate_every=1".into());
     if let Some(transport) = args.transport {
         let name = match transport {
@@ -222,9 +224,13 @@ fn wiring(args: &Args, whole: &Whole) -> Result<Wiring, Exit> {
     })
 }
 
-/// What is known before a byte is sent. Of asynchronous rules, whose course depends on the order of
-/// events, the simulation is one of many.
-fn foretell(args: &Args, whole: &Arc<Whole>, interrupt: &Interrupt) -> Result<Foretold, Exit> {
+/// Predicts and simulates the run. The simulation of an asynchronous rule is one of many possible
+/// runs.
+fn predict_and_simulate(
+    args: &Args,
+    whole: &Arc<Whole>,
+    interrupt: &Interrupt,
+) -> Result<Expected, Exit> {
     let (design, conditions) = (&whole.design, &whole.conditions);
     let plan = &*design.rule.plan;
     let fixed = !plan::is_asynchronous(plan);
@@ -244,22 +250,22 @@ fn foretell(args: &Args, whole: &Arc<Whole>, interrupt: &Interrupt) -> Result<Fo
         return Err(Exit::Interrupted("stopped in the simulation; no node was started".into()));
     }
     let summary = Summary::new(design, &simulated.ended[0].records).map_err(Exit::Failed)?;
-    Ok(Foretold {
+    Ok(Expected {
         predicted_s,
         pace: Pace::of(&rounds.times, args.warm),
         digest: fixed.then_some(summary.digest),
     })
 }
 
-/// When each node's rounds were over, in virtual time.
+/// The time at which each node ended each round, in virtual time.
 struct Rounds<'a> {
-    times: Vec<Vec<Beat>>,
+    times: Vec<Vec<RoundEnd>>,
     interrupt: &'a Interrupt,
 }
 
 impl Observer for Rounds<'_> {
     fn round(&mut self, node: NodeId, elapsed: Elapsed, done: RoundDone) {
-        self.times[node.index()].push(Beat {
+        self.times[node.index()].push(RoundEnd {
             round: done.round.0 + 1,
             time_s: elapsed.time.seconds(),
             computing_s: elapsed.computing.seconds(),
@@ -273,19 +279,19 @@ impl Observer for Rounds<'_> {
     }
 }
 
-/// When each node's rounds were over, by its own clock.
-fn measured(nodes: &[Process]) -> Vec<Vec<Beat>> {
-    let beat = |metric: &Metric| Beat {
+/// The time at which each node ended each round, by its own clock.
+fn measured(nodes: &[Process]) -> Vec<Vec<RoundEnd>> {
+    let round_end = |metric: &Metric| RoundEnd {
         round: metric.round,
         time_s: metric.time_s,
         computing_s: metric.computing_s,
     };
-    nodes.iter().map(|node| node.metrics.iter().map(beat).collect()).collect()
+    nodes.iter().map(|node| node.metrics.iter().map(round_end).collect()).collect()
 }
 
-/// TCP segments that were sent again, of all nodes in a place.
+/// The number of TCP segments that all nodes at a site have retransmitted.
 fn retransmitted(site: &Site) -> Option<u64> {
-    // `/proc/net` would be the main thread's namespace.
+    // `/proc/net` would show the main thread's namespace.
     let text = site.within(|| fs::read_to_string("/proc/thread-self/net/snmp")).ok()?.ok()?;
     let mut lines = text.lines().filter(|line| line.starts_with("Tcp:"));
     let (keys, values) = (lines.next()?, lines.next()?);
@@ -293,8 +299,7 @@ fn retransmitted(site: &Site) -> Option<u64> {
     values.split_whitespace().nth(at)?.parse().ok()
 }
 
-/// What the nodes' processes have used of the machine, and what everybody has, from the first warm
-/// round on.
+/// CPU time of the nodes' processes and of the whole machine, from the first warm round on.
 struct Watched {
     warm: u64,
     begin: Option<Sample>,
@@ -305,7 +310,7 @@ struct Watched {
 struct Sample {
     at: Instant,
     rounds: u64,
-    /// Seconds of a core that the nodes have used, and all of the machine.
+    /// CPU seconds of the nodes, and of the whole machine.
     nodes_s: f64,
     all_s: f64,
 }
@@ -315,8 +320,8 @@ impl Watched {
         Watched { warm, begin: None, end: None }
     }
 
-    fn look(&mut self, nodes: &[Process]) {
-        // One that has ended takes its times with it.
+    fn sample(&mut self, nodes: &[Process]) {
+        // The times of a process are lost once it has ended.
         let used: Option<f64> = nodes.iter().map(|node| cpu_seconds(node.id()?)).sum();
         let rounds = processes::progress(nodes).rounds;
         if let (Some(nodes_s), Some(all_s)) = (used, busy_seconds())
@@ -340,11 +345,10 @@ impl Watched {
     }
 }
 
-/// Of the kernel's clock, on every machine that Linux runs on.
+/// The kernel's clock ticks per second, the same on every machine that runs Linux.
 const TICKS: f64 = 100.0;
 
-/// Seconds of a core that were used on this machine since it was started: by programs, by the
-/// kernel, for interrupts.
+/// CPU seconds that this machine has used since it booted: for programs, the kernel and interrupts.
 fn busy_seconds() -> Option<f64> {
     let text = fs::read_to_string("/proc/stat").ok()?;
     let ticks: Vec<f64> = text
@@ -358,18 +362,18 @@ fn busy_seconds() -> Option<f64> {
     Some((user + nice + system + irq + softirq) / TICKS)
 }
 
-/// Seconds of a core that a process has used.
+/// CPU seconds of a process.
 fn cpu_seconds(process: u32) -> Option<f64> {
     let text =
         fs::read_to_string(Path::new("/proc").join(process.to_string()).join("stat")).ok()?;
-    // The name in brackets may have spaces: the state after it is the third field, times are the
-    // 14th and 15th.
+    // The name in brackets may contain spaces: after it the state is the third field, and the times
+    // are the 14th and 15th.
     let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
     let ticks = |field: usize| fields.get(field - 3)?.parse::<f64>().ok();
     Some((ticks(14)? + ticks(15)?) / TICKS)
 }
 
-/// A folder for a run that is not to be kept.
+/// A temporary folder for the run.
 struct Scratch {
     folder: Option<PathBuf>,
     leave: Cell<bool>,
@@ -382,7 +386,7 @@ impl Scratch {
         Scratch { folder, leave: Cell::new(false) }
     }
 
-    /// Leaves it where it is: an error speaks of the logs in it.
+    /// Keeps the folder, because an error refers to the logs in it.
     fn leave(&self) {
         self.leave.set(true);
     }
