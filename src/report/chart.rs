@@ -1,22 +1,23 @@
-//! Line charts as SVG: one line a name, a band around it, a legend that stands where the lines end.
+//! Line charts as SVG: one line per name, a band around it, and a legend at the ends of the lines.
 //!
-//! Made for documents: 900 pixels wide, dark words on white, colours that colour-blind readers tell
-//! apart (Okabe and Ito, "Color Universal Design", 2008, darkened for thin lines), dashes from the
-//! ninth line on.
+//! Made for documents: 900 pixels wide, dark words on white, colours that colour-blind readers can
+//! distinguish (Okabe and Ito, "Color Universal Design", 2008, darkened for thin lines), dashes
+//! from the ninth line on.
 
 use crate::mixing::sheet::{Anchor, FAINT, INK, Point, RULE, Sheet, Word, width};
 
-/// The page, and the frame of the plot in it, in pixels. The right edge gives way to the legend.
+/// The page, and the frame of the plot in it, in pixels. The right edge leaves room for the legend.
 const PAGE: Point = (900.0, 500.0);
 const LEFT: f64 = 78.0;
 const TOP: f64 = 62.0;
 const BOTTOM: f64 = 432.0;
 const NARROWEST: f64 = 500.0;
-/// The legend: letters, the least distance of two lines of it, and the longest name in characters.
+/// The legend: size of letters, minimum distance of lines, and maximum length of a name in
+/// characters.
 const LETTERS: f64 = 11.5;
 const LINE: f64 = 16.0;
 const LONGEST: usize = 44;
-/// How far apart the ends of a logarithmic axis may be.
+/// The maximum span of a logarithmic axis, in decades.
 const MOST_DECADES: f64 = 14.0;
 
 /// In the order of lines.
@@ -24,7 +25,7 @@ pub(super) const COLOURS: [&str; 8] =
     ["#0064a8", "#d55e00", "#008a62", "#b0427f", "#1b2733", "#a87900", "#3a9bd1", "#7a4ea3"];
 const DASHES: [&str; 3] = ["", "7 3", "2 3"];
 
-/// What an axis counts.
+/// The unit of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Numbers.
@@ -38,9 +39,9 @@ pub enum Unit {
 /// One of the two axes.
 #[derive(Clone, Debug)]
 pub struct Axis {
-    /// What stands along it.
+    /// Its label.
     pub words: String,
-    /// What its figures are.
+    /// Its unit.
     pub unit: Unit,
     /// Whether it is logarithmic; figures at or below 0 are then left out.
     pub log: bool,
@@ -49,9 +50,9 @@ pub struct Axis {
 /// A point of a line: the mean over seeds, and the least and the greatest of them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Dot {
-    /// Along.
+    /// The horizontal position.
     pub x: f64,
-    /// Up.
+    /// The vertical position.
     pub y: f64,
     /// The lower edge of the band.
     pub low: f64,
@@ -62,24 +63,24 @@ pub struct Dot {
 /// One line.
 #[derive(Clone, Debug)]
 pub struct Line {
-    /// What it is called in the legend.
+    /// Its name in the legend.
     pub name: String,
     /// From left to right.
     pub dots: Vec<Dot>,
-    /// Whether it ended because it diverged: a cross marks the end.
+    /// Whether it ended by divergence: a cross marks the end.
     pub broken: bool,
 }
 
 /// A chart.
 #[derive(Clone, Debug)]
 pub struct Chart {
-    /// Above the plot, in bold.
+    /// The title, in bold.
     pub title: String,
-    /// Below the title, smaller.
+    /// The line below the title, smaller.
     pub subtitle: String,
-    /// Along.
+    /// The horizontal axis.
     pub x: Axis,
-    /// Up.
+    /// The vertical axis.
     pub y: Axis,
     /// Lines that rise above this leave the plot.
     pub ceiling: Option<f64>,
@@ -93,8 +94,8 @@ impl Chart {
         self.drawn("plot", "")
     }
 
-    /// The same for a document with several pictures: `clip` is the one id in it, `description`
-    /// what a screen reader says after the title.
+    /// The same for a document with several pictures: `clip` is the one id in it, `description` the
+    /// text for screen readers after the title.
     pub fn drawn(&self, clip: &str, description: &str) -> String {
         let mut sheet = Sheet::new(PAGE, &self.title);
         sheet.describe(description);
@@ -185,8 +186,8 @@ impl Chart {
         sheet.letters(&Word::new(at, Anchor::Middle, &self.y.words).coloured(INK), &turn);
     }
 
-    /// Names beside the ends of their lines, moved apart where they would meet. A line without a
-    /// dot keeps its colour and has no name here.
+    /// Writes the names at the ends of their lines, moved apart if they would overlap. A line
+    /// without a dot keeps its colour and has no name here.
     fn legend(&self, names: &[String], x: &Scale, y: &Scale, right: f64, sheet: &mut Sheet) {
         let mut ends: Vec<(usize, f64, f64)> = Vec::new();
         for (index, line) in self.lines.iter().enumerate().filter(|(_, line)| !line.dots.is_empty())
@@ -215,7 +216,7 @@ impl Chart {
     }
 }
 
-/// What the legend says of a line.
+/// The legend's text for a line.
 fn label(line: &Line) -> String {
     let mut name: String = line.name.chars().take(LONGEST).collect();
     if name.len() < line.name.len() {
@@ -273,7 +274,7 @@ fn path(points: impl Iterator<Item = Point>) -> String {
     text
 }
 
-/// Ascending heights moved apart, as little as they need, inside the page.
+/// Moves ascending heights apart, as little as necessary, inside the page.
 fn apart(wanted: &[f64]) -> Vec<f64> {
     let lowest = PAGE.1 - 12.0;
     let mut placed: Vec<f64> = Vec::with_capacity(wanted.len());
@@ -288,7 +289,7 @@ fn apart(wanted: &[f64]) -> Vec<f64> {
     placed
 }
 
-/// From figures to pixels.
+/// A mapping from figures to pixels.
 pub(super) struct Scale {
     low: f64,
     high: f64,
@@ -297,7 +298,8 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    /// Over these figures, with a little room at the ends if `roomy`; `None` if none can be shown.
+    /// A scale over these figures, with a little room at the ends if `roomy`; `None` if none can be
+    /// shown.
     pub(super) fn over(
         values: impl Iterator<Item = f64>,
         log: bool,
@@ -325,14 +327,14 @@ impl Scale {
         value.is_finite() && (!self.log || value > 0.0)
     }
 
-    /// May lie outside the plot.
+    /// The position, which may lie outside the plot.
     pub(super) fn place(&self, value: f64) -> f64 {
         let x = if self.log { value.log10() } else { value };
         let share = ((x - self.low) / (self.high - self.low)).clamp(-3.0, 4.0);
         self.pixels.0 + share * (self.pixels.1 - self.pixels.0)
     }
 
-    /// Round figures along the axis, and whether each is written out.
+    /// Round figures along the axis, and whether each has a label.
     pub(super) fn ticks(&self) -> Vec<(f64, bool)> {
         if !self.log {
             let step = round_step((self.high - self.low) / 6.0);
@@ -368,7 +370,7 @@ fn round_step(least: f64) -> f64 {
     digit.unwrap_or(10.0) * power
 }
 
-/// A tick in words.
+/// The label of a tick.
 pub(super) fn figure(value: f64, unit: Unit) -> String {
     match unit {
         Unit::Percent => format!("{} %", short(100.0 * value)),
@@ -381,7 +383,7 @@ pub(super) fn figure(value: f64, unit: Unit) -> String {
     }
 }
 
-/// At most five digits, thousands apart, powers of ten where it is very large or small.
+/// At most five digits, with separated thousands, or a power of ten if it is very large or small.
 fn short(value: f64) -> String {
     let size = value.abs();
     if size < 1e-12 {

@@ -1,5 +1,5 @@
-//! Tunes and runs many cases on threads. Every run is deterministic and by itself, so nothing
-//! depends on how many threads there are.
+//! Tunes and runs many cases on threads. Every run is deterministic and independent, so the results
+//! do not depend on the number of threads.
 
 use std::{
     panic,
@@ -19,34 +19,35 @@ use super::{
     tune::{self, Tuned},
 };
 
-/// What a case's runs did.
+/// The runs of a case.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The case, without what tuning chose.
+    /// The case, without the tuned settings.
     pub case: Case,
-    /// What tuning chose, where there was a grid.
+    /// The result of tuning, if the case has a grid.
     pub tuned: Option<Tuned>,
-    /// One run a seed, in the order of the seeds.
+    /// One run per seed, in the order of the seeds.
     pub runs: Vec<Trace>,
 }
 
-/// How cases are run.
+/// How to run cases.
 pub struct Bench<'a> {
     /// The seeds, one run each.
     pub seeds: Vec<u64>,
-    /// The seeds of tuning, none of those.
+    /// The seeds of tuning, different from the others.
     pub tuning_seeds: Vec<u64>,
-    /// What tuning counts rounds or seconds to; without it the train loss at the end decides.
+    /// The target to which tuning counts rounds or seconds; without it the final train loss
+    /// decides.
     pub goal: Option<Target>,
-    /// Whether runs end where they reach this.
+    /// The target at which runs end early.
     pub until: Option<Target>,
-    /// How many threads.
+    /// The number of threads.
     pub jobs: usize,
-    /// Whether the least value of f is wanted.
+    /// Whether to compute the least value of f.
     pub optimum: bool,
-    /// Whether somebody has interrupted.
+    /// Returns whether the user has interrupted.
     pub stop: &'a (dyn Fn() -> bool + Sync),
-    /// Told after every run: runs done, runs known so far, and which it was.
+    /// Called after every run: runs done, runs known so far, and the name of the last one.
     pub done: &'a (dyn Fn(usize, usize, &str) + Sync),
 }
 
@@ -72,7 +73,7 @@ impl Bench<'_> {
             let mut trace =
                 Trace::of(case.experiment(&sets), optima, self.until.as_ref(), self.stop);
             trace.seed = seed;
-            tally.tell(self, &format!("{}, seed {seed}", case.name));
+            tally.report(self, &format!("{}, seed {seed}", case.name));
             trace
         });
         let mut runs = runs.into_iter();
@@ -85,20 +86,20 @@ impl Bench<'_> {
     }
 }
 
-/// Runs done, and runs known of so far: tuning finds more.
+/// Runs done, and runs known so far: tuning adds some.
 pub(super) struct Count {
     done: AtomicUsize,
     total: AtomicUsize,
 }
 
 impl Count {
-    /// So many more runs are to be done.
+    /// Adds this many expected runs.
     pub(super) fn expect(&self, more: usize) {
         self.total.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// A run is done.
-    pub(super) fn tell(&self, bench: &Bench<'_>, what: &str) {
+    /// Counts a run that is done.
+    pub(super) fn report(&self, bench: &Bench<'_>, what: &str) {
         (bench.done)(
             self.done.fetch_add(1, Ordering::Relaxed) + 1,
             self.total.load(Ordering::Relaxed),
@@ -108,7 +109,7 @@ impl Count {
 }
 
 impl Outcome {
-    /// How the runs ended: as one word where they agree.
+    /// Describes how the runs ended: in one word if they agree.
     pub fn status(&self) -> String {
         let diverged: Vec<u64> = (self.runs.iter())
             .filter_map(
@@ -135,13 +136,13 @@ impl Outcome {
         }
     }
 
-    /// Whether every run did all its rounds and none diverged.
+    /// Whether every run did all its rounds without divergence.
     pub fn is_ok(&self) -> bool {
         self.runs.iter().all(|run| run.status == Status::Ok)
     }
 }
 
-/// Does all tasks on so many threads; the results have the tasks' order.
+/// Does all tasks on this many threads; the results are in the tasks' order.
 pub(super) fn in_parallel<T: Sync, R: Send>(
     tasks: &[T],
     jobs: usize,

@@ -9,32 +9,32 @@ use crate::{
     gossip::rule,
 };
 
-/// What cases differ from.
+/// The base of cases.
 #[derive(Clone, Debug)]
 pub enum Base {
     /// The default experiment.
     Default,
     /// An experiment file.
     File(PathBuf),
-    /// Text, with the file that it stands in and the folder of paths in it.
+    /// A text, with the name of its file and the folder of its relative paths.
     Text {
         /// TOML.
         text: String,
-        /// For errors.
+        /// The name in errors.
         origin: String,
-        /// What relative paths start from.
+        /// The folder of relative paths.
         folder: PathBuf,
     },
 }
 
-/// One combination that is run.
+/// One combination to run.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// What it differs from.
+    /// Its base.
     pub base: Base,
-    /// `key=value`, as `--set` has them; later ones win.
+    /// `key=value`, as for `--set`; later ones win.
     pub sets: Vec<String>,
 }
 
@@ -58,11 +58,11 @@ impl Case {
     }
 }
 
-/// Refuses constants that the rule or the compressor of an experiment does not have, and kinds that
-/// there are not.
+/// Refuses unknown kinds, and constants that the rule or the compressor of an experiment does not
+/// have.
 ///
 /// # Errors
-/// Names the first one, and the nearest that there is.
+/// Names the first one, and the nearest known name.
 pub(super) fn check_constants(experiment: &Experiment) -> Result<(), ConfigError> {
     let kind =
         |table: &toml::Table| table.get("kind").and_then(toml::Value::as_str).map(String::from);
@@ -111,7 +111,7 @@ impl Pick {
             .collect()
     }
 
-    /// As a table, for checks.
+    /// The section as a table, for checks.
     ///
     /// # Errors
     /// If a constant cannot be set.
@@ -129,8 +129,9 @@ impl std::fmt::Display for Pick {
     }
 }
 
-/// Reads a list such as `dcd,choco:gamma=0.3,d-psgd:order=cta`: items apart by commas; a kind and
-/// its constants by colons or blanks. Commas and colons in brackets or quotes belong to the value.
+/// Reads a list such as `dcd,choco:gamma=0.3,d-psgd:order=cta`: commas separate items; colons or
+/// blanks separate a kind and its constants. Commas and colons in brackets or quotes belong to the
+/// value.
 ///
 /// # Errors
 /// If an item is empty or a constant is not `key=value`.
@@ -161,7 +162,7 @@ pub fn picks(place: &str, list: &str) -> Result<Vec<Pick>, ConfigError> {
     Ok(found)
 }
 
-/// Cuts a text at these characters, but not inside brackets or quotes, and trims the parts.
+/// Splits a text at these characters, except inside brackets or quotes, and trims the parts.
 pub(super) fn cut(text: &str, at: &[char]) -> Vec<String> {
     let (mut parts, mut part, mut depth, mut quote) = (Vec::new(), String::new(), 0u32, None);
     for c in text.chars() {

@@ -1,5 +1,5 @@
-//! Charts of outcomes: a line an outcome, the mean over its seeds, and a band from the least to the
-//! greatest.
+//! Charts of outcomes: one line per outcome, the mean over its seeds, and a band from the least to
+//! the greatest.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,19 +12,19 @@ use crate::report::chart::{Axis, Chart, Dot, Line, Unit};
 
 /// Lines that rise above this many times their start leave the picture.
 const CEILING: f64 = 3.0;
-/// Along an axis of bytes: logarithmic where outcomes differ by more than this.
+/// An axis of bytes is logarithmic if outcomes differ by more than this factor.
 const WIDE: f64 = 4.0;
 
-/// Which figure over which.
+/// The two axes of a curve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Curve {
-    /// Along: rounds, time, payload or wire.
+    /// The horizontal axis: rounds, time, payload or wire.
     pub x: Figure,
-    /// Up: a figure of an evaluation.
+    /// The vertical axis: a figure of an evaluation.
     pub y: Figure,
 }
 
-/// The chart of some outcomes; outcomes without a point to show have no line.
+/// The chart of some outcomes; outcomes without a point have no line.
 pub fn chart(title: &str, subtitle: &str, curve: Curve, outcomes: &[(&str, &Outcome)]) -> Chart {
     let lines: Vec<Line> = outcomes
         .iter()
@@ -77,7 +77,7 @@ fn upwards(figure: Figure) -> &'static str {
     }
 }
 
-/// Up to the last evaluation that all seeds have.
+/// The points up to the last evaluation that all seeds have.
 fn line(name: &str, outcome: &Outcome, curve: Curve) -> Line {
     let shortest = outcome.runs.iter().map(|run| run.points.len()).min().unwrap_or(0);
     let dot = |index: usize| {

@@ -1,17 +1,18 @@
-//! What a study expects of its rows, checked by a machine.
+//! The expectations of a study about its rows, checked by a machine.
 //!
 //! An expectation is an inequality about a figure, about its ratio to or its difference from that
-//! of another row, or about a slope over several rows; or it says how a row ends. It is judged by
-//! the 95 % interval over seeds (see [`Interval`]), rows paired by seed:
+//! of another row, or about a slope over several rows; or it states how a row ends. The 95 %
+//! interval over seeds decides (see [`Interval`]), with rows paired by seed:
 //!
 //! | verdict | the interval |
 //! |---|---|
 //! | agrees | lies on the expected side of the bound, as a whole |
 //! | contradicted | lies on the other side, as a whole |
-//! | undecided | holds the bound |
-//! | no evidence | is not there: a row diverged, was refused, missed its target or has no such figure |
+//! | undecided | contains the bound |
+//! | no evidence | does not exist: a row diverged, was refused, missed its target or has no such
+//! figure |
 //!
-//! Only the first counts as agreement. What no figure could contradict is refused when the study is
+//! Only the first counts as agreement. An expectation that cannot fail is refused when the study is
 //! read.
 
 use serde::{Deserialize, Serialize};
@@ -28,31 +29,31 @@ use crate::config::ConfigError;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expectation {
-    /// The row that it is about.
+    /// The row.
     pub row: Option<String>,
-    /// Which of its figures.
+    /// The figure of the row.
     pub metric: Option<Figure>,
     /// The figure (ratio, difference, slope) is above this.
     pub above: Option<f64>,
     /// The figure (ratio, difference, slope) is below this.
     pub below: Option<f64>,
-    /// The other row, of a ratio.
+    /// The other row of a ratio.
     pub times: Option<String>,
-    /// The other row, of a difference. Accuracies are shares: 0.01 is a point.
+    /// The other row of a difference. Accuracies are shares: 0.01 is a point.
     pub minus: Option<String>,
-    /// Instead of one row, those over which the slope of the figure's logarithm is taken.
+    /// Instead of one row, the rows over which the slope of the figure's logarithm is taken.
     #[serde(default)]
     pub slope: Vec<String>,
-    /// What the slope's rows stand at along the axis, such as numbers of nodes.
+    /// The positions of the slope's rows on the axis, such as numbers of nodes.
     #[serde(default)]
     pub at: Vec<f64>,
-    /// `ok`, `diverged` or `refused`: every seed.
+    /// `ok`, `diverged` or `refused`, for every seed.
     pub status: Option<String>,
-    /// What it means.
+    /// Its meaning.
     pub words: String,
 }
 
-/// How an expectation and the figures stand to each other.
+/// The result of an expectation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -60,25 +61,25 @@ pub enum Verdict {
     Agrees,
     /// It lies on the other side.
     Contradicted,
-    /// It holds the bound.
+    /// It contains the bound.
     Undecided,
     /// A row diverged, was refused, missed its target or has no such figure.
     NoEvidence,
 }
 
-/// An expectation beside the figures.
+/// An expectation with its result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Check {
-    /// Whether the figures agree.
+    /// The verdict.
     pub verdict: Verdict,
-    /// What was expected, in the study's words.
+    /// The expectation, in the study's words.
     pub words: String,
     /// The figures.
     pub figures: String,
 }
 
 impl Verdict {
-    /// In words, for pages and terminals.
+    /// The text for pages and terminals.
     pub fn words(self) -> &'static str {
         match self {
             Verdict::Agrees => "agrees",
@@ -100,11 +101,10 @@ impl Check {
 type Rows<'a> = [(&'a str, &'a Outcome)];
 
 impl Expectation {
-    /// Checks its form, that its rows exist and that it could fail.
+    /// Checks its form, that its rows exist and that it can fail.
     ///
     /// # Errors
-    /// If it says too little or too much, names a row that there is not, or holds whatever the
-    /// figures are.
+    /// If it has too few or too many keys, names an unknown row, or cannot fail.
     pub fn check(&self, place: &str, rows: &[&str]) -> Result<(), ConfigError> {
         for row in self.row.iter().chain(&self.times).chain(&self.minus).chain(&self.slope) {
             if !rows.contains(&row.as_str()) {
@@ -140,8 +140,8 @@ impl Expectation {
         if self.slope.is_empty() && self.status.is_none() { self.can_fail(place) } else { Ok(()) }
     }
 
-    /// Refuses what holds whatever the figures are: a row beside itself, or a bound that the figure
-    /// cannot reach.
+    /// Refuses an expectation that cannot fail: a row compared with itself, or a bound that the
+    /// figure cannot reach.
     fn can_fail(&self, place: &str) -> Result<(), ConfigError> {
         if self.row == self.times || self.row == self.minus {
             return Err(ConfigError::at(
@@ -259,7 +259,7 @@ impl Expectation {
         check(verdict, format!("{name}: {}", row.status()))
     }
 
-    /// What is compared with the bounds, of the rows' values.
+    /// The quantity to compare with the bounds, from the rows' values.
     fn interval(&self, values: &[Vec<f64>]) -> (Kind, Option<Interval>) {
         if !self.slope.is_empty() {
             return (Kind::Slope, Interval::of_slopes(&self.at, values));
@@ -275,8 +275,8 @@ impl Expectation {
     }
 }
 
-/// Where some values are 0 and ratios of single seeds are none: the ratios of all means over all
-/// seeds but one, as wide as they spread. `None` if a mean of the divisor is 0.
+/// The ratio for rows with values of 0, where single seeds have no ratio: of the means over all
+/// seeds but one, with an interval from their spread. `None` if a mean of the divisor is 0.
 fn of_means(a: &[f64], b: &[f64]) -> Option<Interval> {
     let mean = |values: &[f64], without: usize| {
         let kept = values
@@ -290,14 +290,13 @@ fn of_means(a: &[f64], b: &[f64]) -> Option<Interval> {
     let without = |index: usize| if a.len() == 1 { usize::MAX } else { index };
     let ratios: Vec<f64> =
         count.map(|index| mean(a, without(index)) / mean(b, without(index))).collect();
-    // The jackknife: n - 1 times the spread of what is left without one seed (Efron and Stein,
-    // 1981).
+    // The jackknife: n - 1 times the spread of the means without one seed (Efron and Stein, 1981).
     let interval = Interval::of(&ratios)?;
     let half = interval.half() * (a.len() as f64 - 1.0).max(0.0);
     Some(Interval { mean: interval.mean, low: interval.mean - half, high: interval.mean + half })
 }
 
-/// What an interval is of.
+/// The quantity of an interval.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     Plain,
@@ -330,7 +329,7 @@ fn find<'a>(name: &str, rows: &Rows<'a>) -> Option<&'a Outcome> {
     rows.iter().find(|(row, _)| *row == name).map(|(_, outcome)| *outcome)
 }
 
-/// A row's figure for every seed, or why it says nothing.
+/// A row's figure for every seed, or why there is no evidence.
 fn evidence(
     name: &str,
     rows: &Rows<'_>,
@@ -356,7 +355,7 @@ fn evidence(
     Err(format!("{name}: {what} in {lost} of {} seeds", values.len()))
 }
 
-/// All expectations beside the figures.
+/// Checks all expectations against the figures.
 pub fn judge(
     expectations: &[Expectation],
     outcomes: &[(&str, &Outcome)],
@@ -420,7 +419,7 @@ mod tests {
     fn intervals_decide() {
         use Verdict::{Agrees, Contradicted, NoEvidence, Undecided};
         let ok = |losses: &[f64]| outcome(losses, &Status::Ok);
-        // Seeds differ by more than rows do; row by row b is 10 to 12 % above a; c is anything.
+        // Seeds differ by more than rows do; row by row b is 10 to 12 % above a; c varies freely.
         let (a, b, c) = (ok(&[1.0, 2.0, 4.0]), ok(&[1.1, 2.22, 4.48]), ok(&[4.0, 1.0, 2.0]));
         let lost = outcome(&[f64::NAN; 3], &Status::Diverged(3));
         let zero = ok(&[0.0, 0.0, 3e-9]);
@@ -437,7 +436,7 @@ mod tests {
             ("row='b'\nmetric='test_accuracy'\nabove=-0.06\nminus='a'", Agrees),
             ("row='a'\nmetric='test_accuracy'\nabove=0.2\nminus='b'", Contradicted),
             ("row='zero'\nmetric='train_loss'\nbelow=0.001\ntimes='a'", Agrees),
-            // What diverged is far above and far below nothing.
+            // A row that diverged is neither above nor below any bound.
             ("row='lost'\nmetric='train_loss'\nabove=0.1", NoEvidence),
             ("row='a'\nmetric='train_loss'\nbelow=0.5\ntimes='lost'", NoEvidence),
             ("row='lost'\nmetric='train_loss'\nabove=0.5\ntimes='a'", NoEvidence),
@@ -473,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_too_little_or_cannot_fail_is_refused() {
+    fn incomplete_and_unfalsifiable_expectations_are_refused() {
         let rows = ["a", "b"];
         let error =
             |text: &str| expectation(text).check("expect 1", &rows).unwrap_err().to_string();

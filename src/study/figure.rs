@@ -1,4 +1,4 @@
-//! What is read off a run, and its mean and spread over seeds.
+//! The figures of a run, and their mean and spread over seeds.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,21 +24,21 @@ pub enum Figure {
     WorstAccuracy,
     /// (1/n) sum |x_i - mean|^2.
     Consensus,
-    /// Payload bytes that a node sent.
+    /// Payload bytes sent per node.
     Payload,
-    /// Bytes that a node sent, with headers.
+    /// Bytes sent per node, with headers.
     Wire,
-    /// Payload bytes a node and round.
+    /// Payload bytes per node and round.
     PayloadPerRound,
-    /// Bytes a node and round, with headers.
+    /// Bytes per node and round, with headers.
     WirePerRound,
     /// Rounds to the target.
     RoundsTo,
-    /// Payload bytes of a node to the target.
+    /// Payload bytes per node to the target.
     PayloadTo,
     /// Virtual seconds.
     Time,
-    /// Virtual seconds a round, without the setup.
+    /// Virtual seconds per round, without the setup.
     TimePerRound,
     /// Virtual seconds to the target.
     TimeTo,
@@ -48,7 +48,7 @@ pub enum Figure {
     Computing,
     /// Rounds done.
     Rounds,
-    /// Gradients of a round.
+    /// Gradients per round.
     LocalSteps,
     /// The run's rho.
     Rho,
@@ -60,9 +60,9 @@ pub enum Figure {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Target {
-    /// Which.
+    /// The figure.
     pub metric: Figure,
-    /// Losses, excess and consensus pass it from above, accuracies from below.
+    /// The bound: losses, excess and consensus pass it from above, accuracies from below.
     pub value: f64,
 }
 
@@ -82,7 +82,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of some values; `None` if there is none.
+    /// The spread of some values; `None` if there are none.
     pub fn of(values: &[f64]) -> Option<Spread> {
         if values.is_empty() {
             return None;
@@ -115,7 +115,7 @@ impl Figure {
         word.as_str().unwrap_or_default().to_string()
     }
 
-    /// What stands above its column.
+    /// The head of its column.
     pub fn words(self) -> &'static str {
         match self {
             Figure::TrainLoss => "train loss",
@@ -164,11 +164,11 @@ impl Figure {
         }
     }
 
-    /// Of one evaluation; `None` for what is not of an evaluation.
+    /// The figure of one evaluation; `None` if evaluations do not have it.
     pub fn at(self, trace: &Trace, point: &Point) -> Option<f64> {
         match self {
             Figure::TrainLoss => Some(point.train_loss),
-            // Not `max`: a NaN must stay one.
+            // Not `max`: a NaN must stay a NaN.
             Figure::Excess => trace
                 .optimum
                 .map(|least| if point.train_loss < least { 0.0 } else { point.train_loss - least }),
@@ -188,8 +188,8 @@ impl Figure {
         }
     }
 
-    /// Of a run at its end. What a run that diverged would have got worse and worse at is infinite;
-    /// a target that was not reached is infinitely far; `None` where there is nothing to be known.
+    /// The figure at the end of a run. It is infinite if the run diverged and the figure would have
+    /// grown without bound, or if a target was not reached; `None` if it is unknown.
     pub fn of(self, trace: &Trace, target: Option<&Target>) -> Option<f64> {
         let diverged = matches!(trace.status, Status::Diverged(_));
         let per_round = |what: fn(&Point) -> f64| {
@@ -211,7 +211,7 @@ impl Figure {
             }
             _ if self.is_to_target() && trace.points.is_empty() => None,
             Figure::RoundsTo | Figure::PayloadTo | Figure::TimeTo | Figure::TrainingTo => {
-                // An accuracy is no target where there are no classes.
+                // Without classes an accuracy cannot be a target.
                 let target =
                     target.filter(|target| target.metric.at(trace, &trace.points[0]).is_some())?;
                 let passed = trace.points.iter().find(|point| target.passed(trace, point));
@@ -235,7 +235,7 @@ impl Figure {
         Spread::of(&self.values(runs, target)?)
     }
 
-    /// Of each run; `None` unless every run has it.
+    /// The figure of each run; `None` unless every run has it.
     pub fn values(self, runs: &[Trace], target: Option<&Target>) -> Option<Vec<f64>> {
         runs.iter().map(|trace| self.of(trace, target)).collect()
     }
@@ -257,7 +257,7 @@ impl Figure {
         matches!(self, Figure::TestAccuracy | Figure::NodeAccuracy | Figure::WorstAccuracy)
     }
 
-    /// As a person reads it.
+    /// Formats a value.
     pub fn show(self, value: f64) -> String {
         if !value.is_finite() {
             return if self.is_to_target() { "not reached" } else { "-" }.into();
@@ -294,8 +294,7 @@ impl Figure {
         }
     }
 
-    /// Mean and 95 % interval as a person reads them; the interval is left out where all seeds
-    /// agree.
+    /// Formats mean and 95 % interval; the interval is left out if all seeds agree.
     pub fn show_spread(self, spread: &Spread) -> String {
         let mean = self.show(spread.mean);
         if !spread.mean.is_finite()
@@ -323,12 +322,12 @@ impl Figure {
 }
 
 impl Target {
-    /// Whether an evaluation has passed it.
+    /// Whether an evaluation has passed the target.
     pub fn passed(&self, trace: &Trace, point: &Point) -> bool {
         self.metric.at(trace, point).is_some_and(|value| self.holds(value))
     }
 
-    /// The same of a figure that the evaluation alone knows.
+    /// The same from the evaluation alone.
     pub fn passed_by(&self, point: &Point) -> bool {
         let value = match self.metric {
             Figure::TrainLoss => Some(point.train_loss),
@@ -347,7 +346,7 @@ impl Target {
         }
     }
 
-    /// In words: `train loss <= 0.1`.
+    /// Describes the target: `train loss <= 0.1`.
     pub fn words(&self) -> String {
         let sign =
             if self.metric.better() == Some(std::cmp::Ordering::Greater) { ">=" } else { "<=" };
@@ -357,7 +356,7 @@ impl Target {
     }
 }
 
-/// So many significant digits, with an exponent where it is short.
+/// Formats a value with this many significant digits, with an exponent where it is shorter.
 pub fn rounded(value: f64, digits: usize) -> String {
     if value == 0.0 || !value.is_finite() {
         return format!("{value}");
@@ -450,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_as_a_person_reads_them() {
+    fn figures_are_formatted_for_readers() {
         let spread = Spread::of(&[0.5, 0.51]).unwrap();
         // Two seeds: 12.706 times half their distance.
         assert_eq!(Figure::TestAccuracy.show_spread(&spread), "50.50 ± 6.35 %");

@@ -1,4 +1,4 @@
-//! Study files: what a paper claims, the rows that try it, and what is expected of them.
+//! Study files: the claim of a paper, the rows that test it, and the expected results.
 
 use std::path::{Path, PathBuf};
 
@@ -14,13 +14,13 @@ use super::{
 };
 use crate::{config::ConfigError, experiment};
 
-/// The most rows of a study, so that a product that was not meant is noticed.
+/// The maximum number of rows of a study, so that an accidental product is noticed.
 const MOST_ROWS: usize = 400;
-/// The least number of seeds that figures are means of; and of those that settings are tuned on.
+/// The minimum number of seeds for means; the next is that for tuning.
 pub const LEAST_SEEDS: u64 = 5;
 /// See [`LEAST_SEEDS`].
 pub const LEAST_TUNING_SEEDS: u64 = 3;
-/// Seeds of tuning begin here above the first seed, and the others end before.
+/// The distance of the seeds of tuning from the first seed; the other seeds must end before.
 pub const TUNING: u64 = 1000;
 
 /// A study as written in its file.
@@ -33,68 +33,68 @@ pub struct Study {
     /// The file.
     #[serde(skip)]
     pub path: PathBuf,
-    /// What it is about.
+    /// Its title.
     pub title: String,
     /// Authors, title, year.
     pub paper: String,
-    /// What was published.
+    /// The published claim.
     pub claim: String,
-    /// What is run here, and why.
+    /// The runs of this study, with the reasons.
     pub setting: String,
-    /// What is to be said of the figures, in Markdown.
+    /// Comments on the figures, in Markdown.
     #[serde(default)]
     pub notes: String,
-    /// The experiment file that rows differ from, beside the study; without it the default
-    /// experiment.
+    /// The base experiment's file, relative to the study; without it the default experiment.
     base: Option<String>,
-    /// The experiment itself instead.
+    /// The base experiment itself, instead of a file.
     experiment: Option<toml::Table>,
     /// Settings of all rows.
     #[serde(default)]
     set: Vec<String>,
-    /// Whether its expectations stand on top of the list.
+    /// Whether its expectations are at the top of the list.
     #[serde(default)]
     pub headline: bool,
-    /// Why the claim is not shown: then there are no rows and no page, only this line in the list.
+    /// Why the claim is not tested: then there are no rows and no page, only this line in the list.
     pub not_shown: Option<String>,
     /// A folder of data that is not shipped with the program.
     pub needs: Option<Needs>,
-    /// How many seeds; five or more, unless `single` says why one is enough.
+    /// The number of seeds; five or more, unless `single` gives a reason for one.
     #[serde(default)]
     pub seeds: u64,
-    /// Why one seed is enough: nothing that is shown is random.
+    /// Why one seed is enough: the shown figures are not random.
     pub single: Option<String>,
-    /// How many seeds settings are tuned on, none of the others.
+    /// The number of seeds for tuning, all different from the others.
     #[serde(default = "least_tuning_seeds")]
     pub tuning_seeds: u64,
     /// The first seed.
     #[serde(default = "one")]
     pub seed: u64,
-    /// A grid for all rows that have none of their own.
+    /// A grid for all rows without their own.
     #[serde(default)]
     grid: Vec<String>,
-    /// Whether the grid's best is what reaches `rounds_to` first, instead of what ends lowest.
+    /// Whether the best of a grid is the first to reach `rounds_to`, instead of the one with the
+    /// lowest end.
     #[serde(default)]
     pub tune_to_target: bool,
-    /// Whether runs end where they reach `rounds_to`.
+    /// Whether runs end when they reach `rounds_to`.
     #[serde(default)]
     pub stop_at_target: bool,
     /// The columns of the table.
     #[serde(default)]
     pub columns: Vec<Figure>,
-    /// One more column: each row beside this one, seed by seed.
+    /// One more column: each row compared with this one, seed by seed.
     pub against: Option<Against>,
-    /// What rounds and bytes are counted to.
+    /// The target for rounds and bytes.
     pub rounds_to: Option<Target>,
     #[serde(default)]
     row: Vec<RawRow>,
-    /// What is drawn.
+    /// The pictures.
     #[serde(default)]
     pub picture: Vec<Picture>,
-    /// What is expected.
+    /// The expectations.
     #[serde(default)]
     pub expect: Vec<Expectation>,
-    /// The rows, products multiplied out.
+    /// The rows, with products expanded.
     #[serde(skip)]
     pub rows: Vec<(Case, Vec<Grid>)>,
 }
@@ -116,13 +116,13 @@ struct RawRow {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Needs {
-    /// What the folder is called on the command line.
+    /// The folder's name on the command line.
     pub name: String,
-    /// What must be in it.
+    /// The required files.
     pub files: Vec<String>,
 }
 
-/// The row and the figure that all rows are compared with.
+/// The row and the figure with which all rows are compared.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Against {
@@ -136,16 +136,16 @@ pub struct Against {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Picture {
-    /// Above it.
+    /// The title.
     pub title: String,
-    /// Below the title; what it shows.
+    /// The line below the title.
     #[serde(default)]
     pub words: String,
-    /// Along: `rounds`, `time`, `payload` or `wire`.
+    /// The horizontal axis: `rounds`, `time`, `payload` or `wire`.
     x: Figure,
-    /// Up.
+    /// The vertical axis.
     y: Figure,
-    /// Names of rows; all if none is given.
+    /// Names of rows; all if empty.
     #[serde(default)]
     pub rows: Vec<String>,
 }
@@ -159,7 +159,7 @@ fn least_tuning_seeds() -> u64 {
 }
 
 impl Picture {
-    /// Which figure over which.
+    /// The axes of the curve.
     pub fn curve(&self) -> Curve {
         Curve { x: self.x, y: self.y }
     }
@@ -169,7 +169,7 @@ impl Study {
     /// Reads a study file.
     ///
     /// # Errors
-    /// If it cannot be read or something in it is wrong; the line or the row is named.
+    /// If it cannot be read or is invalid; the error names the line or the row.
     pub fn load(path: &Path) -> Result<Study, ConfigError> {
         let fail = |error: ConfigError| error.within(path.display());
         let text = std::fs::read_to_string(path)
@@ -317,17 +317,17 @@ impl Study {
         Ok(())
     }
 
-    /// The seeds that figures are means of.
+    /// The seeds of the means.
     pub fn measured(&self) -> Vec<u64> {
         (self.seed..self.seed + self.seeds).collect()
     }
 
-    /// The seeds that settings are tuned on: none of the others.
+    /// The seeds of tuning: different from the others.
     pub fn tuned_on(&self) -> Vec<u64> {
         (self.seed + TUNING..self.seed + TUNING + self.tuning_seeds).collect()
     }
 
-    /// Puts the folder of the data that it needs in its place.
+    /// Sets the folder of the data that it needs.
     pub fn fill(&mut self, folder: &Path) {
         let Some(needs) = &self.needs else { return };
         let (name, folder) = (format!("{{{}}}", needs.name), folder.display().to_string());
@@ -352,7 +352,7 @@ impl Study {
         shown.chain(expected).chain(target).any(|figure| *figure == Figure::Excess)
     }
 
-    /// For a first look: a tenth of the rounds, one seed, no tuning.
+    /// Shortens the study for a first look: a tenth of the rounds, one seed, no tuning.
     ///
     /// # Errors
     /// If a row's settings are wrong.
@@ -368,7 +368,7 @@ impl Study {
     }
 }
 
-/// A list of `over` that no text of the row names changes nothing: it is taken for a mistake.
+/// A list of `over` that no text of the row uses has no effect, so it is refused as a mistake.
 fn check_products<'a>(
     raw: &'a RawRow,
     common: impl Iterator<Item = &'a String>,
@@ -385,7 +385,7 @@ fn check_products<'a>(
     }
 }
 
-/// `rule=choco:gamma=0.3`, `compressor=...` and `topology=...` are short for the settings of a
+/// Expands `rule=choco:gamma=0.3`, `compressor=...` and `topology=...` into the settings of a
 /// section.
 fn spelled_out(place: &str, set: &str) -> Result<Vec<String>, ConfigError> {
     let Some((section @ ("rule" | "compressor" | "topology"), value)) = set.split_once('=') else {
@@ -405,8 +405,8 @@ fn spelled_out(place: &str, set: &str) -> Result<Vec<String>, ConfigError> {
     }
 }
 
-/// Takes away what was set of a section whose kind is now set anew: its constants are another
-/// kind's.
+/// Removes earlier settings of a section whose kind is set again: its constants belong to the other
+/// kind.
 fn replaced(sets: &mut Vec<String>, more: &[String]) {
     for section in ["rule.", "compressor."] {
         if more.iter().any(|set| set.starts_with(&format!("{section}kind="))) {
@@ -415,7 +415,7 @@ fn replaced(sets: &mut Vec<String>, more: &[String]) {
     }
 }
 
-/// Puts something in the place of a name, in all text of a value.
+/// Replaces a name in all texts of a value.
 fn put(value: &mut toml::Value, name: &str, by: &str) {
     match value {
         toml::Value::String(text) => *text = text.replace(name, by),
@@ -425,7 +425,7 @@ fn put(value: &mut toml::Value, name: &str, by: &str) {
     }
 }
 
-/// All combinations of the lists' values, the first list slowest; one without values if there are
+/// All combinations of the lists' values, the first list slowest; a single empty one if there are
 /// no lists.
 fn products(over: &IndexMap<String, Vec<toml::Value>>) -> Vec<Vec<(String, String)>> {
     let mut all = vec![Vec::new()];
@@ -536,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_shown_has_no_rows() {
+    fn claims_that_are_not_tested_have_no_rows() {
         let text = "not_shown='needs a GPU'\n";
         assert!(load(text).unwrap().rows.is_empty());
         assert!(

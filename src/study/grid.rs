@@ -1,4 +1,4 @@
-//! Values of a key from which tuning takes the best.
+//! A grid: values of a key from which tuning takes the best.
 
 use serde::Serialize;
 
@@ -9,27 +9,27 @@ use crate::{
     gossip::rule::RULES,
 };
 
-/// The value in a grid that leaves a key as it is.
+/// The value in a grid that leaves a key unchanged.
 const AS_IT_IS: &str = "default";
 
-/// Values of a key from which the best is taken.
+/// Values of a key from which tuning takes the best.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Grid {
     /// The key, such as `optimizer.step`.
     pub key: String,
-    /// Its values, as `--set` takes them; `default` leaves the key as it is.
+    /// Its values, as for `--set`; `default` leaves the key unchanged.
     pub values: Vec<String>,
-    /// Keys that change with it, each with as many values.
+    /// Keys that change with it, each with the same number of values.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub with: Vec<(String, Vec<String>)>,
 }
 
 impl Grid {
-    /// Reads `optimizer.step=0.05,0.1,0.2`, or with keys that change together
+    /// Parses `optimizer.step=0.05,0.1,0.2`, or with keys that change together
     /// `optimizer.local_steps=1,10; network.compute_ms=5,50`.
     ///
     /// # Errors
-    /// If it is not a key and values, or keys that change together differ in their numbers of
+    /// If it is not a key and values, or keys that change together have different numbers of
     /// values.
     ///
     /// ```
@@ -90,7 +90,7 @@ impl Grid {
         }
     }
 
-    /// Whether it may grow: the step, and what is given in fractions. Whole numbers and words are a
+    /// Whether the grid may be widened: only the step and fractions. Whole numbers and words are a
     /// choice.
     pub(super) fn widens(&self) -> bool {
         let numbers: Vec<f64> = self.values.iter().filter_map(|value| value.parse().ok()).collect();
@@ -101,8 +101,8 @@ impl Grid {
             && (self.key == "optimizer.step" || fractions)
     }
 
-    /// The settings of a value, those of its companions with it; none for one that leaves the key
-    /// as it is.
+    /// The settings for a value and its companions; none for the value that leaves the key
+    /// unchanged.
     pub(super) fn sets(&self, value: &str) -> Vec<String> {
         let own = (value != AS_IT_IS).then(|| format!("{}={value}", self.key));
         let index = self.values.iter().position(|other| other == value);
@@ -127,8 +127,8 @@ pub(super) fn edge(values: &[String], value: &str) -> Option<bool> {
     numbers.iter().all(|x| *x >= own).then_some(false)
 }
 
-/// The value beyond an end, as far from it as its neighbour, in logarithms; `None` where there is
-/// no neighbour.
+/// The next value beyond an end, at the same logarithmic distance as the neighbour; `None` without
+/// a neighbour.
 pub(super) fn beyond(values: &[String], above: bool) -> Option<String> {
     let mut numbers: Vec<f64> = values.iter().filter_map(|value| value.parse().ok()).collect();
     numbers.sort_by(f64::total_cmp);
@@ -159,8 +159,8 @@ pub(super) fn product(grids: &[&Grid]) -> Vec<Vec<String>> {
     points
 }
 
-/// Refuses a constant that no rule or compressor has; a case that lacks one that others have leaves
-/// it out.
+/// Refuses a constant that no rule or compressor has; cases without a constant that others have
+/// leave it out.
 fn check_key(place: &str, text: &str, key: &str) -> Result<(), ConfigError> {
     let constants: Vec<&str> = match key.split_once('.') {
         Some(("rule", _)) => {

@@ -19,15 +19,15 @@ const STUDENT: [f64; 10] = [
     12.706_205, 4.302_653, 3.182_446, 2.776_445, 2.570_582, 2.446_912, 2.364_624, 2.306_004,
     2.262_157, 2.228_139,
 ];
-/// That of the normal distribution.
+/// The same point of the normal distribution.
 const NORMAL: f64 = 1.959_963_985;
 
-/// A mean with what it may be off by.
+/// A mean with its confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Interval {
     /// The estimate.
     pub mean: f64,
-    /// The lower end; equal to the mean where there is one seed, or all seeds agree.
+    /// The lower end; equal to the mean for one seed, or if all seeds agree.
     pub low: f64,
     /// The upper end.
     pub high: f64,
@@ -35,7 +35,7 @@ pub struct Interval {
 
 /// The two-sided 95 % point of Student's t: `P(|T| > t) = 0.05`. A table up to 10 degrees of
 /// freedom, then Fisher's expansion (Abramowitz and Stegun, "Handbook of Mathematical Functions",
-/// 26.7.5), right to 5 digits from there on.
+/// 26.7.5), correct to 5 digits from there on.
 pub fn student(freedom: usize) -> f64 {
     if let Some(t) = freedom.checked_sub(1).and_then(|index| STUDENT.get(index)) {
         return *t;
@@ -49,7 +49,7 @@ pub fn student(freedom: usize) -> f64 {
 }
 
 impl Interval {
-    /// Of the mean of some values; `None` if there is none, or one is not finite.
+    /// The interval of the mean of some values; `None` if there are none, or one is not finite.
     pub fn of(values: &[f64]) -> Option<Interval> {
         if values.is_empty() || !values.iter().all(|value| value.is_finite()) {
             return None;
@@ -57,7 +57,7 @@ impl Interval {
         let count = values.len() as f64;
         let mean = values.iter().sum::<f64>() / count;
         let squares: f64 = values.iter().map(|x| (x - mean) * (x - mean)).sum();
-        // What is left of equal values is their sum's rounding.
+        // The remainder for equal values is the rounding of their sum.
         let equal = values.iter().all(|value| *value == values[0]);
         let half = if equal {
             0.0
@@ -68,19 +68,19 @@ impl Interval {
         Some(Interval { mean, low: mean - half, high: mean + half })
     }
 
-    /// Of `a - b`, seed by seed.
+    /// The interval of `a - b`, seed by seed.
     ///
     /// # Panics
-    /// If there are not as many values of both.
+    /// If `a` and `b` differ in length.
     pub fn of_differences(a: &[f64], b: &[f64]) -> Option<Interval> {
         assert_eq!(a.len(), b.len(), "both rows ran with the same seeds");
         Interval::of(&a.iter().zip(b).map(|(a, b)| a - b).collect::<Vec<_>>())
     }
 
-    /// Of `a / b`, seed by seed; `None` unless all values are above 0.
+    /// The interval of `a / b`, seed by seed; `None` unless all values are above 0.
     ///
     /// # Panics
-    /// If there are not as many values of both.
+    /// If `a` and `b` differ in length.
     pub fn of_ratios(a: &[f64], b: &[f64]) -> Option<Interval> {
         assert_eq!(a.len(), b.len(), "both rows ran with the same seeds");
         if a.iter().chain(b).any(|value| value.is_nan() || *value <= 0.0) {
@@ -98,11 +98,12 @@ impl Interval {
         })
     }
 
-    /// Of the slopes of `ln y` over `ln x`, a slope a seed. `rows`: for each x the y of every seed.
-    /// `None` unless there are two or more different x, and all are above 0.
+    /// The interval of the slope of `ln y` over `ln x`, with one slope per seed. `rows` has for
+    /// each x the y of every seed. `None` unless there are two or more different x, and all values
+    /// are above 0.
     ///
     /// # Panics
-    /// If there are not as many rows as x, or rows differ in their seeds.
+    /// If `rows` and `x` differ in length, or rows differ in their seeds.
     pub fn of_slopes(x: &[f64], rows: &[Vec<f64>]) -> Option<Interval> {
         assert_eq!(x.len(), rows.len(), "a row for each x");
         let fine = |value: &f64| value.is_finite() && *value > 0.0;

@@ -1,5 +1,5 @@
-//! Experiments beside each other: the same work for several combinations, each tuned for itself,
-//! over several seeds.
+//! Comparisons of experiments: several combinations do the same work, each tuned for itself, over
+//! several seeds.
 //!
 //! ```text
 //! Case (a name, a base, settings)  x  seeds  ->  Trace (what one run did)  ->  Outcome (a row: mean and spread of figures)
@@ -9,9 +9,10 @@
 //! |---|---|
 //! | `case` | [`Case`]: an experiment that differs from a base in some settings; [`Pick`]: `min-max:bits=4` from the command line |
 //! | `trace` | [`Trace`]: one run in the simulator, its curve, and how it ended |
-//! | `bench` | [`Bench`]: runs many cases on threads; results do not depend on how many |
-//! | `grid`, `tune` | [`Grid`]: values of a key; [`Tuned`]: what was chosen from them, on seeds of its own |
-//! | `figure` | [`Figure`]: what is read off a trace; mean and spread over seeds |
+//! | `bench` | [`Bench`]: runs many cases on threads; their number does not change the results |
+//! | `grid`, `tune` | [`Grid`]: values of a key; [`Tuned`]: the chosen ones, with seeds of their
+//! own |
+//! | `figure` | [`Figure`]: a number from a trace; mean and spread over seeds |
 //! | `interval` | [`Interval`]: 95 % intervals of means, of rows paired by seed, of slopes |
 //! | `optimum` | the least value of f, where it can be computed |
 //! | `curves` | charts of outcomes |
@@ -19,7 +20,7 @@
 //! | `pages` | a study as a page of Markdown |
 //!
 //! A run that diverges and a combination that is refused are rows like others. Everything runs on
-//! the ideal virtual network of [`crate::sim`].
+//! the virtual network of [`crate::sim`].
 
 mod bench;
 mod case;

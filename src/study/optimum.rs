@@ -2,8 +2,8 @@
 //! and Stiefel, "Methods of Conjugate Gradients for Solving Linear Systems", 1952) on the normal
 //! equations of the nodes' weighted least squares.
 //!
-//! With A the rows of all nodes, each divided by the root of what it counts for, f(w) = |A w - b|^2
-//! / 2, and A'A w = A'b is solved without forming A'A. Where A'A is singular the method stays in
+//! With A the rows of all nodes, each multiplied by the root of its weight in f, f(w) = |A w -
+//! b|^2 / 2, and A'A w = A'b is solved without forming A'A. If A'A is singular the method stays in
 //! the range of A' and f is the same.
 
 use std::{
@@ -16,11 +16,10 @@ use crate::{
     run::Whole,
 };
 
-/// The residual of the normal equations at which it is done, relative to that at 0.
+/// The residual of the normal equations at which the method stops, relative to that at 0.
 const ENOUGH: f64 = 1e-13;
 
-/// The least values of f that are known already: rows of a study differ in their rules and share
-/// their data.
+/// A cache of least values of f: rows of a study differ in their rules and share their data.
 #[derive(Debug, Default)]
 pub struct Optima {
     known: Mutex<BTreeMap<String, Known>>,
@@ -29,7 +28,7 @@ pub struct Optima {
 type Known = Arc<OnceLock<Option<f64>>>;
 
 impl Optima {
-    /// min f; `None` where the model is not least squares, or the run has not begun.
+    /// min f; `None` if the model is not least squares, or the run has not begun.
     pub(super) fn of(&self, whole: &Whole) -> Option<f64> {
         let key = key(whole)?;
         let slot = Arc::clone(
@@ -39,9 +38,9 @@ impl Optima {
     }
 }
 
-/// All that the nodes' rows and the model depend on.
+/// A key with everything on which the nodes' rows and the model depend.
 fn key(whole: &Whole) -> Option<String> {
-    // A run that has not begun has no rows, and must leave no mark.
+    // A run that has not begun has no rows, and must not be cached.
     whole.shards.first()?.ready()?;
     let experiment = &whole.design.experiment;
     let sections = [
@@ -51,7 +50,7 @@ fn key(whole: &Whole) -> Option<String> {
     Some(format!("{} nodes, seed {}, {sections:?}", whole.shards.len(), experiment.run.seed))
 }
 
-/// min f; `None` where the model is not least squares, or the run has not begun.
+/// min f; `None` if the model is not least squares, or the run has not begun.
 fn least(whole: &Whole) -> Option<f64> {
     let experiment = &whole.design.experiment;
     if experiment.model.kind != "least-squares" {

@@ -1,5 +1,5 @@
-//! A study as a page of Markdown, and the list of all pages. No dates and no wall times: the same
-//! command gives the same bytes.
+//! A study as a page of Markdown, and the list of all pages. Without dates and wall times, so the
+//! same command gives the same bytes.
 
 use std::fmt::Write as _;
 
@@ -12,8 +12,8 @@ use super::{
     tune::Tuned,
 };
 
-/// A study's page. `pictures`: the files of its pictures as the page links them; `again`: the
-/// command that makes it; `quick`: whether it was only tried.
+/// A study's page. `pictures`: the files of its pictures, as the page links them; `again`: the
+/// command that makes it; `quick`: whether it was shortened for a first look.
 pub fn page(
     study: &Study,
     outcomes: &[Outcome],
@@ -64,7 +64,7 @@ pub fn page(
     text
 }
 
-/// What figures with a spread mean.
+/// An explanation of figures with a spread.
 const SPREADS: &str = " Means over seeds, ± half their 95 % interval (Student's t); ratios, \
                        differences and slopes are of rows paired by \
                        seed, with the 95 % interval of their mean, and agree with what was \
@@ -79,8 +79,8 @@ fn verdict(verdict: Verdict) -> String {
     }
 }
 
-/// The page that lists all studies: name, title, claim, how many expectations agree. Of a study
-/// without checks, its line in the list `before` stays, if there is one.
+/// The page that lists all studies: name, title, claim, number of expectations that agree. A study
+/// without checks keeps its line from the list `before`, if there is one.
 pub fn index(
     studies: &[(&Study, Option<Vec<Check>>)],
     before: &str,
@@ -233,7 +233,7 @@ fn beside(
     format!("{} ({} to {})", rounded(ratio.mean, 3), rounded(ratio.low, 3), rounded(ratio.high, 3))
 }
 
-/// What tuning chose, a line a row.
+/// The chosen settings, one line per row.
 fn tuning(outcomes: &[Outcome], to_target: bool) -> String {
     let mut text = String::new();
     for outcome in outcomes {
@@ -256,13 +256,13 @@ fn tuning(outcomes: &[Outcome], to_target: bool) -> String {
 }
 
 impl Tuned {
-    /// Its seeds in words.
+    /// Describes the seeds.
     pub fn on(&self) -> String {
         let words: Vec<String> = self.seeds.iter().map(u64::to_string).collect();
         words.join(", ")
     }
 
-    /// What was chosen out of how many, where the grid was widened, and what is doubtful about it.
+    /// Describes the choice: how many trials, where the grid was widened, and what is doubtful.
     pub fn words(&self) -> String {
         let lost = self.tried.iter().filter(|tried| tried.loss.is_none()).count();
         if lost == self.tried.len() {
@@ -291,12 +291,12 @@ fn chosen(sets: &[String]) -> String {
     if sets.is_empty() { "the defaults".into() } else { sets.join(", ") }
 }
 
-/// One paragraph.
+/// Joins a text into one paragraph.
 fn flat(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Text in a table's cell.
+/// Escapes a text for a table's cell.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }

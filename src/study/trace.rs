@@ -18,17 +18,17 @@ use crate::{
     sim,
 };
 
-/// A run whose train loss ends above this many times the loss at the start has diverged, though its
-/// numbers are still finite.
+/// A run has diverged if its train loss ends above this many times the loss at the start, even if
+/// its numbers are still finite.
 const BLOWN_UP: f64 = 1000.0;
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
-    /// With its last round.
+    /// All rounds are done; this is the last one.
     Ok,
-    /// In this round a parameter stopped being finite, or the train loss of the mean model passed
+    /// In this round a parameter became infinite or NaN, or the train loss of the mean model passed
     /// 1000 times that at the start.
     Diverged(u64),
     /// It never began: the combination cannot work, for this reason.
@@ -51,14 +51,14 @@ impl std::fmt::Display for Status {
     }
 }
 
-/// What is known after some rounds; bytes are what a node has sent on average.
+/// One point of a run's curve; bytes are averaged over nodes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Point {
     /// Rounds done.
     pub rounds: u64,
     /// Virtual seconds since the start; 0 on an ideal network.
     pub time_s: f64,
-    /// Of these, how many nodes computed gradients, as a mean.
+    /// The part of them that nodes spent on gradients, as a mean.
     pub computing_s: f64,
     /// f at the mean of all models.
     pub train_loss: f64,
@@ -73,9 +73,9 @@ pub struct Point {
     pub worst_accuracy: Option<f64>,
     /// (1/n) sum |x_i - mean|^2.
     pub consensus: f64,
-    /// Payload bytes a node.
+    /// Payload bytes per node.
     pub payload: f64,
-    /// Bytes a node with headers.
+    /// Bytes per node with headers.
     pub wire: f64,
 }
 
@@ -86,33 +86,32 @@ pub struct Trace {
     pub seed: u64,
     /// How it ended.
     pub status: Status,
-    /// From x_0 on, after every evaluation.
+    /// The points from x_0 on, after every evaluation.
     pub points: Vec<Point>,
-    /// The least value that f can take, where it is known.
+    /// The least value that f can take, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub optimum: Option<f64>,
     /// The model's dimension d.
     pub parameters: usize,
     /// max(|lambda_2|, |lambda_n|) of W.
     pub rho: f64,
-    /// Gradients of a round.
+    /// Gradients per round.
     pub local_steps: u32,
-    /// Virtual seconds before the first gradient, in which nodes agree on what needs all rows'
-    /// sums.
+    /// Virtual seconds before the first gradient, in which nodes agree on sums over all rows.
     pub setup_s: f64,
-    /// What was allowed but deserves a word.
+    /// Warnings about allowed settings.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
-    /// The nodes' models in one hash; empty if it did not end.
+    /// A hash over the nodes' models; empty if the run did not end.
     pub digest: String,
-    /// Wall time in seconds: the only thing here that is not repeatable.
+    /// Wall time in seconds: the only value here that is not repeatable.
     #[serde(skip)]
     pub seconds: f64,
 }
 
 impl Trace {
-    /// Runs an experiment to its end, whatever that is, or until an evaluation passes `until`. With
-    /// `optima` the least value of f is computed, once for each set of rows.
+    /// Runs an experiment to its end, or until an evaluation passes `until`. With `optima` it
+    /// computes the least value of f, once for each set of rows.
     pub fn of(
         experiment: Result<Experiment, ConfigError>,
         optima: Option<&Optima>,
@@ -135,8 +134,7 @@ impl Trace {
         let there = Cell::new(false);
         let see = |snapshot: &Snapshot| {
             let point = Point::of(snapshot, nodes);
-            // The least value of f is not known yet: a target of f - f* is passed at the end or not
-            // at all.
+            // The least value of f is not known yet: a target of f - f* is checked at the end only.
             there.set(there.get() || until.is_some_and(|target| target.passed_by(&point)));
             points.borrow_mut().push(point);
         };
@@ -184,7 +182,7 @@ impl Trace {
         }
     }
 
-    /// The last point is what the summary says: rules whose averages land late have changed the
+    /// Sets the last point from the summary: rules whose averages arrive late have changed the
     /// models since the last evaluation.
     fn close(&mut self, summary: &Summary, nodes: f64) {
         let outcome = &summary.outcome;
@@ -222,7 +220,7 @@ impl Trace {
         }
     }
 
-    /// The last point, of a run that did all its rounds and did not diverge.
+    /// The last point of a run that did all its rounds and did not diverge.
     pub fn last(&self) -> Option<&Point> {
         self.points.last().filter(|_| self.status == Status::Ok)
     }
@@ -246,7 +244,7 @@ impl Point {
     }
 }
 
-/// The point before the first round, where all models are x_0; `None` if the run never began.
+/// The point before the first round, when all models are x_0; `None` if the run never began.
 fn start(whole: &Whole) -> Option<Point> {
     let accuracy = whole.score(&whole.design.initial).and_then(|score| score.accuracy());
     Some(Point {

@@ -1,10 +1,9 @@
-//! Chooses settings for each case on seeds of its own.
+//! Chooses settings for each case with seeds of its own.
 //!
-//! Every point of a case's grids runs with the first seed of tuning; points that it shows to be
-//! hopeless, at more than twice the best's rounds, seconds or loss, go no further, the others run
-//! with the remaining seeds. The best mean over these seeds wins. Where the best of a line lies at
-//! the edge of its grid, one more point is tried beyond it, and so on, up to [`MOST_ADDED`] of
-//! them.
+//! Every point of a case's grids runs with the first seed of tuning; hopeless points, at more than
+//! twice the best's rounds, seconds or loss, stop there, the others run with the remaining seeds.
+//! The best mean over these seeds wins. If the best of a line lies at the edge of its grid, one
+//! more point is tried beyond it, and so on, up to [`MOST_ADDED`] of them.
 
 use std::collections::BTreeMap;
 
@@ -19,11 +18,11 @@ use super::{
     trace::{Status, Trace},
 };
 
-/// What grids widen to smaller values of where nothing ended well.
+/// If no point ended well, grids of this key are widened to smaller values.
 const STEP: &str = "optimizer.step";
-/// Points beyond the grid, for each choice of the keys that do not widen.
+/// The maximum number of points beyond the grid, for each choice of the keys that do not widen.
 const MOST_ADDED: usize = 6;
-/// A point this many times worse than the best on the first seed is not tried on others.
+/// A point this many times worse than the best on the first seed is not run on others.
 const HOPELESS: f64 = 2.0;
 
 /// A point of the grid.
@@ -34,28 +33,28 @@ pub struct Tried {
     /// The mean model's train loss at the end, as mean over seeds; `None` if a seed diverged, was
     /// refused or failed.
     pub loss: Option<f64>,
-    /// The rounds, or on links that take time the virtual seconds, to the target, where tuning goes
-    /// by these, as mean over seeds; infinite if a seed did not reach it.
+    /// The mean number of rounds to the target, or of virtual seconds on links that take time, if
+    /// tuning counts them; infinite if a seed did not reach it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to_target: Option<f64>,
-    /// With how many seeds it was tried: one, where that showed it to be hopeless.
+    /// The number of seeds it ran with: one if the first showed it to be hopeless.
     pub seeds: usize,
     /// How it ended: the first seed that did not end well, or ok.
     pub status: Status,
 }
 
-/// What tuning chose.
+/// The result of tuning.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Tuned {
-    /// The settings with the fewest rounds or seconds to the target, where tuning goes by these,
-    /// and the least train loss of the mean model at the end; of equals the first.
+    /// The settings with the fewest rounds or seconds to the target, if tuning counts them, then
+    /// the least train loss of the mean model at the end; of equals the first.
     pub chosen: Vec<String>,
     /// Keys whose chosen value is still the least or greatest that was tried: the best may lie
     /// outside.
     pub at_the_edge: Vec<String>,
-    /// Values that were tried beyond the grid, as settings.
+    /// Values tried beyond the grid, as settings.
     pub added: Vec<String>,
-    /// The seeds of all trials, none of those that are compared.
+    /// The seeds of all trials, different from those of the comparison.
     pub seeds: Vec<u64>,
     /// All trials.
     pub tried: Vec<Tried>,
@@ -63,9 +62,9 @@ pub struct Tuned {
 
 /// A point of a search.
 struct Point {
-    /// A value for each grid.
+    /// One value per grid.
     values: Vec<String>,
-    /// One a seed, as far as it was tried.
+    /// One run per seed so far.
     runs: Vec<Run>,
 }
 
@@ -92,14 +91,14 @@ pub(super) fn all(
     optima: Option<&Optima>,
     count: &Count,
 ) -> Vec<Option<Tuned>> {
-    // The last loss alone is compared, unless a target is of f - f*.
+    // Only the final loss is compared, unless a target is of f - f*.
     let optima = optima.filter(|_| bench.goal.is_some());
     let mut searches: Vec<Search<'_>> =
         cases.iter().map(|(case, grids)| Search::new(case, grids)).collect();
     if bench.tuning_seeds.is_empty() {
         return searches.iter().map(|_| None).collect();
     }
-    // At most one more point for each choice in each turn, until there is none.
+    // Each pass adds at most one point for each choice, until none is added.
     loop {
         let first = 1;
         run(bench, &mut searches, first, optima, count);
@@ -115,7 +114,7 @@ pub(super) fn all(
     searches.iter().map(|search| search.choose(&bench.tuning_seeds)).collect()
 }
 
-/// Runs all points that are not hopeless until each has so many seeds.
+/// Runs all points that are not hopeless until each has this many seeds.
 fn run(
     bench: &Bench<'_>,
     searches: &mut [Search<'_>],
@@ -137,7 +136,7 @@ fn run(
         let search = &searches[index];
         let sets = search.sets(&search.points[place].values);
         let run = Run::of(bench, search.case, &sets, bench.tuning_seeds[seed], optima);
-        count.tell(bench, &format!("tuning {}: {}", search.case.name, sets.join(" ")));
+        count.report(bench, &format!("tuning {}: {}", search.case.name, sets.join(" ")));
         run
     });
     for ((index, place, _), run) in tasks.into_iter().zip(runs) {
@@ -162,7 +161,7 @@ impl Run {
         let trace = Trace::of(case.experiment(&all), optima, bench.until.as_ref(), bench.stop);
         Run {
             loss: trace.last().map(|point| point.train_loss),
-            // What diverges later has not got there either.
+            // A run that diverges later has not reached it either.
             to_target: (bench.goal.as_ref().filter(|_| trace.status == Status::Ok)).and_then(
                 |goal| {
                     let timed = trace.points.last().is_some_and(|point| point.time_s > 0.0);
@@ -173,7 +172,7 @@ impl Run {
         }
     }
 
-    /// Less is better: first what counts up to the target, then the loss.
+    /// Less is better: first the count to the target, then the loss.
     fn score(&self) -> (f64, f64) {
         let loss = self.loss.filter(|loss| loss.is_finite()).unwrap_or(f64::INFINITY);
         (self.to_target.unwrap_or(f64::INFINITY), loss)
@@ -181,7 +180,7 @@ impl Run {
 }
 
 impl Point {
-    /// The mean over the seeds that it was tried with.
+    /// The mean over the seeds that it ran with.
     fn score(&self) -> (f64, f64) {
         let count = self.runs.len() as f64;
         let mean = |part: fn((f64, f64)) -> f64| {
@@ -240,7 +239,7 @@ impl<'a> Search<'a> {
         kept.map(|(_, value)| value.clone()).collect()
     }
 
-    /// The values of one key at points that share all others with this one.
+    /// The values of one key at points that share all other values with this one.
     fn line(&self, values: &[String], key: usize) -> Vec<String> {
         let same = |point: &&Point| {
             (0..values.len()).all(|at| at == key || point.values[at] == values[at])
@@ -248,7 +247,7 @@ impl<'a> Search<'a> {
         self.points.iter().filter(same).map(|point| point.values[key].clone()).collect()
     }
 
-    /// The best of some points, if it ended well with so many seeds.
+    /// The best of some points, if it ended well with this many seeds.
     fn best<'p>(points: impl Iterator<Item = &'p Point>, seeds: usize) -> Option<&'p Point> {
         let best = points.min_by(|a, b| {
             // Fewer seeds mean that the first showed it to be hopeless.
@@ -257,7 +256,8 @@ impl<'a> Search<'a> {
         (best.runs.len() == seeds && best.score().1.is_finite()).then_some(best)
     }
 
-    /// Adds a point beyond each edge at which the best of a choice lies. Whether there is any.
+    /// Adds a point beyond each edge at which the best of a choice lies. Returns whether it added
+    /// any.
     fn widen(&mut self, seeds: usize) -> bool {
         let choices: std::collections::BTreeSet<Vec<String>> =
             self.points.iter().map(|point| self.choice(&point.values)).collect();
@@ -269,7 +269,7 @@ impl<'a> Search<'a> {
             let of_choice =
                 || self.points.iter().filter(|point| self.choice(&point.values) == choice);
             let Some(best) = Self::best(of_choice(), seeds) else {
-                // Where nothing else ended well either, a smaller step may.
+                // If no other point ended well either, a smaller step may.
                 if self.points.iter().all(|point| !point.score().1.is_finite()) {
                     more.extend(
                         self.smaller(of_choice())
@@ -352,7 +352,7 @@ mod tests {
         Grid::parse("--grid", text).unwrap()
     }
 
-    /// Fills in what runs would say: the loss of a point by its step, on each of three seeds.
+    /// Fills in results as runs would: the loss of a point by its step, on each of three seeds.
     fn search<'a>(
         case: &'a Case,
         grids: &'a [Grid],
@@ -389,7 +389,7 @@ mod tests {
     #[test]
     fn the_best_mean_over_seeds_wins_and_the_hopeless_run_once() {
         let (case, grids) = (case(), [grid("optimizer.step=0.1,0.2,0.4,0.8")]);
-        // On the first seed alone 0.1 would win.
+        // With the first seed only, 0.1 would win.
         let loss = |values: &[String], seed: usize| match (step(values), seed) {
             (0.1, 0) => Some(0.9),
             (0.1, _) => Some(1.5),
@@ -426,7 +426,7 @@ mod tests {
         );
         assert_eq!(tuned.added, ["optimizer.step=0.8", "optimizer.step=1.6", "optimizer.step=3.2"]);
         assert_eq!(turns, 3);
-        // It ends where it never turns, and says that the best lies at the edge.
+        // If the loss keeps falling, it stops and reports that the best lies at the edge.
         let down = |values: &[String], _| Some(1.0 + 0.01 * step(values));
         let mut found = search(&case, &grids, down);
         while found.widen(3) {
@@ -456,7 +456,7 @@ mod tests {
             tuned.added,
             ["optimizer.step=0.05", "optimizer.step=0.025", "optimizer.step=0.0125"]
         );
-        // And where they diverge at any step, that is said.
+        // If all steps diverge, it reports that.
         let mut found = search(&case, &grids, |_, _| None);
         while found.widen(3) {
             fill(&mut found, |_, _| None);

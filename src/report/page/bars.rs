@@ -1,4 +1,4 @@
-//! Bars beside names: bytes of nodes, links and runs.
+//! Charts of bars with names: bytes of nodes, links and runs.
 
 use super::markup::{self, short};
 use crate::{
@@ -6,34 +6,34 @@ use crate::{
     report::chart::{COLOURS, Scale, Unit, figure},
 };
 
-/// The width of the page in pixels, and where bars begin and end at the most.
+/// The width of the page in pixels, and the limits of the bars.
 const WIDE: f64 = 900.0;
 const RIGHT: f64 = 800.0;
 const TOP: f64 = 62.0;
-/// A bar, and the room between two rows.
+/// The height of a bar, and the room between two rows.
 const BAR: f64 = 10.0;
 const AIR: f64 = 9.0;
-/// The longest name, in characters.
+/// The maximum length of a name, in characters.
 const LONGEST: usize = 40;
 
-/// Bars of bytes: a row a name, a bar a series.
+/// Bars of bytes: one row per name, one bar per series.
 #[derive(Clone, Debug)]
 pub(super) struct Bars {
-    /// Above, in bold.
+    /// The title, in bold.
     pub title: String,
-    /// Below the title, smaller.
+    /// The line below the title, smaller.
     pub subtitle: String,
-    /// What the bars of a row are, at most four.
+    /// The names of a row's bars, at most four.
     pub series: Vec<&'static str>,
-    /// From above; as many values as there are series.
+    /// The rows from above, each with one value per series.
     pub rows: Vec<(String, Vec<Option<f64>>)>,
 }
 
-/// Of the series, in order.
+/// The colours of the series, in order.
 const FILLS: [&str; 4] = [COLOURS[0], COLOURS[1], GREY, COLOURS[2]];
 
 impl Bars {
-    /// The bars as an SVG file; `description` is what a screen reader says after the title.
+    /// The bars as an SVG file; `description` is the text for screen readers after the title.
     pub(super) fn svg(&self, description: &str) -> String {
         let row = self.series.len() as f64 * BAR + AIR;
         let bottom = TOP + 8.0 + row * self.rows.len() as f64;

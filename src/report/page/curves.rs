@@ -1,4 +1,4 @@
-//! Curves over rounds, bytes and time: a line a run, and a band over its nodes.
+//! Curves over rounds, bytes and time: one line per run, and a band over its nodes.
 
 use super::{
     Figure, MOST_CURVES,
@@ -9,17 +9,17 @@ use crate::{
     run::{Point, Run, Span, Status},
 };
 
-/// A curve of more evaluations than this is thinned.
+/// A curve with more evaluations than this is thinned.
 pub(super) const MOST_DOTS: usize = 500;
-/// Rows of a run in the table behind a picture.
+/// The maximum number of rows per run in the table behind a picture.
 const MOST_ROWS: usize = 40;
 /// Losses that rise above this many times the highest of the runs that did not diverge leave the
 /// picture.
 const CEILING: f64 = 3.0;
-/// Along an axis of bytes or seconds: logarithmic where runs end farther apart than this.
+/// An axis of bytes or seconds is logarithmic if the runs' ends differ by more than this factor.
 const WIDE: f64 = 4.0;
 
-/// Along.
+/// The horizontal axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum X {
     Rounds,
@@ -27,7 +27,7 @@ pub(super) enum X {
     Time,
 }
 
-/// Up.
+/// The vertical axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Y {
     Loss,
@@ -112,7 +112,7 @@ impl Y {
         if self == Y::Accuracy { percent(value) } else { number(value) }
     }
 
-    /// What the curve is, for these runs.
+    /// The meaning of the curve, for these runs.
     fn subtitle(self, runs: &[Run]) -> String {
         let sees = |run: &&Run| run.points.iter().any(|point| point.consensus.is_some());
         match self {
@@ -150,7 +150,7 @@ impl Y {
     }
 }
 
-/// The picture of one figure over another; `None` where no run has a point of it.
+/// The picture of one figure over another; `None` if no run has a point of it.
 pub(super) fn figure(runs: &[Run], x: X, y: Y) -> Option<Figure> {
     let drawn = &runs[..runs.len().min(MOST_CURVES)];
     let curves: Vec<(&Run, Vec<Dot>)> = drawn.iter().map(|run| (run, dots(run, x, y))).collect();
@@ -225,8 +225,8 @@ fn chart(runs: &[Run], curves: &[(&Run, Vec<Dot>)], x: X, y: Y) -> Chart {
     }
 }
 
-/// At most so many dots: the first, the last, and of each stretch between them the lowest and the
-/// highest, with the stretch's band.
+/// At most this many dots: the first, the last, and from each stretch between them the lowest and
+/// the highest, with the stretch's band.
 pub(super) fn thinned(dots: &[Dot], most: usize) -> Vec<Dot> {
     if dots.len() <= most {
         return dots.to_vec();
@@ -251,7 +251,7 @@ pub(super) fn thinned(dots: &[Dot], most: usize) -> Vec<Dot> {
     kept
 }
 
-/// The picture in words.
+/// Describes the picture.
 fn said(curves: &[(&Run, Vec<Dot>)], x: X, y: Y) -> String {
     let line = |(run, dots): &(&Run, Vec<Dot>)| {
         let (first, last) = (dots.first()?, dots.last()?);
@@ -302,7 +302,7 @@ fn table(curves: &[(&Run, Vec<Dot>)], x: X, y: Y) -> Table {
     Table { caption: format!("{} over {}", y.title(), x.over()), head, rows, left_out }
 }
 
-/// At most so many of them, evenly spread, the first and the last among them.
+/// At most this many of them, evenly spread, with the first and the last.
 fn spread(dots: &[Dot], most: usize) -> Vec<&Dot> {
     if dots.len() <= most {
         return dots.iter().collect();

@@ -11,14 +11,14 @@ use crate::{
     run::Run,
 };
 
-/// Eigenvalues in the table behind a picture.
+/// The number of eigenvalues in the table behind a picture.
 const MOST_EIGENVALUES: usize = 200;
-/// Of larger graphs that have no closed form the diameter is not searched for.
+/// The diameter of larger graphs without a closed form is not computed.
 const SEARCHED: usize = 2_000;
-/// Pictures of topologies on a page.
+/// The maximum number of pictures of topologies on a page.
 const MOST_DRAWN: usize = 24;
 
-/// Each topology once, in the order of the runs, and how many are not drawn.
+/// Each topology once, in the order of the runs, and the number of those not drawn.
 pub(super) fn figures(runs: &[Run]) -> (Vec<Figure>, usize) {
     let mut different: Vec<(String, Vec<&Run>)> = Vec::new();
     for run in runs {
@@ -36,7 +36,7 @@ pub(super) fn figures(runs: &[Run]) -> (Vec<Figure>, usize) {
     (figures.collect(), different.len().saturating_sub(MOST_DRAWN))
 }
 
-/// What a picture shows of a topology: not the peers and addresses of its nodes.
+/// The content of a topology's picture: without the peers and addresses of its nodes.
 pub(super) fn content(topology: &Topology) -> String {
     let mut text = format!("{} {}\n", topology.name(), topology.weights());
     for node in 0..topology.nodes() {
@@ -75,7 +75,7 @@ fn figure(users: &[&Run], number: usize) -> Figure {
     }
 }
 
-/// The picture with a description behind its title.
+/// The picture with a description after its title.
 fn described(svg: &str, words: &str) -> String {
     let words = super::markup::text(words);
     svg.replacen("</title>\n", &format!("</title>\n<desc>{words}</desc>\n"), 1)

@@ -6,20 +6,19 @@ use quick_xml::escape::escape;
 
 use crate::units::Bytes;
 
-/// A text as HTML shows it: markup becomes letters, and control characters a sign that one was
-/// there.
+/// Escapes a text for HTML: markup becomes letters, and control characters become a visible sign.
 pub(super) fn text(raw: &str) -> String {
     escape(visible(raw)).into_owned()
 }
 
-/// A sign in place of each control character but ends of lines: XML has no way to write them.
+/// Replaces control characters other than line ends by a sign: XML cannot contain them.
 pub(super) fn visible(raw: &str) -> String {
     raw.chars()
         .map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c })
         .collect()
 }
 
-/// At most so many characters, the last of them dots where there were more.
+/// At most this many characters; dots replace the rest.
 pub(super) fn short(raw: &str, most: usize) -> String {
     if raw.chars().count() <= most {
         return raw.to_string();
@@ -27,12 +26,12 @@ pub(super) fn short(raw: &str, most: usize) -> String {
     raw.chars().take(most - 1).chain(['…']).collect()
 }
 
-/// So many of something.
+/// A number with its noun.
 pub(super) fn count(n: usize, word: &str) -> String {
     format!("{} {word}{}", grouped(n as u64), if n == 1 { "" } else { "s" })
 }
 
-/// A whole number, thousands apart.
+/// A whole number with separated thousands.
 pub(super) fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::new();
@@ -45,7 +44,7 @@ pub(super) fn grouped(n: u64) -> String {
     out
 }
 
-/// A figure with enough digits to tell two runs apart.
+/// A figure with enough digits to distinguish two runs.
 pub(super) fn number(x: f64) -> String {
     let size = x.abs();
     if !x.is_finite() {
@@ -59,7 +58,7 @@ pub(super) fn number(x: f64) -> String {
     }
 }
 
-/// Bytes, of which a mean may have a part.
+/// Bytes; a mean may have a fraction.
 pub(super) fn bytes(x: f64) -> String {
     Bytes(x.round() as u64).to_string()
 }
@@ -69,36 +68,36 @@ pub(super) fn percent(x: f64) -> String {
     format!("{:.2} %", 100.0 * x)
 }
 
-/// What a table's cell holds.
+/// The content of a table's cell.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Cell {
-    /// Words, to the left.
+    /// Words, aligned left.
     Word(String),
-    /// A figure, to the right.
+    /// A figure, aligned right.
     Figure(String),
-    /// The best of its column.
+    /// The best figure of its column.
     Best(String),
     /// The row's name.
     Name(String),
-    /// There is none.
+    /// No value.
     Nothing,
 }
 
-/// A table: its columns, and its rows as far as they are shown.
+/// A table: its columns, and the rows that are shown.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Table {
-    /// What screen readers and readers of print see of it first.
+    /// The caption, for screen readers and readers of print.
     pub caption: String,
-    /// Above the columns.
+    /// The names of the columns.
     pub head: Vec<String>,
-    /// Each as long as `head`.
+    /// The rows, each as long as `head`.
     pub rows: Vec<Vec<Cell>>,
-    /// What is not shown, in a sentence; empty where nothing is left out.
+    /// The number of rows left out, in a sentence; empty if none.
     pub left_out: String,
 }
 
 impl Table {
-    /// As HTML, in a box that scrolls by itself where the page is narrow.
+    /// The table as HTML, in a box that scrolls by itself on a narrow page.
     pub(super) fn html(&self) -> String {
         let mut html = String::from("<div class=\"table\" tabindex=\"0\" role=\"group\"");
         let _ = writeln!(
@@ -133,7 +132,7 @@ impl Table {
     }
 }
 
-/// What is hidden until it is asked for; `body` is HTML.
+/// Content that the reader can open; `body` is HTML.
 pub(super) fn details(title: &str, body: &str) -> String {
     format!("<details><summary>{}</summary>\n{body}</details>\n", text(title))
 }

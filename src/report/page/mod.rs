@@ -3,16 +3,16 @@
 //!
 //! The pictures are SVG in the page itself. Each has a title and a description for screen readers
 //! and, behind it, a table of its figures. The page follows the reader's choice of light or dark,
-//! and prints. It holds no dates and no addresses of its own: the same run directories give the
-//! same bytes. Its size is bounded, whatever the runs are: curves are thinned, tables and bars are
-//! cut, and the page says where.
+//! and prints. It contains no dates and no addresses of its own: the same run directories give the
+//! same bytes. Its size is bounded for any runs: curves are thinned, tables and bars are cut, and
+//! the page says where.
 //!
 //! | file | makes |
 //! |---|---|
 //! | `curves` | loss, accuracy and consensus over rounds, bytes and time |
 //! | `traffic` | bytes of runs, nodes and links |
 //! | `graph` | topologies and their spectra |
-//! | `tables` | final figures; what differs between the runs |
+//! | `tables` | final figures; settings that differ between the runs |
 //! | `bars` | a chart of bars |
 //! | `markup` | pieces of HTML: every text from a file is escaped there |
 //! | `style` | the style sheet, and the colours in the dark |
@@ -31,24 +31,24 @@ use crate::run::{Run, Status};
 use curves::{X, Y};
 use markup::{Table, count, details, grouped, paragraph, short, text};
 
-/// Lines of a chart, bars of a picture of runs, columns of the differences.
+/// The maximum number of lines of a chart, bars of a picture of runs, columns of the differences.
 const MOST_CURVES: usize = 24;
-/// Rows of the table of runs, and runs with a section of their own.
+/// The maximum number of rows of the table of runs, and of runs with a section of their own.
 const MOST_RUNS: usize = 200;
-/// An experiment file longer than this is cut, in characters.
+/// A longer experiment file is cut, in characters.
 const LONGEST_FILE: usize = 65_536;
 
-/// By what a page of ours is known: it stands in its first line.
+/// The mark of a page of ours, in its first line.
 pub const MARK: &str = "<!doctype html><!-- gradvine report -->";
 
-/// A picture with what belongs to it.
+/// A picture with its texts.
 #[derive(Clone, Debug)]
 pub struct Figure {
     /// Letters, digits and hyphens: its anchor on the page, and its name as a file.
     pub id: String,
-    /// What it shows.
+    /// Its title.
     pub title: String,
-    /// What else is to be known; may be empty.
+    /// Further text; may be empty.
     caption: String,
     /// The picture.
     pub svg: String,
@@ -58,13 +58,13 @@ pub struct Figure {
 /// A page and its pictures.
 #[derive(Clone, Debug)]
 pub struct Page {
-    /// The whole of it.
+    /// The complete page.
     pub html: String,
     /// Each picture that is on it, in order.
     pub figures: Vec<Figure>,
 }
 
-/// Sections as they come about.
+/// A page while it is written.
 #[derive(Default)]
 struct Draft {
     body: String,
@@ -102,7 +102,7 @@ impl Draft {
 /// The page of some runs, in their order.
 ///
 /// # Panics
-/// If there is none.
+/// If there are none.
 pub fn page(mut runs: Vec<Run>) -> Page {
     assert!(!runs.is_empty(), "a page shows at least one run");
     distinguish(&mut runs);
@@ -147,8 +147,8 @@ pub fn page(mut runs: Vec<Run>) -> Page {
     Page { html: html(&runs, &draft), figures: draft.figures }
 }
 
-/// Runs whose folders have the same name are called by their paths. No name holds a character that
-/// pictures cannot.
+/// Uses paths as names for runs whose folders have the same name. No name has a character that
+/// pictures cannot show.
 fn distinguish(runs: &mut [Run]) {
     let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
     for run in &mut *runs {
@@ -159,7 +159,7 @@ fn distinguish(runs: &mut [Run]) {
     }
 }
 
-/// What is to be known before figures are compared.
+/// Notes that matter for the comparison of figures.
 fn notes(runs: &[Run], draft: &mut Draft) {
     let mut notes = Vec::new();
     for run in runs.iter().take(MOST_RUNS) {

@@ -1,15 +1,13 @@
-//! The page's looks: light and dark as the reader's machine is set, and print, which is always
-//! light.
+//! The page's style: light and dark by the reader's setting, and print, which is always light.
 //!
-//! Pictures name their colours themselves, so that each is a whole file of its own. In the dark
-//! every one of these colours is replaced by its counterpart: a rule of a style sheet wins over an
-//! attribute.
+//! Pictures name their colours themselves, so that each is a complete file. In the dark every
+//! colour is replaced by its counterpart: a rule of a style sheet overrides an attribute.
 
 use std::fmt::Write as _;
 
 use crate::mixing::sheet;
 
-/// Each colour of the pictures and what it is in the dark.
+/// Each colour of the pictures and its counterpart in the dark.
 pub(super) const COLOURS: [(&str, &str); 15] = [
     ("#ffffff", "#14191f"),
     (sheet::INK, "#e4eaf0"),

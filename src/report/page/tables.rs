@@ -1,4 +1,4 @@
-//! The tables that stand open on the page: final figures, and what differs between the runs.
+//! The open tables of the page: final figures, and settings that differ between the runs.
 
 use std::cmp::Ordering;
 
@@ -8,9 +8,9 @@ use super::{
 };
 use crate::run::{Outcome, Run, Status, Summary};
 
-/// The longest value of a setting that is shown whole, in characters.
+/// The maximum length of a setting's value, in characters.
 const LONGEST: usize = 80;
-/// Settings that are listed where runs differ.
+/// The maximum number of settings listed if runs differ.
 const MOST_SETTINGS: usize = 200;
 
 /// A figure of a run at its end.
@@ -19,7 +19,7 @@ struct Column {
     head: &'static str,
     of: fn(&Run) -> Option<f64>,
     show: fn(f64) -> String,
-    /// Which is better; `None` where neither is.
+    /// Whether less or more is better; `None` for neither.
     better: Option<Ordering>,
 }
 
@@ -78,14 +78,14 @@ fn outcome(run: &Run) -> Option<&Outcome> {
     run.summary.as_ref().map(|summary| &summary.outcome)
 }
 
-/// Mean over the nodes that are known; of all nodes where there is a summary of all.
+/// The mean over the known nodes; over all nodes if the summary has all.
 pub(super) fn sent(run: &Run, which: usize) -> Option<f64> {
     let known: Vec<f64> =
         (0..run.topology.nodes()).filter_map(|node| Some(run.sent(node)?[which] as f64)).collect();
     (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
 }
 
-/// A run's end in a few words.
+/// Describes briefly how a run ended.
 pub(super) fn ended(run: &Run) -> String {
     match run.status() {
         Status::Done => "done".into(),
@@ -99,7 +99,7 @@ pub(super) fn ended(run: &Run) -> String {
     }
 }
 
-/// A line a run; the best of each column is marked.
+/// One line per run; the best of each column is marked.
 pub(super) fn summary(runs: &[Run]) -> Table {
     let columns: Vec<&Column> =
         COLUMNS.iter().filter(|column| runs.iter().any(|run| (column.of)(run).is_some())).collect();
@@ -143,14 +143,13 @@ fn cell(column: &Column, run: &Run, runs: &[Run]) -> Cell {
     };
     let others =
         || runs.iter().filter(sound).filter_map(|run| (column.of)(run)).filter(|x| x.is_finite());
-    // A column in which all are equal has no best.
+    // A column of equal values has no best.
     let differ = others().any(|other| other != own);
     let best = others().all(|other| other == own || own.total_cmp(&other) == better);
     if differ && best { Cell::Best(text) } else { Cell::Figure(text) }
 }
 
-/// The settings whose values are not the same in all runs; `None` where there are none, or only one
-/// run.
+/// The settings whose values differ between runs; `None` if there are none, or only one run.
 pub(super) fn differences(runs: &[Run]) -> Option<Table> {
     let mut keys: Vec<&str> = Vec::new();
     for (key, _) in runs.iter().flat_map(|run| &run.settings) {

@@ -1,4 +1,4 @@
-//! Who sent how much to whom: runs beside each other, the nodes of a run, its links.
+//! The bytes sent: runs compared, the nodes of a run, its links.
 
 use super::{
     Figure, MOST_CURVES,
@@ -12,16 +12,16 @@ use crate::{
     units::{Bytes, NodeId},
 };
 
-/// Rows of a picture of bars.
+/// The maximum number of rows of a picture of bars.
 const MOST_BARS: usize = 32;
-/// Rows of a table of nodes or links.
+/// The maximum number of rows of a table of nodes or links.
 const MOST_ROWS: usize = 200;
-/// The longest name in a table, in characters.
+/// The maximum length of a name in a table, in characters.
 const LONGEST: usize = 60;
 
 const SERIES: [&str; 3] = ["payload", "on the wire", "dense gossip"];
 
-/// Bytes that a node of each run sent, in the mean.
+/// The mean bytes that a node of each run sent.
 pub(super) fn of_runs(runs: &[Run]) -> Option<Figure> {
     let drawn = &runs[..runs.len().min(MOST_CURVES)];
     let rows: Vec<(String, Vec<Option<f64>>)> = drawn
@@ -57,7 +57,7 @@ pub(super) fn of_runs(runs: &[Run]) -> Option<Figure> {
     })
 }
 
-/// Bytes that each node of a run sent; `number` is the run's, from 1.
+/// The bytes that each node of a run sent; `number` is the run's, from 1.
 pub(super) fn of_nodes(run: &Run, number: usize) -> Option<Figure> {
     let mut nodes: Vec<(NodeId, [u64; 3])> = (0..run.topology.nodes())
         .filter_map(|node| Some((NodeId::from(node), run.sent(node)?)))
@@ -93,7 +93,7 @@ pub(super) fn of_nodes(run: &Run, number: usize) -> Option<Figure> {
     })
 }
 
-/// Who took part, with what, and what came of it.
+/// The nodes, with their rows and results.
 fn participants(run: &Run) -> Table {
     let nodes = run.topology.nodes();
     let row = |node: usize| {
@@ -136,10 +136,10 @@ fn participants(run: &Run) -> Table {
     }
 }
 
-/// A link and what went over it.
+/// A link and its bytes.
 struct Load {
     ends: (NodeId, NodeId),
-    /// Forth and back, as far as the summary has them.
+    /// In both directions, as far as the summary has them.
     sent: [Option<LinkBytes>; 2],
     weight: f64,
     latency_ms: Option<f64>,
@@ -157,7 +157,7 @@ impl Load {
     }
 }
 
-/// Bytes over each link of a run.
+/// The bytes over each link of a run.
 pub(super) fn of_links(run: &Run, number: usize) -> Option<Figure> {
     let mut loads = loads(run);
     if loads.iter().all(|load| load.wire() == 0) {
@@ -206,7 +206,7 @@ fn latencies(run: &Run, loads: &[Load]) -> &'static str {
 }
 
 fn loads(run: &Run) -> Vec<Load> {
-    // The virtual network that the run had; its gradients were measured before it, if they were.
+    // The run's virtual network; its gradients were measured before the run, if at all.
     let network = (run.simulated().then(|| {
         let seed = run.experiment.run.seed;
         conditions(&run.experiment.network, &run.topology, seed, &mut || 0.0).ok()
@@ -287,7 +287,7 @@ fn line((name, values): &(String, Vec<Option<f64>>)) -> Vec<Cell> {
     std::iter::once(Cell::Name(short(name, LONGEST))).chain(values.iter().map(cell)).collect()
 }
 
-/// The least and the greatest in words.
+/// Describes the least and the greatest.
 fn said(rows: &[(String, Vec<Option<f64>>)]) -> String {
     let firsts: Vec<(&str, f64)> = rows
         .iter()
