@@ -12,7 +12,7 @@ use super::{
 };
 use crate::config::ConfigError;
 
-/// How a number is stored.
+/// The type of a stored number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     U8,
@@ -45,12 +45,12 @@ impl fmt::Display for Kind {
     }
 }
 
-/// An array whose bytes are all there.
+/// An array with all its bytes.
 #[derive(Debug)]
 pub(super) struct Numbers<'a> {
     kind: Kind,
     big_endian: bool,
-    /// Whether the first index varies fastest; only of arrays with two.
+    /// Whether the first index varies fastest; only for arrays with two dimensions.
     column_major: bool,
     rows: usize,
     columns: usize,
@@ -100,7 +100,7 @@ impl<'a> Numbers<'a> {
                            numpy.ascontiguousarray of it";
             return Err(ConfigError::new("shape", format!("{shape:?}"), problem));
         }
-        // No overflow: no extent is 0 and the product with the rows was counted.
+        // No overflow: no extent is 0, and the product with the rows was counted.
         let columns = rest.iter().product();
         Ok(Numbers { kind, big_endian, column_major, rows, columns, flat: rest.len() <= 1, data })
     }
@@ -125,7 +125,7 @@ impl<'a> Numbers<'a> {
         Dataset::new(name, self.features(&features, options)?, target)
     }
 
-    /// All of it as features, with the targets in another array.
+    /// Uses the whole array as features, with the targets from another array.
     pub(super) fn with_targets(
         &self,
         name: &str,
@@ -209,7 +209,7 @@ impl<'a> Numbers<'a> {
     }
 }
 
-/// The number in these little-endian bytes, which are as many as its kind has.
+/// Decodes the number in these little-endian bytes, whose length is that of its type.
 fn decode(kind: Kind, word: &[u8]) -> f64 {
     let mut wide = [0u8; 8];
     wide[..word.len()].copy_from_slice(word);
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shape_is_counted_before_it_is_believed() {
+    fn a_shape_is_checked_before_its_data_is_read() {
         let problem = |shape: &[usize], data: &[u8]| {
             Numbers::new(Kind::F32, false, false, shape, data, 10).unwrap_err().to_string()
         };

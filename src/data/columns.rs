@@ -1,19 +1,19 @@
-//! Which columns are targets, and what a label may be: the same answer for every format.
+//! Rules for target columns and labels, the same for every format.
 
 use ndarray::Array2;
 
 use super::dataset::{Target, Task};
 use crate::config::ConfigError;
 
-/// The most classes that a file may have: a label beyond is taken for a mistake, such as a target
-/// column that holds measurements.
+/// The maximum number of classes of a file: a larger label is refused as a mistake, such as a
+/// target column that holds measurements.
 pub const MAX_CLASSES: usize = 65_536;
 
-/// The positions of the target columns among `columns`, in the order asked.
+/// The positions of the target columns among `columns`, in the order of `wanted`.
 ///
 /// `wanted` is a comma-separated list of names or positions (from 0; negative ones from the end).
-/// Without it: the last column; or, for regression, the trailing columns of a header that are
-/// called `y0`, `y1`, ... (as `write_csv` calls them).
+/// Without it: the last column; or, for regression, the trailing columns of a header named `y0`,
+/// `y1`, ... (as `write_csv` names them).
 pub(super) fn targets(
     wanted: Option<&str>,
     header: Option<&[String]>,
@@ -82,7 +82,7 @@ fn position(wanted: &str, header: Option<&[String]>, columns: usize) -> Result<u
     })
 }
 
-/// How many columns at the end of a header are called y0, y1, ... in this order.
+/// The number of columns at the end of a header with the names y0, y1, ... in this order.
 fn trailing_values(header: &[String]) -> usize {
     match header.iter().position(|name| name == "y0") {
         Some(start)
@@ -94,8 +94,8 @@ fn trailing_values(header: &[String]) -> usize {
     }
 }
 
-/// Classes from numbers: each must be whole, from 0, and below `classes` where that is known.
-/// `place` says where row i's stands.
+/// Classes from numbers: each must be whole, from 0, and below `classes` if that is known. `place`
+/// returns the place of row i in the file.
 pub(super) fn labels(
     values: &[f64],
     names: Option<Vec<String>>,
@@ -110,7 +110,7 @@ pub(super) fn labels(
     let mut labels = Vec::with_capacity(values.len());
     let mut largest = 0;
     for (row, &value) in values.iter().enumerate() {
-        // NaN fails every comparison, so it lands here too.
+        // NaN fails every comparison, so it ends here too.
         if !(value >= 0.0 && value < bound as f64 && value.fract() == 0.0) {
             let problem = match classes {
                 Some(classes) => format!(
@@ -140,7 +140,7 @@ pub(super) fn labels(
     Ok(Target::Classes { labels, names })
 }
 
-/// Targets from the numbers of the target columns, `width` a row.
+/// Targets from the numbers of the target columns, `width` per row.
 pub(super) fn target(
     values: &[f64],
     width: usize,

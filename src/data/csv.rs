@@ -1,7 +1,7 @@
-//! Comma-separated text: one row a line, numbers only, with or without a line of column names.
+//! Comma-separated text: one row per line, numbers only, with or without a line of column names.
 //!
-//! Also read: the first line of scikit-learn's files, `rows,columns,class,class,...`, which names
-//! the classes.
+//! It also reads the first line of scikit-learn's files, `rows,columns,class,class,...`, which
+//! names the classes.
 
 use ndarray::Array2;
 
@@ -12,14 +12,14 @@ use super::{
 };
 use crate::{config::ConfigError, memory};
 
-/// From so many bytes on a table is measured before it is read.
+/// A table with at least this many bytes is measured before it is read.
 const LARGE: usize = 64 << 20;
 
-/// What the first line is.
+/// The kind of the first line.
 enum First {
     Row,
     Names(Vec<String>),
-    /// scikit-learn's: how many rows and features follow, and what the classes are called.
+    /// scikit-learn's: the number of rows and features, and the names of the classes.
     Counts {
         rows: u64,
         classes: Vec<String>,
@@ -71,12 +71,12 @@ pub(super) fn read(name: &str, bytes: &[u8], options: &Options) -> Result<Datase
     Dataset::new(name, features, target)
 }
 
-/// Whether the numbers of a large table can be held beside its text.
+/// Checks that the numbers of a large table fit into memory beside its text.
 fn bound(bytes: &[u8], columns: usize, targets: usize) -> Result<(), ConfigError> {
     if bytes.len() < LARGE {
         return Ok(());
     }
-    // As many lines as can be: shorter ones, of as many cells, are not there.
+    // The maximum number of lines: shorter lines have fewer cells and are refused.
     let lines =
         (bytes.len() / (2 * columns)).min(bytes.iter().filter(|byte| **byte == b'\n').count() + 1);
     // A feature has 4 bytes, a target and a line's number 8.
@@ -94,7 +94,7 @@ fn reader(bytes: &[u8]) -> ::csv::Reader<&[u8]> {
         .from_reader(bytes)
 }
 
-/// What the first line is, and how many columns the rows have.
+/// The kind of the first line, and the number of columns of the rows.
 fn first_line(bytes: &[u8], header: Option<bool>) -> Result<(First, usize), ConfigError> {
     let mut records = reader(bytes).into_byte_records();
     let mut next =
@@ -136,8 +136,8 @@ fn number(cell: &[u8]) -> Option<f64> {
     std::str::from_utf8(cell).ok()?.parse().ok()
 }
 
-/// The line on which a record stands: its position is before the blank lines (and the second half
-/// of a CR LF) that it follows.
+/// The line number of a record: its position is before the blank lines (and the second half of a CR
+/// LF) that precede it.
 fn line_of(bytes: &[u8], position: &::csv::Position) -> u64 {
     let start = usize::try_from(position.byte()).unwrap_or(usize::MAX);
     let breaks = bytes
@@ -155,7 +155,7 @@ struct Table<'a> {
     task: Task,
 }
 
-/// Numbers as they stand, row by row.
+/// The numbers as read, row by row.
 #[derive(Default)]
 struct Rows {
     features: Vec<f32>,

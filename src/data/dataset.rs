@@ -6,32 +6,32 @@ use serde::{Deserialize, Serialize};
 use super::scale::Scale;
 use crate::{config::ConfigError, vector};
 
-/// Rows of features with what is to be predicted from them.
+/// Rows of features with the targets to predict from them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dataset {
-    /// Where it came from: an embedded set's name or a path.
+    /// Its origin: an embedded set's name or a path.
     pub name: String,
     /// rows x inputs, finite, in standard (row-major) layout.
     pub features: Array2<f32>,
-    /// What is to be predicted, one entry (or row) per row of `features`.
+    /// The targets, one entry (or row) per row of `features`.
     pub target: Target,
 }
 
-/// What is to be predicted.
+/// The targets of a dataset.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Target {
     /// One of several classes.
     Classes {
         /// The class of each row, below `names.len()`.
         labels: Vec<u32>,
-        /// What each class is called: its number, where nothing better is known.
+        /// The name of each class: its number, if no other is known.
         names: Vec<String>,
     },
     /// Numbers, rows x outputs, finite, in standard layout.
     Values(Array2<f32>),
 }
 
-/// Whether classes or numbers are predicted.
+/// The kind of targets: classes or numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Task {
@@ -43,7 +43,7 @@ pub enum Task {
 }
 
 impl Dataset {
-    /// A dataset of a program's own rows.
+    /// Makes a dataset from a program's own rows.
     ///
     /// # Errors
     /// If there is no row or no column, the lengths differ, a value is not finite, or a label has
@@ -95,7 +95,7 @@ impl Dataset {
         Ok(Dataset { name, features, target })
     }
 
-    /// These rows, in this order.
+    /// Selects these rows, in this order.
     ///
     /// # Panics
     /// If a row does not exist.
@@ -114,8 +114,8 @@ impl Dataset {
     /// Replaces every feature by (feature - mean) / deviation, computed in `f64` and rounded once.
     ///
     /// # Errors
-    /// If the scale is for another number of inputs, or a scaled value is beyond `f32`. The dataset
-    /// is then unchanged.
+    /// If the scale has another number of inputs, or a scaled value is beyond `f32`. The dataset is
+    /// then unchanged.
     pub fn apply(&mut self, scale: &Scale) -> Result<(), ConfigError> {
         scale.check(self.inputs()).map_err(|error| error.within(&self.name))?;
         let mut scaled = self.features.clone();
@@ -134,12 +134,12 @@ impl Dataset {
         self.features.nrows()
     }
 
-    /// The number of features of a row.
+    /// The number of features per row.
     pub fn inputs(&self) -> usize {
         self.features.ncols()
     }
 
-    /// The number of classes, or of values to be predicted for a row.
+    /// The number of classes, or of values to predict per row.
     pub fn outputs(&self) -> usize {
         match &self.target {
             Target::Classes { names, .. } => names.len(),
@@ -147,7 +147,7 @@ impl Dataset {
         }
     }
 
-    /// Whether classes or numbers are predicted.
+    /// Whether the targets are classes or numbers.
     pub fn task(&self) -> Task {
         match &self.target {
             Target::Classes { .. } => Task::Classification,
@@ -155,7 +155,7 @@ impl Dataset {
         }
     }
 
-    /// The class of each row, where classes are predicted.
+    /// The class of each row, if the targets are classes.
     pub fn labels(&self) -> Option<&[u32]> {
         match &self.target {
             Target::Classes { labels, .. } => Some(labels),
@@ -163,7 +163,7 @@ impl Dataset {
         }
     }
 
-    /// What the classes are called; empty where numbers are predicted.
+    /// The names of the classes; empty if the targets are numbers.
     pub fn class_names(&self) -> &[String] {
         match &self.target {
             Target::Classes { names, .. } => names,

@@ -2,16 +2,16 @@
 
 use crate::registry::{Named, Registry};
 
-/// A set that is part of a program.
+/// A dataset that is part of a program.
 #[derive(Clone, Copy, Debug)]
 pub struct Embedded {
     /// Its name as `data.source`.
     pub name: &'static str,
-    /// What it is, in a line.
+    /// A description in one line.
     pub summary: &'static str,
-    /// Who made it.
+    /// Its authors.
     pub reference: &'static str,
-    /// A file of any format that `data.source` may name, compressed or not.
+    /// The contents of a file in any format of `data.source`, compressed or not.
     pub bytes: &'static [u8],
 }
 

@@ -4,13 +4,13 @@
 use super::array::{Kind, Numbers};
 use crate::config::ConfigError;
 
-/// Reads the header; the numbers stay where they are.
+/// Reads the header; the numbers are read in place.
 pub(super) fn read(bytes: &[u8]) -> Result<Numbers<'_>, ConfigError> {
     let (kind, shape, data) = header(bytes)?;
     Numbers::new(kind, true, false, &shape, data, bytes.len() - data.len())
 }
 
-/// How many bytes the file has by its header; `None` if they cannot be counted.
+/// The file's length by its header; `None` if it cannot be counted.
 pub(super) fn length(bytes: &[u8]) -> Result<Option<usize>, ConfigError> {
     let (kind, shape, data) = header(bytes)?;
     let numbers =
@@ -18,7 +18,7 @@ pub(super) fn length(bytes: &[u8]) -> Result<Option<usize>, ConfigError> {
     Ok(numbers.and_then(|numbers| numbers.checked_add(bytes.len() - data.len())))
 }
 
-/// The type of the numbers, their extents, and what follows the header.
+/// The type of the numbers, their extents, and the bytes after the header.
 fn header(bytes: &[u8]) -> Result<(Kind, Vec<usize>, &[u8]), ConfigError> {
     let Some((&[0, 0, kind, dimensions], rest)) = bytes.split_first_chunk::<4>() else {
         return Err(ConfigError::at(

@@ -1,5 +1,5 @@
-//! Contents of gzip-compressed files, a block at a time: what is too much is refused when it is,
-//! not after all of it was held.
+//! Decompresses gzip files block by block, so that a file that is too large is refused before all
+//! of it is in memory.
 
 use std::io::Read;
 
@@ -12,22 +12,22 @@ use super::{
 };
 use crate::{config::ConfigError, memory};
 
-/// A compressed file may always grow to this.
+/// A compressed file may always grow to this length.
 const ALWAYS: u64 = 64 << 20;
-/// And beyond that, to this many times what was read of it so far: MNIST's images inflate 5 times,
-/// mostly-zero tables some 50 times, a bomb 1,000 times.
+/// Beyond that, it may grow to this many times the compressed bytes read so far: MNIST's images
+/// inflate 5 times, mostly-zero tables some 50 times, a bomb 1,000 times.
 const TIMES: u64 = 200;
 
-/// Bytes that are inflated at once.
+/// The number of bytes inflated at once.
 const BLOCK: usize = 1 << 16;
-/// Behind so many bytes the header of any array has ended.
+/// The header of any array ends within this many bytes.
 const HEADER_ENDS: usize = npy::HEADER_ENDS;
 
-/// What inflated bytes may amount to.
+/// A limit for inflated bytes.
 struct Bound {
-    /// Bytes, at the most.
+    /// The maximum number of bytes.
     most: u64,
-    /// Who says so.
+    /// The origin of the limit, for messages.
     because: String,
 }
 
@@ -36,7 +36,7 @@ struct Bound {
 ///
 /// # Errors
 /// If they are damaged, or more than the format's header announces, than the memory allows, or than
-/// a file that is no bomb inflates to.
+/// a plausible file inflates to.
 pub(super) fn inflate(name: &str, bytes: &[u8]) -> Result<Option<Vec<u8>>, ConfigError> {
     if !bytes.starts_with(&[0x1F, 0x8B]) {
         let gz = name.to_ascii_lowercase().ends_with(".gz");
@@ -44,7 +44,7 @@ pub(super) fn inflate(name: &str, bytes: &[u8]) -> Result<Option<Vec<u8>>, Confi
             "not gzip-compressed, as its name says: a .gz file starts with the bytes 1f 8b";
         return if gz { Err(ConfigError::at("byte 0", problem).within(name)) } else { Ok(None) };
     }
-    // Beside the text there are to be its numbers.
+    // The text and its numbers must fit into memory together.
     let bound = match memory::available()
         .map(|available| available / 2)
         .filter(|half| *half < MAX_FILE_BYTES)
@@ -70,7 +70,7 @@ fn within(name: &str, bytes: &[u8], mut bound: Bound) -> Result<Vec<u8>, ConfigE
         if !announced && inflated.len() > HEADER_ENDS {
             announced = true;
             match announce(name, &inflated) {
-                // Its reader says what is wrong.
+                // The format's reader reports the problem.
                 Err(_) => return Ok(inflated),
                 Ok(Some(header)) => {
                     check(header.most, &bound)?;
@@ -103,7 +103,7 @@ fn check(length: u64, bound: &Bound) -> Result<(), ConfigError> {
     Err(ConfigError::new("size", length, problem))
 }
 
-/// What the header of an array says of its length; nothing of text.
+/// The length that the header of an array announces; `None` for text.
 fn announce(name: &str, bytes: &[u8]) -> Result<Option<Bound>, ConfigError> {
     let length = match Format::of(name, bytes) {
         Format::Csv => return Ok(None),
@@ -127,9 +127,9 @@ mod tests {
         encoder.finish().unwrap()
     }
 
-    /// Zeros of 2 GiB behind these bytes, in some 2 MB.
+    /// Zeros of 2 GiB after these bytes, in some 2 MB.
     fn bomb(start: &[u8]) -> Vec<u8> {
-        // A stored block of the start, then the same compressed block of zeros again and again.
+        // A stored block with the start, then the same compressed block of zeros repeatedly.
         let zeros = vec![b'0'; 64 << 20];
         let member = gzip(&zeros);
         let mut bytes = gzip(start);
@@ -169,7 +169,7 @@ mod tests {
         let error = within("a.csv", &bomb, bound()).unwrap_err().to_string();
         let figures: Vec<u64> =
             error.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect();
-        // Of two million bytes less than a tenth was read, and less than 100 MB were made of it.
+        // Of two million bytes less than a tenth was read, and inflated to less than 100 MB.
         let [read, all, limit, ..] = figures[..] else { panic!("{error}") };
         assert_eq!((all, limit), (bomb.len() as u64, ALWAYS + TIMES * read), "{error}");
         assert!(read < 200_000 && limit < 110_000_000, "{error}");
@@ -207,10 +207,10 @@ mod tests {
         };
         let error = within("a.npy", &bomb(&header("(3, 40000)")), bound()).unwrap_err().to_string();
         assert!(error.contains("which its header announces"), "{error}");
-        // A header that means nothing ends the reading at once.
+        // An invalid header ends the reading at once.
         let kept = within("a.npy", &bomb(&header("(3, x)")), bound()).unwrap();
         assert!(kept.len() <= HEADER_ENDS + 2 * BLOCK);
-        // What is as long as it says is read as it is.
+        // A file of the announced length is read.
         let whole = [idx(2), vec![7; 100_000]].concat();
         assert_eq!(within("a.idx", &gzip(&whole), bound()).unwrap(), whole);
     }

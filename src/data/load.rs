@@ -1,4 +1,4 @@
-//! From a name to a [`Dataset`]: finds the bytes, bounds them, picks the format.
+//! Makes a [`Dataset`] from a name: finds the bytes, limits their size, detects the format.
 
 use std::{
     fs::File,
@@ -18,28 +18,28 @@ use super::{
 };
 use crate::{config::ConfigError, memory};
 
-/// The largest file that is read, in bytes: 8 GiB, which as `f32` is more than one node's memory is
-/// likely to hold.
+/// The largest accepted file, in bytes: 8 GiB, which as `f32` exceeds one node's memory in most
+/// cases.
 pub const MAX_FILE_BYTES: u64 = 8 << 30;
 
-/// What the reader of a file is told beside its name.
+/// Options of a reader.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Options {
-    /// CSV: whether the first line names the columns. Unknown: it does if it has text where the
+    /// CSV: whether the first line names the columns. If unknown: it does if it has text where the
     /// next line has a number.
     pub header: Option<bool>,
-    /// CSV and NPY: the column to be predicted, by name or position (from 0; negative from the
-    /// end); for regression a comma-separated list is accepted. Default: the last column.
+    /// CSV and NPY: the target column, by name or position (from 0; negative from the end); for
+    /// regression a comma-separated list is accepted. Default: the last column.
     pub target: Option<String>,
-    /// Whether it holds a class or a number.
+    /// Whether the targets are classes or numbers.
     pub task: Task,
-    /// How many classes the model has; more in the file are an error.
+    /// The number of classes of the model; more in the file are an error.
     pub classes: Option<usize>,
-    /// How many features a row must have.
+    /// The required number of features per row.
     pub inputs: Option<usize>,
-    /// CSV, for prediction: a file of `inputs` columns, where no target is named, holds features
-    /// alone. Its targets are then all 0.
+    /// CSV, for prediction: a file of `inputs` columns without a named target holds only features.
+    /// Its targets are then all 0.
     pub bare: bool,
     /// NPY and IDX: the file of labels. Default: `images-idx3-ubyte` becomes `labels-idx1-ubyte`;
     /// `NAME.npy` has `NAME-labels.npy` beside it, or its labels in the target column; `NAME.idx`
@@ -116,8 +116,8 @@ pub fn load(source: &str, options: &Options) -> Result<Dataset, ConfigError> {
     )
 }
 
-/// Reads a dataset from the bytes of a file, compressed or not, and of its file of labels where
-/// there is one. Names are only for messages and for [`Format::of`].
+/// Reads a dataset from the bytes of a file, compressed or not, and of its file of labels, if there
+/// is one. Names are only for messages and for [`Format::of`].
 ///
 /// # Errors
 /// As [`load`].
@@ -160,7 +160,7 @@ pub fn parse(
     features.with_targets(name, &labels, file, options).map_err(|error| blame(error, name))
 }
 
-/// A key of the configuration is not in the data file; everything else is.
+/// An error about a key of the configuration does not belong to the data file; all others do.
 fn blame(error: ConfigError, name: &str) -> ConfigError {
     if error.place.starts_with("data.") {
         ConfigError { problem: format!("{} (in {name})", error.problem), ..error }
@@ -177,7 +177,7 @@ fn numbers<'a>(name: &str, bytes: &'a [u8]) -> Result<Numbers<'a>, ConfigError> 
     }
 }
 
-/// The file of labels: as told, or where custom has it.
+/// The file of labels: the option, or the customary name.
 fn labels_path(source: &str, options: &Options) -> Option<PathBuf> {
     if let Some(path) = &options.labels_file {
         return Some(path.clone());
@@ -228,7 +228,7 @@ fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
     )
     .map_err(|error| error.within(path.display()))?;
     let mut bytes = Vec::new();
-    // The size is a hint (a pipe has none); what is read is bounded again.
+    // The size is a hint (a pipe has none); reading is limited again.
     let _ = bytes.try_reserve_exact(usize::try_from(metadata.len()).unwrap_or(0));
     let length = (&mut file).take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(fail)?;
     if length as u64 > MAX_FILE_BYTES { Err(too_large()) } else { Ok(bytes) }
@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_first_bytes_tell_the_format() {
+    fn names_and_first_bytes_decide_the_format() {
         for (name, bytes, format) in [
             ("a.csv.gz", &b"1,2"[..], Format::Csv),
             ("A.CSV", b"\0\0", Format::Csv),
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn the_embedded_sets_are_what_they_are_said_to_be() {
+    fn the_embedded_sets_have_their_documented_sizes() {
         let digits = load("digits", &Options::default()).unwrap();
         assert_eq!((digits.rows(), digits.inputs(), digits.outputs()), (1797, 64, 10));
         assert!(digits.features.iter().all(|&x| (0.0..=16.0).contains(&x) && x.fract() == 0.0));

@@ -1,5 +1,4 @@
-//! From what is learned: tables of numbers, where they come from, and how they are divided among
-//! nodes.
+//! Data for learning: tables of numbers, their sources, and their division among nodes.
 //!
 //! ```text
 //! source -> load -> Dataset -> split_test -> shards -> select -> apply(Scale) -> objective
@@ -10,14 +9,15 @@
 //! | `dataset` | [`Dataset`]: features and targets of some rows |
 //! | `load` | [`load`]: an embedded set or a file, found by name or by its first bytes |
 //! | `csv`, `npy`, `idx` | one format each; all three also gzip-compressed |
-//! | `array`, `columns` | what NPY and IDX share; which columns are targets and what labels may be |
+//! | `array`, `columns` | the common part of NPY and IDX; the rules for target columns and labels |
 //! | `split` | [`split_test`], [`shards`]: test rows leave first, then the rest is divided |
-//! | `scale` | [`Moments`] and [`Scale`]: zero mean and unit deviation without showing rows to anybody |
-//! | `synthetic` | [`Synthetic`]: rows that are drawn, each node's with an optimum of its own |
+//! | `scale` | [`Moments`] and [`Scale`]: zero mean and unit deviation without showing rows to
+//! other nodes |
+//! | `synthetic` | [`Synthetic`]: random rows, each node's with an optimum of its own |
 //! | `write` | [`write_csv`]: a dataset as a file that [`load`] reads back to the bit |
 //!
 //! **Limits.** Values are finite `f32`; labels are whole numbers 0, 1, ... below [`MAX_CLASSES`]: a
-//! node that sees only its own rows could not number text labels as its neighbours do. A file is
+//! node that has only its own rows could not number text labels as its neighbours do. A file is
 //! read whole, after its size was compared with [`MAX_FILE_BYTES`]; a compressed one may grow to 64
 //! MiB plus 200 times its size. No bytes make a reader panic or allocate more than that.
 //!

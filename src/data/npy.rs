@@ -12,16 +12,16 @@ const MAX_HEADER: usize = 65_536;
 /// NumPy's own limit.
 const MAX_DIMENSIONS: usize = 32;
 
-/// No header ends behind this many bytes.
+/// Every header ends within this many bytes.
 pub(super) const HEADER_ENDS: usize = MAGIC.len() + 6 + MAX_HEADER;
 
-/// Reads the header; the numbers stay where they are.
+/// Reads the header; the numbers are read in place.
 pub(super) fn read(bytes: &[u8]) -> Result<Numbers<'_>, ConfigError> {
     let (Header { kind, big_endian, column_major, shape }, data) = header(bytes)?;
     Numbers::new(kind, big_endian, column_major, &shape, data, bytes.len() - data.len())
 }
 
-/// How many bytes the file has by its header; `None` if they cannot be counted.
+/// The file's length by its header; `None` if it cannot be counted.
 pub(super) fn length(bytes: &[u8]) -> Result<Option<usize>, ConfigError> {
     let (header, data) = header(bytes)?;
     let numbers = header
@@ -31,7 +31,7 @@ pub(super) fn length(bytes: &[u8]) -> Result<Option<usize>, ConfigError> {
     Ok(numbers.and_then(|numbers| numbers.checked_add(bytes.len() - data.len())))
 }
 
-/// The header and what follows it.
+/// The header and the bytes after it.
 fn header(bytes: &[u8]) -> Result<(Header, &[u8]), ConfigError> {
     let Some(rest) = bytes.strip_prefix(MAGIC) else {
         return Err(ConfigError::at("byte 0", "not an NPY file: it starts with \\x93NUMPY"));
@@ -139,7 +139,7 @@ impl Header {
     }
 }
 
-/// A quoted word at the start, and what follows it.
+/// A quoted word at the start, and the text after it.
 fn quoted(text: &str) -> Option<(&str, &str)> {
     let quote = text.chars().next().filter(|&quote| quote == '\'' || quote == '"')?;
     text[1..].split_once(quote)
@@ -191,7 +191,8 @@ mod tests {
     use super::super::load::{Options, parse};
     use super::*;
 
-    /// As NumPy writes it: the header padded with spaces to a multiple of 64, ended by a line feed.
+    /// A file as NumPy writes it: the header padded with spaces to a multiple of 64, ended by a
+    /// line feed.
     fn npy(header: &str, data: &[u8]) -> Vec<u8> {
         let mut bytes = [MAGIC, &[1, 0]].concat();
         let padded = (10 + header.len() + 1).next_multiple_of(64) - 10;

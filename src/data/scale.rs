@@ -1,20 +1,22 @@
-//! Zero mean and unit deviation, from sums that nodes can add up without showing a row to anybody.
+//! Zero mean and unit deviation, from sums that nodes can add up without showing rows to each
+//! other.
 
 use serde::{Deserialize, Serialize};
 
 use super::dataset::Dataset;
 use crate::config::ConfigError;
 
-/// Variance below this share of the mean square is taken for a constant feature: above it by four
-/// digits lies what summing a million equal `f64` can leave behind, below it by none what `f32`
-/// features can show (relative steps of 6e-8, squared, are 4e-15, but such a feature says nothing).
+/// Variance below this share of the mean square counts as a constant feature. It is four digits
+/// above the rounding that the sum of a million equal `f64` can leave, and no larger than the steps
+/// of `f32` features (relative steps of 6e-8, squared, are 4e-15, but such a feature has no
+/// information).
 const CONSTANT: f64 = 1e-12;
 
-/// The most rows that are counted: up to 2^53 whole numbers are exact in `f64`.
+/// The maximum number of rows: up to 2^53 whole numbers are exact in `f64`.
 const MOST_ROWS: f64 = 9_007_199_254_740_992.0;
 
-/// The largest square of a feature, with room for rounding. Sums of as many as can be counted are
-/// far from the end of `f64`, so that no node's record can make the sums of all nodes overflow.
+/// The largest square of a feature, with room for rounding. Sums over the maximum number of rows
+/// are far from the end of `f64`, so no node's record can make the sums of all nodes overflow.
 const LARGEST: f64 = f32::MAX as f64 * f32::MAX as f64 * (1.0 + 1e-6);
 
 /// Count, sums and sums of squares of each feature, in `f64`, added in the order of rows.
@@ -29,12 +31,12 @@ pub struct Moments {
 }
 
 impl Moments {
-    /// Those of no rows.
+    /// The moments of no rows.
     pub fn empty(inputs: usize) -> Moments {
         Moments { count: 0.0, sums: vec![0.0; inputs], squares: vec![0.0; inputs] }
     }
 
-    /// Those of a dataset's rows.
+    /// The moments of a dataset's rows.
     pub fn of(data: &Dataset) -> Moments {
         let mut moments = Moments::empty(data.inputs());
         for row in data.features.rows() {
@@ -48,10 +50,10 @@ impl Moments {
         moments
     }
 
-    /// Adds those of other rows. Order matters to the last bit: nodes merge in ascending order.
+    /// Adds the moments of other rows. For equal bits, nodes merge in ascending order.
     ///
     /// # Panics
-    /// If they are of another number of features.
+    /// If they have another number of features.
     pub fn merge(&mut self, other: &Moments) {
         assert_eq!(self.inputs(), other.inputs(), "moments of different features");
         self.count = (self.count + other.count).min(MOST_ROWS);
@@ -68,7 +70,7 @@ impl Moments {
         self.sums.len()
     }
 
-    /// The size of [`Moments::to_bytes`] for this many features.
+    /// The length of [`Moments::to_bytes`] for this many features.
     pub fn byte_len(inputs: usize) -> usize {
         8 * (1 + 2 * inputs)
     }
@@ -79,10 +81,10 @@ impl Moments {
         numbers.flat_map(|number| number.to_le_bytes()).collect()
     }
 
-    /// Reads what [`Moments::to_bytes`] wrote for this many features.
+    /// Decodes the bytes of [`Moments::to_bytes`] for this many features.
     ///
     /// # Errors
-    /// If the length is another, the count is not a whole number from 1, a number is not finite, a
+    /// If the length differs, the count is not a whole number from 1, a number is not finite, a
     /// square is negative, or a sum is larger than its squares allow.
     pub fn from_bytes(bytes: &[u8], inputs: usize) -> Result<Moments, ConfigError> {
         let fail =
@@ -115,7 +117,7 @@ impl Moments {
                 let problem = "larger than the squares of so many features in f32 can be";
                 return fail(format!("moments, feature {i}, sum of squares"), square, problem);
             }
-            // Cauchy and Schwarz, with room for rounding.
+            // The Cauchy-Schwarz inequality, with room for rounding.
             let bound = count * square;
             if sum * sum > bound * (1.0 + 1e-6) {
                 return fail(
@@ -129,25 +131,25 @@ impl Moments {
     }
 }
 
-/// What is subtracted from each feature and what it is then divided by.
+/// The mean to subtract from each feature, and the deviation by which it is then divided.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scale {
-    /// Subtracted, one per feature.
+    /// The subtrahends, one per feature.
     pub mean: Vec<f64>,
-    /// Divided by, one per feature; positive.
+    /// The divisors, one per feature; positive.
     pub deviation: Vec<f64>,
 }
 
 impl Scale {
-    /// Mean and deviation (square root of the mean squared distance from the mean, divided by the
-    /// count, not by one less). A constant feature is divided by 1.
+    /// The scale with mean and deviation (square root of the mean squared distance from the mean,
+    /// divided by the count, not by one less). A constant feature is divided by 1.
     pub fn from_moments(moments: &Moments) -> Scale {
         let of = |(&sum, &square): (&f64, &f64)| {
             let mean = sum / moments.count;
             let mean_square = square / moments.count;
             let variance = mean_square - mean * mean;
-            // Not the other way round: NaN, of no rows, must also divide by 1.
+            // Not the reverse comparison: NaN, of no rows, must also divide by 1.
             let varies = variance > CONSTANT * mean_square;
             (mean, if varies { libm::sqrt(variance) } else { 1.0 })
         };
@@ -155,7 +157,7 @@ impl Scale {
         Scale { mean, deviation }
     }
 
-    /// Whether this scale is for so many features and can be applied.
+    /// Checks that this scale is for this many features and can be applied.
     ///
     /// # Errors
     /// If the lengths differ, a mean is not finite or a deviation is not positive; the place is
@@ -273,7 +275,7 @@ mod tests {
         spoil(&|m| m.squares[0] = -1.0);
         spoil(&|m| m.squares[0] = f64::NAN);
         spoil(&|m| m.squares[0] = 1e300);
-        // The largest that rows of f32 can make is taken, and two of them do not overflow.
+        // The largest sums that rows of f32 can make are accepted, and two of them do not overflow.
         let row = [f32::MAX; 2];
         let mut largest = Moments::of(&data(array![row, row]));
         largest.merge(&largest.clone());

@@ -1,4 +1,4 @@
-//! Which rows are for testing, and which node holds which of the others.
+//! Divides rows into test rows and the shards of the nodes.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,12 +9,12 @@ use crate::{
     units::NodeId,
 };
 
-/// What the streams of this module are for, below [`Purpose::Split`].
+/// The purposes of this module's streams, below [`Purpose::Split`].
 const TEST: u64 = 0;
 const IID: u64 = 1;
 const DIRICHLET: u64 = 2;
 
-/// Draws of a Dirichlet split before it is given up that no node be empty.
+/// The maximum number of draws of a Dirichlet split that leaves no node empty.
 const ATTEMPTS: u64 = 1_000;
 
 /// How rows are divided among nodes. Serialised as `iid`, `contiguous`, `by-label`; `dirichlet`
@@ -22,16 +22,16 @@ const ATTEMPTS: u64 = 1_000;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Split {
-    /// Shuffled, then in blocks: every node sees the same distribution.
+    /// Shuffled, then in blocks: every node has the same distribution.
     Iid,
     /// Block i of the file's rows to node i.
     Contiguous,
-    /// Sorted by label (stably), then in blocks: a node sees one or few classes, the hardest case.
+    /// Sorted by label (stably), then in blocks: a node has one or few classes, the hardest case.
     ByLabel,
     /// Each class divided in proportions drawn from Dirichlet(alpha, ..., alpha) (Hsu, Qi and
     /// Brown, "Measuring the Effects of Non-Identical Data Distribution for Federated Visual
     /// Classification", 2019; by class as in Li, Diao, Chen and He, "Federated Learning on Non-IID
-    /// Data Silos", 2022). Small alpha: few classes a node; large: `Iid`.
+    /// Data Silos", 2022). Small alpha: few classes per node; large: `Iid`.
     Dirichlet {
         /// The concentration, above 0.
         alpha: f64,
@@ -132,8 +132,7 @@ pub fn shards(
     }
 }
 
-/// How many rows of each class are for testing: the whole parts, then one more where the largest
-/// fractions are cut off.
+/// The number of test rows of each class: the whole parts, then one more for the largest fractions.
 fn apportion(data: &Dataset, share: f64, total: usize) -> Vec<usize> {
     let mut counts = vec![0usize; if data.labels().is_some() { data.outputs() } else { 1 }];
     match data.labels() {
@@ -156,7 +155,7 @@ fn apportion(data: &Dataset, share: f64, total: usize) -> Vec<usize> {
     take
 }
 
-/// The rows of each class in the order given; `None` where numbers are predicted.
+/// The rows of each class in the order given; `None` if the targets are numbers.
 fn by_class(data: &Dataset, rows: &[usize]) -> Option<Vec<Vec<usize>>> {
     let labels = data.labels()?;
     let mut classes = vec![Vec::new(); data.outputs()];
@@ -215,14 +214,14 @@ fn dirichlet(
     Err(ConfigError::new("data.alpha", alpha, problem))
 }
 
-/// Where each node's part of `count` rows ends: proportions from Dirichlet(alpha, ..., alpha), as
+/// The ends of the nodes' parts of `count` rows: proportions from Dirichlet(alpha, ..., alpha), as
 /// normalised Gamma(alpha, 1) numbers.
 fn cuts(count: usize, nodes: usize, alpha: f64, stream: Stream) -> Vec<usize> {
     let mut weights: Vec<f64> =
         (0..nodes).map(|node| stream.node(NodeId::from(node)).sequence().gamma(alpha)).collect();
     let total: f64 = weights.iter().sum();
     if !(total > 0.0 && total.is_finite()) {
-        // Every number underflowed: the limit of alpha towards 0 gives all to one.
+        // If every number underflowed: the limit of alpha towards 0 gives all to one.
         weights.fill(0.0);
         weights[stream.with(u64::MAX).sequence().below(nodes as u64) as usize] = 1.0;
     }
@@ -329,7 +328,7 @@ mod tests {
         let data = labelled(&(0..4000).map(|i| i % 10).collect::<Vec<u32>>(), 10);
         let rows: Vec<usize> = (0..4000).collect();
         // The mean share of a node's most frequent class: 1 if it holds a single class, 0.1 if all
-        // equally.
+        // are equal.
         let purity = |alpha| {
             let shards = shards(&data, &rows, 8, Split::Dirichlet { alpha }, 3).unwrap();
             let of = |shard: &Vec<usize>| {
@@ -342,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_split_is_refused() {
+    fn impossible_splits_are_refused() {
         let data = labelled(&[0, 1, 0], 2);
         let all = [0, 1, 2];
         let problem = |split, nodes| shards(&data, &all, nodes, split, 0).unwrap_err().to_string();

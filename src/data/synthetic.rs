@@ -1,10 +1,10 @@
-//! Rows that are drawn: linear regression with as many features as wanted, for studies of
-//! compressors in high dimension.
+//! Random rows: linear regression with any number of features, for studies of compressors in high
+//! dimension.
 //!
 //! Row r of a node's block is x ~ N(0, I) with target y = x . w_i + noise e, e ~ N(0, 1). The
-//! nodes' optima are w_i = w + heterogeneity u_i, where w and all u_i are drawn from N(0, I / d):
-//! vectors of length about 1. So heterogeneity is how far, in units of |w|, the optimum of a node's
-//! data lies from that of all. The blocks are those of a contiguous split.
+//! nodes' optima are w_i = w + heterogeneity u_i; w and all u_i are drawn from N(0, I / d), so
+//! their length is about 1. So heterogeneity is the distance, in units of |w|, between the optimum
+//! of a node's data and that of all data. The blocks are those of a contiguous split.
 
 use ndarray::Array2;
 
@@ -17,10 +17,10 @@ use crate::{
 /// The name of this source.
 pub const SYNTHETIC: &str = "synthetic";
 
-/// The most numbers that are drawn: 4 GiB of them.
+/// The maximum count of numbers: 4 GiB of them.
 const MOST: u64 = 1 << 30;
 
-/// What is drawn.
+/// The parameters of the rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Synthetic {
     /// Rows of all nodes together.
@@ -29,13 +29,12 @@ pub struct Synthetic {
     pub features: u64,
     /// Deviation of the targets' noise.
     pub noise: f64,
-    /// How far apart the nodes' optima are.
+    /// The distance between the nodes' optima.
     pub heterogeneity: f64,
 }
 
 impl Synthetic {
-    /// Draws all rows, in as many blocks as there are nodes (sizes differ by at most 1, larger
-    /// first).
+    /// Draws all rows, in one block per node (sizes differ by at most 1, larger first).
     ///
     /// # Errors
     /// If a value is out of range.

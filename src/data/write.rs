@@ -1,4 +1,4 @@
-//! Files that appear whole or not at all, and a dataset as one of them.
+//! Writes files completely or not at all, and a dataset as such a file.
 
 use std::{
     fmt::Write as _,
@@ -10,14 +10,13 @@ use std::{
 use super::dataset::{Dataset, Target};
 use crate::config::ConfigError;
 
-/// Writes a CSV file from which [`load`](super::load) gives back the same bits: shortest decimals,
-/// a header `f0,f1,...,label` (or `...,y0,y1,...` for numbers, with which `task = "regression"`
-/// finds them).
+/// Writes a CSV file from which [`load`](super::load) reads the same bits: shortest decimals, a
+/// header `f0,f1,...,label` (or `...,y0,y1,...` for numbers, which `task = "regression"` finds).
 ///
-/// Class names are not kept: labels stand as numbers.
+/// Class names are not kept: labels are written as numbers.
 ///
 /// # Errors
-/// If the file cannot be written; one that was there is then as it was.
+/// If the file cannot be written; an existing one is then unchanged.
 pub fn write_csv(data: &Dataset, path: &Path) -> Result<(), ConfigError> {
     let mut text = String::new();
     let names = (0..data.inputs()).map(|i| format!("f{i}"));
@@ -49,12 +48,12 @@ pub fn write_csv(data: &Dataset, path: &Path) -> Result<(), ConfigError> {
 /// or the whole new one, also after a power cut.
 ///
 /// # Errors
-/// If the file cannot be written; one that was there is then as it was.
+/// If the file cannot be written; an existing one is then unchanged.
 pub fn write_atomically(path: &Path, parts: &[&[u8]]) -> Result<(), ConfigError> {
     let temporary = beside(path);
     let written = write_parts(&temporary, parts).and_then(|()| fs::rename(&temporary, path));
     if let Err(error) = written {
-        // Nothing else can be done about a leftover; the first error is the one to tell.
+        // If the leftover cannot be removed either, the first error is the one to report.
         let _ = fs::remove_file(&temporary);
         return Err(ConfigError::at("cannot be written", error.to_string()).within(path.display()));
     }

@@ -9,7 +9,7 @@ use ndarray::{ArrayView2, ArrayViewMut2, linalg::general_mat_mul};
 use super::{Gradient, Tensor};
 use crate::rng::Stream;
 
-/// The sizes of one layer and where it stands in the flat vector.
+/// The sizes of one layer and its place in the flat vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Affine {
     pub inputs: usize,
@@ -20,7 +20,7 @@ pub(super) struct Affine {
 }
 
 impl Affine {
-    /// A chain of layers between these widths.
+    /// A chain of layers with these widths.
     pub(super) fn chain(widths: &[usize], bias: bool) -> Vec<Affine> {
         let mut offset = 0;
         let layer = |pair: &[usize]| {
@@ -31,7 +31,7 @@ impl Affine {
         widths.windows(2).map(layer).collect()
     }
 
-    /// `NAME.weight` and `NAME.bias`.
+    /// The names `NAME.weight` and `NAME.bias`.
     pub(super) fn tensors(&self, name: &str) -> Vec<Tensor> {
         let mut tensors = vec![Tensor::new(format!("{name}.weight"), &[self.inputs, self.outputs])];
         if self.bias {
@@ -40,7 +40,7 @@ impl Affine {
         tensors
     }
 
-    /// Weights from a normal distribution of this variance, zero bias.
+    /// Weights from a normal distribution with this variance, zero bias.
     pub(super) fn initial(&self, variance: f64, stream: Stream, x: &mut [f32]) {
         let deviation = libm::sqrt(variance);
         let mut normal = stream.sequence();
@@ -124,7 +124,7 @@ pub(super) fn view_mut(values: &mut [f32], rows: usize, columns: usize) -> Array
     ArrayViewMut2::from_shape((rows, columns), values).expect("a slice of rows x columns numbers")
 }
 
-/// The first rows x columns numbers of a buffer as a matrix; the buffer grows if it must.
+/// The first rows x columns numbers of a buffer as a matrix; the buffer grows if necessary.
 pub(super) fn buffer(buffer: &mut Vec<f32>, rows: usize, columns: usize) -> ArrayViewMut2<'_, f32> {
     let len = rows * columns;
     if buffer.len() < len {

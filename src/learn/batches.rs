@@ -1,4 +1,4 @@
-//! Which rows the k-th mini-batch holds.
+//! The rows of the k-th mini-batch.
 
 use super::Batch;
 use crate::{
@@ -8,11 +8,10 @@ use crate::{
 
 /// Mini-batches of one node: sampling without replacement, epoch after epoch.
 ///
-/// Imagine the node's rows written out once per epoch, each time in a new order, one epoch behind
-/// the other: the k-th batch is entries k b to (k + 1) b - 1 of that endless list. Every batch has
-/// b rows, every row is used equally often, a batch on the border takes the rest of one epoch and
-/// the start of the next. It depends on (seed, node, k) alone, so that a restarted node needs no
-/// state to go on.
+/// Imagine an endless list with the node's rows once per epoch, each time in a new order: the k-th
+/// batch is entries k b to (k + 1) b - 1. Every batch has b rows, every row is used equally often,
+/// a batch on the border takes the rest of one epoch and the start of the next. It depends only on
+/// (seed, node, k), so a restarted node needs no state to go on.
 #[derive(Clone, Debug)]
 pub struct Batches {
     stream: Stream,
@@ -26,7 +25,7 @@ pub struct Batches {
 }
 
 impl Batches {
-    /// Batches of `size` of this node's `rows` rows; of all of them, if `size` is `None` or not
+    /// Batches of `size` out of this node's `rows` rows; of all rows, if `size` is `None` or not
     /// smaller.
     ///
     /// # Panics

@@ -1,4 +1,4 @@
-//! What one more kind of model is made of.
+//! The interface of a kind of model.
 
 use std::{fmt, ops::Range};
 
@@ -8,40 +8,39 @@ use serde::{Deserialize, Serialize};
 use super::{Ready, Tensor};
 use crate::{data::Task, rng::Stream};
 
-/// A kind of model: everything about it that does not depend on data.
+/// A kind of model: all its properties that do not depend on data.
 pub trait Kind: Send + Sync + fmt::Debug {
     /// Its name in `[model] kind`.
     fn name(&self) -> &'static str;
 
-    /// The function, in a line.
+    /// The function, in one line.
     fn summary(&self) -> &'static str;
 
-    /// Where it is defined.
+    /// Its source in the literature.
     fn reference(&self) -> &'static str;
 
     /// Whether it predicts classes or numbers.
     fn task(&self) -> Task;
 
-    /// The sizes of the hidden layers where none are given; `None` if this kind has no hidden
-    /// layers.
+    /// The default sizes of the hidden layers; `None` if this kind has no hidden layers.
     fn default_hidden(&self) -> Option<&'static [usize]> {
         None
     }
 
-    /// How it starts where nothing is said. `Init::Seeded` also says that it must not start at
+    /// The default of its initial parameters. `Init::Seeded` also means that it must not start at
     /// zero, where its gradient would vanish.
     fn default_init(&self) -> Init {
         Init::Zeros
     }
 
-    /// What the flat vector is made of.
+    /// The tensors of the flat vector.
     fn tensors(&self, shape: &Shape) -> Vec<Tensor>;
 
-    /// Seeded initial parameters, the same on every node: written over `x`, which is zero and as
+    /// Writes seeded initial parameters, the same on every node, over `x`, which is zero and as
     /// long as the tensors together.
     fn initial(&self, shape: &Shape, stream: Stream, x: &mut [f32]);
 
-    /// What computes it.
+    /// The learner that computes it.
     fn learner(&self, shape: &Shape) -> Box<dyn Learner>;
 }
 
@@ -94,7 +93,7 @@ pub struct Shape {
 /// The sums of one model over blocks of rows. It owns its buffers, which grow to the largest block
 /// and are then reused.
 pub trait Learner: Send {
-    /// The sum of the losses of these rows at `x`, and its gradient where it is asked for.
+    /// The sum of the losses of these rows at `x`, and its gradient, if requested.
     fn block(
         &mut self,
         x: &[f32],
@@ -107,7 +106,7 @@ pub trait Learner: Send {
     fn predict(&mut self, x: &[f32], features: ArrayView2<'_, f32>, out: ArrayViewMut2<'_, f32>);
 }
 
-/// What a block of rows should have given.
+/// The targets of a block of rows.
 #[derive(Clone, Copy, Debug)]
 pub enum Targets<'a> {
     /// The class of each row.
@@ -116,22 +115,22 @@ pub enum Targets<'a> {
     Values(ArrayView2<'a, f32>),
 }
 
-/// Where a gradient goes: `weight` times the sum of the gradients of the rows, written over `out`
-/// or added to it.
+/// The destination of a gradient: `weight` times the sum of the gradients of the rows, written over
+/// `out` or added to it.
 pub struct Gradient<'a> {
     /// One over the size of the whole batch.
     pub weight: f32,
-    /// False for the first block of a batch, whose gradient is written over what `out` held.
+    /// False for the first block of a batch, whose gradient overwrites `out`.
     pub add: bool,
     /// As long as x.
     pub out: &'a mut [f32],
-    /// With the last block of a batch: to be told of ranges that are final, where that is known
-    /// before the end.
+    /// Receives ranges that are final, with the last block of a batch, if they are known before the
+    /// end.
     pub ready: Option<&'a mut Ready<'a>>,
 }
 
 impl Gradient<'_> {
-    /// Says that a range of `out` will not change any more, as far as this block goes.
+    /// Reports that this block will not change a range of `out` any more.
     pub fn is_final(&mut self, range: Range<usize>) {
         if let Some(ready) = &mut self.ready {
             ready(range, self.out);
@@ -148,11 +147,11 @@ impl fmt::Debug for Gradient<'_> {
     }
 }
 
-/// What a block of rows adds to a mean.
+/// The part of a mean from a block of rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sums {
     /// The sum of the losses.
     pub loss: f64,
-    /// How many rows were put into the right class; 0 where numbers are predicted.
+    /// The number of rows classified correctly; 0 for numbers.
     pub correct: u64,
 }

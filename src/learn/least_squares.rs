@@ -2,7 +2,7 @@
 //! 1805).
 //!
 //! One tensor `weight` (inputs x outputs) and, with a bias, `bias` (outputs). Convex; smooth with
-//! constant L = largest eigenvalue of X'X / m, so that gradient descent wants a step below 2 / L.
+//! constant L = largest eigenvalue of X'X / m, so that gradient descent needs a step below 2 / L.
 
 use ndarray::{ArrayView2, ArrayViewMut2};
 
@@ -52,7 +52,7 @@ pub(super) fn linear(shape: &Shape) -> Affine {
     Affine { inputs: shape.inputs, outputs: shape.outputs, bias: shape.bias, offset: 0 }
 }
 
-/// `weight` and `bias`: a linear model has no layers to number.
+/// `weight` and `bias`: a linear model has only one layer, so the names have no number.
 pub(super) fn linear_tensors(shape: &Shape) -> Vec<Tensor> {
     let mut tensors = vec![Tensor::new("weight", &[shape.inputs, shape.outputs])];
     if shape.bias {

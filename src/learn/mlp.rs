@@ -82,10 +82,10 @@ fn layers(shape: &Shape) -> Vec<Affine> {
 
 struct Perceptron {
     layers: Vec<Affine>,
-    /// What each layer gave for the present block: after ReLU; the last one's scores, then their
-    /// gradient.
+    /// The output of each layer for the current block: after ReLU; the last one's scores, then
+    /// their gradient.
     outputs: Vec<Vec<f32>>,
-    /// The gradients of two layers' outputs, in turns.
+    /// The gradients of two layers' outputs, used alternately.
     deltas: [Vec<f32>; 2],
 }
 
@@ -106,18 +106,18 @@ impl Perceptron {
                 None => layer.forward(x, features, &mut out),
             }
             if i < last {
-                // Not `max`: a NaN must stay one, so that divergence shows.
+                // Not `max`: a NaN must stay a NaN, so that divergence shows.
                 out.map_inplace(|z| *z = if *z < 0.0 { 0.0 } else { *z });
             }
         }
     }
 
-    /// From the scores' gradient, in the last output, back to the first layer.
+    /// Backpropagates the scores' gradient, from the last output to the first layer.
     fn backward(&mut self, x: &[f32], features: &ArrayView2<'_, f32>, mut gradient: Gradient<'_>) {
         let rows = features.nrows();
         for (i, layer) in self.layers.iter().enumerate().rev() {
             let (below, own) = self.outputs.split_at_mut(i);
-            // The last layer's delta stands where its scores stood; the others' take turns in two
+            // The last layer's delta overwrites its scores; the others alternate between two
             // buffers.
             let (here, next) = self.deltas.split_at_mut(1);
             let (here, next) = if i % 2 == 0 {

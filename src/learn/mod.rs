@@ -1,5 +1,5 @@
-//! What is learned: an objective gives a loss and its gradient on a node's own rows, an optimizer
-//! makes an update of it.
+//! Learning: an objective gives a loss and its gradient on a node's own rows, an optimizer turns it
+//! into an update.
 //!
 //! ```text
 //! Dataset -> Model::objective -> Objective::gradient -> Optimizer::update -> the rule
@@ -7,23 +7,24 @@
 //!
 //! | file | does |
 //! |---|---|
-//! | `kind` | [`Kind`]: what one more model is made of; [`Learner`]: its sums over a block of rows |
+//! | `kind` | [`Kind`]: the interface of a model; [`Learner`]: its sums over a block of rows |
 //! | `least_squares`, `softmax`, `mlp` | one model each; [`KINDS`] lists them |
 //! | `affine` | the dense layer that they share |
 //! | `model` | [`Model`]: an architecture whose sizes are known |
 //! | `supervised` | an [`Objective`] from a learner and a dataset |
-//! | `batches`, `schedule`, `optimizer` | which rows a gradient is of; how long a step is; [`Optimizer`] |
+//! | `batches`, `schedule`, `optimizer` | the rows of a gradient; the step of a round;
+//! [`Optimizer`] |
 //! | `model_file` | [`SavedModel`]: safetensors |
 //!
-//! One more model is one file that implements [`Kind`] and one line of [`KINDS`]. An objective that
-//! is no model over rows implements [`Objective`] itself, as `examples/own_objective.rs` does.
+//! To add a model, write one file that implements [`Kind`] and one line of [`KINDS`]. An objective
+//! that is no model over rows implements [`Objective`] itself, as `examples/own_objective.rs` does.
 //!
-//! **Vectors** are flat: the concatenation of the model's tensors in the order in which it lists
-//! them, row-major. **Matrix products** go through `ndarray` on one thread; their last bits depend
-//! on whether the CPU has fused multiply-add, nothing else does: exp and log come from `libm`, sums
-//! have a fixed order. **Memory**: an objective holds buffers for one block of [`BLOCK_ROWS`] rows
-//! (or one mini-batch, if smaller), allocated when first used; from then on a gradient allocates
-//! nothing here, `ndarray`'s product its packing buffer.
+//! **Vectors** are flat: the concatenation of the model's tensors in their order, row-major.
+//! **Matrix products** use `ndarray` on one thread; their last bits depend on whether the CPU has
+//! fused multiply-add. Nothing else does: exp and log come from `libm`, sums have a fixed order.
+//! **Memory**: an objective holds buffers for one block of [`BLOCK_ROWS`] rows (or one mini-batch,
+//! if smaller), allocated at first use; after that a gradient allocates nothing here, and
+//! `ndarray`'s product allocates its packing buffer.
 
 mod affine;
 mod batches;
@@ -47,9 +48,9 @@ pub use optimizer::{BatchSize, Optimizer, OptimizerConfig, OptimizerParams};
 pub use schedule::{Schedule, ScheduleKind};
 pub use supervised::BLOCK_ROWS;
 
-/// Told of every range of a gradient or update that has become final, together with the vector;
-/// from there on only the coordinates before the range change. The first range ends where the
-/// vector ends, each one ends where the last one began, and the final one begins at 0.
+/// Called with every range of a gradient or update that has become final, together with the vector;
+/// after that only the coordinates before the range change. The first range ends at the vector's
+/// end, each other one ends where the last one began, and the final one begins at 0.
 pub type Ready<'a> = dyn FnMut(Range<usize>, &mut [f32]) + 'a;
 
 /// Every kind of model, by its name in `[model] kind`.
@@ -62,22 +63,22 @@ pub trait Objective: Send {
         self.tensors().iter().map(Tensor::len).sum()
     }
 
-    /// What the flat vector is made of, in its order.
+    /// The tensors of the flat vector, in their order.
     fn tensors(&self) -> &[Tensor];
 
     /// m, the number of rows of this node's shard; at least 1.
     fn rows(&self) -> usize;
 
-    /// The mean loss over the batch at `x`; its gradient is written over `out`. Both are of
+    /// The mean loss over the batch at `x`; writes its gradient over `out`. Both have
     /// `parameters()` numbers.
     ///
     /// # Panics
-    /// If the batch is empty, a row does not exist or a length is wrong: an [`Optimizer`] asks for
+    /// If the batch is empty, a row does not exist or a length is wrong: an [`Optimizer`] requests
     /// none of these.
     fn gradient(&mut self, x: &[f32], batch: Batch<'_>, out: &mut [f32]) -> f64;
 
-    /// The same, which tells early of what is final: backpropagation goes from the last tensor to
-    /// the first.
+    /// The same, but reports each part as soon as it is final: backpropagation goes from the last
+    /// tensor to the first.
     fn gradient_by_parts(
         &mut self,
         x: &[f32],
@@ -94,12 +95,12 @@ pub trait Objective: Send {
     fn loss(&mut self, x: &[f32]) -> f64;
 }
 
-/// The rows that a gradient is of.
+/// The rows of a gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Batch<'a> {
-    /// These, which may repeat.
+    /// These rows, with possible repetitions.
     Rows(&'a [u32]),
-    /// Each once.
+    /// Every row once.
     All,
 }
 
@@ -128,31 +129,31 @@ impl Tensor {
         }
     }
 
-    /// How many numbers it holds.
+    /// The number of its elements.
     pub fn len(&self) -> usize {
         self.shape.iter().product()
     }
 
-    /// Whether it holds none.
+    /// Whether it has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// How well a model does on some rows.
+/// The quality of a model on some rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Evaluation {
-    /// How many rows.
+    /// The number of rows.
     pub rows: u64,
     /// The mean loss over them.
     pub loss: f64,
-    /// How many were put into the right class, where classes are predicted. Of equal scores the
-    /// lowest class counts; NaN is never right.
+    /// The number of rows classified correctly, if there are classes. Of equal scores the lowest
+    /// class counts; NaN is never correct.
     pub correct: Option<u64>,
 }
 
 impl Evaluation {
-    /// The share put into the right class, where classes are predicted.
+    /// The share of rows classified correctly, if there are classes.
     pub fn accuracy(&self) -> Option<f64> {
         self.correct.map(|correct| correct as f64 / self.rows as f64)
     }

@@ -1,4 +1,4 @@
-//! An architecture whose sizes are known.
+//! An architecture with known sizes.
 
 use std::{path::Path, sync::Arc};
 
@@ -15,10 +15,11 @@ use crate::{
     vector,
 };
 
-/// The most parameters of a model: positions within a vector are 32 bits wide in frames.
+/// The maximum number of parameters of a model: positions within a vector are 32 bits wide in
+/// frames.
 pub const MAX_PARAMETERS: usize = u32::MAX as usize;
 
-/// More hidden layers than this are taken for a mistake.
+/// More hidden layers than this are refused as a mistake.
 const MAX_LAYERS: usize = 64;
 
 /// `[model]` as it is written.
@@ -75,7 +76,7 @@ impl ModelParams {
         }
     }
 
-    /// What the kind predicts: needed before the data is read.
+    /// Whether the kind predicts classes or numbers: needed before the data is read.
     ///
     /// # Errors
     /// If there is no such kind.
@@ -98,7 +99,7 @@ fn unknown_kind(name: &str) -> ConfigError {
     )
 }
 
-/// An architecture: what the flat vector means, and how to compute with it.
+/// An architecture: the meaning of the flat vector, and its computations.
 #[derive(Clone, Debug)]
 pub struct Model {
     kind: &'static dyn Kind,
@@ -114,8 +115,8 @@ impl PartialEq for Model {
 }
 
 impl Model {
-    /// The model of `params`. `inputs` and `outputs` are what the data shows, where it is all seen;
-    /// else `params` must say.
+    /// The model of `params`. `inputs` and `outputs` come from the data, if this node has all of
+    /// it; else `params` must have them.
     ///
     /// # Errors
     /// If the kind is unknown, a size is missing, zero, contradicts the data, or makes more than
@@ -169,7 +170,7 @@ impl Model {
         Ok(Model { kind, shape, tensors, parameters })
     }
 
-    /// The initial parameters x_0, the same on every node; `None`: as the kind prefers. Paths are
+    /// The initial parameters x_0, the same on every node; `None` for the kind's default. Paths are
     /// relative to `folder`.
     ///
     /// # Errors
@@ -207,28 +208,28 @@ impl Model {
     /// The mean loss over these rows as a function of x.
     ///
     /// # Errors
-    /// If the data is not of this model's sizes or task.
+    /// If the data does not have this model's sizes or task.
     pub fn objective(&self, data: Arc<Dataset>) -> Result<Box<dyn Objective>, ConfigError> {
         self.check(&data)?;
         let learner = self.kind.learner(&self.shape);
         Ok(Box::new(supervised::Supervised::new(learner, self.tensors.clone(), data)))
     }
 
-    /// Loss and, of classes, accuracy on these rows.
+    /// The loss, and for classes the accuracy, on these rows.
     ///
     /// # Errors
-    /// If the data or `x` is not of this model's sizes.
+    /// If the data or `x` does not have this model's sizes.
     pub fn evaluate(&self, x: &[f32], data: &Dataset) -> Result<Evaluation, ConfigError> {
         self.check(data)?;
         self.check_parameters(x)?;
         Ok(supervised::evaluate(&mut *self.kind.learner(&self.shape), x, data))
     }
 
-    /// Probabilities of the classes, or the predicted numbers, of rows x inputs features: rows x
+    /// Probabilities of the classes, or the predicted numbers, for rows x inputs features: rows x
     /// outputs.
     ///
     /// # Errors
-    /// If the features or `x` are not of this model's sizes.
+    /// If the features or `x` do not have this model's sizes.
     pub fn predict(
         &self,
         x: &[f32],
@@ -249,7 +250,7 @@ impl Model {
         Ok(out)
     }
 
-    /// Whether this model can learn from, or be tested on, this data. A shard may lack classes,
+    /// Checks that this model can learn from, or be tested on, this data. A shard may lack classes,
     /// never have more.
     ///
     /// # Errors
@@ -291,7 +292,7 @@ impl Model {
         &self.shape
     }
 
-    /// What the flat vector is made of, in its order.
+    /// The tensors of the flat vector, in their order.
     pub fn tensors(&self) -> &[Tensor] {
         &self.tensors
     }
@@ -338,7 +339,7 @@ fn size(place: &str, given: Option<usize>, seen: Option<usize>) -> Result<usize,
     }
 }
 
-/// The numbers in these tensors; `None` if they cannot be counted.
+/// The number of elements of these tensors; `None` if it cannot be counted.
 fn count(tensors: &[Tensor]) -> Option<usize> {
     tensors.iter().try_fold(0usize, |total, tensor| {
         let len = tensor.shape.iter().try_fold(1usize, |len, &extent| len.checked_mul(extent))?;

@@ -24,25 +24,25 @@ use crate::{
     vector,
 };
 
-/// The most bytes of a header: tensors number a few hundred, scaling some 50 bytes an input.
+/// The maximum length of a header: there are at most a few hundred tensors, and scaling takes some
+/// 50 bytes per input.
 const MAX_HEADER: u64 = 64 << 20;
 
-/// What this program's own keys start with.
+/// The prefix of this program's own keys.
 const PREFIX: &str = "gradvine.";
 
-/// Everything that prediction needs.
+/// All data for prediction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SavedModel {
     /// The architecture.
     pub model: Model,
     /// Its parameters, flat.
     pub x: Vec<f32>,
-    /// What was done to the features before they reached the model.
+    /// The scaling of the features before training.
     pub scale: Option<Scale>,
-    /// What the classes are called; empty if numbers are predicted or nobody said.
+    /// The names of the classes; empty if they are unknown or the model predicts numbers.
     pub classes: Vec<String>,
-    /// Whatever else the writer had to say, such as the run and the round. No key starts with
-    /// `gradvine.`.
+    /// Further texts of the writer, such as the run and the round. No key starts with `gradvine.`.
     pub extra: BTreeMap<String, String>,
 }
 
@@ -59,13 +59,13 @@ impl SavedModel {
     /// Reads a file that [`SavedModel::write`] wrote, or one with the same tensors and metadata.
     ///
     /// # Errors
-    /// If the file cannot be read, is damaged, not one of this program's, or its tensors are not
-    /// the model's.
+    /// If the file cannot be read, is damaged, is not from this program, or its tensors are not the
+    /// model's.
     pub fn read(path: &Path) -> Result<SavedModel, ConfigError> {
         SavedModel::from_bytes(&read_file(path)?).map_err(|error| error.within(path.display()))
     }
 
-    /// The model in the bytes of a file.
+    /// Decodes a model from the bytes of a file.
     ///
     /// # Errors
     /// As [`SavedModel::read`].
@@ -104,7 +104,7 @@ impl SavedModel {
         Ok(saved)
     }
 
-    /// Whether the parts fit together.
+    /// Checks that the parts fit together.
     fn check(&self) -> Result<(), ConfigError> {
         let (d, shape) = (self.model.parameters(), self.model.shape());
         if self.x.len() != d {
@@ -154,11 +154,11 @@ impl SavedModel {
     }
 }
 
-/// Writes a flat vector as tensors, whole or not at all, with text beside it that any reader of the
+/// Writes a flat vector as tensors, completely or not at all, with texts that any reader of the
 /// format shows. No key starts with `gradvine.`.
 ///
 /// # Errors
-/// If the tensors are not of as many numbers as `x`, or the file cannot be written.
+/// If `tensors` and `x` differ in length, or the file cannot be written.
 pub fn write_tensors(
     path: &Path,
     tensors: &[Tensor],
@@ -174,8 +174,8 @@ pub fn write_tensors(
     write_file(path, extra.iter().map(text).collect(), tensors, x)
 }
 
-/// Reads a flat vector of these tensors from a safetensors file, which may hold more. Its metadata
-/// does not count.
+/// Reads a flat vector of these tensors from a safetensors file, which may contain more. Its
+/// metadata is ignored.
 ///
 /// # Errors
 /// If the file cannot be read or is damaged, or a tensor is missing, of another shape, or not F32.
@@ -187,8 +187,8 @@ pub fn read_tensors(path: &Path, tensors: &[Tensor]) -> Result<Vec<f32>, ConfigE
     read_x(&file, tensors, bytes.len()).map_err(|error| error.within(path.display()))
 }
 
-/// The scale that a model file's features were brought to, from its metadata alone: the tensors are
-/// not read. `None` where there is none, or the file is no model file.
+/// The feature scale in a model file's metadata; the tensors are not read. `None` if there is none,
+/// or the file is no model file.
 pub fn read_scale(path: &Path) -> Option<Scale> {
     let mut file = File::open(path).ok()?;
     let mut length = [0; 8];
@@ -226,7 +226,7 @@ fn read_x(
     bytes: usize,
 ) -> Result<Vec<f32>, ConfigError> {
     let total: usize = tensors.iter().map(Tensor::len).sum();
-    // A file that is shorter is refused below: it must not make this program take memory before.
+    // A shorter file is refused below: it must not make this program allocate memory before.
     let mut x = Vec::with_capacity(if total <= bytes / 4 { total } else { 0 });
     for tensor in tensors {
         let place = || format!("tensor {}", tensor.name);

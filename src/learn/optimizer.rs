@@ -133,7 +133,7 @@ pub struct OptimizerConfig {
 }
 
 impl OptimizerParams {
-    /// Checks the constants for a run of so many rounds.
+    /// Checks the constants for a run with this many rounds.
     ///
     /// # Errors
     /// If one is out of its bounds, or belongs to another schedule; the message names
@@ -232,8 +232,8 @@ impl OptimizerParams {
 }
 
 impl OptimizerConfig {
-    /// The same on the pooled rows of `nodes` nodes: batches as many times as large. The single
-    /// machine to compare with.
+    /// The same on the pooled rows of `nodes` nodes, with batches `nodes` times as large: the
+    /// single machine for comparison.
     #[must_use]
     pub fn pooled(&self, nodes: usize) -> OptimizerConfig {
         let times = u32::try_from(nodes).unwrap_or(u32::MAX);
@@ -253,8 +253,8 @@ impl OptimizerConfig {
 /// y = y - step m
 /// ```
 ///
-/// The update of the round is x - y after H local steps, kept as the sum of step * m: with H = 1
-/// nothing is subtracted that was added before.
+/// The update of the round is x - y after H local steps, kept as the sum of step * m: so H = 1 has no
+/// rounding from an addition and its reversal.
 ///
 /// **Memory:** d numbers with momentum, 2 d more with several local steps, and the batch's row
 /// numbers.
@@ -270,7 +270,7 @@ pub struct Optimizer {
 }
 
 impl Optimizer {
-    /// The optimizer of a node with so many rows and parameters. `node` only names the stream of
+    /// The optimizer of a node with this many rows and parameters. `node` only names the stream of
     /// its batches.
     pub fn new(
         config: OptimizerConfig,
@@ -294,10 +294,10 @@ impl Optimizer {
         }
     }
 
-    /// The update of a round at `x`, which is not changed: to be subtracted from it. Returns the
-    /// mean loss of the batches.
+    /// Writes the update of a round at `x`, to be subtracted from it; `x` is not changed. Returns
+    /// the mean loss of the batches.
     ///
-    /// Batches depend on the round, not on how often this was called; the momentum does.
+    /// Batches depend on the round, not on the number of calls; the momentum depends on the calls.
     ///
     /// # Panics
     /// If a length is not the objective's.
@@ -311,8 +311,8 @@ impl Optimizer {
         self.update_by_parts(round, x, objective, update, &mut |_, _| {})
     }
 
-    /// The same, to the bit, which tells early of what is final: each coordinate of the last local
-    /// step's gradient becomes one of the update as soon as it is there.
+    /// The same, to the bit, but reports each part as soon as it is final: each coordinate of the
+    /// last local step's gradient becomes one of the update at once.
     ///
     /// # Panics
     /// If a length is not the objective's.
@@ -379,7 +379,7 @@ impl Optimizer {
         self.config.local_steps as f32 * self.step_size(round) as f32
     }
 
-    /// What must outlive a restart: the momentum, d numbers, or none.
+    /// The state that must survive a restart: the momentum, d numbers, or none.
     pub fn state(&mut self) -> &mut [f32] {
         &mut self.momentum
     }
@@ -390,7 +390,7 @@ impl Optimizer {
     }
 }
 
-/// A range of a gradient becomes that of the direction of a step: m = mu m + (g + lambda x).
+/// Turns a range of a gradient into that of the direction of a step: m = mu m + (g + lambda x).
 fn direct(
     config: &OptimizerConfig,
     range: Range<usize>,
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn local_steps_are_so_many_rounds_in_one() {
+    fn local_steps_equal_as_many_rounds() {
         for (momentum, weight_decay) in [(0.0, 0.0), (0.5, 0.5)] {
             let single =
                 path(optimizer(|p| (p.momentum, p.weight_decay) = (momentum, weight_decay)));

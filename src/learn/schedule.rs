@@ -1,4 +1,4 @@
-//! How long a step is, round by round.
+//! The step size of each round.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,24 +22,25 @@ pub enum ScheduleKind {
 /// - constant: g(t) = step;
 /// - cosine (Loshchilov and Hutter, "SGDR", 2017, equation 5, one period): with w rounds of warm-up
 ///   and T rounds in all, g(t) = final + (step - final) (1 + cos(pi (t - w) / (T - w))) / 2;
-/// - step: g(t) = step * factor^(how many of the marked rounds are at t or before).
+/// - step: g(t) = step * factor^(number of marked rounds at t or before).
 ///
-/// In the first w rounds g(t) is multiplied by (t + 1) / (w + 1), so that round w is the first of
-/// full length (Goyal et al., "Accurate, Large Minibatch SGD", 2017, section 2.2: gradual warm-up).
+/// In the first w rounds g(t) is multiplied by (t + 1) / (w + 1), so that round w is the first with
+/// the full step (Goyal et al., "Accurate, Large Minibatch SGD", 2017, section 2.2: gradual
+/// warm-up).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Schedule {
     /// The full step size.
     pub step: f64,
     /// Rounds of warm-up.
     pub warmup: u64,
-    /// What happens after them.
+    /// The schedule after them.
     pub shape: Shape,
 }
 
-/// What happens to a step size after warm-up.
+/// The change of a step size after warm-up.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Shape {
-    /// Nothing.
+    /// None.
     Constant,
     /// Half a cosine down to `last`.
     Cosine {

@@ -88,7 +88,7 @@ impl Learner for Regression {
 /// The labels of a block.
 ///
 /// # Panics
-/// If there are none: the model was not checked against its data.
+/// If there are none: then the model was not checked against its data.
 pub(super) fn classes(targets: Targets<'_>) -> &[u32] {
     let Targets::Classes(labels) = targets else {
         panic!("classes of numbers: the model was not checked against its data")
@@ -124,7 +124,7 @@ pub(super) fn cross_entropy(
     sums
 }
 
-/// Each row becomes softmax of itself.
+/// Turns each row into its softmax.
 pub(super) fn probabilities(scores: &mut ArrayViewMut2<'_, f32>) {
     for mut row in scores.rows_mut() {
         let row = row.as_slice_mut().expect("a buffer's rows are contiguous");
@@ -136,8 +136,8 @@ pub(super) fn probabilities(scores: &mut ArrayViewMut2<'_, f32>) {
     }
 }
 
-/// The first largest number and its position. NaN is larger than nothing, and nothing than a NaN in
-/// front.
+/// The first largest number and its position. NaN never compares as larger, and nothing is larger
+/// than a leading NaN.
 fn largest(row: &[f32]) -> (usize, f32) {
     let mut best = (0, row[0]);
     for (i, &z) in row.iter().enumerate() {
@@ -148,7 +148,7 @@ fn largest(row: &[f32]) -> (usize, f32) {
     best
 }
 
-/// z becomes exp(z - largest); returns their sum, at least 1, so that no log is of zero and no
+/// Turns z into exp(z - largest); returns their sum, at least 1, so that no log is of zero and no
 /// exponential overflows.
 fn exponentials(row: &mut [f32], largest: f32) -> f32 {
     let mut total = 0.0;

@@ -1,4 +1,5 @@
-//! An objective from a learner and a dataset: cuts batches into blocks of rows and adds up.
+//! An objective from a learner and a dataset: splits batches into blocks of rows and adds the
+//! results.
 
 use std::{ops::Range, sync::Arc};
 
@@ -10,9 +11,9 @@ use super::{
 };
 use crate::data::{Dataset, Target};
 
-/// The most rows of which intermediate results are held at once. The product of a block this tall
-/// is as fast as a taller one's, and a full gradient of any shard needs memory for this many rows
-/// only.
+/// The maximum number of rows with intermediate results in memory. The product of a block this tall
+/// is as fast as a taller one's, and a full gradient of any shard needs memory only for this many
+/// rows.
 pub const BLOCK_ROWS: usize = 256;
 
 /// The mean loss of a model over a node's own rows.
@@ -21,14 +22,14 @@ pub(super) struct Supervised {
     tensors: Vec<Tensor>,
     parameters: usize,
     data: Arc<Dataset>,
-    /// The present block's rows, where they are not neighbours in the dataset.
+    /// The current block's rows, if they are not neighbours in the dataset.
     features: Vec<f32>,
     labels: Vec<u32>,
     values: Vec<f32>,
 }
 
 impl Supervised {
-    /// The data must have been checked against the model.
+    /// Makes the objective; the data must have been checked against the model.
     pub(super) fn new(
         learner: Box<dyn Learner>,
         tensors: Vec<Tensor>,
@@ -111,18 +112,18 @@ impl Objective for Supervised {
         assert!(size > 0, "the mean over no rows");
         let weight = 1.0 / size as f32;
         let mut end = out.len();
-        let mut told = |range: Range<usize>, out: &mut [f32]| {
+        let mut reported = |range: Range<usize>, out: &mut [f32]| {
             end = range.start;
             ready(range, out);
         };
-        // What one block leaves, the next one adds to: only the last is final.
+        // The next block adds to the gradient: only the last block's is final.
         let mut left = size.div_ceil(BLOCK_ROWS);
         match batch {
             Batch::Rows(rows) => {
                 for rows in rows.chunks(BLOCK_ROWS) {
                     left -= 1;
                     let ready: Option<&mut Ready<'_>> =
-                        if left == 0 { Some(&mut told) } else { None };
+                        if left == 0 { Some(&mut reported) } else { None };
                     loss += self.picked(x, rows, Gradient { weight, add, out, ready }).loss;
                     add = true;
                 }
@@ -131,7 +132,7 @@ impl Objective for Supervised {
                 for (features, targets) in blocks(&self.data) {
                     left -= 1;
                     let ready: Option<&mut Ready<'_>> =
-                        if left == 0 { Some(&mut told) } else { None };
+                        if left == 0 { Some(&mut reported) } else { None };
                     loss += self
                         .learner
                         .block(x, features, targets, Some(Gradient { weight, add, out, ready }))
