@@ -1,7 +1,7 @@
 //! A simple undirected graph in compressed rows: no loops, no parallel links, neighbours in
 //! ascending order.
 //!
-//! It implements petgraph's visitor traits, so that petgraph's algorithms run on it as it is.
+//! It implements petgraph's visitor traits, so that petgraph's algorithms run on it directly.
 
 use petgraph::visit::{GraphBase, IntoNeighbors, VisitMap, Visitable};
 
@@ -57,7 +57,7 @@ impl Graph {
         Ok(Graph::compress(nodes, links))
     }
 
-    /// Counting sort of both halves of every link; `links` ascending makes every row ascending.
+    /// Counting sort of both halves of every link; since `links` ascend, every row ascends.
     fn compress(nodes: usize, links: Vec<(NodeId, NodeId)>) -> Graph {
         let mut offsets = vec![0; nodes + 1];
         for (a, b) in &links {
@@ -107,7 +107,7 @@ impl Graph {
         &self.halves[self.row(node)]
     }
 
-    /// Where a node's row lies in arrays of half links.
+    /// The range of a node's row in arrays of half links.
     pub(super) fn row(&self, node: NodeId) -> std::ops::Range<usize> {
         self.offsets[node.index()]..self.offsets[node.index() + 1]
     }
@@ -131,8 +131,8 @@ impl Graph {
         Some(self.halves(a)[at] as usize)
     }
 
-    /// Every node's distance in links from `start`, written to `distances` (`u32::MAX` where there
-    /// is no path), and the nodes in the order in which they were reached.
+    /// Writes every node's distance in links from `start` to `distances` (`u32::MAX` if there is no
+    /// path), and returns the nodes in the order in which they were reached.
     pub fn distances(&self, start: NodeId, distances: &mut Vec<u32>, order: &mut Vec<NodeId>) {
         distances.clear();
         distances.resize(self.nodes(), u32::MAX);
@@ -159,23 +159,22 @@ impl Graph {
         distances.iter().position(|&d| d == u32::MAX).map(NodeId::from)
     }
 
-    /// Whether the nodes of this connected graph fall into two halves such that every link joins
-    /// the one to the other.
+    /// Whether the nodes of this connected graph form two halves such that every link joins both.
     pub fn bipartite(&self) -> bool {
         petgraph::algo::is_bipartite_undirected(self, NodeId(0))
     }
 
     /// The longest of all shortest paths of this connected graph, in links: exact, by iFUB
-    /// (Crescenzi et al. 2013), which starts in the middle of a long path and looks only at nodes
-    /// far enough out to matter. Quick on sparse graphs with a periphery; on an expander it is one
-    /// breadth-first search a node.
+    /// (Crescenzi et al. 2013), which starts in the middle of a long path and searches only from
+    /// nodes that are far enough out. Fast on sparse graphs with a periphery; on an expander it is
+    /// one breadth-first search per node.
     pub fn diameter(&self) -> usize {
         let (mut distances, mut order) = (Vec::new(), Vec::new());
         let (mut longest, root) = self.double_sweep();
         self.distances(root, &mut distances, &mut order);
         let (levels, outward) = (distances.clone(), order.clone());
         for &node in outward.iter().rev() {
-            // Two nodes at this level or nearer are at most twice the level apart.
+            // The distance of two nodes at this level or nearer is at most twice the level.
             if longest >= 2 * levels[node.index()] {
                 break;
             }

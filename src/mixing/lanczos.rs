@@ -2,25 +2,25 @@
 //! 1950).
 //!
 //! Without reorthogonalisation: the basis loses orthogonality and converged eigenvalues appear
-//! again as copies, which changes no extreme (Paige 1971). Memory is four vectors and the
+//! again as copies, which does not change the extremes (Paige 1971). Memory is four vectors and the
 //! tridiagonal; no basis is kept. The constant vector is projected out at every step, so that its
-//! eigenvalue 1 does not creep back. An unfinished run says so: on a ring of 100,000 the gap is
+//! eigenvalue 1 does not return. An unfinished run is marked: on a ring of 100,000 the gap is
 //! 1.3e-9 and thousands of steps do not find it.
 
 use crate::rng::{Purpose, Stream};
 
 use super::MixingMatrix;
 
-/// The most steps that [`Spectrum::of`](super::Spectrum::of) spends.
+/// The maximum number of steps that [`Spectrum::of`](super::Spectrum::of) takes.
 pub const MAX_STEPS: usize = 4_000;
 
-/// Steps between two looks at the tridiagonal matrix.
-const LOOK_EVERY: usize = 40;
+/// Steps between two checks of the tridiagonal matrix.
+const CHECK_EVERY: usize = 40;
 
 /// Residuals must fall to this fraction of the distance from the edge (1 or -1).
 const TOLERANCE: f64 = 1e-6;
 
-/// What was found.
+/// The extreme eigenvalues, and how they were found.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Extremes {
     pub greatest: f64,
@@ -53,10 +53,10 @@ pub(super) fn extremes(matrix: &MixingMatrix, limit: usize) -> Extremes {
         beta = normalise(&mut w);
         let steps = diagonal.len();
         // The complement of the constant vector has n - 1 dimensions; a vanishing beta means that
-        // all of it that matters has been seen.
+        // it is exhausted.
         let exhausted = beta < 1e-13;
-        if exhausted || steps >= limit || steps % LOOK_EVERY == 0 {
-            let found = look(&diagonal, &off, beta);
+        if exhausted || steps >= limit || steps % CHECK_EVERY == 0 {
+            let found = check(&diagonal, &off, beta);
             if exhausted || found.converged || steps >= limit {
                 return Extremes { converged: found.converged || exhausted, ..found };
             }
@@ -68,14 +68,13 @@ pub(super) fn extremes(matrix: &MixingMatrix, limit: usize) -> Extremes {
     }
 }
 
-/// The extreme eigenvalues of the tridiagonal matrix and how far they are from being eigenvalues of
-/// W.
-fn look(diagonal: &[f64], off: &[f64], beta: f64) -> Extremes {
+/// The extreme eigenvalues of the tridiagonal matrix and their residuals as eigenvalues of W.
+fn check(diagonal: &[f64], off: &[f64], beta: f64) -> Extremes {
     let m = diagonal.len();
     let (least, greatest) = (eigenvalue(diagonal, off, 0), eigenvalue(diagonal, off, m - 1));
     let residual = |theta: f64| beta * last_component(diagonal, off, theta).abs();
     let (low, high) = (residual(least), residual(greatest));
-    // Against the distance from the edges, but no finer than what double precision can resolve.
+    // Relative to the distance from the edges, but no finer than double precision can resolve.
     let fine = |residual: f64, margin: f64| residual <= (TOLERANCE * margin).max(1e-14);
     Extremes {
         greatest,
@@ -108,7 +107,7 @@ fn eigenvalue(diagonal: &[f64], off: &[f64], index: usize) -> f64 {
     }
 }
 
-/// How many eigenvalues are below x: the negative pivots of T - x I (Sturm).
+/// The number of eigenvalues below x: the negative pivots of T - x I (Sturm).
 fn below(diagonal: &[f64], off: &[f64], x: f64) -> usize {
     let mut pivot = 1.0;
     let mut count = 0;
@@ -135,7 +134,7 @@ fn last_component(diagonal: &[f64], off: &[f64], theta: f64) -> f64 {
 }
 
 /// `x <- (T - theta I)^-1 x` by Gaussian elimination with partial pivoting; a vanishing pivot is
-/// replaced by a tiny one, which is what inverse iteration at an eigenvalue wants.
+/// replaced by a tiny one, as inverse iteration at an eigenvalue needs it.
 fn solve(diagonal: &[f64], off: &[f64], theta: f64, x: &mut [f64]) {
     let m = diagonal.len();
     let tiny = |pivot: f64| if pivot.abs() < 1e-18 { 1e-18 } else { pivot };

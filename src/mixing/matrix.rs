@@ -1,10 +1,10 @@
-//! The mixing matrix W in compressed rows, and what it must satisfy before it exists.
+//! The mixing matrix W in compressed rows, and its conditions.
 
 use crate::units::NodeId;
 
 use super::{Graph, Spectrum};
 
-/// Rows may miss one by this much, and a node's own weight below it counts as zero.
+/// The tolerance of row sums; a node's own weight below it counts as zero.
 pub(super) const ROW_TOLERANCE: f64 = 1e-12;
 
 /// A symmetric doubly stochastic matrix on a connected graph, with `rho < 1`.
@@ -14,22 +14,22 @@ pub struct MixingMatrix {
     own: Vec<f64>,
     /// One per half link, in the order of the graph's rows.
     weights: Vec<f64>,
-    /// The weight that all links share, if they do: then W = I - a L.
+    /// The weight of all links, if they have the same: then W = I - a L.
     constant: Option<f64>,
 }
 
 /// Why a matrix does not mix.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum MatrixError {
-    /// Not one weight per link.
+    /// The number of weights is not the number of links.
     #[error("there are {weights} weights for {links} links")]
     Count {
-        /// How many weights there were.
+        /// The number of weights.
         weights: usize,
-        /// How many links there are.
+        /// The number of links.
         links: usize,
     },
-    /// A link's weight is not a number that can be used.
+    /// A link's weight is not usable.
     #[error(
         "the link {a} - {b} has the weight {weight}: a weight is a finite number above 0 (below 0 \
          only with allow_negative = true)"
@@ -42,7 +42,7 @@ pub enum MatrixError {
         /// Its weight.
         weight: f64,
     },
-    /// A node's links weigh more than one together.
+    /// The weights of a node's links exceed 1 together.
     #[error(
         "node {node} would keep the weight {own}: its links weigh more than 1 together (accepted \
          only with allow_negative = true)"
@@ -69,7 +69,7 @@ pub enum MatrixError {
     NoGap {
         /// The largest modulus of the eigenvalues beside the first.
         rho: f64,
-        /// The eigenvalue that has it.
+        /// The eigenvalue with that modulus.
         eigenvalue: f64,
     },
 }
@@ -78,9 +78,9 @@ impl MixingMatrix {
     /// W from one weight per link, in the order of [`Graph::links`]: symmetric because a link has
     /// one weight, stochastic because `w_ii = 1 - sum_j w_ij`.
     ///
-    /// That `rho < 1` costs no spectrum: a nonnegative W on a connected graph has the eigenvalue 1
-    /// once, and -1 only if the graph is bipartite and every `w_ii` is 0 (Perron and Frobenius).
-    /// With negative entries the spectrum is computed.
+    /// `rho < 1` needs no spectrum: a nonnegative W on a connected graph has the eigenvalue 1 once,
+    /// and -1 only if the graph is bipartite and every `w_ii` is 0 (Perron and Frobenius). With
+    /// negative entries the spectrum is computed.
     ///
     /// # Errors
     /// See [`MatrixError`].
@@ -153,12 +153,12 @@ impl MixingMatrix {
         self.own.len()
     }
 
-    /// The graph that it lives on.
+    /// The graph of W.
     pub fn graph(&self) -> &Graph {
         &self.graph
     }
 
-    /// `w_ij`; 0 where there is no link.
+    /// `w_ij`; 0 if there is no link.
     pub fn weight(&self, i: NodeId, j: NodeId) -> f64 {
         if i == j {
             return self.self_weight(i);
@@ -176,7 +176,7 @@ impl MixingMatrix {
         &self.weights[self.graph.row(i)]
     }
 
-    /// The weight a that all links share, if they do; then W = I - a L with L the graph's
+    /// The weight a of all links, if they have the same; then W = I - a L with L the graph's
     /// Laplacian.
     pub fn constant(&self) -> Option<f64> {
         self.constant
@@ -198,7 +198,7 @@ impl MixingMatrix {
     /// `y = W x`, each row summed in ascending order of neighbours after the node's own term.
     ///
     /// # Panics
-    /// If `x` or `y` has not one number per node.
+    /// If the length of `x` or `y` is not the number of nodes.
     pub fn apply(&self, x: &[f64], y: &mut [f64]) {
         assert_eq!((x.len(), y.len()), (self.nodes(), self.nodes()), "one number per node");
         for (i, out) in y.iter_mut().enumerate() {
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_mix_is_refused() {
+    fn matrices_that_cannot_mix_are_refused() {
         let two_parts = Graph::new(4, [(0, 1), (2, 3)]).unwrap();
         assert_eq!(
             MixingMatrix::new(two_parts, &[0.25; 2], false),

@@ -1,11 +1,11 @@
-//! Who talks to whom, with what weight: topologies and their mixing matrices.
+//! Topologies and their mixing matrices: links between nodes, and their weights.
 //!
-//! A [`Topology`] is an undirected [`Graph`] together with a [`MixingMatrix`] W that lives on it:
-//! `w_ij > 0` only where i and j are linked, W symmetric, every row summing to one. One round of
-//! gossip replaces the models X by W X. It keeps their mean, and shrinks their disagreement by the
-//! factor `rho = max(|lambda_2|, |lambda_n|)`; `gap = 1 - rho` is what the literature calls the
-//! spectral gap (some papers call the gap rho: here `rho` is always the factor, 0 for the complete
-//! graph and 1 for a graph that never agrees).
+//! A [`Topology`] is an undirected [`Graph`] together with a [`MixingMatrix`] W on it: `w_ij > 0`
+//! only if i and j are linked, W symmetric, every row summing to one. One round of gossip replaces
+//! the models X by W X. It keeps their mean, and shrinks their disagreement by the factor `rho =
+//! max(|lambda_2|, |lambda_n|)`; `gap = 1 - rho` is the spectral gap of the literature (some papers
+//! call the gap rho: here `rho` is always the factor, 0 for the complete graph and 1 for a graph
+//! that never agrees).
 //!
 //! ```
 //! use gradvine::mixing::Topology;
@@ -18,19 +18,19 @@
 //! # Ok::<(), gradvine::config::ConfigError>(())
 //! ```
 //!
-//! | part | what |
+//! | part | content |
 //! |---|---|
 //! | [`Graph`] | simple undirected graph in compressed rows; breadth-first trees, diameter |
-//! | [`family`] | generators (`ring:8`), each with its Laplacian spectrum in closed form where there is one |
+//! | [`family`] | generators (`ring:8`), with Laplacian spectra in closed form if they are known |
 //! | [`Weights`] | from a graph to link weights |
-//! | [`MixingMatrix`] | W, which cannot be built unless it mixes |
+//! | [`MixingMatrix`] | W, which can only be built if it mixes |
 //! | [`Schedule`] | other matrices in other rounds: few neighbours at a time |
 //! | [`Spectrum`] | rho, gap, eigenvalues: closed form, dense or Lanczos |
 //! | [`FileFormat`] | TOML, GraphML, DOT and CSV, read and written |
 //! | [`draw`], [`svg`] | pictures |
 //!
 //! Limits: [`MAX_NODES`] nodes, [`MAX_LINKS`] links, files of [`MAX_FILE_BYTES`]; all are checked
-//! before memory is taken.
+//! before memory is allocated.
 
 mod draw;
 pub mod family;
@@ -57,8 +57,8 @@ pub use topology::{LinkInfo, NodeInfo, Topology};
 pub use tree::SpanningTree;
 pub use weights::Weights;
 
-/// The most nodes that a topology can have.
+/// The maximum number of nodes of a topology.
 pub const MAX_NODES: usize = 1 << 20;
 
-/// The most undirected links that a topology can have.
+/// The maximum number of undirected links of a topology.
 pub const MAX_LINKS: usize = 1 << 22;

@@ -1,10 +1,10 @@
-//! The eigenvalues of W that decide how fast a network agrees.
+//! The eigenvalues of W, which decide how fast a network agrees.
 
 use std::fmt;
 
 use super::{MixingMatrix, Shape, lanczos};
 
-/// Up to this many nodes a spectrum that is not known in closed form is computed in full.
+/// Up to this many nodes a spectrum without a closed form is computed in full.
 pub const DENSE_LIMIT: usize = 1_000;
 
 /// The spectrum of a mixing matrix, `1 = lambda_1 >= lambda_2 >= ... >= lambda_n >= -1`.
@@ -26,10 +26,10 @@ pub struct Spectrum {
     /// How it was computed.
     pub method: Method,
     /// For Lanczos: the larger of the two residuals `|W v - lambda v|` with `|v| = 1`. An
-    /// eigenvalue lies within it of each figure.
+    /// eigenvalue lies within this distance of each figure.
     pub residual: Option<f64>,
-    /// Whether the figures hold to six digits of the gap. `false` only for Lanczos that ran out of
-    /// steps: rho is then a lower bound.
+    /// Whether the figures are correct to six digits of the gap. `false` only if Lanczos ran out of
+    /// steps: then rho is a lower bound.
     pub converged: bool,
 }
 
@@ -55,8 +55,8 @@ impl fmt::Display for Method {
 }
 
 impl Spectrum {
-    /// By the best means: the closed form if the family has one and all links weigh the same, else
-    /// dense up to [`DENSE_LIMIT`] nodes, else Lanczos.
+    /// Computes it by the best method: the closed form if the family has one and all links weigh
+    /// the same, else dense up to [`DENSE_LIMIT`] nodes, else Lanczos.
     pub fn of(matrix: &MixingMatrix, shape: Option<&Shape>) -> Spectrum {
         if let Some(spectrum) = shape.and_then(|shape| Spectrum::closed_form(matrix, shape)) {
             spectrum
@@ -162,8 +162,8 @@ impl Spectrum {
             return Some(1);
         }
         let rate = libm::log1p(-self.gap);
-        // A rho such as 0.1 has no exact double: a quotient a rounding error above an integer is
-        // that integer.
+        // A rho such as 0.1 has no exact double: a quotient that is above an integer by a rounding
+        // error counts as that integer.
         Some((libm::log(TARGET) / rate - 1e-9).ceil() as u64)
     }
 }
@@ -206,7 +206,7 @@ mod tests {
                 "{n}"
             );
         }
-        // The gap tends to 4 pi^2 / (3 n^2), a quarter of what a well-known slide says.
+        // The gap tends to 4 pi^2 / (3 n^2), a quarter of the value on a well-known slide.
         let gap = spectrum("ring:1000").gap;
         assert!((gap / (4.0 * PI * PI / 3e6) - 1.0).abs() < 1e-5);
         assert!((spectrum("ring:100000").gap / (4.0 * PI * PI / 3e10) - 1.0).abs() < 1e-8);

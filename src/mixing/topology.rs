@@ -18,10 +18,10 @@ use super::{
     weights::round_9,
 };
 
-/// The longest name of a node or a topology, in bytes.
+/// The maximum length of a name of a node or a topology, in bytes.
 const MAX_NAME: usize = 128;
 
-/// Who talks to whom, with what weight, over what link.
+/// Nodes, links, their weights and their properties.
 #[derive(Clone, Debug)]
 pub struct Topology {
     name: String,
@@ -35,32 +35,32 @@ pub struct Topology {
     tree: OnceLock<Arc<SpanningTree>>,
 }
 
-/// What is known of a node.
+/// The properties of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeInfo {
-    /// Its name, unique; the decimal form of its number where the file gives none.
+    /// Its name, unique; the decimal form of its number if the file gives none.
     pub name: String,
     /// Its libp2p PeerId, in a deployment.
     pub peer: Option<String>,
-    /// Multiaddresses at which it can be reached, tried in this order.
+    /// Its multiaddresses, tried in this order.
     pub addresses: Vec<String>,
 }
 
 impl NodeInfo {
-    /// A node of this name, without peer and addresses.
+    /// A node with this name, without peer and addresses.
     pub fn named(name: impl Into<String>) -> NodeInfo {
         NodeInfo { name: name.into(), ..NodeInfo::default() }
     }
 }
 
-/// What is known of a link.
+/// The properties of a link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinkInfo {
     /// Its entry of the mixing matrix.
     pub weight: f64,
-    /// One way (half a round trip), in milliseconds.
+    /// The latency one way (half a round trip), in milliseconds.
     pub latency_ms: Option<f64>,
-    /// In each direction, in 10^6 bits per second.
+    /// The bandwidth in each direction, in 10^6 bits per second.
     pub bandwidth_mbps: Option<f64>,
 }
 
@@ -86,11 +86,11 @@ impl Topology {
         Topology::build(file::read(text, format, origin)?)
     }
 
-    /// A file, or a family's graph such as `ring:8`, `torus:4x4`, `random-regular:16:4`; `seed` is
-    /// for random graphs that have none of their own.
+    /// Reads a file, or makes a family's graph such as `ring:8`, `torus:4x4`,
+    /// `random-regular:16:4`; `seed` is for random graphs without their own.
     ///
     /// # Errors
-    /// If it is neither, or see [`Topology::load`].
+    /// If it is neither, or as for [`Topology::load`].
     pub fn parse(spec: &str, seed: u64) -> Result<Topology, ConfigError> {
         Topology::parse_with(spec, None, seed)
     }
@@ -120,7 +120,7 @@ impl Topology {
         Topology::build(draft)
     }
 
-    /// The only way to a topology: everything is checked here, whatever the format.
+    /// The only way to make a topology: it checks everything, for every format.
     pub(super) fn build(draft: Draft) -> Result<Topology, ConfigError> {
         let origin = draft.origin.clone();
         Topology::checked(draft).map_err(|error| match &origin {
@@ -174,7 +174,7 @@ impl Topology {
             spectrum: OnceLock::new(),
             tree: OnceLock::new(),
         };
-        // Weights of any size may leave a gap that no double can hold.
+        // The gap of some valid weights is too small for a double.
         if weights == Weights::Given
             && count <= DENSE_LIMIT
             && topology.spectrum().gap <= ROW_TOLERANCE
@@ -197,7 +197,7 @@ impl Topology {
     /// The same topology under another name.
     ///
     /// # Errors
-    /// If the name is empty, too long or holds characters that cannot stand in a file name.
+    /// If the name is empty, too long or has characters that a file name cannot have.
     pub fn with_name(self, name: impl Into<String>) -> Result<Topology, ConfigError> {
         let name = name.into();
         check_name("name", &name)?;
@@ -219,7 +219,7 @@ impl Topology {
         self.shape.as_ref()
     }
 
-    /// How its weights were chosen.
+    /// The kind of its weights.
     pub fn weights(&self) -> Weights {
         self.weights
     }
@@ -254,17 +254,17 @@ impl Topology {
         self.graph().neighbours(node)
     }
 
-    /// What is known of a node.
+    /// The properties of a node.
     pub fn node(&self, node: NodeId) -> &NodeInfo {
         &self.nodes[node.index()]
     }
 
-    /// The node of a name.
+    /// The node with this name.
     pub fn find(&self, name: &str) -> Option<NodeId> {
         self.nodes.iter().position(|node| node.name == name).map(NodeId::from)
     }
 
-    /// What is known of the link between two nodes; `None` if there is none.
+    /// The properties of the link between two nodes; `None` if there is none.
     pub fn link(&self, a: NodeId, b: NodeId) -> Option<&LinkInfo> {
         Some(&self.links[self.graph().link_index(a, b)?])
     }
@@ -280,18 +280,19 @@ impl Topology {
     }
 
     /// The longest of all shortest paths, in links. Exact; on a large random graph this is one
-    /// breadth-first search a node.
+    /// breadth-first search per node.
     pub fn diameter(&self) -> usize {
         self.shape.as_ref().and_then(Shape::diameter).unwrap_or_else(|| self.graph().diameter())
     }
 
-    /// The breadth-first tree from node 0, grown at the first call.
+    /// The breadth-first tree from node 0, computed at the first call.
     pub fn spanning_tree(&self) -> Arc<SpanningTree> {
         Arc::clone(self.tree.get_or_init(|| Arc::new(SpanningTree::of(self.graph()))))
     }
 
-    /// What two nodes must agree on, as lines `key = value`: names, peers, links, weights (to 9
-    /// significant digits). Not addresses, link speeds, nor how the graph was written down.
+    /// The data on which two nodes must agree, as lines `key = value`: names, peers, links, weights
+    /// (to 9 significant digits). Without addresses, link speeds, and the form in which the graph
+    /// was written.
     pub fn canonical(&self) -> String {
         let mut text = format!("nodes = {}\n", self.nodes());
         for (i, node) in self.nodes.iter().enumerate() {
@@ -327,7 +328,7 @@ impl Topology {
     }
 }
 
-/// The same in every respect that a file keeps.
+/// Whether everything that a file keeps is equal.
 impl PartialEq for Topology {
     fn eq(&self, other: &Topology) -> bool {
         self.name == other.name
@@ -340,8 +341,8 @@ impl PartialEq for Topology {
     }
 }
 
-/// The files' data of each link of the graph; parallel entries merge if they agree. A weight that
-/// was not given is NaN.
+/// The files' data of each link of the graph; parallel entries merge if they agree. A missing
+/// weight is NaN.
 fn gather(draft: &Draft, graph: &Graph) -> Result<Vec<LinkInfo>, ConfigError> {
     let mut data = vec![
         LinkInfo { weight: f64::NAN, latency_ms: None, bandwidth_mbps: None };
@@ -404,7 +405,7 @@ fn merge(
     }
 }
 
-/// Weights that a file carries beside computed ones must be those.
+/// Checks that weights in a file equal the computed ones.
 fn agree(
     computed: &[f64],
     data: &[LinkInfo],
@@ -449,7 +450,7 @@ impl DraftLink {
     }
 }
 
-/// Nodes by name instead of by number.
+/// Replaces numbers of nodes by names.
 fn blame(error: MatrixError, nodes: &[NodeInfo]) -> ConfigError {
     let name = |node: NodeId| &nodes[node.index()].name;
     match error {
@@ -536,7 +537,7 @@ fn check_nodes(nodes: &[NodeInfo], expected: usize) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Names stand in file names, in tables and in four file formats.
+/// Checks a name, which appears in file names, in tables and in four file formats.
 fn check_name(place: &str, name: &str) -> Result<(), ConfigError> {
     let problem = if name.is_empty() {
         "a name is not empty"

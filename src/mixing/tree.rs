@@ -1,4 +1,4 @@
-//! A spanning tree of the topology: along it exact sums, metrics and digests travel.
+//! A spanning tree of the topology, for exact sums, metrics and digests.
 
 use crate::units::NodeId;
 
@@ -12,14 +12,14 @@ pub struct SpanningTree {
     depths: Vec<u32>,
     offsets: Vec<usize>,
     children: Vec<NodeId>,
-    /// How many nodes are in the subtree of each, itself included.
+    /// The number of nodes in the subtree of each, itself included.
     below: Vec<u32>,
-    /// A node's place where every subtree is a stretch of places, its root the first.
+    /// A numbering in which every subtree is a range, with its root first.
     places: Vec<u32>,
 }
 
 impl SpanningTree {
-    /// The tree of a connected graph. Nodes that no path joins to node 0 have neither parent nor
+    /// The tree of a connected graph. Nodes without a path to node 0 have neither parent nor
     /// children.
     pub fn of(graph: &Graph) -> SpanningTree {
         let n = graph.nodes();
@@ -80,7 +80,7 @@ impl SpanningTree {
         self.depths[node.index()] as usize
     }
 
-    /// How many nodes are in a node's subtree, itself included.
+    /// The number of nodes in a node's subtree, itself included.
     pub fn below(&self, node: NodeId) -> usize {
         self.below[node.index()] as usize
     }

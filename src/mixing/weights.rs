@@ -1,5 +1,5 @@
-//! From a graph to the weights of its links. All of them need nothing of a node but what its
-//! neighbours can tell it, save `best-constant`, which needs the spectrum of the graph.
+//! Computes link weights from a graph. A node can compute them from its neighbours' degrees, except
+//! `best-constant`, which needs the spectrum of the graph.
 
 use std::{fmt, str::FromStr};
 
@@ -9,7 +9,7 @@ use crate::config::ConfigError;
 
 use super::{Graph, MixingMatrix, Shape, Spectrum};
 
-/// How link weights are chosen. `w_ii = 1 - sum_j w_ij` in every case.
+/// The kinds of link weights. `w_ii = 1 - sum_j w_ij` in every case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Weights {
@@ -20,18 +20,18 @@ pub enum Weights {
     /// `w_ij = 1 / d_max` (Xiao and Boyd 2004). On a regular bipartite graph, such as an even ring,
     /// it never mixes and is refused.
     MaxDegree,
-    /// `(I + W) / 2` of the Metropolis W: no negative eigenvalue, as D2 needs it.
+    /// `(I + W) / 2` of the Metropolis W: no negative eigenvalue, as D2 requires.
     LazyMetropolis,
     /// `W = I - a L` with `a = 2 / (lambda_2(L) + lambda_n(L))`, the fastest constant (Xiao and
     /// Boyd 2004, section 4.1); a is rounded to 9 significant digits so that every machine has the
     /// same bits. A hub's own weight may be negative.
     BestConstant,
-    /// Each link brings its own.
+    /// Each link has its own.
     Given,
 }
 
 impl Weights {
-    /// Every kind, in the order in which they are listed to the user.
+    /// Every kind, in the order of lists.
     pub const ALL: [Weights; 5] = [
         Weights::Metropolis,
         Weights::MaxDegree,
@@ -51,7 +51,7 @@ impl Weights {
         }
     }
 
-    /// One line on what it is, for lists.
+    /// A description in one line, for lists.
     pub fn about(self) -> &'static str {
         match self {
             Weights::Metropolis => {
@@ -72,11 +72,11 @@ impl Weights {
     }
 
     /// The weight of each link, in the order of [`Graph::links`]; `None` for [`Weights::Given`],
-    /// whose weights the graph does not know. `shape` supplies the Laplacian's eigenvalues where
-    /// they are known.
+    /// whose weights the graph does not have. `shape` supplies the Laplacian's eigenvalues if they
+    /// are known.
     ///
     /// # Errors
-    /// If `best-constant` is asked for on a graph that is not connected, or whose spectrum did not
+    /// If `best-constant` is requested on a graph that is not connected, or whose spectrum did not
     /// converge.
     pub fn of_links(
         self,
@@ -108,8 +108,8 @@ fn best_constant(graph: &Graph, shape: Option<&Shape>) -> Result<f64, ConfigErro
     let (least, greatest) = match shape.and_then(Shape::laplacian_range) {
         Some(range) => range,
         None => {
-            // W = I - L / (2 d_max) is a mixing matrix whatever the graph; its eigenvalues are
-            // those of L, scaled.
+            // W = I - L / (2 d_max) is a mixing matrix for any graph; its eigenvalues are those of
+            // L, scaled.
             let scale = 2.0 * graph.degrees().max().unwrap_or(1) as f64;
             let probe =
                 MixingMatrix::new(graph.clone(), &vec![1.0 / scale; graph.links().len()], false)

@@ -1,14 +1,14 @@
-//! A sheet of characters on which lines are drawn in Braille, eight dots a character.
+//! A canvas of characters with lines in Braille, eight dots per character.
 
-/// Dots across and down one character.
+/// Dots per character, horizontally and vertically.
 const ACROSS: usize = 2;
 const DOWN: usize = 4;
 /// The first of the Braille patterns, the one without dots.
 const BLANK: u32 = 0x2800;
-/// What each dot of a character adds to the pattern, row by row.
+/// The bit of each dot of a character in the pattern, row by row.
 const BITS: [[u32; ACROSS]; DOWN] = [[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]];
 
-/// The sheet.
+/// The canvas.
 pub(super) struct Canvas {
     columns: usize,
     dots: Vec<u32>,
@@ -16,12 +16,12 @@ pub(super) struct Canvas {
 }
 
 impl Canvas {
-    /// An empty sheet of so many characters.
+    /// An empty canvas of this many characters.
     pub(super) fn new(columns: usize, rows: usize) -> Canvas {
         Canvas { columns, dots: vec![0; columns * rows], letters: vec![None; columns * rows] }
     }
 
-    /// Sets one dot; what lies outside is lost.
+    /// Sets one dot; dots outside are ignored.
     pub(super) fn dot(&mut self, x: usize, y: usize) {
         let (column, row) = (x / ACROSS, y / DOWN);
         if column < self.columns && row * self.columns < self.dots.len() {
@@ -40,21 +40,21 @@ impl Canvas {
     }
 
     /// Writes a word centred on a character, over the dots, with a blank on either side; it is
-    /// pushed back inside where it would leave the sheet.
+    /// moved inside if it would leave the canvas.
     pub(super) fn write(&mut self, column: usize, row: usize, word: &str) {
         let word = format!(" {word} ");
         let width = word.chars().count();
         let start = column.saturating_sub(width / 2).min(self.columns.saturating_sub(width));
         let cells = self.letters[row * self.columns..].iter_mut().take(self.columns).skip(start);
         for (cell, letter) in cells.zip(word.chars()) {
-            // A neighbour's name is not blanked.
+            // A neighbour's name is not overwritten with a blank.
             if letter != ' ' || cell.is_none() {
                 *cell = Some(letter);
             }
         }
     }
 
-    /// The rows, without blanks at their ends.
+    /// The rows, without trailing blanks.
     pub(super) fn lines(&self) -> Vec<String> {
         let cell = |(&dots, &letter): (&u32, &Option<char>)| match (letter, dots) {
             (Some(letter), _) => letter,

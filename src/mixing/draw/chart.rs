@@ -12,9 +12,9 @@ const LEFT: f64 = 640.0;
 const RIGHT: f64 = 850.0;
 const TOP: f64 = 120.0;
 const BOTTOM: f64 = 540.0;
-/// The least distance between two words beside the plot.
+/// The minimum distance between two words beside the plot.
 const LINE: f64 = 16.0;
-/// Up to this many eigenvalues each has its stem; above, only its dot.
+/// Up to this many eigenvalues each has a stem; above, only a dot.
 const MAX_STEMS: usize = 64;
 
 /// Draws the right half of the page.
@@ -62,7 +62,7 @@ fn axes(sheet: &mut Sheet) {
     }
 }
 
-/// Where the eigenvalues beside the first lie, and what they leave of 1.
+/// Draws the range of the eigenvalues other than the first, and their distance to 1.
 fn band(spectrum: &Spectrum, sheet: &mut Sheet) {
     let (rho, top, bottom) = (spectrum.rho, height(spectrum.rho), height(-spectrum.rho));
     sheet.raw(format_args!(
@@ -93,7 +93,7 @@ fn band(spectrum: &Spectrum, sheet: &mut Sheet) {
     }
 }
 
-/// Ascending heights moved apart, as little as the later ones need.
+/// Moves ascending heights apart, as little as necessary.
 fn apart(wanted: &[f64]) -> Vec<f64> {
     let mut placed: Vec<f64> = Vec::with_capacity(wanted.len());
     for &y in wanted {

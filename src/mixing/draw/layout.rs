@@ -1,10 +1,10 @@
-//! Where the nodes of a drawing stand.
+//! The positions of the nodes of a drawing.
 
 use std::f64::consts::TAU;
 
 use crate::mixing::Topology;
 
-/// The largest hypercube that is drawn as one; beyond it corners crowd.
+/// The largest hypercube that is drawn as one; in larger ones the corners are too close.
 const MAX_CORNERS: usize = 64;
 /// The longest side of a torus that is drawn as a grid.
 const MAX_SIDE: usize = 24;
@@ -23,7 +23,7 @@ pub(super) enum Layout {
 }
 
 impl Layout {
-    /// The arrangement that suits a topology.
+    /// The arrangement for a topology.
     pub(super) fn of(topology: &Topology) -> Layout {
         let nodes = topology.nodes();
         let Some(shape) = topology.shape() else { return Layout::Circle };
@@ -42,7 +42,7 @@ impl Layout {
         }
     }
 
-    /// A place for each node, in the square from -1 to 1 both ways, y downwards.
+    /// A position for each node, in the square from -1 to 1 both ways, y downwards.
     pub(super) fn places(self, nodes: usize) -> Vec<(f64, f64)> {
         let circle = |i: usize, of: usize| {
             let angle = TAU * i as f64 / of as f64;
@@ -76,10 +76,10 @@ impl Layout {
 /// of cubes.
 const AXES: [(f64, f64); 6] =
     [(1.0, 0.0), (0.0, 1.0), (0.42, 0.34), (1.9, 0.17), (-0.17, 1.9), (1.07, 0.47)];
-/// The fourth axis where it is the last.
+/// The fourth axis if it is the last.
 const FOURTH: (f64, f64) = (1.55, 0.6);
 
-/// Shifted and scaled alike in both directions to fill the square.
+/// Shifts and scales alike in both directions to fill the square.
 fn fitted(mut points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     let bound = |pick: fn(&(f64, f64)) -> f64| {
         let values = || points.iter().map(pick);

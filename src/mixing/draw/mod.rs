@@ -1,8 +1,8 @@
 //! Pictures of a topology: a small one for the terminal and an SVG with its spectrum beside it.
 //!
-//! Both place nodes alike: a torus on its grid, a star around its hub, a hypercube as a projected
-//! cube, anything else on a circle. What is too large to be told apart is summed up instead: a
-//! histogram of degrees, and the adjacency matrix as dots.
+//! Both use the same positions: a torus on its grid, a star around its hub, a hypercube as a
+//! projected cube, all others on a circle. Graphs that are too large to draw are summarised
+//! instead: a histogram of degrees, and the adjacency matrix as dots.
 
 mod canvas;
 mod chart;
@@ -20,14 +20,14 @@ use layout::Layout;
 pub use svg::svg;
 pub use text::draw;
 
-/// How many nodes have each degree, ascending.
+/// The number of nodes with each degree, ascending.
 fn degrees(graph: &Graph) -> BTreeMap<usize, usize> {
     let mut counts = BTreeMap::new();
     graph.degrees().for_each(|degree| *counts.entry(degree).or_insert(0) += 1);
     counts
 }
 
-/// The histogram's rows, at most `most`: neighbouring degrees share a row where there are more.
+/// The histogram's rows, at most `most`: neighbouring degrees share a row if there are more.
 /// `(least, greatest, nodes)`
 fn histogram(topology: &Topology, most: usize) -> Vec<(usize, usize, usize)> {
     let counts = degrees(topology.graph());
@@ -51,12 +51,12 @@ fn histogram(topology: &Topology, most: usize) -> Vec<(usize, usize, usize)> {
     rows
 }
 
-/// A histogram row's degrees in words.
+/// Describes a histogram row's degrees.
 fn range(least: usize, greatest: usize) -> String {
     if least == greatest { least.to_string() } else { format!("{least}-{greatest}") }
 }
 
-/// A name of at most `most` characters, the last of them a dot where it was longer.
+/// A name of at most `most` characters; the last is a dot if the name was longer.
 fn shortened(name: &str, most: usize) -> String {
     if name.chars().count() <= most {
         return name.to_string();
@@ -64,7 +64,7 @@ fn shortened(name: &str, most: usize) -> String {
     name.chars().take(most.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// A figure of about four digits, without zeros at its end.
+/// A figure with about four digits, without trailing zeros.
 fn figure(x: f64) -> String {
     let size = x.abs();
     if size < 1e-12 {

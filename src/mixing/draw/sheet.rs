@@ -1,19 +1,19 @@
-//! An SVG that is being drawn, and which parts of it are taken by words and nodes.
+//! An SVG under construction, with the areas that words and nodes occupy.
 
 use std::fmt::{Display, Write as _};
 
 use quick_xml::escape::escape;
 
-/// The width of a character in the sizes of its font, a little more than that of a digit in wide
+/// The width of a character in units of its font size, a little more than that of a digit in wide
 /// sans-serif fonts.
 const ADVANCE: f64 = 0.64;
-/// Room that is left between two words.
+/// The free room between two words.
 const AIR: f64 = 1.0;
 
 /// A point, in pixels from the upper left corner.
 pub(crate) type Point = (f64, f64);
 
-/// Where a word's given point lies in it.
+/// The position of a word's anchor point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Anchor {
     Start,
@@ -21,7 +21,7 @@ pub(crate) enum Anchor {
     End,
 }
 
-/// A word: where, how large, what colour.
+/// A word: its position, size and colour.
 #[derive(Clone, Debug)]
 pub(crate) struct Word {
     pub at: Point,
@@ -42,22 +42,22 @@ pub(crate) struct Extent {
 }
 
 impl Word {
-    /// A dark word in the size of plain text, whose given point is at half its height.
+    /// A dark word in the size of plain text, whose anchor point is at half its height.
     pub(crate) fn new(at: Point, anchor: Anchor, text: impl Into<String>) -> Word {
         Word { at, anchor, size: 12.0, colour: INK, bold: false, text: text.into() }
     }
 
-    /// The same in another size.
+    /// The same word in another size.
     pub(crate) fn sized(self, size: f64) -> Word {
         Word { size, ..self }
     }
 
-    /// The same in another colour.
+    /// The same word in another colour.
     pub(crate) fn coloured(self, colour: &'static str) -> Word {
         Word { colour, ..self }
     }
 
-    /// The room that it takes.
+    /// The area that it occupies.
     pub(crate) fn extent(&self) -> Extent {
         let (x, y) = self.at;
         let width = width(&self.text, self.size);
@@ -70,7 +70,7 @@ impl Word {
     }
 }
 
-/// How wide a text is, in pixels.
+/// The width of a text, in pixels.
 pub(crate) fn width(text: &str, size: f64) -> f64 {
     let wide = |c: char| if c >= '\u{1100}' { 1.05 } else { ADVANCE };
     size * text.chars().map(wide).sum::<f64>()
@@ -82,7 +82,7 @@ impl Extent {
         Extent { left: x - half, top: y - half, right: x + half, bottom: y + half }
     }
 
-    /// Whether the two have a point in common, or nearly so.
+    /// Whether the two overlap, or nearly so.
     pub(crate) fn meets(&self, other: &Extent) -> bool {
         self.left < other.right + AIR
             && other.left < self.right + AIR
@@ -112,7 +112,7 @@ pub(crate) struct Sheet {
 }
 
 impl Sheet {
-    /// A white sheet; `title` is what a screen reader says.
+    /// A white sheet; `title` is the text for screen readers.
     pub(crate) fn new(size: Point, title: &str) -> Sheet {
         let mut sheet = Sheet { size, body: String::new(), taken: Vec::new() };
         sheet.raw(format_args!("<title>{}</title>", escape(title)));
@@ -120,19 +120,19 @@ impl Sheet {
         sheet
     }
 
-    /// What a screen reader says after the title; nothing of an empty text.
+    /// The description for screen readers after the title; an empty text adds nothing.
     pub(crate) fn describe(&mut self, text: &str) {
         if !text.is_empty() {
             self.raw(format_args!("<desc>{}</desc>", escape(text)));
         }
     }
 
-    /// An element as it is.
+    /// Adds an element.
     pub(crate) fn raw(&mut self, element: impl Display) {
         let _ = writeln!(self.body, "{element}");
     }
 
-    /// A straight line; `more` are further attributes.
+    /// A straight line; `more` has further attributes.
     pub(crate) fn line(&mut self, from: Point, to: Point, colour: &str, more: &str) {
         let ((x1, y1), (x2, y2)) = (from, to);
         let ends = format!("x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"");
@@ -146,13 +146,13 @@ impl Sheet {
         ));
     }
 
-    /// A word, wherever it falls; its room is taken from then on.
+    /// Writes a word at its position, and occupies its area.
     pub(crate) fn write(&mut self, word: &Word) {
         self.taken.push(word.extent());
         self.letters(word, "");
     }
 
-    /// A word that takes no room of its own; `more` are further attributes.
+    /// Writes a word without occupying its area; `more` has further attributes.
     pub(crate) fn letters(&mut self, word: &Word, more: &str) {
         let anchor = match word.anchor {
             Anchor::Start => "start",
@@ -169,7 +169,7 @@ impl Sheet {
         ));
     }
 
-    /// Whether a word would be alone in its place, and on the sheet.
+    /// Whether a word would overlap nothing and lie on the sheet.
     pub(crate) fn free(&self, extent: &Extent) -> bool {
         let inside = extent.left >= 2.0
             && extent.top >= 2.0
@@ -178,7 +178,7 @@ impl Sheet {
         inside && !self.taken.iter().any(|other| other.meets(extent))
     }
 
-    /// The file.
+    /// The SVG file.
     pub(crate) fn finish(self) -> String {
         let (width, height) = self.size;
         format!(

@@ -17,20 +17,21 @@ use super::{
 
 /// The page, in pixels.
 const PAGE: Point = (980.0, 600.0);
-/// The square in which the graph stands: its middle and half its side.
+/// The square of the graph: its middle and half its side.
 const MIDDLE: Point = (290.0, 320.0);
 const HALF: f64 = 228.0;
-/// More nodes or links than these are not drawn one by one.
+/// Above this many nodes or links they are not drawn one by one.
 const MAX_NODES: usize = 512;
 const MAX_LINKS: usize = 8_192;
-/// Links up to this number carry their weight as a word; up to the second, if the weights differ.
+/// Up to this many links show their weight as a word; up to the second number, if the weights
+/// differ.
 const MAX_WORDS: usize = 16;
 const MAX_DIFFERENT: usize = 40;
-/// The longest name that is written out, in characters.
+/// The maximum length of a written name, in characters.
 const MAX_NAME: usize = 18;
-/// How far the links around a torus swing out, in steps of its grid.
+/// How far the links around a torus curve out, in steps of its grid.
 const BOW: f64 = 0.45;
-/// A word in a place where links pass under it.
+/// The attributes of a word over links.
 const HALO: &str =
     "paint-order=\"stroke\" stroke=\"#ffffff\" stroke-width=\"3.5\" stroke-linejoin=\"round\"";
 
@@ -111,7 +112,7 @@ fn weights_in_words(topology: &Topology) -> String {
     format!("a link weighs {links}, a node keeps {own}")
 }
 
-/// The way of a link on the page.
+/// The path of a link on the page.
 #[derive(Clone, Copy)]
 enum Way {
     Straight(Point, Point),
@@ -120,7 +121,7 @@ enum Way {
 }
 
 impl Way {
-    /// The point after this share of the way.
+    /// The point after this share of the path.
     fn at(self, share: f64) -> Point {
         let (t, s) = (share, 1.0 - share);
         let mix = |a: f64, b: f64, c: f64, d: f64| {
@@ -166,7 +167,7 @@ impl Graph<'_> {
         let half = match layout {
             Layout::Circle | Layout::Hub => HALF - (longest - 24.0).clamp(0.0, 100.0),
             Layout::Cube(_) => HALF - (longest / 2.0 - 12.0).clamp(0.0, 60.0),
-            // So that the bows at the rim stay inside.
+            // So that the curves at the rim stay inside.
             Layout::Grid(rows, columns) => HALF / (1.0 + BOW / (rows.max(columns) - 1) as f64),
         };
         let place = |(x, y): Point| (MIDDLE.0 + half * x, MIDDLE.1 + half * y);
@@ -219,7 +220,7 @@ impl Graph<'_> {
         self.write_weights(&links, &ways, sheet);
     }
 
-    /// Links that go around a torus take a bow, so that they do not lie on the others.
+    /// Links that go around a torus are curved, so that they do not cover the others.
     fn way(&self, a: NodeId, b: NodeId) -> Way {
         let (p, q) = (self.places[a.index()], self.places[b.index()]);
         let Layout::Grid(_, columns) = self.layout else { return Way::Straight(p, q) };
@@ -280,7 +281,7 @@ impl Graph<'_> {
         }
     }
 
-    /// Each name where nothing is in its way: outwards first, then around the node.
+    /// Writes each name at a free position: outwards first, then around the node.
     fn write_beside(&self, ways: &[Way], sheet: &mut Sheet) {
         let size = (0.6 * self.near).clamp(8.0, 12.0);
         for (name, &(x, y)) in self.names.iter().zip(&self.places) {
@@ -330,8 +331,8 @@ impl Graph<'_> {
     }
 }
 
-/// Writes the first of these that is free, preferring one that no link crosses; none if all would
-/// overlap others.
+/// Writes the first of these words that is free, preferring one that no link crosses; none if all
+/// would overlap.
 fn place(words: &[Word], ways: &[Way], sheet: &mut Sheet) {
     let crossed = |word: &Word| {
         let extent = word.extent();
@@ -353,7 +354,7 @@ fn place(words: &[Word], ways: &[Way], sheet: &mut Sheet) {
     }
 }
 
-/// What is known of a link.
+/// Describes a link.
 fn said(link: &LinkInfo, weight: &str) -> String {
     let mut text = format!("{weight}{}", figure(link.weight));
     if let Some(latency) = link.latency_ms {
@@ -365,7 +366,7 @@ fn said(link: &LinkInfo, weight: &str) -> String {
     text
 }
 
-/// The distance of the two nearest points; a large one if there is but one.
+/// The distance of the two nearest points; a large number for a single point.
 fn nearest(places: &[Point]) -> f64 {
     let apart = |(i, p): (usize, &Point)| {
         places[..i].iter().map(|q| (p.0 - q.0).hypot(p.1 - q.1)).fold(f64::INFINITY, f64::min)
@@ -373,7 +374,7 @@ fn nearest(places: &[Point]) -> f64 {
     places.iter().enumerate().map(apart).fold(200.0, f64::min)
 }
 
-/// In place of a graph too large to draw: how many nodes have how many links.
+/// Draws a histogram of degrees in place of a graph that is too large.
 fn bars(topology: &Topology, sheet: &mut Sheet) {
     sheet.write(&Word {
         bold: true,

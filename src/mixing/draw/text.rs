@@ -1,4 +1,4 @@
-//! The terminal's picture.
+//! The picture of a topology for the terminal.
 
 use std::fmt::Write as _;
 
@@ -6,11 +6,11 @@ use crate::{mixing::Topology, units::NodeId};
 
 use super::{Layout, canvas::Canvas, histogram, range, shortened};
 
-/// The most nodes whose links are drawn one by one.
+/// The maximum number of nodes whose links are drawn one by one.
 const MAX_DRAWN: usize = 16;
-/// The most columns and rows of a grid that is drawn.
+/// The maximum number of columns and rows of a drawn grid.
 const MAX_GRID: (usize, usize) = (12, 12);
-/// The longest name in a picture, in characters.
+/// The maximum length of a name in a picture, in characters.
 const MAX_NAME: usize = 14;
 /// Dots along a side of the adjacency matrix.
 const MATRIX: usize = 64;
@@ -18,9 +18,8 @@ const MATRIX: usize = 64;
 const ROWS: usize = 12;
 const BAR: usize = 40;
 
-/// A topology in a few lines of text, at most 80 columns wide: up to 16 nodes their names and links
-/// (a grid up to 12 x 12), above that how many nodes have how many links, and the adjacency matrix
-/// as dots.
+/// A topology in a few lines of text, at most 80 columns wide: up to 16 nodes with names and links
+/// (a grid up to 12 x 12), above that the histogram of degrees, and the adjacency matrix as dots.
 ///
 /// ```
 /// let torus = gradvine::mixing::Topology::parse("torus:2x3", 0).unwrap();
@@ -71,7 +70,7 @@ fn links(topology: &Topology, layout: Layout) -> Vec<String> {
     lines[above..lines.len() - below].to_vec()
 }
 
-/// A torus: dots at the rim lead around to the other side.
+/// Draws a torus: dots at the rim lead to the opposite side.
 fn grid(topology: &Topology, rows: usize, columns: usize) -> Vec<String> {
     let names = names(topology, MAX_NAME);
     let wide = cell(topology) - 5;
@@ -109,7 +108,7 @@ fn names(topology: &Topology, most: usize) -> Vec<String> {
     (0..topology.nodes()).map(|i| shortened(&topology.node(NodeId::from(i)).name, most)).collect()
 }
 
-/// What is too large to draw: degrees, and the adjacency matrix.
+/// Summarises a graph that is too large to draw: degrees, and the adjacency matrix.
 fn summary(topology: &Topology) -> Vec<String> {
     let mut lines = Vec::new();
     let histogram = histogram(topology, ROWS);
@@ -129,7 +128,7 @@ fn summary(topology: &Topology) -> Vec<String> {
     lines
 }
 
-/// A dot where a link is, or where a block of the matrix has one.
+/// A dot for each link, or for each block of the matrix with a link.
 fn matrix(topology: &Topology) -> Vec<String> {
     let nodes = topology.nodes();
     let block = nodes.div_ceil(MATRIX);

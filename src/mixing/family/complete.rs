@@ -28,7 +28,7 @@ impl Family for Complete {
         Ok((0..arguments[0] as u32).flat_map(|b| (0..b).map(move |a| (a, b))).collect())
     }
 
-    /// n, n - 1 times.
+    /// The eigenvalue n, n - 1 times.
     fn laplacian(&self, arguments: &[u64], visit: &mut dyn FnMut(f64)) -> bool {
         (1..arguments[0]).for_each(|_| visit(arguments[0] as f64));
         true

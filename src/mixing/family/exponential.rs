@@ -7,11 +7,11 @@ use super::{Family, Graph, Refusal, Size, wave};
 /// `exponential:16`: node i linked to i + 2^k and i - 2^k mod n for every 2^k below n.
 ///
 /// DIFFERENCE to the papers: theirs is directed, i -> i + 2^k with the weight 1 / (1 + ceil(log2
-/// n)); links here go both ways.
+/// n)); here links go both ways.
 #[derive(Debug)]
 pub(super) struct Exponential;
 
-/// The distances around the ring at which nodes are linked, each once, the opposite ones included.
+/// The distances around the ring at which nodes are linked, each once, with the opposite ones.
 fn offsets(n: u64) -> Vec<u64> {
     let mut offsets: Vec<u64> =
         (0..).map(|k| 1 << k).take_while(|&hop| hop < n).flat_map(|hop| [hop, n - hop]).collect();
@@ -48,7 +48,7 @@ impl Family for Exponential {
         Ok(hops.flat_map(|hop| (0..n).map(move |i| (i as u32, ((i + hop) % n) as u32))).collect())
     }
 
-    /// A circulant's: the sum over its offsets s of `1 - cos(2 pi k s / n)`.
+    /// The eigenvalue of a circulant: the sum over its offsets s of `1 - cos(2 pi k s / n)`.
     fn laplacian(&self, arguments: &[u64], visit: &mut dyn FnMut(f64)) -> bool {
         let n = arguments[0];
         let offsets = offsets(n);
@@ -60,7 +60,7 @@ impl Family for Exponential {
         true
     }
 
-    /// The graph looks the same from every node: the farthest from node 0 is as far as any two are.
+    /// The graph is the same from every node, so the farthest node from node 0 gives the diameter.
     fn diameter(&self, arguments: &[u64]) -> Option<usize> {
         let graph = Graph::new(arguments[0] as usize, self.links(arguments).ok()?).ok()?;
         let (mut distances, mut order) = (Vec::new(), Vec::new());

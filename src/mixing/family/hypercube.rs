@@ -1,4 +1,4 @@
-//! Nodes are linked whose numbers differ in one bit.
+//! Nodes are linked if their numbers differ in one bit.
 
 use super::{Family, Refusal, Size};
 

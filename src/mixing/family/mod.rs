@@ -1,9 +1,9 @@
 //! Families of graphs: `ring:8`, `torus:4x4`, `random-regular:16:4`.
 //!
 //! A family is one file and one line of [`REGISTRY`]; files, command line, tests and lists find it
-//! there. Each supplies the eigenvalues of its Laplacian `L = D - A` where they are known in closed
-//! form: whenever all links have one weight a, which holds for every kind of weights on these
-//! graphs, `W = I - a L` and the spectrum of W follows to the last digit at any size.
+//! there. Each supplies the eigenvalues of its Laplacian `L = D - A` if they are known in closed
+//! form: whenever all links have one weight a, as with every kind of weights on these graphs, `W =
+//! I - a L` gives the spectrum of W to the last digit at any size.
 
 mod complete;
 mod exponential;
@@ -20,8 +20,7 @@ use crate::{config::ConfigError, registry::Registry};
 
 use super::{Graph, MAX_LINKS, MAX_NODES};
 
-/// Every family, in the order in which they are listed to the user. `custom`, a graph that lists
-/// its links, is not one of them.
+/// Every family, in the order of lists. `custom`, a graph that lists its links, is not among them.
 pub static REGISTRY: Registry<&dyn Family> = Registry::new(
     "family of topologies",
     &[
@@ -42,16 +41,16 @@ impl crate::registry::Named for dyn Family {
     }
 }
 
-/// The name under which files list a graph of no family.
+/// The name in files for a graph of no family.
 pub const CUSTOM: &str = "custom";
 
-/// A generator of graphs. `arguments` are the values of [`Family::keys`], in that order, and have
-/// passed [`Family::size`] wherever a method other than that one sees them.
+/// A generator of graphs. `arguments` are the values of [`Family::keys`], in that order; methods
+/// other than [`Family::size`] receive them only after that one has accepted them.
 pub trait Family: Sync + fmt::Debug {
     /// Its name in files and on the command line.
     fn name(&self) -> &'static str;
 
-    /// One line on what it is.
+    /// A description in one line.
     fn about(&self) -> &'static str;
 
     /// The keys of its arguments in a file, in the order of the command line.
@@ -59,12 +58,12 @@ pub trait Family: Sync + fmt::Debug {
         &["nodes"]
     }
 
-    /// How many of the keys may be left out at the end.
+    /// The number of keys at the end that are optional.
     fn optional(&self) -> usize {
         0
     }
 
-    /// What separates the arguments on the command line.
+    /// The separator of the arguments on the command line.
     fn separator(&self) -> char {
         ':'
     }
@@ -76,7 +75,7 @@ pub trait Family: Sync + fmt::Debug {
     /// can overflow.
     ///
     /// # Errors
-    /// If no such graph exists: the key, and what would be accepted.
+    /// If no such graph exists: the key, and the accepted values.
     fn size(&self, arguments: &[u64]) -> Result<Size, Refusal>;
 
     /// The links, in any order, parallel ones and loops included or not.
@@ -85,11 +84,11 @@ pub trait Family: Sync + fmt::Debug {
     /// If a random draw did not succeed.
     fn links(&self, arguments: &[u64]) -> Result<Vec<(u32, u32)>, Refusal>;
 
-    /// Visits the n - 1 eigenvalues of the Laplacian beside the trivial 0, in any order; `false` if
-    /// they are not known in closed form.
+    /// Visits the n - 1 eigenvalues of the Laplacian besides the trivial 0, in any order; `false`
+    /// if they are not known in closed form.
     fn laplacian(&self, arguments: &[u64], visit: &mut dyn FnMut(f64)) -> bool;
 
-    /// The diameter, where it is known without looking at the graph.
+    /// The diameter, if it is known without the graph.
     fn diameter(&self, arguments: &[u64]) -> Option<usize>;
 
     /// Rows and columns, if it is drawn as a grid.
@@ -108,21 +107,21 @@ pub trait Family: Sync + fmt::Debug {
     }
 }
 
-/// How large a graph would be.
+/// The size of a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
-    /// Nodes.
+    /// The number of nodes.
     pub nodes: u128,
-    /// At most this many links.
+    /// An upper bound of the number of links.
     pub links: u128,
 }
 
-/// Why a family has no graph for its arguments: the key at fault, and what would be accepted.
+/// Why a family has no graph for its arguments: the key at fault, and the accepted values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The key.
     pub key: &'static str,
-    /// What is wrong and what would be accepted.
+    /// The problem and the accepted values.
     pub problem: String,
 }
 
@@ -133,7 +132,7 @@ impl Refusal {
     }
 }
 
-/// A family with its arguments: a graph in a few words.
+/// A family with its arguments: a short description of a graph.
 #[derive(Clone)]
 pub struct Shape {
     family: &'static dyn Family,
@@ -142,8 +141,8 @@ pub struct Shape {
 
 impl Shape {
     /// The family's graph for these arguments, checked to exist and to be within [`MAX_NODES`] and
-    /// [`MAX_LINKS`]. A missing last argument of `random-regular` is the seed: `seed` is used, its
-    /// low 63 bits, so that a TOML file can hold it.
+    /// [`MAX_LINKS`]. If the last argument of `random-regular`, its seed, is missing, the low 63
+    /// bits of `seed` are used, so that a TOML file can hold it.
     ///
     /// # Errors
     /// If an argument is missing, superfluous or refused; the place is `family` or the argument's
@@ -187,11 +186,11 @@ impl Shape {
         Ok(Shape { family, arguments })
     }
 
-    /// Reads `ring:8`, `torus:4x4`, `random-regular:16:4` or, with a seed of its own,
+    /// Parses `ring:8`, `torus:4x4`, `random-regular:16:4` or, with a seed of its own,
     /// `random-regular:16:4:7`.
     ///
     /// # Errors
-    /// If there is no such family, or see [`Shape::new`].
+    /// If there is no such family, or as for [`Shape::new`].
     pub fn parse(spec: &str, seed: u64) -> Result<Shape, ConfigError> {
         let (name, rest) = spec.split_once(':').unwrap_or((spec, ""));
         let family = find(name)?;
@@ -234,7 +233,7 @@ impl Shape {
         self.family.size(&self.arguments).map_or(1, |size| size.nodes as usize)
     }
 
-    /// The eigenvalues of the Laplacian beside the trivial 0, in any order, where they are known in
+    /// The eigenvalues of the Laplacian besides the trivial 0, in any order, if they are known in
     /// closed form.
     pub fn laplacian(&self) -> Option<Vec<f64>> {
         let mut values = Vec::with_capacity(self.nodes());
@@ -249,7 +248,7 @@ impl Shape {
         Some((least, greatest))
     }
 
-    /// The diameter in links, where the family knows it.
+    /// The diameter in links, if the family knows it.
     pub fn diameter(&self) -> Option<usize> {
         self.family.diameter(&self.arguments)
     }
@@ -271,7 +270,7 @@ impl Shape {
     }
 }
 
-/// What [`Shape::parse`] reads.
+/// The text for [`Shape::parse`].
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&spec(self.family, &self.arguments))
@@ -290,10 +289,10 @@ impl PartialEq for Shape {
     }
 }
 
-/// The family of a name.
+/// The family with this name.
 ///
 /// # Errors
-/// If there is none: lists what there is.
+/// If there is none; the error lists the known ones.
 pub fn find(name: &str) -> Result<&'static dyn Family, ConfigError> {
     REGISTRY.find(name).copied().ok_or_else(|| {
         let examples: Vec<_> = REGISTRY.iter().map(|&family| example(family)).collect();
@@ -305,7 +304,7 @@ pub fn find(name: &str) -> Result<&'static dyn Family, ConfigError> {
     })
 }
 
-/// How the family is asked for on the command line.
+/// The family as written on the command line.
 pub fn example(family: &dyn Family) -> String {
     spec(family, family.example())
 }
@@ -332,7 +331,7 @@ fn ring_eigenvalue(n: u64, k: u64) -> f64 {
     }
 }
 
-/// The links of a ring on 0..n, seen through `at`.
+/// The links of a ring on 0..n, with nodes mapped by `at`.
 fn ring_links(n: u64, at: impl Fn(u64) -> u32, links: &mut Vec<(u32, u32)>) {
     links.extend((0..n).map(|i| (at(i), at((i + 1) % n))));
 }
@@ -361,7 +360,7 @@ mod tests {
             .collect()
     }
 
-    /// Eigenvalues of the Laplacian of the graph that was in fact built.
+    /// Eigenvalues of the Laplacian of the graph that was built.
     fn dense_laplacian(graph: &Graph) -> Vec<f64> {
         let n = graph.nodes();
         let mut matrix = nalgebra::DMatrix::<f64>::zeros(n, n);
@@ -433,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_exist_is_refused_with_a_reason() {
+    fn impossible_shapes_are_refused_with_a_reason() {
         for (spec, reason) in [
             ("ring", "for example ring:8"),
             ("ring:0", "1 or more"),

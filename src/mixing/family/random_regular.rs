@@ -6,16 +6,16 @@ use super::{Family, Graph, Refusal, Size};
 
 /// `random-regular:16:4`, 16 nodes with 4 links each; a third number is the seed.
 ///
-/// Drawn by pairing loose ends and laying aside the pairs that would make a loop or a parallel link
-/// (Steger and Wormald 1999), anew until the graph is connected. Asymptotically uniform for small
-/// degrees. Above half of all possible links the complement is drawn. One unlucky draw can have a
-/// much smaller gap than another: look at the graph that was drawn, not at the family.
+/// Drawn by pairing loose ends and putting aside the pairs that would make a loop or a parallel
+/// link (Steger and Wormald 1999), repeated until the graph is connected. Asymptotically uniform
+/// for small degrees. Above half of all possible links the complement is drawn. An unlucky draw can
+/// have a much smaller gap than another, so look at the graph that was drawn, not at the family.
 #[derive(Debug)]
 pub(super) struct RandomRegular;
 
 /// Draws before giving up; graphs of degree 3 and more are connected at nearly every draw.
 const DRAWS: u64 = 300;
-/// Reshuffles of the last loose ends that fit nowhere, before a draw is abandoned.
+/// Reshuffles of the last loose ends that do not fit, before a draw is abandoned.
 const PATIENCE: u32 = 30;
 
 impl Family for RandomRegular {
@@ -104,7 +104,7 @@ impl Family for RandomRegular {
     }
 }
 
-/// A simple regular graph as rows of neighbours, or `None` if the last loose ends fit nowhere.
+/// A simple regular graph as rows of neighbours, or `None` if the last loose ends do not fit.
 fn pair(nodes: usize, degree: usize, random: &mut Sequence) -> Option<Vec<Vec<u32>>> {
     let mut rows = vec![Vec::with_capacity(degree); nodes];
     let mut loose: Vec<u32> =
@@ -132,7 +132,7 @@ fn pair(nodes: usize, degree: usize, random: &mut Sequence) -> Option<Vec<Vec<u3
     Some(rows)
 }
 
-/// The graph that links exactly the pairs that this one does not.
+/// The complement of the graph: it links exactly the other pairs.
 fn complement(rows: &[Vec<u32>]) -> Vec<Vec<u32>> {
     let mut linked = vec![false; rows.len()];
     let mut other = |(a, row): (usize, &Vec<u32>)| {

@@ -2,7 +2,7 @@
 
 use super::{Family, Refusal, Size};
 
-/// `star:8`: node 0 is the hub, as a parameter server would be.
+/// `star:8`: node 0 is the hub, like a parameter server.
 #[derive(Debug)]
 pub(super) struct Star;
 

@@ -1,10 +1,10 @@
-//! Edge lists: one link a line, `source,target[,weight][,latency_ms][,bandwidth_mbps]`.
+//! Edge lists: one link per line, `source,target[,weight][,latency_ms][,bandwidth_mbps]`.
 //!
-//! A first line that begins with `source` and `target` names the columns, in any order; without one
-//! they are in the order above. Empty fields are data that are not known. Lines that begin with `#`
-//! are comments; those that we write ourselves carry what an edge list has no room for: `#
-//! nodes,a,b,c` fixes the order of the nodes (else: order of appearance), `# name`, `# family`, `#
-//! weights` the graph's attributes, `# node,a,peer,addresses` a deployment's data.
+//! A first line that begins with `source` and `target` names the columns, in any order; without it
+//! they are in the order above. Empty fields are unknown. Lines that begin with `#` are comments;
+//! our own comments carry data for which an edge list has no columns: `# nodes,a,b,c` fixes the
+//! order of the nodes (else: order of appearance), `# name`, `# family`, `# weights` the graph's
+//! attributes, `# node,a,peer,addresses` a deployment's data.
 
 use ::csv::{ReaderBuilder, StringRecord, Trim, WriterBuilder};
 
@@ -58,14 +58,14 @@ fn at_line(line: u32, error: ConfigError) -> ConfigError {
     ConfigError { place: format!("line {line}, {}", error.place), ..error }
 }
 
-/// Where each of [`COLUMNS`] stands among a line's fields, found once: a line is short, a header
+/// The position of each of [`COLUMNS`] among a line's fields, found once: a line is short, a header
 /// may be long.
 struct Columns {
     count: usize,
     places: [Option<usize>; COLUMNS.len()],
 }
 
-/// Where our columns are; columns of other tools are passed over.
+/// Finds our columns; columns of other tools are ignored.
 fn header(record: &StringRecord) -> Result<Columns, ConfigError> {
     let mut columns = Columns { count: record.len(), places: [None; COLUMNS.len()] };
     for (name, place) in COLUMNS.into_iter().zip(&mut columns.places) {
@@ -117,7 +117,7 @@ fn link(
     Ok(link)
 }
 
-/// A comment that may be one of ours.
+/// Reads a comment that may be one of ours.
 fn directive(comment: &str, collector: &mut Collector) -> Result<(), ConfigError> {
     let mut reader = ReaderBuilder::new()
         .has_headers(false)
@@ -184,7 +184,7 @@ pub(super) fn write(topology: &Topology) -> String {
     text
 }
 
-/// One line of CSV. A field that begins with `#` is quoted, lest the line be a comment.
+/// One line of CSV. A field that begins with `#` is quoted, so that the line is not a comment.
 fn row(fields: &mut dyn Iterator<Item = &str>) -> String {
     let mut writer = WriterBuilder::new().comment(Some(b'#')).from_writer(Vec::new());
     writer.write_record(fields).expect("writing to memory cannot fail");

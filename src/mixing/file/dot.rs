@@ -1,8 +1,8 @@
 //! Graphviz's DOT language: `graph { a -- b [weight=0.25, latency_ms=70]; }`.
 //!
-//! All of the grammar is read: strict, directed (as undirected), chains, subgraphs as ends,
-//! defaults (`edge [weight=0.2]`), ports (passed over), quoted, numeric and HTML identifiers, three
-//! kinds of comments. Attributes other than ours are passed over. petgraph's own DOT reader drops
+//! It reads the whole grammar: strict, directed (as undirected), chains, subgraphs as ends,
+//! defaults (`edge [weight=0.2]`), ports (ignored), quoted, numeric and HTML identifiers, three
+//! kinds of comments. Attributes other than ours are ignored. petgraph's own DOT reader drops
 //! attributes and panics on some inputs; this one returns an error on every text that is not DOT.
 
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use crate::{config::ConfigError, units::NodeId};
 use super::{Collector, Draft, DraftLink, graph_attributes, link_attributes};
 use crate::mixing::{MAX_LINKS, Topology};
 
-/// The deepest nesting of subgraphs.
+/// The maximum nesting of subgraphs.
 const MAX_DEPTH: usize = 64;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -60,7 +60,7 @@ impl Lexer<'_> {
         ConfigError::at(format!("line {}", self.line), problem)
     }
 
-    /// Moves on by this many bytes, which end at a character.
+    /// Moves on by this many bytes, which end at a character boundary.
     fn skip(&mut self, bytes: usize) {
         let end = self.at + bytes;
         self.line += self.text[self.at..end].bytes().filter(|&byte| byte == b'\n').count() as u32;
@@ -204,9 +204,8 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// `{ statements }`; returns the nodes it names, ascending. `defaults` holds what is set
-    /// outside for links: values, not the list of what was said, or every statement would go
-    /// through all of it.
+    /// Reads `{ statements }`; returns the nodes in it, ascending. `defaults` holds the outer
+    /// settings for links as values; a list of statements would be searched by every statement.
     fn body(&mut self, mut defaults: DraftLink) -> Result<Vec<u32>, ConfigError> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
@@ -284,8 +283,8 @@ impl Parser<'_> {
         pairs.into_iter().try_for_each(|(a, b)| self.collector.link(DraftLink { a, b, ..link }))
     }
 
-    /// One end of a link: a subgraph's nodes, or the name of a node (or of an attribute: what
-    /// follows tells).
+    /// One end of a link: a subgraph's nodes, or the name of a node (or of an attribute, depending
+    /// on the next token).
     fn end(&mut self, defaults: DraftLink) -> Result<(Vec<u32>, Option<String>), ConfigError> {
         if self.keyword("subgraph") {
             self.advance()?;
@@ -329,7 +328,7 @@ impl Parser<'_> {
     }
 
     fn graph_attributes(&mut self, attributes: &[(String, String)]) -> Result<(), ConfigError> {
-        // Those of a subgraph are not the graph's.
+        // Attributes of a subgraph do not belong to the graph.
         if self.depth > 1 {
             return Ok(());
         }
@@ -380,7 +379,7 @@ impl Parser<'_> {
     }
 }
 
-/// Takes those of a statement's attributes that are a link's.
+/// The attributes of a statement that belong to a link.
 fn take(
     link: &mut DraftLink,
     attributes: &[(String, String)],

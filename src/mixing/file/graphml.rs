@@ -3,7 +3,7 @@
 //!
 //! Document type declarations are refused and only the five predefined entities and character
 //! references are resolved: nothing is fetched and nothing expands. Nested graphs, hyperedges and
-//! ports are passed over or refused; vendors' elements are passed over.
+//! ports are ignored or refused; vendors' elements are ignored.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -18,14 +18,14 @@ use crate::{config::ConfigError, units::NodeId};
 use super::{Collector, Draft, DraftLink, graph_attributes, line_of, link_attributes};
 use crate::mixing::Topology;
 
-/// The deepest nesting of elements that is followed.
+/// The maximum nesting of elements.
 const MAX_DEPTH: usize = 64;
-/// The longest text of one `data` element, in bytes.
+/// The maximum length of the text of one `data` element, in bytes.
 const MAX_DATA: usize = 1 << 16;
-/// The most attributes of one element: each is compared with all before it.
+/// The maximum number of attributes of one element: each is compared with all before it.
 const MAX_ATTRIBUTES: usize = 256;
 
-/// What the element that is being read describes.
+/// The subject of the current element.
 enum Subject {
     Graph,
     Node(u32),
@@ -38,7 +38,7 @@ struct State {
     /// Key ids to attribute names.
     keys: BTreeMap<String, String>,
     open: Vec<Subject>,
-    /// The attribute of the `data` element that is open, and its text so far.
+    /// The attribute of the open `data` element, and its text so far.
     data: Option<(String, String)>,
     graphs: usize,
 }
@@ -56,7 +56,7 @@ pub(super) fn read(text: &str) -> Result<Draft, ConfigError> {
     let (mut line, mut offset) = (1u32, 0usize);
     loop {
         let event = reader.read_event();
-        // Lines are counted once over.
+        // Lines are counted in one pass.
         let position = (reader.buffer_position() as usize).clamp(offset, text.len());
         line += line_of_bytes(&text.as_bytes()[offset..position]);
         offset = position;
@@ -165,8 +165,8 @@ impl State {
         Ok(())
     }
 
-    /// GraphML allows edges before their nodes; ours come after, and a name that only an edge knows
-    /// is a misspelling.
+    /// GraphML allows edges before their nodes; we require the nodes first, so that a misspelled
+    /// name in an edge is an error.
     fn end_of(&mut self, id: &str, line: u32) -> Result<u32, ConfigError> {
         self.collector.ids.get(id).copied().ok_or_else(|| {
             ConfigError::new(

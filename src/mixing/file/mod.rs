@@ -1,11 +1,11 @@
-//! Topology files: TOML (ours), GraphML, DOT and CSV edge lists (everyone's).
+//! Topology files: TOML (our own), GraphML, DOT and CSV edge lists.
 //!
 //! Every format is read into the same draft and checked by the same code; every one can be written.
 //! All of them keep names, links, weights, latencies, bandwidths, peers and addresses. GraphML and
 //! DOT carry the family and the kind of weights as attributes of the graph, CSV in comment lines,
-//! so that a ring stays a ring; a file whose links are not those of the family that it claims is
-//! read as `custom`. Directed files are read as undirected: a link given in both directions merges
-//! if its data agree, and is an error if not.
+//! so that a ring stays a ring; a file whose links are not those of its stated family is read as
+//! `custom`. Directed files are read as undirected: a link given in both directions merges if its
+//! data agree, and is an error if not.
 
 mod csv;
 mod dot;
@@ -18,7 +18,7 @@ use crate::config::ConfigError;
 
 use super::{MAX_LINKS, MAX_NODES, NodeInfo, Shape, Topology, Weights};
 
-/// The largest file that is read, in bytes.
+/// The largest accepted file, in bytes.
 pub const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// A format of topology files.
@@ -74,7 +74,7 @@ impl fmt::Display for FileFormat {
     }
 }
 
-/// A topology as a file has it, unchecked.
+/// A topology as read from a file, unchecked.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Draft {
     pub origin: Option<String>,
@@ -82,12 +82,12 @@ pub(super) struct Draft {
     pub shape: Option<Shape>,
     pub weights: Option<Weights>,
     pub allow_negative: bool,
-    /// Empty: as many as the shape has, named by number.
+    /// Empty for as many as the shape has, named by number.
     pub nodes: Vec<NodeInfo>,
     pub links: Vec<DraftLink>,
 }
 
-/// A link as a file has it: ends are positions in the draft's nodes and are below their number.
+/// A link as read from a file: ends are positions in the draft's nodes and are below their number.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DraftLink {
     pub a: u32,
@@ -146,17 +146,17 @@ pub(super) fn write(topology: &Topology, format: FileFormat) -> String {
     }
 }
 
-/// Collects the nodes and links of a format that names nodes as it goes.
+/// Collects the nodes and links of a format that names nodes on first use.
 #[derive(Default)]
 struct Collector {
     draft: Draft,
     ids: BTreeMap<String, u32>,
-    /// The family that the file claims.
+    /// The family that the file states.
     claim: Option<String>,
 }
 
 impl Collector {
-    /// The node of this id, made on first sight.
+    /// The node of this id, created on first use.
     fn node(&mut self, id: &str) -> Result<u32, ConfigError> {
         if let Some(&node) = self.ids.get(id) {
             return Ok(node);
@@ -184,7 +184,7 @@ impl Collector {
         Ok(())
     }
 
-    /// Takes an attribute of the graph if it is one of ours; others are passed over.
+    /// Takes an attribute of the graph if it is one of ours; others are ignored.
     fn graph_attribute(&mut self, key: &str, value: &str) -> Result<(), ConfigError> {
         match key {
             "name" => self.draft.name = Some(value.into()),
@@ -210,7 +210,7 @@ impl Collector {
         let Collector { mut draft, claim, .. } = self;
         let shape = claim.and_then(|spec| Shape::parse(&spec, 0).ok());
         draft.shape = shape.filter(|shape| is_graph_of(shape, &draft));
-        // Without a word on the kind, weights in the file are the weights.
+        // If the file does not state the kind, its weights are the weights.
         if draft.weights.is_none() && draft.links.iter().any(|link| link.weight.is_some()) {
             draft.weights = Some(Weights::Given);
         }
@@ -218,7 +218,7 @@ impl Collector {
     }
 }
 
-/// Whether a draft's links are just those of a shape.
+/// Whether a draft's links are exactly those of a shape.
 fn is_graph_of(shape: &Shape, draft: &Draft) -> bool {
     let links = draft.links.iter().map(|link| (link.a, link.b));
     let loops = draft.links.iter().any(|link| link.a == link.b);
@@ -230,7 +230,7 @@ fn is_graph_of(shape: &Shape, draft: &Draft) -> bool {
 }
 
 impl DraftLink {
-    /// Takes an attribute if it is one of ours; others are passed over.
+    /// Takes an attribute if it is one of ours; others are ignored.
     fn attribute(&mut self, key: &str, value: &str, place: &str) -> Result<(), ConfigError> {
         match key {
             "weight" => self.weight = Some(number(place, key, value)?),
@@ -261,7 +261,7 @@ fn line_of(text: &str, offset: usize) -> u32 {
     1 + before.iter().filter(|&&byte| byte == b'\n').count() as u32
 }
 
-/// The attributes of a graph that our own GraphML, DOT and CSV carry.
+/// The attributes of a graph in our own GraphML, DOT and CSV.
 fn graph_attributes(topology: &Topology) -> Vec<(&'static str, String)> {
     let mut attributes = vec![("name", topology.name().to_string())];
     if let Some(shape) = topology.shape() {
@@ -274,8 +274,7 @@ fn graph_attributes(topology: &Topology) -> Vec<(&'static str, String)> {
     attributes
 }
 
-/// The data of a link that a file carries: numbers in their shortest form that reads back to the
-/// same bits.
+/// The data of a link in a file: numbers in their shortest form that reads back to the same bits.
 fn link_attributes(link: &super::LinkInfo) -> impl Iterator<Item = (&'static str, f64)> {
     let optional = [("latency_ms", link.latency_ms), ("bandwidth_mbps", link.bandwidth_mbps)];
     std::iter::once(("weight", link.weight))

@@ -51,7 +51,7 @@ struct LinkTable {
     bandwidth_mbps: Option<f64>,
 }
 
-/// A node by name, or by number where nodes have no names of their own.
+/// A node by name, or by number if nodes have no names of their own.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum End {
@@ -218,7 +218,7 @@ fn links(
     }
     let ids: BTreeMap<&str, u32> =
         (0..).zip(nodes).map(|(id, node)| (node.name.as_str(), id)).collect();
-    // Links come in the order of the text: lines are counted once over, not once a link.
+    // Links come in the order of the text: lines are counted in one pass, not once per link.
     let (mut line, mut offset) = (1, 0);
     let mut links = Vec::with_capacity(document.link.len());
     for table in &document.link {
@@ -299,7 +299,7 @@ pub(super) fn write(topology: &Topology) -> String {
     text
 }
 
-/// Links with something to say, or all of a custom graph.
+/// Links with properties, or all links of a custom graph.
 fn write_links(topology: &Topology, text: &mut String) {
     let given = topology.weights() == Weights::Given;
     let quote = |id: NodeId| Value::String(topology.node(id).name.clone()).to_string();

@@ -1,5 +1,5 @@
-//! The simple base-2 graph: exact agreement after finitely many rounds for any number of nodes, one
-//! peer at a time.
+//! The simple base-2 graph: exact agreement after finitely many rounds for any number of nodes,
+//! with one peer at a time.
 //!
 //! Takezawa, Sato, Bao, Niwa, Yamada: Beyond Exponential Graph: Communication-Efficient Topologies
 //! for Decentralized Learning via Finite-time Convergence (2023), the Simple Base-(k+1) Graph with
@@ -12,16 +12,16 @@
 //!    that brings the mean of V_r to the mean of all, and so the mean of the rest
 //! 3. hypercube rounds in V_r, while the rest goes on with r + 1: each node of V_r has the mean of all
 //! ```
-//! All pairs are a power of two apart, so the exponential graph has their links. log2 n rounds
-//! where n is a power of two, else 2 floor(log2 n) + 1. Symmetric matrices, at most one peer a
-//! round; they do not commute, so their order counts. DIFFERENCE to the paper's Base-2 Graph
+//! The distance of all pairs is a power of two, so the exponential graph has their links. log2 n
+//! rounds if n is a power of two, else 2 floor(log2 n) + 1. Symmetric matrices, at most one peer
+//! per round; they do not commute, so their order counts. DIFFERENCE to the paper's Base-2 Graph
 //! proper, which for even n first splits off the powers of two that divide n: that is shorter for
 //! some even n; this one has the same length for all n between two powers of two.
 
 use super::{Mix, Recipe};
 use crate::mixing::Topology;
 
-/// `base-2`: pairs, so chosen that a period ends in exact agreement.
+/// `base-2`: pairs, chosen so that a period ends in exact agreement.
 #[derive(Debug)]
 pub(super) struct Base2;
 

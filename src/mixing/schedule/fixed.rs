@@ -3,7 +3,7 @@
 use super::{Mix, Rate, Recipe, STATIC};
 use crate::{mixing::Topology, units::NodeId};
 
-/// `static`: every node meets all its neighbours in every round.
+/// `static`: every node exchanges with all its neighbours in every round.
 #[derive(Debug)]
 pub(super) struct Static;
 

@@ -2,39 +2,38 @@
 
 use crate::{mixing::matrix::ROW_TOLERANCE, units::NodeId};
 
-/// A doubly stochastic matrix that need not be symmetric: `w_ij > 0` where i hears j.
+/// A doubly stochastic matrix, symmetric or not: `w_ij > 0` if i receives from j.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mix {
     own: Vec<f64>,
-    /// Where each node's senders begin in `from` and `weights`.
-    heard: Vec<u32>,
+    /// The start of each node's senders in `from` and `weights`.
+    senders: Vec<u32>,
     from: Vec<NodeId>,
     weights: Vec<f64>,
-    /// Where each node's receivers begin in `to`.
-    told: Vec<u32>,
+    /// The start of each node's receivers in `to`.
+    receivers: Vec<u32>,
     to: Vec<NodeId>,
 }
 
-/// What one node does in one round.
+/// One node's part of one round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Turn<'a> {
     /// w_ii.
     pub own: f64,
-    /// Whom it hears, ascending.
+    /// The nodes from which it receives, ascending.
     pub from: &'a [NodeId],
     /// w_ij for each of them.
     pub weights: &'a [f64],
-    /// Whom it sends to, ascending.
+    /// The nodes to which it sends, ascending.
     pub to: &'a [NodeId],
 }
 
 impl Mix {
-    /// W from its entries `(i, j, w_ij)` off the diagonal, in any order; `w_ii` is what is left of
-    /// 1.
+    /// W from its entries `(i, j, w_ij)` off the diagonal, in any order; `w_ii` is the rest to 1.
     ///
     /// # Panics
-    /// If an entry is on the diagonal, double, not finite or 0, or a column does not sum to 1: the
-    /// recipe is wrong.
+    /// If an entry is on the diagonal, repeated, not finite or 0, or a column does not sum to 1:
+    /// then the recipe is wrong.
     pub fn new(nodes: usize, mut entries: Vec<(NodeId, NodeId, f64)>) -> Mix {
         entries.sort_unstable_by_key(|&(i, j, _)| (i, j));
         assert!(
@@ -52,7 +51,7 @@ impl Mix {
             columns[j.index()] += w;
         }
         for (own, column) in own.iter_mut().zip(&columns) {
-            // As for the matrix of a topology: what is left by rounding alone is nothing.
+            // As for the matrix of a topology: a rest within rounding counts as 0.
             let rest = 1.0 - *own;
             *own = if rest.abs() <= ROW_TOLERANCE { 0.0 } else { rest };
             assert!(
@@ -61,13 +60,13 @@ impl Mix {
                 *own + column
             );
         }
-        let heard = offsets(nodes, entries.iter().map(|entry| entry.0));
+        let senders = offsets(nodes, entries.iter().map(|entry| entry.0));
         let from = entries.iter().map(|entry| entry.1).collect();
         let weights = entries.iter().map(|entry| entry.2).collect();
         entries.sort_unstable_by_key(|&(i, j, _)| (j, i));
-        let told = offsets(nodes, entries.iter().map(|entry| entry.1));
+        let receivers = offsets(nodes, entries.iter().map(|entry| entry.1));
         let to = entries.iter().map(|entry| entry.0).collect();
-        Mix { own, heard, from, weights, told, to }
+        Mix { own, senders, from, weights, receivers, to }
     }
 
     /// Pairs that each move towards the other by the weight.
@@ -80,14 +79,14 @@ impl Mix {
         Mix::new(nodes, pairs.iter().flat_map(both).collect())
     }
 
-    /// What one node does.
+    /// One node's part of the round.
     pub fn turn(&self, node: NodeId) -> Turn<'_> {
-        let (heard, told) = (range(&self.heard, node), range(&self.told, node));
+        let (senders, receivers) = (range(&self.senders, node), range(&self.receivers, node));
         Turn {
             own: self.own[node.index()],
-            from: &self.from[heard.clone()],
-            weights: &self.weights[heard],
-            to: &self.to[told],
+            from: &self.from[senders.clone()],
+            weights: &self.weights[senders],
+            to: &self.to[receivers],
         }
     }
 
@@ -96,7 +95,7 @@ impl Mix {
         self.own.len()
     }
 
-    /// `w_ij`; 0 where i does not hear j.
+    /// `w_ij`; 0 if i does not receive from j.
     pub fn weight(&self, i: NodeId, j: NodeId) -> f64 {
         let turn = self.turn(i);
         if i == j {
@@ -106,7 +105,7 @@ impl Mix {
         }
     }
 
-    /// All (i, j) where i hears j.
+    /// All (i, j) with i receiving from j.
     pub fn arcs(&self) -> impl Iterator<Item = (NodeId, NodeId)> + '_ {
         let nodes = (0..self.nodes()).map(NodeId::from);
         nodes.flat_map(|i| self.turn(i).from.iter().map(move |&j| (i, j)))
@@ -140,7 +139,7 @@ impl Mix {
     }
 }
 
-/// Where each node's part begins in a list that is sorted by node.
+/// The starts of the nodes' parts in a list that is sorted by node.
 fn offsets(nodes: usize, sorted: impl Iterator<Item = NodeId>) -> Vec<u32> {
     let mut offsets = vec![0; nodes + 1];
     for node in sorted {
@@ -181,7 +180,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "a column sums to")]
-    fn a_matrix_that_is_only_row_stochastic_is_none() {
+    fn a_matrix_that_is_only_row_stochastic_is_refused() {
         Mix::new(3, vec![(id(0), id(1), 0.5), (id(2), id(1), 0.5)]);
     }
 

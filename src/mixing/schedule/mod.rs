@@ -1,10 +1,10 @@
-//! Topologies that change from round to round: in each round a node meets few neighbours, over the
-//! rounds it hears from all.
+//! Topologies that change from round to round: in each round a node exchanges with few neighbours,
+//! and over a period with all of them.
 //!
 //! A [`Schedule`] is a list of doubly stochastic matrices `W_0 ... W_(T-1)` on the links of a
-//! topology; round t uses `W_(t mod T)`. It is made once and is data from then on: any node can ask
-//! whom any node meets in any round ([`Schedule::turn`]). W may be directed: who is heard and who
-//! is sent to are told apart.
+//! topology; round t uses `W_(t mod T)`. It is made once and is data from then on: any node knows
+//! the neighbours of any node in any round ([`Schedule::turn`]). W may be directed, so senders and
+//! receivers are kept apart.
 //!
 //! ```text
 //!   one-peer-exponential, n = 4        base-2, n = 3
@@ -13,11 +13,12 @@
 //!                                          t = 2  0-1  2     1/2
 //! ```
 //!
-//! What a round is worth is no longer an eigenvalue of one matrix. [`Rate::rho`] is the factor per
-//! round at which a period shrinks disagreement, `|W_(T-1) ... W_0 - J|^(1/T)` in the spectral
-//! norm, and 0 where a period ends in exact agreement; of a random schedule it is measured.
+//! The convergence of a round no longer follows from an eigenvalue of one matrix. [`Rate::rho`] is
+//! the factor per round by which a period shrinks disagreement, `|W_(T-1) ... W_0 - J|^(1/T)` in
+//! the spectral norm, and 0 if a period ends in exact agreement; for a random schedule it is
+//! measured.
 //!
-//! One more schedule is one file and one line of [`REGISTRY`].
+//! To add a schedule, write one file and one line of [`REGISTRY`].
 
 mod base_2;
 mod fixed;
@@ -37,7 +38,7 @@ use crate::{
 pub use mix::{Mix, Turn};
 pub use rate::Rate;
 
-/// Every schedule, in the order in which they are listed to the user.
+/// Every schedule, in the order of lists.
 pub static REGISTRY: Registry<&dyn Recipe> = Registry::new(
     "schedule",
     &[
@@ -60,34 +61,33 @@ pub const STATIC: &str = "static";
 /// The name of the key, for errors.
 const KEY: &str = "topology.schedule";
 
-/// How a schedule is made.
+/// A generator of schedules.
 pub trait Recipe: Sync + fmt::Debug {
     /// Its name in files and on the command line.
     fn name(&self) -> &'static str;
 
-    /// One line on what it is.
+    /// A description in one line.
     fn about(&self) -> &'static str;
 
     /// Authors, title, year.
     fn paper(&self) -> &'static str;
 
-    /// The topologies of so many nodes that have all links that it needs.
+    /// The topologies with this many nodes that have all links of the schedule.
     fn remedy(&self, nodes: usize) -> String;
 
-    /// The matrices of one period, at least one. They need not be on the topology's links: that is
-    /// checked.
+    /// The matrices of one period, at least one. They may use links that the topology lacks: that
+    /// is checked later.
     ///
     /// # Errors
-    /// If there is no such schedule on this topology, what is wrong and what would do.
+    /// If there is no such schedule on this topology: the problem and the remedy.
     fn rounds(&self, topology: &Topology, seed: u64) -> Result<Vec<Mix>, String>;
 
-    /// How fast it makes nodes agree, where the matrices' products need not be looked at.
+    /// The rate of agreement, if it is known without the matrices' products.
     fn rate(&self, _topology: &Topology) -> Option<Rate> {
         None
     }
 
-    /// Whether a period is a sample of chance: what it is worth is then measured on stretches of
-    /// it.
+    /// Whether a period is a random sample: then its rate is measured on parts of it.
     fn is_random(&self) -> bool {
         false
     }
@@ -96,7 +96,7 @@ pub trait Recipe: Sync + fmt::Debug {
 /// Finds a recipe by name.
 ///
 /// # Errors
-/// If there is none; the names that exist are listed.
+/// If there is none; the error lists the known ones.
 pub fn find(name: &str) -> Result<&'static dyn Recipe, ConfigError> {
     REGISTRY
         .find(name)
@@ -104,7 +104,7 @@ pub fn find(name: &str) -> Result<&'static dyn Recipe, ConfigError> {
         .ok_or_else(|| ConfigError::new(KEY, format!("\"{name}\""), REGISTRY.expected(name)))
 }
 
-/// Who meets whom with what weight, in every round.
+/// The links and weights of every round.
 #[derive(Debug)]
 pub struct Schedule {
     recipe: &'static dyn Recipe,
@@ -113,11 +113,11 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// The schedule of this name on a topology. `seed` decides what is random.
+    /// The schedule of this name on a topology. `seed` is for random schedules.
     ///
     /// # Errors
-    /// If there is no such schedule, or the topology lacks a link that it needs: the link, and
-    /// which topology has it.
+    /// If there is no such schedule, or the topology lacks a link of it: the link, and a topology
+    /// that has it.
     pub fn new(name: &str, topology: &Topology, seed: u64) -> Result<Schedule, ConfigError> {
         let recipe = find(name)?;
         let refused = |problem: String| ConfigError::new(KEY, format!("\"{name}\""), problem);
@@ -144,7 +144,7 @@ impl Schedule {
         Schedule::new(STATIC, topology, 0).expect("a topology has its own links")
     }
 
-    /// What one node does in a round.
+    /// One node's part of a round.
     pub fn turn(&self, round: Round, node: NodeId) -> Turn<'_> {
         self.mix(round).turn(node)
     }
@@ -154,12 +154,12 @@ impl Schedule {
         &self.rounds[(round.0 % self.period()) as usize]
     }
 
-    /// After how many rounds it repeats.
+    /// The number of rounds after which it repeats.
     pub fn period(&self) -> u64 {
         self.rounds.len() as u64
     }
 
-    /// How many nodes it is for.
+    /// The number of its nodes.
     pub fn nodes(&self) -> usize {
         self.rounds[0].nodes()
     }
@@ -169,7 +169,7 @@ impl Schedule {
         self.recipe.name()
     }
 
-    /// How it was made.
+    /// Its generator.
     pub fn recipe(&self) -> &'static dyn Recipe {
         self.recipe
     }
@@ -179,13 +179,13 @@ impl Schedule {
         self.name() == STATIC
     }
 
-    /// Whether some node hears another in a round without sending to it.
+    /// Whether some node receives from another in a round without sending to it.
     pub fn is_directed(&self) -> bool {
         self.rounds.iter().any(|mix| mix.arcs().any(|(i, j)| mix.weight(j, i) == 0.0))
     }
 
-    /// How fast it makes nodes agree, computed at the first call. `topology` is the one that it was
-    /// made for.
+    /// The rate of agreement, computed at the first call. `topology` is the one that it was made
+    /// for.
     pub fn rate(&self, topology: &Topology) -> &Rate {
         self.rate.get_or_init(|| Rate::of(self.recipe, &self.rounds, topology))
     }

@@ -11,9 +11,9 @@
 //! is at most the root of lambda_2(M), and on slow graphs, where many rounds average out, nearly
 //! lambda_2(M).
 //!
-//! DIFFERENCE to drawing for ever: up to [`PERIOD`] rounds are drawn from the run's seed (fewer for
-//! large topologies), and then repeat. So the plan is data, and a frame of any round can be checked
-//! by any node.
+//! DIFFERENCE to an endless draw: up to [`PERIOD`] rounds are drawn from the run's seed (fewer for
+//! large topologies), and then repeat. So the plan is data, and any node can check a frame of any
+//! round.
 
 use super::{Mix, Recipe};
 use crate::{
@@ -21,16 +21,16 @@ use crate::{
     rng::{Purpose, Stream},
 };
 
-/// Rounds that are drawn, at the most.
+/// The maximum number of rounds that are drawn.
 const PERIOD: usize = 1024;
 
-/// Rounds that are drawn, at the least.
+/// The minimum number of rounds that are drawn.
 const SHORTEST: usize = 16;
 
-/// Nodes and links times rounds, about at the most: some 100 MB.
+/// The approximate maximum of (nodes + links) times rounds: some 100 MB.
 const ROOM: usize = 1 << 22;
 
-/// `random-matching`: disjoint pairs of neighbours, drawn anew each round.
+/// `random-matching`: disjoint pairs of neighbours, drawn again in each round.
 #[derive(Debug)]
 pub(super) struct RandomMatching;
 

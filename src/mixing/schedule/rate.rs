@@ -12,28 +12,28 @@ use crate::{
     rng::{Purpose, Stream},
 };
 
-/// Disagreement at which nodes count as agreed, of what it was.
+/// The remaining share of disagreement at which nodes count as agreed.
 const TARGET: f64 = 0.01;
 
-/// Disagreement until which the products of a random schedule are followed.
+/// The share of disagreement down to which the products of a random schedule are computed.
 const SMALL: f64 = 1e-6;
 
-/// A product that leaves less than this of a random vector is J.
+/// A product that leaves less than this of a random vector counts as J.
 const NOTHING: f64 = 1e-12;
 
-/// Iterations of the power method at the most; where two singular values are so close that this is
-/// not enough, the one stands for the other.
+/// The maximum number of iterations of the power method; if two singular values are too close for
+/// this many, either may be returned.
 const ITERATIONS: usize = 200;
 
-/// Nodes times rounds up to which rounds are counted, or a period if that is longer; beyond, they
-/// follow from rho.
+/// The maximum of nodes times rounds for counting rounds, or a period if that is longer; beyond,
+/// they follow from rho.
 const COUNTED: u64 = 1 << 20;
 
 /// How fast disagreement shrinks under a schedule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
-    /// The factor per round; 0 where a period ends in exact agreement; measured where the rounds
-    /// are drawn by chance.
+    /// The factor per round; 0 if a period ends in exact agreement; measured if the rounds are
+    /// random.
     pub rho: f64,
     /// `1 - rho`.
     pub gap: f64,
@@ -45,7 +45,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// Of one period's rounds.
+    /// The rate of one period's rounds.
     pub(super) fn of(recipe: &dyn Recipe, rounds: &[Mix], topology: &Topology) -> Rate {
         if let Some(rate) = recipe.rate(topology) {
             return rate;
@@ -67,7 +67,7 @@ impl Rate {
     }
 }
 
-/// The factor per round of a random schedule: products of consecutive rounds are followed until
+/// The factor per round of a random schedule: products of consecutive rounds are computed until
 /// they are below [`SMALL`], one after the other until a period is over. `None` if that takes too
 /// long.
 fn measured(rounds: &[Mix]) -> Option<f64> {
@@ -84,8 +84,7 @@ fn measured(rounds: &[Mix]) -> Option<f64> {
 }
 
 /// The factor per round of the expected models: lambda_2 of the mean of all W, which must be
-/// symmetric. On large slow graphs, where many rounds average out, the products shrink by nearly
-/// that.
+/// symmetric. On large slow graphs, whose rounds average out, the products shrink by nearly that.
 fn of_mean(rounds: &[Mix]) -> f64 {
     let mut sums = BTreeMap::new();
     for mix in rounds {
@@ -95,12 +94,12 @@ fn of_mean(rounds: &[Mix]) -> f64 {
     }
     let weights: Vec<f64> = sums.values().copied().collect();
     let graph = Graph::new(rounds[0].nodes(), sums.into_keys()).expect("links of a topology");
-    // What never meets never agrees.
+    // Nodes that never exchange never agree.
     MixingMatrix::new(graph, &weights, false).map_or(1.0, |mean| Spectrum::of(&mean, None).lambda_2)
 }
 
-/// The least t with `|W_(from+t-1) ... W_from - J| <= target`, if it is not too far. The norm never
-/// grows with t.
+/// The least t with `|W_(from+t-1) ... W_from - J| <= target`, if it is not too large. The norm
+/// never grows with t.
 fn first_below(rounds: &[Mix], from: u64, target: f64) -> Option<u64> {
     let limit = (COUNTED / rounds[0].nodes() as u64).max(rounds.len() as u64);
     let enough = |t: u64| norm(rounds, from, t, target) <= target;
@@ -119,8 +118,8 @@ fn first_below(rounds: &[Mix], from: u64, target: f64) -> Option<u64> {
     Some(high)
 }
 
-/// `|W_(from+t-1) ... W_from - J|` in the spectral norm; or any number above `stop` that it is not
-/// below.
+/// `|W_(from+t-1) ... W_from - J|` in the spectral norm; or, if that is above `stop`, any number
+/// between both.
 fn norm(rounds: &[Mix], from: u64, t: u64, stop: f64) -> f64 {
     let n = rounds[0].nodes();
     if n == 1 {
@@ -156,7 +155,7 @@ fn norm(rounds: &[Mix], from: u64, t: u64, stop: f64) -> f64 {
     found
 }
 
-/// Takes the mean away.
+/// Subtracts the mean.
 fn centre(x: &mut [f64]) {
     let mean = x.iter().sum::<f64>() / x.len() as f64;
     x.iter_mut().for_each(|x| *x -= mean);
