@@ -1,4 +1,4 @@
-//! Every compressor of the registry beside a plain copy: GB/s of `f32` input, one thread.
+//! Every compressor of the registry, compared with a plain copy: GB/s of `f32` input, one thread.
 //!
 //! `cargo bench --no-default-features --bench compress`; a filter such as `-- encode` or `--
 //! 1000000` narrows it.
@@ -28,7 +28,7 @@ impl std::fmt::Display for Case {
     }
 }
 
-/// The defaults of every entry, and the constants whose kernels differ.
+/// The defaults of every entry, and the constants with other kernels.
 fn cases() -> Vec<Case> {
     let mut texts: Vec<String> =
         COMPRESSORS.iter().map(|entry| format!("kind = '{}'", entry.name)).collect();
@@ -53,8 +53,8 @@ fn cases() -> Vec<Case> {
 }
 
 fn vector(len: usize) -> Vec<f32> {
-    // Normal numbers take a second per 25 million: a stretch of them, shifted and scaled a little
-    // from one to the next.
+    // Normal numbers take a second per 25 million: so one stretch of them, slightly shifted and
+    // scaled each time.
     let mut random = Stream::new(1, Purpose::Test).sequence();
     let stretch: Vec<f32> = (0..len.min(99_991)).map(|_| random.normal() as f32).collect();
     (0..len)

@@ -5,7 +5,7 @@
 //!
 //! Each node computes its gradient on one thread and drives its links on others. "alone" is the
 //! gradient of one node without neighbours, "sum" the round of a node that sends when all is
-//! computed, "layers" that of one that sends each layer when it is there.
+//! computed, "layers" that of one that sends each layer when it is ready.
 
 mod common;
 
@@ -75,7 +75,7 @@ fn networked(whole: &Whole) -> f64 {
     clock.round().0
 }
 
-/// One node, whose sums need nobody.
+/// One node, whose sums need no neighbour.
 fn simulated(whole: &Whole) -> f64 {
     let mut clock = Clock::new(1, ROUNDS);
     sim::run(whole.specs(), &mut clock).expect("the run ends");

@@ -1,4 +1,4 @@
-//! A long fat line in the laboratory, which is Linux's alone.
+//! A long fat link in the laboratory, on Linux only.
 
 #[cfg(target_os = "linux")]
 #[path = "long_fat/linux.rs"]

@@ -1,11 +1,11 @@
-//! Rounds over loopback, encrypted, beside bare streams that move the same bytes.
+//! Rounds over loopback, encrypted, compared with bare streams that move the same bytes.
 //!
 //! `cargo bench --bench loopback` prints everything; a word behind `--` narrows it: `dense`, `dcd`,
 //! `memory`, `digits`.
 //!
-//! Every figure stands beside the limit that this machine sets in the same run: plain TCP and bare
-//! Noise+Yamux streams with the same bytes in the same ring, both directions of every link at once,
-//! pairs of measurements taken in turn.
+//! Every figure is printed with the limit that this machine sets in the same run: plain TCP and
+//! bare Noise+Yamux streams with the same bytes in the same ring, both directions of every link at
+//! once, with alternating measurements.
 
 mod common;
 
@@ -29,22 +29,22 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 fn main() {
     let wanted: Vec<String> =
         std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
-    let asked = |name: &str| wanted.is_empty() || wanted.iter().any(|word| word == name);
+    let requested = |name: &str| wanted.is_empty() || wanted.iter().any(|word| word == name);
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     println!(
         "{threads} processors; a copy of 25e6 floats runs at {:.1} GB/s",
         copy_speed(25_000_000)
     );
-    if asked("digits") {
+    if requested("digits") {
         digits();
     }
-    if asked("memory") {
+    if requested("memory") {
         memory();
     }
-    if asked("dense") {
+    if requested("dense") {
         dense();
     }
-    if asked("dcd") {
+    if requested("dcd") {
         dcd();
     }
 }
@@ -91,7 +91,7 @@ fn memory() {
     }
 }
 
-/// Dense D-PSGD beside bare streams.
+/// Dense D-PSGD compared with bare streams.
 fn dense() {
     println!("\ndense D-PSGD, gradients supplied: ms a round, medians of 9 taken in turn");
     println!(
@@ -119,8 +119,8 @@ fn dense() {
     }
 }
 
-/// DCD with min-max 4 bit beside the sum of its parts: each measured alone, and on all processors
-/// at once, which share the memory.
+/// DCD with min-max 4 bit compared with the sum of its parts: each measured alone, and on all
+/// processors at once, which share the memory.
 fn dcd() {
     const NODES: usize = 8;
     const PARAMETERS: usize = 25_000_000;
@@ -193,8 +193,8 @@ fn dcd() {
     );
 }
 
-/// Seconds of a call: the best of 9 on one processor while the others rest, and the mean with the
-/// same work on all processors at once.
+/// Seconds of a call: the best of 9 on one processor while the others are idle, and the mean with
+/// the same work on all processors at once.
 fn alone_and_at_once(cores: usize, make: impl Fn() -> Box<dyn FnMut() + Send>) -> (f64, f64) {
     const CALLS: u32 = 8;
     let mut one = make();
@@ -258,8 +258,8 @@ fn pairs(nodes: usize) -> Vec<(usize, usize)> {
 
 const CHUNK: usize = 1 << 20;
 
-/// Wall seconds of a round of plain TCP: every node sends so many bytes to each neighbour and reads
-/// as many.
+/// Wall seconds of a round of plain TCP: every node sends this many bytes to each neighbour and
+/// reads as many.
 fn bare_tcp(nodes: usize, bytes: usize, count: u64) -> f64 {
     let runtime = net::runtime().expect("a runtime");
     runtime.block_on(async {
@@ -306,8 +306,8 @@ fn bare_tcp(nodes: usize, bytes: usize, count: u64) -> f64 {
     })
 }
 
-/// Wall and CPU seconds of a round of bare Noise+Yamux streams: one stream a direction on every
-/// link, as gradvine has them.
+/// Wall and CPU seconds of a round of bare Noise+Yamux streams: one stream per direction on every
+/// link, as in gradvine.
 fn bare_noise(nodes: usize, bytes: usize, count: u64) -> (f64, f64) {
     const PROTOCOL: StreamProtocol = StreamProtocol::new("/bare");
     let runtime = net::runtime().expect("a runtime");
@@ -362,7 +362,7 @@ fn bare_noise(nodes: usize, bytes: usize, count: u64) -> (f64, f64) {
         let mut streams = Vec::new();
         for (a, b) in pairs(nodes) {
             for (from, to) in [(a, b), (b, a)] {
-                // A stream's acceptor hears of it with its first byte.
+                // A stream's acceptor learns of it with its first byte.
                 let opened = controls[from].open_stream(addresses[to].0, PROTOCOL);
                 let (out, into) = tokio::join!(opened, incoming[to].next());
                 streams.push((out.expect("opened"), into.expect("accepted").1));

@@ -1,5 +1,5 @@
 //! A round of every rule at a million parameters: a ring of 8 on one thread, gradients supplied,
-//! real frames encoded, checked, decoded and mixed, beside a copy of the same vectors.
+//! real frames encoded, checked, decoded and mixed, compared with a copy of the same vectors.
 //!
 //! `cargo bench --no-default-features --bench rounds`
 
@@ -43,7 +43,7 @@ fn main() {
     println!("{:<17} {:<10} {:>12} {:>10}", "rule", "compressor", "ms a round", "copies");
     println!("{:<17} {:<10} {:>12.2} {:>10.1}", "(copy)", "", 1e3 * copy, 1.0);
     for (rule, compressor) in cases() {
-        // A rule that adds entries or tables runs with what has them only.
+        // A rule that adds entries or tables runs only with compressors that have them.
         let Some(samples) = (0..SAMPLES).map(|_| round(rule, compressor)).collect() else {
             continue;
         };
@@ -65,12 +65,12 @@ fn cases() -> Vec<(&'static Entry, &'static str)> {
         .collect()
 }
 
-/// Seconds of one round of all nodes; nothing if the rule does not run with this compressor.
+/// Seconds of one round of all nodes; `None` if the rule does not run with this compressor.
 fn round(rule: &Entry, compressor_kind: &str) -> Option<f64> {
     let table =
         |kind: &str| toml::Table::from_iter([("kind".to_string(), toml::Value::from(kind))]);
     let compressor = compress::build(&table(compressor_kind)).expect("a compressor").compressor;
-    // The ring, or where a rule needs more than a ring what it needs.
+    // The ring, or the topology that the rule needs.
     let topologies = ["ring", rule.home].map(|family| {
         let topology =
             Arc::new(Topology::parse(&format!("{family}:{NODES}"), 0).expect("a topology"));

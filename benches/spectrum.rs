@@ -1,4 +1,4 @@
-//! How long the spectral gap takes: dense, by Lanczos, in closed form.
+//! The time to compute the spectral gap: dense, by Lanczos, in closed form.
 //!
 //! `cargo bench --no-default-features --bench spectrum`
 
@@ -31,7 +31,7 @@ fn lanczos(bencher: Bencher<'_, '_>, spec: &str) {
     });
 }
 
-/// What is spent on a graph that does not converge, before it says so.
+/// The time until a graph that does not converge is reported as such.
 #[divan::bench(args = ["ring:100000"], sample_count = 2)]
 fn lanczos_in_vain(bencher: Bencher<'_, '_>, spec: &str) {
     let topology = topology(spec);
@@ -42,7 +42,7 @@ fn lanczos_in_vain(bencher: Bencher<'_, '_>, spec: &str) {
     });
 }
 
-/// From the family's formula: what `topology show` does for every family but random-regular.
+/// From the family's formula: `topology show` does this for every family except random-regular.
 #[divan::bench(args = ["ring:1000", "torus:316x316", "ring:100000"])]
 fn closed_form(bencher: Bencher<'_, '_>, spec: &str) {
     let topology = topology(spec);
@@ -52,7 +52,7 @@ fn closed_form(bencher: Bencher<'_, '_>, spec: &str) {
     });
 }
 
-/// Everything from the words to a checked topology: graph, weights, matrix.
+/// Everything from the spec to a checked topology: graph, weights, matrix.
 #[divan::bench(args = ["ring:8", "torus:316x316", "complete:1000"])]
 fn build(spec: &str) -> Topology {
     topology(spec)

@@ -1,4 +1,4 @@
-//! What the round benches share: supplied gradients, a clock that watches rounds, medians.
+//! The common part of the round benches: supplied gradients, a clock that watches rounds, medians.
 #![allow(dead_code, reason = "each bench uses its own part of this")]
 
 use std::{
@@ -17,12 +17,12 @@ use gradvine::{
 /// Rounds that are not measured.
 pub const WARM: usize = 2;
 
-/// Gives the same gradient in every round: a stretch of numbers, repeated, so that a gradient costs
-/// one pass of writing and no more.
+/// Supplies the same gradient in every round: a stretch of numbers, repeated, so that a gradient
+/// costs only one pass of writing.
 pub struct Supplied(Arc<Vec<f32>>);
 
 impl Supplied {
-    /// Another stretch a node.
+    /// Another stretch for each node.
     pub fn new(node: usize) -> Supplied {
         Supplied(stretch(node))
     }
@@ -70,12 +70,12 @@ fn stretch(node: usize) -> Arc<Vec<f32>> {
     Arc::new((0..4_093).map(|_| 1e-3 * dice.normal() as f32).collect())
 }
 
-/// A vector made of a stretch.
+/// A vector made of one stretch.
 pub fn gradient(node: usize, len: usize) -> Vec<f32> {
     stretch(node).iter().copied().cycle().take(len).collect()
 }
 
-/// Notes when the last node has finished each round.
+/// Records when the last node has finished each round.
 pub struct Clock {
     nodes: usize,
     done: Vec<(usize, Instant, Duration)>,
@@ -87,7 +87,7 @@ impl Clock {
     }
 
     /// Wall and CPU seconds of one round: the mean over all but the first [`WARM`], in which
-    /// buffers are made and windows grow.
+    /// buffers are allocated and windows grow.
     pub fn round(&self) -> (f64, f64) {
         let (first, last) = (self.done[WARM - 1], self.done[self.done.len() - 1]);
         assert!(
@@ -106,8 +106,8 @@ impl Observer for Clock {
     }
 }
 
-/// CPU time of this process so far, user and system, all threads; zero where the system does not
-/// tell.
+/// CPU time of this process so far, user and system, all threads; zero if the system does not
+/// report it.
 pub fn cpu() -> Duration {
     let Ok(stat) = std::fs::read_to_string("/proc/self/stat") else { return Duration::ZERO };
     // After the name in parentheses: state is field 3, utime and stime are 14 and 15, in ticks of
@@ -118,14 +118,14 @@ pub fn cpu() -> Duration {
     Duration::from_millis(10 * (ticks(11) + ticks(12)))
 }
 
-/// The most memory that this process has had, in bytes; zero where the system does not tell.
+/// The peak memory of this process, in bytes; zero if the system does not report it.
 pub fn peak_memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
-/// Seconds of the fastest of so many calls.
+/// Seconds of the fastest of this many calls.
 pub fn best(times: usize, mut work: impl FnMut()) -> f64 {
     let one = |work: &mut dyn FnMut()| {
         let start = Instant::now();
@@ -135,18 +135,18 @@ pub fn best(times: usize, mut work: impl FnMut()) -> f64 {
     (0..times).map(|_| one(&mut work)).fold(f64::INFINITY, f64::min)
 }
 
-/// The sum over the number.
+/// The mean.
 pub fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// The middle one.
+/// The median.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }
 
-/// GB/s of a plain copy of so many floats, counted once.
+/// GB/s of a plain copy of this many floats, counted once.
 pub fn copy_speed(len: usize) -> f64 {
     let from = gradient(0, len);
     let mut to = vec![0.0f32; len];

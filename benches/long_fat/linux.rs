@@ -1,5 +1,5 @@
-//! A long fat line: 100 MB both ways at once, 100 Mbit/s, 300 ms there and back, in the laboratory:
-//! real nodes beside bare TCP and bare QUIC.
+//! A long fat link: 100 MB both ways at once, 100 Mbit/s, 300 ms there and back, in the laboratory:
+//! real nodes compared with bare TCP and bare QUIC.
 //!
 //! `cargo bench --bench long_fat` (as root; `-- bbr` or another part of a name narrows it). Seconds
 //! of the second exchange and later ones: in the first, windows grow.
@@ -26,10 +26,11 @@ const FRAME: usize = 4 * PARAMETERS;
 const EXCHANGES: usize = 7;
 const LATENCY_MS: u64 = 150;
 const RATE: f64 = 100e6;
-/// Where the system's limits are below what the line holds, which are 3.75 MB and a queue as long.
+/// The system's default limits are below the capacity of the link, which is 3.75 MB and a queue of
+/// the same length.
 const BUFFERS: [(&str, &str); 2] =
     [("net.ipv4.tcp_rmem", "4096 131072 67108864"), ("net.ipv4.tcp_wmem", "4096 16384 67108864")];
-/// What libp2p allows a QUIC stream and connection, so that bare QUIC has no less.
+/// libp2p's limits for a QUIC stream and connection, so that bare QUIC has the same.
 const QUIC: (u32, u32) = (10_000_000, 15_000_000);
 
 pub fn main() {
@@ -81,7 +82,7 @@ fn show(name: &str, times: &[f64], bare: Option<&[f64]>) {
     println!("{name:34}  {:6.2} s  {:6.2} s  {slowest:6.2} s  {ratio}", times[0], others(times));
 }
 
-/// Seconds of each exchange over a bare connection between two places.
+/// Seconds of each exchange over a bare connection between two sites.
 fn bare(setup: &Setup, line: LinkModel) -> Vec<f64> {
     let site = |node| Site::new(lab::name(9, node), NodeId::from(node), setup).expect("a place");
     let mut sites: Vec<Site> = (0..2).map(site).collect();
@@ -103,7 +104,7 @@ fn bare(setup: &Setup, line: LinkModel) -> Vec<f64> {
             )
             .expect("a thread")
         });
-        // The server listens by then; a connection refused would say so.
+        // The server listens by then; otherwise the connection would be refused.
         thread::sleep(Duration::from_millis(500));
         let times = there
             .within(|| if tcp { dial_tcp(listening) } else { quic(None, listening) })

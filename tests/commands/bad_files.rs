@@ -1,5 +1,5 @@
 //! Wrong files: data, topologies, keys, node files and models are refused with the file, the place
-//! in it, the value and what would do; nothing is left behind.
+//! in it, the value and the accepted ones; no files are left behind.
 #![cfg(feature = "cli")]
 
 use crate::command;
@@ -36,7 +36,7 @@ fn after(line: &str, start: &str) -> String {
 #[test]
 fn data_files_are_refused_by_line() {
     let files = Files::new();
-    let told = |settings: &[&str], text: &str| {
+    let error_line = |settings: &[&str], text: &str| {
         let path = files.write("rows.csv", text);
         let source = format!("data.source={path}");
         let sets = settings.iter().flat_map(|set| ["--set", set]);
@@ -54,35 +54,36 @@ fn data_files_are_refused_by_line() {
             .args(sets);
         after(&refused(&mut command), &format!("error: {path}: "))
     };
-    assert_eq!(told(&[], ""), "line 1: the file is empty: at least one row is needed");
+    assert_eq!(error_line(&[], ""), "line 1: the file is empty: at least one row is needed");
     assert_eq!(
-        told(&[], "1,2,0\n3,1\n"),
+        error_line(&[], "1,2,0\n3,1\n"),
         "line 2: 2 columns found, 3 expected, as in the first line"
     );
     assert_eq!(
-        told(&[], "a,b,y\n1,2,0\nx,4,1\n"),
+        error_line(&[], "a,b,y\n1,2,0\nx,4,1\n"),
         "line 3, column 0 (a) = \"x\": text, where a number is needed"
     );
     assert!(
-        told(&[], "1,2,0\n3,nan,1\n").starts_with("line 2, column 1 = \"nan\": a finite number")
+        error_line(&[], "1,2,0\n3,nan,1\n")
+            .starts_with("line 2, column 1 = \"nan\": a finite number")
     );
     assert!(
-        told(&[], "1,2,0\n3,4,-1\n")
+        error_line(&[], "1,2,0\n3,4,-1\n")
             .starts_with("line 2, column 2 = -1: a label is a whole number 0, 1, 2")
     );
     assert!(
-        told(&[], "1,2,0\n3,4,1.5\n")
+        error_line(&[], "1,2,0\n3,4,1.5\n")
             .starts_with("line 2, column 2 = 1.5: a label is a whole number")
     );
     assert!(
-        told(&["model.outputs=2"], "1,2,0\n3,4,2\n")
+        error_line(&["model.outputs=2"], "1,2,0\n3,4,2\n")
             .contains("line 2, column 2 = 2: a label is a whole number from 0 to 1 (2 classes)")
     );
     assert!(
-        told(&["model.inputs=5"], "1,2,0\n3,4,2\n")
+        error_line(&["model.inputs=5"], "1,2,0\n3,4,2\n")
             .contains("2 features beside 1 target: 5 are expected (model.inputs)")
     );
-    let few = told(&["data.test_share=0"], "1,2,0\n3,4,1\n");
+    let few = error_line(&["data.test_share=0"], "1,2,0\n3,4,1\n");
     assert_eq!(few, "data: 2 rows for 3 nodes: every node needs at least one");
     let gz = files.write("rows.csv.gz", "1,2,0\n");
     let line = refused(gradvine().args(["train", "--set", &format!("data.source={gz}")]));
@@ -165,7 +166,7 @@ fn topology_files_are_refused_by_link_and_node() {
     assert!(line.contains("net.xml") && line.contains(".graphml"), "{line}");
 }
 
-/// A deployment whose first node is spoilt: what is said of it, without the name of the node's
+/// A deployment whose first node is invalid, and its error message, without the name of the node's
 /// folder.
 struct Spoilt(Deployment);
 
@@ -174,16 +175,16 @@ impl Spoilt {
         Spoilt(Deployment::new(Reach::Tcp, "rounds = 3\nconnect_s = 2"))
     }
 
-    /// With these lines of its node file instead of those of the same keys.
+    /// Replaces the lines of its node file that have the same keys.
     fn node(&self, lines: &str) -> String {
         let keys: Vec<&str> = lines.lines().map(|line| line.split(' ').next().unwrap()).collect();
         let text = fs::read_to_string(self.0.file("tokyo.toml")).unwrap();
         let kept = text.lines().filter(|line| !keys.iter().any(|key| line.starts_with(key)));
         self.0.write("spoilt.toml", &(kept.collect::<Vec<_>>().join("\n") + "\n" + lines));
-        self.told()
+        self.error_line()
     }
 
-    fn told(&self) -> String {
+    fn error_line(&self) -> String {
         let line = refused(gradvine().arg("node").arg(self.0.file("spoilt.toml")).arg("--quiet"));
         assert!(!self.0.run("tokyo").exists(), "a run directory was left: {line}");
         line.replace(&format!("{}/", self.0.folder.path().display()), "")
@@ -239,7 +240,7 @@ fn node_files_are_refused_by_key() {
     starts("speed = 3", "spoilt.toml: node.speed = 3: unknown field", "`listen`");
     starts("listen = [", "spoilt.toml: line ", "");
     spoilt.0.write("spoilt.toml", "key = \"tokyo.key\"\n");
-    assert_eq!(spoilt.told(), "error: spoilt.toml: node: missing field `listen`");
+    assert_eq!(spoilt.error_line(), "error: spoilt.toml: node: missing field `listen`");
     let missing = refused(gradvine().args(["node", "no.toml"]));
     assert!(missing.starts_with("error: no.toml: node: cannot be read"), "{missing}");
 }
@@ -388,7 +389,7 @@ fn models_that_are_cut_short_or_foreign_are_refused() {
     let files = Files::new();
     let bytes = fs::read(model(&files)).unwrap();
     let rows = files.path("rows.csv");
-    let told = |bytes: &[u8]| {
+    let error_line = |bytes: &[u8]| {
         let file = files.write("spoilt.safetensors", bytes);
         let of = |command: &str| {
             after(&refused(gradvine().args([command, &file, &rows])), &format!("error: {file}: "))
@@ -398,16 +399,17 @@ fn models_that_are_cut_short_or_foreign_are_refused() {
         line
     };
     for cut in [0, 7, 8, 100, bytes.len() - 1] {
-        assert!(told(&bytes[..cut]).starts_with("safetensors: "), "{cut}");
+        assert!(error_line(&bytes[..cut]).starts_with("safetensors: "), "{cut}");
     }
-    assert!(told(&[bytes.as_slice(), b"more"].concat()).starts_with("safetensors: "));
+    assert!(error_line(&[bytes.as_slice(), b"more"].concat()).starts_with("safetensors: "));
     assert!(
-        told(b"PK\x03\x04 a file of another program, long enough").starts_with("safetensors: ")
+        error_line(b"PK\x03\x04 a file of another program, long enough")
+            .starts_with("safetensors: ")
     );
     let foreign = br#"{"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}"#;
     let foreign = [&(foreign.len() as u64).to_le_bytes()[..], foreign, &[0; 4]].concat();
     assert!(
-        told(&foreign)
+        error_line(&foreign)
             .starts_with("metadata gradvine.format: missing: not a model of this program")
     );
     let text = String::from_utf8_lossy(&bytes).into_owned();
@@ -417,9 +419,9 @@ fn models_that_are_cut_short_or_foreign_are_refused() {
     let mut wider = bytes.clone();
     wider[at] = b'3';
     assert!(
-        told(&wider).starts_with("tensor weight = [2, 3]: [3, 3] is needed"),
+        error_line(&wider).starts_with("tensor weight = [2, 3]: [3, 3] is needed"),
         "{}",
-        told(&wider)
+        error_line(&wider)
     );
     let missing = refused(gradvine().args(["evaluate", "no.safetensors", &rows]));
     assert!(missing.starts_with("error: no.safetensors: cannot be read: "), "{missing}");
@@ -430,23 +432,23 @@ fn data_that_does_not_fit_a_model_is_refused() {
     let files = Files::new();
     let model = model(&files).display().to_string();
     for command in ["evaluate", "predict"] {
-        let told = |rest: &[&str]| refused(gradvine().args([command, &model]).args(rest));
+        let error_line = |rest: &[&str]| refused(gradvine().args([command, &model]).args(rest));
         assert_eq!(
-            told(&["digits"]),
+            error_line(&["digits"]),
             "error: digits: columns: 64 features beside 1 target: 2 are expected by the model"
         );
         let more = files.write("more.csv", "1,2,0\n1,2,3\n");
-        assert!(told(&[&more]).starts_with(&format!(
+        assert!(error_line(&[&more]).starts_with(&format!(
             "error: {more}: line 2, column 2 = 3: a label is a whole number from 0 to 2"
         )));
-        assert!(told(&["no.csv"]).starts_with("error: DATA = \"no.csv\": no such file"));
+        assert!(error_line(&["no.csv"]).starts_with("error: DATA = \"no.csv\": no such file"));
         let rows = files.path("rows.csv");
-        let line = told(&[&rows, "--target", "height"]);
+        let line = error_line(&[&rows, "--target", "height"]);
         assert!(
             line.starts_with("error: --target = height: no such column: one of x, y, label"),
             "{line}"
         );
-        let line = told(&[&rows, "--labels", &more]);
+        let line = error_line(&[&rows, "--labels", &more]);
         assert!(
             line.starts_with("error: --labels = ")
                 && line.contains("a CSV file holds its labels itself: use --target"),

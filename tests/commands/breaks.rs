@@ -1,5 +1,5 @@
-//! Nodes that are missing, killed, or set up differently: the others say who, where and what to
-//! try, and end.
+//! Nodes that are missing, killed, or set up differently: the others report which one, where and
+//! what to try, and end.
 #![cfg(feature = "cli")]
 
 use crate::command;
@@ -11,7 +11,7 @@ use std::{
 
 use command::{Deployment, Reach, Running, experiment, json, until_running};
 
-/// A run that nobody sees the end of.
+/// A run longer than any test.
 const LONG: &str = "rounds = 1000000000\nevaluate_every = 20";
 
 #[test]
@@ -19,7 +19,7 @@ fn a_missing_node_is_named_with_its_address_and_what_to_try() {
     let deployment = Deployment::new(Reach::FromTheMiddle, "rounds = 5\nconnect_s = 2");
     let (mut tokyo, mut london) = (deployment.start("tokyo"), deployment.start("london"));
     assert_eq!((tokyo.end().0, london.end().0), (Some(4), Some(4)));
-    let told = london.errors();
+    let stderr = london.errors();
     let address = deployment.address("oslo");
     for words in [
         "error: after 2 s node london waits for ",
@@ -27,11 +27,11 @@ fn a_missing_node_is_named_with_its_address_and_what_to_try() {
         &address,
         "nothing listens there; has it been started",
     ] {
-        assert!(told.contains(words), "{words}: {told}");
+        assert!(stderr.contains(words), "{words}: {stderr}");
     }
-    // A node whose own links are up says why the run has not begun.
-    let told = tokyo.errors();
-    assert!(told.contains("london") && told.contains("oslo"), "{told}");
+    // A node whose own links are up reports why the run has not begun.
+    let stderr = tokyo.errors();
+    assert!(stderr.contains("london") && stderr.contains("oslo"), "{stderr}");
     let summary = json(&deployment.run("london").join("summary.json"));
     assert_eq!(summary["rounds"], 0);
     assert!(summary["failure"].as_str().unwrap().contains("oslo"));
@@ -46,11 +46,11 @@ fn a_killed_node_ends_the_others_within_seconds() {
     let killed = Instant::now();
     for (name, node) in command::NAMES.iter().zip(&mut nodes).take(2) {
         let (code, _) = node.end();
-        let told = node.errors();
-        assert_eq!(code, Some(4), "{name}: {told}");
-        assert!(told.starts_with(&format!("error: node {name}: ")), "{told}");
-        // Also where another node has told it: what happened first comes first.
-        assert!(told.contains("the link to node oslo broke in round "), "{told}");
+        let stderr = node.errors();
+        assert_eq!(code, Some(4), "{name}: {stderr}");
+        assert!(stderr.starts_with(&format!("error: node {name}: ")), "{stderr}");
+        // Also if another node has reported it: the first failure counts.
+        assert!(stderr.contains("the link to node oslo broke in round "), "{stderr}");
         check_saved(&deployment, name);
     }
     assert!(killed.elapsed() < Duration::from_secs(5), "{:?}", killed.elapsed());
@@ -58,7 +58,7 @@ fn a_killed_node_ends_the_others_within_seconds() {
     assert!(!command::metrics(&deployment.run("london")).is_empty());
 }
 
-/// What a node has trained is there, with a summary of what it did.
+/// The model of a node is saved, with a summary of its work.
 fn check_saved(deployment: &Deployment, name: &str) {
     let run = deployment.run(name);
     let summary = json(&run.join("summary.json"));
@@ -140,7 +140,7 @@ fn a_neighbours_wrong_file_is_waited_for_and_only_the_node_that_differs_from_all
     }
 }
 
-/// Where standard error takes nothing, or its reader has gone, the run goes on.
+/// If standard error fails, or its reader has closed it, the run goes on.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_standard_error_that_takes_nothing_ends_no_run() {
@@ -225,7 +225,7 @@ fn a_diverging_run_says_when() {
     assert!(json(&out.join("summary.json"))["diverged_at"].is_u64());
 }
 
-/// The victim is named, not a node that only noticed; what the others have trained is the run's.
+/// The error names the victim, not a node that only noticed; the models of the others are saved.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_process_that_is_killed_is_named_and_the_others_models_are_kept() {
@@ -253,8 +253,8 @@ fn a_process_that_is_killed_is_named_and_the_others_models_are_kept() {
             .success()
     );
     assert_eq!(running.end().0, Some(4), "{}", running.errors());
-    let told = running.errors();
-    assert!(told.contains("node 1 was ended by signal 9"), "{told}");
+    let stderr = running.errors();
+    assert!(stderr.contains("node 1 was ended by signal 9"), "{stderr}");
     let summary = json(&out.join("summary.json"));
     assert_eq!((summary["failed_at"].as_str(), summary["digest"].as_str()), (Some("1"), Some("")));
     for name in ["0", "2"] {
@@ -284,7 +284,7 @@ fn child_of(parent: u32, word: &str) -> u32 {
     pids.into_iter().find(|&pid| is_it(pid)).expect("the process of that node")
 }
 
-/// The nodes of one process share its files: whichever gives up first, the reason is said.
+/// The nodes of one process share its files: the first one to give up reports the reason.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_process_without_enough_open_files_says_so() {
@@ -296,10 +296,10 @@ fn a_process_without_enough_open_files_says_so() {
         shell.arg("-c").arg(script).arg(program.get_program());
         shell.args(["train", "--rounds", "2", "--no-baseline", "--set", "run.connect_s=2"]);
         let run = shell.arg("--out").arg(folder.path().join(limit.to_string())).output().unwrap();
-        let told = String::from_utf8_lossy(&run.stderr);
-        let last = told.lines().last().unwrap_or_default();
+        let stderr = String::from_utf8_lossy(&run.stderr);
+        let last = stderr.lines().last().unwrap_or_default();
         let words = ["open files", "open no more files"];
-        assert!(words.iter().any(|words| last.contains(words)), "{limit} files: {told}");
-        assert!(matches!(run.status.code(), Some(2 | 4)), "{limit} files: {told}");
+        assert!(words.iter().any(|words| last.contains(words)), "{limit} files: {stderr}");
+        assert!(matches!(run.status.code(), Some(2 | 4)), "{limit} files: {stderr}");
     }
 }

@@ -1,5 +1,5 @@
-//! `gradvine compare` and `gradvine study` as their users meet them: rows for what runs, diverges
-//! and is refused; tuning; reports.
+//! `gradvine compare` and `gradvine study` as users run them: rows for runs that end, diverge and
+//! are refused; tuning; reports.
 #![cfg(feature = "cli")]
 
 use crate::command;
@@ -61,7 +61,7 @@ fn every_rule_meets_every_compressor_and_runs_as_simulate_does() {
             format!("{} / {}", row["rule"].as_str().unwrap(), row["compressor"].as_str().unwrap())
         })
         .collect();
-    // Whole vectors are sent once, and not once a compressor.
+    // Uncompressed vectors are sent once, and not once per compressor.
     let expected = [
         "d-psgd / identity",
         "choco order=iclr / min-max bits=8",
@@ -125,7 +125,7 @@ fn the_number_of_threads_changes_nothing() {
 }
 
 #[test]
-fn what_diverges_and_what_is_refused_are_rows() {
+fn diverged_and_refused_runs_are_rows() {
     let list = [
         "--rules",
         "c-sgd:collective=ring,choco,dcd",
@@ -159,7 +159,7 @@ fn what_diverges_and_what_is_refused_are_rows() {
     let row = &all["combinations"][0];
     assert!(row["status"].as_str().unwrap().starts_with("diverged at round "), "{}", row["status"]);
     assert_eq!(all["combinations"][1]["rule"], "choco");
-    // Where nothing can run, it is a wrong configuration.
+    // If nothing can run, the configuration is wrong.
     let line = refused(gradvine().args([
         "compare",
         "--rules",
@@ -304,7 +304,7 @@ fn the_folder_holds_figures_and_pictures() {
 
 #[test]
 fn wrong_lists_are_refused_with_their_place() {
-    for (args, told) in [
+    for (args, message) in [
         (["--rules", "choco,dcp"], "--rules = \"dcp\": expected one of d-psgd, "),
         (["--rules", "choco,,dcd"], "--rules = \"\": expected names with constants"),
         (["--compressors", "min-max:bitz=4"], "--compressors: compressor.bitz = 4: unknown field"),
@@ -312,7 +312,7 @@ fn wrong_lists_are_refused_with_their_place() {
         (["--grid", "step=0.1"], "--grid = \"step=0.1\": expected section.key=value"),
     ] {
         let line = refused(gradvine().arg("compare").args(args));
-        assert!(line.starts_with(&format!("error: {told}")), "{line}");
+        assert!(line.starts_with(&format!("error: {message}")), "{line}");
     }
 }
 
@@ -391,7 +391,7 @@ fn a_study_is_written_and_judged_and_repeats_to_the_byte() {
     study(&studies, &out).success();
     assert_eq!(fs::read_to_string(out.join("results/small.md")).unwrap(), page);
     assert_eq!(fs::read_to_string(out.join("img/results/small-1.svg")).unwrap(), picture);
-    // The figures can disagree, and need not say anything.
+    // The figures can disagree, and a row may have no evidence.
     for (from, to, words) in [
         ("below = 1.1", "above = 1.1", "**does not agree**"),
         ("metric = 'train_loss'\nbelow = 1.1", "metric = 'excess'\nbelow = 1.1", "**no evidence**"),

@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: within two seconds the program is gone, and what was done is on disk.
+//! Ctrl-C and SIGTERM: within two seconds the program ends, and its results are on disk.
 #![cfg(all(feature = "cli", unix))]
 
 use crate::command;
@@ -16,14 +16,14 @@ fn check(run: &Path) {
     let summary = json(&run.join("summary.json"));
     assert_eq!(summary["interrupted"], true, "{summary}");
     let rounds = summary["rounds"].as_u64().unwrap();
-    // Processes stop where they are: the summary counts what all of them have done.
+    // Processes stop where they are: the summary counts the rounds of all of them.
     let mut latest = BTreeMap::new();
     for metric in metrics(run) {
         latest.insert(metric["node"].to_string(), metric["round"].as_u64().unwrap());
     }
     let seen = latest.into_values().min().unwrap_or(0);
     assert!(rounds > 0 && rounds + 1 >= seen, "{rounds} rounds, metrics of {seen}");
-    // What was trained is there.
+    // The trained models are saved.
     let part = |name: &str| summary["participation"][name]["bytes_payload"].as_u64().unwrap_or(0);
     let nodes: Vec<String> =
         summary["participation"].as_object().unwrap().keys().cloned().collect();
@@ -55,7 +55,7 @@ fn interrupt(command: &[&str], signal: &str) {
     assert_eq!(code, Some(130), "{}", running.errors());
     assert!(took < PROMISED, "{command:?} took {took:?}");
     let errors = running.errors();
-    // Before it there may be a warning: metrics of so many rounds may not fit on the disk.
+    // There may be a warning before it: metrics of so many rounds may not fit on the disk.
     assert!(
         errors.lines().last().is_some_and(|line| line.starts_with("interrupted: ")),
         "{errors}"
@@ -82,7 +82,7 @@ fn training_in_many_processes_stops() {
 }
 
 #[test]
-fn a_node_stops_and_its_neighbours_are_told() {
+fn a_node_stops_and_its_neighbours_learn_why() {
     for signal in ["INT", "TERM"] {
         let deployment = Deployment::new(Reach::Tcp, "rounds = 1000000000\nevaluate_every = 20");
         let mut nodes = NAMES.map(|name| deployment.start(name));
@@ -93,8 +93,8 @@ fn a_node_stops_and_its_neighbours_are_told() {
         assert!(took < PROMISED, "{took:?}");
         check(&deployment.run("tokyo"));
         assert_eq!(nodes[1].end().0, Some(4));
-        let told = nodes[1].errors();
-        assert!(told.contains("node tokyo left the run: interrupted in round"), "{told}");
+        let stderr = nodes[1].errors();
+        assert!(stderr.contains("node tokyo left the run: interrupted in round"), "{stderr}");
     }
 }
 

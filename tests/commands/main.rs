@@ -1,4 +1,4 @@
-//! The `gradvine` command as its users meet it.
+//! The `gradvine` command as users run it.
 #![cfg(feature = "cli")]
 
 #[path = "../common/command.rs"]

@@ -1,5 +1,5 @@
-//! Runs that are too large for this machine: refused with what they need and what there is, before
-//! anything is taken, written or sent.
+//! Runs that are too large for this machine: refused with the required and the available size,
+//! before anything is allocated, written or sent.
 #![cfg(feature = "cli")]
 
 use crate::command;
@@ -53,7 +53,7 @@ fn a_ring_that_is_too_long_for_sums_is_refused() {
     }
 }
 
-/// The program where it may take so many megabytes of addresses and no more.
+/// The program with this limit of address space, in megabytes.
 #[cfg(target_os = "linux")]
 fn tight(megabytes: u32) -> assert_cmd::Command {
     let mut command = Command::new("sh");
@@ -84,7 +84,7 @@ fn a_model_that_does_not_fit_the_memory_is_refused() {
         assert!(line.contains("gradvine node") && line.contains("--no-space-check"), "{line}");
     }
     figures(&refused(tight(3000).arg("plan").args(large)), "measuring the data");
-    // What fits runs.
+    // A run that fits goes on.
     let folder = command::folder();
     let small = [
         "simulate",

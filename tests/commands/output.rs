@@ -1,4 +1,4 @@
-//! What commands print: tables for people, JSON for programs, nothing where nothing is wanted.
+//! The output of commands: tables for people, JSON for programs, nothing if nothing is wanted.
 #![cfg(feature = "cli")]
 
 use crate::command;
@@ -69,7 +69,7 @@ fn help_of_every_command_has_examples() {
             _ => "Examples:\n  gradvine ",
         };
         assert!(text.contains(shown), "{command}: {text}");
-        // Where examples are wrapped, their columns are lost.
+        // Wrapped examples would lose their columns.
         let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
         assert!(widest <= 110, "{command}: {widest}");
     }
@@ -219,7 +219,7 @@ fn quiet_runs_say_nothing_and_others_end_with_what_to_try() {
         assert_eq!(row.chars().count(), heading.chars().count(), "{heading}\n{row}");
         assert_ne!(row.as_bytes()[heading.find("rows").unwrap() + 3], b' ', "{heading}\n{row}");
     }
-    // What is suggested works as it stands.
+    // The suggested commands work unchanged.
     let suggested: Vec<&str> =
         text.lines().map(str::trim).filter(|line| line.starts_with("gradvine ")).collect();
     assert_eq!(suggested.len(), 5, "{text}");
@@ -444,7 +444,7 @@ fn the_registries_are_listed_with_their_papers() {
     }
 }
 
-/// A reader that goes away early must not see a panic, nor change how the command ends.
+/// A reader that closes early must not see a panic, nor change how the command ends.
 #[test]
 fn a_closed_pipe_is_no_failure() {
     let folder = folder();
@@ -467,9 +467,9 @@ fn a_closed_pipe_is_no_failure() {
             program().args(command).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         // The reading end is closed before anything is written, or at least before everything is.
         drop(child.stdout.take());
-        let mut told = String::new();
-        child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
-        assert!(child.wait().unwrap().success(), "{command:?}: {told}");
-        assert!(!told.contains("panic") && !told.contains("error"), "{command:?}: {told}");
+        let mut stderr = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+        assert!(child.wait().unwrap().success(), "{command:?}: {stderr}");
+        assert!(!stderr.contains("panic") && !stderr.contains("error"), "{command:?}: {stderr}");
     }
 }

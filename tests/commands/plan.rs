@@ -1,4 +1,4 @@
-//! `gradvine plan`: what it says, and that the simulator says the same.
+//! `gradvine plan`: its output, and its agreement with the simulator.
 
 use crate::command;
 
@@ -61,8 +61,7 @@ fn candidates_come_best_first_and_a_server_is_slower_than_gossip() {
     let said = plan(&["--rounds", "200"]);
     let candidates = said["candidates"].as_array().unwrap();
     assert!(candidates.len() > 10);
-    // The run, as many times longer as a round's W, relaxed by CHOCO's gamma, falls short of
-    // agreement.
+    // The run's time, divided by the mixing of a round with W, relaxed by CHOCO's gamma.
     let cost = |one: &Value| {
         let rounds = one["mixing_time"].as_f64().unwrap_or(f64::INFINITY);
         let left = if rounds > 1.0 { 0.01f64.powf(1.0 / rounds) } else { 0.0 };

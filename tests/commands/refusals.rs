@@ -1,5 +1,5 @@
-//! Wrong settings: every key of an experiment refuses what cannot work, with one line that names
-//! the place, the value and what would do; nothing is left behind.
+//! Wrong settings: every key of an experiment refuses values that cannot work, with one line that
+//! names the place, the value and the accepted ones; no files are left behind.
 #![cfg(feature = "cli")]
 
 use crate::command;
@@ -9,10 +9,10 @@ use std::{collections::BTreeSet, fs};
 use command::{folder, gradvine, refused};
 use serde_json::Value;
 
-/// `key=value`, what precedes it, and words of the error beside the key.
+/// `key=value`, the settings before it, and words of the error beside the key.
 type Case = (&'static str, &'static str, &'static [&'static str]);
 
-/// No float outside its range: none is a step, a share, a constant of a rule.
+/// No float outside its range: none of these is a step, a share, a constant of a rule.
 const NOT_POSITIVE: [&str; 6] = ["0", "-1", "nan", "inf", "1e300", "1e-300"];
 
 const SYNTHETIC: &str =
@@ -287,25 +287,27 @@ const CASES: &[Case] = &[
     ("", "optimizer.local_steps=1000001", &["from 1 to 1000000"]),
 ];
 
-/// `simulate` with these settings, which it must refuse.
-fn told(settings: &[&str]) -> String {
+/// The error line of `simulate` with these settings, which it must refuse.
+fn error_line(settings: &[&str]) -> String {
     let sets = settings.iter().flat_map(|set| ["--set", set]);
     refused(gradvine().args(["simulate", "--rounds", "2"]).args(sets).args(["--out", "run"]))
 }
 
-/// As [`told`], without a number of rounds, which is what is wrong.
-fn told_of(before: &str, set: &str) -> String {
+/// As [`error_line`], without a number of rounds, because that is the wrong one.
+fn error_line_of(before: &str, set: &str) -> String {
     if set.starts_with("run.rounds") {
         refused(gradvine().args(["simulate", "--set", set]))
     } else {
-        told(&before.split(' ').filter(|set| !set.is_empty()).chain([set]).collect::<Vec<_>>())
+        error_line(
+            &before.split(' ').filter(|set| !set.is_empty()).chain([set]).collect::<Vec<_>>(),
+        )
     }
 }
 
 #[test]
 fn every_key_refuses_what_cannot_work() {
     for &(before, set, words) in CASES {
-        let line = told_of(before, set);
+        let line = error_line_of(before, set);
         let key = set.split('=').next().unwrap();
         assert!(line.starts_with(&format!("error: --set: {key}")), "{set}: {line}");
         for words in words {
@@ -316,7 +318,8 @@ fn every_key_refuses_what_cannot_work() {
         [("choco", "gamma"), ("choco-edge", "gamma"), ("beer", "gamma"), ("deep-squeeze", "eta")]
     {
         for value in NOT_POSITIVE {
-            let line = told(&[&format!("rule.kind={rule}"), &format!("rule.{constant}={value}")]);
+            let line =
+                error_line(&[&format!("rule.kind={rule}"), &format!("rule.{constant}={value}")]);
             assert!(line.starts_with(&format!("error: --set: rule.{constant} = ")), "{line}");
             assert!(line.contains("expected a finite number above 0"), "{line}");
         }
@@ -331,7 +334,7 @@ fn no_key_is_forgotten() {
         CASES.iter().map(|(_, set, _)| set.split('=').next().unwrap()).collect();
     let mut keys = Vec::new();
     for section in ["run", "topology", "data", "model", "optimizer", "network"] {
-        let line = told(&[&format!("{section}.nonsense=1")]);
+        let line = error_line(&[&format!("{section}.nonsense=1")]);
         assert!(
             line.starts_with(&format!("error: --set: {section}.nonsense = 1: unknown field")),
             "{line}"
@@ -360,19 +363,24 @@ fn settings_that_say_nothing_are_explained() {
         ("run..rounds=3", "a part of the key is empty"),
         ("run.rounds.x=3", "`rounds` is a value, not a section"),
     ] {
-        let line = told(&[set]);
+        let line = error_line(&[set]);
         assert!(line.starts_with("error: --set = ") && line.contains(words), "{line}");
     }
-    assert!(told(&["speed.up=1"]).contains("there is no such section; there are run, topology"));
-    // Arguments of their own are called by their own names.
+    assert!(
+        error_line(&["speed.up=1"]).contains("there is no such section; there are run, topology")
+    );
+    // Arguments are called by their own names.
     let line = refused(gradvine().args(["simulate", "--topology", "ring:0"]));
     assert_eq!(line, "error: --topology = \"ring:0\": ring: expected 1 or more");
     for (argument, value) in
         [("--rounds", "0"), ("--rounds", "-1"), ("--seed", "x"), ("--seed", "18446744073709551616")]
     {
         let assert = gradvine().args(["simulate", argument, value]).assert().code(2);
-        let told = String::from_utf8(assert.get_output().stderr.clone()).unwrap();
-        assert!(told.contains(argument) && told.contains("expected a whole number from"), "{told}");
+        let error_line = String::from_utf8(assert.get_output().stderr.clone()).unwrap();
+        assert!(
+            error_line.contains(argument) && error_line.contains("expected a whole number from"),
+            "{error_line}"
+        );
     }
 }
 
@@ -380,34 +388,34 @@ fn settings_that_say_nothing_are_explained() {
 fn wrong_files_name_themselves_and_the_line() {
     let folder = folder();
     let file = folder.path().join("e.toml");
-    let told = |text: &[u8]| {
+    let error_line = |text: &[u8]| {
         fs::write(&file, text).unwrap();
         let line = refused(gradvine().arg("train").arg(&file));
         line.strip_prefix(&format!("error: {}: ", file.display()))
             .unwrap_or_else(|| panic!("{line}"))
             .to_string()
     };
-    assert!(told(b"[run]\nrounds = = 3\n").starts_with("line 2: "));
-    assert!(told(b"[run]\nrounds = 3\nrounds = 4\n").starts_with("line 3: duplicate key"));
-    assert!(told(b"[run\n").starts_with("line 1: "));
-    assert!(told(b"\xFF\xFE").contains("cannot be read"));
-    assert!(told(b"").starts_with("topology: name a file (or a spec"));
+    assert!(error_line(b"[run]\nrounds = = 3\n").starts_with("line 2: "));
+    assert!(error_line(b"[run]\nrounds = 3\nrounds = 4\n").starts_with("line 3: duplicate key"));
+    assert!(error_line(b"[run\n").starts_with("line 1: "));
+    assert!(error_line(b"\xFF\xFE").contains("cannot be read"));
+    assert!(error_line(b"").starts_with("topology: name a file (or a spec"));
     let whole = "[topology]\nfile = \"ring:3\"\n[rule]\nkind = \"choco\"\n";
     assert!(
-        told(format!("{whole}[optimizer]\nstep = -0.5\n").as_bytes())
+        error_line(format!("{whole}[optimizer]\nstep = -0.5\n").as_bytes())
             .starts_with("optimizer.step = -0.5: ")
     );
     assert!(
-        told(format!("{whole}gama = 1\n").as_bytes())
+        error_line(format!("{whole}gama = 1\n").as_bytes())
             .starts_with("rule.gama = 1: unknown field `gama`")
     );
     assert!(
-        told(format!("{whole}[data]\nsource = \"no.csv\"\n").as_bytes())
+        error_line(format!("{whole}[data]\nsource = \"no.csv\"\n").as_bytes())
             .starts_with("data.source = \"no.csv\": no such")
     );
-    assert!(told(b"[topology]\nfile = \"ring:3\"\n").starts_with("rule.kind: which rule?"));
+    assert!(error_line(b"[topology]\nfile = \"ring:3\"\n").starts_with("rule.kind: which rule?"));
     assert!(
-        told(b"[topology]\nfile = \"ring:3\"\nfamily = \"ring\"\n")
+        error_line(b"[topology]\nfile = \"ring:3\"\nfamily = \"ring\"\n")
             .contains("a file or a family, not both")
     );
     let missing = refused(gradvine().args(["train", "no.toml"]));
@@ -416,18 +424,18 @@ fn wrong_files_name_themselves_and_the_line() {
 
 #[test]
 fn combinations_that_cannot_work_say_why() {
-    let line = told(&["compressor.kind=qsgd", "compressor.levels=1"]);
+    let line = error_line(&["compressor.kind=qsgd", "compressor.levels=1"]);
     assert!(
         line.contains("choco feeds the compression error back")
             && line.contains("run.allow_unstable = true"),
         "{line}"
     );
-    let line = told(&["rule.kind=d2", "compressor.kind=identity", "topology.file=ring:8"]);
+    let line = error_line(&["rule.kind=d2", "compressor.kind=identity", "topology.file=ring:8"]);
     assert!(
         line.contains("-0.333333333") && line.contains("weights = \"lazy-metropolis\""),
         "{line}"
     );
-    let line = told(&["model.kind=least-squares"]);
+    let line = error_line(&["model.kind=least-squares"]);
     assert!(
         line.contains("data.split = by-label: needs classes")
             && line.contains("iid and contiguous"),

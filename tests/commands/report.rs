@@ -1,5 +1,4 @@
-//! `gradvine report` as its users meet it: what is on the page, what is refused, how runs that
-//! ended badly look, how large it may become.
+//! `gradvine report` as users run it: the page, its refusals, runs that ended badly, and its size.
 #![cfg(feature = "cli")]
 
 use crate::command;
@@ -20,7 +19,7 @@ fn runs(each: &[(&str, &[&str])]) -> (TempDir, Vec<PathBuf>) {
     let folder = folder();
     let paths: Vec<PathBuf> = each.iter().map(|(name, _)| folder.path().join(name)).collect();
     for ((_, settings), path) in each.iter().zip(&paths) {
-        // Whether it ends well is not the question here.
+        // This test does not need it to end well.
         let _ = gradvine()
             .arg("simulate")
             .args(SMALL)
@@ -48,7 +47,7 @@ fn page(paths: &[PathBuf], more: &[&str]) -> String {
     fs::read_to_string(out).unwrap()
 }
 
-/// Why there is no page.
+/// The error without a page.
 fn why_not(paths: &[PathBuf], more: &[&str]) -> String {
     refused(gradvine().arg("report").args(paths).args(more))
 }
@@ -102,11 +101,11 @@ fn the_page_has_everything_and_needs_nothing() {
     assert_eq!(once.len(), ids.len(), "{ids:?}");
     // Times on an ideal network are 0, and the page says so.
     assert!(!names.contains(&"loss-time.svg".to_string()) && html.contains("all times are 0"));
-    // What differs, and what does not.
+    // The settings that differ, and no others.
     let table = html.split("id=\"differences\"").nth(1).unwrap().split("<h2").next().unwrap();
     assert!(table.contains(">rule.kind<") && table.contains(">compressor.bits<"), "{table}");
     assert!(!table.contains("run.rounds") && !table.contains("optimizer.step"), "{table}");
-    // The best of each column, where there is one.
+    // The best of each column, if there is one.
     let summary = html.split("id=\"runs\"").nth(1).unwrap().split("<h2").next().unwrap();
     let payload =
         |path: &Path| json(&path.join("summary.json"))["bytes"]["payload"].as_f64().unwrap() / 3.0;
@@ -161,8 +160,8 @@ fn summaries_list_what_went_over_each_link() {
         nodes.values().map(|part| part["links"].clone()).collect::<Vec<Value>>()
     };
     assert_eq!(links(&train), links(&paths[0]));
-    // Processes do not see each other's models; a node's own directory has its own evaluations
-    // alone.
+    // Processes do not have each other's models; a node's own directory has only its own
+    // evaluations.
     assert!(page(std::slice::from_ref(&train), &[]).contains("No run has consensus distances"));
     let own = train.join("nodes/1/run");
     assert!(page(&[own], &[]).contains("its metrics are those of 1 of 3 nodes."));
@@ -419,6 +418,6 @@ fn totals_beyond_what_can_be_counted_do_not_wrap() {
     summary["bytes"] = json!({ "payload": most, "wire": most, "dense": most });
     fs::write(&file, summary.to_string()).unwrap();
     let page = page(&paths, &[]);
-    // 2^64 bytes; a sum that wraps says less.
+    // 2^64 bytes; a sum that wraps would show less.
     assert!(page.contains("18446744.07 TB"), "the totals are on the page");
 }

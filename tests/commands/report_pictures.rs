@@ -1,6 +1,6 @@
-//! The pictures of `gradvine report` hold what they say: curves go through the evaluations, bars
-//! are as long as the bytes, and a browser, where there is one, paints them: in the light, in the
-//! dark, and without anything that sticks out of the page.
+//! The pictures of `gradvine report` are correct: curves go through the evaluations, bars are as
+//! long as the bytes, and a browser, if there is one, paints them in light and dark, without
+//! anything outside the page.
 #![cfg(feature = "cli")]
 
 use crate::command;
@@ -69,7 +69,7 @@ impl Shown {
         Picture::of(&self.html, id)
     }
 
-    /// What the evaluations of a run say: (x, y) of each round, of the mean over its nodes.
+    /// The evaluations of a run: (x, y) of each round, of the mean over its nodes.
     fn evaluations(&self, run: usize, x: &str, y: &str) -> Vec<(f64, f64)> {
         let mut rounds: BTreeMap<u64, Vec<Value>> = BTreeMap::new();
         for line in metrics(&self.runs[run]) {
@@ -169,7 +169,7 @@ const CURVES: [(&str, &str, &str); 7] = [
     ("consensus-rounds", "round", "consensus"),
 ];
 
-/// Whether there is one scale that takes every value to its pixel.
+/// Whether one scale maps every value to its pixel.
 fn scales(pairs: &[(f64, f64)]) -> bool {
     let end = |least: bool| {
         let order = |a: &&(f64, f64), b: &&(f64, f64)| a.0.total_cmp(&b.0);
@@ -217,7 +217,7 @@ fn curves_go_through_the_evaluations() {
         // Losses fall and accuracies rise: the picture is not upside down.
         let (first, last) = (upwards[0], upwards[11]);
         assert_eq!(first.0 < last.0, first.1 > last.1, "{id}");
-        // One evaluation that is drawn elsewhere does not pass.
+        // A point drawn elsewhere fails the test.
         upwards[5].1 += 3.0;
         assert!(!scales(&upwards) && !scales(&log(&upwards)), "{id}: the check finds nothing");
     }
@@ -293,8 +293,8 @@ fn browse(browser: &Path, page: &Path, width: u32, height: u32, more: &[String])
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Where the pictures are, and how wide the page is and would be: measured by a script in a copy of
-/// the page.
+/// The positions of the pictures, and the real and the full width of the page: measured by a script
+/// in a copy of the page.
 fn measured(browser: &Path, shown: &Shown, width: u32) -> Value {
     const SCRIPT: &str = "<script>const seen = {page: document.documentElement.scrollWidth, \
                           window: innerWidth, \
@@ -343,7 +343,7 @@ impl Screen {
         Screen { width: info.width as usize, pixels }
     }
 
-    /// How many pixels in a box (left, top, right, bottom) are nearly of this colour.
+    /// The number of pixels in a box (left, top, right, bottom) with nearly this colour.
     fn count(&self, [left, top, right, bottom]: [f64; 4], colour: [u8; 3]) -> f64 {
         let near = |pixel: &[u8; 3]| pixel.iter().zip(colour).all(|(a, b)| a.abs_diff(b) <= 48);
         let rows =
@@ -363,14 +363,13 @@ fn rgb(hex: &str) -> [u8; 3] {
     [1, 3, 5].map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap())
 }
 
-/// What the page makes of a colour in the dark.
+/// The page's counterpart of a colour in the dark.
 fn in_the_dark(html: &str, colour: &str) -> [u8; 3] {
     let rule = format!(".picture [stroke=\"{colour}\"]{{stroke:");
     rgb(&html.split(&rule).nth(1).unwrap_or_else(|| panic!("no counterpart of {colour}"))[..7])
 }
 
-/// Pictures of the page in which less ink is on the screen than the SVG says: which, and what is
-/// missing.
+/// Pictures of the page with less ink on the screen than in the SVG: which, and the missing part.
 fn pale(shown: &Shown, boxes: &Value, screen: &Screen, dark: bool) -> Vec<String> {
     let mut pale = Vec::new();
     let colour = |hex: &str| if dark { in_the_dark(&shown.html, hex) } else { rgb(hex) };
@@ -381,7 +380,7 @@ fn pale(shown: &Shown, boxes: &Value, screen: &Screen, dark: bool) -> Vec<String
         let at = |[a, b, c, d]: [f64; 4]| {
             [left + scale * a, top + scale * b, left + scale * c, top + scale * d]
         };
-        // Colour, where, how many pixels of it at the least.
+        // Colour, box, minimum number of pixels.
         let mut expected: Vec<(&str, [f64; 4], f64)> = Vec::new();
         for curve in picture.curves() {
             let points = curve.points();
@@ -455,7 +454,7 @@ fn a_browser_paints_what_the_pictures_hold() {
         );
         assert_eq!(pale(&shown, boxes, &screen, dark), Vec::<String>::new(), "dark: {dark}");
     }
-    // Without its curves a page is missed by the check: all of them, and nothing else.
+    // A page without its curves fails the check: all of them, and nothing else.
     let mut bare = shown.html.clone();
     for (id, ..) in CURVES {
         for curve in shown.picture(id).curves() {

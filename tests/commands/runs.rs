@@ -1,4 +1,4 @@
-//! Runs end well: in one process, in many, simulated, and as nodes that somebody starts by hand.
+//! Runs that succeed: in one process, in many, simulated, and as nodes started by hand.
 #![cfg(feature = "cli")]
 
 use crate::command;
@@ -22,7 +22,7 @@ fn summary(command: &[&str], settings: &[&str], out: &Path) -> Value {
 }
 
 /// Trains in one process and in many and simulates: the models must be the same, and the summaries
-/// but for the time.
+/// too, except for the time.
 fn three_ways(settings: &[&str]) {
     let folder = folder();
     let ways = [&["train"][..], &["train", "--processes"], &["simulate"]];
@@ -124,9 +124,9 @@ fn nodes_choose_their_congestion_control() {
     assert!(!log.contains("keeps the system's"), "{log}");
     let assert = run("rneo").assert().code(2);
     let log = String::from_utf8_lossy(&assert.get_output().stderr).into_owned();
-    let told = "error: --set: run.congestion = \"rneo\": this system has no such congestion \
+    let expected = "error: --set: run.congestion = \"rneo\": this system has no such congestion \
                 control: expected one of ";
-    assert!(log.contains(told), "{log}");
+    assert!(log.contains(expected), "{log}");
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn a_run_goes_on_from_the_model_of_another() {
     let after = summary(&["train", "--processes"], &more.concat(), &second);
     assert!(before > 0.85, "{before}");
     assert!((accuracy(&after) - before).abs() < 0.01, "{before} and then {}", accuracy(&after));
-    // The features are scaled as they were for that model.
+    // The features are scaled as for that model.
     let experiment = fs::read_to_string(second.join("experiment.toml")).unwrap();
     assert!(experiment.contains("[data.scale]"), "{experiment}");
 
@@ -192,7 +192,7 @@ fn an_experiment_beside_its_data_repeats_from_anywhere() {
         command
     };
     run("site/e.toml").assert().success();
-    // As resolved, it names no run directory and finds its files.
+    // The resolved file names no run directory and finds its data.
     run("first/experiment.toml").args(["--out", "second"]).assert().success();
     let digest = |run: &str| json(&folder.path().join(run).join("summary.json"))["digest"].clone();
     assert_eq!(digest("first"), digest("second"));
@@ -218,12 +218,12 @@ fn processes_leave_what_a_deployment_has() {
     ] {
         assert!(out.join(file).is_file(), "{file}");
     }
-    // One of its nodes alone is a node that somebody has set up: it waits for the others.
+    // One of its nodes alone is as if set up by a user: it waits for the others.
     let text = fs::read_to_string(out.join("nodes/0/node.toml")).unwrap();
     assert!(text.contains("topology = \"../../topology.toml\""), "{text}");
 }
 
-/// Starts the nodes in this order with a pause between them; all must end well with the same files.
+/// Starts the nodes in this order with a pause between them; all must succeed with the same files.
 fn by_hand(reach: Reach, order: [usize; 3]) {
     let deployment = Deployment::new(reach, "rounds = 20\nevaluate_every = 10");
     let mut running = Vec::new();

@@ -1,5 +1,5 @@
-//! What the tests of centralized rules share: dense `f64` references on which all nodes hold one x,
-//! and scripted updates.
+//! The common part of the tests of centralized rules: dense `f64` references with one x for all
+//! nodes, and scripted updates.
 
 use gradvine::{
     drive::{Conclusion, Learner, NoopObserver},
@@ -64,7 +64,7 @@ pub fn centralized(run: &Run) -> Vec<f64> {
     reference(run, |x, u| *x = plus(x, -1.0 / n, &sum(&u)))
 }
 
-/// How far the models are from the reference; the nodes must agree to the bit.
+/// The distance of the models from the reference; the nodes must agree to the bit.
 pub fn distance(run: &Run, reference: &[f64]) -> f64 {
     let models = run.models();
     assert!(models.iter().all(|model| *model == models[0]), "{}: the nodes differ", run.rule);
@@ -76,7 +76,7 @@ pub fn check(run: &Run, reference: &[f64]) {
     assert!(distance < 2e-5, "{}: {distance:e}", run.words());
 }
 
-/// Gives out updates that were written beforehand, then nothing.
+/// Returns updates that were written beforehand, then zeros.
 pub struct Scripted {
     pub updates: Vec<Vec<f32>>,
 }
@@ -108,8 +108,8 @@ pub fn script(run: &Run, rounds: u64, seed: u64) -> Vec<Matrix> {
     (0..rounds).map(|round| (0..run.nodes()).map(|node| draw(round, node)).collect()).collect()
 }
 
-/// What x has moved by, negated, after `run.rounds` rounds of these updates, which are 0 once the
-/// script is over.
+/// The negated change of x after `run.rounds` rounds of these updates, which are 0 once the script
+/// is over.
 pub fn moved(run: &Run, script: &[Matrix]) -> Vec<f64> {
     let mut specs = run.specs();
     for (node, spec) in specs.iter_mut().enumerate() {
@@ -124,8 +124,7 @@ pub fn moved(run: &Run, script: &[Matrix]) -> Vec<f64> {
     plus(&start(run), -1.0, &widen(&models[..1])[0])
 }
 
-/// How much of what was produced is missing from the model after everything had time to be sent,
-/// relative to all that was produced.
+/// The share of all updates that is missing from the model after everything had time to be sent.
 pub fn leak(run: &Run, script: &[Matrix]) -> f64 {
     let produced = sum(&script.iter().map(|round| sum(round)).collect::<Vec<_>>());
     let missing = plus(&produced, -(run.nodes() as f64), &moved(run, script));

@@ -1,4 +1,4 @@
-//! The `gradvine` program as its users meet it: run it, read what it leaves, signal it.
+//! The `gradvine` program as its users run it: starts it, reads its output, signals it.
 // Each test file uses its own part of this one.
 #![allow(dead_code)]
 
@@ -14,17 +14,17 @@ use std::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Nothing that is waited for here takes so long.
+/// An upper limit for everything that tests wait for.
 pub const SOON: Duration = Duration::from_secs(20);
 
-/// The program, without what the environment says about logs.
+/// The program, without logging settings of the environment.
 pub fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gradvine"));
     command.env_remove("RUST_LOG").stdin(Stdio::null());
     command
 }
 
-/// The same with assertions on its end.
+/// The same with assertions on its exit.
 pub fn gradvine() -> assert_cmd::Command {
     assert_cmd::Command::from_std(program())
 }
@@ -61,7 +61,7 @@ pub fn metrics(run: &Path) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Waits until something is so.
+/// Waits until a condition is true.
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let started = Instant::now();
     while !is_so() {
@@ -113,7 +113,7 @@ impl Running {
         (ended.unwrap().code(), started.elapsed())
     }
 
-    /// What it said on standard error.
+    /// Its standard error so far.
     pub fn errors(&self) -> String {
         fs::read_to_string(&self.errors).unwrap()
     }
@@ -126,7 +126,7 @@ impl Drop for Running {
     }
 }
 
-/// How the nodes of a [`Deployment`] are reached.
+/// The transport and addresses of a [`Deployment`].
 #[derive(Clone, Copy, PartialEq)]
 pub enum Reach {
     Tcp,
@@ -263,16 +263,16 @@ fn free_address(reach: Reach) -> String {
     }
 }
 
-/// Runs a command in an empty folder: it must end with 2 and one line on standard error, which is
-/// returned, and leave nothing there.
+/// Runs a command in an empty folder: it must exit with 2 and one line on standard error, which is
+/// returned, and leave no files.
 pub fn refused(command: &mut assert_cmd::Command) -> String {
     let empty = folder();
     let assert = command.current_dir(empty.path()).assert();
     let output = assert.get_output();
-    let (told, code) = (String::from_utf8(output.stderr.clone()).unwrap(), output.status.code());
-    assert_eq!(code, Some(2), "{command:?}: {told}");
-    let lines: Vec<&str> = told.lines().collect();
-    assert!(lines.len() == 1 && lines[0].starts_with("error: "), "{command:?}: {told}");
+    let (stderr, code) = (String::from_utf8(output.stderr.clone()).unwrap(), output.status.code());
+    assert_eq!(code, Some(2), "{command:?}: {stderr}");
+    let lines: Vec<&str> = stderr.lines().collect();
+    assert!(lines.len() == 1 && lines[0].starts_with("error: "), "{command:?}: {stderr}");
     assert!(output.stdout.is_empty(), "{command:?} printed something");
     let left: Vec<_> =
         fs::read_dir(empty.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();

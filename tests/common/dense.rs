@@ -1,8 +1,8 @@
-//! Plain dense f64: what the references of the rules are written in.
+//! Plain dense f64 arithmetic for the references of the rules.
 
 use super::{Problem, Run, difference, sgd::Updates, widen};
 
-/// Row i is node i's.
+/// Row i belongs to node i.
 pub type Matrix = Vec<Vec<f64>>;
 
 /// C in f64, written from its definition.
@@ -27,7 +27,7 @@ pub fn scaled_sign(v: &[f64]) -> Vec<f64> {
     v.iter().map(|&x| if x < 0.0 { -scale } else { scale }).collect()
 }
 
-/// Compressors whose f64 twin is above.
+/// Compressors with an f64 twin above.
 pub const COMPRESSORS: [(&str, C); 3] = [
     ("kind = 'identity'", identity),
     ("kind = 'top-k'\nk = 10", top_ten),
@@ -57,7 +57,7 @@ pub fn starts(run: &Run) -> Matrix {
     widen(&(0..run.nodes()).map(|node| run.start(node)).collect::<Vec<_>>())
 }
 
-/// Centralized SGD on the mean of the gradients, one row a node.
+/// Centralized SGD on the mean of the gradients, one row per node.
 pub fn centralized(run: &Run) -> Matrix {
     let (mut updates, mut x) = (Updates::new(run), starts(run));
     for _ in 0..run.rounds {

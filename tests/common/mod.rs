@@ -1,5 +1,5 @@
-//! A small decentralized problem whose every number is known: f_i(x) = 1/2 |A_i x - b_i|^2 / m,
-//! exact gradients.
+//! A small decentralized problem with known numbers: f_i(x) = 1/2 |A_i x - b_i|^2 / m, exact
+//! gradients.
 #![allow(dead_code)] // each test file uses its own part of this
 
 pub mod central;
@@ -31,11 +31,11 @@ use sgd::Sgd;
 /// Rows of each node's A_i.
 const ROWS: usize = 12;
 
-/// Past one and several of the blocks of 512 and 2,048 numbers that kernels work on, and of no
+/// Larger than one and several of the blocks of 512 and 2,048 numbers that kernels use, and no
 /// round number.
 pub const WIDE: [usize; 2] = [2_501, 5_003];
 
-/// Five nodes with links of all kinds of weights, which W is written from in [`GIVEN_W`].
+/// Five nodes with links of all kinds of weights; [`GIVEN_W`] is their W.
 pub const GIVEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/given.toml");
 
 /// W of [`GIVEN`]: rows and columns have the sum 1.
@@ -124,7 +124,7 @@ pub struct Run {
     pub allow_unstable: bool,
     /// Whether all nodes have the problem of node 0.
     pub same_data: bool,
-    /// What updates are made by.
+    /// How updates are made.
     pub sgd: Sgd,
 }
 
@@ -151,7 +151,8 @@ impl Run {
         }
     }
 
-    /// With this many numbers, and a step that is as far from the limit of stability as that of 40.
+    /// The same with this many numbers, and a step as far from the limit of stability as that of
+    /// 40.
     pub fn wide(&self, d: usize) -> Run {
         Run { d, step: self.step * self.d as f64 / d as f64, ..self.clone() }
     }
@@ -165,7 +166,7 @@ impl Run {
         all
     }
 
-    /// What repeats it, in words.
+    /// Describes how to repeat it.
     pub fn words(&self) -> String {
         let Run { rule, compressor, topology, d, sgd, same_start, .. } = self;
         let topology = topology.name();
@@ -210,8 +211,8 @@ impl Run {
         rule::prepare(&toml::from_str(&self.rule).unwrap(), &setting)
     }
 
-    /// A matrix and a bias, or a vector where there is little to share out; three layers where a
-    /// rule sends each by itself.
+    /// A matrix and a bias, or a vector if there are few numbers; three layers if a rule sends each
+    /// by itself.
     fn shapes(&self) -> Vec<(usize, usize)> {
         match self.d {
             d if d < 16 => vec![(d, 1), (0, 1)],
@@ -222,7 +223,7 @@ impl Run {
         }
     }
 
-    /// Of each compressor once: it is measured by sampling.
+    /// The nominal delta of each compressor, sampled once.
     fn nominal_delta(&self, compressor: &dyn Compressor) -> f64 {
         static KNOWN: Mutex<BTreeMap<(String, usize), f64>> = Mutex::new(BTreeMap::new());
         let key = (self.compressor.clone(), self.d);

@@ -1,5 +1,5 @@
-//! How updates are made of gradients: steps that change, momentum, weight decay, several local
-//! steps. Twice: by the crate's optimizer, and in plain f64 from the equations.
+//! The local optimizer, twice: varying steps, momentum, weight decay, several local steps by the
+//! crate's optimizer, and in plain f64 from the equations.
 
 use gradvine::{
     drive::{Conclusion, Learner},
@@ -21,7 +21,7 @@ pub enum Steps {
 
 const WARMUP: u64 = 4;
 
-/// What stands in `[optimizer]`, without the step.
+/// The settings of `[optimizer]`, without the step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sgd {
     pub steps: Steps,
@@ -42,7 +42,7 @@ impl Sgd {
         Sgd { steps: Steps::Halving, momentum: 0.5, weight_decay: 0.02, local_steps: 2 },
     ];
 
-    /// lr of a round.
+    /// The step size of a round.
     pub fn step(&self, run: &Run, round: u64) -> f64 {
         let (t, rounds) = (round as f64, run.rounds as f64);
         run.step
@@ -59,7 +59,7 @@ impl Sgd {
             }
     }
 
-    /// The crate's optimizer of it, on the whole problem of a node.
+    /// The crate's optimizer with these settings, on the whole problem of a node.
     pub fn learner(&self, run: &Run, node: usize, problem: Problem) -> Box<dyn Learner> {
         let mut params = OptimizerParams {
             step: run.step,
@@ -132,7 +132,7 @@ impl Learner for Stepping {
     }
 }
 
-/// The updates of nodes in f64, round after round of each.
+/// The updates of nodes in f64, round after round for each node.
 pub struct Updates {
     run: Run,
     problems: Vec<Problem>,
@@ -149,8 +149,8 @@ impl Updates {
         Updates { run: run.clone(), problems: run.problems(), m, rounds }
     }
 
-    /// What each node's local steps from its row of `x` take away from it, and the sum of the sizes
-    /// of these steps.
+    /// The change that each node's local steps subtract from its row of `x`, and the sum of the
+    /// sizes of these steps.
     pub fn next(&mut self, x: &Matrix) -> (Matrix, f64) {
         let sgd = self.run.sgd;
         let step = sgd.step(&self.run, self.rounds[0]) * f64::from(sgd.local_steps);

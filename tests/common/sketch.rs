@@ -1,6 +1,6 @@
 //! A count sketch in plain f64: Charikar, Chen and Farach-Colton 2002, Finding Frequent Items in
-//! Data Streams, section 3, with the hashes that the crate's documentation states, written from it.
-//! It shares no code with the crate but the words of a stream.
+//! Data Streams, section 3, with the hashes of the crate's documentation, written from it. It
+//! shares no code with the crate except the words of a stream.
 
 use gradvine::{compress::SketchShape, rng::Stream};
 
@@ -66,8 +66,8 @@ impl Plain {
         median(self.table.iter().map(|row| row.iter().map(|x| x * x).sum()).collect())
     }
 
-    /// How much a number's estimate has of what makes it heavy among k: {i: ghat_i^2 >= l2^2 / k}
-    /// are those with 1 and more.
+    /// The ratio of a number's squared estimate to the limit of the heavy ones among k: {i:
+    /// ghat_i^2 >= l2^2 / k} are those with 1 and more.
     pub fn weights(&self, k: usize) -> Vec<f64> {
         let least = self.l2_squared() / k as f64;
         self.estimates().into_iter().map(|x| x * x / least).collect()

@@ -1,5 +1,5 @@
-//! Files that are wrong: one error that names the file, the place in it, the value, and what would
-//! be accepted; never a panic.
+//! Wrong files: one error that names the file, the place in it, the value, and the accepted ones;
+//! never a panic.
 
 use std::{fs, io::Write, sync::Arc};
 
@@ -98,11 +98,11 @@ fn csv_faults() {
         ),
     ] {
         assert_eq!(error_of("a.csv", text.as_bytes(), &Options::default()), expected, "{text:?}");
-        // Compressed, the same words.
+        // The same message for the compressed file.
         let compressed = error_of("a.csv.gz", &gzip(text.as_bytes()), &Options::default());
         assert_eq!(compressed, expected.replace("a.csv", "a.csv.gz"), "{text:?}");
     }
-    // Bytes that are no text are shown as such, and a cell of any length as its first 40
+    // Bytes that are not text are shown as such, and a cell of any length as its first 40
     // characters.
     let error = error_of("a.csv", b"1,0\n\xFF\xFE,1\n", &Options::default());
     assert!(
@@ -319,7 +319,7 @@ fn rows_that_cannot_be_divided() {
     }
 }
 
-/// What was accepted is sound: rows of finite numbers and labels with names.
+/// Accepted data is valid: rows of finite numbers and labels with names.
 fn is_sound(
     name: &str,
     bytes: &[u8],

@@ -1,5 +1,5 @@
-//! Data from every source as a user has it: files on disk, plain and compressed, embedded sets;
-//! test rows, shards, standardisation.
+//! Data from every source: files on disk, plain and compressed, embedded sets; test rows, shards,
+//! standardisation.
 
 use std::{fs, io::Write, path::Path};
 
@@ -19,7 +19,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// A folder of files, of which one is loaded: each plain, then each compressed under its name with
+/// A folder of files; loads one of them: each plain, then each compressed under its name with
 /// `.gz`.
 fn load_both(files: &[(&str, &[u8])], options: &Options) -> Dataset {
     let read = |compressed: bool| {
@@ -60,11 +60,11 @@ fn csv_with_and_without_a_header() {
         &Options::default(),
     );
     assert_eq!((&odd.features, &odd.target), (&plain.features, &plain.target));
-    // A header of numbers is a row, unless it is said to be one.
+    // A header of numbers is a row, unless the options say that it is a header.
     let text = b"1,2,0\n3,4,1\n";
     assert_eq!(load_both(&[("a.csv", text)], &Options::default()).rows(), 2);
-    let told = Options { header: Some(true), ..Options::default() };
-    assert_eq!(load_both(&[("a.csv", text)], &told).features, array![[3.0, 4.0]]);
+    let named = Options { header: Some(true), ..Options::default() };
+    assert_eq!(load_both(&[("a.csv", text)], &named).features, array![[3.0, 4.0]]);
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn csv_targets_by_name_and_position() {
     assert_eq!(data.target, Target::Values(array![[-2.0, 1.5], [4.0, 0.3]]));
 }
 
-/// As NumPy writes it: version 1, the header padded to a multiple of 64.
+/// A file as NumPy writes it: version 1, the header padded to a multiple of 64.
 fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
     let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}");
     let padded = (10 + header.len() + 1).next_multiple_of(64) - 10;
@@ -104,7 +104,7 @@ fn npy_tables_and_images() {
     let values = [0.5f64, 1.0, -2.0, 0.0].map(f64::to_le_bytes).concat();
     let table = load_both(&[("a.npy", &npy("<f8", "(2, 2)", &values))], &Options::default());
     assert_eq!((&table.features, labels(&table)), (&array![[0.5], [-2.0]], &[1, 0][..]));
-    // Images with their labels beside them by custom, and by name.
+    // Images with labels under the customary name, and by name.
     let images = npy("|u1", "(2, 1, 3)", &[1, 2, 3, 4, 5, 255]);
     let classes = npy("<i8", "(2,)", &[1i64, 0].map(i64::to_le_bytes).concat());
     let beside = load_both(&[("a.npy", &images), ("a-labels.npy", &classes)], &Options::default());
@@ -287,8 +287,8 @@ proptest! {
             let variance = column.iter().map(|&x| (f64::from(x) - mean).powi(2)).sum::<f64>() / rows as f64;
             prop_assert!((scale.mean[k] / mean - 1.0).abs() < 1e-12);
             let expected = if rows == 1 { 1.0 } else { variance.sqrt() };
-            // The difference of two sums loses what mean^2 / variance is, about 25, of 1e-16 each;
-            // more where few rows are near each other.
+            // The difference of two sums loses mean^2 / variance, about 25, of 1e-16 each; more if
+            // few rows are near each other.
             prop_assert!((scale.deviation[k] / expected - 1.0).abs() < 1e-12 * (1.0 + mean * mean / (expected * expected)));
         }
     }

@@ -2,8 +2,8 @@
 //! a plain one.
 //!
 //! The second loss is written from the formulas in the models' documentation, one row at a time,
-//! with no code of the crate. Central differences of it with h = 1e-5 err by h^2 times a third
-//! derivative and by 1e-16 / h: under 1e-8 here, far below what `f32` loses.
+//! without code of the crate. Its central differences with h = 1e-5 err by h^2 times a third
+//! derivative and by 1e-16 / h: under 1e-8 here, far below the rounding of `f32`.
 
 use std::sync::Arc;
 
@@ -146,8 +146,9 @@ fn parameters(count: usize) -> Vec<f32> {
     (0..count).map(|_| 0.7 * random.normal() as f32).collect()
 }
 
-/// Of numbers of this magnitude: every partial sum of a product or a batch errs by 2^-24 of it, and
-/// these sums are of at most a few hundred terms whose errors hardly add up: 64 units.
+/// The tolerance for numbers of this magnitude: every partial sum of a product or a batch errs by
+/// 2^-24 of it, and these sums have at most a few hundred terms whose errors hardly add up: 64
+/// units.
 fn tolerance(magnitude: f64) -> f64 {
     64.0 * magnitude.max(0.1) / f64::from(1u32 << 24)
 }
@@ -179,7 +180,7 @@ fn gradients_are_the_slopes_of_the_loss() {
                 rows.len()
             );
             let expected = reference.gradient(&exact, &data, rows);
-            // What was in `out` must not matter.
+            // The former contents of `out` must not matter.
             let mut found = vec![f32::NAN; x.len()];
             let loss = objective.gradient(&x, batch, &mut found);
             let exact_loss = reference.loss(&exact, &data, rows);
@@ -201,8 +202,8 @@ fn gradients_are_the_slopes_of_the_loss() {
     }
 }
 
-/// The control: with one parameter's slope taken for its neighbour's the comparison above would
-/// fail by far.
+/// The control: if one parameter's slope is taken for its neighbour's, the comparison above fails
+/// by far.
 #[test]
 fn the_tolerance_tells_a_wrong_slope() {
     for reference in references().iter().filter(|reference| reference.widths[0] > 2) {
@@ -216,7 +217,7 @@ fn the_tolerance_tells_a_wrong_slope() {
             .windows(2)
             .filter(|pair| (pair[0] - pair[1]).abs() > tolerance(magnitude))
             .count();
-        // One class has the loss 0 whatever x is.
+        // One class has the loss 0 for any x.
         assert!(
             apart * 2 > slopes.len()
                 || reference.widths.ends_with(&[1]) && reference.kind == "softmax"
@@ -448,7 +449,7 @@ fn step_sizes_are_those_of_the_formulas() {
 
 #[test]
 fn an_update_depends_on_the_round_and_not_on_those_before() {
-    // Without momentum: a node that returns takes up where the others are.
+    // Without momentum: a node that returns continues from the same round as the others.
     let params =
         OptimizerParams { local_steps: 3, batch: BatchSize::Rows(4), ..OptimizerParams::default() };
     let update = |rounds: &[u64]| {

@@ -1,4 +1,4 @@
-//! What runs are made of: data, models, topologies, settings, and files that are wrong.
+//! The inputs of runs: data, models, topologies, settings, and wrong files.
 
 #[path = "../common/mod.rs"]
 mod common;

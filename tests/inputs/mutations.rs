@@ -1,6 +1,5 @@
-//! Damaged files of every kind that is read: each is refused with a line of text or read as it is,
-//! and none panics or takes long. Bytes are changed, cut, repeated and exchanged by a seeded
-//! stream.
+//! Damaged files of every kind: each is refused with a line of text or read, and none panics or
+//! takes long. Bytes are changed, cut, repeated and exchanged by a seeded stream.
 
 use std::fs;
 
@@ -16,7 +15,7 @@ use gradvine::{
 /// Variants of each file.
 const EACH: u64 = 400;
 
-/// Pieces that mean something in one of the formats.
+/// Pieces with a meaning in one of the formats.
 const PIECES: [&str; 24] = [
     "[",
     "]",
@@ -78,7 +77,7 @@ fn damaged(whole: &[u8], dice: &mut Sequence) -> Vec<u8> {
     bytes
 }
 
-/// Calls `read` with variants of a file; what is refused is so by words of which each has its use.
+/// Calls `read` with variants of a file; a refusal must be one line of text.
 fn each(name: &str, whole: &[u8], mut read: impl FnMut(&[u8]) -> Result<(), String>) {
     assert_eq!(read(whole), Ok(()), "{name} as it is");
     let mut refused = 0;
@@ -184,7 +183,7 @@ fn run_directories() {
         each(name, &intact, |bytes| {
             fs::write(&file, bytes).unwrap();
             let run = Run::load(&path, false).map_err(|error| error.to_string())?;
-            // What was read can be shown.
+            // A file that was read can be shown.
             assert!(gradvine::report::page(vec![run]).html.contains("</html>"));
             Ok(())
         });
@@ -192,7 +191,7 @@ fn run_directories() {
     }
 }
 
-/// Texts on which a reader that goes through all that was said before, at each line, takes minutes.
+/// Texts on which a reader that searches all earlier lines, at each line, takes minutes.
 #[test]
 fn no_text_is_read_in_quadratic_time() {
     const LINES: usize = 300_000;

@@ -130,7 +130,7 @@ fn one_peer_exponential_agrees_exactly_if_and_only_if_n_is_a_power_of_two() {
         assert_eq!(away < 1e-12, n.is_power_of_two(), "{n} nodes: {away:e}");
         assert_eq!(schedule.is_directed(), n > 2);
     }
-    // Node i sends to i + 2^k and hears i - 2^k.
+    // Node i sends to i + 2^k and receives from i - 2^k.
     let turn = |t, node| {
         let (schedule, _) = make("one-peer-exponential", "exponential:6");
         let turn = schedule.turn(Round(t), NodeId(node));
@@ -164,7 +164,7 @@ fn random_matchings_are_maximal_seeded_and_use_every_link() {
 }
 
 #[test]
-fn a_topology_without_the_links_is_refused_and_told_which_has_them() {
+fn a_topology_without_the_links_is_refused_with_one_that_has_them() {
     let refused = |name: &str, spec: &str| {
         Schedule::new(name, &Topology::parse(spec, 1).unwrap(), 1).unwrap_err().to_string()
     };

@@ -1,4 +1,4 @@
-//! Settings do what they say, or are refused with the nearest that would do.
+//! Settings work as documented, or are refused with the nearest accepted ones.
 
 use std::path::Path;
 
@@ -39,8 +39,8 @@ fn a_kind_is_refused_in_every_section_that_has_none() {
         else {
             panic!("[{section}] kind = 'adam' was accepted")
         };
-        // A file of one section lacks others; what is wrong in [rule] and [compressor] is found
-        // with all of them there.
+        // A file of one section lacks others; errors in [rule] and [compressor] are found with all
+        // of them there.
         assert!(chooses || error.to_string().contains("unknown field `kind`"), "{error}");
     }
 }
@@ -306,8 +306,8 @@ fn all_compressors_but_three_scale_with_their_argument() {
             out
         };
         let size = v.iter().fold(0.0f32, |size, v| size.max(v.abs()));
-        // By how much of the size C(a v) / a and C(v) are apart at most, and how many numbers by
-        // more than f32 rounds.
+        // The maximum distance between C(a v) / a and C(v), as a share of the size, and how many
+        // numbers differ by more than f32 rounds.
         let apart = |a: f32| {
             let scaled: Vec<f32> = v.iter().map(|v| a * v).collect();
             let pairs = of(&scaled).into_iter().zip(of(&v));

@@ -1,5 +1,5 @@
-//! Topologies as users meet them: the shipped files, exact spectra, weights that mix, and errors
-//! that say what to mend.
+//! Topologies as users see them: the shipped files, exact spectra, weights that mix, and errors
+//! with their remedies.
 
 use std::{
     collections::BTreeSet,
@@ -128,7 +128,7 @@ fn pictures_name_every_node() {
 // ------------------------------------------------------------------------------------------
 // exact spectra
 
-/// Compares all eigenvalues, by every means that gives them, with `exact` (any order).
+/// Compares all eigenvalues, by every method that gives them, with `exact` (any order).
 fn same_spectrum(spec: &str, mut exact: Vec<f64>) {
     exact.sort_by(|a, b| b.total_cmp(a));
     let topology = of(spec);
@@ -242,7 +242,7 @@ fn a_ring_of_100_000_is_beyond_lanczos() {
     let topology = of("ring:100000");
     assert_eq!(topology.spectrum().method, Method::ClosedForm);
     assert!((topology.spectrum().gap - 1.315_947e-9).abs() < 1e-15);
-    // As many steps as `show` would spend: bench `spectrum`. A tenth of them shows the same.
+    // As many steps as `show` would take: bench `spectrum`. A tenth of them shows the same.
     let found = Spectrum::lanczos(topology.matrix(), MAX_LANCZOS_STEPS / 10);
     assert!(!found.converged && found.gap > 10.0 * topology.spectrum().gap);
 }
@@ -347,7 +347,7 @@ proptest! {
         let best = built(&graph, Weights::BestConstant).unwrap();
         let a = best.matrix().constant().unwrap();
         let other = vec![factor * a; best.links()];
-        // A constant too large does not mix at all: that is no better either.
+        // A constant that is too large does not mix at all, so it is no better either.
         if let Ok(matrix) = MixingMatrix::new(best.graph().clone(), &other, true) {
             let rho = Spectrum::dense(&matrix).rho;
             prop_assert!(rho > best.spectrum().rho, "{} with {}: {} against \
@@ -394,7 +394,7 @@ fn an_even_ring_with_max_degree_weights_never_mixes() {
     {
         assert!(error.contains(part), "{part:?} is missing in: {error}");
     }
-    // An odd ring does, and so does an even one with a little rest at every node.
+    // An odd ring does, and so does an even one with a small weight at every node.
     assert!(Topology::parse_with("ring:9", Some(Weights::MaxDegree), 0).is_ok());
     assert!(Topology::parse_with("ring:8", Some(Weights::Metropolis), 0).is_ok());
 }
@@ -588,7 +588,7 @@ fn errors_of_the_other_formats_name_the_line() {
 }
 
 #[test]
-fn what_is_no_topology_at_all_is_said_so() {
+fn files_without_a_topology_are_refused() {
     for (spec, parts) in [
         ("no/such/file.toml", &["no/such/file.toml", "cannot be read"][..]),
         ("ring", &["ring", "takes nodes", "ring:8"]),
@@ -610,7 +610,7 @@ fn what_is_no_topology_at_all_is_said_so() {
 
 #[test]
 fn negative_weights_are_taken_where_they_are_allowed() {
-    // The hub of a star with the best constant keeps less than nothing.
+    // The hub of a star with the best constant has a negative own weight.
     let error =
         Topology::parse_with("star:8", Some(Weights::BestConstant), 0).unwrap_err().to_string();
     assert!(

@@ -1,5 +1,5 @@
-//! Before round 0 the nodes agree on one record made of all of theirs; at the end all records reach
-//! those that read them.
+//! Before round 0 the nodes agree on one record merged from all of theirs; at the end all records
+//! reach the nodes that read them.
 
 use crate::common;
 
@@ -19,7 +19,7 @@ use gradvine::{
     units::{NodeId, Round},
 };
 
-/// Puts records behind each other; a byte of 255 has no meaning.
+/// Concatenates records; a byte of 255 is invalid.
 fn merge() -> Merge {
     Arc::new(|records: &[&[u8]]| {
         let known = records.iter().all(|record| !record.contains(&255));
@@ -27,13 +27,13 @@ fn merge() -> Merge {
     })
 }
 
-/// Notes what was agreed upon.
-struct Told {
+/// Records the agreed setup.
+struct Recording {
     learner: Box<dyn Learner>,
     agreed: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
-impl Learner for Told {
+impl Learner for Recording {
     fn prepare(&mut self, merged: &[u8]) -> Result<(), ConfigError> {
         self.agreed.lock().unwrap().push(merged.to_vec());
         Ok(())
@@ -56,16 +56,16 @@ const TOPOLOGIES: [&str; 5] = ["ring:7", "star:5", "path:6", "torus:3x4", "rando
 
 fn specs(topology: &str, readers: Readers, agreed: &Arc<Mutex<Vec<Vec<u8>>>>) -> Vec<NodeSpec> {
     let run = Run { rounds: 3, ..Run::new(topology, "kind = 'd-psgd'", "kind = 'identity'") };
-    let told = |(node, mut spec): (usize, NodeSpec)| {
+    let result = |(node, mut spec): (usize, NodeSpec)| {
         spec.config.setup =
             Some(Setup { record: vec![node as u8, 100 + node as u8], merge: merge() });
         spec.config.readers = readers;
         NodeSpec {
-            learner: Box::new(Told { learner: spec.learner, agreed: Arc::clone(agreed) }),
+            learner: Box::new(Recording { learner: spec.learner, agreed: Arc::clone(agreed) }),
             ..spec
         }
     };
-    run.specs().into_iter().enumerate().map(told).collect()
+    run.specs().into_iter().enumerate().map(result).collect()
 }
 
 #[test]
@@ -108,12 +108,12 @@ fn one_that_is_too_large_is_the_callers_mistake() {
     assert!(result.is_err());
 }
 
-/// What node `own` of a path of three says to a setup frame.
+/// The result of node `own` of a path of three upon a setup frame.
 fn answered(own: usize, from: u32, exchange: u16, payload: &[u8]) -> Option<String> {
     answered_with(vec![0], own, from, exchange, payload)
 }
 
-/// The same where its own record is this one.
+/// The same with this record of its own.
 fn answered_with(
     record: Vec<u8>,
     own: usize,
@@ -141,7 +141,7 @@ fn answered_with(
     })
 }
 
-/// A node's record as it travels.
+/// The encoding of a node's record in a frame.
 fn record(node: u32, record: &[u8]) -> Vec<u8> {
     [&node.to_le_bytes()[..], &(record.len() as u32).to_le_bytes(), record].concat()
 }
@@ -156,8 +156,8 @@ fn a_record_may_be_as_long_as_the_nodes_own() {
     let expected =
         |limit: usize| format!("a record of {} bytes, at most {limit} are allowed", limit + 1);
     for (own, limit) in [(1, RECORD_LIMIT), (long, long)] {
-        let told = said(own, limit + 1).unwrap_or_default();
-        assert!(told.contains(&expected(limit)), "{told}");
+        let result = said(own, limit + 1).unwrap_or_default();
+        assert!(result.contains(&expected(limit)), "{result}");
     }
 }
 
@@ -182,7 +182,7 @@ fn records_without_meaning_end_with_who_sent_them() {
         (0, 1, 1, [record(2, &[1]), record(1, &[1])].concat(), "node 1 out of place"),
     ];
     for (own, from, exchange, payload, expected) in cases {
-        let told = answered(own, from, exchange, &payload).unwrap_or_default();
-        assert!(told.contains(expected), "{told:?} should say {expected:?}");
+        let result = answered(own, from, exchange, &payload).unwrap_or_default();
+        assert!(result.contains(expected), "{result:?} should say {expected:?}");
     }
 }

@@ -1,5 +1,4 @@
-//! Whatever the order in which frames, gradients and free slots reach the nodes, a synchronous run
-//! ends with the same bits.
+//! In any order of frames, gradients and free slots, a synchronous run ends with the same bits.
 
 use crate::common;
 
@@ -13,22 +12,21 @@ use gradvine::{
     units::NodeId,
 };
 
-/// Things that may happen next. Each queue keeps its own order; which queue moves is the dice's
-/// choice.
+/// Pending events. Each queue keeps its own order; a random number chooses the next queue.
 #[derive(Default)]
 struct Chaos {
-    /// Frames under way on each directed link.
+    /// Frames in flight on each directed link.
     links: BTreeMap<(usize, usize), VecDeque<Vec<u8>>>,
     /// Whether the reader holds a frame that the core has not recycled.
     held: BTreeMap<(usize, usize), bool>,
-    /// What a node has told itself: gradients, records; in any order among nodes.
+    /// A node's own inputs: gradients, records; in any order among nodes.
     own: Vec<VecDeque<Input>>,
     /// Slots to be freed.
     taken: BTreeMap<(usize, usize), VecDeque<Input>>,
 }
 
-/// Runs to the end with the given dice; the models. A tight link frees a slot when the frame was
-/// handed over, not when it was sent.
+/// Runs to the end with these random numbers and returns the models. A tight link frees a slot when
+/// the frame was delivered, not when it was sent.
 fn run(specs: Vec<NodeSpec>, seed: u64, tight: bool) -> Vec<Vec<f32>> {
     let mut dice = Stream::new(seed, Purpose::Test).sequence();
     let mut learners = Vec::new();
@@ -167,7 +165,7 @@ fn any_order_of_events_gives_the_same_bits() {
     }
 }
 
-/// Where a node meets few others it may be far ahead of the rest.
+/// With few neighbours a node may be far ahead of the rest.
 #[test]
 fn schedules_too() {
     for (schedule, topology) in [

@@ -1,5 +1,5 @@
-//! What the README claims of the default experiment, over five seeds: `cargo test --release --test
-//! claims -- --nocapture` prints the table.
+//! The README's claims about the default experiment, over five seeds: `cargo test --release --test
+//! runs claims:: -- --nocapture` prints the table.
 
 use gradvine::{
     drive::NoopObserver,

@@ -1,5 +1,5 @@
-//! A run that diverges says so, whichever of its rounds is the last: no record, summary or model of
-//! it is silently wrong.
+//! A run that diverges reports it, in any of its rounds: no record, summary or model of it is
+//! silently wrong.
 
 use gradvine::{
     drive::{NoopObserver, RunError},

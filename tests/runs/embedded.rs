@@ -1,5 +1,5 @@
-//! Nodes that programs embed: with objectives of their own, with training loops of their own, and
-//! what happens when such a program stops, fails, or disagrees with its neighbours.
+//! Nodes that programs embed: with their own objectives, with their own training loops, and with
+//! programs that stop, fail, or disagree with their neighbours.
 
 #![cfg(feature = "net")]
 

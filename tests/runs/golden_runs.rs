@@ -1,5 +1,5 @@
-//! The bits of whole runs, written down: the same on every machine and architecture, in the
-//! simulator as anywhere.
+//! The expected bits of whole runs: the same on every machine and architecture, in the simulator as
+//! over the network.
 //!
 //! Gradients here are sums in a fixed order and step sizes come from `libm`, so nothing depends on
 //! the CPU; matrix products of models do, where one CPU fuses products with sums and another does

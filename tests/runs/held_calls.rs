@@ -1,5 +1,5 @@
-//! Calls that a server holds until the slowest follows: driven by hand, with whom it waits for,
-//! what it refuses, and over libp2p.
+//! Calls that a server holds until the slowest follows: driven by hand, with the nodes that it
+//! waits for and the calls that it refuses, and over libp2p.
 
 use crate::common;
 
@@ -17,7 +17,7 @@ use gradvine::{
     units::{NodeId, Round},
 };
 
-/// Node 0, which computes; nobody answers it.
+/// Node 0, which computes; no node calls it by itself.
 struct Server {
     node: Node,
     spec: NodeSpec,
@@ -96,7 +96,7 @@ fn who_holds_the_server_back_is_named() {
     assert_eq!((server.gradients, waits(&server)), (3, Some((3, vec![NodeId(1), NodeId(2)]))));
     assert_eq!(server.call(2, 0), None);
     assert_eq!((server.gradients, waits(&server)), (3, Some((3, vec![NodeId(1)]))));
-    // Everybody has made one: both the server and who called may go on.
+    // Every node has made one: both the server and the caller may go on.
     assert_eq!(server.call(1, 0), None);
     assert_eq!((server.gradients, &server.sent[..]), (4, &[NodeId(2), NodeId(1)][..]));
 }

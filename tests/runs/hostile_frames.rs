@@ -1,4 +1,4 @@
-//! Bytes from a neighbour never panic, and what cannot belong to the run ends it with the
+//! Bytes from a neighbour never panic, and frames that cannot belong to the run end it with the
 //! neighbour's name before any state changes.
 
 use crate::common;

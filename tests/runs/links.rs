@@ -1,5 +1,5 @@
-//! Links over real sockets: handshakes that differ, strangers, hostile and silent peers, broken
-//! links, backpressure.
+//! Links over real sockets: different handshakes, unknown, hostile and silent peers, broken links,
+//! backpressure.
 #![cfg(feature = "net")]
 
 use std::{
@@ -22,7 +22,7 @@ use gradvine::{
 };
 use libp2p::{Swarm, SwarmBuilder, noise, swarm::SwarmEvent, tcp, yamux};
 
-/// Nothing here takes so long.
+/// An upper limit for everything here.
 const SOON: Duration = Duration::from_secs(20);
 
 const LIMIT: usize = 1 << 20;
@@ -95,7 +95,7 @@ impl End {
         assert!(matches!(self.next(), Event::Up(_)));
     }
 
-    /// The reason with which the link breaks; frames that came before it are passed over.
+    /// The reason with which the link breaks; earlier frames are skipped.
     fn broken(&self) -> String {
         loop {
             match self.next() {
@@ -159,7 +159,7 @@ fn a_slow_neighbour_holds_its_sender_back_within_a_named_bound() {
     for _ in 0..2 {
         a.host.send(NodeId(1), Arc::clone(&frame));
     }
-    // The neighbour's core takes one frame and gives nothing back.
+    // The neighbour's core takes one frame and returns no buffer.
     assert!(matches!(b.next(), Event::Frame { .. }));
     let mut taken = 0;
     while let Ok(event) = a.events.recv_timeout(Duration::from_secs(2)) {
@@ -168,7 +168,7 @@ fn a_slow_neighbour_holds_its_sender_back_within_a_named_bound() {
         a.host.send(NodeId(1), Arc::clone(&frame));
     }
     // One is held, one is being read, and one fits into buffers on the way: the stream's window is
-    // 256 KiB at first and grows to what is read within a round trip.
+    // 256 KiB at first and grows with the bytes read within a round trip.
     assert!((1..=4).contains(&taken), "{taken} frames left though the neighbour took one");
     assert!(
         b.events.try_recv().is_err(),
@@ -187,22 +187,22 @@ fn experiments_that_differ_are_refused_with_the_key_and_both_values_at_both_ends
         a.dial(1, b.address());
         [a, b]
     });
-    let told = |end: &End| match end.next() {
+    let refusal = |end: &End| match end.next() {
         Event::Differs { difference, .. } => difference.to_string(),
         other => panic!("{other:?}"),
     };
     assert!(
-        told(&a)
+        refusal(&a)
             .contains("node node-1 runs another experiment: optimizer.step = 0.1 here, 0.25 there")
     );
     assert!(
-        told(&b)
+        refusal(&b)
             .contains("node node-0 runs another experiment: optimizer.step = 0.25 here, 0.1 there")
     );
 }
 
 #[test]
-fn a_link_that_breaks_is_told_with_its_cause() {
+fn a_link_that_breaks_is_reported_with_its_cause() {
     let runtime = runtime();
     let [a, b] = pair(&runtime, Deadlines::default());
     drop(a.host);
@@ -220,7 +220,9 @@ fn a_node_that_leaves_says_why() {
     };
     a.host.finish(Some(cause.clone()));
     match b.next() {
-        Event::Left { peer: NodeId(0), cause: told } => assert_eq!(told, cause, "told whole"),
+        Event::Left { peer: NodeId(0), cause: refusal } => {
+            assert_eq!(refusal, cause, "refusal whole")
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -254,7 +256,7 @@ fn an_unknown_peer_is_refused() {
     });
 }
 
-/// A libp2p peer that speaks no gradvine by itself.
+/// A libp2p peer without any protocol of gradvine.
 fn raw(key: &Keypair) -> Swarm<libp2p_stream::Behaviour> {
     SwarmBuilder::with_existing_identity(key.clone())
         .with_tokio()
@@ -399,7 +401,7 @@ fn two_quiet_nodes_keep_their_link_by_heartbeats() {
     let runtime = runtime();
     let deadlines = Deadlines { heartbeat: Duration::from_millis(100), ..Deadlines::default() };
     let [a, b] = pair(&runtime, deadlines);
-    // Ten heartbeats; the link breaks after three without a word.
+    // Ten heartbeats; the link breaks after three without a byte.
     assert!(a.events.recv_timeout(Duration::from_secs(1)).is_err());
     assert!(b.events.try_recv().is_err());
 }

@@ -1,5 +1,5 @@
-//! What rules keep when frames are lost: driven without links, neither end of a lost frame hears of
-//! it.
+//! The invariants that rules keep when frames are lost: driven without links, neither end of a lost
+//! frame learns of it.
 
 use crate::common;
 
@@ -16,13 +16,13 @@ use gradvine::{
     units::{NodeId, Round},
 };
 
-/// Who learns of a lost frame.
+/// The sender's knowledge of a lost frame.
 #[derive(Clone, Copy, PartialEq)]
-enum Told {
-    /// Nobody, as the contract of `Party::sent` says.
-    Nobody,
-    /// The sender goes on as if it had arrived: the bug.
-    TheSender,
+enum Loss {
+    /// The sender does not know of the loss, as the contract of `Party::sent` says.
+    Unknown,
+    /// The sender acts as if the frame had arrived: the bug.
+    Ignored,
 }
 
 /// Every node's rule, without links.
@@ -58,7 +58,7 @@ impl Network {
     }
 
     /// One round; the mean over nodes of the updates.
-    fn round(&mut self, round: u64, loss: f64, told: Told) -> Vec<f64> {
+    fn round(&mut self, round: u64, loss: f64, knowledge: Loss) -> Vec<f64> {
         let round = Round(round);
         let n = self.rules.len();
         let mut mean = vec![0.0; self.run.d];
@@ -68,11 +68,11 @@ impl Network {
             mean.iter_mut().zip(&update).for_each(|(mean, u)| *mean += f64::from(*u) / n as f64);
             rule.gradient(round, learner.step(round), x, update);
         }
-        self.exchange(&At { round, flight: 0, exchange: 0 }, loss, told);
+        self.exchange(&At { round, flight: 0, exchange: 0 }, loss, knowledge);
         mean
     }
 
-    fn exchange(&mut self, at: &At, loss: f64, told: Told) {
+    fn exchange(&mut self, at: &At, loss: f64, knowledge: Loss) {
         let n = self.rules.len();
         let mut inboxes: Vec<Vec<(NodeId, Vec<u8>)>> = vec![Vec::new(); n];
         for (i, rule) in self.rules.iter_mut().enumerate() {
@@ -87,7 +87,7 @@ impl Network {
                 rule.outgoing(at, Some(to), &mut Writer::new(format, noise, &mut bytes)).unwrap();
                 let dice = self.dice.round(at.round).node(from).node(to);
                 let arrives = dice.f64_at(0) >= loss;
-                if arrives || told == Told::TheSender {
+                if arrives || knowledge == Loss::Ignored {
                     rule.sent(at, Some(to), &format.view(noise, &bytes));
                 }
                 if arrives {
@@ -116,13 +116,13 @@ fn network(compressor: &str) -> Network {
     Network::new(run)
 }
 
-/// The furthest that the mean is ever from where the mean updates alone would have taken it.
-fn drift(compressor: &str, loss: f64, told: Told) -> f64 {
+/// The greatest distance of the mean from the path of the mean updates alone.
+fn drift(compressor: &str, loss: f64, knowledge: Loss) -> f64 {
     let mut network = network(compressor);
     let mut expected = network.mean();
     let mut drift = 0.0f64;
     for round in 0..300 {
-        let update = network.round(round, loss, told);
+        let update = network.round(round, loss, knowledge);
         expected.iter_mut().zip(&update).for_each(|(x, u)| *x -= u);
         let apart = |(a, b): (&f64, &f64)| (a - b).abs();
         drift = network.mean().iter().zip(&expected).map(apart).fold(drift, f64::max);
@@ -134,11 +134,11 @@ fn drift(compressor: &str, loss: f64, told: Told) -> f64 {
 fn the_mean_moves_by_the_mean_gradient_alone_under_any_loss() {
     for compressor in ["kind = 'identity'", FOUR_BITS, "kind = 'top-k'\nk = 3", "kind = 'sign'"] {
         for loss in [0.0, 0.05, 0.5] {
-            let drift = drift(compressor, loss, Told::Nobody);
+            let drift = drift(compressor, loss, Loss::Unknown);
             assert!(drift < 1e-5, "{compressor} at loss {loss}: {drift:e}");
         }
-        // A copy that only its owner has advanced: the bug is found.
-        let drift = self::drift(compressor, 0.5, Told::TheSender);
+        // A copy that only its owner has advanced: the test finds the bug.
+        let drift = self::drift(compressor, 0.5, Loss::Ignored);
         assert!(
             drift > 1e-2,
             "{compressor}: a sender that counts lost frames must drift, {drift:e}"
@@ -148,21 +148,21 @@ fn the_mean_moves_by_the_mean_gradient_alone_under_any_loss() {
 
 #[test]
 fn half_of_the_frames_lost_do_not_raise_the_floor() {
-    let ends = |loss: f64, told: Told| {
+    let ends = |loss: f64, knowledge: Loss| {
         let mut network = network(FOUR_BITS);
         for round in 0..3000 {
-            network.round(round, loss, told);
+            network.round(round, loss, knowledge);
         }
         network.run.suboptimality(&network.models())
     };
-    let whole = ends(0.0, Told::Nobody);
+    let whole = ends(0.0, Loss::Unknown);
     for loss in [0.01, 0.05, 0.2, 0.5] {
-        let lossy = ends(loss, Told::Nobody);
+        let lossy = ends(loss, Loss::Unknown);
         println!("loss {loss}: {lossy:e}, without {whole:e}");
         assert!(lossy < 2.0 * whole + 1e-9, "loss {loss}: {lossy:e}, without {whole:e}");
     }
     assert!(
-        ends(0.05, Told::TheSender) > 10.0 * whole,
+        ends(0.05, Loss::Ignored) > 10.0 * whole,
         "what happens to a rule whose copies go wrong"
     );
 }

@@ -1,5 +1,5 @@
-//! What was trained is never lost: models are saved before the mean is formed, records that make no
-//! sense cost a warning, and whatever ends a run early leaves every node's model behind.
+//! Trained models are never lost: they are saved before the mean is formed, invalid records cause
+//! only a warning, and a run that ends early in any way leaves every node's model.
 #![cfg(feature = "net")]
 
 use crate::common;
@@ -33,7 +33,7 @@ struct Spoilt {
     inner: Box<dyn Learner>,
     conclude: Box<dyn FnMut(Vec<u8>) -> Vec<u8> + Send>,
     gradient: Box<dyn FnMut(Round) + Send>,
-    /// The round whose update is no number.
+    /// The round with an invalid update.
     diverges: Option<Round>,
 }
 
@@ -106,7 +106,7 @@ fn spoil_as(spec: &mut NodeSpec, with: impl FnOnce(Box<dyn Learner>) -> Spoilt) 
     spec.learner = Box::new(with(inner));
 }
 
-/// Keeps what it is told to save.
+/// Keeps the models that it should save.
 #[derive(Default)]
 struct Saver {
     own: BTreeMap<NodeId, OwnModel>,
@@ -169,7 +169,7 @@ fn records_that_make_no_sense_are_named_and_the_rest_of_the_summary_stands() {
             assert_eq!(summary.participation[name].digest, complete.participation[name].digest);
         }
     }
-    // Sums of bytes that another node made up do not wrap.
+    // Invalid sums of bytes from another node do not wrap.
     let mut specs = whole.specs();
     spoil(&mut specs, 1, change(|closing| closing.bytes = [u64::MAX; 3]), |_| {});
     let ended = sim::run(specs, &mut NoopObserver).unwrap();
@@ -207,7 +207,7 @@ fn own_models_are_saved_before_the_mean_and_when_the_mean_fails() {
             assert_eq!((own.rounds, &*own.x), (Round(6), &one.model), "node {node}");
         }
     }
-    // A node that dies when its model is final.
+    // A node that ends when its model is final.
     let mut specs = whole.specs();
     spoil(&mut specs, 3, |_| panic!("this node dies"), |_| {});
     let mut saver = Saver::default();
@@ -220,8 +220,8 @@ fn own_models_are_saved_before_the_mean_and_when_the_mean_fails() {
     }
 }
 
-/// In the middle of a round every rule has a model that is close to those at the round's ends, and
-/// none of it is lost while it is lent.
+/// In the middle of a round every rule has a model close to those at the round's ends, and none of
+/// it is lost while it is lent.
 #[test]
 fn what_ends_early_leaves_a_model_of_every_rule() {
     for entry in &RULES {
@@ -232,7 +232,7 @@ fn what_ends_early_leaves_a_model_of_every_rule() {
                 compressor,
             )
         };
-        // A rule that takes sparse vectors or tables alone has one of these.
+        // Rules that take only sparse vectors or tables have one of these.
         let compressors = [
             "kind = 'identity'",
             "kind = 'top-k'
@@ -293,7 +293,7 @@ fn work_that_is_known_to_go_on_is_no_silence() {
         assert!(ended.is_ok(), "{evaluation}: {:?}", ended.err());
         assert!(started.elapsed() >= long);
     }
-    // But it has an end.
+    // But it has a limit.
     let whole = self::whole(&["run.patience_s=1", "run.work_s=1"]);
     let mut specs = whole.specs();
     spoil(

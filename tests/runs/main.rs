@@ -1,4 +1,4 @@
-//! Whole runs, in the simulator and over libp2p: the core, the drivers, and what a run leaves.
+//! Whole runs, in the simulator and over libp2p: the core, the drivers, and the files of a run.
 
 #[path = "../common/mod.rs"]
 mod common;

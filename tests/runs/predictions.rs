@@ -1,4 +1,4 @@
-//! What is predicted is what the simulator measures, for every rule whose nodes meet by a plan.
+//! Predictions equal the simulator's results, for every rule with a fixed plan.
 
 use crate::common;
 
@@ -14,7 +14,7 @@ use gradvine::{
     units::{NodeId, Time},
 };
 
-/// When each round was over on its last node.
+/// The time at which the last node ended each round.
 #[derive(Default)]
 struct Rounds(BTreeMap<u64, Time>);
 
@@ -147,7 +147,7 @@ fn a_simulation_has_one_trace_for_one_seed() {
         (at(&shaky(1)), at(&shaky(1)), at(&shaky(2)), at(&Conditions::ideal()));
     assert_eq!((&a.trace, a.time), (&b.trace, b.time));
     assert_ne!(a.trace, other.trace);
-    // When frames arrive does not matter to what is learned.
+    // The times of frames do not change the result of learning.
     for run in [&b, &other, &ideal] {
         assert!(a.ended.iter().zip(&run.ended).all(|(a, b)| a.model == b.model));
     }

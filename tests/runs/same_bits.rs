@@ -43,7 +43,7 @@ fn whole(sets: &[String]) -> Result<Arc<Whole>, gradvine::config::ConfigError> {
     Ok(Arc::new(Whole::new(Experiment::parse(BASE, sets)?)?))
 }
 
-/// All nodes, each of which reads all records, as nodes in processes of their own do.
+/// All nodes; each reads all records, as nodes in processes of their own do.
 fn specs(whole: &Whole) -> Vec<NodeSpec> {
     let reading = |mut spec: NodeSpec| {
         spec.config.readers = Readers::Everyone;
@@ -91,7 +91,7 @@ fn every_rule_with_every_compressor_ends_with_the_same_bits_over_tcp() {
     let mut ran = std::collections::BTreeMap::new();
     for rule in &RULES {
         for compressor in &COMPRESSORS {
-            // Constants are the compressor's own affair: one rule tries them all.
+            // Constants belong to the compressor: one rule tries them all.
             let variants = if rule.name == "choco" { compressor.variants } else { &[] };
             for constants in std::iter::once(&"").chain(variants) {
                 let mut sets = settings("rule", rule.name, "");
@@ -105,8 +105,8 @@ fn every_rule_with_every_compressor_ends_with_the_same_bits_over_tcp() {
                 let plan = Arc::clone(&whole(&sets).unwrap().design.rule.plan);
                 let (a, b) = (simulated(&sets), networked(&sets, Transport::Tcp));
                 if plan::is_asynchronous(&*plan) {
-                    // Over libp2p the order of events is the machine's: it ran, and the simulator
-                    // repeats itself.
+                    // Over libp2p the order of events depends on the machine: it ran, and the
+                    // simulator repeats itself.
                     assert_eq!(a, simulated(&sets), "{sets:?}");
                 } else {
                     assert_eq!(a, b, "{sets:?}");
@@ -128,7 +128,7 @@ fn every_rule_with_every_compressor_ends_with_the_same_bits_over_tcp() {
         };
         assert!(ran.get(rule.name).is_some_and(|&count| count >= least), "{}: {ran:?}", rule.name);
     }
-    // The digest tells different runs apart.
+    // The digests of different runs differ.
     assert!(digests.len() > ran.values().max().copied().unwrap_or(0));
 }
 

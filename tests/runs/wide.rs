@@ -1,4 +1,4 @@
-//! Rows of so many features that their sums alone are longer than any other record.
+//! Rows with so many features that their sums are longer than any other record.
 
 use std::{fmt::Write as _, fs};
 
