@@ -34,7 +34,7 @@ use super::{
     event::{Difference, Event},
     hello::{Card, Verdict, printable, sentence},
     status::Status,
-    streams::{Done, Pulse, Reader, listen, write_frames},
+    streams::{Done, LastReceived, Reader, listen, write_frames},
     wire::{self, Hello, Message, Reason, StartMessage, WireError},
 };
 use crate::{config::ConfigError, gossip::Cause, units::NodeId};
@@ -412,7 +412,7 @@ impl Link {
     ) -> End {
         let (control_in, mut control) = streams.control.split();
         let (messages, mut received) = mpsc::channel(4);
-        let pulse = Pulse::new();
+        let last_received = LastReceived::new();
         let frames = Arc::clone(&self.frames).lock_owned().await;
         let spare = Arc::clone(&self.spare).lock_owned().await;
         tasks.spawn(write_frames(
@@ -428,11 +428,11 @@ impl Link {
             limit: self.frame_limit,
             events: self.events.clone(),
             spare,
-            pulse: pulse.clone(),
+            last_received: last_received.clone(),
             status: Arc::clone(&self.status),
         };
         tasks.spawn(async move { Done::Reader(reader.run().await) });
-        tasks.spawn(listen(control_in, messages, pulse.clone()));
+        tasks.spawn(listen(control_in, messages, last_received.clone()));
         let mut tick = time::interval(ACK_EVERY.min(self.deadlines.heartbeat));
         tick.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
         let mut goodbyes = Goodbyes::default();
@@ -465,7 +465,7 @@ impl Link {
                     None
                 }
                 _ = tick.tick() => {
-                    let silence = pulse.silence();
+                    let silence = last_received.silence();
                     if silence > 3 * self.deadlines.heartbeat {
                         return End::broken(format!("nothing was received for {:.1} \
                             s", silence.as_secs_f64()));
