@@ -181,7 +181,7 @@ fn quic(serves: Option<SocketAddr>, listening: SocketAddr) -> Vec<f64> {
         };
         let mut out = connection.open_uni().await.expect("a stream");
         let frame = vec![7u8; FRAME];
-        out.write_all(&frame[..1]).await.expect("the stream is told of");
+        out.write_all(&frame[..1]).await.expect("the stream opens");
         let mut inward = connection.accept_uni().await.expect("a stream");
         let mut times = Vec::new();
         let mut buffer = vec![0; 1 << 18];

@@ -186,8 +186,9 @@ impl Args {
         let least = if self.grids.is_empty() { 1 } else { LEAST_SEEDS };
         match self.seeds {
             Some(seeds) if seeds < least => {
-                let problem =
-                    format!("what is tuned by --grid is compared over {LEAST_SEEDS} seeds or more");
+                let problem = format!(
+                    "settings tuned by --grid are compared over {LEAST_SEEDS} seeds or more"
+                );
                 Err(ConfigError::new("--seeds", seeds, problem))
             }
             seeds => Ok(seeds.unwrap_or(least)),

@@ -75,7 +75,7 @@ impl<'a> Numbers<'a> {
             let claimed = claimed
                 .map_or("more bytes than can be counted".into(), |bytes| format!("{bytes} bytes"));
             let problem = format!(
-                "{claimed} of {kind} belong after byte {offset}, {} are there: cut short or \
+                "{claimed} of {kind} expected after byte {offset}, {} found: cut short or \
                  damaged",
                 data.len()
             );
@@ -146,7 +146,7 @@ impl<'a> Numbers<'a> {
             return Err(ConfigError::at("labels", problem).within(file));
         }
         if options.task == Task::Classification && targets.columns != 1 {
-            let problem = format!("{} numbers a row, where one label is needed", targets.columns);
+            let problem = format!("{} numbers per row, but one label is needed", targets.columns);
             return Err(ConfigError::at("labels", problem).within(file));
         }
         let values: Vec<f64> = (0..self.rows)
@@ -164,8 +164,10 @@ impl<'a> Numbers<'a> {
 
     fn features(&self, columns: &[usize], options: &Options) -> Result<Array2<f32>, ConfigError> {
         if let Some(expected) = options.inputs.filter(|&expected| expected != columns.len()) {
-            let problem =
-                format!("{} features a row: {expected} are expected (model.inputs)", columns.len());
+            let problem = format!(
+                "{} features per row: {expected} are expected (model.inputs)",
+                columns.len()
+            );
             return Err(ConfigError::at("columns", problem));
         }
         let mut features = Vec::new();
@@ -258,14 +260,13 @@ mod tests {
             Numbers::new(Kind::F32, false, false, shape, data, 10).unwrap_err().to_string()
         };
         assert!(
-            problem(&[1 << 60, 64], &[0; 8]).contains(
-                "more bytes than can be counted of f32 belong after byte 10, 8 are there"
-            )
+            problem(&[1 << 60, 64], &[0; 8])
+                .contains("more bytes than can be counted of f32 expected after byte 10, 8 found")
         );
         assert!(
-            problem(&[2, 2], &[0; 8]).contains("16 bytes of f32 belong after byte 10, 8 are there")
+            problem(&[2, 2], &[0; 8]).contains("16 bytes of f32 expected after byte 10, 8 found")
         );
-        assert!(problem(&[1], &[0; 8]).contains("4 bytes of f32 belong"));
+        assert!(problem(&[1], &[0; 8]).contains("4 bytes of f32 expected"));
         assert!(problem(&[1 << 60, 0], &[]).contains("there is no number"));
         assert!(problem(&[0], &[]).contains("there is no number"));
         assert!(problem(&[], &[0; 4]).contains("a single number"));

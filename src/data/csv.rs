@@ -211,9 +211,9 @@ impl Table<'_> {
                 "a finite number within f32 is needed: up to about 3.4e38",
             )),
             None if cell.is_empty() => {
-                Err(self.refuse(line, column, cell, "an empty cell, where a number is needed"))
+                Err(self.refuse(line, column, cell, "an empty cell, but a number is needed"))
             }
-            None => Err(self.refuse(line, column, cell, "text, where a number is needed")),
+            None => Err(self.refuse(line, column, cell, "text, but a number is needed")),
         }
     }
 
@@ -223,7 +223,7 @@ impl Table<'_> {
         }
         number(cell).ok_or_else(|| {
             let problem =
-                "text, where a label belongs: number the classes 0, 1, 2, ..., in the same order \
+                "text, but a label is needed: number the classes 0, 1, 2, ..., in the same order \
                  on every node";
             self.refuse(line, column, cell, problem)
         })
@@ -293,9 +293,9 @@ mod tests {
                 "a,b\r\n1,0\r\n\r\n7\r\n",
                 "line 4: 1 columns found, 2 expected, as in the first line",
             ),
-            ("1,0\nx,1\n", "line 2, column 0 = \"x\": text, where a number is needed"),
-            ("w,b\n1,0\nx,1\n", "line 3, column 0 (w) = \"x\": text, where a number is needed"),
-            ("1,0\n,1\n", "line 2, column 0 = \"\": an empty cell, where a number is needed"),
+            ("1,0\nx,1\n", "line 2, column 0 = \"x\": text, but a number is needed"),
+            ("w,b\n1,0\nx,1\n", "line 3, column 0 (w) = \"x\": text, but a number is needed"),
+            ("1,0\n,1\n", "line 2, column 0 = \"\": an empty cell, but a number is needed"),
             (
                 "1,0\nnan,1\n",
                 "line 2, column 0 = \"nan\": a finite number within f32 is needed: up to about \
@@ -324,7 +324,7 @@ mod tests {
         let text = problem("5.1,setosa\n4.9,virginica\n");
         assert!(
             text.starts_with(
-                "line 1, column 1 = \"setosa\": text, where a label belongs: number the classes"
+                "line 1, column 1 = \"setosa\": text, but a label is needed: number the classes"
             ),
             "{text}"
         );

@@ -41,8 +41,9 @@ fn header(bytes: &[u8]) -> Result<(Kind, Vec<usize>, &[u8]), ConfigError> {
         }
     };
     let Some((extents, data)) = rest.split_at_checked(4 * usize::from(dimensions)) else {
-        let problem =
-            format!("the header is cut short: the extents of {dimensions} dimensions belong here");
+        let problem = format!(
+            "the header is cut short: the extents of {dimensions} dimensions are needed here"
+        );
         return Err(ConfigError::at("byte 4", problem));
     };
     let shape: Vec<usize> = extents
@@ -95,7 +96,7 @@ mod tests {
         for cut in 0..whole.len() {
             problem(&whole[..cut]);
         }
-        assert!(problem(&whole[..17]).contains("4 bytes of u8 belong after byte 16, 1 are there"));
+        assert!(problem(&whole[..17]).contains("4 bytes of u8 expected after byte 16, 1 found"));
         assert!(problem(&idx(8, &[u32::MAX; 8], &[0])).contains("more bytes than can be counted"));
         assert!(problem(&idx(7, &[1], &[0])).contains("number type = 0x07: accepted: 0x08 (u8)"));
         assert!(

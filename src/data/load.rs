@@ -80,7 +80,7 @@ impl Format {
 /// gzip-compressed.
 ///
 /// # Errors
-/// If the file cannot be read or is not what it seems to be: the message names the file, the line
+/// If the file cannot be read or is not in the expected format: the message names the file, the line
 /// (or row, or byte offset), the value, and what is accepted.
 pub fn load(source: &str, options: &Options) -> Result<Dataset, ConfigError> {
     if let Some(set) = embedded::EMBEDDED.find(source) {
@@ -89,7 +89,7 @@ pub fn load(source: &str, options: &Options) -> Result<Dataset, ConfigError> {
             return Err(ConfigError::new("data.labels_file", labels.display(), problem));
         }
         if let Some(header) = options.header {
-            let problem = format!("{source} is read as it is: leave the key out");
+            let problem = format!("{source} has a fixed format: leave the key out");
             return Err(ConfigError::new("data.header", header, problem));
         }
         return parse(source, set.bytes, None, options);
@@ -209,7 +209,7 @@ fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
     let mut file = File::open(path).map_err(fail)?;
     let metadata = file.metadata().map_err(fail)?;
     if metadata.is_dir() {
-        return Err(ConfigError::at("cannot be read", "a folder, where a file is needed")
+        return Err(ConfigError::at("cannot be read", "a folder, but a file is needed")
             .within(path.display()));
     }
     let too_large = || {

@@ -238,7 +238,7 @@ mod tests {
         assert!(problem(&images).contains("rows of images have no column of labels"));
         let error =
             parse("a.npy", &images, Some(("l.npy", &images)), &options).unwrap_err().to_string();
-        assert_eq!(error, "l.npy: labels: 4 numbers a row, where one label is needed");
+        assert_eq!(error, "l.npy: labels: 4 numbers per row, but one label is needed");
         let bad = npy("{'descr': '|i1', 'fortran_order': False, 'shape': (2,), }", &[1, 0xFF]);
         let error =
             parse("a.npy", &images, Some(("l.npy", &bad)), &options).unwrap_err().to_string();
@@ -254,14 +254,14 @@ mod tests {
         }
         assert!(
             problem(&whole[..whole.len() - 3])
-                .contains("8 bytes of f32 belong after byte 128, 5 are there")
+                .contains("8 bytes of f32 expected after byte 128, 5 found")
         );
         for (header, message) in [
             (ok.replace("<f4", "<c8"), "header, 'descr' = <c8: integers (i1 i2"),
             (ok.replace("'<f4'", "[('a', '<f4')]"), "records are not accepted"),
             (ok.replace("(1, 2)", "(1152921504606846976, 64)"), "more bytes than can be counted"),
             (ok.replace("(1, 2)", "(99999999999999999999,)"), "a dictionary with"),
-            (ok.replace("(1, 2)", "()"), "4 bytes of f32 belong"),
+            (ok.replace("(1, 2)", "()"), "4 bytes of f32 expected"),
             (ok.replace("'shape'", "'size'"), "a dictionary with"),
             ("{}".into(), "a dictionary with"),
             ("{'descr'".into(), "a dictionary with"),

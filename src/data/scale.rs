@@ -94,7 +94,7 @@ impl Moments {
             || Some(words.len()) != inputs.checked_mul(2).and_then(|n| n.checked_add(1))
         {
             let problem = format!(
-                "{} bytes, where count, sums and squares of {inputs} features belong",
+                "{} bytes, but count, sums and squares of {inputs} features are needed",
                 bytes.len()
             );
             return Err(ConfigError::at("moments", problem));
@@ -114,7 +114,7 @@ impl Moments {
                 );
             }
             if square > count * LARGEST {
-                let problem = "larger than the squares of so many features in f32 can be";
+                let problem = "larger than the squares of this many f32 features can be";
                 return fail(format!("moments, feature {i}, sum of squares"), square, problem);
             }
             // The Cauchy-Schwarz inequality, with room for rounding.

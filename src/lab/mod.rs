@@ -16,7 +16,7 @@
 //! |---|---|
 //! | `site` | namespaces and devices: made, entered, removed, also those that a killed laboratory left |
 //! | `line` | the arithmetic of one direction of a link |
-//! | `router` | the thread that carries packets, and what it counted |
+//! | `router` | the thread that carries packets, and its counts |
 //! | `cut` | links that carry nothing for a while |
 
 mod cut;

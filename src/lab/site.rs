@@ -65,7 +65,7 @@ pub fn node_at(address: [u8; 4]) -> Option<NodeId> {
     (u32::from(high) << 8 | u32::from(low)).checked_sub(1).map(NodeId)
 }
 
-/// Checks that the machine has what a laboratory needs.
+/// Checks that the machine meets the needs of a laboratory.
 ///
 /// # Errors
 /// The first thing that is missing, in one line.
@@ -256,7 +256,7 @@ fn ip(arguments: &[&str], input: Option<&str>) -> Result<(), Trouble> {
     let message = String::from_utf8_lossy(&output.stderr);
     Err(Trouble::Ip(
         arguments.join(" "),
-        message.lines().next().unwrap_or("it did not say why").to_string(),
+        message.lines().next().unwrap_or("it gave no reason").to_string(),
     ))
 }
 

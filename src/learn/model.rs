@@ -145,7 +145,7 @@ impl Model {
         }
         if params.init == Some(Init::Zeros) && kind.default_init() == Init::Seeded {
             let problem = format!(
-                "{} cannot leave zero, where its gradient vanishes: \"seeded\" is accepted",
+                "{} cannot leave zero, because its gradient vanishes there: \"seeded\" is accepted",
                 kind.name()
             );
             return Err(ConfigError::new("model.init", "zeros", problem));
@@ -309,7 +309,7 @@ impl Model {
         Err(ConfigError::new(
             "model.inputs",
             self.shape.inputs,
-            format!("the data has {inputs} features a row"),
+            format!("the data has {inputs} features per row"),
         ))
     }
 
@@ -319,7 +319,7 @@ impl Model {
         }
         Err(ConfigError::at(
             "model",
-            format!("{} parameters, where {} belong", x.len(), self.parameters),
+            format!("{} parameters, but {} are needed", x.len(), self.parameters),
         ))
     }
 }
@@ -334,7 +334,7 @@ fn size(place: &str, given: Option<usize>, seen: Option<usize>) -> Result<usize,
         (Some(0), _) | (None, Some(0)) => Err(ConfigError::new(place, 0, "at least 1 is needed")),
         (Some(size), _) | (None, Some(size)) => Ok(size),
         (None, None) => {
-            Err(ConfigError::at(place, "missing: needed where a node sees only its own rows"))
+            Err(ConfigError::at(place, "missing: needed if a node has only its own rows"))
         }
     }
 }

@@ -10,7 +10,7 @@
 //! `gradvine.inputs`, `gradvine.outputs`, `gradvine.hidden` and `gradvine.classes` (JSON arrays),
 //! `gradvine.bias`, and with scaling `gradvine.mean` and `gradvine.deviation` (JSON arrays of `f64`
 //! in shortest round-trip form); every other key is the caller's. The same model gives the same
-//! bytes: keys stand in a fixed order.
+//! bytes: keys have a fixed order.
 
 use std::{collections::BTreeMap, fs::File, io::Read, path::Path};
 
@@ -86,7 +86,7 @@ impl SavedModel {
         let x = read_x(&file, model.tensors(), bytes.len())?;
         if file.len() != model.tensors().len() {
             let problem = format!(
-                "{} tensors, where {} has {}",
+                "{} tensors, but {} has {}",
                 file.len(),
                 model.kind().name(),
                 model.tensors().len()
@@ -110,7 +110,7 @@ impl SavedModel {
         if self.x.len() != d {
             return Err(ConfigError::at(
                 "x",
-                format!("{} parameters, where {d} belong", self.x.len()),
+                format!("{} parameters, but {d} are needed", self.x.len()),
             ));
         }
         if let Some(scale) = &self.scale {
@@ -167,7 +167,7 @@ pub fn write_tensors(
 ) -> Result<(), ConfigError> {
     let total: usize = tensors.iter().map(Tensor::len).sum();
     if total != x.len() {
-        let problem = format!("{} numbers, where the tensors hold {total}", x.len());
+        let problem = format!("{} numbers, but the tensors hold {total}", x.len());
         return Err(ConfigError::at("x", problem).within(path.display()));
     }
     let text = |(key, value): (&String, &String)| (key.clone(), Value::String(value.clone()));

@@ -353,7 +353,7 @@ fn gather(draft: &Draft, graph: &Graph) -> Result<Vec<LinkInfo>, ConfigError> {
         if link.a == link.b {
             return Err(ConfigError::at(
                 place(),
-                "a node's own weight is what its links leave of 1: remove the link",
+                "a node's own weight follows from its links: remove the link",
             ));
         }
         let Some(index) = graph.link_index(NodeId(link.a), NodeId(link.b)) else {

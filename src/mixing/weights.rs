@@ -58,7 +58,7 @@ impl Weights {
                 "1 / (1 + max(d_i, d_j)): local information only, mixes on every connected graph"
             }
             Weights::MaxDegree => {
-                "1 / d_max: refused where it cannot mix (regular bipartite graphs, such as even \
+                "1 / d_max: refused if it cannot mix (regular bipartite graphs, such as even \
                  rings)"
             }
             Weights::LazyMetropolis => {

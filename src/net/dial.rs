@@ -35,9 +35,9 @@ pub fn peer_of(topology: &crate::mixing::Topology, node: NodeId) -> Result<PeerI
             "a deployment's topology gives every node its PeerId (`gradvine identity show KEY` \
              prints it)",
         )),
-        Some(text) => text
-            .parse()
-            .map_err(|error| ConfigError::new(place, text, format!("this is no PeerId: {error}"))),
+        Some(text) => text.parse().map_err(|error| {
+            ConfigError::new(place, text, format!("this is not a PeerId: {error}"))
+        }),
     }
 }
 
@@ -49,7 +49,7 @@ pub fn address(place: &str, text: &str) -> Result<Multiaddr, ConfigError> {
     const EXAMPLES: &str =
         "expected one such as /ip4/203.0.113.7/tcp/4001, /dns4/london.example.org/udp/4001/quic-v1";
     let address: Multiaddr = text.parse().map_err(|error| {
-        ConfigError::new(place, text, format!("this is no multiaddress ({error}); {EXAMPLES}"))
+        ConfigError::new(place, text, format!("this is not a multiaddress ({error}); {EXAMPLES}"))
     })?;
     let known = address.iter().any(|part| {
         matches!(part, libp2p::multiaddr::Protocol::Tcp(_) | libp2p::multiaddr::Protocol::QuicV1)
@@ -179,7 +179,7 @@ mod tests {
         assert!(address("listen", "/dns4/a.example.org/udp/4001/quic-v1").is_ok());
         let error = address("listen", "127.0.0.1:4001").unwrap_err().to_string();
         assert!(
-            error.contains("listen = 127.0.0.1:4001: this is no multiaddress")
+            error.contains("listen = 127.0.0.1:4001: this is not a multiaddress")
                 && error.contains("/tcp/4001"),
             "{error}"
         );

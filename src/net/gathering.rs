@@ -110,7 +110,7 @@ impl Gathering {
             Child::Unknown | Child::Ready => None,
         });
         let known = own.or(below).or(self.elsewhere.as_deref());
-        known.unwrap_or("it is not known yet which links are missing elsewhere").to_string()
+        known.unwrap_or("the missing links elsewhere are not known yet").to_string()
     }
 
     /// Returns the messages that are new since the last call; with `again`, all of them.

@@ -160,16 +160,16 @@ impl Card {
             })
             .collect();
         let more = differences.len().saturating_sub(SHOWN);
-        let mut told = differences.into_iter().take(SHOWN).collect::<Vec<_>>().join("; ");
+        let mut text = differences.into_iter().take(SHOWN).collect::<Vec<_>>().join("; ");
         if more > 0 {
-            told += &format!("; and {more} more");
+            text += &format!("; and {more} more");
         }
-        if told.is_empty() {
-            told = "their texts are longer than can be compared here".into();
+        if text.is_empty() {
+            text = "their texts are longer than can be compared here".into();
         }
         ConfigError::at(
             section.to_string(),
-            format!("node {peer} runs another {section}: {told}; give both the same file"),
+            format!("node {peer} runs another {section}: {text}; give both the same file"),
         )
     }
 }
@@ -238,26 +238,26 @@ mod tests {
     #[test]
     fn runs_numbers_versions_and_late_comers_are_refused() {
         let here = card("a = 1");
-        let told = |hello: Hello| match here.compare(NodeId(1), &hello) {
+        let refusal = |hello: Hello| match here.compare(NodeId(1), &hello) {
             Verdict::Refused(text) | Verdict::Other(text) => text,
             other => format!("{other:?}"),
         };
         let hello = here.hello(NodeId(1));
-        let version = told(Hello { version: 99, ..hello.clone() });
+        let version = refusal(Hello { version: 99, ..hello.clone() });
         assert!(
             version.starts_with(&format!("protocol version: {VERSION} here, 99 there; ")),
             "{version}"
         );
         assert_eq!(
-            told(Hello { run: "b".into(), ..hello.clone() }),
+            refusal(Hello { run: "b".into(), ..hello.clone() }),
             "run.id: \"run\" here, \"b\" there"
         );
         assert_eq!(
-            told(Hello { node: 2, ..hello.clone() }),
+            refusal(Hello { node: 2, ..hello.clone() }),
             "its number in the topology: 1 here, 2 there"
         );
         assert!(
-            told(Hello { round: 7, ..hello.clone() })
+            refusal(Hello { round: 7, ..hello.clone() })
                 .contains("it is in round 7 of this run already")
         );
         assert_eq!(

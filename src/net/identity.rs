@@ -59,7 +59,7 @@ pub fn load(path: &Path) -> Result<Keypair, ConfigError> {
     let meta = fs::metadata(path).map_err(unread)?;
     if meta.is_dir() || meta.len() > LONGEST {
         return Err(wrong(format!(
-            "this is no key file ({} bytes); `gradvine identity new FILE` makes one",
+            "this is not a key file ({} bytes); `gradvine identity new FILE` makes one",
             meta.len()
         )));
     }
@@ -75,7 +75,7 @@ pub fn load(path: &Path) -> Result<Keypair, ConfigError> {
     }
     let bytes = fs::read(path).map_err(unread)?;
     Keypair::from_protobuf_encoding(&bytes).map_err(|error| {
-        wrong(format!("this is no key file ({error}); `gradvine identity new FILE` makes one"))
+        wrong(format!("this is not a key file ({error}); `gradvine identity new FILE` makes one"))
     })
 }
 
@@ -116,8 +116,10 @@ mod tests {
             fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         }
         fs::write(&path, b"not a key").unwrap();
-        assert!(load(&path).unwrap_err().to_string().contains("this is no key file"));
+        assert!(load(&path).unwrap_err().to_string().contains("this is not a key file"));
         fs::write(&path, vec![0; 5000]).unwrap();
-        assert!(load(&path).unwrap_err().to_string().contains("this is no key file (5000 bytes)"));
+        assert!(
+            load(&path).unwrap_err().to_string().contains("this is not a key file (5000 bytes)")
+        );
     }
 }

@@ -286,7 +286,7 @@ impl Link {
             Message::Hello(hello) => hello,
             other => {
                 return Err(Refusal::Trouble(format!(
-                    "connected, but its first message is no hello: {}",
+                    "connected, but its first message is not a hello: {}",
                     kind(&other)
                 )));
             }
@@ -492,7 +492,7 @@ impl Link {
                     timeout(3 * self.deadlines.heartbeat, wire::write(&mut control, &message))
                         .await;
                 if !matches!(sent, Ok(Ok(()))) && !goodbyes.received {
-                    return End::broken("its control stream takes nothing any more");
+                    return End::broken("its control stream accepts no more messages");
                 }
             }
             if goodbyes.sent && (goodbyes.received || matches!(goodbyes.reason, Some(Some(_)))) {

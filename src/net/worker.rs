@@ -250,7 +250,7 @@ impl Driver<'_> {
                 }
                 Some(Event::Down { peer, reason }) => {
                     tracing::warn!(
-                        "the link to {} broke before the run began: {reason}; it is waited for",
+                        "the link to {} broke before the run began: {reason}; waiting for it",
                         self.name(peer)
                     );
                     gathering.down(peer);
@@ -259,7 +259,7 @@ impl Driver<'_> {
                 }
                 Some(Event::Left { peer, cause }) => {
                     tracing::warn!(
-                        "{} left before the run began: {}; it is waited for",
+                        "{} left before the run began: {}; waiting for it",
                         self.name(peer),
                         cause.text
                     );

@@ -111,7 +111,7 @@ impl Chart {
             let nothing = Word::new(
                 (LEFT, f64::midpoint(TOP, BOTTOM)),
                 Anchor::Start,
-                "There is nothing to be drawn.",
+                "There is nothing to draw.",
             );
             sheet.write(&nothing);
             return sheet.finish();

@@ -103,7 +103,7 @@ impl Run {
         if !unfinished {
             present(
                 "summary.json",
-                "the run is not over, or was killed; --unfinished takes it as far as it is",
+                "the run is not over, or was killed; --unfinished reads it as far as it has come",
             )?;
         }
         let experiment = Experiment::load(&file("experiment.toml"), &[])?;
@@ -177,7 +177,7 @@ impl Run {
 }
 
 /// The text in every error about a directory.
-const EXPECTED: &str = "a run directory is what `gradvine train`, `node` or `simulate` write";
+const EXPECTED: &str = "`gradvine train`, `node` and `simulate` write run directories";
 
 /// Lists run directories inside a folder that is not a run directory itself, for the error message.
 fn runs_below(path: &Path) -> String {
@@ -208,7 +208,7 @@ fn summary(path: &Path, topology: &Topology) -> Result<Option<Summary>, ConfigEr
     let bytes =
         fs::read(path).map_err(|error| wrong("summary", format!("cannot be read: {error}")))?;
     let summary: Summary = serde_json::from_slice(&bytes).map_err(|error| {
-        wrong("summary", format!("{error}; expected what a run writes at its end"))
+        wrong("summary", format!("{error}; expected the summary of a finished run"))
     })?;
     if summary.nodes != topology.nodes() {
         let problem = format!("topology.toml beside it has {}", topology.nodes());

@@ -120,7 +120,7 @@ impl Single {
         node: NodeId,
     ) -> Result<Single, ConfigError> {
         let need = |key: &str, value: Option<usize>| {
-            let problem = "a node sees only its own rows, so the experiment must say it (a run \
+            let problem = "a node has only its own rows, so the experiment must state it (a run \
                            directory's experiment.toml does)";
             value.ok_or_else(|| {
                 ConfigError::at(format!("model.{key}"), problem).within(file.experiment.display())

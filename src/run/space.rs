@@ -85,7 +85,7 @@ impl Space {
         }
         let there = directory.display();
         Ok(Some(format!(
-            "the run will write about {all} to {there}, where {} are free",
+            "the run will write about {all} to {there}, and {} are free there",
             Bytes(free)
         )))
     }
@@ -142,7 +142,7 @@ mod tests {
         let warned = |free| space.compare(free, Path::new("runs/a"));
         assert_eq!(warned(None), Ok(None));
         assert_eq!(warned(Some(3_000)), Ok(None));
-        let warning = "the run will write about 1.5 kB to runs/a, where 3.0 kB are free";
+        let warning = "the run will write about 1.5 kB to runs/a, and 3.0 kB are free there";
         assert_eq!(warned(Some(2_999)), Ok(Some(warning.into())));
         assert!(warned(Some(1_000)).unwrap().is_some());
         let error = warned(Some(999)).unwrap_err().to_string();

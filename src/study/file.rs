@@ -240,7 +240,7 @@ impl Study {
         let names: Vec<&str> = self.rows.iter().map(|(case, _)| case.name.as_str()).collect();
         if self.not_shown.is_some() {
             let rows = names.len() + self.expect.len() + self.picture.len();
-            let problem = "what is not shown has no rows, pictures or expectations";
+            let problem = "a claim that is not shown has no rows, pictures or expectations";
             return if rows == 0 { Ok(()) } else { Err(ConfigError::at("not_shown", problem)) };
         }
         if names.is_empty() || names.len() > MOST_ROWS {
@@ -542,7 +542,7 @@ mod tests {
         assert!(
             load(&format!("{text}[[row]]\nname='a'\n"))
                 .unwrap_err()
-                .contains("not_shown: what is not shown has no rows")
+                .contains("not_shown: a claim that is not shown has no rows")
         );
     }
 

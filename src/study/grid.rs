@@ -175,7 +175,8 @@ fn check_key(place: &str, text: &str, key: &str) -> Result<(), ConfigError> {
     if name == "kind" || constants.contains(&name) {
         return Ok(());
     }
-    let problem = format!("nothing has a constant `{name}`{}", config::hint(name, constants));
+    let problem =
+        format!("no rule or compressor has a constant `{name}`{}", config::hint(name, constants));
     Err(ConfigError::new(place, format!("\"{text}\""), problem))
 }
 

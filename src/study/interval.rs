@@ -3,7 +3,7 @@
 //!
 //! All are 95 % intervals of Student's t with n - 1 degrees of freedom (Student, "The Probable
 //! Error of a Mean", 1908). They hold for means of independent seeds whose figures are about
-//! normal. Two rows are compared seed by seed, so what a seed does to both (its rows of data, its
+//! normal. Two rows are compared seed by seed, so the effect of a seed on both (its rows of data, its
 //! test rows) drops out:
 //!
 //! | comparison | is |

@@ -14,7 +14,7 @@
 //! own |
 //! | `figure` | [`Figure`]: a number from a trace; mean and spread over seeds |
 //! | `interval` | [`Interval`]: 95 % intervals of means, of rows paired by seed, of slopes |
-//! | `optimum` | the least value of f, where it can be computed |
+//! | `optimum` | the least value of f, if it can be computed |
 //! | `curves` | charts of outcomes |
 //! | `file`, `expect` | study files: rows, pictures, and inequalities that a machine checks |
 //! | `pages` | a study as a page of Markdown |

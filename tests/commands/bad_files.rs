@@ -61,7 +61,7 @@ fn data_files_are_refused_by_line() {
     );
     assert_eq!(
         error_line(&[], "a,b,y\n1,2,0\nx,4,1\n"),
-        "line 3, column 0 (a) = \"x\": text, where a number is needed"
+        "line 3, column 0 (a) = \"x\": text, but a number is needed"
     );
     assert!(
         error_line(&[], "1,2,0\n3,nan,1\n")
@@ -276,10 +276,10 @@ fn a_key_that_others_can_read_is_refused() {
     );
     fs::set_permissions(spoilt.0.file("tokyo.key"), fs::Permissions::from_mode(0o600)).unwrap();
     fs::write(spoilt.0.file("tokyo.key"), "not a key").unwrap();
-    assert!(spoilt.node("").contains("tokyo.key: key: this is no key file"));
+    assert!(spoilt.node("").contains("tokyo.key: key: this is not a key file"));
     assert!(
         refused(gradvine().args(["identity", "show"]).arg(spoilt.0.file("tokyo.key")))
-            .contains("this is no key file")
+            .contains("this is not a key file")
     );
     let again = refused(gradvine().args(["identity", "new"]).arg(spoilt.0.file("oslo.key")));
     assert!(again.contains("it exists already: a key is never overwritten"), "{again}");
@@ -341,7 +341,7 @@ fn a_nodes_experiment_and_rows_must_fit() {
     };
     let line = with("inputs = 2\n", "");
     assert!(
-        line.starts_with("error: experiment.toml: model.inputs: a node sees only its own rows"),
+        line.starts_with("error: experiment.toml: model.inputs: a node has only its own rows"),
         "{line}"
     );
     let line = with("outputs = 3", "outputs = 2");

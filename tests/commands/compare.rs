@@ -223,7 +223,7 @@ fn each_combination_is_tuned_for_itself() {
     ]));
     assert_eq!(
         line,
-        "error: --seeds = 4: what is tuned by --grid is compared over 5 seeds or more"
+        "error: --seeds = 4: settings tuned by --grid are compared over 5 seeds or more"
     );
 }
 

@@ -280,7 +280,7 @@ fn a_run_that_is_not_over_is_shown_if_that_is_asked_for() {
     let (_folder, paths) = runs(&[("run", &[])]);
     fs::remove_file(paths[0].join("summary.json")).unwrap();
     let line = why_not(&paths, &[]);
-    assert!(line.contains("--unfinished takes it as far as it is"), "{line}");
+    assert!(line.contains("--unfinished reads it as far as it has come"), "{line}");
     // The last line is being written, and one node is ahead of the others.
     let file = paths[0].join("metrics.jsonl");
     let whole = fs::read_to_string(&file).unwrap();

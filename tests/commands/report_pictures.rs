@@ -402,7 +402,7 @@ fn pale(shown: &Shown, boxes: &Value, screen: &Screen, dark: bool) -> Vec<String
             .filter(|element| id.starts_with("topology") && element.name == "circle")
         {
             let [x, y, r] = ["cx", "cy", "r"].map(|key| disc.number(key));
-            // Words may stand in it.
+            // There may be words in it.
             expected.push((
                 &disc.attributes["fill"],
                 [x - r, y - r, x + r, y + r],

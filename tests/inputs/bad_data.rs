@@ -67,13 +67,13 @@ fn csv_faults() {
         ),
         (
             "age,sick\n1,0\ntall,1\n",
-            "a.csv: line 3, column 0 (age) = \"tall\": text, where a \
+            "a.csv: line 3, column 0 (age) = \"tall\": text, but a \
                                      number is needed"
                 .into(),
         ),
         (
             "1,2,0\n3,,1\n",
-            "a.csv: line 2, column 1 = \"\": an empty cell, where a number is \
+            "a.csv: line 2, column 1 = \"\": an empty cell, but a number is \
                            needed"
                 .into(),
         ),
@@ -86,7 +86,7 @@ fn csv_faults() {
         ("1,2,0\n3,4,NaN\n", format!("a.csv: line 2, column 2 = NaN: {label}")),
         (
             "1,2,0\n3,4,cat\n",
-            "a.csv: line 2, column 2 = \"cat\": text, where a label belongs: number the classes \
+            "a.csv: line 2, column 2 = \"cat\": text, but a label is needed: number the classes \
              0, 1, 2, ..., in the same order on every node"
                 .into(),
         ),
@@ -107,7 +107,7 @@ fn csv_faults() {
     let error = error_of("a.csv", b"1,0\n\xFF\xFE,1\n", &Options::default());
     assert!(
         error.starts_with("a.csv: line 2, column 0 = ")
-            && error.ends_with("text, where a number is needed"),
+            && error.ends_with("text, but a number is needed"),
         "{error}"
     );
     let long = format!("1,0\n{},1\n", "x".repeat(100_000));
@@ -166,7 +166,7 @@ fn npy_faults() {
         (
             whole[..whole.len() - 1].to_vec(),
             format!(
-                "a.npy: shape = [2, 2]: 16 bytes of f32 belong after byte {start}, 15 are there: \
+                "a.npy: shape = [2, 2]: 16 bytes of f32 expected after byte {start}, 15 found: \
                  cut short or damaged"
             ),
         ),
@@ -199,7 +199,7 @@ fn npy_faults() {
     }
     let mut longer = whole;
     longer.push(0);
-    assert!(error_of("a.npy", &longer, &Options::default()).contains("16 bytes of f32 belong"));
+    assert!(error_of("a.npy", &longer, &Options::default()).contains("16 bytes of f32 expected"));
 }
 
 #[test]
@@ -226,12 +226,12 @@ fn idx_faults() {
     );
     assert_eq!(
         error(&images[..18], &classes),
-        "x.idx: shape = [2, 1, 2]: 4 bytes of u8 belong after byte 16, 2 are there: cut short or \
+        "x.idx: shape = [2, 1, 2]: 4 bytes of u8 expected after byte 16, 2 found: cut short or \
          damaged"
     );
     assert_eq!(
         error(&images[..7], &classes),
-        "x.idx: byte 4: the header is cut short: the extents of 3 dimensions belong here"
+        "x.idx: byte 4: the header is cut short: the extents of 3 dimensions are needed here"
     );
     assert_eq!(
         error(&idx(8, &[3, 1], &[1, 2, 3]), &classes),
@@ -246,7 +246,7 @@ fn idx_faults() {
     assert_eq!(error(&nan, &classes), format!("x.idx: row 1, column 0 = NaN: {FINITE}"));
     assert_eq!(
         error(&images, &images),
-        "y.idx: labels: 2 numbers a row, where one label is needed"
+        "y.idx: labels: 2 numbers per row, but one label is needed"
     );
     for cut in 0..images.len() {
         error(&images[..cut], &classes);
@@ -293,7 +293,7 @@ fn places_that_hold_no_file() {
     );
     assert!(error.ends_with("digits, breast-cancer"), "{error}");
     let error = load(folder.path().to_str().unwrap(), &Options::default()).unwrap_err().to_string();
-    assert!(error.contains("a folder, where a file is needed"), "{error}");
+    assert!(error.contains("a folder, but a file is needed"), "{error}");
 }
 
 #[test]

@@ -159,7 +159,7 @@ fn node_topology_and_study_files_refuse_unknown_keys() {
         ),
         (
             format!("{study}grid = ['rule.gama=1,2']\n{row}"),
-            "nothing has a constant `gama`; did you mean `gamma`?",
+            "no rule or compressor has a constant `gama`; did you mean `gamma`?",
         ),
         (
             format!("{study}{row}[row.over]\nx = [1]\n"),

@@ -52,7 +52,7 @@ fn the_default_experiment_reaches_pooled_sgd_with_a_sixth_of_the_bytes() {
     let (of_mean, worst, pooled) =
         (mean(|seed| seed.of_mean), mean(|seed| seed.worst), mean(|seed| seed.pooled));
     println!("mean {of_mean:>12.4} {worst:>12.4} {pooled:>12.4} {:>12.2}", mean(|seed| seed.ratio));
-    // Of 5 x 359 test rows: what stands in the README, less three standard errors of a share (0.4
+    // Of 5 x 359 test rows: the figures of the README, less three standard errors of a share (0.4
     // points each).
     assert!(of_mean >= 0.96, "the mean model reaches {of_mean}");
     assert!(worst >= 0.96, "the worst node reaches {worst}");

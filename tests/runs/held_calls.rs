@@ -84,7 +84,7 @@ impl Server {
         self.frame(from, At { round: Round(round), flight: 0, exchange: 0 }, self.d)
     }
 
-    fn farewell(&mut self, from: u32) -> Option<String> {
+    fn leave(&mut self, from: u32) -> Option<String> {
         self.frame(from, At { round: Round(0), flight: FAREWELL, exchange: 0 }, 0)
     }
 }
@@ -107,7 +107,7 @@ fn a_call_is_held_until_the_slowest_follows_and_a_farewell_lets_it_go() {
     assert_eq!(server.gradients, 1);
     assert_eq!(server.call(1, 0), None);
     assert!(server.sent.is_empty(), "node 2 has made no update");
-    assert_eq!(server.farewell(2), None);
+    assert_eq!(server.leave(2), None);
     assert_eq!((server.gradients, &server.sent[..]), (2, &[NodeId(1)][..]));
 }
 
@@ -127,7 +127,7 @@ fn a_call_that_is_not_the_next_one_is_refused() {
     assert_eq!(server.call(1, 0), None);
     assert!(server.call(1, 1).unwrap().contains("a second call before the first was answered"));
     let mut server = Server::new(3);
-    assert_eq!(server.farewell(1), None);
+    assert_eq!(server.leave(1), None);
     assert!(server.call(1, 0).unwrap().contains("a call after its farewell"));
 }
 

@@ -445,8 +445,8 @@ fn a_neighbour_that_is_missing_is_named_with_what_was_tried() {
         card("0.1"),
         Deadlines::default(),
     ));
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    end.dial(1, &format!("/ip4/127.0.0.1/tcp/{}", nobody.port()).parse().unwrap());
+    let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    end.dial(1, &format!("/ip4/127.0.0.1/tcp/{}", unused.port()).parse().unwrap());
     let started = Instant::now();
     let trouble = loop {
         let (node, trouble) = end.host.status().missing().remove(0);

@@ -161,10 +161,7 @@ fn half_of_the_frames_lost_do_not_raise_the_floor() {
         println!("loss {loss}: {lossy:e}, without {whole:e}");
         assert!(lossy < 2.0 * whole + 1e-9, "loss {loss}: {lossy:e}, without {whole:e}");
     }
-    assert!(
-        ends(0.05, Loss::Ignored) > 10.0 * whole,
-        "what happens to a rule whose copies go wrong"
-    );
+    assert!(ends(0.05, Loss::Ignored) > 10.0 * whole, "a rule with wrong copies must drift");
 }
 
 #[test]

@@ -119,7 +119,7 @@ fn every_rule_with_every_compressor_ends_with_the_same_bits_over_tcp() {
     println!("combinations run: {ran:?}, different results: {}", digests.len());
     for rule in &RULES {
         let least = match rule.name {
-            // Entries are what it adds up: top-k, random-k.
+            // It adds up entries: top-k, random-k.
             "top-k-all-gather" => 2,
             // Tables are: count-sketch.
             "sketched-sgd" => 1,
@@ -187,7 +187,7 @@ fn schedules_end_with_the_same_bits() {
             sets.push(format!("topology.schedule='{schedule}'"));
             let (a, b) = (simulated(&sets), networked(&sets, Transport::Tcp));
             assert_eq!(a, b, "{sets:?}");
-            assert_ne!(a, fixed, "{sets:?}: the schedule decides who meets whom");
+            assert_ne!(a, fixed, "{sets:?}: the schedule decides the links");
         }
     }
 }

@@ -390,12 +390,12 @@ impl Stack {
         match (self.transport, &self.congestion) {
             (Transport::Quic, _) => "QUIC with its own congestion control".into(),
             (Transport::Tcp, Some(name)) => {
-                let whose = match self.chosen {
+                let chosen_by = match self.chosen {
                     Chosen::Node => "by the nodes",
                     Chosen::Route => "by the route",
                     Chosen::System => "the system's",
                 };
-                format!("TCP with {name} ({whose}), {} segments sent again", self.retransmitted)
+                format!("TCP with {name} ({chosen_by}), {} segments sent again", self.retransmitted)
             }
             (Transport::Tcp, None) => "TCP".into(),
         }

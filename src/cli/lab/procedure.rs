@@ -203,7 +203,7 @@ fn setup(args: &Args) -> Result<Setup, Exit> {
         _ => Err(ConfigError::new(
             "--sysctl",
             text,
-            "expected net.KEY=VALUE: a namespace has settings of its own below net. alone",
+            "expected net.KEY=VALUE: only settings below net. belong to a namespace",
         )),
     };
     let sysctls = args.sysctl.iter().map(sysctl).collect::<Result<_, _>>()?;

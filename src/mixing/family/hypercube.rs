@@ -12,7 +12,7 @@ impl Family for Hypercube {
     }
 
     fn about(&self) -> &'static str {
-        "2^d nodes, linked where their numbers differ in one bit; gap 2 / (1 + d)"
+        "2^d nodes, linked if their numbers differ in one bit; gap 2 / (1 + d)"
     }
 
     fn example(&self) -> &'static [u64] {

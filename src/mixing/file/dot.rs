@@ -375,7 +375,7 @@ impl Parser<'_> {
     }
 
     fn unexpected(&self, wanted: &str) -> ConfigError {
-        self.lexer.fail(format!("found {} where {wanted} was expected", self.token.shown()))
+        self.lexer.fail(format!("found {}, expected {wanted}", self.token.shown()))
     }
 }
 

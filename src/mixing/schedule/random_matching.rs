@@ -79,7 +79,7 @@ impl Recipe for RandomMatching {
             Some(node) => {
                 let name = &topology.node(node).name;
                 Err(format!(
-                    "in {period} rounds, which is what there is room for, {name} is cut off: use \
+                    "in {period} rounds, the maximum for this size, {name} is cut off: use \
                      a smaller topology"
                 ))
             }
