@@ -28,8 +28,8 @@ Examples:
   gradvine node london.toml --out runs/second
 
 Nodes may be started in any order, and restarted, until all are linked; each waits run.connect_s
-seconds for the others and names the missing ones. `gradvine train --processes` writes such files for
-all nodes of a run, as an example of a deployment.")]
+seconds for the others and names the missing ones. `gradvine train --processes` writes such files
+for all nodes of a run, as an example of a deployment.")]
 pub struct Args {
     /// The node's file
     node: PathBuf,

@@ -19,9 +19,9 @@ use super::{Exit, compare::jobs, interrupt::Interrupt, run_args::quoted, tally::
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 A study file states a paper's claim, the rows that test it, the pictures and the expected figures:
-see experiments/paper. The pages go to OUT/results/NAME.md, their list to OUT/results.md, pictures to
-OUT/img/results. They contain no dates and no wall times: the same command on the same machine gives
-the same bytes.
+see experiments/paper. The pages go to OUT/results/NAME.md, their list to OUT/results.md, pictures
+to OUT/img/results. They contain no dates and no wall times: the same command on the same machine
+gives the same bytes.
 
 Examples:
   gradvine study experiments/paper experiments/world --out docs
@@ -35,9 +35,9 @@ Examples:
   seed, no tuning
 
 Settings are tuned on three seeds or more, and measured on five others or more. A grid with its best
-at the edge is widened, by up to six points. Figures are means with their 95 % interval (Student's t),
-rows are compared seed by seed, and an expectation agrees if the whole interval does. A study whose
-files are missing is skipped, and its page stays unchanged.
+at the edge is widened, by up to six points. Figures are means with their 95 % interval (Student's
+t), rows are compared seed by seed, and an expectation agrees if the whole interval does. A study
+whose files are missing is skipped, and its page stays unchanged.
 
 Exit codes: 0 all expectations agree; 1 some do not; 2 a file is wrong; 130 interrupted.")]
 pub struct Args {

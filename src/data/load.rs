@@ -80,8 +80,8 @@ impl Format {
 /// gzip-compressed.
 ///
 /// # Errors
-/// If the file cannot be read or is not in the expected format: the message names the file, the line
-/// (or row, or byte offset), the value, and what is accepted.
+/// If the file cannot be read or is not in the expected format: the message names the file, the
+/// line (or row, or byte offset), the value, and the accepted ones.
 pub fn load(source: &str, options: &Options) -> Result<Dataset, ConfigError> {
     if let Some(set) = embedded::EMBEDDED.find(source) {
         if let Some(labels) = &options.labels_file {

@@ -253,8 +253,8 @@ impl OptimizerConfig {
 /// y = y - step m
 /// ```
 ///
-/// The update of the round is x - y after H local steps, kept as the sum of step * m: so H = 1 has no
-/// rounding from an addition and its reversal.
+/// The update of the round is x - y after H local steps, kept as the sum of step * m: so H = 1 has
+/// no rounding from an addition and its reversal.
 ///
 /// **Memory:** d numbers with momentum, 2 d more with several local steps, and the batch's row
 /// numbers.

@@ -442,10 +442,12 @@ impl Link {
             let message = tokio::select! {
                 // Received messages come before the end of the stream that carried them.
                 biased;
-                Some(message) = received.recv() => match self.receive(message, &mut goodbyes, &mut sent_beats) {
-                    Some(end) => return end,
-                    None => None,
-                },
+                Some(message) = received.recv() => {
+                    if let Some(end) = self.receive(message, &mut goodbyes, &mut sent_beats) {
+                        return end;
+                    }
+                    None
+                }
                 Some(done) = tasks.join_next() => match goodbyes.after(done) {
                     Some(end) => return end,
                     None => None,
@@ -459,7 +461,10 @@ impl Link {
                     }
                     Connection::Established { .. } => None,
                 },
-                Ok(()) = self.start_messages.changed() => self.start_messages.borrow_and_update().clone().map(Message::Start),
+                Ok(()) = self.start_messages.changed() => {
+                    let message = self.start_messages.borrow_and_update().clone();
+                    message.map(Message::Start)
+                }
                 _ = self.leaving.changed(), if goodbyes.reason.is_none() => {
                     goodbyes.reason.clone_from(&self.leaving.borrow());
                     None
@@ -474,7 +479,8 @@ impl Link {
                     let news = self.status.new_beats(&mut sent_beats);
                     let applied = self.applied.load(Ordering::Relaxed);
                     if !news.is_empty() {
-                        Some(Message::Working(news.into_iter().map(|(node, count)| (node.0, count)).collect()))
+                        let beats = news.into_iter().map(|(node, count)| (node.0, count));
+                        Some(Message::Working(beats.collect()))
                     } else if applied != acknowledged {
                         acknowledged = applied;
                         Some(Message::Ack { applied, durable: 0 })

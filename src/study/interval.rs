@@ -3,8 +3,8 @@
 //!
 //! All are 95 % intervals of Student's t with n - 1 degrees of freedom (Student, "The Probable
 //! Error of a Mean", 1908). They hold for means of independent seeds whose figures are about
-//! normal. Two rows are compared seed by seed, so the effect of a seed on both (its rows of data, its
-//! test rows) drops out:
+//! normal. Two rows are compared seed by seed, so the effect of a seed on both (its rows of data,
+//! its test rows) cancels:
 //!
 //! | comparison | is |
 //! |---|---|

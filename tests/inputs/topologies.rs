@@ -565,7 +565,7 @@ fn errors_of_the_other_formats_name_the_line() {
             "graph {\n a -- b [weight=x];\n}".into(),
             &["line 2: weight = \"x\"", "expected a number"],
         ),
-        (Dot, "graph {\n a -- ;\n}".into(), &["line 2", "';'", "a name was expected"]),
+        (Dot, "graph {\n a -- ;\n}".into(), &["line 2", "';'", "expected a name"]),
         (Dot, "graph {\n a -- b".into(), &["line 2", "end of the file"]),
         (Dot, "tree {}".into(), &["line 1", "\"tree\"", "graph or digraph"]),
         (

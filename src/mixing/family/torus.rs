@@ -12,7 +12,7 @@ impl Family for Torus {
     }
 
     fn about(&self) -> &'static str {
-        "a grid that wraps around, rows x columns; four links per node, gap about 4 pi^2 / (5 side^2)"
+        "a grid that wraps around, rows x columns; 4 links per node, gap about 4 pi^2 / (5 side^2)"
     }
 
     fn keys(&self) -> &'static [&'static str] {

@@ -13,7 +13,7 @@ impl Recipe for Static {
     }
 
     fn about(&self) -> &'static str {
-        "every node exchanges with all its neighbours in every round, with the topology's weights (the \
+        "every node exchanges with all neighbours in every round, with the topology's weights (the \
          default)"
     }
 
