@@ -20,7 +20,7 @@ use std::{
 
 use command::{Running, folder, program, refused, until};
 use gradvine::{
-    lab::{self, Cut, Passed, Router, Setup, Site, Wiring},
+    lab::{self, Cut, Router, RouterCounts, Setup, Site, Wiring},
     links::{Conditions, LinkModel},
     units::NodeId,
 };
@@ -91,7 +91,7 @@ impl Pair {
     }
 
     /// Sends numbered packets of so many bytes, IP header and all, at this pace, and hears them.
-    fn send(self, count: u64, bytes: usize, pace: Duration) -> (Vec<(u64, Instant)>, Passed) {
+    fn send(self, count: u64, bytes: usize, pace: Duration) -> (Vec<(u64, Instant)>, RouterCounts) {
         let sender = self.sockets[0].try_clone().unwrap();
         let sending = thread::spawn(move || {
             let (started, mut packet) = (Instant::now(), vec![0; bytes - 28]);
@@ -111,7 +111,7 @@ impl Pair {
     /// Sends numbered packets in bursts, the next when the last one has arrived or is lost: so few
     /// are under way that no queue of the kernel is ever full, however late sender, router and
     /// receiver get a processor.
-    fn send_in_bursts(self, bursts: u64, burst: u64, bytes: usize) -> (Vec<u64>, Passed) {
+    fn send_in_bursts(self, bursts: u64, burst: u64, bytes: usize) -> (Vec<u64>, RouterCounts) {
         let (mut packet, mut heard) = (vec![0; bytes - 28], Vec::new());
         self.sockets[1].set_read_timeout(Some(Duration::from_millis(100))).unwrap();
         for first in (0..bursts * burst).step_by(burst as usize) {

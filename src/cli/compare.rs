@@ -140,7 +140,7 @@ pub fn run(args: &Args) -> Result<(), Exit> {
         outcome,
     };
     let rows: Vec<Row> = heads.into_iter().zip(outcomes).map(row).collect();
-    let shown = shown::Shown { again: args.again(first), seeds: &seeds, rows: &rows };
+    let shown = shown::Comparison { again: args.again(first), seeds: &seeds, rows: &rows };
     if let Some(out) = &args.out {
         shown.write(out)?;
     }

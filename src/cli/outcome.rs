@@ -13,7 +13,7 @@ use gradvine::{
 use super::{
     Exit, print, print_json,
     run_args::{RunArgs, quoted},
-    train::Driven,
+    train::RunResult,
 };
 
 /// Writes the summary of a run with all nodes in this process, whose models are saved, and prints
@@ -23,18 +23,18 @@ pub fn conclude(
     whole: &Whole,
     directory: &RunDirectory,
     recorder: &Recorder,
-    driven: &Driven,
+    result: &RunResult,
     interrupted: bool,
     command: &str,
 ) -> Result<(), Exit> {
-    let (design, ended) = (&whole.design, &driven.ended);
+    let (design, ended) = (&whole.design, &result.ended);
     let kept = recorder.finish(!interrupted);
     let mut summary = match Summary::new(design, &ended[0].records) {
         Ok(summary) => summary,
         Err(why) => return Err(recorder.unusable(directory, why, kept).into()),
     };
     warn_of_records(&summary);
-    summary.trace.clone_from(&driven.trace);
+    summary.trace.clone_from(&result.trace);
     summary.interrupted = interrupted;
     if !(args.no_baseline || interrupted) {
         summary.pooled = Some(whole.pooled_baseline()?.into());

@@ -20,7 +20,7 @@ use gradvine::{
     mixing::NodeInfo,
     net::identity,
     run::{
-        Known, Needs, NodeFile, Progress, Recorder, RunDirectory, Saves, Summary, Whole,
+        Needs, NodeFile, Progress, Recorder, RunDirectory, RunInfo, SavedFiles, Summary, Whole,
         metrics::Metric, write_summary,
     },
     units::NodeId,
@@ -61,10 +61,10 @@ pub fn run(args: &RunArgs) -> Result<(), Exit> {
     let whole = args.whole()?;
     Needs::processes(&whole).check_run(&whole.design)?;
     let mut directory = args.directory(&whole)?;
-    room(&whole.design, Saves::Both, directory.path()).inspect_err(|_| directory.discard())?;
+    room(&whole.design, SavedFiles::Both, directory.path()).inspect_err(|_| directory.discard())?;
     let interrupt = Interrupt::install()?;
     interrupt.otherwise_write(
-        &Recorder::new(Known::from(&*whole), &directory, super::warnings()),
+        &Recorder::new(RunInfo::from(&*whole), &directory, super::warnings()),
         &directory,
     );
     interrupt.wait_longer();

@@ -10,7 +10,7 @@ use gradvine::{
     config::ConfigError,
     experiment::Experiment,
     memory,
-    run::{Design, RunDirectory, Saves, Space, Whole},
+    run::{Design, RunDirectory, SavedFiles, Space, Whole},
 };
 
 use super::Exit;
@@ -146,7 +146,7 @@ impl RunArgs {
             (None, None) => unused(&whole.design.experiment, whole.design.topology.name())?,
         };
         let made =
-            room(&whole.design, Saves::All, &path).and_then(|()| RunDirectory::create(&path));
+            room(&whole.design, SavedFiles::All, &path).and_then(|()| RunDirectory::create(&path));
         let directory = made.map_err(|error| match &self.out {
             Some(_) => ConfigError { place: "--out".into(), ..error },
             None => whole.design.experiment.blame(error),
@@ -163,7 +163,7 @@ impl RunArgs {
 }
 
 /// Checks that the disk has room for the run's files; warns if there is little.
-pub fn room(design: &Design, saves: Saves, path: &Path) -> Result<(), ConfigError> {
+pub fn room(design: &Design, saves: SavedFiles, path: &Path) -> Result<(), ConfigError> {
     if let Some(warning) = Space::of(design, saves).check(path)? {
         note!("warning: {warning}");
     }

@@ -5,7 +5,7 @@ use gradvine::sim;
 use super::{
     Exit,
     run_args::RunArgs,
-    train::{Driven, watched},
+    train::{RunResult, watched},
 };
 
 /// The arguments of `gradvine simulate`
@@ -31,6 +31,6 @@ pub struct Args {
 pub fn run(args: Args) -> Result<(), Exit> {
     watched(&args.run, "simulate", |whole, watch| {
         let simulated = sim::run_on(whole.specs(), &whole.conditions, watch)?;
-        Ok(Driven { ended: simulated.ended, trace: Some(simulated.trace) })
+        Ok(RunResult { ended: simulated.ended, trace: Some(simulated.trace) })
     })
 }

@@ -76,7 +76,7 @@ pub fn run(args: &Args) -> Result<(), Exit> {
     let missing: Vec<Option<String>> =
         studies.iter_mut().map(|study| fill(study, &folders)).collect();
     if args.quick {
-        studies.iter_mut().try_for_each(Study::quicken)?;
+        studies.iter_mut().try_for_each(Study::shorten)?;
     }
     let interrupt = Interrupt::install()?;
     let mut judged: Vec<(&Study, Option<Vec<Check>>)> = Vec::new();

@@ -6,7 +6,7 @@ use gradvine::{
     drive::{Elapsed, Ended, Lent, Observer, RunError},
     gossip::{OwnModel, RoundDone},
     net,
-    run::{Known, Needs, Recorder, Watch, Whole},
+    run::{Needs, Recorder, RunInfo, Watch, Whole},
     units::{NodeId, Round},
 };
 
@@ -43,12 +43,12 @@ pub fn run(args: Args) -> Result<(), Exit> {
             whole.design.experiment.run.transport,
             watch,
         )?;
-        Ok(Driven { ended, trace: None })
+        Ok(RunResult { ended, trace: None })
     })
 }
 
 /// The result of a run.
-pub struct Driven {
+pub struct RunResult {
     /// The nodes.
     pub ended: Vec<Ended>,
     /// The digest of a simulation's events.
@@ -60,13 +60,13 @@ pub struct Driven {
 pub fn watched(
     args: &RunArgs,
     command: &str,
-    drive: impl FnOnce(&Whole, &mut dyn Observer) -> Result<Driven, RunError>,
+    drive: impl FnOnce(&Whole, &mut dyn Observer) -> Result<RunResult, RunError>,
 ) -> Result<(), Exit> {
     let whole = args.whole()?;
     Needs::together(&whole).check_run(&whole.design)?;
     let directory = RefCell::new(args.directory(&whole)?);
     let interrupt = Interrupt::install()?;
-    let recorder = Recorder::new(Known::from(&*whole), &directory.borrow(), super::warnings());
+    let recorder = Recorder::new(RunInfo::from(&*whole), &directory.borrow(), super::warnings());
     interrupt.otherwise_write(&recorder, &directory.borrow());
     if args.speaks() {
         note!("{}", banner(&whole, command));
@@ -86,12 +86,12 @@ pub fn watched(
     display.finish();
     let mut directory = directory.into_inner();
     let end = match result {
-        Ok(driven) => outcome::conclude(
+        Ok(result) => outcome::conclude(
             args,
             &whole,
             &directory,
             &recorder,
-            &driven,
+            &result,
             interrupt.is_set(),
             command,
         ),

@@ -25,12 +25,12 @@ mod router;
 mod site;
 
 pub use cut::Cut;
-pub use router::{Flow, Passed, Router, Wiring};
+pub use router::{Flow, Router, RouterCounts, Wiring};
 pub use site::{MTU, Setup, Site, address, check, check_congestion, clear_leftovers, name, remove};
 
 /// Why a laboratory cannot be built.
 #[derive(Debug, thiserror::Error)]
-pub enum Trouble {
+pub enum LabError {
     /// The machine lacks something.
     #[error("{0}")]
     Missing(String),

@@ -81,7 +81,7 @@ impl Flow {
 
 /// The counts of a router.
 #[derive(Clone, Debug, Default)]
-pub struct Passed {
+pub struct RouterCounts {
     /// Each direction of each link.
     pub flows: BTreeMap<(NodeId, NodeId), Flow>,
     /// Packets between nodes without a link.
@@ -95,7 +95,7 @@ pub struct Passed {
 /// A running router. Dropping it stops the router.
 pub struct Router {
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<io::Result<Passed>>>,
+    thread: Option<JoinHandle<io::Result<RouterCounts>>>,
 }
 
 impl Router {
@@ -126,13 +126,13 @@ impl Router {
     ///
     /// # Errors
     /// If a device failed.
-    pub fn stop(mut self) -> io::Result<Passed> {
+    pub fn stop(mut self) -> io::Result<RouterCounts> {
         self.join()
     }
 
-    fn join(&mut self) -> io::Result<Passed> {
+    fn join(&mut self) -> io::Result<RouterCounts> {
         self.stop.store(true, Ordering::Relaxed);
-        let Some(thread) = self.thread.take() else { return Ok(Passed::default()) };
+        let Some(thread) = self.thread.take() else { return Ok(RouterCounts::default()) };
         thread.join().unwrap_or_else(|_| Err(io::Error::other("the router panicked")))
     }
 }
@@ -199,7 +199,7 @@ impl Switch {
         Time(self.started.elapsed().as_nanos() as u64)
     }
 
-    fn run(mut self, stop: &AtomicBool) -> io::Result<Passed> {
+    fn run(mut self, stop: &AtomicBool) -> io::Result<RouterCounts> {
         let mut ready = vec![false; self.devices.len()];
         while !stop.load(Ordering::Relaxed) {
             self.deliver()?;
@@ -209,7 +209,7 @@ impl Switch {
             }
         }
         let cpu = clock_gettime(ClockId::ThreadCPUTime);
-        Ok(Passed {
+        Ok(RouterCounts {
             time_s: self.now().seconds(),
             flows: self.wires.into_iter().map(|(ends, wire)| (ends, wire.flow)).collect(),
             strays: self.strays,

@@ -15,7 +15,7 @@ use std::{
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tappers::{Interface, linux::Tun};
 
-use super::Trouble;
+use super::LabError;
 use crate::units::NodeId;
 
 /// The prefix of a laboratory's namespaces; the process and a number follow.
@@ -69,8 +69,8 @@ pub fn node_at(address: [u8; 4]) -> Option<NodeId> {
 ///
 /// # Errors
 /// The first thing that is missing, in one line.
-pub fn check() -> Result<(), Trouble> {
-    let missing = |what: &str| Err(Trouble::Missing(what.into()));
+pub fn check() -> Result<(), LabError> {
+    let missing = |what: &str| Err(LabError::Missing(what.into()));
     if !rustix::process::geteuid().is_root() {
         return missing("it makes network namespaces: run it as root");
     }
@@ -95,7 +95,7 @@ pub fn check() -> Result<(), Trouble> {
         }
     });
     match refused {
-        Some(why) => Err(Trouble::Missing(format!(
+        Some(why) => Err(LabError::Missing(format!(
             "network namespaces cannot be made here ({why}): it needs the capabilities NET_ADMIN \
              and SYS_ADMIN"
         ))),
@@ -107,14 +107,14 @@ pub fn check() -> Result<(), Trouble> {
 ///
 /// # Errors
 /// If the kernel lacks it; the error lists those that it has.
-pub fn check_congestion(name: &str) -> Result<(), Trouble> {
+pub fn check_congestion(name: &str) -> Result<(), LabError> {
     let known = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
         .unwrap_or_default();
     if known.is_empty() || known.split_whitespace().any(|one| one == name) {
         return Ok(());
     }
     let known: Vec<&str> = known.split_whitespace().collect();
-    Err(Trouble::Missing(format!(
+    Err(LabError::Missing(format!(
         "this kernel has no congestion controller \"{name}\": expected one of {}",
         known.join(", ")
     )))
@@ -142,8 +142,8 @@ fn owner(name: &str) -> Option<u32> {
 pub fn remove(names: &[String]) {
     for name in names.iter().filter(|name| Path::new(NAMED).join(name).exists()) {
         let result = ip(&["netns", "del", name], None);
-        if let Err(trouble) = result {
-            tracing::warn!("{trouble}");
+        if let Err(error) = result {
+            tracing::warn!("{error}");
         }
     }
 }
@@ -153,7 +153,7 @@ impl Site {
     ///
     /// # Errors
     /// If the system refuses; then nothing is left behind.
-    pub fn new(name: String, node: NodeId, setup: &Setup) -> Result<Site, Trouble> {
+    pub fn new(name: String, node: NodeId, setup: &Setup) -> Result<Site, LabError> {
         // A dead process with the same id may have left one.
         remove(std::slice::from_ref(&name));
         ip(&["netns", "add", &name], None)?;
@@ -164,7 +164,7 @@ impl Site {
         made
     }
 
-    fn within_new(name: &str, node: NodeId, setup: &Setup) -> Result<Site, Trouble> {
+    fn within_new(name: &str, node: NodeId, setup: &Setup) -> Result<Site, LabError> {
         let namespace = File::open(Path::new(NAMED).join(name))?;
         let tun = inside(&namespace, || {
             // The IPv6 stack must not send router solicitations of its own.
@@ -235,7 +235,7 @@ fn inside<T: Send>(namespace: &File, work: impl FnOnce() -> T + Send) -> io::Res
 }
 
 /// Runs `ip` to its end.
-fn ip(arguments: &[&str], input: Option<&str>) -> Result<(), Trouble> {
+fn ip(arguments: &[&str], input: Option<&str>) -> Result<(), LabError> {
     let run = || -> io::Result<Output> {
         let stdin = if input.is_some() { Stdio::piped() } else { Stdio::null() };
         let mut child = Command::new("ip")
@@ -249,12 +249,12 @@ fn ip(arguments: &[&str], input: Option<&str>) -> Result<(), Trouble> {
         }
         child.wait_with_output()
     };
-    let output = run().map_err(|error| Trouble::Ip(arguments.join(" "), error.to_string()))?;
+    let output = run().map_err(|error| LabError::Ip(arguments.join(" "), error.to_string()))?;
     if output.status.success() {
         return Ok(());
     }
     let message = String::from_utf8_lossy(&output.stderr);
-    Err(Trouble::Ip(
+    Err(LabError::Ip(
         arguments.join(" "),
         message.lines().next().unwrap_or("it gave no reason").to_string(),
     ))

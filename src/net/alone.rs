@@ -6,11 +6,11 @@ use libp2p::{Multiaddr, PeerId, identity::Keypair};
 
 use super::{
     dial::{address, dials, peer_of},
-    hello::Card,
+    hello::RunCard,
     host::{Host, HostConfig, Neighbour},
     link::Deadlines,
     runtime,
-    worker::{Limits, Witness, Worker},
+    worker::{Limits, NodeObserver, Worker},
 };
 use crate::{
     config::ConfigError,
@@ -112,7 +112,7 @@ pub fn alone(
         node: id,
         nodes: design.topology.nodes(),
         neighbours: place.neighbours,
-        card: Card::new(design),
+        card: RunCard::new(design),
         frame_limit: design.frame_limit(),
         congestion: run.congestion.clone(),
         deadlines: Deadlines::default(),
@@ -138,18 +138,18 @@ pub fn alone(
         limits: Limits::of(run),
     };
     let ended =
-        worker.run(spec.config, spec.learner, &mut LocalWitness { node: id, observer }, stop);
+        worker.run(spec.config, spec.learner, &mut LocalObserver { node: id, observer }, stop);
     runtime.shutdown_timeout(Duration::from_secs(1));
     ended
 }
 
 /// Passes the events of the one local node to the observer.
-struct LocalWitness<'a> {
+struct LocalObserver<'a> {
     node: NodeId,
     observer: &'a mut dyn Observer,
 }
 
-impl Witness for LocalWitness<'_> {
+impl NodeObserver for LocalObserver<'_> {
     fn round(&mut self, elapsed: Elapsed, done: RoundDone) -> Option<Round> {
         self.observer.round(self.node, elapsed, done);
         None

@@ -18,7 +18,7 @@ use crate::{
 
 /// This node's side of the handshake.
 #[derive(Clone, Debug)]
-pub struct Card {
+pub struct RunCard {
     run: String,
     parameters: u64,
     texts: [String; 3],
@@ -44,9 +44,9 @@ pub enum Verdict {
     Differ(Section),
 }
 
-impl Card {
+impl RunCard {
     /// The card of a run.
-    pub fn new(design: &Design) -> Card {
+    pub fn new(design: &Design) -> RunCard {
         let canonical = design.experiment.canonical();
         let (mut model, experiment): (Vec<&str>, Vec<&str>) =
             canonical.lines().partition(|line| line.starts_with("model."));
@@ -58,7 +58,7 @@ impl Card {
         let tensors: Vec<String> = design.tensors.iter().map(tensor).collect();
         model.extend([parameters.as_str(), initial.as_str()]);
         model.extend(tensors.iter().map(String::as_str));
-        Card::of(
+        RunCard::of(
             &design.experiment.run.id,
             design.parameters() as u64,
             [design.topology.canonical(), experiment.join("\n"), model.join("\n")],
@@ -66,9 +66,9 @@ impl Card {
     }
 
     /// A card made from given texts.
-    pub fn of(run: &str, parameters: u64, texts: [String; 3]) -> Card {
+    pub fn of(run: &str, parameters: u64, texts: [String; 3]) -> RunCard {
         let digests = [0, 1, 2].map(|i: usize| Sha256::digest(texts[i].as_bytes()).into());
-        Card { run: run.into(), parameters, texts, digests }
+        RunCard { run: run.into(), parameters, texts, digests }
     }
 
     /// The hello of a node that has applied no frame yet.
@@ -199,8 +199,8 @@ fn cut(text: &str, limit: usize) -> String {
 mod tests {
     use super::*;
 
-    fn card(experiment: &str) -> Card {
-        Card::of(
+    fn card(experiment: &str) -> RunCard {
+        RunCard::of(
             "run",
             10,
             ["nodes = 2\n".into(), experiment.into(), "model.kind = \"mlp\"".into()],

@@ -29,7 +29,7 @@ use tokio::{
 use super::{
     congestion::{self, Ends},
     event::Event,
-    hello::Card,
+    hello::RunCard,
     link::{Deadlines, Leaving, Link, Purpose, SLOTS, protocol},
     status::Status,
     swarm::{Peer, SwarmTask, listen, swarm},
@@ -61,7 +61,7 @@ pub struct HostConfig {
     /// The peers that may connect.
     pub neighbours: Vec<Neighbour>,
     /// The run that this node is about to start.
-    pub card: Card,
+    pub card: RunCard,
     /// The longest frame that may arrive, in bytes.
     pub frame_limit: usize,
     /// TCP's congestion control, unless it is the system's default.

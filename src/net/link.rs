@@ -32,7 +32,7 @@ use tokio::{
 use super::{
     VERSION,
     event::{Difference, Event},
-    hello::{Card, Verdict, printable, sentence},
+    hello::{RunCard, Verdict, printable, sentence},
     status::Status,
     streams::{Done, LastReceived, Reader, listen, write_frames},
     wire::{self, Hello, Message, Reason, StartMessage, WireError},
@@ -137,7 +137,7 @@ pub struct Link {
     /// Its PeerId.
     pub peer: PeerId,
     /// The run that this node is about to start.
-    pub card: Arc<Card>,
+    pub card: Arc<RunCard>,
     /// The longest frame.
     pub frame_limit: usize,
     /// Time limits.

@@ -30,7 +30,7 @@ mod worker;
 pub use alone::{Place, alone};
 pub use dial::{address, dials, peer_of};
 pub use event::{Difference, Event};
-pub use hello::Card;
+pub use hello::RunCard;
 pub use host::{Host, HostConfig, Neighbour};
 pub use link::Deadlines;
 pub use status::Status;

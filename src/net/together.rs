@@ -15,11 +15,11 @@ use libp2p::{Multiaddr, identity::Keypair};
 
 use super::{
     dial::dials,
-    hello::Card,
+    hello::RunCard,
     host::{Host, HostConfig, Neighbour},
     link::Deadlines,
     runtime,
-    worker::{Limits, Witness, Worker},
+    worker::{Limits, NodeObserver, Worker},
 };
 use crate::{
     drive::{Elapsed, Ended, Lent, NodeSpec, Observer, RunError, Waiting},
@@ -42,13 +42,13 @@ const POLL: Duration = Duration::from_millis(100);
 /// The round after which all nodes stop: later than every round that a node has begun, so that all
 /// of them can complete it.
 #[derive(Default)]
-struct Halt {
+struct StopRound {
     /// The latest round that any node has begun.
     begun: Round,
     last: Option<Round>,
 }
 
-impl Halt {
+impl StopRound {
     /// A node reports a round before it can end the next: that takes a gradient, and it gets none
     /// meanwhile.
     fn done(&mut self, round: Round) -> Option<Round> {
@@ -75,13 +75,13 @@ enum Report {
 /// Sends one node's events to the observer's thread, which runs until all nodes have ended.
 struct Reporter<'a> {
     node: NodeId,
-    halt: &'a Mutex<Halt>,
+    stop_round: &'a Mutex<StopRound>,
     reports: SyncSender<Report>,
 }
 
-impl Witness for Reporter<'_> {
+impl NodeObserver for Reporter<'_> {
     fn round(&mut self, elapsed: Elapsed, done: RoundDone) -> Option<Round> {
-        let last = lock(self.halt).done(done.round);
+        let last = lock(self.stop_round).done(done.round);
         let _ = self.reports.send(Report::Round(self.node, elapsed, done));
         last
     }
@@ -114,8 +114,8 @@ impl Witness for Reporter<'_> {
     }
 }
 
-fn lock(halt: &Mutex<Halt>) -> MutexGuard<'_, Halt> {
-    halt.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(stop_round: &Mutex<StopRound>) -> MutexGuard<'_, StopRound> {
+    stop_round.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs all nodes to their end. This thread calls the observer.
@@ -132,14 +132,15 @@ pub fn together(
     // The runtime outlives the workers, whose hosts run on it.
     let runtime = runtime()?;
     let workers = runtime.block_on(hosts(count, design, transport))?;
-    let halt = Mutex::new(Halt::default());
+    let stop_round = Mutex::new(StopRound::default());
     let (leave, mut asked) = (AtomicBool::new(false), None);
     let leave = &leave;
     let (sender, reports) = mpsc::sync_channel(MAX_UNSEEN.max(2 * count));
     let mut results: Vec<Option<Result<Ended, RunError>>> = (0..count).map(|_| None).collect();
     thread::scope(|scope| {
         for (worker, spec) in workers.into_iter().zip(specs) {
-            let mut reporter = Reporter { node: worker.id, halt: &halt, reports: sender.clone() };
+            let mut reporter =
+                Reporter { node: worker.id, stop_round: &stop_round, reports: sender.clone() };
             scope.spawn(move || {
                 let mut stop = || leave.load(Ordering::Relaxed);
                 let ended = worker.run(spec.config, spec.learner, &mut reporter, &mut stop);
@@ -161,7 +162,7 @@ pub fn together(
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             if observer.stop_after().is_some() {
-                lock(&halt).ask();
+                lock(&stop_round).ask();
                 // Longer rounds are not awaited: each node saves its model.
                 if asked.get_or_insert_with(Instant::now).elapsed() >= LAST_ROUND {
                     leave.store(true, Ordering::Relaxed);
@@ -210,7 +211,7 @@ async fn hosts(
     let keys: Vec<Keypair> = (0..count).map(|_| Keypair::generate_ed25519()).collect();
     let peers: Vec<_> = keys.iter().map(|key| key.public().to_peer_id()).collect();
     let run = &design.experiment.run;
-    let card = Card::new(design);
+    let card = RunCard::new(design);
     let mut workers = Vec::with_capacity(count);
     for (index, key) in keys.into_iter().enumerate() {
         let id = NodeId::from(index);

@@ -73,7 +73,7 @@ impl Limits {
 }
 
 /// Receives the events of one node.
-pub trait Witness {
+pub trait NodeObserver {
     /// A round is over. May return the round after which all nodes stop.
     fn round(&mut self, elapsed: Elapsed, done: RoundDone) -> Option<Round>;
 
@@ -147,7 +147,7 @@ fn lock(learner: &SharedLearner) -> MutexGuard<'_, Box<dyn Learner>> {
 }
 
 /// The state of a node that the worker keeps.
-struct Keeper {
+struct NodeState {
     node: Node,
     learner: SharedLearner,
     companion: Option<Sender<Job>>,
@@ -162,7 +162,7 @@ struct Keeper {
 }
 
 impl Worker {
-    /// Runs a node to its end and says goodbye. `witness` receives every round and the models to
+    /// Runs a node to its end and says goodbye. `observer` receives every round and the models to
     /// save; `stop` is called again and again and returns whether to leave now.
     ///
     /// # Errors
@@ -172,24 +172,24 @@ impl Worker {
         self,
         config: NodeConfig,
         learner: Box<dyn Learner>,
-        witness: &mut dyn Witness,
+        observer: &mut dyn NodeObserver,
         stop: &mut dyn FnMut() -> bool,
     ) -> Result<Ended, RunError> {
         let Worker { id, topology, host, events, own, limits } = self;
-        let keeper = Keeper::new(config, learner, own, Arc::clone(host.status()));
+        let state = NodeState::new(config, learner, own, Arc::clone(host.status()));
         let mut driver =
-            Driver { id, topology: &topology, limits, host, events, keeper, witness, stop };
+            Driver { id, topology: &topology, limits, host, events, state, observer, stop };
         let result = driver.gather().and_then(|()| driver.drive());
         if result.is_err() {
             driver.salvage();
         }
-        let Driver { host, keeper, .. } = driver;
+        let Driver { host, state, .. } = driver;
         host.finish(result.as_ref().err().map(|error| {
             let cause = error.cause(id, &topology);
             tracing::debug!("{}", cause.text);
             cause
         }));
-        result.map(|()| keeper.end())
+        result.map(|()| state.end())
     }
 }
 
@@ -200,8 +200,8 @@ struct Driver<'a> {
     limits: Limits,
     host: Host,
     events: Receiver<Event>,
-    keeper: Keeper,
-    witness: &'a mut dyn Witness,
+    state: NodeState,
+    observer: &'a mut dyn NodeObserver,
     stop: &'a mut dyn FnMut() -> bool,
 }
 
@@ -216,7 +216,7 @@ impl Driver<'_> {
     /// If `stop` returns true, or the channel is closed.
     fn next(&mut self) -> Result<Option<Event>, RunError> {
         if (self.stop)() {
-            return Err(RunError::Interrupted(self.keeper.node.round()));
+            return Err(RunError::Interrupted(self.state.node.round()));
         }
         match self.events.recv_timeout(POLL) {
             Ok(event) => Ok(Some(event)),
@@ -246,7 +246,7 @@ impl Driver<'_> {
                     gathering.up(peer);
                     let up = neighbours - gathering.missing();
                     tracing::info!("linked with {} ({up} of {neighbours})", self.name(peer));
-                    self.witness.linked(peer, up, neighbours);
+                    self.observer.linked(peer, up, neighbours);
                 }
                 Some(Event::Down { peer, reason }) => {
                     tracing::warn!(
@@ -254,7 +254,7 @@ impl Driver<'_> {
                         self.name(peer)
                     );
                     gathering.down(peer);
-                    self.witness.link_lost(peer, &reason);
+                    self.observer.link_lost(peer, &reason);
                     self.feed(Input::LinkDown { peer, reason })?;
                 }
                 Some(Event::Left { peer, cause }) => {
@@ -264,7 +264,7 @@ impl Driver<'_> {
                         cause.text
                     );
                     gathering.down(peer);
-                    self.witness.link_lost(peer, &cause.text);
+                    self.observer.link_lost(peer, &cause.text);
                     self.feed(Input::Left { peer, cause })?;
                 }
                 Some(Event::Start { from, message }) => gathering.message(from, message),
@@ -320,7 +320,7 @@ impl Driver<'_> {
                 tracing::warn!("{text}");
                 let missing = self.host.status().missing();
                 let peers = missing.into_iter().map(|(peer, _)| peer).collect();
-                self.witness.waits(&Waiting { peers, text });
+                self.observer.waits(&Waiting { peers, text });
             }
         }
     }
@@ -333,12 +333,12 @@ impl Driver<'_> {
 
     /// Runs from the start to the last record.
     fn drive(&mut self) -> Result<(), RunError> {
-        self.keeper.started = Instant::now();
-        self.witness.begins(&self.keeper.learner.lent);
+        self.state.started = Instant::now();
+        self.observer.begins(&self.state.learner.lent);
         self.feed(Input::Start)?;
         let (mut progress, mut line) = (Instant::now(), Instant::now() + LINE);
         let mut bytes = self.host.status().bytes();
-        while self.keeper.records.is_none() {
+        while self.state.records.is_none() {
             if let Some(event) = self.next()? {
                 self.take(event)?;
                 progress = Instant::now();
@@ -354,7 +354,7 @@ impl Driver<'_> {
                 // A large frame on a slow link is progress.
                 (bytes, progress) = (moved, now);
             }
-            if self.keeper.is_computing() {
+            if self.state.is_computing() {
                 continue;
             }
             let beat = self.host.status().at_work();
@@ -368,8 +368,8 @@ impl Driver<'_> {
                 let (name, place) = (self.name(self.id), self.waits());
                 let text = format!("node {name} waits {place}{}", at_work.unwrap_or_default());
                 tracing::warn!("{text}");
-                let peers = self.keeper.node.waiting_for().map_or(Vec::new(), |(_, peers)| peers);
-                self.witness.waits(&Waiting { peers, text });
+                let peers = self.state.node.waiting_for().map_or(Vec::new(), |(_, peers)| peers);
+                self.observer.waits(&Waiting { peers, text });
             }
             if silence >= self.limits.patience || waited >= self.limits.patience + self.limits.work
             {
@@ -390,10 +390,10 @@ impl Driver<'_> {
             Input::Computed { x, .. } | Input::ComputeFailed { x, .. } => Some(x),
             _ => None,
         };
-        let mut back = self.keeper.inputs.drain(..).find_map(model);
+        let mut back = self.state.inputs.drain(..).find_map(model);
         let until = Instant::now() + LAST_GRADIENT;
         loop {
-            let waits = self.keeper.is_computing() && self.keeper.learner.lent.get().is_none();
+            let waits = self.state.is_computing() && self.state.learner.lent.get().is_none();
             while back.is_none()
                 && let Ok(event) = self.events.try_recv()
             {
@@ -406,16 +406,16 @@ impl Driver<'_> {
             }
             thread::sleep(SHORT);
         }
-        let lent = || back.or_else(|| self.keeper.learner.lent.get().map(|(_, x)| x.to_vec()));
-        if let Some(own) = self.keeper.node.salvage(lent) {
-            let elapsed = self.keeper.elapsed();
-            self.witness.save(elapsed, own);
+        let lent = || back.or_else(|| self.state.learner.lent.get().map(|(_, x)| x.to_vec()));
+        if let Some(own) = self.state.node.salvage(lent) {
+            let elapsed = self.state.elapsed();
+            self.observer.save(elapsed, own);
         }
     }
 
     /// Describes what the core waits for.
     fn waits(&self) -> String {
-        let node = &self.keeper.node;
+        let node = &self.state.node;
         match node.waiting_for() {
             Some((at, peers)) => {
                 let names: Vec<&str> = peers.iter().map(|&peer| self.name(peer)).collect();
@@ -428,8 +428,8 @@ impl Driver<'_> {
     /// Handles an event of the host during the run.
     fn take(&mut self, event: Event) -> Result<(), RunError> {
         match &event {
-            Event::Down { peer, reason } => self.witness.link_lost(*peer, reason),
-            Event::Left { peer, cause } => self.witness.link_lost(*peer, &cause.text),
+            Event::Down { peer, reason } => self.observer.link_lost(*peer, reason),
+            Event::Left { peer, cause } => self.observer.link_lost(*peer, &cause.text),
             _ => {}
         }
         self.feed(match event {
@@ -446,63 +446,63 @@ impl Driver<'_> {
 
     /// Handles an input and all inputs that follow from it here, and performs their effects.
     fn feed(&mut self, input: Input) -> Result<(), RunError> {
-        self.keeper.inputs.push_back(input);
-        while let Some(input) = self.keeper.inputs.pop_front() {
-            let mut effects = std::mem::take(&mut self.keeper.effects);
-            self.keeper.node.handle(input, &mut effects);
+        self.state.inputs.push_back(input);
+        while let Some(input) = self.state.inputs.pop_front() {
+            let mut effects = std::mem::take(&mut self.state.effects);
+            self.state.node.handle(input, &mut effects);
             for effect in effects.drain(..) {
                 self.perform(effect)?;
             }
-            self.keeper.effects = effects;
+            self.state.effects = effects;
         }
         Ok(())
     }
 
     fn perform(&mut self, effect: Effect) -> Result<(), RunError> {
-        let keeper = &mut self.keeper;
+        let state = &mut self.state;
         match effect {
             Effect::Send { to, frame } => self.host.send(to, frame),
             Effect::Recycle { from, buffer } => self.host.recycle(from, buffer),
             Effect::Compute { round, x, update, parts, overlaps } => {
-                keeper.compute(Job { round, x, update, parts }, overlaps);
+                state.compute(Job { round, x, update, parts }, overlaps);
             }
             Effect::Prepared(merged) => {
-                keeper
+                state
                     .learner
                     .work(|learner| learner.prepare(&merged))
                     .map_err(RunError::Agreement)?;
             }
             Effect::RoundDone(done) => {
-                keeper.traffic = done.traffic;
+                state.traffic = done.traffic;
                 // The observer evaluates the model in it.
                 let evaluates = done.model.is_some();
                 if evaluates {
                     self.host.status().set_working(true);
                 }
-                let last = self.witness.round(keeper.elapsed(), done);
+                let last = self.observer.round(state.elapsed(), done);
                 if evaluates {
                     self.host.status().set_working(false);
                 }
-                keeper.inputs.extend(last.map(Input::StopAfter));
+                state.inputs.extend(last.map(Input::StopAfter));
             }
             Effect::Save(own) => {
-                let elapsed = keeper.elapsed();
+                let elapsed = state.elapsed();
                 self.host.status().set_working(true);
-                self.witness.save(elapsed, own);
+                self.observer.save(elapsed, own);
                 self.host.status().set_working(false);
             }
             Effect::Conclude { own, mean } => {
                 // Later than the end of the last round: frames in flight have arrived since.
-                keeper.traffic = own.traffic;
+                state.traffic = own.traffic;
                 self.host.status().set_working(true);
-                self.witness.mean(&mean);
+                self.observer.mean(&mean);
                 self.host.status().set_working(false);
-                let conclusion = Conclusion::new(&own, &mean, keeper.elapsed());
-                let record = keeper.learner.work(|learner| learner.conclude(&conclusion));
-                (keeper.model, keeper.mean) = (own.x, mean);
-                keeper.inputs.push_back(Input::Record(record));
+                let conclusion = Conclusion::new(&own, &mean, state.elapsed());
+                let record = state.learner.work(|learner| learner.conclude(&conclusion));
+                (state.model, state.mean) = (own.x, mean);
+                state.inputs.push_back(Input::Record(record));
             }
-            Effect::Finished(records) => keeper.records = Some(records),
+            Effect::Finished(records) => state.records = Some(records),
             Effect::Failed(failure) => return Err(RunError::Failed { node: self.id, failure }),
         }
         Ok(())
@@ -532,14 +532,14 @@ fn refusal(differences: &BTreeMap<NodeId, Difference>) -> RunError {
     files.unwrap_or_else(|| RunError::Network(texts()))
 }
 
-impl Keeper {
+impl NodeState {
     fn new(
         config: NodeConfig,
         learner: Box<dyn Learner>,
         own: Sender<Event>,
         status: Arc<Status>,
-    ) -> Keeper {
-        Keeper {
+    ) -> NodeState {
+        NodeState {
             node: Node::new(config),
             learner: SharedLearner {
                 waits: learner.waits(),

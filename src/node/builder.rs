@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     EndError, Exchange, Measures, Node, Prepared,
-    exchange::{self, Ends},
+    exchange::{self, NodeEnds},
 };
 use crate::{
     config::ConfigError,
@@ -18,7 +18,8 @@ use crate::{
     mixing::Topology,
     net::{Keypair, Place, identity},
     run::{
-        Design, Evaluate, Known, NodeFile, OwnLearner, RunDirectory, Saves, Single, Space, Warn,
+        Design, Evaluate, NodeFile, OwnLearner, RunDirectory, RunInfo, SavedFiles, Single, Space,
+        Warn,
     },
 };
 
@@ -29,7 +30,7 @@ enum Problem {
     /// An objective of the program's own.
     Objective(Box<dyn Objective>),
     /// Updates from a training loop of the program.
-    Exchange { tensors: Vec<Tensor>, rows: u64, ends: Ends },
+    Exchange { tensors: Vec<Tensor>, rows: u64, ends: NodeEnds },
 }
 
 /// A node before its start.
@@ -164,7 +165,7 @@ impl NodeBuilder {
             Problem::File => {
                 let mut single = Single::new(&file, experiment, topology, node).map_err(&blame)?;
                 let spec = single.spec.take().expect("a node has its learner before it runs");
-                let (design, known) = (Arc::clone(&single.design), Known::from(&single));
+                let (design, known) = (Arc::clone(&single.design), RunInfo::from(&single));
                 (design, spec, known, Box::new(move |x| single.score(x)))
             }
             Problem::Objective(objective) => {
@@ -226,10 +227,10 @@ impl NodeBuilder {
     /// # Errors
     /// As [`NodeBuilder::spawn`]; also if the rule cannot run so, with the reason.
     pub async fn connect(mut self, tensors: Vec<Tensor>, rows: u64) -> Result<Exchange, EndError> {
-        let (ends, mine) = exchange::ends();
+        let (ends, program) = exchange::ends();
         self.problem = Problem::Exchange { tensors, rows, ends };
         let node = Node::start(self).linked().await?;
-        Exchange::begin(node, mine).await
+        Exchange::begin(node, program).await
     }
 
     /// The same, blocking this thread.
@@ -258,15 +259,15 @@ fn own_parts(
     mut learner: OwnLearner,
     node: crate::units::NodeId,
     rows: u64,
-) -> (Arc<Design>, NodeSpec, Known, super::prepared::ScoreModel) {
+) -> (Arc<Design>, NodeSpec, RunInfo, super::prepared::ScoreModel) {
     let config = design.node(node, learner.setup(), Readers::Everyone);
     let spec = NodeSpec { config, learner: Box::new(learner) };
-    let known = Known::of_own(Arc::clone(&design), node, rows);
+    let known = RunInfo::of_own(Arc::clone(&design), node, rows);
     (design, spec, known, Box::new(|_| None))
 }
 
 fn make_directory(design: &Design, out: &Path, warn: &Warn) -> Result<RunDirectory, ConfigError> {
-    if let Some(warning) = Space::of(design, Saves::One).check(out)? {
+    if let Some(warning) = Space::of(design, SavedFiles::One).check(out)? {
         warn(&format!("warning: {warning}"));
     }
     let directory = RunDirectory::create(out)?;

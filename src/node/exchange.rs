@@ -33,20 +33,20 @@ struct Reply {
 }
 
 /// The node's ends of the two channels.
-pub(super) struct Ends {
+pub(super) struct NodeEnds {
     requests: UnboundedSender<Request>,
     replies: UnboundedReceiver<Result<Reply, String>>,
 }
 
-pub(super) struct Mine {
+pub(super) struct ProgramEnds {
     requests: UnboundedReceiver<Request>,
     replies: UnboundedSender<Result<Reply, String>>,
 }
 
-pub(super) fn ends() -> (Ends, Mine) {
+pub(super) fn ends() -> (NodeEnds, ProgramEnds) {
     let (request, requests) = unbounded_channel();
     let (reply, replies) = unbounded_channel();
-    (Ends { requests: request, replies }, Mine { requests, replies: reply })
+    (NodeEnds { requests: request, replies }, ProgramEnds { requests, replies: reply })
 }
 
 /// The report of a program's local training in a round.
@@ -82,7 +82,7 @@ pub struct Step {
 #[derive(Debug)]
 pub struct Exchange {
     node: Option<Node>,
-    mine: Mine,
+    program: ProgramEnds,
     /// `None` once the rounds are over.
     lent: Option<Request>,
     rounds: u64,
@@ -95,15 +95,16 @@ impl std::fmt::Debug for Request {
     }
 }
 
-impl std::fmt::Debug for Mine {
+impl std::fmt::Debug for ProgramEnds {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Mine")
+        f.write_str("ProgramEnds")
     }
 }
 
 impl Exchange {
-    pub(super) async fn begin(node: Node, mine: Mine) -> Result<Exchange, EndError> {
-        let mut exchange = Exchange { node: Some(node), mine, lent: None, rounds: 0, result: None };
+    pub(super) async fn begin(node: Node, program: ProgramEnds) -> Result<Exchange, EndError> {
+        let mut exchange =
+            Exchange { node: Some(node), program, lent: None, rounds: 0, result: None };
         exchange.receive().await?;
         Ok(exchange)
     }
@@ -147,7 +148,7 @@ impl Exchange {
         drop(x);
         let reply = Reply { update, step };
         // A node that has ended does not receive it: its own error follows.
-        let _ = self.mine.replies.send(Ok(reply));
+        let _ = self.program.replies.send(Ok(reply));
         self.rounds += 1;
         self.receive().await?;
         Ok(self.is_open())
@@ -186,7 +187,7 @@ impl Exchange {
     /// error of the run.
     pub async fn fail(mut self, reason: impl Into<String>) -> EndError {
         self.lent = None;
-        let _ = self.mine.replies.send(Err(reason.into()));
+        let _ = self.program.replies.send(Err(reason.into()));
         match self.node.take() {
             Some(node) => match node.join().await {
                 Err(error) => error,
@@ -198,7 +199,7 @@ impl Exchange {
 
     /// Waits for the next request, or for the end of the rounds.
     async fn receive(&mut self) -> Result<(), EndError> {
-        self.lent = self.mine.requests.recv().await;
+        self.lent = self.program.requests.recv().await;
         if self.lent.is_some() {
             return Ok(());
         }
@@ -210,7 +211,11 @@ impl Exchange {
 }
 
 /// The learner of an exchange.
-pub(super) fn learner(design: &Design, ends: Ends, rows: u64) -> Result<OwnLearner, ConfigError> {
+pub(super) fn learner(
+    design: &Design,
+    ends: NodeEnds,
+    rows: u64,
+) -> Result<OwnLearner, ConfigError> {
     let gradients = design.rule.plan.steps().iter().filter(|step| **step == plan::Step::Gradient);
     let count = gradients.count();
     if count != 1 {
@@ -219,17 +224,17 @@ pub(super) fn learner(design: &Design, ends: Ends, rows: u64) -> Result<OwnLearn
         );
         return Err(ConfigError::new("rule.kind", format!("\"{}\"", design.rule_name()), problem));
     }
-    OwnLearner::of_gradients(design, Box::new(Asking { ends, rows, size: 1.0 }))
+    OwnLearner::of_gradients(design, Box::new(RequestingLearner { ends, rows, size: 1.0 }))
 }
 
 /// Requests updates from the program.
-struct Asking {
-    ends: Ends,
+struct RequestingLearner {
+    ends: NodeEnds,
     rows: u64,
     size: f32,
 }
 
-impl Gradients for Asking {
+impl Gradients for RequestingLearner {
     fn rows(&self) -> u64 {
         self.rows
     }

@@ -9,8 +9,8 @@ use crate::{
     gossip::{OwnModel, RoundDone},
     net::{self, PeerId, Place},
     run::{
-        Design, Evaluate, Known, Measures, Recorder, RunDirectory, Summary, Warn, metrics::Metric,
-        record::Score,
+        Design, Evaluate, Measures, Recorder, RunDirectory, RunInfo, Summary, Warn,
+        metrics::Metric, record::Score,
     },
     units::NodeId,
 };
@@ -39,7 +39,7 @@ pub struct Prepared {
     pub(super) design: Arc<Design>,
     pub(super) place: Place,
     pub(super) spec: NodeSpec,
-    pub(super) known: Known,
+    pub(super) known: RunInfo,
     pub(super) score: ScoreModel,
     pub(super) evaluate: Option<Evaluate>,
     pub(super) directory: Option<RunDirectory>,
@@ -96,7 +96,7 @@ impl Prepared {
         let Prepared { design, place, spec, score, evaluate, mut directory, blame, warn, .. } =
             self;
         let node = place.node;
-        let mut witness = Witness {
+        let mut observer = RunObserver {
             design: &design,
             recorder: recorder.as_ref(),
             directory: directory.as_mut(),
@@ -106,8 +106,8 @@ impl Prepared {
             rounds: 0,
             warn: Arc::clone(&warn),
         };
-        let ended = net::alone(place, spec, &design, &mut witness, stop);
-        let rounds = witness.rounds;
+        let ended = net::alone(place, spec, &design, &mut observer, stop);
+        let rounds = observer.rounds;
         let written = |error: RunError| match error {
             RunError::Setup(error) => RunError::Setup(blame(error)),
             error => error,
@@ -160,7 +160,7 @@ fn conclude(
 }
 
 /// Records the node's events, and passes them on.
-struct Witness<'a> {
+struct RunObserver<'a> {
     design: &'a Design,
     recorder: Option<&'a Recorder>,
     directory: Option<&'a mut RunDirectory>,
@@ -171,7 +171,7 @@ struct Witness<'a> {
     warn: Warn,
 }
 
-impl Witness<'_> {
+impl RunObserver<'_> {
     fn name(&self, node: NodeId) -> String {
         self.design.topology.node(node).name.clone()
     }
@@ -196,7 +196,7 @@ impl Witness<'_> {
     }
 }
 
-impl Observer for Witness<'_> {
+impl Observer for RunObserver<'_> {
     fn round(&mut self, node: NodeId, elapsed: Elapsed, done: RoundDone) {
         self.rounds = done.round.0 + 1;
         if let Some(x) = &done.model {

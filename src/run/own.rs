@@ -134,12 +134,12 @@ pub trait Gradients: Send {
 }
 
 /// An objective and the experiment's optimizer.
-struct Stepping {
+struct ObjectiveLearner {
     objective: Box<dyn Objective>,
     optimizer: Optimizer,
 }
 
-impl Gradients for Stepping {
+impl Gradients for ObjectiveLearner {
     fn rows(&self) -> u64 {
         self.objective.rows() as u64
     }
@@ -198,7 +198,7 @@ impl OwnLearner {
             return wrong("rows", objective.rows(), problem);
         }
         let optimizer = design.optimizer(node, objective.rows());
-        OwnLearner::of_gradients(design, Box::new(Stepping { objective, optimizer }))
+        OwnLearner::of_gradients(design, Box::new(ObjectiveLearner { objective, optimizer }))
     }
 
     /// A learner for any source of updates.

@@ -32,7 +32,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// The content of a model file beside the parameters, and the description of a node's part in a
 /// run.
 #[derive(Clone)]
-pub struct Known {
+pub struct RunInfo {
     design: Arc<Design>,
     /// `None` for a program's model.
     model: Option<Model>,
@@ -42,12 +42,12 @@ pub struct Known {
     rows: BTreeMap<NodeId, (u64, Vec<u64>)>,
 }
 
-impl From<&Whole> for Known {
-    fn from(whole: &Whole) -> Known {
+impl From<&Whole> for RunInfo {
+    fn from(whole: &Whole) -> RunInfo {
         let rows = |(node, shard): (usize, &Arc<Shared>)| {
             (NodeId::from(node), (shard.raw().rows() as u64, class_counts(shard.raw())))
         };
-        Known {
+        RunInfo {
             design: Arc::clone(&whole.design),
             model: Some(whole.model.clone()),
             scale: Arc::clone(&whole.scale),
@@ -57,9 +57,9 @@ impl From<&Whole> for Known {
     }
 }
 
-impl From<&Single> for Known {
-    fn from(single: &Single) -> Known {
-        Known {
+impl From<&Single> for RunInfo {
+    fn from(single: &Single) -> RunInfo {
+        RunInfo {
             design: Arc::clone(&single.design),
             model: Some(single.model.clone()),
             scale: Arc::clone(&single.scale),
@@ -69,10 +69,10 @@ impl From<&Single> for Known {
     }
 }
 
-impl Known {
+impl RunInfo {
     /// For a program's model, at a node with this many rows.
-    pub fn of_own(design: Arc<Design>, node: NodeId, rows: u64) -> Known {
-        Known {
+    pub fn of_own(design: Arc<Design>, node: NodeId, rows: u64) -> RunInfo {
+        RunInfo {
             design,
             model: None,
             scale: Arc::default(),
@@ -134,7 +134,7 @@ pub type Warn = Arc<dyn Fn(&str) + Send + Sync>;
 pub struct Recorder(Arc<Mutex<State>>);
 
 struct State {
-    known: Known,
+    known: RunInfo,
     warn: Warn,
     folder: PathBuf,
     lent: Vec<(NodeId, Lent)>,
@@ -147,7 +147,7 @@ struct State {
 
 impl Recorder {
     /// A recorder for this run directory.
-    pub fn new(known: Known, directory: &RunDirectory, warn: Warn) -> Recorder {
+    pub fn new(known: RunInfo, directory: &RunDirectory, warn: Warn) -> Recorder {
         Recorder(Arc::new(Mutex::new(State {
             known,
             warn,
@@ -350,7 +350,7 @@ impl State {
     }
 }
 
-impl Known {
+impl RunInfo {
     fn write(&self, path: &std::path::Path, x: &[f32]) -> Result<(), ConfigError> {
         let extra = [("digest".to_string(), digest::of_model(x))].into();
         let Some(model) = &self.model else {

@@ -19,7 +19,7 @@ const FILES: u64 = 20_000;
 
 /// The files that a run writes into its directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Saves {
+pub enum SavedFiles {
     /// Every node's model and the mean; every node's metrics.
     All,
     /// One node's model and the mean; its metrics.
@@ -39,13 +39,13 @@ pub struct Space {
 
 impl Space {
     /// The space for a run of this design.
-    pub fn of(design: &Design, saves: Saves) -> Space {
+    pub fn of(design: &Design, saves: SavedFiles) -> Space {
         let nodes = design.topology.nodes() as u64;
         let run = &design.experiment.run;
         let (models, writers, summaries) = match saves {
-            Saves::All => (nodes.saturating_add(1), nodes, 1),
-            Saves::One => (2, 1, 1),
-            Saves::Both => {
+            SavedFiles::All => (nodes.saturating_add(1), nodes, 1),
+            SavedFiles::One => (2, 1, 1),
+            SavedFiles::Both => {
                 (nodes.saturating_mul(3).saturating_add(1), nodes.saturating_mul(2), nodes + 1)
             }
         };
@@ -126,14 +126,15 @@ mod tests {
         let vector = 4 * (64 * 100 + 100 + 100 * 10 + 10);
         let of = |saves| Space::of(&design, saves);
         assert_eq!(
-            [Saves::All, Saves::One, Saves::Both].map(|saves| of(saves).models / vector),
+            [SavedFiles::All, SavedFiles::One, SavedFiles::Both]
+                .map(|saves| of(saves).models / vector),
             [5, 2, 13]
         );
         let rest = |saves| of(saves).all - of(saves).models;
         let header = HEADER + 64 * SCALE;
-        assert_eq!(rest(Saves::One), 2 * header + 11 * LINE + 4 * PART + FILES);
-        assert_eq!(rest(Saves::All), 5 * header + 44 * LINE + 4 * PART + FILES);
-        assert_eq!(rest(Saves::Both), 13 * header + 88 * LINE + 5 * (4 * PART + FILES));
+        assert_eq!(rest(SavedFiles::One), 2 * header + 11 * LINE + 4 * PART + FILES);
+        assert_eq!(rest(SavedFiles::All), 5 * header + 44 * LINE + 4 * PART + FILES);
+        assert_eq!(rest(SavedFiles::Both), 13 * header + 88 * LINE + 5 * (4 * PART + FILES));
     }
 
     #[test]

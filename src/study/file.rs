@@ -356,7 +356,7 @@ impl Study {
     ///
     /// # Errors
     /// If a row's settings are wrong.
-    pub fn quicken(&mut self) -> Result<(), ConfigError> {
+    pub fn shorten(&mut self) -> Result<(), ConfigError> {
         (self.seeds, self.tuning_seeds) = (1, 0);
         for (case, grids) in &mut self.rows {
             grids.clear();

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// The value in a grid that leaves a key unchanged.
-const AS_IT_IS: &str = "default";
+const UNCHANGED: &str = "default";
 
 /// Values of a key from which tuning takes the best.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -104,11 +104,11 @@ impl Grid {
     /// The settings for a value and its companions; none for the value that leaves the key
     /// unchanged.
     pub(super) fn sets(&self, value: &str) -> Vec<String> {
-        let own = (value != AS_IT_IS).then(|| format!("{}={value}", self.key));
+        let own = (value != UNCHANGED).then(|| format!("{}={value}", self.key));
         let index = self.values.iter().position(|other| other == value);
         let with = self.with.iter().filter_map(|(key, values)| {
             let value = values.get(index?)?;
-            (value != AS_IT_IS).then(|| format!("{key}={value}"))
+            (value != UNCHANGED).then(|| format!("{key}={value}"))
         });
         own.into_iter().chain(with).collect()
     }

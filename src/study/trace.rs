@@ -20,7 +20,7 @@ use crate::{
 
 /// A run has diverged if its train loss ends above this many times the loss at the start, even if
 /// its numbers are still finite.
-const BLOWN_UP: f64 = 1000.0;
+const DIVERGED_RATIO: f64 = 1000.0;
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -208,7 +208,7 @@ impl Trace {
         self.points.retain(|point| point.rounds < last.rounds);
         self.points.push(last);
         self.digest.clone_from(&summary.digest);
-        let most = BLOWN_UP * self.points[0].train_loss;
+        let most = DIVERGED_RATIO * self.points[0].train_loss;
         let blown = |point: &Point| !(point.train_loss <= most && point.consensus.is_finite());
         if self.points.last().is_some_and(blown) {
             let first = self

@@ -83,7 +83,7 @@ impl Sgd {
         let config = params.check(run.rounds).unwrap();
         let optimizer = Optimizer::new(config, 3, NodeId::from(node), 1, run.d);
         let objective = Whole { problem, tensors: vec![Tensor::new("x", &[run.d])] };
-        Box::new(Stepping { objective, optimizer })
+        Box::new(OptimizerLearner { objective, optimizer })
     }
 }
 
@@ -113,12 +113,12 @@ impl Objective for Whole {
     }
 }
 
-struct Stepping {
+struct OptimizerLearner {
     objective: Whole,
     optimizer: Optimizer,
 }
 
-impl Learner for Stepping {
+impl Learner for OptimizerLearner {
     fn compute(&mut self, round: Round, x: &[f32], update: &mut [f32]) -> f64 {
         self.optimizer.update(round, x, &mut self.objective, update)
     }

@@ -15,8 +15,8 @@ use futures::{AsyncWriteExt, StreamExt};
 use gradvine::{
     gossip::Cause,
     net::{
-        Card, Deadlines, Event, Hello, Host, HostConfig, Keypair, Message, Multiaddr, Neighbour,
-        PeerId, VERSION,
+        Deadlines, Event, Hello, Host, HostConfig, Keypair, Message, Multiaddr, Neighbour, PeerId,
+        RunCard, VERSION,
     },
     units::NodeId,
 };
@@ -27,8 +27,8 @@ const SOON: Duration = Duration::from_secs(20);
 
 const LIMIT: usize = 1 << 20;
 
-fn card(step: &str) -> Card {
-    Card::of(
+fn card(step: &str) -> RunCard {
+    RunCard::of(
         "run",
         10,
         [
@@ -55,7 +55,7 @@ impl End {
         key: &Keypair,
         node: u32,
         peer: PeerId,
-        card: Card,
+        card: RunCard,
         deadlines: Deadlines,
     ) -> End {
         let (sender, events) = mpsc::channel();
@@ -268,7 +268,7 @@ fn raw(key: &Keypair) -> Swarm<libp2p_stream::Behaviour> {
         .build()
 }
 
-fn hello(card: &Card) -> Hello {
+fn hello(card: &RunCard) -> Hello {
     card.hello(NodeId(0))
 }
 

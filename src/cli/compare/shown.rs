@@ -27,7 +27,7 @@ const TIMED: [Figure; 2] = [Figure::Time, Figure::Computing];
 const BEST: &str = "*";
 
 /// A complete comparison.
-pub struct Shown<'a> {
+pub struct Comparison<'a> {
     /// The command that repeats it.
     pub again: String,
     /// The seeds.
@@ -36,7 +36,7 @@ pub struct Shown<'a> {
     pub rows: &'a [Row],
 }
 
-impl Shown<'_> {
+impl Comparison<'_> {
     /// The table: one line per combination, with the best value of each column marked, then tuning
     /// and warnings.
     pub fn table(&self) -> String {

@@ -4,7 +4,7 @@ use std::{fmt::Write as _, thread};
 
 use gradvine::{
     experiment::Transport,
-    lab::{Flow, Passed},
+    lab::{Flow, RouterCounts},
     run::{Summary, Whole},
     units::{Bytes, NodeId},
 };
@@ -62,7 +62,7 @@ pub struct Measurement {
     /// The transport of their frames.
     pub stack: Stack,
     /// The counts of the router.
-    pub passed: Passed,
+    pub passed: RouterCounts,
     /// The summary that all of them have written.
     pub summary: Summary,
 }

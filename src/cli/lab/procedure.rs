@@ -14,9 +14,9 @@ use gradvine::{
     drive::{Elapsed, Observer},
     experiment::Compute,
     gossip::{RoundDone, plan},
-    lab::{self, Cut, Router, Setup, Site, Trouble, Wiring},
+    lab::{self, Cut, LabError, Router, Setup, Site, Wiring},
     predict::predict,
-    run::{Known, Recorder, RunDirectory, Summary, Whole, metrics::Metric},
+    run::{Recorder, RunDirectory, RunInfo, Summary, Whole, metrics::Metric},
     sim,
     units::{NodeId, Round},
 };
@@ -36,14 +36,10 @@ use super::{
 /// The port of all nodes: each has a namespace of its own.
 const PORT: u16 = 4001;
 
-impl From<Trouble> for Exit {
-    fn from(trouble: Trouble) -> Exit {
-        let message = format!("lab: {trouble}");
-        if let Trouble::Missing(_) = trouble {
-            Exit::Config(message)
-        } else {
-            Exit::Failed(message)
-        }
+impl From<LabError> for Exit {
+    fn from(error: LabError) -> Exit {
+        let message = format!("lab: {error}");
+        if let LabError::Missing(_) = error { Exit::Config(message) } else { Exit::Failed(message) }
     }
 }
 
@@ -110,7 +106,7 @@ fn measure(
 ) -> Result<Measurement, Exit> {
     lab::clear_leftovers();
     interrupt.otherwise_write(
-        &Recorder::new(Known::from(whole), directory, crate::cli::warnings()),
+        &Recorder::new(RunInfo::from(whole), directory, crate::cli::warnings()),
         directory,
     );
     let names: Vec<String> = (0..whole.shards.len()).map(|node| lab::name(0, node)).collect();
@@ -121,7 +117,7 @@ fn measure(
     });
     let mut sites = (names.into_iter().enumerate())
         .map(|(node, name)| Site::new(name, NodeId::from(node), setup))
-        .collect::<Result<Vec<Site>, Trouble>>()?;
+        .collect::<Result<Vec<Site>, LabError>>()?;
     let transport = whole.design.experiment.run.transport;
     let addresses: Vec<String> =
         sites.iter().map(|site| transport.address(site.address, PORT)).collect();
