@@ -58,7 +58,7 @@ pub fn open(
         bare,
         ..Options::default()
     };
-    let mut data = data::load(source, &options).map_err(said_here)?;
+    let mut data = data::load(source, &options).map_err(named_by_argument)?;
     if let Some(scale) = &saved.scale {
         data.apply(scale)?;
     }
@@ -66,7 +66,7 @@ pub fn open(
 }
 
 /// Keys of an experiment and the matching arguments of these commands.
-fn said_here(error: ConfigError) -> ConfigError {
+fn named_by_argument(error: ConfigError) -> ConfigError {
     const NAMES: [(&str, &str); 6] = [
         ("data.source", "DATA"),
         ("data.target", "--target"),

@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn suggestions_can_be_typed_as_they_stand() {
+    fn suggestions_can_be_typed_unchanged() {
         let shown = |started: &str| program(Some(started.into()));
         assert_eq!(shown("target/release/gradvine"), "target/release/gradvine");
         assert_eq!(

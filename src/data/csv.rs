@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fault_names_its_line_and_what_is_accepted() {
+    fn every_fault_names_its_line_and_the_accepted_values() {
         for (text, message) in [
             ("\n\n", "line 1: the file is empty: at least one row is needed"),
             ("a,b\n", "line 2: there is no row after the header: at least one is needed"),

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fault_says_what_is_accepted() {
+    fn every_fault_names_the_accepted_values() {
         let labels = idx(8, &[2], &[3, 0]);
         let problem = |bytes: &[u8]| {
             parse("a.idx", bytes, Some(("l.idx", &labels)), &Options::default())

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_and_headers_bound_what_is_inflated() {
+    fn memory_and_headers_bound_the_inflated_bytes() {
         let small = Bound { most: 100_000, because: "half of the memory that is available".into() };
         let error = within("a.csv", &bomb(b"1,2,0\n"), small).unwrap_err().to_string();
         let size = error.strip_prefix("size = ").and_then(|rest| rest.split_once(':')).unwrap();

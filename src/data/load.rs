@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_source_says_what_there_is() {
+    fn a_missing_source_is_refused_with_the_known_ones() {
         let error = load("digit", &Options::default()).unwrap_err().to_string();
         assert!(
             error.starts_with("data.source = \"digit\": no such file; accepted: ")

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fault_says_what_is_accepted() {
+    fn every_fault_names_the_accepted_values() {
         let ok = "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 2), }";
         let whole = npy(ok, &floats(&[1.0, 0.0]));
         for cut in 1..whole.len() {

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_cut_is_refused_with_what_would_be() {
+    fn invalid_cuts_are_refused_with_the_expected_form() {
         for (text, problem) in [
             ("oslo", "expected NODE-NODE@BEGIN+FOR"),
             ("oslo-us-east@1s", "expected NODE-NODE@BEGIN+FOR"),

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_drops_what_comes_last_and_takes_again_when_it_drains() {
+    fn a_full_queue_drops_the_last_packets_until_it_drains() {
         let (mut line, mut free) = (line(LINK, false), Time(0));
         assert_eq!(line.room(), 140 * MS);
         let deliveries: Vec<Delivery> =
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn jitter_has_its_mean_and_overtakes_only_where_that_is_asked_for() {
+    fn jitter_has_its_mean_and_overtakes_only_if_requested() {
         let model = LinkModel { jitter: 10 * MS, rate: f64::INFINITY, ..LINK };
         let run = |reorders, gap| {
             let (mut line, mut free, mut extra, mut before, mut overtakes) =

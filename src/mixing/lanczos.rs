@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_ring_does_not_converge_and_says_so() {
+    fn a_long_ring_is_reported_as_not_converged() {
         let topology = Topology::parse("ring:100000", 0).unwrap();
         let found = Spectrum::lanczos(topology.matrix(), 200);
         assert!(!found.converged);

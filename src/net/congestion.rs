@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sockets_are_told_apart_by_their_ends() {
+    fn sockets_are_identified_by_their_ends() {
         let address = |text: &str| text.parse::<Multiaddr>().unwrap();
         let at = |text: &str| text.parse::<SocketAddr>().unwrap();
         let listening = Ends::listening(&address("/ip4/0.0.0.0/tcp/4001")).unwrap();

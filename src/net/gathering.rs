@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_knows_who_is_missing() {
+    fn every_node_knows_the_missing_links() {
         let mut network = Network::new("path:5");
         network
             .all_links()

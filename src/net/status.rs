@@ -42,7 +42,7 @@ struct Work {
     /// When the current work began.
     own: Option<Instant>,
     /// When this node last sent a beat.
-    said: Option<Instant>,
+    last_sent: Option<Instant>,
     /// Beats of each node, counted from 1.
     beats: BTreeMap<NodeId, u64>,
     /// The last beat of another node.
@@ -147,8 +147,8 @@ impl Status {
     pub fn beat(&self, me: NodeId, every: Duration) {
         let mut work = self.work();
         let at_work = work.own.is_some_and(|since| since.elapsed() >= every / 2);
-        if at_work && work.said.is_none_or(|said| said.elapsed() >= every) {
-            work.said = Some(Instant::now());
+        if at_work && work.last_sent.is_none_or(|sent| sent.elapsed() >= every) {
+            work.last_sent = Some(Instant::now());
             *work.beats.entry(me).or_default() += 1;
         }
     }
@@ -198,7 +198,7 @@ mod tests {
     const HEARTBEAT: Duration = Duration::from_millis(10);
 
     #[test]
-    fn what_a_connection_said_outlives_its_end() {
+    fn the_cause_of_a_connection_outlives_it() {
         let status = Status::new([NodeId(1)].into_iter());
         status.connected(NodeId(1));
         status.closed(NodeId(1), "a guess".into());
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn beats_are_passed_on_once_and_count_only_where_they_are_new() {
+    fn beats_are_forwarded_once_and_count_only_if_new() {
         let (worker, between, far) =
             (Status::new([].into_iter()), Status::new([].into_iter()), Status::new([].into_iter()));
         let (mut first, mut second) = (BTreeMap::new(), BTreeMap::new());

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_whose_run_did_nothing_is_free_and_any_other_is_not() {
+    fn only_a_folder_of_a_run_that_never_began_is_free() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run");
         let experiment = crate::experiment::Experiment::default_with(&[]).unwrap();

@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn objectives_that_do_not_fit_are_refused() {
         let error = |initial: &[f32], objectives| {
             let Err(error) = specs(&experiment(""), initial, objectives) else {
                 panic!("it was accepted")

@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_are_cut_where_values_end() {
+    fn lists_are_split_between_values() {
         assert_eq!(cut("a=[1, 2],b='x,y', c", &[',']), ["a=[1, 2]", "b='x,y'", "c"]);
         let found = picks("--rules", "choco:gamma=0.3:order=iclr, dcd").unwrap();
         assert_eq!(found[0].constants, ["gamma=0.3", "order=iclr"]);

@@ -203,7 +203,7 @@ impl Expectation {
                 format!("{}: {} has no slope", names.join("; "), metric.words()),
             );
         };
-        let said: Vec<String> = (names.iter().zip(&values).enumerate())
+        let figures: Vec<String> = (names.iter().zip(&values).enumerate())
             .map(|(index, (name, values))| {
                 let words = if index == 0 { format!("{} ", metric.words()) } else { String::new() };
                 format!("{name}: {words}{}", metric.show(mean(values)))
@@ -234,7 +234,7 @@ impl Expectation {
         let bounds = bounds.join(" and ");
         check(
             verdict,
-            format!("{}; {} {middle}{range} ({bounds} expected)", said.join("; "), kind.words()),
+            format!("{}; {} {middle}{range} ({bounds} expected)", figures.join("; "), kind.words()),
         )
     }
 

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_constant_is_tuned_only_where_the_rule_has_it() {
+    fn a_constant_is_tuned_only_if_the_rule_has_it() {
         let gamma = grid("rule.gamma=0.1,0.3");
         assert!(gamma.fits(&case(&["rule.kind=choco"])) && !gamma.fits(&case(&["rule.kind=dcd"])));
         let levels = grid("compressor.levels=1,3");

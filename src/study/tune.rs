@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn where_all_steps_diverge_smaller_ones_are_tried() {
+    fn if_all_steps_diverge_smaller_ones_are_tried() {
         let (case, grids) = (case(), [grid("optimizer.step=0.1,0.2,0.4")]);
         let loss = |values: &[String], _| (step(values) < 0.03).then(|| 1.0 / (1.0 + step(values)));
         let mut found = search(&case, &grids, loss);

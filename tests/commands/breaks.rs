@@ -15,7 +15,7 @@ use command::{Deployment, Reach, Running, experiment, json, until_running};
 const LONG: &str = "rounds = 1000000000\nevaluate_every = 20";
 
 #[test]
-fn a_missing_node_is_named_with_its_address_and_what_to_try() {
+fn a_missing_node_is_named_with_its_address_and_a_remedy() {
     let deployment = Deployment::new(Reach::FromTheMiddle, "rounds = 5\nconnect_s = 2");
     let (mut tokyo, mut london) = (deployment.start("tokyo"), deployment.start("london"));
     assert_eq!((tokyo.end().0, london.end().0), (Some(4), Some(4)));
@@ -143,7 +143,7 @@ fn a_neighbours_wrong_file_is_waited_for_and_only_the_node_that_differs_from_all
 /// If standard error fails, or its reader has closed it, the run goes on.
 #[test]
 #[cfg(target_os = "linux")]
-fn a_standard_error_that_takes_nothing_ends_no_run() {
+fn a_failing_standard_error_ends_no_run() {
     let deployment = Deployment::new(Reach::Tcp, "rounds = 50");
     let log = |command: &mut std::process::Command| {
         command.env("RUST_LOG", "gradvine=trace");
@@ -209,7 +209,7 @@ fn nodes_with_different_experiments_name_the_key_and_both_values() {
 }
 
 #[test]
-fn a_diverging_run_says_when() {
+fn a_diverging_run_reports_the_round() {
     let folder = command::folder();
     let out = folder.path().join("run");
     let mut command = command::gradvine();
@@ -287,7 +287,7 @@ fn child_of(parent: u32, word: &str) -> u32 {
 /// The nodes of one process share its files: the first one to give up reports the reason.
 #[test]
 #[cfg(target_os = "linux")]
-fn a_process_without_enough_open_files_says_so() {
+fn too_few_open_files_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     for limit in [16, 20, 22, 24] {
         let mut shell = std::process::Command::new("sh");

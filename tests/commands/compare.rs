@@ -414,7 +414,7 @@ fn a_study_is_written_and_judged_and_repeats_to_the_byte() {
 }
 
 #[test]
-fn a_study_whose_data_is_not_there_is_skipped_and_keeps_its_page() {
+fn a_study_without_its_data_is_skipped_and_keeps_its_page() {
     let folder = folder();
     let (studies, out) = (folder.path().join("studies"), folder.path().join("docs"));
     fs::create_dir(&studies).unwrap();

@@ -16,7 +16,7 @@ const SYNTHETIC: &str = "[topology]\nfile = \"ring:4\"\n[data]\nsource = \"synth
      = \"least-squares\"\n[rule]\nkind = \"d-psgd\"\n";
 
 #[test]
-fn a_tree_that_is_too_high_is_refused_where_nodes_would_run() {
+fn a_tree_that_is_too_high_is_refused_before_nodes_run() {
     let folder = command::folder();
     let file = folder.path().join("e.toml");
     fs::write(&file, SYNTHETIC).unwrap();

@@ -193,7 +193,7 @@ fn json_of_a_run_is_its_summary() {
 }
 
 #[test]
-fn quiet_runs_say_nothing_and_others_end_with_what_to_try() {
+fn quiet_runs_print_nothing_and_others_suggest_commands() {
     let folder = folder();
     let out = |name: &str| folder.path().join(name);
     let run = |name: &str| {

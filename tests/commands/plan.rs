@@ -20,7 +20,7 @@ fn plan(more: &[&str]) -> Value {
 }
 
 #[test]
-fn a_round_takes_what_the_simulator_says_and_the_bottleneck_is_the_farthest_link() {
+fn a_round_takes_the_simulated_time_and_the_bottleneck_is_the_farthest_link() {
     let said = plan(&["--rounds", "60", "--alone", "--no-data"]);
     let round = said["plan"]["round_s"].as_f64().unwrap();
     let out = tempfile::tempdir().unwrap();
@@ -120,7 +120,7 @@ fn all_pairs_linked_average_in_one_latency_and_come_first() {
 }
 
 #[test]
-fn what_no_plan_can_tell_is_refused() {
+fn impossible_plans_are_refused() {
     let mut command = gradvine();
     command.args(["plan", "--set", "rule.kind=ad-psgd", "--set", "compressor.kind=identity"]);
     let stderr = String::from_utf8(command.assert().code(2).get_output().stderr.clone()).unwrap();

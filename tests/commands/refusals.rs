@@ -305,7 +305,7 @@ fn error_line_of(before: &str, set: &str) -> String {
 }
 
 #[test]
-fn every_key_refuses_what_cannot_work() {
+fn every_key_refuses_invalid_values() {
     for &(before, set, words) in CASES {
         let line = error_line_of(before, set);
         let key = set.split('=').next().unwrap();
@@ -355,7 +355,7 @@ fn no_key_is_forgotten() {
 }
 
 #[test]
-fn settings_that_say_nothing_are_explained() {
+fn malformed_settings_are_explained() {
     for (set, words) in [
         ("run.rounds", "expected key=value"),
         ("rounds=3", "expected section.key=value"),
@@ -423,7 +423,7 @@ fn wrong_files_name_themselves_and_the_line() {
 }
 
 #[test]
-fn combinations_that_cannot_work_say_why() {
+fn impossible_combinations_are_refused_with_the_reason() {
     let line = error_line(&["compressor.kind=qsgd", "compressor.levels=1"]);
     assert!(
         line.contains("choco feeds the compression error back")

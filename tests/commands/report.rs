@@ -115,7 +115,7 @@ fn the_page_has_everything_and_needs_nothing() {
 }
 
 #[test]
-fn time_is_drawn_where_it_passes() {
+fn time_is_drawn_if_it_passes() {
     let timed = ["network.preset=4g", "network.compute=fixed", "network.compute_ms=20"];
     let (_folder, paths) = runs(&[("timed", &timed), ("ideal", &[])]);
     let html = page(&paths, &[]);
@@ -125,7 +125,7 @@ fn time_is_drawn_where_it_passes() {
 }
 
 #[test]
-fn summaries_list_what_went_over_each_link() {
+fn summaries_list_the_bytes_of_each_link() {
     let (_folder, paths) = runs(&[("run", &[])]);
     let summary = json(&paths[0].join("summary.json"));
     let nodes = summary["participation"].as_object().unwrap();
@@ -168,7 +168,7 @@ fn summaries_list_what_went_over_each_link() {
 }
 
 #[test]
-fn runs_that_ended_badly_are_shown_as_what_they_are() {
+fn runs_that_ended_badly_are_marked() {
     let (_folder, paths) = runs(&[
         ("sound", &PLAIN),
         ("wild", &[PLAIN[0], PLAIN[1], "optimizer.step=30", "optimizer.weight_decay=1"]),
@@ -402,7 +402,7 @@ fn long_runs_and_many_nodes_make_no_large_page() {
 }
 
 #[test]
-fn totals_beyond_what_can_be_counted_do_not_wrap() {
+fn totals_beyond_the_maximum_do_not_wrap() {
     let (_folder, paths) = runs(&[("plain", &PLAIN)]);
     let file = paths[0].join("summary.json");
     let mut summary = json(&file);

@@ -421,7 +421,7 @@ fn pale(shown: &Shown, boxes: &Value, screen: &Screen, dark: bool) -> Vec<String
 }
 
 #[test]
-fn a_browser_paints_what_the_pictures_hold() {
+fn a_browser_paints_the_pictures() {
     let Some(browser) = browser() else {
         println!("skipped: there is no chromium on the path");
         return;

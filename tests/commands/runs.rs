@@ -199,7 +199,7 @@ fn an_experiment_beside_its_data_repeats_from_anywhere() {
 }
 
 #[test]
-fn processes_leave_what_a_deployment_has() {
+fn processes_leave_the_files_of_a_deployment() {
     let folder = folder();
     let out = folder.path().join("run");
     summary(&["train", "--processes"], &[&SMALL[..], &["--rounds", "3"]].concat(), &out);

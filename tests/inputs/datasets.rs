@@ -211,7 +211,7 @@ fn shards_of_the_digits_are_a_partition_of_the_training_rows() {
 }
 
 #[test]
-fn each_split_is_as_uneven_as_it_says() {
+fn each_split_is_as_uneven_as_documented() {
     let digits = load("digits", &Options::default()).unwrap();
     let rows: Vec<usize> = (0..digits.rows()).collect();
     let labels = labels(&digits);

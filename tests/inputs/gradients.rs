@@ -205,7 +205,7 @@ fn gradients_are_the_slopes_of_the_loss() {
 /// The control: if one parameter's slope is taken for its neighbour's, the comparison above fails
 /// by far.
 #[test]
-fn the_tolerance_tells_a_wrong_slope() {
+fn the_tolerance_detects_a_wrong_slope() {
     for reference in references().iter().filter(|reference| reference.widths[0] > 2) {
         let data = reference.data(40);
         let rows: Vec<u32> = (0..40).collect();

@@ -327,7 +327,7 @@ const ON: [(&str, &str); 7] = [
 ];
 
 #[test]
-fn every_rule_that_follows_a_schedule_does_what_its_equations_say() {
+fn every_rule_on_a_schedule_follows_its_equations() {
     let rules = [
         ("atc", "kind = 'd-psgd'", false),
         ("cta", "kind = 'd-psgd'\norder = 'cta'", false),

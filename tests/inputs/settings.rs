@@ -221,7 +221,7 @@ fn two_momentums_are_refused_and_one_is_not() {
 }
 
 #[test]
-fn sign_sgd_says_which_step_suits() {
+fn sign_sgd_suggests_a_step() {
     let sets = ["rule.kind=sign-sgd", "compressor.kind=identity", "topology.file=star:8"];
     let warns = |step: &str| {
         let step = format!("optimizer.step={step}");

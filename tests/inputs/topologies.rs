@@ -213,7 +213,7 @@ fn hypercubes() {
 }
 
 #[test]
-fn lanczos_either_converges_to_the_closed_form_or_says_that_it_did_not() {
+fn lanczos_converges_to_the_closed_form_or_reports_failure() {
     let mut outcomes = BTreeSet::new();
     for n in [10, 100, 1_000, 5_000] {
         let topology = of(&format!("ring:{n}"));
@@ -332,7 +332,7 @@ proptest! {
     }
 
     #[test]
-    fn lazy_is_half_way_to_standing_still(graph in graphs()) {
+    fn lazy_is_half_way_to_the_identity(graph in graphs()) {
         let full = built(&graph, Weights::Metropolis).unwrap().matrix().dense();
         let lazy = built(&graph, Weights::LazyMetropolis).unwrap().matrix().dense();
         for (i, (full, lazy)) in full.iter().zip(&lazy).enumerate() {
@@ -480,7 +480,7 @@ fn errors_of_links_name_place_value_and_remedy() {
 }
 
 #[test]
-fn errors_of_toml_keys_name_line_value_and_what_is_accepted() {
+fn errors_of_toml_keys_name_line_value_and_accepted_ones() {
     for (text, parts) in [
         ("family = 'ring'\nnodez = 8", &["net: line 2", "`nodez`", "`nodes`"][..]),
         ("family = 'ring'\nnodes = 'eight'", &["line 2", "string \"eight\""]),
@@ -609,7 +609,7 @@ fn files_without_a_topology_are_refused() {
 }
 
 #[test]
-fn negative_weights_are_taken_where_they_are_allowed() {
+fn negative_weights_are_accepted_if_allowed() {
     // The hub of a star with the best constant has a negative own weight.
     let error =
         Topology::parse_with("star:8", Some(Weights::BestConstant), 0).unwrap_err().to_string();
@@ -645,7 +645,7 @@ fn a_family_with_weights_of_its_own_is_written_whole() {
 }
 
 #[test]
-fn a_matrix_that_never_mixes_is_refused_with_the_eigenvalue_that_says_so() {
+fn a_matrix_that_never_mixes_is_refused_with_its_eigenvalue() {
     // Laplacian eigenvalues of a star of five: 0, 1, 1, 1, 5; so W has 0.6 and -1 besides 1.
     let star = Graph::new(5, (1..5).map(|leaf| (0, leaf))).unwrap();
     let error = MixingMatrix::new(star, &[0.4; 4], true).unwrap_err().to_string();

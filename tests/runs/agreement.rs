@@ -69,7 +69,7 @@ fn specs(topology: &str, readers: Readers, agreed: &Arc<Mutex<Vec<Vec<u8>>>>) ->
 }
 
 #[test]
-fn all_nodes_agree_on_what_the_records_make_in_node_order() {
+fn all_nodes_agree_on_the_records_merged_in_node_order() {
     for topology in TOPOLOGIES {
         let agreed = Arc::default();
         let specs = specs(topology, Readers::Everyone, &agreed);
@@ -82,7 +82,7 @@ fn all_nodes_agree_on_what_the_records_make_in_node_order() {
 }
 
 #[test]
-fn the_last_records_reach_their_readers_and_nobody_else() {
+fn the_last_records_reach_only_their_readers() {
     for topology in TOPOLOGIES {
         let ended = |readers| {
             sim::run(specs(topology, readers, &Arc::default()), &mut NoopObserver).unwrap()
@@ -162,7 +162,7 @@ fn a_record_may_be_as_long_as_the_nodes_own() {
 }
 
 #[test]
-fn records_without_meaning_end_with_who_sent_them() {
+fn invalid_records_end_the_run_with_their_sender() {
     // Up: node 2 to node 1, then both to node 0. Down: the whole.
     assert_eq!(answered(1, 2, 0, &record(2, &[2, 102])), None);
     let cases: [(usize, u32, u16, Vec<u8>, &str); 8] = [

@@ -223,7 +223,7 @@ fn a_loop_that_ends_early_goes_on_mixing_for_its_neighbours() {
 }
 
 #[test]
-fn a_loop_that_fails_tells_all_nodes_why() {
+fn a_failing_loop_sends_its_reason_to_all_nodes() {
     let experiment = experiment(CHOCO);
     let ends: Vec<String> = all(builders(&experiment), |i, builder| {
         let mut exchange = connect(builder).unwrap();
@@ -270,7 +270,7 @@ fn a_node_that_is_stopped_or_dropped_leaves_nothing_running() {
 }
 
 #[test]
-fn nodes_whose_tensors_differ_refuse_each_other_and_say_in_what() {
+fn nodes_with_different_tensors_refuse_each_other_and_name_the_difference() {
     let experiment = experiment("rule.kind = 'd-psgd'");
     let ends = all(builders(&experiment), |i, builder| {
         let mut mine = bowl(i);
@@ -310,7 +310,7 @@ fn nodes_run_within_a_runtime_of_the_programs_own() {
 }
 
 #[test]
-fn what_cannot_be_embedded_is_refused_with_the_reason() {
+fn impossible_embeddings_are_refused_with_the_reason() {
     let wrong = |builder: NodeBuilder| match builder.prepare() {
         Ok(_) => panic!("it was accepted"),
         Err(error) => error.to_string(),

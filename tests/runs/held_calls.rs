@@ -90,7 +90,7 @@ impl Server {
 }
 
 #[test]
-fn who_holds_the_server_back_is_named() {
+fn the_node_that_holds_the_server_back_is_named() {
     let mut server = Server::new(2);
     let waits = |server: &Server| server.node.waiting_for().map(|(at, peers)| (at.round.0, peers));
     assert_eq!((server.gradients, waits(&server)), (3, Some((3, vec![NodeId(1), NodeId(2)]))));

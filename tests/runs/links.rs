@@ -211,7 +211,7 @@ fn a_link_that_breaks_is_reported_with_its_cause() {
 }
 
 #[test]
-fn a_node_that_leaves_says_why() {
+fn a_node_that_leaves_sends_its_reason() {
     let runtime = runtime();
     let [a, b] = pair(&runtime, Deadlines::default());
     let cause = Cause {
@@ -435,7 +435,7 @@ fn a_port_in_use_is_named() {
 }
 
 #[test]
-fn a_neighbour_that_is_missing_is_named_with_what_was_tried() {
+fn a_missing_neighbour_is_named_with_the_attempts() {
     let runtime = runtime();
     let [key, other] = keys();
     let end = runtime.block_on(End::start(

@@ -129,7 +129,7 @@ impl Observer for Saver {
 }
 
 #[test]
-fn records_that_make_no_sense_are_named_and_the_rest_of_the_summary_stands() {
+fn invalid_records_are_named_and_the_rest_of_the_summary_is_kept() {
     let whole = whole(&[]);
     let good = sim::run(whole.specs(), &mut NoopObserver).unwrap();
     let complete = Summary::new(&whole.design, &good[0].records).unwrap();
@@ -223,7 +223,7 @@ fn own_models_are_saved_before_the_mean_and_when_the_mean_fails() {
 /// In the middle of a round every rule has a model close to those at the round's ends, and none of
 /// it is lost while it is lent.
 #[test]
-fn what_ends_early_leaves_a_model_of_every_rule() {
+fn runs_that_end_early_leave_a_model_for_every_rule() {
     for entry in &RULES {
         let of = |compressor| {
             common::Run::new(

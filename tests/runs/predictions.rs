@@ -47,7 +47,7 @@ fn simulated(run: &Run, conditions: &Conditions) -> Vec<Time> {
 }
 
 #[test]
-fn every_rule_with_a_fixed_plan_takes_what_was_predicted() {
+fn every_rule_with_a_fixed_plan_takes_the_predicted_time() {
     let mut seen = 0;
     for entry in &rule::RULES {
         let compressor = match entry.name {
@@ -94,7 +94,7 @@ fn every_rule_with_a_fixed_plan_takes_what_was_predicted() {
 }
 
 #[test]
-fn nodes_say_how_long_they_computed() {
+fn nodes_report_their_computing_time() {
     struct Clocks(Vec<Elapsed>);
     impl Observer for Clocks {
         fn round(&mut self, node: NodeId, elapsed: Elapsed, _done: RoundDone) {

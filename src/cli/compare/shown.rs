@@ -113,7 +113,7 @@ impl Comparison<'_> {
             let points =
                 pair(Figure::TestAccuracy).and_then(|(a, b)| Interval::of_differences(&a, &b));
             let ratio = pair(Figure::TrainLoss).and_then(|(a, b)| Interval::of_ratios(&a, &b));
-            let said = [
+            let comparisons = [
                 points.map(|x| {
                     let [mean, low, high] =
                         [x.mean, x.low, x.high].map(|x| format!("{:+.2}", 100.0 * x));
@@ -124,10 +124,13 @@ impl Comparison<'_> {
                     format!("train loss {mean} times ({low} to {high})")
                 }),
             ];
-            let said: Vec<String> = said.into_iter().flatten().collect();
-            if !said.is_empty() {
+            let comparisons: Vec<String> = comparisons.into_iter().flatten().collect();
+            if !comparisons.is_empty() {
                 let [name, of_first] = [row, first].map(|row| &row.outcome.case.name);
-                text += &format!("{name} beside {of_first}, seed by seed: {}\n", said.join(", "));
+                text += &format!(
+                    "{name} beside {of_first}, seed by seed: {}\n",
+                    comparisons.join(", ")
+                );
             }
         }
         text
@@ -197,10 +200,10 @@ impl Comparison<'_> {
                 &format!("{words},{}", rounds.map_or(String::new(), |rounds| rounds.to_string()));
             for column in &columns {
                 let spread = mean(row, *column).filter(|spread| spread.mean.is_finite());
-                let said = |spread: Spread| {
+                let cells = |spread: Spread| {
                     format!(",{},{},{}", spread.mean, spread.deviation, spread.half)
                 };
-                text += &spread.map_or(",,,".into(), said);
+                text += &spread.map_or(",,,".into(), cells);
             }
             text.push('\n');
         }

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn json_has_what_is_promised() {
+    fn json_has_the_documented_keys() {
         let value =
             serde_json::to_value(Figures::of(&Topology::parse("star:8", 0).unwrap())).unwrap();
         let keys = [
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_keep_what_matters() {
+    fn numbers_keep_their_significant_digits() {
         for (x, text) in [
             (1.0 / 3.0, "0.333333"),
             (1.3e-9, "1.30000e-9"),

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn degrees_share_rows_where_there_are_many() {
+    fn many_degrees_share_rows() {
         let path = Topology::parse("path:5", 0).unwrap();
         assert_eq!(histogram(&path, 12), [(1, 1, 2), (2, 2, 3)]);
         // Node i of this graph is linked to all before it: degrees 1 to 40 in rows of 4.

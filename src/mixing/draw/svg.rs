@@ -191,7 +191,7 @@ impl Graph<'_> {
                 "{} - {}: {}",
                 self.topology.node(a).name,
                 self.topology.node(b).name,
-                said(link, "weight ")
+                describe(link, "weight ")
             );
             sheet.raw(format_args!(
                 "<path d=\"{}\" fill=\"none\" stroke=\"{colour}\" \
@@ -319,7 +319,9 @@ impl Graph<'_> {
         for (link, &way) in links.iter().zip(ways) {
             let shares = [0.5, 0.42, 0.58, 0.35, 0.65, 0.28, 0.72, 0.2, 0.8];
             let words = shares.map(|share| {
-                Word::new(way.at(share), Anchor::Middle, said(link, "")).sized(10.5).coloured(INK)
+                Word::new(way.at(share), Anchor::Middle, describe(link, ""))
+                    .sized(10.5)
+                    .coloured(INK)
             });
             let others: Vec<Way> = ways
                 .iter()
@@ -355,7 +357,7 @@ fn place(words: &[Word], ways: &[Way], sheet: &mut Sheet) {
 }
 
 /// Describes a link.
-fn said(link: &LinkInfo, weight: &str) -> String {
+fn describe(link: &LinkInfo, weight: &str) -> String {
     let mut text = format!("{weight}{}", figure(link.weight));
     if let Some(latency) = link.latency_ms {
         let _ = write!(text, ", {} ms", figure(latency));

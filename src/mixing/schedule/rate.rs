@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hundredth_is_reached_when_the_figures_say() {
+    fn a_hundredth_is_reached_at_the_mixing_time() {
         for (name, spec) in [
             ("one-peer-exponential", "exponential:11"),
             ("random-matching", "ring:9"),
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn two_nodes_agree_at_once_and_what_is_exact_is_counted_at_any_size() {
+    fn two_nodes_agree_at_once_and_exact_rounds_are_counted_at_any_size() {
         let rate = |name: &str, spec: &str| {
             let topology = Topology::parse(spec, 0).unwrap();
             *Schedule::new(name, &topology, 0).unwrap().rate(&topology)

@@ -175,7 +175,7 @@ pub(super) fn figure(runs: &[Run], x: X, y: Y) -> Option<Figure> {
         caption += "Values of 0 have no place on the logarithmic axis. ";
     }
     Some(Figure {
-        svg: chart.drawn(&format!("clip-{id}"), &said(&curves, x, y)),
+        svg: chart.drawn(&format!("clip-{id}"), &describe(&curves, x, y)),
         title: chart.title,
         caption: caption.trim_end().into(),
         table: table(&curves, x, y),
@@ -252,7 +252,7 @@ pub(super) fn thinned(dots: &[Dot], most: usize) -> Vec<Dot> {
 }
 
 /// Describes the picture.
-fn said(curves: &[(&Run, Vec<Dot>)], x: X, y: Y) -> String {
+fn describe(curves: &[(&Run, Vec<Dot>)], x: X, y: Y) -> String {
     let line = |(run, dots): &(&Run, Vec<Dot>)| {
         let (first, last) = (dots.first()?, dots.last()?);
         let end = match run.status() {

@@ -52,7 +52,7 @@ pub(super) fn of_runs(runs: &[Run]) -> Option<Figure> {
                   neighbour in every round. The setup and the exact mean at the end are not among \
                   them."
             .into(),
-        svg: bars.svg(&said(&bars.rows)),
+        svg: bars.svg(&describe(&bars.rows)),
         table,
     })
 }
@@ -86,7 +86,7 @@ pub(super) fn of_nodes(run: &Run, number: usize) -> Option<Figure> {
     let bars = Bars { title: title.clone(), subtitle: which, series: SERIES.to_vec(), rows };
     Some(Figure {
         id: format!("nodes-{number}"),
-        svg: bars.svg(&said(&bars.rows)),
+        svg: bars.svg(&describe(&bars.rows)),
         title,
         caption: String::new(),
         table: participants(run),
@@ -184,7 +184,7 @@ pub(super) fn of_links(run: &Run, number: usize) -> Option<Figure> {
     };
     Some(Figure {
         id: format!("links-{number}"),
-        svg: bars.svg(&said(&bars.rows)),
+        svg: bars.svg(&describe(&bars.rows)),
         title,
         caption: latencies(run, &loads).into(),
         table: links(run, &loads),
@@ -288,7 +288,7 @@ fn line((name, values): &(String, Vec<Option<f64>>)) -> Vec<Cell> {
 }
 
 /// Describes the least and the greatest.
-fn said(rows: &[(String, Vec<Option<f64>>)]) -> String {
+fn describe(rows: &[(String, Vec<Option<f64>>)]) -> String {
     let firsts: Vec<(&str, f64)> = rows
         .iter()
         .filter_map(|(name, values)| Some((name.as_str(), (*values.first()?)?)))
