@@ -1,8 +1,8 @@
-//! The experiment file: what is run, on what, by which rule. Its sections and keys are a contract.
+//! The experiment file: the run, its data and its rule. Its sections and keys are a contract.
 //!
 //! A file is read in three steps: text to table (with `--set key=value` applied), table to
 //! [`Experiment`] (types and names), and experiment to a run (ranges and combinations, in
-//! [`crate::run`]). Each step's errors name the key, the value and what would do.
+//! [`crate::run`]). Each step's errors name the key, the value and the accepted values.
 
 mod network;
 pub mod reference;
@@ -19,15 +19,14 @@ use crate::{
 pub use network::{Compute, NetworkParams, Uplink};
 pub use sections::{DataParams, RunParams, SplitKind, TopologyParams, Transport, Weighting};
 
-/// The experiment that runs when none is named: an MLP on the embedded digits, label-sorted over a
-/// ring of 8.
+/// The default experiment: an MLP on the embedded digits, label-sorted over a ring of 8.
 pub const DEFAULT: &str = include_str!("../../experiments/digits.toml");
 
 /// The sections of an experiment file.
 pub const SECTIONS: [&str; 8] =
     ["run", "topology", "data", "model", "rule", "compressor", "optimizer", "network"];
 
-/// An experiment as written: types are right, ranges not yet checked.
+/// An experiment as written: types are correct, ranges not yet checked.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Experiment {
     /// `[run]`
@@ -46,26 +45,26 @@ pub struct Experiment {
     pub optimizer: OptimizerParams,
     /// `[network]`
     pub network: NetworkParams,
-    /// The folder that relative paths start from: the experiment file's.
+    /// The folder of relative paths: the experiment file's.
     #[serde(skip)]
     pub folder: PathBuf,
-    /// Where its values were written, for errors.
+    /// The origin of its values, for errors.
     #[serde(skip)]
     origin: Origin,
 }
 
-/// Where an experiment's values were written.
+/// The origin of an experiment's values.
 #[derive(Clone, Debug, Default)]
 struct Origin {
-    /// The file; empty for text that has none.
+    /// The file; empty for text without one.
     file: String,
-    /// The keys that were set on the command line.
+    /// The keys set on the command line.
     set: Vec<String>,
 }
 
 impl Origin {
-    /// Adds to an error in one of the sections where its value was written. Errors of other files
-    /// know theirs.
+    /// Adds the origin of the value to an error in one of the sections. Errors of other files have
+    /// their own.
     fn blame(&self, mut error: ConfigError) -> ConfigError {
         let place = &mut error.place;
         for (reader, experiment) in
@@ -97,7 +96,7 @@ impl Experiment {
     /// Reads a file and applies `key=value` settings to it.
     ///
     /// # Errors
-    /// If the file cannot be read, is no TOML, or holds an unknown section or key or a wrong type.
+    /// If the file cannot be read, is not TOML, or has an unknown section or key or a wrong type.
     pub fn load(path: &Path, sets: &[String]) -> Result<Experiment, ConfigError> {
         let origin = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|error| {
@@ -166,15 +165,15 @@ impl Experiment {
         })
     }
 
-    /// An error that was found after reading, with the file or the command line in which its value
-    /// was written.
+    /// An error found after reading, with the file or the command line in which its value was
+    /// written.
     #[must_use]
     pub fn blame(&self, error: ConfigError) -> ConfigError {
         self.origin.blame(error)
     }
 
-    /// The same experiment for a file in another folder: paths that were found beside its own file
-    /// are made absolute, and the run directory, which is new for each run, is left out.
+    /// The same experiment for a file in another folder: paths relative to its own file become
+    /// absolute, and the run directory, which is new for each run, is left out.
     #[must_use]
     pub fn moved(&self) -> Experiment {
         let mut moved = self.clone();
@@ -208,13 +207,13 @@ impl Experiment {
         toml::to_string(self).expect("an experiment serialises")
     }
 
-    /// What two nodes must agree on, one `key = value` a line: no paths, folders or addresses, and
-    /// nothing of how the data was cut.
+    /// The values on which two nodes must agree, one `key = value` per line: no paths, folders or
+    /// addresses, and no keys of the data split.
     ///
     /// # Panics
     /// Never: every section serialises to a table.
     pub fn canonical(&self) -> String {
-        // Of the topology all else is compared as it is, however it was named.
+        // The rest of the topology is compared by its links, not by its name.
         const SCHEDULE: &str = "topology.schedule";
         const PRIVATE: [&str; 20] = [
             "run.out",
@@ -245,7 +244,7 @@ impl Experiment {
             line.starts_with(SCHEDULE) || !PRIVATE.iter().any(|key| line.starts_with(key))
         });
         if matches!(self.model.init, Some(Init::File(_))) {
-            // A path of this node's; the values themselves are compared.
+            // A path of this node; the values themselves are compared.
             lines.retain(|line| !line.starts_with("model.init"));
         }
         lines.sort();
@@ -253,7 +252,7 @@ impl Experiment {
     }
 }
 
-/// What a setting says wrongly by itself stands in no file.
+/// A malformed setting has no origin in a file.
 fn in_file(error: ConfigError, file: &str) -> ConfigError {
     if error.place == "--set" { error } else { error.within(file) }
 }
@@ -263,8 +262,8 @@ pub(crate) fn syntax(text: &str, error: &toml::de::Error) -> ConfigError {
     config::in_document(text, error)
 }
 
-/// Applies all settings and returns their keys. Those that choose a kind or a topology come first,
-/// whatever their place on the command line: they take away what belonged to the kind before.
+/// Applies all settings and returns their keys. Settings that choose a kind or a topology come
+/// first, in any order on the command line: they remove the constants of the former kind.
 fn apply_all(table: &mut toml::Table, sets: &[String]) -> Result<Vec<String>, ConfigError> {
     let mut pairs = Vec::new();
     for set in sets {
@@ -306,7 +305,7 @@ fn apply(table: &mut toml::Table, key: &str, text: &str) -> Result<(), ConfigErr
         place.clear();
     }
     if key == "topology.file" || key == "topology.family" {
-        // A topology is named in one way: a new name replaces the old one and its size.
+        // A topology has one name: a new name replaces the old one and its size.
         for other in ["file", "family", "nodes", "rows", "columns", "degree"] {
             place.remove(other);
         }
@@ -431,7 +430,7 @@ mod tests {
         assert_ne!(c.canonical(), b.canonical());
         assert!(c.canonical().contains("optimizer.step = 0.017\n"));
         let d = Experiment::default_with(&["topology.schedule=base-2".into()]).unwrap();
-        assert_ne!(d.canonical(), b.canonical(), "who meets whom is common to all");
+        assert_ne!(d.canonical(), b.canonical(), "the schedule is common to all");
         let e = Experiment::default_with(&["topology.file=complete:8".into()]).unwrap();
         assert_eq!(e.canonical(), b.canonical(), "links and weights are compared elsewhere");
     }

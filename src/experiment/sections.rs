@@ -1,23 +1,22 @@
-//! The sections that belong to no registry: what runs, on which topology, on what data.
+//! The sections that belong to no registry: the run, its topology and its data.
 
 use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 
-/// `[run]`: how long, how often to look, where to write, what to allow.
+/// `[run]`: length, evaluations, output, limits.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RunParams {
-    /// Names the run; a fresh node that meets a later round of the same run is refused. Default:
-    /// `run`.
+    /// Names the run; a fresh node refuses to join a later round of the same run. Default: `run`.
     pub id: String,
-    /// Decides everything random.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// How many rounds; a round is one communication.
+    /// Number of rounds; a round is one communication.
     pub rounds: u64,
     /// Rounds between evaluations.
     pub evaluate_every: u64,
-    /// Where the run directory is made; default `runs/<time>-<rule>-<topology>`.
+    /// The run directory to create; default `runs/<time>-<rule>-<topology>`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub out: Option<String>,
     /// Whether combinations that are expected to diverge may run.
@@ -28,10 +27,10 @@ pub struct RunParams {
     pub work_s: f64,
     /// Seconds to wait until all nodes are linked.
     pub connect_s: f64,
-    /// The transport of `train` on one machine; a deployment's addresses decide for themselves.
+    /// The transport of `train` on one machine; in a deployment the addresses decide.
     pub transport: Transport,
-    /// TCP's congestion control on this node's links, where the system lets a program choose
-    /// (Linux); without it, the system's.
+    /// TCP's congestion control on this node's links, if the system lets a program choose (Linux);
+    /// without it, the system's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub congestion: Option<String>,
 }
@@ -66,7 +65,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// Where a host of this transport listens.
+    /// The address on which a host of this transport listens.
     pub fn address(self, host: Ipv4Addr, port: u16) -> String {
         match self {
             Transport::Tcp => format!("/ip4/{host}/tcp/{port}"),
@@ -82,10 +81,10 @@ pub struct TopologyParams {
     /// A topology file, or a spec such as `ring:8`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
-    /// A family by name, where there is no file.
+    /// A family by name, if there is no file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub family: Option<String>,
-    /// How many nodes.
+    /// Number of nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nodes: Option<u32>,
     /// A torus's rows.
@@ -100,8 +99,8 @@ pub struct TopologyParams {
     /// Overrides the weights of the file or family.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weights: Option<String>,
-    /// Who meets whom in which round: the name of a schedule; default `static`, all neighbours in
-    /// every round.
+    /// The links of each round: the name of a schedule; default `static`, all neighbours in every
+    /// round.
     pub schedule: String,
 }
 
@@ -120,7 +119,7 @@ impl Default for TopologyParams {
     }
 }
 
-/// `[data]`: what is learned from, and how it is cut.
+/// `[data]`: the training data, and how it is split.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DataParams {
@@ -135,31 +134,31 @@ pub struct DataParams {
     /// Synthetic: the deviation of the targets' noise. Default: 0.1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub noise: Option<f64>,
-    /// Synthetic: how far apart the nodes' optima are, in units of their length. Default: 0.
+    /// Synthetic: distance between the nodes' optima, in units of their length. Default: 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heterogeneity: Option<f64>,
-    /// How rows go to nodes.
+    /// How rows are divided among nodes.
     pub split: SplitKind,
     /// Dirichlet's concentration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alpha: Option<f64>,
-    /// The share of rows that leave for the test set first, stratified by label.
+    /// The share of rows for the test set, removed first and stratified by label.
     pub test_share: f64,
-    /// Whether features are brought to mean 0 and deviation 1 by sums over all nodes.
+    /// Whether features are scaled to mean 0 and deviation 1 by sums over all nodes.
     pub standardize: bool,
-    /// Scaling that is given instead.
+    /// A given scaling, instead of that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scale: Option<crate::data::Scale>,
     /// The target column of a CSV, by name or position; default the last.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "name_or_position")]
     pub target: Option<String>,
-    /// Whether a CSV has a header line; default: look.
+    /// Whether a CSV has a header line; default: detected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header: Option<bool>,
-    /// The file of labels that belongs to an IDX or NPY file of features.
+    /// The file of labels for an IDX or NPY file of features.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub labels: Option<String>,
-    /// What the mean of the nodes' losses weighs by.
+    /// How the nodes' losses are weighted in the mean.
     pub weighting: Weighting,
 }
 
@@ -184,7 +183,7 @@ impl Default for DataParams {
     }
 }
 
-/// How rows go to nodes.
+/// How rows are divided among nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SplitKind {
@@ -193,20 +192,20 @@ pub enum SplitKind {
     Iid,
     /// Blocks of the file's order.
     Contiguous,
-    /// Sorted by label, then blocks: each node sees few classes.
+    /// Sorted by label, then blocks: each node has few classes.
     ByLabel,
-    /// Each class is shared out by a draw from Dirichlet(alpha).
+    /// Each class is divided by a draw from Dirichlet(alpha).
     Dirichlet,
 }
 
-/// What the global objective weighs the nodes by.
+/// The weights of the nodes in the global objective.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Weighting {
     /// f is the mean of the f_i.
     #[default]
     Nodes,
-    /// f_i counts by its share of the rows.
+    /// f_i is weighted by its share of the rows.
     Rows,
 }
 

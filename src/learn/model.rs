@@ -22,7 +22,7 @@ pub const MAX_PARAMETERS: usize = u32::MAX as usize;
 /// More hidden layers than this are refused as a mistake.
 const MAX_LAYERS: usize = 64;
 
-/// `[model]` as it is written.
+/// The section `[model]`: architecture, sizes, initial parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelParams {
@@ -31,16 +31,15 @@ pub struct ModelParams {
     /// The widths of the hidden layers, for kinds that have them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hidden: Option<Vec<usize>>,
-    /// Whether each layer adds a vector. Default true.
+    /// Whether each layer adds a bias vector. Default true.
     pub bias: bool,
-    /// How the parameters start. Default: zero where the objective is convex, seeded where it is
-    /// not.
+    /// The initial parameters. Default: zero if the objective is convex, else seeded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub init: Option<Init>,
-    /// Features of a row; where a node sees all data, taken from it.
+    /// Features per row; by default taken from the data, if this node has all of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inputs: Option<usize>,
-    /// Classes, or numbers to be predicted; where a node sees all data, taken from it.
+    /// Classes, or numbers to predict; by default taken from the data, if this node has all of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outputs: Option<usize>,
 }

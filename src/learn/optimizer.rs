@@ -14,35 +14,36 @@ use crate::{
     vector,
 };
 
-/// `[optimizer]` as it is written.
+/// The section `[optimizer]`: step sizes, momentum, weight decay, batches.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct OptimizerParams {
     /// The step size g. Default 0.1: with standardised features both convex models and the
     /// perceptron learn the embedded sets with it.
     pub step: f64,
-    /// How it changes over the run. Default: not at all.
+    /// The change of the step over the run. Default: none.
     pub schedule: ScheduleKind,
-    /// `schedule = "step"`: at which fractions of the run, ascending. Default 0.5 and 0.75 (He,
-    /// Zhang, Ren and Sun, "Deep Residual Learning", 2016, section 4.2: 32k and 48k of 64k).
+    /// `schedule = "step"`: the fractions of the run at which it changes, ascending. Default 0.5
+    /// and 0.75 (He, Zhang, Ren and Sun, "Deep Residual Learning", 2016, section 4.2: 32k and 48k
+    /// of 64k).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decay_at: Option<Vec<f64>>,
-    /// `schedule = "step"`: by what. Default 0.1 (the same).
+    /// `schedule = "step"`: the factor. Default 0.1 (the same).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decay_factor: Option<f64>,
-    /// `schedule = "cosine"`: where it ends. Default 0 (Loshchilov and Hutter 2017).
+    /// `schedule = "cosine"`: the final step. Default 0 (Loshchilov and Hutter 2017).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub final_step: Option<f64>,
     /// Rounds in which the step rises to its full length. Default 0.
     pub warmup: u64,
-    /// mu: the share of the last direction that is kept. Default 0, as the papers of this crate's
-    /// rules have it.
+    /// mu: the share of the last direction that is kept. Default 0, as in the papers of this
+    /// crate's rules.
     pub momentum: f64,
-    /// lambda: what of x is added to the gradient. Default 0.
+    /// lambda: the share of x added to the gradient. Default 0.
     pub weight_decay: f64,
-    /// Rows of a gradient. Default 16.
+    /// Rows per gradient. Default 16.
     pub batch: BatchSize,
-    /// H: gradients of a round. Default 1.
+    /// H: gradients per round. Default 1.
     pub local_steps: u32,
 }
 
@@ -63,12 +64,12 @@ impl Default for OptimizerParams {
     }
 }
 
-/// How many rows a gradient is the mean over: a number, or `"full"`.
+/// The number of rows that a gradient is the mean over: a number, or `"full"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BatchSize {
     /// Every row of the shard.
     Full,
-    /// So many; every row, if the shard has no more.
+    /// This many; every row, if the shard has no more.
     Rows(u32),
 }
 

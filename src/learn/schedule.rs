@@ -4,11 +4,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::Round;
 
-/// The shape of a schedule, as it is written.
+/// The shape of a schedule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ScheduleKind {
-    /// The same throughout.
+    /// The same in every round.
     #[default]
     Constant,
     /// Half a cosine from `step` to `final_step`.
