@@ -68,7 +68,7 @@ fn check_saved(deployment: &Deployment, name: &str) {
         part["bytes_payload"].as_u64().unwrap() > 0 && part["rows"].as_u64().unwrap() > 0,
         "{summary}"
     );
-    assert_eq!(summary["bytes"]["payload"], part["bytes_payload"], "what is known of one node");
+    assert_eq!(summary["bytes"]["payload"], part["bytes_payload"], "the summary of one node");
     assert!(summary["time_s"].as_f64().unwrap() > 0.0);
     let model = run.join(format!("model-{name}.safetensors"));
     let rows = deployment.file(&format!("{name}.csv"));
@@ -174,7 +174,11 @@ fn a_failing_standard_error_ends_no_run() {
         if full_out {
             command.stdout(full());
         }
-        assert_eq!(command.status().unwrap().code(), Some(0), "the table is not what a run is for");
+        assert_eq!(
+            command.status().unwrap().code(),
+            Some(0),
+            "the table is not the result of a run"
+        );
         assert!(deployment.file(&format!("sim-{full_out}/model-mean.safetensors")).is_file());
     }
 }
@@ -203,7 +207,7 @@ fn nodes_with_different_experiments_name_the_key_and_both_values() {
     for name in ["tokyo", "london"] {
         assert!(
             !deployment.run(name).exists(),
-            "nothing ran, so nothing stays, and the next attempt may use the same name"
+            "nothing ran, so no folder stays, and the next attempt may use its name"
         );
     }
 }

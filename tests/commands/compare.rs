@@ -198,7 +198,7 @@ fn each_combination_is_tuned_for_itself() {
     assert_eq!(
         all["seeds"],
         serde_json::json!([1, 2, 3, 4, 5]),
-        "what is tuned is measured over five seeds, by itself"
+        "tuned settings are measured over five seeds by default"
     );
     for row in 0..2 {
         let tried = tuned(row)["tried"].as_array().unwrap().clone();

@@ -172,7 +172,7 @@ fn a_slow_neighbour_holds_its_sender_back_within_a_named_bound() {
     assert!((1..=4).contains(&taken), "{taken} frames left though the neighbour took one");
     assert!(
         b.events.try_recv().is_err(),
-        "a second frame came though the first was not given back"
+        "a second frame came before the first buffer was returned"
     );
 }
 
