@@ -11,8 +11,7 @@
 //! | `csv`, `npy`, `idx` | one format each; all three also gzip-compressed |
 //! | `array`, `columns` | the common part of NPY and IDX; the rules for target columns and labels |
 //! | `split` | [`split_test`], [`shards`]: test rows leave first, then the rest is divided |
-//! | `scale` | [`Moments`] and [`Scale`]: zero mean and unit deviation without showing rows to
-//! other nodes |
+//! | `scale` | [`Moments`] and [`Scale`]: zero mean and unit deviation; rows stay on their node |
 //! | `synthetic` | [`Synthetic`]: random rows, each node's with an optimum of its own |
 //! | `write` | [`write_csv`]: a dataset as a file that [`load`] reads back to the bit |
 //!

@@ -12,8 +12,7 @@
 //! | `affine` | the dense layer that they share |
 //! | `model` | [`Model`]: an architecture whose sizes are known |
 //! | `supervised` | an [`Objective`] from a learner and a dataset |
-//! | `batches`, `schedule`, `optimizer` | the rows of a gradient; the step of a round;
-//! [`Optimizer`] |
+//! | `batches`, `schedule`, `optimizer` | the rows of a gradient; its step; [`Optimizer`] |
 //! | `model_file` | [`SavedModel`]: safetensors |
 //!
 //! To add a model, write one file that implements [`Kind`] and one line of [`KINDS`]. An objective

@@ -9,8 +9,7 @@
 //! | agrees | lies on the expected side of the bound, as a whole |
 //! | contradicted | lies on the other side, as a whole |
 //! | undecided | contains the bound |
-//! | no evidence | does not exist: a row diverged, was refused, missed its target or has no such
-//! figure |
+//! | no evidence | missing: a row diverged, was refused, missed its target or lacks the figure |
 //!
 //! Only the first counts as agreement. An expectation that cannot fail is refused when the study is
 //! read.

@@ -10,8 +10,7 @@
 //! | `case` | [`Case`]: an experiment that differs from a base in some settings; [`Pick`]: `min-max:bits=4` from the command line |
 //! | `trace` | [`Trace`]: one run in the simulator, its curve, and how it ended |
 //! | `bench` | [`Bench`]: runs many cases on threads; their number does not change the results |
-//! | `grid`, `tune` | [`Grid`]: values of a key; [`Tuned`]: the chosen ones, with seeds of their
-//! own |
+//! | `grid`, `tune` | [`Grid`]: values of a key; [`Tuned`]: the chosen ones, on their own seeds |
 //! | `figure` | [`Figure`]: a number from a trace; mean and spread over seeds |
 //! | `interval` | [`Interval`]: 95 % intervals of means, of rows paired by seed, of slopes |
 //! | `optimum` | the least value of f, if it can be computed |
