@@ -35,8 +35,8 @@ pub struct Design {
     pub tensors: Vec<Tensor>,
     /// The number of features, if the model is one of ours and rows are tables; else 0.
     pub features: usize,
-    /// The number of classes, or of predicted values, over all nodes; 0 for a model of another
-    /// program.
+    /// The maximum number of classes in a node's rows, or the number of predicted values; 0 for a
+    /// model that a program brings.
     pub outputs: usize,
     /// The compressor of vectors.
     pub compressor: Arc<dyn Compressor>,

@@ -4,7 +4,8 @@
 //! Training (2021), equation (7) and Lemma 1; first used by Assran et al. 2019.
 //!
 //! ```text
-//! W_t = (I + P^(2^k)) / 2,   k = t mod ceil(log2 n),   P the cyclic shift: node i sends to i + 2^k mod n
+//! W_t = (I + P^(2^k)) / 2,   k = t mod ceil(log2 n),   P the cyclic shift:
+//! node i sends to i + 2^k mod n and receives from i - 2^k mod n
 //! ```
 //! Directed and doubly stochastic. The matrices commute; a period's product is J if and only if n
 //! is a power of two.
