@@ -12,7 +12,7 @@ use gradvine::{
     compress,
     drive::NodeSpec,
     gossip::{
-        NodeConfig,
+        NewRule, NodeConfig,
         rule::{self, Entry, RULES, Setting},
         tree::Readers,
     },
@@ -92,16 +92,21 @@ fn round(rule: &Entry, compressor_kind: &str) -> Option<f64> {
     };
     let (topology, prepared) =
         topologies.iter().map(|(topology, schedule)| (topology, schedule)).find_map(prepare)?;
+    let new_rule = |id: NodeId| {
+        let spawn = Arc::clone(&prepared.spawn);
+        Box::new(move |x: &[f32]| spawn(id, x)) as NewRule
+    };
     let spec = |node: usize| NodeSpec {
         config: NodeConfig {
             id: NodeId::from(node),
             topology: Arc::clone(topology),
             plan: Arc::clone(&prepared.plan),
-            rule: (prepared.spawn)(NodeId::from(node), vec![0.0; PARAMETERS]),
+            rule: new_rule(NodeId::from(node)),
+            x: vec![0.0; PARAMETERS],
+            initial_from: None,
             seed: 1,
             rounds: ROUNDS,
             evaluate_every: u64::MAX,
-            parameters: PARAMETERS,
             setup: None,
             readers: Readers::Everyone,
         },

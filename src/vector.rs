@@ -83,6 +83,17 @@ pub fn subtract(x: &[f32], acc: &mut [f32]) {
     }
 }
 
+/// `out = x - y`.
+///
+/// # Panics
+/// If the lengths differ.
+pub fn difference(x: &[f32], y: &[f32], out: &mut [f32]) {
+    assert!(x.len() == out.len() && y.len() == out.len());
+    for ((out, x), y) in out.iter_mut().zip(x).zip(y) {
+        *out = x - y;
+    }
+}
+
 /// `acc -= x`, then `x = weight * acc`.
 ///
 /// # Panics

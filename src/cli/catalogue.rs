@@ -199,7 +199,7 @@ pub fn compressors(args: &CompressorsArgs) -> Result<(), Exit> {
 fn table(rows: &[(&str, &str)], costs: &[(&str, String)], constants: &[(&str, &str)]) -> String {
     let mut text = String::new();
     for (name, words) in rows.iter().filter(|(_, words)| !words.is_empty()) {
-        text += &format!("  {name:<9} {words}\n");
+        text += &format!("  {name:<9} {}\n", words.replace('\n', "\n            "));
     }
     for (name, words) in costs {
         text += &format!("  {name:<9} {words}\n");

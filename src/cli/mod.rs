@@ -36,6 +36,11 @@ use std::{
 };
 
 use clap::{Parser, Subcommand};
+use tracing_subscriber::{
+    filter::{LevelFilter, Targets},
+    layer::SubscriberExt,
+    util::SubscriberInitExt,
+};
 
 pub use exit::Exit;
 
@@ -113,20 +118,24 @@ enum Command {
     Completions(completions::Args),
 }
 
+/// Logs to standard error what `RUST_LOG` asks for: levels by target.
+fn log_to_stderr() {
+    let asked = std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty());
+    let usual = || Targets::new().with_target("gradvine", LevelFilter::WARN);
+    let layer = tracing_subscriber::fmt::layer()
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        // It would report errors of writing on standard error, and panic if that fails too.
+        .log_internal_errors(false)
+        .with_ansi(std::io::stderr().is_terminal());
+    let targets = asked.and_then(|text| text.parse().ok()).unwrap_or_else(usual);
+    tracing_subscriber::registry().with(layer).with(targets).init();
+}
+
 /// Parses the arguments, runs the command, and returns the exit code.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_target(false)
-        // Its default report of a failing standard error would go to standard error, and panic.
-        .log_internal_errors(false)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_default_env()
-                .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("gradvine=warn")),
-        )
-        .init();
+    log_to_stderr();
     let result = match cli.command {
         Command::Train(args) => train::run(args),
         Command::Node(args) => node::run(args),

@@ -166,6 +166,7 @@ pub fn write_files(
             experiment: "../experiment.toml".into(),
             data: Some("data.csv".into()),
             test: test.map(|_| "../test.csv".into()),
+            init: None,
             out: "run".into(),
         };
         let text = toml::to_string(&file).map_err(|error| Exit::Failed(error.to_string()))?;

@@ -65,6 +65,12 @@ pub trait Learner: Send {
         false
     }
 
+    /// Whether this node asks that all nodes end soon; looked at after each gradient. All nodes
+    /// end after the same round, in as many rounds as it takes to inform all of them.
+    fn ends(&self) -> bool {
+        false
+    }
+
     /// The sum of the step sizes in the update of a round.
     fn step(&self, round: Round) -> f32;
 
@@ -118,11 +124,11 @@ pub fn compute(
             hand(Input::Part { round, part, values });
         }
     });
-    let step = learner.step(round);
+    let (step, ends) = (learner.step(round), learner.ends());
     let x = Arc::unwrap_or_clone(x);
     hand(match computed {
         Ok((update, loss)) if update.len() == length => {
-            Input::Computed { round, x, update, loss, step }
+            Input::Computed { round, x, update, loss, step, ends }
         }
         Ok((update, _)) => {
             let reason = format!("an update of {} numbers, {length} are needed", update.len());

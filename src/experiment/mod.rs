@@ -48,6 +48,9 @@ pub struct Experiment {
     /// The folder of relative paths: the experiment file's.
     #[serde(skip)]
     pub folder: PathBuf,
+    /// The initial values of this process's node, if one node gives its own to all.
+    #[serde(skip)]
+    pub own_init: Option<Init>,
     /// The origin of its values, for errors.
     #[serde(skip)]
     origin: Origin,
@@ -161,6 +164,7 @@ impl Experiment {
             optimizer: config::read("optimizer", &optimizer)?,
             network: config::read("network", &network)?,
             folder: PathBuf::new(),
+            own_init: None,
             origin: origin.clone(),
         })
     }
@@ -170,6 +174,14 @@ impl Experiment {
     #[must_use]
     pub fn blame(&self, error: ConfigError) -> ConfigError {
         self.origin.blame(error)
+    }
+
+    /// Where this node's initial values come from; `None`: as the model prefers.
+    pub fn own_init(&self) -> Option<&Init> {
+        match &self.model.init {
+            Some(Init::From(_)) => self.own_init.as_ref(),
+            init => init.as_ref(),
+        }
     }
 
     /// The same experiment for a file in another folder: paths relative to its own file become

@@ -56,6 +56,8 @@ pub enum Input {
         loss: f64,
         /// The sum of the step sizes in the update.
         step: f32,
+        /// Whether this node asks that all nodes end soon.
+        ends: bool,
     },
     /// The gradient asked for cannot be computed, so this node cannot go on.
     ComputeFailed {

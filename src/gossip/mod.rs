@@ -4,17 +4,19 @@
 //! come out. Two drivers perform the effects: the simulator and the libp2p runtime. In synchronous
 //! rounds both end with the same parameters, bit for bit.
 
-pub mod air;
 mod calls;
 pub mod collective;
 pub mod event;
+pub mod flights;
 pub mod frame;
 mod growth;
 mod node;
 pub mod party;
 pub mod plan;
+pub mod program;
 pub mod rule;
+mod transfer;
 pub mod tree;
 
 pub use event::{Cause, Effect, Failure, Input, LinkTraffic, OwnModel, Part, RoundDone, Traffic};
-pub use node::{Node, NodeConfig};
+pub use node::{NewRule, Node, NodeConfig};

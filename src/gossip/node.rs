@@ -8,7 +8,8 @@
 //! * Upon `Taken`: a slot is free; an exchange that waited for it opens.
 //! * Upon `Part`: hand this part of the update to the rule; its flight may leave while the rest is
 //!   computed.
-//! * Upon `Computed`: hand the update to the rule and go on with the round.
+//! * Upon `Computed`: hand the update to the rule and go on with the round. If it says that this
+//!   node ends, all nodes end after the same later round, of which notices inform them.
 //! * Upon `LinkDown` or `Left`: before the start, forget what came over the link; when only the
 //!   tree's exchanges are left and none of them uses the link, go on; else fail. The reason names
 //!   the link and the round, or what ended the run first.
@@ -23,22 +24,28 @@
 use std::sync::Arc;
 
 use super::{
-    air::Air,
     calls::{self, Calls, Turn},
     event::{Effect, Failure, Input, OwnModel, Part, RoundDone, Traffic},
+    flights::Flights,
     frame::Sealed,
     growth::Growth,
+    party::{Local, Party},
     plan::{self, At, Meeting, Plan, Step},
+    program::{Next, Program},
     rule::Rule,
+    transfer::{Exchange, Transfer},
     tree::{
-        Agreement, FAREWELL, Farewell, Leaving, MEAN, Mean, Readers, Records, SETUP, SETUP_LIMIT,
-        SUMMARY, Setup, TreePlan,
+        Agreement, FAREWELL, Farewell, INITIAL, Leaving, MEAN, Mean, Readers, Records, SETUP,
+        SETUP_LIMIT, STOP, SUMMARY, Setup, TreePlan,
     },
 };
 use crate::{
     mixing::Topology,
     units::{NodeId, Round},
 };
+
+/// Makes a rule at an initial model.
+pub type NewRule = Box<dyn FnOnce(&[f32]) -> Box<dyn Rule> + Send>;
 
 /// What a node needs to know before it starts.
 pub struct NodeConfig {
@@ -48,16 +55,18 @@ pub struct NodeConfig {
     pub topology: Arc<Topology>,
     /// The program of a round.
     pub plan: Arc<dyn Plan>,
-    /// The update rule, at its initial state.
-    pub rule: Box<dyn Rule>,
+    /// Makes the update rule, in its initial state at the initial model.
+    pub rule: NewRule,
+    /// The initial model.
+    pub x: Vec<f32>,
+    /// The node whose initial model all nodes start from; `None` if all have the same.
+    pub initial_from: Option<NodeId>,
     /// The run's seed, for compressors.
     pub seed: u64,
     /// How many rounds.
     pub rounds: u64,
     /// Rounds between evaluations; the last round is always evaluated.
     pub evaluate_every: u64,
-    /// The model's dimension d.
-    pub parameters: usize,
     /// What all nodes must agree on before round 0 (sums for standardisation); either all nodes
     /// have something or none.
     pub setup: Option<Setup>,
@@ -70,8 +79,13 @@ pub struct Node {
     id: NodeId,
     topology: Arc<Topology>,
     plan: Arc<dyn Plan>,
-    /// Until the rounds are over; then only its model is kept.
+    /// Until the initial model is known.
+    new_rule: Option<NewRule>,
+    /// While there are rounds; then only the model is kept.
     rule: Option<Box<dyn Rule>>,
+    /// The model and its update, until the rounds are over.
+    local: Local,
+    /// The final model.
     model: Arc<Vec<f32>>,
     rounds: u64,
     /// Rounds before anybody wished to stop: a neighbour may be further than this node ends.
@@ -79,20 +93,15 @@ pub struct Node {
     evaluate_every: u64,
     parameters: usize,
     lag: u64,
-    air: Air,
+    flights: Flights<Vec<u8>>,
+    transfer: Transfer,
     stage: Stage,
-    round: Round,
-    /// The next step of the round's program.
-    next: usize,
-    /// The flight that the current `Launch` step has launched.
-    launched: bool,
-    /// Whether the model is lent.
-    lent: bool,
-    /// How many parts of this round's update are there.
-    parts: usize,
+    program: Program,
     loss: f64,
     growth: Growth,
     calls: Calls,
+    /// Neighbours that do not know yet that the rounds end earlier.
+    uninformed: Vec<NodeId>,
     /// What was sent until the model was final.
     spent: Traffic,
     trees: Trees,
@@ -100,6 +109,8 @@ pub struct Node {
 
 struct Trees {
     setup: Option<TreePlan>,
+    /// If one node gives the initial model.
+    initial: Option<(NodeId, TreePlan)>,
     /// Where the plan calls.
     farewell: Option<Farewell>,
     mean: TreePlan,
@@ -111,6 +122,7 @@ enum Stage {
         setup: Option<Setup>,
     },
     Setup(Agreement),
+    Initial(Mean),
     Rounds,
     /// Landing what the last rounds left in the air.
     Landing,
@@ -134,10 +146,11 @@ impl Node {
             topology,
             plan,
             rule,
+            x,
+            initial_from,
             seed,
             rounds,
             evaluate_every,
-            parameters,
             setup,
             readers,
         } = config;
@@ -151,29 +164,31 @@ impl Node {
         let a_round: usize =
             plan::flights(&*plan).iter().map(|&flight| usize::from(plan.exchanges(flight))).sum();
         let ahead = (lag as usize + 2 + topology.nodes()) * a_round;
+        let (neighbours, parameters) = (topology.neighbours(id), x.len());
         let trees = Trees {
             setup: setup.as_ref().map(|setup| TreePlan::setup(&topology, setup.record.len())),
+            initial: initial_from.map(|from| (from, TreePlan::initial(&topology, parameters))),
             farewell: plan::is_asynchronous(&*plan).then(|| Farewell(Arc::clone(&topology))),
             mean: TreePlan::mean(&topology, parameters),
             summary: TreePlan::summary(&topology, readers),
         };
         Node {
             lag,
-            air: Air::new(id, seed, topology.neighbours(id), ahead, plan::crosses(&*plan)),
+            flights: Flights::new(id, ahead),
+            transfer: Transfer::new(id, seed, neighbours, plan::crosses(&*plan)),
             stage: Stage::Waiting { setup },
-            round: Round(0),
-            next: 0,
-            launched: false,
-            lent: false,
-            parts: 0,
+            program: Program::default(),
             loss: f64::NAN,
             growth: Growth::default(),
             calls: Calls::new(id, &*plan, &topology),
+            uninformed: Vec::new(),
             spent: Traffic::default(),
             id,
             topology,
             plan,
-            rule: Some(rule),
+            new_rule: Some(rule),
+            rule: None,
+            local: Local::new(x),
             model: Arc::default(),
             rounds,
             agreed: rounds,
@@ -196,37 +211,40 @@ impl Node {
 
     /// The round that this node is in.
     pub fn round(&self) -> Round {
-        self.round
+        self.program.round()
     }
 
     /// This node's model as it stands, for a run that ends early: after the last round that is
     /// done, or with the step and a part of the mixing of the round after it. `lent` gives the
     /// model that [`Effect::Compute`] lent, if it can be had. `None` before a round is done.
     pub fn salvage(&self, lent: impl FnOnce() -> Option<Vec<f32>>) -> Option<OwnModel> {
-        if self.round.0 == 0 {
+        if self.round() == Round(0) {
             return None;
         }
         let x = match &self.rule {
             None => Arc::clone(&self.model),
-            Some(_) if self.lent => Arc::new(lent()?),
-            Some(rule) => {
-                let mut x = vec![0.0; self.parameters];
-                rule.model(&mut x);
-                Arc::new(x)
-            }
+            Some(_) if self.program.is_computing() => Arc::new(lent()?),
+            Some(_) => Arc::new(self.current()),
         };
         Some(OwnModel { x, ..self.own_model() })
     }
 
+    /// A copy of the model as it stands.
+    fn current(&self) -> Vec<f32> {
+        let mut x = vec![0.0; self.parameters];
+        self.rule.as_ref().expect(RULE).model(&self.local, &mut x);
+        x
+    }
+
     /// What was sent, with the model if the rounds are over.
     fn own_model(&self) -> OwnModel {
-        let spent = if self.rule.is_some() { self.air.traffic } else { self.spent };
-        let traffic = Traffic { tree: self.air.traffic.tree, ..spent };
+        let traffic = self.transfer.traffic;
+        let spent = if self.rule.is_some() { traffic } else { self.spent };
         OwnModel {
-            rounds: self.round,
+            rounds: self.round(),
             x: Arc::clone(&self.model),
-            traffic,
-            links: self.air.by_link(),
+            traffic: Traffic { tree: traffic.tree, ..spent },
+            links: self.transfer.by_link(),
         }
     }
 
@@ -236,10 +254,13 @@ impl Node {
         match &self.stage {
             Stage::Waiting { .. } | Stage::Concluding | Stage::Done | Stage::Failed => None,
             Stage::Setup(_) => {
-                self.trees.setup.as_ref().and_then(|plan| self.air.waiting_for(plan))
+                self.trees.setup.as_ref().and_then(|plan| self.flights.waiting_for(plan))
+            }
+            Stage::Initial(_) => {
+                self.trees.initial.as_ref().and_then(|(_, plan)| self.flights.waiting_for(plan))
             }
             Stage::Rounds | Stage::Landing => {
-                self.air.waiting_for(&*self.plan).or_else(|| self.held_back())
+                self.flights.waiting_for(&*self.plan).or_else(|| self.held_back())
             }
             Stage::Farewell => {
                 let stays = |peer: &NodeId| !self.calls.has_left(*peer);
@@ -247,62 +268,65 @@ impl Node {
                     self.topology.neighbours(self.id).iter().copied().filter(stays).collect();
                 Some((At { round: Round(0), flight: FAREWELL, exchange: 0 }, late))
             }
-            Stage::Mean(_) => self.air.waiting_for(&self.trees.mean),
-            Stage::Summary(_) => self.air.waiting_for(&self.trees.summary),
+            Stage::Mean(_) => self.flights.waiting_for(&self.trees.mean),
+            Stage::Summary(_) => self.flights.waiting_for(&self.trees.summary),
         }
     }
 
     /// Who is too far behind for this node to begin its next gradient.
     fn held_back(&self) -> Option<(At, Vec<NodeId>)> {
-        let late: Vec<NodeId> = self.calls.behind(self.round.0, self.round.0).collect();
-        let at = At { round: self.round, flight: 0, exchange: 0 };
-        (self.at_gradient() && !late.is_empty()).then_some((at, late))
-    }
-
-    /// Whether the next step is to begin a gradient.
-    fn at_gradient(&self) -> bool {
-        self.plan.steps().get(self.next) == Some(&Step::Gradient)
+        let round = self.round();
+        let late: Vec<NodeId> = self.calls.behind(round.0, round.0).collect();
+        let at = At { round, flight: 0, exchange: 0 };
+        let waits = self.program.is_at_gradient(&*self.plan) && !late.is_empty();
+        waits.then_some((at, late))
     }
 
     fn take(&mut self, input: Input, out: &mut Vec<Effect>) -> Result<(), Failure> {
         match input {
             Input::Start => self.start(),
             Input::Frame { from, bytes } => return self.arrived(from, bytes, out),
-            Input::Taken(peer) => self.air.taken(peer),
+            Input::Taken(peer) => self.flights.free_slot(peer),
             Input::LinkDown { peer, reason } => {
-                let round = self.round;
+                let round = self.round();
                 return self.lose(peer, || Failure::Link { peer, round, reason });
             }
             Input::Left { peer, cause } => {
-                let round = self.round;
+                let round = self.round();
                 return self.lose(peer, || Failure::Left { peer, round, cause });
             }
-            Input::Computed { round, x, update, loss, step } => {
-                self.lent = false;
+            Input::Computed { round, x, update, loss, step, ends } => {
+                self.program.finish_gradient();
                 self.loss = loss;
-                let checked = self.growth.computed(round, &x, &update, step);
-                // Also of a run that has diverged: its model is the rule's again.
-                rule(&mut self.rule).gradient(round, step, x, update);
+                self.local = Local { x, update };
+                let checked = self.growth.computed(round, &self.local.x, &self.local.update, step);
+                // Also if the run has diverged: some rules keep the model elsewhere.
+                rule(&mut self.rule).gradient(&mut self.local, round, step);
                 checked?;
+                if ends {
+                    let last = Round(round.0 + self.rounds_to_inform());
+                    self.end_after(last, None)
+                        .map_err(|reason| Failure::Gradient { round, reason })?;
+                }
             }
             Input::ComputeFailed { x, reason } => {
                 // The rule is of no use without its model, which is this node's result.
-                (self.rule, self.model, self.spent) = (None, Arc::new(x), self.air.traffic);
-                return Err(Failure::Gradient { round: self.round, reason });
+                (self.rule, self.model, self.spent) = (None, Arc::new(x), self.transfer.traffic);
+                return Err(Failure::Gradient { round: self.round(), reason });
             }
             Input::Part { round, part, values } => {
-                self.parts = usize::from(part) + 1;
-                rule(&mut self.rule).part(round, part, values);
+                self.program.finish_part(part);
+                rule(&mut self.rule).parts().expect(PARTS).take(round, part, values);
             }
             Input::Record(record) => {
                 if matches!(self.stage, Stage::Concluding) {
                     let records =
                         Records::new(&self.trees.summary, self.topology.nodes(), self.id, record);
-                    self.air.launch(self.trees.summary.launch(), &self.trees.summary);
+                    self.flights.launch(self.trees.summary.launch(), &self.trees.summary);
                     self.stage = Stage::Summary(records);
                 }
             }
-            Input::StopAfter(last) => self.rounds = self.rounds.min(last.max(self.round).0 + 1),
+            Input::StopAfter(last) => self.rounds = self.rounds.min(last.max(self.round()).0 + 1),
         }
         Ok(())
     }
@@ -312,7 +336,8 @@ impl Node {
     fn lose(&mut self, peer: NodeId, failure: impl FnOnce() -> Failure) -> Result<(), Failure> {
         match self.stage {
             Stage::Waiting { .. } => {
-                self.air.forget(peer);
+                self.flights.forget(peer);
+                self.transfer.forget(peer);
                 self.calls.forget(peer);
                 Ok(())
             }
@@ -329,11 +354,68 @@ impl Node {
         let Stage::Waiting { setup } = &mut self.stage else { return };
         self.stage = match (setup.take(), &self.trees.setup) {
             (Some(setup), Some(plan)) => {
-                self.air.launch(plan.launch(), plan);
+                self.flights.launch(plan.launch(), plan);
                 Stage::Setup(Agreement::new(plan, self.topology.nodes(), self.id, setup))
             }
-            _ => Stage::Rounds,
+            _ => self.share_initial(),
         };
+    }
+
+    /// After the setup: gets the initial model, if one node gives it.
+    fn share_initial(&mut self) -> Stage {
+        let Some((from, plan)) = &self.trees.initial else { return self.begin_rounds() };
+        self.flights.launch(plan.launch(), plan);
+        let own = (*from == self.id).then_some(&*self.local.x);
+        Stage::Initial(Mean::of_one(plan, self.id, self.parameters, own))
+    }
+
+    fn begin_rounds(&mut self) -> Stage {
+        self.rule = self.new_rule.take().map(|new| new(&self.local.x));
+        Stage::Rounds
+    }
+
+    /// The rounds from now on in which every node learns that the run ends: a notice passes a link
+    /// before the frames of the rounds after it, so it is as many links away as it has rounds, of
+    /// as many as a neighbour may be ahead and as a schedule takes to use every link.
+    fn rounds_to_inform(&self) -> u64 {
+        let (mut distances, mut order) = (Vec::new(), Vec::new());
+        self.topology.graph().distances(self.id, &mut distances, &mut order);
+        let farthest = distances.iter().copied().filter(|far| *far != u32::MAX).max().unwrap_or(0);
+        (u64::from(farthest) + 1) * (self.lag + 1) * self.plan.period()
+    }
+
+    /// Ends the rounds after `last`, unless they end before it, and has the neighbours informed.
+    ///
+    /// # Errors
+    /// If this node is past that round and its neighbours' rounds are its own.
+    fn end_after(&mut self, last: Round, from: Option<NodeId>) -> Result<(), String> {
+        let round = self.round().0;
+        if last.0.saturating_add(1) >= self.rounds {
+            return Ok(());
+        }
+        if last.0 < round && self.trees.farewell.is_none() {
+            return Err(format!(
+                "the run is to end after round {last}, and round {round} has begun"
+            ));
+        }
+        self.rounds = (last.0 + 1).max(round);
+        let neighbours = self.topology.neighbours(self.id);
+        self.uninformed = neighbours.iter().copied().filter(|&peer| Some(peer) != from).collect();
+        Ok(())
+    }
+
+    /// Sends the notice of an earlier end before any other frame.
+    fn inform(&mut self, out: &mut Vec<Effect>) {
+        let Node { flights, transfer, uninformed, rounds, .. } = self;
+        let last = Round(rounds.saturating_sub(1));
+        uninformed.retain(|&peer| {
+            let slot = flights.has_slot(peer);
+            if slot {
+                flights.take_slot(peer);
+                transfer.notify(peer, At { round: last, flight: STOP, exchange: 0 }, out);
+            }
+            !slot
+        });
     }
 
     /// Checks a frame against the plan before anything changes.
@@ -346,6 +428,16 @@ impl Node {
         let wrong = |reason: String| Failure::Peer { peer: from, reason };
         let sealed = Sealed::new(&bytes).map_err(|error| wrong(error.to_string()))?;
         let at = sealed.header.at;
+        if at.flight == STOP {
+            sealed
+                .verify(crc32c::crc32c_append(sealed.sum, sealed.payload))
+                .map_err(|error| wrong(error.to_string()))?;
+            if !sealed.payload.is_empty() {
+                return Err(wrong(format!("{at}: a notice has no payload")));
+            }
+            out.push(Effect::Recycle { from, buffer: bytes });
+            return self.end_after(at.round, Some(from)).map_err(wrong);
+        }
         let plan = self.place(from, &at);
         let (checked, sum) = match plan {
             Ok(plan) => plan.format(&at, from).check_and_sum(sealed.payload, sealed.sum),
@@ -367,7 +459,9 @@ impl Node {
                 .arrived(from, at.round, bytes)
                 .map_err(|reason| wrong(format!("{at}: {reason}")));
         }
-        self.air.hold(from, at, bytes, out).map_err(wrong)
+        self.flights.hold(from, at, bytes).map_err(wrong)?;
+        self.transfer.read_on(from, out);
+        Ok(())
     }
 
     fn is_call(&self, at: &At) -> bool {
@@ -376,21 +470,23 @@ impl Node {
 
     /// Hears or answers a call, if there is one whose turn it is.
     fn answer(&mut self, out: &mut Vec<Effect>) -> Result<bool, Failure> {
-        let works = matches!(self.stage, Stage::Rounds) && self.round.0 < self.rounds;
-        let own = if works { self.round.0 } else { calls::INFINITY };
-        let begins = works && self.at_gradient();
-        let Some(turn) = self.calls.next(own, begins, |peer| self.air.has_slot(peer)) else {
+        let round = self.round().0;
+        let works = matches!(self.stage, Stage::Rounds) && round < self.rounds;
+        let own = if works { round } else { calls::INFINITY };
+        let begins = works && self.program.is_at_gradient(&*self.plan);
+        let Some(turn) = self.calls.next(own, begins, |peer| self.flights.has_slot(peer)) else {
             return Ok(false);
         };
-        let (plan, party) = (&*self.plan, rule(&mut self.rule));
+        let (plan, party, local) = (&*self.plan, rule(&mut self.rule), &mut self.local);
         match turn {
             Turn::Hear(place) => {
                 let call = self.calls.hear(place);
-                self.air.hear(call.from, &call.bytes, plan, party);
+                self.transfer.hear(call.from, &call.bytes, plan, party, local);
             }
             Turn::Answer(place) => {
                 let call = self.calls.remove(place);
-                self.air.answer(call.from, call.bytes, plan, party, out)?;
+                self.transfer.answer(call.from, call.bytes, plan, party, local, out)?;
+                self.flights.take_slot(call.from);
             }
         }
         Ok(true)
@@ -403,6 +499,7 @@ impl Node {
     fn place(&self, from: NodeId, at: &At) -> Result<&dyn Plan, String> {
         let plan: &dyn Plan = match (at.flight, &self.trees) {
             (SETUP, Trees { setup: Some(plan), .. }) => plan,
+            (INITIAL, Trees { initial: Some((_, plan)), .. }) => plan,
             (FAREWELL, Trees { farewell: Some(plan), .. }) => plan,
             (MEAN, Trees { mean, .. }) => mean,
             (SUMMARY, Trees { summary, .. }) => summary,
@@ -411,12 +508,13 @@ impl Node {
                 let rounds = if self.is_call(at) {
                     0..self.agreed
                 } else {
-                    self.round.0.saturating_sub(self.lag)..self.rounds
+                    self.round().0.saturating_sub(self.lag)..self.rounds
                 };
                 if !rounds.contains(&at.round.0) {
                     return Err(format!(
                         "{at}: this node is in round {} of {}",
-                        self.round, self.rounds
+                        self.round(),
+                        self.rounds
                     ));
                 }
                 &*self.plan
@@ -443,23 +541,26 @@ impl Node {
     /// Goes as far as it can.
     fn run(&mut self, out: &mut Vec<Effect>) -> Result<(), Failure> {
         loop {
+            if !matches!(self.stage, Stage::Waiting { .. } | Stage::Setup(_) | Stage::Initial(_)) {
+                self.inform(out);
+            }
+            let Node { flights, transfer, local, trees, .. } = self;
+            let mut fly = |plan: &dyn Plan, party: &mut dyn Party| {
+                flights.advance(plan, &mut Exchange { transfer, plan, party, local, out })
+            };
             let moved = match &mut self.stage {
                 Stage::Waiting { .. } | Stage::Concluding | Stage::Done | Stage::Failed => false,
                 Stage::Setup(agreement) => {
-                    let plan = self.trees.setup.as_ref().expect("a setup stage has its plan");
-                    self.air.advance(plan, agreement, out)?;
-                    self.air.land(Round(0), SETUP)
+                    fly(trees.setup.as_ref().expect("a setup stage has its plan"), agreement)?;
+                    self.flights.land(Round(0), SETUP)
+                }
+                Stage::Initial(model) => {
+                    fly(&trees.initial.as_ref().expect("an initial model has its plan").1, model)?;
+                    self.flights.land(Round(0), INITIAL)
                 }
                 Stage::Rounds | Stage::Landing => {
                     let answered = self.answer(out)?;
-                    let flown =
-                        self.air.advance(&*self.plan, rule(&mut self.rule), out)? || answered;
-                    let stepped = if matches!(self.stage, Stage::Rounds) {
-                        self.step(out)
-                    } else {
-                        self.land_rest(out)?
-                    };
-                    if flown || stepped {
+                    if self.fly(out)? | answered | self.step(out)? {
                         continue;
                     }
                     false
@@ -468,31 +569,19 @@ impl Node {
                     if self.answer(out)? {
                         continue;
                     }
-                    let plan = self
-                        .trees
-                        .farewell
-                        .as_ref()
-                        .expect("a plan that calls ends with a farewell");
-                    self.air.advance(plan, &mut Leaving, out)?;
-                    // A call that came before the farewell is answered before the model is final.
-                    let all_left = self
-                        .topology
-                        .neighbours(self.id)
-                        .iter()
-                        .all(|&peer| self.calls.has_left(peer));
-                    if all_left && self.calls.is_empty() && self.air.land(Round(0), FAREWELL) {
-                        self.end_rounds(out)?;
+                    self.bid_farewell(out)?;
+                    if !matches!(self.stage, Stage::Farewell) {
                         continue;
                     }
                     false
                 }
                 Stage::Mean(mean) => {
-                    self.air.advance(&self.trees.mean, mean, out)?;
-                    self.air.land(Round(0), MEAN)
+                    fly(&trees.mean, mean)?;
+                    self.flights.land(Round(0), MEAN)
                 }
                 Stage::Summary(records) => {
-                    self.air.advance(&self.trees.summary, records, out)?;
-                    self.air.land(Round(0), SUMMARY)
+                    fly(&trees.summary, records)?;
+                    self.flights.land(Round(0), SUMMARY)
                 }
             };
             if !moved {
@@ -501,10 +590,15 @@ impl Node {
             self.stage = match std::mem::replace(&mut self.stage, Stage::Failed) {
                 Stage::Setup(agreement) => {
                     out.push(Effect::Prepared(agreement.into_merged()));
-                    Stage::Rounds
+                    self.share_initial()
+                }
+                Stage::Initial(model) => {
+                    self.local.x = model.into_mean();
+                    self.transfer.forget_buffers();
+                    self.begin_rounds()
                 }
                 Stage::Mean(mean) => {
-                    self.air.forget_buffers();
+                    self.transfer.forget_buffers();
                     out.push(Effect::Conclude { own: self.own_model(), mean: mean.into_mean() });
                     Stage::Concluding
                 }
@@ -517,122 +611,105 @@ impl Node {
         }
     }
 
-    /// One step of the round's program; `false` if it has to wait.
-    fn step(&mut self, out: &mut Vec<Effect>) -> bool {
-        if self.round.0 >= self.rounds {
+    /// Moves the flights of the rounds; `false` if none can move.
+    fn fly(&mut self, out: &mut Vec<Effect>) -> Result<bool, Failure> {
+        let Node { flights, transfer, local, plan, .. } = self;
+        let (plan, party): (_, &mut dyn Party) = (&**plan, rule(&mut self.rule));
+        flights.advance(plan, &mut Exchange { transfer, plan, party, local, out })
+    }
+
+    /// One step of the rounds' program; `false` if it has to wait.
+    fn step(&mut self, out: &mut Vec<Effect>) -> Result<bool, Failure> {
+        if matches!(self.stage, Stage::Rounds) && self.round().0 >= self.rounds {
             self.stage = Stage::Landing;
-            return true;
+            return Ok(true);
         }
-        let round = self.round;
-        let done = match self.plan.steps().get(self.next) {
-            Some(&Step::Launch(flight)) => {
-                if !self.launched {
-                    self.air.launch(At { round, flight, exchange: 0 }, &*self.plan);
-                    self.launched = true;
-                    return true;
-                }
-                let opened = self.air.opened(round, flight);
-                self.launched = !opened;
-                opened
-            }
-            Some(Step::Gradient) if !self.calls.may_begin(round) => false,
-            Some(Step::Gradient) => {
-                let (x, update) = rule(&mut self.rule).point();
-                let lend = |(part, &start)| Part { start, values: rule(&mut self.rule).lend(part) };
-                let parts: Vec<Part> = (0..).zip(self.plan.parts()).map(lend).collect();
-                (self.lent, self.parts) = (true, 0);
-                let overlaps =
-                    self.air.is_busy() || !parts.is_empty() || self.trees.farewell.is_some();
-                out.push(Effect::Compute { round, x, update, parts, overlaps });
-                true
-            }
-            Some(&Step::Part(part)) => self.parts > usize::from(part),
-            Some(Step::Join) => !self.lent,
-            Some(&Step::Land { flight, lag }) => match round.0.checked_sub(u64::from(lag)) {
-                Some(launched) => self.land(Round(launched), flight),
-                None => true,
-            },
-            None => {
-                self.end_round(out);
-                return true;
-            }
+        let (plan, flights) = (&*self.plan, &mut self.flights);
+        let next = if matches!(self.stage, Stage::Landing) {
+            self.program.land_rest(plan, flights)
+        } else {
+            Some(self.program.advance(plan, flights, |round| self.calls.may_begin(round)))
         };
-        self.next += usize::from(done);
-        done
-    }
-
-    fn land(&mut self, round: Round, flight: u8) -> bool {
-        let landed = self.air.land(round, flight);
-        if landed {
-            rule(&mut self.rule).land(&At {
-                round,
-                flight,
-                exchange: self.plan.exchanges(flight).saturating_sub(1),
-            });
-        }
-        landed
-    }
-
-    fn end_round(&mut self, out: &mut Vec<Effect>) {
-        let done = self.round.0 + 1;
-        self.air.traffic.dense +=
-            4 * (self.parameters * self.topology.neighbours(self.id).len()) as u64;
-        let evaluate = done.is_multiple_of(self.evaluate_every) || done == self.rounds;
-        let model = evaluate.then(|| {
-            let mut model = vec![0.0; self.parameters];
-            rule(&mut self.rule).model(&mut model);
-            model
-        });
-        out.push(Effect::RoundDone(RoundDone {
-            round: self.round,
-            loss: self.loss,
-            traffic: self.air.traffic,
-            model,
-        }));
-        self.round = Round(done);
-        self.next = 0;
-    }
-
-    /// After the last round: lands every delayed flight in order, then forms the mean.
-    fn land_rest(&mut self, out: &mut Vec<Effect>) -> Result<bool, Failure> {
-        for step in 0..self.plan.steps().len() {
-            let Step::Land { flight, lag } = self.plan.steps()[step] else { continue };
-            for round in self.round.0.saturating_sub(u64::from(lag))..self.round.0 {
-                let over = !self.air.knows(Round(round), flight);
-                if !over && !self.land(Round(round), flight) {
-                    return Ok(false);
+        match next {
+            Some(Next::Wait) => return Ok(false),
+            Some(Next::Continue) => {}
+            Some(Next::Gradient(round)) => self.compute(round, out),
+            Some(Next::Land(at)) => rule(&mut self.rule).land(&mut self.local, &at),
+            Some(Next::RoundDone(round)) => self.end_round(round, out),
+            None => match &self.trees.farewell {
+                Some(plan) => {
+                    self.flights.launch(plan.launch(), plan);
+                    self.stage = Stage::Farewell;
                 }
-            }
-        }
-        match &self.trees.farewell {
-            Some(plan) => {
-                self.air.launch(plan.launch(), plan);
-                self.stage = Stage::Farewell;
-            }
-            None => self.end_rounds(out)?,
+                None => self.end_rounds(out)?,
+            },
         }
         Ok(true)
     }
 
+    /// Lends the model for its gradient.
+    fn compute(&mut self, round: Round, out: &mut Vec<Effect>) {
+        let rule = rule(&mut self.rule);
+        rule.point(&mut self.local);
+        let Local { x, update } = std::mem::take(&mut self.local);
+        let mut lend = |(part, &start)| {
+            let values = rule.parts().expect(PARTS).lend(part);
+            Part { start, values }
+        };
+        let parts: Vec<Part> = (0..).zip(self.plan.parts()).map(&mut lend).collect();
+        let overlaps = self.flights.is_busy() || !parts.is_empty() || self.trees.farewell.is_some();
+        out.push(Effect::Compute { round, x, update, parts, overlaps });
+    }
+
+    fn end_round(&mut self, round: Round, out: &mut Vec<Effect>) {
+        let done = round.0 + 1;
+        let traffic = &mut self.transfer.traffic;
+        traffic.dense += 4 * (self.parameters * self.topology.neighbours(self.id).len()) as u64;
+        let traffic = *traffic;
+        let evaluate = done.is_multiple_of(self.evaluate_every) || done == self.rounds;
+        let model = evaluate.then(|| self.current());
+        out.push(Effect::RoundDone(RoundDone { round, loss: self.loss, traffic, model }));
+    }
+
+    /// Tells the neighbours that this node calls no more. A call that came before a neighbour's
+    /// farewell is answered before the model is final.
+    fn bid_farewell(&mut self, out: &mut Vec<Effect>) -> Result<(), Failure> {
+        let Node { flights, transfer, local, trees, .. } = self;
+        let plan = trees.farewell.as_ref().expect("a plan that calls ends with a farewell");
+        let party = &mut Leaving;
+        flights.advance(plan, &mut Exchange { transfer, plan, party, local, out })?;
+        let left = |&peer: &NodeId| self.calls.has_left(peer);
+        let all_left = self.topology.neighbours(self.id).iter().all(left);
+        if all_left && self.calls.is_empty() && flights.land(Round(0), FAREWELL) {
+            self.end_rounds(out)?;
+        }
+        Ok(())
+    }
+
     /// The model is final: has it saved, gives up the rule and forms the mean.
     fn end_rounds(&mut self, out: &mut Vec<Effect>) -> Result<(), Failure> {
-        self.spent = self.air.traffic;
-        let mut model = vec![0.0; self.parameters];
-        rule(&mut self.rule).model(&mut model);
-        self.growth.check(Round(self.round.0.saturating_sub(1)), &model)?;
+        self.spent = self.transfer.traffic;
+        // The buffer of the update takes the model.
+        let mut model = std::mem::take(&mut self.local.update);
+        model.resize(self.parameters, 0.0);
+        rule(&mut self.rule).model(&self.local, &mut model);
+        self.growth.check(Round(self.round().0.saturating_sub(1)), &model)?;
         self.model = Arc::new(model);
-        // Its state and the rounds' frames are memory that the mean can use.
-        self.rule = None;
-        self.air.forget_buffers();
+        // The state and the rounds' frames are memory that the mean can use.
+        (self.rule, self.local) = (None, Local::default());
+        self.transfer.forget_buffers();
         out.push(Effect::Save(self.own_model()));
         let mean = Mean::new(&self.trees.mean, self.topology.nodes(), self.id, &self.model);
-        self.air.launch(self.trees.mean.launch(), &self.trees.mean);
+        self.flights.launch(self.trees.mean.launch(), &self.trees.mean);
         self.stage = Stage::Mean(mean);
         Ok(())
     }
 }
 
+const RULE: &str = "the rule is there until the rounds are over";
+const PARTS: &str = "a rule whose plan has parts lends them";
+
 /// The rule, which is there until the rounds are over.
 fn rule(rule: &mut Option<Box<dyn Rule>>) -> &mut dyn Rule {
-    &mut **rule.as_mut().expect("a round's steps come before its end")
+    &mut **rule.as_mut().expect(RULE)
 }

@@ -10,94 +10,127 @@ use crate::{
     units::NodeId,
 };
 
+/// The model of one node and the buffer of its update, both of d numbers. The engine owns them and
+/// lends both to the learner while a gradient is computed; they are empty meanwhile.
+#[derive(Clone, Debug, Default)]
+pub struct Local {
+    /// x_i: where the next gradient is taken.
+    pub x: Vec<f32>,
+    /// The update, the sum of step times direction, once the gradient is there; then a buffer that
+    /// a rule uses as it likes until the next gradient.
+    pub update: Vec<f32>,
+}
+
+impl Local {
+    /// A model at `x`.
+    pub fn new(x: Vec<f32>) -> Local {
+        Local { update: vec![0.0; x.len()], x }
+    }
+}
+
+/// What writing a payload returns: the first number that is not finite.
+pub type Encoded = Result<(), NonFinite>;
+
+/// What taking a payload returns: why it has no meaning although its size is right.
+pub type Received = Result<(), Malformed>;
+
 /// One side of a flight's exchanges. Never waits; never sees a clock, a link or a compressor's
 /// name.
 ///
 /// For each exchange the engine calls, in this order: [`Party::outgoing`] and [`Party::sent`] (once
 /// for a shared encoding, else once per receiver), [`Party::received`] for every sender in
-/// ascending order, [`Party::close`]; after the flight's last exchange, when the program says so,
-/// [`Party::land`].
+/// ascending order, [`Party::close`].
 pub trait Party: Send {
-    /// Writes what `to` shall receive (`None`: all the same).
+    /// Writes the payload for one receiver ([`Writer::receiver`]) or for all.
     ///
     /// # Errors
     /// If a value is not finite.
-    fn outgoing(
-        &mut self,
-        at: &At,
-        to: Option<NodeId>,
-        out: &mut Writer<'_>,
-    ) -> Result<(), NonFinite>;
+    fn outgoing(&mut self, local: &mut Local, at: &At, out: &mut Writer<'_>) -> Encoded;
 
-    /// The same bytes, as the receivers will read them: whatever they add to a copy, its owner adds
-    /// here.
+    /// Takes this node's own payload as its receivers read it: what they add to a copy, its owner
+    /// adds here.
     ///
     /// Called only for a frame that arrives: a driver whose links may lose frames calls it, as
     /// [`Party::received`] at the other end, when that is known; with reliable links that is at
     /// once. So what depends on both ends (copies, mass that moves) belongs here, never into
     /// [`Party::outgoing`]. A shared encoding arrives everywhere or it does not count.
-    fn sent(&mut self, _at: &At, _to: Option<NodeId>, _own: &Payload<'_>) {}
+    fn sent(&mut self, _local: &mut Local, _at: &At, _to: Option<NodeId>, _own: &Payload<'_>) {}
 
-    /// What `from` sent.
+    /// Takes the payload of `from`.
     ///
     /// # Errors
     /// If the payload has the right size but no meaning; nothing has changed then.
-    fn received(&mut self, at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed>;
+    fn received(&mut self, local: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received;
 
-    /// Answers `from`, which calls, at any time of this node's rounds: takes what it asks, and
-    /// writes what it gets. Only where the plan calls.
+    /// All frames of an exchange have been taken.
+    fn close(&mut self, _local: &mut Local, _at: &At) {}
+
+    /// The copies that it keeps of its neighbours' vectors, if it keeps some.
+    fn copies(&self) -> Option<&dyn Copies> {
+        None
+    }
+
+    /// Its answers to calls, if the plan calls.
+    fn answers(&mut self) -> Option<&mut dyn Answers> {
+        None
+    }
+}
+
+/// Vectors that a node and its neighbours hold in common. The engine compares them with their
+/// owners' now and then.
+pub trait Copies {
+    /// This node's own vector: the one that `to` holds, or that all hold.
+    fn own<'a>(&'a self, local: &'a Local, to: Option<NodeId>) -> Option<&'a [f32]>;
+
+    /// The copy of the vector of `from`.
+    fn of<'a>(&'a self, local: &'a Local, from: NodeId) -> Option<&'a [f32]>;
+}
+
+/// The other side of a plan that calls.
+pub trait Answers {
+    /// Takes what `from` brings; [`Answers::answer`] follows when no node is too far behind. Only
+    /// if the plan has a bound.
+    fn called(&mut self, _local: &mut Local, _at: &At, _from: NodeId, _ask: &Payload<'_>) {}
+
+    /// Answers the caller, at any time of this node's rounds: takes the payload of the call, unless
+    /// the plan has a bound, and writes the answer.
     ///
     /// # Errors
     /// If a value is not finite.
     fn answer(
         &mut self,
+        local: &mut Local,
         at: &At,
-        _from: NodeId,
-        _ask: &Payload<'_>,
-        _out: &mut Writer<'_>,
-    ) -> Result<(), NonFinite> {
-        unreachable!("{at}: no call is in this plan")
-    }
-
-    /// Takes what `from` brings that calls; [`Party::answer`] follows when nobody is too far
-    /// behind. Only where the plan has a bound.
-    fn called(&mut self, at: &At, _from: NodeId, _ask: &Payload<'_>) {
-        unreachable!("{at}: no bound is in this plan")
-    }
-
-    /// All of an exchange is in.
-    fn close(&mut self, _at: &At) {}
-
-    /// Folds a finished flight into the state.
-    fn land(&mut self, _at: &At) {}
-
-    /// The public copy of a node's model that is held here (`None`: this node's own), for the proof
-    /// that copies agree.
-    fn replica(&self, _of: Option<NodeId>) -> Option<&[f32]> {
-        None
-    }
-
-    /// The public copy of this node's model that `to` alone holds, where every neighbour has
-    /// another.
-    fn replica_for(&self, _to: NodeId) -> Option<&[f32]> {
-        None
-    }
+        ask: &Payload<'_>,
+        out: &mut Writer<'_>,
+    ) -> Encoded;
 }
 
 /// Where a party writes a payload: straight into the frame's buffer.
 #[derive(Debug)]
 pub struct Writer<'a> {
     format: &'a Format,
+    to: Option<NodeId>,
     noise: Stream,
     buffer: &'a mut Vec<u8>,
     sum: Option<u32>,
 }
 
 impl<'a> Writer<'a> {
-    /// A writer of one payload in this format.
-    pub fn new(format: &'a Format, noise: Stream, buffer: &'a mut Vec<u8>) -> Writer<'a> {
+    /// A writer of one payload in this format, for one receiver or for all.
+    pub fn new(
+        format: &'a Format,
+        to: Option<NodeId>,
+        noise: Stream,
+        buffer: &'a mut Vec<u8>,
+    ) -> Writer<'a> {
         buffer.reserve_exact(format.size().limit());
-        Writer { format, noise, buffer, sum: None }
+        Writer { format, to, noise, buffer, sum: None }
+    }
+
+    /// The receiver; `None` if all receive the same payload.
+    pub fn receiver(&self) -> Option<NodeId> {
+        self.to
     }
 
     /// Writes one vector, compressed if the plan says so.

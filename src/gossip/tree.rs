@@ -3,6 +3,7 @@
 //! | flight | up (leaves to root) | down (root to leaves) |
 //! |---|---|---|
 //! | [`SETUP`] | every node's setup record | what the root made of them |
+//! | [`INITIAL`] | the initial model of the node that gives it; zeros of the others | that model |
 //! | [`MEAN`] | the `f64` sum of a subtree's models | the `f32` mean |
 //! | [`SUMMARY`] | every node's record of the run | all of them; nothing where one process sees all nodes |
 //!
@@ -13,11 +14,11 @@
 use std::sync::Arc;
 
 use super::{
-    party::{Party, Writer},
+    party::{Encoded, Local, Party, Received, Writer},
     plan::{At, Meeting, Plan, Step},
 };
 use crate::{
-    compress::{Format, Malformed, NonFinite, Payload},
+    compress::{Format, Malformed, Payload},
     config::ConfigError,
     mixing::{SpanningTree, Topology},
     units::{NodeId, Round},
@@ -31,6 +32,11 @@ pub const SETUP: u8 = 250;
 pub const MEAN: u8 = 251;
 /// The flight of the records at the end.
 pub const SUMMARY: u8 = 252;
+
+/// The flight of a notice that all nodes end after the round of its frame.
+pub const STOP: u8 = 253;
+/// The flight of the initial model, if one node gives it to all.
+pub const INITIAL: u8 = 254;
 
 /// The largest record that a node may contribute, in bytes; a setup record may be larger, see
 /// [`setup_limit`].
@@ -100,6 +106,11 @@ impl TreePlan {
     /// The mean of all nodes' vectors of `len` numbers to all nodes.
     pub fn mean(topology: &Topology, len: usize) -> TreePlan {
         TreePlan::new(topology, MEAN, Format::Doubles(len), Format::Floats(len))
+    }
+
+    /// The vector of one node to all nodes, as a sum to which the others add zeros.
+    pub fn initial(topology: &Topology, len: usize) -> TreePlan {
+        TreePlan::new(topology, INITIAL, Format::Doubles(len), Format::Floats(len))
     }
 
     fn new(topology: &Topology, flight: u8, up: Format, down: Format) -> TreePlan {
@@ -195,21 +206,17 @@ impl Plan for Farewell {
 pub struct Leaving;
 
 impl Party for Leaving {
-    fn outgoing(
-        &mut self,
-        _at: &At,
-        _to: Option<NodeId>,
-        _out: &mut Writer<'_>,
-    ) -> Result<(), NonFinite> {
+    fn outgoing(&mut self, _: &mut Local, _at: &At, _out: &mut Writer<'_>) -> Encoded {
         Ok(())
     }
 
     fn received(
         &mut self,
+        _: &mut Local,
         _at: &At,
         _from: NodeId,
         _payload: &Payload<'_>,
-    ) -> Result<(), Malformed> {
+    ) -> Received {
         Ok(())
     }
 }
@@ -323,12 +330,7 @@ impl Records {
 }
 
 impl Party for Records {
-    fn outgoing(
-        &mut self,
-        at: &At,
-        _to: Option<NodeId>,
-        out: &mut Writer<'_>,
-    ) -> Result<(), NonFinite> {
+    fn outgoing(&mut self, _: &mut Local, at: &At, out: &mut Writer<'_>) -> Encoded {
         for (node, record) in &self.held {
             out.records(&node.0.to_le_bytes());
             out.records(&u32::try_from(record.len()).expect("a record is small").to_le_bytes());
@@ -341,7 +343,13 @@ impl Party for Records {
         Ok(())
     }
 
-    fn received(&mut self, at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
+    fn received(
+        &mut self,
+        _: &mut Local,
+        at: &At,
+        from: NodeId,
+        payload: &Payload<'_>,
+    ) -> Received {
         let Payload::Records(bytes) = payload else { unreachable!("the plan carries records") };
         let records = self.parse(bytes)?;
         if at.exchange < self.height {
@@ -407,20 +415,21 @@ impl Agreement {
 }
 
 impl Party for Agreement {
-    fn outgoing(
-        &mut self,
-        at: &At,
-        to: Option<NodeId>,
-        out: &mut Writer<'_>,
-    ) -> Result<(), NonFinite> {
+    fn outgoing(&mut self, local: &mut Local, at: &At, out: &mut Writer<'_>) -> Encoded {
         if at.exchange < self.records.height {
-            return self.records.outgoing(at, to, out);
+            return self.records.outgoing(local, at, out);
         }
         out.records(&self.merged);
         Ok(())
     }
 
-    fn received(&mut self, at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
+    fn received(
+        &mut self,
+        _: &mut Local,
+        at: &At,
+        from: NodeId,
+        payload: &Payload<'_>,
+    ) -> Received {
         let Payload::Records(bytes) = payload else { unreachable!("the plan carries records") };
         if at.exchange < self.records.height {
             let records = self.records.parse(bytes)?;
@@ -434,14 +443,14 @@ impl Party for Agreement {
         Ok(())
     }
 
-    fn close(&mut self, at: &At) {
+    fn close(&mut self, _: &mut Local, at: &At) {
         if self.root && at.exchange + 1 == self.records.height {
             self.agree();
         }
     }
 }
 
-/// Forms the exact mean of all nodes' vectors.
+/// Forms the exact mean of all nodes' vectors, or their sum.
 #[derive(Debug)]
 pub struct Mean {
     height: u16,
@@ -463,6 +472,14 @@ impl Mean {
         mean
     }
 
+    /// Hands the model of one node to all. `own` is this node's, if it is that node.
+    pub fn of_one(plan: &TreePlan, node: NodeId, len: usize, own: Option<&[f32]>) -> Mean {
+        match own {
+            Some(own) => Mean::new(plan, 1, node, own),
+            None => Mean::new(plan, 1, node, &vec![0.0; len]),
+        }
+    }
+
     /// The mean, once the flight has landed.
     pub fn into_mean(self) -> Vec<f32> {
         self.mean
@@ -476,12 +493,7 @@ impl Mean {
 }
 
 impl Party for Mean {
-    fn outgoing(
-        &mut self,
-        at: &At,
-        _to: Option<NodeId>,
-        out: &mut Writer<'_>,
-    ) -> Result<(), NonFinite> {
+    fn outgoing(&mut self, _: &mut Local, at: &At, out: &mut Writer<'_>) -> Encoded {
         if at.exchange < self.height {
             out.doubles(&self.sum);
             self.sum = Vec::new();
@@ -493,10 +505,11 @@ impl Party for Mean {
 
     fn received(
         &mut self,
+        _: &mut Local,
         _at: &At,
         _from: NodeId,
         payload: &Payload<'_>,
-    ) -> Result<(), Malformed> {
+    ) -> Received {
         match payload {
             Payload::Doubles(bytes) => {
                 for (sum, x) in self.sum.iter_mut().zip(bytes.as_chunks::<8>().0) {
@@ -512,7 +525,7 @@ impl Party for Mean {
         Ok(())
     }
 
-    fn close(&mut self, at: &At) {
+    fn close(&mut self, _: &mut Local, at: &At) {
         if self.root && at.exchange + 1 == self.height {
             self.divide();
         }

@@ -55,6 +55,8 @@ pub enum Init {
     Seeded,
     /// The tensors of a safetensors file: a model that was trained before.
     File(String),
+    /// The values of this node: all nodes get them before round 0. Written `from:NODE`.
+    From(String),
 }
 
 impl From<String> for Init {
@@ -62,7 +64,10 @@ impl From<String> for Init {
         match text.as_str() {
             "zeros" => Init::Zeros,
             "seeded" => Init::Seeded,
-            _ => Init::File(text),
+            _ => match text.strip_prefix("from:") {
+                Some(node) => Init::From(node.into()),
+                None => Init::File(text),
+            },
         }
     }
 }
@@ -73,6 +78,7 @@ impl From<Init> for String {
             Init::Zeros => "zeros".into(),
             Init::Seeded => "seeded".into(),
             Init::File(path) => path,
+            Init::From(node) => format!("from:{node}"),
         }
     }
 }

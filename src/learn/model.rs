@@ -182,7 +182,8 @@ impl Model {
     ) -> Result<Vec<f32>, ConfigError> {
         let mut x = vec![0.0; self.parameters];
         match init.unwrap_or(&self.kind.default_init()) {
-            Init::Zeros => {}
+            // Of a node that gets its values from another.
+            Init::Zeros | Init::From(_) => {}
             Init::Seeded => {
                 self.kind.initial(&self.shape, Stream::new(seed, Purpose::Init), &mut x);
             }

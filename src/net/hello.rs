@@ -51,8 +51,12 @@ impl RunCard {
         let (mut model, experiment): (Vec<&str>, Vec<&str>) =
             canonical.lines().partition(|line| line.starts_with("model."));
         let parameters = format!("model.parameters = {}", design.parameters());
-        let initial =
-            format!("model.initial (SHA-256) = {}", crate::digest::of_model(&design.initial));
+        let initial = match design.initial_from {
+            Some(from) => format!("model.initial = that of {}", design.topology.node(from).name),
+            None => {
+                format!("model.initial (SHA-256) = {}", crate::digest::of_model(&design.initial))
+            }
+        };
         let tensor =
             |tensor: &Tensor| format!("model.tensor.{} = f32 {:?}", tensor.name, tensor.shape);
         let tensors: Vec<String> = design.tensors.iter().map(tensor).collect();

@@ -40,7 +40,7 @@ use super::{
 use crate::{config::ConfigError, gossip::Cause, units::NodeId};
 
 /// The maximum number of frames handed to the writer and not yet sent.
-pub use crate::gossip::air::SLOTS;
+pub use crate::gossip::flights::SLOTS;
 
 /// The purpose of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

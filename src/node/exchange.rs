@@ -30,6 +30,8 @@ struct Request {
 struct Reply {
     update: Vec<f32>,
     step: Step,
+    /// Whether the program asks that all nodes end.
+    ends: bool,
 }
 
 /// The node's ends of the two channels.
@@ -86,6 +88,7 @@ pub struct Exchange {
     /// `None` once the rounds are over.
     lent: Option<Request>,
     rounds: u64,
+    ends: bool,
     result: Option<NodeResult>,
 }
 
@@ -103,8 +106,9 @@ impl std::fmt::Debug for ProgramEnds {
 
 impl Exchange {
     pub(super) async fn begin(node: Node, program: ProgramEnds) -> Result<Exchange, EndError> {
+        let (rounds, ends) = (0, false);
         let mut exchange =
-            Exchange { node: Some(node), program, lent: None, rounds: 0, result: None };
+            Exchange { node: Some(node), program, lent: None, rounds, ends, result: None };
         exchange.receive().await?;
         Ok(exchange)
     }
@@ -146,7 +150,7 @@ impl Exchange {
         };
         // The node takes its model back without a copy only if it is the only owner.
         drop(x);
-        let reply = Reply { update, step };
+        let reply = Reply { update, step, ends: self.ends };
         // A node that has ended does not receive it: its own error follows.
         let _ = self.program.replies.send(Ok(reply));
         self.rounds += 1;
@@ -162,12 +166,14 @@ impl Exchange {
         futures::executor::block_on(self.round(step))
     }
 
-    /// Ends this node's part of the rounds: all its remaining updates are 0, so that its neighbours
-    /// can go on. Waits for the end of the run, and for the mean of all models.
+    /// Ends the rounds of all nodes: after the same round on each, as many rounds from now as it
+    /// takes to inform the farthest node. In these this node's updates are 0. Waits for the end of
+    /// the run, and for the mean of all models.
     ///
     /// # Errors
     /// Why the run did not end as it should.
     pub async fn finish(mut self) -> Result<NodeResult, EndError> {
+        self.ends = true;
         while let Some(lent) = &mut self.lent {
             lent.update.fill(0.0);
             self.round(Step { loss: 0.0, size: 0.0 }).await?;
@@ -224,7 +230,10 @@ pub(super) fn learner(
         );
         return Err(ConfigError::new("rule.kind", format!("\"{}\"", design.rule_name()), problem));
     }
-    OwnLearner::of_gradients(design, Box::new(RequestingLearner { ends, rows, size: 1.0 }))
+    OwnLearner::of_gradients(
+        design,
+        Box::new(RequestingLearner { ends, rows, size: 1.0, ended: false }),
+    )
 }
 
 /// Requests updates from the program.
@@ -232,6 +241,7 @@ struct RequestingLearner {
     ends: NodeEnds,
     rows: u64,
     size: f32,
+    ended: bool,
 }
 
 impl Gradients for RequestingLearner {
@@ -254,7 +264,8 @@ impl Gradients for RequestingLearner {
         let request = Request { x: Arc::clone(x), update };
         self.ends.requests.send(request).map_err(|_| gone())?;
         let reply = futures::executor::block_on(self.ends.replies.recv()).ok_or_else(gone)??;
-        let Reply { mut update, step } = reply;
+        let Reply { mut update, step, ends } = reply;
+        self.ended = ends;
         self.size = step.size;
         ready(0..update.len(), &mut update);
         Ok((update, step.loss))
@@ -262,6 +273,10 @@ impl Gradients for RequestingLearner {
 
     fn step(&self, _round: Round) -> f32 {
         self.size
+    }
+
+    fn ends(&self) -> bool {
+        self.ended
     }
 
     fn loss(&mut self, _x: &[f32]) -> f64 {

@@ -1,254 +1,152 @@
-//! The times of a plan without its numbers: who waits for what, and for how long.
+//! The times of a run without its numbers: who waits for which frame, and for how long.
 //!
-//! A frame here is its size and its place. The plan's steps, flights and meetings, the two slots of
-//! a link and its reader, which takes one frame at a time, are followed as the core follows them;
-//! gradients take what the machines need. No vector is touched, so a model of any size costs the
-//! same.
+//! Each node steps the core's own [`Program`] and [`Flights`]; a frame is its size. Links and
+//! gradients take the time that their models say. No vector is touched, so a model of any size
+//! costs the same.
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque},
+    collections::{BTreeMap, BinaryHeap, VecDeque},
 };
 
 use crate::{
     gossip::{
-        air::SLOTS,
+        Failure,
+        flights::{Carrier, Flights},
         frame::{ENVELOPE, HEADER},
-        plan::{self, At, Meeting, Plan, Step},
+        plan::{self, At, Meeting, Plan},
+        program::{Next, Program},
     },
     links::{Channel, ComputeModel, Conditions, LinkModel},
     units::{NodeId, Round, Time},
 };
 
-/// What a run of so many rounds would take.
+/// How long a run of some rounds takes.
 #[derive(Clone, Debug)]
-pub struct Course {
+pub struct Schedule {
     /// When each round was over on its last node.
     pub rounds: Vec<Time>,
-    /// Of each direction of a link that is used.
-    pub links: BTreeMap<(NodeId, NodeId), Use>,
-    /// Of each node: nanoseconds in which it computed.
+    /// The traffic of each direction of a link that is used.
+    pub links: BTreeMap<(NodeId, NodeId), Load>,
+    /// Nanoseconds that each node computed.
     pub computing: Vec<u64>,
 }
 
-/// What went over one direction of a link.
+/// The traffic of one direction of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Use {
+pub struct Load {
     /// Frames.
     pub frames: u64,
-    /// Payloads.
+    /// Bytes of payloads.
     pub payload: u64,
-    /// Envelopes, headers and payloads.
+    /// Bytes of envelopes, headers and payloads.
     pub wire: u64,
-    /// Nanoseconds on the line.
+    /// Nanoseconds in which the line was busy.
     pub busy: u64,
 }
 
-/// Follows a plan for a model of so many `parameters` for so many rounds; what is in the air after
-/// the last one is left there.
+/// Follows a plan for a model of so many `parameters` for so many rounds; flights that are under
+/// way after the last round are left there.
 ///
 /// # Panics
-/// If the plan calls (see [`crate::gossip::plan::is_asynchronous`]): its course depends on the
-/// order of events.
+/// If the plan calls (see [`crate::gossip::plan::is_asynchronous`]): its times depend on the order
+/// of events.
 pub fn follow(
     plan: &dyn Plan,
     nodes: usize,
     parameters: usize,
     conditions: &Conditions,
     rounds: u64,
-) -> Course {
+) -> Schedule {
+    let ids = || (0..nodes).map(NodeId::from);
+    let node = |id| Node { program: Program::default(), flights: Flights::new(id, usize::MAX) };
     let mut clockwork = Clockwork {
         plan,
         conditions,
         parameters,
         rounds,
-        ahead: plan::crosses(plan),
-        now: Time(0),
-        nodes: (0..nodes).map(|_| Follower::default()).collect(),
-        wires: BTreeMap::new(),
-        uplinks: vec![Time(0); nodes],
-        events: BinaryHeap::new(),
-        posted: 0,
-        course: Course {
-            rounds: vec![Time(0); rounds as usize],
-            links: BTreeMap::new(),
-            computing: vec![0; nodes],
+        nodes: ids().map(node).collect(),
+        network: Network {
+            plan,
+            conditions,
+            ahead: plan::crosses(plan),
+            now: Time(0),
+            wires: BTreeMap::new(),
+            uplinks: vec![Time(0); nodes],
+            events: BinaryHeap::new(),
+            posted: 0,
+            loads: BTreeMap::new(),
         },
+        ends: vec![Time(0); rounds as usize],
+        computing: vec![0; nodes],
     };
-    for node in 0..nodes {
-        clockwork.go_on(NodeId::from(node));
+    ids().for_each(|node| clockwork.run(node));
+    while let Some(Reverse((time, _, event))) = clockwork.network.events.pop() {
+        clockwork.network.now = time;
+        clockwork.handle(event);
     }
-    while let Some(Reverse((time, _, event))) = clockwork.events.pop() {
-        clockwork.now = time;
-        clockwork.happen(event);
-    }
-    clockwork.course
+    let Clockwork { network, ends, computing, .. } = clockwork;
+    Schedule { rounds: ends, links: network.loads, computing }
 }
 
-/// In the order of their numbers where times are equal.
+/// In the order of their numbers if times are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     /// One more part of the update is final.
-    Part(NodeId),
+    Part(NodeId, u8),
     /// The gradient is there.
     Computed(NodeId),
     /// The link has room again.
     Left(NodeId, NodeId),
-    /// A frame is at its receiver's door.
+    /// A frame has arrived.
     Arrives(NodeId, NodeId),
 }
 
-#[derive(Default)]
-struct Follower {
-    round: u64,
-    next: usize,
-    launched: bool,
-    computing: bool,
-    /// Parts of the update that are final.
-    parts: usize,
-    flights: Vec<Flight>,
-    /// Frames out, by neighbour.
-    out: BTreeMap<NodeId, usize>,
-    /// Frames that are here and not yet taken.
-    held: BTreeSet<(NodeId, At)>,
-}
-
-struct Flight {
-    at: At,
-    state: State,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum State {
-    Opening,
-    /// This many senders' frames are taken.
-    Waiting(usize),
-    Complete,
+struct Node {
+    program: Program,
+    flights: Flights<()>,
 }
 
 struct Wire {
     channel: Channel,
     free: Time,
-    /// On the way, with the time of arrival.
+    /// Frames under way.
     flying: VecDeque<At>,
-    /// At the door.
+    /// Frames that have arrived and were not read.
     waiting: VecDeque<At>,
-    /// Whether the reader has one that was not taken yet.
+    /// Whether the reader holds a frame that its node has not taken.
     held: bool,
 }
 
-struct Clockwork<'a> {
+/// Links and the events of all nodes.
+struct Network<'a> {
     plan: &'a dyn Plan,
     conditions: &'a Conditions,
-    /// d.
-    parameters: usize,
-    rounds: u64,
     /// Whether readers take frames before they are due.
     ahead: bool,
     now: Time,
-    nodes: Vec<Follower>,
     wires: BTreeMap<(NodeId, NodeId), Wire>,
     uplinks: Vec<Time>,
     events: BinaryHeap<Reverse<(Time, u64, Event)>>,
     posted: u64,
-    course: Course,
+    loads: BTreeMap<(NodeId, NodeId), Load>,
 }
 
-impl Clockwork<'_> {
+impl Network<'_> {
     fn post(&mut self, time: Time, event: Event) {
         self.events.push(Reverse((time, self.posted, event)));
         self.posted += 1;
     }
 
-    fn happen(&mut self, event: Event) {
-        match event {
-            Event::Part(node) => {
-                self.nodes[node.index()].parts += 1;
-                self.go_on(node);
-            }
-            Event::Computed(node) => {
-                self.nodes[node.index()].computing = false;
-                self.go_on(node);
-            }
-            Event::Left(node, to) => {
-                *self.nodes[node.index()].out.entry(to).or_default() -= 1;
-                self.go_on(node);
-            }
-            Event::Arrives(from, to) => {
-                let wire = self.wires.get_mut(&(from, to)).expect("frames arrive over wires");
-                let at = wire.flying.pop_front().expect("what arrives has flown");
-                wire.waiting.push_back(at);
-                self.read(from, to);
-                self.go_on(to);
-            }
+    /// Takes the next frame of a link, unless its reader holds one.
+    fn read(&mut self, from: NodeId, to: NodeId) -> Option<At> {
+        let wire = self.wires.get_mut(&(from, to))?;
+        if wire.held && !self.ahead {
+            return None;
         }
-    }
-
-    /// The reader of a link takes the next frame if it has none.
-    fn read(&mut self, from: NodeId, to: NodeId) {
-        let wire = self.wires.get_mut(&(from, to)).expect("a link that is read");
-        if (!wire.held || self.ahead)
-            && let Some(at) = wire.waiting.pop_front()
-        {
-            wire.held = true;
-            self.nodes[to.index()].held.insert((from, at));
-        }
-    }
-
-    /// As far as a node goes now.
-    fn go_on(&mut self, node: NodeId) {
-        loop {
-            let mut flown = false;
-            for index in 0..self.nodes[node.index()].flights.len() {
-                flown |= self.fly(node, index);
-            }
-            if !self.step(node) && !flown {
-                return;
-            }
-        }
-    }
-
-    /// Moves one flight; `false` if it has to wait.
-    fn fly(&mut self, node: NodeId, index: usize) -> bool {
-        let (at, state) = (
-            self.nodes[node.index()].flights[index].at,
-            self.nodes[node.index()].flights[index].state,
-        );
-        let mut meeting = Meeting::default();
-        self.plan.meet(node, &at, &mut meeting);
-        let next = match state {
-            State::Complete => return false,
-            State::Opening => {
-                let full = |peer: &NodeId| {
-                    self.nodes[node.index()].out.get(peer).is_some_and(|out| *out >= SLOTS)
-                };
-                if meeting.send.iter().any(full) {
-                    return false;
-                }
-                for &to in &meeting.send {
-                    self.send(node, to, at);
-                }
-                State::Waiting(0)
-            }
-            // Taken one by one, in order, so that readers go on to what follows.
-            State::Waiting(done) => match meeting.wait.get(done) {
-                Some(&from) => {
-                    if !self.nodes[node.index()].held.remove(&(from, at)) {
-                        return false;
-                    }
-                    self.wires.get_mut(&(from, node)).expect("it came over this").held = false;
-                    self.read(from, node);
-                    State::Waiting(done + 1)
-                }
-                None if at.exchange + 1 < self.plan.exchanges(at.flight) => {
-                    self.nodes[node.index()].flights[index].at.exchange += 1;
-                    State::Opening
-                }
-                None => State::Complete,
-            },
-        };
-        self.nodes[node.index()].flights[index].state = next;
-        true
+        let at = wire.waiting.pop_front()?;
+        wire.held = true;
+        Some(at)
     }
 
     fn send(&mut self, node: NodeId, to: NodeId, at: At) {
@@ -266,79 +164,126 @@ impl Clockwork<'_> {
             if conditions.shared_uplink { &mut self.uplinks[node.index()] } else { &mut wire.free };
         let passage = wire.channel.send(self.now, frame, free);
         wire.flying.push_back(at);
-        let used = self.course.links.entry((node, to)).or_default();
-        used.frames += 1;
-        used.payload += payload as u64;
-        used.wire += frame as u64;
-        used.busy += conditions.link(node, to).line_time(LinkModel::on_the_line(frame));
-        *self.nodes[node.index()].out.entry(to).or_default() += 1;
+        let load = self.loads.entry((node, to)).or_default();
+        load.frames += 1;
+        load.payload += payload as u64;
+        load.wire += frame as u64;
+        load.busy += conditions.link(node, to).line_time(LinkModel::on_the_line(frame));
         self.post(passage.left, Event::Left(node, to));
         self.post(passage.arrives, Event::Arrives(node, to));
     }
+}
 
-    /// One step of the round's program; `false` if the node has to wait.
-    fn step(&mut self, node: NodeId) -> bool {
-        let (plan, now) = (self.plan, self.now);
-        let follower = &mut self.nodes[node.index()];
-        if follower.round >= self.rounds {
-            return false;
+/// Sends the frames of one node, and frees the readers of those that it takes.
+struct Sender<'a, 'b> {
+    node: NodeId,
+    network: &'a mut Network<'b>,
+    /// The senders whose frames were taken.
+    taken: Vec<NodeId>,
+}
+
+impl Carrier<()> for Sender<'_, '_> {
+    fn open(&mut self, at: &At, meeting: &Meeting) -> Result<(), Failure> {
+        meeting.send.iter().for_each(|&to| self.network.send(self.node, to, *at));
+        Ok(())
+    }
+
+    fn take(&mut self, _at: &At, from: NodeId, (): ()) -> Result<(), Failure> {
+        if let Some(wire) = self.network.wires.get_mut(&(from, self.node)) {
+            wire.held = false;
         }
-        let round = Round(follower.round);
-        let done = match plan.steps().get(follower.next) {
-            Some(&Step::Launch(flight)) => {
-                let at = At { round, flight, exchange: 0 };
-                if !follower.launched {
-                    let state =
-                        if plan.exchanges(flight) == 0 { State::Complete } else { State::Opening };
-                    follower.flights.push(Flight { at, state });
-                    follower.launched = true;
-                    return true;
-                }
-                let opening = |f: &Flight| f.at == at && f.state == State::Opening;
-                let opened = !follower.flights.iter().any(opening);
-                follower.launched = !opened;
-                opened
+        self.taken.push(from);
+        Ok(())
+    }
+
+    fn close(&mut self, _at: &At) {}
+}
+
+struct Clockwork<'a> {
+    plan: &'a dyn Plan,
+    conditions: &'a Conditions,
+    /// d.
+    parameters: usize,
+    rounds: u64,
+    nodes: Vec<Node>,
+    network: Network<'a>,
+    /// When each round was over.
+    ends: Vec<Time>,
+    computing: Vec<u64>,
+}
+
+impl Clockwork<'_> {
+    fn handle(&mut self, event: Event) {
+        let node = match event {
+            Event::Part(node, part) => {
+                self.nodes[node.index()].program.finish_part(part);
+                node
             }
-            Some(Step::Gradient) => {
-                let time = self.conditions.compute_time(self.nodes.len(), node, round);
-                self.nodes[node.index()].computing = true;
-                self.nodes[node.index()].parts = 0;
-                self.course.computing[node.index()] += time;
-                for &start in plan.parts() {
-                    let after = ComputeModel::until_part(time, self.parameters, start);
-                    self.post(Time(now.0 + after), Event::Part(node));
-                }
-                self.post(Time(now.0 + time), Event::Computed(node));
-                true
+            Event::Computed(node) => {
+                self.nodes[node.index()].program.finish_gradient();
+                node
             }
-            Some(&Step::Part(part)) => follower.parts > usize::from(part),
-            Some(Step::Join) => !follower.computing,
-            Some(&Step::Land { flight, lag }) => match round.0.checked_sub(u64::from(lag)) {
-                Some(launched) => {
-                    let lands = |f: &Flight| {
-                        f.at.round.0 == launched
-                            && f.at.flight == flight
-                            && f.state == State::Complete
-                    };
-                    match follower.flights.iter().position(lands) {
-                        Some(index) => {
-                            follower.flights.remove(index);
-                            true
-                        }
-                        None => false,
-                    }
+            Event::Left(node, to) => {
+                self.nodes[node.index()].flights.free_slot(to);
+                node
+            }
+            Event::Arrives(from, to) => {
+                if let Some(wire) = self.network.wires.get_mut(&(from, to)) {
+                    wire.waiting.extend(wire.flying.pop_front());
                 }
-                None => true,
-            },
-            None => {
-                let over = &mut self.course.rounds[round.0 as usize];
-                *over = (*over).max(now);
-                follower.round += 1;
-                follower.next = 0;
-                return true;
+                self.read(from, to);
+                to
             }
         };
-        self.nodes[node.index()].next += usize::from(done);
-        done
+        self.run(node);
+    }
+
+    /// Hands the next frame of a link to its node, if it may be read.
+    fn read(&mut self, from: NodeId, to: NodeId) {
+        if let Some(at) = self.network.read(from, to) {
+            let held = self.nodes[to.index()].flights.hold(from, at, ());
+            debug_assert!(held.is_ok(), "a plan sends each frame once");
+        }
+    }
+
+    /// Goes as far as a node can.
+    fn run(&mut self, node: NodeId) {
+        loop {
+            let mut sender = Sender { node, network: &mut self.network, taken: Vec::new() };
+            let moved = self.nodes[node.index()].flights.advance(self.plan, &mut sender);
+            let taken = sender.taken;
+            taken.into_iter().for_each(|from| self.read(from, node));
+            // No step of a carrier without numbers fails.
+            if !self.step(node) && !moved.unwrap_or(false) {
+                return;
+            }
+        }
+    }
+
+    /// One step of the node's program; `false` if it has to wait.
+    fn step(&mut self, node: NodeId) -> bool {
+        let (now, nodes) = (self.network.now, self.nodes.len());
+        let Node { program, flights } = &mut self.nodes[node.index()];
+        if program.round().0 >= self.rounds {
+            return false;
+        }
+        match program.advance(self.plan, flights, |_| true) {
+            Next::Wait => return false,
+            Next::Continue | Next::Land(_) => {}
+            Next::Gradient(round) => {
+                let time = self.conditions.compute_time(nodes, node, round);
+                self.computing[node.index()] += time;
+                for (part, &start) in (0..).zip(self.plan.parts()) {
+                    let after = ComputeModel::until_part(time, self.parameters, start);
+                    self.network.post(Time(now.0 + after), Event::Part(node, part));
+                }
+                self.network.post(Time(now.0 + time), Event::Computed(node));
+            }
+            Next::RoundDone(Round(round)) => {
+                let end = &mut self.ends[round as usize];
+                *end = (*end).max(now);
+            }
+        }
+        true
     }
 }

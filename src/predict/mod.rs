@@ -2,12 +2,12 @@
 //! the links and the spectral gap.
 //!
 //! Links follow the alpha-beta model: a frame of B bytes takes alpha + beta B, and frames of one
-//! direction queue. [`clockwork`] follows the plan with sizes in place of numbers; what repeats
-//! after its first rounds is the prediction.
+//! direction queue. [`clockwork`] steps the core's own program with sizes in place of numbers; the
+//! rounds after the first ones are the prediction.
 
 pub mod clockwork;
 
-use clockwork::{Course, Use, follow};
+use clockwork::{Load, Schedule, follow};
 
 use crate::{
     gossip::plan::{Plan, Step},
@@ -85,18 +85,18 @@ pub fn predict(
     let least = if drawn { 200 } else { 24 };
     let measured = least.max(plan.period().min(400));
     let warm = lag.unwrap_or(0) + 4;
-    let Course { rounds, links, computing } =
+    let Schedule { rounds, links, computing } =
         follow(plan, nodes, parameters, conditions, warm + measured);
     let total = rounds.len() as f64;
     let at = |round: u64| rounds[round as usize].seconds();
     let (begin, end) = (at(warm - 1), at(warm + measured - 1));
-    let of_node = |take: &dyn Fn(&Use) -> u64| {
+    let of_node = |take: &dyn Fn(&Load) -> u64| {
         let mut sums = vec![0.0; nodes];
-        links.iter().for_each(|((from, _), used)| sums[from.index()] += take(used) as f64 / total);
+        links.iter().for_each(|((from, _), load)| sums[from.index()] += take(load) as f64 / total);
         let most = sums.iter().copied().fold(0.0, f64::max);
         (sums.iter().sum::<f64>() / nodes as f64, most)
     };
-    let load = |(&(from, to), used): (&(NodeId, NodeId), &Use)| {
+    let load = |(&(from, to), used): (&(NodeId, NodeId), &Load)| {
         let busy_s = used.busy as f64 / 1e9 / total;
         let frames = used.frames as f64 / total;
         LinkLoad {
@@ -114,8 +114,8 @@ pub fn predict(
     Prediction {
         round_s: (end - begin) / measured as f64,
         first_s: at(0),
-        payload: of_node(&|used| used.payload),
-        wire: of_node(&|used| used.wire),
+        payload: of_node(&|load| load.payload),
+        wire: of_node(&|load| load.wire),
         links: links.iter().map(load).collect(),
         computing: if last > 0.0 { computed / last } else { 1.0 },
     }

@@ -10,7 +10,7 @@ use crate::{
     data::Scale,
     experiment::{DataParams, Experiment, TopologyParams, Transport, Weighting},
     gossip::{
-        NodeConfig, plan,
+        NewRule, NodeConfig, plan,
         rule::{self, Prepared, Setting},
         tree::{self, Readers, Setup},
     },
@@ -46,8 +46,10 @@ pub struct Design {
     pub rule: Prepared,
     /// The local optimizer.
     pub optimizer: OptimizerConfig,
-    /// x_0, the same on every node.
+    /// x_0: the same on every node, or this node's if one node gives its own to all.
     pub initial: Arc<Vec<f32>>,
+    /// The node that gives its x_0 to all.
+    pub initial_from: Option<NodeId>,
 }
 
 impl Design {
@@ -73,7 +75,7 @@ impl Design {
         }
         check_setup(&experiment, inputs)?;
         needs::one_copy(model.parameters())?;
-        let (init, seed) = (experiment.model.init.as_ref(), experiment.run.seed);
+        let (init, seed) = (experiment.own_init(), experiment.run.seed);
         let initial = model.initial(init, &experiment.folder, seed)?;
         let sizes = (inputs, outputs);
         Design::resolve(experiment, topology, model.tensors().to_vec(), initial, sizes)
@@ -95,7 +97,8 @@ impl Design {
         check_run(&experiment)?;
         check_tensors(&tensors, &initial)?;
         needs::one_copy(initial.len())?;
-        experiment.model = ModelParams { kind: OWN_MODEL.into(), ..ModelParams::default() };
+        let init = experiment.model.init.filter(|init| matches!(init, Init::From(_)));
+        experiment.model = ModelParams { kind: OWN_MODEL.into(), init, ..ModelParams::default() };
         experiment.data = DataParams {
             weighting: experiment.data.weighting,
             source: OWN_MODEL.into(),
@@ -114,6 +117,7 @@ impl Design {
         (features, outputs): (usize, usize),
     ) -> Result<Design, ConfigError> {
         tree::check(&topology)?;
+        let initial_from = initial_from(&experiment, &topology)?;
         let parameters = initial.len();
         let built = compress::build(&experiment.compressor)?;
         let nominal_delta = compress::nominal_delta(&*built.compressor, parameters);
@@ -152,6 +156,7 @@ impl Design {
             rule,
             optimizer,
             initial: Arc::new(initial),
+            initial_from,
         })
     }
 
@@ -161,14 +166,20 @@ impl Design {
             id,
             topology: Arc::clone(&self.topology),
             plan: Arc::clone(&self.rule.plan),
-            rule: (self.rule.spawn)(id, self.initial.to_vec()),
+            rule: self.new_rule(id),
+            x: self.initial.to_vec(),
+            initial_from: self.initial_from,
             seed: self.experiment.run.seed,
             rounds: self.experiment.run.rounds,
             evaluate_every: self.experiment.run.evaluate_every,
-            parameters: self.parameters(),
             setup,
             readers,
         }
+    }
+
+    fn new_rule(&self, id: NodeId) -> NewRule {
+        let spawn = Arc::clone(&self.rule.spawn);
+        Box::new(move |x| spawn(id, x))
     }
 
     /// One node's optimizer on a shard of this many rows.
@@ -232,6 +243,23 @@ fn scale_of_init(experiment: &Experiment) -> Option<Scale> {
 
 /// The value of `model.kind` and `data.source` in the files of runs whose model a program brought.
 pub const OWN_MODEL: &str = "own";
+
+/// The node that gives the initial model: `model.init = "from:NODE"`.
+fn initial_from(
+    experiment: &Experiment,
+    topology: &Topology,
+) -> Result<Option<NodeId>, ConfigError> {
+    let Some(Init::From(name)) = &experiment.model.init else { return Ok(None) };
+    let mut ids = (0..topology.nodes()).map(NodeId::from);
+    let found = ids.find(|&id| topology.node(id).name == *name);
+    found.map(Some).ok_or_else(|| {
+        let problem = format!(
+            "`{}` has no node `{name}`: expected `from:` and a node's name",
+            topology.name()
+        );
+        ConfigError::new("model.init", format!("\"from:{name}\""), problem)
+    })
+}
 
 /// Checks the tensors of a program's model.
 fn check_tensors(tensors: &[Tensor], initial: &[f32]) -> Result<(), ConfigError> {

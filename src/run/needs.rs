@@ -195,7 +195,8 @@ fn vectors_of(design: &Design, node: NodeId) -> Option<u64> {
         allow_unstable: true,
     };
     let prepared = rule::prepare(&design.experiment.rule, &setting).ok()?;
-    Some((prepared.spawn)(node, vec![0.0; length]).vectors() as u64)
+    let mut rule = (prepared.spawn)(node, &vec![0.0; length]);
+    Some(2 + rule::count_numbers(&mut *rule).div_ceil(length.max(1)) as u64)
 }
 
 /// Frames whose size the plan knows: each frame of the first exchange of a flight is held by the

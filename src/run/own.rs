@@ -129,6 +129,11 @@ pub trait Gradients: Send {
         false
     }
 
+    /// As [`Learner::ends`].
+    fn ends(&self) -> bool {
+        false
+    }
+
     /// f_i(`x`); NaN if it is not known.
     fn loss(&mut self, x: &[f32]) -> f64;
 }
@@ -270,6 +275,10 @@ impl Learner for OwnLearner {
 
     fn waits(&self) -> bool {
         self.gradients.waits()
+    }
+
+    fn ends(&self) -> bool {
+        self.gradients.ends()
     }
 
     fn step(&self, round: Round) -> f32 {

@@ -21,7 +21,7 @@ use crate::{
     drive::{Learner, NodeSpec},
     experiment::{Experiment, syntax},
     gossip::tree::Readers,
-    learn::Model,
+    learn::{Init, Model},
     mixing::Topology,
     units::NodeId,
 };
@@ -45,6 +45,10 @@ pub struct NodeFile {
     /// Rows to test on; without them, `data.test_share` of the own rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub test: Option<String>,
+    /// This node's own initial values, if the experiment says `model.init = "from:THIS"`: a model
+    /// file, `seeded` or `zeros`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub init: Option<String>,
     /// The run directory to make.
     pub out: PathBuf,
 }
@@ -66,7 +70,7 @@ impl NodeFile {
         for path in [&mut file.key, &mut file.topology, &mut file.experiment, &mut file.out] {
             *path = folder.join(&*path);
         }
-        for source in file.data.iter_mut().chain(&mut file.test) {
+        for source in file.data.iter_mut().chain(&mut file.test).chain(&mut file.init) {
             let beside = folder.join(&*source);
             if beside.is_file() {
                 *source = beside.display().to_string();
@@ -74,6 +78,32 @@ impl NodeFile {
         }
         Ok(file)
     }
+}
+
+/// The initial values of a node that gives them to all.
+///
+/// # Errors
+/// If the file names some and the experiment does not ask this node for them.
+fn own_init(
+    file: &NodeFile,
+    experiment: &Experiment,
+    topology: &Topology,
+    node: NodeId,
+) -> Result<Option<Init>, ConfigError> {
+    let Some(init) = &file.init else { return Ok(None) };
+    let name = &topology.node(node).name;
+    if experiment.model.init != Some(Init::From(name.clone())) {
+        let problem = format!(
+            "expected only if the experiment says model.init = \"from:{name}\": then all nodes start \
+             from this node's values"
+        );
+        return Err(ConfigError::new("node.init", format!("\"{init}\""), problem));
+    }
+    let init = match std::path::absolute(init) {
+        Ok(path) if path.is_file() => path.display().to_string(),
+        _ => init.clone(),
+    };
+    Ok(Some(Init::from(init)))
 }
 
 /// One node's part of a run.
@@ -133,6 +163,7 @@ impl Single {
             return Err(ConfigError::at("node.data", problem));
         };
         experiment.data.source.clone_from(data);
+        experiment.own_init = own_init(file, &experiment, &topology, node)?;
         let options = options(&experiment)?;
         let load = |key: &str, source: &str| {
             data::load(source, &options).map_err(|error| match error.place.as_str() {

@@ -4,6 +4,7 @@
 
 pub mod central;
 pub mod dense;
+pub mod hook;
 pub mod sgd;
 pub mod sketch;
 
@@ -239,6 +240,21 @@ impl Run {
         self.specs_with(|_, rule| rule)
     }
 
+    /// All nodes, which start from what one of them gives.
+    pub fn specs_from(&self, from: NodeId, x: Vec<f32>) -> Vec<NodeSpec> {
+        let prepared = self.prepare();
+        let mut specs = self.specs();
+        for (node, spec) in specs.iter_mut().enumerate() {
+            let (spawn, id) = (Arc::clone(&prepared.spawn), NodeId::from(node));
+            spec.config.rule = Box::new(move |x| spawn(id, x));
+            spec.config.initial_from = Some(from);
+            if id == from {
+                spec.config.x.clone_from(&x);
+            }
+        }
+        specs
+    }
+
     /// All nodes, with each rule wrapped, to plant a bug.
     pub fn specs_with(
         &self,
@@ -249,15 +265,17 @@ impl Run {
         (0..self.nodes())
             .map(|node| {
                 let id = NodeId::from(node);
+                let rule = wrap(id, (prepared.spawn)(id, &self.start(node)));
                 let config = NodeConfig {
                     id,
                     topology: Arc::clone(&self.topology),
                     plan: Arc::clone(&prepared.plan),
-                    rule: wrap(id, (prepared.spawn)(id, self.start(node))),
+                    rule: Box::new(|_| rule),
+                    x: self.start(node),
+                    initial_from: None,
                     seed: 3,
                     rounds: self.rounds,
                     evaluate_every: u64::MAX,
-                    parameters: self.d,
                     setup: None,
                     readers: Readers::Everyone,
                 };

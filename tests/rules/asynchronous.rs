@@ -3,13 +3,12 @@
 
 use crate::common;
 
-use common::{Run, consensus};
+use common::{Run, consensus, hook::Alone};
 use gradvine::{
     compress::Format,
     gossip::{
-        party::{Writer, payload_noise},
+        party::{Local, Writer, payload_noise},
         plan::{self, At},
-        rule::Rule,
     },
     units::{NodeId, Round},
 };
@@ -67,55 +66,48 @@ fn the_simulator_repeats_itself() {
 }
 
 /// One call from a to b; `lost` is what happens to the answer.
-fn call(
-    a: &mut dyn Rule,
-    b: &mut dyn Rule,
-    d: usize,
-    between: impl FnOnce(&mut dyn Rule),
-    lost: bool,
-) {
-    let format = Format::Floats(d);
+fn call(a: &mut Alone, b: &mut Alone, between: impl FnOnce(&mut Alone), lost: bool) {
+    let format = Format::Floats(a.local.x.len());
     let (ask, back) = (
         At { round: Round(0), flight: 0, exchange: 0 },
         At { round: Round(0), flight: 0, exchange: 1 },
     );
     let noise = payload_noise(3, NodeId(0), Some(NodeId(1)), &ask);
     let (mut there, mut answer) = (Vec::new(), Vec::new());
-    a.outgoing(&ask, Some(NodeId(1)), &mut Writer::new(&format, noise, &mut there)).unwrap();
-    b.answer(
-        &ask,
-        NodeId(0),
-        &format.view(noise, &there),
-        &mut Writer::new(&format, noise, &mut answer),
-    )
-    .unwrap();
+    let mut writer = Writer::new(&format, Some(NodeId(1)), noise, &mut there);
+    a.rule.outgoing(&mut a.local, &ask, &mut writer).unwrap();
+    let mut writer = Writer::new(&format, Some(NodeId(0)), noise, &mut answer);
+    let answers = b.rule.answers().unwrap();
+    answers.answer(&mut b.local, &ask, &format.view(noise, &there), &mut writer).unwrap();
     between(a);
     if !lost {
-        a.received(&back, NodeId(1), &format.view(noise, &answer)).unwrap();
+        let view = format.view(noise, &answer);
+        a.rule.received(&mut a.local, &back, NodeId(1), &view).unwrap();
     }
 }
 
-fn pair() -> (Box<dyn Rule>, Box<dyn Rule>, Vec<f64>) {
+fn pair() -> (Alone, Alone, Vec<f64>) {
     let mut run = Run::new("ring:4", "kind = 'ad-psgd'", IDENTITY);
     run.same_start = false;
     let prepared = run.prepare();
     let (x, y) = (run.start(0), run.start(1));
     let sum = x.iter().zip(&y).map(|(x, y)| f64::from(*x) + f64::from(*y)).collect();
-    ((prepared.spawn)(NodeId(0), x), (prepared.spawn)(NodeId(1), y), sum)
+    let alone = |id: u32, x: Vec<f32>| Alone {
+        rule: (prepared.spawn)(NodeId(id), &x),
+        local: Local::new(x),
+    };
+    (alone(0, x), alone(1, y), sum)
 }
 
-fn model(rule: &dyn Rule, d: usize) -> Vec<f64> {
-    let mut x = vec![0.0; d];
-    rule.model(&mut x);
-    x.into_iter().map(f64::from).collect()
+fn model(alone: &Alone) -> Vec<f64> {
+    alone.model().into_iter().map(f64::from).collect()
 }
 
 #[test]
 fn a_call_leaves_both_with_the_average() {
     let (mut a, mut b, sum) = pair();
-    let d = sum.len();
-    call(&mut *a, &mut *b, d, |_| {}, false);
-    for ((x, y), sum) in model(&*a, d).iter().zip(model(&*b, d)).zip(&sum) {
+    call(&mut a, &mut b, |_| {}, false);
+    for ((x, y), sum) in model(&a).iter().zip(model(&b)).zip(&sum) {
         assert!((x - sum / 2.0).abs() < 1e-6 && (y - sum / 2.0).abs() < 1e-6);
     }
 }
@@ -123,19 +115,18 @@ fn a_call_leaves_both_with_the_average() {
 #[test]
 fn a_step_between_call_and_answer_is_kept_and_a_lost_answer_would_not_keep_the_mean() {
     let (mut a, mut b, sum) = pair();
-    let d = sum.len();
-    let step = |rule: &mut dyn Rule| {
-        let (x, mut update) = rule.point();
-        update.fill(0.25);
-        rule.gradient(Round(0), 0.1, x, update);
+    let step = |Alone { rule, local }: &mut Alone| {
+        rule.point(local);
+        local.update.fill(0.25);
+        rule.gradient(local, Round(0), 0.1);
     };
-    call(&mut *a, &mut *b, d, step, false);
-    for ((x, y), sum) in model(&*a, d).iter().zip(model(&*b, d)).zip(&sum) {
+    call(&mut a, &mut b, step, false);
+    for ((x, y), sum) in model(&a).iter().zip(model(&b)).zip(&sum) {
         assert!((x + y - (sum - 0.25)).abs() < 1e-6);
     }
     let (mut a, mut b, sum) = pair();
-    call(&mut *a, &mut *b, d, |_| {}, true);
-    let (a, b) = (model(&*a, d), model(&*b, d));
+    call(&mut a, &mut b, |_| {}, true);
+    let (a, b) = (model(&a), model(&b));
     let off = a.iter().zip(&b).zip(&sum).map(|((x, y), sum)| (x + y - sum).abs());
     assert!(off.fold(0.0, f64::max) > 1e-2, "the control: half a call changes the mean");
 }

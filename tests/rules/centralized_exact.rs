@@ -215,7 +215,14 @@ fn a_node_computes_ahead_of_its_frames_by_the_delay_and_no_further() {
                         let step = spec.learner.step(round);
                         (gradients, overlapped) =
                             (gradients + 1, overlapped + usize::from(overlaps));
-                        inputs.push_back(Input::Computed { round, x, update, loss, step });
+                        inputs.push_back(Input::Computed {
+                            round,
+                            x,
+                            update,
+                            loss,
+                            step,
+                            ends: false,
+                        });
                     }
                     Effect::Send { to, .. } => inputs.push_back(Input::Taken(to)),
                     Effect::Failed(failure) => panic!("{failure}"),

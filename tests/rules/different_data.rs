@@ -4,18 +4,17 @@ use crate::common;
 
 use std::sync::{Arc, Mutex};
 
-use common::{Run, consensus, difference};
+use common::{
+    Run, consensus, difference,
+    hook::{Hook, Hooked},
+};
 use gradvine::{
-    compress::{Malformed, NonFinite, Payload},
+    compress::Payload,
     drive::{NoopObserver, RunError},
-    gossip::{
-        party::{Party, Writer},
-        plan::At,
-        rule::Rule,
-    },
+    gossip::{party::Local, plan::At, rule::Rule},
     mixing::{Topology, Weights},
     sim,
-    units::{NodeId, Round},
+    units::Round,
 };
 
 const IDENTITY: &str = "kind = 'identity'";
@@ -92,62 +91,25 @@ fn add(sums: &mut Vec<Vec<f64>>, round: Round, x: impl Iterator<Item = f64>) {
     sums[round.0 as usize].iter_mut().zip(x).for_each(|(sum, x)| *sum += x);
 }
 
-/// Passes everything on and looks at what is sent in the flight of y.
+/// Looks at what is sent in the flight of y.
 struct Spy {
-    inner: Box<dyn Rule>,
     sums: Arc<Mutex<Sums>>,
     scratch: Vec<f32>,
 }
 
-impl Party for Spy {
-    fn outgoing(
-        &mut self,
-        at: &At,
-        to: Option<NodeId>,
-        out: &mut Writer<'_>,
-    ) -> Result<(), NonFinite> {
-        self.inner.outgoing(at, to, out)
-    }
-
-    fn sent(&mut self, at: &At, to: Option<NodeId>, own: &Payload<'_>) {
+impl Hook for Spy {
+    fn sent(&mut self, at: &At, own: &Payload<'_>) -> bool {
         if at.flight == 1 {
             own.write_into(&mut self.scratch);
             let y = self.scratch.iter().map(|&y| f64::from(y));
             add(&mut self.sums.lock().unwrap().tracked, at.round, y);
         }
-        self.inner.sent(at, to, own);
+        true
     }
 
-    fn received(&mut self, at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
-        self.inner.received(at, from, payload)
-    }
-
-    fn land(&mut self, at: &At) {
-        self.inner.land(at);
-    }
-
-    fn replica(&self, of: Option<NodeId>) -> Option<&[f32]> {
-        self.inner.replica(of)
-    }
-}
-
-impl Rule for Spy {
-    fn point(&mut self) -> (Vec<f32>, Vec<f32>) {
-        self.inner.point()
-    }
-
-    fn gradient(&mut self, round: Round, step: f32, x: Vec<f32>, update: Vec<f32>) {
-        let g = update.iter().map(|&u| f64::from(u) / f64::from(step));
+    fn gradient(&mut self, local: &Local, round: Round, step: f32) {
+        let g = local.update.iter().map(|&u| f64::from(u) / f64::from(step));
         add(&mut self.sums.lock().unwrap().gradients, round, g);
-        self.inner.gradient(round, step, x, update);
-    }
-
-    fn model(&self, out: &mut [f32]) {
-        self.inner.model(out);
-    }
-
-    fn vectors(&self) -> usize {
-        self.inner.vectors()
     }
 }
 
@@ -157,7 +119,8 @@ fn the_mean_of_what_is_tracked_is_the_mean_gradient_in_every_round() {
     (run.rounds, run.same_start) = (200, false);
     let sums = Arc::new(Mutex::new(Sums::default()));
     let spy = |_, inner| -> Box<dyn Rule> {
-        Box::new(Spy { inner, sums: Arc::clone(&sums), scratch: vec![0.0; run.d] })
+        let hook = Spy { sums: Arc::clone(&sums), scratch: vec![0.0; run.d] };
+        Box::new(Hooked { inner, hook })
     };
     sim::run(run.specs_with(spy), &mut NoopObserver).unwrap();
     let sums = sums.lock().unwrap();
@@ -182,7 +145,8 @@ fn the_mean_moves_by_the_mean_gradient_alone_under_any_compressor() {
             run.rounds = rounds;
             let sums = Arc::new(Mutex::new(Sums::default()));
             let spy = |_, inner| -> Box<dyn Rule> {
-                Box::new(Spy { inner, sums: Arc::clone(&sums), scratch: vec![0.0; run.d] })
+                let hook = Spy { sums: Arc::clone(&sums), scratch: vec![0.0; run.d] };
+                Box::new(Hooked { inner, hook })
             };
             let ended = sim::run(run.specs_with(spy), &mut NoopObserver).unwrap();
             means.push(

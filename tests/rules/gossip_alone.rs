@@ -30,7 +30,7 @@ use gradvine::{
     compress,
     drive::{Conclusion, Elapsed, Learner, NodeSpec, Observer},
     gossip::{
-        NodeConfig, RoundDone,
+        NewRule, NodeConfig, RoundDone,
         rule::{self, Setting},
         tree::Readers,
     },
@@ -205,17 +205,22 @@ impl Case<'_> {
         let size = from.iter().flatten().fold(0.0f32, |size, x| size.max(x.abs()));
         let step = if tracks { 1e-7f32 } else { 0.0 };
         let before = consensus(&from);
+        let rule_of = |id: NodeId| {
+            let spawn = Arc::clone(&prepared.spawn);
+            Box::new(move |x: &[f32]| spawn(id, x)) as NewRule
+        };
         let spec = |(node, x): (usize, &Vec<f32>)| {
             let id = NodeId::from(node);
             let config = NodeConfig {
                 id,
                 topology: Arc::clone(&topology),
                 plan: Arc::clone(&prepared.plan),
-                rule: (prepared.spawn)(id, x.clone()),
+                rule: rule_of(id),
+                x: x.clone(),
+                initial_from: None,
                 seed: 3,
                 rounds: ROUNDS,
                 evaluate_every: 100,
-                parameters: d,
                 setup: None,
                 readers: Readers::Root,
             };

@@ -9,13 +9,13 @@ use common::{
     GIVEN, Run,
     dense::{Matrix, plus, starts},
     difference,
+    hook::{Hook, Hooked},
     sgd::{Sgd, Updates},
 };
 use gradvine::{
-    compress::{Malformed, NonFinite, Payload},
     drive::NoopObserver,
     gossip::{
-        party::{Party, Writer},
+        party::Local,
         plan::{At, Meeting},
         rule::Rule,
     },
@@ -41,10 +41,9 @@ enum Event {
     Heard(usize),
 }
 
-/// Passes everything on and writes down what happens.
+/// Writes down what happens.
 struct Noted {
     node: usize,
-    inner: Box<dyn Rule>,
     events: Arc<Mutex<Vec<Event>>>,
 }
 
@@ -54,63 +53,26 @@ impl Noted {
     }
 }
 
-impl Party for Noted {
-    fn outgoing(
-        &mut self,
-        at: &At,
-        to: Option<NodeId>,
-        out: &mut Writer<'_>,
-    ) -> Result<(), NonFinite> {
-        self.note(Event::Called(self.node));
-        self.inner.outgoing(at, to, out)
-    }
-
-    fn sent(&mut self, at: &At, to: Option<NodeId>, own: &Payload<'_>) {
-        self.inner.sent(at, to, own);
-    }
-
-    fn received(&mut self, at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
-        self.note(Event::Heard(self.node));
-        self.inner.received(at, from, payload)
-    }
-
-    fn answer(
-        &mut self,
-        at: &At,
-        from: NodeId,
-        ask: &Payload<'_>,
-        out: &mut Writer<'_>,
-    ) -> Result<(), NonFinite> {
-        self.note(Event::Answered { by: self.node, caller: from.index() });
-        self.inner.answer(at, from, ask, out)
-    }
-
-    fn close(&mut self, at: &At) {
-        self.inner.close(at);
-    }
-
-    fn land(&mut self, at: &At) {
-        self.inner.land(at);
-    }
-}
-
-impl Rule for Noted {
-    fn point(&mut self) -> (Vec<f32>, Vec<f32>) {
+impl Hook for Noted {
+    fn point(&mut self) {
         self.note(Event::Lent(self.node));
-        self.inner.point()
     }
 
-    fn gradient(&mut self, round: Round, step: f32, x: Vec<f32>, update: Vec<f32>) {
+    fn gradient(&mut self, _local: &Local, _round: Round, _step: f32) {
         self.note(Event::Stepped(self.node));
-        self.inner.gradient(round, step, x, update);
     }
 
-    fn model(&self, out: &mut [f32]) {
-        self.inner.model(out);
+    fn outgoing(&mut self, _at: &At) {
+        self.note(Event::Called(self.node));
     }
 
-    fn vectors(&self) -> usize {
-        self.inner.vectors()
+    fn received(&mut self, _at: &At, _from: NodeId) -> usize {
+        self.note(Event::Heard(self.node));
+        1
+    }
+
+    fn answer(&mut self, from: NodeId) {
+        self.note(Event::Answered { by: self.node, caller: from.index() });
     }
 }
 
@@ -118,7 +80,8 @@ impl Rule for Noted {
 fn noted(run: &Run) -> (Vec<Vec<f32>>, Vec<Event>) {
     let events = Arc::new(Mutex::new(Vec::new()));
     let specs = run.specs_with(|node, inner| {
-        Box::new(Noted { node: node.index(), inner, events: Arc::clone(&events) }) as Box<dyn Rule>
+        let hook = Noted { node: node.index(), events: Arc::clone(&events) };
+        Box::new(Hooked { inner, hook }) as Box<dyn Rule>
     });
     let models =
         sim::run(specs, &mut NoopObserver).unwrap().into_iter().map(|ended| ended.model).collect();

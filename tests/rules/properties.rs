@@ -2,30 +2,28 @@
 
 use crate::common;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use common::{
+    Run, consensus, difference,
+    hook::{Hook, Hooked},
+    widen,
 };
-
-use common::{Run, consensus, difference, widen};
 use gradvine::{
-    compress::{Malformed, NonFinite, Payload},
+    compress::Payload,
     drive::{Ended, NoopObserver, RunError},
     gossip::{
         Failure,
-        party::{Party, Writer},
         plan::At,
         rule::{self, Rule},
     },
     sim,
-    units::{NodeId, Round},
+    units::NodeId,
 };
 
 const IDENTITY: &str = "kind = 'identity'";
 const FOUR_BITS: &str = "kind = 'min-max'\nbits = 4";
 
 /// Every rule at its defaults with a compressor that it runs with.
-const ALL: &[(&str, &str)] = &[
+pub const ALL: &[(&str, &str)] = &[
     ("kind = 'd-psgd'", IDENTITY),
     ("kind = 'd-psgd'\norder = 'cta'", IDENTITY),
     ("kind = 'naive'", FOUR_BITS),
@@ -64,7 +62,7 @@ const ALL: &[(&str, &str)] = &[
 ];
 
 /// A family on which the rule runs.
-fn home(rule: &str) -> &'static str {
+pub fn home(rule: &str) -> &'static str {
     let table: toml::Table = toml::from_str(rule).unwrap();
     rule::find(table["kind"].as_str().unwrap()).unwrap().home
 }
@@ -265,11 +263,10 @@ fn error_feedback_on_an_expanding_compressor_is_refused_and_diverges_where_it_is
     }
 }
 
-/// Passes everything on but for one planted bug.
+/// One planted bug.
 struct Planted {
-    inner: Box<dyn Rule>,
     bug: Bug,
-    frames: Arc<AtomicU64>,
+    frames: u64,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -284,67 +281,19 @@ enum Bug {
     LostRound(u64),
 }
 
-impl Party for Planted {
-    fn outgoing(
-        &mut self,
-        at: &At,
-        to: Option<NodeId>,
-        out: &mut Writer<'_>,
-    ) -> Result<(), NonFinite> {
-        self.inner.outgoing(at, to, out)
+impl Hook for Planted {
+    fn sent(&mut self, at: &At, _own: &Payload<'_>) -> bool {
+        !(self.bug == Bug::OwnerForgetsItsOwn && at.round.0 == 2)
     }
 
-    fn sent(&mut self, at: &At, to: Option<NodeId>, own: &Payload<'_>) {
-        if !(self.bug == Bug::OwnerForgetsItsOwn && at.round.0 == 2) {
-            self.inner.sent(at, to, own);
-        }
-    }
-
-    fn received(&mut self, at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
-        let number = self.frames.fetch_add(1, Ordering::Relaxed);
+    fn received(&mut self, at: &At, _from: NodeId) -> usize {
+        self.frames += 1;
         match self.bug {
-            Bug::LostFrame if number == 9 => Ok(()),
-            Bug::LostRound(round) if round == at.round.0 => Ok(()),
-            Bug::TwiceApplied if number == 7 => {
-                self.inner.received(at, from, payload)?;
-                self.inner.received(at, from, payload)
-            }
-            _ => self.inner.received(at, from, payload),
+            Bug::LostFrame if self.frames == 10 => 0,
+            Bug::LostRound(round) if round == at.round.0 => 0,
+            Bug::TwiceApplied if self.frames == 8 => 2,
+            _ => 1,
         }
-    }
-
-    fn close(&mut self, at: &At) {
-        self.inner.close(at);
-    }
-
-    fn land(&mut self, at: &At) {
-        self.inner.land(at);
-    }
-
-    fn replica(&self, of: Option<NodeId>) -> Option<&[f32]> {
-        self.inner.replica(of)
-    }
-
-    fn replica_for(&self, to: NodeId) -> Option<&[f32]> {
-        self.inner.replica_for(to)
-    }
-}
-
-impl Rule for Planted {
-    fn point(&mut self) -> (Vec<f32>, Vec<f32>) {
-        self.inner.point()
-    }
-
-    fn gradient(&mut self, round: Round, step: f32, x: Vec<f32>, update: Vec<f32>) {
-        self.inner.gradient(round, step, x, update);
-    }
-
-    fn model(&self, out: &mut [f32]) {
-        self.inner.model(out);
-    }
-
-    fn vectors(&self) -> usize {
-        self.inner.vectors()
     }
 }
 
@@ -352,7 +301,7 @@ impl Rule for Planted {
 fn with_a_bug(run: &Run, bug: Bug) -> Result<Vec<Ended>, RunError> {
     let plant = |id: NodeId, inner: Box<dyn Rule>| -> Box<dyn Rule> {
         if id == NodeId(3) {
-            Box::new(Planted { inner, bug, frames: Arc::default() })
+            Box::new(Hooked { inner, hook: Planted { bug, frames: 0 } })
         } else {
             inner
         }

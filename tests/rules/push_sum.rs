@@ -3,12 +3,11 @@
 
 use crate::common;
 
-use common::{Run, difference, widen};
+use common::{Run, difference, hook::Alone, widen};
 use gradvine::{
     gossip::{
-        party::{Writer, payload_noise},
+        party::{Local, Writer, payload_noise},
         plan::{At, Meeting, Plan},
-        rule::Rule,
     },
     rng::{Purpose, Stream},
     units::{NodeId, Round},
@@ -21,7 +20,7 @@ const IDENTITY: &str = "kind = 'identity'";
 struct Lossy {
     run: Run,
     plan: std::sync::Arc<dyn Plan>,
-    rules: Vec<Box<dyn Rule>>,
+    rules: Vec<Alone>,
     round: u64,
 }
 
@@ -29,7 +28,10 @@ impl Lossy {
     fn new(run: Run) -> Lossy {
         let prepared = run.prepare();
         let rules = (0..run.nodes())
-            .map(|node| (prepared.spawn)(NodeId::from(node), run.start(node)))
+            .map(|node| Alone {
+                rule: (prepared.spawn)(NodeId::from(node), &run.start(node)),
+                local: Local::new(run.start(node)),
+            })
             .collect();
         Lossy { plan: prepared.plan, rules, run, round: 0 }
     }
@@ -55,9 +57,9 @@ impl Lossy {
         let mut bytes = Vec::new();
         let id = NodeId::from(node);
         let noise = payload_noise(3, id, Some(to), at);
-        self.rules[node]
-            .outgoing(at, Some(to), &mut Writer::new(self.plan.format(at, id), noise, &mut bytes))
-            .unwrap();
+        let mut writer = Writer::new(self.plan.format(at, id), Some(to), noise, &mut bytes);
+        let Alone { rule, local } = &mut self.rules[node];
+        rule.outgoing(local, at, &mut writer).unwrap();
         bytes
     }
 
@@ -68,11 +70,12 @@ impl Lossy {
         let mut dice = Stream::new(8, Purpose::Test).with(self.round).sequence();
         for _ in 0..rounds {
             let at = At { round: Round(self.round), flight: 0, exchange: 0 };
-            for (rule, problem) in self.rules.iter_mut().zip(&problems) {
-                let (z, mut update) = rule.point();
-                let gradient = problem.gradient(&widen(std::slice::from_ref(&z))[0]);
-                update.iter_mut().zip(&gradient).for_each(|(u, g)| *u = (self.run.step * g) as f32);
-                rule.gradient(at.round, self.run.step as f32, z, update);
+            for (Alone { rule, local }, problem) in self.rules.iter_mut().zip(&problems) {
+                rule.point(local);
+                let gradient = problem.gradient(&widen(std::slice::from_ref(&local.x))[0]);
+                let updates = local.update.iter_mut().zip(&gradient);
+                updates.for_each(|(u, g)| *u = (self.run.step * g) as f32);
+                rule.gradient(local, at.round, self.run.step as f32);
             }
             let mut arrived = Vec::new();
             for node in 0..self.rules.len() {
@@ -86,7 +89,8 @@ impl Lossy {
                     let view =
                         view.view(payload_noise(3, NodeId::from(node), Some(to), &at), &bytes);
                     if arrives || forgetful {
-                        self.rules[node].sent(&at, Some(to), &view);
+                        let Alone { rule, local } = &mut self.rules[node];
+                        rule.sent(local, &at, Some(to), &view);
                     }
                     if arrives {
                         arrived.push((to, NodeId::from(node), bytes.clone()));
@@ -97,9 +101,10 @@ impl Lossy {
             for (to, from, bytes) in arrived {
                 let view =
                     self.plan.format(&at, from).view(payload_noise(3, from, Some(to), &at), &bytes);
-                self.rules[to.index()].received(&at, from, &view).unwrap();
+                let Alone { rule, local } = &mut self.rules[to.index()];
+                rule.received(local, &at, from, &view).unwrap();
             }
-            self.rules.iter_mut().for_each(|rule| rule.land(&at));
+            self.rules.iter_mut().for_each(|one| one.rule.land(&mut one.local, &at));
             self.round += 1;
         }
     }
@@ -113,9 +118,7 @@ impl Lossy {
     }
 
     fn models(&self) -> Vec<Vec<f32>> {
-        let mut models = vec![vec![0.0; self.run.d]; self.rules.len()];
-        self.rules.iter().zip(&mut models).for_each(|(rule, model)| rule.model(model));
-        models
+        self.rules.iter().map(Alone::model).collect()
     }
 }
 

@@ -172,7 +172,7 @@ fn codes_are_packed_and_what_was_not_packed_is_refused() {
         codes.copy_from_slice(&[1, 2, 3]);
         Ok(())
     };
-    Writer::new(&format, noise, &mut bytes).codes(fill).unwrap();
+    Writer::new(&format, None, noise, &mut bytes).codes(fill).unwrap();
     assert_eq!(bytes, [0x31, 0x02]);
     format.check(&bytes).unwrap();
     for wrong in [&[0x31, 0x12][..], &[0x31], &[0x31, 0x02, 0x00], &[]] {
@@ -187,7 +187,7 @@ fn codes_are_packed_and_what_was_not_packed_is_refused() {
                 codes.iter_mut().enumerate().for_each(|(i, c)| *c = code(from + i));
                 Ok(())
             };
-            Writer::new(&format, noise, &mut bytes).codes(fill).unwrap();
+            Writer::new(&format, None, noise, &mut bytes).codes(fill).unwrap();
             assert_eq!(bytes.len(), format.size().limit());
             format.check(&bytes).unwrap();
             let mut seen = 0;

@@ -11,14 +11,16 @@ use std::{
 use common::{
     Exact, Run,
     central::{IDENTITY, centralized},
-    consensus, difference, widen,
+    consensus, difference,
+    hook::{Hook, Hooked},
+    widen,
 };
 use gradvine::{
-    compress::{Format, Malformed, NonFinite, Payload},
+    compress::Format,
     drive::{Conclusion, Elapsed, Learner, NodeSpec},
     gossip::{
         Effect, Input, Node,
-        party::{Party, Writer},
+        party::Local,
         plan::{self, At, Meeting, Plan, Step},
         rule::Rule,
     },
@@ -114,7 +116,14 @@ fn play(specs: Vec<NodeSpec>, order: Order) -> (Vec<Vec<f32>>, Vec<u64>) {
                     assert!(overlaps, "calls are answered while a gradient is computed");
                     let loss = learners[node].compute(round, &x, &mut update);
                     let step = learners[node].step(round);
-                    own[node].push_back(Input::Computed { round, x, update, loss, step });
+                    own[node].push_back(Input::Computed {
+                        round,
+                        x,
+                        update,
+                        loss,
+                        step,
+                        ends: false,
+                    });
                 }
                 Effect::Send { to, frame } => {
                     links.entry((node, to.index())).or_default().0.push_back(frame.to_vec());
@@ -372,7 +381,6 @@ enum Told {
 
 struct Recorder {
     node: usize,
-    inner: Box<dyn Rule>,
     told: Arc<Mutex<Vec<Told>>>,
 }
 
@@ -382,55 +390,26 @@ impl Recorder {
     }
 }
 
-impl Party for Recorder {
-    fn outgoing(
-        &mut self,
-        at: &At,
-        to: Option<NodeId>,
-        out: &mut Writer<'_>,
-    ) -> Result<(), NonFinite> {
-        self.inner.outgoing(at, to, out)
-    }
-
-    fn called(&mut self, at: &At, from: NodeId, ask: &Payload<'_>) {
-        self.note(Told::Called(from.index()));
-        self.inner.called(at, from, ask);
-    }
-
-    fn answer(
-        &mut self,
-        at: &At,
-        from: NodeId,
-        ask: &Payload<'_>,
-        out: &mut Writer<'_>,
-    ) -> Result<(), NonFinite> {
-        self.note(Told::Answer(from.index()));
-        self.inner.answer(at, from, ask, out)
-    }
-
-    fn received(&mut self, at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
-        self.note(Told::Received(self.node));
-        self.inner.received(at, from, payload)
-    }
-}
-
-impl Rule for Recorder {
-    fn point(&mut self) -> (Vec<f32>, Vec<f32>) {
+impl Hook for Recorder {
+    fn point(&mut self) {
         self.note(Told::Point(self.node));
-        self.inner.point()
     }
 
-    fn gradient(&mut self, round: Round, step: f32, x: Vec<f32>, update: Vec<f32>) {
+    fn gradient(&mut self, _local: &Local, _round: Round, _step: f32) {
         self.note(Told::Gradient(self.node));
-        self.inner.gradient(round, step, x, update);
     }
 
-    fn model(&self, out: &mut [f32]) {
-        self.inner.model(out);
+    fn received(&mut self, _at: &At, _from: NodeId) -> usize {
+        self.note(Told::Received(self.node));
+        1
     }
 
-    fn vectors(&self) -> usize {
-        self.inner.vectors()
+    fn called(&mut self, from: NodeId) {
+        self.note(Told::Called(from.index()));
+    }
+
+    fn answer(&mut self, from: NodeId) {
+        self.note(Told::Answer(from.index()));
     }
 }
 
@@ -468,7 +447,8 @@ fn models_are_those_of_the_equations_in_the_order_of_events() {
             run.rounds = 25;
             let told = Arc::new(Mutex::new(Vec::new()));
             let record = |id: NodeId, inner: Box<dyn Rule>| -> Box<dyn Rule> {
-                Box::new(Recorder { node: id.index(), inner, told: Arc::clone(&told) })
+                let hook = Recorder { node: id.index(), told: Arc::clone(&told) };
+                Box::new(Hooked { inner, hook })
             };
             let (models, _) = play(run.specs_with(record), order);
             let told = told.lock().unwrap();

@@ -55,7 +55,14 @@ impl Server {
                         let loss = self.spec.learner.compute(round, &x, &mut update);
                         let step = self.spec.learner.step(round);
                         self.gradients += 1;
-                        inputs.push_back(Input::Computed { round, x, update, loss, step });
+                        inputs.push_back(Input::Computed {
+                            round,
+                            x,
+                            update,
+                            loss,
+                            step,
+                            ends: false,
+                        });
                     }
                     Effect::Send { to, .. } => {
                         self.sent.push(to);

@@ -26,7 +26,7 @@ fn waiting() -> (Node, Vec<u8>) {
     };
     let loss = spec.learner.compute(round, &x, &mut update);
     let step = spec.learner.step(round);
-    node.handle(Input::Computed { round, x, update, loss, step }, &mut effects);
+    node.handle(Input::Computed { round, x, update, loss, step, ends: false }, &mut effects);
     let sent = effects.iter().find_map(|effect| {
         if let Effect::Send { frame, .. } = effect { Some(frame.to_vec()) } else { None }
     });

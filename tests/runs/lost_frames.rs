@@ -3,14 +3,13 @@
 
 use crate::common;
 
-use common::{Exact, Run, difference, widen};
+use common::{Exact, Run, difference, hook::Alone, widen};
 use gradvine::{
     compress::Format,
     drive::Learner,
     gossip::{
-        party::{Writer, payload_noise},
+        party::{Local, Writer, payload_noise},
         plan::{At, Meeting, Plan},
-        rule::Rule,
     },
     rng::{Purpose, Stream},
     units::{NodeId, Round},
@@ -29,7 +28,7 @@ enum Loss {
 struct Network {
     run: Run,
     plan: std::sync::Arc<dyn Plan>,
-    rules: Vec<Box<dyn Rule>>,
+    rules: Vec<Alone>,
     learners: Vec<Exact>,
     dice: Stream,
 }
@@ -38,7 +37,10 @@ impl Network {
     fn new(run: Run) -> Network {
         let prepared = run.prepare();
         let rules = (0..run.nodes())
-            .map(|node| (prepared.spawn)(NodeId::from(node), run.start(node)))
+            .map(|node| Alone {
+                rule: (prepared.spawn)(NodeId::from(node), &run.start(node)),
+                local: Local::new(run.start(node)),
+            })
             .collect();
         let learners =
             run.problems().into_iter().map(|problem| Exact { problem, step: run.step }).collect();
@@ -46,9 +48,7 @@ impl Network {
     }
 
     fn models(&self) -> Vec<Vec<f32>> {
-        let mut models = vec![vec![0.0; self.run.d]; self.rules.len()];
-        self.rules.iter().zip(&mut models).for_each(|(rule, x)| rule.model(x));
-        models
+        self.rules.iter().map(Alone::model).collect()
     }
 
     fn mean(&self) -> Vec<f64> {
@@ -62,11 +62,13 @@ impl Network {
         let round = Round(round);
         let n = self.rules.len();
         let mut mean = vec![0.0; self.run.d];
-        for (rule, learner) in self.rules.iter_mut().zip(&mut self.learners) {
-            let (x, mut update) = rule.point();
-            learner.compute(round, &x, &mut update);
-            mean.iter_mut().zip(&update).for_each(|(mean, u)| *mean += f64::from(*u) / n as f64);
-            rule.gradient(round, learner.step(round), x, update);
+        for (Alone { rule, local }, learner) in self.rules.iter_mut().zip(&mut self.learners) {
+            rule.point(local);
+            learner.compute(round, &local.x, &mut local.update);
+            mean.iter_mut()
+                .zip(&local.update)
+                .for_each(|(mean, u)| *mean += f64::from(*u) / n as f64);
+            rule.gradient(local, round, learner.step(round));
         }
         self.exchange(&At { round, flight: 0, exchange: 0 }, loss, knowledge);
         mean
@@ -75,7 +77,7 @@ impl Network {
     fn exchange(&mut self, at: &At, loss: f64, knowledge: Loss) {
         let n = self.rules.len();
         let mut inboxes: Vec<Vec<(NodeId, Vec<u8>)>> = vec![Vec::new(); n];
-        for (i, rule) in self.rules.iter_mut().enumerate() {
+        for (i, Alone { rule, local }) in self.rules.iter_mut().enumerate() {
             let from = NodeId::from(i);
             let mut meeting = Meeting::default();
             self.plan.meet(from, at, &mut meeting);
@@ -84,25 +86,27 @@ impl Network {
             for to in meeting.send {
                 let noise = payload_noise(3, from, Some(to), at);
                 let mut bytes = Vec::new();
-                rule.outgoing(at, Some(to), &mut Writer::new(format, noise, &mut bytes)).unwrap();
+                let mut writer = Writer::new(format, Some(to), noise, &mut bytes);
+                rule.outgoing(local, at, &mut writer).unwrap();
                 let dice = self.dice.round(at.round).node(from).node(to);
                 let arrives = dice.f64_at(0) >= loss;
                 if arrives || knowledge == Loss::Ignored {
-                    rule.sent(at, Some(to), &format.view(noise, &bytes));
+                    rule.sent(local, at, Some(to), &format.view(noise, &bytes));
                 }
                 if arrives {
                     inboxes[to.index()].push((from, bytes));
                 }
             }
         }
-        for (i, (rule, inbox)) in self.rules.iter_mut().zip(&inboxes).enumerate() {
+        let nodes = self.rules.iter_mut().zip(&inboxes);
+        for (i, (Alone { rule, local }, inbox)) in nodes.enumerate() {
             for (from, bytes) in inbox {
                 let noise = payload_noise(3, *from, Some(NodeId::from(i)), at);
                 let format: &Format = self.plan.format(at, *from);
-                rule.received(at, *from, &format.view(noise, bytes)).unwrap();
+                rule.received(local, at, *from, &format.view(noise, bytes)).unwrap();
             }
-            rule.close(at);
-            rule.land(at);
+            rule.close(local, at);
+            rule.land(local, at);
         }
     }
 }

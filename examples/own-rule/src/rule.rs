@@ -8,11 +8,11 @@
 use std::sync::Arc;
 
 use gradvine::{
-    compress::{Malformed, NonFinite, Payload},
+    compress::Payload,
     config::{self, ConfigError},
     gossip::{
         plan::{At, Gossip},
-        rule::{Entry, Party, Prepared, Rule, Setting, Writer},
+        rule::{Encoded, Entry, Local, Party, Prepared, Received, Rule, Setting, Visitor, Writer},
     },
     units::{NodeId, Round},
 };
@@ -56,15 +56,13 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
         plan: Arc::new(Gossip::after_gradient(Arc::clone(&topology), setting.dense())),
         resolved: config::resolved(ENTRY.name, &params),
         warnings: Vec::new(),
-        spawn: Box::new(move |node, x| {
+        spawn: Arc::new(move |node, _| {
             let matrix = topology.matrix();
             let weights = matrix.neighbour_weights(node).iter().map(|w| (gamma * w) as f32);
             Box::new(Damped {
                 neighbours: topology.neighbours(node).to_vec(),
                 weights: weights.collect(),
                 own: (1.0 - gamma * (1.0 - matrix.self_weight(node))) as f32,
-                sum: vec![0.0; x.len()],
-                x,
             })
         }),
     })
@@ -76,49 +74,32 @@ struct Damped {
     weights: Vec<f32>,
     /// 1 - gamma (1 - W_ii).
     own: f32,
-    x: Vec<f32>,
-    sum: Vec<f32>,
 }
 
 impl Party for Damped {
-    fn outgoing(
-        &mut self,
-        _at: &At,
-        _to: Option<NodeId>,
-        out: &mut Writer<'_>,
-    ) -> Result<(), NonFinite> {
-        out.vector(&self.x)
+    fn outgoing(&mut self, local: &mut Local, _: &At, out: &mut Writer<'_>) -> Encoded {
+        out.vector(&local.x)
     }
 
-    fn received(&mut self, _at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
+    fn received(&mut self, local: &mut Local, _: &At, from: NodeId, p: &Payload<'_>) -> Received {
         let place = self.neighbours.binary_search(&from).expect("only neighbours send");
-        payload.add_into(self.weights[place], &mut self.sum);
+        p.add_into(self.weights[place], &mut local.update);
         Ok(())
-    }
-
-    fn land(&mut self, _at: &At) {
-        std::mem::swap(&mut self.x, &mut self.sum);
     }
 }
 
 impl Rule for Damped {
-    fn point(&mut self) -> (Vec<f32>, Vec<f32>) {
-        (std::mem::take(&mut self.x), std::mem::take(&mut self.sum))
-    }
-
-    fn gradient(&mut self, _round: Round, _step: f32, x: Vec<f32>, update: Vec<f32>) {
-        (self.x, self.sum) = (x, update);
-        for (x, sum) in self.x.iter_mut().zip(&mut self.sum) {
-            *x -= *sum;
-            *sum = self.own * *x;
+    /// z_i is sent, and its share begins the sum over what arrives.
+    fn gradient(&mut self, local: &mut Local, _: Round, _: f32) {
+        for (x, update) in local.x.iter_mut().zip(&mut local.update) {
+            *x -= *update;
+            *update = self.own * *x;
         }
     }
 
-    fn model(&self, out: &mut [f32]) {
-        out.copy_from_slice(&self.x);
+    fn land(&mut self, local: &mut Local, _: &At) {
+        std::mem::swap(&mut local.x, &mut local.update);
     }
 
-    fn vectors(&self) -> usize {
-        2
-    }
+    fn state(&mut self, _: &mut dyn Visitor) {}
 }

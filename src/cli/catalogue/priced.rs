@@ -141,7 +141,10 @@ impl Priced {
         // its role.
         let busiest = nodes.clone().max_by_key(|id| self.topology.neighbours(*id).len());
         let count = |prepared: &Prepared, length: usize| {
-            let of = |id: NodeId| (prepared.spawn)(id, vec![0.0; length]).vectors();
+            let of = |id: NodeId| {
+                let mut rule = (prepared.spawn)(id, &vec![0.0; length]);
+                2 + rule::count_numbers(&mut *rule).div_ceil(length.max(1))
+            };
             busiest.into_iter().chain([NodeId(0)]).map(of).max().unwrap_or(0)
         };
         if self.parameters <= LONGEST {

@@ -3,6 +3,7 @@
 use super::Pattern;
 use crate::{
     compress::{Format, Payload},
+    gossip::rule::Visitor,
     rng::Stream,
     units::NodeId,
     vector,
@@ -85,9 +86,9 @@ impl Gather {
         self.acc.fill(0.0);
     }
 
-    /// Vectors of length d that it keeps.
-    pub fn vectors(&self) -> usize {
-        usize::from(self.adds())
+    /// Lists what is left in the mean from round to round.
+    pub fn state(&mut self, visitor: &mut dyn Visitor) {
+        visitor.vector("mean", &mut self.acc);
     }
 
     fn add_own(&mut self) {

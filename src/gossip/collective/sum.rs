@@ -3,7 +3,7 @@
 use super::{Pattern, chunk, chunk_sent};
 use crate::{
     compress::{NonFinite, Payload},
-    gossip::party::Writer,
+    gossip::{party::Writer, rule::Visitor},
     units::NodeId,
     vector,
 };
@@ -31,6 +31,12 @@ impl Sum {
     pub fn new(pattern: Pattern, nodes: usize, id: NodeId, d: usize) -> Sum {
         let acc = if pattern == Pattern::AllToAll { vec![0.0; d] } else { Vec::new() };
         Sum { pattern, nodes, id, v: vec![0.0; d], acc, added: false }
+    }
+
+    /// A sum of updates: [`Sum::start`] takes the update's vector in exchange for an empty one, and
+    /// it is given back when the mean was used. So there is no vector of its own.
+    pub fn of_updates(pattern: Pattern, nodes: usize, id: NodeId, d: usize) -> Sum {
+        Sum { v: Vec::new(), ..Sum::new(pattern, nodes, id, d) }
     }
 
     /// This node's contribution, to be written before the flight leaves.
@@ -117,9 +123,15 @@ impl Sum {
         &self.v
     }
 
-    /// Vectors of length d that it keeps.
-    pub fn vectors(&self) -> usize {
-        1 + usize::from(!self.acc.is_empty())
+    /// Numbers that it keeps.
+    pub fn scratch(&self) -> usize {
+        self.v.len() + self.acc.len()
+    }
+
+    /// Lists its vectors, for sums that last for more than a round.
+    pub fn state(&mut self, visitor: &mut dyn Visitor) {
+        visitor.vector("sum", &mut self.v);
+        visitor.scratch(self.acc.len());
     }
 
     fn add_own(&mut self) {

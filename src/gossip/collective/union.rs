@@ -84,9 +84,9 @@ impl Union {
         self.total.add_into(-1.0 / self.nodes as f32, x);
     }
 
-    /// Vectors of length d that it keeps.
-    pub fn vectors(&self) -> usize {
-        usize::from(self.adds())
+    /// Numbers that it keeps.
+    pub fn scratch(&self) -> usize {
+        self.acc.len()
     }
 
     fn adds(&self) -> bool {

@@ -1,8 +1,5 @@
 //! C-SGD: centralized, synchronous stochastic gradient descent; one model, the same on all nodes.
 //!
-//! ```text
-//! x' = x - lr (1/n) sum_i g_i(x)
-//! ```
 //! The mean is formed by a [collective](crate::gossip::collective): a parameter server (Li et al.
 //! 2014, Scaling Distributed Machine Learning with the Parameter Server; node 0 serves and also
 //! works), ring all-reduce (Patarasu, Yuan 2009, Bandwidth Optimal All-reduce Algorithms for
@@ -27,22 +24,10 @@
 //! built: what is sent must not depend on clocks. A layer is a matrix with its biases; of more than
 //! 200 some fly together.
 
-use std::{ops::Range, sync::Arc};
+use std::ops::Range;
 
-use serde::{Deserialize, Serialize};
-
-use super::{Entry, Prepared, Rule, Setting};
-use crate::{
-    compress::{Malformed, NonFinite, Payload},
-    config::{self, ConfigError},
-    gossip::{
-        collective::{Collective, Kind, Layered, Pattern, Sum, layers},
-        party::{Party, Writer},
-        plan::{At, Plan},
-    },
-    units::{NodeId, Round},
-    vector,
-};
+use super::prelude::*;
+use crate::{gossip::collective::Layered, gossip::collective::layers};
 
 /// What every rule with an exact mean says of its collective.
 pub(super) const COLLECTIVE: (&str, &str) = (
@@ -128,8 +113,8 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
         plan: Arc::new(Collective::sum(pattern, nodes, setting.parameters, 0, 1)),
         resolved: config::resolved(ENTRY.name, &params),
         warnings: Vec::new(),
-        spawn: Box::new(move |node, x| {
-            Box::new(CSgd { sum: Sum::new(pattern, nodes, node, x.len()), x })
+        spawn: Arc::new(move |node, x| {
+            Box::new(CSgd { sum: Sum::of_updates(pattern, nodes, node, x.len()) })
         }),
     })
 }
@@ -145,69 +130,51 @@ fn by_layers(pattern: Pattern, params: &OwnParams, setting: &Setting<'_>) -> Pre
         plan,
         resolved: config::resolved(ENTRY.name, params),
         warnings: if layers.len() == 1 { vec![alone.into()] } else { Vec::new() },
-        spawn: Box::new(move |node, x| {
+        spawn: Arc::new(move |node, _| {
             let layer = |range: &Range<usize>| Layer {
                 range: range.clone(),
                 sum: Sum::new(pattern, nodes, node, range.len()),
             };
-            Box::new(ByLayers {
-                layers: layers.iter().map(layer).collect(),
-                update: vec![0.0; x.len()],
-                x,
-            })
+            Box::new(ByLayers { layers: layers.iter().map(layer).collect() })
         }),
     }
 }
 
 struct CSgd {
-    x: Vec<f32>,
     sum: Sum,
 }
 
 impl Party for CSgd {
-    fn outgoing(
-        &mut self,
-        at: &At,
-        _to: Option<NodeId>,
-        out: &mut Writer<'_>,
-    ) -> Result<(), NonFinite> {
+    fn outgoing(&mut self, _: &mut Local, at: &At, out: &mut Writer<'_>) -> Encoded {
         self.sum.outgoing(at.exchange, out)
     }
 
-    fn received(&mut self, at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
-        self.sum.received(at.exchange, from, payload);
+    fn received(&mut self, _: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
+        self.sum.received(at.exchange, from, p);
         Ok(())
     }
 
-    fn close(&mut self, at: &At) {
+    fn close(&mut self, _: &mut Local, at: &At) {
         self.sum.close(at.exchange);
     }
 
-    fn land(&mut self, _at: &At) {
-        vector::subtract(self.sum.mean(), &mut self.x);
-    }
-
-    fn replica(&self, _of: Option<NodeId>) -> Option<&[f32]> {
-        Some(&self.x)
+    fn copies(&self) -> Option<&dyn Copies> {
+        Some(&SameModel)
     }
 }
 
 impl Rule for CSgd {
-    fn point(&mut self) -> (Vec<f32>, Vec<f32>) {
-        (std::mem::take(&mut self.x), std::mem::take(self.sum.start()))
+    fn gradient(&mut self, local: &mut Local, _: Round, _: f32) {
+        std::mem::swap(&mut local.update, self.sum.start());
     }
 
-    fn gradient(&mut self, _round: Round, _step: f32, x: Vec<f32>, update: Vec<f32>) {
-        self.x = x;
-        *self.sum.start() = update;
+    fn land(&mut self, local: &mut Local, _: &At) {
+        vector::subtract(self.sum.mean(), &mut local.x);
+        std::mem::swap(&mut local.update, self.sum.start());
     }
 
-    fn model(&self, out: &mut [f32]) {
-        out.copy_from_slice(&self.x);
-    }
-
-    fn vectors(&self) -> usize {
-        1 + self.sum.vectors()
+    fn state(&mut self, visitor: &mut dyn Visitor) {
+        visitor.scratch(self.sum.scratch());
     }
 }
 
@@ -219,9 +186,6 @@ struct Layer {
 
 /// The same with a flight for each layer.
 struct ByLayers {
-    /// Away while a gradient is computed.
-    x: Vec<f32>,
-    update: Vec<f32>,
     /// The last one first.
     layers: Vec<Layer>,
 }
@@ -233,63 +197,54 @@ impl ByLayers {
 }
 
 impl Party for ByLayers {
-    fn outgoing(
-        &mut self,
-        at: &At,
-        _to: Option<NodeId>,
-        out: &mut Writer<'_>,
-    ) -> Result<(), NonFinite> {
+    fn outgoing(&mut self, _: &mut Local, at: &At, out: &mut Writer<'_>) -> Encoded {
         let Layer { range, sum } = self.layer(at);
         sum.outgoing(at.exchange, out)
             .map_err(|error| NonFinite { index: range.start + error.index, ..error })
     }
 
-    fn received(&mut self, at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
-        self.layer(at).sum.received(at.exchange, from, payload);
+    fn received(&mut self, _: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
+        self.layer(at).sum.received(at.exchange, from, p);
         Ok(())
     }
 
-    fn close(&mut self, at: &At) {
+    fn close(&mut self, _: &mut Local, at: &At) {
         self.layer(at).sum.close(at.exchange);
     }
 
-    /// Nothing changes before all layers are in: until then frames carry proofs of the x that they
-    /// were computed at.
-    fn land(&mut self, at: &At) {
-        if usize::from(at.flight) + 1 == self.layers.len() {
-            for Layer { range, sum } in &self.layers {
-                vector::subtract(sum.mean(), &mut self.x[range.clone()]);
-            }
-        }
-    }
-
-    fn replica(&self, _of: Option<NodeId>) -> Option<&[f32]> {
-        (!self.x.is_empty()).then_some(&self.x)
+    fn copies(&self) -> Option<&dyn Copies> {
+        Some(&SameModel)
     }
 }
 
-impl Rule for ByLayers {
-    fn point(&mut self) -> (Vec<f32>, Vec<f32>) {
-        (std::mem::take(&mut self.x), std::mem::take(&mut self.update))
-    }
-
+impl Parts for ByLayers {
     fn lend(&mut self, part: u8) -> Vec<f32> {
         std::mem::take(self.layers[usize::from(part)].sum.start())
     }
 
-    fn part(&mut self, _round: Round, part: u8, values: Vec<f32>) {
+    fn take(&mut self, _: Round, part: u8, values: Vec<f32>) {
         *self.layers[usize::from(part)].sum.start() = values;
     }
+}
 
-    fn gradient(&mut self, _round: Round, _step: f32, x: Vec<f32>, update: Vec<f32>) {
-        (self.x, self.update) = (x, update);
+impl Rule for ByLayers {
+    fn gradient(&mut self, _: &mut Local, _: Round, _: f32) {}
+
+    /// Nothing changes before all layers are in: until then frames carry proofs of the x that they
+    /// were computed at.
+    fn land(&mut self, local: &mut Local, at: &At) {
+        if usize::from(at.flight) + 1 == self.layers.len() {
+            for Layer { range, sum } in &self.layers {
+                vector::subtract(sum.mean(), &mut local.x[range.clone()]);
+            }
+        }
     }
 
-    fn model(&self, out: &mut [f32]) {
-        out.copy_from_slice(&self.x);
+    fn state(&mut self, visitor: &mut dyn Visitor) {
+        visitor.scratch(self.layers.iter().map(|layer| layer.sum.scratch()).sum());
     }
 
-    fn vectors(&self) -> usize {
-        2 + self.layers[0].sum.vectors()
+    fn parts(&mut self) -> Option<&mut dyn Parts> {
+        Some(self)
     }
 }

@@ -5,42 +5,25 @@
 //! Decentralized Deep Learning with Arbitrary Communication Compression (2020), Algorithm 1 (order
 //! `iclr`: gossip and gradient overlap).
 //!
-//! ```text
-//! icml:  h_i = x_i - lr g_i(x_i);  q_i = C(h_i - xh_i);  xh_i += q_i at every holder;  x_i' = h_i + gamma sum_j W_ij (xh_j - xh_i)
-//! iclr:  q_i = C(x_i - xh_i);  xh_i += q_i at every holder;  x_i' = x_i - lr g_i(x_i) + gamma sum_j W_ij (xh_j - xh_i)
-//! ```
 //! xh_0 = 0 everywhere, x_0 free. The mean moves by -lr mean g for any C, and the compression error
 //! vanishes as the models settle. State: x, the own copy, one copy per neighbour. DIFFERENCE to the
 //! papers' three-vector form, which keeps the sum of the copies: single copies can be proved equal
 //! to their owner's.
 
-use std::sync::Arc;
-
-use serde::{Deserialize, Serialize};
-
-use super::{
-    Entry, Prepared, Rule, Setting,
-    mix::{Row, sum_into},
-    nine_digits, positive, steps,
-};
-use crate::{
-    compress::{Malformed, NonFinite, Payload},
-    config::{self, ConfigError},
-    gossip::{
-        party::{Party, Writer},
-        plan::{At, Gossip, Plan},
-    },
-    units::{NodeId, Round},
-    vector,
-};
+use super::prelude::*;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "choco",
     summary: "gossip on public copies that follow the models by compressed differences",
     paper: "Koloskova et al. 2019, Decentralized Stochastic Optimization and Gossip Algorithms \
             with Compressed Communication, Algorithm 2",
-    update: "h_i = x_i - lr g_i; q_i = C(h_i - xh_i); xh_i += q_i at every holder; x_i = h_i + \
-             gamma sum_j W_ij (xh_j - xh_i)",
+    update: "icml:  h_i = x_i - lr g_i(x_i);\n\
+             q_i = C(h_i - xh_i);\n\
+             xh_i += q_i at every holder;\n\
+             x_i' = h_i + gamma sum_j W_ij (xh_j - xh_i)\n\
+             iclr:  q_i = C(x_i - xh_i);\n\
+             xh_i += q_i at every holder;\n\
+             x_i' = x_i - lr g_i(x_i) + gamma sum_j W_ij (xh_j - xh_i)",
     state: "the own public copy and one per neighbour",
     sends: "q_i",
     conditions: "a contraction (nominal delta > 0); gamma below delta / max_i sum_{j != i} |W_ij| \
@@ -103,7 +86,7 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
         plan,
         resolved: config::resolved("choco", &params),
         warnings,
-        spawn: Box::new(move |node, x| {
+        spawn: Arc::new(move |node, x| {
             let row = Row::of(&topology, node);
             let zeros = vec![0.0; x.len()];
             let weights = row.weights.iter().map(|w| gamma as f32 * w).collect();
@@ -113,10 +96,8 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
                 weights,
                 row,
                 order,
-                x,
-                own: zeros.clone(),
+                own: zeros,
                 copies,
-                spare: zeros,
             })
         }),
     })
@@ -129,76 +110,61 @@ struct Choco {
     weights: Vec<f32>,
     /// gamma (1 - W_ii).
     off_diagonal: f32,
-    x: Vec<f32>,
     /// xh_i.
     own: Vec<f32>,
     /// xh_j, ascending.
     copies: Vec<Vec<f32>>,
-    /// What is to be compressed, or the update.
-    spare: Vec<f32>,
-}
-
-impl Choco {
-    fn difference(&mut self) {
-        for ((spare, x), own) in self.spare.iter_mut().zip(&self.x).zip(&self.own) {
-            *spare = x - own;
-        }
-    }
 }
 
 impl Party for Choco {
-    fn outgoing(
-        &mut self,
-        _at: &At,
-        _to: Option<NodeId>,
-        out: &mut Writer<'_>,
-    ) -> Result<(), NonFinite> {
-        self.difference();
-        out.vector(&self.spare)
+    fn outgoing(&mut self, local: &mut Local, _: &At, out: &mut Writer<'_>) -> Encoded {
+        vector::difference(&local.x, &self.own, &mut local.update);
+        out.vector(&local.update)
     }
 
-    fn sent(&mut self, _at: &At, _to: Option<NodeId>, own: &Payload<'_>) {
+    fn sent(&mut self, _: &mut Local, _: &At, _: Option<NodeId>, own: &Payload<'_>) {
         own.add_into(1.0, &mut self.own);
     }
 
-    fn received(&mut self, _at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
+    fn received(&mut self, _: &mut Local, _: &At, from: NodeId, payload: &Payload<'_>) -> Received {
         payload.add_into(1.0, &mut self.copies[self.row.place(from)]);
         Ok(())
     }
 
-    fn land(&mut self, _at: &At) {
-        let off_diagonal = self.off_diagonal;
-        if self.order == Order::Iclr {
-            vector::subtract(&self.spare, &mut self.x);
-        }
-        sum_into(&mut self.x, &self.own, &self.weights, &self.copies, |x, own| {
-            x - off_diagonal * own
-        });
+    fn copies(&self) -> Option<&dyn Copies> {
+        Some(self)
+    }
+}
+
+impl Copies for Choco {
+    fn own<'a>(&'a self, _: &'a Local, _: Option<NodeId>) -> Option<&'a [f32]> {
+        Some(&self.own)
     }
 
-    fn replica(&self, of: Option<NodeId>) -> Option<&[f32]> {
-        Some(of.map_or(&self.own, |of| &self.copies[self.row.place(of)]))
+    fn of<'a>(&'a self, _: &'a Local, from: NodeId) -> Option<&'a [f32]> {
+        Some(&self.copies[self.row.place(from)])
     }
 }
 
 impl Rule for Choco {
-    fn point(&mut self) -> (Vec<f32>, Vec<f32>) {
-        (std::mem::take(&mut self.x), std::mem::take(&mut self.spare))
-    }
-
-    fn gradient(&mut self, _round: Round, _step: f32, x: Vec<f32>, update: Vec<f32>) {
-        self.x = x;
-        self.spare = update;
+    fn gradient(&mut self, local: &mut Local, _: Round, _: f32) {
         if self.order == Order::Icml {
-            vector::subtract(&self.spare, &mut self.x);
+            vector::subtract(&local.update, &mut local.x);
         }
     }
 
-    fn model(&self, out: &mut [f32]) {
-        out.copy_from_slice(&self.x);
+    fn land(&mut self, local: &mut Local, _: &At) {
+        let off_diagonal = self.off_diagonal;
+        if self.order == Order::Iclr {
+            vector::subtract(&local.update, &mut local.x);
+        }
+        sum_into(&mut local.x, &self.own, &self.weights, &self.copies, |x, own| {
+            x - off_diagonal * own
+        });
     }
 
-    fn vectors(&self) -> usize {
-        3 + self.copies.len()
+    fn state(&mut self, visitor: &mut dyn Visitor) {
+        visitor.vector("xh_i", &mut self.own);
+        visit_all(visitor, "xh_j", &mut self.copies);
     }
 }

@@ -3,11 +3,6 @@
 //! After Koloskova, Stich, Jaggi: Decentralized Stochastic Optimization and Gossip Algorithms with
 //! Compressed Communication (2019), Algorithm 2.
 //!
-//! ```text
-//! h_i   = x_i - lr g_i(x_i)
-//! q_ij  = C(h_i - s_ij);   s_ij += q_ij at i and at j, if q_ij arrives
-//! x_i'  = h_i + gamma sum_j W_ij (s_ji - s_ij)
-//! ```
 //! DIFFERENCE to the paper: its node has one public copy that all neighbours must hold, and a
 //! difference that one of them misses is an error for ever. Here s_ij, what i has made public
 //! towards j, is held by these two alone, and only a frame that arrived advances it. Whatever
@@ -17,21 +12,7 @@
 //! is lost and C is deterministic, all s_ij of a node are equal, and this is CHOCO. State: x, and
 //! two copies per neighbour. One encoding per neighbour, where CHOCO needs one for all.
 
-use std::sync::Arc;
-
-use serde::{Deserialize, Serialize};
-
-use super::{Entry, Prepared, Rule, Setting, mix::Row, nine_digits, positive, steps};
-use crate::{
-    compress::{Malformed, NonFinite, Payload},
-    config::{self, ConfigError},
-    gossip::{
-        party::{Party, Writer},
-        plan::{At, Gossip},
-    },
-    units::{NodeId, Round},
-    vector,
-};
+use super::prelude::*;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "choco-edge",
@@ -39,8 +20,9 @@ pub(super) const ENTRY: Entry = Entry {
               under any loss",
     paper: "after Koloskova et al. 2019, Decentralized Stochastic Optimization and Gossip \
             Algorithms with Compressed Communication, Algorithm 2",
-    update: "h_i = x_i - lr g_i; q_ij = C(h_i - s_ij); s_ij += q_ij at i and j if it arrives; x_i \
-             = h_i + gamma sum_j W_ij (s_ji - s_ij)",
+    update: "h_i   = x_i - lr g_i(x_i)\n\
+             q_ij  = C(h_i - s_ij);  s_ij += q_ij at i and at j, if q_ij arrives\n\
+             x_i'  = h_i + gamma sum_j W_ij (s_ji - s_ij)",
     state: "two public copies per neighbour",
     sends: "q_ij, another to each neighbour",
     conditions: "as choco: a contraction (nominal delta > 0), and its limits of gamma; random-k, \
@@ -79,18 +61,10 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
         ),
         resolved: config::resolved(ENTRY.name, &params),
         warnings,
-        spawn: Box::new(move |node, x| {
+        spawn: Arc::new(move |node, x| {
             let row = Row::of(&topology, node);
-            let zeros = vec![0.0; x.len()];
-            let copies = vec![zeros.clone(); row.neighbours.len()];
-            Box::new(ChocoEdge {
-                row,
-                gamma: gamma as f32,
-                x,
-                own: copies.clone(),
-                theirs: copies,
-                spare: zeros,
-            })
+            let copies = vec![vec![0.0; x.len()]; row.neighbours.len()];
+            Box::new(ChocoEdge { row, gamma: gamma as f32, own: copies.clone(), theirs: copies })
         }),
     })
 }
@@ -98,14 +72,10 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
 struct ChocoEdge {
     row: Row,
     gamma: f32,
-    /// x; h between the gradient and the landing.
-    x: Vec<f32>,
     /// s_ij, ascending.
     own: Vec<Vec<f32>>,
     /// s_ji, ascending.
     theirs: Vec<Vec<f32>>,
-    /// The update, or what is to be compressed.
-    spare: Vec<f32>,
 }
 
 impl ChocoEdge {
@@ -116,60 +86,50 @@ impl ChocoEdge {
 }
 
 impl Party for ChocoEdge {
-    fn outgoing(
-        &mut self,
-        _at: &At,
-        to: Option<NodeId>,
-        out: &mut Writer<'_>,
-    ) -> Result<(), NonFinite> {
-        let own = &self.own[self.place(to)];
-        for ((spare, h), s) in self.spare.iter_mut().zip(&self.x).zip(own) {
-            *spare = h - s;
-        }
-        out.vector(&self.spare)
+    fn outgoing(&mut self, local: &mut Local, _: &At, out: &mut Writer<'_>) -> Encoded {
+        let own = &self.own[self.place(out.receiver())];
+        vector::difference(&local.x, own, &mut local.update);
+        out.vector(&local.update)
     }
 
-    fn sent(&mut self, _at: &At, to: Option<NodeId>, own: &Payload<'_>) {
+    fn sent(&mut self, _: &mut Local, _: &At, to: Option<NodeId>, own: &Payload<'_>) {
         let place = self.place(to);
         own.add_into(1.0, &mut self.own[place]);
     }
 
-    fn received(&mut self, _at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
+    fn received(&mut self, _: &mut Local, _: &At, from: NodeId, payload: &Payload<'_>) -> Received {
         payload.add_into(1.0, &mut self.theirs[self.row.place(from)]);
         Ok(())
     }
 
-    fn land(&mut self, _at: &At) {
-        for ((weight, own), theirs) in self.row.weights.iter().zip(&self.own).zip(&self.theirs) {
-            vector::axpy_difference(self.gamma * weight, theirs, own, &mut self.x);
-        }
+    fn copies(&self) -> Option<&dyn Copies> {
+        Some(self)
+    }
+}
+
+impl Copies for ChocoEdge {
+    fn own<'a>(&'a self, _: &'a Local, to: Option<NodeId>) -> Option<&'a [f32]> {
+        to.map(|to| &*self.own[self.row.place(to)])
     }
 
-    fn replica(&self, of: Option<NodeId>) -> Option<&[f32]> {
-        of.map(|of| &*self.theirs[self.row.place(of)])
-    }
-
-    fn replica_for(&self, to: NodeId) -> Option<&[f32]> {
-        Some(&self.own[self.row.place(to)])
+    fn of<'a>(&'a self, _: &'a Local, from: NodeId) -> Option<&'a [f32]> {
+        Some(&self.theirs[self.row.place(from)])
     }
 }
 
 impl Rule for ChocoEdge {
-    fn point(&mut self) -> (Vec<f32>, Vec<f32>) {
-        (std::mem::take(&mut self.x), std::mem::take(&mut self.spare))
+    fn gradient(&mut self, local: &mut Local, _: Round, _: f32) {
+        vector::subtract(&local.update, &mut local.x);
     }
 
-    fn gradient(&mut self, _round: Round, _step: f32, x: Vec<f32>, update: Vec<f32>) {
-        self.x = x;
-        self.spare = update;
-        vector::subtract(&self.spare, &mut self.x);
+    fn land(&mut self, local: &mut Local, _: &At) {
+        for ((weight, own), theirs) in self.row.weights.iter().zip(&self.own).zip(&self.theirs) {
+            vector::axpy_difference(self.gamma * weight, theirs, own, &mut local.x);
+        }
     }
 
-    fn model(&self, out: &mut [f32]) {
-        out.copy_from_slice(&self.x);
-    }
-
-    fn vectors(&self) -> usize {
-        2 + self.own.len() + self.theirs.len()
+    fn state(&mut self, visitor: &mut dyn Visitor) {
+        visit_all(visitor, "s_ij", &mut self.own);
+        visit_all(visitor, "s_ji", &mut self.theirs);
     }
 }

@@ -5,10 +5,6 @@
 //! DoubleSqueeze (2019) discusses both as its predecessors. With `qsgd` this is QSGD, with
 //! `ternary` TernGrad (Wen et al. 2017), with `one-bit` 1-bit SGD without its memory.
 //!
-//! ```text
-//! single:  x' = x - (1/n) sum_i C(u_i)                u_i = lr g_i
-//! double:  x' = x - C((1/n) sum_i C(u_i))
-//! ```
 //! Single: everybody sends to everybody (all-to-all), or a server sends the exact mean back.
 //! Double: a server compresses it again. An unbiased C only adds noise; a biased one changes what
 //! is minimised, which is why it warns. DIFFERENCE: C is applied to lr g_i rather than to g_i. The
@@ -19,21 +15,8 @@
 //! 3e-8, which lr g_i is sooner than g_i. With a step that is a power of two bf16 and truncate give
 //! the same bits too. State: the mean, where this node adds up.
 
-use std::sync::Arc;
-
-use serde::{Deserialize, Serialize};
-
-use super::{Entry, Prepared, Rule, Setting};
-use crate::{
-    compress::{Class, Malformed, NonFinite, Payload},
-    config::{self, ConfigError},
-    gossip::{
-        collective::{Collective, Gather, Kind, Pattern},
-        party::{Party, Writer},
-        plan::At,
-    },
-    units::{NodeId, Round},
-};
+use super::prelude::*;
+use crate::compress::Class;
 
 /// What every rule that gathers compressed vectors says of its collective.
 pub(super) const COLLECTIVE: (&str, &str) = (
@@ -47,7 +30,8 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "centralized SGD on compressed gradients, single or double, without error memory \
               (QSGD, TernGrad)",
     paper: "Alistarh et al. 2017, QSGD, Algorithm 1; Wen et al. 2017, TernGrad, Algorithm 1",
-    update: "x' = x - lr (1/n) sum_i C(g_i); double: x' = x - lr C((1/n) sum_i C(g_i))",
+    update: "single:  x' = x - (1/n) sum_i C(u_i)   u_i = lr g_i\n\
+             double:  x' = x - C((1/n) sum_i C(u_i))",
     state: "the mean, where it is formed",
     sends: "C(g_i) up; down the mean, dense (single) or compressed (double); all-to-all: C(g_i) \
             to all",
@@ -97,79 +81,56 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
         plan: Arc::new(Collective::after_gradient(pattern, nodes, vec![format.clone(), down])),
         resolved: config::resolved(ENTRY.name, &params),
         warnings,
-        spawn: Box::new(move |node, x| {
+        spawn: Arc::new(move |node, x| {
             let gather = Gather::new(pattern, nodes, node, format.clone(), x.len());
-            Box::new(Compressed {
-                all: pattern == Pattern::AllToAll,
-                gather,
-                spare: vec![0.0; x.len()],
-                x,
-            })
+            Box::new(Compressed { all: pattern == Pattern::AllToAll, gather })
         }),
     })
 }
 
 struct Compressed {
     all: bool,
-    x: Vec<f32>,
     gather: Gather,
-    /// The update.
-    spare: Vec<f32>,
 }
 
 impl Party for Compressed {
-    fn outgoing(
-        &mut self,
-        at: &At,
-        _to: Option<NodeId>,
-        out: &mut Writer<'_>,
-    ) -> Result<(), NonFinite> {
-        out.vector(if at.exchange == 0 { &self.spare } else { self.gather.mean() })
+    fn outgoing(&mut self, local: &mut Local, at: &At, out: &mut Writer<'_>) -> Encoded {
+        out.vector(if at.exchange == 0 { &local.update } else { self.gather.mean() })
     }
 
-    fn sent(&mut self, at: &At, _to: Option<NodeId>, own: &Payload<'_>) {
+    fn sent(&mut self, local: &mut Local, at: &At, _: Option<NodeId>, own: &Payload<'_>) {
         if at.exchange == 0 {
             return self.gather.sent(own);
         }
         // The server takes the step that it tells the others.
-        own.add_into(-1.0, &mut self.x);
+        own.add_into(-1.0, &mut local.x);
         self.gather.mean().fill(0.0);
     }
 
-    fn received(&mut self, at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
+    fn received(&mut self, local: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
         if at.exchange == 0 {
-            self.gather.received(from, payload);
+            self.gather.received(from, p);
         } else {
-            payload.add_into(-1.0, &mut self.x);
+            p.add_into(-1.0, &mut local.x);
         }
         Ok(())
     }
 
-    fn land(&mut self, _at: &At) {
-        if self.all {
-            self.gather.apply(1.0, &mut self.x);
-        }
-    }
-
-    fn replica(&self, _of: Option<NodeId>) -> Option<&[f32]> {
-        Some(&self.x)
+    fn copies(&self) -> Option<&dyn Copies> {
+        Some(&SameModel)
     }
 }
 
 impl Rule for Compressed {
-    fn point(&mut self) -> (Vec<f32>, Vec<f32>) {
-        (std::mem::take(&mut self.x), std::mem::take(&mut self.spare))
+    fn gradient(&mut self, _: &mut Local, _: Round, _: f32) {}
+
+    fn land(&mut self, local: &mut Local, _: &At) {
+        if self.all {
+            self.gather.apply(1.0, &mut local.x);
+        }
     }
 
-    fn gradient(&mut self, _round: Round, _step: f32, x: Vec<f32>, update: Vec<f32>) {
-        (self.x, self.spare) = (x, update);
-    }
-
-    fn model(&self, out: &mut [f32]) {
-        out.copy_from_slice(&self.x);
-    }
-
-    fn vectors(&self) -> usize {
-        2 + self.gather.vectors()
+    fn state(&mut self, visitor: &mut dyn Visitor) {
+        self.gather.state(visitor);
     }
 }

@@ -3,10 +3,6 @@
 //! Tang, Lian, Yan, Zhang, Liu: D2: Decentralized Training over Decentralized Data (2018),
 //! Algorithm 1.
 //!
-//! ```text
-//! x_i^1     = sum_j W_ij (x_j^0 - lr g_j^0)
-//! x_i^{t+1} = sum_j W_ij (2 x_j^t - x_j^{t-1} - lr g_j^t + lr g_j^{t-1})
-//! ```
 //! With h^t = x^t - lr g^t and c^t = x^t - h^{t-1} (c^0 = 0 makes the first round no exception)
 //! this is
 //!
@@ -21,29 +17,15 @@
 //! with eigenvalue l follows u'' = l (2 u' - u), whose roots are inside the unit circle for -1/3 <
 //! l < 1 alone: `metropolis` weights on an even ring have l = -1/3.
 
-use std::sync::Arc;
-
-use serde::{Deserialize, Serialize};
-
-use super::{Entry, Prepared, Rule, Setting, mix::Row};
-use crate::{
-    compress::{Malformed, NonFinite, Payload},
-    config::{self, ConfigError},
-    gossip::{
-        party::{Party, Writer},
-        plan::{At, Gossip},
-    },
-    units::{NodeId, Round},
-    vector,
-};
+use super::prelude::*;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "d2",
     summary: "D-PSGD with the last step taken back first: no error from data that differ between \
               nodes",
     paper: "Tang et al. 2018, D2: Decentralized Training over Decentralized Data, Algorithm 1",
-    update: "x_i' = sum_j W_ij (2 x_j - x_j_before - lr g_j + lr g_j_before); first x_i' = sum_j \
-             W_ij (x_j - lr g_j)",
+    update: "x_i^1   = sum_j W_ij (x_j^0 - lr g_j^0)\n\
+             x_i^{t+1} = sum_j W_ij (2 x_j^t - x_j^{t-1} - lr g_j^t + lr g_j^{t-1})",
     state: "x less x - lr g of the round before",
     sends: "the sum in brackets, 4 d bytes",
     conditions: "lambda_n > -1/3; on it (even rings with metropolis weights) or below, \
@@ -55,20 +37,15 @@ pub(super) const ENTRY: Entry = Entry {
     ..Entry::BLANK
 };
 
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Params {}
-
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
-    let params: Params = config::read("rule", table)?;
+    let params: NoParams = config::read("rule", table)?;
     let topology = Arc::clone(setting.topology);
     Ok(Prepared {
         plan: Arc::new(Gossip::after_gradient(Arc::clone(&topology), setting.dense())),
         resolved: config::resolved(ENTRY.name, &params),
         warnings: require_positive_enough(setting)?,
-        spawn: Box::new(move |node, x| {
-            let (c, z) = (vec![0.0; x.len()], vec![0.0; x.len()]);
-            Box::new(D2 { row: Row::of(&topology, node), x, c, z })
+        spawn: Arc::new(move |node, x| {
+            Box::new(D2 { row: Row::of(&topology, node), c: vec![0.0; x.len()] })
         }),
     })
 }
@@ -92,52 +69,33 @@ fn require_positive_enough(setting: &Setting<'_>) -> Result<Vec<String>, ConfigE
 
 struct D2 {
     row: Row,
-    /// x; h between the gradient and the landing.
-    x: Vec<f32>,
     c: Vec<f32>,
-    /// z; the update while it is computed.
-    z: Vec<f32>,
 }
 
 impl Party for D2 {
-    fn outgoing(
-        &mut self,
-        _at: &At,
-        _to: Option<NodeId>,
-        out: &mut Writer<'_>,
-    ) -> Result<(), NonFinite> {
-        out.vector(&self.z)
+    fn outgoing(&mut self, local: &mut Local, _: &At, out: &mut Writer<'_>) -> Encoded {
+        out.vector(&local.update)
     }
 
-    fn received(&mut self, _at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
-        payload.add_difference_into(self.row.weight(from), &self.z, &mut self.c);
+    fn received(&mut self, local: &mut Local, _: &At, from: NodeId, p: &Payload<'_>) -> Received {
+        p.add_difference_into(self.row.weight(from), &local.update, &mut self.c);
         Ok(())
-    }
-
-    fn land(&mut self, _at: &At) {
-        vector::axpy(1.0, &self.c, &mut self.x);
     }
 }
 
 impl Rule for D2 {
-    fn point(&mut self) -> (Vec<f32>, Vec<f32>) {
-        (std::mem::take(&mut self.x), std::mem::take(&mut self.z))
-    }
-
-    fn gradient(&mut self, _round: Round, _step: f32, x: Vec<f32>, update: Vec<f32>) {
-        self.x = x;
-        self.z = update;
-        for ((x, z), c) in self.x.iter_mut().zip(&mut self.z).zip(&self.c) {
+    fn gradient(&mut self, local: &mut Local, _: Round, _: f32) {
+        for ((x, z), c) in local.x.iter_mut().zip(&mut local.update).zip(&self.c) {
             *x -= *z;
             *z = *x + c;
         }
     }
 
-    fn model(&self, out: &mut [f32]) {
-        out.copy_from_slice(&self.x);
+    fn land(&mut self, local: &mut Local, _: &At) {
+        vector::axpy(1.0, &self.c, &mut local.x);
     }
 
-    fn vectors(&self) -> usize {
-        3
+    fn state(&mut self, visitor: &mut dyn Visitor) {
+        visitor.vector("c", &mut self.c);
     }
 }

@@ -3,33 +3,12 @@
 //! Tang, Gan, Zhang, Zhang, Liu: Communication Compression for Decentralized Training (2018),
 //! Algorithm 1.
 //!
-//! ```text
-//! h_i  = sum_j W_ij xh_j - lr g_i(x_i)          xh_j: the copy of x_j that every neighbour of j holds
-//! z_i  = C(h_i - x_i)
-//! x_i += z_i;   xh_i += z_i at every holder
-//! ```
 //! The owner's own copy is its model: both start at x_0 and add the same bits, so xh_i = x_i
 //! always, and it is kept once. DIFFERENCE to widely shown slides: they print x_{t+1} = xh_t +
 //! C(xh_t - x_t), which diverges even with C = identity. State: x, one copy per neighbour. All
 //! copies start equal to the owners' x_0, so all nodes must start from the same x_0.
 
-use std::sync::Arc;
-
-use serde::{Deserialize, Serialize};
-
-use super::{
-    Entry, Prepared, Rule, Setting,
-    mix::{Row, sum_into},
-};
-use crate::{
-    compress::{Malformed, NonFinite, Payload},
-    config::{self, ConfigError},
-    gossip::{
-        party::{Party, Writer},
-        plan::{At, Gossip},
-    },
-    units::{NodeId, Round},
-};
+use super::prelude::*;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "dcd",
@@ -37,7 +16,9 @@ pub(super) const ENTRY: Entry = Entry {
               bits",
     paper: "Tang et al. 2018, Communication Compression for Decentralized Training, Algorithm 1 \
             (DCD-PSGD)",
-    update: "z_i = C(sum_j W_ij xh_j - lr g_i - x_i); x_i += z_i; xh_i += z_i at every holder",
+    update: "h_i  = sum_j W_ij xh_j - lr g_i(x_i)   xh_j: the neighbours' copy of x_j\n\
+             z_i  = C(h_i - x_i)\n\
+             x_i += z_i;  xh_i += z_i at every holder",
     state: "one copy per neighbour",
     sends: "z_i",
     conditions: "alpha < sqrt(1 - rho^2) / |I - W| suffices for unbiased C; rings lose stability \
@@ -49,21 +30,16 @@ pub(super) const ENTRY: Entry = Entry {
     ..Entry::BLANK
 };
 
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Params {}
-
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
-    let params: Params = config::read("rule", table)?;
+    let params: NoParams = config::read("rule", table)?;
     let topology = Arc::clone(setting.topology);
     Ok(Prepared {
         plan: Arc::new(Gossip::after_gradient(Arc::clone(&topology), setting.compressed())),
         resolved: config::resolved("dcd", &params),
         warnings: warn_of_noise(setting),
-        spawn: Box::new(move |node, x| {
+        spawn: Arc::new(move |node, x| {
             let row = Row::of(&topology, node);
-            let copies = vec![x.clone(); row.neighbours.len()];
-            Box::new(Dcd { row, spare: vec![0.0; x.len()], x, copies })
+            Box::new(Dcd { copies: vec![x.to_vec(); row.neighbours.len()], row })
         }),
     })
 }
@@ -90,56 +66,48 @@ fn warn_of_noise(setting: &Setting<'_>) -> Vec<String> {
 
 struct Dcd {
     row: Row,
-    x: Vec<f32>,
     /// xh_j of the neighbours, ascending.
     copies: Vec<Vec<f32>>,
-    /// The update, then h - x.
-    spare: Vec<f32>,
 }
 
 impl Party for Dcd {
-    fn outgoing(
-        &mut self,
-        _at: &At,
-        _to: Option<NodeId>,
-        out: &mut Writer<'_>,
-    ) -> Result<(), NonFinite> {
-        out.vector(&self.spare)
+    fn outgoing(&mut self, local: &mut Local, _: &At, out: &mut Writer<'_>) -> Encoded {
+        out.vector(&local.update)
     }
 
-    fn sent(&mut self, _at: &At, _to: Option<NodeId>, own: &Payload<'_>) {
-        own.add_into(1.0, &mut self.x);
+    fn sent(&mut self, local: &mut Local, _: &At, _: Option<NodeId>, own: &Payload<'_>) {
+        own.add_into(1.0, &mut local.x);
     }
 
-    fn received(&mut self, _at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
+    fn received(&mut self, _: &mut Local, _: &At, from: NodeId, payload: &Payload<'_>) -> Received {
         payload.add_into(1.0, &mut self.copies[self.row.place(from)]);
         Ok(())
     }
 
-    fn replica(&self, of: Option<NodeId>) -> Option<&[f32]> {
-        Some(of.map_or(&self.x, |of| &self.copies[self.row.place(of)]))
+    fn copies(&self) -> Option<&dyn Copies> {
+        Some(self)
+    }
+}
+
+impl Copies for Dcd {
+    fn own<'a>(&'a self, local: &'a Local, _: Option<NodeId>) -> Option<&'a [f32]> {
+        Some(&local.x)
+    }
+
+    fn of<'a>(&'a self, _: &'a Local, from: NodeId) -> Option<&'a [f32]> {
+        Some(&self.copies[self.row.place(from)])
     }
 }
 
 impl Rule for Dcd {
-    fn point(&mut self) -> (Vec<f32>, Vec<f32>) {
-        (std::mem::take(&mut self.x), std::mem::take(&mut self.spare))
-    }
-
-    fn gradient(&mut self, _round: Round, _step: f32, x: Vec<f32>, update: Vec<f32>) {
-        self.x = x;
-        self.spare = update;
+    fn gradient(&mut self, local: &mut Local, _: Round, _: f32) {
         let off_diagonal = self.row.off_diagonal();
-        sum_into(&mut self.spare, &self.x, &self.row.weights, &self.copies, |update, x| {
+        sum_into(&mut local.update, &local.x, &self.row.weights, &self.copies, |update, x| {
             -off_diagonal * x - update
         });
     }
 
-    fn model(&self, out: &mut [f32]) {
-        out.copy_from_slice(&self.x);
-    }
-
-    fn vectors(&self) -> usize {
-        2 + self.copies.len()
+    fn state(&mut self, visitor: &mut dyn Visitor) {
+        visit_all(visitor, "xh_j", &mut self.copies);
     }
 }

@@ -3,12 +3,6 @@
 //! Tang, Lian, Qiu, Yuan, Zhang, Zhang, Liu: DeepSqueeze: Decentralization Meets Error-Compensated
 //! Compression (2019), Algorithm 1.
 //!
-//! ```text
-//! z_i  = x_i - lr g_i(x_i)
-//! v_i  = z_i + d_i                      d_0 = 0
-//! c_i  = C(v_i);   d_i' = v_i - c_i
-//! x_i' = z_i + eta sum_j W_ij (c_j - c_i)
-//! ```
 //! DIFFERENCE to widely shown slides: they print d' = C(v) - v and add it, which doubles the
 //! missing mass instead of making it good. No copies of neighbours: on a schedule W is the matrix
 //! W_t of the round, and a node that meets nobody compresses all the same. State: x and d, whatever
@@ -31,28 +25,17 @@
 //! gradient tracking, BEER) a late landing is another algorithm, and nothing shows that it is
 //! sound: they have none. On a schedule the bound is not known either.
 
-use std::sync::Arc;
-
-use serde::{Deserialize, Serialize};
-
-use super::{Entry, Prepared, Rule, Setting, mix::Rows, nine_digits, positive, steps, whole};
-use crate::{
-    compress::{Malformed, NonFinite, Payload},
-    config::{self, ConfigError},
-    gossip::{
-        party::{Party, Writer},
-        plan::{At, Gossip},
-    },
-    units::{NodeId, Round},
-};
+use super::prelude::*;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "deep-squeeze",
     summary: "send the compressed model plus what was lost before; no copies of neighbours",
     paper: "Tang et al. 2019, DeepSqueeze: Decentralization Meets Error-Compensated Compression, \
             Algorithm 1",
-    update: "z_i = x_i - lr g_i; v_i = z_i + d_i; c_i = C(v_i); d_i = v_i - c_i; x_i = z_i + eta \
-             sum_j W_ij (c_j - c_i)",
+    update: "z_i  = x_i - lr g_i(x_i)\n\
+             v_i  = z_i + d_i   d_0 = 0\n\
+             c_i  = C(v_i);  d_i' = v_i - c_i\n\
+             x_i' = z_i + eta sum_j W_ij (c_j - c_i)",
     state: "one error memory",
     sends: "c_i",
     conditions: "a contraction (nominal delta > 0); eta below delta / max_i sum_{j != i} |W_ij| \
@@ -117,16 +100,14 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
         plan: Arc::new(plan.landing_late(delay).following(&schedule)),
         resolved: config::resolved("deep-squeeze", &params),
         warnings,
-        spawn: Box::new(move |node, x| {
+        spawn: Arc::new(move |node, x| {
             let zeros = vec![0.0; x.len()];
             let late = vec![zeros.clone(); if delay > 0 { delay as usize + 1 } else { 0 }];
             Box::new(DeepSqueeze {
                 rows: Rows::of(&schedule, node),
                 eta: eta as f32,
-                x,
-                error: zeros.clone(),
+                error: zeros,
                 late,
-                spare: zeros,
             })
         }),
     })
@@ -155,78 +136,61 @@ fn limit(delay: u32, setting: &Setting<'_>) -> Result<f64, ConfigError> {
 struct DeepSqueeze {
     rows: Rows,
     eta: f32,
-    /// x, and z between the gradient and the exchange.
-    x: Vec<f32>,
     /// d, and v between the gradient and the exchange.
     error: Vec<f32>,
     /// What lands later; that of round n at n mod (t + 1).
     late: Vec<Vec<f32>>,
-    spare: Vec<f32>,
 }
 
 impl DeepSqueeze {
     /// Into what the frames of a round are summed: x, or what lands later.
-    fn mixed(&mut self, round: Round) -> &mut Vec<f32> {
+    fn mixed<'a>(&'a mut self, local: &'a mut Local, round: Round) -> &'a mut Vec<f32> {
         match self.late.len() as u64 {
-            0 => &mut self.x,
+            0 => &mut local.x,
             flights => &mut self.late[(round.0 % flights) as usize],
         }
     }
 }
 
 impl Party for DeepSqueeze {
-    fn outgoing(
-        &mut self,
-        _at: &At,
-        _to: Option<NodeId>,
-        out: &mut Writer<'_>,
-    ) -> Result<(), NonFinite> {
+    fn outgoing(&mut self, _: &mut Local, _: &At, out: &mut Writer<'_>) -> Encoded {
         out.vector(&self.error)
     }
 
-    fn sent(&mut self, at: &At, _to: Option<NodeId>, own: &Payload<'_>) {
+    fn sent(&mut self, local: &mut Local, at: &At, _: Option<NodeId>, own: &Payload<'_>) {
         own.add_into(-1.0, &mut self.error);
         let off_diagonal = self.rows.at(at.round).off_diagonal();
-        own.add_into(-self.eta * off_diagonal, self.mixed(at.round));
+        own.add_into(-self.eta * off_diagonal, self.mixed(local, at.round));
     }
 
-    fn received(&mut self, at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
+    fn received(&mut self, local: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
         let weight = self.rows.at(at.round).weight(from);
-        payload.add_into(self.eta * weight, self.mixed(at.round));
+        p.add_into(self.eta * weight, self.mixed(local, at.round));
         Ok(())
-    }
-
-    fn land(&mut self, at: &At) {
-        if self.late.is_empty() {
-            return;
-        }
-        let flights = self.late.len() as u64;
-        let late = &mut self.late[(at.round.0 % flights) as usize];
-        for (x, late) in self.x.iter_mut().zip(late) {
-            *x += std::mem::take(late);
-        }
     }
 }
 
 impl Rule for DeepSqueeze {
-    fn point(&mut self) -> (Vec<f32>, Vec<f32>) {
-        (std::mem::take(&mut self.x), std::mem::take(&mut self.spare))
-    }
-
-    fn gradient(&mut self, _round: Round, _step: f32, x: Vec<f32>, update: Vec<f32>) {
-        self.x = x;
-        self.spare = update;
-        for ((x, error), update) in self.x.iter_mut().zip(&mut self.error).zip(&self.spare) {
+    fn gradient(&mut self, local: &mut Local, _: Round, _: f32) {
+        for ((x, error), update) in local.x.iter_mut().zip(&mut self.error).zip(&local.update) {
             *x -= update;
             *error += *x;
         }
     }
 
-    fn model(&self, out: &mut [f32]) {
-        out.copy_from_slice(&self.x);
+    fn land(&mut self, local: &mut Local, at: &At) {
+        if self.late.is_empty() {
+            return;
+        }
+        let flights = self.late.len() as u64;
+        let late = &mut self.late[(at.round.0 % flights) as usize];
+        for (x, late) in local.x.iter_mut().zip(late) {
+            *x += std::mem::take(late);
+        }
     }
 
-    fn vectors(&self) -> usize {
-        3 + self.late.len()
+    fn state(&mut self, visitor: &mut dyn Visitor) {
+        visitor.vector("d", &mut self.error);
+        visit_all(visitor, "late", &mut self.late);
     }
 }

@@ -6,10 +6,6 @@
 //! Algorithm 1. With u_i the update (lr g_i) of one round, or the sum over `period` rounds
 //! (temporally sparse):
 //!
-//! ```text
-//! compensated:  x_i -= u_i(n);   when the mean of round n - t lands:  x_i += u_i(n - t) - mean_k u_k(n - t)
-//! stale:        when the mean of round n - t lands:  x_i -= mean_k u_k(n - t)
-//! ```
 //! The mean of the models is that of SGD on the gradients as they come; x_i - x_j is what the last
 //! t rounds of i and j differ by. With t = 0 it is C-SGD; with t = 0 and a period, local SGD. After
 //! the last round everything in the air lands, so that all nodes end alike (up to the rounds of an
@@ -24,29 +20,16 @@
 //! in the air and as many own updates (z and these only with compensation), and the sum of a
 //! period. Gossip without copies of neighbours stands a delay, too: see `deep_squeeze`.
 
-use std::sync::Arc;
-
-use serde::{Deserialize, Serialize};
-
-use super::{Entry, Prepared, Rule, Setting, c_sgd};
-use crate::{
-    compress::{Malformed, NonFinite, Payload},
-    config::{self, ConfigError},
-    gossip::{
-        collective::{Collective, Kind, Sum},
-        party::{Party, Writer},
-        plan::At,
-    },
-    units::{NodeId, Round},
-    vector,
-};
+use super::{c_sgd, prelude::*};
 
 pub(super) const ENTRY: Entry = Entry {
     name: "delayed",
     summary: "averages land t rounds late, over which each node goes on with its own updates",
     paper: "Zhu et al. 2019, Distributed Training Across the World; Zhu et al. 2021, Delayed \
             Gradient Averaging, Algorithm 1",
-    update: "x_i -= u_i(n); x_i += u_i(n - t) - mean_k u_k(n - t)",
+    update: "compensated:  x_i -= u_i(n);\n\
+             when the mean of round n - t lands:  x_i += u_i(n - t) - mean_k u_k(n - t)\n\
+             stale:   when the mean of round n - t lands:  x_i -= mean_k u_k(n - t)",
     state: "t + 1 sums in the air, as many own updates, and what all nodes have in common",
     sends: "as c-sgd, once in `period` rounds; up to t + 1 flights in the air",
     conditions: "the links of the collective; on heterogeneous data a bias that grows with t; \
@@ -109,15 +92,15 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
         plan: Arc::new(Collective::sum(pattern, nodes, setting.parameters, delay, period)),
         resolved: config::resolved(ENTRY.name, &params),
         warnings: Vec::new(),
-        spawn: Box::new(move |node, x| {
+        spawn: Arc::new(move |node, x| {
             // Of the delay + 1 rounds in the air, so many meet.
             let flights = u64::from(delay) / period + 1;
             let sums = (0..flights).map(|_| Sum::new(pattern, nodes, node, x.len())).collect();
             let own = if compensate { flights as usize } else { 0 };
             let zeros = vec![0.0; x.len()];
             let gathered = if period > 1 { zeros.clone() } else { Vec::new() };
-            let common = if compensate { x.clone() } else { Vec::new() };
-            let own = vec![zeros.clone(); own];
+            let common = if compensate { x.to_vec() } else { Vec::new() };
+            let own = vec![zeros; own];
             Box::new(Delayed {
                 period,
                 compensate,
@@ -127,8 +110,6 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
                 in_air: 0,
                 landed: 0,
                 gathered,
-                spare: zeros,
-                x,
             })
         }),
     })
@@ -137,7 +118,6 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
 struct Delayed {
     period: u64,
     compensate: bool,
-    x: Vec<f32>,
     /// z.
     common: Vec<f32>,
     /// Of the flights in the air; that of synchronisation s at s mod their number.
@@ -149,7 +129,6 @@ struct Delayed {
     landed: usize,
     /// The sum of the period's updates so far.
     gathered: Vec<f32>,
-    spare: Vec<f32>,
 }
 
 impl Delayed {
@@ -167,67 +146,33 @@ impl Delayed {
 }
 
 impl Party for Delayed {
-    fn outgoing(
-        &mut self,
-        at: &At,
-        _to: Option<NodeId>,
-        out: &mut Writer<'_>,
-    ) -> Result<(), NonFinite> {
+    fn outgoing(&mut self, _: &mut Local, at: &At, out: &mut Writer<'_>) -> Encoded {
         self.sum(at).outgoing(at.exchange, out)
     }
 
-    fn received(&mut self, at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
-        self.sum(at).received(at.exchange, from, payload);
+    fn received(&mut self, _: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
+        self.sum(at).received(at.exchange, from, p);
         Ok(())
     }
 
-    fn close(&mut self, at: &At) {
+    fn close(&mut self, _: &mut Local, at: &At) {
         if self.place(at.round).is_some() {
             self.sum(at).close(at.exchange);
-        }
-    }
-
-    fn land(&mut self, at: &At) {
-        let Some(place) = self.place(at.round) else { return };
-        let mean = self.sums[place].mean();
-        (self.in_air, self.landed) = (self.in_air - 1, self.landed + 1);
-        if !self.compensate {
-            return vector::subtract(mean, &mut self.x);
-        }
-        vector::subtract(mean, &mut self.common);
-        let flights = self.sums.len();
-        if self.in_air > 0 && !self.landed.is_multiple_of(flights) {
-            for ((x, own), mean) in self.x.iter_mut().zip(&self.own[place]).zip(mean) {
-                *x += own - mean;
-            }
-            return;
-        }
-        self.x.copy_from_slice(&self.common);
-        for later in 1..=self.in_air {
-            vector::subtract(&self.own[(place + later) % flights], &mut self.x);
-        }
-        if self.period > 1 {
-            vector::subtract(&self.gathered, &mut self.x);
         }
     }
 }
 
 impl Rule for Delayed {
-    fn point(&mut self) -> (Vec<f32>, Vec<f32>) {
-        (std::mem::take(&mut self.x), std::mem::take(&mut self.spare))
-    }
-
-    fn gradient(&mut self, round: Round, _step: f32, x: Vec<f32>, update: Vec<f32>) {
-        (self.x, self.spare) = (x, update);
+    fn gradient(&mut self, local: &mut Local, round: Round, _: f32) {
         if self.compensate {
-            vector::subtract(&self.spare, &mut self.x);
+            vector::subtract(&local.update, &mut local.x);
         }
         if self.period > 1 {
-            vector::axpy(1.0, &self.spare, &mut self.gathered);
+            vector::axpy(1.0, &local.update, &mut self.gathered);
         }
         if let Some(place) = self.place(round) {
             self.in_air += 1;
-            let own = if self.period > 1 { &mut self.gathered } else { &mut self.spare };
+            let own = if self.period > 1 { &mut self.gathered } else { &mut local.update };
             if self.compensate {
                 self.own[place].copy_from_slice(own);
             }
@@ -238,14 +183,39 @@ impl Rule for Delayed {
         }
     }
 
-    fn model(&self, out: &mut [f32]) {
-        out.copy_from_slice(&self.x);
+    fn land(&mut self, local: &mut Local, at: &At) {
+        let Some(place) = self.place(at.round) else { return };
+        let mean = self.sums[place].mean();
+        (self.in_air, self.landed) = (self.in_air - 1, self.landed + 1);
+        if !self.compensate {
+            return vector::subtract(mean, &mut local.x);
+        }
+        vector::subtract(mean, &mut self.common);
+        let flights = self.sums.len();
+        if self.in_air > 0 && !self.landed.is_multiple_of(flights) {
+            for ((x, own), mean) in local.x.iter_mut().zip(&self.own[place]).zip(mean) {
+                *x += own - mean;
+            }
+            return;
+        }
+        local.x.copy_from_slice(&self.common);
+        for later in 1..=self.in_air {
+            vector::subtract(&self.own[(place + later) % flights], &mut local.x);
+        }
+        if self.period > 1 {
+            vector::subtract(&self.gathered, &mut local.x);
+        }
     }
 
-    fn vectors(&self) -> usize {
-        2 + usize::from(self.compensate)
-            + self.sums.iter().map(Sum::vectors).sum::<usize>()
-            + self.own.len()
-            + usize::from(self.period > 1)
+    fn state(&mut self, visitor: &mut dyn Visitor) {
+        visitor.vector("z", &mut self.common);
+        visitor.vector("gathered", &mut self.gathered);
+        visit_all(visitor, "u_i", &mut self.own);
+        self.sums.iter_mut().for_each(|sum| sum.state(visitor));
+        for (name, count) in [("in_air", &mut self.in_air), ("landed", &mut self.landed)] {
+            let mut number = *count as f64;
+            visitor.number(name, &mut number);
+            *count = number as usize;
+        }
     }
 }

@@ -3,13 +3,6 @@
 //! Lin, Han, Mao, Wang, Dally: Deep Gradient Compression: Reducing the Communication Bandwidth for
 //! Distributed Training (2018), sections 3.2 and 3.3.
 //!
-//! ```text
-//! g_k *= min(1, c N^{-1/2} / |g_k|)                            local clipping, c the threshold for the sum
-//! u_k = m u_k + g_k;  v_k = v_k + u_k                          momentum correction; at first u_k = v_k = 0
-//! Nesterov:  u_k = m (u_k + g_k);  v_k = v_k + u_k + g_k
-//! send v_k where |v_k| is among the k greatest, then v_k = 0 and u_k = 0 there     (momentum factor masking)
-//! w' = w - lr (1/N) sum_k sent_k
-//! ```
 //! Warm-up: in the first `warm_up` rounds the densities are 0.25, 0.0625, 0.015625 and 0.004, each
 //! for a quarter of them, and never below the final one. With k = d and masking, u is always g:
 //! C-SGD without momentum (Nesterov: of step (1 + m) lr); without masking, C-SGD with momentum.
@@ -21,29 +14,18 @@
 //! the warm-up are stated in rounds: the paper's are one an epoch, which a rule does not know.
 //! State: x, u_k, v_k; the sum, where it is formed.
 
-use std::sync::Arc;
-
-use serde::{Deserialize, Serialize};
-
-use super::{Entry, Prepared, Rule, Setting, share, top_k_all_gather};
-use crate::{
-    compress::{Entries, Format, Malformed, NonFinite, Payload},
-    config::{self, ConfigError},
-    gossip::{
-        collective::{Collective, Kind, Union},
-        party::{Party, Writer},
-        plan::At,
-    },
-    units::{NodeId, Round},
-    vector,
-};
+use super::{prelude::*, share, top_k_all_gather};
 
 pub(super) const ENTRY: Entry = Entry {
     name: "dgc",
     summary: "centralized SGD on everybody's largest entries, with momentum correction and masking",
     paper: "Lin et al. 2018, Deep Gradient Compression, sections 3.2 and 3.3",
-    update: "u_k = m u_k + g_k; v_k += u_k; send top-k of v_k, zero u_k and v_k there; w' = w - \
-             lr (1/N) sum_k sent_k",
+    update: "g_k *= min(1, c N^{-1/2} / |g_k|)   local clipping, c the threshold for the sum\n\
+             u_k = m u_k + g_k;\n\
+             v_k = v_k + u_k   momentum correction; at first u_k = v_k = 0\n\
+             Nesterov:  u_k = m (u_k + g_k);  v_k = v_k + u_k + g_k\n\
+             send the k greatest |v_k|, then v_k = 0 and u_k = 0 there (momentum factor masking)\n\
+             w' = w - lr (1/N) sum_k sent_k",
     state: "u_k, v_k, the update; the sum, where it is formed",
     sends: "all-to-all: k entries to all; server: k entries up, the union of all, up to min(d, n \
             k) entries, down",
@@ -142,23 +124,11 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
         plan: Arc::new(Collective::after_gradient(pattern, nodes, formats)),
         resolved: config::resolved(ENTRY.name, &params),
         warnings: Vec::new(),
-        spawn: Box::new(move |node, x| {
+        spawn: Arc::new(move |node, x| {
             let zeros = vec![0.0; x.len()];
             let (own, union) = (Entries::default(), Union::new(pattern, nodes, node, x.len()));
-            let (u, v) = (zeros.clone(), zeros.clone());
-            Box::new(Dgc {
-                momentum,
-                nesterov,
-                masking,
-                clip,
-                densities,
-                union,
-                own,
-                u,
-                v,
-                spare: zeros,
-                x,
-            })
+            let (u, v) = (zeros.clone(), zeros);
+            Box::new(Dgc { momentum, nesterov, masking, clip, densities, union, own, u, v })
         }),
     })
 }
@@ -187,21 +157,14 @@ struct Dgc {
     /// c N^{-1/2}; 0 for none.
     clip: f64,
     densities: Densities,
-    x: Vec<f32>,
     u: Vec<f32>,
     v: Vec<f32>,
     own: Entries,
     union: Union,
-    spare: Vec<f32>,
 }
 
 impl Party for Dgc {
-    fn outgoing(
-        &mut self,
-        at: &At,
-        _to: Option<NodeId>,
-        out: &mut Writer<'_>,
-    ) -> Result<(), NonFinite> {
+    fn outgoing(&mut self, _: &mut Local, at: &At, out: &mut Writer<'_>) -> Encoded {
         if at.exchange > 0 {
             return out.entries(self.union.total());
         }
@@ -209,7 +172,7 @@ impl Party for Dgc {
         out.entries(&self.own)
     }
 
-    fn sent(&mut self, at: &At, _to: Option<NodeId>, own: &Payload<'_>) {
+    fn sent(&mut self, _: &mut Local, at: &At, _: Option<NodeId>, own: &Payload<'_>) {
         if at.exchange > 0 {
             return;
         }
@@ -222,47 +185,38 @@ impl Party for Dgc {
         self.union.sent(own);
     }
 
-    fn received(&mut self, at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
+    fn received(&mut self, _: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
         if at.exchange == 0 {
-            self.union.received(from, payload);
+            self.union.received(from, p);
         } else {
-            self.union.receive_total(payload);
+            self.union.receive_total(p);
         }
         Ok(())
     }
 
-    fn close(&mut self, at: &At) {
+    fn close(&mut self, _: &mut Local, at: &At) {
         if at.exchange == 0 {
             self.union.close();
         }
     }
 
-    fn land(&mut self, _at: &At) {
-        self.union.apply(&mut self.x);
-    }
-
-    fn replica(&self, _of: Option<NodeId>) -> Option<&[f32]> {
-        Some(&self.x)
+    fn copies(&self) -> Option<&dyn Copies> {
+        Some(&SameModel)
     }
 }
 
 impl Rule for Dgc {
-    fn point(&mut self) -> (Vec<f32>, Vec<f32>) {
-        (std::mem::take(&mut self.x), std::mem::take(&mut self.spare))
-    }
-
-    fn gradient(&mut self, _round: Round, step: f32, x: Vec<f32>, update: Vec<f32>) {
-        (self.x, self.spare) = (x, update);
+    fn gradient(&mut self, local: &mut Local, _: Round, step: f32) {
         let mut weight = 1.0;
         if self.clip > 0.0 {
             let (norm, most) =
-                (vector::norm_squared(&self.spare).sqrt(), self.clip * f64::from(step));
+                (vector::norm_squared(&local.update).sqrt(), self.clip * f64::from(step));
             if norm > most {
                 weight = (most / norm) as f32;
             }
         }
         let m = self.momentum;
-        for ((u, v), g) in self.u.iter_mut().zip(&mut self.v).zip(&self.spare) {
+        for ((u, v), g) in self.u.iter_mut().zip(&mut self.v).zip(&local.update) {
             let g = weight * g;
             if self.nesterov {
                 *u = m * (*u + g);
@@ -274,11 +228,13 @@ impl Rule for Dgc {
         }
     }
 
-    fn model(&self, out: &mut [f32]) {
-        out.copy_from_slice(&self.x);
+    fn land(&mut self, local: &mut Local, _: &At) {
+        self.union.apply(&mut local.x);
     }
 
-    fn vectors(&self) -> usize {
-        4 + self.union.vectors()
+    fn state(&mut self, visitor: &mut dyn Visitor) {
+        visitor.vector("u", &mut self.u);
+        visitor.vector("v", &mut self.v);
+        visitor.scratch(self.union.scratch());
     }
 }

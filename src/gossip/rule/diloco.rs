@@ -4,36 +4,19 @@
 //! Low-Communication Training of Language Models (2023), Algorithm 1; the outer step is SGD with
 //! Nesterov momentum (Sutskever et al. 2013, in the form most libraries use).
 //!
-//! ```text
-//! D = th - (1/n) sum_i (th after H local steps on the data of i) = (1/n) sum_i u_i
-//! m' = mu m + D;  th' = th - outer_step (D + mu m')
-//! ```
 //! DIFFERENCE: the paper's inner optimizer is AdamW; here it is this project's SGD with momentum
 //! and schedules. With outer_step 1, mu 0 it is local SGD. State: th, m, the sum. H is
 //! `optimizer.local_steps`.
 
-use std::sync::Arc;
-
-use serde::{Deserialize, Serialize};
-
-use super::{Entry, Prepared, Rule, Setting, c_sgd, nine_digits, positive};
-use crate::{
-    compress::{Malformed, NonFinite, Payload},
-    config::{self, ConfigError},
-    gossip::{
-        collective::{Collective, Kind, Sum},
-        party::{Party, Writer},
-        plan::At,
-    },
-    units::{NodeId, Round},
-};
+use super::{c_sgd, prelude::*};
 
 pub(super) const ENTRY: Entry = Entry {
     name: "diloco",
     summary: "H local steps inside, a Nesterov step on the mean of what they changed outside",
     paper: "Douillard et al. 2023, DiLoCo: Distributed Low-Communication Training of Language \
             Models, Algorithm 1",
-    update: "D = (1/n) sum_i (th - y_i); m' = mu m + D; th' = th - outer_step (D + mu m')",
+    update: "D = th - (1/n) sum_i (th after H local steps on the data of i) = (1/n) sum_i u_i\n\
+             m' = mu m + D;  th' = th - outer_step (D + mu m')",
     state: "the outer momentum m and the sum",
     sends: "as c-sgd, once in H steps",
     conditions: "the links of the collective; outer_step / (1 - outer_momentum) multiplies the \
@@ -83,9 +66,9 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
         plan: Arc::new(Collective::sum(pattern, nodes, setting.parameters, 0, 1)),
         resolved: config::resolved(ENTRY.name, &params),
         warnings: Vec::new(),
-        spawn: Box::new(move |node, x| {
-            let (sum, m) = (Sum::new(pattern, nodes, node, x.len()), vec![0.0; x.len()]);
-            Box::new(DiLoCo { step, momentum, sum, m, x })
+        spawn: Arc::new(move |node, x| {
+            let (sum, m) = (Sum::of_updates(pattern, nodes, node, x.len()), vec![0.0; x.len()]);
+            Box::new(DiLoCo { step, momentum, sum, m })
         }),
     })
 }
@@ -93,57 +76,44 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
 struct DiLoCo {
     step: f32,
     momentum: f32,
-    x: Vec<f32>,
     m: Vec<f32>,
     sum: Sum,
 }
 
 impl Party for DiLoCo {
-    fn outgoing(
-        &mut self,
-        at: &At,
-        _to: Option<NodeId>,
-        out: &mut Writer<'_>,
-    ) -> Result<(), NonFinite> {
+    fn outgoing(&mut self, _: &mut Local, at: &At, out: &mut Writer<'_>) -> Encoded {
         self.sum.outgoing(at.exchange, out)
     }
 
-    fn received(&mut self, at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
-        self.sum.received(at.exchange, from, payload);
+    fn received(&mut self, _: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
+        self.sum.received(at.exchange, from, p);
         Ok(())
     }
 
-    fn close(&mut self, at: &At) {
+    fn close(&mut self, _: &mut Local, at: &At) {
         self.sum.close(at.exchange);
     }
 
-    fn land(&mut self, _at: &At) {
-        for ((x, m), d) in self.x.iter_mut().zip(&mut self.m).zip(self.sum.mean()) {
-            *m = self.momentum * *m + d;
-            *x -= self.step * (d + self.momentum * *m);
-        }
-    }
-
-    fn replica(&self, _of: Option<NodeId>) -> Option<&[f32]> {
-        Some(&self.x)
+    fn copies(&self) -> Option<&dyn Copies> {
+        Some(&SameModel)
     }
 }
 
 impl Rule for DiLoCo {
-    fn point(&mut self) -> (Vec<f32>, Vec<f32>) {
-        (std::mem::take(&mut self.x), std::mem::take(self.sum.start()))
+    fn gradient(&mut self, local: &mut Local, _: Round, _: f32) {
+        std::mem::swap(&mut local.update, self.sum.start());
     }
 
-    fn gradient(&mut self, _round: Round, _step: f32, x: Vec<f32>, update: Vec<f32>) {
-        self.x = x;
-        *self.sum.start() = update;
+    fn land(&mut self, local: &mut Local, _: &At) {
+        for ((x, m), d) in local.x.iter_mut().zip(&mut self.m).zip(self.sum.mean()) {
+            *m = self.momentum * *m + d;
+            *x -= self.step * (d + self.momentum * *m);
+        }
+        std::mem::swap(&mut local.update, self.sum.start());
     }
 
-    fn model(&self, out: &mut [f32]) {
-        out.copy_from_slice(&self.x);
-    }
-
-    fn vectors(&self) -> usize {
-        2 + self.sum.vectors()
+    fn state(&mut self, visitor: &mut dyn Visitor) {
+        visitor.vector("m", &mut self.m);
+        visitor.scratch(self.sum.scratch());
     }
 }

@@ -3,36 +3,13 @@
 //! Tang, Gan, Zhang, Zhang, Liu: Communication Compression for Decentralized Training (2018),
 //! Algorithm 2.
 //!
-//! ```text
-//! t = 1, 2, ...; xt_j^1 = x_j^1
-//! x_i^{t+1}  = sum_j W_ij xt_j^t - lr g_i(x_i^t)                  (j = i included)
-//! z_i^{t+1}  = (1 - t/2) x_i^t + (t/2) x_i^{t+1}
-//! xt_i^{t+1} = (1 - 2/t) xt_i^t + (2/t) C(z_i^{t+1})              at every holder, the owner included
-//! ```
 //! The paper assumes compression noise whose variance has an ABSOLUTE bound; the weights 2/t then
 //! average it away. z however has the size of t |x^{t+1} - x^t| / 2, and the noise of every
 //! compressor here grows with what is compressed: it blows up unless the models come to rest faster
 //! than 1/t. This rule is here for completeness, and warns. State: x, the own estimate, one per
 //! neighbour. All start equal to x_0, which must be the same on all nodes.
 
-use std::sync::Arc;
-
-use serde::{Deserialize, Serialize};
-
-use super::{
-    Entry, Prepared, Rule, Setting,
-    mix::{Row, sum_into},
-};
-use crate::{
-    compress::{Malformed, NonFinite, Payload},
-    config::{self, ConfigError},
-    gossip::{
-        party::{Party, Writer},
-        plan::{At, Gossip},
-    },
-    units::{NodeId, Round},
-    vector,
-};
+use super::prelude::*;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "ecd",
@@ -40,8 +17,10 @@ pub(super) const ENTRY: Entry = Entry {
               (unstable; for completeness)",
     paper: "Tang et al. 2018, Communication Compression for Decentralized Training, Algorithm 2 \
             (ECD-PSGD)",
-    update: "x_i' = sum_j W_ij xt_j - lr g_i; z_i = (1 - t/2) x_i + (t/2) x_i'; xt_i = (1 - 2/t) \
-             xt_i + (2/t) C(z_i) at every holder",
+    update: "t = 1, 2, ...; xt_j^1 = x_j^1\n\
+             x_i^{t+1}  = sum_j W_ij xt_j^t - lr g_i(x_i^t)   (j = i included)\n\
+             z_i^{t+1}  = (1 - t/2) x_i^t + (t/2) x_i^{t+1}\n\
+             xt_i^{t+1} = (1 - 2/t) xt_i^t + (2/t) C(z_i^{t+1})  at all holders, the owner too",
     state: "the own estimate and one per neighbour",
     sends: "C(z_i)",
     conditions: "noise that does not grow with what is compressed; with all compressors here it \
@@ -53,12 +32,8 @@ pub(super) const ENTRY: Entry = Entry {
     ..Entry::BLANK
 };
 
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Params {}
-
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
-    let params: Params = config::read("rule", table)?;
+    let params: NoParams = config::read("rule", table)?;
     let topology = Arc::clone(setting.topology);
     let mut warnings = Vec::new();
     if setting.compressor.name() != "identity" {
@@ -73,23 +48,20 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
         plan: Arc::new(Gossip::after_gradient(Arc::clone(&topology), setting.compressed())),
         resolved: config::resolved(ENTRY.name, &params),
         warnings,
-        spawn: Box::new(move |node, x| {
+        spawn: Arc::new(move |node, x| {
             let row = Row::of(&topology, node);
-            let copies = vec![x.clone(); row.neighbours.len()];
-            Box::new(Ecd { row, own: x.clone(), spare: vec![0.0; x.len()], x, copies })
+            let copies = vec![x.to_vec(); row.neighbours.len()];
+            Box::new(Ecd { row, own: x.to_vec(), copies })
         }),
     })
 }
 
 struct Ecd {
     row: Row,
-    x: Vec<f32>,
     /// xt_i.
     own: Vec<f32>,
     /// xt_j, ascending.
     copies: Vec<Vec<f32>>,
-    /// The update, then x_i^{t+1}, then z_i.
-    spare: Vec<f32>,
 }
 
 /// t, which begins at 1.
@@ -105,54 +77,50 @@ fn estimate(round: Round, z: &Payload<'_>, estimate: &mut [f32]) {
 }
 
 impl Party for Ecd {
-    fn outgoing(
-        &mut self,
-        _at: &At,
-        _to: Option<NodeId>,
-        out: &mut Writer<'_>,
-    ) -> Result<(), NonFinite> {
-        out.vector(&self.spare)
+    fn outgoing(&mut self, local: &mut Local, _: &At, out: &mut Writer<'_>) -> Encoded {
+        out.vector(&local.update)
     }
 
-    fn sent(&mut self, at: &At, _to: Option<NodeId>, own: &Payload<'_>) {
+    fn sent(&mut self, _: &mut Local, at: &At, _: Option<NodeId>, own: &Payload<'_>) {
         estimate(at.round, own, &mut self.own);
     }
 
-    fn received(&mut self, at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
-        estimate(at.round, payload, &mut self.copies[self.row.place(from)]);
+    fn received(&mut self, _: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
+        estimate(at.round, p, &mut self.copies[self.row.place(from)]);
         Ok(())
     }
 
-    fn replica(&self, of: Option<NodeId>) -> Option<&[f32]> {
-        Some(of.map_or(&self.own, |of| &self.copies[self.row.place(of)]))
+    fn copies(&self) -> Option<&dyn Copies> {
+        Some(self)
+    }
+}
+
+impl Copies for Ecd {
+    fn own<'a>(&'a self, _: &'a Local, _: Option<NodeId>) -> Option<&'a [f32]> {
+        Some(&self.own)
+    }
+
+    fn of<'a>(&'a self, _: &'a Local, from: NodeId) -> Option<&'a [f32]> {
+        Some(&self.copies[self.row.place(from)])
     }
 }
 
 impl Rule for Ecd {
-    fn point(&mut self) -> (Vec<f32>, Vec<f32>) {
-        (std::mem::take(&mut self.x), std::mem::take(&mut self.spare))
-    }
-
-    fn gradient(&mut self, round: Round, _step: f32, x: Vec<f32>, update: Vec<f32>) {
-        self.x = x;
-        self.spare = update;
+    fn gradient(&mut self, local: &mut Local, round: Round, _: f32) {
         let own = self.row.own;
-        sum_into(&mut self.spare, &self.own, &self.row.weights, &self.copies, |update, xt| {
+        sum_into(&mut local.update, &self.own, &self.row.weights, &self.copies, |update, xt| {
             own * xt - update
         });
         let half = 0.5 * t(round);
-        for (x, next) in self.x.iter_mut().zip(&mut self.spare) {
+        for (x, next) in local.x.iter_mut().zip(&mut local.update) {
             let z = (1.0 - half) * *x + half * *next;
             *x = *next;
             *next = z;
         }
     }
 
-    fn model(&self, out: &mut [f32]) {
-        out.copy_from_slice(&self.x);
-    }
-
-    fn vectors(&self) -> usize {
-        3 + self.copies.len()
+    fn state(&mut self, visitor: &mut dyn Visitor) {
+        visitor.vector("xt_i", &mut self.own);
+        visit_all(visitor, "xt_j", &mut self.copies);
     }
 }

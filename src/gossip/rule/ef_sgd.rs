@@ -6,28 +6,11 @@
 //! Algorithm 2. With `sign` this is EF-signSGD, with `one-bit` 1-bit SGD (Seide et al. 2014), with
 //! `top-k` MEM-SGD.
 //!
-//! ```text
-//! p_i = lr g_i + e_i;  D_i = C(p_i);  e_i = p_i - D_i;  x' = x - (1/n) sum_i D_i;  e_i = 0 at first
-//! ```
 //! The memory holds lr g as in the papers: when the step decays, what was left over keeps its old
 //! weight. x - mean e moves as SGD does. All-to-all, or a server that sends the exact mean back.
 //! State: e_i; the mean where this node adds up.
 
-use std::sync::Arc;
-
-use serde::{Deserialize, Serialize};
-
-use super::{Entry, Prepared, Rule, Setting, compressed_c_sgd};
-use crate::{
-    compress::{Malformed, NonFinite, Payload},
-    config::{self, ConfigError},
-    gossip::{
-        collective::{Collective, Gather, Kind, Pattern},
-        party::{Party, Writer},
-        plan::At,
-    },
-    units::{NodeId, Round},
-};
+use super::{compressed_c_sgd, prelude::*};
 
 pub(super) const ENTRY: Entry = Entry {
     name: "ef-sgd",
@@ -35,7 +18,11 @@ pub(super) const ENTRY: Entry = Entry {
               1-bit SGD)",
     paper: "Stich et al. 2018, Sparsified SGD with Memory, Algorithm 1; Karimireddy et al. 2019, \
             Error Feedback Fixes SignSGD, Algorithm 2",
-    update: "p_i = lr g_i + e_i; D_i = C(p_i); e_i = p_i - D_i; x' = x - (1/n) sum_i D_i",
+    update: "p_i = lr g_i + e_i;\n\
+             D_i = C(p_i);\n\
+             e_i = p_i - D_i;\n\
+             x' = x - (1/n) sum_i D_i;\n\
+             e_i = 0 at first",
     state: "the error memory e_i; the mean, where it is formed",
     sends: "D_i up and the mean, dense, down; all-to-all: D_i to all",
     conditions: "a contraction (nominal delta > 0); a server with links to all, or all links",
@@ -69,85 +56,64 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
         )),
         resolved: config::resolved(ENTRY.name, &params),
         warnings,
-        spawn: Box::new(move |node, x| {
+        spawn: Arc::new(move |node, x| {
             let gather = Gather::new(pattern, nodes, node, format.clone(), x.len());
             let zeros = vec![0.0; x.len()];
-            Box::new(EfSgd {
-                all: pattern == Pattern::AllToAll,
-                gather,
-                error: zeros.clone(),
-                spare: zeros,
-                x,
-            })
+            Box::new(EfSgd { all: pattern == Pattern::AllToAll, gather, error: zeros })
         }),
     })
 }
 
 struct EfSgd {
     all: bool,
-    x: Vec<f32>,
     gather: Gather,
     /// e_i, and p_i while it is compressed.
     error: Vec<f32>,
-    spare: Vec<f32>,
 }
 
 impl Party for EfSgd {
-    fn outgoing(
-        &mut self,
-        at: &At,
-        _to: Option<NodeId>,
-        out: &mut Writer<'_>,
-    ) -> Result<(), NonFinite> {
+    fn outgoing(&mut self, _: &mut Local, at: &At, out: &mut Writer<'_>) -> Encoded {
         out.vector(if at.exchange == 0 { &self.error } else { self.gather.mean() })
     }
 
-    fn sent(&mut self, at: &At, _to: Option<NodeId>, own: &Payload<'_>) {
+    fn sent(&mut self, local: &mut Local, at: &At, _: Option<NodeId>, own: &Payload<'_>) {
         if at.exchange == 0 {
             own.add_into(-1.0, &mut self.error);
             return self.gather.sent(own);
         }
-        own.add_into(-1.0, &mut self.x);
+        own.add_into(-1.0, &mut local.x);
         self.gather.mean().fill(0.0);
     }
 
-    fn received(&mut self, at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
+    fn received(&mut self, local: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
         if at.exchange == 0 {
-            self.gather.received(from, payload);
+            self.gather.received(from, p);
         } else {
-            payload.add_into(-1.0, &mut self.x);
+            p.add_into(-1.0, &mut local.x);
         }
         Ok(())
     }
 
-    fn land(&mut self, _at: &At) {
-        if self.all {
-            self.gather.apply(1.0, &mut self.x);
-        }
-    }
-
-    fn replica(&self, _of: Option<NodeId>) -> Option<&[f32]> {
-        Some(&self.x)
+    fn copies(&self) -> Option<&dyn Copies> {
+        Some(&SameModel)
     }
 }
 
 impl Rule for EfSgd {
-    fn point(&mut self) -> (Vec<f32>, Vec<f32>) {
-        (std::mem::take(&mut self.x), std::mem::take(&mut self.spare))
-    }
-
-    fn gradient(&mut self, _round: Round, _step: f32, x: Vec<f32>, update: Vec<f32>) {
-        (self.x, self.spare) = (x, update);
-        for (e, u) in self.error.iter_mut().zip(&self.spare) {
+    fn gradient(&mut self, local: &mut Local, _: Round, _: f32) {
+        for (e, u) in self.error.iter_mut().zip(&local.update) {
             *e += u;
         }
     }
 
-    fn model(&self, out: &mut [f32]) {
-        out.copy_from_slice(&self.x);
+    fn land(&mut self, local: &mut Local, _: &At) {
+        if self.all {
+            self.gather.apply(1.0, &mut local.x);
+        }
     }
 
-    fn vectors(&self) -> usize {
-        3 + self.gather.vectors()
+    fn state(&mut self, visitor: &mut dyn Visitor) {
+        visitor.vector("e_i", &mut self.error);
+        self.gather.state(visitor);
     }
 }

@@ -3,11 +3,6 @@
 //! Shi, Wang, Zhao, Tang, Wang, Huang, Chu: A Distributed Synchronous SGD Algorithm with Global
 //! Top-k Sparsification for Low Bandwidth Networks (2019).
 //!
-//! ```text
-//! acc_i = lr g_i + e_i;  s_i = top_k(acc_i);  S = merges of the s_i up a tree, a T b = top_k(a + b);  x' = x - (1/P) S;  e_i = 0 at first
-//! conserving:  e_i = acc_i - s_i + what the merges that i performed dropped
-//! published:   e_i = acc_i, but 0 where s_i has an entry and S has one
-//! ```
 //! A binomial tree to node 0 and back: ceil(log2 P) exchanges of at most k entries each way, and no
 //! node sends more than once upwards. S is the same on all nodes to the bit. It is the top-k of sum
 //! s_i for P = 1 and 2; for more nodes an entry that loses in an inner merge is missing there, and
@@ -22,30 +17,21 @@
 //! not needed. The memory holds lr g: when the step decays, what was left over keeps its old
 //! weight. State: x, e_i, a few lists of k entries.
 
-use std::sync::Arc;
-
-use serde::{Deserialize, Serialize};
-
-use super::{Entry, Prepared, Rule, Setting, share};
-use crate::{
-    compress::{Entries, Format, Malformed, NonFinite, Payload},
-    config::{self, ConfigError},
-    gossip::{
-        collective::{Collective, Pattern, levels},
-        party::{Party, Writer},
-        plan::At,
-    },
-    units::{NodeId, Round},
-    vector,
-};
+use super::{prelude::*, share};
+use crate::gossip::collective::levels;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "g-top-k",
     summary: "centralized SGD on the global top-k, merged up a tree and sent down again",
     paper: "Shi et al. 2019, A Distributed Synchronous SGD Algorithm with Global Top-k \
             Sparsification for Low Bandwidth Networks",
-    update: "acc_i = lr g_i + e_i; s_i = top_k(acc_i); S by merges a T b = top_k(a + b); x' = x - \
-             (1/P) S",
+    update: "acc_i = lr g_i + e_i;\n\
+             s_i = top_k(acc_i);\n\
+             S = merges of the s_i up a tree, a T b = top_k(a + b);\n\
+             x' = x - (1/P) S;\n\
+             e_i = 0 at first\n\
+             conserving:  e_i = acc_i - s_i + what the merges that i performed dropped\n\
+             published:   e_i = acc_i, but 0 where s_i has an entry and S has one",
     state: "the residual e_i, the update",
     sends: "at most k entries up once, and S to at most log2 P others, in 2 ceil(log2 P) exchanges",
     conditions: "the links of a binomial tree (complete:n, hypercube:n); residual = \"published\" \
@@ -106,24 +92,12 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
         plan: Arc::new(Collective::after_gradient(Pattern::Tree, nodes, vec![format])),
         resolved: config::resolved(ENTRY.name, &params),
         warnings: Vec::new(),
-        spawn: Box::new(move |_, x| {
+        spawn: Arc::new(move |_, x| {
             let zeros = vec![0.0; x.len()];
             let [merged, theirs, sum, own] =
                 [const { Entries { indices: Vec::new(), values: Vec::new() } }; 4];
-            let (wrong, residual) = (None, zeros.clone());
-            Box::new(GTopK {
-                k,
-                nodes,
-                published,
-                residual,
-                merged,
-                theirs,
-                sum,
-                own,
-                wrong,
-                spare: zeros,
-                x,
-            })
+            let (wrong, residual) = (None, zeros);
+            Box::new(GTopK { k, nodes, published, residual, merged, theirs, sum, own, wrong })
         }),
     })
 }
@@ -133,7 +107,6 @@ struct GTopK {
     /// P.
     nodes: usize,
     published: bool,
-    x: Vec<f32>,
     /// e_i.
     residual: Vec<f32>,
     /// s_i, then what has been merged with it, then S.
@@ -144,24 +117,18 @@ struct GTopK {
     own: Entries,
     /// Why there is no s_i.
     wrong: Option<NonFinite>,
-    spare: Vec<f32>,
 }
 
 impl Party for GTopK {
-    fn outgoing(
-        &mut self,
-        _at: &At,
-        _to: Option<NodeId>,
-        out: &mut Writer<'_>,
-    ) -> Result<(), NonFinite> {
+    fn outgoing(&mut self, _: &mut Local, _: &At, out: &mut Writer<'_>) -> Encoded {
         self.wrong.map_or(Ok(()), Err)?;
         out.entries(&self.merged)
     }
 
-    fn received(&mut self, at: &At, _from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
+    fn received(&mut self, local: &mut Local, at: &At, _: NodeId, p: &Payload<'_>) -> Received {
         let theirs = &mut self.theirs;
         theirs.clear();
-        payload.entries(self.x.len(), &mut |index, value| theirs.push(index, value));
+        p.entries(local.x.len(), &mut |index, value| theirs.push(index, value));
         if usize::from(at.exchange) >= levels(self.nodes) {
             std::mem::swap(&mut self.merged, theirs);
             return Ok(());
@@ -177,12 +144,29 @@ impl Party for GTopK {
         Ok(())
     }
 
-    fn land(&mut self, _at: &At) {
+    fn copies(&self) -> Option<&dyn Copies> {
+        Some(&SameModel)
+    }
+}
+
+impl Rule for GTopK {
+    fn gradient(&mut self, local: &mut Local, _: Round, _: f32) {
+        vector::axpy(1.0, &local.update, &mut self.residual);
+        self.wrong = self.merged.select(&self.residual, self.k).err();
+        for (index, _) in self.merged.iter() {
+            self.residual[index as usize] = 0.0;
+        }
+        if self.published {
+            self.own.clone_from(&self.merged);
+        }
+    }
+
+    fn land(&mut self, local: &mut Local, _: &At) {
         if let Some(NonFinite { index, value }) = self.wrong {
             // Alone, a node has sent nothing that would have told.
-            self.x[index] = value;
+            local.x[index] = value;
         }
-        self.merged.add_into(-1.0 / self.nodes as f32, &mut self.x);
+        self.merged.add_into(-1.0 / self.nodes as f32, &mut local.x);
         if self.published {
             let mut applied = self.merged.indices.iter().copied().peekable();
             for (index, value) in self.own.iter() {
@@ -194,33 +178,7 @@ impl Party for GTopK {
         }
     }
 
-    fn replica(&self, _of: Option<NodeId>) -> Option<&[f32]> {
-        Some(&self.x)
-    }
-}
-
-impl Rule for GTopK {
-    fn point(&mut self) -> (Vec<f32>, Vec<f32>) {
-        (std::mem::take(&mut self.x), std::mem::take(&mut self.spare))
-    }
-
-    fn gradient(&mut self, _round: Round, _step: f32, x: Vec<f32>, update: Vec<f32>) {
-        (self.x, self.spare) = (x, update);
-        vector::axpy(1.0, &self.spare, &mut self.residual);
-        self.wrong = self.merged.select(&self.residual, self.k).err();
-        for (index, _) in self.merged.iter() {
-            self.residual[index as usize] = 0.0;
-        }
-        if self.published {
-            self.own.clone_from(&self.merged);
-        }
-    }
-
-    fn model(&self, out: &mut [f32]) {
-        out.copy_from_slice(&self.x);
-    }
-
-    fn vectors(&self) -> usize {
-        3
+    fn state(&mut self, visitor: &mut dyn Visitor) {
+        visitor.vector("e_i", &mut self.residual);
     }
 }

@@ -27,6 +27,7 @@ mod moniqua;
 mod naive;
 mod pairwise;
 mod power_gossip;
+mod prelude;
 mod sgp;
 mod share;
 mod sign_sgd;
@@ -37,8 +38,10 @@ mod top_k_all_gather;
 
 use std::sync::Arc;
 
-pub use super::party::{Party, Writer};
-use super::plan::{self, Plan};
+use serde::{Deserialize, Serialize};
+
+pub use super::party::{Answers, Copies, Encoded, Local, Party, Received, Writer};
+use super::plan::{self, At, Plan};
 use crate::{
     compress::{Compressor, Format},
     config::{self, ConfigError},
@@ -47,36 +50,96 @@ use crate::{
     units::{NodeId, Round},
 };
 
-/// An update rule of one node. See [`Party`] for its side of the exchanges.
+/// An update rule of one node: its equations on [`Local`], and the state that it keeps besides. See
+/// [`Party`] for its side of the exchanges.
 pub trait Rule: Party {
-    /// Lends the model and a buffer of its length for the update. Both come back by
-    /// [`Rule::gradient`].
-    fn point(&mut self) -> (Vec<f32>, Vec<f32>);
+    /// Moves `local.x` to the point of the next gradient, if the model is kept elsewhere.
+    fn point(&mut self, _local: &mut Local) {}
 
-    /// The update, the sum of step times direction at the lent model, is ready; `step` is the sum
-    /// of the step sizes in it.
-    fn gradient(&mut self, round: Round, step: f32, x: Vec<f32>, update: Vec<f32>);
+    /// The update, the sum of step times direction at `local.x`, is in `local.update`; `step` is
+    /// the sum of the step sizes in it.
+    fn gradient(&mut self, local: &mut Local, round: Round, step: f32);
 
-    /// Lends a buffer as long as a part of the update. It comes back by [`Rule::part`]. Only where
-    /// the plan has parts.
-    fn lend(&mut self, part: u8) -> Vec<f32> {
-        unreachable!("part {part}: the plan has no parts")
-    }
-
-    /// A part of the update is final, while the model is still lent. All parts come, in order,
-    /// before [`Rule::gradient`].
-    fn part(&mut self, round: Round, part: u8, _values: Vec<f32>) {
-        unreachable!("round {round} part {part}: the plan has no parts")
-    }
+    /// Folds a complete flight into the model.
+    fn land(&mut self, _local: &mut Local, _at: &At) {}
 
     /// Writes the model that is saved and evaluated. Whenever the model is not lent this is a
     /// model: in the middle of a round it may have the round's step and a part of its mixing
     /// already.
-    fn model(&self, out: &mut [f32]);
+    fn model(&self, local: &Local, out: &mut [f32]) {
+        out.copy_from_slice(&local.x);
+    }
 
-    /// The number of vectors of the model's length that the rule keeps, for the memory it states.
-    fn vectors(&self) -> usize;
+    /// Lists what the rule keeps besides the model, always in the same order.
+    fn state(&mut self, visitor: &mut dyn Visitor);
+
+    /// Its side of a plan with parts.
+    fn parts(&mut self) -> Option<&mut dyn Parts> {
+        None
+    }
 }
+
+/// The side of a rule whose flights leave while the rest of the update is computed.
+pub trait Parts {
+    /// Lends a buffer as long as a part of the update. It comes back by [`Parts::take`].
+    fn lend(&mut self, part: u8) -> Vec<f32>;
+
+    /// Takes a part of the update that is final. All parts come, in order, before
+    /// [`Rule::gradient`].
+    fn take(&mut self, round: Round, part: u8, values: Vec<f32>);
+}
+
+/// Visits the state of a rule: to count its memory, to hash it, to save it, or to restore it.
+pub trait Visitor {
+    /// A vector that later rounds need.
+    fn vector(&mut self, name: &str, values: &mut Vec<f32>);
+
+    /// A number that later rounds need.
+    fn number(&mut self, name: &str, value: &mut f64);
+
+    /// Buffers of so many numbers, whose content no later round needs.
+    fn scratch(&mut self, numbers: usize);
+}
+
+/// Visits vectors of one name.
+fn visit_all(visitor: &mut dyn Visitor, name: &str, vectors: &mut [Vec<f32>]) {
+    vectors.iter_mut().for_each(|values| visitor.vector(name, values));
+}
+
+/// The numbers in the vectors and buffers of a rule, without the model and its update.
+pub fn count_numbers(rule: &mut dyn Rule) -> usize {
+    struct Count(usize);
+    impl Visitor for Count {
+        fn vector(&mut self, _name: &str, values: &mut Vec<f32>) {
+            self.0 += values.len();
+        }
+        fn number(&mut self, _name: &str, _value: &mut f64) {}
+        fn scratch(&mut self, numbers: usize) {
+            self.0 += numbers;
+        }
+    }
+    let mut count = Count(0);
+    rule.state(&mut count);
+    count.0
+}
+
+/// The copies of a rule whose nodes all have the same model.
+struct SameModel;
+
+impl Copies for SameModel {
+    fn own<'a>(&'a self, local: &'a Local, to: Option<NodeId>) -> Option<&'a [f32]> {
+        (to.is_none() && !local.x.is_empty()).then_some(&local.x)
+    }
+
+    fn of<'a>(&'a self, local: &'a Local, _from: NodeId) -> Option<&'a [f32]> {
+        (!local.x.is_empty()).then_some(&local.x)
+    }
+}
+
+/// The constants of a rule that has none.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct NoParams {}
 
 /// One line of the registry.
 pub struct Entry {
@@ -86,7 +149,7 @@ pub struct Entry {
     pub summary: &'static str,
     /// Authors, title, year, equation.
     pub paper: &'static str,
-    /// The update, in the paper's letters.
+    /// The equations of a round, in the paper's letters, one a line.
     pub update: &'static str,
     /// What it keeps besides the model.
     pub state: &'static str,
@@ -235,7 +298,7 @@ impl Setting<'_> {
 }
 
 /// Makes the rule of one node from its id and the initial model.
-pub type Spawn = Box<dyn Fn(NodeId, Vec<f32>) -> Box<dyn Rule> + Send + Sync>;
+pub type Spawn = Arc<dyn Fn(NodeId, &[f32]) -> Box<dyn Rule> + Send + Sync>;
 
 /// A rule with its constants resolved, ready for every node.
 pub struct Prepared {

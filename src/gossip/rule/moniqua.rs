@@ -2,13 +2,6 @@
 //!
 //! Lu, De Sa: Moniqua: Modulo Quantized Communication in Decentralized SGD (2020), Algorithm 1.
 //!
-//! ```text
-//! B = 2 theta / (1 - 2 delta)
-//! q_i    = Q(x_i / B mod 1)                          Q: L = 2^bits points from -1/2 to 1/2, error at most delta = 1 / (L - 1)
-//! xh_i   = q_i B - (x_i mod B) + x_i                 the node's own
-//! xh_j   = (q_j B - x_i mod B) + x_i                 a neighbour's, as i reads it
-//! x_i'   = x_i + gamma sum_j W_ij (xh_j - xh_i) - lr g_i(x_i)
-//! ```
 //! `mod` is centred: z mod B is in [-B/2, B/2]. Where |x_i - x_j| < theta in every coordinate, xh_j
 //! is the number that j itself has, and the mean moves by -lr mean g; beyond theta it is off by a
 //! multiple of B, and nothing tells: models that far apart count as equal and stay so. The rounding
@@ -19,22 +12,8 @@
 //! any x_0 within theta. The exchange follows the gradient, though it needs only x, because it
 //! accumulates in the update's buffer: beside the gradient it would need two vectors more.
 
-use std::sync::Arc;
-
-use serde::{Deserialize, Serialize};
-
-use super::{Entry, Prepared, Rule, Setting, mix::Row, nine_digits, positive, steps, whole};
-use crate::{
-    compress::{Format, Malformed, NonFinite, Payload},
-    config::{self, ConfigError},
-    gossip::{
-        party::{Party, Writer},
-        plan::{At, Gossip},
-    },
-    rng::{Purpose, Stream},
-    units::{NodeId, Round},
-    vector,
-};
+use super::prelude::*;
+use crate::{rng::Purpose, rng::Stream};
 
 pub(super) const ENTRY: Entry = Entry {
     name: "moniqua",
@@ -42,8 +21,11 @@ pub(super) const ENTRY: Entry = Entry {
               memory",
     paper: "Lu, De Sa 2020, Moniqua: Modulo Quantized Communication in Decentralized SGD, \
             Algorithm 1",
-    update: "q_i = Q(x_i / B mod 1); xh_i = q_i B - (x_i mod B) + x_i; xh_j = (q_j B - x_i mod B) \
-             + x_i; x_i' = x_i + gamma sum_j W_ij (xh_j - xh_i) - lr g_i",
+    update: "B = 2 theta / (1 - 2 delta)\n\
+             q_i   = Q(x_i / B mod 1)   Q: L = 2^bits points in +-1/2, delta = 1 / (L - 1)\n\
+             xh_i   = q_i B - (x_i mod B) + x_i   the node's own\n\
+             xh_j   = (q_j B - x_i mod B) + x_i   a neighbour's, as i reads it\n\
+             x_i'   = x_i + gamma sum_j W_ij (xh_j - xh_i) - lr g_i(x_i)",
     state: "none",
     sends: "q_i, bits d / 8 bytes",
     conditions: "|x_i - x_j| < theta in every coordinate of every pair of neighbours; beyond it \
@@ -100,9 +82,8 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
         plan: Arc::new(Gossip::after_gradient(Arc::clone(&topology), format)),
         resolved: config::resolved(ENTRY.name, &params),
         warnings: Vec::new(),
-        spawn: Box::new(move |node, x| {
-            let spare = vec![0.0; x.len()];
-            Box::new(Moniqua { row: Row::of(&topology, node), gamma, grid, noise, x, spare })
+        spawn: Arc::new(move |node, _| {
+            Box::new(Moniqua { row: Row::of(&topology, node), gamma, grid, noise })
         }),
     })
 }
@@ -168,19 +149,11 @@ struct Moniqua {
     grid: Grid,
     /// Shared by all nodes.
     noise: Stream,
-    x: Vec<f32>,
-    /// The update; then what is to be added to x.
-    spare: Vec<f32>,
 }
 
 impl Party for Moniqua {
-    fn outgoing(
-        &mut self,
-        at: &At,
-        _to: Option<NodeId>,
-        out: &mut Writer<'_>,
-    ) -> Result<(), NonFinite> {
-        let (x, grid, noise) = (&self.x, self.grid, self.noise.round(at.round));
+    fn outgoing(&mut self, local: &mut Local, at: &At, out: &mut Writer<'_>) -> Encoded {
+        let (x, grid, noise) = (&local.x, self.grid, self.noise.round(at.round));
         out.codes(|from, codes| {
             let x = &x[from..from + codes.len()];
             for ((index, code), &x) in (from as u32..).zip(codes).zip(x) {
@@ -194,9 +167,9 @@ impl Party for Moniqua {
         })
     }
 
-    fn sent(&mut self, _at: &At, _to: Option<NodeId>, own: &Payload<'_>) {
+    fn sent(&mut self, local: &mut Local, _: &At, _: Option<NodeId>, own: &Payload<'_>) {
         let (x, spare, grid, weight) =
-            (&self.x, &mut self.spare, self.grid, self.gamma * self.row.off_diagonal());
+            (&local.x, &mut local.update, self.grid, self.gamma * self.row.off_diagonal());
         own.codes(|from, codes| {
             let x = &x[from..from + codes.len()];
             for ((spare, x), &code) in spare[from..].iter_mut().zip(x).zip(codes) {
@@ -205,10 +178,10 @@ impl Party for Moniqua {
         });
     }
 
-    fn received(&mut self, _at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
+    fn received(&mut self, local: &mut Local, _: &At, from: NodeId, p: &Payload<'_>) -> Received {
         let (x, spare, grid, weight) =
-            (&self.x, &mut self.spare, self.grid, self.gamma * self.row.weight(from));
-        payload.codes(|from, codes| {
+            (&local.x, &mut local.update, self.grid, self.gamma * self.row.weight(from));
+        p.codes(|from, codes| {
             let x = &x[from..from + codes.len()];
             for ((spare, x), &code) in spare[from..].iter_mut().zip(x).zip(codes) {
                 *spare += weight * grid.wrap(grid.value(code) - x);
@@ -216,29 +189,16 @@ impl Party for Moniqua {
         });
         Ok(())
     }
-
-    fn land(&mut self, _at: &At) {
-        vector::axpy(1.0, &self.spare, &mut self.x);
-    }
 }
 
 impl Rule for Moniqua {
-    fn point(&mut self) -> (Vec<f32>, Vec<f32>) {
-        (std::mem::take(&mut self.x), std::mem::take(&mut self.spare))
+    fn gradient(&mut self, _: &mut Local, _: Round, _: f32) {}
+
+    fn land(&mut self, local: &mut Local, _: &At) {
+        vector::axpy(1.0, &local.update, &mut local.x);
     }
 
-    fn gradient(&mut self, _round: Round, _step: f32, x: Vec<f32>, update: Vec<f32>) {
-        self.x = x;
-        self.spare = update;
-    }
-
-    fn model(&self, out: &mut [f32]) {
-        out.copy_from_slice(&self.x);
-    }
-
-    fn vectors(&self) -> usize {
-        2
-    }
+    fn state(&mut self, _: &mut dyn Visitor) {}
 }
 
 #[cfg(test)]

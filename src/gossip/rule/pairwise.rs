@@ -22,23 +22,8 @@
 //! its neighbours that they call no more. State: x, the copy of x that is lent while x moves on,
 //! the update, the move.
 
-use std::sync::Arc;
-
-use serde::{Deserialize, Serialize};
-
-use super::{Entry, Prepared, Rule, Setting};
-use crate::{
-    compress::{Format, Malformed, NonFinite, Payload},
-    config::{self, ConfigError},
-    gossip::{
-        party::{Party, Writer},
-        plan::{At, Meeting, Plan, Step},
-    },
-    mixing::Topology,
-    rng::{Purpose, Stream},
-    units::{NodeId, Round},
-    vector,
-};
+use super::prelude::*;
+use crate::{mixing::Topology, rng::Purpose, rng::Stream};
 
 pub(super) const AD_PSGD: Entry = Entry {
     name: "ad-psgd",
@@ -80,25 +65,21 @@ const AROUND: &[Step] =
 const AFTER: &[Step] =
     &[Step::Gradient, Step::Join, Step::Launch(0), Step::Land { flight: 0, lag: 0 }];
 
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Params {}
-
 fn prepare(
     entry: &Entry,
     steps: &'static [Step],
     table: &toml::Table,
     setting: &Setting<'_>,
 ) -> Result<Prepared, ConfigError> {
-    let params: Params = config::read("rule", table)?;
+    let params: NoParams = config::read("rule", table)?;
     let topology = Arc::clone(setting.topology);
     Ok(Prepared {
         plan: Arc::new(Calls { topology, seed: setting.seed, steps, format: setting.dense() }),
         resolved: config::resolved(entry.name, &params),
         warnings: Vec::new(),
-        spawn: Box::new(|_, x| {
+        spawn: Arc::new(|_, x| {
             let zeros = vec![0.0; x.len()];
-            Box::new(Pairwise { lent: zeros.clone(), spare: zeros.clone(), movement: zeros, x })
+            Box::new(Pairwise { movement: zeros, x: x.to_vec() })
         }),
     })
 }
@@ -136,7 +117,7 @@ impl Plan for Calls {
         if at.exchange == 0 { out.send.extend(called) } else { out.wait.extend(called) }
     }
 
-    fn format(&self, _at: &At, _from: NodeId) -> &Format {
+    fn format(&self, _: &At, _: NodeId) -> &Format {
         &self.format
     }
 
@@ -146,66 +127,58 @@ impl Plan for Calls {
 }
 
 struct Pairwise {
+    /// The model, which moves on while the gradient at `local.x` is computed.
     x: Vec<f32>,
-    /// x when the gradient was asked for.
-    lent: Vec<f32>,
-    spare: Vec<f32>,
     /// m.
     movement: Vec<f32>,
 }
 
 impl Party for Pairwise {
-    fn outgoing(
-        &mut self,
-        _at: &At,
-        _to: Option<NodeId>,
-        out: &mut Writer<'_>,
-    ) -> Result<(), NonFinite> {
+    fn outgoing(&mut self, _: &mut Local, _: &At, out: &mut Writer<'_>) -> Encoded {
         out.vector(&self.x)
     }
 
+    fn received(&mut self, _: &mut Local, _: &At, _: NodeId, payload: &Payload<'_>) -> Received {
+        payload.add_into(-1.0, &mut self.x);
+        Ok(())
+    }
+
+    fn answers(&mut self) -> Option<&mut dyn Answers> {
+        Some(self)
+    }
+}
+
+impl Answers for Pairwise {
     fn answer(
         &mut self,
-        _at: &At,
-        _from: NodeId,
+        _: &mut Local,
+        _: &At,
         ask: &Payload<'_>,
         out: &mut Writer<'_>,
-    ) -> Result<(), NonFinite> {
+    ) -> Encoded {
         vector::scaled(-0.5, &self.x, &mut self.movement);
         ask.add_into(0.5, &mut self.movement);
         out.vector(&self.movement)?;
         vector::axpy(1.0, &self.movement, &mut self.x);
         Ok(())
     }
-
-    fn received(
-        &mut self,
-        _at: &At,
-        _from: NodeId,
-        payload: &Payload<'_>,
-    ) -> Result<(), Malformed> {
-        payload.add_into(-1.0, &mut self.x);
-        Ok(())
-    }
 }
 
 impl Rule for Pairwise {
-    fn point(&mut self) -> (Vec<f32>, Vec<f32>) {
-        // x moves on while the gradient is computed.
-        self.lent.copy_from_slice(&self.x);
-        (std::mem::take(&mut self.lent), std::mem::take(&mut self.spare))
+    fn point(&mut self, local: &mut Local) {
+        local.x.copy_from_slice(&self.x);
     }
 
-    fn gradient(&mut self, _round: Round, _step: f32, x: Vec<f32>, update: Vec<f32>) {
-        (self.lent, self.spare) = (x, update);
-        vector::subtract(&self.spare, &mut self.x);
+    fn gradient(&mut self, local: &mut Local, _: Round, _: f32) {
+        vector::subtract(&local.update, &mut self.x);
     }
 
-    fn model(&self, out: &mut [f32]) {
+    fn model(&self, _: &Local, out: &mut [f32]) {
         out.copy_from_slice(&self.x);
     }
 
-    fn vectors(&self) -> usize {
-        4
+    fn state(&mut self, visitor: &mut dyn Visitor) {
+        visitor.vector("x", &mut self.x);
+        visitor.scratch(self.movement.len());
     }
 }

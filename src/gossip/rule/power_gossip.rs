@@ -4,12 +4,6 @@
 //! Vogels, Karimireddy, Jaggi: Practical Low-Rank Communication Compression in Decentralized Deep
 //! Learning (2020), Algorithm 1.
 //!
-//! ```text
-//! for every edge (i, j), i above j, and every matrix X of the model (m x n); D = X_i - X_j
-//! round 0, 2, ...:  P = orthonormal columns of P;  exchange X_i P and X_j P;      Q = D P
-//! round 1, 3, ...:  Q = orthonormal columns of Q;  exchange X_i^T Q and X_j^T Q;  P = D^T Q
-//! both:             X_i -= W_ij Q P^T;  X_j += W_ij Q P^T
-//! ```
 //! applied to x - lr g. What is new in one round is the start of the next: a power iteration
 //! towards the largest singular vectors of D. Q P^T is a projection of D, so there is no step to
 //! tune. Both ends compute Q P^T from the same bits and add opposite terms: the mean moves by -lr
@@ -19,23 +13,8 @@
 //! first, so the models differ by then. DIFFERENCE: one exchange a round; the paper also tries
 //! several. State: x, and for each edge and matrix P and Q, rank (m + n) numbers.
 
-use std::sync::Arc;
-
-use serde::{Deserialize, Serialize};
-
-use super::{Entry, Prepared, Rule, Setting, mix::Row, whole};
-use crate::{
-    compress::{Format, Malformed, NonFinite, Payload},
-    config::{self, ConfigError},
-    gossip::{
-        party::{Party, Writer},
-        plan::{At, Meeting, Plan, Step},
-    },
-    mixing::Topology,
-    rng::{Purpose, Stream},
-    units::{NodeId, Round},
-    vector,
-};
+use super::prelude::*;
+use crate::{mixing::Topology, rng::Purpose, rng::Stream};
 
 pub(super) const ENTRY: Entry = Entry {
     name: "power-gossip",
@@ -43,8 +22,14 @@ pub(super) const ENTRY: Entry = Entry {
               nothing to tune",
     paper: "Vogels et al. 2020, Practical Low-Rank Communication Compression in Decentralized \
             Deep Learning, Algorithm 1",
-    update: "even rounds: Q = (X_i - X_j) orth(P); odd: P = (X_i - X_j)^T orth(Q); X_i -= W_ij Q \
-             P^T, X_j += W_ij Q P^T, on x - lr g",
+    update: "for each edge (i, j), i above j, and each matrix X of the model (m x n); D = X_i - X_j\n\
+             round 0, 2, ...:  P = orthonormal columns of P;\n\
+             exchange X_i P and X_j P;\n\
+             Q = D P\n\
+             round 1, 3, ...:  Q = orthonormal columns of Q;\n\
+             exchange X_i^T Q and X_j^T Q;\n\
+             P = D^T Q\n\
+             both:   X_i -= W_ij Q P^T;  X_j += W_ij Q P^T",
     state: "P and Q for each neighbour and matrix, rank (m + n) numbers",
     sends: "X_i P, or X_i^T Q in odd rounds, another to each neighbour: rank m or rank n numbers \
             a matrix; one-column tensors whole",
@@ -88,15 +73,14 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
         plan: Arc::new(Alternating { topology: Arc::clone(&topology), formats }),
         resolved: config::resolved(ENTRY.name, &params),
         warnings: Vec::new(),
-        spawn: Box::new(move |node, x| {
+        spawn: Arc::new(move |node, _| {
             let row = Row::of(&topology, node);
             let edge = |other: &NodeId| {
                 Edge::new(noise.node(node.min(*other)).node(node.max(*other)), &layers)
             };
             let edges = row.neighbours.iter().map(edge).collect();
             let whole = vec![0.0; layers.whole];
-            let spare = vec![0.0; x.len()];
-            Box::new(PowerGossip { node, row, layers: Arc::clone(&layers), edges, x, whole, spare })
+            Box::new(PowerGossip { node, row, layers: Arc::clone(&layers), edges, whole })
         }),
     })
 }
@@ -116,12 +100,12 @@ impl Plan for Alternating {
         1
     }
 
-    fn meet(&self, node: NodeId, _at: &At, out: &mut Meeting) {
+    fn meet(&self, node: NodeId, _: &At, out: &mut Meeting) {
         out.send.extend_from_slice(self.topology.neighbours(node));
         out.wait.extend_from_slice(self.topology.neighbours(node));
     }
 
-    fn format(&self, at: &At, _from: NodeId) -> &Format {
+    fn format(&self, at: &At, _: NodeId) -> &Format {
         &self.formats[usize::from(!is_right(at.round))]
     }
 
@@ -284,36 +268,29 @@ struct PowerGossip {
     layers: Arc<Layers>,
     /// Of each neighbour, ascending.
     edges: Vec<Edge>,
-    x: Vec<f32>,
     /// The one-column tensors as they were sent.
     whole: Vec<f32>,
-    /// The update, or a payload.
-    spare: Vec<f32>,
 }
 
 impl Party for PowerGossip {
-    fn outgoing(
-        &mut self,
-        at: &At,
-        to: Option<NodeId>,
-        out: &mut Writer<'_>,
-    ) -> Result<(), NonFinite> {
-        let place = self.row.place(to.expect("the plan has a payload for each neighbour"));
+    fn outgoing(&mut self, local: &mut Local, at: &At, out: &mut Writer<'_>) -> Encoded {
+        let to = out.receiver().expect("the plan has a payload for each neighbour");
+        let place = self.row.place(to);
         let edge = &mut self.edges[place];
-        edge.multiply(at.round, &self.layers, &self.x);
+        edge.multiply(at.round, &self.layers, &local.x);
         let product = if is_right(at.round) { &edge.q } else { &edge.p };
         let (products, whole) =
-            self.spare[..self.layers.sent(is_right(at.round))].split_at_mut(product.len());
+            local.update[..self.layers.sent(is_right(at.round))].split_at_mut(product.len());
         products.copy_from_slice(product);
         whole.copy_from_slice(&self.whole);
-        out.vector(&self.spare[..product.len() + self.whole.len()])
+        out.vector(&local.update[..product.len() + self.whole.len()])
     }
 
-    fn received(&mut self, at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
+    fn received(&mut self, local: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
         let place = self.row.place(from);
         let (edge, weight) = (&mut self.edges[place], self.row.weights[place]);
-        let theirs = &mut self.spare[..self.layers.sent(is_right(at.round))];
-        payload.write_into(theirs);
+        let theirs = &mut local.update[..self.layers.sent(is_right(at.round))];
+        p.write_into(theirs);
         let product = if is_right(at.round) { &mut edge.q } else { &mut edge.p };
         let (theirs, their_whole) = theirs.split_at(product.len());
         // The difference of the node above and the node below, at both ends.
@@ -321,14 +298,14 @@ impl Party for PowerGossip {
         for (product, theirs) in product.iter_mut().zip(theirs) {
             *product = if above { *product - theirs } else { theirs - *product };
         }
-        edge.add_product(if above { -weight } else { weight }, &self.layers, &mut self.x);
+        edge.add_product(if above { -weight } else { weight }, &self.layers, &mut local.x);
         let (mut own, mut theirs) = (&*self.whole, their_whole);
         for &(start, len) in &self.layers.columns {
             vector::axpy_difference(
                 weight,
                 &theirs[..len],
                 &own[..len],
-                &mut self.x[start..start + len],
+                &mut local.x[start..start + len],
             );
             (own, theirs) = (&own[len..], &theirs[len..]);
         }
@@ -337,30 +314,22 @@ impl Party for PowerGossip {
 }
 
 impl Rule for PowerGossip {
-    fn point(&mut self) -> (Vec<f32>, Vec<f32>) {
-        (std::mem::take(&mut self.x), std::mem::take(&mut self.spare))
-    }
-
-    fn gradient(&mut self, _round: Round, _step: f32, x: Vec<f32>, update: Vec<f32>) {
-        self.x = x;
-        self.spare = update;
-        vector::subtract(&self.spare, &mut self.x);
+    fn gradient(&mut self, local: &mut Local, _: Round, _: f32) {
+        vector::subtract(&local.update, &mut local.x);
         let mut whole = &mut *self.whole;
         for &(start, len) in &self.layers.columns {
             let (here, rest) = whole.split_at_mut(len);
-            here.copy_from_slice(&self.x[start..start + len]);
+            here.copy_from_slice(&local.x[start..start + len]);
             whole = rest;
         }
     }
 
-    fn model(&self, out: &mut [f32]) {
-        out.copy_from_slice(&self.x);
-    }
-
-    fn vectors(&self) -> usize {
-        let factors =
-            self.edges.len() * (self.layers.of_p() + self.layers.of_q()) + self.whole.len();
-        2 + factors.div_ceil(self.x.len().max(1))
+    fn state(&mut self, visitor: &mut dyn Visitor) {
+        for edge in &mut self.edges {
+            visitor.vector("p", &mut edge.p);
+            visitor.vector("q", &mut edge.q);
+        }
+        visitor.scratch(self.whole.len());
     }
 }
 

@@ -4,11 +4,6 @@
 //! Algorithm 1; push-sum is Kempe, Dobra, Gehrke: Gossip-Based Computation of Aggregate Information
 //! (2003).
 //!
-//! ```text
-//! z_i  = x_i / w_i                                          w_i = 1 at first
-//! x_i' = x_i - lr g_i(z_i)
-//! send (p_ji x_i', p_ji w_i) to each receiver j;   x_i = sum_j p_ij x_j',  w_i = sum_j p_ij w_j        (j = i included)
-//! ```
 //! P need only be column-stochastic: what a node gives away and what it keeps make up what it had.
 //! On a static topology p_ji = 1 / (1 + deg i), which uses no weights of the topology and is not
 //! doubly stochastic where degrees differ; on a schedule it is the matrix W_t of the round. z is
@@ -20,22 +15,8 @@
 //! `f32` whose sum it is and is kept in `f64`, so that many rounds of rounding do not add up to a
 //! drift of w against x. State: x, w; z and what is sent share a vector.
 
-use std::sync::Arc;
-
-use serde::{Deserialize, Serialize};
-
-use super::{Entry, Prepared, Rule, Setting};
-use crate::{
-    compress::{Format, Malformed, NonFinite, Payload},
-    config::{self, ConfigError},
-    gossip::{
-        party::{Party, Writer},
-        plan::{At, Gossip},
-    },
-    mixing::Schedule,
-    units::{NodeId, Round},
-    vector,
-};
+use super::prelude::*;
+use crate::{compress::Malformed, mixing::Schedule};
 
 pub(super) const ENTRY: Entry = Entry {
     name: "sgp",
@@ -43,8 +24,10 @@ pub(super) const ENTRY: Entry = Entry {
               quotient",
     paper: "Assran et al. 2019, Stochastic Gradient Push for Distributed Deep Learning, Algorithm \
             1",
-    update: "z_i = x_i / w_i; x_i' = x_i - lr g_i(z_i); x_i = sum_j p_ij x_j'; w_i = sum_j p_ij \
-             w_j",
+    update: "z_i  = x_i / w_i   w_i = 1 at first\n\
+             x_i' = x_i - lr g_i(z_i)\n\
+             send (p_ji x_i', p_ji w_i) to each receiver j;\n\
+             x_i = sum_j p_ij x_j',  w_i = sum_j p_ij w_j   (j = i included)",
     state: "the push-sum weight w, and z",
     sends: "p x_i' and p w_i, 4 d + 8 bytes; another frame for each receiver",
     conditions: "P column-stochastic and connected: p = 1 / (1 + degree) on a static topology, \
@@ -60,12 +43,8 @@ pub(super) const ENTRY: Entry = Entry {
 /// Numbers behind the model's in a frame: w as the sum of two.
 const WEIGHT: usize = 2;
 
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Params {}
-
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
-    let params: Params = config::read("rule", table)?;
+    let params: NoParams = config::read("rule", table)?;
     let (topology, schedule) = (Arc::clone(setting.topology), Arc::clone(setting.schedule));
     let format = Format::Floats(setting.parameters + WEIGHT);
     let plan =
@@ -74,22 +53,11 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
         plan: Arc::new(plan),
         resolved: config::resolved("sgp", &params),
         warnings: Vec::new(),
-        spawn: Box::new(move |node, x| {
+        spawn: Arc::new(move |node, x| {
             let degree = topology.neighbours(node).len();
             let share = schedule.is_static().then(|| 1.0 / (1.0 + degree as f32));
-            let mut z = Vec::with_capacity(x.len() + WEIGHT);
-            z.extend_from_slice(&x);
-            let spare = vec![0.0; x.len()];
-            Box::new(Sgp {
-                node,
-                schedule: Arc::clone(&schedule),
-                share,
-                w: 1.0,
-                x,
-                z,
-                spare,
-                written: None,
-            })
+            let (schedule, x) = (Arc::clone(&schedule), x.to_vec());
+            Box::new(Sgp { node, schedule, share, w: 1.0, x, written: None })
         }),
     })
 }
@@ -100,12 +68,9 @@ struct Sgp {
     /// p, if it is the same in all rounds.
     share: Option<f32>,
     w: f64,
+    /// The numerator; `local.x` is x / w, or a frame with w behind it during an exchange.
     x: Vec<f32>,
-    /// z while it is lent; what is sent, with w behind it, while there is an exchange.
-    z: Vec<f32>,
-    /// The update while it is computed.
-    spare: Vec<f32>,
-    /// The round whose frame stands in `z`.
+    /// The round whose frame stands in `local.x`.
     written: Option<Round>,
 }
 
@@ -118,37 +83,28 @@ impl Sgp {
 }
 
 impl Party for Sgp {
-    fn outgoing(
-        &mut self,
-        at: &At,
-        to: Option<NodeId>,
-        out: &mut Writer<'_>,
-    ) -> Result<(), NonFinite> {
+    fn outgoing(&mut self, local: &mut Local, at: &At, out: &mut Writer<'_>) -> Encoded {
         if self.written.replace(at.round) != Some(at.round) {
             // Once a round, before the first receiver's part is gone from x.
-            let p =
-                self.share(at.round, to.expect("this rule's plan has a frame for each receiver"));
+            let to = out.receiver().expect("this rule's plan has a frame for each receiver");
+            let p = self.share(at.round, to);
+            local.x.reserve_exact((self.x.len() + WEIGHT).saturating_sub(local.x.len()));
             let w = f64::from(p) * self.w;
             let coarse = w as f32;
-            self.z.clear();
-            self.z.extend(self.x.iter().map(|x| p * x));
-            self.z.extend([coarse, (w - f64::from(coarse)) as f32]);
+            local.x.clear();
+            local.x.extend(self.x.iter().map(|x| p * x));
+            local.x.extend([coarse, (w - f64::from(coarse)) as f32]);
         }
-        out.vector(&self.z)
+        out.vector(&local.x)
     }
 
-    fn sent(&mut self, _at: &At, _to: Option<NodeId>, own: &Payload<'_>) {
+    fn sent(&mut self, _: &mut Local, _: &At, _: Option<NodeId>, own: &Payload<'_>) {
         let (x, w) = split(own, self.x.len());
         x.add_into(-1.0, &mut self.x);
         self.w -= w;
     }
 
-    fn received(
-        &mut self,
-        _at: &At,
-        _from: NodeId,
-        payload: &Payload<'_>,
-    ) -> Result<(), Malformed> {
+    fn received(&mut self, _: &mut Local, _: &At, _: NodeId, payload: &Payload<'_>) -> Received {
         let (x, w) = split(payload, self.x.len());
         if w <= 0.0 {
             return Err(Malformed(format!("the push-sum weight {w}: it is above 0")));
@@ -160,28 +116,26 @@ impl Party for Sgp {
 }
 
 impl Rule for Sgp {
-    fn point(&mut self) -> (Vec<f32>, Vec<f32>) {
+    fn point(&mut self, local: &mut Local) {
         let w = self.w as f32;
-        self.z.clear();
-        self.z.extend(self.x.iter().map(|x| x / w));
-        (std::mem::take(&mut self.z), std::mem::take(&mut self.spare))
+        local.x.clear();
+        local.x.extend(self.x.iter().map(|x| x / w));
     }
 
-    fn gradient(&mut self, _round: Round, _step: f32, z: Vec<f32>, update: Vec<f32>) {
-        self.z = z;
-        self.spare = update;
-        vector::subtract(&self.spare, &mut self.x);
+    fn gradient(&mut self, local: &mut Local, _: Round, _: f32) {
+        vector::subtract(&local.update, &mut self.x);
     }
 
-    fn model(&self, out: &mut [f32]) {
+    fn model(&self, _: &Local, out: &mut [f32]) {
         let w = self.w as f32;
         for (out, x) in out.iter_mut().zip(&self.x) {
             *out = x / w;
         }
     }
 
-    fn vectors(&self) -> usize {
-        3
+    fn state(&mut self, visitor: &mut dyn Visitor) {
+        visitor.vector("x", &mut self.x);
+        visitor.number("w", &mut self.w);
     }
 }
 

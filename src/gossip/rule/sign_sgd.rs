@@ -4,29 +4,13 @@
 //! Problems (2018), Algorithm 3; Bernstein, Zhao, Azizzadenesheli, Anandkumar: signSGD with
 //! Majority Vote is Communication Efficient and Fault Tolerant (2019), Algorithm 1.
 //!
-//! ```text
-//! x' = x - lr sign(sum_i sign(g_i))
-//! ```
 //! With momentum in the optimizer it is Signum. sign(0) = +1, in votes and in the count: one bit
 //! knows no zero, and of an even number of nodes a tie is a step down. It settles only to within
 //! about lr sqrt(d), and on heterogeneous data away from the minimum: a majority is not a mean.
 //! State: at whoever counts, the votes.
 
-use std::sync::Arc;
-
-use serde::{Deserialize, Serialize};
-
-use super::{Entry, Prepared, Rule, Setting, compressed_c_sgd};
-use crate::{
-    compress::{self, Format, Malformed, NonFinite, Payload},
-    config::{self, ConfigError},
-    gossip::{
-        collective::{Collective, Gather, Kind, Pattern},
-        party::{Party, Writer},
-        plan::At,
-    },
-    units::{NodeId, Round},
-};
+use super::{compressed_c_sgd, prelude::*};
+use crate::compress;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "sign-sgd",
@@ -81,21 +65,19 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
         plan: Arc::new(Collective::after_gradient(pattern, nodes, vec![format.clone()])),
         resolved: config::resolved(ENTRY.name, &params),
         warnings: Vec::new(),
-        spawn: Box::new(move |node, x| {
+        spawn: Arc::new(move |node, x| {
             let gather = Gather::sum(pattern, node, format.clone(), x.len());
             let all = pattern == Pattern::AllToAll;
-            Box::new(SignSgd { all, gather, step: 0.0, spare: vec![0.0; x.len()], x })
+            Box::new(SignSgd { all, gather, step: 0.0 })
         }),
     })
 }
 
 struct SignSgd {
     all: bool,
-    x: Vec<f32>,
     gather: Gather,
     /// lr of this round.
     step: f32,
-    spare: Vec<f32>,
 }
 
 /// +1 or -1 for each number; +1 for zeros of either sign.
@@ -106,67 +88,54 @@ fn to_signs(v: &mut [f32]) {
 }
 
 impl Party for SignSgd {
-    fn outgoing(
-        &mut self,
-        at: &At,
-        _to: Option<NodeId>,
-        out: &mut Writer<'_>,
-    ) -> Result<(), NonFinite> {
+    fn outgoing(&mut self, local: &mut Local, at: &At, out: &mut Writer<'_>) -> Encoded {
         if at.exchange == 0 {
-            if let Some(wrong) = NonFinite::first_in(&self.spare) {
+            if let Some(wrong) = NonFinite::first_in(&local.update) {
                 return Err(wrong);
             }
-            to_signs(&mut self.spare);
-            return out.vector(&self.spare);
+            to_signs(&mut local.update);
+            return out.vector(&local.update);
         }
         let votes = self.gather.mean();
         to_signs(votes);
         out.vector(votes)
     }
 
-    fn sent(&mut self, at: &At, _to: Option<NodeId>, own: &Payload<'_>) {
+    fn sent(&mut self, local: &mut Local, at: &At, _: Option<NodeId>, own: &Payload<'_>) {
         if at.exchange == 0 {
             return self.gather.sent(own);
         }
-        own.add_into(-self.step, &mut self.x);
+        own.add_into(-self.step, &mut local.x);
         self.gather.mean().fill(0.0);
     }
 
-    fn received(&mut self, at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
+    fn received(&mut self, local: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
         if at.exchange == 0 {
-            self.gather.received(from, payload);
+            self.gather.received(from, p);
         } else {
-            payload.add_into(-self.step, &mut self.x);
+            p.add_into(-self.step, &mut local.x);
         }
         Ok(())
     }
 
-    fn land(&mut self, _at: &At) {
-        if self.all {
-            to_signs(self.gather.mean());
-            self.gather.apply(self.step, &mut self.x);
-        }
-    }
-
-    fn replica(&self, _of: Option<NodeId>) -> Option<&[f32]> {
-        Some(&self.x)
+    fn copies(&self) -> Option<&dyn Copies> {
+        Some(&SameModel)
     }
 }
 
 impl Rule for SignSgd {
-    fn point(&mut self) -> (Vec<f32>, Vec<f32>) {
-        (std::mem::take(&mut self.x), std::mem::take(&mut self.spare))
+    fn gradient(&mut self, _: &mut Local, _: Round, step: f32) {
+        self.step = step;
     }
 
-    fn gradient(&mut self, _round: Round, step: f32, x: Vec<f32>, update: Vec<f32>) {
-        (self.x, self.spare, self.step) = (x, update, step);
+    fn land(&mut self, local: &mut Local, _: &At) {
+        if self.all {
+            to_signs(self.gather.mean());
+            self.gather.apply(self.step, &mut local.x);
+        }
     }
 
-    fn model(&self, out: &mut [f32]) {
-        out.copy_from_slice(&self.x);
-    }
-
-    fn vectors(&self) -> usize {
-        2 + self.gather.vectors()
+    fn state(&mut self, visitor: &mut dyn Visitor) {
+        self.gather.state(visitor);
     }
 }

@@ -5,11 +5,6 @@
 //! Sketching (2019), Algorithms 1 to 3. S is a [count sketch](crate::compress::CountSketch),
 //! linear, with hashes that all nodes share.
 //!
-//! ```text
-//! theory (Algorithm 2):    gb_i = lr g_i + a_i;  S = mean_i S(gb_i);  T = HEAVYMIX(S, k);  gt = mean_i gb_i on T;  x' = x - gt;  a_i = gb_i - gt
-//! practical (Algorithm 3): u_i = m u_i + g_i;  v_i = v_i + u_i;  S = mean_i S(v_i);  the P k greatest estimates of S;  T = the k greatest of mean_i v_i there;
-//!                          x' = x - lr mean_i v_i on T;  u_i = v_i = 0 on T;  at first a_i = u_i = v_i = 0
-//! ```
 //! In `theory` all nodes subtract the same gt from their memories, not what each has sent: sum a_i
 //! keeps what was not applied, and a top-k of the mean has no floor from data that differ (a mean
 //! of top-k's has). Each a_i by itself grows with T lr |g_i - mean g| and only their sum is small:
@@ -29,21 +24,10 @@
 //! entries as others are. The result is the last x, not a weighted mean over the rounds. State: x;
 //! a_i with what its roundings lost, or u_i and v_i; two tables; a few lists of P k entries.
 
-use std::sync::Arc;
-
-use serde::{Deserialize, Serialize};
-
-use super::{Entry, Prepared, Rule, Setting, share};
+use super::{prelude::*, share};
 use crate::{
-    compress::{CountSketch, Entries, Format, Malformed, NonFinite, Payload, SketchShape},
-    config::{self, ConfigError},
-    gossip::{
-        collective::{Collective, Kind, Pattern, Series, Sum},
-        party::{Party, Writer},
-        plan::At,
-    },
-    rng::{Purpose, Stream},
-    units::{NodeId, Round},
+    compress::CountSketch, compress::SketchShape, gossip::collective::Series, rng::Purpose,
+    rng::Stream,
 };
 
 pub(super) const ENTRY: Entry = Entry {
@@ -51,8 +35,20 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "centralized SGD on the top-k of the mean gradient, found in a sum of count sketches",
     paper: "Ivkin et al. 2019, Communication-efficient Distributed SGD with Sketching, Algorithms \
             1 to 3",
-    update: "gb_i = lr g_i + a_i; T = HEAVYMIX(mean_i S(gb_i), k); gt = mean_i gb_i on T; x' = x \
-             - gt; a_i = gb_i - gt",
+    update: "theory (Algorithm 2):   gb_i = lr g_i + a_i;\n\
+             S = mean_i S(gb_i);\n\
+             T = HEAVYMIX(S, k);\n\
+             gt = mean_i gb_i on T;\n\
+             x' = x - gt;\n\
+             a_i = gb_i - gt\n\
+             practical (Algorithm 3): u_i = m u_i + g_i;\n\
+             v_i = v_i + u_i;\n\
+             S = mean_i S(v_i);\n\
+             the P k greatest estimates of S;\n\
+             T = the k greatest of mean_i v_i there;\n\
+             x' = x - lr mean_i v_i on T;\n\
+             u_i = v_i = 0 on T;\n\
+             at first a_i = u_i = v_i = 0",
     state: "a_i as two vectors (practical: u_i and v_i), the update; two tables",
     sends: "server: table up, k places down, k values up and down (practical: P k up, k down); \
             tree and ring: tables and values, summed",
@@ -169,7 +165,7 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
         plan: Arc::new(Series::new(parts.into())),
         resolved: config::resolved(ENTRY.name, &params),
         warnings,
-        spawn: Box::new(move |node, x| Box::new(SketchedSgd::new(shared, node, x))),
+        spawn: Arc::new(move |node, x| Box::new(SketchedSgd::new(shared, node, x))),
     })
 }
 
@@ -200,7 +196,6 @@ impl Params {
 struct SketchedSgd {
     shared: Shared,
     id: NodeId,
-    x: Vec<f32>,
     /// u_i; without momentum there is none.
     u: Vec<f32>,
     /// v_i, or a_i and gb_i.
@@ -216,11 +211,10 @@ struct SketchedSgd {
     picked: Entries,
     /// Why the table is not that of v.
     wrong: Option<NonFinite>,
-    spare: Vec<f32>,
 }
 
 impl SketchedSgd {
-    fn new(shared: Shared, id: NodeId, x: Vec<f32>) -> SketchedSgd {
+    fn new(shared: Shared, id: NodeId, x: &[f32]) -> SketchedSgd {
         let Shared { pattern, nodes, shape, seed, asked, momentum, .. } = shared;
         let zeros = vec![0.0; x.len()];
         SketchedSgd {
@@ -235,8 +229,6 @@ impl SketchedSgd {
             values: Sum::new(pattern, nodes, id, asked),
             picked: Entries::default(),
             wrong: None,
-            spare: zeros,
-            x,
         }
     }
 
@@ -298,12 +290,7 @@ fn two_sum_rest(a: f32, b: f32, s: f32) -> f32 {
 }
 
 impl Party for SketchedSgd {
-    fn outgoing(
-        &mut self,
-        at: &At,
-        _to: Option<NodeId>,
-        out: &mut Writer<'_>,
-    ) -> Result<(), NonFinite> {
+    fn outgoing(&mut self, _: &mut Local, at: &At, out: &mut Writer<'_>) -> Encoded {
         self.wrong.map_or(Ok(()), Err)?;
         match self.of_values(at.exchange) {
             None if self.is_server() && at.exchange == 1 => out.indices(&self.places),
@@ -316,23 +303,21 @@ impl Party for SketchedSgd {
         Ok(())
     }
 
-    fn received(&mut self, at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
+    fn received(&mut self, _: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
         match self.of_values(at.exchange) {
-            None if matches!(payload, Payload::Indices { .. }) => payload.indices(&mut self.places),
-            None => self.tables.received(at.exchange, from, payload),
-            Some(_) if matches!(payload, Payload::Sparse { .. }) => {
+            None if matches!(p, Payload::Indices { .. }) => p.indices(&mut self.places),
+            None => self.tables.received(at.exchange, from, p),
+            Some(_) if matches!(p, Payload::Sparse { .. }) => {
                 let picked = &mut self.picked;
                 picked.clear();
-                payload.entries(self.shared.asked, &mut |position, value| {
-                    picked.push(position, value)
-                });
+                p.entries(self.shared.asked, &mut |position, value| picked.push(position, value));
             }
-            Some(exchange) => self.values.received(exchange, from, payload),
+            Some(exchange) => self.values.received(exchange, from, p),
         }
         Ok(())
     }
 
-    fn close(&mut self, at: &At) {
+    fn close(&mut self, _: &mut Local, at: &At) {
         let exchanges = self.shared.pattern.exchanges(self.shared.nodes);
         let server = self.shared.pattern == Pattern::Server;
         match self.of_values(at.exchange) {
@@ -359,52 +344,21 @@ impl Party for SketchedSgd {
         }
     }
 
-    fn land(&mut self, at: &At) {
-        if let Some(NonFinite { index, value }) = self.wrong {
-            // Alone, a node has sent nothing that would have told.
-            self.x[index] = value;
-            return;
-        }
-        if self.shared.pattern.exchanges(self.shared.nodes) == 0 {
-            self.ask(at.round);
-            self.answer();
-            self.pick();
-        }
-        if self.shared.momentum.is_some() {
-            for (position, value) in self.picked.iter() {
-                let place = self.places[position as usize] as usize;
-                self.x[place] -= value;
-                (self.u[place], self.v[place]) = (0.0, 0.0);
-            }
-        } else {
-            for (&place, &value) in self.places.iter().zip(self.values.mean()) {
-                let place = place as usize;
-                self.x[place] -= value;
-                add(-value, &mut self.v[place], &mut self.lost[place]);
-            }
-        }
-    }
-
-    fn replica(&self, _of: Option<NodeId>) -> Option<&[f32]> {
-        Some(&self.x)
+    fn copies(&self) -> Option<&dyn Copies> {
+        Some(&SameModel)
     }
 }
 
 impl Rule for SketchedSgd {
-    fn point(&mut self) -> (Vec<f32>, Vec<f32>) {
-        (std::mem::take(&mut self.x), std::mem::take(&mut self.spare))
-    }
-
-    fn gradient(&mut self, _round: Round, _step: f32, x: Vec<f32>, update: Vec<f32>) {
-        (self.x, self.spare) = (x, update);
+    fn gradient(&mut self, local: &mut Local, _: Round, _: f32) {
         match self.shared.momentum {
             None => {
-                for ((a, lost), g) in self.v.iter_mut().zip(&mut self.lost).zip(&self.spare) {
+                for ((a, lost), g) in self.v.iter_mut().zip(&mut self.lost).zip(&local.update) {
                     add(*g, a, lost);
                 }
             }
             Some(m) => {
-                for ((u, v), g) in self.u.iter_mut().zip(&mut self.v).zip(&self.spare) {
+                for ((u, v), g) in self.u.iter_mut().zip(&mut self.v).zip(&local.update) {
                     *u = m * *u + g;
                     *v += *u;
                 }
@@ -415,12 +369,36 @@ impl Rule for SketchedSgd {
         self.tables.start().copy_from_slice(self.sketch.table());
     }
 
-    fn model(&self, out: &mut [f32]) {
-        out.copy_from_slice(&self.x);
+    fn land(&mut self, local: &mut Local, at: &At) {
+        if let Some(NonFinite { index, value }) = self.wrong {
+            // Alone, a node has sent nothing that would have told.
+            local.x[index] = value;
+            return;
+        }
+        if self.shared.pattern.exchanges(self.shared.nodes) == 0 {
+            self.ask(at.round);
+            self.answer();
+            self.pick();
+        }
+        if self.shared.momentum.is_some() {
+            for (position, value) in self.picked.iter() {
+                let place = self.places[position as usize] as usize;
+                local.x[place] -= value;
+                (self.u[place], self.v[place]) = (0.0, 0.0);
+            }
+        } else {
+            for (&place, &value) in self.places.iter().zip(self.values.mean()) {
+                let place = place as usize;
+                local.x[place] -= value;
+                add(-value, &mut self.v[place], &mut self.lost[place]);
+            }
+        }
     }
 
-    fn vectors(&self) -> usize {
-        // And two or three tables, which are to be small beside these.
-        4
+    fn state(&mut self, visitor: &mut dyn Visitor) {
+        visitor.vector("u_i", &mut self.u);
+        visitor.vector("v_i", &mut self.v);
+        visitor.vector("lost", &mut self.lost);
+        visitor.scratch(self.tables.scratch() + self.values.scratch());
     }
 }

@@ -5,11 +5,6 @@
 //! (the theorem). Worker p's clock c is the number of updates that it has made; u_{p,c} is the one
 //! that it computes at clock c, from 0, and s the staleness. What it computes it at is
 //!
-//! ```text
-//! x~_{p,c} = x_0 + [ sum of u_{q,c'} over all q and c' <= c - s - 1 ]             guaranteed
-//!                + [ sum of u_{p,c'} over c - s <= c' <= c - 1 ]                  read-my-writes
-//!                + [ sum of u_{q,c'} over what has come, q != p, c - s <= c' <= c + s - 1 ]        best effort
-//! ```
 //! The server is node 0, which also works. A worker calls it with u_p; the server adds it to x when
 //! it comes, and answers with its x, all that has come by then, as soon as every node has made c -
 //! s updates. Node 0 begins its own round c under the same condition. So a round begins at most s
@@ -31,22 +26,7 @@
 //! at node 0 also the copy of x that its own gradient is computed at, and frames of the calls that
 //! it holds, one a worker at most.
 
-use std::sync::Arc;
-
-use serde::{Deserialize, Serialize};
-
-use super::{Entry, Prepared, Rule, Setting};
-use crate::{
-    compress::{Format, Malformed, NonFinite, Payload},
-    config::{self, ConfigError},
-    gossip::{
-        collective::{Kind, Pattern},
-        party::{Party, Writer},
-        plan::{At, Meeting, Plan, Step},
-    },
-    units::{NodeId, Round},
-    vector,
-};
+use super::prelude::*;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "stale-synchronous",
@@ -54,8 +34,9 @@ pub(super) const ENTRY: Entry = Entry {
               slowest",
     paper: "Ho et al. 2013, More Effective Distributed ML via a Stale Synchronous Parallel \
             Parameter Server, sections 2 and 4",
-    update: "x -= u_p / n when u_p comes; worker p goes on with x once every node has made its c \
-             - s updates",
+    update: "x~_{p,c} = x_0 + [ sum of u_{q,c'} over all q and c' <= c - s - 1 ]   guaranteed\n\
+             + [ sum of u_{p,c'} over c - s <= c' <= c - 1 ]   read-my-writes\n\
+             + [ sum of u_{q,c'} over those received, q != p, c - s <= c' <= c + s - 1 ]   best effort",
     state: "the update; at node 0 also the copy of x that its gradient is computed at",
     sends: "u_p to node 0 (4 d bytes), and its x back; node 0 answers each of the others once a \
             round",
@@ -94,10 +75,10 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
         plan: Arc::new(Clocked { staleness, format: setting.dense() }),
         resolved: config::resolved(ENTRY.name, &params),
         warnings: Vec::new(),
-        spawn: Box::new(move |node, x| {
-            let zeros = vec![0.0; x.len()];
-            let lent = if node == SERVER { zeros.clone() } else { Vec::new() };
-            Box::new(StaleSynchronous { serves: node == SERVER, share, lent, update: zeros, x })
+        spawn: Arc::new(move |node, x| {
+            let serves = node == SERVER;
+            let x = if serves { x.to_vec() } else { Vec::new() };
+            Box::new(StaleSynchronous { serves, share, x })
         }),
     })
 }
@@ -125,7 +106,7 @@ impl Plan for Clocked {
         }
     }
 
-    fn format(&self, _at: &At, _from: NodeId) -> &Format {
+    fn format(&self, _: &At, _: NodeId) -> &Format {
         &self.format
     }
 
@@ -142,74 +123,54 @@ struct StaleSynchronous {
     serves: bool,
     /// 1 / n.
     share: f32,
+    /// At the server: the model, which moves on while the gradient at `local.x` is computed.
     x: Vec<f32>,
-    /// At the server: x when the gradient was asked for, which x moves on from meanwhile.
-    lent: Vec<f32>,
-    /// n u_p, and the buffer for it.
-    update: Vec<f32>,
 }
 
 impl Party for StaleSynchronous {
-    fn outgoing(
-        &mut self,
-        _at: &At,
-        _to: Option<NodeId>,
-        out: &mut Writer<'_>,
-    ) -> Result<(), NonFinite> {
-        out.vector(&self.update)
+    /// n u_p.
+    fn outgoing(&mut self, local: &mut Local, _: &At, out: &mut Writer<'_>) -> Encoded {
+        out.vector(&local.update)
     }
 
-    fn called(&mut self, _at: &At, _from: NodeId, ask: &Payload<'_>) {
+    fn received(&mut self, local: &mut Local, _: &At, _: NodeId, p: &Payload<'_>) -> Received {
+        p.write_into(&mut local.x);
+        Ok(())
+    }
+
+    fn answers(&mut self) -> Option<&mut dyn Answers> {
+        Some(self)
+    }
+}
+
+impl Answers for StaleSynchronous {
+    fn called(&mut self, _: &mut Local, _: &At, _: NodeId, ask: &Payload<'_>) {
         ask.add_into(-self.share, &mut self.x);
     }
 
-    fn answer(
-        &mut self,
-        _at: &At,
-        _from: NodeId,
-        _ask: &Payload<'_>,
-        out: &mut Writer<'_>,
-    ) -> Result<(), NonFinite> {
+    fn answer(&mut self, _: &mut Local, _: &At, _: &Payload<'_>, out: &mut Writer<'_>) -> Encoded {
         out.vector(&self.x)
-    }
-
-    fn received(
-        &mut self,
-        _at: &At,
-        _from: NodeId,
-        payload: &Payload<'_>,
-    ) -> Result<(), Malformed> {
-        payload.write_into(&mut self.x);
-        Ok(())
     }
 }
 
 impl Rule for StaleSynchronous {
-    fn point(&mut self) -> (Vec<f32>, Vec<f32>) {
-        let x = if self.serves {
-            self.lent.copy_from_slice(&self.x);
-            &mut self.lent
-        } else {
-            &mut self.x
-        };
-        (std::mem::take(x), std::mem::take(&mut self.update))
-    }
-
-    fn gradient(&mut self, _round: Round, _step: f32, x: Vec<f32>, update: Vec<f32>) {
-        self.update = update;
+    fn point(&mut self, local: &mut Local) {
         if self.serves {
-            self.lent = x;
-            vector::axpy(-self.share, &self.update, &mut self.x);
-        } else {
-            self.x = x;
+            local.x.copy_from_slice(&self.x);
         }
     }
 
-    fn model(&self, out: &mut [f32]) {
-        out.copy_from_slice(&self.x);
+    fn gradient(&mut self, local: &mut Local, _: Round, _: f32) {
+        if self.serves {
+            vector::axpy(-self.share, &local.update, &mut self.x);
+        }
     }
 
-    fn vectors(&self) -> usize {
-        2 + usize::from(self.serves)
+    fn model(&self, local: &Local, out: &mut [f32]) {
+        out.copy_from_slice(if self.serves { &self.x } else { &local.x });
+    }
+
+    fn state(&mut self, visitor: &mut dyn Visitor) {
+        visitor.vector("x", &mut self.x);
     }
 }

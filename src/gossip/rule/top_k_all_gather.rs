@@ -4,9 +4,6 @@
 //! Communication for Distributed Gradient Descent (2017). The baseline of gTop-k and of sketches
 //! ("local top-k").
 //!
-//! ```text
-//! p_i = lr g_i + e_i;  D_i = top_k(p_i);  e_i = p_i - D_i;  x' = x - (1/n) sum_i D_i;  e_i = 0 at first
-//! ```
 //! It is the update of EF-SGD; what differs is what travels. `all-to-all`: the entries of each to
 //! all, 2 k numbers n - 1 times. `server`: entries up, and down the union of all, up to min(d, n k)
 //! entries: what comes down grows with the number of workers, until nothing is saved. Entries are
@@ -14,23 +11,8 @@
 //! when the step decays, what was left over keeps its old weight. State: x, e_i; the sum, where it
 //! is formed.
 
-use std::sync::Arc;
-
-use serde::{Deserialize, Serialize};
-
-use super::{Entry, Prepared, Rule, Setting};
-use crate::{
-    compress::{Format, Malformed, NonFinite, Payload, Size},
-    config::{self, ConfigError},
-    gossip::{
-        collective::{Collective, Kind, Pattern, Union},
-        party::{Party, Writer},
-        plan::At,
-    },
-    rng::{Purpose, Stream},
-    units::{NodeId, Round},
-    vector,
-};
+use super::prelude::*;
+use crate::{compress::Size, rng::Purpose, rng::Stream};
 
 /// What every rule that gathers entries says of its collective.
 pub(super) const COLLECTIVE: (&str, &str) = (
@@ -44,7 +26,11 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "centralized SGD on everybody's largest entries (local top-k), with error memory",
     paper: "Stich et al. 2018, Sparsified SGD with Memory, Algorithm 2; Aji and Heafield 2017, \
             Sparse Communication for Distributed Gradient Descent",
-    update: "p_i = lr g_i + e_i; D_i = top_k(p_i); e_i = p_i - D_i; x' = x - (1/n) sum_i D_i",
+    update: "p_i = lr g_i + e_i;\n\
+             D_i = top_k(p_i);\n\
+             e_i = p_i - D_i;\n\
+             x' = x - (1/n) sum_i D_i;\n\
+             e_i = 0 at first",
     state: "the error memory e_i, the update; the sum, where it is formed",
     sends: "all-to-all: k entries to all; server: k entries up, the union of all, up to min(d, n \
             k) entries, down",
@@ -103,10 +89,9 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
         )),
         resolved: config::resolved(ENTRY.name, &params),
         warnings,
-        spawn: Box::new(move |node, x| {
-            let zeros = vec![0.0; x.len()];
+        spawn: Arc::new(move |node, x| {
             let union = Union::new(pattern, nodes, node, x.len());
-            Box::new(TopKAllGather { union, error: zeros.clone(), spare: zeros, x })
+            Box::new(TopKAllGather { union, error: vec![0.0; x.len()] })
         }),
     })
 }
@@ -121,69 +106,54 @@ fn entries(setting: &Setting<'_>) -> Option<usize> {
 }
 
 struct TopKAllGather {
-    x: Vec<f32>,
     union: Union,
     /// e_i, and p_i while it is compressed.
     error: Vec<f32>,
-    spare: Vec<f32>,
 }
 
 impl Party for TopKAllGather {
-    fn outgoing(
-        &mut self,
-        at: &At,
-        _to: Option<NodeId>,
-        out: &mut Writer<'_>,
-    ) -> Result<(), NonFinite> {
+    fn outgoing(&mut self, _: &mut Local, at: &At, out: &mut Writer<'_>) -> Encoded {
         if at.exchange == 0 { out.vector(&self.error) } else { out.entries(self.union.total()) }
     }
 
-    fn sent(&mut self, at: &At, _to: Option<NodeId>, own: &Payload<'_>) {
+    fn sent(&mut self, _: &mut Local, at: &At, _: Option<NodeId>, own: &Payload<'_>) {
         if at.exchange == 0 {
             own.add_into(-1.0, &mut self.error);
             self.union.sent(own);
         }
     }
 
-    fn received(&mut self, at: &At, from: NodeId, payload: &Payload<'_>) -> Result<(), Malformed> {
+    fn received(&mut self, _: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
         if at.exchange == 0 {
-            self.union.received(from, payload);
+            self.union.received(from, p);
         } else {
-            self.union.receive_total(payload);
+            self.union.receive_total(p);
         }
         Ok(())
     }
 
-    fn close(&mut self, at: &At) {
+    fn close(&mut self, _: &mut Local, at: &At) {
         if at.exchange == 0 {
             self.union.close();
         }
     }
 
-    fn land(&mut self, _at: &At) {
-        self.union.apply(&mut self.x);
-    }
-
-    fn replica(&self, _of: Option<NodeId>) -> Option<&[f32]> {
-        Some(&self.x)
+    fn copies(&self) -> Option<&dyn Copies> {
+        Some(&SameModel)
     }
 }
 
 impl Rule for TopKAllGather {
-    fn point(&mut self) -> (Vec<f32>, Vec<f32>) {
-        (std::mem::take(&mut self.x), std::mem::take(&mut self.spare))
+    fn gradient(&mut self, local: &mut Local, _: Round, _: f32) {
+        vector::axpy(1.0, &local.update, &mut self.error);
     }
 
-    fn gradient(&mut self, _round: Round, _step: f32, x: Vec<f32>, update: Vec<f32>) {
-        (self.x, self.spare) = (x, update);
-        vector::axpy(1.0, &self.spare, &mut self.error);
+    fn land(&mut self, local: &mut Local, _: &At) {
+        self.union.apply(&mut local.x);
     }
 
-    fn model(&self, out: &mut [f32]) {
-        out.copy_from_slice(&self.x);
-    }
-
-    fn vectors(&self) -> usize {
-        3 + self.union.vectors()
+    fn state(&mut self, visitor: &mut dyn Visitor) {
+        visitor.vector("e_i", &mut self.error);
+        visitor.scratch(self.union.scratch());
     }
 }

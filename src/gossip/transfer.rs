@@ -1,0 +1,255 @@
+//! The frames of one node: encoding and sending, taking and checking.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::{
+    event::{Effect, Failure, LinkTraffic, Traffic},
+    flights::Carrier,
+    frame::{self, ENVELOPE, HEADER, Header},
+    party::{Local, Party, Writer, payload_noise},
+    plan::{At, Meeting, Plan},
+};
+use crate::{compress::NonFinite, units::NodeId};
+
+/// Rounds between two proofs that copies agree with their owners.
+pub const REPLICA_EVERY: u64 = 16;
+
+#[derive(Debug, Default)]
+struct Link {
+    /// If links are read ahead: buffers of frames that the party has taken.
+    spare: Vec<Vec<u8>>,
+    /// Bytes of payload and in all that the rule has sent over it.
+    payload: u64,
+    wire: u64,
+}
+
+/// Buffers and counters of the frames of one node.
+#[derive(Debug)]
+pub struct Transfer {
+    id: NodeId,
+    seed: u64,
+    links: BTreeMap<NodeId, Link>,
+    /// Sent buffers; reused when no link holds them.
+    pool: Vec<Arc<Vec<u8>>>,
+    /// Whether a link may deliver its next frame while one is held: if the plan
+    /// [crosses](super::plan::crosses).
+    ahead: bool,
+    theirs: Meeting,
+    /// Bytes sent so far.
+    pub traffic: Traffic,
+}
+
+impl Transfer {
+    /// Nothing sent yet. `ahead`: links deliver frames before they are due.
+    pub fn new(id: NodeId, seed: u64, neighbours: &[NodeId], ahead: bool) -> Transfer {
+        Transfer {
+            id,
+            seed,
+            links: neighbours.iter().map(|&peer| (peer, Link::default())).collect(),
+            pool: Vec::new(),
+            ahead,
+            theirs: Meeting::default(),
+            traffic: Traffic::default(),
+        }
+    }
+
+    /// Bytes that the rule has sent over each link.
+    pub fn by_link(&self) -> Vec<LinkTraffic> {
+        let of = |(&to, link): (&NodeId, &Link)| LinkTraffic {
+            to,
+            payload: link.payload,
+            wire: link.wire,
+        };
+        self.links.iter().map(of).collect()
+    }
+
+    /// Lets a link deliver its next frame although the last one is held, if links are read ahead.
+    pub fn read_on(&mut self, from: NodeId, out: &mut Vec<Effect>) {
+        if let Some(link) = self.links.get_mut(&from).filter(|_| self.ahead) {
+            out.push(Effect::Recycle { from, buffer: link.spare.pop().unwrap_or_default() });
+        }
+    }
+
+    /// Forgets the buffers of a neighbour that starts again.
+    pub fn forget(&mut self, peer: NodeId) {
+        if let Some(link) = self.links.get_mut(&peer) {
+            link.spare.clear();
+        }
+    }
+
+    /// Gives up the buffers of frames that were sent: those that follow are of another size.
+    pub fn forget_buffers(&mut self) {
+        self.pool.clear();
+        self.links.values_mut().for_each(|link| link.spare.clear());
+    }
+
+    /// Hands a call to the party, which answers it later.
+    pub fn hear(
+        &self,
+        from: NodeId,
+        ask: &[u8],
+        plan: &dyn Plan,
+        party: &mut dyn Party,
+        local: &mut Local,
+    ) {
+        let (header, payload) = frame::read(ask);
+        let noise = payload_noise(self.seed, from, Some(self.id), &header.at);
+        let view = plan.format(&header.at, from).view(noise, payload);
+        party.answers().expect(ANSWERS).called(local, &header.at, from, &view);
+    }
+
+    /// Hands a call to the party and sends its answer. The link has a slot.
+    ///
+    /// # Errors
+    /// If the answer is not finite.
+    pub fn answer(
+        &mut self,
+        from: NodeId,
+        ask: Vec<u8>,
+        plan: &dyn Plan,
+        party: &mut dyn Party,
+        local: &mut Local,
+        out: &mut Vec<Effect>,
+    ) -> Result<(), Failure> {
+        let (header, payload) = frame::read(&ask);
+        let at = header.at;
+        let back = At { exchange: 1, ..at };
+        let noise = payload_noise(self.seed, from, Some(self.id), &at);
+        let view = plan.format(&at, from).view(noise, payload);
+        let mut frame = self.buffer();
+        let buffer = Arc::get_mut(&mut frame).expect("a frame that no other holds");
+        frame::reserve(buffer);
+        let noise = payload_noise(self.seed, self.id, Some(from), &back);
+        let mut writer = Writer::new(plan.format(&back, self.id), Some(from), noise, buffer);
+        let answers = party.answers().expect(ANSWERS);
+        answers.answer(local, &at, &view, &mut writer).map_err(diverged(&at))?;
+        let sum = writer.sum();
+        frame::seal(&Header { at: back, replica: None }, sum, buffer);
+        self.pool.push(Arc::clone(&frame));
+        self.send(from, &frame, &back, out);
+        out.push(Effect::Recycle { from, buffer: ask });
+        Ok(())
+    }
+
+    /// Sends a frame without a payload. The link has a slot.
+    pub fn notify(&mut self, to: NodeId, at: At, out: &mut Vec<Effect>) {
+        let mut frame = self.buffer();
+        let buffer = Arc::get_mut(&mut frame).expect("a frame that no other holds");
+        frame::reserve(buffer);
+        frame::seal(&Header { at, replica: None }, None, buffer);
+        self.pool.push(Arc::clone(&frame));
+        self.send(to, &frame, &at, out);
+    }
+
+    fn encode(
+        &mut self,
+        at: &At,
+        to: Option<NodeId>,
+        plan: &dyn Plan,
+        party: &mut dyn Party,
+        local: &mut Local,
+    ) -> Result<Arc<Vec<u8>>, Failure> {
+        let mut frame = self.buffer();
+        let buffer = Arc::get_mut(&mut frame).expect("a frame that no other holds");
+        frame::reserve(buffer);
+        let format = plan.format(at, self.id);
+        let noise = payload_noise(self.seed, self.id, to, at);
+        let mut writer = Writer::new(format, to, noise, buffer);
+        party.outgoing(local, at, &mut writer).map_err(diverged(at))?;
+        let sum = writer.sum();
+        party.sent(local, at, to, &format.view(noise, &buffer[HEADER..]));
+        let proof = at.exchange == 0 && at.round.0.is_multiple_of(REPLICA_EVERY);
+        let copies = party.copies().filter(|_| proof);
+        let replica = copies.and_then(|copies| copies.own(local, to)).map(frame::replica_digest);
+        frame::seal(&Header { at: *at, replica }, sum, buffer);
+        self.pool.push(Arc::clone(&frame));
+        Ok(frame)
+    }
+
+    /// A frame that no link holds any more, or a new one.
+    fn buffer(&mut self) -> Arc<Vec<u8>> {
+        match self.pool.iter().position(|frame| Arc::strong_count(frame) == 1) {
+            Some(free) => self.pool.swap_remove(free),
+            None => Arc::new(Vec::new()),
+        }
+    }
+
+    fn send(&mut self, to: NodeId, frame: &Arc<Vec<u8>>, at: &At, out: &mut Vec<Effect>) {
+        let link = self.links.get_mut(&to).expect("slots were checked");
+        let (payload, wire) = ((frame.len() - HEADER) as u64, (frame.len() + ENVELOPE) as u64);
+        if at.flight >= super::tree::FAREWELL {
+            self.traffic.tree += wire;
+        } else {
+            self.traffic.payload += payload;
+            self.traffic.wire += wire;
+            link.payload += payload;
+            link.wire += wire;
+        }
+        out.push(Effect::Send { to, frame: Arc::clone(frame) });
+    }
+}
+
+const ANSWERS: &str = "a rule whose plan calls answers calls";
+
+fn diverged(at: &At) -> impl Fn(NonFinite) -> Failure {
+    let round = at.round;
+    move |NonFinite { index, value }| Failure::Diverged { round, index, value }
+}
+
+/// Carries the frames of one party's exchanges.
+pub struct Exchange<'a> {
+    /// Buffers and counters.
+    pub transfer: &'a mut Transfer,
+    /// Whose exchanges these are.
+    pub plan: &'a dyn Plan,
+    /// What is sent and taken.
+    pub party: &'a mut dyn Party,
+    /// The model.
+    pub local: &'a mut Local,
+    /// What the driver is to do.
+    pub out: &'a mut Vec<Effect>,
+}
+
+impl Carrier<Vec<u8>> for Exchange<'_> {
+    fn open(&mut self, at: &At, meeting: &Meeting) -> Result<(), Failure> {
+        let Exchange { transfer, plan, party, local, out } = self;
+        if meeting.shared {
+            let frame = transfer.encode(at, None, *plan, *party, local)?;
+            meeting.send.iter().for_each(|&to| transfer.send(to, &frame, at, out));
+        } else {
+            for &to in &meeting.send {
+                let frame = transfer.encode(at, Some(to), *plan, *party, local)?;
+                transfer.send(to, &frame, at, out);
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, at: &At, from: NodeId, bytes: Vec<u8>) -> Result<(), Failure> {
+        let Exchange { transfer, plan, party, local, out } = self;
+        let (header, payload) = frame::read(&bytes);
+        transfer.theirs.clear();
+        plan.meet(from, at, &mut transfer.theirs);
+        let to = (!transfer.theirs.shared).then_some(transfer.id);
+        let noise = payload_noise(transfer.seed, from, to, at);
+        party
+            .received(local, at, from, &plan.format(at, from).view(noise, payload))
+            .map_err(|error| Failure::Peer { peer: from, reason: format!("{at}: {error}") })?;
+        if let Some(theirs) = header.replica
+            && let Some(copies) = party.copies()
+            && let Some(copy) = copies.of(local, from)
+            && theirs != frame::replica_digest(copy)
+        {
+            return Err(Failure::Replica { peer: from, at: *at });
+        }
+        match transfer.links.get_mut(&from).filter(|_| transfer.ahead) {
+            Some(link) => link.spare.push(bytes),
+            None => out.push(Effect::Recycle { from, buffer: bytes }),
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, at: &At) {
+        self.party.close(self.local, at);
+    }
+}
