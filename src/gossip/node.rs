@@ -21,22 +21,24 @@
 //! Nothing here waits, reads a clock or rolls dice: given the same inputs in the same order, the
 //! same effects come out.
 
+mod arrival;
+mod ending;
+
 use std::sync::Arc;
 
 use super::{
-    calls::{self, Calls, Turn},
+    calls::Calls,
     event::{Effect, Failure, Input, OwnModel, Part, RoundDone, Traffic},
     flights::Flights,
-    frame::Sealed,
     growth::Growth,
     party::{Local, Party},
-    plan::{self, At, Meeting, Plan, Step},
+    plan::{self, At, Plan, Step},
     program::{Next, Program},
     rule::Rule,
     transfer::{Exchange, Transfer},
     tree::{
-        Agreement, FAREWELL, Farewell, INITIAL, Leaving, MEAN, Mean, Readers, Records, SETUP,
-        SETUP_LIMIT, STOP, SUMMARY, Setup, TreePlan,
+        Agreement, FAREWELL, Farewell, INITIAL, MEAN, Mean, Readers, Records, SETUP, SETUP_LIMIT,
+        SUMMARY, Setup, TreePlan,
     },
 };
 use crate::{
@@ -374,170 +376,6 @@ impl Node {
         Stage::Rounds
     }
 
-    /// The rounds from now on in which every node learns that the run ends: a notice passes a link
-    /// before the frames of the rounds after it, so it is as many links away as it has rounds, of
-    /// as many as a neighbour may be ahead and as a schedule takes to use every link.
-    fn rounds_to_inform(&self) -> u64 {
-        let (mut distances, mut order) = (Vec::new(), Vec::new());
-        self.topology.graph().distances(self.id, &mut distances, &mut order);
-        let farthest = distances.iter().copied().filter(|far| *far != u32::MAX).max().unwrap_or(0);
-        (u64::from(farthest) + 1) * (self.lag + 1) * self.plan.period()
-    }
-
-    /// Ends the rounds after `last`, unless they end before it, and has the neighbours informed.
-    ///
-    /// # Errors
-    /// If this node is past that round and its neighbours' rounds are its own.
-    fn end_after(&mut self, last: Round, from: Option<NodeId>) -> Result<(), String> {
-        let round = self.round().0;
-        if last.0.saturating_add(1) >= self.rounds {
-            return Ok(());
-        }
-        if last.0 < round && self.trees.farewell.is_none() {
-            return Err(format!(
-                "the run is to end after round {last}, and round {round} has begun"
-            ));
-        }
-        self.rounds = (last.0 + 1).max(round);
-        let neighbours = self.topology.neighbours(self.id);
-        self.uninformed = neighbours.iter().copied().filter(|&peer| Some(peer) != from).collect();
-        Ok(())
-    }
-
-    /// Sends the notice of an earlier end before any other frame.
-    fn inform(&mut self, out: &mut Vec<Effect>) {
-        let Node { flights, transfer, uninformed, rounds, .. } = self;
-        let last = Round(rounds.saturating_sub(1));
-        uninformed.retain(|&peer| {
-            let slot = flights.has_slot(peer);
-            if slot {
-                flights.take_slot(peer);
-                transfer.notify(peer, At { round: last, flight: STOP, exchange: 0 }, out);
-            }
-            !slot
-        });
-    }
-
-    /// Checks a frame against the plan before anything changes.
-    fn arrived(
-        &mut self,
-        from: NodeId,
-        bytes: Vec<u8>,
-        out: &mut Vec<Effect>,
-    ) -> Result<(), Failure> {
-        let wrong = |reason: String| Failure::Peer { peer: from, reason };
-        let sealed = Sealed::new(&bytes).map_err(|error| wrong(error.to_string()))?;
-        let at = sealed.header.at;
-        if at.flight == STOP {
-            sealed
-                .verify(crc32c::crc32c_append(sealed.sum, sealed.payload))
-                .map_err(|error| wrong(error.to_string()))?;
-            if !sealed.payload.is_empty() {
-                return Err(wrong(format!("{at}: a notice has no payload")));
-            }
-            out.push(Effect::Recycle { from, buffer: bytes });
-            return self.end_after(at.round, Some(from)).map_err(wrong);
-        }
-        let plan = self.place(from, &at);
-        let (checked, sum) = match plan {
-            Ok(plan) => plan.format(&at, from).check_and_sum(sealed.payload, sealed.sum),
-            Err(_) => (Ok(()), crc32c::crc32c_append(sealed.sum, sealed.payload)),
-        };
-        // What a damaged frame seems to say is not worth telling.
-        sealed.verify(sum).map_err(|error| wrong(error.to_string()))?;
-        plan.map_err(wrong)?;
-        checked.map_err(|error| wrong(format!("{at}: {error}")))?;
-        if at.flight == FAREWELL {
-            // Not held: answers of this neighbour to calls that are still to come must not queue
-            // behind it.
-            out.push(Effect::Recycle { from, buffer: bytes });
-            return self.calls.leave(from).map_err(wrong);
-        }
-        if self.is_call(&at) {
-            return self
-                .calls
-                .arrived(from, at.round, bytes)
-                .map_err(|reason| wrong(format!("{at}: {reason}")));
-        }
-        self.flights.hold(from, at, bytes).map_err(wrong)?;
-        self.transfer.read_on(from, out);
-        Ok(())
-    }
-
-    fn is_call(&self, at: &At) -> bool {
-        at.exchange == 0 && plan::launches(&*self.plan, at.flight) && self.plan.calls(at.flight)
-    }
-
-    /// Hears or answers a call, if there is one whose turn it is.
-    fn answer(&mut self, out: &mut Vec<Effect>) -> Result<bool, Failure> {
-        let round = self.round().0;
-        let works = matches!(self.stage, Stage::Rounds) && round < self.rounds;
-        let own = if works { round } else { calls::INFINITY };
-        let begins = works && self.program.is_at_gradient(&*self.plan);
-        let Some(turn) = self.calls.next(own, begins, |peer| self.flights.has_slot(peer)) else {
-            return Ok(false);
-        };
-        let (plan, party, local) = (&*self.plan, rule(&mut self.rule), &mut self.local);
-        match turn {
-            Turn::Hear(place) => {
-                let call = self.calls.hear(place);
-                self.transfer.hear(call.from, &call.bytes, plan, party, local);
-            }
-            Turn::Answer(place) => {
-                let call = self.calls.remove(place);
-                self.transfer.answer(call.from, call.bytes, plan, party, local, out)?;
-                self.flights.take_slot(call.from);
-            }
-        }
-        Ok(true)
-    }
-
-    /// The plan that a frame of this sender belongs to.
-    ///
-    /// # Errors
-    /// Why none does.
-    fn place(&self, from: NodeId, at: &At) -> Result<&dyn Plan, String> {
-        let plan: &dyn Plan = match (at.flight, &self.trees) {
-            (SETUP, Trees { setup: Some(plan), .. }) => plan,
-            (INITIAL, Trees { initial: Some((_, plan)), .. }) => plan,
-            (FAREWELL, Trees { farewell: Some(plan), .. }) => plan,
-            (MEAN, Trees { mean, .. }) => mean,
-            (SUMMARY, Trees { summary, .. }) => summary,
-            _ => {
-                // Who calls is in a round of its own.
-                let rounds = if self.is_call(at) {
-                    0..self.agreed
-                } else {
-                    self.round().0.saturating_sub(self.lag)..self.rounds
-                };
-                if !rounds.contains(&at.round.0) {
-                    return Err(format!(
-                        "{at}: this node is in round {} of {}",
-                        self.round(),
-                        self.rounds
-                    ));
-                }
-                &*self.plan
-            }
-        };
-        let mut meeting = Meeting::default();
-        if plan::launches(plan, at.flight)
-            && at.exchange < plan.exchanges(at.flight)
-            && !self.is_call(at)
-        {
-            plan.meet(self.id, at, &mut meeting);
-        }
-        let expected = if at.flight == FAREWELL && self.trees.farewell.is_some() {
-            self.topology.neighbours(self.id).contains(&from)
-        } else if self.is_call(at) {
-            plan.meet(from, at, &mut meeting);
-            meeting.send.contains(&self.id)
-        } else {
-            meeting.wait.contains(&from)
-        };
-        if expected { Ok(plan) } else { Err(format!("{at}: nothing of it is expected there")) }
-    }
-
     /// Goes as far as it can.
     fn run(&mut self, out: &mut Vec<Effect>) -> Result<(), Failure> {
         loop {
@@ -669,40 +507,6 @@ impl Node {
         let evaluate = done.is_multiple_of(self.evaluate_every) || done == self.rounds;
         let model = evaluate.then(|| self.current());
         out.push(Effect::RoundDone(RoundDone { round, loss: self.loss, traffic, model }));
-    }
-
-    /// Tells the neighbours that this node calls no more. A call that came before a neighbour's
-    /// farewell is answered before the model is final.
-    fn bid_farewell(&mut self, out: &mut Vec<Effect>) -> Result<(), Failure> {
-        let Node { flights, transfer, local, trees, .. } = self;
-        let plan = trees.farewell.as_ref().expect("a plan that calls ends with a farewell");
-        let party = &mut Leaving;
-        flights.advance(plan, &mut Exchange { transfer, plan, party, local, out })?;
-        let left = |&peer: &NodeId| self.calls.has_left(peer);
-        let all_left = self.topology.neighbours(self.id).iter().all(left);
-        if all_left && self.calls.is_empty() && flights.land(Round(0), FAREWELL) {
-            self.end_rounds(out)?;
-        }
-        Ok(())
-    }
-
-    /// The model is final: has it saved, gives up the rule and forms the mean.
-    fn end_rounds(&mut self, out: &mut Vec<Effect>) -> Result<(), Failure> {
-        self.spent = self.transfer.traffic;
-        // The buffer of the update takes the model.
-        let mut model = std::mem::take(&mut self.local.update);
-        model.resize(self.parameters, 0.0);
-        rule(&mut self.rule).model(&self.local, &mut model);
-        self.growth.check(Round(self.round().0.saturating_sub(1)), &model)?;
-        self.model = Arc::new(model);
-        // The state and the rounds' frames are memory that the mean can use.
-        (self.rule, self.local) = (None, Local::default());
-        self.transfer.forget_buffers();
-        out.push(Effect::Save(self.own_model()));
-        let mean = Mean::new(&self.trees.mean, self.topology.nodes(), self.id, &self.model);
-        self.flights.launch(self.trees.mean.launch(), &self.trees.mean);
-        self.stage = Stage::Mean(mean);
-        Ok(())
     }
 }
 

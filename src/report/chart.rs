@@ -476,7 +476,7 @@ mod tests {
                     && !picture.contains("NaN")
                     && !picture.contains("inf")
             );
-            assert!(Chart { lines: Vec::new(), ..chart }.svg().contains("nothing to be drawn"));
+            assert!(Chart { lines: Vec::new(), ..chart }.svg().contains("nothing to draw"));
         }
     }
 }

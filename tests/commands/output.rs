@@ -432,7 +432,9 @@ fn the_registries_are_listed_with_their_papers() {
     let text = String::from_utf8(assert.get_output().stdout.clone()).unwrap();
     for rule in rules.as_array().unwrap() {
         for key in ["name", "summary", "paper", "update", "state", "sends", "conditions"] {
-            assert!(text.contains(rule[key].as_str().unwrap()), "{key} of {}", rule["name"]);
+            for line in rule[key].as_str().unwrap().lines() {
+                assert!(text.contains(line), "{key} of {}: {line}", rule["name"]);
+            }
         }
     }
     let compressors = printed(&["compressors", "--json"]);

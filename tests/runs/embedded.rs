@@ -211,15 +211,29 @@ fn a_training_loop_of_ones_own_ends_with_the_same_bits() {
 }
 
 #[test]
-fn a_loop_that_ends_early_goes_on_mixing_for_its_neighbours() {
+fn a_loop_that_ends_early_ends_all_nodes_after_the_same_round() {
     let experiment = experiment(CHOCO);
     let results = all(builders(&experiment), |i, builder| {
         let mut exchange = connect(builder).unwrap();
         train(&mut exchange, &mut bowl(i), if i == 2 { 5 } else { u64::MAX }).unwrap();
         exchange.finish_blocking().unwrap()
     });
-    assert!(results.iter().all(|result| result.summary.rounds == 30));
+    // It asks in round 5; the farthest node of the ring is two links away.
+    assert!(results.iter().all(|result| result.summary.rounds == 9));
     assert!(results.iter().all(|result| result.mean == results[0].mean));
+}
+
+#[test]
+fn one_node_gives_its_model_to_all() {
+    let experiment = experiment(&format!("{CHOCO}\nmodel.init = 'from:n2'"));
+    let models = all(builders(&experiment), |i, builder| {
+        let builder = if i == 2 { builder } else { builder.initial(vec![7.0; D]) };
+        let mut exchange = connect(builder).unwrap();
+        assert_eq!(exchange.model(), initial(), "node {i} starts from the model of n2");
+        train(&mut exchange, &mut bowl(i), u64::MAX).unwrap();
+        exchange.finish_blocking().unwrap().model
+    });
+    assert_eq!(models, simulated(&self::experiment(CHOCO)));
 }
 
 #[test]

@@ -1,0 +1,135 @@
+//! Frames and calls that arrive: what is checked before anything changes.
+
+use super::{Node, Stage, Trees, rule};
+use crate::{
+    gossip::{
+        calls::{self, Turn},
+        event::{Effect, Failure},
+        frame::Sealed,
+        plan::{self, At, Meeting, Plan},
+        tree::{FAREWELL, INITIAL, MEAN, SETUP, STOP, SUMMARY},
+    },
+    units::NodeId,
+};
+
+impl Node {
+    /// Checks a frame against the plan before anything changes.
+    pub(super) fn arrived(
+        &mut self,
+        from: NodeId,
+        bytes: Vec<u8>,
+        out: &mut Vec<Effect>,
+    ) -> Result<(), Failure> {
+        let wrong = |reason: String| Failure::Peer { peer: from, reason };
+        let sealed = Sealed::new(&bytes).map_err(|error| wrong(error.to_string()))?;
+        let at = sealed.header.at;
+        if at.flight == STOP {
+            sealed
+                .verify(crc32c::crc32c_append(sealed.sum, sealed.payload))
+                .map_err(|error| wrong(error.to_string()))?;
+            if !sealed.payload.is_empty() {
+                return Err(wrong(format!("{at}: a notice has no payload")));
+            }
+            out.push(Effect::Recycle { from, buffer: bytes });
+            return self.end_after(at.round, Some(from)).map_err(wrong);
+        }
+        let plan = self.place(from, &at);
+        let (checked, sum) = match plan {
+            Ok(plan) => plan.format(&at, from).check_and_sum(sealed.payload, sealed.sum),
+            Err(_) => (Ok(()), crc32c::crc32c_append(sealed.sum, sealed.payload)),
+        };
+        // What a damaged frame seems to say is not worth telling.
+        sealed.verify(sum).map_err(|error| wrong(error.to_string()))?;
+        plan.map_err(wrong)?;
+        checked.map_err(|error| wrong(format!("{at}: {error}")))?;
+        if at.flight == FAREWELL {
+            // Not held: answers of this neighbour to calls that are still to come must not queue
+            // behind it.
+            out.push(Effect::Recycle { from, buffer: bytes });
+            return self.calls.leave(from).map_err(wrong);
+        }
+        if self.is_call(&at) {
+            return self
+                .calls
+                .arrived(from, at.round, bytes)
+                .map_err(|reason| wrong(format!("{at}: {reason}")));
+        }
+        self.flights.hold(from, at, bytes).map_err(wrong)?;
+        self.transfer.read_on(from, out);
+        Ok(())
+    }
+
+    pub(super) fn is_call(&self, at: &At) -> bool {
+        at.exchange == 0 && plan::launches(&*self.plan, at.flight) && self.plan.calls(at.flight)
+    }
+
+    /// Hears or answers a call, if there is one whose turn it is.
+    pub(super) fn answer(&mut self, out: &mut Vec<Effect>) -> Result<bool, Failure> {
+        let round = self.round().0;
+        let works = matches!(self.stage, Stage::Rounds) && round < self.rounds;
+        let own = if works { round } else { calls::INFINITY };
+        let begins = works && self.program.is_at_gradient(&*self.plan);
+        let Some(turn) = self.calls.next(own, begins, |peer| self.flights.has_slot(peer)) else {
+            return Ok(false);
+        };
+        let (plan, party, local) = (&*self.plan, rule(&mut self.rule), &mut self.local);
+        match turn {
+            Turn::Hear(place) => {
+                let call = self.calls.hear(place);
+                self.transfer.hear(call.from, &call.bytes, plan, party, local);
+            }
+            Turn::Answer(place) => {
+                let call = self.calls.remove(place);
+                self.transfer.answer(call.from, call.bytes, plan, party, local, out)?;
+                self.flights.take_slot(call.from);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The plan that a frame of this sender belongs to.
+    ///
+    /// # Errors
+    /// Why none does.
+    pub(super) fn place(&self, from: NodeId, at: &At) -> Result<&dyn Plan, String> {
+        let plan: &dyn Plan = match (at.flight, &self.trees) {
+            (SETUP, Trees { setup: Some(plan), .. }) => plan,
+            (INITIAL, Trees { initial: Some((_, plan)), .. }) => plan,
+            (FAREWELL, Trees { farewell: Some(plan), .. }) => plan,
+            (MEAN, Trees { mean, .. }) => mean,
+            (SUMMARY, Trees { summary, .. }) => summary,
+            _ => {
+                // Who calls is in a round of its own.
+                let rounds = if self.is_call(at) {
+                    0..self.agreed
+                } else {
+                    self.round().0.saturating_sub(self.lag)..self.rounds
+                };
+                if !rounds.contains(&at.round.0) {
+                    return Err(format!(
+                        "{at}: this node is in round {} of {}",
+                        self.round(),
+                        self.rounds
+                    ));
+                }
+                &*self.plan
+            }
+        };
+        let mut meeting = Meeting::default();
+        if plan::launches(plan, at.flight)
+            && at.exchange < plan.exchanges(at.flight)
+            && !self.is_call(at)
+        {
+            plan.meet(self.id, at, &mut meeting);
+        }
+        let expected = if at.flight == FAREWELL && self.trees.farewell.is_some() {
+            self.topology.neighbours(self.id).contains(&from)
+        } else if self.is_call(at) {
+            plan.meet(from, at, &mut meeting);
+            meeting.send.contains(&self.id)
+        } else {
+            meeting.wait.contains(&from)
+        };
+        if expected { Ok(plan) } else { Err(format!("{at}: nothing of it is expected there")) }
+    }
+}

@@ -1,0 +1,95 @@
+//! The end of the rounds: at the limit, or earlier because one node asks.
+
+use std::sync::Arc;
+
+use super::{Node, Stage, rule};
+use crate::{
+    gossip::{
+        event::{Effect, Failure},
+        party::Local,
+        plan::At,
+        transfer::Exchange,
+        tree::{FAREWELL, Leaving, Mean, STOP},
+    },
+    units::{NodeId, Round},
+};
+
+impl Node {
+    /// The rounds from now on in which every node learns that the run ends: a notice passes a link
+    /// before the frames of the rounds after it, so it is as many links away as it has rounds, of
+    /// as many as a neighbour may be ahead and as a schedule takes to use every link.
+    pub(super) fn rounds_to_inform(&self) -> u64 {
+        let (mut distances, mut order) = (Vec::new(), Vec::new());
+        self.topology.graph().distances(self.id, &mut distances, &mut order);
+        let farthest = distances.iter().copied().filter(|far| *far != u32::MAX).max().unwrap_or(0);
+        (u64::from(farthest) + 1) * (self.lag + 1) * self.plan.period()
+    }
+
+    /// Ends the rounds after `last`, unless they end before it, and has the neighbours informed.
+    ///
+    /// # Errors
+    /// If this node is past that round and its neighbours' rounds are its own.
+    pub(super) fn end_after(&mut self, last: Round, from: Option<NodeId>) -> Result<(), String> {
+        let round = self.round().0;
+        if last.0.saturating_add(1) >= self.rounds {
+            return Ok(());
+        }
+        if last.0 < round && self.trees.farewell.is_none() {
+            return Err(format!(
+                "the run is to end after round {last}, and round {round} has begun"
+            ));
+        }
+        self.rounds = (last.0 + 1).max(round);
+        let neighbours = self.topology.neighbours(self.id);
+        self.uninformed = neighbours.iter().copied().filter(|&peer| Some(peer) != from).collect();
+        Ok(())
+    }
+
+    /// Sends the notice of an earlier end before any other frame.
+    pub(super) fn inform(&mut self, out: &mut Vec<Effect>) {
+        let Node { flights, transfer, uninformed, rounds, .. } = self;
+        let last = Round(rounds.saturating_sub(1));
+        uninformed.retain(|&peer| {
+            let slot = flights.has_slot(peer);
+            if slot {
+                flights.take_slot(peer);
+                transfer.notify(peer, At { round: last, flight: STOP, exchange: 0 }, out);
+            }
+            !slot
+        });
+    }
+
+    /// Tells the neighbours that this node calls no more. A call that came before a neighbour's
+    /// farewell is answered before the model is final.
+    pub(super) fn bid_farewell(&mut self, out: &mut Vec<Effect>) -> Result<(), Failure> {
+        let Node { flights, transfer, local, trees, .. } = self;
+        let plan = trees.farewell.as_ref().expect("a plan that calls ends with a farewell");
+        let party = &mut Leaving;
+        flights.advance(plan, &mut Exchange { transfer, plan, party, local, out })?;
+        let left = |&peer: &NodeId| self.calls.has_left(peer);
+        let all_left = self.topology.neighbours(self.id).iter().all(left);
+        if all_left && self.calls.is_empty() && flights.land(Round(0), FAREWELL) {
+            self.end_rounds(out)?;
+        }
+        Ok(())
+    }
+
+    /// The model is final: has it saved, gives up the rule and forms the mean.
+    pub(super) fn end_rounds(&mut self, out: &mut Vec<Effect>) -> Result<(), Failure> {
+        self.spent = self.transfer.traffic;
+        // The buffer of the update takes the model.
+        let mut model = std::mem::take(&mut self.local.update);
+        model.resize(self.parameters, 0.0);
+        rule(&mut self.rule).model(&self.local, &mut model);
+        self.growth.check(Round(self.round().0.saturating_sub(1)), &model)?;
+        self.model = Arc::new(model);
+        // The state and the rounds' frames are memory that the mean can use.
+        (self.rule, self.local) = (None, Local::default());
+        self.transfer.forget_buffers();
+        out.push(Effect::Save(self.own_model()));
+        let mean = Mean::new(&self.trees.mean, self.topology.nodes(), self.id, &self.model);
+        self.flights.launch(self.trees.mean.launch(), &self.trees.mean);
+        self.stage = Stage::Mean(mean);
+        Ok(())
+    }
+}
