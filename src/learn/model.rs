@@ -33,7 +33,8 @@ pub struct ModelParams {
     pub hidden: Option<Vec<usize>>,
     /// Whether each layer adds a bias vector. Default true.
     pub bias: bool,
-    /// The initial parameters. Default: zero if the objective is convex, else seeded.
+    /// The initial parameters. Default: zero if the objective is convex, else seeded. `from:NODE`:
+    /// all nodes get the values of that node before round 0; its node file names them with `init`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub init: Option<Init>,
     /// Features per row; by default taken from the data, if this node has all of it.

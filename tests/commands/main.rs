@@ -10,6 +10,7 @@ mod compare;
 mod interrupts;
 mod no_room;
 mod output;
+mod picture;
 mod plan;
 mod refusals;
 mod report;
