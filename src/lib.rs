@@ -67,6 +67,7 @@ pub mod net;
 pub mod node;
 pub mod predict;
 pub mod prelude;
+pub mod reference;
 pub mod registry;
 pub mod report;
 pub mod rng;

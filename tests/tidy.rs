@@ -61,6 +61,7 @@ const LAYERS: &[(&str, May)] = &[
     ("lab", May::Only(&["units", "rng", "config", "mixing", "links"])),
     ("report", May::Only(&["units", "config", "mixing", "experiment", "links", "run"])),
     ("study", May::Above),
+    ("reference", May::Only(&["data", "mixing", "learn", "experiment", "links"])),
     ("cli", May::Above),
 ];
 

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use gradvine::{
     compress::{self, Built, COMPRESSORS},
     config::ConfigError,
-    experiment::reference,
     gossip::rule::RULES,
     mixing::Topology,
+    reference::{self, File},
     study::picks,
 };
 use serde_json::json;
@@ -82,9 +82,50 @@ pub struct ExperimentArgs {
     markdown: bool,
 }
 
+/// The arguments of `gradvine files`
+#[derive(clap::Args, Debug)]
+pub struct FilesArgs {
+    /// Only this kind of file
+    #[arg(value_name = "KIND", value_enum, conflicts_with = "markdown")]
+    kind: Option<Kind>,
+    /// All of them as Markdown: docs/files.md
+    #[arg(long)]
+    markdown: bool,
+}
+
+/// A kind of file that is no experiment.
+#[derive(clap::ValueEnum, Clone, Copy, Debug)]
+enum Kind {
+    /// Where the files of a node are
+    Node,
+    /// Who is linked with whom
+    Topology,
+    /// What a paper claims, and rows that try it
+    Study,
+}
+
 /// Prints what an experiment file may say.
 pub fn experiment(args: &ExperimentArgs) -> Result<(), Exit> {
-    Ok(print(&if args.markdown { reference::markdown() } else { reference::plain() })?)
+    let text = if args.markdown { reference::experiment() } else { File::Experiment.plain() };
+    Ok(print(&text)?)
+}
+
+/// Prints what node, topology and study files may say.
+pub fn files(args: &FilesArgs) -> Result<(), Exit> {
+    let text = match args.kind {
+        Some(Kind::Node) => File::Node.plain(),
+        Some(Kind::Topology) => File::Topology.plain(),
+        Some(Kind::Study) => File::Study.plain(),
+        None if args.markdown => reference::others(),
+        None => other_files(),
+    };
+    Ok(print(&text)?)
+}
+
+/// The reference of all files but experiments, for a terminal.
+pub fn other_files() -> String {
+    let one = |file: File| format!("{}\n\n{}", file.title(), file.plain());
+    File::OTHERS.map(one).join("\n")
 }
 
 fn dimension(text: &str) -> Result<u64, String> {

@@ -36,6 +36,7 @@ use std::{
 };
 
 use clap::{Parser, Subcommand};
+use gradvine::reference::File;
 use tracing_subscriber::{
     filter::{LevelFilter, Targets},
     layer::SubscriberExt,
@@ -102,8 +103,11 @@ enum Command {
     /// Show topologies, make and check topology files
     Topology(topology::Args),
     /// Explain every section and key of an experiment file
-    #[command(after_long_help = gradvine::experiment::reference::plain())]
+    #[command(after_long_help = File::Experiment.plain())]
     Experiment(catalogue::ExperimentArgs),
+    /// Explain every key of node, topology and study files
+    #[command(after_long_help = catalogue::other_files())]
+    Files(catalogue::FilesArgs),
     /// List the update rules: paper, state, messages, conditions
     Rules(catalogue::RulesArgs),
     /// List the compressors: paper, class, constants
@@ -147,6 +151,7 @@ pub fn main() -> ExitCode {
         Command::Report(args) => report::run(&args),
         Command::Topology(args) => topology::run(args).map_err(Exit::from),
         Command::Experiment(args) => catalogue::experiment(&args),
+        Command::Files(args) => catalogue::files(&args),
         Command::Rules(args) => catalogue::rules(&args),
         Command::Compressors(args) => catalogue::compressors(&args),
         Command::Identity(args) => identity::run(args),

@@ -27,6 +27,7 @@ Examples:
   gradvine node london.toml
   gradvine node london.toml --out runs/second
 
+`gradvine files node` explains every key.
 Nodes may be started in any order, and restarted, until all are linked; each waits run.connect_s
 seconds for the others and names the missing ones. `gradvine train --processes` writes such files
 for all nodes of a run, as an example of a deployment.")]

@@ -5,7 +5,6 @@
 //! [`crate::run`]). Each step's errors name the key, the value and the accepted values.
 
 mod network;
-pub mod reference;
 mod sections;
 
 use std::path::{Path, PathBuf};

@@ -2,46 +2,66 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The virtual network. Links of the topology with their own latency or bandwidth keep it; the rest
-/// comes from here.
+/// `[network]`: what `simulate` and `plan` take links and machines to be like. Links of the
+/// topology that say their latency or bandwidth keep it; the rest comes from here.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NetworkParams {
-    /// Links by a well-known name; default `ideal`.
+    /// Links of a known kind.
     pub preset: String,
-    /// Latency one way, in milliseconds, instead of the preset's.
+    /// The latency of a link one way, in milliseconds.
+    ///
+    /// Accepts: a number from 0 to 10000000. Default: the preset's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency_ms: Option<f64>,
-    /// Bandwidth in each direction, in 10^6 bits per second, instead of the preset's.
+    /// The rate of a link in each direction, in 10^6 bits per second.
+    ///
+    /// Accepts: a number from 0.001 to 10000000. Default: the preset's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bandwidth_mbps: Option<f64>,
-    /// The mean of an exponentially distributed extra latency, instead of the preset's.
+    /// The mean of an exponentially distributed extra latency, in milliseconds.
+    ///
+    /// Accepts: a number from 0 to 10000000. Default: the preset's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jitter_ms: Option<f64>,
-    /// The probability that a packet is lost. Default 0.
+    /// The chance of a packet to be lost.
+    ///
+    /// Accepts: a number from 0 to 0.9. Default: 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss: Option<f64>,
-    /// The deviation of the logarithm of a link's rate, instead of the preset's.
+    /// The standard deviation of the logarithm of a link's rate.
+    ///
+    /// Accepts: a number from 0 to 3. Default: the preset's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub variation: Option<f64>,
-    /// How long a rate holds, in seconds. Default 1.
+    /// For how long a rate holds, in seconds.
+    ///
+    /// Accepts: a number from 0.001 to 1000000. Default: 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub variation_s: Option<f64>,
     /// Whether each link has its own rate, or a node's links share one uplink.
     pub uplink: Uplink,
     /// How long a gradient takes.
     pub compute: Compute,
-    /// The time of a round's gradients together, in milliseconds; `compute = "fixed"` and
-    /// `"random"`.
+    /// The time of all gradients of a round together, in milliseconds.
+    ///
+    /// Accepts: a number from 0 to 1000000000; only with `compute = "fixed"` and `"random"`, where
+    /// it is required.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compute_ms: Option<f64>,
-    /// The deviation of its logarithm from round to round; `compute = "random"`. Default 0.3.
+    /// The standard deviation of the logarithm of that time, from round to round.
+    ///
+    /// Accepts: a number from 0 to 3; only with `compute = "random"`. Default: 0.3.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compute_spread: Option<f64>,
-    /// The share of nodes that are slow. Default 0.
+    /// The share of nodes that are slow.
+    ///
+    /// Accepts: a number from 0 to 1; not with `compute = "none"`. Default: 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stragglers: Option<f64>,
-    /// The factor by which they are slower. Default 4.
+    /// By which factor the gradients of a slow node take longer.
+    ///
+    /// Accepts: a number from 0.01 to 1000000; not with `compute = "none"`. Default: 4.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub straggler_factor: Option<f64>,
 }

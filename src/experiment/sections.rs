@@ -8,29 +8,47 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RunParams {
-    /// Names the run; a fresh node refuses to join a later round of the same run. Default: `run`.
+    /// Names the run; a fresh node that meets a later round of the same run is refused.
+    ///
+    /// Accepts: 1 to 64 letters, digits, `-`, `_` or `.`.
     pub id: String,
     /// Seed of all random numbers.
     pub seed: u64,
-    /// Number of rounds; a round is one communication.
+    /// How many rounds; a round is one communication.
+    ///
+    /// Accepts: a whole number from 1 to 9223372036854775807.
     pub rounds: u64,
     /// Rounds between evaluations.
+    ///
+    /// Accepts: a whole number from 1 to 9223372036854775807.
     pub evaluate_every: u64,
-    /// The run directory to create; default `runs/<time>-<rule>-<topology>`.
+    /// Where the run directory is made.
+    ///
+    /// Accepts: the path of a folder that holds no run yet. Default:
+    /// `runs/<time>-<rule>-<topology>`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub out: Option<String>,
     /// Whether combinations that are expected to diverge may run.
     pub allow_unstable: bool,
     /// Seconds without any progress after which a node gives up.
+    ///
+    /// Accepts: a number from 0.1 to 2592000 (30 days).
     pub patience_s: f64,
     /// Seconds that one gradient or one evaluation of a node may take while others wait for it.
+    ///
+    /// Accepts: a number from 0.1 to 2592000 (30 days).
     pub work_s: f64,
     /// Seconds to wait until all nodes are linked.
+    ///
+    /// Accepts: a number from 0.1 to 2592000 (30 days).
     pub connect_s: f64,
     /// The transport of `train` on one machine; in a deployment the addresses decide.
     pub transport: Transport,
-    /// TCP's congestion control on this node's links, if the system lets a program choose (Linux);
-    /// without it, the system's.
+    /// TCP's congestion control on this node's links, where the system lets a program choose
+    /// (Linux).
+    ///
+    /// Accepts: the name of a congestion control that the system has, 1 to 15 letters, digits, `_`
+    /// or `-`; only with `transport = "tcp"`. Default: the system's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub congestion: Option<String>,
 }
@@ -79,27 +97,42 @@ impl Transport {
 #[serde(deny_unknown_fields, default)]
 pub struct TopologyParams {
     /// A topology file, or a spec such as `ring:8`.
+    ///
+    /// Accepts: the path of a `.toml`, `.graphml`, `.dot`, `.gv` or `.csv` file, or a spec; not
+    /// together with `family`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
-    /// A family by name, if there is no file.
+    /// A family by name. Either this or `file` is required.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub family: Option<String>,
-    /// Number of nodes.
+    /// How many nodes. Required with each family but `torus`.
+    ///
+    /// Accepts: a whole number from 1 to 1048576; for `hypercube` a power of two. The graph has at
+    /// most 4194304 links.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nodes: Option<u32>,
-    /// A torus's rows.
+    /// A torus's rows. Required with `torus`.
+    ///
+    /// Accepts: a whole number from 1 to 1048576; `rows` times `columns` is at most 1048576.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rows: Option<u32>,
-    /// A torus's columns.
+    /// A torus's columns. Required with `torus`.
+    ///
+    /// Accepts: a whole number from 1 to 1048576; `rows` times `columns` is at most 1048576.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub columns: Option<u32>,
-    /// A random regular graph's degree.
+    /// A random regular graph's degree: the links of each node. Required with `random-regular`.
+    ///
+    /// Accepts: a whole number below `nodes`; even where `nodes` is odd; from 2 where there are
+    /// more than 2 nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub degree: Option<u32>,
-    /// Overrides the weights of the file or family.
+    /// How link weights are chosen.
+    ///
+    /// Default: those of the file; `metropolis` for a family or a spec.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weights: Option<String>,
-    /// The links of each round: the name of a schedule; default `static`, all neighbours in every
+    /// Who meets whom in which round. With `static` each node meets all its neighbours in every
     /// round.
     pub schedule: String,
 }
@@ -123,39 +156,67 @@ impl Default for TopologyParams {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DataParams {
-    /// `digits`, `breast-cancer`, `synthetic`, or a path (CSV, NPY, IDX, each also .gz).
+    /// The rows to train and test on.
     pub source: String,
-    /// Synthetic: rows of all nodes together. Default: 2048.
+    /// Synthetic: rows of all nodes together.
+    ///
+    /// Accepts: a whole number from 1 to 1073741824; `rows` times `features` is at most 1073741824.
+    /// Default: 2048.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rows: Option<u64>,
-    /// Synthetic: d. Default: 64.
+    /// Synthetic: features of a row, d.
+    ///
+    /// Accepts: a whole number from 1 to 1073741824; `rows` times `features` is at most 1073741824.
+    /// Default: 64.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub features: Option<u64>,
-    /// Synthetic: the deviation of the targets' noise. Default: 0.1.
+    /// Synthetic: the standard deviation of the targets' noise.
+    ///
+    /// Accepts: a number from 0 to 1000000. Default: 0.1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub noise: Option<f64>,
-    /// Synthetic: distance between the nodes' optima, in units of their length. Default: 0.
+    /// Synthetic: how far apart the nodes' optima are, in units of their length.
+    ///
+    /// Accepts: a number from 0 to 1000000; above 0 only with `split = "contiguous"` and
+    /// `test_share = 0`. Default: 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heterogeneity: Option<f64>,
     /// How rows are divided among nodes.
     pub split: SplitKind,
-    /// Dirichlet's concentration.
+    /// The concentration of a dirichlet split: with 0.1 the classes of the nodes differ much, with
+    /// 100 hardly.
+    ///
+    /// Accepts: a number above 0; only with `split = "dirichlet"`, where it is required.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alpha: Option<f64>,
-    /// The share of rows for the test set, removed first and stratified by label.
+    /// The share of rows that leave for the test set first, stratified by label.
+    ///
+    /// Accepts: a number from 0 to below 1; at least one row must be left for training.
     pub test_share: f64,
     /// Whether features are scaled to mean 0 and deviation 1 by sums over all nodes.
     pub standardize: bool,
-    /// A given scaling, instead of that.
+    /// Scaling that is given instead of being computed over all nodes.
+    ///
+    /// Accepts: a table with `mean` (finite numbers) and `deviation` (finite numbers above 0), each
+    /// a list of one number per feature.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scale: Option<crate::data::Scale>,
-    /// The target column of a CSV, by name or position; default the last.
+    /// The target column of a CSV or NPY file.
+    ///
+    /// Accepts: a column's name, or its position from 0 (-1 is the last); for regression a text
+    /// with several of them, separated by commas. Default: the last column.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "name_or_position")]
     pub target: Option<String>,
-    /// Whether a CSV has a header line; default: detected.
+    /// Whether the first line of a CSV file names the columns.
+    ///
+    /// Accepts: `true` or `false`; not with a dataset that is shipped. Default: `true` if the first
+    /// line has text where the second has a number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header: Option<bool>,
-    /// The file of labels for an IDX or NPY file of features.
+    /// The file of labels that belongs to an IDX or NPY file of features.
+    ///
+    /// Accepts: the path of an IDX or NPY file. Default: beside `NAME.npy` `NAME-labels.npy`,
+    /// beside `NAME.idx` `NAME-labels.idx`, beside `images-idx3-ubyte` `labels-idx1-ubyte`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub labels: Option<String>,
     /// How the nodes' losses are weighted in the mean.

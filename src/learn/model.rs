@@ -22,25 +22,38 @@ pub const MAX_PARAMETERS: usize = u32::MAX as usize;
 /// More hidden layers than this are refused as a mistake.
 const MAX_LAYERS: usize = 64;
 
-/// The section `[model]`: architecture, sizes, initial parameters.
+/// `[model]`: what is trained, and where it starts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelParams {
-    /// A name of [`KINDS`]. Default `softmax`: convex, and fits both embedded sets.
+    /// The kind of model. Default: `softmax`, because it is convex and fits both embedded sets.
     pub kind: String,
-    /// The widths of the hidden layers, for kinds that have them.
+    /// The widths of the hidden layers.
+    ///
+    /// Accepts: a list of up to 64 whole numbers, each from 1; only with `kind = "mlp"`. The model
+    /// has at most 4294967295 parameters. Default: `[256]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hidden: Option<Vec<usize>>,
-    /// Whether each layer adds a bias vector. Default true.
+    /// Whether each layer adds a vector.
     pub bias: bool,
-    /// The initial parameters. Default: zero if the objective is convex, else seeded. `from:NODE`:
-    /// all nodes get the values of that node before round 0; its node file names them with `init`.
+    /// The initial parameters: zeros, numbers from the run's seed, a model that was trained before,
+    /// or those of one node, which all nodes get before round 0.
+    ///
+    /// Accepts: `"zeros"` (not with `kind = "mlp"`), `"seeded"`, the path of a safetensors file
+    /// with the model's tensors, or `"from:NODE"`. Default: `"zeros"`; with `kind = "mlp"` `"seeded"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub init: Option<Init>,
-    /// Features per row; by default taken from the data, if this node has all of it.
+    /// Features of a row. Required for `gradvine node`, which sees only its own rows.
+    ///
+    /// Accepts: a whole number from 1; where the data is seen, as many as a row of it has. Default:
+    /// taken from the data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inputs: Option<usize>,
-    /// Classes, or numbers to predict; by default taken from the data, if this node has all of it.
+    /// Classes, or numbers to be predicted. Required for `gradvine node`, which sees only its own
+    /// rows.
+    ///
+    /// Accepts: a whole number from 1; of classes at most 65536 and at least as many as the data
+    /// has, of numbers as many as the data has. Default: taken from the data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outputs: Option<usize>,
 }

@@ -14,36 +14,55 @@ use crate::{
     vector,
 };
 
-/// The section `[optimizer]`: step sizes, momentum, weight decay, batches.
+/// `[optimizer]`: the local steps of a node, stochastic gradient descent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct OptimizerParams {
-    /// The step size g. Default 0.1: with standardised features both convex models and the
-    /// perceptron learn the embedded sets with it.
+    /// The step size g; 0 is gossip alone. Default: 0.1, because with standardised features both
+    /// convex models and the perceptron learn the embedded sets with it.
+    ///
+    /// Accepts: a number from 0 to 3.4e38.
     pub step: f64,
-    /// The change of the step over the run. Default: none.
+    /// How the step size changes over the run.
     pub schedule: ScheduleKind,
-    /// `schedule = "step"`: the fractions of the run at which it changes, ascending. Default 0.5
-    /// and 0.75 (He, Zhang, Ren and Sun, "Deep Residual Learning", 2016, section 4.2: 32k and 48k
-    /// of 64k).
+    /// At which fractions of the run the step size is multiplied by `decay_factor`.
+    ///
+    /// Accepts: a list of numbers from 0 to 1, ascending; only with `schedule = "step"`. Default:
+    /// `[0.5, 0.75]` (He, Zhang, Ren and Sun, "Deep Residual Learning", 2016, section 4.2: 32k and
+    /// 48k of 64k).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decay_at: Option<Vec<f64>>,
-    /// `schedule = "step"`: the factor. Default 0.1 (the same).
+    /// What the step size is multiplied by.
+    ///
+    /// Accepts: a number above 0, up to 1; only with `schedule = "step"`. Default: 0.1 (the same).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decay_factor: Option<f64>,
-    /// `schedule = "cosine"`: the final step. Default 0 (Loshchilov and Hutter 2017).
+    /// The step size at the end of the run.
+    ///
+    /// Accepts: a number from 0 to `step`; only with `schedule = "cosine"`. Default: 0 (Loshchilov
+    /// and Hutter 2017).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub final_step: Option<f64>,
-    /// Rounds in which the step rises to its full length. Default 0.
+    /// Rounds in which the step rises to its full length.
+    ///
+    /// Accepts: a whole number from 0 to `run.rounds`.
     pub warmup: u64,
-    /// mu: the share of the last direction that is kept. Default 0, as in the papers of this
-    /// crate's rules.
+    /// mu: the share of the last direction that is kept. Default: 0, as the papers of this crate's
+    /// rules have it.
+    ///
+    /// Accepts: a number from 0 to below 1.
     pub momentum: f64,
-    /// lambda: the share of x added to the gradient. Default 0.
+    /// lambda: lambda x is added to the gradient.
+    ///
+    /// Accepts: a number from 0 to 3.4e38.
     pub weight_decay: f64,
-    /// Rows per gradient. Default 16.
+    /// Rows of a gradient; all rows of a node if it has no more, or with `"full"`.
+    ///
+    /// Accepts: a whole number from 1 to 4294967295, or `"full"`.
     pub batch: BatchSize,
-    /// H: gradients per round. Default 1.
+    /// H: gradients of a round.
+    ///
+    /// Accepts: a whole number from 1 to 1000000.
     pub local_steps: u32,
 }
 

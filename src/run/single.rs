@@ -26,30 +26,48 @@ use crate::{
     units::NodeId,
 };
 
-/// `node.toml`: the files of this node. Paths are relative to it.
+/// `node.toml`: where the files of this node are. Paths are relative to it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeFile {
-    /// The key file, made by `gradvine identity new`.
+    /// The node's key file, made by `gradvine identity new`.
+    ///
+    /// Accepts: the path of a key file that only its owner can read (mode 600).
     pub key: PathBuf,
-    /// Multiaddrs to listen on.
+    /// Addresses to listen on; port 0 takes a free one.
+    ///
+    /// Accepts: a list of multiaddresses of TCP or QUIC, such as `/ip4/0.0.0.0/tcp/4001` or
+    /// `/ip4/0.0.0.0/udp/4001/quic-v1`; it may be empty where this node dials all its neighbours.
     pub listen: Vec<String>,
-    /// The topology file; it names this node by its PeerId.
+    /// The topology file, the same on every node. It names each node by its PeerId.
+    ///
+    /// Accepts: the path of a `.toml`, `.graphml`, `.dot`, `.gv` or `.csv` file.
     pub topology: PathBuf,
-    /// The experiment file, the same on every node.
+    /// The experiment file, the same on every node. It must have `model.inputs` and
+    /// `model.outputs`.
+    ///
+    /// Accepts: the path of a file.
     pub experiment: PathBuf,
-    /// This node's own rows: `digits`, `breast-cancer` or a file. Not needed if a program brings an
-    /// objective.
+    /// This node's own rows. Required, except where a program brings an objective of its own.
+    ///
+    /// Accepts: the path of a CSV, NPY or IDX file (also .gz), or a dataset that is shipped:
+    /// `digits` or `breast-cancer`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
-    /// Rows to test on; without them, `data.test_share` of the own rows.
+    /// Rows to test on.
+    ///
+    /// Accepts: as `data`. Default: the share `data.test_share` of the own rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub test: Option<String>,
-    /// This node's own initial values, if the experiment says `model.init = "from:THIS"`: a model
-    /// file, `seeded` or `zeros`.
+    /// This node's own initial values, if the experiment says `model.init = "from:NODE"` and this
+    /// is the node.
+    ///
+    /// Accepts: as `model.init`. Default: as the model prefers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub init: Option<String>,
     /// The run directory to make.
+    ///
+    /// Accepts: the path of a folder that holds no run yet.
     pub out: PathBuf,
 }
 

@@ -24,29 +24,50 @@ use super::{
 };
 use crate::config::ConfigError;
 
-/// An inequality, or how a row ends.
+/// `[[expect]]`: an inequality about a row, or how a row ends. Accepted are `row` and `metric` with
+/// `above` or `below` (and with `times` or `minus`, another row), `slope` and `at` with `metric`
+/// and `above` or `below`, or `row` with `status`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expectation {
-    /// The row.
+    /// The row that it is about.
+    ///
+    /// Accepts: the name of a row.
     pub row: Option<String>,
     /// The figure of the row.
     pub metric: Option<Figure>,
     /// The figure (ratio, difference, slope) is above this.
+    ///
+    /// Accepts: a number from 0; with `minus` from -1 where the figure is a share, else any; with
+    /// `slope` any.
     pub above: Option<f64>,
     /// The figure (ratio, difference, slope) is below this.
+    ///
+    /// Accepts: any number; to 1 where the figure is a share, without `times` and `slope`.
     pub below: Option<f64>,
-    /// The other row of a ratio.
+    /// The other row of a ratio: the figure of `row` divided by that of this row.
+    ///
+    /// Accepts: the name of another row; not together with `minus`.
     pub times: Option<String>,
-    /// The other row of a difference. Accuracies are shares: 0.01 is a point.
+    /// The other row of a difference: the figure of `row` less that of this row. Accuracies are
+    /// shares: 0.01 is a point.
+    ///
+    /// Accepts: the name of another row; not together with `times`.
     pub minus: Option<String>,
-    /// Instead of one row, the rows over which the slope of the figure's logarithm is taken.
+    /// Instead of one row, those over which the slope of the figure's logarithm is taken.
+    ///
+    /// Accepts: a list of names of two or more rows.
     #[serde(default)]
     pub slope: Vec<String>,
-    /// The positions of the slope's rows on the axis, such as numbers of nodes.
+    /// What the slope's rows stand at along the axis, such as numbers of nodes. The slope is over
+    /// the logarithms of these.
+    ///
+    /// Accepts: a list of as many numbers as `slope` has rows.
     #[serde(default)]
     pub at: Vec<f64>,
-    /// `ok`, `diverged` or `refused`, for every seed.
+    /// How the run of every seed ends.
+    ///
+    /// Accepts: `"ok"`, `"diverged"` or `"refused"`.
     pub status: Option<String>,
     /// Its meaning.
     pub words: String,

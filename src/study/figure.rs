@@ -56,13 +56,16 @@ pub enum Figure {
     Parameters,
 }
 
-/// A figure that a run must pass.
+/// `[rounds_to]`: a figure that a run must pass.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Target {
-    /// The figure.
+    /// Which figure.
     pub metric: Figure,
-    /// The bound: losses, excess and consensus pass it from above, accuracies from below.
+    /// The value to be passed. Losses, excess and consensus pass it from above, accuracies from
+    /// below.
+    ///
+    /// Accepts: any number.
     pub value: f64,
 }
 

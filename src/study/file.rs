@@ -23,7 +23,7 @@ pub const LEAST_TUNING_SEEDS: u64 = 3;
 /// The distance of the seeds of tuning from the first seed; the other seeds must end before.
 pub const TUNING: u64 = 1000;
 
-/// A study as written in its file.
+/// What a paper claims, the rows that try it, and what is expected of them.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Study {
@@ -35,63 +35,108 @@ pub struct Study {
     pub path: PathBuf,
     /// Its title.
     pub title: String,
-    /// Authors, title, year.
+    /// What was published: authors, title, year.
     pub paper: String,
-    /// The published claim.
+    /// What the paper claims.
     pub claim: String,
     /// The runs of this study, with the reasons.
     pub setting: String,
     /// Comments on the figures, in Markdown.
     #[serde(default)]
     pub notes: String,
-    /// The base experiment's file, relative to the study; without it the default experiment.
+    /// The experiment file that rows differ from.
+    ///
+    /// Accepts: the path of a file, relative to the study's folder; not together with
+    /// `[experiment]`. Default: the experiment that `gradvine train` runs without a file.
     base: Option<String>,
-    /// The base experiment itself, instead of a file.
+    /// The experiment that rows differ from, instead of a file.
+    ///
+    /// Accepts: a table with the sections of an experiment file; not together with `base`.
     experiment: Option<toml::Table>,
     /// Settings of all rows.
+    ///
+    /// Accepts: a list of settings such as `"optimizer.step=0.1"`; `"rule=choco:gamma=0.3"`,
+    /// `"compressor=min-max:bits=4"` and `"topology=ring:8"` are short for those of a section.
     #[serde(default)]
     set: Vec<String>,
-    /// Whether its expectations are at the top of the list.
+    /// Whether its expectations stand on top of the list of studies.
+    ///
+    /// Default: `false`.
     #[serde(default)]
     pub headline: bool,
-    /// Why the claim is not tested: then there are no rows and no page, only this line in the list.
+    /// Why the claim is not shown: the list of studies has this line, and there is no page.
+    ///
+    /// Accepts: text; only without rows, pictures and expectations.
     pub not_shown: Option<String>,
     /// A folder of data that is not shipped with the program.
+    ///
+    /// Accepts: a table `[needs]`.
     pub needs: Option<Needs>,
-    /// The number of seeds; five or more, unless `single` gives a reason for one.
+    /// How many seeds figures are means of. Required, except with `not_shown`.
+    ///
+    /// Accepts: a whole number from 5 to 1000, or 1 with `single`.
     #[serde(default)]
     pub seeds: u64,
-    /// Why one seed is enough: the shown figures are not random.
+    /// Why one seed is enough: nothing that is shown is random.
+    ///
+    /// Accepts: text; only with `seeds = 1` and rows without a grid.
     pub single: Option<String>,
-    /// The number of seeds for tuning, all different from the others.
+    /// How many seeds settings are tuned on. They begin 1000 above `seed`, so that none is measured
+    /// too.
+    ///
+    /// Accepts: a whole number from 3 to 1000. Default: 3.
     #[serde(default = "least_tuning_seeds")]
     pub tuning_seeds: u64,
     /// The first seed.
+    ///
+    /// Default: 1.
     #[serde(default = "one")]
     pub seed: u64,
-    /// A grid for all rows without their own.
+    /// Values of keys from which the best are taken, for all rows that have no grid of their own.
+    ///
+    /// Accepts: a list of texts such as `"optimizer.step=0.05,0.1"`; keys that change together
+    /// stand in one text, `"optimizer.local_steps=1,10; network.compute_ms=5,50"`, with as many
+    /// values each.
     #[serde(default)]
     grid: Vec<String>,
-    /// Whether the best of a grid is the first to reach `rounds_to`, instead of the one with the
-    /// lowest end.
+    /// Whether the best of a grid is what reaches `rounds_to` first, instead of what ends with the
+    /// least loss.
+    ///
+    /// Accepts: `true` or `false`; `true` only with `rounds_to`. Default: `false`.
     #[serde(default)]
     pub tune_to_target: bool,
-    /// Whether runs end when they reach `rounds_to`.
+    /// Whether runs end where they reach `rounds_to`.
+    ///
+    /// Accepts: `true` or `false`; `true` only with `rounds_to`. Default: `false`.
     #[serde(default)]
     pub stop_at_target: bool,
     /// The columns of the table.
+    ///
+    /// Accepts: a list of figures. Default: none.
     #[serde(default)]
     pub columns: Vec<Figure>,
     /// One more column: each row compared with this one, seed by seed.
+    ///
+    /// Accepts: a table `[against]`.
     pub against: Option<Against>,
-    /// The target for rounds and bytes.
+    /// The target to which rounds, bytes and times are counted. Required where `rounds_to`,
+    /// `payload_to`, `time_to` or `training_to` is asked for.
+    ///
+    /// Accepts: a table `[rounds_to]`.
     pub rounds_to: Option<Target>,
+    /// The rows. Required, except with `not_shown`.
+    ///
+    /// Accepts: tables `[[row]]`, which make 1 to 400 rows of different names.
     #[serde(default)]
     row: Vec<RawRow>,
-    /// The pictures.
+    /// What is drawn.
+    ///
+    /// Accepts: tables `[[picture]]`.
     #[serde(default)]
     pub picture: Vec<Picture>,
-    /// The expectations.
+    /// What is expected.
+    ///
+    /// Accepts: tables `[[expect]]`.
     #[serde(default)]
     pub expect: Vec<Expectation>,
     /// The rows, with products expanded.
@@ -99,53 +144,74 @@ pub struct Study {
     pub rows: Vec<(Case, Vec<Grid>)>,
 }
 
-/// A row, or with `over` one for each combination of its lists' values.
+/// `[[row]]`: one row, or with `over` one for each combination of its lists' values.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawRow {
+    /// What the row is called.
+    ///
+    /// Accepts: text that no other row has; `{KEY}` in it stands for a value of `over`.
     name: String,
+    /// Settings of this row, after those of all rows.
+    ///
+    /// Accepts: as `set` of all rows; `{KEY}` in it stands for a value of `over`.
     #[serde(default)]
     set: Vec<String>,
+    /// Values of keys from which the best are taken.
+    ///
+    /// Accepts: as `grid` of all rows; an empty list is no grid. Default: `grid` of all rows.
     grid: Option<Vec<String>>,
+    /// Lists of values, by names of one's own.
+    ///
+    /// Accepts: a table `[row.over]` of lists; each name stands as `{KEY}` in the row's name, in a
+    /// setting or in a grid.
     #[serde(default)]
     over: IndexMap<String, Vec<toml::Value>>,
 }
 
-/// Files that a study needs and that are not shipped: `{NAME}` in its settings stands for their
-/// folder.
+/// `[needs]`: files that are not shipped. `{NAME}` in settings stands for their folder. Where they
+/// are not there, the study is skipped.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Needs {
     /// The folder's name on the command line.
     pub name: String,
-    /// The required files.
+    /// What must be in it.
+    ///
+    /// Accepts: a list of file names.
     pub files: Vec<String>,
 }
 
-/// The row and the figure with which all rows are compared.
+/// `[against]`: the row and the figure that all rows are compared with.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Against {
     /// The row.
+    ///
+    /// Accepts: the name of a row.
     pub row: String,
     /// The figure.
     pub metric: Figure,
 }
 
-/// A chart of some or all rows.
+/// `[[picture]]`: a chart of some or all rows.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Picture {
-    /// The title.
+    /// The words above it.
     pub title: String,
-    /// The line below the title.
+    /// The words below the title: what it shows.
     #[serde(default)]
     pub words: String,
-    /// The horizontal axis: `rounds`, `time`, `payload` or `wire`.
+    /// The figure along the horizontal axis.
+    ///
+    /// Accepts: `"rounds"`, `"time"`, `"payload"` or `"wire"`.
     x: Figure,
-    /// The vertical axis.
+    /// The figure along the vertical axis.
     y: Figure,
-    /// Names of rows; all if empty.
+    /// Which rows it shows.
+    ///
+    /// Accepts: a list of names of rows. Default: all rows.
     #[serde(default)]
     pub rows: Vec<String>,
 }

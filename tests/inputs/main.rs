@@ -7,6 +7,7 @@ mod bad_data;
 mod datasets;
 mod gradients;
 mod mutations;
+mod reference;
 mod schedules;
 mod settings;
 mod topologies;

@@ -5,7 +5,7 @@ use std::path::Path;
 use gradvine::{
     compress,
     drive::{NoopObserver, RunError},
-    experiment::{Experiment, SECTIONS, reference},
+    experiment::{Experiment, SECTIONS},
     gossip::Failure,
     mixing::Topology,
     rng::{Purpose, Stream},
@@ -89,25 +89,6 @@ fn file(folder: &Path, name: &str, text: &str) -> std::path::PathBuf {
     let path = folder.join(name);
     std::fs::write(&path, text).unwrap();
     path
-}
-
-/// `docs/experiment.md` is made by `gradvine experiment --markdown > docs/experiment.md`.
-#[test]
-fn the_reference_of_the_experiment_file_is_complete_and_fresh() {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/experiment.md");
-    let page = std::fs::read_to_string(page).unwrap();
-    assert!(page == reference::markdown(), "docs/experiment.md is stale: make it again");
-    for section in reference::sections() {
-        let unknown = Experiment::parse(&format!("{}.no-such-key = 1", section.name), &[]);
-        let error = unknown.unwrap_err().to_string();
-        let listed = error.split('`').skip(3).step_by(2).collect::<Vec<_>>();
-        let names: Vec<&str> = section.keys.iter().map(|key| key.name.as_str()).collect();
-        assert_eq!(names, listed, "{error}");
-        for key in &section.keys {
-            let words = [&key.accepts, &key.meaning];
-            assert!(words.iter().all(|words| words.len() > 3), "{}: {key:?}", section.name);
-        }
-    }
 }
 
 #[test]

@@ -14,40 +14,106 @@ use crate::{
 use super::{Draft, DraftLink, line_of};
 use crate::mixing::{MAX_LINKS, MAX_NODES, NodeInfo, Shape, Topology, Weights, family};
 
+/// A topology file: a family with its size, or a custom graph that lists its nodes and links.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Document {
+    /// The topology's name.
+    ///
+    /// Accepts: 1 to 128 bytes without slash, backslash, quotation mark and control characters; it
+    /// does not start with a dot. Default: the file's name without its extension.
     name: Option<String>,
+    /// A family of graphs, or `custom` for a graph that lists its links.
+    ///
+    /// Default: required.
     family: Option<Spanned<String>>,
+    /// How many nodes. Required where the family takes it and no `[[node]]` is listed.
+    ///
+    /// Accepts: a whole number from 1 to 1048576; for `hypercube` a power of two; as many as there
+    /// are `[[node]]` tables, if any. The graph has at most 4194304 links. Default: the number of
+    /// `[[node]]` tables.
     nodes: Option<Spanned<u64>>,
+    /// A torus's rows. Required with `torus`.
+    ///
+    /// Accepts: a whole number from 1 to 1048576; `rows` times `columns` is at most 1048576.
     rows: Option<Spanned<u64>>,
+    /// A torus's columns. Required with `torus`.
+    ///
+    /// Accepts: a whole number from 1 to 1048576; `rows` times `columns` is at most 1048576.
     columns: Option<Spanned<u64>>,
+    /// A random regular graph's degree: the links of each node. Required with `random-regular`.
+    ///
+    /// Accepts: a whole number below `nodes`; even where `nodes` is odd; from 2 where there are
+    /// more than 2 nodes.
     degree: Option<Spanned<u64>>,
+    /// The seed of a random regular graph.
+    ///
+    /// Default: 0.
     seed: Option<Spanned<u64>>,
+    /// How link weights are chosen.
+    ///
+    /// Default: `"metropolis"`.
     weights: Option<Spanned<String>>,
+    /// Whether a link's weight, or what its links leave of a node's own weight, may be below 0.
+    ///
+    /// Default: `false`.
     #[serde(default)]
     allow_negative: bool,
+    /// The nodes, in the order of their numbers. A deployment lists them all.
+    ///
+    /// Accepts: tables `[[node]]`, one for every node or none. Default: nodes that are called by
+    /// their numbers from 0.
     #[serde(default)]
     node: Vec<NodeTable>,
+    /// The links of a custom graph; of a family, those of which something is known. Required for a
+    /// custom graph of several nodes.
+    ///
+    /// Accepts: tables `[[link]]`.
     #[serde(default)]
     link: Vec<Spanned<LinkTable>>,
 }
 
+/// `[[node]]`: one node.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NodeTable {
+    /// Its name.
+    ///
+    /// Accepts: as the topology's `name`; each name once.
     name: String,
+    /// Its PeerId, as `gradvine identity show KEY` prints it. A deployment needs it.
+    ///
+    /// Accepts: a PeerId such as `12D3KooW...`; each once.
     peer: Option<String>,
+    /// Addresses at which its neighbours reach it, tried in this order. Of two neighbours at least
+    /// one needs an address.
+    ///
+    /// Accepts: a list of multiaddresses, such as `/ip4/203.0.113.7/tcp/4001` or
+    /// `/dns4/london.example.org/udp/4001/quic-v1`, of at most 1024 bytes each. Default: none.
     #[serde(default)]
     addresses: Vec<String>,
 }
 
+/// `[[link]]`: one link, which goes both ways.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LinkTable {
+    /// Its two ends.
+    ///
+    /// Accepts: a list of two different nodes, each by its name or number.
     between: [End; 2],
+    /// Its entry of the mixing matrix.
+    ///
+    /// Accepts: a number above 0 (with `allow_negative` any but 0); only with `weights = "given"`,
+    /// where it is required.
     weight: Option<f64>,
+    /// The latency one way, in milliseconds, for `simulate`, `plan` and `lab`.
+    ///
+    /// Accepts: a number from 0. Default: that of `[network]`.
     latency_ms: Option<f64>,
+    /// The rate in each direction, in 10^6 bits per second, for `simulate`, `plan` and `lab`.
+    ///
+    /// Accepts: a number above 0. Default: that of `[network]`.
     bandwidth_mbps: Option<f64>,
 }
 
