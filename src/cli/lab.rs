@@ -49,7 +49,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
     /// Rounds to leave out of the figures, while TCP finds its window
-    #[arg(long, value_name = "NUMBER", default_value_t = 5, value_parser = |text: &str| run_args::whole(text, 0))]
+    #[arg(long, value_name = "NUMBER", default_value_t = 5, value_parser = run_args::from_0)]
     warm: u64,
     /// Cut a link for some time, in seconds after the start of the nodes; may be repeated
     #[arg(long, value_name = "NODE-NODE@BEGIN+FOR")]

@@ -300,11 +300,12 @@ fn next(
     ];
     // A file may hold the rule's step as computed for this compressor; another compressor needs
     // another.
-    if args.experiment.is_none()
+    if args.select.experiment.is_none()
         || !["gamma", "eta"].iter().any(|key| experiment.rule.contains_key(*key))
     {
         lines.extend(
-            cheaper(&whole.design).map(|(set, what)| (args.again(command, Some(&set)), what)),
+            cheaper(&whole.design)
+                .map(|(set, what)| (args.select.again(command, Some(&set)), what)),
         );
     }
     let topology = &whole.design.topology;

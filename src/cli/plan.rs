@@ -14,7 +14,7 @@ use gradvine::{
 };
 use serde_json::{Value, json};
 
-use super::{Exit, outcome::duration, print, print_json, run_args::RunArgs};
+use super::{Exit, outcome::duration, print, print_json, run_args::Selection};
 
 /// The arguments of `gradvine plan`
 #[derive(clap::Args, Debug)]
@@ -35,7 +35,7 @@ gamma where it has one, falls short of agreement between all nodes; how many rou
 is the data's to say: see compare.")]
 pub struct Args {
     #[command(flatten)]
-    run: RunArgs,
+    select: Selection,
     /// Topologies to look at, on the same nodes [default: the families that fit]
     #[arg(long, value_name = "SPEC,...", value_delimiter = ',')]
     topologies: Vec<String>,
@@ -55,6 +55,12 @@ pub struct Args {
     /// Leave out what the data says (L, sigma, zeta): it computes gradients on all rows
     #[arg(long)]
     no_data: bool,
+    /// Print the plan as JSON on standard output, and nothing else there
+    #[arg(long)]
+    json: bool,
+    /// No warnings: only the plan and errors
+    #[arg(long, short)]
+    quiet: bool,
 }
 
 /// Candidates that cannot work are counted, and so many are named.
@@ -64,7 +70,7 @@ const SHOWN: usize = 20;
 
 /// Predicts, and shows it.
 pub fn run(args: &Args) -> Result<(), Exit> {
-    let whole = args.run.whole()?;
+    let whole = args.select.whole(args.quiet, |_| ())?;
     if !args.no_data {
         Needs::plan(&whole).check(
             &whole.design,
@@ -80,7 +86,7 @@ pub fn run(args: &Args) -> Result<(), Exit> {
     let (candidates, refused) =
         if args.alone { Default::default() } else { candidates(args, &whole, gradients)? };
     let constants = if args.no_data { None } else { Some(Constants::measure(&whole)?) };
-    if args.run.json {
+    if args.json {
         return Ok(print_json(&as_json(
             &whole,
             &own,
@@ -103,7 +109,7 @@ pub fn run(args: &Args) -> Result<(), Exit> {
 
 /// The experiment with further settings.
 fn experiment(args: &Args, more: &[String]) -> Result<Experiment, ConfigError> {
-    args.run.read(more)
+    args.select.read(more)
 }
 
 type Refused = (String, String);

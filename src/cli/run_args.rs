@@ -1,4 +1,5 @@
-//! The arguments that `train` and `simulate` share, and their common steps before and after a run.
+//! The arguments that select an experiment, those of commands that run one, and their common
+//! steps before and after a run.
 
 use std::{
     path::{Path, PathBuf},
@@ -15,9 +16,9 @@ use gradvine::{
 
 use super::Exit;
 
-/// Selects the run and its output.
+/// Selects an experiment: a file and settings.
 #[derive(clap::Args, Clone, Debug)]
-pub struct RunArgs {
+pub struct Selection {
     /// The experiment file; without one, the default experiment on the embedded digits
     pub experiment: Option<PathBuf>,
     /// Set a value of the experiment, such as rule.kind=dcd or optimizer.step=0.05; may be repeated
@@ -27,14 +28,25 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE|SPEC")]
     pub topology: Option<String>,
     /// Number of rounds
-    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = |text: &str| whole(text, 1))]
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = from_1)]
     pub rounds: Option<u64>,
     /// The seed of all random numbers
-    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = |text: &str| whole(text, 0))]
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = from_0)]
     pub seed: Option<u64>,
     /// Start from the model in this safetensors file, such as a run's model-mean.safetensors
     #[arg(long, value_name = "FILE")]
     pub init: Option<PathBuf>,
+    /// Start even if memory or disk seem too small for the run
+    #[arg(long)]
+    pub no_space_check: bool,
+}
+
+/// Selects the run and its output.
+#[derive(clap::Args, Clone, Debug)]
+pub struct RunArgs {
+    /// The experiment.
+    #[command(flatten)]
+    pub select: Selection,
     /// The run directory to create [default: runs/<time>-<rule>-<topology>]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -47,12 +59,9 @@ pub struct RunArgs {
     /// Leave out the comparison with plain SGD on the pooled data
     #[arg(long)]
     pub no_baseline: bool,
-    /// Start even if memory or disk seem too small for the run
-    #[arg(long)]
-    pub no_space_check: bool,
 }
 
-impl RunArgs {
+impl Selection {
     /// Reads the experiment, applies all settings, then `more`.
     pub fn read(&self, more: &[String]) -> Result<Experiment, ConfigError> {
         let mut sets = self.sets.clone();
@@ -68,13 +77,13 @@ impl RunArgs {
         }
     }
 
-    /// Reads the experiment, applies all settings, loads its data and checks everything.
-    pub fn whole(&self) -> Result<Arc<Whole>, Exit> {
-        self.whole_with(|_| ())
-    }
-
-    /// The same, with a last change to the experiment.
-    pub fn whole_with(&self, change: impl FnOnce(&mut Experiment)) -> Result<Arc<Whole>, Exit> {
+    /// Reads the experiment, applies all settings, then `change`, loads its data and checks
+    /// everything. `quiet`: prints no warnings.
+    pub fn whole(
+        &self,
+        quiet: bool,
+        change: impl FnOnce(&mut Experiment),
+    ) -> Result<Arc<Whole>, Exit> {
         if self.no_space_check {
             memory::trust();
         }
@@ -83,7 +92,7 @@ impl RunArgs {
             experiment
         });
         let whole = changed.and_then(Whole::new).map_err(|error| self.blame(error))?;
-        if !self.quiet {
+        if !quiet {
             for warning in &whole.design.rule.warnings {
                 note!("warning: {warning}");
             }
@@ -136,6 +145,13 @@ impl RunArgs {
         }
         words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
     }
+}
+
+impl RunArgs {
+    /// Reads the experiment with all settings applied, loads its data and checks everything.
+    pub fn whole(&self) -> Result<Arc<Whole>, Exit> {
+        self.select.whole(self.quiet, |_| ())
+    }
 
     /// Creates the run directory and writes the files that are known before the run.
     pub fn directory(&self, whole: &Whole) -> Result<RunDirectory, Exit> {
@@ -175,6 +191,16 @@ pub fn whole(text: &str, least: u64) -> Result<u64, String> {
     const MOST: u64 = i64::MAX as u64;
     let number = text.parse().ok().filter(|number| (least..=MOST).contains(number));
     number.ok_or_else(|| format!("expected a whole number from {least} to {MOST}"))
+}
+
+/// Reads a whole number from 0.
+pub fn from_0(text: &str) -> Result<u64, String> {
+    whole(text, 0)
+}
+
+/// Reads a whole number from 1.
+pub fn from_1(text: &str) -> Result<u64, String> {
+    whole(text, 1)
 }
 
 /// Quotes a word for a shell.

@@ -133,3 +133,25 @@ fn impossible_plans_are_refused() {
     let stderr = String::from_utf8(command.assert().code(2).get_output().stderr.clone()).unwrap();
     assert!(stderr.contains("it has 9 nodes, the experiment 8"), "{stderr}");
 }
+
+#[test]
+fn plan_has_no_options_of_a_run() {
+    let help = gradvine().args(["plan", "--help"]).assert().success();
+    let text = String::from_utf8(help.get_output().stdout.clone()).unwrap();
+    let words: Vec<&str> = text.split(|c: char| c.is_whitespace() || c == ',').collect();
+    for option in ["--out", "--no-baseline"] {
+        assert!(!words.contains(&option), "{option}: {text}");
+        let refused = gradvine().args(["plan", option]).assert().code(2);
+        let stderr = String::from_utf8(refused.get_output().stderr.clone()).unwrap();
+        assert!(stderr.contains(&format!("unexpected argument '{option}'")), "{stderr}");
+    }
+    for option in ["--set", "--topology", "--rounds", "--seed", "--init", "--json", "--quiet"] {
+        assert!(words.contains(&option), "{option}: {text}");
+    }
+    for command in ["train", "simulate"] {
+        let help = gradvine().args([command, "--help"]).assert().success();
+        let text = String::from_utf8(help.get_output().stdout.clone()).unwrap();
+        let run = ["--out", "--no-baseline", "--quiet", "--no-space-check"];
+        assert!(run.iter().all(|option| text.contains(option)), "{command}: {text}");
+    }
+}

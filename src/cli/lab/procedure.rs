@@ -48,7 +48,7 @@ pub fn run(mut args: Args) -> Result<(), Exit> {
     lab::check()?;
     let setup = setup(&args)?;
     prepare(&mut args);
-    let whole = args.run.whole_with(|experiment| {
+    let whole = args.run.select.whole(args.run.quiet, |experiment| {
         // Real gradients take time, so the simulated ones must too.
         if experiment.network.compute == Compute::None {
             experiment.network.compute = Compute::Measured;
@@ -176,15 +176,16 @@ fn measure(
 /// Checks the arguments for settings, and sets the laboratory's own defaults, which `--set`
 /// overrides.
 fn prepare(args: &mut Args) {
-    args.run.rounds = args.run.rounds.or(Some(ROUNDS));
+    let select = &mut args.run.select;
+    select.rounds = select.rounds.or(Some(ROUNDS));
     // Then the metrics have the end of every round.
-    args.run.sets.insert(0, "run.evaluate_every=1".into());
+    select.sets.insert(0, "run.evaluate_every=1".into());
     if let Some(transport) = args.transport {
         let name = match transport {
             Transport::Tcp => "tcp",
             Transport::Quic => "quic",
         };
-        args.run.sets.push(format!("run.transport={name}"));
+        select.sets.push(format!("run.transport={name}"));
     }
 }
 
