@@ -1,6 +1,10 @@
 //! Dialling: which neighbours, at which addresses, when again, and the message when it fails.
 
-use std::time::{Duration, Instant};
+use std::{
+    error::Error,
+    io,
+    time::{Duration, Instant},
+};
 
 use libp2p::{Multiaddr, PeerId, TransportError, swarm::DialError};
 
@@ -118,6 +122,7 @@ pub(super) fn dial_trouble(
                 TransportError::MultiaddrNotSupported(_) => {
                     "this kind of address cannot be dialled".to_string()
                 }
+                TransportError::Other(error) if is_foreign(error) => FOREIGN.to_string(),
                 TransportError::Other(error) => root(error),
             });
             let hint = if text.contains("refused") {
@@ -126,6 +131,9 @@ pub(super) fn dial_trouble(
                 || text.to_lowercase().contains("timed out")
             {
                 ": no answer; is it running, is its port open in the firewall?"
+            } else if text.contains("end of file") || text.contains("reset") {
+                ": what listens there closed the connection before the handshake was over; is it a \
+                 gradvine node, is the port right?"
             } else if is_out_of_files(&text) {
                 FILES
             } else {
@@ -134,6 +142,26 @@ pub(super) fn dial_trouble(
             format!("dialling {address}: {text}{hint}")
         }
         other => format!("dialling {address}: {}", root(other)),
+    }
+}
+
+/// The message for an address whose program speaks another protocol.
+const FOREIGN: &str = "what listens there is not a gradvine node: it answers in another protocol; \
+                       is the address in the topology right, does another program have this port?";
+
+/// Whether a dial failed because the bytes that came are not those of libp2p's handshake.
+fn is_foreign(error: &io::Error) -> bool {
+    let mut error: &(dyn Error + 'static) = error;
+    loop {
+        let is_invalid = |error: &io::Error| error.kind() == io::ErrorKind::InvalidData;
+        if error.downcast_ref().is_some_and(is_invalid) {
+            return true;
+        }
+        match error.source() {
+            Some(source) => error = source,
+            // Known by its words: libp2p does not name the type.
+            None => return error.to_string().contains("negotiation failed"),
+        }
     }
 }
 
@@ -147,7 +175,7 @@ pub(super) fn is_out_of_files(text: &str) -> bool {
 }
 
 /// The innermost cause, which is the most specific one.
-pub(super) fn root(error: &dyn std::error::Error) -> String {
+pub(super) fn root(error: &dyn Error) -> String {
     let mut error = error;
     while let Some(source) = error.source() {
         error = source;

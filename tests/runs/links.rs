@@ -486,3 +486,54 @@ fn a_wrong_peer_at_an_address_is_named() {
         }
     });
 }
+
+/// What is known of the only neighbour once the words are there.
+fn until_said(end: &End, words: &str) -> String {
+    let started = Instant::now();
+    loop {
+        let trouble = end.host.status().missing().remove(0).1;
+        if trouble.contains(words) {
+            return trouble;
+        }
+        assert!(started.elapsed() < SOON, "{words}: {trouble}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_program_that_is_no_node_is_named_as_such() {
+    // What it answers, whether it closes then, and what is said.
+    const SAID: &str = "what listens there is not a gradvine node: it answers in another protocol";
+    // The first byte of each is taken for a length: as many bytes must follow.
+    let http = format!("HTTP/1.1 400 Bad Request\r\n\r\n{}", "<p>".repeat(40));
+    let ssh = format!("SSH-2.0-OpenSSH_9.6p1 {}\r\n", "x".repeat(100));
+    let cases: [(&[u8], &str); 4] = [
+        (http.as_bytes(), SAID),
+        (ssh.as_bytes(), SAID),
+        (&[0xFF; 64], SAID),
+        (b"", "closed the connection before the handshake was over; is it a gradvine node"),
+    ];
+    let runtime = runtime();
+    for (answer, words) in cases {
+        let answer = answer.to_vec();
+        let [key, other] = keys();
+        let peer = other.public().to_peer_id();
+        let end = runtime.block_on(End::start(&key, 0, peer, card("0.1"), Deadlines::default()));
+        let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = server.local_addr().unwrap().port();
+        std::thread::spawn(move || {
+            use std::io::{Read, Write};
+            for client in server.incoming().take(3) {
+                let mut client = client.unwrap();
+                let _ = client.read(&mut [0; 256]);
+                let _ = client.write_all(&answer);
+                let _ = client.shutdown(std::net::Shutdown::Write);
+            }
+        });
+        let address = format!("/ip4/127.0.0.1/tcp/{port}");
+        end.dial(1, &address.parse().unwrap());
+        let trouble = until_said(&end, words);
+        assert!(trouble.starts_with(&format!("dialling {address}: ")), "{trouble}");
+        assert!(!trouble.contains("invalid data"), "{trouble}");
+    }
+}
