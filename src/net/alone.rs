@@ -9,7 +9,7 @@ use super::{
     hello::RunCard,
     host::{Host, HostConfig, Neighbour},
     link::Deadlines,
-    runtime,
+    reach, runtime,
     worker::{Limits, NodeObserver, Worker},
 };
 use crate::{
@@ -29,6 +29,7 @@ pub struct Place {
     pub node: NodeId,
     neighbours: Vec<Neighbour>,
     dialled: BTreeMap<NodeId, Vec<Multiaddr>>,
+    warnings: Vec<String>,
 }
 
 impl Place {
@@ -59,6 +60,7 @@ impl Place {
             info.addresses.iter().map(|text| address(&place, text)).collect::<Result<Vec<_>, _>>()
         };
         let mine = addresses(node)?;
+        let warnings = reach::unreached(&listen, &mine);
         let (mut neighbours, mut dialled) = (Vec::new(), BTreeMap::new());
         for &other in topology.neighbours(node) {
             let (name, peer, theirs) =
@@ -80,7 +82,13 @@ impl Place {
             }
             neighbours.push(Neighbour { node: other, name, peer });
         }
-        Ok(Place { key, listen, node, neighbours, dialled })
+        Ok(Place { key, listen, node, neighbours, dialled, warnings })
+    }
+
+    /// What may be wrong, a line each: addresses of this node in the topology on which it does not
+    /// listen.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// This node's PeerId.

@@ -20,6 +20,7 @@ mod hello;
 mod host;
 pub mod identity;
 mod link;
+mod reach;
 mod status;
 mod streams;
 mod swarm;

@@ -184,6 +184,8 @@ impl NodeBuilder {
         let directory = out.map(|out| make_directory(&design, &out, &warn)).transpose();
         let directory =
             directory.map_err(|error| blame(ConfigError { place: "node.out".into(), ..error }))?;
+        // Last: an error stands alone.
+        place.warnings().iter().for_each(|warning| warn(&format!("warning: {warning}")));
         Ok(Prepared {
             design,
             place,

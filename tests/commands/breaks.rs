@@ -307,3 +307,33 @@ fn too_few_open_files_are_reported() {
         assert!(matches!(run.status.code(), Some(2 | 4)), "{limit} files: {stderr}");
     }
 }
+
+/// Its address in the topology is another one than it listens on: that is said, and no more where
+/// it listens on all addresses of that port.
+#[test]
+fn a_node_that_does_not_listen_on_its_address_is_warned() {
+    let deployment = Deployment::new(Reach::Tcp, "rounds = 5\nconnect_s = 0.2");
+    let right = fs::read_to_string(deployment.file("tokyo.toml")).unwrap();
+    let address = deployment.address("tokyo");
+    let (host, port) = address.rsplit_once('/').unwrap();
+    let other = format!("{host}/{}", deployment.address("oslo").rsplit('/').next().unwrap());
+    for (listen, words) in [
+        (other, Some("the ports differ")),
+        (format!("/ip4/0.0.0.0/tcp/{port}"), None),
+        (format!("{host}/0"), None),
+        (address.clone(), None),
+    ] {
+        deployment.write("tokyo.toml", &right.replace(&address, &listen));
+        let mut tokyo = deployment.start("tokyo");
+        assert_eq!(tokyo.end().0, Some(4), "{}", tokyo.errors());
+        let told = tokyo.errors();
+        let warning = told.lines().find(|line| line.contains("node.listen"));
+        assert_eq!(warning.is_some(), words.is_some(), "{listen}: {told}");
+        if let (Some(warning), Some(words)) = (warning, words) {
+            assert!(warning.starts_with("warning: node.listen: this node listens on "), "{told}");
+            assert!(warning.contains(words) && warning.contains(&address), "{told}");
+        }
+        // It holds what the attempt before has left.
+        let _ = fs::remove_dir_all(deployment.run("tokyo"));
+    }
+}
