@@ -234,6 +234,8 @@ impl Driver<'_> {
         let neighbours = self.topology.neighbours(self.id).len();
         let mut gathering = Gathering::new(self.topology, self.id);
         let mut differences: BTreeMap<NodeId, Difference> = BTreeMap::new();
+        // The last message of each neighbour that left: the first cause.
+        let mut before: BTreeMap<NodeId, String> = BTreeMap::new();
         // Whether any neighbour has had the same files and program: then not only this node has
         // them.
         let mut agrees = false;
@@ -243,6 +245,7 @@ impl Driver<'_> {
                 Some(Event::Up(peer)) => {
                     agrees = true;
                     differences.remove(&peer);
+                    before.remove(&peer);
                     gathering.up(peer);
                     let up = neighbours - gathering.missing();
                     tracing::info!("linked with {} ({up} of {neighbours})", self.name(peer));
@@ -265,10 +268,12 @@ impl Driver<'_> {
                     );
                     gathering.down(peer);
                     self.observer.link_lost(peer, &cause.text);
+                    before.insert(peer, cause.text.clone());
                     self.feed(Input::Left { peer, cause })?;
                 }
                 Some(Event::Start { from, message }) => gathering.message(from, message),
                 Some(Event::Differs { peer, difference }) => {
+                    before.insert(peer, difference.to_string());
                     note_difference(&mut differences, peer, difference)
                 }
                 Some(event) => self.take(event)?,
@@ -278,8 +283,9 @@ impl Driver<'_> {
                 return Err(refusal(&differences));
             }
             let now = Instant::now();
-            let own = (gathering.missing() > 0)
-                .then(|| format!("node {} waits for {}", self.name(self.id), self.troubles()));
+            let own = (gathering.missing() > 0).then(|| {
+                format!("node {} waits for {}", self.name(self.id), self.troubles(&before))
+            });
             for (to, message) in gathering.new_messages(own.as_deref(), now >= line) {
                 self.host.send_start(to, message);
             }
@@ -325,9 +331,14 @@ impl Driver<'_> {
         }
     }
 
-    /// The missing neighbours and the causes, as far as they are known.
-    fn troubles(&self) -> String {
-        let one = |(node, trouble): (NodeId, String)| format!("{} ({trouble})", self.name(node));
+    /// The missing neighbours and the causes, as far as they are known. `before`: the last messages
+    /// of those that left.
+    fn troubles(&self, before: &BTreeMap<NodeId, String>) -> String {
+        let one = |(node, trouble): (NodeId, String)| {
+            let said = before.get(&node).filter(|said| !trouble.contains(*said));
+            let said = said.map_or_else(String::new, |said| format!("; before that: {said}"));
+            format!("{} ({trouble}{said})", self.name(node))
+        };
         self.host.status().missing().into_iter().map(one).collect::<Vec<_>>().join(", ")
     }
 

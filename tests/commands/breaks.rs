@@ -337,3 +337,26 @@ fn a_node_that_does_not_listen_on_its_address_is_warned() {
         let _ = fs::remove_dir_all(deployment.run("tokyo"));
     }
 }
+
+/// The node that differs ends with 2. The others may be started again as they are, so they end with
+/// 4, also the one that is linked with none that differs; each names the key and both values.
+#[test]
+fn nodes_that_wait_for_one_that_differs_say_so_when_they_give_up() {
+    const SHORT: &str = "rounds = 5\nconnect_s = 3";
+    let deployment = Deployment::new(Reach::Tcp, SHORT);
+    deployment.write("other.toml", &experiment(SHORT, "0.25"));
+    let file = fs::read_to_string(deployment.file("tokyo.toml")).unwrap();
+    deployment.write("tokyo.toml", &file.replace("experiment.toml", "other.toml"));
+    let (mut london, mut tokyo) = (deployment.start("london"), deployment.start("tokyo"));
+    std::thread::sleep(Duration::from_millis(700));
+    // It outlives london, whose last words it must pass on.
+    let mut oslo = deployment.start("oslo");
+    let ends = [tokyo.end().0, london.end().0, oslo.end().0];
+    assert_eq!(ends, [Some(2), Some(4), Some(4)], "{}\n{}", london.errors(), oslo.errors());
+    for node in [&london, &oslo] {
+        let told = node.errors();
+        let last = told.lines().last().unwrap();
+        assert!(last.starts_with("error: ") && last.contains("node tokyo runs another"), "{told}");
+        assert!(last.contains("optimizer.step = 0.1 here, 0.25 there"), "{told}");
+    }
+}
