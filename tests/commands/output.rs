@@ -475,3 +475,22 @@ fn a_closed_pipe_is_no_failure() {
         assert!(!stderr.contains("panic") && !stderr.contains("error"), "{command:?}: {stderr}");
     }
 }
+
+#[test]
+fn every_kind_of_file_is_explained() {
+    let shown = |args: &[&str]| {
+        let assert = gradvine().args(args).assert().success();
+        String::from_utf8(assert.get_output().stdout.clone()).unwrap()
+    };
+    let of = |kind: &str| shown(&["files", kind]);
+    assert!(of("node").contains("  listen: a list of multiaddresses"), "{}", of("node"));
+    assert!(of("topology").contains("  family: one of \"ring\""), "{}", of("topology"));
+    assert!(of("study").contains("  seeds: a whole number from 5 to 1000"), "{}", of("study"));
+    for text in [shown(&["files"]), shown(&["help", "files"])] {
+        for title in ["The node file", "Topology files", "Study files"] {
+            assert!(text.contains(title), "{title}: {text}");
+        }
+    }
+    assert!(shown(&["files", "--markdown"]).starts_with("# Node, topology and study files\n"));
+    assert!(shown(&["help", "experiment"]).contains("[network]"));
+}
