@@ -21,7 +21,10 @@ fn dense(bencher: Bencher<'_, '_>, spec: &str) {
 }
 
 /// Both ends of the spectrum of a sparse matrix: 100,000 nodes, until converged.
-#[divan::bench(args = ["torus:316x316", "exponential:100000", "random-regular:100000:4"], sample_count = 5)]
+#[divan::bench(
+    args = ["torus:316x316", "exponential:100000", "random-regular:100000:4"],
+    sample_count = 5
+)]
 fn lanczos(bencher: Bencher<'_, '_>, spec: &str) {
     let topology = topology(spec);
     bencher.bench_local(|| {

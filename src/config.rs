@@ -5,7 +5,11 @@ use serde::{Serialize, de::DeserializeOwned};
 
 /// A value that cannot be used. Whoever knows the file adds it with [`ConfigError::within`].
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error("{}{place}{}: {problem}", .file.as_ref().map(|f| format!("{f}: ")).unwrap_or_default(), .value.as_ref().map(|v| format!(" = {v}")).unwrap_or_default())]
+#[error(
+    "{}{place}{}: {problem}",
+    .file.as_ref().map(|f| format!("{f}: ")).unwrap_or_default(),
+    .value.as_ref().map(|v| format!(" = {v}")).unwrap_or_default()
+)]
 pub struct ConfigError {
     /// The file it came from, where there is one.
     pub file: Option<String>,

@@ -1,5 +1,5 @@
-//! What no compiler checks: who may import whom, what the core must not touch, how long files are,
-//! and that ARCHITECTURE.md names every folder once.
+//! What no compiler checks: who may import whom, what the core must not touch, how long files and
+//! lines are, and that ARCHITECTURE.md names every folder once.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -83,6 +83,12 @@ const CLOCKLESS: [&str; 4] = ["gossip", "links", "predict", "sim"];
 /// Lines of a file, at the most.
 const LONGEST: usize = 660;
 
+/// Characters of a line, at the most.
+const WIDEST: usize = 100;
+
+/// Folders whose lines are not looked at yet.
+const WIDE: [&str; 3] = ["src/gossip/", "src/predict/", "tests/rules/"];
+
 /// Folders beside `src` that ARCHITECTURE.md names where they exist.
 const BESIDE: [&str; 8] =
     ["benches", "data", "deploy", "docs", "examples", "experiments", "tests", "topologies"];
@@ -154,6 +160,36 @@ fn files_are_short_enough_to_read() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn lines_are_narrow_enough_to_read() {
+    let mut wrong = Vec::new();
+    for folder in ["src", "tests", "benches", "examples"] {
+        for (path, text) in sources(folder) {
+            if !WIDE.iter().any(|folder| path.starts_with(folder)) {
+                wrong.extend(too_wide(&path, &text));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "at most {WIDEST} characters:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn commands_and_files_in_documents_are_narrow_enough_to_read() {
+    let mut wrong = Vec::new();
+    let mut read = 0;
+    for folder in ["", "data", "deploy", "docs", "examples", "experiments"] {
+        let mut files = Vec::new();
+        documents(folder, &mut files);
+        for path in files.into_iter().filter(|path| path.ends_with(".md")) {
+            let text = fs::read_to_string(root().join(&path)).expect("a document can be read");
+            read += 1;
+            wrong.extend(too_wide_blocks(&path, &text));
+        }
+    }
+    assert!(read > 10, "{read} documents: where are they?");
+    assert!(wrong.is_empty(), "at most {WIDEST} characters:\n{}", wrong.join("\n"));
 }
 
 #[test]
@@ -229,6 +265,140 @@ fn these_checks_find_what_they_look_for() {
     let text = "RUN cargo build --release && cargo build --locked\n";
     assert_eq!(unlocked("Dockerfile", text), ["Dockerfile:1: cargo build --release "]);
     assert!(unlocked("a.md", "$ cargo build --release\n").is_empty());
+}
+
+#[test]
+fn wide_lines_are_found_but_those_that_cannot_be_broken() {
+    let wide = "x".repeat(WIDEST);
+    let text =
+        format!("let a = {wide};\nlet b = \"\n{wide} x\n\"; // {wide}\nlet c = '\"';\n// {wide}\n");
+    let lines = |found: Vec<String>| -> Vec<String> {
+        let number = |place: &String| place.split(':').nth(1).unwrap_or_default().to_string();
+        found.iter().map(number).collect()
+    };
+    assert_eq!(lines(too_wide("x.rs", &text)), ["1", "6"]);
+    let text = format!(
+        "//! | {wide} |\n//! ```text\n//! {wide}\n//! ```\n//! ```\n//! {wide}\n//! ```\n\
+         let a = r#\"\"\n{wide} \\\n\"#;\nlet b = '\\''; // {wide}\nfn c<'a>() {{}} // {wide}\n"
+    );
+    assert_eq!(lines(too_wide("x.rs", &text)), ["6", "11", "12"]);
+    let text = format!(
+        "{wide} x\n```console\n$ {wide}\n{wide} said\n```\n```text\n{wide} x\n```\n\
+         ```toml\n{wide} = 1\n```\n"
+    );
+    assert_eq!(lines(too_wide_blocks("docs/a.md", &text)), ["3", "10"]);
+    assert_eq!(lines(too_wide_blocks("a.md", &text)), ["3", "7", "10"]);
+}
+
+/// Lines of a Rust file that are too wide. Rows of tables and formulas in documentation, and lines
+/// that begin within a literal, cannot be broken.
+fn too_wide(path: &str, text: &str) -> Vec<String> {
+    let within = within_literals(text);
+    let mut found = Vec::new();
+    // The language of the block of code that documentation is in, if it is in one.
+    let mut block: Option<&str> = None;
+    for (index, line) in text.lines().enumerate() {
+        let words = ["//!", "///"].iter().find_map(|mark| line.trim_start().strip_prefix(mark));
+        let words = words.map(str::trim_start);
+        let language = words.and_then(|words| words.strip_prefix("```"));
+        block = match (block, language) {
+            _ if words.is_none() => None,
+            (None, language) => language,
+            (Some(_), Some(_)) => None,
+            (open, None) => open,
+        };
+        let row = words.is_some_and(|words| words.starts_with('|'));
+        let width = line.chars().count();
+        if width > WIDEST && !row && block != Some("text") && !within.contains(&index) {
+            found.push(format!("{path}:{}: {width} characters", index + 1));
+        }
+    }
+    found
+}
+
+/// The lines, from 0, that begin within a text literal.
+fn within_literals(text: &str) -> BTreeSet<usize> {
+    let mut found = BTreeSet::new();
+    let (mut rest, mut line) = (text, 0);
+    while let Some(c) = rest.chars().next() {
+        let (length, literal) = token(rest, c);
+        for _ in rest[..length].matches('\n') {
+            line += 1;
+            if literal {
+                found.insert(line);
+            }
+        }
+        rest = &rest[length..];
+    }
+    found
+}
+
+/// The length in bytes of what a text begins with, and whether that is a text literal: a comment, a
+/// literal, a word, or one character.
+fn token(text: &str, first: char) -> (usize, bool) {
+    if text.starts_with("//") {
+        return (text.find('\n').unwrap_or(text.len()), false);
+    }
+    if first == '"' {
+        return (quoted(text, '"'), true);
+    }
+    if first == '\'' {
+        // A lifetime has no closing quotation mark behind its first character.
+        let mut chars = text.chars().skip(1);
+        let character = chars.next() == Some('\\') || chars.next() == Some('\'');
+        return (if character { quoted(text, '\'') } else { 1 }, false);
+    }
+    if !first.is_alphanumeric() && first != '_' {
+        return (first.len_utf8(), false);
+    }
+    let word = word(text).len();
+    let hashes = text[word..].chars().take_while(|c| *c == '#').count();
+    let raw = matches!(&text[..word], "r" | "br") && text[word + hashes..].starts_with('"');
+    if !raw {
+        return (word, false);
+    }
+    let begin = word + hashes + 1;
+    let end = format!("\"{}", "#".repeat(hashes));
+    let length = text[begin..].find(&end).map_or(text.len(), |at| begin + at + end.len());
+    (length, true)
+}
+
+/// The length in bytes of a literal that begins and ends with this character.
+fn quoted(text: &str, mark: char) -> usize {
+    let mut escaped = false;
+    for (at, c) in text.char_indices().skip(1) {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            c if c == mark => return at + c.len_utf8(),
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+/// Lines that are too wide in the blocks of code of a document. What a command has printed stays as
+/// it is: in `console` all but the commands, in `docs/` blocks of `text` and without a language.
+fn too_wide_blocks(path: &str, text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut block: Option<&str> = None;
+    for (index, line) in text.lines().enumerate() {
+        if let Some(language) = line.trim_start().strip_prefix("```") {
+            block = if block.is_none() { Some(language) } else { None };
+            continue;
+        }
+        let typed = match block {
+            None => false,
+            Some("" | "text") => !path.starts_with("docs/"),
+            Some("console") => line.starts_with(['$', '#', '>']),
+            Some(_) => true,
+        };
+        let width = line.chars().count();
+        if typed && width > WIDEST {
+            found.push(format!("{path}:{}: {width} characters", index + 1));
+        }
+    }
+    found
 }
 
 /// Files below a folder that tell a reader or a machine what to type, with their paths; of the root

@@ -175,8 +175,14 @@ pub fn rules(args: &RulesArgs) -> Result<(), Exit> {
         let all: Vec<_> = (chosen.iter())
             .map(|rule| {
                 let mut object = json!({
-                    "name": rule.name, "summary": rule.summary, "paper": rule.paper, "update": rule.update, "state": rule.state,
-                    "sends": rule.sends, "conditions": rule.conditions, "compresses": rule.compresses,
+                    "name": rule.name,
+                    "summary": rule.summary,
+                    "paper": rule.paper,
+                    "update": rule.update,
+                    "state": rule.state,
+                    "sends": rule.sends,
+                    "conditions": rule.conditions,
+                    "compresses": rule.compresses,
                     "home": rule.home,
                     "constants": constants(rule.constants),
                 });
@@ -211,7 +217,10 @@ pub fn compressors(args: &CompressorsArgs) -> Result<(), Exit> {
         let all: Vec<_> = (chosen.iter())
             .map(|entry| {
                 let mut object = json!({
-                    "name": entry.name, "summary": entry.summary, "paper": entry.paper, "class": entry.class_words,
+                    "name": entry.name,
+                    "summary": entry.summary,
+                    "paper": entry.paper,
+                    "class": entry.class_words,
                     "constants": constants(entry.constants),
                 });
                 if let Some(parameters) = args.parameters {

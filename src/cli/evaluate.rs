@@ -86,8 +86,14 @@ pub fn run(args: Args) -> Result<(), Exit> {
     let (saved, data) = open(&args.model, &args.data, &args.reading, false)?;
     let score: Score = saved.model.evaluate(&saved.x, &data)?.into();
     if args.json {
-        let value = json!({ "model": args.model, "data": args.data, "rows": score.rows, "loss": score.loss,
-            "correct": score.correct, "accuracy": score.accuracy() });
+        let value = json!({
+            "model": args.model,
+            "data": args.data,
+            "rows": score.rows,
+            "loss": score.loss,
+            "correct": score.correct,
+            "accuracy": score.accuracy(),
+        });
         return Ok(print_json(&value)?);
     }
     let mut text = format!("rows      {}\nloss      {:.5}\n", score.rows, score.loss);

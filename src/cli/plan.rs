@@ -473,22 +473,40 @@ fn as_json(
     let name = |node| whole.design.topology.node(node).name.clone();
     let link = |link: &LinkLoad| {
         json!({
-            "from": name(link.from), "to": name(link.to), "frames": link.frames, "payload": link.payload, "wire": link.wire,
+            "from": name(link.from),
+            "to": name(link.to),
+            "frames": link.frames,
+            "payload": link.payload,
+            "wire": link.wire,
             "busy_s": link.busy_s, "alone_s": link.alone_s,
         })
     };
+    let both = |(mean, most): (f64, f64)| json!({ "mean": mean, "most": most });
     let one = |outlook: &Outlook| {
         json!({
-            "topology": outlook.topology, "compressor": outlook.compressor, "local_steps": outlook.local_steps,
-            "round_s": outlook.prediction.round_s, "rounds": outlook.rounds, "run_s": outlook.run_s(),
-            "cost_s": Some(outlook.cost_s()).filter(|cost| cost.is_finite()), "mixing": outlook.mixing(), "relaxation": outlook.relaxation, "rho": outlook.rho, "mixing_time": outlook.agreement,
+            "topology": outlook.topology,
+            "compressor": outlook.compressor,
+            "local_steps": outlook.local_steps,
+            "round_s": outlook.prediction.round_s,
+            "rounds": outlook.rounds,
+            "run_s": outlook.run_s(),
+            "cost_s": Some(outlook.cost_s()).filter(|cost| cost.is_finite()),
+            "mixing": outlook.mixing(),
+            "relaxation": outlook.relaxation,
+            "rho": outlook.rho,
+            "mixing_time": outlook.agreement,
             "agreement_s": outlook.agreement.map(|_| outlook.agreement_s()),
-            "payload": { "mean": outlook.prediction.payload.0, "most": outlook.prediction.payload.1 },
-            "wire": { "mean": outlook.prediction.wire.0, "most": outlook.prediction.wire.1 },
+            "payload": both(outlook.prediction.payload),
+            "wire": both(outlook.prediction.wire),
             "computing": outlook.prediction.computing,
             "waits_for": reason(whole, &outlook.prediction),
         })
     };
+    let central: Vec<Value> = (central.iter())
+        .map(|(name, outlook)| json!({ "name": name, "plan": one(outlook) }))
+        .collect();
+    let refused: Vec<Value> =
+        refused.iter().map(|(what, why)| json!({ "what": what, "why": why })).collect();
     json!({
         "rule": whole.design.rule_name(),
         "nodes": whole.design.topology.nodes(),
@@ -496,9 +514,9 @@ fn as_json(
         "plan": one(own),
         "links": own.prediction.links.iter().map(link).collect::<Vec<_>>(),
         "bottleneck": own.prediction.bottleneck().map(link),
-        "centralized": central.iter().map(|(name, outlook)| json!({ "name": name, "plan": one(outlook) })).collect::<Vec<_>>(),
+        "centralized": central,
         "candidates": candidates.iter().map(one).collect::<Vec<_>>(),
-        "refused": refused.iter().map(|(what, why)| json!({ "what": what, "why": why })).collect::<Vec<_>>(),
+        "refused": refused,
         "data": constants,
     })
 }

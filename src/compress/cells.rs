@@ -61,22 +61,40 @@ pub(super) fn flipped(x: f32, signs: u32, i: usize) -> f32 {
 kernel! {
     /// Adds `v` to a table of floats, or says what of `v` is not finite; the table then holds a
     /// part of it.
-    pub(super) fn accumulate(v: &[f32], hashes: &[Hash], columns: usize, table: &mut [f32]) -> Result<(), NonFinite> {
+    pub(super) fn accumulate(
+        v: &[f32],
+        hashes: &[Hash],
+        columns: usize,
+        table: &mut [f32],
+    ) -> Result<(), NonFinite> {
         accumulate_into(v, hashes, columns, table)
     }
 
     /// As [`accumulate`], for a table in a frame.
-    pub(super) fn accumulate_bytes(v: &[f32], hashes: &[Hash], columns: usize, table: &mut [[u8; 4]]) -> Result<(), NonFinite> {
+    pub(super) fn accumulate_bytes(
+        v: &[f32],
+        hashes: &[Hash],
+        columns: usize,
+        table: &mut [[u8; 4]],
+    ) -> Result<(), NonFinite> {
         accumulate_into(v, hashes, columns, table)
     }
 
     /// Writes the estimates of all numbers.
     pub(super) fn estimate_all(hashes: &[Hash], columns: usize, table: &[f32], out: &mut [f32]) {
-        estimates(hashes, columns, table, out.len(), |start, found| out[start..start + found.len()].copy_from_slice(found));
+        estimates(hashes, columns, table, out.len(), |start, found| {
+            out[start..start + found.len()].copy_from_slice(found);
+        });
     }
 
     /// `acc += weight * estimate` for all numbers, from a table in a frame.
-    pub(super) fn add_estimates(hashes: &[Hash], columns: usize, table: &[[u8; 4]], weight: f32, acc: &mut [f32]) {
+    pub(super) fn add_estimates(
+        hashes: &[Hash],
+        columns: usize,
+        table: &[[u8; 4]],
+        weight: f32,
+        acc: &mut [f32],
+    ) {
         estimates(hashes, columns, table, acc.len(), |start, found| {
             for (acc, found) in acc[start..].iter_mut().zip(found) {
                 *acc += weight * *found;
@@ -85,7 +103,13 @@ kernel! {
     }
 
     /// Shows `heaviest` the estimates of all numbers.
-    pub(super) fn find_heaviest(hashes: &[Hash], columns: usize, table: &[f32], len: usize, heaviest: &mut Heaviest) {
+    pub(super) fn find_heaviest(
+        hashes: &[Hash],
+        columns: usize,
+        table: &[f32],
+        len: usize,
+        heaviest: &mut Heaviest,
+    ) {
         estimates(hashes, columns, table, len, |start, found| {
             for (block, found) in found.chunks(BLOCK).enumerate() {
                 heaviest.see(start + block * BLOCK, found);

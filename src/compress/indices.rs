@@ -186,14 +186,19 @@ mod tests {
         #[test]
         fn sets_come_back(len in 1usize..3000, keep in 0.0..1.0f64, seed: u64) {
             let stream = crate::rng::Stream::new(seed, crate::rng::Purpose::Test);
-            let indices: Vec<u32> = (0..len as u32).filter(|i| stream.f64_at(u64::from(*i)) < keep).collect();
+            let kept = |i: &u32| stream.f64_at(u64::from(*i)) < keep;
+            let indices: Vec<u32> = (0..len as u32).filter(kept).collect();
             let (set, bytes) = write(len, &indices);
             prop_assert!(set.check(&bytes).is_ok());
             prop_assert_eq!(read(&set, &bytes), indices);
         }
 
         #[test]
-        fn arbitrary_bytes_are_a_set_or_refused(len in 1usize..200, count in 0usize..40, bytes: Vec<u8>) {
+        fn arbitrary_bytes_are_a_set_or_refused(
+            len in 1usize..200,
+            count in 0usize..40,
+            bytes: Vec<u8>,
+        ) {
             let set = IndexSet::new(len, count.min(len));
             let mut bytes = bytes;
             bytes.resize(set.bytes(), 0);

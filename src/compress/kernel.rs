@@ -10,7 +10,11 @@ use crate::vector::LANES;
 /// Defines functions whose body, helpers marked `#[inline(always)]` included, is compiled at each
 /// dispatch level.
 macro_rules! kernel {
-    ($($(#[$attribute:meta])* $visible:vis fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)? $body:block)*) => {$(
+    ($(
+        $(#[$attribute:meta])*
+        $visible:vis fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)?
+        $body:block
+    )*) => {$(
         $(#[$attribute])*
         #[allow(clippy::too_many_arguments, reason = "a kernel is a loop with its constants, not \
             an interface")]
@@ -23,7 +27,11 @@ macro_rules! kernel {
             fn wide($($argument: $type),*) $(-> $result)? {
                 body($($argument),*)
             }
-            if $crate::compress::kernel::is_plain() { body($($argument),*) } else { wide($($argument),*) }
+            if $crate::compress::kernel::is_plain() {
+                body($($argument),*)
+            } else {
+                wide($($argument),*)
+            }
         }
     )*};
 }

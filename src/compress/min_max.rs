@@ -214,7 +214,13 @@ impl Grid {
 
 kernel! {
     /// Appends all buckets, or returns false at one that holds a NaN or an infinity.
-    fn encode(v: &[f32], bucket: usize, width: u32, noise: Option<Stream>, out: &mut Vec<u8>) -> bool {
+    fn encode(
+        v: &[f32],
+        bucket: usize,
+        width: u32,
+        noise: Option<Stream>,
+        out: &mut Vec<u8>,
+    ) -> bool {
         let steps = ((1u32 << width) - 1) as f32;
         for (index, numbers) in v.chunks(bucket).enumerate() {
             let Some((low, high)) = range(numbers) else { return false };
@@ -227,7 +233,14 @@ kernel! {
         true
     }
 
-    fn add(bytes: &[u8], bucket: usize, bucket_bytes: usize, width: u32, weight: f32, acc: &mut [f32]) {
+    fn add(
+        bytes: &[u8],
+        bucket: usize,
+        bucket_bytes: usize,
+        width: u32,
+        weight: f32,
+        acc: &mut [f32],
+    ) {
         let steps = ((1u32 << width) - 1) as f32;
         for (acc, mut bytes) in acc.chunks_mut(bucket).zip(bytes.chunks(bucket_bytes)) {
             let middle = block::take_float(&mut bytes);

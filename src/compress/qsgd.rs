@@ -202,7 +202,15 @@ fn step_of(norm: f64, levels: f32) -> f32 {
 
 kernel! {
     /// Appends all buckets, or returns false at one that holds a NaN or an infinity.
-    fn encode(v: &[f32], bucket: usize, width: u32, levels: f32, scaled: bool, noise: Stream, out: &mut Vec<u8>) -> bool {
+    fn encode(
+        v: &[f32],
+        bucket: usize,
+        width: u32,
+        levels: f32,
+        scaled: bool,
+        noise: Stream,
+        out: &mut Vec<u8>,
+    ) -> bool {
         for (index, numbers) in v.chunks(bucket).enumerate() {
             let squares = kernel::sum(numbers, |x| f64::from(x) * f64::from(x));
             if !squares.is_finite() {
@@ -226,7 +234,15 @@ kernel! {
         true
     }
 
-    fn add(bytes: &[u8], bucket: usize, bucket_bytes: usize, width: u32, levels: f32, weight: f32, acc: &mut [f32]) {
+    fn add(
+        bytes: &[u8],
+        bucket: usize,
+        bucket_bytes: usize,
+        width: u32,
+        levels: f32,
+        weight: f32,
+        acc: &mut [f32],
+    ) {
         for (acc, mut bytes) in acc.chunks_mut(bucket).zip(bytes.chunks(bucket_bytes)) {
             let step = block::take_float(&mut bytes);
             block::add(bytes, width, weight, acc, |code| step * (code - levels));

@@ -121,7 +121,8 @@ impl fmt::Debug for Built {
 /// If there is no such kind, no such constant, or a constant is out of range.
 ///
 /// ```
-/// let error = gradvine::compress::build(&toml::from_str("kind = 'topk'").unwrap()).unwrap_err().to_string();
+/// let table = toml::from_str("kind = 'topk'").unwrap();
+/// let error = gradvine::compress::build(&table).unwrap_err().to_string();
 /// assert!(error.contains("did you mean `top-k`?"), "{error}");
 /// ```
 pub fn build(table: &toml::Table) -> Result<Built, ConfigError> {

@@ -18,12 +18,14 @@
 //!
 //! let hashes = Stream::new(7, Purpose::Rule);            // the same on every node
 //! let shape = SketchShape { rows: 5, columns: 200 };
-//! let (mut one, mut other) = (CountSketch::new(shape, 3000, hashes), CountSketch::new(shape, 3000, hashes));
+//! let mut one = CountSketch::new(shape, 3000, hashes);
+//! let mut other = CountSketch::new(shape, 3000, hashes);
 //! let mut g = vec![0.01; 3000];
 //! one.accumulate(&g).unwrap();
 //! g[1234] = 5.0;
 //! other.accumulate(&g).unwrap();
-//! one.merge(&other);                                      // or table_mut() += bytes from a neighbour
+//! // Or table_mut() += bytes from a neighbour.
+//! one.merge(&other);
 //! assert!((one.estimate(1234) - 5.01).abs() < 0.5);
 //! let mut heaviest = Vec::new();
 //! one.top(1, &mut heaviest);

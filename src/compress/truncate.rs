@@ -209,9 +209,11 @@ kernel! {
         for from in (0..len).step_by(BLOCK) {
             let numbers = &mut numbers[..BLOCK.min(len - from)];
             rest = &rest[unpack(rest, code, numbers)..];
-            let greatest = numbers.iter().map(|x| x & INFINITE).fold(0, |a, b| if b > a { b } else { a });
+            let greatest =
+                numbers.iter().map(|x| x & INFINITE).fold(0, |a, b| if b > a { b } else { a });
             if greatest == INFINITE {
-                return numbers.iter().position(|x| x & INFINITE == INFINITE).map(|index| from + index);
+                let found = numbers.iter().position(|x| x & INFINITE == INFINITE);
+                return found.map(|index| from + index);
             }
         }
         None

@@ -22,8 +22,8 @@ pub static EMBEDDED: Registry<Embedded> = Registry::new(
         Embedded {
             name: "digits",
             summary: "1,797 handwritten digits of 8 x 8 pixels, 10 classes",
-            reference: "Alpaydin and Kaynak, Optical Recognition of Handwritten Digits, UCI Machine \
-                    Learning Repository, CC BY 4.0",
+            reference: "Alpaydin and Kaynak, Optical Recognition of Handwritten Digits, UCI \
+                        Machine Learning Repository, CC BY 4.0",
             bytes: include_bytes!("../../data/digits.csv.gz"),
         },
         Embedded {

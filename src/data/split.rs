@@ -265,7 +265,11 @@ mod tests {
     proptest! {
         #[test]
         fn test_rows_and_shards_are_a_partition(
-            labels in proptest::collection::vec(0u32..4, 1..200), share in 0.0..0.9, nodes in 1usize..9, split in splits(), seed: u64,
+            labels in proptest::collection::vec(0u32..4, 1..200),
+            share in 0.0..0.9,
+            nodes in 1usize..9,
+            split in splits(),
+            seed: u64,
         ) {
             let data = labelled(&labels, 5);
             let Ok((train, test)) = split_test(&data, share, seed) else { return Ok(()) };
@@ -276,9 +280,11 @@ mod tests {
                     prop_assert!(may_fail);
                 }
                 Ok(shards) => {
-                    prop_assert!(shards.len() == nodes && shards.iter().all(|shard| !shard.is_empty()));
+                    prop_assert_eq!(shards.len(), nodes);
+                    prop_assert!(shards.iter().all(|shard| !shard.is_empty()));
                     if !matches!(split, Split::Dirichlet { .. }) {
-                        prop_assert!(shards.windows(2).all(|pair| pair[0].len() - pair[1].len() <= 1));
+                        let even = |pair: &[Vec<usize>]| pair[0].len() - pair[1].len() <= 1;
+                        prop_assert!(shards.windows(2).all(even));
                         prop_assert!(shards[0].len() - shards[nodes - 1].len() <= 1);
                     }
                     let mut all: Vec<usize> = shards.into_iter().flatten().chain(test).collect();
@@ -289,13 +295,19 @@ mod tests {
         }
 
         #[test]
-        fn test_rows_are_stratified(counts in proptest::collection::vec(0usize..60, 2..6), share in 0.0..0.9, seed: u64) {
-            let labels: Vec<u32> = counts.iter().enumerate().flat_map(|(c, &n)| vec![c as u32; n]).collect();
+        fn test_rows_are_stratified(
+            counts in proptest::collection::vec(0usize..60, 2..6),
+            share in 0.0..0.9,
+            seed: u64,
+        ) {
+            let labels: Vec<u32> =
+                counts.iter().enumerate().flat_map(|(c, &n)| vec![c as u32; n]).collect();
             prop_assume!(labels.len() > 9);
             let data = labelled(&labels, counts.len());
             let (_, test) = split_test(&data, share, seed).unwrap();
             for (class, &count) in counts.iter().enumerate() {
-                let taken = test.iter().filter(|&&row| labels[row] as usize == class).count() as f64;
+                let of_class = |row: &&usize| labels[**row] as usize == class;
+                let taken = test.iter().filter(of_class).count() as f64;
                 prop_assert!((taken - share * count as f64).abs() <= 1.0, "class {}: {} of \
                     {}", class, taken, count);
             }

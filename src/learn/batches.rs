@@ -82,7 +82,8 @@ mod tests {
             prop_assume!((size as usize) < rows);
             let mut batches = Batches::new(seed, NodeId(3), rows, Some(size));
             let epochs = 4 * size as usize;
-            let list: Vec<u32> = (0..4 * rows as u64).flat_map(|k| self::rows(batches.at(k))).collect();
+            let list: Vec<u32> =
+                (0..4 * rows as u64).flat_map(|k| self::rows(batches.at(k))).collect();
             for epoch in list.chunks(rows).take(epochs) {
                 let mut sorted = epoch.to_vec();
                 sorted.sort_unstable();

@@ -289,8 +289,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn stochastic_symmetric_and_mean_preserving(n in 1u32..12, extra in prop::collection::vec((0u32..12, 0u32..12), 0..20), x in prop::collection::vec(-10.0f64..10.0, 12)) {
-            let pairs = (1..n).map(|i| (i / 3, i)).chain(extra.into_iter().map(|(a, b)| (a % n, b % n)));
+        fn stochastic_symmetric_and_mean_preserving(
+            n in 1u32..12,
+            extra in prop::collection::vec((0u32..12, 0u32..12), 0..20),
+            x in prop::collection::vec(-10.0f64..10.0, 12),
+        ) {
+            let extra = extra.into_iter().map(|(a, b)| (a % n, b % n));
+            let pairs = (1..n).map(|i| (i / 3, i)).chain(extra);
             let graph = Graph::new(n as usize, pairs).unwrap();
             for kind in [Weights::Metropolis, Weights::LazyMetropolis] {
                 let weights = kind.of_links(&graph, None).unwrap().unwrap();

@@ -162,9 +162,9 @@ mod tests {
 
     #[test]
     fn fields_say_their_types_and_whether_they_are_required() {
-        let text = "    /// A name.\n    pub name: String,\n    #[serde(skip)]\n    cache: u8,\n    \
-                    /// A list.\n    ///\n    /// Accepts: x.\n    #[serde(default)]\n    list: \
-                    Vec<f64>,\n    at: Option<Spanned<u64>>,\n";
+        let text = "    /// A name.\n    pub name: String,\n    #[serde(skip)]\n    cache: u8,\n\
+                    /// A list.\n///\n/// Accepts: x.\n#[serde(default)]\nlist: Vec<f64>,\n\
+                    at: Option<Spanned<u64>>,\n";
         let found = fields(text.lines(), false);
         let shown: Vec<_> =
             found.iter().map(|field| (&*field.name, &*field.kind, field.required)).collect();

@@ -378,8 +378,8 @@ mod tests {
         );
         assert_eq!(
             error(&[0.0], bowls(two, 3)),
-            "initial = 1 numbers: the tensors hold 3 numbers: expected as many initial values, and at \
-             least one"
+            "initial = 1 numbers: the tensors hold 3 numbers: expected as many initial values, and \
+             at least one"
         );
         assert_eq!(
             error(&[0.0], bowls(&[(1.0, 1), (2.0, 0)], 1)),
@@ -391,8 +391,8 @@ mod tests {
         );
         assert_eq!(
             error(&[], bowls(two, 0)),
-            "initial = 0 numbers: the tensors hold 0 numbers: expected as many initial values, and at \
-             least one"
+            "initial = 0 numbers: the tensors hold 0 numbers: expected as many initial values, and \
+             at least one"
         );
     }
 }

@@ -137,7 +137,8 @@ impl std::fmt::Display for Pick {
 /// If an item is empty or a constant is not `key=value`.
 ///
 /// ```
-/// let picks = gradvine::study::picks("--compressors", "min-max:bits=4,top-k fraction=0.01").unwrap();
+/// let list = "min-max:bits=4,top-k fraction=0.01";
+/// let picks = gradvine::study::picks("--compressors", list).unwrap();
 /// assert_eq!(picks[1].to_string(), "top-k fraction=0.01");
 /// assert_eq!(picks[0].sets("compressor"), ["compressor.kind=min-max", "compressor.bits=4"]);
 /// ```

@@ -592,8 +592,8 @@ mod tests {
 
     #[test]
     fn data_that_is_not_shipped_has_a_place() {
-        let text = "needs={ name='some', files=['a.csv'] \
-                    }\nset=['data.labels={some}/b']\n[experiment.data]\nsource='{some}/a.csv'\n[[row]]\nname='a'\n";
+        let text = "needs={ name='some', files=['a.csv'] }\nset=['data.labels={some}/b']\n\
+                    [experiment.data]\nsource='{some}/a.csv'\n[[row]]\nname='a'\n";
         let mut study = load(text).unwrap();
         study.fill(Path::new("/there \\ or"));
         let experiment = study.rows[0].0.experiment(&[]).unwrap();

@@ -249,7 +249,8 @@ fn missing_and_broken_files_are_named() {
     }
     let line = |node: u32, round: u64| {
         format!(
-            "{{\"round\":{round},\"node\":{node},\"time_s\":0.0,\"bytes_payload\":0,\"bytes_wire\":0,\"bytes_dense\":0}}\n"
+            "{{\"round\":{round},\"node\":{node},\"time_s\":0.0,\"bytes_payload\":0,\
+             \"bytes_wire\":0,\"bytes_dense\":0}}\n"
         )
     };
     let far = broken("metrics.jsonl", Some(&line(3, 5)));

@@ -86,7 +86,8 @@ fn tables_and_estimates_are_those_of_the_definition() {
                 assert_eq!(found.0, found.1, "in bulk and alone");
             }
             let (squares, largest) = (plain.l2_squared(), largest_norm(&off));
-            // | |a|^2 - |b|^2 | <= |a - b| (2 |b| + |a - b|), and the sum of squares itself is in f64.
+            // | |a|^2 - |b|^2 | <= |a - b| (2 |b| + |a - b|), and the sum of squares itself is in
+            // f64.
             let allowed = largest * (2.0 * squares.sqrt() + largest) * 2.0 + 1e-12 * squares;
             assert!(
                 (sketch.l2_squared() - squares).abs() <= allowed,

@@ -361,8 +361,19 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn any_bytes_are_refused_or_sound(bytes in prop::collection::vec(any::<u8>(), 0..300), magic in 0usize..6) {
-        let start: &[u8] = [&b""[..], b"\x93NUMPY\x01\x00", b"\x00\x00\x08\x02", b"\x1F\x8B\x08\x00", b"1,2,0\n", b"\xEF\xBB\xBF"][magic];
+    fn any_bytes_are_refused_or_sound(
+        bytes in prop::collection::vec(any::<u8>(), 0..300),
+        magic in 0usize..6,
+    ) {
+        let starts: [&[u8]; 6] = [
+            b"",
+            b"\x93NUMPY\x01\x00",
+            b"\x00\x00\x08\x02",
+            b"\x1F\x8B\x08\x00",
+            b"1,2,0\n",
+            b"\xEF\xBB\xBF",
+        ];
+        let start = starts[magic];
         let bytes = [start, &bytes].concat();
         for options in all_options() {
             for name in ["a.csv", "a.npy", "a.idx", "a", "a.csv.gz", "x-images-idx3-ubyte"] {
@@ -381,18 +392,26 @@ proptest! {
 
     #[test]
     fn any_header_is_refused_or_sound(
-        descr in "[<>|=]?[a-z][0-9]{1,2}", shape in prop::collection::vec(prop_oneof![0u64..5, any::<u64>()], 0..4), data in prop::collection::vec(any::<u8>(), 0..64),
+        descr in "[<>|=]?[a-z][0-9]{1,2}",
+        shape in prop::collection::vec(prop_oneof![0u64..5, any::<u64>()], 0..4),
+        data in prop::collection::vec(any::<u8>(), 0..64),
     ) {
         let extents: Vec<String> = shape.iter().map(u64::to_string).collect();
-        is_sound("a.npy", &npy(&descr, &format!("({})", extents.join(", ")), &data), None, &Options::default())?;
+        let shape_text = format!("({})", extents.join(", "));
+        is_sound("a.npy", &npy(&descr, &shape_text, &data), None, &Options::default())?;
         let shape: Vec<u32> = shape.iter().map(|&extent| extent as u32).collect();
         for kind in [8, 9, 11, 12, 13, 14] {
-            is_sound("a.idx", &idx(kind, &shape, &data), Some(&idx(8, &[2], &[0, 1])), &Options::default())?;
+            let labels = idx(8, &[2], &[0, 1]);
+            is_sound("a.idx", &idx(kind, &shape, &data), Some(&labels), &Options::default())?;
         }
     }
 
     #[test]
-    fn a_damaged_file_is_refused_or_sound(at in any::<prop::sample::Index>(), bits in 1u8.., cut in any::<prop::sample::Index>()) {
+    fn a_damaged_file_is_refused_or_sound(
+        at in any::<prop::sample::Index>(),
+        bits in 1u8..,
+        cut in any::<prop::sample::Index>(),
+    ) {
         let values = [1.0f32, 0.0, 2.0, 1.0].map(f32::to_le_bytes).concat();
         let classes = idx(8, &[2], &[3, 0]);
         for (name, whole, labels) in [

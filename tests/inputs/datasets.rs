@@ -239,21 +239,28 @@ fn each_split_is_as_uneven_as_documented() {
 proptest! {
     #[test]
     fn any_split_is_a_partition(
-        labels in prop::collection::vec(0u32..5, 1..150), nodes in 1usize..12, which in 0usize..5, share in 0.0..0.8, seed: u64,
+        labels in prop::collection::vec(0u32..5, 1..150),
+        nodes in 1usize..12,
+        which in 0usize..5,
+        share in 0.0..0.8,
+        seed: u64,
     ) {
         let data = labelled(&labels, 5);
         let Ok((train, test)) = split_test(&data, share, seed) else {
             return Err(TestCaseError::reject("nothing is left for training"));
         };
-        prop_assert!(is_partition(&[train.clone(), test.clone()], &(0..labels.len()).collect::<Vec<_>>()));
+        let all: Vec<usize> = (0..labels.len()).collect();
+        prop_assert!(is_partition(&[train.clone(), test.clone()], &all));
         for class in 0..5 {
-            let of = |rows: &[usize]| rows.iter().filter(|&&row| labels[row] == class).count() as f64;
+            let of_class = |row: &&usize| labels[**row] == class;
+            let of = |rows: &[usize]| rows.iter().filter(of_class).count() as f64;
             prop_assert!((of(&test) - share * (of(&test) + of(&train))).abs() <= 1.0, "class {} \
                 is not stratified", class);
         }
         match shards(&data, &train, nodes, SPLITS[which], seed) {
             Ok(parts) => {
-                prop_assert!(is_partition(&parts, &train) && parts.iter().all(|part| !part.is_empty()));
+                prop_assert!(is_partition(&parts, &train));
+                prop_assert!(parts.iter().all(|part| !part.is_empty()));
                 if which < 3 {
                     prop_assert!(parts.is_sorted_by_key(|part| std::cmp::Reverse(part.len())));
                     prop_assert!(parts[0].len() - parts[nodes - 1].len() <= 1);
@@ -268,11 +275,16 @@ proptest! {
     }
 
     #[test]
-    fn moments_of_shards_are_those_of_the_whole(rows in 1usize..200, nodes in 1usize..9, seed: u64) {
+    fn moments_of_shards_are_those_of_the_whole(
+        rows in 1usize..200,
+        nodes in 1usize..9,
+        seed: u64,
+    ) {
         prop_assume!(rows >= nodes);
         let mut random = Stream::new(seed, Purpose::Test).sequence();
         let scales = [1e-3, 1.0, 1e4];
-        let features = Array2::from_shape_fn((rows, 3), |(_, k)| (scales[k] * (5.0 + random.normal())) as f32);
+        let draw = |(_, k): (usize, usize)| (scales[k] * (5.0 + random.normal())) as f32;
+        let features = Array2::from_shape_fn((rows, 3), draw);
         let target = Target::Classes { labels: vec![0; rows], names: vec!["0".into()] };
         let data = Dataset::new("rows", features, target).unwrap();
         let all: Vec<usize> = (0..rows).collect();
@@ -284,7 +296,8 @@ proptest! {
         for (k, column) in data.features.columns().into_iter().enumerate() {
             // Two passes, in another order.
             let mean = column.iter().rev().map(|&x| f64::from(x)).sum::<f64>() / rows as f64;
-            let variance = column.iter().map(|&x| (f64::from(x) - mean).powi(2)).sum::<f64>() / rows as f64;
+            let squares = column.iter().map(|&x| (f64::from(x) - mean).powi(2));
+            let variance = squares.sum::<f64>() / rows as f64;
             prop_assert!((scale.mean[k] / mean - 1.0).abs() < 1e-12);
             let expected = if rows == 1 { 1.0 } else { variance.sqrt() };
             // The difference of two sums loses mean^2 / variance, about 25, of 1e-16 each; more if

@@ -103,7 +103,11 @@ proptest! {
     }
 
     #[test]
-    fn random_payloads_behind_a_valid_header_never_panic(payload in proptest::collection::vec(any::<u8>(), 0..100), flight in 0u8..255, exchange in 0u16..4) {
+    fn random_payloads_behind_a_valid_header_never_panic(
+        payload in proptest::collection::vec(any::<u8>(), 0..100),
+        flight in 0u8..255,
+        exchange in 0u16..4,
+    ) {
         let (mut node, _) = waiting();
         give(&mut node, 1, sealed(At { round: Round(0), flight, exchange }, &payload));
     }

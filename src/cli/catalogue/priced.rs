@@ -226,8 +226,12 @@ pub fn compressor_json(entry: &compress::Entry, parameters: usize) -> Value {
         Class::Contraction { delta } => ("contraction", json!({ "delta": delta })),
     };
     json!({
-        "payload": size.limit(), "exact": matches!(size, Size::Exact(_)), "class": class, "worst_case": constant,
-        "nominal_delta": compress::nominal_delta(&*built.compressor, parameters), "resolved": built.resolved,
+        "payload": size.limit(),
+        "exact": matches!(size, Size::Exact(_)),
+        "class": class,
+        "worst_case": constant,
+        "nominal_delta": compress::nominal_delta(&*built.compressor, parameters),
+        "resolved": built.resolved,
     })
 }
 

@@ -168,12 +168,23 @@ impl Comparison<'_> {
                 };
                 let outcome = &row.outcome;
                 json!({
-                    "rule": row.rule, "compressor": row.compressor, "topology": row.topology, "settings": outcome.case.sets,
-                    "status": outcome.status(), "tuned": outcome.tuned, "figures": spreads(&self.columns()), "runs": outcome.runs,
+                    "rule": row.rule,
+                    "compressor": row.compressor,
+                    "topology": row.topology,
+                    "settings": outcome.case.sets,
+                    "status": outcome.status(),
+                    "tuned": outcome.tuned,
+                    "figures": spreads(&self.columns()),
+                    "runs": outcome.runs,
                 })
             })
             .collect();
-        json!({ "command": self.again, "version": env!("CARGO_PKG_VERSION"), "seeds": self.seeds, "combinations": rows })
+        json!({
+            "command": self.again,
+            "version": env!("CARGO_PKG_VERSION"),
+            "seeds": self.seeds,
+            "combinations": rows,
+        })
     }
 
     /// The comparison as CSV: one line per combination.

@@ -57,9 +57,13 @@ fn object(file: &Path, result: &Result<Figures, ConfigError>) -> Value {
             }
             value
         }
-        Err(error) => {
-            json!({ "file": file.display().to_string(), "ok": false, "place": error.place, "value": error.value, "problem": error.problem,
-            "error": error.to_string() })
-        }
+        Err(error) => json!({
+            "file": file.display().to_string(),
+            "ok": false,
+            "place": error.place,
+            "value": error.value,
+            "problem": error.problem,
+            "error": error.to_string(),
+        }),
     }
 }

@@ -15,24 +15,45 @@ pub(super) fn run(as_json: bool) -> anyhow::Result<()> {
     let files = files(Path::new(FOLDER));
     if as_json {
         let families: Vec<Value> = (family::REGISTRY.iter())
-            .map(|f| json!({ "name": f.name(), "arguments": f.keys(), "optional": f.optional(), "example": family::example(*f), "about": f.about() }))
+            .map(|f| {
+                json!({
+                    "name": f.name(),
+                    "arguments": f.keys(),
+                    "optional": f.optional(),
+                    "example": family::example(*f),
+                    "about": f.about(),
+                })
+            })
             .collect();
         let weights: Vec<Value> =
             Weights::ALL.iter().map(|w| json!({ "name": w, "about": w.about() })).collect();
         let files: Vec<Value> = files
             .iter()
             .map(|file| match &file.topology {
-                Ok(topology) => {
-                    json!({ "file": file.path.display().to_string(), "about": file.about, "name": topology.name(), "nodes": topology.nodes(),
-                    "links": topology.links(), "gap": topology.spectrum().gap })
-                }
-                Err(error) => json!({ "file": file.path.display().to_string(), "about": file.about, "error": error }),
+                Ok(topology) => json!({
+                    "file": file.path.display().to_string(),
+                    "about": file.about,
+                    "name": topology.name(),
+                    "nodes": topology.nodes(),
+                    "links": topology.links(),
+                    "gap": topology.spectrum().gap,
+                }),
+                Err(error) => json!({
+                    "file": file.path.display().to_string(),
+                    "about": file.about,
+                    "error": error,
+                }),
             })
             .collect();
         let schedules: Vec<Value> = (schedule::REGISTRY.iter())
             .map(|s| json!({ "name": s.name(), "about": s.about(), "paper": s.paper() }))
             .collect();
-        let all = json!({ "families": families, "weights": weights, "schedules": schedules, "files": files });
+        let all = json!({
+            "families": families,
+            "weights": weights,
+            "schedules": schedules,
+            "files": files,
+        });
         return Ok(print_json(&all)?);
     }
     Ok(print(&text(&files))?)

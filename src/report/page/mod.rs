@@ -311,7 +311,8 @@ fn html(runs: &[Run], draft: &Draft) -> String {
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src \
          'unsafe-inline'\">\n\
-         <title>{title} - gradvine</title>\n<style>\n{}</style></head>\n<body>\n<main>\n<h1>{title}</h1>\n\
+         <title>{title} - gradvine</title>\n<style>\n{}</style></head>\n\
+         <body>\n<main>\n<h1>{title}</h1>\n\
          <nav aria-label=\"Contents\"><ul>\n{contents}</ul></nav>\n{body}</main>\n\
          <footer>Made by gradvine {} from {}.</footer>\n</body></html>\n",
         style::sheet(),
