@@ -40,7 +40,8 @@ pub struct ModelParams {
     /// or those of one node, which all nodes get before round 0.
     ///
     /// Accepts: `"zeros"` (not with `kind = "mlp"`), `"seeded"`, the path of a safetensors file
-    /// with the model's tensors, or `"from:NODE"`. Default: `"zeros"`; with `kind = "mlp"` `"seeded"`.
+    /// with the model's tensors, or `"from:NODE"`. Default: `"zeros"`; with `kind = "mlp"`
+    /// `"seeded"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub init: Option<Init>,
     /// Features of a row. Required for `gradvine node`, which sees only its own rows.

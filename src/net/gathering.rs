@@ -259,7 +259,8 @@ mod tests {
                     _ => {}
                 }
                 network.deliver_all();
-                prop_assert!(network.nodes.iter().all(|node| !node.begins()), "{:?}", network.links);
+                let none_begins = network.nodes.iter().all(|node| !node.begins());
+                prop_assert!(none_begins, "{:?}", network.links);
             }
             for link in links {
                 if !network.links.contains(&link) {

@@ -112,8 +112,8 @@ fn own_init(
     let name = &topology.node(node).name;
     if experiment.model.init != Some(Init::From(name.clone())) {
         let problem = format!(
-            "expected only if the experiment says model.init = \"from:{name}\": then all nodes start \
-             from this node's values"
+            "expected only if the experiment says model.init = \"from:{name}\": then all nodes \
+             start from this node's values"
         );
         return Err(ConfigError::new("node.init", format!("\"{init}\""), problem));
     }

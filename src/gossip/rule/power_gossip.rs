@@ -22,7 +22,7 @@ pub(super) const ENTRY: Entry = Entry {
               nothing to tune",
     paper: "Vogels et al. 2020, Practical Low-Rank Communication Compression in Decentralized \
             Deep Learning, Algorithm 1",
-    update: "for each edge (i, j), i above j, and each matrix X of the model (m x n); D = X_i - X_j\n\
+    update: "each edge (i, j), i above j, each matrix X of the model (m x n); D = X_i - X_j\n\
              round 0, 2, ...:  P = orthonormal columns of P;\n\
              exchange X_i P and X_j P;\n\
              Q = D P\n\

@@ -25,8 +25,8 @@
 //! delta says: at a density of 0.01 gossip alone was unstable past 6 k / d on a ring of 8 and past
 //! 5 k / d on the complete graph and the torus, where nominal delta would be 8 k / d (17 k / d at a
 //! density of 0.0001); smaller densities are tried with the defaults alone
-//! (`tests/rules/gossip_alone.rs`). DeepSqueeze, which compresses x itself, was unstable past 3.5 k / d
-//! and 2.5 k / d. Half of that again, and no more than half of nominal delta.
+//! (`tests/rules/gossip_alone.rs`). DeepSqueeze, which compresses x itself, was unstable past
+//! 3.5 k / d and 2.5 k / d. Half of that again, and no more than half of nominal delta.
 
 use super::{Setting, nine_digits};
 use crate::{compress::Class, units::Round};
