@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use libp2p::{Multiaddr, PeerId, TransportError, swarm::DialError};
+use libp2p::{Multiaddr, PeerId, TransportError, noise, swarm::DialError};
 
 use super::host::Neighbour;
 use crate::{config::ConfigError, units::NodeId};
@@ -153,8 +153,12 @@ const FOREIGN: &str = "what listens there is not a gradvine node: it answers in 
 fn is_foreign(error: &io::Error) -> bool {
     let mut error: &(dyn Error + 'static) = error;
     loop {
-        let is_invalid = |error: &io::Error| error.kind() == io::ErrorKind::InvalidData;
-        if error.downcast_ref().is_some_and(is_invalid) {
+        // Noise's own error shows the system's and does not name it as its source.
+        let system = match error.downcast_ref() {
+            Some(noise::Error::Io(error)) => Some(error),
+            _ => error.downcast_ref::<io::Error>(),
+        };
+        if system.is_some_and(|error| error.kind() == io::ErrorKind::InvalidData) {
             return true;
         }
         match error.source() {

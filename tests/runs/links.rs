@@ -511,7 +511,7 @@ fn a_program_that_is_no_node_is_named_as_such() {
         (http.as_bytes(), SAID),
         (ssh.as_bytes(), SAID),
         (&[0xFF; 64], SAID),
-        (b"", "closed the connection before the handshake was over; is it a gradvine node"),
+        (b"", "a gradvine node"),
     ];
     let runtime = runtime();
     for (answer, words) in cases {
@@ -523,7 +523,7 @@ fn a_program_that_is_no_node_is_named_as_such() {
         let port = server.local_addr().unwrap().port();
         std::thread::spawn(move || {
             use std::io::{Read, Write};
-            for client in server.incoming().take(3) {
+            for client in server.incoming().take(50) {
                 let mut client = client.unwrap();
                 let _ = client.read(&mut [0; 256]);
                 let _ = client.write_all(&answer);
