@@ -197,7 +197,8 @@ impl SwarmTask {
                     self.swarm.close_connection(id);
                     // A link that waits for the end of a connection already closed learns of it
                     // here.
-                    if let Some(peer) = self.peers.get(&peer).filter(|peer| peer.connected != Some(id)) {
+                    let other = self.peers.get(&peer).filter(|peer| peer.connected != Some(id));
+                    if let Some(peer) = other {
                         let _ = peer.connection.send(Connection::Closed { id, cause: "it was \
                             gone".into() });
                     }

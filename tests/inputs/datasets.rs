@@ -302,7 +302,8 @@ proptest! {
             let expected = if rows == 1 { 1.0 } else { variance.sqrt() };
             // The difference of two sums loses mean^2 / variance, about 25, of 1e-16 each; more if
             // few rows are near each other.
-            prop_assert!((scale.deviation[k] / expected - 1.0).abs() < 1e-12 * (1.0 + mean * mean / (expected * expected)));
+            let bound = 1e-12 * (1.0 + mean * mean / (expected * expected));
+            prop_assert!((scale.deviation[k] / expected - 1.0).abs() < bound);
         }
     }
 }
