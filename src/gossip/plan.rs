@@ -109,9 +109,9 @@ pub trait Plan: Send + Sync {
         &[]
     }
     /// Of a plan whose nodes call one server: by how many rounds a node may be ahead of the slowest
-    /// when it begins its next. Calls are heard when they come
-    /// ([`Party::called`](super::party::Party::called)), and answered within this bound. Nothing:
-    /// nobody waits for the slowest.
+    /// when it begins its next. The server takes calls when they arrive
+    /// ([`Answers::called`](super::party::Answers::called)) and answers them within this bound.
+    /// `None`: no node waits for the slowest.
     fn bound(&self) -> Option<u64> {
         None
     }

@@ -251,10 +251,10 @@ mod tests {
                     0 => network.restart(link.0),
                     1 if network.links.contains(&link) => network.turn(link, false),
                     // The last one stays down.
-                    _ if !network.links.contains(&link) => {
-                        if network.links.len() + 1 < links.len() {
-                            network.turn(link, true)
-                        }
+                    _ if !network.links.contains(&link)
+                        && network.links.len() + 1 < links.len() =>
+                    {
+                        network.turn(link, true)
                     }
                     _ => {}
                 }

@@ -58,6 +58,9 @@ impl Visitor for Saved {
     fn scratch(&mut self, _numbers: usize) {}
 }
 
+/// A frame: its sender, its receiver if it is not for all, its payload.
+type Sent = (NodeId, Option<NodeId>, Vec<u8>);
+
 struct Lockstep<'a> {
     run: &'a Run,
     prepared: Prepared,
@@ -150,8 +153,7 @@ impl Lockstep<'_> {
     }
 
     fn exchange(&mut self, plan: &dyn Plan, at: &At) {
-        let mut inboxes: Vec<Vec<(NodeId, Option<NodeId>, Vec<u8>)>> =
-            vec![Vec::new(); self.nodes.len()];
+        let mut inboxes: Vec<Vec<Sent>> = vec![Vec::new(); self.nodes.len()];
         let meeting = |node: NodeId| {
             let mut meeting = Meeting::default();
             plan.meet(node, at, &mut meeting);
