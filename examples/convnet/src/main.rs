@@ -4,7 +4,7 @@
 //! $ cargo run --release -p convnet                      # four nodes in this process
 //! $ cargo run --release -p convnet -- node.toml 0 4     # site 0 of 4: one node a machine
 //! ```
-//! Each site has only two or three of the ten digits. A round is five steps of SGD on the site's
+//! Each site has only two or three of the ten digits. A round is two steps of SGD on the site's
 //! own rows; then one call hands the change of the model to the node and returns the mixed model.
 
 use std::{error::Error, net::TcpListener, thread};
@@ -22,12 +22,12 @@ use gradvine::{
 
 /// CHOCO-SGD with 4 bits a number. `[model]` and `[data]` are the program's.
 const EXPERIMENT: &str = "
-run.rounds = 200
+run.rounds = 600
 topology.file = 'ring:4'
 rule.kind = 'choco'
 compressor = { kind = 'min-max', bits = 4 }
 ";
-const STEPS: usize = 5;
+const STEPS: usize = 2;
 const BATCH: usize = 32;
 const RATE: f64 = 0.1;
 
