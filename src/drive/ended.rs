@@ -22,6 +22,7 @@ pub struct Ended {
 
 /// Why a run ended early.
 #[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum RunError {
     /// A node could not go on.
     #[error("node {node}: {failure}")]

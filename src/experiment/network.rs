@@ -100,6 +100,7 @@ pub enum Uplink {
 /// The source of the time of a gradient.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Compute {
     /// Gradients take no time.
     #[default]

@@ -262,6 +262,7 @@ pub enum SplitKind {
 /// The weights of the nodes in the global objective.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Weighting {
     /// f is the mean of the f_i.
     #[default]

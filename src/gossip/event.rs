@@ -185,6 +185,7 @@ pub struct LinkTraffic {
 
 /// Why a node cannot go on.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Failure {
     /// A neighbour sent what cannot belong to this run; its state was not changed by it.
     Peer {

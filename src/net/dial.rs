@@ -6,12 +6,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use libp2p::{Multiaddr, PeerId, TransportError, noise, swarm::DialError};
+use libp2p::{
+    Multiaddr, PeerId, TransportError, core::upgrade::NegotiationError, noise, swarm::DialError,
+};
 
 use super::host::Neighbour;
 use crate::{config::ConfigError, units::NodeId};
 
-/// Pauses between two passes over a neighbour's addresses.
+/// The pause after all addresses of a neighbour were tried: the first time, the second, and so on.
 const PAUSE: [Duration; 5] = [
     Duration::from_millis(200),
     Duration::from_millis(500),
@@ -151,22 +153,25 @@ const FOREIGN: &str = "what listens there is not a gradvine node: it answers in 
 
 /// Whether a dial failed because the bytes that came are not those of libp2p's handshake.
 fn is_foreign(error: &io::Error) -> bool {
-    let mut error: &(dyn Error + 'static) = error;
-    loop {
-        // Noise's own error shows the system's and does not name it as its source.
-        let system = match error.downcast_ref() {
-            Some(noise::Error::Io(error)) => Some(error),
-            _ => error.downcast_ref::<io::Error>(),
-        };
-        if system.is_some_and(|error| error.kind() == io::ErrorKind::InvalidData) {
-            return true;
+    causes(error).any(|error| {
+        error.is::<NegotiationError>()
+            || error
+                .downcast_ref::<io::Error>()
+                .is_some_and(|error| error.kind() == io::ErrorKind::InvalidData)
+    })
+}
+
+/// An error and its causes, with those that its types contain without naming them as sources.
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |&error: &&'a (dyn Error + 'static)| {
+        if let Some(noise::Error::Io(inner)) = error.downcast_ref() {
+            return Some(inner);
         }
-        match error.source() {
-            Some(source) => error = source,
-            // Known by its words: libp2p does not name the type.
-            None => return error.to_string().contains("negotiation failed"),
+        match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+            Some(inner) => Some(inner),
+            None => error.source(),
         }
-    }
+    })
 }
 
 /// The remedy when the system gives the process no more file descriptors.

@@ -46,8 +46,8 @@ impl File {
                 "Every section and key of an experiment file, in TOML. A file must have \
                  `rule.kind` and a topology (`topology.file` or `topology.family`); all else may \
                  be left out. On the command line `--set section.key=value` sets a key. An unknown \
-                 key is an error. This page is made from the source; `gradvine experiment` prints the \
-                 same."
+                 key is an error. This page is made from the source; `gradvine experiment` prints \
+                 the same."
             }
             File::Node => {
                 "`gradvine node NODE.toml` reads it. Each node of a deployment has its own. Paths \

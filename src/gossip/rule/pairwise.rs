@@ -4,11 +4,7 @@
 //! Algorithm 1; Nadiradze, Sabour, Davies, Li, Alistarh: Asynchronous Decentralized SGD with
 //! Quantized and Local Updates (2021), the SwarmSGD of section 3.
 //!
-//! ```text
-//! ad-psgd:  i and a random neighbour j: x_i = x_j = (x_i + x_j) / 2, while g_i is computed at the x_i of before;  x_i -= lr g_i
-//! swarm:    x_i -= what H local steps from the x_i of before changed;  then i and a random neighbour j: x_i = x_j = (x_i + x_j) / 2
-//! ```
-//! The averaging must be atomic at both ends, and nobody may wait for somebody who waits. So i
+//! The averaging must be atomic at both ends, and no node may wait for one that waits. So i
 //! *calls* j with x_i, and j answers at once, whatever it does, with the move m = (x_i - x_j) / 2
 //! that it makes; i makes the opposite move when the answer comes. The mean is kept whatever
 //! happens at either end in between. DIFFERENCE: when i itself was called, or took a step, between
@@ -30,7 +26,8 @@ pub(super) const AD_PSGD: Entry = Entry {
     summary: "asynchronous: average with a random neighbour while the gradient is computed",
     paper: "Lian et al. 2018, Asynchronous Decentralized Parallel Stochastic Gradient Descent, \
             Algorithm 1",
-    update: "x_i = x_j = (x_i + x_j) / 2 for a random neighbour j; x_i -= lr g_i(x_i of before)",
+    update: "x_i = x_j = (x_i + x_j) / 2 for a random neighbour j, while g_i(x_i) is computed\n\
+             x_i -= lr g_i, of the x_i before the average",
     state: "the copy of x that the gradient is computed at, the move",
     sends: "the whole model to one neighbour, and a move to everybody who calls",
     conditions: "any connected topology; over libp2p the order of events decides, so only the \
@@ -48,7 +45,8 @@ pub(super) const SWARM: Entry = Entry {
               neighbour",
     paper: "Nadiradze et al. 2021, Asynchronous Decentralized SGD with Quantized and Local \
             Updates, SwarmSGD",
-    update: "x_i -= u_i after H local steps; x_i = x_j = (x_i + x_j) / 2 for a random neighbour j",
+    update: "x_i -= u_i, the change that H local steps make from x_i on\n\
+             x_i = x_j = (x_i + x_j) / 2 for a random neighbour j",
     state: "the copy of x that local steps begin at, the move",
     sends: "the whole model to one neighbour, and a move to everybody who calls",
     conditions: "any connected topology; over libp2p the order of events decides, so only the \

@@ -36,7 +36,7 @@ pub(super) const ENTRY: Entry = Entry {
             Parameter Server, sections 2 and 4",
     update: "x~_{p,c} = x_0 + [ sum of u_{q,c'} over all q and c' <= c - s - 1 ]   guaranteed\n\
              + [ sum of u_{p,c'} over c - s <= c' <= c - 1 ]   read-my-writes\n\
-             + [ sum of u_{q,c'} over received ones, q != p, c - s <= c' <= c + s - 1 ]  best effort",
+             + [ sum of u_{q,c'} that came, q != p, c - s <= c' < c + s ]  best effort",
     state: "the update; at node 0 also the copy of x that its gradient is computed at",
     sends: "u_p to node 0 (4 d bytes), and its x back; node 0 answers each of the others once a \
             round",
