@@ -150,7 +150,7 @@ pub fn hint<'a>(name: &str, accepted: impl IntoIterator<Item = &'a str>) -> Stri
 
 /// An error of a TOML document that was read as a whole: the line, and the key and its value where
 /// a key is unknown.
-pub(crate) fn in_document(text: &str, error: &toml::de::Error) -> ConfigError {
+pub fn in_document(text: &str, error: &toml::de::Error) -> ConfigError {
     let span = error.span().unwrap_or(0..0);
     let (start, end) = (span.start.min(text.len()), span.end.min(text.len()));
     let line = text.as_bytes()[..start].iter().filter(|&&byte| byte == b'\n').count() + 1;

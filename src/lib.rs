@@ -11,7 +11,6 @@
 //!     links  drive  predict        what links are like; what drivers share; times beforehand
 //!             run                  an experiment from its files to its results
 //!          sim | net               two drivers of the same core: simulated time, libp2p
-//!     lab   report   study         real nodes on emulated links (Linux); pictures; comparisons
 //! ```
 //!
 //! A whole run in the simulator:
@@ -43,8 +42,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Features: `net` (libp2p hosts) and `cli` (the `gradvine` command), both on by default. Without
-//! them the crate builds without libp2p.
+//! The feature `net` (libp2p hosts) is on by default; without it the crate builds without libp2p.
+//! The `gradvine` command, reports, studies and the laboratory are packages of their own in
+//! `crates/`.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -55,8 +55,6 @@ pub mod digest;
 pub mod drive;
 pub mod experiment;
 pub mod gossip;
-#[cfg(all(feature = "cli", target_os = "linux"))]
-pub mod lab;
 pub mod learn;
 pub mod links;
 pub mod memory;
@@ -67,12 +65,9 @@ pub mod net;
 pub mod node;
 pub mod predict;
 pub mod prelude;
-pub mod reference;
 pub mod registry;
-pub mod report;
 pub mod rng;
 pub mod run;
 pub mod sim;
-pub mod study;
 pub mod units;
 pub mod vector;

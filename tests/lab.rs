@@ -2,7 +2,7 @@
 //! nothing left behind.
 //!
 //! It needs Linux and root. Elsewhere these tests say so and pass.
-#![cfg(all(feature = "cli", target_os = "linux"))]
+#![cfg(target_os = "linux")]
 
 #[path = "common/command.rs"]
 mod command;
@@ -20,10 +20,10 @@ use std::{
 
 use command::{Running, folder, program, refused, until};
 use gradvine::{
-    lab::{self, Cut, Router, RouterCounts, Setup, Site, Wiring},
     links::{Conditions, LinkModel},
     units::NodeId,
 };
+use gradvine_lab::{self as lab, Cut, Router, RouterCounts, Setup, Site, Wiring};
 use serde_json::Value;
 
 const MS: u64 = 1_000_000;

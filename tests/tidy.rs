@@ -87,8 +87,17 @@ const LONGEST: usize = 660;
 const WIDEST: usize = 100;
 
 /// Folders beside `src` that ARCHITECTURE.md names where they exist.
-const BESIDE: [&str; 8] =
-    ["benches", "data", "deploy", "docs", "examples", "experiments", "tests", "topologies"];
+const BESIDE: [&str; 9] = [
+    "benches",
+    "crates",
+    "data",
+    "deploy",
+    "docs",
+    "examples",
+    "experiments",
+    "tests",
+    "topologies",
+];
 
 #[test]
 fn imports_point_one_way() {
@@ -96,14 +105,16 @@ fn imports_point_one_way() {
     let mut wrong = Vec::new();
     for (path, text) in program() {
         let module = module_of(&path);
+        // Within a package of `crates/`, the compiler and Cargo check the imports.
+        let doors: &[&str] = if path.starts_with("src/") { &["crate::"] } else { &["gradvine::"] };
         let Some(here) = place(&module) else {
-            // lib.rs and main.rs declare modules and belong to no layer.
-            if !matches!(module.as_str(), "lib" | "main") {
+            // lib.rs declares modules and belongs to no layer.
+            if module != "lib" {
                 wrong.push(format!("{path}: `{module}` is in no layer; add it to LAYERS"));
             }
             continue;
         };
-        for import in imports(&code(&text)).into_iter().filter(|import| *import != module) {
+        for import in imports(&code(&text), doors).into_iter().filter(|import| *import != module) {
             let allowed = match (&LAYERS[here].1, place(&import)) {
                 (_, None) => false,
                 (May::Only(list), Some(there)) => there < here && list.contains(&import.as_str()),
@@ -148,7 +159,7 @@ fn nothing_unwraps_outside_tests() {
 #[test]
 fn files_are_short_enough_to_read() {
     let mut wrong = Vec::new();
-    for folder in ["src", "tests", "benches", "examples"] {
+    for folder in ["src", "crates", "tests", "benches", "examples"] {
         for (path, text) in sources(folder) {
             let lines = text.lines().count();
             if lines > LONGEST {
@@ -162,7 +173,7 @@ fn files_are_short_enough_to_read() {
 #[test]
 fn lines_are_narrow_enough_to_read() {
     let mut wrong = Vec::new();
-    for folder in ["src", "tests", "benches", "examples"] {
+    for folder in ["src", "crates", "tests", "benches", "examples"] {
         for (path, text) in sources(folder) {
             wrong.extend(too_wide(&path, &text));
         }
@@ -194,6 +205,8 @@ fn architecture_names_each_folder_once() {
     let named = folders_named(&text);
     let mut folders: BTreeSet<String> = BTreeSet::new();
     folders_below("src", &mut folders);
+    let packages = entries("crates").into_iter().filter(|(_, is_folder)| *is_folder);
+    folders.extend(packages.map(|(path, _)| path));
     folders.extend(
         BESIDE.iter().filter(|folder| root().join(folder).is_dir()).map(ToString::to_string),
     );
@@ -205,8 +218,7 @@ fn architecture_names_each_folder_once() {
             None => wrong.push(format!("`{folder}/` stands in no heading or row")),
         }
     }
-    for folder in
-        named.keys().filter(|folder| folder.starts_with("src/") && !folders.contains(**folder))
+    for folder in named.keys().filter(|folder| folder.contains('/') && !folders.contains(**folder))
     {
         wrong.push(format!("`{folder}/` is named and does not exist"));
     }
@@ -220,7 +232,7 @@ fn architecture_names_each_folder_once() {
 fn documents_install_the_locked_versions() {
     let mut wrong = Vec::new();
     let mut read = 0;
-    for folder in ["", ".ci", "deploy", "docs", "src", "examples", "benches"] {
+    for folder in ["", ".ci", "crates", "deploy", "docs", "src", "examples", "benches"] {
         let mut files = Vec::new();
         documents(folder, &mut files);
         for path in files {
@@ -237,7 +249,7 @@ fn documents_install_the_locked_versions() {
 fn these_checks_find_what_they_look_for() {
     let text = "use crate::{\n    config::{self, ConfigError},\n    units::NodeId,\n};\nfn f() -> \
                 crate::data::Scale {}\nuse gradvine::net;\n";
-    let found: Vec<String> = imports(text).into_iter().collect();
+    let found: Vec<String> = imports(text, &["crate::", "gradvine::"]).into_iter().collect();
     assert_eq!(found, ["config", "data", "net", "units"]);
 
     let text = "a.unwrap(); // b\n/// c.unwrap()\n#[cfg(test)]\nmod tests {\n    \
@@ -444,7 +456,7 @@ fn unlocked(path: &str, text: &str) -> Vec<String> {
 }
 
 fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is in a folder").into()
 }
 
 /// All Rust files below a folder of the package: their paths from its root, and their texts.
@@ -456,9 +468,10 @@ fn sources(folder: &str) -> Vec<(String, String)> {
     found
 }
 
-/// The files below `src`, but for tests in files of their own.
+/// The files below `src` and `crates`, but for tests in files of their own.
 fn program() -> Vec<(String, String)> {
-    sources("src").into_iter().filter(|(path, _)| !path.ends_with("/tests.rs")).collect()
+    let all = sources("src").into_iter().chain(sources("crates"));
+    all.filter(|(path, _)| !path.ends_with("/tests.rs")).collect()
 }
 
 fn collect(folder: &str, found: &mut Vec<(String, String)>) {
@@ -496,7 +509,7 @@ fn entries(folder: &str) -> Vec<(String, bool)> {
     entries
 }
 
-/// `src/gossip/rule/dcd.rs` and `src/gossip.rs` belong to `gossip`.
+/// `src/gossip/rule/dcd.rs` and `src/gossip.rs` belong to `gossip`, `crates/lab/src/cut.rs` to `lab`.
 fn module_of(path: &str) -> String {
     let part = path.split('/').nth(1).unwrap_or(path);
     Path::new(part).file_stem().and_then(|stem| stem.to_str()).unwrap_or(part).to_string()
@@ -521,10 +534,10 @@ fn code(text: &str) -> String {
     kept
 }
 
-/// The modules of this crate that a text refers to.
-fn imports(code: &str) -> BTreeSet<String> {
+/// The modules of the library that a text refers to behind one of these prefixes.
+fn imports(code: &str, doors: &[&str]) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
-    for door in ["crate::", "gradvine::"] {
+    for door in doors {
         for (at, _) in code.match_indices(door) {
             let rest = &code[at + door.len()..];
             match rest.strip_prefix('{') {

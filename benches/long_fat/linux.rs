@@ -15,10 +15,10 @@ use std::{
 };
 
 use gradvine::{
-    lab::{self, Router, Setup, Site, Wiring},
     links::{Conditions, LinkModel},
     units::NodeId,
 };
+use gradvine_lab::{self as lab, Router, Setup, Site, Wiring};
 
 /// Numbers of a model: 4 bytes each.
 const PARAMETERS: usize = 24_999_985;

@@ -128,7 +128,8 @@ impl Experiment {
     /// # Errors
     /// As [`Experiment::load`].
     pub fn parse(text: &str, sets: &[String]) -> Result<Experiment, ConfigError> {
-        let mut table: toml::Table = toml::from_str(text).map_err(|error| syntax(text, &error))?;
+        let mut table: toml::Table =
+            toml::from_str(text).map_err(|error| config::in_document(text, &error))?;
         let origin = Origin { file: String::new(), set: apply_all(&mut table, sets)? };
         Experiment::from_table(table, &origin).map_err(|error| origin.blame(error))
     }
@@ -266,11 +267,6 @@ impl Experiment {
 /// A malformed setting has no origin in a file.
 fn in_file(error: ConfigError, file: &str) -> ConfigError {
     if error.place == "--set" { error } else { error.within(file) }
-}
-
-/// An error of TOML text with its line.
-pub(crate) fn syntax(text: &str, error: &toml::de::Error) -> ConfigError {
-    config::in_document(text, error)
 }
 
 /// Applies all settings and returns their keys. Settings that choose a kind or a topology come

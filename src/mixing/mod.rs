@@ -44,7 +44,7 @@ mod topology;
 mod tree;
 mod weights;
 
-pub(crate) use draw::sheet;
+pub use draw::sheet;
 pub use draw::{draw, svg};
 pub use family::{Family, Shape};
 pub use file::{FileFormat, MAX_FILE_BYTES};

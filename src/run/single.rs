@@ -19,7 +19,7 @@ use crate::{
     config::{self, ConfigError},
     data::{self, Scale, Target},
     drive::{Learner, NodeSpec},
-    experiment::{Experiment, syntax},
+    experiment::Experiment,
     gossip::tree::Readers,
     learn::{Init, Model},
     mixing::Topology,
@@ -82,7 +82,7 @@ impl NodeFile {
         let text = std::fs::read_to_string(path)
             .map_err(|error| within(ConfigError::at("node", format!("cannot be read: {error}"))))?;
         let table: toml::Table =
-            toml::from_str(&text).map_err(|error| within(syntax(&text, &error)))?;
+            toml::from_str(&text).map_err(|error| within(config::in_document(&text, &error)))?;
         let mut file: NodeFile = config::read("node", &table).map_err(within)?;
         let folder = path.parent().unwrap_or(Path::new(""));
         for path in [&mut file.key, &mut file.topology, &mut file.experiment, &mut file.out] {

@@ -1,6 +1,5 @@
 //! Wrong files: data, topologies, keys, node files and models are refused with the file, the place
 //! in it, the value and the accepted ones; no files are left behind.
-#![cfg(feature = "cli")]
 
 use crate::command;
 

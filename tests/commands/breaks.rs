@@ -1,6 +1,5 @@
 //! Nodes that are missing, killed, or set up differently: the others report which one, where and
 //! what to try, and end.
-#![cfg(feature = "cli")]
 
 use crate::command;
 

@@ -1,12 +1,11 @@
 //! `gradvine compare` and `gradvine study` as users run them: rows for runs that end, diverge and
 //! are refused; tuning; reports.
-#![cfg(feature = "cli")]
 
 use crate::command;
 
 use std::{fs, path::Path};
 
-use command::{folder, gradvine, json, refused};
+use command::{ROOT, folder, gradvine, json, refused};
 use serde_json::Value;
 
 /// A small convex run.
@@ -533,11 +532,11 @@ fn rows_of_a_study_are_experiments_too() {
 
 #[test]
 fn studies_of_the_project_can_be_read() {
-    let folders = ["paper", "world", "data"]
-        .map(|name| Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments").join(name));
+    let folders =
+        ["paper", "world", "data"].map(|name| Path::new(ROOT).join("experiments").join(name));
     let mut read = 0;
     for entry in folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap()) {
-        let study = gradvine::study::Study::load(&entry.unwrap().path()).unwrap();
+        let study = gradvine_study::Study::load(&entry.unwrap().path()).unwrap();
         assert!(
             study.not_shown.is_some() || !study.expect.is_empty(),
             "{}: what is expected?",

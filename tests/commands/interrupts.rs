@@ -1,5 +1,5 @@
 //! Ctrl-C and SIGTERM: within two seconds the program ends, and its results are on disk.
-#![cfg(all(feature = "cli", unix))]
+#![cfg(unix)]
 
 use crate::command;
 

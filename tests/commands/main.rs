@@ -1,5 +1,4 @@
 //! The `gradvine` command as users run it.
-#![cfg(feature = "cli")]
 
 #[path = "../common/command.rs"]
 mod command;

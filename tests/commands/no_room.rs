@@ -1,6 +1,5 @@
 //! Runs that are too large for this machine: refused with the required and the available size,
 //! before anything is allocated, written or sent.
-#![cfg(feature = "cli")]
 
 use crate::command;
 

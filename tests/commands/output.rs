@@ -1,5 +1,4 @@
 //! The output of commands: tables for people, JSON for programs, nothing if nothing is wanted.
-#![cfg(feature = "cli")]
 
 use crate::command;
 

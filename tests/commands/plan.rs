@@ -2,7 +2,7 @@
 
 use crate::command;
 
-use command::gradvine;
+use command::{ROOT, gradvine};
 use serde_json::Value;
 
 const FAR: [&str; 4] =
@@ -10,11 +10,7 @@ const FAR: [&str; 4] =
 
 fn plan(more: &[&str]) -> Value {
     let mut command = gradvine();
-    command
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .arg("plan")
-        .args(FAR)
-        .args(["--set", "network.compute_ms=5"]);
+    command.current_dir(ROOT).arg("plan").args(FAR).args(["--set", "network.compute_ms=5"]);
     let assert = command.args(["--json"]).args(more).assert().success();
     serde_json::from_slice(&assert.get_output().stdout).unwrap()
 }
@@ -25,11 +21,7 @@ fn a_round_takes_the_simulated_time_and_the_bottleneck_is_the_farthest_link() {
     let round = said["plan"]["round_s"].as_f64().unwrap();
     let out = tempfile::tempdir().unwrap();
     let mut command = gradvine();
-    command
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .arg("simulate")
-        .args(FAR)
-        .args(["--set", "network.compute_ms=5"]);
+    command.current_dir(ROOT).arg("simulate").args(FAR).args(["--set", "network.compute_ms=5"]);
     command.args([
         "--set",
         "run.evaluate_every=30",
@@ -106,7 +98,7 @@ fn all_pairs_linked_average_in_one_latency_and_come_first() {
     let (topology, measured) = first(&["--links", "topologies/four-regions-all.toml"]);
     assert_eq!(topology, "complete-4");
     assert!(measured <= by_ways, "{measured}");
-    let file = |name: &str| format!("{}/topologies/{name}", env!("CARGO_MANIFEST_DIR"));
+    let file = |name: &str| format!("{ROOT}/topologies/{name}");
     let mut command = gradvine();
     command.args([
         "plan",

@@ -1,6 +1,5 @@
 //! Wrong settings: every key of an experiment refuses values that cannot work, with one line that
 //! names the place, the value and the accepted ones; no files are left behind.
-#![cfg(feature = "cli")]
 
 use crate::command;
 

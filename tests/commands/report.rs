@@ -1,5 +1,4 @@
 //! `gradvine report` as users run it: the page, its refusals, runs that ended badly, and its size.
-#![cfg(feature = "cli")]
 
 use crate::command;
 

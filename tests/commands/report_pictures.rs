@@ -1,7 +1,6 @@
 //! The pictures of `gradvine report` are correct: curves go through the evaluations, bars are as
 //! long as the bytes, and a browser, if there is one, paints them in light and dark, without
 //! anything outside the page.
-#![cfg(feature = "cli")]
 
 use crate::command;
 

@@ -1,5 +1,4 @@
 //! Runs that succeed: in one process, in many, simulated, and as nodes started by hand.
-#![cfg(feature = "cli")]
 
 use crate::command;
 

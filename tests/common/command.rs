@@ -14,6 +14,9 @@ use std::{
 use serde_json::Value;
 use tempfile::TempDir;
 
+/// The root of the repository. The command belongs to the package in `crates/cli`.
+pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
 /// An upper limit for everything that tests wait for.
 pub const SOON: Duration = Duration::from_secs(20);
 

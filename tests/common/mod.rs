@@ -37,7 +37,7 @@ const ROWS: usize = 12;
 pub const WIDE: [usize; 2] = [2_501, 5_003];
 
 /// Five nodes with links of all kinds of weights; [`GIVEN_W`] is their W.
-pub const GIVEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/given.toml");
+pub const GIVEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/common/given.toml");
 
 /// W of [`GIVEN`]: rows and columns have the sum 1.
 pub const GIVEN_W: [[f64; 5]; 5] = [

@@ -184,7 +184,7 @@ fn run_directories() {
             fs::write(&file, bytes).unwrap();
             let run = Run::load(&path, false).map_err(|error| error.to_string())?;
             // A file that was read can be shown.
-            assert!(gradvine::report::page(vec![run]).html.contains("</html>"));
+            assert!(gradvine_report::page(vec![run]).html.contains("</html>"));
             Ok(())
         });
         fs::write(&file, intact).unwrap();

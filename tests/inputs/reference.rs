@@ -6,13 +6,13 @@ use std::path::Path;
 use gradvine::{
     experiment::Experiment,
     mixing::{FileFormat, Topology},
-    reference::{self, File, Section},
     run::{NodeFile, Whole},
-    study::Study,
 };
+use gradvine_reference::{self as reference, File, Section};
+use gradvine_study::Study;
 
 fn read(page: &str) -> String {
-    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(page)).unwrap()
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(page)).unwrap()
 }
 
 /// `docs/experiment.md` is made by `gradvine experiment --markdown > docs/experiment.md`,

@@ -11,8 +11,8 @@ use gradvine::{
     rng::{Purpose, Stream},
     run::{NodeFile, Summary, Whole},
     sim,
-    study::Study,
 };
+use gradvine_study::Study;
 
 fn with(sets: &[&str]) -> Result<Whole, String> {
     let sets: Vec<String> = sets.iter().map(ToString::to_string).collect();

@@ -45,7 +45,7 @@ const SHIPPED: [(&str, usize, usize, f64, u64, usize); 12] = [
 ];
 
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("topologies")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../topologies")
 }
 
 #[test]

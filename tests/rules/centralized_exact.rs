@@ -78,7 +78,7 @@ fn collectives_without_their_links_are_refused_with_a_way_out() {
 fn the_topology_of_groups_carries_the_hybrid() {
     let rule = "kind = 'c-sgd'\ncollective = 'hybrid'\ngroup = 4";
     let run = Run::new(
-        concat!(env!("CARGO_MANIFEST_DIR"), "/topologies/groups-2x4.toml"),
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../topologies/groups-2x4.toml"),
         rule,
         IDENTITY,
     );

@@ -7,7 +7,7 @@
 mod canvas;
 mod chart;
 mod layout;
-pub(crate) mod sheet;
+pub mod sheet;
 mod svg;
 mod text;
 

@@ -1,0 +1,445 @@
+//! The results of a laboratory run, as a table and as JSON.
+
+use std::{fmt::Write as _, thread};
+
+use gradvine::{
+    experiment::Transport,
+    run::{Summary, Whole},
+    units::{Bytes, NodeId},
+};
+use gradvine_lab::{Flow, RouterCounts};
+use serde::Serialize;
+
+/// Above this load the machine counts as busy, and nodes wait for cores.
+const BUSY: f64 = 0.75;
+
+/// All results.
+#[derive(Debug, Serialize)]
+pub struct Figures {
+    topology: String,
+    nodes: usize,
+    rule: String,
+    compressor: String,
+    parameters: usize,
+    rounds: u64,
+    /// Rounds that the figures leave out.
+    warm: u64,
+    stack: Stack,
+    cores: usize,
+    /// Gradients of a round, on one core, as measured before the run.
+    gradients_s: f64,
+    /// Seconds per round.
+    predicted_s: Option<f64>,
+    simulated: Option<Pace>,
+    measured: Option<Pace>,
+    measured_per_predicted: Option<f64>,
+    measured_per_simulated: Option<f64>,
+    /// CPU load of all nodes together.
+    load: Option<Load>,
+    router: RouterLoad,
+    links: Vec<Link>,
+    digest: String,
+    /// Unknown for asynchronous rules.
+    pub same_digest_as_simulated: Option<bool>,
+}
+
+/// The results before the real run.
+pub struct Expected {
+    /// Seconds per round, if the rule's plan is fixed.
+    pub predicted_s: Option<f64>,
+    /// From the simulation.
+    pub pace: Option<Pace>,
+    /// The simulation's digest, if the run must have the same.
+    pub digest: Option<String>,
+}
+
+/// The results of the real nodes.
+pub struct Measurement {
+    /// As measured.
+    pub pace: Option<Pace>,
+    /// Their CPU load.
+    pub load: Option<Load>,
+    /// The transport of their frames.
+    pub stack: Stack,
+    /// The counts of the router.
+    pub passed: RouterCounts,
+    /// The summary that all of them have written.
+    pub summary: Summary,
+}
+
+/// The transport of frames.
+#[derive(Clone, Debug, Serialize)]
+pub struct Stack {
+    /// TCP or QUIC.
+    pub transport: Transport,
+    /// TCP's congestion controller.
+    pub congestion: Option<String>,
+    /// Its origin.
+    pub chosen: Chosen,
+    /// TCP segments retransmitted, by all nodes.
+    pub retransmitted: u64,
+}
+
+/// The origin of a congestion controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Chosen {
+    /// The nodes: `run.congestion`.
+    Node,
+    /// The route: `--congestion`.
+    Route,
+    /// The system's default.
+    System,
+}
+
+/// Seconds per round, over warm rounds only.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Pace {
+    /// The mean over all nodes and rounds.
+    pub mean_s: f64,
+    /// The fastest and the slowest node's mean.
+    pub nodes_s: (f64, f64),
+    /// The first and the last decile of single rounds of single nodes.
+    pub tenths_s: (f64, f64),
+    /// The first round, of the slowest node.
+    pub first_s: f64,
+    /// The share of the time in which nodes computed gradients.
+    pub computing: f64,
+}
+
+/// A node's clocks at the end of a round.
+#[derive(Clone, Copy, Debug)]
+pub struct RoundEnd {
+    /// Rounds done.
+    pub round: u64,
+    /// Seconds since its start.
+    pub time_s: f64,
+    /// The part of them spent on gradients.
+    pub computing_s: f64,
+}
+
+/// The CPU load of the nodes.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Load {
+    /// Mean number of busy cores.
+    pub cores: f64,
+    /// CPU seconds per round.
+    pub round_s: f64,
+    /// Mean number of busy cores, with all other programs.
+    pub machine_cores: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct RouterLoad {
+    /// Its share of a core.
+    core: f64,
+    /// Mean lateness of packets, in seconds.
+    late_mean_s: f64,
+    late_max_s: f64,
+    /// Packets between nodes without a link.
+    strays: u64,
+}
+
+/// One direction of a link.
+#[derive(Debug, Serialize)]
+struct Link {
+    from: String,
+    to: String,
+    latency_ms: f64,
+    /// `None` for no limit.
+    bandwidth_mbps: Option<f64>,
+    #[serde(flatten)]
+    flow: Flow,
+    late_mean_s: f64,
+}
+
+impl Pace {
+    /// The pace from each node's rounds; `None` if there are too few.
+    pub fn of(nodes: &[Vec<RoundEnd>], warm: u64) -> Option<Pace> {
+        let (mut means, mut single, mut first_s, mut computing) =
+            (Vec::new(), Vec::new(), 0.0f64, 0.0);
+        for round_ends in nodes {
+            first_s = first_s.max(round_ends.first()?.time_s);
+            let round_ends: Vec<&RoundEnd> =
+                round_ends.iter().filter(|round_end| round_end.round >= warm).collect();
+            let pace =
+                |a: &RoundEnd, b: &RoundEnd| (b.time_s - a.time_s) / (b.round - a.round) as f64;
+            let (begin, end) = (*round_ends.first()?, *round_ends.last()?);
+            if end.round == begin.round {
+                return None;
+            }
+            means.push(pace(begin, end));
+            single.extend(round_ends.windows(2).map(|pair| pace(pair[0], pair[1])));
+            computing += (end.computing_s - begin.computing_s)
+                / (end.time_s - begin.time_s)
+                / nodes.len() as f64;
+        }
+        means.sort_by(f64::total_cmp);
+        single.sort_by(f64::total_cmp);
+        let tenth = single.len() / 10;
+        Some(Pace {
+            mean_s: means.iter().sum::<f64>() / means.len() as f64,
+            nodes_s: (means[0], means[means.len() - 1]),
+            tenths_s: (single[tenth], single[single.len() - 1 - tenth]),
+            first_s,
+            computing,
+        })
+    }
+}
+
+impl Figures {
+    /// Combines the expected and the measured results.
+    pub fn new(
+        whole: &Whole,
+        warm: u64,
+        expected: &Expected,
+        measurement: &Measurement,
+    ) -> Figures {
+        let Measurement { pace: measured, load, stack, passed, summary } = measurement;
+        let design = &whole.design;
+        let name = |node: NodeId| design.topology.node(node).name.clone();
+        let link = |(&(from, to), &flow): (&(NodeId, NodeId), &Flow)| {
+            let model = whole.conditions.link(from, to);
+            Link {
+                from: name(from),
+                to: name(to),
+                latency_ms: model.latency as f64 / 1e6,
+                bandwidth_mbps: model.rate.is_finite().then_some(model.rate / 1e6),
+                late_mean_s: flow.late_mean_s(),
+                flow,
+            }
+        };
+        let packets: u64 = passed.flows.values().map(|flow| flow.packets).sum();
+        let per = |than: Option<f64>| Some(measured.as_ref()?.mean_s / than?);
+        Figures {
+            topology: design.topology.name().to_string(),
+            nodes: whole.shards.len(),
+            rule: design.rule_name().to_string(),
+            compressor: design.compressor.name().to_string(),
+            parameters: design.parameters(),
+            rounds: summary.rounds,
+            warm,
+            stack: stack.clone(),
+            cores: thread::available_parallelism().map_or(1, usize::from),
+            gradients_s: whole.conditions.compute.mean as f64 / 1e9,
+            predicted_s: expected.predicted_s,
+            simulated: expected.pace,
+            measured: *measured,
+            measured_per_predicted: per(expected.predicted_s),
+            measured_per_simulated: per(expected.pace.map(|pace| pace.mean_s)),
+            load: *load,
+            router: RouterLoad {
+                core: passed.cpu_s / passed.time_s,
+                late_mean_s: passed.flows.values().map(|flow| flow.late_sum_s).sum::<f64>()
+                    / packets.max(1) as f64,
+                late_max_s: passed.flows.values().map(|flow| flow.late_max_s).fold(0.0, f64::max),
+                strays: passed.strays,
+            },
+            links: passed.flows.iter().map(link).collect(),
+            digest: summary.digest.clone(),
+            same_digest_as_simulated: expected
+                .digest
+                .as_ref()
+                .map(|digest| *digest == summary.digest),
+        }
+    }
+
+    /// The results as a table.
+    pub fn table(&self) -> String {
+        let mut text = format!(
+            "\n{}: {} nodes, {} with {}, {} parameters; {}\n\n",
+            self.topology,
+            self.nodes,
+            self.rule,
+            self.compressor,
+            self.parameters,
+            self.stack.words()
+        );
+        self.links_into(&mut text);
+        self.paces_into(&mut text);
+        self.machine_into(&mut text);
+        text
+    }
+
+    fn links_into(&self, text: &mut String) {
+        let width = self
+            .links
+            .iter()
+            .map(|link| link.from.len() + link.to.len() + 4)
+            .max()
+            .unwrap_or(4)
+            .max(4);
+        let _ = writeln!(
+            text,
+            "{:width$}  {:>9}  {:>11}  {:>8}  {:>9}  {:>6}  {:>6}  {:>12}  {:>9}",
+            "link", "one way", "rate", "packets", "bytes", "full", "lost", "late, mean", "max"
+        );
+        for link in &self.links {
+            let rate =
+                link.bandwidth_mbps.map_or("no limit".into(), |rate| format!("{rate} Mbit/s"));
+            let _ = writeln!(
+                text,
+                "{:width$}  {:>6} ms  {rate:>11}  {:>8}  {:>9}  {:>6}  {:>6}  {:>9.3} ms  {:>6.2} \
+                 ms",
+                format!("{} -> {}", link.from, link.to),
+                link.latency_ms,
+                link.flow.packets,
+                Bytes(link.flow.bytes).to_string(),
+                link.flow.full,
+                link.flow.lost + link.flow.cut,
+                link.late_mean_s * 1e3,
+                link.flow.late_max_s * 1e3,
+            );
+        }
+    }
+
+    fn paces_into(&self, text: &mut String) {
+        let _ = writeln!(
+            text,
+            "\n{:16}  {:>9}  {:>19}  {:>19}  {:>9}  {:>9}   rounds {} to {}",
+            "seconds a round",
+            "mean",
+            "single rounds",
+            "nodes",
+            "round 1",
+            "computing",
+            self.warm + 1,
+            self.rounds
+        );
+        if let Some(predicted) = self.predicted_s {
+            let _ = writeln!(
+                text,
+                "{:16}  {predicted:>9.4}  {:62}{:>7.1} %",
+                "predicted",
+                "",
+                100.0 * self.gradients_s / predicted
+            );
+        }
+        for (word, pace, ratio) in [
+            ("simulated", &self.simulated, None),
+            (
+                "measured",
+                &self.measured,
+                self.measured_per_predicted.map(|ratio| (ratio, self.measured_per_simulated)),
+            ),
+        ] {
+            let Some(pace) = pace else { continue };
+            let range = |(low, high): (f64, f64)| format!("{low:.4} to {high:.4}");
+            let _ = write!(
+                text,
+                "{word:16}  {:>9.4}  {:>19}  {:>19}  {:>9.4}  {:>7.1} %",
+                pace.mean_s,
+                range(pace.tenths_s),
+                range(pace.nodes_s),
+                pace.first_s,
+                100.0 * pace.computing
+            );
+            if let Some((predicted, simulated)) = ratio {
+                let _ = write!(text, "   {predicted:.3} of predicted");
+                if let Some(simulated) = simulated {
+                    let _ = write!(text, ", {simulated:.3} of simulated");
+                }
+            }
+            text.push('\n');
+        }
+    }
+
+    fn machine_into(&self, text: &mut String) {
+        let gradients =
+            format!("gradients of a round take {:.2} ms on one core", self.gradients_s * 1e3);
+        let _ = writeln!(
+            text,
+            "\nmachine          {} cores for {} nodes; {gradients}",
+            self.cores, self.nodes
+        );
+        if let Some(load) = self.load {
+            let _ = writeln!(
+                text,
+                "nodes            {:.2} cores busy, {:.2} ms of a core per round and node",
+                load.cores,
+                load.round_s * 1e3 / self.nodes as f64
+            );
+            if load.machine_cores > BUSY * self.cores as f64 {
+                let others = (load.machine_cores - load.cores - self.router.core).max(0.0);
+                let _ = writeln!(
+                    text,
+                    "                 the machine was busy, {others:.1} cores with other work: \
+                     the nodes' own work took longer than it needs"
+                );
+            }
+        }
+        let _ = writeln!(
+            text,
+            "router           {:.3} cores busy; packets {:.3} ms late in the mean, {:.2} ms at \
+             most",
+            self.router.core,
+            self.router.late_mean_s * 1e3,
+            self.router.late_max_s * 1e3
+        );
+        let as_simulated = match self.same_digest_as_simulated {
+            Some(true) => ", the same as simulated",
+            Some(false) => ", NOT the one simulated",
+            None => "",
+        };
+        let _ = writeln!(text, "digest           {}{as_simulated}", self.digest);
+    }
+}
+
+impl Stack {
+    fn words(&self) -> String {
+        match (self.transport, &self.congestion) {
+            (Transport::Quic, _) => "QUIC with its own congestion control".into(),
+            (Transport::Tcp, Some(name)) => {
+                let chosen_by = match self.chosen {
+                    Chosen::Node => "by the nodes",
+                    Chosen::Route => "by the route",
+                    Chosen::System => "the system's",
+                };
+                format!("TCP with {name} ({chosen_by}), {} segments sent again", self.retransmitted)
+            }
+            (Transport::Tcp, None) => "TCP".into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round_end(round: u64, time_s: f64, computing_s: f64) -> RoundEnd {
+        RoundEnd { round, time_s, computing_s }
+    }
+
+    #[test]
+    fn a_pace_leaves_out_cold_rounds() {
+        // Two slow rounds, then 20 of 0.1 s; the other node takes 0.2 s for each.
+        let node = |step: f64| {
+            let round_end = |round: u64| {
+                round_end(round, 3.0 + step * round.saturating_sub(2) as f64, 0.01 * round as f64)
+            };
+            (1..=22).map(round_end).collect::<Vec<_>>()
+        };
+        let pace = Pace::of(&[node(0.1), node(0.2)], 2).expect("there are rounds");
+        let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
+        assert!(
+            near(pace.mean_s, 0.15) && near(pace.nodes_s.0, 0.1) && near(pace.nodes_s.1, 0.2),
+            "{pace:?}"
+        );
+        assert!(
+            near(pace.tenths_s.0, 0.1) && near(pace.tenths_s.1, 0.2) && near(pace.first_s, 3.0),
+            "{pace:?}"
+        );
+        assert!(near(pace.computing, 0.075), "a tenth and a twentieth of the time: {pace:?}");
+        assert!(Pace::of(&[node(0.1)], 22).is_none() && Pace::of(&[Vec::new()], 0).is_none());
+    }
+
+    #[test]
+    fn unobserved_rounds_count_in_the_mean() {
+        let pace = Pace::of(
+            &[vec![round_end(5, 1.0, 0.0), round_end(10, 2.0, 0.0), round_end(20, 3.0, 0.0)]],
+            5,
+        )
+        .expect("there are rounds");
+        assert!((pace.mean_s - 2.0 / 15.0).abs() < 1e-9 && pace.tenths_s == (0.1, 0.2), "{pace:?}");
+    }
+}

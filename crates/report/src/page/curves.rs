@@ -1,0 +1,333 @@
+//! Curves over rounds, bytes and time: one line per run, and a band over its nodes.
+
+use super::{
+    Figure, MOST_CURVES,
+    markup::{Cell, Table, bytes, grouped, number, percent},
+};
+use gradvine::run::{Point, Run, Span, Status};
+
+use crate::chart::{Axis, Chart, Dot, Line, Unit};
+
+/// A curve with more evaluations than this is thinned.
+pub(super) const MOST_DOTS: usize = 500;
+/// The maximum number of rows per run in the table behind a picture.
+const MOST_ROWS: usize = 40;
+/// Losses that rise above this many times the highest of the runs that did not diverge leave the
+/// picture.
+const CEILING: f64 = 3.0;
+/// An axis of bytes or seconds is logarithmic if the runs' ends differ by more than this factor.
+const WIDE: f64 = 4.0;
+
+/// The horizontal axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum X {
+    Rounds,
+    Payload,
+    Time,
+}
+
+/// The vertical axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Y {
+    Loss,
+    Accuracy,
+    Consensus,
+}
+
+impl X {
+    const fn slug(self) -> &'static str {
+        match self {
+            X::Rounds => "rounds",
+            X::Payload => "bytes",
+            X::Time => "time",
+        }
+    }
+
+    const fn over(self) -> &'static str {
+        match self {
+            X::Rounds => "rounds",
+            X::Payload => "bytes sent",
+            X::Time => "time",
+        }
+    }
+
+    fn words(self, runs: &[Run]) -> &'static str {
+        match self {
+            X::Rounds => "rounds",
+            X::Payload => "payload that a node has sent",
+            X::Time if runs.iter().all(Run::simulated) => "seconds of virtual time",
+            X::Time if runs.iter().any(Run::simulated) => {
+                "seconds, virtual where a run was simulated"
+            }
+            X::Time => "seconds",
+        }
+    }
+
+    fn of(self, point: &Point) -> f64 {
+        match self {
+            X::Rounds => point.round as f64,
+            X::Payload => point.payload,
+            X::Time => point.time_s,
+        }
+    }
+
+    fn show(self, value: f64) -> String {
+        match self {
+            X::Rounds => grouped(value as u64),
+            X::Payload => bytes(value),
+            X::Time => format!("{value:.3} s"),
+        }
+    }
+}
+
+impl Y {
+    const fn slug(self) -> &'static str {
+        match self {
+            Y::Loss => "loss",
+            Y::Accuracy => "accuracy",
+            Y::Consensus => "consensus",
+        }
+    }
+
+    const fn title(self) -> &'static str {
+        match self {
+            Y::Loss => "Train loss",
+            Y::Accuracy => "Test accuracy",
+            Y::Consensus => "Consensus distance",
+        }
+    }
+
+    fn of(self, point: &Point) -> Option<Span> {
+        match self {
+            Y::Loss => point.train_loss,
+            Y::Accuracy => point.test_accuracy,
+            Y::Consensus => {
+                point.consensus.map(|value| Span { mean: value, least: value, greatest: value })
+            }
+        }
+    }
+
+    fn show(self, value: f64) -> String {
+        if self == Y::Accuracy { percent(value) } else { number(value) }
+    }
+
+    /// The meaning of the curve, for these runs.
+    fn subtitle(self, runs: &[Run]) -> String {
+        let sees = |run: &&Run| run.points.iter().any(|point| point.consensus.is_some());
+        match self {
+            Y::Loss => match runs.iter().filter(sees).count() {
+                all if all == runs.len() => "f at the mean of all models".into(),
+                0 => "losses over each node's last batches: mean, band from the least to the \
+                      greatest"
+                    .into(),
+                _ => "f at the mean of all models; where no process sees all nodes, losses over \
+                      their last batches"
+                    .into(),
+            },
+            Y::Accuracy => "the nodes' own models on the test rows: mean, band from the worst \
+                            node to the best"
+                .into(),
+            Y::Consensus => "(1/n) sum |x_i - mean|²: how far the nodes' models are from their \
+                             mean"
+                .into(),
+        }
+    }
+
+    /// Why there is no picture of it.
+    pub(super) fn absent(self) -> &'static str {
+        match self {
+            Y::Loss => "No run has an evaluation with a train loss.",
+            Y::Accuracy => {
+                "No run has test accuracies: there were no test rows, or the model predicts \
+                 numbers."
+            }
+            Y::Consensus => {
+                "No run has consensus distances: they are known where one process sees all nodes \
+                 (train, simulate)."
+            }
+        }
+    }
+}
+
+/// The picture of one figure over another; `None` if no run has a point of it.
+pub(super) fn figure(runs: &[Run], x: X, y: Y) -> Option<Figure> {
+    let drawn = &runs[..runs.len().min(MOST_CURVES)];
+    let curves: Vec<(&Run, Vec<Dot>)> = drawn.iter().map(|run| (run, dots(run, x, y))).collect();
+    if curves.iter().all(|(_, dots)| dots.is_empty()) {
+        return None;
+    }
+    let chart = chart(drawn, &curves, x, y);
+    let id = format!("{}-{}", y.slug(), x.slug());
+    let thinned = curves.iter().any(|(_, dots)| dots.len() > MOST_DOTS);
+    let mut caption = String::new();
+    if thinned {
+        caption += &format!("Curves are thinned to {MOST_DOTS} points that keep their peaks. ");
+    }
+    for (run, _) in curves.iter().filter(|(_, dots)| dots.is_empty()) {
+        caption += &format!("{} has no point here. ", run.name);
+    }
+    let above = |dot: &Dot| chart.ceiling.is_some_and(|ceiling| dot.y > ceiling);
+    for (run, _) in curves.iter().filter(|(_, dots)| dots.iter().any(above)) {
+        caption += &format!("{} leaves the picture at its top. ", run.name);
+    }
+    if y != Y::Accuracy && curves.iter().any(|(_, dots)| dots.iter().any(|dot| dot.y <= 0.0)) {
+        caption += "Values of 0 have no place on the logarithmic axis. ";
+    }
+    Some(Figure {
+        svg: chart.drawn(&format!("clip-{id}"), &describe(&curves, x, y)),
+        title: chart.title,
+        caption: caption.trim_end().into(),
+        table: table(&curves, x, y),
+        id,
+    })
+}
+
+/// Every evaluation that has the figure.
+fn dots(run: &Run, x: X, y: Y) -> Vec<Dot> {
+    if x == X::Time && run.points.iter().all(|point| point.time_s <= 0.0) {
+        return Vec::new();
+    }
+    let dot = |point: &Point| {
+        let Span { mean, least, greatest } = y.of(point)?;
+        Some(Dot { x: x.of(point), y: mean, low: least, high: greatest })
+    };
+    run.points.iter().filter_map(dot).collect()
+}
+
+fn chart(runs: &[Run], curves: &[(&Run, Vec<Dot>)], x: X, y: Y) -> Chart {
+    let broken = |run: &Run| matches!(run.status(), Status::Diverged(_));
+    let ends: Vec<f64> =
+        curves.iter().filter_map(|(_, dots)| dots.last()).map(|dot| dot.x).collect();
+    let wide = ends.iter().any(|end| ends.iter().any(|other| *end > WIDE * other));
+    let sound = curves.iter().filter(|(run, _)| !broken(run));
+    let highest = sound.flat_map(|(_, dots)| dots).map(|dot| dot.y).reduce(f64::max);
+    let line = |(run, dots): &(&Run, Vec<Dot>)| Line {
+        name: run.name.clone(),
+        dots: thinned(dots, MOST_DOTS),
+        broken: broken(run),
+    };
+    Chart {
+        title: format!("{} over {}", y.title(), x.over()),
+        subtitle: y.subtitle(runs),
+        x: Axis {
+            words: x.words(runs).into(),
+            unit: if x == X::Payload { Unit::Bytes } else { Unit::Plain },
+            log: x != X::Rounds && wide,
+        },
+        y: Axis {
+            words: y.title().to_lowercase(),
+            unit: if y == Y::Accuracy { Unit::Percent } else { Unit::Plain },
+            log: y != Y::Accuracy,
+        },
+        ceiling: highest.filter(|_| y == Y::Loss).map(|highest| CEILING * highest),
+        lines: curves.iter().map(line).collect(),
+    }
+}
+
+/// At most this many dots: the first, the last, and from each stretch between them the lowest and
+/// the highest, with the stretch's band.
+pub(super) fn thinned(dots: &[Dot], most: usize) -> Vec<Dot> {
+    if dots.len() <= most {
+        return dots.to_vec();
+    }
+    let (inner, stretches) = (&dots[1..dots.len() - 1], most / 2 - 1);
+    let mut kept = vec![dots[0]];
+    for stretch in 0..stretches {
+        let range = inner.len() * stretch / stretches..inner.len() * (stretch + 1) / stretches;
+        let part = &inner[range];
+        let low = part.iter().map(|dot| dot.low).fold(f64::INFINITY, f64::min);
+        let high = part.iter().map(|dot| dot.high).fold(f64::NEG_INFINITY, f64::max);
+        let by_height = |a: &(usize, &Dot), b: &(usize, &Dot)| a.1.y.total_cmp(&b.1.y);
+        let lowest = part.iter().enumerate().min_by(by_height).map(|(index, _)| index);
+        let highest = part.iter().enumerate().max_by(by_height).map(|(index, _)| index);
+        let (Some(a), Some(b)) = (lowest, highest) else { continue };
+        kept.push(Dot { low, high, ..part[a.min(b)] });
+        if a != b {
+            kept.push(Dot { low, high, ..part[a.max(b)] });
+        }
+    }
+    kept.extend(dots.last());
+    kept
+}
+
+/// Describes the picture.
+fn describe(curves: &[(&Run, Vec<Dot>)], x: X, y: Y) -> String {
+    let line = |(run, dots): &(&Run, Vec<Dot>)| {
+        let (first, last) = (dots.first()?, dots.last()?);
+        let end = match run.status() {
+            Status::Diverged(round) => format!(", then diverged in round {round}"),
+            _ => String::new(),
+        };
+        let (from, to) = (x.show(first.x), x.show(last.x));
+        Some(format!(
+            "{}: {} at {from}, {} at {to}{end}.",
+            run.name,
+            y.show(first.y),
+            y.show(last.y)
+        ))
+    };
+    curves.iter().filter_map(line).collect::<Vec<_>>().join(" ")
+}
+
+fn table(curves: &[(&Run, Vec<Dot>)], x: X, y: Y) -> Table {
+    let banded = curves.iter().flat_map(|(_, dots)| dots).any(|dot| dot.low < dot.high);
+    let mut head = vec!["run".to_string(), x.over().into(), y.title().to_lowercase()];
+    if banded {
+        head.extend(["least".to_string(), "greatest".into()]);
+    }
+    let (mut rows, mut cut) = (Vec::new(), false);
+    for (run, dots) in curves {
+        cut |= dots.len() > MOST_ROWS;
+        for dot in spread(dots, MOST_ROWS) {
+            let mut row = vec![
+                Cell::Name(run.name.clone()),
+                Cell::Figure(x.show(dot.x)),
+                Cell::Figure(y.show(dot.y)),
+            ];
+            if banded {
+                row.extend([Cell::Figure(y.show(dot.low)), Cell::Figure(y.show(dot.high))]);
+            }
+            rows.push(row);
+        }
+    }
+    let left_out = if cut {
+        format!(
+            "At most {MOST_ROWS} evaluations of a run are shown, evenly spread; metrics.jsonl has \
+             all."
+        )
+    } else {
+        String::new()
+    };
+    Table { caption: format!("{} over {}", y.title(), x.over()), head, rows, left_out }
+}
+
+/// At most this many of them, evenly spread, with the first and the last.
+fn spread(dots: &[Dot], most: usize) -> Vec<&Dot> {
+    if dots.len() <= most {
+        return dots.iter().collect();
+    }
+    (0..most).map(|index| &dots[index * (dots.len() - 1) / (most - 1)]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thinning_keeps_ends_peaks_and_order() {
+        let dot = |i: usize| {
+            let y = if i == 71_234 { 99.0 } else { (i as f64 / 500.0).sin() };
+            Dot { x: i as f64, y, low: y - 0.5, high: y + if i == 3_210 { 7.0 } else { 0.5 } }
+        };
+        let all: Vec<Dot> = (0..100_000).map(dot).collect();
+        let kept = thinned(&all, 500);
+        assert!(kept.len() <= 500 && kept.len() > 400, "{}", kept.len());
+        assert_eq!((kept[0], kept[kept.len() - 1]), (all[0], all[99_999]));
+        assert!(kept.windows(2).all(|pair| pair[0].x < pair[1].x));
+        assert!(kept.iter().any(|dot| dot.y == 99.0), "the peak stays");
+        assert!(kept.iter().any(|dot| dot.high > 6.0), "the band reaches as far");
+        assert_eq!(thinned(&all[..500], 500), all[..500]);
+        let rows = spread(&all, 40);
+        assert_eq!((rows.len(), rows[0].x, rows[39].x), (40, 0.0, 99_999.0));
+    }
+}

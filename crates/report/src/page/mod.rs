@@ -1,0 +1,322 @@
+//! Runs as one page: HTML with its style sheet and pictures in it, which needs no network, no
+//! script and no other file.
+//!
+//! The pictures are SVG in the page itself. Each has a title and a description for screen readers
+//! and, behind it, a table of its figures. The page follows the reader's choice of light or dark,
+//! and prints. It contains no dates and no addresses of its own: the same run directories give the
+//! same bytes. Its size is bounded for any runs: curves are thinned, tables and bars are cut, and
+//! the page says where.
+//!
+//! | file | makes |
+//! |---|---|
+//! | `curves` | loss, accuracy and consensus over rounds, bytes and time |
+//! | `traffic` | bytes of runs, nodes and links |
+//! | `graph` | topologies and their spectra |
+//! | `tables` | final figures; settings that differ between the runs |
+//! | `bars` | a chart of bars |
+//! | `markup` | pieces of HTML: every text from a file is escaped there |
+//! | `style` | the style sheet, and the colours in the dark |
+
+mod bars;
+mod curves;
+mod graph;
+mod markup;
+mod style;
+mod tables;
+mod traffic;
+
+use std::fmt::Write as _;
+
+use curves::{X, Y};
+use gradvine::run::{Run, Status};
+use markup::{Table, count, details, grouped, paragraph, short, text};
+
+/// The maximum number of lines of a chart, bars of a picture of runs, columns of the differences.
+const MOST_CURVES: usize = 24;
+/// The maximum number of rows of the table of runs, and of runs with a section of their own.
+const MOST_RUNS: usize = 200;
+/// A longer experiment file is cut, in characters.
+const LONGEST_FILE: usize = 65_536;
+
+/// The mark of a page of ours, in its first line.
+pub const MARK: &str = "<!doctype html><!-- gradvine report -->";
+
+/// A picture with its texts.
+#[derive(Clone, Debug)]
+pub struct Figure {
+    /// Letters, digits and hyphens: its anchor on the page, and its name as a file.
+    pub id: String,
+    /// Its title.
+    pub title: String,
+    /// Further text; may be empty.
+    caption: String,
+    /// The picture.
+    pub svg: String,
+    table: Table,
+}
+
+/// A page and its pictures.
+#[derive(Clone, Debug)]
+pub struct Page {
+    /// The complete page.
+    pub html: String,
+    /// Each picture that is on it, in order.
+    pub figures: Vec<Figure>,
+}
+
+/// A page while it is written.
+#[derive(Default)]
+struct Draft {
+    body: String,
+    contents: String,
+    figures: Vec<Figure>,
+}
+
+impl Draft {
+    fn heading(&mut self, id: &str, title: &str) {
+        let _ = writeln!(self.body, "<h2 id=\"{id}\">{}</h2>", text(title));
+        let _ = writeln!(self.contents, "<li><a href=\"#{id}\">{}</a></li>", text(title));
+    }
+
+    fn paragraph(&mut self, words: &str) {
+        self.body += &paragraph(words);
+    }
+
+    fn figure(&mut self, figure: Figure) {
+        let Figure { id, title, caption, svg, table } = &figure;
+        let label = text(title);
+        let _ = write!(
+            self.body,
+            "<figure id=\"{id}\"><div class=\"picture\" tabindex=\"0\" role=\"group\" \
+             aria-label=\"{label}\">\n{svg}</div>\n"
+        );
+        if !caption.is_empty() {
+            let _ = writeln!(self.body, "<figcaption>{}</figcaption>", text(caption));
+        }
+        self.body += &details(&format!("Figures of “{title}”"), &table.html());
+        self.body += "</figure>\n";
+        self.figures.push(figure);
+    }
+}
+
+/// The page of some runs, in their order.
+///
+/// # Panics
+/// If there are none.
+pub fn page(mut runs: Vec<Run>) -> Page {
+    assert!(!runs.is_empty(), "a page shows at least one run");
+    distinguish(&mut runs);
+    let mut draft = Draft::default();
+    draft.heading("runs", if runs.len() == 1 { "The run" } else { "The runs" });
+    draft.body += &tables::summary(&runs).html();
+    if runs.len() > 1 {
+        draft.body += "<p class=\"note\">* the best of its column among runs that came to their \
+                       end. Lower is better for losses, \
+                       distances and bytes.</p>\n";
+    }
+    notes(&runs, &mut draft);
+    if runs.len() > 1 {
+        draft.heading("differences", "What differs");
+        match tables::differences(&runs) {
+            Some(table) => draft.body += &table.html(),
+            None => draft.paragraph("Nothing: all settings and topologies are the same."),
+        }
+    }
+    for (y, id, title) in [
+        (Y::Loss, "loss", "Loss"),
+        (Y::Accuracy, "accuracy", "Accuracy"),
+        (Y::Consensus, "consensus", "Consensus"),
+    ] {
+        draft.heading(id, title);
+        curves(&runs, y, &mut draft);
+    }
+    draft.heading("traffic", "Bytes");
+    match traffic::of_runs(&runs) {
+        Some(figure) => draft.figure(figure),
+        None => draft.paragraph("No bytes are recorded."),
+    }
+    draft.heading("topologies", if runs.len() == 1 { "Topology" } else { "Topologies" });
+    let (figures, more) = graph::figures(&runs);
+    figures.into_iter().for_each(|figure| draft.figure(figure));
+    if more > 0 {
+        draft.paragraph(&format!("{more} more topologies are not drawn."));
+    }
+    for (index, run) in runs.iter().enumerate().take(MOST_RUNS) {
+        section(run, index + 1, &mut draft);
+    }
+    Page { html: html(&runs, &draft), figures: draft.figures }
+}
+
+/// Uses paths as names for runs whose folders have the same name. No name has a character that
+/// pictures cannot show.
+fn distinguish(runs: &mut [Run]) {
+    let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
+    for run in &mut *runs {
+        if names.iter().filter(|name| **name == run.name).count() > 1 {
+            run.name = run.path.display().to_string();
+        }
+        run.name = markup::visible(&run.name);
+    }
+}
+
+/// Notes that matter for the comparison of figures.
+fn notes(runs: &[Run], draft: &mut Draft) {
+    let mut notes = Vec::new();
+    for run in runs.iter().take(MOST_RUNS) {
+        let name = &run.name;
+        match run.status() {
+            Status::Done => {}
+            Status::Failed(why) => notes.push((format!("{name} failed"), short(&why, 600))),
+            Status::Diverged(_) | Status::Interrupted(_) => {
+                notes.push((name.clone(), format!("{}.", tables::ended(run))));
+            }
+            Status::Short(names) => {
+                let some = names
+                    .iter()
+                    .take(20)
+                    .map(|name| short(name, 40))
+                    .collect::<Vec<_>>()
+                    .join(", ");
+                let more = if names.len() > 20 { ", and others" } else { "" };
+                notes.push((name.clone(), format!("not in all rounds: {some}{more}.")));
+            }
+            Status::Unfinished => {
+                notes.push((name.clone(), "it has no summary.json: it runs, or was killed.".into()))
+            }
+        }
+        if run.partial > 0 {
+            let what = format!(
+                "left out, because not all of its nodes have written theirs: {}.",
+                count(run.partial, "evaluation")
+            );
+            notes.push((name.clone(), what));
+        }
+        if run.last.is_empty() {
+            notes.push((name.clone(), "it has no evaluation: metrics.jsonl is empty.".into()));
+        } else if run.last.len() < run.topology.nodes() {
+            let what = format!(
+                "its metrics are those of {} of {}.",
+                run.last.len(),
+                count(run.topology.nodes(), "node")
+            );
+            notes.push((name.clone(), what));
+        }
+    }
+    if notes.is_empty() {
+        return;
+    }
+    draft.body += "<ul>\n";
+    for (name, what) in notes {
+        let _ = writeln!(
+            draft.body,
+            "<li><span class=\"bad\">{}</span>: {}</li>",
+            text(&name),
+            text(&what)
+        );
+    }
+    draft.body += "</ul>\n";
+}
+
+fn curves(runs: &[Run], y: Y, draft: &mut Draft) {
+    if runs.len() > MOST_CURVES {
+        draft.paragraph(&format!(
+            "Of {} the first {MOST_CURVES} are drawn.",
+            count(runs.len(), "run")
+        ));
+    }
+    let axes: &[X] =
+        if y == Y::Consensus { &[X::Rounds] } else { &[X::Rounds, X::Payload, X::Time] };
+    let mut any = false;
+    for &x in axes {
+        match curves::figure(runs, x, y) {
+            Some(figure) => {
+                any = true;
+                draft.figure(figure);
+            }
+            None if any && x == X::Time => draft.paragraph(
+                "There is no picture over time: all times are 0, as they are on an ideal virtual \
+                 network (see [network]).",
+            ),
+            None => {}
+        }
+    }
+    if !any {
+        draft.paragraph(y.absent());
+    }
+}
+
+fn section(run: &Run, number: usize, draft: &mut Draft) {
+    draft.heading(&format!("run-{number}"), &run.name);
+    let digest = run
+        .summary
+        .as_ref()
+        .map(|summary| summary.digest.as_str())
+        .filter(|digest| !digest.is_empty());
+    let mut words = format!(
+        "{}: {}, {}.",
+        run.path.display(),
+        tables::ended(run),
+        count(run.rounds() as usize, "round")
+    );
+    if let Some(summary) = &run.summary {
+        let _ = write!(
+            words,
+            " {} on {}.",
+            count(summary.parameters, "parameter"),
+            count(summary.nodes, "node")
+        );
+        if let Some(pooled) = &summary.pooled {
+            let _ = write!(
+                words,
+                " Plain SGD on all rows in one place: train loss {}",
+                markup::number(pooled.train_loss)
+            );
+            let accuracy = pooled
+                .test_accuracy
+                .map_or_else(String::new, |share| format!(", accuracy {}", markup::percent(share)));
+            words += &(accuracy + ".");
+        }
+    }
+    draft.paragraph(&words);
+    if let Some(digest) = digest {
+        draft.paragraph(&format!("Digest {}", short(digest, 128)));
+    }
+    match traffic::of_nodes(run, number) {
+        Some(figure) => draft.figure(figure),
+        None => draft.paragraph("No node has bytes recorded."),
+    }
+    match traffic::of_links(run, number) {
+        Some(figure) => draft.figure(figure),
+        None => draft.paragraph(
+            "Bytes by link are not recorded: the run did not come to its end, \
+                                 or every node has more than 64 neighbours.",
+        ),
+    }
+    let file = run.experiment.to_toml();
+    let pre = format!("<pre>{}</pre>\n", text(&short(&file, LONGEST_FILE)));
+    draft.body += &details("Its configuration, with every default and derived constant", &pre);
+}
+
+fn html(runs: &[Run], draft: &Draft) -> String {
+    let names = runs.iter().take(3).map(|run| short(&run.name, 60)).collect::<Vec<_>>().join(", ");
+    let more = if runs.len() > 3 {
+        format!(" and {} more", grouped(runs.len() as u64 - 3))
+    } else {
+        String::new()
+    };
+    let title = text(&format!("{names}{more}"));
+    let Draft { body, contents, .. } = draft;
+    format!(
+        "{MARK}\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src \
+         'unsafe-inline'\">\n\
+         <title>{title} - gradvine</title>\n<style>\n{}</style></head>\n\
+         <body>\n<main>\n<h1>{title}</h1>\n\
+         <nav aria-label=\"Contents\"><ul>\n{contents}</ul></nav>\n{body}</main>\n\
+         <footer>Made by gradvine {} from {}.</footer>\n</body></html>\n",
+        style::sheet(),
+        env!("CARGO_PKG_VERSION"),
+        count(runs.len(), "run directory").replace("directorys", "directories"),
+    )
+}

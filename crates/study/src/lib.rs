@@ -1,0 +1,50 @@
+//! Comparisons of experiments: several combinations do the same work, each tuned for itself, over
+//! several seeds.
+//!
+//! ```text
+//! Case (a name, a base, settings)  x  seeds  ->  Trace (what one run did)  ->  Outcome (a row: mean and spread of figures)
+//! ```
+//!
+//! | file | does |
+//! |---|---|
+//! | `case` | [`Case`]: an experiment that differs from a base in some settings; [`Pick`]: `min-max:bits=4` from the command line |
+//! | `trace` | [`Trace`]: one run in the simulator, its curve, and how it ended |
+//! | `bench` | [`Bench`]: runs many cases on threads; their number does not change the results |
+//! | `grid`, `tune` | [`Grid`]: values of a key; [`Tuned`]: the chosen ones, on their own seeds |
+//! | `figure` | [`Figure`]: a number from a trace; mean and spread over seeds |
+//! | `interval` | [`Interval`]: 95 % intervals of means, of rows paired by seed, of slopes |
+//! | `optimum` | the least value of f, if it can be computed |
+//! | `curves` | charts of outcomes |
+//! | `file`, `expect` | study files: rows, pictures, and inequalities that a machine checks |
+//! | `pages` | a study as a page of Markdown |
+//!
+//! A run that diverges and a combination that is refused are rows like others. Everything runs on
+//! the virtual network of [`gradvine::sim`].
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod bench;
+mod case;
+mod curves;
+mod expect;
+mod figure;
+mod file;
+mod grid;
+mod interval;
+mod optimum;
+mod pages;
+mod trace;
+mod tune;
+
+pub use bench::{Bench, Outcome};
+pub use case::{Base, Case, Pick, picks};
+pub use curves::{Curve, chart};
+pub use expect::{Check, Expectation, Verdict, judge};
+pub use figure::{Figure, Spread, Target, rounded};
+pub use file::{Against, LEAST_SEEDS, LEAST_TUNING_SEEDS, Needs, Picture, Study, TUNING};
+pub use grid::Grid;
+pub use interval::{Interval, student};
+pub use optimum::Optima;
+pub use pages::{index, page};
+pub use trace::{Point, Status, Trace};
+pub use tune::{Tried, Tuned};

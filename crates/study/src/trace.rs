@@ -1,0 +1,262 @@
+//! One run in the simulator: its curve, and how it ended.
+
+use std::{
+    cell::{Cell, RefCell},
+    sync::Arc,
+    time::Instant,
+};
+
+use serde::Serialize;
+
+use super::{figure::Target, optimum::Optima};
+use gradvine::{
+    config::ConfigError,
+    drive::RunError,
+    experiment::Experiment,
+    gossip::Failure,
+    run::{Needs, Snapshot, Summary, Watch, Whole},
+    sim,
+};
+
+/// A run has diverged if its train loss ends above this many times the loss at the start, even if
+/// its numbers are still finite.
+const DIVERGED_RATIO: f64 = 1000.0;
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Status {
+    /// All rounds are done; this is the last one.
+    Ok,
+    /// In this round a parameter became infinite or NaN, or the train loss of the mean model passed
+    /// 1000 times that at the start.
+    Diverged(u64),
+    /// It never began: the combination cannot work, for this reason.
+    Refused(String),
+    /// It could not go on, for this reason.
+    Failed(String),
+    /// The user stopped it.
+    Interrupted,
+}
+
+impl std::fmt::Display for Status {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Status::Ok => f.write_str("ok"),
+            Status::Diverged(round) => write!(f, "diverged at round {round}"),
+            Status::Refused(why) => write!(f, "refused: {why}"),
+            Status::Failed(why) => write!(f, "failed: {why}"),
+            Status::Interrupted => f.write_str("interrupted"),
+        }
+    }
+}
+
+/// One point of a run's curve; bytes are averaged over nodes.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Point {
+    /// Rounds done.
+    pub rounds: u64,
+    /// Virtual seconds since the start; 0 on an ideal network.
+    pub time_s: f64,
+    /// The part of them that nodes spent on gradients, as a mean.
+    pub computing_s: f64,
+    /// f at the mean of all models.
+    pub train_loss: f64,
+    /// The mean model's test accuracy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub test_accuracy: Option<f64>,
+    /// The mean over nodes of their own models' test accuracy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_accuracy: Option<f64>,
+    /// The worst node's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worst_accuracy: Option<f64>,
+    /// (1/n) sum |x_i - mean|^2.
+    pub consensus: f64,
+    /// Payload bytes per node.
+    pub payload: f64,
+    /// Bytes per node with headers.
+    pub wire: f64,
+}
+
+/// One run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Trace {
+    /// Its seed.
+    pub seed: u64,
+    /// How it ended.
+    pub status: Status,
+    /// The points from x_0 on, after every evaluation.
+    pub points: Vec<Point>,
+    /// The least value that f can take, if it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub optimum: Option<f64>,
+    /// The model's dimension d.
+    pub parameters: usize,
+    /// max(|lambda_2|, |lambda_n|) of W.
+    pub rho: f64,
+    /// Gradients per round.
+    pub local_steps: u32,
+    /// Virtual seconds before the first gradient, in which nodes agree on sums over all rows.
+    pub setup_s: f64,
+    /// Warnings about allowed settings.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+    /// A hash over the nodes' models; empty if the run did not end.
+    pub digest: String,
+    /// Wall time in seconds: the only value here that is not repeatable.
+    #[serde(skip)]
+    pub seconds: f64,
+}
+
+impl Trace {
+    /// Runs an experiment to its end, or until an evaluation passes `until`. With `optima` it
+    /// computes the least value of f, once for each set of rows.
+    pub fn of(
+        experiment: Result<Experiment, ConfigError>,
+        optima: Option<&Optima>,
+        until: Option<&Target>,
+        stop: &dyn Fn() -> bool,
+    ) -> Trace {
+        let started = Instant::now();
+        let fits = |whole: Whole| Needs::together(&whole).check_run(&whole.design).map(|()| whole);
+        let whole = match experiment.and_then(Whole::new).and_then(fits) {
+            Ok(whole) => Arc::new(whole),
+            Err(error) => return Trace::blank(0, Status::Refused(error.to_string())),
+        };
+        let mut trace = Trace::blank(whole.design.experiment.run.seed, Status::Ok);
+        trace.parameters = whole.design.parameters();
+        trace.local_steps = whole.design.experiment.optimizer.local_steps;
+        trace.rho = whole.design.topology.spectrum().rho;
+        trace.warnings.clone_from(&whole.design.rule.warnings);
+        let points = RefCell::new(Vec::new());
+        let nodes = whole.shards.len() as f64;
+        let there = Cell::new(false);
+        let see = |snapshot: &Snapshot| {
+            let point = Point::of(snapshot, nodes);
+            // The least value of f is not known yet: a target of f - f* is checked at the end only.
+            there.set(there.get() || until.is_some_and(|target| target.passed_by(&point)));
+            points.borrow_mut().push(point);
+        };
+        let result = {
+            let mut watch = Watch::new(Arc::clone(&whole), |_| (), |_| ())
+                .seeing(see)
+                .stopping(|| there.get() || stop());
+            sim::run_on(whole.specs(), &whole.conditions, &mut watch)
+        };
+        trace.points.extend(start(&whole));
+        trace.points.extend(points.into_inner());
+        trace.setup_s = result.as_ref().map_or(0.0, |simulated| simulated.began.seconds());
+        match result {
+            Ok(_) if stop() => trace.status = Status::Interrupted,
+            Ok(simulated) => match Summary::new(&whole.design, &simulated.ended[0].records) {
+                Ok(summary) => trace.close(&summary, nodes),
+                Err(error) => trace.status = Status::Failed(error),
+            },
+            Err(RunError::Failed { failure: Failure::Diverged { round, .. }, .. }) => {
+                trace.status = Status::Diverged(round.0 + 1);
+            }
+            Err(RunError::Setup(error)) => trace.status = Status::Refused(error.to_string()),
+            Err(error) => trace.status = Status::Failed(error.describe(&whole.design.topology)),
+        }
+        if let Some(optima) = optima.filter(|_| !trace.points.is_empty()) {
+            trace.optimum = optima.of(&whole);
+        }
+        trace.seconds = started.elapsed().as_secs_f64();
+        trace
+    }
+
+    fn blank(seed: u64, status: Status) -> Trace {
+        Trace {
+            seed,
+            status,
+            points: Vec::new(),
+            optimum: None,
+            parameters: 0,
+            rho: 0.0,
+            local_steps: 0,
+            setup_s: 0.0,
+            warnings: Vec::new(),
+            digest: String::new(),
+            seconds: 0.0,
+        }
+    }
+
+    /// Sets the last point from the summary: rules whose averages arrive late have changed the
+    /// models since the last evaluation.
+    fn close(&mut self, summary: &Summary, nodes: f64) {
+        let outcome = &summary.outcome;
+        // Its time is that of its last round: forming the mean of all models is not a part of
+        // training.
+        let clocks = self.points.last().filter(|point| point.rounds == summary.rounds);
+        let (time_s, computing_s) = clocks
+            .map_or((summary.time_s, summary.time_s * summary.computing), |point| {
+                (point.time_s, point.computing_s)
+            });
+        let last = Point {
+            rounds: summary.rounds,
+            time_s,
+            computing_s,
+            train_loss: outcome.train_loss.unwrap_or(f64::NAN),
+            test_accuracy: outcome.test_accuracy_of_mean,
+            node_accuracy: outcome.test_accuracy_mean,
+            worst_accuracy: outcome.test_accuracy_min,
+            consensus: outcome.consensus.unwrap_or(f64::NAN),
+            payload: summary.bytes.payload as f64 / nodes,
+            wire: summary.bytes.wire as f64 / nodes,
+        };
+        self.points.retain(|point| point.rounds < last.rounds);
+        self.points.push(last);
+        self.digest.clone_from(&summary.digest);
+        let most = DIVERGED_RATIO * self.points[0].train_loss;
+        let blown = |point: &Point| !(point.train_loss <= most && point.consensus.is_finite());
+        if self.points.last().is_some_and(blown) {
+            let first = self
+                .points
+                .iter()
+                .find(|point| blown(point))
+                .map_or(summary.rounds, |point| point.rounds);
+            self.status = Status::Diverged(first);
+        }
+    }
+
+    /// The last point of a run that did all its rounds and did not diverge.
+    pub fn last(&self) -> Option<&Point> {
+        self.points.last().filter(|_| self.status == Status::Ok)
+    }
+}
+
+impl Point {
+    fn of(snapshot: &Snapshot, nodes: f64) -> Point {
+        let own = &snapshot.accuracies;
+        Point {
+            rounds: snapshot.rounds,
+            time_s: snapshot.time_s,
+            computing_s: snapshot.computing_s,
+            train_loss: snapshot.train_loss.unwrap_or(f64::NAN),
+            test_accuracy: snapshot.accuracy_of_mean,
+            node_accuracy: (!own.is_empty()).then(|| own.iter().sum::<f64>() / own.len() as f64),
+            worst_accuracy: own.iter().copied().reduce(f64::min),
+            consensus: snapshot.consensus,
+            payload: snapshot.traffic.payload as f64 / nodes,
+            wire: snapshot.traffic.wire as f64 / nodes,
+        }
+    }
+}
+
+/// The point before the first round, when all models are x_0; `None` if the run never began.
+fn start(whole: &Whole) -> Option<Point> {
+    let accuracy = whole.score(&whole.design.initial).and_then(|score| score.accuracy());
+    Some(Point {
+        rounds: 0,
+        time_s: 0.0,
+        computing_s: 0.0,
+        train_loss: whole.train_loss(&whole.design.initial)?,
+        test_accuracy: accuracy,
+        node_accuracy: accuracy,
+        worst_accuracy: accuracy,
+        consensus: 0.0,
+        payload: 0.0,
+        wire: 0.0,
+    })
+}

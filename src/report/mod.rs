@@ -1,6 +1,0 @@
-//! Pictures and pages of runs.
-
-pub mod chart;
-mod page;
-
-pub use page::{Figure, MARK, Page, page};
