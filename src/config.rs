@@ -1,9 +1,9 @@
-//! What is wrong with a configuration, said so that it can be mended: the place, the value, and
-//! what would be accepted.
+//! Errors of configurations: the place, the value, and what would be accepted, so that the user can
+//! correct them.
 
 use serde::{Serialize, de::DeserializeOwned};
 
-/// A value that cannot be used. Whoever knows the file adds it with [`ConfigError::within`].
+/// A value that cannot be used. [`ConfigError::within`] adds the file.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error(
     "{}{place}{}: {problem}",
@@ -11,13 +11,13 @@ use serde::{Serialize, de::DeserializeOwned};
     .value.as_ref().map(|v| format!(" = {v}")).unwrap_or_default()
 )]
 pub struct ConfigError {
-    /// The file it came from, where there is one.
+    /// The file it came from, if any.
     pub file: Option<String>,
-    /// Where: a dotted key such as `compressor.bits`, or `line 7`, or `link london - tokyo`.
+    /// The place: a dotted key such as `compressor.bits`, or `line 7`, or `link london - tokyo`.
     pub place: String,
     /// The offending value, as the user wrote it.
     pub value: Option<String>,
-    /// What is wrong with it, and what would be accepted.
+    /// The problem, and what would be accepted.
     pub problem: String,
 }
 
@@ -41,7 +41,7 @@ impl ConfigError {
         ConfigError { file: None, place: place.into(), value: None, problem: problem.into() }
     }
 
-    /// The same error, in this file.
+    /// Adds the file to the error.
     #[must_use]
     pub fn within(mut self, file: impl std::fmt::Display) -> ConfigError {
         self.file.get_or_insert_with(|| file.to_string());
@@ -50,13 +50,13 @@ impl ConfigError {
 }
 
 /// Reads the constants of a section into `P` (a struct with `#[serde(deny_unknown_fields,
-/// default)]` or the like). A key `kind` is one like others: a section whose `kind` chose `P` is
-/// read [without it](without_kind).
+/// default)]` or the like). The key `kind` is not special: remove it first ([`without_kind`]) if it
+/// selected `P`.
 ///
 /// # Errors
-/// If a key is unknown, missing or of the wrong type; the message is serde's without the names of
-/// Rust's types, the place is `section.key` where it is known. The nearest accepted name stands
-/// behind an unknown one.
+/// If a key is unknown, missing or of the wrong type. The message is serde's without the names of
+/// Rust types; the place is `section.key` if the key is known. For an unknown key the message ends
+/// with the nearest accepted name.
 ///
 /// ```
 /// #[derive(Debug, serde::Deserialize, serde::Serialize)]
@@ -71,8 +71,8 @@ impl ConfigError {
 /// ```
 pub fn read<P: DeserializeOwned>(section: &str, table: &toml::Table) -> Result<P, ConfigError> {
     for (key, value) in table {
-        // One key at a time first, so that a wrong type is blamed on its key: serde's table errors
-        // do not name it.
+        // One key at a time first, so that a wrong type is reported with its key: serde's table
+        // errors do not name it.
         let single = toml::Table::from_iter([(key.clone(), value.clone())]);
         if let Err(error) = single.try_into::<P>() {
             let message = error.message();
@@ -93,24 +93,24 @@ pub fn read<P: DeserializeOwned>(section: &str, table: &toml::Table) -> Result<P
         .map_err(|error| ConfigError::at(section, in_section(section, error.message())))
 }
 
-/// A section without its `kind`: the constants of what the kind has chosen.
+/// The section without `kind`: the constants of the selected kind.
 pub fn without_kind(table: &toml::Table) -> toml::Table {
     let mut constants = table.clone();
     constants.remove("kind");
     constants
 }
 
-/// Sections with a `kind` that stands beside the constants it chooses.
+/// Sections that hold `kind` together with the constants of that kind.
 const WITH_KIND: [&str; 2] = ["rule", "compressor"];
 
-/// serde's message in the words of this crate, with the nearest name that a section accepts.
+/// serde's message in plain words, with the nearest name that the section accepts.
 fn in_section(section: &str, message: &str) -> String {
     let kind = WITH_KIND.contains(&section).then_some("kind");
     with_nearest(message, kind)
 }
 
-/// serde's message as a TOML file's writer would say it; behind an unknown name stands the nearest
-/// accepted one.
+/// serde's message in the terms of TOML; for an unknown name it ends with the nearest accepted
+/// name.
 pub(crate) fn plain(message: &str) -> String {
     with_nearest(message, None)
 }
@@ -126,8 +126,7 @@ fn with_nearest(message: &str, more: Option<&str>) -> String {
     format!("{words}{}", hint(name, accepted))
 }
 
-/// `; did you mean ...?` for a name that is not among the accepted ones, where one of them is near;
-/// empty else.
+/// `; did you mean ...?` with the accepted name nearest to `name`; empty if none is near.
 ///
 /// ```
 /// use gradvine::config::hint;
@@ -148,8 +147,8 @@ pub fn hint<'a>(name: &str, accepted: impl IntoIterator<Item = &'a str>) -> Stri
     }
 }
 
-/// An error of a TOML document that was read as a whole: the line, and the key and its value where
-/// a key is unknown.
+/// Converts the error of a whole TOML document: the line and, for an unknown key, the key and its
+/// value.
 pub fn in_document(text: &str, error: &toml::de::Error) -> ConfigError {
     let span = error.span().unwrap_or(0..0);
     let (start, end) = (span.start.min(text.len()), span.end.min(text.len()));
@@ -165,10 +164,10 @@ pub fn in_document(text: &str, error: &toml::de::Error) -> ConfigError {
     }
 }
 
-/// serde's words for what it expected, as a writer of TOML would say them.
+/// serde's message with the expected types in the terms of TOML.
 fn in_words(message: &str) -> String {
     const WORDS: [(&str, &str); 11] = [
-        // TOML's whole numbers have 64 bits and a sign.
+        // TOML integers are signed 64-bit numbers.
         ("expected u64", "expected a whole number from 0 to 9223372036854775807"),
         ("expected usize", "expected a whole number from 0 to 9223372036854775807"),
         ("expected u32", "expected a whole number from 0 to 4294967295"),
@@ -188,7 +187,7 @@ fn in_words(message: &str) -> String {
     found.map_or_else(|| message.to_string(), |(theirs, ours)| message.replace(theirs, ours))
 }
 
-/// A number of many digits in short: 1e300 is not written out.
+/// Shortens a number of many digits: 1e300 is not written out.
 fn brief(value: String) -> String {
     const LONG: usize = 24;
     match value.parse::<f64>() {
@@ -197,7 +196,7 @@ fn brief(value: String) -> String {
     }
 }
 
-/// Writes constants back as a table with `kind` first: what a resolved experiment records.
+/// Writes constants to a table with `kind` first, as a resolved experiment records them.
 ///
 /// # Panics
 /// If `P` does not serialise to a table: a parameter struct always does.

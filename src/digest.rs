@@ -17,7 +17,7 @@ pub fn of_model(x: &[f32]) -> String {
 /// that of their mean.
 ///
 /// # Errors
-/// If a digest is no hexadecimal SHA-256.
+/// If a digest is not a hexadecimal SHA-256.
 pub fn of_run<'a>(
     models: impl IntoIterator<Item = &'a str>,
     mean: &'a str,

@@ -6,9 +6,9 @@
 //! compressor, a model, data and an optimizer; any rule goes with any compressor.
 //!
 //! ```text
-//! mixing  compress  learn  data    who exchanges with whom; vectors as bytes; models; rows
+//! mixing  compress  learn  data    topologies; vectors as bytes; models; rows
 //!            gossip                the protocol of one node, without I/O: handle(input) -> effects
-//!     links  drive  predict        what links are like; what drivers share; times beforehand
+//!     links  drive  predict        link models; code that drivers share; predicted times
 //!             run                  an experiment from its files to its results
 //!          sim | net               two drivers of the same core: simulated time, libp2p
 //! ```

@@ -1,9 +1,9 @@
-//! How much memory a program may still take, as far as the system says, so that what cannot fit is
-//! refused before it is begun.
+//! The memory that the process can still allocate, as the system reports it, so that a run that
+//! does not fit is refused before it starts.
 //!
-//! Linux: what the kernel counts as available and free swap, what is left of the limits of control
-//! groups (version 2) around the process, what is left of its limit of address space; the least of
-//! them. Elsewhere nothing is known, and nothing is refused.
+//! Linux: the least of available memory plus free swap, of what the limits of the process's control
+//! groups (version 2) leave, and of what its limit of address space leaves. On other systems the
+//! amount is unknown and nothing is refused.
 
 use std::{
     fs,
@@ -13,23 +13,23 @@ use std::{
 
 use crate::{config::ConfigError, units::Bytes};
 
-/// Where control groups are.
+/// Where control groups are mounted.
 const GROUPS: &str = "/sys/fs/cgroup";
 
-/// Whether nothing is to be refused.
+/// Whether the checks are off.
 static UNLIMITED: AtomicBool = AtomicBool::new(false);
 
-/// From now on nothing is refused: who started the process knows better than the system says.
+/// Turns the checks off: the user may know better than the system reports.
 pub fn trust() {
     UNLIMITED.store(true, Ordering::Relaxed);
 }
 
-/// Whether nothing is to be refused for want of memory or of room on a disk.
+/// Whether the checks of memory and of disk space are off.
 pub fn is_unlimited() -> bool {
     UNLIMITED.load(Ordering::Relaxed)
 }
 
-/// Bytes that this process may still take; `None` where the system does not say, or after
+/// Bytes that this process can still allocate; `None` if the system does not report them, or after
 /// [`trust`].
 pub fn available() -> Option<u64> {
     if is_unlimited() {
@@ -51,10 +51,10 @@ pub fn available() -> Option<u64> {
         .min()
 }
 
-/// Whether so many bytes more can be taken.
+/// Checks that `need` bytes can be allocated.
 ///
 /// # Errors
-/// If they cannot; `what` needs them, and `remedy` says what to do.
+/// If they cannot. The message says `what` needs them, and gives the `remedy`.
 pub fn require(
     need: u64,
     place: &str,
@@ -85,19 +85,19 @@ fn compare(
     }
 }
 
-/// What `/proc/meminfo` says is available, and free swap.
+/// Available memory and free swap according to `/proc/meminfo`.
 fn of_machine(text: &str) -> Option<(u64, u64)> {
     let of = |key: &str| kibibytes(text, key);
     Some((of("MemAvailable:")?, of("SwapFree:").unwrap_or(0)))
 }
 
-/// The figure of a line such as `VmSize:   1234 kB`.
+/// The value, in bytes, of a line such as `VmSize: 1234 kB`.
 fn kibibytes(text: &str, key: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(key))?;
     line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// What the control group `own` below `root` and those around it leave; `None` where none has a
+/// Bytes that the control group `own` below `root` and its parents leave; `None` if none has a
 /// limit.
 fn of_groups(root: &Path, own: &str, swap: u64) -> Option<u64> {
     let folder = root.join(own);
@@ -109,7 +109,7 @@ fn of_group(folder: &Path, swap: u64) -> Option<u64> {
     let number =
         |name: &str| fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok();
     let left = number("memory.max")?.saturating_sub(number("memory.current")?);
-    // Pages of files count as taken, and are given up before anything fails.
+    // Page cache counts as used, but the kernel frees it before an allocation fails.
     let stat = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
     let of = |key: &str| {
         let line = stat.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
@@ -122,7 +122,7 @@ fn of_group(folder: &Path, swap: u64) -> Option<u64> {
     Some(files.into_iter().chain([swap]).fold(left, u64::saturating_add))
 }
 
-/// What the limit of address space (`ulimit -v`) leaves; `None` where there is none.
+/// Bytes that the limit of address space (`ulimit -v`) leaves; `None` if there is no limit.
 fn of_address_space(limits: &str, status: &str) -> Option<u64> {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max address space"))?;
     let limit: u64 = line.split_whitespace().next()?.parse().ok()?;

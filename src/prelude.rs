@@ -1,4 +1,5 @@
-//! What a program that embeds nodes or runs experiments needs most: `use gradvine::prelude::*`.
+//! The names that most programs need to embed nodes or to run experiments: `use
+//! gradvine::prelude::*`.
 
 pub use crate::{
     config::ConfigError,

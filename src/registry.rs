@@ -1,7 +1,8 @@
-//! Lists of what is found by name: rules, compressors, families of topologies, schedules, datasets.
+//! Lists of entries that are found by name: rules, compressors, families of topologies, schedules,
+//! datasets.
 //!
 //! Each list starts with this crate's own entries. A program adds entries of other crates before it
-//! starts a run; then they are named in files, listed and priced like ours.
+//! starts a run; then files can name them, and lists and cost estimates include them.
 
 use std::sync::{PoisonError, RwLock};
 
@@ -92,7 +93,7 @@ impl<T: Named + Send> Registry<T> {
         self.iter().map(Named::name).collect()
     }
 
-    /// `expected one of a, b, c`, with the name that `wrong` seems to mean.
+    /// `expected one of a, b, c`, with the name nearest to `wrong`.
     pub fn expected(&self, wrong: &str) -> String {
         let names = self.names();
         format!("expected one of {}{}", names.join(", "), config::hint(wrong, names.into_iter()))

@@ -1,9 +1,9 @@
 //! Randomness as named streams of the run's seed.
 //!
-//! A [`Stream`] is a key, not a position: the value at index `i` depends on the seed, on what the
-//! stream is for, on whom and on `i` alone. Two machines, two threads or two drivers that ask in
-//! different orders get the same bits, and a receiver can draw what the sender drew (random-k's
-//! indices travel as nothing at all).
+//! A [`Stream`] is a key, not a position: the value at index `i` depends only on the seed, the
+//! purpose, the sub-streams (such as node and round) and `i`. Two machines, threads or drivers that
+//! read in different orders get the same bits, and a receiver can draw the sender's values (the
+//! indices of random-k are not sent).
 //!
 //! ```
 //! use gradvine::rng::{Purpose, Stream};
@@ -13,7 +13,7 @@
 //! ```
 //!
 //! Values come from SplitMix64's finaliser (Steele, Lea and Flood 2014) over a counter; the 32-bit
-//! variant for vector kernels is a two-round multiply-xorshift hash. Neither is for secrets: keys
+//! variant for vector kernels is a two-round multiply-xorshift hash. Neither is cryptographic: keys
 //! come from libp2p.
 
 use crate::units::{NodeId, Round};

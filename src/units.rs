@@ -5,8 +5,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A node's number: its position in the topology file, from 0 to n - 1. Order of nodes is order of
-/// summation.
+/// A node's number: its position in the topology file, from 0 to n - 1. Sums add nodes in this
+/// order.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -55,7 +55,7 @@ impl fmt::Display for Round {
     }
 }
 
-/// A moment, in nanoseconds since the run began: real time in a network run, virtual time in the
+/// A moment, in nanoseconds since the run began: real time in a network run, simulated time in the
 /// simulator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);
@@ -76,8 +76,7 @@ impl std::ops::Add<std::time::Duration> for Time {
     }
 }
 
-/// A number of bytes, printed with a binary-free unit a person reads at a glance (`1.23 MB` is
-/// 1,230,000 bytes).
+/// A number of bytes, printed in decimal units (`1.23 MB` is 1,230,000 bytes).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Bytes(pub u64);
 

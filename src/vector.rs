@@ -18,8 +18,8 @@ pub fn axpy(weight: f32, x: &[f32], acc: &mut [f32]) {
     }
 }
 
-/// `acc += weight * (x - from)`. What is added with `x` and `from` exchanged is opposite to the
-/// last bit.
+/// `acc += weight * (x - from)`. With `x` and `from` exchanged, the added terms are the exact
+/// negatives.
 pub fn axpy_difference(weight: f32, x: &[f32], from: &[f32], acc: &mut [f32]) {
     assert_eq!((x.len(), from.len()), (acc.len(), acc.len()));
     for ((a, x), from) in acc.iter_mut().zip(x).zip(from) {

@@ -1,8 +1,8 @@
 //! The upper half of an `f32`: `bf16`. Two bytes a number, little-endian, rounded to nearest, ties
 //! to even.
 //!
-//! Saturates: what would round to infinity becomes the greatest finite number, 3.39e38. A relative
-//! error of at most 2^-8 over the whole range of normal `f32`, hence delta = 1 - 2^-16.
+//! Saturates: numbers that would round to infinity become the greatest finite number, 3.39e38. The
+//! relative error is at most 2^-8 over the whole range of normal `f32`, hence delta = 1 - 2^-16.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +16,6 @@ use crate::{
     rng::Stream,
 };
 
-/// The registry's line.
 pub(super) const ENTRY: Entry = Entry {
     name: "bf16",
     summary: "the upper half of each float: 16 bits, the exponents of f32",

@@ -1,27 +1,28 @@
 //! Packing small codes: planar within a block of at most [`BLOCK`].
 //!
 //! Four-bit codes of a block of 512 take 256 bytes, and byte i holds codes i (low half) and i + 256
-//! (high half): whole vectors are shifted and merged, where neighbours in one byte would need
-//! shuffles (half the speed). Two-bit and one-bit codes likewise, four and eight to a byte. Any
-//! other width is a sum of those: five bits are a plane of the four low bits, then a plane of the
-//! fifth. A block of n codes takes ceil(n w / 8) bytes per plane of w bits, and unused bits are 0.
+//! (high half): whole vectors are shifted and merged. With neighbouring codes in one byte, shuffles
+//! would be needed (half the speed). Two-bit and one-bit codes likewise, four and eight to a byte.
+//! Any other width is a sum of those: five bits are a plane of the four low bits, then a plane of
+//! the fifth. A block of n codes takes ceil(n w / 8) bytes per plane of w bits, and unused bits
+//! are 0.
 
-/// The most codes in a block; every block of a bucket is full but the last.
+/// The most codes in a block; all blocks of a bucket are full except the last.
 pub(super) const BLOCK: usize = 512;
 
-/// How small codes become bytes, in blocks; a number stands for so many bits, 1 to 8.
+/// A packing of small codes into bytes, in blocks. A `u32` packs codes of that many bits, 1 to 8.
 pub(super) trait Packing: Copy {
     /// Bytes for `count` codes.
     fn packed_len(self, count: usize) -> usize;
 
-    /// Packs one block of codes into the front of `out`; how many bytes that took.
+    /// Packs one block of codes into the front of `out`; returns the number of bytes written.
     fn pack(self, codes: &[u8], out: &mut [u8; BLOCK]) -> usize;
 
-    /// Unpacks one block of `codes.len()` codes from the front of `bytes`; how many bytes it took.
-    /// Panics if `bytes` is shorter than the block.
+    /// Unpacks one block of `codes.len()` codes from the front of `bytes`; returns the number of
+    /// bytes read. Panics if `bytes` is shorter than the block.
     fn unpack(self, bytes: &[u8], codes: &mut [u8]) -> usize;
 
-    /// Whether what one packed block of `count` codes leaves unused is 0, as [`Packing::pack`]
+    /// Whether the unused part of one packed block of `count` codes is 0, as [`Packing::pack`]
     /// leaves it.
     fn is_padded(self, bytes: &[u8], count: usize) -> bool;
 
@@ -88,8 +89,8 @@ fn planes(width: u32) -> impl Iterator<Item = (u32, u32)> {
     })
 }
 
-/// Packs one block of codes, each below `2^width`, into the front of `out`; how many bytes that
-/// took.
+/// Packs one block of codes, each below `2^width`, into the front of `out`; returns the number of
+/// bytes written.
 #[inline(always)]
 fn pack(codes: &[u8], width: u32, out: &mut [u8; BLOCK]) -> usize {
     let mut used = 0;
@@ -125,7 +126,8 @@ fn pack_plane<const W: usize>(codes: &[u8], shift: u32, out: &mut [u8]) -> usize
     stride
 }
 
-/// Unpacks one block of `codes.len()` codes from the front of `bytes`; how many bytes it took.
+/// Unpacks one block of `codes.len()` codes from the front of `bytes`; returns the number of bytes
+/// read.
 ///
 /// # Panics
 /// If `bytes` is shorter than the block.

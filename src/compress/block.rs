@@ -1,5 +1,5 @@
-//! What the quantizers share: buckets behind a header, codes in [blocks](super::bits), rounding by
-//! a counter hash.
+//! Shared code of the quantizers: buckets with a header, codes in [blocks](super::bits), rounding
+//! with noise from a counter hash.
 
 use super::{
     Malformed,
@@ -10,12 +10,12 @@ use crate::rng::Stream;
 
 const HALF: usize = BLOCK / 2;
 
-/// Numbers of each half that are rounded between two looks ahead: few enough that what is fetched
-/// meanwhile has room on its way.
+/// Numbers of each half that are rounded between two prefetches: few enough that the CPU can hold
+/// all pending loads.
 const PIECE: usize = 64;
 
-/// 1.5 * 2^23: adding this to |t| < 2^22 leaves t, rounded to the nearest whole number (ties to
-/// even), in the low bits.
+/// 1.5 * 2^23: adding this to |t| < 2^22 leaves t, rounded to the nearest integer (ties to even),
+/// in the low bits.
 const ROUND: f32 = 12_582_912.0;
 
 /// How a vector is laid out: buckets of `bucket` numbers, the last one shorter, each as a header
@@ -86,7 +86,7 @@ pub(super) fn expect_length(bytes: &[u8], expected: usize) -> Result<(), Malform
     }
 }
 
-/// The little-endian float at the front of `bytes`, which is then behind it.
+/// Removes a little-endian float from the front of `bytes` and returns it.
 #[inline(always)]
 pub(super) fn take_float(bytes: &mut &[u8]) -> f32 {
     let (float, rest) =
@@ -95,14 +95,13 @@ pub(super) fn take_float(bytes: &mut &[u8]) -> f32 {
     f32::from_le_bytes(*float)
 }
 
-/// Appends the packed codes of one bucket, the first of whose numbers is number `offset` of the
-/// vector.
+/// Appends the packed codes of one bucket, whose first number has index `offset` in the vector.
 ///
-/// `place` maps a number to its place t on the grid, 0 <= t <= the greatest code. With noise t is
-/// rounded to floor(t + u), u uniform on 2^15 points, so that its expectation is t to within 2^-16;
-/// without, to the nearest, ties to even.
+/// `place` maps a number to its position t on the grid, 0 <= t <= the greatest code. With noise t
+/// is rounded to floor(t + u), u uniform on 2^15 points, so that its expectation is t to within
+/// 2^-16; without noise to the nearest integer, ties to even.
 ///
-/// What stands `ahead`, behind the bucket, is [fetched](kernel::fetch) meanwhile.
+/// `ahead`, the data after the bucket, is [prefetched](kernel::fetch) meanwhile.
 #[inline(always)]
 pub(super) fn encode(
     bucket: &[f32],

@@ -1,4 +1,4 @@
-//! The loops over a sketch's table, which is rows of cells, one behind the other: `f32`, or their
+//! The loops over a sketch's table: rows of cells, one row after another. Cells are `f32`, or their
 //! bytes in a frame.
 //!
 //! Each cell receives its numbers in ascending order of index, so a table is the same to the bit at
@@ -13,14 +13,14 @@ use super::{
 /// The most rows of a sketch.
 pub(super) const MOST_ROWS: usize = 15;
 
-/// Numbers that go into one row after the other while they are near.
+/// Numbers that are added to one row after another while they are in the cache.
 const TILE: usize = 1 << 16;
 
-/// Numbers that are estimated together, a multiple of all blocks: few enough for the nearest cache
-/// in all rows.
+/// Numbers that are estimated together, a multiple of all block lengths: few enough that all rows
+/// fit the first-level cache.
 const CHUNK: usize = 512;
 
-/// Numbers whose estimates are sorted abreast.
+/// Numbers whose estimates are sorted in parallel.
 const LANES: usize = 8;
 
 /// One number of a table.
@@ -59,8 +59,8 @@ pub(super) fn flipped(x: f32, signs: u32, i: usize) -> f32 {
 }
 
 kernel! {
-    /// Adds `v` to a table of floats, or says what of `v` is not finite; the table then holds a
-    /// part of it.
+    /// Adds `v` to a table of floats, or reports a number of `v` that is not finite; the table then
+    /// holds a part of `v`.
     pub(super) fn accumulate(
         v: &[f32],
         hashes: &[Hash],
@@ -102,7 +102,7 @@ kernel! {
         });
     }
 
-    /// Shows `heaviest` the estimates of all numbers.
+    /// Passes the estimates of all numbers to `heaviest`.
     pub(super) fn find_heaviest(
         hashes: &[Hash],
         columns: usize,
@@ -133,8 +133,8 @@ fn accumulate_into<C: Cell>(
             scatter(numbers, tile * TILE, hash, row);
         }
     }
-    // Sums of finite numbers may leave `f32`, but only to an infinity: it becomes the greatest
-    // number there is.
+    // Sums of finite numbers may overflow `f32`, but only to an infinity, which becomes the
+    // greatest finite number.
     for cell in table {
         *cell = C::of(saturated(cell.read()));
     }
@@ -147,7 +147,7 @@ fn saturated(x: f32) -> f32 {
     if x < -f32::MAX { -f32::MAX } else { x }
 }
 
-/// Adds the numbers from `offset` on, a multiple of all block lengths, to one row.
+/// Adds `numbers` to one row. The first has index `offset`, a multiple of all block lengths.
 #[inline(always)]
 fn scatter<C: Cell>(numbers: &[f32], offset: usize, hash: &Hash, row: &mut [C]) {
     let (columns, length) = (row.len(), block_of(row.len()));
@@ -173,14 +173,14 @@ fn scatter<C: Cell>(numbers: &[f32], offset: usize, hash: &Hash, row: &mut [C]) 
     }
 }
 
-/// A cell at or behind the end of a row counts from its start.
+/// Wraps the index of a cell at or past the end of a row to the row's start.
 #[inline(always)]
 pub(super) fn around(cell: usize, columns: usize) -> usize {
     if cell < columns { cell } else { cell - columns }
 }
 
-/// Calls `visit` with the estimates of all `len` numbers, in order, a chunk at a time, each with
-/// the index of its first.
+/// Calls `visit` with the estimates of all `len` numbers, in order, one chunk at a time, each with
+/// the index of its first number.
 #[inline(always)]
 fn estimates<C: Cell>(
     hashes: &[Hash],
@@ -205,7 +205,7 @@ fn estimates<C: Cell>(
     }
 }
 
-/// The keys of what one row says of the next numbers.
+/// Writes the keys of one row's estimates of the next numbers.
 #[inline(always)]
 fn gather<C: Cell>(walk: &mut Walk, row: &[C], keys: &mut [i32]) {
     let columns = row.len();
@@ -228,8 +228,8 @@ fn gather<C: Cell>(walk: &mut Walk, row: &[C], keys: &mut [i32]) {
     }
 }
 
-/// A whole number in whose order the floats are: its least and greatest of two are single
-/// instructions, where a comparison of floats that moves both became a branch for each.
+/// An integer with the order of floats: minimum and maximum of two integers are single
+/// instructions, where a comparison that swaps two floats compiled to a branch.
 #[inline(always)]
 fn key_of(x: f32) -> i32 {
     let bits = x.to_bits() as i32;
@@ -243,7 +243,7 @@ fn float_of(key: i32) -> f32 {
 }
 
 kernel! {
-    /// The medians of columns of `rows` keys: of an even number the mean of the two in the middle.
+    /// The medians of columns of `rows` keys; for an even number the mean of the two in the middle.
     fn medians(rows: usize, keys: &[[i32; CHUNK]; MOST_ROWS], found: &mut [f32]) {
         match rows {
             1 => medians_of::<1>(keys, found),
@@ -265,8 +265,8 @@ kernel! {
     }
 }
 
-/// The greatest goes to the end, then the next, until the middle is reached: without branches,
-/// eight columns abreast.
+/// A bubble sort from the greatest value down to the middle: without branches, on eight columns in
+/// parallel.
 #[inline(always)]
 fn medians_of<const R: usize>(keys: &[[i32; CHUNK]; MOST_ROWS], found: &mut [f32]) {
     for (part, found) in found.chunks_mut(LANES).enumerate() {
@@ -311,20 +311,20 @@ pub(super) fn estimate(hashes: &[Hash], columns: usize, table: &[f32], index: us
     }
 }
 
-/// Up to `wanted` numbers of the greatest magnitudes of those that it has seen; of equal ones the
-/// first.
+/// The `wanted` numbers of greatest magnitude among those seen; of equal ones the first.
 #[derive(Debug, Default)]
 pub(super) struct Heaviest {
     wanted: usize,
-    /// The bits of the least magnitude that is still of interest.
+    /// The bits of the least magnitude that can still be selected.
     least: u32,
     found: Vec<(u32, f32)>,
 }
 
 impl Heaviest {
-    /// Starts anew: `wanted` numbers at the most, whose magnitudes have at least these bits.
+    /// Starts again: selects at most `wanted` numbers, whose magnitudes have at least the bits
+    /// `least`.
     pub(super) fn reset(&mut self, wanted: usize, least: u32) {
-        // Of no number wanted none is of interest.
+        // If none is wanted, no magnitude qualifies.
         (self.wanted, self.least) = (wanted, if wanted == 0 { u32::MAX } else { least });
         self.found.clear();
     }
@@ -346,7 +346,7 @@ impl Heaviest {
         }
     }
 
-    /// Drops all but the `wanted` greatest. What comes later must exceed the least of them: an
+    /// Drops all but the `wanted` greatest. Later numbers must exceed the least of them, because an
     /// equal one has a higher index.
     fn prune(&mut self) {
         if self.found.len() > self.wanted {
@@ -367,7 +367,7 @@ impl Heaviest {
     }
 }
 
-/// The bits of |x|, which are in the same order.
+/// The bits of |x|, which have the same order.
 #[inline(always)]
 fn magnitude(x: f32) -> u32 {
     x.to_bits() & 0x7FFF_FFFF

@@ -3,13 +3,13 @@
 //! Charikar, Chen and Farach-Colton 2002, Finding Frequent Items in Data Streams; for gradients
 //! Ivkin et al. 2019, Communication-efficient Distributed SGD with Sketching. C(x) is the estimate
 //! of every number from a [sketch](super::CountSketch), whose hashes come from the payload's own
-//! stream. Made for a rule that adds tables and asks them for the largest numbers; as a code of its
-//! own it loses more than it keeps wherever the table is smaller than the vector.
+//! stream. Made for a rule that adds tables and queries them for the largest numbers; as a
+//! compressor of its own it loses more than it keeps if the table is smaller than the vector.
 //!
-//! The errors of a row are symmetric, because the sign of the number itself is a fair coin, and
-//! rows are independent: the median is unbiased. A row's variance is at most (n - 1) / c |x|^2, and
-//! half of the rows or more are at least as far off as their median: E|C(x) - x|^2 <= f (n - 1) / c
-//! |x|^2 with f = 1 for one row, 1/2 for two, 2r / (r + 1) for odd r and 2 for even.
+//! The errors of a row are symmetric, because the sign of each number is random with probability
+//! 1/2, and rows are independent: the median is unbiased. A row's variance is at most (n - 1) / c
+//! |x|^2, and half of the rows or more are at least as far off as their median: E|C(x) - x|^2 <= f
+//! (n - 1) / c |x|^2 with f = 1 for one row, 1/2 for two, 2r / (r + 1) for odd r and 2 for even.
 //!
 //! Bytes: the r c cells as `f32`, row after row.
 
@@ -27,7 +27,6 @@ use crate::{
     rng::{Purpose, Sequence, Stream},
 };
 
-/// The registry's line.
 pub(super) const ENTRY: Entry = Entry {
     name: "count-sketch",
     summary: "a table of sums of numbers with random signs; the median of its rows estimates each \
@@ -124,9 +123,9 @@ impl Compressor for Table {
     }
 }
 
-/// The mean square of the median of `rows` errors, each the sum of a Poisson number of normal ones,
-/// `load` on average: what the number of others in a cell tends to when there are many (and hardly
-/// varies when it is large). From seeded draws.
+/// The mean square of the median of `rows` errors, from seeded samples. Each error is the sum of a
+/// Poisson number of normal ones, `load` on average: with many numbers, the number of others in a
+/// cell has this distribution in the limit (and hardly varies if `load` is large).
 fn limiting_error(rows: usize, load: f64) -> f64 {
     const DRAWN: u32 = 1 << 15;
     let mut random = Stream::new(0, Purpose::Compress).with(rows as u64).sequence();

@@ -1,8 +1,7 @@
-//! Sparse vectors as lists of entries: what rules that merge, re-select or sum sparse vectors work
-//! on.
+//! Sparse vectors as lists of entries, for rules that merge, re-select or sum sparse vectors.
 //!
-//! On the wire: how many (`u32`, little-endian), the values as `f32` in ascending order of index,
-//! then the [indices](super::indices).
+//! Bytes: the count (`u32`, little-endian), the values as `f32` in ascending order of index, then
+//! the [indices](super::indices).
 
 use super::{
     Malformed, NonFinite, block,
@@ -16,14 +15,14 @@ use super::{
 /// cleared.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Entries {
-    /// Where.
+    /// The indices.
     pub indices: Vec<u32>,
-    /// What.
+    /// The values.
     pub values: Vec<f32>,
 }
 
 impl Entries {
-    /// Becomes the `k` entries of greatest magnitude of `v` (all, if it has fewer); of equal
+    /// Sets the entries to the `k` of greatest magnitude of `v` (all, if it has fewer); of equal
     /// magnitudes the lower index wins.
     ///
     /// # Errors
@@ -46,7 +45,8 @@ impl Entries {
         Ok(())
     }
 
-    /// Becomes the sum of two: an index of both has the sum of its values, `a` first.
+    /// Sets the entries to the sum of two lists: an index in both has the sum of its values, `a`
+    /// first.
     pub fn sum(&mut self, a: &Entries, b: &Entries) {
         self.clear();
         let (mut i, mut j) = (0, 0);
@@ -98,14 +98,14 @@ impl Entries {
         self.values.truncate(kept);
     }
 
-    /// Adds an entry behind the others.
+    /// Appends an entry.
     pub fn push(&mut self, index: u32, value: f32) {
         debug_assert!(self.indices.last().is_none_or(|last| *last < index), "entries ascend");
         self.indices.push(index);
         self.values.push(value);
     }
 
-    /// How many.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.indices.len()
     }
@@ -115,7 +115,7 @@ impl Entries {
         self.indices.is_empty()
     }
 
-    /// No entries, with the buffers kept.
+    /// Removes all entries and keeps the buffers.
     pub fn clear(&mut self) {
         self.indices.clear();
         self.values.clear();

@@ -1,10 +1,10 @@
 //! IEEE 754 half precision: `f16`. Two bytes a number, little-endian, rounded to nearest, ties to
 //! even.
 //!
-//! Saturates: what would round to infinity becomes +-65504. A relative error of at most 2^-11 from
-//! 6.1e-5 to 65504 in magnitude; below that steps of 6e-8, and nothing of what is under 3e-8, so
-//! the worst case over all vectors is a delta of 0. Differences of models near their optimum can be
-//! that small: `bf16` has the exponents of `f32`.
+//! Saturates: numbers that would round to infinity become +-65504. The relative error is at most
+//! 2^-11 from 6.1e-5 to 65504 in magnitude; below that the grid has steps of 6e-8, and numbers
+//! below 3e-8 are lost, so delta is 0 in the worst case over all vectors. Differences of models
+//! near their optimum can be that small: `bf16` has the exponents of `f32`.
 
 use half::{
     f16,
@@ -22,7 +22,6 @@ use crate::{
     rng::Stream,
 };
 
-/// The registry's line.
 pub(super) const ENTRY: Entry = Entry {
     name: "f16",
     summary: "half precision: 16 bits each, saturating at 65504",
@@ -128,7 +127,7 @@ pub(super) fn write_words(words: &[u16], out: &mut Vec<u8>) {
     }
 }
 
-/// Whether all 16-bit floats of `bytes` are finite: their exponent bits are not those of
+/// Checks that all 16-bit floats of `bytes` are finite: their exponent bits are not those of
 /// `infinite`.
 pub(super) fn check_words(bytes: &[u8], infinite: u16) -> Result<(), Malformed> {
     let is_bad = |word: &[u8; 2]| u16::from_le_bytes(*word) & infinite == infinite;

@@ -1,8 +1,8 @@
-//! Where the numbers of a vector go in a row of a sketch, and with which sign.
+//! The cell of a sketch's row that a number is added to, and its sign there.
 //!
-//! Numbers are placed by blocks of B = 32 (fewer where a row has fewer than 32 cells: the greatest
-//! power of two that fits). Of block b a row draws one word f(b), f a random polynomial of degree 3
-//! over the integers modulo p = 2^61 - 1 (Carter and Wegman 1979; Wegman and Carter 1981), its
+//! Numbers are placed by blocks of B = 32 (if a row has fewer than 32 cells: the greatest power of
+//! two that fits). For block b a row draws one word f(b), f a random polynomial of degree 3 over
+//! the integers modulo p = 2^61 - 1 (Carter and Wegman 1979; Wegman and Carter 1981), with
 //! coefficients from the stream that all nodes share:
 //!
 //! ```text
@@ -12,20 +12,20 @@
 //!
 //! with low(f) the lowest 32 bits and high(f) the 29 above.
 //!
-//! **How independent.** f is 4-wise independent over blocks, and a word is uniform but for 1 in
-//! 2^61; so the signs of any four numbers are independent, as the second moment's variance wants
-//! them, and independent of all places. Two numbers of different blocks share a cell with
-//! probability 1/c (1 + c / 2^29 at the most, by the rounding of a place), two of the same block
-//! never: h is 2-universal, which is all that the proofs of a count sketch ask. Rows have
+//! **Independence.** f is 4-wise independent over blocks, and a word is uniform except for 1 in
+//! 2^61. So the signs of any four numbers are independent, as the variance of the second moment
+//! requires, and independent of all cells. Two numbers of different blocks share a cell with
+//! probability 1/c (1 + c / 2^29 at the most, by the rounding of a position), two of the same block
+//! never: h is 2-universal, which is all that the proofs of a count sketch need. Rows have
 //! coefficients of their own and are independent.
 //!
-//! DIFFERENCE to a hash of every number: neighbours stand side by side, so that a block is one run
-//! of memory. What one number may expect is the same; but where two blocks overlap, several of
-//! their numbers meet at once, so failures come in clusters.
+//! DIFFERENCE to a hash of every number: neighbouring numbers stay side by side, so that a block is
+//! one range of memory. The expected error of one number is the same; but if two blocks overlap,
+//! several of their numbers collide at once, so failures come in clusters.
 
 use crate::rng::Stream;
 
-/// The most numbers that are placed together: as many as a word has signs.
+/// The most numbers that are placed together: a word has this many sign bits.
 pub(super) const BLOCK: usize = 32;
 
 /// 2^61 - 1, a prime.
@@ -38,10 +38,10 @@ pub(super) struct Hash {
     coefficients: [u64; 4],
 }
 
-/// What a row draws for a block.
+/// The position and the signs of a block in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    /// The cell of its first number; the others follow it around the row.
+    /// The cell of its first number; the others follow, and wrap around at the end of the row.
     pub(super) start: usize,
     /// Bit i is set if its number i changes its sign.
     pub(super) signs: u32,
@@ -60,7 +60,7 @@ impl Hash {
         Place::of(self.word(block), columns)
     }
 
-    /// The places from a block on, one after the other.
+    /// The places of the blocks from `block` on, in order.
     pub(super) fn walk(&self, block: usize) -> Walk {
         let mut differences = [0, 1, 2, 3].map(|ahead| self.word(block + ahead));
         for order in 1..4 {
@@ -88,8 +88,8 @@ impl Place {
     }
 }
 
-/// The blocks of a row in order. The third differences of a cubic are all the same, so the next
-/// word takes three sums and no product.
+/// The blocks of a row in order. The third differences of a cubic are constant, so the next word
+/// takes three additions and no multiplication.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Walk {
     /// f(b), then its differences of first, second and third order.
@@ -97,7 +97,7 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    /// The place of the block at which it stands, which it leaves behind.
+    /// Returns the place of the current block and advances to the next one.
     #[inline(always)]
     pub(super) fn step(&mut self, columns: usize) -> Place {
         let [word, first, second, third] = self.differences;
@@ -110,11 +110,11 @@ impl Walk {
 #[inline(always)]
 fn sum(a: u64, b: u64) -> u64 {
     let sum = a + b;
-    // Below p the difference wraps around to something large.
+    // If the sum is below p, the difference wraps around to a large number.
     sum.min(sum.wrapping_sub(P))
 }
 
-/// Numbers that are placed together in rows of `columns` cells: no two of them may share one.
+/// The length of a block in rows of `columns` cells: no two of its numbers may share a cell.
 pub(super) fn block_of(columns: usize) -> usize {
     if columns >= BLOCK { BLOCK } else { 1 << columns.max(1).ilog2() }
 }
@@ -194,7 +194,7 @@ mod tests {
         let mut products = 0f64;
         for trial in 0..trials {
             let hash = hash(trial);
-            // Close and far apart: the polynomial is not to favour any distance.
+            // Close and far apart: the polynomial must not favour any distance.
             let (a, b) = (
                 hash.place(trial as usize % 7, columns),
                 hash.place(7 + trial as usize % 1000, columns),

@@ -12,7 +12,6 @@ use crate::{
     vector,
 };
 
-/// The registry's line.
 pub(super) const ENTRY: Entry = Entry {
     name: "identity",
     summary: "the numbers as they are: 32 bits each",
@@ -76,7 +75,7 @@ impl Compressor for Identity {
 
 /// Whether all `f32` of `bytes` are finite.
 pub(super) fn check_floats(bytes: &[u8]) -> Result<(), Malformed> {
-    // By blocks, so that the pass over sound bytes is branch-free.
+    // By blocks, so that the pass over valid bytes is branch-free.
     let floats = bytes.as_chunks::<4>().0;
     let is_bad = |float: &[u8; 4]| !f32::from_le_bytes(*float).is_finite();
     for (index, block) in floats.chunks(1024).enumerate() {

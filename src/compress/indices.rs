@@ -1,9 +1,9 @@
 //! A set of k indices below `len` in as few bytes as k and `len` allow.
 //!
 //! Either a bitmap, or Elias and Fano's code (1974): the l low bits of each index in a row, then
-//! the rest of each in unary, as a bitmap in which index j of the set, with high part h, sets
-//! bit `h + j`. The size of both follows from k and `len`, and the smaller is taken (the bitmap if
-//! they tie), so nothing about the choice travels. About log2(len / k) + 2 bits an index.
+//! the rest of each in unary, as a bitmap in which index j of the set, with high part h, sets bit
+//! `h + j`. The size of both follows from k and `len`, and the smaller is used (the bitmap if they
+//! tie), so the choice is not sent. About log2(len / k) + 2 bits an index.
 
 use super::Malformed;
 
@@ -48,7 +48,7 @@ impl IndexSet {
         }
     }
 
-    /// Sets number `position` of the set, in ascending order, to `index`. `out` began as zeros.
+    /// Sets element `position` of the set, in ascending order, to `index`. `out` started as zeros.
     #[inline(always)]
     pub(super) fn put(&self, out: &mut [u8], position: usize, index: u32) {
         match self.code {
@@ -127,7 +127,7 @@ fn set(bitmap: &mut [u8], bit: usize) {
     bitmap[bit / 8] |= 1 << (bit % 8);
 }
 
-/// The low bits of number `position`: `low_bits` (at most 32) from bit `position * low_bits`.
+/// The low bits of element `position`: `low_bits` (at most 32) from bit `position * low_bits`.
 #[inline(always)]
 fn low_part(low: &[u8], position: usize, low_bits: u32) -> u64 {
     let at = position * low_bits as usize;
@@ -207,7 +207,7 @@ mod tests {
                 prop_assert_eq!(indices.len(), count.min(len));
                 prop_assert!(indices.is_sorted_by(|a, b| a < b));
                 prop_assert!(indices.iter().all(|i| (*i as usize) < len));
-                // One set, one encoding.
+                // Each set has one encoding only.
                 prop_assert_eq!(write(len, &indices).1, bytes);
             }
         }

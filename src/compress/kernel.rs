@@ -2,8 +2,8 @@
 //! runs.
 //!
 //! Both give the same bits: neither may fuse a product with a sum, and reductions run in [`LANES`]
-//! fixed lanes. In tests [`plainly`] forces the first, so that each compressor can be compared with
-//! itself.
+//! fixed lanes. In tests [`plainly`] forces the first version, so that each compressor can be
+//! compared with itself.
 
 use crate::vector::LANES;
 
@@ -58,7 +58,7 @@ pub(super) fn plainly<R>(work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// The sum of `f(x[i])` in fixed lanes of `f64`. A NaN or an infinity among the terms makes it one.
+/// The sum of `f(x[i])` in fixed lanes of `f64`. It is not finite if a term is not.
 #[inline(always)]
 pub(super) fn sum(x: &[f32], f: impl Fn(f32) -> f64) -> f64 {
     let mut sums = [0f64; LANES];
@@ -74,8 +74,8 @@ pub(super) fn sum(x: &[f32], f: impl Fn(f32) -> f64) -> f64 {
     sums.iter().sum()
 }
 
-/// Reads one number of each cache line of `x`. Where a bucket is read twice, the cache serves the
-/// second time, and memory would idle unless asked for what comes next.
+/// Prefetches `x`: reads one number of each cache line. A bucket that is read twice comes from the
+/// cache the second time, so memory would be idle meanwhile.
 #[inline(always)]
 pub(super) fn fetch(x: &[f32]) {
     const LINE: usize = 64 / size_of::<f32>();
@@ -83,8 +83,8 @@ pub(super) fn fetch(x: &[f32]) {
     std::hint::black_box(lines.iter().fold(0, |all, line| all | line[0].to_bits()));
 }
 
-/// The least and the greatest number of `x`, or nothing if one of them is a NaN or an infinity. (0,
-/// 0) for none.
+/// The least and the greatest number of `x`; `None` if one is a NaN or an infinity. (0, 0) if `x`
+/// is empty.
 #[inline(always)]
 pub(super) fn range(x: &[f32]) -> Option<(f32, f32)> {
     let Some(&first) = x.first() else { return Some((0.0, 0.0)) };
@@ -94,7 +94,8 @@ pub(super) fn range(x: &[f32]) -> Option<(f32, f32)> {
         {
             *low = if x < *low { x } else { *low };
             *high = if x > *high { x } else { *high };
-            // 0 for a finite number; anything else stays: no comparison above notices a NaN.
+            // 0 for a finite number, else NaN, which stays: the comparisons above do not detect a
+            // NaN.
             *poison += x * 0.0;
         }
     };

@@ -1,28 +1,28 @@
-//! A matrix of low rank near the vector: `low-rank`.
+//! A low-rank approximation of the vector, read as a matrix: `low-rank`.
 //!
 //! Vogels, Karimireddy and Jaggi 2019, PowerSGD: Practical Low-Rank Gradient Compression for
 //! Distributed Optimization, Algorithm 1. The vector of d numbers is read as a matrix M of m
-//! columns, m = floor(sqrt(d)), row by row, the last row filled up with zeros: n = ceil(d / m)
-//! rows. With r = `rank`, or m if that is less,
+//! columns, m = floor(sqrt(d)), row by row, the last row padded with zeros: n = ceil(d / m) rows.
+//! With r = `rank`, or m if that is less,
 //!
 //! ```text
 //! P = M Q0        P = orthonormalised P        Q = M^T P        C(x) = P Q^T = P P^T M
 //! ```
 //!
-//! one step of the power iteration from a normal Q0 that the payload's stream draws. C is the
-//! projection on r directions: |C(x) - x|^2 <=
-//! |x|^2 - |Q|^2 (with = if no row is filled up), never more than |x|^2 and in expectation at most (1 - r/m) |x|^2: span(M Q0) holds at least what span(Q0) does,
-//! tr((Q0^T A Q0)^-1 Q0^T A^2 Q0) >= tr(Q0^T A Q0) for A = M^T M and orthonormal Q0. Of Gaussian
-//! numbers r (n + m - r) / d is kept. Far better where M is nearly of low rank. Columns of P that
-//! depend on others (a zero vector, a matrix of lower rank) become zeros.
+//! one step of the power iteration from a normal Q0, drawn from the payload's stream. C is the
+//! projection on r directions: |C(x) - x|^2 <= |x|^2 - |Q|^2 (with = if no row is padded), never
+//! more than |x|^2 and in expectation at most (1 - r/m) |x|^2: span(M Q0) holds at least what
+//! span(Q0) does, tr((Q0^T A Q0)^-1 Q0^T A^2 Q0) >= tr(Q0^T A Q0) for A = M^T M and orthonormal Q0.
+//! Of Gaussian numbers r (n + m - r) / d is kept. Far better if M is nearly of low rank. Columns of
+//! P that depend on others (a zero vector, a matrix of lower rank) become zeros.
 //!
 //! DIFFERENCE: no warm start, because a compressor has no state: the paper's Q0 is the Q of the
-//! round before, which comes near the best rank-r approximation in some rounds. DIFFERENCE: one
+//! round before, which approaches the best rank-r approximation in some rounds. DIFFERENCE: one
 //! matrix for the whole vector, not one for each tensor of a model. DIFFERENCE: P is not averaged
 //! before it is orthonormalised: each node projects by itself.
 //!
-//! Bytes: P, then Q, both as `f32`, column after column: 4 r (n + m). No number of P exceeds 1,
-//! none of Q `f32::MAX` / 2r (beyond it saturates), so that no product leaves `f32`.
+//! Bytes: P, then Q, both as `f32`, column after column: 4 r (n + m). No number of P exceeds 1 and
+//! none of Q `f32::MAX` / 2r (Q saturates), so that no product overflows `f32`.
 
 use serde::{Deserialize, Serialize};
 
@@ -39,7 +39,6 @@ use crate::{
     vector::LANES,
 };
 
-/// The registry's line.
 pub(super) const ENTRY: Entry = Entry {
     name: "low-rank",
     summary: "the vector as a square matrix, projected on a few directions found by one power \
@@ -90,7 +89,7 @@ impl Shape {
         self.rank * (self.rows + self.columns)
     }
 
-    /// What no number of Q may exceed.
+    /// The limit of the numbers of Q.
     fn greatest(self) -> f32 {
         f32::MAX / (2 * self.rank.max(1)) as f32
     }
@@ -156,14 +155,16 @@ impl Compressor for LowRank {
     }
 
     fn gaussian_error(&self, len: usize) -> Option<f64> {
-        // P holds the r columns of M Q0, and r of the n dimensions of what is independent of them.
+        // C keeps the r columns of M Q0, and r of n dimensions of the rest, which is independent of
+        // them.
         let Shape { rows, columns, rank } = self.shape(len);
         let kept = rank as f64 * (rows + columns - rank) as f64 / len as f64;
         (len > nominal::MOST_SAMPLED).then_some(1.0 - kept)
     }
 }
 
-/// A power of two that brings numbers of this magnitude near 1, where their products stay in `f32`.
+/// A power of two that scales numbers of this magnitude to about 1, so that products do not
+/// overflow.
 fn power_near(greatest: f32) -> f32 {
     let exponent = (greatest.to_bits() >> 23) as i32 - 127;
     f32::from_bits(((127 - exponent.clamp(-100, 100)) as u32) << 23)
@@ -177,7 +178,7 @@ fn draw(noise: Stream, scale: f32, q: &mut [[u8; 4]]) {
     }
 }
 
-/// Numbers of a row that are multiplied with all directions while they are near.
+/// Numbers of a row that are multiplied with all directions while they are in the cache.
 const STRIP: usize = 2048;
 
 kernel! {
@@ -206,7 +207,7 @@ kernel! {
                 }
             }
         }
-        // Of finite products a sum may become infinite, but not a NaN.
+        // A sum of finite products may become infinite, but not a NaN.
         let most = shape.greatest();
         for cell in q {
             let x = f32::from_le_bytes(*cell);
@@ -239,8 +240,7 @@ kernel! {
         numbers.iter().fold(true, |all, x| all & (f32::from_le_bytes(*x).abs() <= most))
     }
 
-    /// Gram and Schmidt, each column twice, so that it is orthogonal to the others in `f32` as
-    /// well.
+    /// Gram-Schmidt, each column twice, so that it is orthogonal to the others in `f32` as well.
     fn orthonormalise(rows: usize, p: &mut [[u8; 4]]) {
         for k in 0..p.len() / rows.max(1) {
             let (before, rest) = p.split_at_mut(k * rows);
@@ -255,8 +255,8 @@ kernel! {
                 }
             }
             let left = product(column, column);
-            // What rounding has left of a column that depends on the others is no direction. A
-            // column of zeros is none either.
+            // Rounding errors that remain of a column that depends on the others are no direction;
+            // a column of zeros is none either.
             let scale = if left > DEPENDENT * whole { 1.0 / left.sqrt() } else { 0.0 };
             for x in column.iter_mut() {
                 *x = ((read(*x) * scale) as f32).to_le_bytes();
@@ -265,10 +265,10 @@ kernel! {
     }
 }
 
-/// The part of a column's square that has to be left of it.
+/// The part of a column's square that must remain after orthogonalization.
 const DEPENDENT: f64 = 1e-10;
 
-/// The product in fixed lanes of `f32`: it finds the directions, and decides nothing else.
+/// The inner product in fixed lanes of `f32`, used only to find the directions.
 #[inline(always)]
 fn dot(x: &[f32], y: &[[u8; 4]]) -> f32 {
     let mut sums = [0f32; 2 * LANES];
@@ -286,7 +286,7 @@ fn dot(x: &[f32], y: &[[u8; 4]]) -> f32 {
     sums.iter().sum()
 }
 
-/// The product of two columns in fixed lanes of `f64`.
+/// The inner product of two columns in fixed lanes of `f64`.
 #[inline(always)]
 fn product(x: &[[u8; 4]], y: &[[u8; 4]]) -> f64 {
     let mut sums = [0f64; LANES];

@@ -6,7 +6,7 @@
 //! `MinMaxUInt8` (Gan et al. 2021), for any number of bits.
 //!
 //! Bytes of a bucket: middle m and half step h as `f32`, then codes c, packed. C(x) = m + h (2 c -
-//! L): unlike min + step c that cannot overflow between -f32::MAX and f32::MAX. DIFFERENCE to
+//! L), which, unlike min + step c, cannot overflow between -f32::MAX and f32::MAX. DIFFERENCE to
 //! Bagua: it sends min and max, and scales by 255 exactly as many levels as there are, so the
 //! values agree up to the rounding of `f32`.
 //!
@@ -28,7 +28,6 @@ use crate::{
     rng::Stream,
 };
 
-/// The registry's line.
 pub(super) const ENTRY: Entry = Entry {
     name: "min-max",
     summary: "2^bits grid points between the least and the greatest number of each bucket",
@@ -177,15 +176,15 @@ struct Grid {
 }
 
 impl Grid {
-    /// The grid from `low` to `high`, and so little beyond as rounding needs.
+    /// The grid from `low` to `high`, extended only as far as rounding requires.
     #[inline(always)]
     fn between(low: f32, high: f32, steps: f32) -> Grid {
         let middle = ((f64::from(low) + f64::from(high)) / 2.0) as f32;
         let half = ((f64::from(high) - f64::from(low)) / (2.0 * f64::from(steps))) as f32;
-        // A range of denormals may be below the least half step there is.
+        // A range of denormals may be below the least possible half step.
         let half = if half == 0.0 && high > low { f32::from_bits(1) } else { half };
         let mut grid = Grid { middle, half, steps };
-        // At the edge of f32 the last point may round to infinity: the widest grid that does not.
+        // At the edge of `f32` the last point may round to infinity: use the widest finite grid.
         while !grid.is_finite() {
             grid.half = grid.half.next_down();
         }
@@ -202,7 +201,7 @@ impl Grid {
         self.middle + self.half * (2.0 * code - self.steps)
     }
 
-    /// Where x is on the grid, from 0 to `steps`; 0 if there is but one point.
+    /// The position of x on the grid, from 0 to `steps`; 0 if the grid has one point.
     #[inline(always)]
     fn place(self, x: f32) -> f32 {
         let t = (x - self.middle) / self.half * 0.5 + self.steps * 0.5;
@@ -273,7 +272,7 @@ mod tests {
                         assert!(place >= 0.0 && place <= steps);
                         let error = f64::from(grid.value(place)) - f64::from(x);
                         assert!(error.abs() <= slack, "{x} of {low}..{high}: {error}");
-                        // Where the range is more than a few units in the last place.
+                        // Only if the range is more than a few units in the last place.
                         let is_wide = f64::from(high) - f64::from(low)
                             > 1e-2 * f64::from(high.abs().max(low.abs()));
                         let is_normal = high.abs().max(low.abs()) >= 1.0;

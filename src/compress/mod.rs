@@ -1,13 +1,13 @@
-//! How a vector becomes fewer bytes.
+//! Compressors: a vector as fewer bytes.
 //!
 //! ```text
 //! v: &[f32] --encode--> bytes --(a link)--> check --> add_into: acc += weight * C(v)
 //! ```
 //!
 //! A [`Compressor`] is one file and one line of the [registry](COMPRESSORS); rules, links and the
-//! command line know it only through the trait. It writes straight into the frame's buffer and is
-//! read straight into the accumulator: no dense copy in between, and no allocation once the buffer
-//! has grown.
+//! command line use it only through the trait. It writes straight into the frame's buffer and reads
+//! straight into the accumulator: no dense copy in between, and no allocation once the buffer has
+//! grown.
 //!
 //! ```
 //! use gradvine::{compress, rng::{Purpose, Stream}};
@@ -24,15 +24,15 @@
 //! assert!(sum.iter().zip(&v).all(|(c, v)| (c - v).abs() <= 2.0 / 15.0 + 1e-6));
 //! ```
 //!
-//! **Buckets.** A scale for the whole vector makes the error of QSGD and of min-max grow with its
-//! length, so the quantizers work on buckets of 512 numbers, each behind its own scale.
+//! **Buckets.** With one scale for the whole vector, the error of QSGD and of min-max grows with
+//! its length, so the quantizers work on buckets of 512 numbers, each with its own scale.
 //!
 //! **Same bits everywhere.** C(v) is a function of v, the constants and the stream: `f32` products
 //! and sums are never fused, sums run in fixed lanes, and the kernels compiled for wider vectors
-//! give the bits of the plain ones (tested).
+//! give the same bits as the plain ones (tested).
 //!
 //! **Limits.** A vector has fewer than 2^32 numbers. The bounds of [`Compressor::class`] are those
-//! of real arithmetic: they hold up to the rounding of `f32` and not for numbers so small (under
+//! of real arithmetic: they hold up to the rounding of `f32`, and not for numbers so small (under
 //! 1e-38) that `f32` itself loses their digits.
 
 mod bf16;
@@ -73,10 +73,10 @@ pub(crate) use payload::{encode_codes, encode_entries, encode_indices};
 pub use registry::{Built, COMPRESSORS, Cheaper, Entry, build};
 pub use sketch::{CountSketch, SketchShape};
 
-/// A lossy code for vectors: from `len` floats to bytes and back, adding.
+/// A lossy code for vectors: encodes `len` floats as bytes, and adds decoded bytes to a vector.
 ///
-/// The bytes and the stream of randomness together determine C(v); every holder of both adds the
-/// same bits.
+/// The bytes and the random stream together determine C(v); all nodes that hold both add the same
+/// bits.
 pub trait Compressor: Send + Sync + fmt::Debug {
     /// Its name in the registry.
     fn name(&self) -> &'static str;
@@ -116,21 +116,21 @@ pub trait Compressor: Send + Sync + fmt::Debug {
         false
     }
 
-    /// How many numbers C treats as one, of a vector of `len`: `len` itself unless it works in
-    /// buckets.
+    /// The number of numbers that C treats as one, of a vector of `len`: `len` itself unless it
+    /// works in buckets.
     fn bucket(&self, len: usize) -> usize {
         len
     }
 
-    /// E|C(x) - x|^2 / |x|^2 for x ~ N(0, I) of `len` numbers (one bucket), where a formula is
-    /// known; without one [`nominal_delta`] draws samples of at most 2^16 numbers, which a
-    /// compressor whose error depends on the length beyond that must not leave to it.
+    /// E|C(x) - x|^2 / |x|^2 for x ~ N(0, I) of `len` numbers (one bucket), if a formula is known.
+    /// Otherwise [`nominal_delta`] draws samples of at most 2^16 numbers; a compressor whose error
+    /// depends on the length beyond that must give a formula.
     fn gaussian_error(&self, _len: usize) -> Option<f64> {
         None
     }
 
-    /// The worst E|C(r) - r|^2 / |r|^2 on the errors r that C itself leaves, where those keep a
-    /// form that is worse than Gaussian. Error feedback diverges when it is 1 or more.
+    /// The worst E|C(r) - r|^2 / |r|^2 on the errors r that C itself leaves, if these have a form
+    /// that is worse than Gaussian. Error feedback diverges when it is 1 or more.
     fn residual_error(&self, _len: usize) -> Option<f64> {
         None
     }
@@ -142,7 +142,7 @@ pub trait Compressor: Send + Sync + fmt::Debug {
     }
 }
 
-/// What is known of C for every v.
+/// A bound on the error of C for every v.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Class {
     /// E C(v) = v, and E|C(v) - v|^2 <= alpha^2 |v|^2.
@@ -161,7 +161,7 @@ pub enum Class {
 /// The size of a payload in bytes, before encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
-    /// Always this.
+    /// Exactly this.
     Exact(usize),
     /// At most this.
     AtMost(usize),
@@ -176,24 +176,24 @@ impl Size {
     }
 }
 
-/// A vector to be compressed held a NaN or an infinity: the run has diverged, and nothing of it may
+/// A vector to compress holds a NaN or an infinity: the run has diverged, and no part of it may
 /// reach a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[error("the value at index {index} is {value}: only finite numbers can be sent")]
 pub struct NonFinite {
-    /// Where the first one is.
+    /// The index of the first one.
     pub index: usize,
-    /// What it is.
+    /// Its value.
     pub value: f32,
 }
 
 impl NonFinite {
-    /// The first one in `v`, if there is one.
+    /// The first one in `v`, if any.
     pub fn first_in(v: &[f32]) -> Option<NonFinite> {
         vector::first_non_finite(v).map(|index| NonFinite { index, value: v[index] })
     }
 
-    /// The first one in `v`, of which a kernel has noticed that there is one.
+    /// The first one in `v`, after a kernel has detected that there is one.
     fn known_in(v: &[f32]) -> NonFinite {
         NonFinite::first_in(v).expect("sums and ranges of finite numbers are finite")
     }

@@ -1,9 +1,8 @@
-//! What a compressor keeps of Gaussian vectors: the number that default step sizes are derived
-//! from.
+//! The part of Gaussian vectors that a compressor keeps. Default step sizes are derived from it.
 //!
-//! Worst-case bounds are attained by vectors that no model has; on N(0, I) a compressor's error is
-//! a number of its own, near what training sees. Computed from a formula where there is one and
-//! from seeded samples else, the same on every machine.
+//! Worst-case bounds are attained by vectors that no model has. The error on N(0, I) is near that
+//! of training. It is computed from a formula if there is one and otherwise from seeded samples,
+//! the same on every machine.
 
 use super::Compressor;
 use crate::rng::{Purpose, Stream};
@@ -11,7 +10,7 @@ use crate::rng::{Purpose, Stream};
 /// The greatest length that [`nominal_delta`] draws samples of.
 pub(super) const MOST_SAMPLED: usize = 1 << 16;
 
-/// Numbers drawn in all: the relative error of the result is of the order of 1 / sqrt(this).
+/// Numbers drawn in total: the relative error of the result is of the order of 1 / sqrt(this).
 const DRAWN: usize = 1 << 17;
 const MOST_SAMPLES: usize = 2048;
 

@@ -8,13 +8,13 @@
 //! C(x)_i = a if x_i >= 0, else b        a = mean of the x_i >= 0        b = mean of the x_i < 0
 //! ```
 //!
-//! the two values that make |C(x) - x|^2 least: (1 - delta) |x|^2 with delta = (m+ a^2 + m- b^2) /
-//! |x|^2, never worse than the scaled sign's |x|_1^2 / (n |x|^2), so at least 1/n; 2/pi for many
-//! Gaussian numbers. A zero of either sign is not negative; the mean of none is 0.
+//! the two values that minimise |C(x) - x|^2. It is then (1 - delta) |x|^2 with delta = (m+ a^2 +
+//! m- b^2) / |x|^2, never worse than the scaled sign's |x|_1^2 / (n |x|^2), so at least 1/n; 2/pi
+//! for many Gaussian numbers. A zero of either sign is not negative; the mean of no numbers is 0.
 //!
 //! Bytes of a bucket: a and b as `f32`, then a bit per number, 1 for negative, planar in blocks.
 //! DIFFERENCE: buckets of 512 where the paper takes the columns of each weight matrix, which a
-//! compressor does not know. Its residual is error feedback, which is a rule's.
+//! compressor does not know. The paper's residual is error feedback, which is part of rules here.
 
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +30,6 @@ use crate::{
     vector::LANES,
 };
 
-/// The registry's line.
 pub(super) const ENTRY: Entry = Entry {
     name: "one-bit",
     summary: "the mean of each bucket's negative numbers or of its others",
@@ -110,8 +109,8 @@ impl Compressor for OneBit {
     }
 }
 
-/// The means of the numbers from 0 on and of the negative ones; of none 0. A NaN or an infinity
-/// makes one of them one.
+/// The means of the non-negative and of the negative numbers; 0 if there are none. One of them is
+/// not finite if a number is not.
 #[inline(always)]
 fn means(x: &[f32]) -> [f64; 2] {
     let (mut above, mut below, mut negative) = ([0f64; LANES], [0f64; LANES], [0u32; LANES]);
@@ -131,7 +130,7 @@ fn means(x: &[f32]) -> [f64; 2] {
     }
     see(rest);
     let negative: usize = negative.iter().map(|count| *count as usize).sum();
-    // Of none the sum is 0.
+    // The sum of no numbers is 0.
     let mean = |sums: &[f64; LANES], count: usize| sums.iter().sum::<f64>() / count.max(1) as f64;
     [mean(&above, x.len() - negative), mean(&below, negative)]
 }
@@ -144,7 +143,7 @@ kernel! {
                 if !mean.is_finite() {
                     return false;
                 }
-                // Not -0: its bytes are those of the other zero.
+                // Adding 0 turns -0 into 0, whose bytes differ.
                 out.extend_from_slice(&(mean as f32 + 0.0).to_le_bytes());
             }
             block::encode(numbers, &[], 0, 1, None, out, |x| if x < 0.0 { 1.0 } else { 0.0 });

@@ -1,4 +1,4 @@
-//! What a frame carries: a [`Format`] says it in advance, a [`Payload`] reads it in place.
+//! The content of frames: a [`Format`] describes it in advance, a [`Payload`] reads it in place.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{rng::Stream, vector};
 
-/// What a frame carries, known to both ends from the plan: its size is known before encoding, its
+/// The content of a frame, known to both ends from the plan: its size is known before encoding, its
 /// limit before decoding.
 #[derive(Clone, Debug)]
 pub enum Format {
@@ -20,13 +20,13 @@ pub enum Format {
     Floats(usize),
     /// This many `f64`, little-endian.
     Doubles(usize),
-    /// At most this many bytes with a meaning of their own (records of a tree exchange).
+    /// At most this many opaque bytes (records of a tree exchange).
     Records(usize),
     /// A compressed vector of `len` numbers.
     Compressed {
-        /// The code.
+        /// The compressor.
         by: Arc<dyn Compressor>,
-        /// How many numbers it stands for.
+        /// The length of the vector.
         len: usize,
     },
     /// At most `most` entries of a vector of `len` numbers, chosen by the sender.
@@ -43,14 +43,14 @@ pub enum Format {
         /// How many.
         len: usize,
     },
-    /// Just `count` places in a vector of `len` numbers, `count <= len`.
+    /// `count` indices of a vector of `len` numbers, `count <= len`.
     Indices {
         /// How many numbers the vector has.
         len: usize,
         /// How many indices.
         count: usize,
     },
-    /// Several in a row, each behind its length (`u64`, little-endian).
+    /// Several payloads, each after its length (`u64`, little-endian).
     Parts(Vec<Format>),
 }
 
@@ -78,8 +78,7 @@ impl Format {
         }
     }
 
-    /// Whether `bytes` can have been written in this format. Nothing is changed and nothing
-    /// allocated.
+    /// Checks that `bytes` can have been written in this format. Changes and allocates nothing.
     ///
     /// # Errors
     /// If they cannot; the message says why.
@@ -161,8 +160,8 @@ impl Format {
         }
     }
 
-    /// [`Format::check`] and the CRC-32C of the bytes after those that `sum` stands for: of plain
-    /// numbers in one pass.
+    /// [`Format::check`], and the CRC-32C of `bytes` continued from `sum`; for plain numbers in one
+    /// pass.
     pub fn check_and_sum(&self, bytes: &[u8], sum: u32) -> (Result<(), Malformed>, u32) {
         let Format::Floats(len) = self else {
             return (self.check(bytes), crc32c::crc32c_append(sum, bytes));
@@ -209,7 +208,7 @@ impl Format {
                 assert_eq!(v.len(), *len);
                 let (before, mut sum) = (out.len(), 0);
                 for (block, part) in v.chunks(BLOCK).enumerate() {
-                    // Looked at, copied and summed while it is near.
+                    // Checked, copied and summed while it is in the cache.
                     if let Some(index) = vector::first_non_finite(part) {
                         out.truncate(before);
                         return Err(NonFinite { index: block * BLOCK + index, value: part[index] });
@@ -254,7 +253,7 @@ pub(crate) fn encode_entries(
     entries::write(*len, entries, out)
 }
 
-/// Appends packed codes. `fill` writes those from the given place on, all of a block, each below
+/// Appends packed codes. `fill` writes one block of codes, from the given position on, each below
 /// 2^width.
 ///
 /// # Panics
@@ -291,7 +290,7 @@ pub(crate) fn encode_indices(format: &Format, indices: &[u32], out: &mut Vec<u8>
     }
 }
 
-/// Numbers that are looked at together.
+/// Numbers that are checked together.
 const BLOCK: usize = 4096;
 
 /// Whether all numbers are finite: one branch a block, so that the pass runs at the memory's speed.
@@ -326,11 +325,11 @@ pub enum Payload<'a> {
     Floats(&'a [u8]),
     /// `f64`, little-endian.
     Doubles(&'a [u8]),
-    /// Bytes with a meaning of their own.
+    /// Opaque bytes.
     Records(&'a [u8]),
     /// A compressed vector.
     Compressed {
-        /// The code.
+        /// The compressor.
         by: &'a dyn Compressor,
         /// The encoder's stream.
         noise: Stream,
@@ -353,7 +352,7 @@ pub enum Payload<'a> {
         /// Their bytes.
         bytes: &'a [u8],
     },
-    /// Places in a vector.
+    /// Indices of a vector.
     Indices {
         /// How many numbers the vector has.
         len: usize,
@@ -383,7 +382,7 @@ impl Payload<'_> {
     }
 
     /// The bytes, and the encoder's stream of a compressed vector: what [`Format::view`] needs to
-    /// read them again. Of parts and of nothing, no bytes.
+    /// read them again. No bytes for parts and for an empty payload.
     pub fn parts(&self) -> (&[u8], Option<Stream>) {
         match self {
             Payload::Compressed { bytes, noise, .. } => (bytes, Some(*noise)),
@@ -408,7 +407,7 @@ impl Payload<'_> {
         vector::axpy_difference_bytes(weight, bytes, from, acc);
     }
 
-    /// Hands over packed codes, a block at a time, with the place of the first.
+    /// Passes packed codes to `visit`, one block at a time, with the position of its first code.
     ///
     /// # Panics
     /// If the payload is something else: the rule and its plan disagree.
@@ -437,7 +436,7 @@ impl Payload<'_> {
         }
     }
 
-    /// Becomes the indices, ascending.
+    /// Sets `out` to the indices, ascending.
     ///
     /// # Panics
     /// If the payload is something else: the rule and its plan disagree.

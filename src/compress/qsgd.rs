@@ -7,13 +7,13 @@
 //! CHOCO-SGD, section 3.5), n being the length of each bucket.
 //!
 //! Bytes of a bucket: the step |x|_2 / s (or |x|_2 / (s tau)) as `f32`, then codes c = level + s in
-//! 0..=2s, packed in ceil(log2(2 s + 1)) bits: the sign is counted, so seven levels take four bits.
-//! C(x) = step (c - s). DIFFERENCE: fixed width where the paper uses Elias codes, so that the size
-//! is known before encoding.
+//! 0..=2s, packed in ceil(log2(2 s + 1)) bits: the sign is included, so seven levels take four
+//! bits. C(x) = step (c - s). DIFFERENCE: fixed width where the paper uses Elias codes, so that the
+//! size is known before encoding.
 //!
-//! Limits: the step is rounded up where it would lose its digits or leave `f32` (norms under 1e-38
-//! or over `f32::MAX`): still unbiased, since |x_i| <= s step always. Probabilities are multiples
-//! of 2^-15: expectations are exact to 2^-16 of a step.
+//! Limits: the step is rounded up if it would lose digits, and limited if it would overflow `f32`
+//! (norms under 1e-38 or over `f32::MAX`): still unbiased, since |x_i| <= s step always.
+//! Probabilities are multiples of 2^-15: expectations are exact to 2^-16 of a step.
 
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +29,6 @@ use crate::{
     rng::Stream,
 };
 
-/// The registry's line.
 pub(super) const ENTRY: Entry = Entry {
     name: "qsgd",
     summary: "sign and random level of each number relative to its bucket's norm",
@@ -186,8 +185,8 @@ impl Compressor for Qsgd {
     }
 }
 
-/// The step of a bucket with this norm: norm / s, but never so small that s steps fall short of a
-/// number of the bucket, nor so large that they leave `f32`.
+/// The step of a bucket with this norm: norm / s, but large enough that s steps reach every number
+/// of the bucket, and small enough that s steps do not overflow `f32`.
 #[inline(always)]
 fn step_of(norm: f64, levels: f32) -> f32 {
     let wanted = norm / f64::from(levels);

@@ -1,9 +1,9 @@
 //! k numbers chosen at random: `random-k`.
 //!
 //! Stich et al. 2018, Definition 2.2. The choice is drawn without replacement from the stream that
-//! sender and receivers share, so indices travel as nothing at all: 4 k bytes. As it is, a
-//! contraction with delta = k/d in expectation; with `scaled` the values are multiplied by d/k,
-//! which makes it unbiased with alpha^2 = d/k - 1 (values beyond `f32::MAX` saturate).
+//! sender and receivers share, so indices are not sent: 4 k bytes. Unscaled it is a contraction
+//! with delta = k/d in expectation; with `scaled` the values are multiplied by d/k, which makes it
+//! unbiased with alpha^2 = d/k - 1 (values beyond `f32::MAX` saturate).
 //!
 //! Drawn by Vitter's method D (1987, An Efficient Algorithm for Sequential Random Sampling): gaps
 //! between chosen indices, in ascending order, O(k) without memory; logarithms and exponentials
@@ -22,7 +22,6 @@ use crate::{
     rng::{Sequence, Stream},
 };
 
-/// The registry's line.
 pub(super) const ENTRY: Entry = Entry {
     name: "random-k",
     summary: "numbers chosen at random; the choice is shared and costs nothing",
@@ -159,7 +158,7 @@ pub(super) fn choose(len: usize, k: usize, noise: Stream, mut visit: impl FnMut(
     }
 }
 
-/// Where a sequential draw stands. Counts are `f64`: whole numbers below 2^53.
+/// The state of a sequential draw. Counts are `f64`: integers below 2^53.
 struct Draw {
     random: Sequence,
     next: usize,
@@ -187,7 +186,7 @@ impl Draw {
         libm::exp(libm::log(self.uniform()) / n)
     }
 
-    /// Method A: the gap by its distribution function, in steps; for dense choices.
+    /// Method A: the gap from its distribution function, step by step; for dense choices.
     fn short_gap(&mut self) -> f64 {
         let at = self.uniform();
         let (mut gap, mut left) = (0.0, self.left);
@@ -203,7 +202,7 @@ impl Draw {
     }
 
     /// Method D: the gap by rejection from a continuous distribution that nearly fits; `kept` is
-    /// the n-th root of a uniform number that belongs to this gap, and is left so for the next.
+    /// the n-th root of a uniform number for this gap, and becomes that for the next.
     fn long_gap(&mut self, kept: &mut f64) -> f64 {
         let (n, left) = (self.wanted, self.left);
         let places = left - n + 1.0;
@@ -264,7 +263,7 @@ mod tests {
         }
     }
 
-    /// Each index, and each pair of neighbours, as often as without preference; k / len on both
+    /// Each index, and each pair of adjacent indices, is chosen equally often; k / len on both
     /// sides of 1/13.
     #[test]
     fn every_index_and_every_pair_is_as_likely() {

@@ -1,5 +1,5 @@
-//! Every compressor by name. One more is one file and one line of [`COMPRESSORS`]; the command
-//! line, the law tests and the benches find it here.
+//! Every compressor by name. To add one: a file and a line of [`COMPRESSORS`]. The command line,
+//! the law tests and the benches find it here.
 
 use std::{fmt, sync::Arc};
 
@@ -38,14 +38,14 @@ impl Named for Entry {
     }
 }
 
-/// What is known of a compressor before it is built.
+/// The description of a compressor.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     /// Its `kind` in `[compressor]`.
     pub name: &'static str,
     /// What it does, in one line.
     pub summary: &'static str,
-    /// Where it comes from.
+    /// Its source.
     pub paper: &'static str,
     /// Unbiased, contraction or exact, in words.
     pub class_words: &'static str,
@@ -55,12 +55,12 @@ pub struct Entry {
     pub variants: &'static [&'static str],
     /// Builds it from its section.
     pub build: fn(&toml::Table) -> Result<Built, ConfigError>,
-    /// A change of its resolved constants with which it sends less, for those who want to try.
+    /// A change of its resolved constants that sends less, as a suggestion.
     pub cheaper: fn(&toml::Table) -> Option<Cheaper>,
 }
 
 impl Entry {
-    /// What most compressors have in common, for `..Entry::BLANK`.
+    /// Values that most compressors share, for `..Entry::BLANK`.
     pub const BLANK: Entry = Entry {
         name: "",
         summary: "",
@@ -73,7 +73,7 @@ impl Entry {
     };
 }
 
-/// A change of one constant, or of the kind, with which fewer bytes are sent.
+/// A change of one constant, or of the kind, that sends fewer bytes.
 #[derive(Clone, Debug)]
 pub struct Cheaper {
     /// The key in `[compressor]`.
@@ -142,7 +142,7 @@ pub fn build(table: &toml::Table) -> Result<Built, ConfigError> {
     }
 }
 
-/// A whole number in its bounds, or an error that says them.
+/// Checks that an integer is in its bounds; the error names them.
 pub(super) fn within(key: &str, value: i64, least: i64, most: i64) -> Result<u64, ConfigError> {
     match u64::try_from(value) {
         Ok(number) if (least..=most).contains(&value) => Ok(number),

@@ -1,18 +1,18 @@
-//! The k-th greatest magnitude of a vector, exactly, in two or three passes and without memory of
-//! its own.
+//! The k-th greatest magnitude of a vector, exactly, in two or three passes and without extra
+//! memory.
 //!
-//! Magnitudes are compared as the bits of |x|, which are in the same order. A sample brackets the
-//! answer; each pass counts what lies above the bracket and sorts what lies inside into bins, and
-//! the bin with the answer is the next bracket, until it holds a single magnitude. Few numbers lie
-//! inside, so a pass costs little more than reading. If the sample misled (or all numbers are the
-//! same) the passes are slower, at most four of them, and the result is the same.
+//! Magnitudes are compared as the bits of |x|, which have the same order. A sample brackets the
+//! answer; each pass counts the numbers above the bracket and sorts those inside into bins, and the
+//! bin with the answer is the next bracket, until it holds a single magnitude. Few numbers are
+//! inside, so a pass costs little more than reading. If the sample is misleading (or all numbers
+//! are equal) the passes are slower, at most four of them, and the result is the same.
 
 use super::kernel::kernel;
 use crate::rng::mix64;
 
 const BINS: usize = 4096;
-/// Numbers of a sample: the more, the narrower the bracket (their inverse square root), and the
-/// fewer numbers are sorted into bins.
+/// Numbers of a sample. The width of the bracket falls with their inverse square root, and so does
+/// the number of numbers sorted into bins.
 const SAMPLE: usize = 16_384;
 const BLOCK: usize = 16;
 
@@ -24,7 +24,7 @@ const INFINITE: u32 = 0x7F80_0000;
 pub(super) struct Cut {
     /// Its bits.
     pub(super) magnitude: u32,
-    /// How many of the k are of just this magnitude; the others are greater.
+    /// How many of the k have exactly this magnitude; the others are greater.
     pub(super) ties: usize,
 }
 
@@ -34,7 +34,7 @@ pub(super) fn magnitude(x: f32) -> u32 {
     x.to_bits() & 0x7FFF_FFFF
 }
 
-/// The `k`-th greatest magnitude of `v`, 1 <= k <= v.len() < 2^32; nothing if `v` holds a NaN or an
+/// The `k`-th greatest magnitude of `v`, 1 <= k <= v.len() < 2^32; `None` if `v` holds a NaN or an
 /// infinity.
 pub(super) fn cut(v: &[f32], k: usize) -> Option<Cut> {
     let mut bins = [0u32; BINS];
@@ -68,8 +68,8 @@ pub(super) fn cut(v: &[f32], k: usize) -> Option<Cut> {
     }
 }
 
-/// A guess: the lowest magnitude and the width of a range that probably holds the `k`-th greatest,
-/// and little else.
+/// An estimate: the lowest magnitude and the width of a range that probably holds the `k`-th
+/// greatest, and little else.
 fn bracket(v: &[f32], k: usize) -> (u32, u32) {
     let count = (v.len() / 32).min(SAMPLE);
     if count < 64 {
@@ -79,7 +79,8 @@ fn bracket(v: &[f32], k: usize) -> (u32, u32) {
     let sample = &mut sample[..count];
     let stride = v.len() / count;
     for (i, kept) in sample.iter_mut().enumerate() {
-        // Within its stretch at random: a period of the vector is not mistaken for the whole.
+        // At a random position within its stride, so that a periodic vector does not bias the
+        // sample.
         *kept = magnitude(v[i * stride + (mix64(i as u64) % stride as u64) as usize]);
     }
     let fraction = k as f64 / v.len() as f64;
@@ -93,11 +94,11 @@ fn bracket(v: &[f32], k: usize) -> (u32, u32) {
 
 kernel! {
     /// Counts the magnitudes from `low + width` on, and those below it from `low` on into bins of
-    /// 2^shift; and says whether all are finite.
+    /// 2^shift. Returns the first count and whether all are finite.
     fn tally(v: &[f32], low: u32, width: u32, shift: u32, bins: &mut [u32; BINS]) -> (usize, bool) {
         let end = low + width;
-        // In lanes, summed at the end: a block costs comparisons and one test, whether something of
-        // it is inside.
+        // Counted in lanes, summed at the end: per block only comparisons and one test whether a
+        // number is inside.
         let (mut over, mut greatest) = ([0u32; BLOCK], [0i32; BLOCK]);
         let (blocks, rest) = v.as_chunks::<BLOCK>();
         for block in blocks {
@@ -142,7 +143,7 @@ mod tests {
     use super::*;
     use crate::rng::{Purpose, Stream};
 
-    /// By sorting everything.
+    /// The reference: sorts everything.
     fn sorted(v: &[f32], k: usize) -> Cut {
         let mut all: Vec<u32> = v.iter().map(|x| magnitude(*x)).collect();
         all.sort_unstable_by(|a, b| b.cmp(a));
@@ -168,7 +169,7 @@ mod tests {
         agree(&(0..50_000).map(|i| i as f32).collect::<Vec<_>>());
         agree(&(0..50_000).map(|i| f32::from_bits((i * 40_000) as u32)).collect::<Vec<_>>());
         agree(&(0..50_000).map(|i| if i % 97 == 0 { -3e38 } else { 1e-40 }).collect::<Vec<_>>());
-        // What the sample sees is not what there is.
+        // The sampled positions differ from all others.
         let (count, stride) = (50_000 / 32, 50_000 / (50_000 / 32));
         let mut misleading = gaussian;
         for i in 0..count {

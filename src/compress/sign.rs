@@ -22,7 +22,6 @@ use crate::{
     rng::Stream,
 };
 
-/// The registry's line.
 pub(super) const ENTRY: Entry = Entry {
     name: "sign",
     summary: "the sign of each number times its bucket's mean magnitude",

@@ -1,4 +1,4 @@
-//! Count sketches: a table that remembers a vector's large numbers, and adds.
+//! Count sketches: tables that estimate a vector's large numbers and can be added.
 //!
 //! Charikar, Chen and Farach-Colton 2002, Finding Frequent Items in Data Streams, section 3. Of a
 //! vector g a row j of c cells keeps
@@ -40,7 +40,7 @@ use super::{
 };
 use crate::{rng::Stream, vector};
 
-/// The most cells of a row: a place is drawn with 29 bits.
+/// The most cells of a row: a position is drawn with 29 bits.
 pub(super) const MOST_COLUMNS: usize = 1 << 26;
 
 /// The size of a sketch's table.
@@ -75,13 +75,13 @@ pub struct CountSketch {
     len: usize,
     hashes: [Hash; MOST_ROWS],
     table: Vec<f32>,
-    /// Kept from one selection to the next for its memory.
+    /// Kept between selections to reuse its memory.
     heaviest: Heaviest,
 }
 
 impl CountSketch {
-    /// The sketch of nothing. Sketches that are to be added need the same shape, length and stream:
-    /// one of the run's seed, not of a node's.
+    /// The sketch of a zero vector. Sketches that are added need the same shape, length and stream:
+    /// one from the run's seed, not from a node's.
     ///
     /// # Panics
     /// If the shape is out of its bounds, or `len` is not below 2^32.
@@ -95,12 +95,12 @@ impl CountSketch {
         CountSketch { shape, len, hashes, table, heaviest: Heaviest::default() }
     }
 
-    /// Forgets everything.
+    /// Sets all cells to 0.
     pub fn clear(&mut self) {
         self.table.fill(0.0);
     }
 
-    /// Adds S(`v`). A cell whose sum leaves `f32` stays at its greatest number.
+    /// Adds S(`v`). A cell that would overflow `f32` stays at the greatest finite number.
     ///
     /// # Errors
     /// If `v` holds a NaN or an infinity; the table may then hold a part of `v`.
@@ -112,7 +112,7 @@ impl CountSketch {
         cells::accumulate(v, &self.hashes[..self.shape.rows], self.shape.columns, &mut self.table)
     }
 
-    /// Adds the sketch of a vector of which all but the number at `index` are 0.
+    /// Adds the sketch of a vector whose only number is `value` at `index`.
     ///
     /// # Panics
     /// If there is no such number.
@@ -120,7 +120,7 @@ impl CountSketch {
         self.each_cell(index, |cell, signs, i| *cell += flipped(value, signs, i));
     }
 
-    /// Empties the cells of a number, and with them what of other numbers is in these cells.
+    /// Sets the cells of a number to 0, which also removes what other numbers have in these cells.
     ///
     /// # Panics
     /// If there is no such number.
@@ -128,7 +128,7 @@ impl CountSketch {
         self.each_cell(index, |cell, _, _| *cell = 0.0);
     }
 
-    /// Adds another's table.
+    /// Adds the table of another sketch.
     ///
     /// # Panics
     /// If it is of another shape, length or stream.
@@ -173,11 +173,11 @@ impl CountSketch {
 
     /// HEAVYMIX (Ivkin et al. 2019, Communication-efficient Distributed SGD with Sketching,
     /// Algorithm 1): the `k` indices H = {i: ghat_i^2 >= l2^2 / k}, filled up with others that
-    /// `noise` chooses, all sets of them equally likely; in ascending order, different, and k of
+    /// `noise` chooses, all sets of them equally likely; in ascending order, distinct, and k of
     /// them unless the vector is shorter.
     ///
-    /// Where H has more than k, the k of greatest |ghat|. DIFFERENCE: a number estimated at 0 is
-    /// never heavy, so that of a sketch of nothing all are drawn.
+    /// If H has more than k, the k of greatest |ghat|. DIFFERENCE: a number estimated at 0 is never
+    /// heavy, so for the sketch of a zero vector all are drawn.
     pub fn heavy_mix(&mut self, k: usize, noise: Stream, out: &mut Vec<u32>) {
         out.clear();
         let k = k.min(self.len);
@@ -188,7 +188,7 @@ impl CountSketch {
         self.find(k, least);
         let mut heavy = self.heaviest.indices().peekable();
         let (known, len) = (heavy.len(), self.len);
-        // Rank j among the others is index j plus as many heavy ones as stand before it.
+        // Rank j among the others is index j plus the number of heavy ones before it.
         let mut before = 0;
         choose(len - known, k - known, noise, |rank| {
             while let Some(index) = heavy.next_if(|index| *index as usize <= rank + before) {
@@ -228,7 +228,7 @@ impl CountSketch {
         self.shape
     }
 
-    /// The numbers of the vector.
+    /// The length of the vector.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -238,12 +238,12 @@ impl CountSketch {
         self.len == 0
     }
 
-    /// The cells, row after row: what is sent, and added up.
+    /// The cells, row after row: they are sent, and added up.
     pub fn table(&self) -> &[f32] {
         &self.table
     }
 
-    /// The cells, for adding a neighbour's or dividing by the number of nodes.
+    /// The cells, to add a neighbour's or to divide by the number of nodes.
     pub fn table_mut(&mut self) -> &mut [f32] {
         &mut self.table
     }

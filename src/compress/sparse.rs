@@ -1,17 +1,17 @@
-//! What top-k and random-k share: how many entries are kept, and adding them.
+//! Shared code of top-k and random-k: how many entries are kept, and adding them.
 
 use serde::{Deserialize, Serialize};
 
 use super::registry::within;
 use crate::config::ConfigError;
 
-/// How many entries of a vector are kept: `k`, or a fraction of its length, of which the default is
-/// a hundredth (the sparsity at which Deep Gradient Compression, Lin et al. 2018, starts to be
-/// worth its indices).
+/// How many entries of a vector are kept: `k`, or a fraction of its length. The default fraction is
+/// 0.01 (the sparsity at which Deep Gradient Compression, Lin et al. 2018, starts to be worth its
+/// indices).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Kept {
-    /// So many, or all if there are fewer.
+    /// This many, or all if there are fewer.
     Count {
         /// At least 1.
         k: usize,
@@ -45,7 +45,7 @@ impl Kept {
         }
     }
 
-    /// How many of `len`: none of none, else at least one.
+    /// The number kept of `len`: 0 of 0, else at least one.
     pub(super) fn of(self, len: usize) -> usize {
         let wanted = match self {
             Kept::Count { k } => k,
@@ -61,12 +61,12 @@ pub(super) fn floats(bytes: &[u8]) -> impl Iterator<Item = f32> {
     bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes))
 }
 
-/// Indices that are known before their entries are touched.
+/// Indices that are collected before their entries are updated.
 const AHEAD: usize = 128;
 
 /// `acc[index] += weight * value` for the indices that `walk` gives, in its order. They are
-/// gathered first: a mispredicted branch of the walk would drop the loads that are on their way,
-/// and entries far apart are all waiting for memory.
+/// collected first: a mispredicted branch of the walk would discard pending loads, and entries far
+/// apart all wait for memory.
 pub(super) fn add_sparse(
     weight: f32,
     values: &[u8],

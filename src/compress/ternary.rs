@@ -14,10 +14,9 @@
 //!
 //! Bytes of a bucket: s as `f32`, then codes sign * b + 1, [five to a byte](super::trits): 1.6 bits
 //! a number where two bits would take 2, at no cost in time. DIFFERENCE: buckets of 512 where the
-//! paper takes the layers of a model, because s grows with what it is the greatest of. DIFFERENCE:
-//! sigma is the deviation from 0 and not from the mean, which of gradients is nearly the same,
-//! because numbers that are all alike would be cut off to nothing. Probabilities are multiples of
-//! 2^-15.
+//! paper takes the layers of a model, because s, a maximum, grows with their size. DIFFERENCE:
+//! sigma is the deviation from 0 and not from the mean, which is nearly the same for gradients,
+//! because equal numbers would be cut off to 0. Probabilities are multiples of 2^-15.
 
 use serde::{Deserialize, Serialize};
 
@@ -34,7 +33,6 @@ use crate::{
     rng::Stream,
 };
 
-/// The registry's line.
 pub(super) const ENTRY: Entry = Entry {
     name: "ternary",
     summary: "-1, 0 or 1 at random times the greatest magnitude of each bucket",
@@ -135,8 +133,8 @@ impl Compressor for Ternary {
 
     fn gaussian_error(&self, len: usize) -> Option<f64> {
         (len > nominal::MOST_SAMPLED).then(|| {
-            // The greatest magnitude of many normal numbers hardly varies, and is that of twice as
-            // many on one side; cut off at c, or there.
+            // The greatest magnitude of many normal numbers hardly varies: it is the greatest of
+            // twice as many numbers, or c if that is less.
             let greatest = nominal::expected_greatest(2 * len);
             let s = if self.clamp == 0.0 { greatest } else { greatest.min(self.clamp) };
             nominal::expectation(|z| {

@@ -25,7 +25,6 @@ use crate::{
     rng::Stream,
 };
 
-/// The registry's line.
 pub(super) const ENTRY: Entry = Entry {
     name: "top-k",
     summary: "the numbers of greatest magnitude, with their indices",
@@ -121,8 +120,8 @@ impl Compressor for TopK {
     }
 
     fn gaussian_error(&self, len: usize) -> Option<f64> {
-        // Of many normal numbers the k greatest are those beyond the quantile z, and hold k/d + 2 z
-        // phi(z) of the energy.
+        // Of many normal numbers the k greatest are those beyond the quantile z; they hold k/d + 2
+        // z phi(z) of the energy.
         (len > nominal::MOST_SAMPLED).then(|| {
             let part = self.kept.of(len) as f64 / len as f64;
             let z = nominal::quantile_of_magnitude(part);
@@ -134,7 +133,7 @@ impl Compressor for TopK {
 const BLOCK: usize = 16;
 
 kernel! {
-    /// Writes the entries above the cut, and the first of those at it.
+    /// Writes the entries above the cut, and the first of those equal to it.
     fn gather(v: &[f32], cut: Cut, set: IndexSet, values: &mut [[u8; 4]], indices: &mut [u8]) {
         let (mut position, mut ties) = (0, cut.ties);
         for (number, block) in v.chunks(BLOCK).enumerate() {

@@ -25,7 +25,7 @@ impl Packing for Trits {
         let stride = codes.len().div_ceil(PER_BYTE);
         let out = &mut out[..stride];
         out.fill(0);
-        // The last digits first; each of the others triples what stands there.
+        // The last digits first; each later one multiplies the sum by 3 before it is added.
         for part in codes.chunks(stride.max(1)).rev() {
             for byte in out.iter_mut() {
                 *byte = byte.wrapping_add(byte.wrapping_add(*byte));

@@ -31,7 +31,6 @@ use crate::{
     rng::Stream,
 };
 
-/// The registry's line.
 pub(super) const ENTRY: Entry = Entry {
     name: "truncate",
     summary: "sign, exponent and the leading bits of each number",
@@ -68,11 +67,11 @@ struct Truncate {
     width: u32,
 }
 
-/// The exponent's bits in an `f32`: all set in what is not finite.
+/// The exponent bits of an `f32`: all set in a number that is not finite.
 const INFINITE: u32 = 0x7F80_0000;
 
 impl Truncate {
-    /// Whole bytes of a number, and the bits that are left of it.
+    /// The whole bytes of a number, and the remaining bits.
     #[inline(always)]
     fn planes(self) -> (usize, u32) {
         ((self.width / 8) as usize, self.width % 8)
@@ -130,12 +129,12 @@ impl Compressor for Truncate {
     }
 
     fn bucket(&self, len: usize) -> usize {
-        // Each number for itself: more of them say nothing new of the error.
+        // Each number is encoded by itself: a longer vector has the same error.
         len.min(BLOCK)
     }
 }
 
-/// Unpacks one block from the front of `bytes`; how many bytes it took.
+/// Unpacks one block from the front of `bytes`; returns the number of bytes read.
 #[inline(always)]
 fn unpack(bytes: &[u8], code: Truncate, numbers: &mut [u32]) -> usize {
     let (whole, left) = code.planes();

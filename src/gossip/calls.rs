@@ -1,20 +1,21 @@
-//! Calls of neighbours, from their arrival to their answers, and how far who calls has come.
+//! Calls of neighbours: requests that wait for their answers, and the clocks of the callers.
 //!
-//! Without a bound ([`Plan::bound`]) a call waits for a slot of its link, and nothing else. With a
+//! Without a bound ([`Plan::bound`]) a call waits only for a slot of its link. With a staleness
 //! bound of s:
 //!
-//! * Upon a call of round r: it is the caller's next one, or refused. Once it is *heard* (the rule
-//!   takes its update) the caller's clock, the number of updates that it has made, is r + 1.
-//! * A call of clock c is *due* when no node's clock is below c - s; then it is answered as soon as
+//! * Upon a call of round r: it is refused unless it is the caller's next one. Once the rule has
+//!   applied its update (the call is *heard*), the caller's clock, the number of updates that it
+//!   has made, is r + 1.
+//! * A call of clock c is *due* when no node's clock is below c - s. It is then answered as soon as
 //!   its link has a slot.
-//! * While a due call waits for a slot, or this node could begin its own next gradient, no other
-//!   call is heard; and no gradient begins before due calls are answered. Otherwise who reads late
-//!   would see updates of clocks beyond c + s - 1.
-//! * Upon a farewell: that neighbour's clock is at infinity, and so is this node's own after its
-//!   last round.
+//! * While a due call waits for a slot, or this node could begin its next gradient, no update of
+//!   another call is applied; and no gradient begins before due calls are answered. Otherwise a
+//!   late answer or gradient would contain updates of clocks beyond c + s - 1.
+//! * Upon a farewell (that neighbour makes no more calls): its clock becomes infinite, as does this
+//!   node's own after its last round.
 //!
-//! The slowest node is never held back, and slots become free without it, so at least one node can
-//! always go on.
+//! The slowest node never waits for others, and slots become free without it, so at least one node
+//! can always continue.
 
 use std::collections::VecDeque;
 
@@ -30,12 +31,13 @@ pub const INFINITY: u64 = u64::MAX;
 /// One call.
 #[derive(Debug)]
 pub struct Call {
-    /// Who calls.
+    /// The caller.
     pub from: NodeId,
     /// Its frame.
     pub bytes: Vec<u8>,
     round: Round,
-    /// Whether the rule has taken what it brings; without a bound that is when it is answered.
+    /// Whether the rule has applied its update. Always true without a bound: the rule then applies
+    /// it when it answers.
     heard: bool,
 }
 
@@ -46,12 +48,12 @@ impl Call {
     }
 }
 
-/// What can be done for a call now: its place among those that wait.
+/// The next action for a call, with the call's position among those that wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// Let the rule take its update.
+    /// Let the rule apply its update.
     Hear(usize),
-    /// Take it out and answer it.
+    /// Remove it and answer it.
     Answer(usize),
 }
 
@@ -60,15 +62,15 @@ pub enum Turn {
 pub struct Calls {
     id: NodeId,
     bound: Option<u64>,
-    /// Of neighbours that call this node, where there is a bound; ascending.
+    /// The clocks of neighbours that call this node, if there is a bound; ascending by node.
     clocks: Vec<(NodeId, u64)>,
     waiting: VecDeque<Call>,
-    /// Neighbours that call no more.
+    /// Neighbours that make no more calls.
     left: Vec<NodeId>,
 }
 
 impl Calls {
-    /// Nobody has called yet.
+    /// No calls yet.
     pub fn new(id: NodeId, plan: &dyn Plan, topology: &Topology) -> Calls {
         let bound = plan.bound();
         let mut clocks = Vec::new();
@@ -87,10 +89,10 @@ impl Calls {
         Calls { id, bound, clocks, waiting: VecDeque::new(), left: Vec::new() }
     }
 
-    /// A call that the plan allows.
+    /// Adds a call that the plan allows.
     ///
     /// # Errors
-    /// Why the neighbour cannot make it now.
+    /// The reason if the neighbour cannot make it now.
     pub fn arrived(&mut self, from: NodeId, round: Round, bytes: Vec<u8>) -> Result<(), String> {
         if self.waiting.iter().any(|call| call.from == from) {
             return Err("a second call before the first was answered".into());
@@ -107,17 +109,17 @@ impl Calls {
         Ok(())
     }
 
-    /// Forgets the calls of a neighbour that begins anew.
+    /// Drops the call of a neighbour whose link ended, and resets its clock.
     pub fn forget(&mut self, from: NodeId) {
         self.waiting.retain(|call| call.from != from);
         self.left.retain(|peer| *peer != from);
         self.set(from, 0);
     }
 
-    /// A neighbour that calls no more.
+    /// Records that a neighbour makes no more calls.
     ///
     /// # Errors
-    /// If it has said so before.
+    /// If it has left before.
     pub fn leave(&mut self, from: NodeId) -> Result<(), String> {
         if self.has_left(from) {
             return Err("a second farewell".into());
@@ -127,7 +129,8 @@ impl Calls {
         Ok(())
     }
 
-    /// What is next, with this node's own clock, and whether it is about to begin a gradient.
+    /// The next action. `own` is this node's clock; `begins` says whether it is about to begin a
+    /// gradient.
     pub fn next(&self, own: u64, begins: bool, has_slot: impl Fn(NodeId) -> bool) -> Option<Turn> {
         let mut blocked = false;
         for (place, call) in
@@ -144,7 +147,7 @@ impl Calls {
         self.waiting.iter().position(|call| !call.heard).map(Turn::Hear)
     }
 
-    /// Marks a call as heard.
+    /// Marks a call as heard and advances the caller's clock.
     pub fn hear(&mut self, place: usize) -> &Call {
         let call = &mut self.waiting[place];
         call.heard = true;
@@ -153,7 +156,7 @@ impl Calls {
         &self.waiting[place]
     }
 
-    /// Takes a call out, to be answered.
+    /// Removes a call, to answer it.
     pub fn remove(&mut self, place: usize) -> Call {
         self.waiting.remove(place).expect("a place that was named")
     }
@@ -165,7 +168,8 @@ impl Calls {
                 && !self.waiting.iter().any(|call| self.is_due(call, round.0)))
     }
 
-    /// Who holds back a node of this clock, ascending among neighbours; `own` is that of this node.
+    /// The nodes that hold back a node of clock `clock`: neighbours in ascending order, then this
+    /// node, whose clock is `own`.
     pub fn behind(&self, clock: u64, own: u64) -> impl Iterator<Item = NodeId> {
         let least = self.bound.map_or(0, |bound| clock.saturating_sub(bound));
         let own = std::iter::once((self.id, own));
@@ -182,7 +186,7 @@ impl Calls {
         self.waiting.is_empty()
     }
 
-    /// Whether this neighbour calls no more.
+    /// Whether this neighbour makes no more calls.
     pub fn has_left(&self, peer: NodeId) -> bool {
         self.left.contains(&peer)
     }

@@ -1,11 +1,11 @@
-//! What goes into the core and what comes out: the only things that a driver has to know.
+//! The inputs and effects of the core: all that a driver needs to know.
 
 use std::sync::Arc;
 
 use super::plan::At;
 use crate::units::{NodeId, Round};
 
-/// Something happened.
+/// An event that a driver reports.
 #[derive(Debug)]
 pub enum Input {
     /// All links of the node are up: begin.
@@ -14,41 +14,42 @@ pub enum Input {
     Frame {
         /// From this neighbour.
         from: NodeId,
-        /// Header and payload; given back by [`Effect::Recycle`].
+        /// Header and payload. [`Effect::Recycle`] returns the buffer.
         bytes: Vec<u8>,
     },
-    /// The oldest frame handed to this link has left: its slot is free.
+    /// The link has sent its oldest frame: a slot is free.
     Taken(NodeId),
-    /// A link ended. Before [`Input::Start`] it may come up again: what came over it is forgotten.
+    /// A link ended. Before [`Input::Start`] it may come up again; the node drops what it received
+    /// over it.
     LinkDown {
         /// To this neighbour.
         peer: NodeId,
         /// Stage and cause, for the log.
         reason: String,
     },
-    /// A neighbour left the run early and said why.
+    /// A neighbour left the run early and gave the cause.
     Left {
         /// The neighbour.
         peer: NodeId,
-        /// What ended the run first.
+        /// The first cause of the end.
         cause: Cause,
     },
     /// A part of the update is final while the rest is still computed. Parts come in the order of
     /// [`Effect::Compute`], all before [`Input::Computed`].
     Part {
-        /// The round it was asked for.
+        /// The round it was requested for.
         round: Round,
-        /// Its place in that order.
+        /// Its position in that order.
         part: u8,
-        /// Its numbers of the update.
+        /// Its values of the update.
         values: Vec<f32>,
     },
-    /// The gradient asked for is ready: `update` is the sum of step times direction, `x` as it was
-    /// lent.
+    /// The gradient is computed: `update` is the sum of step times direction, `x` the lent model,
+    /// unchanged.
     Computed {
-        /// The round it was asked for.
+        /// The round it was requested for.
         round: Round,
-        /// The model, back.
+        /// The lent model, returned.
         x: Vec<f32>,
         /// The update.
         update: Vec<f32>,
@@ -56,27 +57,27 @@ pub enum Input {
         loss: f64,
         /// The sum of the step sizes in the update.
         step: f32,
-        /// Whether this node asks that all nodes end soon.
+        /// Whether this node requests an early end of the run.
         ends: bool,
     },
-    /// The gradient asked for cannot be computed, so this node cannot go on.
+    /// The gradient cannot be computed, so this node cannot continue.
     ComputeFailed {
-        /// The model, back.
+        /// The lent model, returned.
         x: Vec<f32>,
-        /// Why; the neighbours are told.
+        /// The reason; it is sent to the neighbours.
         reason: String,
     },
-    /// This node's record for the final table, in answer to [`Effect::Conclude`].
+    /// This node's record for the final table, in reply to [`Effect::Conclude`].
     Record(Vec<u8>),
-    /// End after this round, or now if it is past; then conclude as usual.
+    /// End after this round, or after the current one if that is later; then conclude as usual.
     StopAfter(Round),
 }
 
-/// Something to be done.
+/// An action for the driver.
 #[derive(Debug, PartialEq)]
 pub enum Effect {
-    /// Compute the update at `x` into `update`, and answer [`Input::Part`] for each of the parts
-    /// and [`Input::Computed`].
+    /// Compute the update at `x` into `update`. Reply with [`Input::Part`] for each of the parts,
+    /// then with [`Input::Computed`].
     Compute {
         /// The step t.
         round: Round,
@@ -84,32 +85,32 @@ pub enum Effect {
         x: Vec<f32>,
         /// A buffer of the same length; contents arbitrary.
         update: Vec<f32>,
-        /// What is wanted before the whole is there, from the end of the vector on.
+        /// The parts wanted before the whole update, from the end of the vector on.
         parts: Vec<Part>,
-        /// Whether frames may be handled meanwhile (else nothing is lost by computing in place).
+        /// Whether frames may be handled meanwhile; if not, computing in place loses nothing.
         overlaps: bool,
     },
-    /// Hand this frame to the link; answer [`Input::Taken`] when it has left.
+    /// Pass this frame to the link; reply with [`Input::Taken`] when it has been sent.
     Send {
         /// To this neighbour.
         to: NodeId,
         /// Header and payload, shared between neighbours.
         frame: Arc<Vec<u8>>,
     },
-    /// The frame's buffer, or another one, is free; the link may deliver its next frame.
+    /// The frame's buffer, or another one, is free, and the link may deliver its next frame.
     Recycle {
         /// The link it came from.
         from: NodeId,
-        /// For reuse.
+        /// The buffer to reuse.
         buffer: Vec<u8>,
     },
-    /// What all nodes' setup records make together is here.
+    /// The setup is complete: the merged setup records of all nodes.
     Prepared(Vec<u8>),
     /// A round is over.
     RoundDone(RoundDone),
     /// The rounds are over and this node's own model is final: save it, before the mean is formed.
     Save(OwnModel),
-    /// The mean is formed: save it, evaluate it and the node's own model, and answer
+    /// The mean is formed: save it, evaluate it and the node's own model, and reply with
     /// [`Input::Record`].
     Conclude {
         /// This node's own model, as in [`Effect::Save`], with the traffic of the mean.
@@ -117,13 +118,14 @@ pub enum Effect {
         /// The mean of all nodes' models, the same bits everywhere.
         mean: Vec<f32>,
     },
-    /// Everything is done: all nodes' records, in node order, if this node is one of their readers.
+    /// The run is complete: all nodes' records in node order if this node is one of their readers,
+    /// else none.
     Finished(Vec<Vec<u8>>),
-    /// The run cannot go on. Nothing follows.
+    /// The run cannot continue. No effect follows.
     Failed(Failure),
 }
 
-/// A node's own model, and what it took to make it.
+/// A node's own model, with its rounds and traffic.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OwnModel {
     /// The number of rounds done.
@@ -136,25 +138,25 @@ pub struct OwnModel {
     pub links: Vec<LinkTraffic>,
 }
 
-/// A stretch of the update.
+/// A part of the update, from `start` on.
 #[derive(Debug, PartialEq)]
 pub struct Part {
-    /// Where it begins in the update.
+    /// Its start in the update.
     pub start: usize,
     /// A buffer of its length; contents arbitrary.
     pub values: Vec<f32>,
 }
 
-/// What a node has to say at the end of a round.
+/// A node's report at the end of a round.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RoundDone {
-    /// The step t that is over.
+    /// The step t.
     pub round: Round,
     /// Mean loss over this round's batches, before the update.
     pub loss: f64,
     /// Sent so far, by the rule.
     pub traffic: Traffic,
-    /// The model, on the rounds that are to be evaluated.
+    /// The model, in rounds that are evaluated.
     pub model: Option<Vec<f32>>,
 }
 
@@ -167,8 +169,8 @@ pub struct Traffic {
     pub wire: u64,
     /// What dense gossip would have sent: 4 d bytes per neighbour and round.
     pub dense: u64,
-    /// Envelopes, headers and payloads of the setup and of the exact mean at the end, which `wire`
-    /// does not count (nor does this the last records).
+    /// Envelopes, headers and payloads of the setup and of the exact mean at the end. `wire` does
+    /// not count them; neither field counts the records sent last.
     pub tree: u64,
 }
 
@@ -183,11 +185,11 @@ pub struct LinkTraffic {
     pub wire: u64,
 }
 
-/// Why a node cannot go on.
+/// Why a node cannot continue.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Failure {
-    /// A neighbour sent what cannot belong to this run; its state was not changed by it.
+    /// A neighbour sent a frame that cannot belong to this run; it changed no state.
     Peer {
         /// The neighbour at fault.
         peer: NodeId,
@@ -197,26 +199,26 @@ pub enum Failure {
     /// The copy of a neighbour's model differs from its owner's: a difference was lost or applied
     /// twice.
     Replica {
-        /// Whose model.
+        /// The owner of the model.
         peer: NodeId,
-        /// After which frame.
+        /// The frame after which they differ.
         at: At,
     },
-    /// A value is not finite, or the model has grown past what its start and its gradients can make
-    /// of it: the run has diverged.
+    /// A value is not finite, or the model exceeds the bound of `gossip/growth.rs`: the run has
+    /// diverged.
     Diverged {
         /// The step t.
         round: Round,
-        /// Where in the vector.
+        /// The index in the vector.
         index: usize,
-        /// NaN, an infinity, or the greatest value of a model that is too long.
+        /// NaN, an infinity, or the greatest value of a model that exceeds the bound.
         value: f32,
     },
     /// This node's gradient could not be computed.
     Gradient {
         /// The step t.
         round: Round,
-        /// What its learner says.
+        /// The learner's message.
         reason: String,
     },
     /// A link ended before the run did.
@@ -234,12 +236,12 @@ pub enum Failure {
         peer: NodeId,
         /// The round this node was in.
         round: Round,
-        /// What ended the run first.
+        /// The first cause of the end.
         cause: Cause,
     },
 }
 
-/// What ended a run first. It is passed on unchanged from node to node.
+/// The first cause of the end of a run. Nodes pass it on unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cause {
     /// The node at which it happened.
@@ -249,7 +251,7 @@ pub struct Cause {
 }
 
 impl Failure {
-    /// In words, with nodes called as `name` calls them.
+    /// The message, with nodes named by `name`.
     pub fn describe(&self, name: &dyn Fn(NodeId) -> String) -> String {
         match self {
             Failure::Peer { peer, reason } => {
@@ -294,7 +296,7 @@ impl Failure {
         }
     }
 
-    /// The round in which it happened, where it is known.
+    /// The round in which it happened, if known.
     pub fn round(&self) -> Option<Round> {
         match self {
             Failure::Replica { at, .. } => Some(at.round),

@@ -1,7 +1,7 @@
-//! The flights of one node that are under way, and the frames and slots that they wait for.
+//! The flights of one node that are in progress, and the frames and slots that they wait for.
 //!
-//! A frame is of type `F`: bytes on a node, nothing in a prediction. What a flight does with frames
-//! is its [`Carrier`]'s.
+//! `F` is the type of a frame: bytes on a node, nothing in a prediction. A [`Carrier`] sends and
+//! takes the frames.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +14,8 @@ use crate::units::{NodeId, Round};
 /// Frames that one link may hold and has not sent yet. Two: one is sent while the next is encoded.
 pub const SLOTS: usize = 2;
 
-/// Frames of one link that wait for their exchange, at the least; more if the plan lets a neighbour
-/// be further ahead.
+/// The least number of received frames of one link that may wait for their exchange; more if the
+/// plan lets a neighbour be further ahead.
 pub const HELD: usize = 16;
 
 /// Sends and takes the frames of an exchange.
@@ -23,16 +23,16 @@ pub trait Carrier<F> {
     /// Sends one frame to each receiver of the exchange. Their links have free slots.
     ///
     /// # Errors
-    /// If what is sent is not finite.
+    /// If a value to send is not finite.
     fn open(&mut self, at: &At, meeting: &Meeting) -> Result<(), Failure>;
 
     /// Takes the frame of a sender. Senders come in ascending order.
     ///
     /// # Errors
-    /// If the frame makes no sense, or a copy differs from its owner's.
+    /// If the frame is malformed, or a copy differs from its owner's.
     fn take(&mut self, at: &At, from: NodeId, frame: F) -> Result<(), Failure>;
 
-    /// All frames of the exchange have been taken.
+    /// Ends the exchange: all its frames have been taken.
     fn close(&mut self, at: &At);
 }
 
@@ -77,7 +77,7 @@ pub struct Flights<F> {
 }
 
 impl<F> Flights<F> {
-    /// No flight yet. A neighbour may be `limit` frames ahead of this node.
+    /// No flights yet. A neighbour may be `limit` frames ahead of this node.
     pub fn new(id: NodeId, limit: usize) -> Flights<F> {
         Flights {
             id,
@@ -120,7 +120,7 @@ impl<F> Flights<F> {
         self.flights.iter().any(|flight| !matches!(flight.state, State::Complete))
     }
 
-    /// Moves every flight as far as it goes. `true` if one has moved.
+    /// Advances every flight as far as possible. `true` if one has moved.
     ///
     /// # Errors
     /// Those of the carrier.
@@ -138,7 +138,7 @@ impl<F> Flights<F> {
         Ok(moved)
     }
 
-    /// Holds a frame that the plan expects until its exchange takes it.
+    /// Buffers a frame that the plan expects until its exchange takes it.
     ///
     /// # Errors
     /// The reason why the neighbour cannot have sent it.
@@ -156,7 +156,7 @@ impl<F> Flights<F> {
         }
     }
 
-    /// Forgets the frames of a neighbour that starts again.
+    /// Drops the frames of a neighbour whose link ended.
     pub fn forget(&mut self, peer: NodeId) {
         if let Some(link) = self.links.get_mut(&peer) {
             link.held.clear();
@@ -173,15 +173,15 @@ impl<F> Flights<F> {
         self.links.entry(peer).or_default().out += 1;
     }
 
-    /// A link has sent its oldest frame.
+    /// Frees a slot: a link has sent its oldest frame.
     pub fn free_slot(&mut self, peer: NodeId) {
         if let Some(link) = self.links.get_mut(&peer) {
             link.out = link.out.saturating_sub(1);
         }
     }
 
-    /// The oldest flight that is not complete, with the neighbours whose frames, or whose slots, it
-    /// waits for.
+    /// The oldest flight that is not complete, and the neighbours whose frames or slots it waits
+    /// for.
     pub fn waiting_for(&self, plan: &dyn Plan) -> Option<(At, Vec<NodeId>)> {
         let flight = self.flights.iter().find(|flight| !matches!(flight.state, State::Complete))?;
         let mut meeting = Meeting::default();
@@ -205,7 +205,7 @@ impl<F> Flights<F> {
         self.flights.iter().find(|f| f.at.round == round && f.at.flight == flight)
     }
 
-    /// One move of one flight; `false` if it has to wait.
+    /// One transition of one flight; `false` if it has to wait.
     fn step(
         &mut self,
         index: usize,

@@ -3,10 +3,10 @@
 //! ```text
 //! round u64 | flight u8 | exchange u16 | replica u32 | checksum u32 | payload
 //! ```
-//! All little-endian. `replica` is the CRC-32C of the sender's public copy after this frame (0:
-//! none was taken), by which a receiver proves that no difference was lost. `checksum` is the
-//! CRC-32C of the header before it and the payload. The link adds an envelope of its own (length
-//! and sequence number), so that one frame can go to all neighbours.
+//! All little-endian. `replica` is the CRC-32C of the sender's public copy after this frame (0: not
+//! computed); with it a receiver checks that no difference was lost. `checksum` is the CRC-32C of
+//! the header before it and the payload. The link adds its own envelope (length and sequence
+//! number), so one frame can go to all neighbours.
 
 use bincode::config::{Configuration, Fixint, Limit, LittleEndian};
 use serde::{Deserialize, Serialize};
@@ -20,12 +20,12 @@ pub const HEADER: usize = 19;
 /// The bytes that a link puts before a frame: length and sequence number, 8 each.
 pub const ENVELOPE: usize = 16;
 
-/// What stands before the payload.
+/// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Which place of the algorithm this frame belongs to.
+    /// The position of this frame in the algorithm.
     pub at: At,
-    /// CRC-32C of the sender's public copy once this frame is applied; `None` where none was taken.
+    /// CRC-32C of the sender's public copy once this frame is applied; `None` if not computed.
     pub replica: Option<u32>,
 }
 
@@ -41,9 +41,9 @@ pub enum FrameError {
          wrongly made"
     )]
     Checksum {
-        /// In the frame.
+        /// The checksum in the frame.
         found: u32,
-        /// Of the bytes.
+        /// The checksum of the bytes.
         computed: u32,
     },
     /// A header that does not decode.
@@ -64,15 +64,15 @@ fn layout() -> Configuration<LittleEndian, Fixint, Limit<HEADER>> {
     bincode::config::standard().with_fixed_int_encoding().with_limit::<HEADER>()
 }
 
-/// Makes room for the header at the start of an empty buffer; [`seal`] fills it in when the payload
-/// stands behind it.
+/// Reserves space for the header at the start of an empty buffer; [`seal`] writes it once the
+/// payload is complete.
 pub fn reserve(buffer: &mut Vec<u8>) {
     buffer.clear();
     buffer.resize(HEADER, 0);
 }
 
-/// Writes the header of a finished frame. `payload_sum` is the CRC-32C of the payload where it is
-/// known already.
+/// Writes the header of a finished frame. `payload_sum` is the CRC-32C of the payload, if already
+/// known.
 ///
 /// # Panics
 /// If the buffer did not start with [`reserve`].
@@ -99,17 +99,17 @@ pub fn seal(header: &Header, payload_sum: Option<u32>, buffer: &mut [u8]) {
 /// A frame whose header decodes and whose checksum has not been compared yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Sealed<'a> {
-    /// What the header says, if it is whole.
+    /// The header, not verified yet.
     pub header: Header,
-    /// The rest.
+    /// The payload.
     pub payload: &'a [u8],
-    /// The CRC-32C of the header's bytes that it covers: the sum over the payload starts from here.
+    /// The CRC-32C of the header bytes that it covers; the sum over the payload continues from it.
     pub sum: u32,
     found: u32,
 }
 
 impl<'a> Sealed<'a> {
-    /// Looks at a frame's header.
+    /// Decodes a frame's header.
     ///
     /// # Errors
     /// If the bytes are too short.
@@ -123,7 +123,7 @@ impl<'a> Sealed<'a> {
         })
     }
 
-    /// Compares the checksum with that of the bytes: `computed` is `sum` taken on over the payload.
+    /// Compares the frame's checksum with `computed`, which is `sum` continued over the payload.
     ///
     /// # Errors
     /// If they differ.

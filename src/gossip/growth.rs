@@ -1,31 +1,31 @@
-//! Whether a model has grown past what its start and its gradients can make of it: divergence,
-//! while numbers are still finite.
+//! Detects divergence while values are still finite: a model has grown more than its start and its
+//! gradients explain.
 //!
-//! A node whose updates stay as long per step as the longest of its first 16 rounds has
+//! If updates per step never become longer than the longest of the first 16 rounds, then
 //!
 //! ```text
 //! |x_t| <= |x_0| + S_t G,   S_t = the sum of the steps until t,   G = the longest |update| / step of the first 16 rounds
 //! ```
-//! and gossip adds what neighbours have moved. A model has diverged where `|x_t| > 1000 (|x_0| +
-//! sqrt(d) + S_t G)`: numbers of the order of 1 are allowed for also where x_0 and the first
-//! gradients are 0. G follows the scale of the data, and 1000 leaves room for momentum, for
+//! and gossip adds the changes of neighbours. A model has diverged if `|x_t| > 1000 (|x_0| +
+//! sqrt(d) + S_t G)`. The term sqrt(d) allows values of the order of 1 even if x_0 and the first
+//! gradients are 0. G follows the scale of the data. The factor 1000 leaves room for momentum, for
 //! neighbours with steeper gradients, and for a start on a plateau. Updates that grow with x, or
-//! copies that swing apart, pass every such bound.
+//! copies that oscillate, exceed every such bound.
 //!
-//! x is looked at in every 16th round and at the end, updates in the first 16 rounds: one pass over
-//! a vector each. Everything depends on the round, never on time or on what is evaluated, so every
+//! x is checked in every 16th round and at the end, updates in the first 16 rounds: one pass over a
+//! vector each. The checks depend on the round only, never on time or on evaluations, so every
 //! driver decides alike.
 
 use super::event::Failure;
 use crate::{units::Round, vector};
 
-/// Rounds between two looks, and rounds of which updates are looked at.
+/// Rounds between two checks of x; also the number of first rounds whose updates are measured.
 const EVERY: u64 = 16;
 
-/// How many times as long as expected a model may be.
+/// The factor by which a model may exceed its expected length.
 const TIMES: f64 = 1000.0;
 
-/// What is known of one node's model.
+/// The growth of one node's model.
 #[derive(Debug, Default)]
 pub struct Growth {
     /// |x_0| + sqrt(d); 0 before it is known.
@@ -37,7 +37,7 @@ pub struct Growth {
 }
 
 impl Growth {
-    /// An update that was computed at `x`, before it is applied.
+    /// Records an update that was computed at `x`, before it is applied.
     ///
     /// # Errors
     /// If x has diverged.
@@ -56,16 +56,16 @@ impl Growth {
         self.steps += f64::from(step);
         if round.0 < EVERY && step > 0.0 {
             let length = vector::norm_squared(update).sqrt() / f64::from(step);
-            // Not a NaN: what made it shows in x.
+            // `max` ignores a NaN: its cause appears in x.
             self.gradient = self.gradient.max(length);
         }
         Ok(())
     }
 
-    /// A model at any time; before the first update every finite one passes.
+    /// Checks a model at any time; before the first update every finite one passes.
     ///
     /// # Errors
-    /// If it has diverged: its greatest number is named, or the first that is not finite.
+    /// If it has diverged. The failure names its greatest value, or the first that is not finite.
     pub fn check(&self, round: Round, x: &[f32]) -> Result<(), Failure> {
         let length = vector::norm_squared(x).sqrt();
         let most = if self.start == 0.0 {
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     /// Rounds until a model of two numbers that grows by `factor` a round is stopped; the update is
-    /// what it grows by.
+    /// its growth.
     fn stopped(start: f32, factor: f32, rounds: u64) -> Option<u64> {
         let (mut growth, mut x) = (Growth::default(), vec![start; 2]);
         for round in 0..rounds {

@@ -1,8 +1,8 @@
 //! The protocol: rounds, flights, exchanges and update rules, without I/O.
 //!
-//! [`Node`] is a state machine with one door, [`Node::handle`]: an [`Input`] goes in, [`Effect`]s
-//! come out. Two drivers perform the effects: the simulator and the libp2p runtime. In synchronous
-//! rounds both end with the same parameters, bit for bit.
+//! [`Node`] is a state machine with one entry point, [`Node::handle`]: an [`Input`] goes in,
+//! [`Effect`]s come out. Two drivers perform the effects: the simulator and the libp2p runtime. In
+//! synchronous rounds both end with the same parameters, bit for bit.
 
 mod calls;
 pub mod collective;

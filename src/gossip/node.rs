@@ -1,25 +1,25 @@
 //! One node of a run, as a state machine without I/O.
 //!
 //! * Upon `Start`: agree on a setup over the tree, if the run has one; then begin round 0.
-//! * Upon `Frame`: check it against the plan, hold it until its exchange is open, hand it to the
+//! * Upon `Frame`: check it against the plan, buffer it until its exchange is open, pass it to the
 //!   rule in ascending order of senders.
-//! * Upon a frame that calls (asynchronous rules): let the rule answer, once the link has a slot
-//!   and nobody is too far behind.
+//! * Upon a frame that is a call (asynchronous rules): let the rule answer it, once the link has a
+//!   slot and no node is too far behind.
 //! * Upon `Taken`: a slot is free; an exchange that waited for it opens.
-//! * Upon `Part`: hand this part of the update to the rule; its flight may leave while the rest is
+//! * Upon `Part`: pass this part of the update to the rule; its flight may start while the rest is
 //!   computed.
-//! * Upon `Computed`: hand the update to the rule and go on with the round. If it says that this
-//!   node ends, all nodes end after the same later round, of which notices inform them.
-//! * Upon `LinkDown` or `Left`: before the start, forget what came over the link; when only the
-//!   tree's exchanges are left and none of them uses the link, go on; else fail. The reason names
-//!   the link and the round, or what ended the run first.
-//! * Upon `StopAfter`: let the given round be the last.
-//! * After the last round: land what is in the air; where the plan calls, hear from all neighbours
-//!   that they call no more; have the node's own model saved; form the mean over the tree; ask for
-//!   this node's record; pass records to their readers; finish.
+//! * Upon `Computed`: pass the update to the rule and continue the round. If the learner requests
+//!   an early end, all nodes end after the same later round, which they learn from notices.
+//! * Upon `LinkDown` or `Left`: before the start, drop what was received over the link; if only
+//!   tree exchanges remain and none of them uses the link, continue; else fail. The reason names
+//!   the link and the round, or the first cause of the end.
+//! * Upon `StopAfter`: make the given round the last.
+//! * After the last round: land what is in flight; if the plan calls, wait until no neighbour makes
+//!   more calls; have the node's own model saved; form the mean over the tree; request this node's
+//!   record; pass records to their readers; finish.
 //!
-//! Nothing here waits, reads a clock or rolls dice: given the same inputs in the same order, the
-//! same effects come out.
+//! The node never waits, reads a clock or draws random numbers outside the run's streams: the same
+//! inputs in the same order give the same effects.
 
 mod arrival;
 mod ending;
@@ -49,11 +49,11 @@ use crate::{
 /// Makes a rule at an initial model.
 pub type NewRule = Box<dyn FnOnce(&[f32]) -> Box<dyn Rule> + Send>;
 
-/// What a node needs to know before it starts.
+/// The configuration of a node.
 pub struct NodeConfig {
-    /// Which node this is.
+    /// This node's id.
     pub id: NodeId,
-    /// Who is a neighbour of whom.
+    /// The links between nodes.
     pub topology: Arc<Topology>,
     /// The program of a round.
     pub plan: Arc<dyn Plan>,
@@ -69,10 +69,10 @@ pub struct NodeConfig {
     pub rounds: u64,
     /// Rounds between evaluations; the last round is always evaluated.
     pub evaluate_every: u64,
-    /// What all nodes must agree on before round 0 (sums for standardisation); either all nodes
-    /// have something or none.
+    /// The record that all nodes agree on before round 0 (sums for standardisation); either all
+    /// nodes have one or none.
     pub setup: Option<Setup>,
-    /// Who gets all nodes' records at the end.
+    /// Which nodes receive all nodes' records at the end.
     pub readers: Readers,
 }
 
@@ -81,16 +81,16 @@ pub struct Node {
     id: NodeId,
     topology: Arc<Topology>,
     plan: Arc<dyn Plan>,
-    /// Until the initial model is known.
+    /// Present until the initial model is known.
     new_rule: Option<NewRule>,
-    /// While there are rounds; then only the model is kept.
+    /// Present during the rounds; afterwards only the model is kept.
     rule: Option<Box<dyn Rule>>,
     /// The model and its update, until the rounds are over.
     local: Local,
     /// The final model.
     model: Arc<Vec<f32>>,
     rounds: u64,
-    /// Rounds before anybody wished to stop: a neighbour may be further than this node ends.
+    /// Rounds before any request of an early end: a neighbour may be past this node's last round.
     agreed: u64,
     evaluate_every: u64,
     parameters: usize,
@@ -102,18 +102,18 @@ pub struct Node {
     loss: f64,
     growth: Growth,
     calls: Calls,
-    /// Neighbours that do not know yet that the rounds end earlier.
+    /// Neighbours that have not been sent the notice of an early end.
     uninformed: Vec<NodeId>,
-    /// What was sent until the model was final.
+    /// The traffic until the model was final.
     spent: Traffic,
     trees: Trees,
 }
 
 struct Trees {
     setup: Option<TreePlan>,
-    /// If one node gives the initial model.
+    /// Present if one node gives the initial model.
     initial: Option<(NodeId, TreePlan)>,
-    /// Where the plan calls.
+    /// Present if the plan calls.
     farewell: Option<Farewell>,
     mean: TreePlan,
     summary: TreePlan,
@@ -126,9 +126,9 @@ enum Stage {
     Setup(Agreement),
     Initial(Mean),
     Rounds,
-    /// Landing what the last rounds left in the air.
+    /// Landing what the last rounds left in flight.
     Landing,
-    /// Until no neighbour calls any more.
+    /// Waiting until no neighbour makes more calls.
     Farewell,
     Mean(Mean),
     Concluding,
@@ -160,8 +160,8 @@ impl Node {
         assert!(setup.as_ref().is_none_or(fits), "the setup record is too large");
         let lag = |step: &Step| if let Step::Land { lag, .. } = step { u64::from(*lag) } else { 0 };
         let lag = plan.steps().iter().map(lag).max().unwrap_or(0);
-        // A neighbour that waits for this node is ahead by the flights that may be in the air at
-        // most; where frames go one way only, the chain of waits back to this node is as long as
+        // A neighbour that waits for this node is ahead by at most the flights that may be in
+        // flight. If frames go one way only, the chain of waits back to this node can be as long as
         // there are nodes.
         let a_round: usize =
             plan::flights(&*plan).iter().map(|&flight| usize::from(plan.exchanges(flight))).sum();
@@ -200,7 +200,7 @@ impl Node {
         }
     }
 
-    /// Takes one input and appends what is to be done, in order.
+    /// Handles one input and appends the effects, in order.
     pub fn handle(&mut self, input: Input, out: &mut Vec<Effect>) {
         if matches!(self.stage, Stage::Done | Stage::Failed) {
             return;
@@ -216,9 +216,9 @@ impl Node {
         self.program.round()
     }
 
-    /// This node's model as it stands, for a run that ends early: after the last round that is
-    /// done, or with the step and a part of the mixing of the round after it. `lent` gives the
-    /// model that [`Effect::Compute`] lent, if it can be had. `None` before a round is done.
+    /// This node's current model, for a run that ends early: the model after the last complete
+    /// round, or with the step and a part of the mixing of the next one. `lent` returns the model
+    /// that [`Effect::Compute`] lent, if available. `None` before a round is complete.
     pub fn salvage(&self, lent: impl FnOnce() -> Option<Vec<f32>>) -> Option<OwnModel> {
         if self.round() == Round(0) {
             return None;
@@ -231,14 +231,14 @@ impl Node {
         Some(OwnModel { x, ..self.own_model() })
     }
 
-    /// A copy of the model as it stands.
+    /// A copy of the current model.
     fn current(&self) -> Vec<f32> {
         let mut x = vec![0.0; self.parameters];
         self.rule.as_ref().expect(RULE).model(&self.local, &mut x);
         x
     }
 
-    /// What was sent, with the model if the rounds are over.
+    /// The traffic so far, with the model if the rounds are over.
     fn own_model(&self) -> OwnModel {
         let traffic = self.transfer.traffic;
         let spent = if self.rule.is_some() { traffic } else { self.spent };
@@ -250,8 +250,7 @@ impl Node {
         }
     }
 
-    /// What this node waits for, for the log: a place of the algorithm and the neighbours that are
-    /// late.
+    /// What this node waits for, for the log: a position in the algorithm and the late neighbours.
     pub fn waiting_for(&self) -> Option<(At, Vec<NodeId>)> {
         match &self.stage {
             Stage::Waiting { .. } | Stage::Concluding | Stage::Done | Stage::Failed => None,
@@ -275,7 +274,7 @@ impl Node {
         }
     }
 
-    /// Who is too far behind for this node to begin its next gradient.
+    /// The nodes that are too far behind for this node to begin its next gradient.
     fn held_back(&self) -> Option<(At, Vec<NodeId>)> {
         let round = self.round();
         let late: Vec<NodeId> = self.calls.behind(round.0, round.0).collect();
@@ -312,7 +311,7 @@ impl Node {
                 }
             }
             Input::ComputeFailed { x, reason } => {
-                // The rule is of no use without its model, which is this node's result.
+                // The rule is useless without its model, which is this node's result.
                 (self.rule, self.model, self.spent) = (None, Arc::new(x), self.transfer.traffic);
                 return Err(Failure::Gradient { round: self.round(), reason });
             }
@@ -333,8 +332,8 @@ impl Node {
         Ok(())
     }
 
-    /// A link is gone. It may come back before the start; after the rounds only the tree's links
-    /// count.
+    /// Handles the loss of a link. It may come up again before the start; after the rounds only the
+    /// tree's links count.
     fn lose(&mut self, peer: NodeId, failure: impl FnOnce() -> Failure) -> Result<(), Failure> {
         match self.stage {
             Stage::Waiting { .. } => {
@@ -363,7 +362,7 @@ impl Node {
         };
     }
 
-    /// After the setup: gets the initial model, if one node gives it.
+    /// Gets the initial model after the setup, if one node gives it.
     fn share_initial(&mut self) -> Stage {
         let Some((from, plan)) = &self.trees.initial else { return self.begin_rounds() };
         self.flights.launch(plan.launch(), plan);
@@ -376,7 +375,7 @@ impl Node {
         Stage::Rounds
     }
 
-    /// Goes as far as it can.
+    /// Advances as far as possible.
     fn run(&mut self, out: &mut Vec<Effect>) -> Result<(), Failure> {
         loop {
             if !matches!(self.stage, Stage::Waiting { .. } | Stage::Setup(_) | Stage::Initial(_)) {
@@ -449,7 +448,7 @@ impl Node {
         }
     }
 
-    /// Moves the flights of the rounds; `false` if none can move.
+    /// Advances the flights of the rounds; `false` if none can move.
     fn fly(&mut self, out: &mut Vec<Effect>) -> Result<bool, Failure> {
         let Node { flights, transfer, local, plan, .. } = self;
         let (plan, party): (_, &mut dyn Party) = (&**plan, rule(&mut self.rule));
@@ -485,7 +484,7 @@ impl Node {
         Ok(true)
     }
 
-    /// Lends the model for its gradient.
+    /// Lends the model to compute its gradient.
     fn compute(&mut self, round: Round, out: &mut Vec<Effect>) {
         let rule = rule(&mut self.rule);
         rule.point(&mut self.local);
@@ -513,7 +512,7 @@ impl Node {
 const RULE: &str = "the rule is there until the rounds are over";
 const PARTS: &str = "a rule whose plan has parts lends them";
 
-/// The rule, which is there until the rounds are over.
+/// The rule, which exists until the rounds are over.
 fn rule(rule: &mut Option<Box<dyn Rule>>) -> &mut dyn Rule {
     &mut **rule.as_mut().expect(RULE)
 }

@@ -1,4 +1,4 @@
-//! What takes part in exchanges: a rule, or one of the tree exchanges around it.
+//! The trait of the participants in exchanges: rules, and the tree exchanges around them.
 
 use super::plan::At;
 use crate::{
@@ -14,10 +14,10 @@ use crate::{
 /// lends both to the learner while a gradient is computed; they are empty meanwhile.
 #[derive(Clone, Debug, Default)]
 pub struct Local {
-    /// x_i: where the next gradient is taken.
+    /// x_i: the point of the next gradient.
     pub x: Vec<f32>,
-    /// The update, the sum of step times direction, once the gradient is there; then a buffer that
-    /// a rule uses as it likes until the next gradient.
+    /// The update, the sum of step times direction, once the gradient is computed; afterwards a
+    /// buffer that a rule may use until the next gradient.
     pub update: Vec<f32>,
 }
 
@@ -28,14 +28,14 @@ impl Local {
     }
 }
 
-/// What writing a payload returns: the first number that is not finite.
+/// The result of writing a payload; the error is the first number that is not finite.
 pub type Encoded = Result<(), NonFinite>;
 
-/// What taking a payload returns: why it has no meaning although its size is right.
+/// The result of taking a payload; the error says why it is malformed although its size is right.
 pub type Received = Result<(), Malformed>;
 
-/// One side of a flight's exchanges. Never waits; never sees a clock, a link or a compressor's
-/// name.
+/// One side of a flight's exchanges. It never waits and never sees a clock, a link or a
+/// compressor's name.
 ///
 /// For each exchange the engine calls, in this order: [`Party::outgoing`] and [`Party::sent`] (once
 /// for a shared encoding, else once per receiver), [`Party::received`] for every sender in
@@ -47,52 +47,52 @@ pub trait Party: Send {
     /// If a value is not finite.
     fn outgoing(&mut self, local: &mut Local, at: &At, out: &mut Writer<'_>) -> Encoded;
 
-    /// Takes this node's own payload as its receivers read it: what they add to a copy, its owner
+    /// Takes this node's own payload as its receivers decode it: what they add to a copy, its owner
     /// adds here.
     ///
-    /// Called only for a frame that arrives: a driver whose links may lose frames calls it, as
-    /// [`Party::received`] at the other end, when that is known; with reliable links that is at
-    /// once. So what depends on both ends (copies, mass that moves) belongs here, never into
-    /// [`Party::outgoing`]. A shared encoding arrives everywhere or it does not count.
+    /// Called only for a frame that arrives. A driver whose links may lose frames calls it, like
+    /// [`Party::received`] at the other end, once the arrival is known; with reliable links that is
+    /// at once. So state that depends on both ends (copies, mass that moves) is changed here, never
+    /// in [`Party::outgoing`]. A shared encoding counts only if all receivers get it.
     fn sent(&mut self, _local: &mut Local, _at: &At, _to: Option<NodeId>, _own: &Payload<'_>) {}
 
     /// Takes the payload of `from`.
     ///
     /// # Errors
-    /// If the payload has the right size but no meaning; nothing has changed then.
+    /// If the payload has the right size but is malformed; no state has changed.
     fn received(&mut self, local: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received;
 
-    /// All frames of an exchange have been taken.
+    /// Ends an exchange: all its frames have been taken.
     fn close(&mut self, _local: &mut Local, _at: &At) {}
 
-    /// The copies that it keeps of its neighbours' vectors, if it keeps some.
+    /// The copies that it keeps of its neighbours' vectors, if any.
     fn copies(&self) -> Option<&dyn Copies> {
         None
     }
 
-    /// Its answers to calls, if the plan calls.
+    /// Its side of calls, if the plan calls.
     fn answers(&mut self) -> Option<&mut dyn Answers> {
         None
     }
 }
 
-/// Vectors that a node and its neighbours hold in common. The engine compares them with their
-/// owners' now and then.
+/// Vectors that a node and its neighbours hold in common. The engine regularly compares copies with
+/// their owners' vectors.
 pub trait Copies {
-    /// This node's own vector: the one that `to` holds, or that all hold.
+    /// This node's own vector: the one that `to` has a copy of, or that all have if `to` is `None`.
     fn own<'a>(&'a self, local: &'a Local, to: Option<NodeId>) -> Option<&'a [f32]>;
 
     /// The copy of the vector of `from`.
     fn of<'a>(&'a self, local: &'a Local, from: NodeId) -> Option<&'a [f32]>;
 }
 
-/// The other side of a plan that calls.
+/// The called side of a plan that calls.
 pub trait Answers {
-    /// Takes what `from` brings; [`Answers::answer`] follows when no node is too far behind. Only
-    /// if the plan has a bound.
+    /// Applies the update of a call of `from`; [`Answers::answer`] follows when no node is too far
+    /// behind. Only if the plan has a bound.
     fn called(&mut self, _local: &mut Local, _at: &At, _from: NodeId, _ask: &Payload<'_>) {}
 
-    /// Answers the caller, at any time of this node's rounds: takes the payload of the call, unless
+    /// Answers the caller, at any time in this node's rounds: takes the payload of the call, unless
     /// the plan has a bound, and writes the answer.
     ///
     /// # Errors
@@ -106,7 +106,7 @@ pub trait Answers {
     ) -> Encoded;
 }
 
-/// Where a party writes a payload: straight into the frame's buffer.
+/// The writer of a payload, straight into the frame's buffer.
 #[derive(Debug)]
 pub struct Writer<'a> {
     format: &'a Format,
@@ -145,7 +145,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// The CRC-32C of the payload, where writing it has taken it already.
+    /// The CRC-32C of the payload, if writing it has computed it.
     pub(super) fn sum(&self) -> Option<u32> {
         self.sum
     }
@@ -161,11 +161,11 @@ impl<'a> Writer<'a> {
         encode_entries(self.format, entries, self.buffer)
     }
 
-    /// Writes packed codes. `fill` is given blocks in turn, each with the place of its first code,
-    /// and writes all of it.
+    /// Writes packed codes. `fill` is called for one block after another, with the position of the
+    /// block's first code, and writes all of it.
     ///
     /// # Errors
-    /// What `fill` says.
+    /// The error of `fill`.
     ///
     /// # Panics
     /// If the plan's format is for something else.
@@ -197,7 +197,7 @@ impl<'a> Writer<'a> {
         self.buffer.extend(v.iter().flat_map(|x| x.to_le_bytes()));
     }
 
-    /// Writes bytes with a meaning of their own.
+    /// Writes opaque bytes.
     ///
     /// # Panics
     /// If the plan's format is for something else.
@@ -211,8 +211,8 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// The stream of randomness of one payload, known to both ends. `to` is `None` for an encoding that
-/// all receivers share.
+/// The random stream of one payload, known to both ends. `to` is `None` for an encoding that all
+/// receivers share.
 pub fn payload_noise(seed: u64, from: NodeId, to: Option<NodeId>, at: &At) -> Stream {
     let peer = to.map_or(0, |to| u64::from(to.0) + 1);
     let stream = Stream::new(seed, Purpose::Compress).node(from).with(peer).round(at.round);

@@ -1,9 +1,9 @@
-//! A round is a short program, and it is data.
+//! A round is a short program, represented as data.
 //!
 //! The steps of a round are [`Step`]s. A *flight* is a list of exchanges that advances by itself
-//! while gradients are computed; who sends to whom in each exchange is a [`Meeting`]. A [`Plan`]
-//! answers for any node, so that a run can be checked (every send meets a wait, over a link of the
-//! topology), priced and limited before it starts.
+//! while gradients are computed; a [`Meeting`] lists the receivers and senders of one exchange. A
+//! [`Plan`] gives them for any node, so a run can be checked (every send has a matching wait and a
+//! link of the topology), its cost predicted and its buffers limited before it starts.
 //!
 //! | rules | steps of a round |
 //! |---|---|
@@ -24,7 +24,7 @@ use crate::{
     units::{NodeId, Round},
 };
 
-/// The place of a frame in the algorithm; also its key. Ordered by round, then flight, then
+/// The position of a frame in the algorithm; also its key. Ordered by round, then flight, then
 /// exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct At {
@@ -45,17 +45,17 @@ impl std::fmt::Display for At {
 /// One step of a round's program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Start a flight. Waits until its first exchange is open, so that what it sends is encoded
+    /// Start a flight. Waits until its first exchange is open, so that its frames are encoded
     /// before the model is lent.
     Launch(u8),
-    /// Ask for a gradient at the model; the model is lent until the answer.
+    /// Request a gradient at the model; the model is lent until the result.
     Gradient,
     /// Wait until this part of the update is final; the model is still lent.
     Part(u8),
     /// Wait for the gradient.
     Join,
-    /// Wait until the flight launched `lag` rounds ago is complete, then fold it into the model.
-    /// What is still in the air after the last round lands then, in order.
+    /// Wait until the flight launched `lag` rounds ago is complete, then apply it to the model.
+    /// Flights that remain after the last round land then, in order.
     Land {
         /// Which flight.
         flight: u8,
@@ -64,16 +64,16 @@ pub enum Step {
     },
 }
 
-/// Whom a node sends to and waits for in one exchange. Reused: the engine clears it before each
-/// question.
+/// The receivers and senders of a node in one exchange. Reused: the engine clears it before each
+/// query.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Meeting {
     /// Receivers of this node's frame, ascending.
     pub send: Vec<NodeId>,
-    /// Senders whose frames this node needs, ascending; they are handed to the rule in this order.
+    /// Senders whose frames this node needs, ascending; the rule gets them in this order.
     pub wait: Vec<NodeId>,
     /// Whether there is one encoding for all receivers. It is made, and applied by its owner, even
-    /// where no node receives it.
+    /// if no node receives it.
     pub shared: bool,
 }
 
@@ -86,41 +86,41 @@ impl Meeting {
     }
 }
 
-/// The program of every round and who meets whom in it: data only, and for any node.
+/// The program of every round and its meetings, for any node; data only.
 pub trait Plan: Send + Sync {
     /// The steps of a round.
     fn steps(&self) -> &[Step];
     /// How many exchanges a flight has.
     fn exchanges(&self, flight: u8) -> u16;
-    /// Whom `node` meets at `at`. `out` comes cleared.
+    /// The meeting of `node` at `at`. `out` is empty when passed.
     fn meet(&self, node: NodeId, at: &At, out: &mut Meeting);
-    /// What the frames of this exchange carry that `from` sends.
+    /// The format of the payloads that `from` sends in this exchange.
     fn format(&self, at: &At, from: NodeId) -> &Format;
-    /// Whether the flight is a call: exchange 0 asks one neighbour, which is in no flight of its
-    /// own with it and answers at once, whatever it does; exchange 1 waits for the answer. Its
-    /// nodes are in rounds of their own.
+    /// Whether the flight is a call: exchange 0 sends a request to one neighbour, exchange 1 waits
+    /// for its answer. The neighbour has no flight of its own for it and answers at once, in any
+    /// state. Nodes that call are in rounds of their own.
     fn calls(&self, _flight: u8) -> bool {
         false
     }
-    /// Where the parts of the update begin that [`Step::Part`] waits for, descending to 0, each as
-    /// far as the one before it; none where the update is wanted as a whole. Their flights are in
-    /// the air together.
+    /// The starts of the update's parts that [`Step::Part`] waits for, descending to 0; each part
+    /// ends where the one before it begins. Empty if the update is wanted as a whole. The flights
+    /// of the parts overlap.
     fn parts(&self) -> &[usize] {
         &[]
     }
-    /// Of a plan whose nodes call one server: by how many rounds a node may be ahead of the slowest
-    /// when it begins its next. The server takes calls when they arrive
+    /// The staleness bound, for a plan whose nodes call one server: by how many rounds a node may
+    /// be ahead of the slowest when it begins its next. The server takes calls when they arrive
     /// ([`Answers::called`](super::party::Answers::called)) and answers them within this bound.
     /// `None`: no node waits for the slowest.
     fn bound(&self) -> Option<u64> {
         None
     }
-    /// After how many rounds the meetings repeat.
+    /// The number of rounds after which the meetings repeat.
     fn period(&self) -> u64 {
         1
     }
-    /// Whether the meetings are those of the topology's schedule. A plan that meets as it likes
-    /// runs on static topologies only.
+    /// Whether the meetings follow the topology's schedule. A plan with other meetings runs on
+    /// static topologies only.
     fn follows_schedule(&self) -> bool {
         false
     }
@@ -137,20 +137,21 @@ pub fn flights(plan: &dyn Plan) -> Vec<u8> {
     flights
 }
 
-/// Whether a program launches this flight: asked of every frame that arrives.
+/// Whether a program launches this flight. Called for every frame that arrives.
 pub fn launches(plan: &dyn Plan, flight: u8) -> bool {
     plan.steps().contains(&Step::Launch(flight))
 }
 
-/// Whether nodes call each other whenever they like: the order of events decides then, and only the
-/// simulator repeats it.
+/// Whether nodes call each other at any time: results then depend on the order of events, and only
+/// the simulator repeats it.
 pub fn is_asynchronous(plan: &dyn Plan) -> bool {
     flights(plan).into_iter().any(|flight| plan.calls(flight))
 }
 
-/// Whether frames may cross: several flights of several exchanges are in the air together, so that
-/// two nodes may send theirs in different orders. Around a ring each node could then hold what it
-/// does not need yet before what it needs, for ever: such frames are read before they are due.
+/// Whether frames may cross: several flights of several exchanges are in flight together, so two
+/// nodes may send theirs in different orders. Around a ring this could deadlock, each node holding
+/// a frame that it does not need yet, in front of the one that it needs. So links deliver such
+/// frames before they are due.
 pub fn crosses(plan: &dyn Plan) -> bool {
     let in_the_air =
         |step: &Step| if let Step::Land { lag, .. } = step { u64::from(*lag) + 1 } else { 0 };
@@ -158,14 +159,14 @@ pub fn crosses(plan: &dyn Plan) -> bool {
         && flights(plan).into_iter().any(|flight| plan.exchanges(flight) > 1)
 }
 
-/// All places of one round's frames, in order.
+/// The positions of all frames of one round, in order.
 pub fn places(plan: &dyn Plan, round: Round) -> Vec<At> {
     let exchanges =
         |flight| (0..plan.exchanges(flight)).map(move |exchange| At { round, flight, exchange });
     flights(plan).into_iter().flat_map(exchanges).collect()
 }
 
-/// The largest payload that any frame of the plan can have among so many nodes, in bytes.
+/// The largest payload of any frame of the plan in a run of `nodes` nodes, in bytes.
 pub fn payload_limit(plan: &dyn Plan, nodes: usize) -> usize {
     let places = (0..plan.period()).flat_map(|round| places(plan, Round(round)));
     let size = |at: At| {
@@ -174,7 +175,7 @@ pub fn payload_limit(plan: &dyn Plan, nodes: usize) -> usize {
     places.filter_map(size).max().unwrap_or(0)
 }
 
-/// Checks that every send meets a wait and uses a link, over one period.
+/// Checks over one period that every send has a matching wait and uses a link.
 ///
 /// # Errors
 /// If a rule's plan does not fit the topology; the first two nodes that do not match are named.
@@ -226,14 +227,14 @@ pub fn check(plan: &dyn Plan, topology: &Topology) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// The plan of every rule whose flights are one exchange each: with all neighbours, or with those
-/// that a schedule names.
+/// The plan of every rule whose flights have one exchange each: with all neighbours, or with those
+/// that a schedule selects.
 #[derive(Debug)]
 pub struct Gossip {
     topology: Arc<Topology>,
     schedule: Option<Arc<Schedule>>,
     steps: Vec<Step>,
-    /// Of flight 0, 1 and so on.
+    /// The formats of flight 0, 1 and so on.
     formats: Vec<Format>,
     shared: bool,
 }
@@ -246,14 +247,14 @@ impl Gossip {
         Gossip::of_steps(topology, STEPS, vec![format])
     }
 
-    /// The exchange in the air while the gradient is computed.
+    /// The exchange is in flight while the gradient is computed.
     pub fn around_gradient(topology: Arc<Topology>, format: Format) -> Gossip {
         const STEPS: &[Step] =
             &[Step::Launch(0), Step::Gradient, Step::Join, Step::Land { flight: 0, lag: 0 }];
         Gossip::of_steps(topology, STEPS, vec![format])
     }
 
-    /// Any program; its flights are numbered from 0, and `formats` are theirs.
+    /// Any program. Its flights are numbered from 0 and have these `formats`.
     ///
     /// # Panics
     /// If there is not a format for each flight.
@@ -271,7 +272,7 @@ impl Gossip {
         plan
     }
 
-    /// The same with what is launched landing so many rounds later.
+    /// The same plan, with flights that land `rounds` rounds later.
     #[must_use]
     pub fn landing_late(mut self, rounds: u32) -> Gossip {
         for step in &mut self.steps {
@@ -282,15 +283,15 @@ impl Gossip {
         self
     }
 
-    /// The same with those whom the schedule names in each round, in place of all neighbours. For
-    /// rules that do without copies of their neighbours: a copy would not hear what its owner sends
-    /// to others.
+    /// The same plan with the neighbours that the schedule selects in each round, in place of all.
+    /// For rules without copies of their neighbours: a copy would miss what its owner sends to
+    /// others.
     #[must_use]
     pub fn following(self, schedule: &Arc<Schedule>) -> Gossip {
         Gossip { schedule: Some(Arc::clone(schedule)), ..self }
     }
 
-    /// The same with a payload of its own for every neighbour.
+    /// The same plan with a separate payload for every neighbour.
     #[must_use]
     pub fn one_for_each(self) -> Gossip {
         Gossip { shared: false, ..self }

@@ -1,6 +1,6 @@
-//! The interpreter of plans: where a node is in the program of its rounds.
+//! The interpreter of plans: the position of a node in the program of its rounds.
 //!
-//! A node follows it with frames, a prediction with their sizes.
+//! A node runs it with frames, a prediction with their sizes.
 
 use super::{
     flights::Flights,
@@ -8,22 +8,22 @@ use super::{
 };
 use crate::units::Round;
 
-/// What a step of the program asks for.
+/// The action that a step of the program requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Nothing can be done before an event.
+    /// Wait for an event.
     Wait,
     /// The step is done; go on.
     Continue,
     /// Begin the gradient of this round.
     Gradient(Round),
-    /// A flight is complete, with its last exchange: fold it into the model.
+    /// A flight is complete, with its last exchange: apply it to the model.
     Land(At),
     /// All steps of this round are done.
     RoundDone(Round),
 }
 
-/// The place of a node in its rounds.
+/// The position of a node in its rounds.
 #[derive(Debug, Default)]
 pub struct Program {
     round: Round,
@@ -53,17 +53,17 @@ impl Program {
         plan.steps().get(self.step) == Some(&Step::Gradient)
     }
 
-    /// A part of the update is final, and so are those before it.
+    /// Records that this part of the update is final, and so are those before it.
     pub fn finish_part(&mut self, part: u8) {
         self.parts = usize::from(part) + 1;
     }
 
-    /// The gradient is there.
+    /// Records that the gradient is computed.
     pub fn finish_gradient(&mut self) {
         self.computing = false;
     }
 
-    /// Takes the next step of the round. `may_begin`: whether the round's gradient may begin.
+    /// Takes the next step of the round. `may_begin` says whether the round's gradient may begin.
     pub fn advance<F>(
         &mut self,
         plan: &dyn Plan,
@@ -101,8 +101,7 @@ impl Program {
         next
     }
 
-    /// After the last round: lands the flights that are left, in order. `None` when all have
-    /// landed.
+    /// After the last round: lands the remaining flights, in order. `None` when all have landed.
     pub fn land_rest<F>(&self, plan: &dyn Plan, flights: &mut Flights<F>) -> Option<Next> {
         let lands = plan.steps().iter().filter_map(|step| match *step {
             Step::Land { flight, lag } => Some((flight, u64::from(lag))),

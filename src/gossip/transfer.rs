@@ -11,14 +11,14 @@ use super::{
 };
 use crate::{compress::NonFinite, units::NodeId};
 
-/// Rounds between two proofs that copies agree with their owners.
+/// Rounds between two checks that copies agree with their owners.
 pub const REPLICA_EVERY: u64 = 16;
 
 #[derive(Debug, Default)]
 struct Link {
-    /// If links are read ahead: buffers of frames that the party has taken.
+    /// If links read ahead: buffers of frames that the party has taken.
     spare: Vec<Vec<u8>>,
-    /// Bytes of payload and in all that the rule has sent over it.
+    /// Bytes that the rule has sent over the link: `payload` of payloads, `wire` in all.
     payload: u64,
     wire: u64,
 }
@@ -63,27 +63,27 @@ impl Transfer {
         self.links.iter().map(of).collect()
     }
 
-    /// Lets a link deliver its next frame although the last one is held, if links are read ahead.
+    /// Lets a link deliver its next frame while the last one is held, if links read ahead.
     pub fn read_on(&mut self, from: NodeId, out: &mut Vec<Effect>) {
         if let Some(link) = self.links.get_mut(&from).filter(|_| self.ahead) {
             out.push(Effect::Recycle { from, buffer: link.spare.pop().unwrap_or_default() });
         }
     }
 
-    /// Forgets the buffers of a neighbour that starts again.
+    /// Drops the buffers of a neighbour whose link ended.
     pub fn forget(&mut self, peer: NodeId) {
         if let Some(link) = self.links.get_mut(&peer) {
             link.spare.clear();
         }
     }
 
-    /// Gives up the buffers of frames that were sent: those that follow are of another size.
+    /// Frees the buffers of sent frames: the next frames have another size.
     pub fn forget_buffers(&mut self) {
         self.pool.clear();
         self.links.values_mut().for_each(|link| link.spare.clear());
     }
 
-    /// Hands a call to the party, which answers it later.
+    /// Passes a call to the party, which answers it later.
     pub fn hear(
         &self,
         from: NodeId,
@@ -98,7 +98,7 @@ impl Transfer {
         party.answers().expect(ANSWERS).called(local, &header.at, from, &view);
     }
 
-    /// Hands a call to the party and sends its answer. The link has a slot.
+    /// Passes a call to the party and sends its answer. The link has a slot.
     ///
     /// # Errors
     /// If the answer is not finite.
@@ -200,13 +200,13 @@ fn diverged(at: &At) -> impl Fn(NonFinite) -> Failure {
 pub struct Exchange<'a> {
     /// Buffers and counters.
     pub transfer: &'a mut Transfer,
-    /// Whose exchanges these are.
+    /// The plan of the exchanges.
     pub plan: &'a dyn Plan,
-    /// What is sent and taken.
+    /// The participant, which writes and takes payloads.
     pub party: &'a mut dyn Party,
     /// The model.
     pub local: &'a mut Local,
-    /// What the driver is to do.
+    /// The effects for the driver.
     pub out: &'a mut Vec<Effect>,
 }
 

@@ -2,14 +2,14 @@
 //!
 //! | flight | up (leaves to root) | down (root to leaves) |
 //! |---|---|---|
-//! | [`SETUP`] | every node's setup record | what the root made of them |
+//! | [`SETUP`] | every node's setup record | the merged record |
 //! | [`INITIAL`] | the initial model of the node that gives it; zeros of the others | that model |
 //! | [`MEAN`] | the `f64` sum of a subtree's models | the `f32` mean |
-//! | [`SUMMARY`] | every node's record of the run | all of them; nothing where one process sees all nodes |
+//! | [`SUMMARY`] | every node's record of the run | all of them; nothing if one process runs all nodes |
 //!
-//! Level by level: with a tree of height H, exchange e < H takes depth H - e to depth H - e - 1,
-//! and exchange H + e takes depth e to depth e + 1. Children are summed in ascending order, so the
-//! sum is the same bits in every driver.
+//! Exchanges go level by level: with a tree of height H, exchange e < H sends from depth H - e to
+//! depth H - e - 1, and exchange H + e from depth e to depth e + 1. Children are summed in
+//! ascending order, so the sum has the same bits in every driver.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use crate::{
     units::{NodeId, Round},
 };
 
-/// The flight after which no neighbour calls any more, where a plan calls.
+/// The flight of farewells, if the plan calls: its sender makes no more calls.
 pub const FAREWELL: u8 = 249;
 /// The flight of setup records.
 pub const SETUP: u8 = 250;
@@ -42,23 +42,23 @@ pub const INITIAL: u8 = 254;
 /// [`setup_limit`].
 pub const RECORD_LIMIT: usize = 256 * 1024;
 
-/// The largest setup record that any run may have, in bytes: a length of 32 bits counts it with
-/// room to spare, and so do the sums of 67 million features.
+/// The largest setup record of any run, in bytes. Its length fits 32 bits, and the sums of 67
+/// million features fit in it.
 pub const SETUP_LIMIT: usize = 1 << 30;
 
-/// How many levels a tree may have below its root: exchanges up and down are numbered by 16 bits.
+/// The most levels of a tree below its root: exchanges up and down are numbered by 16 bits.
 pub const HEIGHT_LIMIT: usize = u16::MAX as usize / 2;
 
-/// The largest setup record that a neighbour may send, in bytes, where this node's own has `own`:
-/// all nodes' records of a run count the same features.
+/// The largest setup record that a neighbour may send, in bytes, if this node's own has `own`: all
+/// nodes' records of a run cover the same features.
 pub fn setup_limit(own: usize) -> usize {
     own.max(RECORD_LIMIT)
 }
 
-/// Whether sums can travel over a topology's spanning tree.
+/// Checks that sums can travel over a topology's spanning tree.
 ///
 /// # Errors
-/// If the tree has more levels than exchanges can be numbered.
+/// If the tree has more levels than exchange numbers.
 pub fn check(topology: &Topology) -> Result<(), ConfigError> {
     let height = topology.spanning_tree().height();
     if height <= HEIGHT_LIMIT {
@@ -73,14 +73,14 @@ pub fn check(topology: &Topology) -> Result<(), ConfigError> {
     Err(ConfigError::new("topology", topology.name(), problem))
 }
 
-/// Who meets whom in a tree exchange.
+/// The meetings of a tree exchange.
 #[derive(Debug)]
 pub struct TreePlan {
     tree: Arc<SpanningTree>,
     height: u16,
-    /// The largest record of a node, in bytes, where records are what travels.
+    /// The largest record of a node, in bytes, if records are exchanged.
     record: usize,
-    /// Whether anything comes down again.
+    /// Whether there are exchanges down.
     down_again: bool,
     steps: [Step; 2],
     up: Format,
@@ -88,7 +88,7 @@ pub struct TreePlan {
 }
 
 impl TreePlan {
-    /// Records of all nodes to the root, and one out of them to all nodes; `own` is the length of
+    /// Records of all nodes to the root, and the merged record to all nodes; `own` is the length of
     /// this node's.
     pub fn setup(topology: &Topology, own: usize) -> TreePlan {
         let record = setup_limit(own);
@@ -171,8 +171,8 @@ impl Plan for TreePlan {
     }
 }
 
-/// A word to every neighbour: this node has made its last call. The core counts those of the others
-/// as they come.
+/// Farewells to all neighbours: this node has made its last call. The core counts those of its
+/// neighbours when they arrive.
 pub struct Farewell(pub Arc<Topology>);
 
 impl Farewell {
@@ -201,7 +201,7 @@ impl Plan for Farewell {
     }
 }
 
-/// Says it: the arrival is the message.
+/// Sends farewells: their arrival is the message.
 #[derive(Debug)]
 pub struct Leaving;
 
@@ -221,23 +221,23 @@ impl Party for Leaving {
     }
 }
 
-/// Who gets all nodes' records of the run.
+/// Which nodes receive all nodes' records of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readers {
     /// Every node: each writes the same summary.
     Everyone,
-    /// The tree's root, node 0: for a process in which all nodes are.
+    /// The tree's root, node 0: for a process that runs all nodes.
     Root,
 }
 
-/// Makes one setup record out of several, in node order. What it makes it also takes, so that a
-/// single record can be checked by it.
+/// Merges setup records, in node order, into one. It also accepts merged records, so it can check a
+/// single record.
 ///
 /// # Errors
-/// Why a record has no meaning.
+/// The reason why a record is malformed.
 pub type Merge = Arc<dyn Fn(&[&[u8]]) -> Result<Vec<u8>, String> + Send + Sync>;
 
-/// What a node brings to the setup.
+/// A node's contribution to the setup.
 #[derive(Clone)]
 pub struct Setup {
     /// Its own record.
@@ -246,7 +246,7 @@ pub struct Setup {
     pub merge: Merge,
 }
 
-/// Gathers every node's record at the root, and hands all of them to their readers.
+/// Gathers every node's record at the root and sends all of them to their readers.
 #[derive(Debug)]
 pub struct Records {
     tree: Arc<SpanningTree>,
@@ -259,7 +259,7 @@ pub struct Records {
 }
 
 impl Records {
-    /// With this node's own record.
+    /// Starts with this node's own record.
     ///
     /// # Panics
     /// If the record exceeds the plan's limit.
@@ -275,8 +275,7 @@ impl Records {
         }
     }
 
-    /// The records in node order, once the flight has landed: all of them for a reader, none for
-    /// others.
+    /// The records in node order, once the flight has landed: all of them for a reader, else none.
     pub fn into_all(self) -> Vec<Vec<u8>> {
         if self.held.len() < self.nodes {
             return Vec::new();
@@ -284,7 +283,8 @@ impl Records {
         self.held.into_iter().map(|(_, record)| record).collect()
     }
 
-    /// Takes in what a child has gathered: of every node below it, of itself, and of nobody else.
+    /// Adds the records that a child has gathered: its own and those of all nodes below it, no
+    /// others.
     fn gather(&mut self, from: NodeId, records: Vec<(NodeId, Vec<u8>)>) -> Result<(), Malformed> {
         if let Some((node, _)) = records.iter().find(|(node, _)| !self.tree.is_below(*node, from)) {
             return Err(Malformed(format!(
@@ -337,7 +337,7 @@ impl Party for Records {
             out.records(record);
         }
         if at.exchange < self.height {
-            // What went up is not needed here: it comes down again, or nobody here reads it.
+            // Sent records are not needed: they come down again, or this node is not a reader.
             self.held = Vec::new();
         }
         Ok(())
@@ -367,7 +367,7 @@ impl Party for Records {
     }
 }
 
-/// Gathers every node's setup record at the root, and hands what they make together to everybody.
+/// Gathers every node's setup record at the root and sends the merged record to all nodes.
 pub struct Agreement {
     root: bool,
     records: Records,
@@ -376,10 +376,10 @@ pub struct Agreement {
 }
 
 impl Agreement {
-    /// With this node's own record.
+    /// Starts with this node's own record.
     ///
     /// # Panics
-    /// If the record exceeds [`SETUP_LIMIT`], or has no meaning.
+    /// If the record exceeds [`SETUP_LIMIT`], or is malformed.
     pub fn new(plan: &TreePlan, nodes: usize, node: NodeId, setup: Setup) -> Agreement {
         let root = plan.tree.parent(node).is_none();
         let Setup { record, merge } = setup;
@@ -395,7 +395,7 @@ impl Agreement {
         agreement
     }
 
-    /// What all nodes' records make together, once the flight has landed.
+    /// The merged record of all nodes, once the flight has landed.
     pub fn into_merged(self) -> Vec<u8> {
         self.merged
     }
@@ -461,7 +461,7 @@ pub struct Mean {
 }
 
 impl Mean {
-    /// With this node's own vector.
+    /// Starts with this node's own vector.
     pub fn new(plan: &TreePlan, nodes: usize, node: NodeId, own: &[f32]) -> Mean {
         let root = plan.tree.parent(node).is_none();
         let sum = own.iter().map(|&x| f64::from(x)).collect();
@@ -472,7 +472,7 @@ impl Mean {
         mean
     }
 
-    /// Hands the model of one node to all. `own` is this node's, if it is that node.
+    /// Sends the model of one node to all. `own` is the model if this node is that node.
     pub fn of_one(plan: &TreePlan, node: NodeId, len: usize, own: Option<&[f32]>) -> Mean {
         match own {
             Some(own) => Mean::new(plan, 1, node, own),

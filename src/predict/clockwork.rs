@@ -1,8 +1,7 @@
-//! The times of a run without its numbers: who waits for which frame, and for how long.
+//! The times of a run without its numbers: which node waits for which frame, and for how long.
 //!
-//! Each node steps the core's own [`Program`] and [`Flights`]; a frame is its size. Links and
-//! gradients take the time that their models say. No vector is touched, so a model of any size
-//! costs the same.
+//! Each node steps the core's own [`Program`] and [`Flights`], with sizes in place of frames. Link
+//! and compute models give the times. No vector is touched, so a model of any size costs the same.
 
 use std::{
     cmp::Reverse,
@@ -45,8 +44,8 @@ pub struct Load {
     pub busy: u64,
 }
 
-/// Follows a plan for a model of so many `parameters` for so many rounds; flights that are under
-/// way after the last round are left there.
+/// Follows a plan for a model of `parameters` numbers for `rounds` rounds; flights still in flight
+/// after the last round are ignored.
 ///
 /// # Panics
 /// If the plan calls (see [`crate::gossip::plan::is_asynchronous`]): its times depend on the order
@@ -89,14 +88,14 @@ pub fn follow(
     Schedule { rounds: ends, links: network.loads, computing }
 }
 
-/// In the order of their numbers if times are equal.
+/// Events at the same time are handled in the order in which they were posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     /// One more part of the update is final.
     Part(NodeId, u8),
-    /// The gradient is there.
+    /// The gradient is computed.
     Computed(NodeId),
-    /// The link has room again.
+    /// The link has sent a frame: a slot is free.
     Left(NodeId, NodeId),
     /// A frame has arrived.
     Arrives(NodeId, NodeId),
@@ -110,9 +109,9 @@ struct Node {
 struct Wire {
     channel: Channel,
     free: Time,
-    /// Frames under way.
+    /// Frames in flight.
     flying: VecDeque<At>,
-    /// Frames that have arrived and were not read.
+    /// Frames that have arrived and were not read yet.
     waiting: VecDeque<At>,
     /// Whether the reader holds a frame that its node has not taken.
     held: bool,
@@ -238,7 +237,7 @@ impl Clockwork<'_> {
         self.run(node);
     }
 
-    /// Hands the next frame of a link to its node, if it may be read.
+    /// Passes the next frame of a link to its node, if it may be read.
     fn read(&mut self, from: NodeId, to: NodeId) {
         if let Some(at) = self.network.read(from, to) {
             let held = self.nodes[to.index()].flights.hold(from, at, ());
@@ -246,14 +245,14 @@ impl Clockwork<'_> {
         }
     }
 
-    /// Goes as far as a node can.
+    /// Advances a node as far as possible.
     fn run(&mut self, node: NodeId) {
         loop {
             let mut sender = Sender { node, network: &mut self.network, taken: Vec::new() };
             let moved = self.nodes[node.index()].flights.advance(self.plan, &mut sender);
             let taken = sender.taken;
             taken.into_iter().for_each(|from| self.read(from, node));
-            // No step of a carrier without numbers fails.
+            // A carrier without numbers cannot fail.
             if !self.step(node) && !moved.unwrap_or(false) {
                 return;
             }

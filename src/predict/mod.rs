@@ -1,4 +1,4 @@
-//! What a run will cost, said before a byte is sent: from the exchange plan, the payloads' sizes,
+//! Predicts the cost of a run before a byte is sent: from the exchange plan, the payloads' sizes,
 //! the links and the spectral gap.
 //!
 //! Links follow the alpha-beta model: a frame of B bytes takes alpha + beta B, and frames of one
@@ -15,24 +15,24 @@ use crate::{
     units::{NodeId, Time},
 };
 
-/// What a round costs once the first rounds are over.
+/// The cost of a round once the first rounds are over.
 #[derive(Clone, Debug)]
 pub struct Prediction {
-    /// Seconds from one round to the next, in the mean.
+    /// Mean time from one round to the next, in seconds.
     pub round_s: f64,
     /// When round 0 is over on all nodes.
     pub first_s: f64,
-    /// Bytes of payload that a node sends in a round: in the mean, and at the most.
+    /// Bytes of payload that a node sends in a round: mean and maximum.
     pub payload: (f64, f64),
     /// The same with headers, before encryption.
     pub wire: (f64, f64),
-    /// Of each direction of a link, in a round: what goes over it.
+    /// The traffic of each direction of a link in a round.
     pub links: Vec<LinkLoad>,
-    /// The share of the time in which a node computes, in the mean over nodes.
+    /// The share of time in which a node computes, mean over nodes.
     pub computing: f64,
 }
 
-/// What goes over one direction of a link in a round.
+/// The traffic of one direction of a link in a round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinkLoad {
     /// The sender.
@@ -57,7 +57,7 @@ impl Prediction {
         self.links.iter().max_by(|a, b| a.alone_s.total_cmp(&b.alone_s))
     }
 
-    /// Seconds of a run of so many rounds.
+    /// Seconds of a run of `rounds` rounds.
     pub fn run_s(&self, rounds: u64) -> f64 {
         self.first_s + self.round_s * rounds.saturating_sub(1) as f64
     }

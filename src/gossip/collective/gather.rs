@@ -1,4 +1,4 @@
-//! The mean of one compressed vector a node: at a server, or on every node from everybody's frames.
+//! The mean of one compressed vector per node: at a server, or on every node from all frames.
 
 use super::Pattern;
 use crate::{
@@ -10,28 +10,28 @@ use crate::{
 };
 
 /// One node's side of the first exchange of [`Pattern::Server`] or of [`Pattern::AllToAll`]. Frames
-/// are added in ascending order of nodes, the own one in its place, so that all who add agree to
-/// the bit.
+/// are added in ascending order of nodes, the node's own one in its turn, so that all nodes that
+/// add agree to the bit.
 #[derive(Debug)]
 pub struct Gather {
     pattern: Pattern,
     id: NodeId,
-    /// Of each vector.
+    /// The weight of each vector.
     weight: f32,
     format: Format,
-    /// The own frame, until its turn.
+    /// The node's own frame, until its turn.
     own: Vec<u8>,
     noise: Option<Stream>,
     acc: Vec<f32>,
 }
 
 impl Gather {
-    /// A mean of vectors of `d` numbers over so many nodes, each in this format.
+    /// A mean of vectors of `d` numbers over `nodes` nodes, each in this format.
     pub fn new(pattern: Pattern, nodes: usize, id: NodeId, format: Format, d: usize) -> Gather {
         Gather { weight: 1.0 / nodes as f32, ..Gather::sum(pattern, id, format, d) }
     }
 
-    /// The sum instead of the mean: of votes, which are whole numbers and stay so.
+    /// The sum instead of the mean: for votes, whose sum is a whole number.
     pub fn sum(pattern: Pattern, id: NodeId, format: Format, d: usize) -> Gather {
         let mut gather = Gather {
             pattern,
@@ -48,7 +48,7 @@ impl Gather {
         gather
     }
 
-    /// Whether this node adds up: the server, or everybody.
+    /// Whether this node adds: the server, or every node.
     pub fn adds(&self) -> bool {
         self.pattern == Pattern::AllToAll || self.id == NodeId(0)
     }
@@ -65,7 +65,7 @@ impl Gather {
         }
     }
 
-    /// Takes a frame of another.
+    /// Takes the frame of another node.
     pub fn received(&mut self, from: NodeId, payload: &Payload<'_>) {
         if from > self.id {
             self.add_own();
@@ -73,20 +73,20 @@ impl Gather {
         payload.add_into(self.weight, &mut self.acc);
     }
 
-    /// All frames are in: the mean (or sum), plus what was left in it. Only where this node
+    /// After all frames: the mean (or sum), plus what was left in it before. Only on a node that
     /// [adds](Gather::adds).
     pub fn mean(&mut self) -> &mut Vec<f32> {
         self.add_own();
         &mut self.acc
     }
 
-    /// `x -= step * mean`, and the mean is 0 again.
+    /// `x -= step * mean`, then sets the mean to 0.
     pub fn apply(&mut self, step: f32, x: &mut [f32]) {
         vector::axpy(-step, self.mean(), x);
         self.acc.fill(0.0);
     }
 
-    /// Lists what is left in the mean from round to round.
+    /// Lists what the mean keeps from round to round.
     pub fn state(&mut self, visitor: &mut dyn Visitor) {
         visitor.vector("mean", &mut self.acc);
     }

@@ -1,5 +1,5 @@
-//! A sum for each layer, in a flight of its own that leaves as soon as the layer's gradient is
-//! there.
+//! One sum per layer, each in its own flight, which starts as soon as the layer's gradient is
+//! computed.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use crate::{
 pub const MOST: usize = 200;
 
 /// The layers of a model with these tensors, the last one first: a matrix and the vectors after it,
-/// which are its biases. Of more than [`MOST`] as many neighbours as are needed make one.
+/// which are its biases. If there are more than [`MOST`], neighbouring layers are joined.
 pub fn layers(shapes: &[(usize, usize)]) -> Vec<Range<usize>> {
     let (mut starts, mut d) = (Vec::new(), 0);
     for &(rows, columns) in shapes {
@@ -29,7 +29,7 @@ pub fn layers(shapes: &[(usize, usize)]) -> Vec<Range<usize>> {
     starts.iter().step_by(together).rev().map(range).collect()
 }
 
-/// The plan of a rule whose round is one collective for each layer, the last layer's first.
+/// The plan of a rule whose round is one collective per layer, the last layer's first.
 pub struct Layered {
     parts: Vec<Collective>,
     starts: Vec<usize>,
@@ -37,7 +37,7 @@ pub struct Layered {
 }
 
 impl Layered {
-    /// Exact sums of these ranges of the update, which end where the one before begins.
+    /// Exact sums of these ranges of the update; each ends where the one before it begins.
     ///
     /// # Panics
     /// If there are none, or more than [`MOST`].
@@ -46,8 +46,8 @@ impl Layered {
         let last = layers.len() as u8 - 1;
         let mut steps = vec![Step::Gradient];
         steps.extend((0..last).flat_map(|part| [Step::Part(part), Step::Launch(part)]));
-        // Where the last part is there, so is the whole; the model is back when the last flight
-        // leaves, and can prove that it is what others have.
+        // When the last part is final, so is the update. The model has been returned before the
+        // last flight starts, so that its digest can be sent.
         steps.extend([Step::Join, Step::Launch(last)]);
         steps.extend((0..=last).map(|flight| Step::Land { flight, lag: 0 }));
         Layered {

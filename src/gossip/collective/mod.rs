@@ -1,4 +1,4 @@
-//! Collectives: flights after which every node holds the same.
+//! Collectives: flights after which every node holds the same result.
 //!
 //! | pattern | links that it needs | exchanges | numbers that a node sends, of d |
 //! |---|---|---|---|
@@ -8,7 +8,7 @@
 //! | `hybrid` | in each group its ring and its first node to the others; node 0 to the first nodes | 2 (g - 1) in the groups, up, down, out | at most 2 d + (n / g - 1 + g - 1) d |
 //! | tree | i to i - 2^r for the lowest set bit r of i | up and down, ceil(log2 n) each | |
 //!
-//! In each pattern one place decides every number and the others copy it, or all add in the same
+//! In each pattern either one node computes a number and the others copy it, or all add in the same
 //! order: nodes agree to the bit.
 
 mod gather;
@@ -29,17 +29,17 @@ pub use series::Series;
 pub use sum::Sum;
 pub use union::Union;
 
-/// How the nodes of a collective meet, as an experiment names it.
+/// The pattern of a collective, as an experiment names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// Node 0 collects and distributes, and works as the others do.
+    /// Node 0 collects and distributes, and also works.
     Server,
-    /// Ring all-reduce: chunks travel, each is complete in one place.
+    /// Ring all-reduce: chunks travel around the ring; each is completed on one node.
     Ring,
-    /// Everybody sends everything to everybody.
+    /// Every node sends everything to every other.
     AllToAll,
-    /// Rings in groups of equal size, a server between their first nodes.
+    /// Rings in groups of equal size, and a server between their first nodes.
     Hybrid,
     /// A binomial tree to node 0 and back.
     Tree,
@@ -75,11 +75,10 @@ impl Kind {
     }
 }
 
-/// The most nodes of a ring: twice around, for two sums one after the other, makes at most 65,535
-/// exchanges.
+/// The most nodes of a ring: two sums, one after the other, make at most 65,535 exchanges.
 const MOST_AROUND: usize = 16_383;
 
-/// Who meets whom in each exchange of a collective.
+/// The meetings in each exchange of a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern {
     /// [`Kind::Server`]: exchange 0 up, 1 down.
@@ -98,8 +97,8 @@ pub enum Pattern {
 }
 
 impl Pattern {
-    /// The pattern that an experiment asks for; without a wish the first of `ring`, `server` and
-    /// `all-to-all` that is `allowed` and whose links exist.
+    /// Chooses the pattern that an experiment asks for; by default the first of `ring`, `server`
+    /// and `all-to-all` that is `allowed` and whose links exist.
     ///
     /// # Errors
     /// If a link is missing, the pattern is not allowed, or the groups are not equal.
@@ -167,7 +166,7 @@ impl Pattern {
             let order = [Kind::Ring, Kind::Server, Kind::AllToAll];
             return match order.into_iter().filter(|kind| allowed.contains(kind)).find(fits) {
                 Some(kind) => Ok((kind, pattern(kind)?)),
-                // A ring that has its links may still be too long, which is the better word.
+                // A ring whose links exist may still be too long; that error is more useful.
                 None if allowed.contains(&Kind::Ring) && nodes > MOST_AROUND => {
                     pattern(Kind::Ring).map(|pattern| (Kind::Ring, pattern))
                 }
@@ -218,7 +217,7 @@ impl Pattern {
         None
     }
 
-    /// How many exchanges it has among so many nodes.
+    /// The number of exchanges among `nodes` nodes.
     pub fn exchanges(self, nodes: usize) -> u16 {
         let around = |nodes: usize| 2 * nodes.saturating_sub(1) as u16;
         match self {
@@ -230,8 +229,8 @@ impl Pattern {
         }
     }
 
-    /// Whom `node` meets. A sender that decides, or whose own contribution counts, makes an
-    /// encoding even where no node receives it.
+    /// The meeting of `node`. A sender that computes the result, or whose own contribution counts,
+    /// makes an encoding even if no node receives it.
     pub fn meet(self, nodes: usize, node: NodeId, exchange: u16, out: &mut Meeting) {
         let i = node.index();
         let all_but_own = || (0..nodes).filter(move |&other| other != i).map(NodeId::from);
@@ -311,7 +310,7 @@ fn up(to: NodeId, out: &mut Meeting) {
     out.shared = true;
 }
 
-/// On a ring of the nodes from `first` on: to the next, from the one before.
+/// The meeting on a ring of `nodes` nodes from `first` on: send to the next, wait for the previous.
 fn around(nodes: usize, first: usize, within: usize, out: &mut Meeting) {
     if nodes > 1 {
         out.send.push(NodeId::from(first + (within + 1) % nodes));
@@ -320,16 +319,16 @@ fn around(nodes: usize, first: usize, within: usize, out: &mut Meeting) {
     }
 }
 
-/// The numbers of a chunk: the vector in `nodes` parts whose lengths differ by at most 1, the
-/// longer first.
+/// The range of a chunk: the vector is cut into `nodes` chunks whose lengths differ by at most 1,
+/// the longer ones first.
 pub fn chunk(len: usize, nodes: usize, index: usize) -> std::ops::Range<usize> {
     let (short, longer) = (len / nodes, len % nodes);
     let start = |index: usize| index * short + index.min(longer);
     start(index)..start(index + 1)
 }
 
-/// The chunk that a node of a ring sends in an exchange: while reducing its own and then what it
-/// has received, then the one that it has completed and so on.
+/// The chunk that a node of a ring sends in an exchange: while reducing its own, then the one just
+/// received; while gathering the one that it has completed, then the one just received.
 pub fn chunk_sent(nodes: usize, within: usize, exchange: u16) -> usize {
     let exchange = usize::from(exchange);
     let reducing = nodes - 1;
@@ -347,25 +346,25 @@ pub struct Collective {
     nodes: usize,
     steps: Vec<Step>,
     formats: Formats,
-    /// Rounds between two in which the nodes meet.
+    /// Rounds between two meetings of the nodes.
     every: u64,
 }
 
 enum Formats {
-    /// One a exchange; the last one stays for those that follow.
+    /// One per exchange; the last one also serves all that follow.
     Each(Vec<Format>),
-    /// The whole vector, and the chunks of a ring: those of a longer and a shorter chunk.
+    /// The whole vector, and the chunks of a ring: the formats of a longer and a shorter chunk.
     Chunks { whole: Format, ring: usize, longer: usize, chunks: [Format; 2] },
 }
 
 impl Collective {
-    /// The gradient, then the flight, of which each exchange has its own format (the last one for
-    /// all that follow).
+    /// The gradient, then the flight. Each exchange has its own format; the last one also serves
+    /// all that follow.
     pub fn after_gradient(pattern: Pattern, nodes: usize, formats: Vec<Format>) -> Collective {
         Collective { pattern, nodes, steps: steps(0), formats: Formats::Each(formats), every: 1 }
     }
 
-    /// The exact sum of `d` numbers; lands `lag` rounds after its launch, and is formed in every
+    /// The exact sum of `d` numbers. It lands `lag` rounds after its launch and is formed in every
     /// `every`th round.
     pub fn sum(pattern: Pattern, nodes: usize, d: usize, lag: u32, every: u64) -> Collective {
         let ring = match pattern {
@@ -400,7 +399,7 @@ impl Plan for Collective {
     fn meet(&self, node: NodeId, at: &At, out: &mut Meeting) {
         if (at.round.0 + 1).is_multiple_of(self.every) {
             self.pattern.meet(self.nodes, node, at.exchange, out);
-            // A sum needs no encoding of what stays here.
+            // A sum needs no encoding if this node sends nothing.
             out.shared &= !out.send.is_empty() || matches!(self.formats, Formats::Each(_));
         }
     }

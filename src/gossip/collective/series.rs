@@ -14,7 +14,7 @@ pub struct Series {
 }
 
 impl Series {
-    /// These, the gradient before them.
+    /// The gradient, then these collectives.
     ///
     /// # Panics
     /// If there are none.
@@ -23,7 +23,8 @@ impl Series {
         Series { parts }
     }
 
-    /// The part of an exchange, and the place in it. Past the end it is the end of the last part.
+    /// The collective of an exchange, and the position in it. Past the end: the end of the last
+    /// one.
     fn part(&self, at: &At) -> (&Collective, At) {
         let mut exchange = at.exchange;
         for part in &self.parts[..self.parts.len() - 1] {

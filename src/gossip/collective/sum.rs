@@ -1,4 +1,4 @@
-//! The sum of one dense vector a node, the same bits on every node.
+//! The sum of one dense vector per node, with the same bits on every node.
 
 use super::{Pattern, chunk, chunk_sent};
 use crate::{
@@ -11,18 +11,18 @@ use crate::{
 /// One node's side of an exact sum by a collective. Begins with [`Sum::start`]; after the last
 /// exchange [`Sum::mean`] holds the mean.
 ///
-/// **Memory:** the vector; all-to-all one more, because what is added must wait for its place in
-/// the order.
+/// **Memory:** the vector; with all-to-all one more, because the node's own vector must wait for
+/// its turn in the order.
 #[derive(Debug)]
 pub struct Sum {
     pattern: Pattern,
     nodes: usize,
     id: NodeId,
-    /// The own vector, then the sum or mean.
+    /// The node's own vector, then the sum or mean.
     v: Vec<f32>,
     /// All-to-all: the sum so far.
     acc: Vec<f32>,
-    /// Whether the own vector is in the sum.
+    /// Whether the node's own vector is in the sum.
     added: bool,
 }
 
@@ -33,19 +33,19 @@ impl Sum {
         Sum { pattern, nodes, id, v: vec![0.0; d], acc, added: false }
     }
 
-    /// A sum of updates: [`Sum::start`] takes the update's vector in exchange for an empty one, and
-    /// it is given back when the mean was used. So there is no vector of its own.
+    /// A sum of updates without a vector of its own: the caller swaps the update's vector into
+    /// [`Sum::start`] and takes it back when the mean has been used.
     pub fn of_updates(pattern: Pattern, nodes: usize, id: NodeId, d: usize) -> Sum {
         Sum { v: Vec::new(), ..Sum::new(pattern, nodes, id, d) }
     }
 
-    /// This node's contribution, to be written before the flight leaves.
+    /// This node's contribution, to be written before the flight starts.
     pub fn start(&mut self) -> &mut Vec<f32> {
         self.added = false;
         &mut self.v
     }
 
-    /// Writes what an exchange sends.
+    /// Writes the payload of an exchange.
     ///
     /// # Errors
     /// If a number is not finite.
@@ -61,7 +61,7 @@ impl Sum {
         }
     }
 
-    /// Takes what `from` sent.
+    /// Takes the payload of `from`.
     pub fn received(&mut self, exchange: u16, from: NodeId, payload: &Payload<'_>) {
         if let Some((nodes, within)) = self.ring(exchange) {
             let range = chunk(
@@ -69,7 +69,8 @@ impl Sum {
                 nodes,
                 chunk_sent(nodes, (within + nodes - 1) % nodes, exchange),
             );
-            // The chunk that the sender reduces grows here; the one that it has complete is copied.
+            // While reducing, the sender's part is added to the chunk; then complete chunks are
+            // copied.
             if usize::from(exchange) < nodes - 1 {
                 payload.add_into(1.0, &mut self.v[range]);
             } else {
@@ -93,7 +94,7 @@ impl Sum {
         }
     }
 
-    /// All of an exchange is in. Where the sum is complete it becomes the mean.
+    /// Ends an exchange. If the sum is complete it becomes the mean.
     pub fn close(&mut self, exchange: u16) {
         let mean = 1.0 / self.nodes as f32;
         match self.pattern {
@@ -103,7 +104,7 @@ impl Sum {
                 vector::scale(mean, &mut self.v);
             }
             Pattern::Ring if usize::from(exchange) + 2 == self.nodes => {
-                // The last exchange that reduces: the chunk that is sent next is complete.
+                // The last exchange of the reduction: the chunk that is sent next is complete.
                 let range = chunk(
                     self.v.len(),
                     self.nodes,
@@ -144,7 +145,7 @@ impl Sum {
         }
     }
 
-    /// Size of the ring and place in it, in the exchanges in which chunks go around.
+    /// The size of the ring and the node's position in it, in exchanges of chunks.
     fn ring(&self, exchange: u16) -> Option<(usize, usize)> {
         let (nodes, within) = match self.pattern {
             Pattern::Ring => (self.nodes, self.id.index()),

@@ -1,4 +1,4 @@
-//! The sum of one sparse vector a node: at a server, or on every node from everybody's frames.
+//! The sum of one sparse vector per node: at a server, or on every node from all frames.
 
 use super::Pattern;
 use crate::{
@@ -7,10 +7,11 @@ use crate::{
 };
 
 /// One node's side of a sum of entries by [`Pattern::Server`] or [`Pattern::AllToAll`]. Frames are
-/// added in ascending order of nodes, the own one in its place: all who add agree to the bit, and
-/// either pattern gives the same sum. Only entries that a node has sent are touched.
+/// added in ascending order of nodes, the node's own one in its turn: all nodes that add agree to
+/// the bit, and both patterns give the same sum. Only entries that a node has sent are touched.
 ///
-/// **Memory:** where sums are formed a vector and a bit a number; elsewhere the entries alone.
+/// **Memory:** on nodes that form sums a vector and one bit per number; on others the entries
+/// alone.
 #[derive(Debug)]
 pub struct Union {
     id: NodeId,
@@ -18,11 +19,11 @@ pub struct Union {
     d: usize,
     /// This node's entries, until their turn.
     own: Entries,
-    /// Whether they wait for it.
+    /// Whether they still wait.
     waits: bool,
-    /// Where sums are formed: 0 but for the entries so far.
+    /// On nodes that form sums: the sum of the entries so far, 0 elsewhere.
     acc: Vec<f32>,
-    /// Bit i: something was sent for number i.
+    /// Bit i: an entry of number i was sent.
     touched: Vec<u64>,
     total: Entries,
 }
@@ -45,7 +46,7 @@ impl Union {
         }
     }
 
-    /// Takes a frame of another.
+    /// Takes the frame of another node.
     pub fn received(&mut self, from: NodeId, payload: &Payload<'_>) {
         if from > self.id {
             self.add_own();
@@ -54,7 +55,7 @@ impl Union {
         payload.entries(self.d, &mut |index, value| add(acc, touched, index, value));
     }
 
-    /// All frames are in: where sums are formed, the entries that somebody has sent.
+    /// After all frames: on nodes that form sums, collects the entries that any node has sent.
     pub fn close(&mut self) {
         self.add_own();
         if self.adds() {
@@ -69,7 +70,7 @@ impl Union {
         }
     }
 
-    /// The sum, as another has formed it.
+    /// Takes the sum that another node has formed.
     pub fn receive_total(&mut self, total: &Payload<'_>) {
         read(total, self.d, &mut self.total);
     }

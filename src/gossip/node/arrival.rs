@@ -1,4 +1,4 @@
-//! Frames and calls that arrive: what is checked before anything changes.
+//! Frames and calls that arrive: the checks before any state changes.
 
 use super::{Node, Stage, Trees, rule};
 use crate::{
@@ -38,13 +38,12 @@ impl Node {
             Ok(plan) => plan.format(&at, from).check_and_sum(sealed.payload, sealed.sum),
             Err(_) => (Ok(()), crc32c::crc32c_append(sealed.sum, sealed.payload)),
         };
-        // What a damaged frame seems to say is not worth telling.
+        // The checksum comes first: the header of a damaged frame would give a misleading error.
         sealed.verify(sum).map_err(|error| wrong(error.to_string()))?;
         plan.map_err(wrong)?;
         checked.map_err(|error| wrong(format!("{at}: {error}")))?;
         if at.flight == FAREWELL {
-            // Not held: answers of this neighbour to calls that are still to come must not queue
-            // behind it.
+            // Not buffered: answers of this neighbour to later calls must not queue behind it.
             out.push(Effect::Recycle { from, buffer: bytes });
             return self.calls.leave(from).map_err(wrong);
         }
@@ -63,7 +62,7 @@ impl Node {
         at.exchange == 0 && plan::launches(&*self.plan, at.flight) && self.plan.calls(at.flight)
     }
 
-    /// Hears or answers a call, if there is one whose turn it is.
+    /// Applies the update of the next call, or answers it, if a call can proceed.
     pub(super) fn answer(&mut self, out: &mut Vec<Effect>) -> Result<bool, Failure> {
         let round = self.round().0;
         let works = matches!(self.stage, Stage::Rounds) && round < self.rounds;
@@ -90,7 +89,7 @@ impl Node {
     /// The plan that a frame of this sender belongs to.
     ///
     /// # Errors
-    /// Why none does.
+    /// The reason if there is none.
     pub(super) fn place(&self, from: NodeId, at: &At) -> Result<&dyn Plan, String> {
         let plan: &dyn Plan = match (at.flight, &self.trees) {
             (SETUP, Trees { setup: Some(plan), .. }) => plan,
@@ -99,7 +98,7 @@ impl Node {
             (MEAN, Trees { mean, .. }) => mean,
             (SUMMARY, Trees { summary, .. }) => summary,
             _ => {
-                // Who calls is in a round of its own.
+                // A caller is in a round of its own.
                 let rounds = if self.is_call(at) {
                     0..self.agreed
                 } else {

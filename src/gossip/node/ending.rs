@@ -1,4 +1,4 @@
-//! The end of the rounds: at the limit, or earlier because one node asks.
+//! The end of the rounds: at the limit, or earlier because one node requests it.
 
 use std::sync::Arc;
 
@@ -15,9 +15,10 @@ use crate::{
 };
 
 impl Node {
-    /// The rounds from now on in which every node learns that the run ends: a notice passes a link
-    /// before the frames of the rounds after it, so it is as many links away as it has rounds, of
-    /// as many as a neighbour may be ahead and as a schedule takes to use every link.
+    /// The number of rounds from now on in which every node learns that the run ends. A notice
+    /// crosses a link before the frames of the rounds after it. So each link on its way takes as
+    /// many rounds as a neighbour may be ahead, times the rounds in which a schedule uses every
+    /// link.
     pub(super) fn rounds_to_inform(&self) -> u64 {
         let (mut distances, mut order) = (Vec::new(), Vec::new());
         self.topology.graph().distances(self.id, &mut distances, &mut order);
@@ -25,10 +26,10 @@ impl Node {
         (u64::from(farthest) + 1) * (self.lag + 1) * self.plan.period()
     }
 
-    /// Ends the rounds after `last`, unless they end before it, and has the neighbours informed.
+    /// Ends the rounds after `last`, unless they end before it, and marks the neighbours to inform.
     ///
     /// # Errors
-    /// If this node is past that round and its neighbours' rounds are its own.
+    /// If this node is past that round and rounds are synchronous.
     pub(super) fn end_after(&mut self, last: Round, from: Option<NodeId>) -> Result<(), String> {
         let round = self.round().0;
         if last.0.saturating_add(1) >= self.rounds {
@@ -59,7 +60,7 @@ impl Node {
         });
     }
 
-    /// Tells the neighbours that this node calls no more. A call that came before a neighbour's
+    /// Sends the farewells: this node makes no more calls. A call that came before a neighbour's
     /// farewell is answered before the model is final.
     pub(super) fn bid_farewell(&mut self, out: &mut Vec<Effect>) -> Result<(), Failure> {
         let Node { flights, transfer, local, trees, .. } = self;
@@ -74,16 +75,16 @@ impl Node {
         Ok(())
     }
 
-    /// The model is final: has it saved, gives up the rule and forms the mean.
+    /// The model is final: requests that it is saved, drops the rule and starts to form the mean.
     pub(super) fn end_rounds(&mut self, out: &mut Vec<Effect>) -> Result<(), Failure> {
         self.spent = self.transfer.traffic;
-        // The buffer of the update takes the model.
+        // The model goes into the buffer of the update.
         let mut model = std::mem::take(&mut self.local.update);
         model.resize(self.parameters, 0.0);
         rule(&mut self.rule).model(&self.local, &mut model);
         self.growth.check(Round(self.round().0.saturating_sub(1)), &model)?;
         self.model = Arc::new(model);
-        // The state and the rounds' frames are memory that the mean can use.
+        // Frees the rule's state and the rounds' frames, so that the mean can use their memory.
         (self.rule, self.local) = (None, Local::default());
         self.transfer.forget_buffers();
         out.push(Effect::Save(self.own_model()));

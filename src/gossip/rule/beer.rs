@@ -1,15 +1,15 @@
-//! BEER: gradient tracking with compressed differences of both the model and what is tracked.
+//! BEER: gradient tracking with compressed differences of both the model and the tracked gradient.
 //!
 //! Zhao, Li, Li, Richtarik, Chi: BEER: Fast O(1/T) Rate for Decentralized Nonconvex Optimization
 //! with Communication Compression (2022), Algorithm 1.
 //!
 //! The mean of V is the mean of g in every round, for any C. A round runs from one gradient to the
-//! next: C(X^t - H^{t-1}) is in the air while g(X^t) is computed, which completes V^t; then C(V^t -
-//! G^{t-1}) goes out. As H^0 = G^0 = 0, the frames of the first round carry C(0) = 0. g is update /
-//! step; a round of step 0 has an unknown gradient, which counts as 0. State: x, V, H and G, and of
-//! each neighbour H and G. Between rounds V - g + gamma (W - I) G is kept in V's place, which saves
-//! g. DIFFERENCE to the paper: (W - I) H is formed of single copies, which can be proved equal to
-//! their owners'; it keeps sums.
+//! next: C(X^t - H^{t-1}) is in flight while g(X^t) is computed, which completes V^t; then C(V^t -
+//! G^{t-1}) is sent. As H^0 = G^0 = 0, the frames of the first round carry C(0) = 0. g is update /
+//! step; in a round of step 0 the gradient is unknown and counts as 0. State: x, V, H and G, and H
+//! and G of each neighbour. Between rounds V - g + gamma (W - I) G is kept in place of V, which
+//! saves g. DIFFERENCE to the paper, which keeps sums: (W - I) H is formed from single copies,
+//! which can be checked against their owners'.
 
 use super::prelude::*;
 
@@ -101,13 +101,13 @@ struct Beer {
     step: f32,
     /// V; V - g + gamma (W - I) G between rounds.
     v: Vec<f32>,
-    /// H, then G: one slice, so that one proof covers both.
+    /// H, then G: one slice, so that one digest covers both.
     own: Vec<f32>,
     /// H and G of the neighbours, ascending.
     copies: Vec<Vec<f32>>,
 }
 
-/// The half of H and G that a flight advances.
+/// The half of H and G that a flight updates.
 fn half(flight: u8, both: &mut [f32]) -> &mut [f32] {
     let (models, tracked) = both.split_at_mut(both.len() / 2);
     if flight == MODELS { models } else { tracked }

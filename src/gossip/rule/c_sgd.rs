@@ -10,26 +10,26 @@
 //! Hu, Wei, Xie, Xing 2017, Poseidon: An Efficient Communication Architecture for Distributed Deep
 //! Learning on GPU Clusters, section 3.1, wait-free backpropagation; Shi, Chu, Li 2019, MG-WFBP:
 //! Efficient Data Communication for Distributed Synchronous SGD Algorithms). Layers l = L, ..., 1
-//! in the order in which their gradients are complete, each in a flight of its own:
+//! in the order in which their gradients are complete, each in its own flight:
 //!
 //! ```text
-//! u_i(l) = lr g_i(l);   sum_i u_i(l) flies while g_i(l - 1), ..., g_i(1) are computed;   x'(l) = x(l) - (1/n) sum_i u_i(l)
+//! u_i(l) = lr g_i(l);   sum_i u_i(l) in flight while g_i(l - 1), ..., g_i(1) are computed;   x'(l) = x(l) - (1/n) sum_i u_i(l)
 //! ```
-//! The numbers are those of the whole sum. By server and all-to-all they are so to the bit; rings
-//! add in another order, because each layer is cut into chunks of its own. With local steps only
-//! the last one's gradient comes by layers, with a batch of several blocks of rows only the last
-//! block's. State: one vector more, because layers leave the update while it is written.
-//! DIFFERENCE: the choice between a server and factors of the gradient a layer (Poseidon's hybrid
-//! communication) and the merging of small layers by measured times (MG-WFBP, Algorithm 1) are not
-//! built: what is sent must not depend on clocks. A layer is a matrix with its biases; of more than
-//! 200 some fly together.
+//! The numbers are those of the whole sum. With server and all-to-all they are equal to the bit;
+//! rings add in another order, because each layer is cut into its own chunks. With local steps only
+//! the last step's gradient comes by layers; with a batch of several blocks of rows only the last
+//! block's. State: one vector more, because the update is still written while layers are sent.
+//! DIFFERENCE: the choice between a server and factors of the gradient for each layer (Poseidon's
+//! hybrid communication) and the merging of small layers by measured times (MG-WFBP, Algorithm 1)
+//! are not implemented: what is sent must not depend on clocks. A layer is a matrix with its
+//! biases; of more than 200 some share a flight.
 
 use std::ops::Range;
 
 use super::prelude::*;
 use crate::{gossip::collective::Layered, gossip::collective::layers};
 
-/// What every rule with an exact mean says of its collective.
+/// The constant `collective` of every rule with an exact mean.
 pub(super) const COLLECTIVE: (&str, &str) = (
     "collective",
     "\"ring\", \"server\" (node 0), \"all-to-all\" or \"hybrid\" (with `group`); default the \
@@ -76,7 +76,7 @@ struct OwnParams {
     layers: bool,
 }
 
-/// Those of every rule whose mean is exact.
+/// The constants of every rule with an exact mean.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Params {
@@ -179,12 +179,12 @@ impl Rule for CSgd {
 }
 
 struct Layer {
-    /// Of x.
+    /// The layer's range in x.
     range: Range<usize>,
     sum: Sum,
 }
 
-/// The same with a flight for each layer.
+/// C-SGD with a flight for each layer.
 struct ByLayers {
     /// The last one first.
     layers: Vec<Layer>,
@@ -230,8 +230,8 @@ impl Parts for ByLayers {
 impl Rule for ByLayers {
     fn gradient(&mut self, _: &mut Local, _: Round, _: f32) {}
 
-    /// Nothing changes before all layers are in: until then frames carry proofs of the x that they
-    /// were computed at.
+    /// Changes nothing before all layers have arrived: until then frames carry digests of the x at
+    /// which they were computed.
     fn land(&mut self, local: &mut Local, at: &At) {
         if usize::from(at.flight) + 1 == self.layers.len() {
             for Layer { range, sum } in &self.layers {

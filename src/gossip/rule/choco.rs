@@ -5,10 +5,10 @@
 //! Decentralized Deep Learning with Arbitrary Communication Compression (2020), Algorithm 1 (order
 //! `iclr`: gossip and gradient overlap).
 //!
-//! xh_0 = 0 everywhere, x_0 free. The mean moves by -lr mean g for any C, and the compression error
-//! vanishes as the models settle. State: x, the own copy, one copy per neighbour. DIFFERENCE to the
-//! papers' three-vector form, which keeps the sum of the copies: single copies can be proved equal
-//! to their owner's.
+//! xh_0 = 0 everywhere; any x_0. The mean moves by -lr mean g for any C, and the compression error
+//! vanishes as the models converge. State: x, the own copy, one copy per neighbour. DIFFERENCE to
+//! the papers' three-vector form, which keeps the sum of the copies: single copies can be checked
+//! against their owners'.
 
 use super::prelude::*;
 

@@ -1,16 +1,16 @@
-//! CHOCO-SGD with one public copy per edge: the mean is exact whatever is lost.
+//! CHOCO-SGD with one public copy per edge: the mean is exact under any loss of frames.
 //!
 //! After Koloskova, Stich, Jaggi: Decentralized Stochastic Optimization and Gossip Algorithms with
 //! Compressed Communication (2019), Algorithm 2.
 //!
 //! DIFFERENCE to the paper: its node has one public copy that all neighbours must hold, and a
-//! difference that one of them misses is an error for ever. Here s_ij, what i has made public
-//! towards j, is held by these two alone, and only a frame that arrived advances it. Whatever
-//! arrives, both ends of an edge know the same s_ij and s_ji, and add terms that are opposite to
-//! the last bit: the mean moves by -lr mean g for any C under any loss. A lost frame costs time:
-//! the next difference carries what it would have carried. s = 0 at first, x_0 free. Where nothing
-//! is lost and C is deterministic, all s_ij of a node are equal, and this is CHOCO. State: x, and
-//! two copies per neighbour. One encoding per neighbour, where CHOCO needs one for all.
+//! difference that one of them misses is an error forever. Here only i and j hold s_ij, the model
+//! that i has made public to j, and only a frame that arrived changes it. Both ends of an edge
+//! always hold the same s_ij and s_ji and add terms that are exact negatives: the mean moves by -lr
+//! mean g for any C under any loss. A lost frame only costs time: the next difference includes what
+//! it carried. s = 0 at first; any x_0. If nothing is lost and C is deterministic, all s_ij of a
+//! node are equal, and this is CHOCO. State: x, and two copies per neighbour. One encoding per
+//! neighbour, where CHOCO needs one for all.
 
 use super::prelude::*;
 
@@ -79,7 +79,7 @@ struct ChocoEdge {
 }
 
 impl ChocoEdge {
-    /// The neighbour that an encoding is for.
+    /// The position of the neighbour that an encoding is for.
     fn place(&self, to: Option<NodeId>) -> usize {
         self.row.place(to.expect("the plan has a payload for each neighbour"))
     }

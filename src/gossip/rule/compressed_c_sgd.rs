@@ -1,24 +1,24 @@
-//! Compressed C-SGD: centralized SGD on compressed gradients, without memory of what was lost.
+//! Compressed C-SGD: centralized SGD on compressed gradients, without error memory.
 //!
 //! Alistarh, Grubic, Li, Tomioka, Vojnovic: QSGD: Communication-Efficient SGD via Gradient
 //! Quantization and Encoding (2017), Algorithm 1 (single); Tang, Yu, Lian, Zhang, Liu:
 //! DoubleSqueeze (2019) discusses both as its predecessors. With `qsgd` this is QSGD, with
 //! `ternary` TernGrad (Wen et al. 2017), with `one-bit` 1-bit SGD without its memory.
 //!
-//! Single: everybody sends to everybody (all-to-all), or a server sends the exact mean back.
-//! Double: a server compresses it again. An unbiased C only adds noise; a biased one changes what
-//! is minimised, which is why it warns. DIFFERENCE: C is applied to lr g_i rather than to g_i. The
-//! same, up to the rounding of `f32`, for every C with C(a v) = a C(v), a > 0: all here but f16,
-//! bf16 and truncate, which cut digits at powers of two. For bf16 and truncate the error of each
-//! number stays below the same part of it, whatever the step, so the stated class holds for lr g_i
-//! as for g_i; only which numbers are rounded by how much differs. f16 also loses numbers below
-//! 3e-8, which lr g_i is sooner than g_i. With a step that is a power of two bf16 and truncate give
-//! the same bits too. State: the mean, where this node adds up.
+//! Single: every node sends to every node (all-to-all), or a server sends the exact mean back.
+//! Double: a server compresses the mean again. An unbiased C only adds noise; a biased one changes
+//! the minimum, so it gives a warning. DIFFERENCE: C is applied to lr g_i rather than to g_i. This
+//! is the same, up to the rounding of `f32`, for every C with C(a v) = a C(v), a > 0: all here but
+//! f16, bf16 and truncate, which cut digits at powers of two. For bf16 and truncate the relative
+//! error of each number has the same bound at any step, so the stated class holds for lr g_i as for
+//! g_i; only the rounding of single numbers differs. f16 also loses numbers below 3e-8, and lr g_i
+//! is sooner below that than g_i. With a step that is a power of two bf16 and truncate give the
+//! same bits too. State: the mean, on nodes that add.
 
 use super::prelude::*;
 use crate::compress::Class;
 
-/// What every rule that gathers compressed vectors says of its collective.
+/// The constant `collective` of every rule that gathers compressed vectors.
 pub(super) const COLLECTIVE: (&str, &str) = (
     "collective",
     "\"server\" (node 0: up, then down) or \"all-to-all\" (everybody adds up); default the first \
@@ -102,7 +102,7 @@ impl Party for Compressed {
         if at.exchange == 0 {
             return self.gather.sent(own);
         }
-        // The server takes the step that it tells the others.
+        // The server takes the step that it sends to the others.
         own.add_into(-1.0, &mut local.x);
         self.gather.mean().fill(0.0);
     }

@@ -1,21 +1,21 @@
-//! D2: D-PSGD without the error that different data on different nodes leave.
+//! D2: D-PSGD without the error caused by data that differ between nodes.
 //!
 //! Tang, Lian, Yan, Zhang, Liu: D2: Decentralized Training over Decentralized Data (2018),
 //! Algorithm 1.
 //!
-//! With h^t = x^t - lr g^t and c^t = x^t - h^{t-1} (c^0 = 0 makes the first round no exception)
-//! this is
+//! With h^t = x^t - lr g^t and c^t = x^t - h^{t-1} (c^0 = 0, so the first round is no exception)
+//! the update is
 //!
 //! ```text
 //! z_i = h_i + c_i;   c_i' = c_i + sum_j W_ij (z_j - z_i);   x_i' = h_i + c_i'
 //! ```
-//! The same sequence, and the form to compute: c is all of the past and small, and what two nodes
-//! add to theirs is opposite to the last bit. Without it the mean's velocity, a sum over all
-//! rounds, would take up the rounding of W's rows with every round. DIFFERENCE: the paper's lr is
-//! constant. Here each gradient keeps the step that it was taken with, so that the mean moves by
-//! -lr mean g under any schedule. State: x, c, z; any x_0. Disagreement along an eigenvector of W
-//! with eigenvalue l follows u'' = l (2 u' - u), whose roots are inside the unit circle for -1/3 <
-//! l < 1 alone: `metropolis` weights on an even ring have l = -1/3.
+//! This is the same sequence in the form that is computed. c contains the whole past and is small,
+//! and what two nodes add to theirs are exact negatives. Otherwise the velocity of the mean, a sum
+//! over all rounds, would collect the rounding of W's rows in every round. DIFFERENCE: the paper's
+//! lr is constant. Here each gradient keeps the step that it was taken with, so that the mean moves
+//! by -lr mean g under any schedule. State: x, c, z; any x_0. The disagreement along an eigenvector
+//! of W with eigenvalue l follows u'' = l (2 u' - u), whose roots are inside the unit circle only
+//! for -1/3 < l < 1: `metropolis` weights on an even ring have l = -1/3.
 
 use super::prelude::*;
 
@@ -50,8 +50,8 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     })
 }
 
-/// Refuses eigenvalues at or below -1/3, unless the run allows them. Computed ones are good to
-/// about 1e-9.
+/// Refuses eigenvalues at or below -1/3, unless the run allows them. Computed eigenvalues are
+/// accurate to about 1e-9.
 fn require_positive_enough(setting: &Setting<'_>) -> Result<Vec<String>, ConfigError> {
     let least = setting.topology.spectrum().lambda_n;
     if least > -1.0 / 3.0 + 1e-9 {

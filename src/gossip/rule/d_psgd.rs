@@ -1,12 +1,12 @@
-//! D-PSGD: mix with the neighbours, step along the own gradient.
+//! D-PSGD: mix with the neighbours, then step along the node's own gradient.
 //!
 //! Lian, Zhang, Zhang, Hsieh, Zhang, Liu: Can Decentralized Algorithms Outperform Centralized
-//! Algorithms? (2017), Algorithm 1. Two orders are in use under this name; they are different
-//! sequences:
+//! Algorithms? (2017), Algorithm 1. Two orders are in use under this name, `atc` and `cta`; they
+//! are different sequences.
 //!
-//! On a schedule W is the matrix W_t of the round: nothing of an earlier round is kept, so the
-//! neighbours may change. State: x, one accumulator; cta keeps the update apart while frames are
-//! added (one vector more).
+//! On a schedule W is the matrix W_t of the round: no state of earlier rounds depends on the
+//! neighbours, so they may change. State: x, one accumulator; cta keeps the update apart while
+//! frames are added (one vector more).
 
 use super::prelude::*;
 
@@ -86,7 +86,7 @@ impl Party for Atc {
 
 impl Rule for Atc {
     fn gradient(&mut self, local: &mut Local, round: Round, _: f32) {
-        // x_i' is sent, and W_ii x_i' begins the sum over what arrives: one pass.
+        // x_i' is sent, and W_ii x_i' starts the sum over received frames: one pass.
         vector::subtract_and_scale(self.rows.at(round).own, &mut local.update, &mut local.x);
     }
 

@@ -4,7 +4,7 @@
 //! Algorithm 1.
 //!
 //! The owner's own copy is its model: both start at x_0 and add the same bits, so xh_i = x_i
-//! always, and it is kept once. DIFFERENCE to widely shown slides: they print x_{t+1} = xh_t +
+//! always, and it is stored once. DIFFERENCE to widely shown slides: they print x_{t+1} = xh_t +
 //! C(xh_t - x_t), which diverges even with C = identity. State: x, one copy per neighbour. All
 //! copies start equal to the owners' x_0, so all nodes must start from the same x_0.
 
@@ -44,7 +44,7 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     })
 }
 
-/// The bound of the module's condition with the compressor's nominal error on Gaussian vectors.
+/// Warns if the compressor's nominal error on Gaussian vectors exceeds the bound of `conditions`.
 fn warn_of_noise(setting: &Setting<'_>) -> Vec<String> {
     let alpha = (1.0 - setting.nominal_delta).max(0.0).sqrt();
     if setting.topology.nodes() == 1 || alpha == 0.0 {

@@ -4,14 +4,15 @@
 //! Compression (2019), Algorithm 1.
 //!
 //! DIFFERENCE to widely shown slides: they print d' = C(v) - v and add it, which doubles the
-//! missing mass instead of making it good. No copies of neighbours: on a schedule W is the matrix
-//! W_t of the round, and a node that meets nobody compresses all the same. State: x and d, whatever
-//! the degree; any x_0. The mean moves by -lr mean g for any C. The error does not vanish with the
-//! step (C is applied to the model), so the consensus distance has a floor that grows with eta.
+//! missing mass instead of restoring it. There are no copies of neighbours: on a schedule W is the
+//! matrix W_t of the round, and a node without neighbours in a round still compresses. State: x and
+//! d, for any degree; any x_0. The mean moves by -lr mean g for any C. The error does not vanish
+//! with the step (C is applied to the model), so the consensus distance has a floor that grows with
+//! eta.
 //!
-//! **`delay` = t, our extension** (DIFFERENCE; 0 is the paper's rule): what is mixed lands t rounds
-//! late, and the next gradients are computed while it flies, as the delayed update does with
-//! centralized SGD:
+//! **`delay` = t, our extension** (DIFFERENCE; 0 is the paper's rule): the mixing of a round lands
+//! t rounds late, and the next gradients are computed while it is in flight, as the delayed update
+//! does with centralized SGD:
 //!
 //! ```text
 //! x_i(n+1) = z_i(n) + eta sum_j W_ij (c_j(n-t) - c_i(n-t))
@@ -20,10 +21,10 @@
 //! eigenvector of W the disagreement follows z(n+1) = z(n) - a z(n-t), a = eta (1 - l), which
 //! decays if and only if 0 < a < 2 cos(t pi / (2 t + 1)) (Levin and May 1976, A note on
 //! difference-delay equations): eta must fall with t. With the compressor `identity` it is D-PSGD
-//! (`atc`, step eta of gossip) whose mixing is late. t + 1 vectors more. For rules with copies of
-//! neighbours (DCD, CHOCO) and for those whose proof needs the differences of one round (D2,
-//! gradient tracking, BEER) a late landing is another algorithm, and nothing shows that it is
-//! sound: they have none. On a schedule the bound is not known either.
+//! (`atc`, gossip step eta) with late mixing. State: t + 1 vectors more. Rules with copies of
+//! neighbours (DCD, CHOCO) and rules whose proof needs the differences of one round (D2, gradient
+//! tracking, BEER) have no delay: with a late landing they are other algorithms, and no proof shows
+//! that these are sound. On a schedule the bound is not known either.
 
 use super::prelude::*;
 
@@ -113,8 +114,8 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     })
 }
 
-/// Below which eta disagreement decays on a static topology, if C loses nothing: 2 cos(t pi / (2 t
-/// + 1)) / (1 - l_n).
+/// The eta below which disagreement decays on a static topology, if C loses nothing: 2 cos(t pi /
+/// (2 t + 1)) / (1 - l_n).
 ///
 /// # Errors
 /// If the topology follows a schedule.
@@ -128,7 +129,7 @@ fn limit(delay: u32, setting: &Setting<'_>) -> Result<f64, ConfigError> {
         return Err(ConfigError::new("rule.delay", delay, problem));
     }
     let t = f64::from(delay);
-    // A node alone has nothing to disagree with.
+    // A single node has no disagreement.
     let away = (1.0 - setting.topology.spectrum().lambda_n).max(f64::MIN_POSITIVE);
     Ok(2.0 * libm::cos(t * std::f64::consts::PI / (2.0 * t + 1.0)) / away)
 }
@@ -138,12 +139,12 @@ struct DeepSqueeze {
     eta: f32,
     /// d, and v between the gradient and the exchange.
     error: Vec<f32>,
-    /// What lands later; that of round n at n mod (t + 1).
+    /// The mixing that lands later; that of round n at n mod (t + 1).
     late: Vec<Vec<f32>>,
 }
 
 impl DeepSqueeze {
-    /// Into what the frames of a round are summed: x, or what lands later.
+    /// The vector that sums the frames of a round: x, or one that lands later.
     fn mixed<'a>(&'a mut self, local: &'a mut Local, round: Round) -> &'a mut Vec<f32> {
         match self.late.len() as u64 {
             0 => &mut local.x,

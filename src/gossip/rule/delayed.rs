@@ -1,24 +1,24 @@
-//! Delayed update with compensation: averages arrive t rounds late, and each node's own progress
-//! fills the gap.
+//! Delayed update with compensation: averages arrive t rounds late; until then each node applies
+//! its own updates.
 //!
 //! Zhu, Lin, Lu, Wang, Han: Distributed Training Across the World (2019); Zhu, Lin, Lu, Lin, Han:
 //! Delayed Gradient Averaging: Tolerate the Communication Latency for Federated Learning (2021),
-//! Algorithm 1. With u_i the update (lr g_i) of one round, or the sum over `period` rounds
-//! (temporally sparse):
+//! Algorithm 1. u_i is the update (lr g_i) of one round, or the sum over `period` rounds
+//! (temporally sparse).
 //!
-//! The mean of the models is that of SGD on the gradients as they come; x_i - x_j is what the last
-//! t rounds of i and j differ by. With t = 0 it is C-SGD; with t = 0 and a period, local SGD. After
-//! the last round everything in the air lands, so that all nodes end alike (up to the rounds of an
-//! unfinished period, which stay local). While frames of round n - t fly, the next gradients are
-//! computed. A parameter server with bounded staleness, which passes on newer updates as soon as
-//! they come, is the rule `stale-synchronous`; here every update of others waits for its round, so
-//! that a run can be repeated.
+//! The mean of the models is that of SGD on the gradients as they are computed; x_i - x_j is the
+//! difference of the last t rounds of i and j. With t = 0 it is C-SGD; with t = 0 and a period,
+//! local SGD. After the last round everything in flight lands, so all nodes end with the same model
+//! (up to the rounds of an unfinished period, which stay local). While frames of round n - t are in
+//! flight, the next gradients are computed. A parameter server with bounded staleness, which passes
+//! on newer updates as soon as they arrive, is the rule `stale-synchronous`; here every update of
+//! others waits for its round, so that a run can be repeated.
 //!
-//! What all nodes have in common, z, moves by the means alone and is the same on all to the bit;
-//! x_i is z less the own updates that have not landed, formed anew from these after every t + 1
-//! landings, so that what `f32` rounds off does not add up. State: x, z, the sums of t + 1 rounds
-//! in the air and as many own updates (z and these only with compensation), and the sum of a
-//! period. Gossip without copies of neighbours stands a delay, too: see `deep_squeeze`.
+//! z, which all nodes have in common, changes by the means alone and is the same on all nodes to
+//! the bit. x_i is z less the own updates that have not landed. It is recomputed from these after
+//! every t + 1 landings, so that rounding errors of `f32` do not add up. State: x, z, the sums of
+//! t + 1 rounds in flight and as many own updates (z and these only with compensation), and the sum
+//! of a period. Gossip without copies of neighbours also tolerates a delay: see `deep_squeeze`.
 
 use super::{c_sgd, prelude::*};
 
@@ -93,7 +93,7 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
         resolved: config::resolved(ENTRY.name, &params),
         warnings: Vec::new(),
         spawn: Arc::new(move |node, x| {
-            // Of the delay + 1 rounds in the air, so many meet.
+            // The number of meetings among the delay + 1 rounds in flight.
             let flights = u64::from(delay) / period + 1;
             let sums = (0..flights).map(|_| Sum::new(pattern, nodes, node, x.len())).collect();
             let own = if compensate { flights as usize } else { 0 };
@@ -120,7 +120,7 @@ struct Delayed {
     compensate: bool,
     /// z.
     common: Vec<f32>,
-    /// Of the flights in the air; that of synchronisation s at s mod their number.
+    /// The sums in flight; that of synchronisation s at s mod their number.
     sums: Vec<Sum>,
     /// u_i of these flights.
     own: Vec<Vec<f32>>,
@@ -132,7 +132,7 @@ struct Delayed {
 }
 
 impl Delayed {
-    /// The place of a round's flight; nothing if its nodes do not meet.
+    /// The position of a round's flight; `None` if the nodes do not meet in it.
     fn place(&self, round: Round) -> Option<usize> {
         let done = round.0 + 1;
         done.is_multiple_of(self.period)

@@ -5,14 +5,13 @@
 //!
 //! Warm-up: in the first `warm_up` rounds the densities are 0.25, 0.0625, 0.015625 and 0.004, each
 //! for a quarter of them, and never below the final one. With k = d and masking, u is always g:
-//! C-SGD without momentum (Nesterov: of step (1 + m) lr); without masking, C-SGD with momentum.
-//! Entries travel as those of [`top-k-all-gather`](super) do, and are added in ascending order of
-//! nodes.
+//! C-SGD without momentum (Nesterov: with step (1 + m) lr); without masking, C-SGD with momentum.
+//! Entries are sent as in [`top-k-all-gather`](super), and are added in ascending order of nodes.
 //!
-//! DIFFERENCE: u and v hold lr g, not g, because a rule is handed lr g; the same while the step is
-//! constant. When it decays, what is left over keeps its old weight. DIFFERENCE: the densities of
-//! the warm-up are stated in rounds: the paper's are one an epoch, which a rule does not know.
-//! State: x, u_k, v_k; the sum, where it is formed.
+//! DIFFERENCE: u and v hold lr g, not g, because a rule receives lr g; this is the same while the
+//! step is constant. When it decays, unsent entries keep their old weight. DIFFERENCE: the
+//! densities of the warm-up are stated in rounds: the paper has one per epoch, which a rule does
+//! not know. State: x, u_k, v_k; the sum, on nodes that form it.
 
 use super::{prelude::*, share, top_k_all_gather};
 
@@ -133,7 +132,7 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     })
 }
 
-/// How many entries are sent in a round.
+/// The number of entries sent in a round.
 #[derive(Clone, Copy)]
 struct Densities {
     warm_up: u64,

@@ -1,4 +1,4 @@
-//! DiLoCo: local steps inside, a Nesterov step on their mean outside.
+//! DiLoCo: local inner steps, and an outer Nesterov step on their mean.
 //!
 //! Douillard, Feng, Rusu, Chhaparia, Donchev, Kuncoro, Ranzato, Szlam, Shen: DiLoCo: Distributed
 //! Low-Communication Training of Language Models (2023), Algorithm 1; the outer step is SGD with

@@ -1,11 +1,11 @@
-//! DoubleSqueeze: compressed both ways, with an error memory at every worker and at the server.
+//! DoubleSqueeze: compression both ways, with an error memory at every worker and at the server.
 //!
 //! Tang, Yu, Lian, Zhang, Liu: DoubleSqueeze: Parallel Stochastic Gradient Descent with Double-pass
 //! Error-Compensated Compression (2019), Algorithm 1.
 //!
 //! With a constant step, x_t = x_0 - lr sum of mean g + lr (mean d_i + d_s): nothing is lost. The
-//! memories hold gradients, not steps: when the step decays, what was left over is applied with the
-//! new one. Node 0 is the server and also a worker. State: d_i; at node 0 d_s.
+//! memories hold gradients, not steps: when the step decays, stored errors are applied with the new
+//! step. Node 0 is the server and also a worker. State: d_i; at node 0 d_s.
 
 use super::prelude::*;
 
@@ -85,7 +85,7 @@ impl Party for DoubleSqueeze {
 impl Rule for DoubleSqueeze {
     fn gradient(&mut self, local: &mut Local, _: Round, step: f32) {
         self.step = step;
-        // g = update / lr; a step of nothing says nothing of g, and moves nothing.
+        // g = update / lr; a step of 0 gives no g and moves nothing.
         let inverse = if step > 0.0 { 1.0 / step } else { 0.0 };
         for (v, u) in self.error.iter_mut().zip(&local.update) {
             *v += inverse * u;

@@ -4,10 +4,10 @@
 //! Algorithm 2.
 //!
 //! The paper assumes compression noise whose variance has an ABSOLUTE bound; the weights 2/t then
-//! average it away. z however has the size of t |x^{t+1} - x^t| / 2, and the noise of every
-//! compressor here grows with what is compressed: it blows up unless the models come to rest faster
-//! than 1/t. This rule is here for completeness, and warns. State: x, the own estimate, one per
-//! neighbour. All start equal to x_0, which must be the same on all nodes.
+//! average it out. But z has the size of t |x^{t+1} - x^t| / 2, and the noise of every compressor
+//! here grows with its input: it grows without bound unless the models converge faster than 1/t.
+//! This rule is here for completeness, and warns. State: x, the own estimate, one per neighbour.
+//! All start equal to x_0, which must be the same on all nodes.
 
 use super::prelude::*;
 
@@ -64,12 +64,12 @@ struct Ecd {
     copies: Vec<Vec<f32>>,
 }
 
-/// t, which begins at 1.
+/// t, which starts at 1.
 fn t(round: Round) -> f32 {
     (round.0 + 1) as f32
 }
 
-/// What every holder of an estimate does, the owner included.
+/// Updates an estimate. Every holder does this, the owner included.
 fn estimate(round: Round, z: &Payload<'_>, estimate: &mut [f32]) {
     let share = 2.0 / t(round);
     vector::scale(1.0 - share, estimate);

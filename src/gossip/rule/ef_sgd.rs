@@ -1,14 +1,14 @@
-//! EF-SGD, also MEM-SGD: centralized SGD on compressed gradients whose errors are remembered and
-//! sent later.
+//! EF-SGD, also MEM-SGD: centralized SGD on compressed gradients, whose errors are stored and sent
+//! later.
 //!
 //! Stich, Cordonnier, Jaggi: Sparsified SGD with Memory (2018), Algorithm 1; Karimireddy, Rebjock,
 //! Stich, Jaggi: Error Feedback Fixes SignSGD and other Gradient Compression Schemes (2019),
 //! Algorithm 2. With `sign` this is EF-signSGD, with `one-bit` 1-bit SGD (Seide et al. 2014), with
 //! `top-k` MEM-SGD.
 //!
-//! The memory holds lr g as in the papers: when the step decays, what was left over keeps its old
+//! The memory holds lr g as in the papers: when the step decays, stored errors keep their old
 //! weight. x - mean e moves as SGD does. All-to-all, or a server that sends the exact mean back.
-//! State: e_i; the mean where this node adds up.
+//! State: e_i; the mean on nodes that add.
 
 use super::{compressed_c_sgd, prelude::*};
 

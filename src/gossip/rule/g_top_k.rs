@@ -3,19 +3,20 @@
 //! Shi, Wang, Zhao, Tang, Wang, Huang, Chu: A Distributed Synchronous SGD Algorithm with Global
 //! Top-k Sparsification for Low Bandwidth Networks (2019).
 //!
-//! A binomial tree to node 0 and back: ceil(log2 P) exchanges of at most k entries each way, and no
-//! node sends more than once upwards. S is the same on all nodes to the bit. It is the top-k of sum
-//! s_i for P = 1 and 2; for more nodes an entry that loses in an inner merge is missing there, and
-//! which do depends on the order of the nodes.
+//! A binomial tree to node 0 and back: ceil(log2 P) exchanges of at most k entries each way; no
+//! node sends more than once upwards. S is the same on all nodes to the bit. For P = 1 and 2 it is
+//! the top-k of sum s_i. For more nodes S lacks entries that were dropped in an inner merge, and
+//! which these are depends on the order of the nodes.
 //!
 //! DIFFERENCE: `residual = "conserving"`, the default, is ours. The authors' rule, `"published"`,
-//! forgets an entry of i that was dropped on its way while the same index came through from another
-//! part of the tree: i takes it for applied. It is exact for P <= 2. That the node which drops an
-//! entry also keeps it needs no message more, and then sum acc = S + sum e for any P.
+//! loses an entry of i that was dropped on its way if the same index arrived from another part of
+//! the tree: i assumes that its entry was applied. It is exact for P <= 2. With `"conserving"` the
+//! node that drops an entry keeps it. This needs no extra message, and then sum acc = S + sum e for
+//! any P.
 //!
-//! DIFFERENCE: any number of nodes (a node without a partner passes a level by); a power of two is
-//! not needed. The memory holds lr g: when the step decays, what was left over keeps its old
-//! weight. State: x, e_i, a few lists of k entries.
+//! DIFFERENCE: any number of nodes (a node without a partner skips a level); a power of two is not
+//! needed. The memory holds lr g: when the step decays, stored errors keep their old weight. State:
+//! x, e_i, a few lists of k entries.
 
 use super::{prelude::*, share};
 use crate::gossip::collective::levels;
@@ -113,9 +114,9 @@ struct GTopK {
     merged: Entries,
     theirs: Entries,
     sum: Entries,
-    /// s_i, where the published rule asks for it.
+    /// s_i, kept for the published rule only.
     own: Entries,
-    /// Why there is no s_i.
+    /// The error if s_i could not be selected.
     wrong: Option<NonFinite>,
 }
 
@@ -163,7 +164,7 @@ impl Rule for GTopK {
 
     fn land(&mut self, local: &mut Local, _: &At) {
         if let Some(NonFinite { index, value }) = self.wrong {
-            // Alone, a node has sent nothing that would have told.
+            // A single node encodes nothing, so no error was reported yet: x gets the value.
             local.x[index] = value;
         }
         self.merged.add_into(-1.0 / self.nodes as f32, &mut local.x);

@@ -4,10 +4,10 @@
 //!
 //! The mean of y is the mean of g in every round. The gradient at x^{t+1} is that of the next
 //! round, so a round runs from one gradient to the next: g^t completes y^t, then x^t - lr y^t and
-//! y^t go out in two flights, and what comes back is x^{t+1} and W y^t. g is update / step; a round
-//! of step 0 has an unknown gradient, which counts as 0 (the mean of y is then 0, and x mixes
-//! without a step). State: x, y, and an accumulator for each; any x_0. W y^t - g^t is kept in one
-//! of them instead of W y^t and g^t in two.
+//! y^t are sent in two flights, whose results are x^{t+1} and W y^t. g is update / step; in a round
+//! of step 0 the gradient is unknown and counts as 0 (the mean of y is then 0, and x mixes without
+//! a step). State: x, y, and an accumulator for each; any x_0. One of them holds W y^t - g^t,
+//! instead of two for W y^t and g^t.
 
 use super::prelude::*;
 
@@ -33,7 +33,7 @@ pub(super) const ENTRY: Entry = Entry {
 /// x - lr y.
 const MODELS: u8 = 0;
 
-/// Both flights are in the air together; every link carries them in this order.
+/// The two flights overlap; every link carries them in this order.
 const STEPS: &[Step] = &[
     Step::Gradient,
     Step::Join,

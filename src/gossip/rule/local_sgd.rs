@@ -1,4 +1,4 @@
-//! Local SGD: several steps on one's own, then the mean of the models.
+//! Local SGD: several local steps, then the mean of the models.
 //!
 //! McMahan, Moore, Ramage, Hampson, Aguera y Arcas: Communication-Efficient Learning of Deep
 //! Networks from Decentralized Data (2017), Algorithm 1 with all clients in every round; Stich:
@@ -68,7 +68,7 @@ impl Rule for LocalSgd {
     }
 
     fn land(&mut self, local: &mut Local, _: &At) {
-        // The old x is the buffer of the next update.
+        // The old x becomes the buffer of the next update.
         std::mem::swap(&mut local.x, self.sum.start());
         std::mem::swap(&mut local.update, self.sum.start());
     }

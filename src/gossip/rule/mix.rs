@@ -7,8 +7,8 @@ use crate::{
     units::{NodeId, Round},
 };
 
-/// Elements handled while they are in the first-level cache, so that a sum over several vectors
-/// reads each once and writes once.
+/// Elements per block, which fits the first-level cache: a sum over several vectors reads each
+/// element once and writes it once.
 const BLOCK: usize = 2048;
 
 /// One node's row of W, in `f32`, neighbours ascending.
@@ -36,7 +36,7 @@ impl Row {
     /// The position of a neighbour in the row.
     ///
     /// # Panics
-    /// If it is none: the plan waits for neighbours only.
+    /// If it is not a neighbour: the plan waits for neighbours only.
     pub fn place(&self, neighbour: NodeId) -> usize {
         self.neighbours.binary_search(&neighbour).expect("frames come from neighbours")
     }
@@ -46,15 +46,14 @@ impl Row {
         self.weights[self.place(neighbour)]
     }
 
-    /// 1 - w_ii as the sum of the neighbours' weights, so that what i gives and takes cancels in
+    /// 1 - w_ii as the sum of the neighbours' weights, so that what i sends and receives cancels in
     /// `f32` too.
     pub fn off_diagonal(&self) -> f32 {
         self.weights.iter().sum()
     }
 }
 
-/// The gradient g that an update `step * g` was made of. A step of 0 has left nothing of it: it
-/// counts as 0.
+/// The gradient g of an update `step * g`. With a step of 0 it is lost and counts as 0.
 #[inline]
 pub fn unscaled(update: f32, step: f32) -> f32 {
     if step == 0.0 { 0.0 } else { update / step }
@@ -65,7 +64,7 @@ pub fn unscaled(update: f32, step: f32) -> f32 {
 pub struct Rows {
     schedule: Arc<Schedule>,
     node: NodeId,
-    /// The round whose row is here.
+    /// The round of the stored row.
     here: Option<Round>,
     row: Row,
 }
@@ -103,7 +102,7 @@ pub fn sum_into(
     sum_at(0, acc, own, weights, copies, f);
 }
 
-/// [`sum_into`] with what stands from `start` on in the own vector and the copies.
+/// [`sum_into`] with the elements from `start` on of the own vector and of the copies.
 pub fn sum_at(
     start: usize,
     acc: &mut [f32],

@@ -1,8 +1,8 @@
-//! Update rules: one file each, in the paper's letters.
+//! Update rules: one file each, in the notation of the paper.
 //!
-//! A rule owns its state and speaks through [`Party`]. What it sends to whom is its [`Plan`]; how a
-//! vector becomes bytes is the compressor's. Adding one: a file here with an [`Entry`], and a line
-//! in [`RULES`].
+//! A rule owns its state and implements [`Party`]. Its [`Plan`] gives receivers and senders; the
+//! compressor turns vectors into bytes. To add a rule: a file here with an [`Entry`], and a line in
+//! [`RULES`].
 
 mod beer;
 mod c_sgd;
@@ -50,22 +50,21 @@ use crate::{
     units::{NodeId, Round},
 };
 
-/// An update rule of one node: its equations on [`Local`], and the state that it keeps besides. See
-/// [`Party`] for its side of the exchanges.
+/// An update rule of one node: its equations on [`Local`], and its other state. [`Party`] is its
+/// side of the exchanges.
 pub trait Rule: Party {
     /// Moves `local.x` to the point of the next gradient, if the model is kept elsewhere.
     fn point(&mut self, _local: &mut Local) {}
 
-    /// The update, the sum of step times direction at `local.x`, is in `local.update`; `step` is
+    /// Takes the update: `local.update` is the sum of step times direction at `local.x`, and `step`
     /// the sum of the step sizes in it.
     fn gradient(&mut self, local: &mut Local, round: Round, step: f32);
 
-    /// Folds a complete flight into the model.
+    /// Applies a complete flight to the model.
     fn land(&mut self, _local: &mut Local, _at: &At) {}
 
-    /// Writes the model that is saved and evaluated. Whenever the model is not lent this is a
-    /// model: in the middle of a round it may have the round's step and a part of its mixing
-    /// already.
+    /// Writes the model that is saved and evaluated. It is valid whenever the model is not lent: in
+    /// the middle of a round it may already include the round's step and a part of its mixing.
     fn model(&self, local: &Local, out: &mut [f32]) {
         out.copy_from_slice(&local.x);
     }
@@ -79,12 +78,12 @@ pub trait Rule: Party {
     }
 }
 
-/// The side of a rule whose flights leave while the rest of the update is computed.
+/// The side of a rule whose flights start while the rest of the update is computed.
 pub trait Parts {
-    /// Lends a buffer as long as a part of the update. It comes back by [`Parts::take`].
+    /// Lends a buffer as long as a part of the update. [`Parts::take`] returns it.
     fn lend(&mut self, part: u8) -> Vec<f32>;
 
-    /// Takes a part of the update that is final. All parts come, in order, before
+    /// Takes a part of the update that is final. All parts are passed, in order, before
     /// [`Rule::gradient`].
     fn take(&mut self, round: Round, part: u8, values: Vec<f32>);
 }
@@ -97,7 +96,7 @@ pub trait Visitor {
     /// A number that later rounds need.
     fn number(&mut self, name: &str, value: &mut f64);
 
-    /// Buffers of so many numbers, whose content no later round needs.
+    /// Buffers of `numbers` numbers in all, whose content no later round needs.
     fn scratch(&mut self, numbers: usize);
 }
 
@@ -123,7 +122,7 @@ pub fn count_numbers(rule: &mut dyn Rule) -> usize {
     count.0
 }
 
-/// The copies of a rule whose nodes all have the same model.
+/// [`Copies`] of a rule whose nodes all have the same model.
 struct SameModel;
 
 impl Copies for SameModel {
@@ -141,7 +140,7 @@ impl Copies for SameModel {
 #[serde(deny_unknown_fields, default)]
 struct NoParams {}
 
-/// One line of the registry.
+/// An entry of the registry.
 pub struct Entry {
     /// Its name in files (kebab-case).
     pub name: &'static str,
@@ -164,20 +163,20 @@ pub struct Entry {
     /// The least demanding family of topologies on which it runs at its defaults with any number of
     /// nodes.
     pub home: &'static str,
-    /// Whether it runs on a schedule: it keeps nothing of its neighbours from round to round.
+    /// Whether it runs on a schedule: it keeps no state of its neighbours between rounds.
     pub follows_schedules: bool,
     /// The constant by which it relaxes W, if it mixes by I + gamma (W - I).
     pub relaxation: Option<&'static str>,
-    /// Whether it has a momentum of its own, in the constant `momentum`.
+    /// Whether it has its own momentum, in the constant `momentum`.
     pub own_momentum: bool,
-    /// The largest step that suits it, and what to do above it.
+    /// The largest recommended step, and the advice above it.
     pub step_advice: Option<(f64, &'static str)>,
-    /// Reads the constants and makes the rule ready.
+    /// Reads the constants and prepares the rule.
     pub prepare: fn(&toml::Table, &Setting<'_>) -> Result<Prepared, ConfigError>,
 }
 
 impl Entry {
-    /// What most rules have in common, for `..Entry::BLANK`.
+    /// Values that most rules share, for `..Entry::BLANK`.
     pub const BLANK: Entry = Entry {
         name: "",
         summary: "",
@@ -238,25 +237,25 @@ impl Named for Entry {
     }
 }
 
-/// What a rule is prepared for.
+/// The setting that a rule is prepared for.
 #[derive(Clone)]
 pub struct Setting<'a> {
-    /// Who meets whom.
+    /// The links between nodes.
     pub topology: &'a Arc<Topology>,
-    /// In which round, with what weight.
+    /// The meetings of each round, with their weights.
     pub schedule: &'a Arc<Schedule>,
-    /// How vectors become bytes.
+    /// The compressor of vectors.
     pub compressor: &'a Arc<dyn Compressor>,
     /// The compressor's nominal delta at this dimension.
     pub nominal_delta: f64,
     /// The model's dimension d.
     pub parameters: usize,
-    /// Rows and columns of each of the model's tensors, in order: what a rule with a matrix a layer
-    /// works on. A vector has one column.
+    /// Rows and columns of each of the model's tensors, in order, for rules that work on one matrix
+    /// per layer. A vector has one column.
     pub shapes: &'a [(usize, usize)],
     /// The run's seed, for randomness that all nodes share (a sketch's hashes).
     pub seed: u64,
-    /// Whether what is expected to be unstable may run.
+    /// Whether settings that are expected to be unstable may run.
     pub allow_unstable: bool,
 }
 
@@ -306,7 +305,7 @@ pub struct Prepared {
     pub plan: Arc<dyn Plan>,
     /// All constants, `kind` first.
     pub resolved: toml::Table,
-    /// What is allowed but deserves a word.
+    /// Warnings about settings that are allowed but doubtful.
     pub warnings: Vec<String>,
     /// Makes one node's rule.
     pub spawn: Spawn,
@@ -331,7 +330,7 @@ pub fn find(name: &str) -> Result<&'static Entry, ConfigError> {
         .ok_or_else(|| ConfigError::new("rule.kind", format!("\"{name}\""), RULES.expected(name)))
 }
 
-/// Makes the rule of a `[rule]` table ready and checks that its plan fits the topology.
+/// Prepares the rule of a `[rule]` table and checks that its plan fits the topology.
 ///
 /// # Errors
 /// If the kind or a constant is wrong, or the combination cannot work.
@@ -379,18 +378,18 @@ pub fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, C
     Ok(prepared)
 }
 
-/// The names of the rules of which this holds, for an error.
+/// The names of the rules for which `holds` is true, for an error.
 fn names_of(holds: impl Fn(&Entry) -> bool) -> String {
     let names = RULES.iter().filter(|entry| holds(entry)).map(|entry| entry.name);
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// What a rule needs of the optimizer that makes its updates: refuses what cannot work, and warns
-/// of what is far from what suits. `rule` is a resolved `[rule]` table; `momentum` and `step` are
-/// the optimizer's.
+/// Checks a rule against the optimizer that makes its updates: refuses what cannot work, and warns
+/// of unsuitable values. `rule` is a resolved `[rule]` table; `momentum` and `step` are the
+/// optimizer's.
 ///
 /// # Errors
-/// If both the rule and the optimizer have a momentum, unless `allow_unstable`.
+/// If both the rule and the optimizer have momentum, unless `allow_unstable`.
 pub fn advise(
     rule: &toml::Table,
     momentum: f64,

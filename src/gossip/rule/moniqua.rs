@@ -1,16 +1,17 @@
-//! Moniqua: quantized models modulo what neighbours can differ by.
+//! Moniqua: models quantized modulo the largest difference between neighbours.
 //!
 //! Lu, De Sa: Moniqua: Modulo Quantized Communication in Decentralized SGD (2020), Algorithm 1.
 //!
-//! `mod` is centred: z mod B is in [-B/2, B/2]. Where |x_i - x_j| < theta in every coordinate, xh_j
-//! is the number that j itself has, and the mean moves by -lr mean g; beyond theta it is off by a
-//! multiple of B, and nothing tells: models that far apart count as equal and stay so. The rounding
-//! noise u of floor(t + u) is drawn from the run's seed, the round and the coordinate, the same on
-//! all nodes: equal models give equal codes. DIFFERENCE: the paper has gamma in a second form of
-//! the algorithm, for few bits (the slack matrix gamma W + (1 - gamma) I); here it is a constant,
-//! by default 1 from 4 bits on, and less for fewer, which would be read wrong. State: none but x;
-//! any x_0 within theta. The exchange follows the gradient, though it needs only x, because it
-//! accumulates in the update's buffer: beside the gradient it would need two vectors more.
+//! `mod` is centred: z mod B is in [-B/2, B/2]. If |x_i - x_j| < theta in every coordinate, xh_j is
+//! the value that j itself has, and the mean moves by -lr mean g. Beyond theta it is off by a
+//! multiple of B, and this is not detected: models that far apart count as equal and stay so. The
+//! rounding noise u of floor(t + u) is drawn from the run's seed, the round and the coordinate, the
+//! same on all nodes: equal models give equal codes. DIFFERENCE: the paper has gamma in a second
+//! form of the algorithm, for few bits (the slack matrix gamma W + (1 - gamma) I); here it is a
+//! constant, by default 1 from 4 bits on, and less for fewer bits, which would be decoded wrongly
+//! with 1. State: none but x; any x_0 within theta. The exchange follows the gradient, though it
+//! needs only x, because it accumulates in the update's buffer: during the gradient it would need
+//! two vectors more.
 
 use super::prelude::*;
 use crate::{rng::Purpose, rng::Stream};
@@ -91,16 +92,17 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
 /// The greatest gamma, up to 1, for which the rounding of one round leaves neighbours well within
 /// theta of each other.
 ///
-/// Codes of neighbours are s = B / (L - 1) = 2 theta / (L - 3) apart in value, and the codes of
-/// equal models are equal, so that rounding moves a model by at most gamma l s, l = sum_{j != i}
-/// W_ij, and two neighbours apart by 2 gamma l s. That is at most 0.4 theta: the rest is for what
-/// the models differ by. With gamma = 1 two bits would jump by more than theta, and be read wrong.
+/// Neighbouring codes are s = B / (L - 1) = 2 theta / (L - 3) apart in value, and equal models have
+/// equal codes. So rounding moves a model by at most gamma l s, l = sum_{j != i} W_ij, and changes
+/// the difference of two neighbours by at most 2 gamma l s. The default keeps this within 0.4
+/// theta; the rest is for the difference of the models. With gamma = 1 and two bits, rounding could
+/// change it by more than theta, and models would be decoded wrongly.
 fn default_gamma(width: u32, l: f64) -> f64 {
     let points = f64::from(1u32 << width);
     if l > 0.0 { ((points - 3.0) / (10.0 * l)).min(1.0) } else { 1.0 }
 }
 
-/// Points from -B/2 to B/2, and what is congruent modulo B.
+/// The grid of points from -B/2 to B/2, modulo B.
 #[derive(Clone, Copy)]
 struct Grid {
     /// B.
@@ -111,7 +113,7 @@ struct Grid {
     steps: f32,
 }
 
-/// 1.5 * 2^23: adding and taking away rounds |t| < 2^22 to the nearest whole number, ties to even.
+/// 1.5 * 2^23: adding and subtracting it rounds |t| < 2^22 to the nearest integer, ties to even.
 const ROUND: f32 = 12_582_912.0;
 
 impl Grid {
@@ -128,7 +130,7 @@ impl Grid {
         z - self.b * ((t + ROUND) - ROUND)
     }
 
-    /// Q, of which u in [0, 1) decides.
+    /// Q, with u in [0, 1) as its rounding noise.
     #[inline]
     fn code(self, x: f32, u: f32) -> u8 {
         let place = (self.wrap(x) * self.inverse + 0.5) * self.steps + u;

@@ -1,5 +1,4 @@
-//! Naive compression: D-PSGD on compressed models. It stalls, and is here so that one can see it
-//! stall.
+//! Naive compression: D-PSGD on compressed models. It does not converge, and is here to show this.
 //!
 //! Tang, Gan, Zhang, Zhang, Liu: Communication Compression for Decentralized Training (2018),
 //! section 1 and figure 1 show it as the counterexample.

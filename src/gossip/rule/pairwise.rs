@@ -4,19 +4,19 @@
 //! Algorithm 1; Nadiradze, Sabour, Davies, Li, Alistarh: Asynchronous Decentralized SGD with
 //! Quantized and Local Updates (2021), the SwarmSGD of section 3.
 //!
-//! The averaging must be atomic at both ends, and no node may wait for one that waits. So i
-//! *calls* j with x_i, and j answers at once, whatever it does, with the move m = (x_i - x_j) / 2
-//! that it makes; i makes the opposite move when the answer comes. The mean is kept whatever
-//! happens at either end in between. DIFFERENCE: when i itself was called, or took a step, between
-//! call and answer, the two models are not equal afterwards, only as far apart as these other
-//! events made them; the papers' locks would have made i wait. DIFFERENCE: who is called is drawn
-//! from the neighbours with equal probability, from the run's seed, so that a neighbour can check
-//! that it is its turn; the weights of W play no part. DIFFERENCE of swarm: models are sent whole;
-//! the paper's lattice quantization is not built.
+//! The averaging must be atomic at both ends, and no node may wait for a node that waits. So i
+//! *calls* j with x_i, and j answers at once, in any state, with the move m = (x_i - x_j) / 2 that
+//! it makes; i makes the opposite move when the answer arrives. The mean is preserved, whatever
+//! happens at either end in between. DIFFERENCE: if i itself was called, or took a step, between
+//! call and answer, the two models are not equal afterwards but differ by these other changes; the
+//! papers' locks would make i wait. DIFFERENCE: the called node is drawn from the neighbours with
+//! equal probability, from the run's seed, so that a neighbour can check that it was drawn; the
+//! weights of W are not used. DIFFERENCE of swarm: models are sent whole; the paper's lattice
+//! quantization is not implemented.
 //!
-//! Nodes run freely, each in a round of its own; before the mean at the end every node hears from
-//! its neighbours that they call no more. State: x, the copy of x that is lent while x moves on,
-//! the update, the move.
+//! Nodes run freely, each in a round of its own. Before the mean at the end every node waits until
+//! its neighbours make no more calls. State: x, the copy of x that is lent while x changes, the
+//! update, the move.
 
 use super::prelude::*;
 use crate::{mixing::Topology, rng::Purpose, rng::Stream};
@@ -125,7 +125,7 @@ impl Plan for Calls {
 }
 
 struct Pairwise {
-    /// The model, which moves on while the gradient at `local.x` is computed.
+    /// The model, which changes while the gradient at `local.x` is computed.
     x: Vec<f32>,
     /// m.
     movement: Vec<f32>,

@@ -1,17 +1,17 @@
-//! PowerGossip: low-rank power iteration on the difference of two neighbours' models, each layer's
-//! matrix by itself.
+//! PowerGossip: low-rank power iteration on the difference of two neighbours' models, separately
+//! for each layer's matrix.
 //!
 //! Vogels, Karimireddy, Jaggi: Practical Low-Rank Communication Compression in Decentralized Deep
 //! Learning (2020), Algorithm 1.
 //!
-//! applied to x - lr g. What is new in one round is the start of the next: a power iteration
-//! towards the largest singular vectors of D. Q P^T is a projection of D, so there is no step to
-//! tune. Both ends compute Q P^T from the same bits and add opposite terms: the mean moves by -lr
-//! mean g. Tensors of one column (biases) go whole. A column with nothing left in it (the models
-//! agree, or D has a lower rank) would stay so: it begins anew from randomness that both ends draw.
-//! DIFFERENCE: for this reason the public code skips its first exchange; here the gradient comes
-//! first, so the models differ by then. DIFFERENCE: one exchange a round; the paper also tries
-//! several. State: x, and for each edge and matrix P and Q, rank (m + n) numbers.
+//! It is applied to x - lr g. The new factor of one round is the start of the next: a power
+//! iteration towards the largest singular vectors of D. Q P^T is a projection of D, so there is no
+//! step to tune. Both ends compute Q P^T from the same bits and add opposite terms: the mean moves
+//! by -lr mean g. Tensors of one column (biases) are sent whole. A column that has become zero (the
+//! models agree, or D has a lower rank) would stay zero: it is drawn again from randomness that
+//! both ends share. DIFFERENCE: for this reason the public code skips its first exchange; here the
+//! gradient comes first, so the models differ by then. DIFFERENCE: one exchange a round; the paper
+//! also tries several. State: x, and for each edge and matrix P and Q, rank (m + n) numbers.
 
 use super::prelude::*;
 use crate::{mixing::Topology, rng::Purpose, rng::Stream};
@@ -85,7 +85,7 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     })
 }
 
-/// An exchange with every neighbour, a payload of its own for each, whose size alternates.
+/// An exchange with every neighbour, with a separate payload for each; its size alternates.
 struct Alternating {
     topology: Arc<Topology>,
     formats: [Format; 2],
@@ -149,17 +149,17 @@ impl Layers {
         self.matrices.iter().map(|(rows, columns, ..)| rows * columns).sum::<usize>() + self.whole
     }
 
-    /// Numbers of all P.
+    /// The number of values in all P.
     fn of_p(&self) -> usize {
         self.matrices.iter().map(|(_, columns, rank, _)| rank * columns).sum()
     }
 
-    /// Numbers of all Q.
+    /// The number of values in all Q.
     fn of_q(&self) -> usize {
         self.matrices.iter().map(|(rows, _, rank, _)| rank * rows).sum()
     }
 
-    /// Numbers that a node sends to a neighbour.
+    /// The number of values that a node sends to a neighbour.
     fn sent(&self, right: bool) -> usize {
         self.whole + if right { self.of_q() } else { self.of_p() }
     }
@@ -183,8 +183,7 @@ impl Edge {
         }
     }
 
-    /// Makes the factor that is multiplied with orthonormal, and leaves the own product in the
-    /// other.
+    /// Orthonormalizes the factor to multiply with, and leaves the node's own product in the other.
     fn multiply(&mut self, round: Round, layers: &Layers, x: &[f32]) {
         let right = is_right(round);
         let (mut p, mut q) = (&mut *self.p, &mut *self.q);
@@ -229,12 +228,12 @@ impl Edge {
     }
 }
 
-/// What is left of a column once the others are taken out of it, as a share of what it was, below
-/// which it is rounding and nothing else.
+/// Below this share of its length, what is left of a column after orthogonalization is rounding
+/// error only.
 const NOTHING: f64 = 1e-5;
 
-/// Gram and Schmidt, each column twice, so that rounding does not undo it. A column with nothing
-/// left is drawn anew.
+/// Gram-Schmidt, each column twice, so that it is orthogonal in spite of rounding. A column with
+/// nothing left is drawn from `anew`.
 fn orthonormalize(columns: &mut [f32], len: usize, anew: Stream) {
     for index in 0..columns.len() / len {
         let (before, rest) = columns.split_at_mut(index * len);
@@ -247,8 +246,8 @@ fn orthonormalize(columns: &mut [f32], len: usize, anew: Stream) {
     }
 }
 
-/// Takes the columns of `before` out of `column` and gives it length 1; `false` if nothing was left
-/// of its `length`.
+/// Subtracts from `column` its components along the columns of `before` and gives it length 1;
+/// `false` if nothing was left of its `length`.
 fn take_out(before: &[f32], column: &mut [f32], length: f64) -> bool {
     for other in before.chunks_exact(column.len()) {
         let along = vector::dot(other, column) as f32;
@@ -266,9 +265,9 @@ struct PowerGossip {
     node: NodeId,
     row: Row,
     layers: Arc<Layers>,
-    /// Of each neighbour, ascending.
+    /// One per neighbour, ascending.
     edges: Vec<Edge>,
-    /// The one-column tensors as they were sent.
+    /// The one-column tensors as sent.
     whole: Vec<f32>,
 }
 
@@ -293,7 +292,7 @@ impl Party for PowerGossip {
         p.write_into(theirs);
         let product = if is_right(at.round) { &mut edge.q } else { &mut edge.p };
         let (theirs, their_whole) = theirs.split_at(product.len());
-        // The difference of the node above and the node below, at both ends.
+        // At both ends, the difference of the node with the higher number minus the other.
         let above = self.node > from;
         for (product, theirs) in product.iter_mut().zip(theirs) {
             *product = if above { *product - theirs } else { theirs - *product };

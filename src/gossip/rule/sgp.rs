@@ -1,19 +1,19 @@
-//! SGP: stochastic gradient push, for links that go one way or nodes of unlike degree.
+//! SGP: stochastic gradient push, for directed links or nodes of different degrees.
 //!
 //! Assran, Loizou, Ballas, Rabbat: Stochastic Gradient Push for Distributed Deep Learning (2019),
 //! Algorithm 1; push-sum is Kempe, Dobra, Gehrke: Gossip-Based Computation of Aggregate Information
 //! (2003).
 //!
-//! P need only be column-stochastic: what a node gives away and what it keeps make up what it had.
-//! On a static topology p_ji = 1 / (1 + deg i), which uses no weights of the topology and is not
-//! doubly stochastic where degrees differ; on a schedule it is the matrix W_t of the round. z is
-//! the model that is evaluated. Sum w = n, and the mean of all x moves by -lr mean g.
+//! P need only be column-stochastic: the shares that a node sends and keeps add up to 1. On a
+//! static topology p_ji = 1 / (1 + deg i), which uses no weights of the topology and is not doubly
+//! stochastic where degrees differ; on a schedule it is the matrix W_t of the round. z is the model
+//! that is evaluated. Sum w = n, and the mean of all x moves by -lr mean g.
 //!
 //! DIFFERENCE to the paper, which multiplies by p_ii: a node subtracts what it sent when it has
-//! been sent ([`Party::sent`]), so what never arrives stays with it. In the paper's form a lost
-//! message takes its mass with it, w falls to 0 and lr / w explodes. DIFFERENCE: w travels as two
-//! `f32` whose sum it is and is kept in `f64`, so that many rounds of rounding do not add up to a
-//! drift of w against x. State: x, w; z and what is sent share a vector.
+//! been sent ([`Party::sent`]), so it keeps the mass of a lost message. In the paper's form this
+//! mass is lost, w falls to 0 and lr / w explodes. DIFFERENCE: w is sent as the sum of two `f32`
+//! and kept in `f64`, so that the rounding of many rounds does not make w drift against x. State:
+//! x, w; z and the frame share a vector.
 
 use super::prelude::*;
 use crate::{compress::Malformed, mixing::Schedule};
@@ -40,7 +40,7 @@ pub(super) const ENTRY: Entry = Entry {
     ..Entry::BLANK
 };
 
-/// Numbers behind the model's in a frame: w as the sum of two.
+/// Values after the model's in a frame: w as the sum of two.
 const WEIGHT: usize = 2;
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
@@ -70,13 +70,13 @@ struct Sgp {
     w: f64,
     /// The numerator; `local.x` is x / w, or a frame with w behind it during an exchange.
     x: Vec<f32>,
-    /// The round whose frame stands in `local.x`.
+    /// The round whose frame is in `local.x`.
     written: Option<Round>,
 }
 
 impl Sgp {
-    /// What a receiver is given of what is here. In every round all receivers are given the same
-    /// share.
+    /// The share of its x and w that a node sends to a receiver, the same for all receivers of a
+    /// round.
     fn share(&self, round: Round, to: NodeId) -> f32 {
         self.share.unwrap_or_else(|| self.schedule.mix(round).weight(to, self.node) as f32)
     }
@@ -85,7 +85,7 @@ impl Sgp {
 impl Party for Sgp {
     fn outgoing(&mut self, local: &mut Local, at: &At, out: &mut Writer<'_>) -> Encoded {
         if self.written.replace(at.round) != Some(at.round) {
-            // Once a round, before the first receiver's part is gone from x.
+            // Once a round, before the first receiver's share is subtracted from x.
             let to = out.receiver().expect("this rule's plan has a frame for each receiver");
             let p = self.share(at.round, to);
             local.x.reserve_exact((self.x.len() + WEIGHT).saturating_sub(local.x.len()));

@@ -3,9 +3,9 @@
 
 use crate::config::ConfigError;
 
-/// k of the constants `k` and `fraction`, of which at most one may be given; neither means
-/// `fraction = default`, which is written down. Rounded to the nearest whole number, at least 1, at
-/// most `parameters`.
+/// Reads k from the constants `k` and `fraction`, of which at most one may be given. Without both,
+/// `fraction = default` is used and recorded. Rounded to the nearest integer, at least 1, at most
+/// `parameters`.
 ///
 /// # Errors
 /// If both are given, or one is out of its range.
@@ -47,10 +47,10 @@ pub(super) fn entries(
     Ok(wanted.clamp(1, parameters.max(1)))
 }
 
-/// A momentum of the rule's own.
+/// Checks the rule's own momentum.
 ///
 /// # Errors
-/// If it is not from 0 to below 1.
+/// If it is not at least 0 and below 1.
 pub(super) fn momentum(m: f64) -> Result<f32, ConfigError> {
     let single = m as f32;
     if (0.0..1.0).contains(&single) {

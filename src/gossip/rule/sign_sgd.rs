@@ -1,13 +1,13 @@
-//! signSGD with majority vote: one bit a number each way, and no memory.
+//! signSGD with majority vote: one bit per number each way, without error memory.
 //!
 //! Bernstein, Wang, Azizzadenesheli, Anandkumar: signSGD: Compressed Optimisation for Non-Convex
 //! Problems (2018), Algorithm 3; Bernstein, Zhao, Azizzadenesheli, Anandkumar: signSGD with
 //! Majority Vote is Communication Efficient and Fault Tolerant (2019), Algorithm 1.
 //!
 //! With momentum in the optimizer it is Signum. sign(0) = +1, in votes and in the count: one bit
-//! knows no zero, and of an even number of nodes a tie is a step down. It settles only to within
-//! about lr sqrt(d), and on heterogeneous data away from the minimum: a majority is not a mean.
-//! State: at whoever counts, the votes.
+//! cannot represent zero, and a tie of an even number of nodes is a step down. It converges only to
+//! within about lr sqrt(d), and with heterogeneous data not to the minimum: a majority is not a
+//! mean. State: the votes, on nodes that count.
 
 use super::{compressed_c_sgd, prelude::*};
 use crate::compress;
@@ -31,11 +31,11 @@ pub(super) const ENTRY: Entry = Entry {
     ..Entry::BLANK
 };
 
-/// Above this step a warning is due: numbers of a model are of the order of 0.1, and some gradients
+/// Larger steps give a warning: a model's parameters are of the order of 0.1, and some gradients
 /// always have the wrong sign.
 const MOST_STEP: f64 = 0.01;
 
-/// What the default experiment on a star found, with a cosine schedule: 74% at a step of 0.2, 90 at
+/// Results of the default experiment on a star with a cosine schedule: 74% at a step of 0.2, 90 at
 /// 0.02, 92 at 0.01, 94 from 0.005 to 0.001.
 const SUITS: &str =
     "steps from 0.002 to 0.005 suit the default experiment, whose accuracy falls to 74% at 0.2";
@@ -53,7 +53,7 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     let (kind, pattern) =
         Pattern::choose(ENTRY.name, params.collective, None, allowed, setting.topology)?;
     params.collective = Some(kind);
-    // The scale of a vector of +1 and -1 is 1: signs are what is left, behind four bytes.
+    // The scale of a vector of +1 and -1 is 1, so the payload is the signs, after four bytes.
     let signs = toml::Table::from_iter([
         ("kind".to_string(), toml::Value::from("sign")),
         ("bucket".to_string(), toml::Value::from(0)),

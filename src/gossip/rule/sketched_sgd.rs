@@ -1,28 +1,26 @@
-//! Sketched-SGD: the nodes' gradients are added as count sketches, which name the entries that are
-//! worth sending.
+//! Sketched-SGD: the sum of the nodes' count sketches selects the gradient entries to send.
 //!
 //! Ivkin, Rothchild, Ullah, Braverman, Stoica, Arora: Communication-efficient Distributed SGD with
 //! Sketching (2019), Algorithms 1 to 3. S is a [count sketch](crate::compress::CountSketch),
 //! linear, with hashes that all nodes share.
 //!
 //! In `theory` all nodes subtract the same gt from their memories, not what each has sent: sum a_i
-//! keeps what was not applied, and a top-k of the mean has no floor from data that differ (a mean
-//! of top-k's has). Each a_i by itself grows with T lr |g_i - mean g| and only their sum is small:
-//! in plain `f32` each addition to it would lose digits for ever, and the mean would drift. So a_i
-//! is a sum of two `f32`, the second of which holds what the first one's roundings lost (Knuth
-//! 1969, The Art of Computer Programming 2, 4.2.2, theorem B); x + mean a_i then keeps what was
-//! produced. What is sent is the first one; its rounding stays in the memories and is made good
-//! later.
+//! keeps what was not applied, and a top-k of the mean has no error floor from data that differ (a
+//! mean of top-k's has). Each a_i by itself grows with T lr |g_i - mean g|, and only their sum is
+//! small: in plain `f32` each addition to it would lose digits for good, and the mean would drift.
+//! So a_i is a sum of two `f32`, the second of which holds the rounding errors of the first (Knuth
+//! 1969, The Art of Computer Programming 2, 4.2.2, theorem B); x + mean a_i then loses nothing. The
+//! first one is sent; its rounding errors stay in the memories and are sent later.
 //!
-//! Two reductions a round, tables and then exact values at the places that the tables name. By a
-//! server: table up, places down, values up, values down. By a tree or a ring all nodes get the sum
-//! of the tables and draw the places themselves, from a stream that they share: no places travel.
-//! Every node ends with the same bits.
+//! Two reductions a round: tables, then exact values at the indices that the tables select. With a
+//! server: table up, indices down, values up, values down. With a tree or a ring all nodes get the
+//! sum of the tables and draw the indices themselves, from a stream that they share: no indices are
+//! sent. Every node ends with the same bits.
 //!
-//! DIFFERENCE: Algorithm 3 as printed adds the exact values up although it sketches their mean;
-//! here both are means. DIFFERENCE: memories hold lr g, because a rule is handed lr g. Biases are
-//! entries as others are. The result is the last x, not a weighted mean over the rounds. State: x;
-//! a_i with what its roundings lost, or u_i and v_i; two tables; a few lists of P k entries.
+//! DIFFERENCE: Algorithm 3 as printed sums the exact values although it sketches their mean; here
+//! both are means. DIFFERENCE: memories hold lr g, because a rule receives lr g. Biases are treated
+//! as other entries. The result is the last x, not a weighted mean over the rounds. State: x; a_i
+//! with its rounding errors, or u_i and v_i; two tables; a few lists of P k entries.
 
 use super::{prelude::*, share};
 use crate::{
@@ -109,7 +107,7 @@ struct Params {
     candidates: Option<i64>,
 }
 
-/// What all nodes share.
+/// The constants that all nodes share.
 #[derive(Clone, Copy)]
 struct Shared {
     pattern: Pattern,
@@ -117,9 +115,9 @@ struct Shared {
     shape: SketchShape,
     seed: u64,
     k: usize,
-    /// Exact values that are asked for: k, or P k.
+    /// The number of exact values requested: k, or P k.
     asked: usize,
-    /// m; nothing in the variant without u.
+    /// m; `None` in the variant without u.
     momentum: Option<f32>,
 }
 
@@ -170,7 +168,7 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
 }
 
 impl Params {
-    /// How many exact values are asked for, and m.
+    /// The number of exact values requested, and m.
     fn candidates_and_momentum(
         &mut self,
         k: usize,
@@ -196,20 +194,20 @@ impl Params {
 struct SketchedSgd {
     shared: Shared,
     id: NodeId,
-    /// u_i; without momentum there is none.
+    /// u_i; empty without momentum.
     u: Vec<f32>,
     /// v_i, or a_i and gb_i.
     v: Vec<f32>,
-    /// What roundings of a_i lost; with momentum there is none.
+    /// The rounding errors of a_i; empty with momentum.
     lost: Vec<f32>,
     sketch: CountSketch,
     tables: Sum,
-    /// Where exact values are asked for, ascending.
+    /// The indices of the requested exact values, ascending.
     places: Vec<u32>,
     values: Sum,
-    /// Which of the exact values are applied, by position; with momentum.
+    /// With momentum: the exact values that are applied, by position.
     picked: Entries,
-    /// Why the table is not that of v.
+    /// The error if v could not be sketched.
     wrong: Option<NonFinite>,
 }
 
@@ -232,7 +230,7 @@ impl SketchedSgd {
         }
     }
 
-    /// The exchange of the values that this is, after those of the tables.
+    /// The number of this exchange among those of the values, which follow those of the tables.
     fn of_values(&self, exchange: u16) -> Option<u16> {
         exchange.checked_sub(self.shared.pattern.exchanges(self.shared.nodes))
     }
@@ -241,7 +239,7 @@ impl SketchedSgd {
         self.shared.pattern == Pattern::Server && self.id == NodeId(0)
     }
 
-    /// The mean of the tables is known: the places where exact values are asked for.
+    /// The mean of the tables is complete: selects the indices of the exact values to request.
     fn ask(&mut self, round: Round) {
         let Shared { seed, asked, momentum, .. } = self.shared;
         self.sketch.table_mut().copy_from_slice(self.tables.mean());
@@ -256,15 +254,15 @@ impl SketchedSgd {
         }
     }
 
-    /// The places are known: this node's values there.
+    /// The indices are known: collects this node's values there.
     fn answer(&mut self) {
         for (value, &place) in self.values.start().iter_mut().zip(&self.places) {
             *value = self.v[place as usize];
         }
     }
 
-    /// The mean of the values is known: which of them are applied. Of means that are not finite
-    /// none: whoever sends them notices.
+    /// The mean of the values is complete: selects which of them are applied. None if a mean is not
+    /// finite: the node that sends it reports the error.
     fn pick(&mut self) {
         if self.shared.momentum.is_some() {
             let _ = self.picked.select(self.values.mean(), self.shared.k);
@@ -371,7 +369,7 @@ impl Rule for SketchedSgd {
 
     fn land(&mut self, local: &mut Local, at: &At) {
         if let Some(NonFinite { index, value }) = self.wrong {
-            // Alone, a node has sent nothing that would have told.
+            // A single node encodes nothing, so no error was reported yet: x gets the value.
             local.x[index] = value;
             return;
         }

@@ -1,30 +1,30 @@
-//! SSP: a parameter server whose workers run freely, within a bound on how far they may be apart.
+//! SSP: a parameter server whose workers run freely within a staleness bound.
 //!
 //! Ho, Cipar, Cui, Lee, Kim, Gibbons, Gibson, Ganger, Xing: More Effective Distributed ML via a
 //! Stale Synchronous Parallel Parameter Server (2013), section 2 (the conditions) and section 4
-//! (the theorem). Worker p's clock c is the number of updates that it has made; u_{p,c} is the one
-//! that it computes at clock c, from 0, and s the staleness. What it computes it at is
+//! (the theorem). Worker p's clock c is the number of updates that it has made; u_{p,c} is the
+//! update that it computes at clock c, from 0, at x~_{p,c}; s is the staleness.
 //!
-//! The server is node 0, which also works. A worker calls it with u_p; the server adds it to x when
-//! it comes, and answers with its x, all that has come by then, as soon as every node has made c -
-//! s updates. Node 0 begins its own round c under the same condition. So a round begins at most s
-//! rounds ahead of the slowest node, which is never held back; a node that has ended holds nobody
-//! back. s = 0 is bulk-synchronous: every node begins every round at the same x, and that is C-SGD
-//! but for the order in which updates are added, which is the order in which they come.
+//! The server is node 0, which also works. A worker calls it with u_p. The server adds u_p to x
+//! when it arrives, and answers with its x, which includes all updates so far, as soon as every
+//! node has made c - s updates. Node 0 begins its own round c under the same condition. So a round
+//! begins at most s rounds ahead of the slowest node, which never waits; nodes that have ended are
+//! not waited for. s = 0 is bulk-synchronous: every node begins every round at the same x. That is
+//! C-SGD except for the order in which updates are added, which is the order of arrival.
 //!
 //! DIFFERENCE: u_{p,c} = -(1/n) lr g_p, not -lr g_p: x moves by the mean, and a step size means the
 //! same as in the other rules. The theorem's step falls as 1 / sqrt(t) and with 1 / sqrt(s + 1);
-//! the step here is the optimizer's. DIFFERENCE: the paper's caches, which a worker reads without
-//! asking where they are fresh enough, are not built: every round reads at the server, and no read
-//! is staler than it must be.
+//! the step here is the optimizer's. DIFFERENCE: the paper's caches, which a worker reads without a
+//! request while they are fresh enough, are not implemented: every round reads at the server, and
+//! no read is staler than necessary.
 //!
 //! With a constant step and nodes whose optima differ, x stays O(s lr) from where bulk-synchronous
-//! rounds end: the updates of who is slowest come alone at last. After the rounds node 0 ends with
-//! the sum of all updates, since it stays until everybody has left. Another node ends with its last
-//! answer: in it are all updates of the nodes' first T - s rounds of T, and what else had come. The
-//! run's mean is that of these models; with s = 0 all are the same bits. State: x and the update;
-//! at node 0 also the copy of x that its own gradient is computed at, and frames of the calls that
-//! it holds, one a worker at most.
+//! rounds end: the last updates come from the slowest node alone. After the rounds node 0 ends with
+//! the sum of all updates, since it stays until all nodes have left. Another node ends with its
+//! last answer: it contains all updates of the nodes' first T - s rounds of T, and others that had
+//! arrived. The run's mean is that of these models; with s = 0 all have the same bits. State: x and
+//! the update; at node 0 also the copy of x at which its own gradient is computed, and the frames
+//! of the calls that it holds, at most one per worker.
 
 use super::prelude::*;
 
@@ -68,7 +68,7 @@ impl Default for Params {
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
     let params: Params = config::read("rule", table)?;
     let staleness = super::whole("rule.staleness", params.staleness, 0, 1000)?;
-    // Only to refuse where a link to the server is missing.
+    // Only reports an error if a link to the server is missing.
     Pattern::choose(ENTRY.name, None, None, &[Kind::Server], setting.topology)?;
     let share = 1.0 / setting.topology.nodes() as f32;
     Ok(Prepared {
@@ -123,7 +123,7 @@ struct StaleSynchronous {
     serves: bool,
     /// 1 / n.
     share: f32,
-    /// At the server: the model, which moves on while the gradient at `local.x` is computed.
+    /// On the server: the model, which changes while the gradient at `local.x` is computed.
     x: Vec<f32>,
 }
 

@@ -1,18 +1,18 @@
-//! Default steps of gossip on compressed differences: half of what was found to be stable, on every
+//! Default steps of gossip on compressed differences: half of the largest stable step on every
 //! topology.
 //!
-//! **The limit.** Let random-k send each coordinate of x - xh with chance delta. Between two turns
-//! of a coordinate of node i, which are T rounds apart, x_i moves by -gamma T l xh_i, with l =
-//! sum_{j != i} |w_ij|, and by what the neighbours do meanwhile. By itself its square shrinks if
-//! and only if E (1 - gamma l T)^2 < 1; T is geometric, so
+//! **The limit.** Let random-k send each coordinate of x - xh with probability delta. Between two
+//! sends of a coordinate of node i, which are T rounds apart, x_i moves by -gamma T l xh_i, with
+//! l = sum_{j != i} |w_ij|, and by the neighbours' changes. Without the latter its square shrinks
+//! if and only if E (1 - gamma l T)^2 < 1; T is geometric, so
 //!
 //! ```text
 //! gamma < 2 E T / (l E T^2) = 2 delta / ((2 - delta) l)
 //! ```
 //! The second moments of all nodes together give the same limit to 1% on rings, tori, hypercubes
-//! and complete graphs from delta = 0.01 to 0.3, and a greater one on stars and paths. Where delta
-//! nears 1, the limit is 2 / |I - W| of exact gossip, which 1 / l does not exceed (Gershgorin). So
-//! the limit is delta / l or more, and half of it with the greatest l of all nodes,
+//! and complete graphs from delta = 0.01 to 0.3, and a greater one on stars and paths. As delta
+//! nears 1, the limit is 2 / |I - W| of exact gossip, which is at least 1 / l (Gershgorin). So the
+//! limit is delta / l or more. The default is half of it, with the greatest l of all nodes,
 //!
 //! ```text
 //! gamma = F delta,   F = min(0.7, 1 / (2 max l_i))
@@ -20,34 +20,34 @@
 //! (0.7 was the default before, and holds on rings and paths with Metropolis weights, where half
 //! the limit is 0.75 delta.)
 //!
-//! **delta** is the compressor's nominal one, except for top-k. What error feedback leaves of a
-//! vector is flatter than a Gaussian one, so the k greatest entries hold less of it than nominal
-//! delta says: at a density of 0.01 gossip alone was unstable past 6 k / d on a ring of 8 and past
-//! 5 k / d on the complete graph and the torus, where nominal delta would be 8 k / d (17 k / d at a
-//! density of 0.0001); smaller densities are tried with the defaults alone
-//! (`tests/rules/gossip_alone.rs`). DeepSqueeze, which compresses x itself, was unstable past
-//! 3.5 k / d and 2.5 k / d. Half of that again, and no more than half of nominal delta.
+//! **delta** is the compressor's nominal one, except for top-k. Error feedback leaves vectors that
+//! are flatter than Gaussian ones, so their k greatest entries hold less than nominal delta says:
+//! at a density of 0.01 gossip alone was unstable above 6 k / d on a ring of 8 and above 5 k / d on
+//! the complete graph and the torus, where nominal delta would be 8 k / d (17 k / d at a density of
+//! 0.0001); smaller densities are tested with the defaults alone (`tests/rules/gossip_alone.rs`).
+//! DeepSqueeze, which compresses x itself, was unstable above 3.5 k / d and 2.5 k / d. The default
+//! is half of these limits too, and at most half of nominal delta.
 
 use super::{Setting, nine_digits};
 use crate::{compress::Class, units::Round};
 
-/// Stands for delta where C is no contraction: no step is stable then, and a run that is allowed to
-/// be unstable needs one all the same.
+/// Replaces delta if C is no contraction: no step is stable then, but a run that is allowed to be
+/// unstable still needs one.
 const NO_CONTRACTION: f64 = 0.01;
 
-/// The most rounds of a schedule that are looked at.
+/// The most rounds of a schedule that are examined.
 const ROUNDS: u64 = 256;
 
 /// gamma of CHOCO: half of what is stable; 1 where C is exact.
 pub(super) fn of_copies(setting: &Setting<'_>) -> f64 {
-    /// Times k / d: F times this is half of 6 k / d on a ring.
+    /// Multiple of k / d: F times this is half of 6 k / d on a ring.
     const TOP_K: f64 = 4.2;
     if setting.nominal_delta >= 1.0 { 1.0 } else { factor(setting) * delta(setting, TOP_K) }
 }
 
 /// eta of DeepSqueeze: half of the same, because its noise does not vanish; 1 where C is exact.
 pub(super) fn of_models(setting: &Setting<'_>) -> f64 {
-    /// Times k / d: F times this is 2 k / d on a ring.
+    /// Multiple of k / d: F times this is 2 k / d on a ring.
     const TOP_K: f64 = 2.8;
     if setting.nominal_delta >= 1.0 {
         return 1.0;
@@ -66,8 +66,7 @@ fn is_top_k(setting: &Setting<'_>) -> bool {
     setting.compressor.name() == "top-k"
 }
 
-/// The part of a vector that C takes of what error feedback leaves. `times` k / d is the most that
-/// counts for top-k.
+/// The part of a vector left by error feedback that C keeps; for top-k at most `times` k / d.
 fn delta(setting: &Setting<'_>, times: f64) -> f64 {
     if setting.nominal_delta <= 0.0 {
         return NO_CONTRACTION;

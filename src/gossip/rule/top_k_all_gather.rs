@@ -1,20 +1,19 @@
-//! Sparse all-gather: everybody's largest entries to everybody, what was left out remembered.
+//! Sparse all-gather: every node sends its largest entries to all and keeps the rest for later.
 //!
 //! Stich, Cordonnier, Jaggi: Sparsified SGD with Memory (2018), Algorithm 2; Aji, Heafield: Sparse
 //! Communication for Distributed Gradient Descent (2017). The baseline of gTop-k and of sketches
 //! ("local top-k").
 //!
-//! It is the update of EF-SGD; what differs is what travels. `all-to-all`: the entries of each to
-//! all, 2 k numbers n - 1 times. `server`: entries up, and down the union of all, up to min(d, n k)
-//! entries: what comes down grows with the number of workers, until nothing is saved. Entries are
-//! added in ascending order of nodes, so that both ways give the same bits. The memory holds lr g:
-//! when the step decays, what was left over keeps its old weight. State: x, e_i; the sum, where it
-//! is formed.
+//! The update is that of EF-SGD; the messages differ. `all-to-all`: the entries of each node to
+//! all, 2 k numbers n - 1 times. `server`: entries up, and the union of all down, up to min(d, n k)
+//! entries, which grows with the number of workers until nothing is saved. Entries are added in
+//! ascending order of nodes, so both ways give the same bits. The memory holds lr g: when the step
+//! decays, stored errors keep their old weight. State: x, e_i; the sum, on nodes that form it.
 
 use super::prelude::*;
 use crate::{compress::Size, rng::Purpose, rng::Stream};
 
-/// What every rule that gathers entries says of its collective.
+/// The constant `collective` of every rule that gathers entries.
 pub(super) const COLLECTIVE: (&str, &str) = (
     "collective",
     "\"server\" (node 0, which sends the union down) or \"all-to-all\"; default the first of them \
@@ -96,7 +95,7 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     })
 }
 
-/// How many entries the compressor sends at the most, if it sends entries.
+/// The most entries that the compressor sends, if it sends entries.
 fn entries(setting: &Setting<'_>) -> Option<usize> {
     let (compressor, len) = (setting.compressor, setting.parameters);
     let (noise, mut bytes, mut count) = (Stream::new(0, Purpose::Compress), Vec::new(), 0);
