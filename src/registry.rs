@@ -12,11 +12,20 @@ use crate::config::{self, ConfigError};
 pub trait Named: Sync {
     /// The name, in kebab-case.
     fn name(&self) -> &str;
+
+    /// Why files could not name this entry, if they could not.
+    fn problem(&self) -> Option<String> {
+        None
+    }
 }
 
 impl<T: Named + ?Sized> Named for &T {
     fn name(&self) -> &str {
         (**self).name()
+    }
+
+    fn problem(&self) -> Option<String> {
+        (**self).problem()
     }
 }
 
@@ -37,14 +46,17 @@ impl<T: Named + Send> Registry<T> {
     /// Adds an entry of another crate, for as long as the program runs.
     ///
     /// # Errors
-    /// If an entry has this name already, or the name is not of lower-case letters, digits and
-    /// hyphens.
+    /// If an entry has this name already, files cannot name this entry, or the name is not of
+    /// lower-case letters, digits and hyphens.
     pub fn register(&self, entry: T) -> Result<(), ConfigError> {
         let name = entry.name().to_string();
         let place = format!("register a {}", self.what);
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         if !name.starts_with(|c: char| c.is_ascii_lowercase()) || !name.chars().all(plain) {
             let problem = "expected a name of lower-case letters, digits and hyphens";
+            return Err(ConfigError::new(place, format!("{name:?}"), problem));
+        }
+        if let Some(problem) = entry.problem() {
             return Err(ConfigError::new(place, format!("{name:?}"), problem));
         }
         // Under one lock, so that two threads cannot add the same name.

@@ -509,7 +509,8 @@ fn entries(folder: &str) -> Vec<(String, bool)> {
     entries
 }
 
-/// `src/gossip/rule/dcd.rs` and `src/gossip.rs` belong to `gossip`, `crates/lab/src/cut.rs` to `lab`.
+/// `src/gossip/rule/dcd.rs` and `src/gossip.rs` belong to `gossip`, `crates/lab/src/cut.rs` to
+/// `lab`.
 fn module_of(path: &str) -> String {
     let part = path.split('/').nth(1).unwrap_or(path);
     Path::new(part).file_stem().and_then(|stem| stem.to_str()).unwrap_or(part).to_string()

@@ -40,4 +40,9 @@ impl Named for Embedded {
     fn name(&self) -> &str {
         self.name
     }
+
+    fn problem(&self) -> Option<String> {
+        let taken = self.name == super::synthetic::SYNTHETIC;
+        taken.then(|| "files call drawn data so: expected another name".into())
+    }
 }

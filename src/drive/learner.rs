@@ -1,6 +1,11 @@
 //! The interface between a driver and one node's learning.
 
-use std::sync::Arc;
+use std::{
+    any::Any,
+    ops::Range,
+    panic::{self, AssertUnwindSafe},
+    sync::Arc,
+};
 
 use super::Elapsed;
 use crate::{
@@ -104,7 +109,8 @@ impl<'a> Conclusion<'a> {
 }
 
 /// Performs [`Effect::Compute`](crate::gossip::Effect::Compute) and passes on the resulting inputs:
-/// every part as soon as it is final, then the whole update, or the error.
+/// every part as soon as it is final, then the whole update, or the error. A panic of the learner
+/// is such an error: the model is not lost with it.
 pub fn compute(
     learner: &mut dyn Learner,
     round: Round,
@@ -115,7 +121,7 @@ pub fn compute(
 ) {
     let (x, length) = (x.into(), update.len());
     let mut parts = (0..).zip(parts).peekable();
-    let computed = learner.compute_lent(round, &x, update, &mut |range, update| {
+    let mut ready = |range: Range<usize>, update: &mut [f32]| {
         while let Some((part, Part { start, mut values })) =
             parts.next_if(|(_, part)| part.start >= range.start)
         {
@@ -123,17 +129,29 @@ pub fn compute(
             values.copy_from_slice(&update[start..end]);
             hand(Input::Part { round, part, values });
         }
-    });
-    let (step, ends) = (learner.step(round), learner.ends());
+    };
+    // A learner that has panicked is not called again.
+    let computed = panic::catch_unwind(AssertUnwindSafe(|| {
+        let computed = learner.compute_lent(round, &x, update, &mut ready)?;
+        Ok((computed, learner.step(round), learner.ends()))
+    }));
+    let computed = computed.unwrap_or_else(|payload| Err(describe_panic(&*payload)));
     let x = Arc::unwrap_or_clone(x);
     hand(match computed {
-        Ok((update, loss)) if update.len() == length => {
+        Ok(((update, loss), step, ends)) if update.len() == length => {
             Input::Computed { round, x, update, loss, step, ends }
         }
-        Ok((update, _)) => {
+        Ok(((update, _), ..)) => {
             let reason = format!("an update of {} numbers, {length} are needed", update.len());
             Input::ComputeFailed { x, reason }
         }
         Err(reason) => Input::ComputeFailed { x, reason },
     });
+}
+
+/// The message of a panic in code of the program.
+pub fn describe_panic(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    format!("the program panicked: {}", text.unwrap_or("without a message"))
 }

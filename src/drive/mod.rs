@@ -7,7 +7,7 @@ mod lent;
 mod observer;
 
 pub use ended::{Ended, RunError};
-pub use learner::{Conclusion, Learner, compute};
+pub use learner::{Conclusion, Learner, compute, describe_panic};
 pub use lent::Lent;
 pub use observer::{Elapsed, NoopObserver, Observer, Waiting};
 

@@ -30,7 +30,7 @@ pub struct RunParams {
     pub out: Option<String>,
     /// Whether combinations that are expected to diverge may run.
     pub allow_unstable: bool,
-    /// Seconds without any progress after which a node gives up.
+    /// Seconds without any progress after which a node gives up; a node looks every 5 seconds.
     ///
     /// Accepts: a number from 0.1 to 2592000 (30 days).
     pub patience_s: f64,

@@ -104,6 +104,8 @@ pub struct Node {
     calls: Calls,
     /// Neighbours that have not been sent the notice of an early end.
     uninformed: Vec<NodeId>,
+    /// The round of that notice.
+    asked_last: Round,
     /// The traffic until the model was final.
     spent: Traffic,
     trees: Trees,
@@ -184,6 +186,7 @@ impl Node {
             growth: Growth::default(),
             calls: Calls::new(id, &*plan, &topology),
             uninformed: Vec::new(),
+            asked_last: Round(0),
             spent: Traffic::default(),
             id,
             topology,
@@ -327,7 +330,9 @@ impl Node {
                     self.stage = Stage::Summary(records);
                 }
             }
-            Input::StopAfter(last) => self.rounds = self.rounds.min(last.max(self.round()).0 + 1),
+            Input::StopAfter(last) => {
+                self.rounds = self.rounds.min(last.max(self.round()).0.saturating_add(1));
+            }
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Exchanges over a spanning tree: once before the rounds and twice after them.
+//! Exchanges over a spanning tree: before the rounds ([`SETUP`], [`INITIAL`]) and after them.
 //!
 //! | flight | up (leaves to root) | down (root to leaves) |
 //! |---|---|---|

@@ -41,6 +41,7 @@ use std::ops::Range;
 
 pub use batches::Batches;
 pub use kind::{Gradient, Init, Kind, Learner, Shape, Sums, Targets};
+pub(crate) use model::count_elements;
 pub use model::{MAX_PARAMETERS, Model, ModelParams};
 pub use model_file::{SavedModel, read_scale, read_tensors, write_tensors};
 pub use optimizer::{BatchSize, Optimizer, OptimizerConfig, OptimizerParams};

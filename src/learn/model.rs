@@ -157,13 +157,7 @@ impl Model {
             let problem = format!("up to {MAX_LAYERS} widths, each from 1, are accepted");
             return Err(ConfigError::new("model.hidden", format!("{hidden:?}"), problem));
         }
-        if params.init == Some(Init::Zeros) && kind.default_init() == Init::Seeded {
-            let problem = format!(
-                "{} cannot leave zero, because its gradient vanishes there: \"seeded\" is accepted",
-                kind.name()
-            );
-            return Err(ConfigError::new("model.init", "zeros", problem));
-        }
+        check_init(kind, params.init.as_ref())?;
         let shape = Shape {
             inputs: size("model.inputs", params.inputs, inputs)?,
             outputs: size("model.outputs", params.outputs, outputs)?,
@@ -171,7 +165,7 @@ impl Model {
             bias: params.bias,
         };
         let tensors = kind.tensors(&shape);
-        let parameters = count(&tensors)
+        let parameters = count_elements(&tensors)
             .filter(|&parameters| parameters <= MAX_PARAMETERS)
             .ok_or_else(|| {
                 let sizes = format!("{} -> {:?} -> {}", shape.inputs, shape.hidden, shape.outputs);
@@ -195,6 +189,7 @@ impl Model {
         folder: &Path,
         seed: u64,
     ) -> Result<Vec<f32>, ConfigError> {
+        check_init(self.kind, init)?;
         let mut x = vec![0.0; self.parameters];
         match init.unwrap_or(&self.kind.default_init()) {
             // Of a node that gets its values from another.
@@ -354,8 +349,20 @@ fn size(place: &str, given: Option<usize>, seen: Option<usize>) -> Result<usize,
     }
 }
 
+/// Refuses initial values from which the model cannot learn.
+fn check_init(kind: &dyn Kind, init: Option<&Init>) -> Result<(), ConfigError> {
+    if init != Some(&Init::Zeros) || kind.default_init() == Init::Zeros {
+        return Ok(());
+    }
+    let problem = format!(
+        "{} cannot leave zero, because its gradient vanishes there: \"seeded\" is accepted",
+        kind.name()
+    );
+    Err(ConfigError::new("model.init", "zeros", problem))
+}
+
 /// The number of elements of these tensors; `None` if it cannot be counted.
-fn count(tensors: &[Tensor]) -> Option<usize> {
+pub fn count_elements(tensors: &[Tensor]) -> Option<usize> {
     tensors.iter().try_fold(0usize, |total, tensor| {
         let len = tensor.shape.iter().try_fold(1usize, |len, &extent| len.checked_mul(extent))?;
         total.checked_add(len)

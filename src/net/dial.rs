@@ -125,23 +125,9 @@ pub(super) fn dial_trouble(
                     "this kind of address cannot be dialled".to_string()
                 }
                 TransportError::Other(error) if is_foreign(error) => FOREIGN.to_string(),
-                TransportError::Other(error) => root(error),
+                TransportError::Other(error) => root(error) + hint(error),
             });
-            let hint = if text.contains("refused") {
-                ": nothing listens there; has it been started, is the port right?"
-            } else if text.to_lowercase().contains("timeout")
-                || text.to_lowercase().contains("timed out")
-            {
-                ": no answer; is it running, is its port open in the firewall?"
-            } else if text.contains("end of file") || text.contains("reset") {
-                ": what listens there closed the connection before the handshake was over; is it a \
-                 gradvine node, is the port right?"
-            } else if is_out_of_files(&text) {
-                FILES
-            } else {
-                ""
-            };
-            format!("dialling {address}: {text}{hint}")
+            format!("dialling {address}: {text}")
         }
         other => format!("dialling {address}: {}", root(other)),
     }
@@ -178,10 +164,64 @@ fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn
 pub(super) const FILES: &str =
     ": each link needs one; raise the limit (ulimit -n, LimitNOFILE= of systemd)";
 
-/// Whether the error means that the process has no file descriptors left.
-pub(super) fn is_out_of_files(text: &str) -> bool {
-    text.contains("Too many open files")
+/// Whether the error means that the process, or the system, has no file descriptors left.
+pub(super) fn is_out_of_files(error: &(dyn Error + 'static)) -> bool {
+    // EMFILE and ENFILE, on all Unix systems.
+    matches!(os_error(error), Some(23 | 24))
 }
+
+/// The system's number of an error. libp2p wraps many an `io::Error` in types that cannot be named;
+/// of these the number at the end of the text, `(os error 111)`, is all that is left.
+fn os_error(error: &(dyn Error + 'static)) -> Option<i32> {
+    let known = causes(error).find_map(|cause| cause.downcast_ref::<io::Error>()?.raw_os_error());
+    known.or_else(|| root(error).rsplit_once("(os error ")?.1.strip_suffix(')')?.parse().ok())
+}
+
+/// The kind of an error of the system.
+pub(super) fn io_kind(error: &(dyn Error + 'static)) -> Option<io::ErrorKind> {
+    if let Some(number) = os_error(error) {
+        return Some(io::Error::from_raw_os_error(number).kind());
+    }
+    let kinds = causes(error).filter_map(|cause| Some(cause.downcast_ref::<io::Error>()?.kind()));
+    kinds.filter(|kind| *kind != io::ErrorKind::Other).last()
+}
+
+/// Whether a dial failed for lack of file descriptors.
+pub(super) fn lacks_files(error: &DialError) -> bool {
+    let DialError::Transport(errors) = error else { return false };
+    let other = |(_, error): &(Multiaddr, TransportError<io::Error>)| match error {
+        TransportError::Other(error) => is_out_of_files(error),
+        TransportError::MultiaddrNotSupported(_) => false,
+    };
+    errors.iter().any(other)
+}
+
+/// The next thing to try after this error of a dial.
+fn hint(error: &io::Error) -> &'static str {
+    if is_out_of_files(error) {
+        return FILES;
+    }
+    // Timeouts and ends of streams have no number, and types that cannot be named.
+    let text = root(error).to_lowercase();
+    match io_kind(error) {
+        Some(io::ErrorKind::ConnectionRefused) => {
+            ": nothing listens there; has it been started, is the port right?"
+        }
+        Some(
+            io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::BrokenPipe,
+        ) => CLOSED,
+        Some(io::ErrorKind::TimedOut) => NO_ANSWER,
+        _ if text.contains("timeout") || text.contains("timed out") => NO_ANSWER,
+        _ if text.contains("end of file") => CLOSED,
+        _ => "",
+    }
+}
+
+const CLOSED: &str = ": what listens there closed the connection before the handshake was over; is \
+                      it a gradvine node, is the port right?";
+const NO_ANSWER: &str = ": no answer; is it running, is its port open in the firewall?";
 
 /// The innermost cause, which is the most specific one.
 pub(super) fn root(error: &dyn Error) -> String {

@@ -12,7 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::wire::StartMessage;
+use super::{hello::sentence, wire::StartMessage};
 use crate::{
     mixing::{SpanningTree, Topology},
     units::NodeId,
@@ -126,7 +126,11 @@ impl Gathering {
             let above = self.elsewhere.take();
             messages.push((
                 parent,
-                if ready { StartMessage::Ready } else { StartMessage::Waiting(self.reason(own)) },
+                if ready {
+                    StartMessage::Ready
+                } else {
+                    StartMessage::Waiting(sentence(&self.reason(own)))
+                },
             ));
             self.elsewhere = above;
         }
@@ -136,7 +140,7 @@ impl Gathering {
                 if self.begun {
                     StartMessage::Begin
                 } else {
-                    StartMessage::Waiting(self.reason(own))
+                    StartMessage::Waiting(sentence(&self.reason(own)))
                 },
             ));
         }

@@ -489,7 +489,7 @@ impl Link {
                     }
                 }
             };
-            let reason = |cause: Cause| Reason { node: cause.node.0, text: cause.text };
+            let reason = |cause: Cause| Reason { node: cause.node.0, text: sentence(&cause.text) };
             let message =
                 goodbyes.due().map(|cause| Message::Goodbye(cause.map(reason))).or(message);
             if let Some(message) = message {

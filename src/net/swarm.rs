@@ -23,7 +23,7 @@ use tokio::{sync::mpsc, time::timeout};
 
 use super::{
     congestion::{self, Ends},
-    dial::{Dial, FILES, dial_trouble, is_out_of_files, root},
+    dial::{Dial, FILES, dial_trouble, io_kind, is_out_of_files, lacks_files, root},
     host::{HostConfig, Neighbour},
     link::Connection,
     status::Status,
@@ -114,26 +114,26 @@ pub(super) async fn listen(
     swarm: &mut Swarm<Behaviour>,
     addresses: &[Multiaddr],
 ) -> Result<Vec<Multiaddr>, ConfigError> {
-    let refused = |address: &Multiaddr, error: &dyn std::fmt::Display| {
-        let text = error.to_string();
-        let hint = if text.contains("in use") {
-            ": another program has this port; stop it, or choose another (0 takes a free one)"
-        } else {
-            ""
+    let wrong = |address: &Multiaddr, text: &str| {
+        let problem = format!("cannot be listened on: {text}");
+        ConfigError::new("listen", format!("\"{address}\""), problem)
+    };
+    let refused = |address: &Multiaddr, error: &std::io::Error| {
+        let hint = match io_kind(error) {
+            Some(std::io::ErrorKind::AddrInUse) => {
+                ": another program has this port; stop it, or choose another (0 takes a free one)"
+            }
+            _ => "",
         };
-        ConfigError::new(
-            "listen",
-            format!("\"{address}\""),
-            format!("cannot be listened on: {text}{hint}"),
-        )
+        wrong(address, &format!("{}{hint}", root(error)))
     };
     let mut found = Vec::new();
     for address in addresses {
         let id = swarm.listen_on(address.clone()).map_err(|error| match error {
             TransportError::MultiaddrNotSupported(_) => {
-                refused(address, &"this is not an address of TCP or QUIC to listen on")
+                wrong(address, "this is not an address of TCP or QUIC to listen on")
             }
-            TransportError::Other(error) => refused(address, &root(&error)),
+            TransportError::Other(error) => refused(address, &error),
         })?;
         let up = async {
             loop {
@@ -155,7 +155,7 @@ pub(super) async fn listen(
         };
         match timeout(LISTEN, up).await {
             Ok(address) => found.push(address?),
-            Err(_) => return Err(refused(address, &"no interface has this address")),
+            Err(_) => return Err(wrong(address, "no interface has this address")),
         }
     }
     Ok(found)
@@ -296,7 +296,7 @@ impl SwarmTask {
                         let trouble =
                             dial_trouble(&error, &dial.addresses[dial.next], &peer.neighbour);
                         tracing::debug!("node {}: {trouble}", peer.neighbour.name);
-                        if is_out_of_files(&trouble) {
+                        if lacks_files(&error) {
                             let text = "this process may open no more files";
                             self.status.host_trouble(text.into());
                         }
@@ -309,10 +309,9 @@ impl SwarmTask {
                 refused(peer_id, &send_back_addr, &error)
             }
             SwarmEvent::ListenerError { error, .. } => {
-                let text = error.to_string();
-                let hint = if is_out_of_files(&text) { FILES } else { "" };
+                let hint = if is_out_of_files(&error) { FILES } else { "" };
                 self.status
-                    .host_trouble(format!("this host cannot accept connections: {text}{hint}"));
+                    .host_trouble(format!("this host cannot accept connections: {error}{hint}"));
             }
             SwarmEvent::Behaviour(BehaviourEvent::Ping(ping::Event {
                 peer,

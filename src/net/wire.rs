@@ -144,10 +144,9 @@ fn layout() -> Configuration<LittleEndian, Fixint, Limit<MESSAGE_LIMIT>> {
 /// Encodes a message, length first.
 ///
 /// # Panics
-/// If it exceeds the limit: the caller cuts texts before.
+/// If it does not encode. Texts must be cut before, with [`sentence`](super::hello::sentence).
 pub fn encode(message: &Message) -> Vec<u8> {
-    let body = bincode::serde::encode_to_vec(message, layout())
-        .expect("a control message is within its limit");
+    let body = bincode::serde::encode_to_vec(message, layout()).expect("a control message encodes");
     let mut bytes = (body.len() as u32).to_le_bytes().to_vec();
     bytes.extend(body);
     bytes

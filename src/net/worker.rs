@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    panic::{self, AssertUnwindSafe},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, TryLockError,
         atomic::{AtomicU64, Ordering},
@@ -18,9 +19,9 @@ use super::{
     status::Status,
 };
 use crate::{
-    drive::{self, Conclusion, Elapsed, Ended, Learner, Lent, RunError, Waiting},
+    drive::{self, Conclusion, Elapsed, Ended, Learner, Lent, RunError, Waiting, describe_panic},
     experiment::RunParams,
-    gossip::{Effect, Input, Node, NodeConfig, OwnModel, Part, RoundDone, Traffic},
+    gossip::{Effect, Failure, Input, Node, NodeConfig, OwnModel, Part, RoundDone, Traffic},
     mixing::Topology,
     units::{NodeId, Round, Time},
 };
@@ -179,7 +180,18 @@ impl Worker {
         let state = NodeState::new(config, learner, own, Arc::clone(host.status()));
         let mut driver =
             Driver { id, topology: &topology, limits, host, events, state, observer, stop };
-        let result = driver.gather().and_then(|()| driver.drive());
+        // A panic in code of the program (evaluations, events): the neighbours get the reason and
+        // the model is saved before it goes on.
+        let result =
+            panic::catch_unwind(AssertUnwindSafe(|| driver.gather().and_then(|()| driver.drive())));
+        let (result, payload) = match result {
+            Ok(result) => (result, None),
+            Err(payload) => {
+                let (round, reason) = (driver.state.node.round(), describe_panic(&*payload));
+                let failure = Failure::Gradient { round, reason };
+                (Err(RunError::Failed { node: id, failure }), Some(payload))
+            }
+        };
         if result.is_err() {
             driver.salvage();
         }
@@ -189,6 +201,9 @@ impl Worker {
             tracing::debug!("{}", cause.text);
             cause
         }));
+        if let Some(payload) = payload {
+            panic::resume_unwind(payload);
+        }
         result.map(|()| state.end())
     }
 }
@@ -401,7 +416,12 @@ impl Driver<'_> {
             Input::Computed { x, .. } | Input::ComputeFailed { x, .. } => Some(x),
             _ => None,
         };
-        let mut back = self.state.inputs.drain(..).find_map(model);
+        let request = |effect: Effect| match effect {
+            Effect::Compute { x, .. } => Some(x),
+            _ => None,
+        };
+        let back = self.state.inputs.drain(..).find_map(model);
+        let mut back = back.or_else(|| self.state.effects.drain(..).find_map(request));
         let until = Instant::now() + LAST_GRADIENT;
         loop {
             let waits = self.state.is_computing() && self.state.learner.lent.get().is_none();
@@ -459,12 +479,13 @@ impl Driver<'_> {
     fn feed(&mut self, input: Input) -> Result<(), RunError> {
         self.state.inputs.push_back(input);
         while let Some(input) = self.state.inputs.pop_front() {
-            let mut effects = std::mem::take(&mut self.state.effects);
-            self.state.node.handle(input, &mut effects);
-            for effect in effects.drain(..) {
+            let NodeState { node, effects, .. } = &mut self.state;
+            node.handle(input, effects);
+            // Effects that an error leaves are there for `salvage`.
+            effects.reverse();
+            while let Some(effect) = self.state.effects.pop() {
                 self.perform(effect)?;
             }
-            self.state.effects = effects;
         }
         Ok(())
     }

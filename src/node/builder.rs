@@ -19,7 +19,7 @@ use crate::{
     net::{Keypair, Place, identity},
     run::{
         Design, Evaluate, NodeFile, OwnLearner, RunDirectory, RunInfo, SavedFiles, Single, Space,
-        Warn,
+        Warn, count_parameters,
     },
 };
 
@@ -164,6 +164,9 @@ impl NodeBuilder {
         let (design, spec, known, score): (_, _, _, super::prepared::ScoreModel) = match problem {
             Problem::File => {
                 let mut single = Single::new(&file, experiment, topology, node).map_err(&blame)?;
+                if let Some(warning) = &single.warning {
+                    warn(&format!("warning: {warning}"));
+                }
                 let spec = single.spec.take().expect("a node has its learner before it runs");
                 let (design, known) = (Arc::clone(&single.design), RunInfo::from(&single));
                 (design, spec, known, Box::new(move |x| single.score(x)))
@@ -250,8 +253,9 @@ fn own_design(
     tensors: Vec<Tensor>,
     initial: Option<Vec<f32>>,
 ) -> Result<Arc<Design>, ConfigError> {
-    let zeros = || vec![0.0; tensors.iter().map(Tensor::len).sum()];
-    let initial = initial.unwrap_or_else(zeros);
+    // Too many numbers are refused with the design.
+    let numbers = count_parameters(&tensors).unwrap_or(0);
+    let initial = initial.unwrap_or_else(|| vec![0.0; numbers]);
     let design = Design::of_tensors(experiment.clone(), Arc::new(topology), tensors, initial);
     design.map(Arc::new).map_err(|error| experiment.blame(error))
 }

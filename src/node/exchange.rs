@@ -59,7 +59,8 @@ pub struct Step {
     /// The sum of the step sizes in the update. Rules that keep gradients (gradient tracking, BEER,
     /// DGC, sign-SGD and others) divide the update by it, so it must be the value that the
     /// optimizer used; if the optimizer has no such value, 1 treats the update itself as the
-    /// gradient.
+    /// gradient. Under `sign-sgd` and `double-squeeze` every node moves the common model by its own
+    /// step size, so it must be the same on all nodes in each round.
     pub size: f32,
 }
 
@@ -85,8 +86,12 @@ pub struct Step {
 pub struct Exchange {
     node: Option<Node>,
     program: ProgramEnds,
-    /// `None` once the rounds are over.
+    /// `None` while the node mixes, and once the rounds are over.
     lent: Option<Request>,
+    /// Whether an update was passed on whose mixed model has not been received.
+    waiting: bool,
+    /// The size of the last step.
+    size: f32,
     rounds: u64,
     ends: bool,
     result: Option<NodeResult>,
@@ -106,16 +111,23 @@ impl std::fmt::Debug for ProgramEnds {
 
 impl Exchange {
     pub(super) async fn begin(node: Node, program: ProgramEnds) -> Result<Exchange, EndError> {
-        let (rounds, ends) = (0, false);
-        let mut exchange =
-            Exchange { node: Some(node), program, lent: None, rounds, ends, result: None };
+        let mut exchange = Exchange {
+            node: Some(node),
+            program,
+            lent: None,
+            waiting: true,
+            size: 0.0,
+            rounds: 0,
+            ends: false,
+            result: None,
+        };
         exchange.receive().await?;
         Ok(exchange)
     }
 
     /// Whether the node takes one more update. If not, call [`Exchange::finish`].
     pub fn is_open(&self) -> bool {
-        self.lent.is_some()
+        self.lent.is_some() || self.waiting
     }
 
     /// Rounds done.
@@ -140,11 +152,22 @@ impl Exchange {
     }
 
     /// One round: passes on the written update, and waits for the mixed model. Returns whether
-    /// there is a next round.
+    /// there is a next round. If the future is dropped before it is ready, the round goes on: the
+    /// next call passes on nothing and waits for the same mixed model; until then there is no model
+    /// to read.
     ///
     /// # Errors
-    /// Why the run ended. Every later call returns that it is over.
+    /// If `step.size` is negative or not finite; then nothing is passed on. Otherwise why the run
+    /// ended: every later call returns that it is over.
     pub async fn round(&mut self, step: Step) -> Result<bool, EndError> {
+        if self.waiting {
+            self.receive().await?;
+            return Ok(self.is_open());
+        }
+        if !(step.size >= 0.0 && step.size.is_finite()) {
+            let problem = "expected a finite number that is not negative";
+            return Err(EndError::Setup(ConfigError::new("Step::size", step.size, problem)));
+        }
         let Some(Request { x, update }) = self.lent.take() else {
             return Err(EndError::Failed("the rounds of this run are over".into()));
         };
@@ -153,6 +176,7 @@ impl Exchange {
         let reply = Reply { update, step, ends: self.ends };
         // A node that has ended does not receive it: its own error follows.
         let _ = self.program.replies.send(Ok(reply));
+        (self.waiting, self.size) = (true, step.size);
         self.rounds += 1;
         self.receive().await?;
         Ok(self.is_open())
@@ -167,16 +191,17 @@ impl Exchange {
     }
 
     /// Ends the rounds of all nodes: after the same round on each, as many rounds from now as it
-    /// takes to inform the farthest node. In these this node's updates are 0. Waits for the end of
-    /// the run, and for the mean of all models.
+    /// takes to inform the farthest node (under an asynchronous rule each node ends soon, and not
+    /// all after the same round). In these this node's updates are 0, with the last step size.
+    /// Waits for the end of the run, and for the mean of all models.
     ///
     /// # Errors
     /// Why the run did not end as it should.
     pub async fn finish(mut self) -> Result<NodeResult, EndError> {
         self.ends = true;
-        while let Some(lent) = &mut self.lent {
-            lent.update.fill(0.0);
-            self.round(Step { loss: 0.0, size: 0.0 }).await?;
+        while self.is_open() {
+            self.parts().1.fill(0.0);
+            self.round(Step { loss: f64::NAN, size: self.size }).await?;
         }
         self.result.take().ok_or_else(|| EndError::Failed("the run has ended before".into()))
     }
@@ -206,6 +231,7 @@ impl Exchange {
     /// Waits for the next request, or for the end of the rounds.
     async fn receive(&mut self) -> Result<(), EndError> {
         self.lent = self.program.requests.recv().await;
+        self.waiting = false;
         if self.lent.is_some() {
             return Ok(());
         }

@@ -19,7 +19,8 @@ use crate::config::ConfigError;
 const UNREAD: usize = 1024;
 
 /// A running node. Dropping it stops the node: its neighbours get the reason, its model is saved if
-/// there is a run directory, and its threads end within about two seconds.
+/// there is a run directory, and its threads end, as a rule within two seconds of the end of the
+/// gradient or evaluation in progress.
 #[derive(Debug)]
 pub struct Node {
     events: mpsc::Receiver<Event>,

@@ -16,7 +16,7 @@ use crate::{
     },
     learn::{
         Init, MAX_PARAMETERS, Model, ModelParams, Optimizer, OptimizerConfig, OptimizerParams,
-        Tensor, read_scale,
+        Tensor, count_elements, read_scale,
     },
     mixing::{Schedule, Topology, Weights, family},
     units::NodeId,
@@ -261,13 +261,14 @@ fn initial_from(
     })
 }
 
+/// The parameters of a model of these tensors; `None` above the accepted number.
+pub fn count_parameters(tensors: &[Tensor]) -> Option<usize> {
+    count_elements(tensors).filter(|&parameters| parameters <= MAX_PARAMETERS)
+}
+
 /// Checks the tensors of a program's model.
 fn check_tensors(tensors: &[Tensor], initial: &[f32]) -> Result<(), ConfigError> {
-    let numbers = tensors.iter().try_fold(0usize, |sum, tensor| {
-        let len = tensor.shape.iter().try_fold(1usize, |len, extent| len.checked_mul(*extent))?;
-        sum.checked_add(len)
-    });
-    let total = numbers.filter(|&numbers| numbers <= MAX_PARAMETERS).ok_or_else(|| {
+    let total = count_parameters(tensors).ok_or_else(|| {
         let problem = format!("at most {MAX_PARAMETERS} numbers are accepted");
         ConfigError::new("tensors", format!("{} tensors", tensors.len()), problem)
     })?;

@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     Design, design,
-    record::{Closing, MEASURE_NAME, MOST_MEASURES, Opening, merge},
+    record::{Closing, MEASURE_NAME, MOST_MEASURES, MOST_ROWS, Opening, merge},
 };
 use crate::{
     config::ConfigError,
@@ -209,13 +209,14 @@ impl OwnLearner {
     /// A learner for any source of updates.
     ///
     /// # Errors
-    /// If it has no rows.
+    /// If it has no rows, or more than can be counted.
     pub fn of_gradients(
         design: &Design,
         gradients: Box<dyn Gradients>,
     ) -> Result<OwnLearner, ConfigError> {
-        if gradients.rows() == 0 {
-            return Err(ConfigError::new("rows", 0, "at least one row is needed"));
+        if !(1..=MOST_ROWS).contains(&gradients.rows()) {
+            let problem = format!("expected from 1 to {MOST_ROWS} rows");
+            return Err(ConfigError::new("rows", gradients.rows(), problem));
         }
         let (by_rows, nodes) = (design.by_rows(), design.topology.nodes());
         Ok(OwnLearner { gradients, by_rows, nodes, weight: 1.0, evaluate: None })

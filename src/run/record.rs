@@ -18,6 +18,9 @@ use crate::{
 /// The maximum number of links in a record: all nodes' records travel to every node.
 pub const MOST_LINKS: usize = 64;
 
+/// The maximum number of classes that a record counts.
+pub const MOST_CLASSES: usize = 4096;
+
 /// The maximum number of a program's measures in a record.
 pub const MOST_MEASURES: usize = 64;
 
@@ -25,7 +28,8 @@ pub const MOST_MEASURES: usize = 64;
 pub const MEASURE_NAME: usize = 64;
 
 /// The maximum number of rows of all nodes together: larger whole numbers are not exact in `f64`.
-const MOST_ROWS: u64 = 1 << 53;
+/// The maximum number of rows of a node.
+pub(super) const MOST_ROWS: u64 = 1 << 53;
 
 /// The record before round 0: the number of rows, and their sums if features are to be
 /// standardised.
@@ -126,7 +130,7 @@ pub struct Closing {
     pub mean: Option<String>,
     /// Rows of the shard.
     pub rows: u64,
-    /// Rows per class, if there are classes.
+    /// Rows per class, if there are classes. Empty if there are more than [`MOST_CLASSES`].
     pub classes: Vec<u64>,
     /// f_i at the mean of all models; NaN if it is not finite.
     #[serde(with = "or_nan")]
@@ -206,7 +210,7 @@ impl Closing {
     /// The record of a run that ended before the mean was formed.
     pub fn early(own: &OwnModel, elapsed: Elapsed, rows: u64, classes: Vec<u64>) -> Closing {
         let conclusion = Conclusion::new(own, &[], elapsed);
-        Closing { mean: None, classes, ..Closing::of(&conclusion, rows) }
+        Closing { mean: None, classes: Closing::classes(classes), ..Closing::of(&conclusion, rows) }
     }
 
     /// The values that a driver knows, without the models' quality.
@@ -291,6 +295,11 @@ impl Closing {
     /// The node's traffic as recorded.
     pub fn traffic(traffic: Traffic) -> [u64; 3] {
         [traffic.payload, traffic.wire, traffic.dense]
+    }
+
+    /// The rows of each class.
+    pub fn classes(rows: Vec<u64>) -> Vec<u64> {
+        if rows.len() > MOST_CLASSES { Vec::new() } else { rows }
     }
 
     /// The traffic by neighbour.

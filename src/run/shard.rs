@@ -189,7 +189,7 @@ impl Learner for ShardLearner {
         let started = self.started();
         let score = |x: &[f32]| started.test.as_ref().map(|test| evaluate(&model, x, test).into());
         Closing {
-            classes: class_counts(&started.data),
+            classes: Closing::classes(class_counts(&started.data)),
             train_loss_of_mean: evaluate(&model, conclusion.mean, &started.data).loss,
             test: score(conclusion.model),
             test_of_mean: score(conclusion.mean),

@@ -21,7 +21,7 @@ use crate::{
     drive::{Learner, NodeSpec},
     experiment::Experiment,
     gossip::tree::Readers,
-    learn::{Init, Model},
+    learn::{Init, Model, read_scale},
     mixing::Topology,
     units::NodeId,
 };
@@ -121,7 +121,25 @@ fn own_init(
         Ok(path) if path.is_file() => path.display().to_string(),
         _ => init.clone(),
     };
-    Ok(Some(Init::from(init)))
+    let init = Init::from(init);
+    if let Init::From(_) = init {
+        let problem = "expected this node's own values: `zeros`, `seeded` or a safetensors file";
+        return Err(ConfigError::new("node.init", format!("\"{}\"", String::from(init)), problem));
+    }
+    Ok(Some(init))
+}
+
+/// Warns if the model that this node gives to all was trained on features of another scale than the
+/// one that the nodes will compute.
+fn scale_warning(experiment: &Experiment) -> Option<String> {
+    let Some(Init::File(path)) = &experiment.own_init else { return None };
+    let computed = experiment.data.standardize && experiment.data.scale.is_none();
+    (computed && read_scale(Path::new(path)).is_some()).then(|| {
+        format!(
+            "node.init = \"{path}\": this model has a feature scale, and the nodes compute another \
+             one from their rows; give data.scale in the experiment to keep it"
+        )
+    })
 }
 
 /// One node's part of a run.
@@ -144,6 +162,8 @@ pub struct Single {
     pub scale: Arc<OnceLock<Scale>>,
     /// This node's test rows.
     pub test: Option<Arc<Shared>>,
+    /// What the user should know about the node's initial values.
+    pub warning: Option<String>,
 }
 
 impl Single {
@@ -203,7 +223,14 @@ impl Single {
             Target::Classes { names, .. } => names.clone(),
             Target::Values(_) => Vec::new(),
         };
-        let design = Arc::new(Design::new(experiment, Arc::new(topology), inputs, outputs)?);
+        let warning = scale_warning(&experiment);
+        let design = Design::new(experiment, Arc::new(topology), inputs, outputs);
+        let design = Arc::new(design.map_err(|error| match error.place.as_str() {
+            "model.init" if file.init.is_some() => {
+                ConfigError { place: "node.init".into(), ..error }
+            }
+            _ => error,
+        })?);
         let rows = std::iter::once(&train).chain(&test);
         let model = design.table_model()?;
         Needs::alone(&design, node, rows).check(&design, "this node", "")?;
@@ -229,6 +256,7 @@ impl Single {
             classes,
             scale,
             test,
+            warning,
         })
     }
 

@@ -245,6 +245,23 @@ fn node_files_are_refused_by_key() {
 }
 
 #[test]
+fn initial_values_of_a_node_are_refused_by_key() {
+    let spoilt = Spoilt::new();
+    let refuses = |init: &str, words: &str| {
+        let line = spoilt.node(&format!("init = \"{init}\""));
+        let start = format!("error: spoilt.toml: node.init = \"{init}\": ");
+        assert!(line.starts_with(&start) && line.contains(words), "{line}");
+    };
+    refuses("zeros", "model.init = \"from:tokyo\"");
+    let experiment = fs::read_to_string(spoilt.0.file("experiment.toml")).unwrap();
+    let model = experiment.replace("[model]\n", "[model]\ninit = \"from:tokyo\"\n");
+    assert_ne!(model, experiment);
+    spoilt.0.write("experiment.toml", &model);
+    refuses("from:oslo", "this node's own values");
+    refuses("no.safetensors", "no such file; expected");
+}
+
+#[test]
 fn a_port_in_use_is_named() {
     let spoilt = Spoilt::new();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();

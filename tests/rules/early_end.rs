@@ -7,6 +7,7 @@ use common::Run;
 use gradvine::{
     drive::{Conclusion, Ended, Learner, NodeSpec, NoopObserver},
     gossip::plan,
+    links::{ComputeModel, Conditions, LinkModel},
     sim,
     units::{NodeId, Round},
 };
@@ -37,13 +38,17 @@ impl Learner for Ending {
     }
 }
 
-/// The run in which these nodes ask for the end in these rounds.
-fn ended(run: &Run, asked: &[(usize, u64)]) -> Vec<Ended> {
+/// The nodes of the run in which these ask for the end in these rounds.
+fn ending_specs(run: &Run, asked: &[(usize, u64)]) -> Vec<NodeSpec> {
     let wrap = |(node, spec): (usize, NodeSpec)| {
         let at = asked.iter().find(|(asking, _)| *asking == node).map_or(u64::MAX, |(_, at)| *at);
         NodeSpec { learner: Box::new(Ending { inner: spec.learner, at, asks: false }), ..spec }
     };
-    sim::run(run.specs().into_iter().enumerate().map(wrap).collect(), &mut NoopObserver).unwrap()
+    run.specs().into_iter().enumerate().map(wrap).collect()
+}
+
+fn ended(run: &Run, asked: &[(usize, u64)]) -> Vec<Ended> {
+    sim::run(ending_specs(run, asked), &mut NoopObserver).unwrap()
 }
 
 /// Rounds done, from each node's record.
@@ -78,6 +83,31 @@ fn all_nodes_end_after_the_same_round_with_the_bits_of_a_run_of_so_many() {
 
 fn early_of(ended: &[Ended]) -> u64 {
     rounds(ended)[0]
+}
+
+/// Nodes of an asynchronous rule that are past the asked round finish the round in progress: no
+/// model is lent when it becomes final, and no request is refused.
+#[test]
+fn fast_nodes_end_soon_when_a_slow_one_asks() {
+    let mut asynchronous = 0;
+    for (rule, compressor) in ALL {
+        let run = Run { rounds: 300, ..Run::new(&format!("{}:8", home(rule)), rule, compressor) };
+        if !plan::is_asynchronous(&*run.prepare().plan) {
+            continue;
+        }
+        asynchronous += 1;
+        // The last node, a worker where there is a server, computes 40 times as long as the others.
+        let compute = ComputeModel { mean: 1_000_000, spread: 0.3, stragglers: 0.1, factor: 40.0 };
+        let latency = LinkModel { latency: 3_000_000, ..LinkModel::IDEAL };
+        let conditions = Conditions { compute, rest: latency, ..Conditions::ideal() };
+        for at in [0, 1, 2] {
+            let specs = ending_specs(&run, &[(7, at)]);
+            let early = sim::run_on(specs, &conditions, &mut NoopObserver).unwrap().ended;
+            let done = rounds(&early);
+            assert!(done[7] > at && done.iter().all(|done| *done < 300), "{rule} {at}: {done:?}");
+        }
+    }
+    assert!(asynchronous >= 3, "{asynchronous}");
 }
 
 #[test]

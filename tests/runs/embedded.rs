@@ -75,19 +75,25 @@ const CHOCO: &str = "rule.kind = 'choco'\ncompressor = { kind = 'min-max', bits 
 
 /// A builder for every node of a ring on loopback.
 fn builders(experiment: &Experiment) -> Vec<NodeBuilder> {
+    builders_on("ring:4", experiment)
+}
+
+/// A builder for every node of a topology of four nodes on loopback.
+fn builders_on(spec: &str, experiment: &Experiment) -> Vec<NodeBuilder> {
     let keys: Vec<Keypair> = (0..NODES).map(|_| Keypair::generate_ed25519()).collect();
     let ports: Vec<TcpListener> =
         (0..NODES).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
     let address =
         |port: &TcpListener| format!("/ip4/127.0.0.1/tcp/{}", port.local_addr().unwrap().port());
     let addresses: Vec<String> = ports.iter().map(address).collect();
-    let mut text = format!("family = \"ring\"\nnodes = {NODES}\n");
+    let family = spec.split(':').next().unwrap();
+    let mut text = format!("family = \"{family}\"\nnodes = {NODES}\n");
     for (i, key) in keys.iter().enumerate() {
         let (peer, address) = (key.public().to_peer_id(), &addresses[i]);
         text +=
             &format!("[[node]]\nname = \"n{i}\"\npeer = \"{peer}\"\naddresses = [\"{address}\"]\n");
     }
-    let topology = Topology::from_text(&text, FileFormat::Toml, "ring").unwrap();
+    let topology = Topology::from_text(&text, FileFormat::Toml, family).unwrap();
     drop(ports);
     let builder = |(key, address): (Keypair, String)| {
         NodeBuilder::new(key, topology.clone(), experiment.clone())
@@ -221,6 +227,119 @@ fn a_loop_that_ends_early_ends_all_nodes_after_the_same_round() {
     // It asks in round 5; the farthest node of the ring is two links away.
     assert!(results.iter().all(|result| result.summary.rounds == 9));
     assert!(results.iter().all(|result| result.mean == results[0].mean));
+}
+
+#[test]
+fn rules_that_move_a_common_model_end_early_too() {
+    for (rule, compressor, topology) in
+        [("sign-sgd", "identity", "complete:4"), ("double-squeeze", "sign", "star:4")]
+    {
+        let rules = format!("rule.kind = '{rule}'\ncompressor.kind = '{compressor}'");
+        let experiment = experiment(&rules);
+        let results = all(builders_on(topology, &experiment), |i, builder| {
+            let mut exchange = connect(builder).unwrap();
+            train(&mut exchange, &mut bowl(i), if i == 2 { 3 } else { u64::MAX }).unwrap();
+            exchange.finish_blocking().unwrap()
+        });
+        for result in &results {
+            assert!(result.summary.rounds < 30, "{rule}: {}", result.summary.rounds);
+            assert_eq!(result.model, results[0].model, "{rule}");
+            assert_eq!(result.summary, results[0].summary, "{rule}");
+        }
+    }
+}
+
+#[test]
+fn a_round_whose_future_is_dropped_goes_on() {
+    let experiment = experiment(CHOCO);
+    let results = all(builders(&experiment), |i, builder| {
+        let mut exchange = connect(builder).unwrap();
+        let step = |loss| Step { loss, size: 0.1 };
+        while exchange.is_open() {
+            let (x, update) = exchange.parts();
+            let loss = bowl(i).gradient(x, Batch::All, update);
+            update.iter_mut().for_each(|u| *u *= 0.1);
+            // Polled once, then dropped: the update is on its way.
+            if futures::FutureExt::now_or_never(exchange.round(step(loss))).is_none() {
+                assert!(exchange.is_open() && exchange.model().is_empty());
+                // This step is not applied: the node has an update already.
+                exchange.round_blocking(step(f64::NAN)).unwrap();
+            }
+        }
+        exchange.finish_blocking().unwrap().model
+    });
+    assert_eq!(results, simulated(&experiment));
+}
+
+#[test]
+fn steps_without_a_finite_size_are_refused_and_change_nothing() {
+    let experiment = experiment(CHOCO);
+    let models = all(builders(&experiment), |i, builder| {
+        let mut exchange = connect(builder).unwrap();
+        for size in [f32::NAN, f32::INFINITY, -0.1] {
+            let error = exchange.round_blocking(Step { loss: 0.0, size }).unwrap_err();
+            assert!(error.to_string().contains("Step::size"), "{error}");
+        }
+        train(&mut exchange, &mut bowl(i), u64::MAX).unwrap();
+        exchange.finish_blocking().unwrap().model
+    });
+    assert_eq!(models, simulated(&experiment));
+}
+
+/// A bowl that panics in its third gradient, or in an evaluation of its loss.
+struct Panicking {
+    bowl: Bowl,
+    gradients: u64,
+}
+
+impl Objective for Panicking {
+    fn tensors(&self) -> &[Tensor] {
+        self.bowl.tensors()
+    }
+
+    fn rows(&self) -> usize {
+        self.bowl.rows()
+    }
+
+    fn gradient(&mut self, x: &[f32], batch: Batch<'_>, out: &mut [f32]) -> f64 {
+        self.gradients += 1;
+        assert!(self.gradients < 3, "the disk is gone");
+        self.bowl.gradient(x, batch, out)
+    }
+
+    fn loss(&mut self, x: &[f32]) -> f64 {
+        self.bowl.loss(x)
+    }
+}
+
+#[test]
+fn a_panic_of_the_program_ends_the_run_at_once_and_saves_the_model() {
+    // In a gradient in place, in one beside the core, and in an evaluation.
+    for (rule, evaluation) in [(CHOCO, false), ("rule.kind = 'd-psgd'", false), (CHOCO, true)] {
+        let experiment = experiment(rule);
+        let folder = tempfile::tempdir().unwrap();
+        let begun = Instant::now();
+        let ends = all(builders(&experiment), |i, builder| {
+            let out = folder.path().join(format!("n{i}"));
+            let builder = builder.out(out);
+            let node = match i {
+                1 if evaluation => {
+                    builder.objective(bowl(1)).evaluate(|_| panic!("the disk is gone")).start()
+                }
+                1 => builder.objective(Panicking { bowl: bowl(1), gradients: 0 }).start(),
+                _ => builder.objective(bowl(i)).start(),
+            };
+            node.join_blocking().unwrap_err().to_string()
+        });
+        for (i, end) in ends.iter().enumerate().filter(|(i, _)| *i != 1 || !evaluation) {
+            assert!(end.contains("the program panicked: the disk is gone"), "node {i}: {end}");
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "no deadline was waited for");
+        for i in 0..NODES {
+            let model = folder.path().join(format!("n{i}/model-n{i}.safetensors"));
+            assert!(model.is_file(), "node {i}, {rule}, {evaluation}");
+        }
+    }
 }
 
 #[test]

@@ -27,6 +27,7 @@ impl Node {
     }
 
     /// Ends the rounds after `last`, unless they end before it, and marks the neighbours to inform.
+    /// An asynchronous node that is past `last` finishes the round in progress.
     ///
     /// # Errors
     /// If this node is past that round and rounds are synchronous.
@@ -40,7 +41,8 @@ impl Node {
                 "the run is to end after round {last}, and round {round} has begun"
             ));
         }
-        self.rounds = (last.0 + 1).max(round);
+        self.rounds = (last.0 + 1).max(round + 1).min(self.rounds);
+        self.asked_last = last;
         let neighbours = self.topology.neighbours(self.id);
         self.uninformed = neighbours.iter().copied().filter(|&peer| Some(peer) != from).collect();
         Ok(())
@@ -48,8 +50,8 @@ impl Node {
 
     /// Sends the notice of an earlier end before any other frame.
     pub(super) fn inform(&mut self, out: &mut Vec<Effect>) {
-        let Node { flights, transfer, uninformed, rounds, .. } = self;
-        let last = Round(rounds.saturating_sub(1));
+        let Node { flights, transfer, uninformed, asked_last, .. } = self;
+        let last = *asked_last;
         uninformed.retain(|&peer| {
             let slot = flights.has_slot(peer);
             if slot {

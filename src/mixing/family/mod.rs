@@ -39,7 +39,21 @@ impl crate::registry::Named for dyn Family {
     fn name(&self) -> &str {
         Family::name(self)
     }
+
+    fn problem(&self) -> Option<String> {
+        if Family::name(self) == CUSTOM {
+            return Some("files call a graph of no family so: expected another name".into());
+        }
+        let key = self.keys().iter().find(|key| !FILE_KEYS.contains(key))?;
+        Some(format!(
+            "files have no key `{key}` for it: expected keys from {}",
+            FILE_KEYS.join(", ")
+        ))
+    }
 }
+
+/// The keys of topology files that a family can have.
+pub const FILE_KEYS: [&str; 5] = ["nodes", "rows", "columns", "degree", "seed"];
 
 /// The name in files for a graph of no family.
 pub const CUSTOM: &str = "custom";
@@ -53,7 +67,8 @@ pub trait Family: Sync + fmt::Debug {
     /// A description in one line.
     fn about(&self) -> &'static str;
 
-    /// The keys of its arguments in a file, in the order of the command line.
+    /// The keys of its arguments in a file, in the order of the command line: some of
+    /// [`FILE_KEYS`].
     fn keys(&self) -> &'static [&'static str] {
         &["nodes"]
     }
@@ -452,5 +467,53 @@ mod tests {
             let error = Shape::parse(spec, 0).unwrap_err().to_string();
             assert!(error.contains(reason), "{spec}: {error}");
         }
+    }
+
+    /// A path that calls itself otherwise.
+    #[derive(Debug)]
+    struct Own(&'static str, &'static [&'static str]);
+
+    impl Family for Own {
+        fn name(&self) -> &'static str {
+            self.0
+        }
+
+        fn about(&self) -> &'static str {
+            "a path"
+        }
+
+        fn keys(&self) -> &'static [&'static str] {
+            self.1
+        }
+
+        fn example(&self) -> &'static [u64] {
+            path::Path.example()
+        }
+
+        fn size(&self, arguments: &[u64]) -> Result<Size, Refusal> {
+            path::Path.size(arguments)
+        }
+
+        fn links(&self, arguments: &[u64]) -> Result<Vec<(u32, u32)>, Refusal> {
+            path::Path.links(arguments)
+        }
+
+        fn laplacian(&self, arguments: &[u64], visit: &mut dyn FnMut(f64)) -> bool {
+            path::Path.laplacian(arguments, visit)
+        }
+
+        fn diameter(&self, arguments: &[u64]) -> Option<usize> {
+            path::Path.diameter(arguments)
+        }
+    }
+
+    #[test]
+    fn families_that_no_file_can_name_are_not_added() {
+        let refuses = |own: &'static Own, words: &str| {
+            let error = REGISTRY.register(own).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        };
+        refuses(&Own("custom", &["nodes"]), "a graph of no family");
+        refuses(&Own("wheel", &["nodes", "spokes"]), "`spokes`");
     }
 }
