@@ -13,6 +13,7 @@ use crate::{rng::Stream, vector};
 /// The content of a frame, known to both ends from the plan: its size is known before encoding, its
 /// limit before decoding.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Format {
     /// Nothing: the arrival is the message.
     Empty,

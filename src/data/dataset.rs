@@ -34,6 +34,7 @@ pub enum Target {
 /// The kind of targets: classes or numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Task {
     /// A class.
     #[default]

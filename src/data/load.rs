@@ -49,6 +49,7 @@ pub struct Options {
 
 /// A file format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Format {
     /// Comma-separated text.
     Csv,

@@ -21,6 +21,7 @@ const ATTEMPTS: u64 = 1_000;
 /// with its `alpha`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Split {
     /// Shuffled, then in blocks: every node has the same distribution.
     Iid,

@@ -89,6 +89,7 @@ impl Default for NetworkParams {
 /// The owner of a rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Uplink {
     /// Each direction of each link.
     #[default]

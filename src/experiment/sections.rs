@@ -247,6 +247,7 @@ impl Default for DataParams {
 /// How rows are divided among nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum SplitKind {
     /// Shuffled, then blocks.
     #[default]

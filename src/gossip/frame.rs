@@ -31,6 +31,7 @@ pub struct Header {
 
 /// Bytes from a peer that are not a frame. The sender is at fault; no state has changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum FrameError {
     /// Shorter than a header.
     #[error("a frame of {0} bytes: a frame has at least {HEADER}")]

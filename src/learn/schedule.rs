@@ -7,6 +7,7 @@ use crate::units::Round;
 /// The shape of a schedule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum ScheduleKind {
     /// The same in every round.
     #[default]

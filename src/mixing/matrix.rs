@@ -20,6 +20,7 @@ pub struct MixingMatrix {
 
 /// Why a matrix does not mix.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum MatrixError {
     /// The number of weights is not the number of links.
     #[error("there are {weights} weights for {links} links")]

@@ -35,6 +35,7 @@ pub struct Spectrum {
 
 /// How a spectrum was computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Method {
     /// From the eigenvalues of the family's Laplacian.
     ClosedForm,

@@ -12,6 +12,7 @@ use super::{Graph, MixingMatrix, Shape, Spectrum};
 /// The kinds of link weights. `w_ii = 1 - sum_j w_ij` in every case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Weights {
     /// `w_ij = 1 / (1 + max(d_i, d_j))`, with d the degrees (Xiao and Boyd 2004; the +1 keeps
     /// `lambda_n > -1` on every graph).

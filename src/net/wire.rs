@@ -110,6 +110,7 @@ pub struct Hello {
 
 /// Errors of a stream: it ended, or its bytes are invalid.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum WireError {
     /// The stream failed or ended.
     #[error("{0}")]

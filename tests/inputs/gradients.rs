@@ -325,6 +325,7 @@ fn step_size(params: &OptimizerParams, t: u64) -> f64 {
             let passed = marks.iter().filter(|mark| (**mark * rounds).round() <= t).count() as i32;
             params.step * params.decay_factor.unwrap_or(0.1).powi(passed)
         }
+        other => panic!("{other:?}: its formula is missing here"),
     };
     if t < warmup { full * (t + 1.0) / (warmup + 1.0) } else { full }
 }

@@ -23,6 +23,7 @@ pub const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// A format of topology files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FileFormat {
     /// `.toml`: families, deployments, custom graphs.
     Toml,
