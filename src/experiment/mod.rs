@@ -16,14 +16,16 @@ use crate::{
     learn::{Init, ModelParams, OptimizerParams},
 };
 pub use network::{Compute, NetworkParams, Uplink};
-pub use sections::{DataParams, RunParams, SplitKind, TopologyParams, Transport, Weighting};
+pub use sections::{
+    AbsenceParams, DataParams, RunParams, SplitKind, TopologyParams, Transport, Weighting,
+};
 
 /// The default experiment: an MLP on the embedded digits, label-sorted over a ring of 8.
 pub const DEFAULT: &str = include_str!("../../experiments/digits.toml");
 
 /// The sections of an experiment file.
-pub const SECTIONS: [&str; 8] =
-    ["run", "topology", "data", "model", "rule", "compressor", "optimizer", "network"];
+pub const SECTIONS: [&str; 9] =
+    ["run", "topology", "data", "model", "rule", "compressor", "optimizer", "network", "absence"];
 
 /// An experiment as written: types are correct, ranges not yet checked.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -44,6 +46,8 @@ pub struct Experiment {
     pub optimizer: OptimizerParams,
     /// `[network]`
     pub network: NetworkParams,
+    /// `[absence]`
+    pub absence: AbsenceParams,
     /// The folder of relative paths: the experiment file's.
     #[serde(skip)]
     pub folder: PathBuf,
@@ -153,7 +157,7 @@ impl Experiment {
             };
             sections[index] = section;
         }
-        let [run, topology, data, model, rule, compressor, optimizer, network] = sections;
+        let [run, topology, data, model, rule, compressor, optimizer, network, absence] = sections;
         Ok(Experiment {
             run: config::read("run", &run)?,
             topology: config::read("topology", &topology)?,
@@ -163,6 +167,7 @@ impl Experiment {
             compressor,
             optimizer: config::read("optimizer", &optimizer)?,
             network: config::read("network", &network)?,
+            absence: config::read("absence", &absence)?,
             folder: PathBuf::new(),
             own_init: None,
             origin: origin.clone(),
@@ -227,7 +232,8 @@ impl Experiment {
     pub fn canonical(&self) -> String {
         // The rest of the topology is compared by its links, not by its name.
         const SCHEDULE: &str = "topology.schedule";
-        const PRIVATE: [&str; 20] = [
+        const PRIVATE: [&str; 21] = [
+            "absence.",
             "run.out",
             "run.patience_s",
             "run.work_s",

@@ -1,6 +1,6 @@
 //! The sections that belong to no registry: the run, its topology and its data.
 
-use std::net::Ipv4Addr;
+use std::{net::Ipv4Addr, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -51,6 +51,30 @@ pub struct RunParams {
     /// or `-`; only with `transport = "tcp"`. Default: the system's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub congestion: Option<String>,
+}
+
+/// `[absence]`: links that break during a run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AbsenceParams {
+    /// Seconds for which a node tries to get a lost link back; the run goes on where it was. After
+    /// that it ends with exit code 4. 0 is for ever.
+    ///
+    /// Accepts: 0, or a number from 0.1 to 2592000 (30 days).
+    pub deadline_s: f64,
+}
+
+impl Default for AbsenceParams {
+    fn default() -> AbsenceParams {
+        AbsenceParams { deadline_s: 600.0 }
+    }
+}
+
+impl AbsenceParams {
+    /// The deadline; `None` for ever.
+    pub fn deadline(&self) -> Option<Duration> {
+        (self.deadline_s > 0.0).then(|| Duration::from_secs_f64(self.deadline_s))
+    }
 }
 
 impl Default for RunParams {

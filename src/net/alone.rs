@@ -123,7 +123,7 @@ pub fn alone(
         card: RunCard::new(design),
         frame_limit: design.frame_limit(),
         congestion: run.congestion.clone(),
-        deadlines: Deadlines::default(),
+        deadlines: Deadlines::of(&design.experiment),
         events: own.clone(),
     };
     let host = runtime
@@ -143,7 +143,7 @@ pub fn alone(
         host,
         events,
         own,
-        limits: Limits::of(run),
+        limits: Limits::of(&design.experiment),
     };
     let ended =
         worker.run(spec.config, spec.learner, &mut LocalObserver { node: id, observer }, stop);

@@ -6,7 +6,10 @@
 //! them by their addresses, copies each with `pidfd_getfd`, and sets the option on the copy, which
 //! sets it on the socket.
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
 use libp2p::{Multiaddr, core::ConnectedPoint, multiaddr::Protocol};
 
@@ -37,6 +40,11 @@ impl Ends {
                 Some(Ends { own: tcp_end(local_addr), other: Some(tcp_end(send_back_addr)?) })
             }
         }
+    }
+
+    /// Whether the other end is on this machine.
+    pub fn is_loopback(&self) -> bool {
+        matches!(self.other, Some((Some(ip), _)) if ip.is_loopback())
     }
 
     fn matches(&self, own: SocketAddr, other: Option<SocketAddr>) -> bool {
@@ -86,6 +94,17 @@ pub(super) fn check(name: &str) -> Result<(), ConfigError> {
         .map_err(wrong)
 }
 
+/// How long bytes may stay unacknowledged before the system gives a connection up.
+const SILENCE: Duration = Duration::from_secs(20);
+
+/// Has the system give up the connections with these ends when the other end acknowledges nothing
+/// for [`SILENCE`]. Otherwise a dead connection with unsent bytes stays for a quarter of an hour.
+pub(super) fn limit_silence(ends: &Ends) {
+    if let Err(error) = system::limit_silence(ends, SILENCE) {
+        tracing::debug!("a dead connection will be noticed late: {error}");
+    }
+}
+
 /// Sets the controller on the sockets with these ends.
 ///
 /// # Errors
@@ -96,7 +115,7 @@ pub(super) fn choose(name: &str, ends: &Ends) -> Result<(), String> {
 
 #[cfg(target_os = "linux")]
 mod system {
-    use std::{fs, net::SocketAddr};
+    use std::{fs, net::SocketAddr, time::Duration};
 
     use rustix::{
         fd::OwnedFd,
@@ -116,6 +135,13 @@ mod system {
             .iter()
             .try_for_each(|socket| sockopt::set_tcp_congestion(socket, name))
             .map_err(|error| describe(name, error))
+    }
+
+    pub fn limit_silence(ends: &Ends, limit: Duration) -> Result<(), String> {
+        sockets(ends)?.iter().try_for_each(|socket| {
+            sockopt::set_tcp_user_timeout(socket, limit.as_millis() as u32)
+                .map_err(|error| error.to_string())
+        })
     }
 
     /// Copies of this process's TCP sockets with these ends.
@@ -181,10 +207,16 @@ mod system {
 
 #[cfg(not(target_os = "linux"))]
 mod system {
+    use std::time::Duration;
+
     use super::Ends;
 
     pub fn choose(_name: &str, _ends: &Ends) -> Result<(), String> {
         Err("only on Linux a program can choose it: leave it out".into())
+    }
+
+    pub fn limit_silence(_ends: &Ends, _limit: Duration) -> Result<(), String> {
+        Err("only on Linux a program finds its sockets".into())
     }
 }
 

@@ -1,5 +1,7 @@
 //! The events that a host sends to the thread of a node's core.
 
+use std::time::Duration;
+
 use super::wire::StartMessage;
 use crate::{
     config::ConfigError,
@@ -39,7 +41,25 @@ pub enum Event {
     },
     /// The oldest frame queued on this link was written: its slot is free.
     Taken(NodeId),
-    /// A link broke. Before the run begins it may come up again.
+    /// A connection broke; the link may come back.
+    Lost {
+        /// The neighbour at its other end.
+        peer: NodeId,
+        /// Stage and cause.
+        reason: String,
+    },
+    /// A link that was lost during the run is up again.
+    Back {
+        /// The neighbour at its other end.
+        peer: NodeId,
+        /// How long it was lost.
+        absent: Duration,
+        /// The frames that are sent again.
+        resent: u64,
+    },
+    /// The neighbour's program was started again, before the run: its frames are forgotten.
+    Restarted(NodeId),
+    /// A link has ended before the run did.
     Down {
         /// The neighbour at its other end.
         peer: NodeId,

@@ -75,7 +75,7 @@ impl RunCard {
         RunCard { run: run.into(), parameters, texts, digests }
     }
 
-    /// The hello of a node that has applied no frame yet.
+    /// The hello of a node without a session.
     pub fn hello(&self, node: NodeId) -> Hello {
         Hello {
             version: VERSION,
@@ -85,8 +85,10 @@ impl RunCard {
             digests: self.digests,
             parameters: self.parameters,
             arithmetic: arithmetic::class(),
-            applied: 0,
+            received: 0,
             durable: 0,
+            incarnation: 0,
+            known: 0,
         }
     }
 

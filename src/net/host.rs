@@ -10,11 +10,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-        mpsc::Sender as Events,
-    },
+    sync::{Arc, mpsc::Sender as Events},
     time::Duration,
 };
 
@@ -31,11 +27,15 @@ use super::{
     event::Event,
     hello::RunCard,
     link::{Deadlines, Leaving, Link, Purpose, SLOTS, protocol},
+    session::{Inbox, random},
     status::Status,
     swarm::{Peer, SwarmTask, listen, swarm},
     wire::StartMessage,
 };
 use crate::{config::ConfigError, gossip::Cause, units::NodeId};
+
+/// How long a node that has finished waits for a lost link, if there is no deadline.
+const MOST_ABSENT: Duration = Duration::from_secs(600);
 
 /// A neighbour as the topology names it.
 #[derive(Clone, Debug)]
@@ -83,7 +83,7 @@ pub struct Host {
     tasks: Vec<JoinHandle<()>>,
     swarm: JoinHandle<()>,
     runtime: Handle,
-    goodbye: Duration,
+    deadlines: Deadlines,
 }
 
 /// The core's ends of a link's queues.
@@ -91,7 +91,6 @@ struct Handles {
     frames: mpsc::Sender<Arc<Vec<u8>>>,
     spare: mpsc::Sender<Vec<u8>>,
     start_messages: watch::Sender<Option<StartMessage>>,
-    applied: Arc<AtomicU64>,
 }
 
 impl Host {
@@ -122,21 +121,17 @@ impl Host {
         let mut links = BTreeMap::new();
         let mut tasks = Vec::new();
         let streams = swarm.behaviour().streams.new_control();
-        let card = Arc::new(config.card);
+        let (card, incarnation) = (Arc::new(config.card), random());
         for neighbour in &config.neighbours {
             let (frames, to_send) = mpsc::channel(SLOTS);
             let (spare, returned) = mpsc::channel(SLOTS);
             let (start_messages, start_receiver) = watch::channel(None);
             let (connection, connections) = mpsc::unbounded_channel();
-            let applied = Arc::new(AtomicU64::new(0));
             peers.insert(
                 neighbour.peer,
                 Peer { neighbour: neighbour.clone(), connection, connected: None, dial: None },
             );
-            links.insert(
-                neighbour.node,
-                Handles { frames, spare, start_messages, applied: Arc::clone(&applied) },
-            );
+            links.insert(neighbour.node, Handles { frames, spare, start_messages });
             let accept = |purpose| {
                 let streams = streams.clone().accept(protocol(purpose, &neighbour.peer));
                 streams.map_err(|error| {
@@ -161,9 +156,13 @@ impl Host {
                 inbound_control: accept(Purpose::Control)?,
                 inbound_bulk: accept(Purpose::Bulk)?,
                 frames: Arc::new(Mutex::new(to_send)),
-                spare: Arc::new(Mutex::new(returned)),
+                inbox: Arc::new(Mutex::new(Inbox::new(returned))),
+                outbox: Arc::default(),
+                incarnation,
+                known: 0,
+                lost: None,
+                left: None,
                 start_messages: start_receiver,
-                applied,
                 leaving: leaving.clone(),
                 events: config.events.clone(),
                 status: Arc::clone(&status),
@@ -190,7 +189,7 @@ impl Host {
             tasks,
             swarm: tokio::spawn(task.run(addresses)),
             runtime: Handle::current(),
-            goodbye: config.deadlines.goodbye,
+            deadlines: config.deadlines,
         })
     }
 
@@ -239,7 +238,6 @@ impl Host {
     /// Returns a frame's buffer: the link may deliver its next frame.
     pub fn recycle(&mut self, from: NodeId, buffer: Vec<u8>) {
         if let Some(link) = self.links.get(&from) {
-            link.applied.fetch_add(1, Ordering::Relaxed);
             let _ = link.spare.try_send(buffer);
         }
     }
@@ -249,10 +247,15 @@ impl Host {
         &self.status
     }
 
-    /// Says goodbye once all frames are written, waits for the neighbours' goodbyes, and closes.
-    /// With a `reason` the run ends early: then it writes no more frames.
+    /// Says goodbye once the neighbours have all frames, waits for their goodbyes, and closes. With
+    /// a `reason` the run ends early: then it writes no more frames.
     pub fn finish(mut self, reason: Option<Cause>) {
-        let within = if reason.is_some() { Duration::from_secs(1) } else { self.goodbye };
+        let Deadlines { goodbye, absence, .. } = self.deadlines;
+        // A lost link whose frames have not arrived ends by its own deadline.
+        let within = match reason {
+            Some(_) => Duration::from_secs(1),
+            None => goodbye + absence.unwrap_or(MOST_ABSENT),
+        };
         self.links.clear();
         let _ = self.leave.send(Some(reason));
         let tasks = std::mem::take(&mut self.tasks);

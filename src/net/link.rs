@@ -1,28 +1,27 @@
-//! One end of a link: handshake, then a reader, a writer and a control loop, each a task of its
-//! own.
+//! One end of a link: over each connection a handshake, then a reader, a writer and a control loop,
+//! each a task of its own.
 //!
+//! * A link is a [session](super::session) that outlives its connections. When one breaks, the end
+//!   that knows an address dials again, both say which frames they have, and the link goes on. It
+//!   is given up after `absence.deadline_s`.
 //! * The end that dialled opens the control stream; both say hello on it and compare their runs.
 //! * Each end opens one bulk stream for its frames. Reading never waits for writing.
 //! * Backpressure: the reader delivers one frame and reads the next meanwhile; it delivers that one
 //!   once the first buffer was returned. So a slow node holds two frames, the stream's window holds
 //!   more, and the sender holds up to [`SLOTS`].
-//! * Three missed heartbeats, or any invalid byte, break the link. Until the run begins it may come
-//!   up again, after the neighbour restarted or its files were corrected. A run that is over ends
-//!   with a goodbye both ways.
+//! * Three missed heartbeats, or any invalid byte, break the connection. Until the run begins the
+//!   neighbour may also restart, or its files may be corrected. A run that is over ends with a
+//!   goodbye both ways, once the neighbour has acknowledged all frames.
 
 use std::{
     collections::BTreeMap,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-        mpsc::Sender as Events,
-    },
+    sync::{Arc, mpsc::Sender as Events},
     time::{Duration, Instant},
 };
 
-use futures::{AsyncReadExt, AsyncWriteExt, FutureExt, StreamExt};
-use libp2p::{PeerId, Stream, StreamProtocol, swarm::ConnectionId};
-use libp2p_stream::{IncomingStreams, OpenStreamError};
+use futures::{AsyncReadExt, AsyncWriteExt};
+use libp2p::{PeerId, StreamProtocol, swarm::ConnectionId};
+use libp2p_stream::IncomingStreams;
 use tokio::{
     sync::{Mutex, mpsc, watch},
     task::JoinSet,
@@ -31,13 +30,16 @@ use tokio::{
 
 use super::{
     VERSION,
-    event::{Difference, Event},
-    hello::{RunCard, Verdict, printable, sentence},
-    status::Status,
-    streams::{Done, LastReceived, Reader, listen, write_frames},
-    wire::{self, Hello, Message, Reason, StartMessage, WireError},
+    event::Event,
+    goodbyes::Goodbyes,
+    handshake::{Refusal, Streams, kind},
+    hello::{RunCard, sentence},
+    session::{Inbox, Outbox, Received, SharedOutbox},
+    status::{Beat, Status},
+    streams::{Done, LastReceived, Reader, Writer, listen},
+    wire::{self, Message, Reason, StartMessage},
 };
-use crate::{config::ConfigError, gossip::Cause, units::NodeId};
+use crate::{experiment::Experiment, gossip::Cause, units::NodeId};
 
 /// The maximum number of frames handed to the writer and not yet sent.
 pub use crate::gossip::flights::SLOTS;
@@ -66,7 +68,7 @@ pub fn protocol(purpose: Purpose, opener: &PeerId) -> StreamProtocol {
         .expect("it starts with a slash")
 }
 
-/// The interval between acknowledgements of applied frames.
+/// The interval between acknowledgements of small frames.
 const ACK_EVERY: Duration = Duration::from_millis(250);
 
 /// The maximum number of start messages per connection, besides one in five seconds.
@@ -74,6 +76,9 @@ const MOST_START_MESSAGES: u32 = 10_000;
 
 /// How often per heartbeat a computing node sends a beat.
 const BEATS: u32 = 5;
+
+/// How often a link that is down looks whether the run has begun.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// The time limit of the last messages of a link.
 const CLOSING: Duration = Duration::from_secs(1);
@@ -87,6 +92,15 @@ pub struct Deadlines {
     pub heartbeat: Duration,
     /// For the neighbours' goodbyes, once this node has finished.
     pub goodbye: Duration,
+    /// For a link that broke during the run to come back; `None` for ever.
+    pub absence: Option<Duration>,
+}
+
+impl Deadlines {
+    /// The time limits of an experiment's links.
+    pub fn of(experiment: &Experiment) -> Deadlines {
+        Deadlines { absence: experiment.absence.deadline(), ..Deadlines::default() }
+    }
 }
 
 impl Default for Deadlines {
@@ -95,6 +109,7 @@ impl Default for Deadlines {
             handshake: Duration::from_secs(10),
             heartbeat: Duration::from_secs(5),
             goodbye: Duration::from_secs(30),
+            absence: Some(Duration::from_secs(600)),
         }
     }
 }
@@ -152,12 +167,20 @@ pub struct Link {
     pub inbound_bulk: IncomingStreams,
     /// Frames to send: the writer of the current connection holds them.
     pub frames: Arc<Mutex<mpsc::Receiver<Arc<Vec<u8>>>>>,
-    /// Returned buffers: the reader of the current connection holds them.
-    pub spare: Arc<Mutex<mpsc::Receiver<Vec<u8>>>>,
+    /// Frames that arrive: the reader of the current connection holds it.
+    pub inbox: Arc<Mutex<Inbox>>,
+    /// Frames that the neighbour may not have.
+    pub outbox: Arc<SharedOutbox>,
+    /// The random number of this node's running program.
+    pub incarnation: u64,
+    /// That of the neighbour's with which this session is; 0 before the first.
+    pub known: u64,
+    /// Since when the link is lost, and why; `None` while it is up and before the run begins.
+    pub lost: Option<(Instant, String)>,
+    /// When this node said that it leaves.
+    pub left: Option<Instant>,
     /// The core's message to the neighbour before the run begins.
     pub start_messages: watch::Receiver<Option<StartMessage>>,
-    /// The number of frames that the core has applied.
-    pub applied: Arc<AtomicU64>,
     /// Whether this node leaves.
     pub leaving: watch::Receiver<Leaving>,
     /// The sender of events to the core.
@@ -168,35 +191,22 @@ pub struct Link {
     pub close: mpsc::UnboundedSender<(PeerId, ConnectionId)>,
 }
 
-/// The streams of a link that is up.
-struct Streams {
-    control: Stream,
-    outgoing: Stream,
-    incoming: Stream,
-    arithmetic: bool,
-}
-
-enum Refusal {
-    /// The two ends would run different things.
-    Differs(Difference),
-    /// Another attempt may succeed.
-    Trouble(String),
-}
-
 /// The result of a link that was up.
-enum End {
+pub(super) enum End {
     Over,
     /// It broke; `closed` says whether its connection is closed too.
     Broken {
         reason: String,
         closed: bool,
     },
+    /// The neighbour sent what no neighbour may send.
+    Invalid(String),
     /// The neighbour left the run early.
     Left(Cause),
 }
 
 impl End {
-    fn broken(reason: impl Into<String>) -> End {
+    pub fn broken(reason: impl Into<String>) -> End {
         End::Broken { reason: reason.into(), closed: false }
     }
 }
@@ -205,20 +215,20 @@ impl Link {
     /// Shakes hands on every new connection and runs the link while it is up, until the run is
     /// over.
     pub async fn run(mut self) {
-        loop {
-            let (id, dialled) = tokio::select! {
-                connection = self.connections.recv() => match connection {
-                    Some(Connection::Established { id, dialled }) => (id, dialled),
-                    Some(Connection::Closed { .. }) => continue,
-                    None => return,
-                },
-                _ = self.leaving.changed() => return,
-            };
+        while let Some((id, dialled)) = self.next_connection().await {
             let closed = match self.try_greet(id, dialled).await {
                 None => true,
-                Some(Ok(streams)) => match self.serve(streams, id).await {
-                    Some(closed) => closed,
-                    None => return,
+                Some(Ok(streams)) => match self.resume(streams.incarnation, streams.received).await
+                {
+                    Ok(()) => match self.serve(streams, id).await {
+                        Some(closed) => closed,
+                        None => return,
+                    },
+                    Err(reason) => {
+                        // What one end has lost does not come back.
+                        let _ = self.events.send(Event::Down { peer: self.node, reason });
+                        return self.part(streams, id).await;
+                    }
                 },
                 Some(Err(Refusal::Differs(difference))) => {
                     // The other end must read our text before the connection closes.
@@ -237,23 +247,105 @@ impl Link {
         }
     }
 
-    /// Shakes hands within the deadline; `None` if the connection closes meanwhile.
-    async fn try_greet(
-        &mut self,
-        id: ConnectionId,
-        dialled: bool,
-    ) -> Option<Result<Streams, Refusal>> {
-        let within = self.deadlines.handshake;
-        let mut connections = std::mem::replace(&mut self.connections, mpsc::unbounded_channel().1);
-        let greeted = tokio::select! {
-            greeted = timeout(within, self.greet(dialled)) => Some(greeted),
-            () = closed(&mut connections, id) => None,
-        };
-        self.connections = connections;
-        let late = || {
-            Refusal::Trouble(format!("connected, but the handshake was not over within {within:?}"))
-        };
-        greeted.map(|greeted| greeted.unwrap_or_else(|_| Err(late())))
+    /// Waits for a connection; `None` if the link has ended.
+    async fn next_connection(&mut self) -> Option<(ConnectionId, bool)> {
+        loop {
+            if self.known != 0 && self.lost.is_none() && self.status.has_begun() {
+                let reason = "it broke when the run began".to_string();
+                self.lost = Some((Instant::now(), reason));
+            }
+            if self.leaving.borrow().is_some() {
+                self.left.get_or_insert_with(Instant::now);
+                if !self.owes() {
+                    return None;
+                }
+            }
+            let until = self.given_up_at();
+            let expired = async {
+                match until {
+                    Some(until) => time::sleep_until(until.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                connection = self.connections.recv() => match connection? {
+                    Connection::Established { id, dialled } => return Some((id, dialled)),
+                    Connection::Closed { .. } => {}
+                },
+                changed = self.leaving.changed() => changed.ok()?,
+                // The run may have begun meanwhile.
+                () = time::sleep(LOOK) => {}
+                () = expired => {
+                    self.give_up();
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Whether this node, which leaves, must tell the neighbour so or still has frames for it.
+    fn owes(&self) -> bool {
+        self.lost.is_some() && matches!(*self.leaving.borrow(), Some(None))
+    }
+
+    /// When a lost link is given up, if ever. A node that has finished, and whose frames have
+    /// arrived, waits only for the goodbyes.
+    fn given_up_at(&self) -> Option<Instant> {
+        let (since, _) = self.lost.as_ref()?;
+        let sent = self.outbox.lock().is_empty()
+            && self.frames.try_lock().is_ok_and(|frames| frames.is_empty());
+        match self.left {
+            Some(left) if sent => Some(left + self.deadlines.goodbye),
+            _ => Some(*since + self.deadlines.absence?),
+        }
+    }
+
+    /// Reports that a lost link has not come back.
+    fn give_up(&mut self) {
+        let Some((since, reason)) = self.lost.take() else { return };
+        let mut missing = self.status.missing().into_iter();
+        let trouble = missing.find(|(node, _)| *node == self.node).map(|(_, text)| text);
+        let trouble = trouble.filter(|text| *text != linked(&reason));
+        let reason = format!(
+            "it broke ({reason}) and did not come back within {:.0} s (absence.deadline_s): {}",
+            since.elapsed().as_secs_f64(),
+            trouble.unwrap_or_else(|| "there was no new connection".into())
+        );
+        let _ = self.events.send(Event::Down { peer: self.node, reason });
+    }
+
+    /// Begins a session, or continues it where the other end has frames up to a number.
+    ///
+    /// # Errors
+    /// If the neighbour's program was started again after the run had begun.
+    async fn resume(&mut self, incarnation: u64, received: u64) -> Result<(), String> {
+        if self.known == incarnation {
+            return self.outbox.lock().acknowledge(received);
+        }
+        if self.known != 0 {
+            if self.status.has_begun() {
+                return Err("it was started again, and its part of the run is lost".into());
+            }
+            *self.outbox.lock() = Outbox::default();
+            self.inbox.lock().await.reset();
+            let _ = self.events.send(Event::Restarted(self.node));
+        }
+        self.known = incarnation;
+        Ok(())
+    }
+
+    /// Ends a link that cannot go on, once the neighbour has the reason.
+    async fn part(&mut self, mut streams: Streams, id: ConnectionId) {
+        // The core decides that the run ends, and why.
+        let _ = timeout(CLOSING, self.leaving.changed()).await;
+        let cause = self.leaving.borrow().clone().flatten();
+        if let Some(cause) = cause {
+            let reason = Reason { node: cause.node.0, text: sentence(&cause.text) };
+            let goodbye = Message::Goodbye(Some(reason));
+            let _ = timeout(CLOSING, wire::write(&mut streams.control, &goodbye)).await;
+            time::sleep(CLOSING / 4).await;
+        }
+        let _ = self.close.send((self.peer, id));
     }
 
     /// Ends this connection, unless it is closed, and forgets its leftovers.
@@ -262,96 +354,6 @@ impl Link {
             let _ = self.close.send((self.peer, id));
             closed(&mut self.connections, id).await;
         }
-        for inbound in [&mut self.inbound_control, &mut self.inbound_bulk] {
-            while let Some(Some(_)) = inbound.next().now_or_never() {}
-        }
-        let mut spare = self.spare.lock().await;
-        while spare.try_recv().is_ok() {}
-    }
-
-    /// Opens the streams and exchanges hellos.
-    async fn greet(&mut self, dialled: bool) -> Result<Streams, Refusal> {
-        let mut control = if dialled {
-            self.open(Purpose::Control).await?
-        } else {
-            inbound(&mut self.inbound_control, self.peer).await?
-        };
-        let trouble = |error: &dyn std::fmt::Display| {
-            Refusal::Trouble(format!("connected, but the handshake broke off: {error}"))
-        };
-        wire::write(&mut control, &Message::Hello(self.card.hello(self.me)))
-            .await
-            .map_err(|error| trouble(&error))?;
-        let theirs = match wire::read(&mut control).await.map_err(|error| trouble(&error))? {
-            Message::Hello(hello) => hello,
-            other => {
-                return Err(Refusal::Trouble(format!(
-                    "connected, but its first message is not a hello: {}",
-                    kind(&other)
-                )));
-            }
-        };
-        let arithmetic = self.judge(&theirs, &mut control).await?;
-        let outgoing = self.open(Purpose::Bulk).await?;
-        let incoming = inbound(&mut self.inbound_bulk, self.peer).await?;
-        Ok(Streams { control, outgoing, incoming, arithmetic })
-    }
-
-    /// Compares the hellos; if a section differs, both send its text.
-    async fn judge(&mut self, theirs: &Hello, control: &mut Stream) -> Result<bool, Refusal> {
-        let section = match self.card.compare(self.node, theirs) {
-            Verdict::Same { arithmetic } => return Ok(arithmetic),
-            Verdict::Refused(what) => {
-                let error = ConfigError::at(
-                    "handshake",
-                    format!(
-                        "node {} cannot take part in this run: {}",
-                        self.name,
-                        printable(&what)
-                    ),
-                );
-                return Err(Refusal::Differs(Difference::Files(error)));
-            }
-            Verdict::Other(what) => {
-                let text = format!(
-                    "node {} cannot take part in this run: {}",
-                    self.name,
-                    printable(&what)
-                );
-                return Err(Refusal::Differs(Difference::Programs(text)));
-            }
-            Verdict::Differ(section) => section,
-        };
-        let ours = Message::Text(section, self.card.text(section));
-        // Both write and read at once: neither waits for the other's window.
-        let (mut reading, mut writing) = control.split();
-        let (written, theirs) =
-            futures::join!(wire::write(&mut writing, &ours), wire::read(&mut reading));
-        let theirs = written.map_err(WireError::from).and(theirs);
-        let text = match theirs {
-            Ok(Message::Text(theirs, text)) if theirs == section => text,
-            Ok(other) => format!("(it sent {} instead of its text)", kind(&other)),
-            Err(error) => format!("(its text did not arrive: {error})"),
-        };
-        Err(Refusal::Differs(Difference::Files(self.card.difference(section, &self.name, &text))))
-    }
-
-    async fn open(&mut self, purpose: Purpose) -> Result<Stream, Refusal> {
-        let opened = self.streams.open_stream(self.peer, protocol(purpose, &self.own)).await;
-        opened.map_err(|error| match error {
-            OpenStreamError::UnsupportedProtocol(_) => {
-                Refusal::Differs(Difference::Programs(format!(
-                    "node {} speaks another protocol version than {VERSION}, or does not know this \
-                 node's PeerId {}: install the same \
-                 release of gradvine on both and give both the same topology",
-                    self.name, self.own
-                )))
-            }
-            error => Refusal::Trouble(format!(
-                "connected, but a stream could not be opened: \
-                {error}"
-            )),
-        })
     }
 
     /// Runs a link that is up and reports to the core how it ended. `None` if the link is finished,
@@ -368,7 +370,13 @@ impl Link {
         // A message from the time when the link was down is out of date.
         self.start_messages.borrow_and_update();
         self.status.up(self.node);
-        let _ = self.events.send(Event::Up(self.node));
+        let _ = self.events.send(match self.lost.take() {
+            Some((lost, _)) => {
+                let resent = self.outbox.lock().unacknowledged();
+                Event::Back { peer: self.node, absent: lost.elapsed(), resent }
+            }
+            None => Event::Up(self.node),
+        });
         let mut tasks = JoinSet::new();
         let end = self.exchange(streams, id, &mut tasks).await;
         // After the event of its end nothing of this connection may follow.
@@ -379,25 +387,43 @@ impl Link {
             End::Over if early => {
                 let reason = "it said goodbye before the run began".to_string();
                 self.status.down(self.node, format!("it was linked, and {reason}"));
-                let _ = self.events.send(Event::Down { peer: self.node, reason });
+                let _ = self.events.send(Event::Lost { peer: self.node, reason });
             }
-            End::Over => {}
+            End::Over => {
+                let _ = self.close.send((self.peer, id));
+                return None;
+            }
             End::Broken { reason, closed } => {
                 let reason = format!(
                     "{reason} ({:.1} s after the link came up)",
                     since.elapsed().as_secs_f64()
                 );
-                self.status
-                    .down(self.node, format!("it was linked, then the link broke: {reason}"));
-                let _ = self.events.send(Event::Down { peer: self.node, reason });
+                self.status.down(self.node, linked(&reason));
+                if self.status.has_begun() {
+                    self.lost = Some((Instant::now(), reason.clone()));
+                }
+                let _ = self.events.send(Event::Lost { peer: self.node, reason });
                 gone = closed;
+            }
+            End::Invalid(reason) => {
+                self.status.down(self.node, format!("it was linked, then {reason}"));
+                if self.status.has_begun() {
+                    let _ = self.events.send(Event::Down { peer: self.node, reason });
+                    let _ = self.close.send((self.peer, id));
+                    return None;
+                }
+                let _ = self.events.send(Event::Lost { peer: self.node, reason });
             }
             End::Left(cause) => {
                 self.status.down(self.node, "it was linked, and left before the run began".into());
                 let _ = self.events.send(Event::Left { peer: self.node, cause });
+                if self.status.has_begun() {
+                    let _ = self.close.send((self.peer, id));
+                    return None;
+                }
             }
         }
-        if self.status.has_begun() || self.leaving.borrow().is_some() {
+        if self.leaving.borrow().is_some() && !self.owes() {
             let _ = self.close.send((self.peer, id));
             return None;
         }
@@ -414,20 +440,24 @@ impl Link {
         let (messages, mut received) = mpsc::channel(4);
         let last_received = LastReceived::new();
         let frames = Arc::clone(&self.frames).lock_owned().await;
-        let spare = Arc::clone(&self.spare).lock_owned().await;
-        tasks.spawn(write_frames(
-            streams.outgoing,
+        let inbox = Arc::clone(&self.inbox).lock_owned().await;
+        let arrived: Arc<Received> = Arc::clone(inbox.received());
+        let writer = Writer {
+            stream: streams.outgoing,
+            node: self.node,
             frames,
-            self.events.clone(),
-            self.node,
-            Arc::clone(&self.status),
-        ));
+            outbox: Arc::clone(&self.outbox),
+            first: self.outbox.lock().first(),
+            events: self.events.clone(),
+            status: Arc::clone(&self.status),
+        };
+        tasks.spawn(async move { Done::Writer(writer.run().await) });
         let reader = Reader {
             stream: streams.incoming,
             node: self.node,
             limit: self.frame_limit,
             events: self.events.clone(),
-            spare,
+            inbox,
             last_received: last_received.clone(),
             status: Arc::clone(&self.status),
         };
@@ -435,64 +465,76 @@ impl Link {
         tasks.spawn(listen(control_in, messages, last_received.clone()));
         let mut tick = time::interval(ACK_EVERY.min(self.deadlines.heartbeat));
         tick.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
-        let mut goodbyes = Goodbyes::default();
-        let (mut acknowledged, mut spoke) = (self.applied.load(Ordering::Relaxed), Instant::now());
+        let mut goodbyes = Goodbyes::new(self.leaving.borrow().clone());
+        let (mut acknowledged, mut spoke) = (arrived.frames(), Instant::now());
         let mut sent_beats = BTreeMap::new();
+        // The neighbour may have missed it while the link was down.
+        let mut first = self.status.has_begun().then_some(Message::Start(StartMessage::Begin));
         loop {
-            let message = tokio::select! {
-                // Received messages come before the end of the stream that carried them.
-                biased;
-                Some(message) = received.recv() => {
-                    if let Some(end) = self.receive(message, &mut goodbyes, &mut sent_beats) {
-                        return end;
+            let message = if let Some(first) = first.take() {
+                Some(first)
+            } else {
+                tokio::select! {
+                    // Received messages come before the end of the stream that carried them.
+                    biased;
+                    Some(message) = received.recv() => {
+                        if let Some(end) = self.receive(message, &mut goodbyes, &mut sent_beats) {
+                            return end;
+                        }
+                        None
                     }
-                    None
-                }
-                Some(done) = tasks.join_next() => match goodbyes.after(done) {
-                    Some(end) => return end,
-                    None => None,
-                },
-                Some(connection) = self.connections.recv() => match connection {
-                    Connection::Closed { id: which, .. } if which != id => None,
-                    Connection::Closed { .. } if goodbyes.received => return End::Over,
-                    Connection::Closed { cause, .. } => {
-                        return End::Broken { reason: format!("the connection closed: \
-                            {cause}"), closed: true };
+                    Some(done) = tasks.join_next() => {
+                        let read = matches!(done, Ok(Done::Reader(Ok(()))));
+                        if let Some(end) = goodbyes.after(done) {
+                            return end;
+                        }
+                        // The neighbour leaves once it knows that all its frames have arrived.
+                        read.then(|| Message::Ack { received: arrived.take(), durable: 0 })
                     }
-                    Connection::Established { .. } => None,
-                },
-                Ok(()) = self.start_messages.changed() => {
-                    let message = self.start_messages.borrow_and_update().clone();
-                    message.map(Message::Start)
-                }
-                _ = self.leaving.changed(), if goodbyes.reason.is_none() => {
-                    goodbyes.reason.clone_from(&self.leaving.borrow());
-                    None
-                }
-                _ = tick.tick() => {
-                    let silence = last_received.silence();
-                    if silence > 3 * self.deadlines.heartbeat {
-                        return End::broken(format!("nothing was received for {:.1} \
-                            s", silence.as_secs_f64()));
+                    () = arrived.many.notified() => {
+                        acknowledged = arrived.take();
+                        Some(Message::Ack { received: acknowledged, durable: 0 })
                     }
-                    self.status.beat(self.me, self.deadlines.heartbeat / BEATS);
-                    let news = self.status.new_beats(&mut sent_beats);
-                    let applied = self.applied.load(Ordering::Relaxed);
-                    if !news.is_empty() {
-                        let beats = news.into_iter().map(|(node, count)| (node.0, count));
-                        Some(Message::Working(beats.collect()))
-                    } else if applied != acknowledged {
-                        acknowledged = applied;
-                        Some(Message::Ack { applied, durable: 0 })
-                    } else {
-                        (spoke.elapsed() >= self.deadlines.heartbeat).then_some(Message::Heartbeat)
+                    Some(connection) = self.connections.recv() => match connection {
+                        Connection::Closed { id: which, .. } if which != id => None,
+                        Connection::Closed { .. } if goodbyes.received => return End::Over,
+                        Connection::Closed { cause, .. } => {
+                            return End::Broken { reason: format!("the connection closed: \
+                                {cause}"), closed: true };
+                        }
+                        Connection::Established { .. } => None,
+                    },
+                    Ok(()) = self.start_messages.changed() => {
+                        let message = self.start_messages.borrow_and_update().clone();
+                        message.map(Message::Start)
+                    }
+                    _ = self.leaving.changed(), if goodbyes.reason.is_none() => {
+                        goodbyes.reason.clone_from(&self.leaving.borrow());
+                        None
+                    }
+                    _ = tick.tick() => {
+                        if let Some(end) = self.judge_silence(&goodbyes, &last_received) {
+                            return end;
+                        }
+                        self.status.beat(self.me, self.deadlines.heartbeat / BEATS);
+                        let news = self.status.new_beats(&mut sent_beats);
+                        if !news.is_empty() {
+                            let number = |beat: Beat| (beat.node.0, beat.count, beat.absent);
+                            Some(Message::Working(news.into_iter().map(number).collect()))
+                        } else if arrived.frames() != acknowledged {
+                            acknowledged = arrived.take();
+                            Some(Message::Ack { received: acknowledged, durable: 0 })
+                        } else {
+                            let quiet = spoke.elapsed() >= self.deadlines.heartbeat;
+                            quiet.then_some(Message::Heartbeat)
+                        }
                     }
                 }
             };
             let reason = |cause: Cause| Reason { node: cause.node.0, text: sentence(&cause.text) };
-            let message =
-                goodbyes.due().map(|cause| Message::Goodbye(cause.map(reason))).or(message);
-            if let Some(message) = message {
+            let goodbye = goodbyes.due(self.outbox.lock().is_empty());
+            let goodbye = goodbye.map(|cause| Message::Goodbye(cause.map(reason)));
+            for message in message.into_iter().chain(goodbye) {
                 spoke = Instant::now();
                 let sent =
                     timeout(3 * self.deadlines.heartbeat, wire::write(&mut control, &message))
@@ -518,6 +560,20 @@ impl Link {
         }
     }
 
+    /// Ends a connection on which what must come has not come for too long.
+    fn judge_silence(&self, goodbyes: &Goodbyes, last_received: &LastReceived) -> Option<End> {
+        let (limit, silence) = (3 * self.deadlines.heartbeat, last_received.silence());
+        if silence > limit {
+            let seconds = silence.as_secs_f64();
+            return Some(End::broken(format!("nothing was received for {seconds:.1} s")));
+        }
+        if goodbyes.has_waited(self.deadlines.goodbye) && self.outbox.lock().is_empty() {
+            return Some(End::Over);
+        }
+        let silent = goodbyes.is_silent(limit);
+        silent.then(|| End::broken("it closed its stream of frames without a goodbye"))
+    }
+
     /// Handles a control message.
     fn receive(
         &self,
@@ -527,8 +583,14 @@ impl Link {
     ) -> Option<End> {
         match message {
             Message::Heartbeat => {}
-            Message::Ack { applied, durable } => {
-                tracing::trace!("node {}: applied {applied}, durable {durable}", self.name)
+            Message::Ack { received, durable: _ } => {
+                let mut outbox = self.outbox.lock();
+                if let Err(reason) = outbox.acknowledge(received) {
+                    return Some(End::Invalid(reason));
+                }
+                for _ in 0..outbox.newly_free() {
+                    let _ = self.events.send(Event::Taken(self.node));
+                }
             }
             Message::Goodbye(None) => {
                 if !std::mem::replace(&mut goodbyes.received, true) {
@@ -537,7 +599,7 @@ impl Link {
             }
             Message::Goodbye(Some(Reason { node, text })) => {
                 if node as usize >= self.nodes {
-                    return Some(End::broken(format!(
+                    return Some(End::Invalid(format!(
                         "it left the run because of a node {node} that does not exist"
                     )));
                 }
@@ -548,7 +610,7 @@ impl Link {
             Message::Start(message) => {
                 goodbyes.start_messages += 1;
                 if goodbyes.start_messages > MOST_START_MESSAGES {
-                    return Some(End::broken(format!(
+                    return Some(End::Invalid(format!(
                         "it sent more than {MOST_START_MESSAGES} messages about linking"
                     )));
                 }
@@ -559,17 +621,14 @@ impl Link {
                 let _ = self.events.send(Event::Start { from: self.node, message });
             }
             Message::Working(beats) => {
-                let exists = |&(node, _): &(u32, u64)| (node as usize) < self.nodes;
-                let beats: Vec<(NodeId, u64)> = beats
-                    .into_iter()
-                    .filter(exists)
-                    .map(|(node, count)| (NodeId(node), count))
-                    .collect();
-                sent_beats.extend(beats.iter().copied());
+                let exists = |&(node, ..): &(u32, u64, bool)| (node as usize) < self.nodes;
+                let beat = |(node, count, absent)| Beat { node: NodeId(node), count, absent };
+                let beats: Vec<Beat> = beats.into_iter().filter(exists).map(beat).collect();
+                sent_beats.extend(beats.iter().map(|beat| (beat.node, beat.count)));
                 self.status.add_beats(self.me, &beats);
             }
             other @ (Message::Hello(_) | Message::Text(..)) => {
-                return Some(End::broken(format!(
+                return Some(End::Invalid(format!(
                     "it sent {} in the middle of a run",
                     kind(&other)
                 )));
@@ -579,74 +638,19 @@ impl Link {
     }
 }
 
+/// The state of a link whose connection broke, until an attempt to connect fails.
+fn linked(reason: &str) -> String {
+    format!("it was linked, then the link broke: {reason}")
+}
+
 /// Waits until this connection is closed.
-async fn closed(connections: &mut mpsc::UnboundedReceiver<Connection>, id: ConnectionId) {
+pub(super) async fn closed(
+    connections: &mut mpsc::UnboundedReceiver<Connection>,
+    id: ConnectionId,
+) {
     while let Some(connection) = connections.recv().await {
         if matches!(connection, Connection::Closed { id: which, .. } if which == id) {
             return;
         }
-    }
-}
-
-/// The next stream that this neighbour opened; streams of peers that borrow its name are skipped.
-async fn inbound(streams: &mut IncomingStreams, peer: PeerId) -> Result<Stream, Refusal> {
-    while let Some((opener, stream)) = streams.next().await {
-        if opener == peer {
-            return Ok(stream);
-        }
-    }
-    Err(Refusal::Trouble("connected, but this host closes".into()))
-}
-
-/// How far the two ends are in saying goodbye.
-#[derive(Default)]
-struct Goodbyes {
-    reason: Leaving,
-    /// All frames are written.
-    written: bool,
-    sent: bool,
-    received: bool,
-    /// Start messages received.
-    start_messages: u32,
-}
-
-impl Goodbyes {
-    /// The goodbye, once it is due: after the last frame, or at once if this node leaves early.
-    fn due(&mut self) -> Option<Option<Cause>> {
-        let reason = self.reason.clone()?;
-        let now = !self.sent && (self.written || reason.is_some());
-        self.sent |= now;
-        now.then_some(reason)
-    }
-
-    /// Handles the end of one of the link's tasks.
-    fn after(&mut self, done: Result<Done, tokio::task::JoinError>) -> Option<End> {
-        let broken = |text: String| Some(if self.received { End::Over } else { End::broken(text) });
-        match done {
-            Ok(Done::Reader(Ok(()))) => None,
-            Ok(Done::Writer(Ok(()))) => {
-                self.written = true;
-                None
-            }
-            Ok(Done::Control(Ok(()))) => {
-                broken("it closed its control stream without a goodbye".into())
-            }
-            Ok(Done::Reader(Err(error))) => broken(format!("reading its frames: {error}")),
-            Ok(Done::Control(Err(error))) => broken(format!("reading its messages: {error}")),
-            Ok(Done::Writer(Err(error))) => broken(format!("sending frames: {error}")),
-            Err(error) => broken(format!("a task of the link ended: {error}")),
-        }
-    }
-}
-
-fn kind(message: &Message) -> &'static str {
-    match message {
-        Message::Hello(_) => "a hello",
-        Message::Text(..) => "a text",
-        Message::Ack { .. } => "an acknowledgement",
-        Message::Heartbeat => "a heartbeat",
-        Message::Goodbye(_) => "a goodbye",
-        Message::Start(_) => "a message about linking",
-        Message::Working(_) => "a beat",
     }
 }

@@ -12,15 +12,19 @@
 //! loopback; [`alone`] runs one node of a network of machines.
 
 mod alone;
+mod companion;
 mod congestion;
 mod dial;
 mod event;
 mod gathering;
+mod goodbyes;
+mod handshake;
 mod hello;
 mod host;
 pub mod identity;
 mod link;
 mod reach;
+mod session;
 mod status;
 mod streams;
 mod swarm;
@@ -39,7 +43,7 @@ pub use together::together;
 pub use wire::{Hello, Message, Reason, Section, StartMessage, encode};
 
 /// The version of the wire format of a link.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 pub use libp2p::{Multiaddr, PeerId, identity::Keypair};
 

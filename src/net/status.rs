@@ -1,7 +1,8 @@
 //! What a node knows about its links and about gradients that other nodes compute: for deadlines,
 //! and for messages about waiting.
 //!
-//! A node that computes a gradient or evaluates its model sends no frames meanwhile. So that other
+//! A node that computes a gradient, evaluates its model or waits for a lost link sends no frames
+//! meanwhile. So that other
 //! nodes do not take this for silence, a node at work sends five *beats* per heartbeat, and every
 //! node forwards them.
 
@@ -43,10 +44,28 @@ struct Work {
     own: Option<Instant>,
     /// When this node last sent a beat.
     last_sent: Option<Instant>,
-    /// Beats of each node, counted from 1.
-    beats: BTreeMap<NodeId, u64>,
+    /// Beats of each node, counted from 1, and whether the last one was of an absence.
+    beats: BTreeMap<NodeId, (u64, bool)>,
     /// The last beat of another node.
-    last: Option<(NodeId, Instant)>,
+    last: Option<Alive>,
+}
+
+/// A sign that a node is at work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Beat {
+    pub node: NodeId,
+    pub count: u64,
+    /// Whether it waits for a lost link.
+    pub absent: bool,
+}
+
+/// The last node that gave a sign of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Alive {
+    pub node: NodeId,
+    pub when: Instant,
+    /// Whether it waits for a lost link.
+    pub absent: bool,
 }
 
 impl Status {
@@ -117,7 +136,7 @@ impl Status {
         self.host.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The run begins: a link that breaks from now on does not come up again.
+    /// The run begins: a link that breaks from now on is lost until its session is resumed.
     pub fn begin(&self) {
         self.begun.store(true, Ordering::Relaxed);
     }
@@ -145,40 +164,43 @@ impl Status {
     /// Adds a beat of this node if it has worked for half of `every` and added none within that
     /// time.
     pub fn beat(&self, me: NodeId, every: Duration) {
+        // A node whose link is lost keeps the others waiting, too.
+        let lost = self.has_begun() && !self.missing().is_empty();
         let mut work = self.work();
-        let at_work = work.own.is_some_and(|since| since.elapsed() >= every / 2);
+        let at_work = lost || work.own.is_some_and(|since| since.elapsed() >= every / 2);
         if at_work && work.last_sent.is_none_or(|sent| sent.elapsed() >= every) {
             work.last_sent = Some(Instant::now());
-            *work.beats.entry(me).or_default() += 1;
+            let (count, absent) = work.beats.entry(me).or_default();
+            (*count, *absent) = (*count + 1, lost);
         }
     }
 
     /// Beats that are newer than those in `sent`; they are added to it.
-    pub fn new_beats(&self, sent: &mut BTreeMap<NodeId, u64>) -> Vec<(NodeId, u64)> {
+    pub(super) fn new_beats(&self, sent: &mut BTreeMap<NodeId, u64>) -> Vec<Beat> {
         let mut new_beats = Vec::new();
-        for (&node, &count) in &self.work().beats {
+        for (&node, &(count, absent)) in &self.work().beats {
             if sent.insert(node, count) != Some(count) {
-                new_beats.push((node, count));
+                new_beats.push(Beat { node, count, absent });
             }
         }
         new_beats
     }
 
     /// Records beats that a neighbour forwarded; old ones are ignored.
-    pub fn add_beats(&self, me: NodeId, beats: &[(NodeId, u64)]) {
+    pub(super) fn add_beats(&self, me: NodeId, beats: &[Beat]) {
         let mut work = self.work();
-        for &(node, count) in beats.iter().filter(|(node, _)| *node != me) {
-            let known = work.beats.entry(node).or_default();
+        for &Beat { node, count, absent } in beats.iter().filter(|beat| beat.node != me) {
+            let (known, kind) = work.beats.entry(node).or_default();
             if count > *known {
                 // One at a time: a false count does not hide those that follow.
-                *known += 1;
-                work.last = Some((node, Instant::now()));
+                (*known, *kind) = (*known + 1, absent);
+                work.last = Some(Alive { node, when: Instant::now(), absent });
             }
         }
     }
 
-    /// The node whose beat came last, and when.
-    pub fn at_work(&self) -> Option<(NodeId, Instant)> {
+    /// The node whose beat came last.
+    pub(super) fn at_work(&self) -> Option<Alive> {
         self.work().last
     }
 
@@ -221,23 +243,24 @@ mod tests {
         worker.beat(NodeId(0), HEARTBEAT);
         worker.beat(NodeId(0), HEARTBEAT);
         let new_beats = worker.new_beats(&mut first);
-        assert_eq!(new_beats, [(NodeId(0), 1)]);
+        assert_eq!(new_beats, [Beat { node: NodeId(0), count: 1, absent: false }]);
         assert!(worker.new_beats(&mut first).is_empty());
         between.add_beats(NodeId(1), &new_beats);
         let passed = between.new_beats(&mut second);
         assert_eq!(passed, new_beats);
         far.add_beats(NodeId(2), &passed);
-        let (node, when) = far.at_work().unwrap();
-        assert_eq!(node, NodeId(0));
+        let alive = far.at_work().unwrap();
+        assert_eq!(alive.node, NodeId(0));
         // The same beat on another path is no new_beats; nor is a beat of our own.
         far.add_beats(NodeId(2), &passed);
-        far.add_beats(NodeId(2), &[(NodeId(2), 9)]);
-        assert_eq!(far.at_work(), Some((node, when)));
+        let beat = |node, count| Beat { node: NodeId(node), count, absent: false };
+        far.add_beats(NodeId(2), &[beat(2, 9)]);
+        assert_eq!(far.at_work(), Some(alive));
         // A false count does not silence the node.
-        far.add_beats(NodeId(2), &[(NodeId(0), u64::MAX)]);
-        let (_, before) = far.at_work().unwrap();
+        far.add_beats(NodeId(2), &[beat(0, u64::MAX)]);
+        let before = far.at_work().unwrap().when;
         std::thread::sleep(HEARTBEAT);
-        far.add_beats(NodeId(2), &[(NodeId(0), 3)]);
-        assert!(far.at_work().unwrap().1 > before);
+        far.add_beats(NodeId(2), &[beat(0, 3)]);
+        assert!(far.at_work().unwrap().when > before);
     }
 }

@@ -15,6 +15,7 @@ use tokio::sync::{OwnedMutexGuard, mpsc};
 
 use super::{
     event::Event,
+    session::{Inbox, SharedOutbox},
     status::Status,
     wire::{self, Message, WireError},
 };
@@ -22,6 +23,9 @@ use crate::{gossip::frame::ENVELOPE, units::NodeId};
 
 /// Memory for a frame grows in steps of this many bytes, as they arrive.
 const STEP: usize = 1 << 20;
+
+/// How much of a frame is written together with its envelope.
+const HEAD: usize = 16 << 10;
 
 /// How a task ended.
 pub(super) enum Done {
@@ -53,47 +57,44 @@ impl LastReceived {
     }
 }
 
-/// Reads frames and delivers them one at a time.
+/// Reads frames into the inbox and delivers them one at a time.
 pub(super) struct Reader {
     pub stream: Stream,
     pub node: NodeId,
     pub limit: usize,
     pub events: Events<Event>,
-    pub spare: OwnedMutexGuard<mpsc::Receiver<Vec<u8>>>,
+    pub inbox: OwnedMutexGuard<Inbox>,
     pub last_received: LastReceived,
     pub status: Arc<Status>,
 }
 
 impl Reader {
-    /// Reads until the stream ends between two frames.
+    /// Reads until the stream ends between two frames. If it is cancelled, the inbox keeps every
+    /// frame that has arrived whole.
     pub async fn run(mut self) -> Result<(), WireError> {
-        let mut buffer = Vec::new();
-        for sequence in 1.. {
+        loop {
+            // A frame of the connection before may wait.
+            if self.inbox.is_waiting() {
+                let Some(bytes) = self.inbox.deliver().await else { return Ok(()) };
+                if self.events.send(Event::Frame { from: self.node, bytes }).is_err() {
+                    return Ok(());
+                }
+            }
             let mut envelope = [0; ENVELOPE];
             let first = self.stream.read(&mut envelope).await?;
             if first == 0 {
                 return Ok(());
             }
             self.stream.read_exact(&mut envelope[first..]).await?;
-            let length = wire::open_envelope(&envelope, sequence, self.limit)?;
-            self.fill(&mut buffer, length).await?;
-            let next = match sequence {
-                1 => Vec::new(),
-                // The core returned the last frame's buffer: now it may have this one.
-                _ => match self.spare.recv().await {
-                    Some(buffer) => buffer,
-                    None => return Ok(()),
-                },
-            };
-            let bytes = std::mem::replace(&mut buffer, next);
-            if self.events.send(Event::Frame { from: self.node, bytes }).is_err() {
-                return Ok(());
-            }
+            let length = wire::open_envelope(&envelope, self.inbox.due(), self.limit)?;
+            self.fill(length).await?;
+            self.inbox.complete();
         }
-        Ok(())
     }
 
-    async fn fill(&mut self, buffer: &mut Vec<u8>, length: usize) -> Result<(), WireError> {
+    async fn fill(&mut self, length: usize) -> Result<(), WireError> {
+        let Reader { stream, inbox, last_received, status, .. } = self;
+        let buffer = &mut inbox.buffer;
         buffer.truncate(length);
         if buffer.capacity() < length {
             // Reserves memory for the whole frame, and fills it as bytes arrive.
@@ -107,51 +108,79 @@ impl Reader {
             if filled == buffer.len() {
                 buffer.resize(length.min(filled + STEP), 0);
             }
-            let read = self.stream.read(&mut buffer[filled..]).await?;
+            let read = stream.read(&mut buffer[filled..]).await?;
             if read == 0 {
                 return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into());
             }
             filled += read;
-            self.last_received.update();
-            self.status.moved(read);
+            last_received.update();
+            status.moved(read);
         }
         Ok(())
     }
 }
 
-/// Writes until the core sends no more frames.
-pub(super) async fn write_frames(
-    mut stream: Stream,
-    mut frames: OwnedMutexGuard<mpsc::Receiver<Arc<Vec<u8>>>>,
-    events: Events<Event>,
-    node: NodeId,
-    status: Arc<Status>,
-) -> Done {
-    /// How much of a frame is written together with its envelope.
-    const HEAD: usize = 16 << 10;
-    let mut head = Vec::with_capacity(HEAD);
-    let mut sequence = 0;
-    while let Some(frame) = frames.recv().await {
-        sequence += 1;
+/// The writer of a connection.
+pub(super) struct Writer {
+    pub stream: Stream,
+    pub node: NodeId,
+    /// Frames of the core.
+    pub frames: OwnedMutexGuard<mpsc::Receiver<Arc<Vec<u8>>>>,
+    pub outbox: Arc<SharedOutbox>,
+    /// The number of the first frame that the neighbour lacks.
+    pub first: u64,
+    pub events: Events<Event>,
+    pub status: Arc<Status>,
+}
+
+impl Writer {
+    /// Writes what the neighbour lacks, then new frames until the core sends no more. If it is
+    /// cancelled, the outbox keeps every frame that was taken from the core.
+    pub async fn run(mut self) -> Result<(), std::io::Error> {
+        let mut head = Vec::with_capacity(HEAD);
+        let mut number = self.first;
+        loop {
+            let kept = self.outbox.lock().frame(number);
+            let frame = match kept {
+                Some(frame) => frame,
+                None => {
+                    let Some(frame) = self.frames.recv().await else { break };
+                    number = self.outbox.lock().push(Arc::clone(&frame));
+                    frame
+                }
+            };
+            self.write(number, &frame, &mut head).await?;
+            let free = {
+                let mut outbox = self.outbox.lock();
+                outbox.wrote(number);
+                outbox.newly_free()
+            };
+            drop(frame);
+            for _ in 0..free {
+                let _ = self.events.send(Event::Taken(self.node));
+            }
+            number += 1;
+        }
+        self.stream.close().await
+    }
+
+    async fn write(
+        &mut self,
+        number: u64,
+        frame: &[u8],
+        head: &mut Vec<u8>,
+    ) -> Result<(), std::io::Error> {
         let together = frame.len().min(HEAD - ENVELOPE);
         head.clear();
-        head.extend_from_slice(&wire::envelope(frame.len(), sequence));
+        head.extend_from_slice(&wire::envelope(frame.len(), number));
         head.extend_from_slice(&frame[..together]);
-        let written = async {
-            stream.write_all(&head).await?;
-            for part in frame[together..].chunks(STEP) {
-                stream.write_all(part).await?;
-                status.moved(part.len());
-            }
-            stream.flush().await
-        };
-        if let Err(error) = written.await {
-            return Done::Writer(Err(error));
+        self.stream.write_all(head).await?;
+        for part in frame[together..].chunks(STEP) {
+            self.stream.write_all(part).await?;
+            self.status.moved(part.len());
         }
-        drop(frame);
-        let _ = events.send(Event::Taken(node));
+        self.stream.flush().await
     }
-    Done::Writer(stream.close().await)
 }
 
 /// Reads control messages until the stream ends between two of them.

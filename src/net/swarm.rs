@@ -180,6 +180,21 @@ pub(super) struct SwarmTask {
     pub congestion: Option<String>,
 }
 
+impl Peer {
+    /// Whether a connection to it is needed.
+    fn is_wanted(&self) -> bool {
+        self.connected.is_none() && !self.connection.is_closed()
+    }
+
+    /// Its connection is gone.
+    fn disconnected(&mut self) {
+        self.connected = None;
+        if let Some(dial) = &mut self.dial {
+            dial.wait();
+        }
+    }
+}
+
 impl SwarmTask {
     /// Runs until the host is dropped. Dialling begins when addresses arrive.
     pub async fn run(
@@ -189,16 +204,16 @@ impl SwarmTask {
         let mut tick = tokio::time::interval(Duration::from_millis(50));
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            let dialling =
-                self.peers.values().any(|peer| peer.dial.is_some() && peer.connected.is_none());
+            let dialling = self.peers.values().any(|peer| peer.dial.is_some() && peer.is_wanted());
             tokio::select! {
                 event = self.swarm.select_next_some() => self.upon(event),
                 Some((peer, id)) = self.closing.recv() => {
                     self.swarm.close_connection(id);
-                    // A link that waits for the end of a connection already closed learns of it
-                    // here.
-                    let other = self.peers.get(&peer).filter(|peer| peer.connected != Some(id));
-                    if let Some(peer) = other {
+                    // The link does not wait for the last bytes of a dead connection.
+                    if let Some(peer) = self.peers.get_mut(&peer) {
+                        if peer.connected == Some(id) {
+                            peer.disconnected();
+                        }
                         let _ = peer.connection.send(Connection::Closed { id, cause: "it was \
                             gone".into() });
                     }
@@ -207,7 +222,7 @@ impl SwarmTask {
                     self.begin(&addresses);
                     self.dial_due();
                 }
-                _ = tick.tick(), if dialling && !self.status.has_begun() => self.dial_due(),
+                _ = tick.tick(), if dialling => self.dial_due(),
             }
         }
     }
@@ -225,16 +240,15 @@ impl SwarmTask {
     fn dial_due(&mut self) {
         let now = Instant::now();
         for (id, peer) in &mut self.peers {
-            let Some(dial) = peer.dial.as_mut().filter(|_| peer.connected.is_none()) else {
-                continue;
-            };
+            let wanted = peer.is_wanted();
+            let Some(dial) = peer.dial.as_mut().filter(|_| wanted) else { continue };
             if dial.under_way || dial.due > now {
                 continue;
             }
             let address = dial.addresses[dial.next].clone();
             tracing::debug!("dialling node {} at {address}", peer.neighbour.name);
             let options = DialOpts::peer_id(*id)
-                .condition(PeerCondition::DisconnectedAndNotDialing)
+                .condition(PeerCondition::NotDialing)
                 .addresses(vec![address])
                 .build();
             dial.under_way = self.swarm.dial(options).is_ok();
@@ -248,13 +262,17 @@ impl SwarmTask {
         match event {
             SwarmEvent::ConnectionEstablished { peer_id, connection_id, endpoint, .. } => {
                 let Some(peer) = self.peers.get_mut(&peer_id) else { return };
-                if peer.connected.is_some() {
-                    // One connection per neighbour: the first one stays until it closes.
+                // One connection per neighbour. Only one end dials, and only if it has none: its
+                // newest connection counts.
+                let older = peer.connected.replace(connection_id);
+                if let Some(id) = older {
                     tracing::debug!("node {} connected a second time", peer.neighbour.name);
-                    self.swarm.close_connection(connection_id);
-                    return;
+                    let cause = "the neighbour has connected anew".into();
+                    let _ = peer.connection.send(Connection::Closed { id, cause });
                 }
-                peer.connected = Some(connection_id);
+                if let Some(ends) = Ends::of(&endpoint).filter(|ends| !ends.is_loopback()) {
+                    congestion::limit_silence(&ends);
+                }
                 if let Some(dial) = &mut peer.dial {
                     dial.under_way = false;
                 }
@@ -266,6 +284,9 @@ impl SwarmTask {
                     id: connection_id,
                     dialled: endpoint.is_dialer(),
                 });
+                if let Some(id) = older {
+                    self.swarm.close_connection(id);
+                }
             }
             SwarmEvent::ConnectionClosed { peer_id, connection_id, cause, .. } => {
                 let Some(peer) = self
@@ -275,10 +296,7 @@ impl SwarmTask {
                 else {
                     return;
                 };
-                peer.connected = None;
-                if let Some(dial) = &mut peer.dial {
-                    dial.wait();
-                }
+                peer.disconnected();
                 let cause =
                     cause.map_or("closed by one of its ends".to_string(), |error| root(&error));
                 let guess = format!(

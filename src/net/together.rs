@@ -230,7 +230,7 @@ async fn hosts(
             card: card.clone(),
             frame_limit: design.frame_limit(),
             congestion: run.congestion.clone(),
-            deadlines: Deadlines::default(),
+            deadlines: Deadlines::of(&design.experiment),
             events: own.clone(),
         };
         workers.push(Worker {
@@ -241,7 +241,7 @@ async fn hosts(
                 .map_err(|error| RunError::Setup(design.experiment.blame(error)))?,
             events,
             own,
-            limits: Limits::of(run),
+            limits: Limits::of(&design.experiment),
         });
     }
     let addresses: Vec<Vec<Multiaddr>> =

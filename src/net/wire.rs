@@ -26,11 +26,11 @@ pub enum Message {
     Hello(Hello),
     /// The canonical text of a section that differs.
     Text(Section, String),
-    /// The core has applied every frame up to `applied`; every frame up to `durable` is in a
-    /// checkpoint (0: none).
+    /// Every frame up to `received` has arrived; every frame up to `durable` is in a checkpoint (0:
+    /// none).
     Ack {
-        /// Frames applied.
-        applied: u64,
+        /// Frames that have arrived whole.
+        received: u64,
         /// Frames in a checkpoint.
         durable: u64,
     },
@@ -40,8 +40,9 @@ pub enum Message {
     Goodbye(Option<Reason>),
     /// How far the sender's part of the network is linked, before the run begins.
     Start(StartMessage),
-    /// Beats of nodes that are at work: a node's number, and its count.
-    Working(Vec<(u32, u64)>),
+    /// Beats of nodes that are at work: a node's number, its count, and whether it waits for a lost
+    /// link instead.
+    Working(Vec<(u32, u64, bool)>),
 }
 
 /// Why a node leaves a run: the first failure that it knows.
@@ -102,10 +103,14 @@ pub struct Hello {
     pub parameters: u64,
     /// Hash of the arithmetic self-test.
     pub arithmetic: u64,
-    /// The last sequence number of the other's frames that this node has applied.
-    pub applied: u64,
+    /// The number of the other's last frame that this node has.
+    pub received: u64,
     /// The last of them that is in a checkpoint.
     pub durable: u64,
+    /// A random number of this node's running program.
+    pub incarnation: u64,
+    /// That of the other's program with which this end has a session; 0 before the first.
+    pub known: u64,
 }
 
 /// Errors of a stream: it ended, or its bytes are invalid.
@@ -145,7 +150,7 @@ fn layout() -> Configuration<LittleEndian, Fixint, Limit<MESSAGE_LIMIT>> {
 /// Encodes a message, length first.
 ///
 /// # Panics
-/// If it does not encode. Texts must be cut before, with [`sentence`](super::hello::sentence).
+/// If it does not encode. Texts must be cut before, with `hello::sentence`.
 pub fn encode(message: &Message) -> Vec<u8> {
     let body = bincode::serde::encode_to_vec(message, layout()).expect("a control message encodes");
     let mut bytes = (body.len() as u32).to_le_bytes().to_vec();
@@ -231,8 +236,10 @@ mod tests {
             digests: [[1; 32], [2; 32], [3; 32]],
             parameters: 4,
             arithmetic: 5,
-            applied: 6,
+            received: 6,
             durable: 7,
+            incarnation: 8,
+            known: 9,
         }
     }
 
@@ -240,14 +247,14 @@ mod tests {
     fn golden_bytes() {
         assert_eq!(encode(&Message::Heartbeat), [4, 0, 0, 0, 3, 0, 0, 0]);
         assert_eq!(
-            encode(&Message::Ack { applied: 1, durable: 2 }),
+            encode(&Message::Ack { received: 1, durable: 2 }),
             [20, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]
         );
         let mut expected = vec![0, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0];
         expected.extend(b"run");
         expected.extend([2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
         expected.extend([[1; 32], [2; 32], [3; 32]].concat());
-        for word in [4u64, 5, 6, 7] {
+        for word in [4u64, 5, 6, 7, 8, 9] {
             expected.extend(word.to_le_bytes());
         }
         assert_eq!(encode(&Message::Hello(hello()))[4..], expected);
@@ -261,7 +268,7 @@ mod tests {
             Message::Text(Section::Model, "a = 1\n".into()),
             Message::Goodbye(Some(Reason { node: 3, text: "late".into() })),
             Message::Start(StartMessage::Waiting("node a waits for b".into())),
-            Message::Working(vec![(3, 7)]),
+            Message::Working(vec![(3, 7, true)]),
         ];
         for message in messages {
             assert_eq!(decode(&encode(&message)[4..]).unwrap(), message);

@@ -4,24 +4,25 @@ use std::{
     collections::{BTreeMap, VecDeque},
     panic::{self, AssertUnwindSafe},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, TryLockError,
-        atomic::{AtomicU64, Ordering},
-        mpsc::{self, Receiver, RecvTimeoutError, Sender},
+        Arc, Mutex, TryLockError,
+        atomic::Ordering,
+        mpsc::{Receiver, RecvTimeoutError, Sender},
     },
     thread,
     time::{Duration, Instant},
 };
 
 use super::{
+    companion::{Job, SharedLearner, companion},
     event::{Difference, Event},
     gathering::Gathering,
     host::Host,
     status::Status,
 };
 use crate::{
-    drive::{self, Conclusion, Elapsed, Ended, Learner, Lent, RunError, Waiting, describe_panic},
-    experiment::RunParams,
-    gossip::{Effect, Failure, Input, Node, NodeConfig, OwnModel, Part, RoundDone, Traffic},
+    drive::{Conclusion, Elapsed, Ended, Learner, Lent, RunError, Waiting, describe_panic},
+    experiment::Experiment,
+    gossip::{Effect, Failure, Input, Node, NodeConfig, OwnModel, RoundDone, Traffic},
     mixing::Topology,
     units::{NodeId, Round, Time},
 };
@@ -62,14 +63,18 @@ pub struct Limits {
     pub patience: Duration,
     /// While another node is known to compute.
     pub work: Duration,
+    /// While another node is known to wait for a lost link.
+    pub absence: Duration,
 }
 
 impl Limits {
     /// The limits of the experiment.
-    pub fn of(run: &RunParams) -> Limits {
+    pub fn of(experiment: &Experiment) -> Limits {
+        let run = &experiment.run;
         let [connect, patience, work] =
             [run.connect_s, run.patience_s, run.work_s].map(Duration::from_secs_f64);
-        Limits { connect, patience, work }
+        let absence = experiment.absence.deadline().unwrap_or(Duration::MAX);
+        Limits { connect, patience, work, absence }
     }
 }
 
@@ -95,56 +100,6 @@ pub trait NodeObserver {
 
     /// The mean of all models is formed.
     fn mean(&mut self, mean: &[f32]);
-}
-
-/// The learner, the nanoseconds that it has computed, and the model lent to it.
-#[derive(Clone)]
-struct SharedLearner {
-    learner: Arc<Mutex<Box<dyn Learner>>>,
-    computing: Arc<AtomicU64>,
-    lent: Lent,
-    status: Arc<Status>,
-    /// Whether gradients wait for another program.
-    waits: bool,
-}
-
-impl SharedLearner {
-    /// Runs the learner while the neighbours know that this node is at work.
-    fn work<T>(&self, what: impl FnOnce(&mut dyn Learner) -> T) -> T {
-        self.status.set_working(true);
-        let result = what(&mut **lock(self));
-        self.status.set_working(false);
-        result
-    }
-}
-
-struct Job {
-    round: Round,
-    x: Vec<f32>,
-    update: Vec<f32>,
-    parts: Vec<Part>,
-}
-
-impl Job {
-    fn compute(self, learner: &SharedLearner, hand: &mut dyn FnMut(Input)) {
-        let Job { round, x, update, parts } = self;
-        let (begun, mut counted) = (Instant::now(), 0);
-        let x = Arc::new(x);
-        learner.lent.set(round, &x);
-        learner.work(|learns| {
-            drive::compute(learns, round, x, update, parts, &mut |input| {
-                let so_far = begun.elapsed().as_nanos() as u64;
-                // Counted before it can have an effect.
-                learner.computing.fetch_add(so_far - counted, Ordering::Relaxed);
-                counted = so_far;
-                hand(input);
-            });
-        });
-    }
-}
-
-fn lock(learner: &SharedLearner) -> MutexGuard<'_, Box<dyn Learner>> {
-    learner.learner.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The state of a node that the worker keeps.
@@ -257,7 +212,7 @@ impl Driver<'_> {
         let mut line = started + LINE;
         loop {
             match self.next()? {
-                Some(Event::Up(peer)) => {
+                Some(Event::Up(peer) | Event::Back { peer, .. }) => {
                     agrees = true;
                     differences.remove(&peer);
                     before.remove(&peer);
@@ -266,13 +221,16 @@ impl Driver<'_> {
                     tracing::info!("linked with {} ({up} of {neighbours})", self.name(peer));
                     self.observer.linked(peer, up, neighbours);
                 }
-                Some(Event::Down { peer, reason }) => {
+                Some(Event::Lost { peer, reason }) => {
                     tracing::warn!(
                         "the link to {} broke before the run began: {reason}; waiting for it",
                         self.name(peer)
                     );
                     gathering.down(peer);
                     self.observer.link_lost(peer, &reason);
+                }
+                Some(Event::Restarted(peer)) => {
+                    let reason = "its program was started again".into();
                     self.feed(Input::LinkDown { peer, reason })?;
                 }
                 Some(Event::Left { peer, cause }) => {
@@ -380,24 +338,46 @@ impl Driver<'_> {
                 // A large frame on a slow link is progress.
                 (bytes, progress) = (moved, now);
             }
+            let lost = self.host.status().missing();
+            if !lost.is_empty() {
+                // Each lost link has its own deadline.
+                let trouble = |(peer, text): &(NodeId, String)| {
+                    format!("the link to {} ({text})", self.name(*peer))
+                };
+                let links = lost.iter().map(trouble).collect::<Vec<_>>().join(", ");
+                let text = format!("node {} waits for {links}", self.name(self.id));
+                tracing::warn!("{text}");
+                let peers = lost.into_iter().map(|(peer, _)| peer).collect();
+                self.observer.waits(&Waiting { peers, text });
+                progress = now;
+                continue;
+            }
             if self.state.is_computing() {
                 continue;
             }
             let beat = self.host.status().at_work();
-            let alive = beat.map_or(progress, |(_, when)| when.max(progress));
+            let alive = beat.map_or(progress, |beat| beat.when.max(progress));
             let (silence, waited) = (now - alive, now - progress);
             if waited >= self.limits.patience.min(LINE) {
-                let at_work = beat
-                    .filter(|(_, when)| *when > progress && when.elapsed() < self.limits.patience);
-                let at_work =
-                    at_work.map(|(node, _)| format!("; node {} is computing", self.name(node)));
+                let at_work = beat.filter(|beat| {
+                    beat.when > progress && beat.when.elapsed() < self.limits.patience
+                });
+                let at_work = at_work.map(|beat| {
+                    let does = if beat.absent { "waits for a lost link" } else { "is computing" };
+                    format!("; node {} {does}", self.name(beat.node))
+                });
                 let (name, place) = (self.name(self.id), self.waits());
                 let text = format!("node {name} waits {place}{}", at_work.unwrap_or_default());
                 tracing::warn!("{text}");
                 let peers = self.state.node.waiting_for().map_or(Vec::new(), |(_, peers)| peers);
                 self.observer.waits(&Waiting { peers, text });
             }
-            if silence >= self.limits.patience || waited >= self.limits.patience + self.limits.work
+            let most = match beat {
+                Some(beat) if beat.absent => self.limits.absence,
+                _ => self.limits.work,
+            };
+            if silence >= self.limits.patience
+                || waited >= self.limits.patience.saturating_add(most)
             {
                 let (name, seconds) = (self.name(self.id), waited.as_secs_f64());
                 return Err(RunError::Deadline(format!(
@@ -459,6 +439,20 @@ impl Driver<'_> {
     /// Handles an event of the host during the run.
     fn take(&mut self, event: Event) -> Result<(), RunError> {
         match &event {
+            Event::Lost { peer, reason } => {
+                tracing::warn!("the link to {} is lost: {reason}; reconnecting", self.name(*peer));
+                self.observer.link_lost(*peer, reason);
+            }
+            Event::Back { peer, absent, resent } => {
+                let links = self.topology.neighbours(self.id).len();
+                tracing::warn!(
+                    "the link to {} is back after {:.1} s; frames sent again: {resent}",
+                    self.name(*peer),
+                    absent.as_secs_f64()
+                );
+                let up = links - self.host.status().missing().len().min(links);
+                self.observer.linked(*peer, up, links);
+            }
             Event::Down { peer, reason } => self.observer.link_lost(*peer, reason),
             Event::Left { peer, cause } => self.observer.link_lost(*peer, &cause.text),
             _ => {}
@@ -469,9 +463,16 @@ impl Driver<'_> {
             Event::Down { peer, reason } => Input::LinkDown { peer, reason },
             Event::Left { peer, cause } => Input::Left { peer, cause },
             Event::Computed(input) => input,
-            Event::Up(_) | Event::Goodbye(_) | Event::Start { .. } | Event::Differs { .. } => {
-                return Ok(());
+            Event::Restarted(peer) => {
+                let reason = "its program was started again".into();
+                Input::LinkDown { peer, reason }
             }
+            Event::Up(_)
+            | Event::Lost { .. }
+            | Event::Back { .. }
+            | Event::Goodbye(_)
+            | Event::Start { .. }
+            | Event::Differs { .. } => return Ok(()),
         })
     }
 
@@ -624,19 +625,4 @@ impl NodeState {
             traffic: self.traffic,
         }
     }
-}
-
-/// A thread that computes gradients while the worker handles frames.
-fn companion(learner: SharedLearner, own: Sender<Event>) -> Sender<Job> {
-    let (jobs, queue) = mpsc::channel::<Job>();
-    thread::spawn(move || {
-        for job in queue {
-            let mut open = true;
-            job.compute(&learner, &mut |input| open &= own.send(Event::Computed(input)).is_ok());
-            if !open {
-                return;
-            }
-        }
-    });
-    jobs
 }

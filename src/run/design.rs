@@ -444,6 +444,11 @@ pub(super) fn check_run(experiment: &Experiment) -> Result<(), ConfigError> {
             ));
         }
     }
+    let absent = experiment.absence.deadline_s;
+    if absent != 0.0 && !(0.1..=86_400.0 * 30.0).contains(&absent) {
+        let problem = "expected 0 (for ever) or a number of seconds from 0.1 to 2592000 (30 days)";
+        return Err(ConfigError::new("absence.deadline_s", absent, problem));
+    }
     if let Some(name) = &run.congestion {
         let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
         let wrong =

@@ -99,7 +99,7 @@ impl End {
     fn broken(&self) -> String {
         loop {
             match self.next() {
-                Event::Down { reason, .. } => return reason,
+                Event::Lost { reason, .. } => return reason,
                 Event::Frame { .. } | Event::Taken(_) => {}
                 other => panic!("{other:?}"),
             }

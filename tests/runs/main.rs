@@ -16,4 +16,5 @@ mod lost_frames;
 mod lost_models;
 mod predictions;
 mod same_bits;
+mod sessions;
 mod wide;

@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use gradvine::{
@@ -34,6 +34,10 @@ use super::{
     run_args::{RunArgs, room},
     train::warn,
 };
+
+/// How long nodes have to end by themselves after one has failed. One that was killed does not come
+/// back, and the others would wait for its links.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// How often the nodes' metrics are read.
 const POLL: Duration = Duration::from_millis(100);
@@ -97,8 +101,8 @@ pub fn run(args: &RunArgs) -> Result<(), Exit> {
     outcome::show(args, &whole, &directory, &summary, None, "train")
 }
 
-/// Watches the nodes until all have ended; if the user interrupts, asks them to stop. Calls `look`
-/// at regular intervals.
+/// Watches the nodes until all have ended; if the user interrupts, or one has failed, asks the
+/// others to stop. Calls `look` at regular intervals.
 pub fn follow(
     processes: &mut [Process],
     interrupt: &Interrupt,
@@ -106,9 +110,14 @@ pub fn follow(
     look: &mut dyn FnMut(&[Process]) -> Result<(), Exit>,
 ) -> Result<(), Exit> {
     let (mut stopping, mut shown) = (false, 0);
+    let mut failed: Option<Instant> = None;
     while processes.iter().any(|process| !process.ended) {
         thread::sleep(POLL);
-        if interrupt.is_set() && !stopping {
+        if failed.is_none() && processes.iter().any(Process::has_failed) {
+            failed = Some(Instant::now());
+        }
+        let late = failed.is_some_and(|since| since.elapsed() > GRACE);
+        if (interrupt.is_set() || late) && !stopping {
             stopping = true;
             // A node stops when its standard input ends.
             processes.iter_mut().for_each(|process| drop(process.child.stdin.take()));
@@ -254,6 +263,11 @@ impl Process {
     /// Its process id, while it runs.
     pub fn id(&self) -> Option<u32> {
         (!self.ended).then(|| self.child.id())
+    }
+
+    /// Whether it has ended, and not with success.
+    fn has_failed(&self) -> bool {
+        self.ended && self.code != Some(0)
     }
 
     /// Reads its new metrics, and checks whether it has ended.

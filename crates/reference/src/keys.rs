@@ -6,7 +6,7 @@ use super::{
 };
 use gradvine::{
     data,
-    experiment::{DataParams, NetworkParams, RunParams, TopologyParams},
+    experiment::{AbsenceParams, DataParams, NetworkParams, RunParams, TopologyParams},
     learn::{KINDS, ModelParams, OptimizerParams},
     links::PRESETS,
     mixing::{Weights, family, schedule},
@@ -66,6 +66,7 @@ pub(super) fn sections(file: File) -> Vec<Section> {
             ("model", "[model]", "ModelParams", defaults::<ModelParams>()),
             ("optimizer", "[optimizer]", "OptimizerParams", defaults::<OptimizerParams>()),
             ("network", "[network]", "NetworkParams", defaults::<NetworkParams>()),
+            ("absence", "[absence]", "AbsenceParams", defaults::<AbsenceParams>()),
         ],
         File::Node => vec![("node", "Keys", "NodeFile", none())],
         File::Topology => vec![

@@ -1,0 +1,173 @@
+//! The handshake of a connection: streams, hellos, and what both ends say when their runs differ.
+
+use futures::{AsyncReadExt, FutureExt, StreamExt};
+use libp2p::{PeerId, Stream, swarm::ConnectionId};
+use libp2p_stream::{IncomingStreams, OpenStreamError};
+use tokio::{sync::mpsc, time::timeout};
+
+use super::{
+    VERSION,
+    event::Difference,
+    hello::{Verdict, printable},
+    link::{Link, Purpose, closed, protocol},
+    wire::{self, Hello, Message, WireError},
+};
+use crate::config::ConfigError;
+
+/// The streams of a link that is up.
+pub(super) struct Streams {
+    pub control: Stream,
+    pub outgoing: Stream,
+    pub incoming: Stream,
+    pub arithmetic: bool,
+    /// The neighbour's program.
+    pub incarnation: u64,
+    /// The neighbour's frames of ours.
+    pub received: u64,
+}
+
+/// Why a handshake leads to no link.
+pub(super) enum Refusal {
+    /// The two ends would run different things.
+    Differs(Difference),
+    /// Another attempt may succeed.
+    Trouble(String),
+}
+
+impl Link {
+    /// Shakes hands within the deadline; `None` if the connection closes meanwhile.
+    pub(super) async fn try_greet(
+        &mut self,
+        id: ConnectionId,
+        dialled: bool,
+    ) -> Option<Result<Streams, Refusal>> {
+        let within = self.deadlines.handshake;
+        let mut connections = std::mem::replace(&mut self.connections, mpsc::unbounded_channel().1);
+        let greeted = tokio::select! {
+            greeted = timeout(within, self.greet(dialled)) => Some(greeted),
+            () = closed(&mut connections, id) => None,
+        };
+        self.connections = connections;
+        let late = || {
+            Refusal::Trouble(format!("connected, but the handshake was not over within {within:?}"))
+        };
+        greeted.map(|greeted| greeted.unwrap_or_else(|_| Err(late())))
+    }
+
+    /// Opens the streams and exchanges hellos.
+    async fn greet(&mut self, dialled: bool) -> Result<Streams, Refusal> {
+        let trouble = |error: &dyn std::fmt::Display| {
+            Refusal::Trouble(format!("connected, but the handshake broke off: {error}"))
+        };
+        let mut control = if dialled {
+            self.open(Purpose::Control).await?
+        } else {
+            inbound(&mut self.inbound_control, self.peer).await?
+        };
+        // The neighbour opens its stream of frames when it has our hello: these are older.
+        while let Some(Some(_)) = self.inbound_bulk.next().now_or_never() {}
+        let hello = Hello {
+            received: self.inbox.lock().await.received().frames(),
+            incarnation: self.incarnation,
+            known: self.known,
+            ..self.card.hello(self.me)
+        };
+        wire::write(&mut control, &Message::Hello(hello)).await.map_err(|error| trouble(&error))?;
+        let theirs = match wire::read(&mut control).await.map_err(|error| trouble(&error))? {
+            Message::Hello(hello) => hello,
+            other => {
+                return Err(Refusal::Trouble(format!(
+                    "connected, but its first message is not a hello: {}",
+                    kind(&other)
+                )));
+            }
+        };
+        let arithmetic = self.judge(&theirs, &mut control).await?;
+        let outgoing = self.open(Purpose::Bulk).await?;
+        let incoming = inbound(&mut self.inbound_bulk, self.peer).await?;
+        // A session with an earlier program of this node is of no use here.
+        let received = if theirs.known == self.incarnation { theirs.received } else { 0 };
+        let incarnation = theirs.incarnation;
+        Ok(Streams { control, outgoing, incoming, arithmetic, incarnation, received })
+    }
+
+    /// Compares the hellos; if a section differs, both send its text.
+    async fn judge(&mut self, theirs: &Hello, control: &mut Stream) -> Result<bool, Refusal> {
+        let section = match self.card.compare(self.node, theirs) {
+            Verdict::Same { arithmetic } => return Ok(arithmetic),
+            Verdict::Refused(what) => {
+                let error = ConfigError::at(
+                    "handshake",
+                    format!(
+                        "node {} cannot take part in this run: {}",
+                        self.name,
+                        printable(&what)
+                    ),
+                );
+                return Err(Refusal::Differs(Difference::Files(error)));
+            }
+            Verdict::Other(what) => {
+                let text = format!(
+                    "node {} cannot take part in this run: {}",
+                    self.name,
+                    printable(&what)
+                );
+                return Err(Refusal::Differs(Difference::Programs(text)));
+            }
+            Verdict::Differ(section) => section,
+        };
+        let ours = Message::Text(section, self.card.text(section));
+        // Both write and read at once: neither waits for the other's window.
+        let (mut reading, mut writing) = control.split();
+        let (written, theirs) =
+            futures::join!(wire::write(&mut writing, &ours), wire::read(&mut reading));
+        let theirs = written.map_err(WireError::from).and(theirs);
+        let text = match theirs {
+            Ok(Message::Text(theirs, text)) if theirs == section => text,
+            Ok(other) => format!("(it sent {} instead of its text)", kind(&other)),
+            Err(error) => format!("(its text did not arrive: {error})"),
+        };
+        Err(Refusal::Differs(Difference::Files(self.card.difference(section, &self.name, &text))))
+    }
+
+    async fn open(&mut self, purpose: Purpose) -> Result<Stream, Refusal> {
+        let opened = self.streams.open_stream(self.peer, protocol(purpose, &self.own)).await;
+        opened.map_err(|error| match error {
+            OpenStreamError::UnsupportedProtocol(_) => {
+                Refusal::Differs(Difference::Programs(format!(
+                    "node {} speaks another protocol version than {VERSION}, or does not know this \
+                 node's PeerId {}: install the same \
+                 release of gradvine on both and give both the same topology",
+                    self.name, self.own
+                )))
+            }
+            error => Refusal::Trouble(format!(
+                "connected, but a stream could not be opened: \
+                {error}"
+            )),
+        })
+    }
+}
+
+/// The next stream that this neighbour opened; streams of peers that borrow its name are skipped.
+async fn inbound(streams: &mut IncomingStreams, peer: PeerId) -> Result<Stream, Refusal> {
+    while let Some((opener, stream)) = streams.next().await {
+        if opener == peer {
+            return Ok(stream);
+        }
+    }
+    Err(Refusal::Trouble("connected, but this host closes".into()))
+}
+
+/// What a message is, for errors.
+pub(super) fn kind(message: &Message) -> &'static str {
+    match message {
+        Message::Hello(_) => "a hello",
+        Message::Text(..) => "a text",
+        Message::Ack { .. } => "an acknowledgement",
+        Message::Heartbeat => "a heartbeat",
+        Message::Goodbye(_) => "a goodbye",
+        Message::Start(_) => "a message about linking",
+        Message::Working(_) => "a beat",
+    }
+}

@@ -1,0 +1,347 @@
+//! The state of a link that outlives its connections: which frames each end has.
+//!
+//! Frames are numbered from 1 in each direction. The sender keeps a frame until the receiver has
+//! acknowledged it. When a connection breaks, both ends say in the next hello which frames they
+//! have, and the sender goes on after them: no frame is lost, none is delivered twice. Both ends
+//! also say which *incarnation* they are, a random number of the running program: a program that
+//! was started again has lost its frames, and is recognised.
+
+use std::{
+    collections::VecDeque,
+    hash::{BuildHasher, RandomState},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use tokio::sync::{Notify, mpsc};
+
+/// Bytes of frames that are written, but not acknowledged, above which a written frame keeps its
+/// slot: then the core waits for the receiver, and memory stays bounded.
+const KEPT: usize = 4 << 20;
+
+/// Bytes after which a receiver acknowledges at once instead of with the next tick.
+const AT_ONCE: u64 = 1 << 20;
+
+/// A random number that is not 0.
+pub(super) fn random() -> u64 {
+    // The standard library's only source of random numbers: two new hash keys.
+    RandomState::new().hash_one(0u8).max(1)
+}
+
+/// The frames of one direction that the receiver may not have yet.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    kept: VecDeque<Arc<Vec<u8>>>,
+    bytes: usize,
+    /// Frames that the receiver has: the first kept frame has the next number.
+    acknowledged: u64,
+    /// The last frame that was written.
+    written: u64,
+    /// Frames whose slots are free.
+    freed: u64,
+}
+
+impl Outbox {
+    /// Keeps the next frame and returns its number.
+    pub fn push(&mut self, frame: Arc<Vec<u8>>) -> u64 {
+        self.bytes += frame.len();
+        self.kept.push_back(frame);
+        self.last()
+    }
+
+    /// The number of the last frame.
+    fn last(&self) -> u64 {
+        self.acknowledged + self.kept.len() as u64
+    }
+
+    /// A frame that is kept.
+    pub fn frame(&self, number: u64) -> Option<Arc<Vec<u8>>> {
+        let index = usize::try_from(number.checked_sub(self.acknowledged + 1)?).ok()?;
+        self.kept.get(index).cloned()
+    }
+
+    /// The number of the first frame that the receiver may lack.
+    pub fn first(&self) -> u64 {
+        self.acknowledged + 1
+    }
+
+    /// Records that a frame was written.
+    pub fn wrote(&mut self, number: u64) {
+        self.written = self.written.max(number);
+    }
+
+    /// Drops the frames that the receiver has.
+    ///
+    /// # Errors
+    /// If it lacks a frame that it has had, or has one that was not sent.
+    pub fn acknowledge(&mut self, received: u64) -> Result<(), String> {
+        if received < self.acknowledged {
+            return Err(format!(
+                "it has {received} frames of this node and has had {}: its part of the run is \
+                 lost",
+                self.acknowledged
+            ));
+        }
+        if received > self.last() {
+            return Err(format!(
+                "it claims to have {received} frames of this node, which has sent {}",
+                self.last()
+            ));
+        }
+        for _ in self.acknowledged..received {
+            self.bytes -= self.kept.pop_front().map_or(0, |frame| frame.len());
+        }
+        self.acknowledged = received;
+        Ok(())
+    }
+
+    /// The number of slots that are free since the last call.
+    pub fn newly_free(&mut self) -> u64 {
+        let written = if self.bytes <= KEPT { self.written } else { 0 };
+        let free = written.max(self.acknowledged).max(self.freed);
+        free - std::mem::replace(&mut self.freed, free)
+    }
+
+    /// Whether the receiver has every frame.
+    pub fn is_empty(&self) -> bool {
+        self.kept.is_empty()
+    }
+
+    /// Frames that were written and may have been lost with a connection.
+    pub fn unacknowledged(&self) -> u64 {
+        self.written.saturating_sub(self.acknowledged)
+    }
+}
+
+/// An outbox that the writer and the control loop share.
+#[derive(Debug, Default)]
+pub(super) struct SharedOutbox(Mutex<Outbox>);
+
+impl SharedOutbox {
+    pub fn lock(&self) -> MutexGuard<'_, Outbox> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The frames that have arrived, as the control loop sees them.
+#[derive(Debug, Default)]
+pub(super) struct Received {
+    /// Frames that have arrived whole.
+    frames: AtomicU64,
+    /// Their bytes since the last acknowledgement.
+    bytes: AtomicU64,
+    /// Wakes the control loop when it should acknowledge at once.
+    pub many: Notify,
+}
+
+impl Received {
+    /// Counts a frame.
+    fn count(&self, bytes: usize) {
+        self.frames.fetch_add(1, Ordering::Relaxed);
+        let unacknowledged = self.bytes.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
+        if unacknowledged >= AT_ONCE {
+            self.many.notify_one();
+        }
+    }
+
+    /// The number of frames, which the caller acknowledges now.
+    pub fn take(&self) -> u64 {
+        self.bytes.store(0, Ordering::Relaxed);
+        self.frames()
+    }
+
+    /// The number of frames.
+    pub fn frames(&self) -> u64 {
+        self.frames.load(Ordering::Relaxed)
+    }
+}
+
+/// The receiving half: the reader of the current connection holds it.
+pub(super) struct Inbox {
+    /// Buffers that the core returns: each lets the next frame be delivered.
+    spare: mpsc::Receiver<Vec<u8>>,
+    /// Whether the core has a frame whose buffer it has not returned.
+    held: bool,
+    /// A whole frame that waits for the core.
+    waiting: Option<Vec<u8>>,
+    /// Memory for the next frame.
+    pub buffer: Vec<u8>,
+    received: Arc<Received>,
+}
+
+impl Inbox {
+    /// Nothing has arrived.
+    pub fn new(spare: mpsc::Receiver<Vec<u8>>) -> Inbox {
+        let received = Arc::default();
+        Inbox { spare, held: false, waiting: None, buffer: Vec::new(), received }
+    }
+
+    /// The counts of this inbox.
+    pub fn received(&self) -> &Arc<Received> {
+        &self.received
+    }
+
+    /// The number of the next frame.
+    pub fn due(&self) -> u64 {
+        self.received.frames() + 1
+    }
+
+    /// The frame in `buffer` is whole.
+    pub fn complete(&mut self) {
+        let frame = std::mem::take(&mut self.buffer);
+        self.received.count(frame.len());
+        self.waiting = Some(frame);
+    }
+
+    /// The waiting frame, once the core has returned the buffer of the one before; `None` if the
+    /// core is gone, or no frame waits. If it is cancelled, the frame goes on waiting.
+    pub async fn deliver(&mut self) -> Option<Vec<u8>> {
+        self.waiting.as_ref()?;
+        if self.held {
+            self.buffer = self.spare.recv().await?;
+            self.held = false;
+        }
+        self.held = true;
+        self.waiting.take()
+    }
+
+    /// Whether a frame waits.
+    pub fn is_waiting(&self) -> bool {
+        self.waiting.is_some()
+    }
+
+    /// Forgets all frames: the neighbour has started again.
+    pub fn reset(&mut self) {
+        while self.spare.try_recv().is_ok() {}
+        (self.held, self.waiting) = (false, None);
+        self.received = Arc::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn frame(number: u64) -> Arc<Vec<u8>> {
+        Arc::new(number.to_le_bytes().to_vec())
+    }
+
+    #[test]
+    fn frames_are_kept_until_they_are_acknowledged() {
+        let mut outbox = Outbox::default();
+        assert_eq!((outbox.push(frame(1)), outbox.push(frame(2))), (1, 2));
+        outbox.wrote(1);
+        assert_eq!((outbox.newly_free(), outbox.newly_free()), (1, 0));
+        assert_eq!(outbox.unacknowledged(), 1);
+        outbox.acknowledge(1).unwrap();
+        assert_eq!(
+            (outbox.frame(1), outbox.frame(2), outbox.frame(3)),
+            (None, Some(frame(2)), None)
+        );
+        assert!(outbox.acknowledge(0).unwrap_err().contains("has had 1"));
+        assert!(outbox.acknowledge(3).unwrap_err().contains("has sent 2"));
+        outbox.acknowledge(2).unwrap();
+        assert!(outbox.is_empty());
+        assert_eq!(outbox.newly_free(), 1);
+    }
+
+    #[test]
+    fn large_frames_keep_their_slots_until_they_are_acknowledged() {
+        let mut outbox = Outbox::default();
+        outbox.push(Arc::new(vec![0; KEPT + 1]));
+        outbox.wrote(1);
+        assert_eq!(outbox.newly_free(), 0);
+        outbox.acknowledge(1).unwrap();
+        assert_eq!(outbox.newly_free(), 1);
+    }
+
+    /// What may happen to a link.
+    #[derive(Clone, Copy, Debug)]
+    enum Event {
+        Send,
+        /// The next frame reaches the receiver's end of the connection.
+        Arrive,
+        /// The core returns a buffer.
+        Return,
+        Acknowledge,
+        /// The connection breaks; frames and acknowledgements in flight are lost.
+        Break,
+    }
+
+    fn events() -> impl Strategy<Value = Vec<Event>> {
+        let event = prop_oneof![
+            4 => Just(Event::Send),
+            4 => Just(Event::Arrive),
+            3 => Just(Event::Return),
+            2 => Just(Event::Acknowledge),
+            1 => Just(Event::Break),
+        ];
+        proptest::collection::vec(event, 0..120)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(10_000))]
+
+        /// Both ends over any sequence of connections, against a list of what was sent.
+        #[test]
+        fn every_frame_is_delivered_once_and_in_order(events in events()) {
+            let (spare, returned) = mpsc::channel(2);
+            let (mut outbox, mut inbox) = (Outbox::default(), Inbox::new(returned));
+            let (mut sent, mut delivered) = (0u64, Vec::new());
+            // The connection: the number of the next frame to write, and frames in flight.
+            let (mut next, mut flight) = (1, VecDeque::new());
+            let mut held = 0;
+            let heal = [Event::Break]
+                .into_iter()
+                .chain([Event::Arrive, Event::Return].into_iter().cycle().take(400));
+            for event in events.into_iter().chain(heal) {
+                match event {
+                    Event::Send => {
+                        sent += 1;
+                        prop_assert_eq!(outbox.push(frame(sent)), sent);
+                    }
+                    Event::Arrive => {
+                        if let Some((number, bytes)) = flight.pop_front() {
+                            prop_assert_eq!(inbox.due(), number);
+                            inbox.buffer = bytes;
+                            inbox.complete();
+                        }
+                    }
+                    Event::Return if held > 0 => {
+                        held -= 1;
+                        spare.try_send(Vec::new()).unwrap();
+                    }
+                    Event::Return => {}
+                    Event::Acknowledge => {
+                        prop_assert!(outbox.acknowledge(inbox.received().take()).is_ok());
+                    }
+                    Event::Break => {
+                        flight.clear();
+                        // The next hello says what has arrived.
+                        prop_assert!(outbox.acknowledge(inbox.received().take()).is_ok());
+                        next = inbox.due();
+                    }
+                }
+                while let Some(frame) = outbox.frame(next).filter(|_| {
+                    // The reader reads no further while a frame waits.
+                    flight.is_empty() && !inbox.is_waiting()
+                }) {
+                    flight.push_back((next, frame.to_vec()));
+                    outbox.wrote(next);
+                    next += 1;
+                }
+                let ready = futures::FutureExt::now_or_never(inbox.deliver());
+                if let Some(Some(bytes)) = ready {
+                    delivered.push(u64::from_le_bytes(bytes.try_into().unwrap()));
+                    held += 1;
+                    prop_assert_eq!(held, 1, "the core holds one frame of a link");
+                }
+            }
+            prop_assert_eq!(delivered, (1..=sent).collect::<Vec<_>>());
+        }
+    }
+}
