@@ -296,6 +296,29 @@ fn real_nodes_over_slow_links_end_where_the_simulator_does_and_no_sooner() {
     }
 }
 
+/// A path that swallows everything for longer than a link may be silent: the connection is given
+/// up, and the link is resumed when the path is back.
+#[test]
+fn a_link_that_is_cut_in_the_rounds_is_resumed_with_the_same_digest() {
+    let Some(_alone) = alone() else { return };
+    for transport in ["tcp", "quic"] {
+        let folder = folder();
+        let lab = found(
+            program()
+                .arg("lab")
+                .args(TWO)
+                .args(["--rounds", "200", "--cut", "0-1@1s+17s", "--json"])
+                .args(["--transport", transport, "--out"])
+                .arg(folder.path().join("run")),
+        );
+        assert_eq!(lab["same_digest_as_simulated"], true, "{transport}: {lab}");
+        let log = std::fs::read_to_string(folder.path().join("run/nodes/0/log.txt")).unwrap();
+        for line in ["WARN the link to 1 is lost: ", "WARN the link to 1 is back after "] {
+            assert!(log.contains(line), "{transport}: {log}");
+        }
+    }
+}
+
 #[test]
 fn an_interrupted_laboratory_leaves_nothing() {
     let Some(_alone) = alone() else { return };

@@ -15,7 +15,7 @@ pub enum Event {
         /// The number of links of this node.
         links: usize,
     },
-    /// A link broke. Before the rounds begin it may come up again; later the run ends.
+    /// A connection broke. [`Event::Linked`] follows when the link is up again.
     LinkLost {
         /// The neighbour.
         peer: String,
