@@ -60,6 +60,25 @@ fn a_killed_node_ends_the_others_when_the_deadline_for_its_return_has_passed() {
     assert!(!command::metrics(&deployment.run("london")).is_empty());
 }
 
+#[test]
+fn a_node_that_is_started_again_in_mid_run_ends_the_others_at_once() {
+    let long = LONG.replace("deadline_s = 1", "deadline_s = 600");
+    let deployment = Deployment::new(Reach::Tcp, &long);
+    let mut nodes = command::NAMES.map(|name| deployment.start(name));
+    command::NAMES.iter().for_each(|name| until_running(&deployment.run(name)));
+    nodes[2].signal("KILL");
+    nodes[2].end();
+    fs::remove_dir_all(deployment.run("oslo")).unwrap();
+    let mut again = deployment.start("oslo");
+    assert_eq!((nodes[1].end().0, nodes[0].end().0), (Some(4), Some(4)));
+    let stderr = nodes[1].errors();
+    assert!(stderr.contains("it was started again, and its part of the run is lost"), "{stderr}");
+    // It waits for a run that does not come, and has the reason.
+    again.signal("TERM");
+    again.end();
+    assert!(again.errors().contains("london left before the run began"), "{}", again.errors());
+}
+
 /// The model of a node is saved, with a summary of its work.
 fn check_saved(deployment: &Deployment, name: &str) {
     let run = deployment.run(name);

@@ -233,6 +233,23 @@ fn connections_that_break_again_and_again_change_nothing() {
     }
 }
 
+/// The results of asynchronous rules depend on times; but no call is lost or answered twice.
+#[test]
+fn calls_of_asynchronous_rules_outlive_their_connections() {
+    for rule in ["ad-psgd", "swarm"] {
+        let experiment = experiment(&format!("run.rounds = 120\nrule.kind = '{rule}'"));
+        let results = run_disturbed(&experiment, MS(10), |proxies| {
+            for turn in 0..8 {
+                proxies[turn % 3].cut();
+                thread::sleep(MS(131));
+            }
+        });
+        for result in results {
+            assert_eq!(result.unwrap().summary.rounds, 120, "{rule}");
+        }
+    }
+}
+
 #[test]
 fn a_node_without_any_connection_for_a_while_goes_on_where_it_was() {
     let experiment = experiment("run.rounds = 100\nrule.kind = 'd-psgd'\nrun.patience_s = 1");
