@@ -29,7 +29,7 @@ use super::{
     link::{Deadlines, Leaving, Link, Purpose, SLOTS, protocol},
     session::{Inbox, random},
     status::Status,
-    swarm::{Peer, SwarmTask, listen, swarm},
+    swarm::{Peer, Refusals, SwarmTask, listen, swarm},
     wire::StartMessage,
 };
 use crate::{config::ConfigError, gossip::Cause, units::NodeId};
@@ -178,6 +178,7 @@ impl Host {
             status: Arc::clone(&status),
             closing,
             congestion: config.congestion,
+            refusals: Refusals::default(),
         };
         Ok(Host {
             peer,

@@ -16,6 +16,7 @@ mod companion;
 mod congestion;
 mod dial;
 mod event;
+mod gate;
 mod gathering;
 mod goodbyes;
 mod handshake;

@@ -24,6 +24,7 @@ use tokio::{sync::mpsc, time::timeout};
 use super::{
     congestion::{self, Ends},
     dial::{Dial, FILES, dial_trouble, io_kind, is_out_of_files, lacks_files, root},
+    gate::Gate,
     host::{HostConfig, Neighbour},
     link::Connection,
     status::Status,
@@ -42,6 +43,7 @@ const STREAMS: usize = 32;
 
 #[derive(NetworkBehaviour)]
 pub(super) struct Behaviour {
+    gate: Gate,
     allowed: allow_block_list::Behaviour<allow_block_list::AllowedPeers>,
     limits: connection_limits::Behaviour,
     identify: identify::Behaviour,
@@ -59,15 +61,14 @@ pub(super) fn swarm(config: &HostConfig) -> Result<Swarm<Behaviour>, ConfigError
         allowed.allow_peer(neighbour.peer);
     }
     let count = config.neighbours.len() as u32;
-    // Twice the number of neighbours: a peer that restarts may connect before its old connection
-    // closes.
+    // A neighbour may connect anew before its old connections are closed.
     let limits = connection_limits::ConnectionLimits::default()
-        .with_max_pending_incoming(Some(count + 16))
-        .with_max_established(Some(2 * count + 2))
-        .with_max_established_per_peer(Some(2));
+        .with_max_established(Some(4 * count + 2))
+        .with_max_established_per_peer(Some(4));
     let identify = identify::Config::new("/gradvine/1".into(), config.key.public())
         .with_agent_version(concat!("gradvine/", env!("CARGO_PKG_VERSION")).into());
     let behaviour = Behaviour {
+        gate: Gate::new(config.neighbours.len()),
         allowed,
         limits: connection_limits::Behaviour::new(limits),
         identify: identify::Behaviour::new(identify),
@@ -178,6 +179,39 @@ pub(super) struct SwarmTask {
     pub closing: mpsc::UnboundedReceiver<(PeerId, ConnectionId)>,
     /// TCP's congestion control, unless it is the system's default.
     pub congestion: Option<String>,
+    /// Connections that were refused.
+    pub refusals: Refusals,
+}
+
+/// Reports refused connections, at most one in [`QUIET`]: anybody can cause them.
+#[derive(Debug, Default)]
+pub(super) struct Refusals {
+    last: Option<Instant>,
+    unreported: u64,
+}
+
+/// The time between two messages about refused connections.
+const QUIET: Duration = Duration::from_secs(5);
+
+impl Refusals {
+    /// Reports a peer that may not connect, or whose handshake failed.
+    fn report(&mut self, peer: Option<PeerId>, from: &Multiaddr, error: &ListenError) {
+        let (Some(peer), ListenError::Denied { .. }) = (peer, error) else {
+            return tracing::trace!("a connection from {from} failed: {}", root(error));
+        };
+        if self.last.is_some_and(|last| last.elapsed() < QUIET) {
+            self.unreported += 1;
+            return;
+        }
+        let more = match std::mem::take(&mut self.unreported) {
+            0 => String::new(),
+            more => format!("; {more} more were refused since the last message"),
+        };
+        self.last = Some(Instant::now());
+        tracing::warn!(
+            "refused {peer} from {from}: it is not a neighbour of this node in the topology{more}"
+        );
+    }
 }
 
 impl Peer {
@@ -324,7 +358,7 @@ impl SwarmTask {
                 }
             }
             SwarmEvent::IncomingConnectionError { peer_id, send_back_addr, error, .. } => {
-                refused(peer_id, &send_back_addr, &error)
+                self.refusals.report(peer_id, &send_back_addr, &error);
             }
             SwarmEvent::ListenerError { error, .. } => {
                 let hint = if is_out_of_files(&error) { FILES } else { "" };
@@ -359,17 +393,5 @@ fn control(name: &str, endpoint: &ConnectedPoint, neighbour: &str) {
         None => tracing::warn!(
             "node {neighbour}: QUIC has its own congestion control, run.congestion is for TCP"
         ),
-    }
-}
-
-/// Reports a peer that may not connect, or whose handshake failed.
-fn refused(peer: Option<PeerId>, from: &Multiaddr, error: &ListenError) {
-    match (peer, error) {
-        (Some(peer), ListenError::Denied { .. }) => {
-            tracing::warn!(
-                "refused {peer} from {from}: it is not a neighbour of this node in the topology"
-            );
-        }
-        _ => tracing::debug!("a connection from {from} failed: {}", root(error)),
     }
 }

@@ -256,6 +256,43 @@ fn an_unknown_peer_is_refused() {
     });
 }
 
+/// Connections from another address that say nothing keep no neighbour out.
+#[test]
+#[cfg(target_os = "linux")]
+fn idle_connections_of_a_stranger_keep_no_neighbour_out() {
+    let runtime = runtime();
+    let keys = keys();
+    let peers = [0, 1].map(|i: usize| keys[i].public().to_peer_id());
+    runtime.block_on(async {
+        let a = End::start(&keys[0], 0, peers[1], card("0.1"), Deadlines::default()).await;
+        let b = End::start(&keys[1], 1, peers[0], card("0.1"), Deadlines::default()).await;
+        let port = b.address().iter().find_map(|part| match part {
+            libp2p::multiaddr::Protocol::Tcp(port) => Some(port),
+            _ => None,
+        });
+        let target = std::net::SocketAddr::from(([127, 0, 0, 1], port.unwrap()));
+        let mut idle = Vec::new();
+        for _ in 0..100 {
+            let socket = tokio::net::TcpSocket::new_v4().unwrap();
+            // All of 127.0.0.0/8 is this machine.
+            socket.bind(std::net::SocketAddr::from(([127, 0, 0, 9], 0))).unwrap();
+            idle.push(socket.connect(target).await.unwrap());
+        }
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let begun = Instant::now();
+        a.dial(1, b.address());
+        let ends = tokio::task::spawn_blocking(move || {
+            a.up();
+            b.up();
+            (a, b)
+        });
+        ends.await.unwrap();
+        // The handshakes of the idle ones are given up after ten seconds.
+        assert!(begun.elapsed() < Duration::from_secs(7), "{:?}", begun.elapsed());
+        drop(idle);
+    });
+}
+
 /// A libp2p peer without any protocol of gradvine.
 fn raw(key: &Keypair) -> Swarm<libp2p_stream::Behaviour> {
     SwarmBuilder::with_existing_identity(key.clone())
