@@ -10,10 +10,11 @@ use libp2p::{
     Multiaddr, PeerId, TransportError, core::upgrade::NegotiationError, noise, swarm::DialError,
 };
 
-use super::host::Neighbour;
+use super::{host::Neighbour, session::random};
 use crate::{config::ConfigError, units::NodeId};
 
-/// The pause after all addresses of a neighbour were tried: the first time, the second, and so on.
+/// The pause after all addresses of a neighbour were tried: the first time, the second, and so on;
+/// a quarter more or less.
 const PAUSE: [Duration; 5] = [
     Duration::from_millis(200),
     Duration::from_millis(500),
@@ -21,6 +22,9 @@ const PAUSE: [Duration; 5] = [
     Duration::from_secs(2),
     Duration::from_secs(5),
 ];
+
+/// A connection that has lasted for so long was no failed attempt.
+const LASTED: Duration = Duration::from_secs(3);
 
 /// Whether this end dials: it must know an address of the other; if both do, the lower PeerId
 /// dials.
@@ -74,12 +78,14 @@ pub(super) struct Dial {
     turns: usize,
     pub due: Instant,
     pub under_way: bool,
+    /// Since when there is a connection.
+    since: Option<Instant>,
 }
 
 impl Dial {
     /// The first attempt is due at once.
     pub fn new(addresses: Vec<Multiaddr>) -> Dial {
-        Dial { addresses, next: 0, turns: 0, due: Instant::now(), under_way: false }
+        Dial { addresses, next: 0, turns: 0, due: Instant::now(), under_way: false, since: None }
     }
 
     /// Moves to the next address; after the last one it pauses.
@@ -93,11 +99,22 @@ impl Dial {
         }
     }
 
-    /// Pauses, then starts from the first address again.
+    /// A connection is open.
+    pub fn succeeded(&mut self) {
+        (self.under_way, self.since) = (false, Some(Instant::now()));
+    }
+
+    /// Pauses, then starts from the first address again. After a connection that lasted, the
+    /// pauses are short again.
     pub fn wait(&mut self) {
+        if self.since.take().is_some_and(|since| since.elapsed() > LASTED) {
+            self.turns = 0;
+        }
         self.under_way = false;
         self.next = 0;
-        self.due = Instant::now() + PAUSE[self.turns.min(PAUSE.len() - 1)];
+        // Nodes that lost their links together do not dial together.
+        let jitter = 0.75 + 0.5 * (random() as f64 / u64::MAX as f64);
+        self.due = Instant::now() + PAUSE[self.turns.min(PAUSE.len() - 1)].mul_f64(jitter);
         self.turns += 1;
     }
 }

@@ -308,7 +308,7 @@ impl SwarmTask {
                     congestion::limit_silence(&ends);
                 }
                 if let Some(dial) = &mut peer.dial {
-                    dial.under_way = false;
+                    dial.succeeded();
                 }
                 if let Some(name) = &self.congestion {
                     control(name, &endpoint, &peer.neighbour.name);

@@ -123,12 +123,31 @@ enum Command {
     Completions(completions::Args),
 }
 
+/// Writes log lines to standard error. On a terminal each first clears its line, where a progress
+/// bar may stand, which is drawn again below.
+struct LogLine;
+
+impl Write for LogLine {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let mut stderr = io::stderr().lock();
+        if stderr.is_terminal() {
+            stderr.write_all(b"\r\x1b[2K")?;
+        }
+        stderr.write_all(line)?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
 /// Logs to standard error what `RUST_LOG` asks for: levels by target.
 fn log_to_stderr() {
     let asked = std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty());
     let usual = || Targets::new().with_target("gradvine", LevelFilter::WARN);
     let layer = tracing_subscriber::fmt::layer()
-        .with_writer(std::io::stderr)
+        .with_writer(|| LogLine)
         .with_target(false)
         // It would report errors of writing on standard error, and panic if that fails too.
         .log_internal_errors(false)

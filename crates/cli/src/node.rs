@@ -92,6 +92,8 @@ pub fn run(args: Args) -> Result<(), Exit> {
             let accuracy = accuracy.take();
             display.show(&Progress { rounds, loss, consensus: None, accuracy, payload, time });
         }
+        Event::LinkLost { peer, .. } => display.lose(peer),
+        Event::Linked { peer, .. } => display.regain(&peer),
         Event::Ended => display.finish(),
         _ => {}
     };

@@ -1,6 +1,7 @@
 //! Progress: a bar on a terminal, plain lines elsewhere, nothing if `--quiet` is set.
 
 use std::{
+    collections::BTreeSet,
     io::IsTerminal,
     time::{Duration, Instant},
 };
@@ -20,6 +21,8 @@ pub struct Display {
     /// The first of the shown rounds and the time at which it ended.
     first: Option<(Instant, u64)>,
     simulated_time: bool,
+    /// Neighbours whose links are lost.
+    lost: BTreeSet<String>,
 }
 
 /// The minimum interval of plain lines.
@@ -47,6 +50,25 @@ impl Display {
             shown: None,
             first: None,
             simulated_time,
+            lost: BTreeSet::new(),
+        }
+    }
+
+    /// Shows on the bar that the link to a neighbour is lost. Elsewhere the log says so.
+    pub fn lose(&mut self, peer: String) {
+        self.lost.insert(peer);
+        if let Some(bar) = &self.bar {
+            let peers: Vec<&str> = self.lost.iter().map(String::as_str).collect();
+            bar.set_message(format!("reconnecting to {}", peers.join(", ")));
+        }
+    }
+
+    /// The link to a neighbour is up.
+    pub fn regain(&mut self, peer: &str) {
+        if self.lost.remove(peer)
+            && let Some(bar) = &self.bar
+        {
+            bar.set_message("linked again");
         }
     }
 
