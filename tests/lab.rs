@@ -252,6 +252,13 @@ const TWO: [&str; 12] = [
     "optimizer.schedule=constant",
 ];
 
+/// A laboratory of [`TWO`] nodes.
+fn laboratory(transport: &str, run: &Path) -> Command {
+    let mut command = program();
+    command.arg("lab").args(TWO).args(["--json", "--transport", transport, "--out"]).arg(run);
+    command
+}
+
 fn found(command: &mut Command) -> Value {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -263,13 +270,8 @@ fn real_nodes_over_slow_links_end_where_the_simulator_does_and_no_sooner() {
     let Some(_alone) = alone() else { return };
     for transport in ["tcp", "quic"] {
         let folder = folder();
-        let lab = found(
-            program()
-                .arg("lab")
-                .args(TWO)
-                .args(["--rounds", "25", "--json", "--transport", transport, "--out"])
-                .arg(folder.path().join("run")),
-        );
+        let run = folder.path().join("run");
+        let lab = found(laboratory(transport, &run).args(["--rounds", "25"]));
         let simulated = found(
             program()
                 .arg("simulate")
@@ -291,8 +293,8 @@ fn real_nodes_over_slow_links_end_where_the_simulator_does_and_no_sooner() {
         // Never faster. What frames wait for besides the link costs a millisecond or two, and on a
         // busy machine much more.
         assert!(measured > 0.98 * predicted, "{transport}: {predicted} {measured}");
-        assert_eq!(command::json(&folder.path().join("run/lab.json")), lab);
-        assert!(folder.path().join("run/nodes/1/run/summary.json").exists());
+        assert_eq!(command::json(&run.join("lab.json")), lab);
+        assert!(run.join("nodes/1/run/summary.json").exists());
     }
 }
 
@@ -303,16 +305,10 @@ fn a_link_that_is_cut_in_the_rounds_is_resumed_with_the_same_digest() {
     let Some(_alone) = alone() else { return };
     for transport in ["tcp", "quic"] {
         let folder = folder();
-        let lab = found(
-            program()
-                .arg("lab")
-                .args(TWO)
-                .args(["--rounds", "200", "--cut", "0-1@1s+17s", "--json"])
-                .args(["--transport", transport, "--out"])
-                .arg(folder.path().join("run")),
-        );
+        let run = folder.path().join("run");
+        let lab = found(laboratory(transport, &run).args(["--rounds=200", "--cut=0-1@1s+17s"]));
         assert_eq!(lab["same_digest_as_simulated"], true, "{transport}: {lab}");
-        let log = std::fs::read_to_string(folder.path().join("run/nodes/0/log.txt")).unwrap();
+        let log = std::fs::read_to_string(run.join("nodes/0/log.txt")).unwrap();
         for line in ["WARN the link to 1 is lost: ", "WARN the link to 1 is back after "] {
             assert!(log.contains(line), "{transport}: {log}");
         }

@@ -8,9 +8,9 @@ use super::{
     dial::{address, dials, peer_of},
     hello::RunCard,
     host::{Host, HostConfig, Neighbour},
-    link::Deadlines,
+    limits::{Deadlines, Limits},
     reach, runtime,
-    worker::{Limits, NodeObserver, Worker},
+    worker::{NodeObserver, Worker},
 };
 use crate::{
     config::ConfigError,

@@ -1,10 +1,11 @@
 //! The events that a host sends to the thread of a node's core.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use super::wire::StartMessage;
 use crate::{
     config::ConfigError,
+    drive::RunError,
     gossip::{Cause, Input},
     units::NodeId,
 };
@@ -25,6 +26,29 @@ impl std::fmt::Display for Difference {
             Difference::Programs(text) => f.write_str(text),
         }
     }
+}
+
+/// Keeps a difference to a neighbour, and reports it once.
+pub(super) fn note_difference(
+    differences: &mut BTreeMap<NodeId, Difference>,
+    peer: NodeId,
+    difference: Difference,
+) {
+    if !differences.contains_key(&peer) {
+        tracing::warn!("{difference}");
+    }
+    differences.insert(peer, difference);
+}
+
+/// Reports a node that differs from all its neighbours: its own files may be the wrong ones, so the
+/// user must compare.
+pub(super) fn refusal(differences: &BTreeMap<NodeId, Difference>) -> RunError {
+    let files = differences.values().find_map(|difference| match difference {
+        Difference::Files(error) => Some(RunError::Setup(error.clone())),
+        Difference::Programs(_) => None,
+    });
+    let texts = || differences.values().map(Difference::to_string).collect::<Vec<_>>().join("; ");
+    files.unwrap_or_else(|| RunError::Network(texts()))
 }
 
 /// An event from the network or from the learner.

@@ -1,7 +1,7 @@
 //! The handshake of a connection: streams, hellos, and what both ends say when their runs differ.
 
 use futures::{AsyncReadExt, FutureExt, StreamExt};
-use libp2p::{PeerId, Stream, swarm::ConnectionId};
+use libp2p::{PeerId, Stream, StreamProtocol, swarm::ConnectionId};
 use libp2p_stream::{IncomingStreams, OpenStreamError};
 use tokio::{sync::mpsc, time::timeout};
 
@@ -9,10 +9,34 @@ use super::{
     VERSION,
     event::Difference,
     hello::{Verdict, printable},
-    link::{Link, Purpose, closed, protocol},
+    link::{Link, closed},
     wire::{self, Hello, Message, WireError},
 };
 use crate::config::ConfigError;
+
+/// The purpose of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Hellos, heartbeats, acknowledgements, goodbyes.
+    Control,
+    /// Frames, in one direction.
+    Bulk,
+}
+
+/// The protocol of the streams that `opener` opens. It names the opener, so that each link has an
+/// inbound queue of its own: libp2p drops streams for a full queue, and neighbours often connect at
+/// the same moment.
+///
+/// # Panics
+/// Never: the name starts with a slash.
+pub fn protocol(purpose: Purpose, opener: &PeerId) -> StreamProtocol {
+    let name = match purpose {
+        Purpose::Control => "control",
+        Purpose::Bulk => "bulk",
+    };
+    StreamProtocol::try_from_owned(format!("/gradvine/{VERSION}/{name}/{opener}"))
+        .expect("it starts with a slash")
+}
 
 /// The streams of a link that is up.
 pub(super) struct Streams {

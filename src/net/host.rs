@@ -11,7 +11,7 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, mpsc::Sender as Events},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use libp2p::{Multiaddr, PeerId, identity::Keypair};
@@ -23,16 +23,21 @@ use tokio::{
 };
 
 use super::{
-    congestion::{self, Ends},
     event::Event,
+    handshake::{Purpose, protocol},
     hello::RunCard,
-    link::{Deadlines, Leaving, Link, Purpose, SLOTS, protocol},
+    limits::Deadlines,
+    link::{Leaving, Link, SLOTS},
     session::{Inbox, random},
+    sockets::{self, Ends},
     status::Status,
     swarm::{Peer, Refusals, SwarmTask, listen, swarm},
     wire::StartMessage,
 };
 use crate::{config::ConfigError, gossip::Cause, units::NodeId};
+
+/// How often a node that has finished looks whether to wait no longer.
+const POLL: Duration = Duration::from_millis(100);
 
 /// How long a node that has finished waits for a lost link, if there is no deadline.
 const MOST_ABSENT: Duration = Duration::from_secs(600);
@@ -101,14 +106,14 @@ impl Host {
     pub async fn start(config: HostConfig) -> Result<Host, ConfigError> {
         let peer = config.key.public().to_peer_id();
         if let Some(name) = &config.congestion {
-            congestion::check(name)?;
+            sockets::check(name)?;
         }
         let mut swarm = swarm(&config)?;
         let listen = listen(&mut swarm, &config.listen).await?;
         if let Some(name) = &config.congestion {
             // Accepted connections inherit it, from their first packet on.
             listen.iter().filter_map(Ends::listening).try_for_each(|ends| {
-                congestion::choose(name, &ends).map_err(|error| {
+                sockets::choose(name, &ends).map_err(|error| {
                     ConfigError::new("run.congestion", format!("\"{name}\""), error)
                 })
             })?;
@@ -249,8 +254,9 @@ impl Host {
     }
 
     /// Says goodbye once the neighbours have all frames, waits for their goodbyes, and closes. With
-    /// a `reason` the run ends early: then it writes no more frames.
-    pub fn finish(mut self, reason: Option<Cause>) {
+    /// a `reason` the run ends early: then it writes no more frames. `stop` is called again and
+    /// again and returns whether to wait no longer.
+    pub fn finish(mut self, reason: Option<Cause>, stop: &mut dyn FnMut() -> bool) {
         let Deadlines { goodbye, absence, .. } = self.deadlines;
         // A lost link whose frames have not arrived ends by its own deadline.
         let within = match reason {
@@ -260,9 +266,20 @@ impl Host {
         self.links.clear();
         let _ = self.leave.send(Some(reason));
         let tasks = std::mem::take(&mut self.tasks);
-        let all = futures::future::join_all(tasks);
-        if self.runtime.block_on(async { timeout(within, all).await }).is_err() {
-            tracing::debug!("not every neighbour said goodbye within {within:?}");
+        let mut all = futures::future::join_all(tasks);
+        let begun = Instant::now();
+        let ended = self.runtime.block_on(async {
+            loop {
+                if timeout(POLL, &mut all).await.is_ok() {
+                    return true;
+                }
+                if begun.elapsed() >= within || stop() {
+                    return false;
+                }
+            }
+        });
+        if !ended {
+            tracing::debug!("not every neighbour said goodbye within {:?}", begun.elapsed());
         }
     }
 }

@@ -20,7 +20,7 @@ use std::{
 };
 
 use futures::{AsyncReadExt, AsyncWriteExt};
-use libp2p::{PeerId, StreamProtocol, swarm::ConnectionId};
+use libp2p::{PeerId, swarm::ConnectionId};
 use libp2p_stream::IncomingStreams;
 use tokio::{
     sync::{Mutex, mpsc, watch},
@@ -29,44 +29,21 @@ use tokio::{
 };
 
 use super::{
-    VERSION,
     event::Event,
     goodbyes::Goodbyes,
     handshake::{Refusal, Streams, kind},
     hello::{RunCard, sentence},
+    limits::Deadlines,
     session::{Inbox, Outbox, Received, SharedOutbox},
     status::{Beat, Status},
     streams::{Done, LastReceived, Reader, Writer, listen},
+    swarm::Connection,
     wire::{self, Message, Reason, StartMessage},
 };
-use crate::{experiment::Experiment, gossip::Cause, units::NodeId};
+use crate::{gossip::Cause, units::NodeId};
 
 /// The maximum number of frames handed to the writer and not yet sent.
 pub use crate::gossip::flights::SLOTS;
-
-/// The purpose of a stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
-    /// Hellos, heartbeats, acknowledgements, goodbyes.
-    Control,
-    /// Frames, in one direction.
-    Bulk,
-}
-
-/// The protocol of the streams that `opener` opens. It names the opener, so that each link has an
-/// inbound queue of its own: libp2p drops streams for a full queue, and neighbours often connect at
-/// the same moment.
-///
-/// # Panics
-/// Never: the name starts with a slash.
-pub fn protocol(purpose: Purpose, opener: &PeerId) -> StreamProtocol {
-    let name = match purpose {
-        Purpose::Control => "control",
-        Purpose::Bulk => "bulk",
-    };
-    StreamProtocol::try_from_owned(format!("/gradvine/{VERSION}/{name}/{opener}"))
-        .expect("it starts with a slash")
-}
 
 /// The interval between acknowledgements of small frames.
 const ACK_EVERY: Duration = Duration::from_millis(250);
@@ -82,56 +59,6 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// The time limit of the last messages of a link.
 const CLOSING: Duration = Duration::from_secs(1);
-
-/// Time limits of a link.
-#[derive(Clone, Copy, Debug)]
-pub struct Deadlines {
-    /// For streams and hellos, once connected.
-    pub handshake: Duration,
-    /// Between two heartbeats; a link breaks after three without a byte.
-    pub heartbeat: Duration,
-    /// For the neighbours' goodbyes, once this node has finished.
-    pub goodbye: Duration,
-    /// For a link that broke during the run to come back; `None` for ever.
-    pub absence: Option<Duration>,
-}
-
-impl Deadlines {
-    /// The time limits of an experiment's links.
-    pub fn of(experiment: &Experiment) -> Deadlines {
-        Deadlines { absence: experiment.absence.deadline(), ..Deadlines::default() }
-    }
-}
-
-impl Default for Deadlines {
-    fn default() -> Deadlines {
-        Deadlines {
-            handshake: Duration::from_secs(10),
-            heartbeat: Duration::from_secs(5),
-            goodbye: Duration::from_secs(30),
-            absence: Some(Duration::from_secs(600)),
-        }
-    }
-}
-
-/// The events that the swarm sends to a link.
-#[derive(Debug)]
-pub enum Connection {
-    /// A connection is open.
-    Established {
-        /// Its id.
-        id: ConnectionId,
-        /// Whether this end dialled it.
-        dialled: bool,
-    },
-    /// A connection has closed.
-    Closed {
-        /// Its id.
-        id: ConnectionId,
-        /// The cause.
-        cause: String,
-    },
-}
 
 /// The state of leaving: `None` while the node stays, then `Some(reason)`; the reason is `None` if
 /// the run is over.
@@ -471,6 +398,7 @@ impl Link {
         // The neighbour may have missed it while the link was down.
         let mut first = self.status.has_begun().then_some(Message::Start(StartMessage::Begin));
         loop {
+            let mut acknowledges = false;
             let message = if let Some(first) = first.take() {
                 Some(first)
             } else {
@@ -489,11 +417,12 @@ impl Link {
                             return end;
                         }
                         // The neighbour leaves once it knows that all its frames have arrived.
-                        read.then(|| Message::Ack { received: arrived.take(), durable: 0 })
+                        acknowledges = read;
+                        None
                     }
                     () = arrived.many.notified() => {
-                        acknowledged = arrived.take();
-                        Some(Message::Ack { received: acknowledged, durable: 0 })
+                        acknowledges = true;
+                        None
                     }
                     Some(connection) = self.connections.recv() => match connection {
                         Connection::Closed { id: which, .. } if which != id => None,
@@ -516,17 +445,15 @@ impl Link {
                         if let Some(end) = self.judge_silence(&goodbyes, &last_received) {
                             return end;
                         }
+                        acknowledges = true;
                         self.status.beat(self.me, self.deadlines.heartbeat / BEATS);
                         let news = self.status.new_beats(&mut sent_beats);
-                        if !news.is_empty() {
-                            let number = |beat: Beat| (beat.node.0, beat.count, beat.absent);
-                            Some(Message::Working(news.into_iter().map(number).collect()))
-                        } else if arrived.frames() != acknowledged {
-                            acknowledged = arrived.take();
-                            Some(Message::Ack { received: acknowledged, durable: 0 })
-                        } else {
+                        if news.is_empty() {
                             let quiet = spoke.elapsed() >= self.deadlines.heartbeat;
                             quiet.then_some(Message::Heartbeat)
+                        } else {
+                            let number = |beat: Beat| (beat.node.0, beat.count, beat.absent);
+                            Some(Message::Working(news.into_iter().map(number).collect()))
                         }
                     }
                 }
@@ -534,7 +461,11 @@ impl Link {
             let reason = |cause: Cause| Reason { node: cause.node.0, text: sentence(&cause.text) };
             let goodbye = goodbyes.due(self.outbox.lock().is_empty());
             let goodbye = goodbye.map(|cause| Message::Goodbye(cause.map(reason)));
-            for message in message.into_iter().chain(goodbye) {
+            let ack = (acknowledges && arrived.frames() != acknowledged).then(|| {
+                acknowledged = arrived.take();
+                Message::Ack { received: acknowledged, durable: 0 }
+            });
+            for message in ack.into_iter().chain(message).chain(goodbye) {
                 spoke = Instant::now();
                 let sent =
                     timeout(3 * self.deadlines.heartbeat, wire::write(&mut control, &message))

@@ -13,7 +13,7 @@
 
 mod alone;
 mod companion;
-mod congestion;
+
 mod dial;
 mod event;
 mod gate;
@@ -23,9 +23,11 @@ mod handshake;
 mod hello;
 mod host;
 pub mod identity;
+mod limits;
 mod link;
 mod reach;
 mod session;
+mod sockets;
 mod status;
 mod streams;
 mod swarm;
@@ -38,7 +40,7 @@ pub use dial::{address, dials, peer_of};
 pub use event::{Difference, Event};
 pub use hello::RunCard;
 pub use host::{Host, HostConfig, Neighbour};
-pub use link::Deadlines;
+pub use limits::Deadlines;
 pub use status::Status;
 pub use together::together;
 pub use wire::{Hello, Message, Reason, Section, StartMessage, encode};

@@ -22,11 +22,10 @@ use libp2p::{
 use tokio::{sync::mpsc, time::timeout};
 
 use super::{
-    congestion::{self, Ends},
     dial::{Dial, FILES, dial_trouble, io_kind, is_out_of_files, lacks_files, root},
     gate::Gate,
     host::{HostConfig, Neighbour},
-    link::Connection,
+    sockets::{self, Ends},
     status::Status,
 };
 use crate::{config::ConfigError, units::NodeId};
@@ -160,6 +159,25 @@ pub(super) async fn listen(
         }
     }
     Ok(found)
+}
+
+/// The events that the swarm sends to a link.
+#[derive(Debug)]
+pub enum Connection {
+    /// A connection is open.
+    Established {
+        /// Its id.
+        id: ConnectionId,
+        /// Whether this end dialled it.
+        dialled: bool,
+    },
+    /// A connection has closed.
+    Closed {
+        /// Its id.
+        id: ConnectionId,
+        /// The cause.
+        cause: String,
+    },
 }
 
 /// One neighbour, in the swarm's task.
@@ -305,7 +323,7 @@ impl SwarmTask {
                     let _ = peer.connection.send(Connection::Closed { id, cause });
                 }
                 if let Some(ends) = Ends::of(&endpoint).filter(|ends| !ends.is_loopback()) {
-                    congestion::limit_silence(&ends);
+                    sockets::limit_silence(&ends);
                 }
                 if let Some(dial) = &mut peer.dial {
                     dial.succeeded();
@@ -385,7 +403,7 @@ impl SwarmTask {
 
 /// Sets a new connection's congestion control.
 fn control(name: &str, endpoint: &ConnectedPoint, neighbour: &str) {
-    match Ends::of(endpoint).map(|ends| congestion::choose(name, &ends)) {
+    match Ends::of(endpoint).map(|ends| sockets::choose(name, &ends)) {
         Some(Ok(())) => tracing::debug!("node {neighbour}: TCP with {name}"),
         Some(Err(error)) => {
             tracing::warn!("node {neighbour}: TCP keeps the system's congestion control: {error}")

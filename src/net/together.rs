@@ -17,9 +17,9 @@ use super::{
     dial::dials,
     hello::RunCard,
     host::{Host, HostConfig, Neighbour},
-    link::Deadlines,
+    limits::{Deadlines, Limits},
     runtime,
-    worker::{Limits, NodeObserver, Worker},
+    worker::{NodeObserver, Worker},
 };
 use crate::{
     drive::{Elapsed, Ended, Lent, NodeSpec, Observer, RunError, Waiting},

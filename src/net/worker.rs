@@ -14,14 +14,14 @@ use std::{
 
 use super::{
     companion::{Job, SharedLearner, companion},
-    event::{Difference, Event},
+    event::{Difference, Event, note_difference, refusal},
     gathering::Gathering,
     host::Host,
+    limits::Limits,
     status::Status,
 };
 use crate::{
     drive::{Conclusion, Elapsed, Ended, Learner, Lent, RunError, Waiting, describe_panic},
-    experiment::Experiment,
     gossip::{Effect, Failure, Input, Node, NodeConfig, OwnModel, RoundDone, Traffic},
     mixing::Topology,
     units::{NodeId, Round, Time},
@@ -52,30 +52,6 @@ pub struct Worker {
     pub own: Sender<Event>,
     /// Time limits.
     pub limits: Limits,
-}
-
-/// How long a node waits.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Until all nodes are linked.
-    pub connect: Duration,
-    /// For any progress at all.
-    pub patience: Duration,
-    /// While another node is known to compute.
-    pub work: Duration,
-    /// While another node is known to wait for a lost link.
-    pub absence: Duration,
-}
-
-impl Limits {
-    /// The limits of the experiment.
-    pub fn of(experiment: &Experiment) -> Limits {
-        let run = &experiment.run;
-        let [connect, patience, work] =
-            [run.connect_s, run.patience_s, run.work_s].map(Duration::from_secs_f64);
-        let absence = experiment.absence.deadline().unwrap_or(Duration::MAX);
-        Limits { connect, patience, work, absence }
-    }
 }
 
 /// Receives the events of one node.
@@ -150,12 +126,15 @@ impl Worker {
         if result.is_err() {
             driver.salvage();
         }
-        let Driver { host, state, .. } = driver;
-        host.finish(result.as_ref().err().map(|error| {
+        let Driver { host, state, stop, .. } = driver;
+        let reason = result.as_ref().err().map(|error| {
             let cause = error.cause(id, &topology);
             tracing::debug!("{}", cause.text);
             cause
-        }));
+        });
+        // A node that leaves early has its own, short limit.
+        let early = reason.is_some();
+        host.finish(reason, &mut || !early && stop());
         if let Some(payload) = payload {
             panic::resume_unwind(payload);
         }
@@ -540,29 +519,6 @@ impl Driver<'_> {
         }
         Ok(())
     }
-}
-
-/// Keeps a difference to a neighbour, and reports it once.
-fn note_difference(
-    differences: &mut BTreeMap<NodeId, Difference>,
-    peer: NodeId,
-    difference: Difference,
-) {
-    if !differences.contains_key(&peer) {
-        tracing::warn!("{difference}");
-    }
-    differences.insert(peer, difference);
-}
-
-/// Reports a node that differs from all its neighbours: its own files may be the wrong ones, so the
-/// user must compare.
-fn refusal(differences: &BTreeMap<NodeId, Difference>) -> RunError {
-    let files = differences.values().find_map(|difference| match difference {
-        Difference::Files(error) => Some(RunError::Setup(error.clone())),
-        Difference::Programs(_) => None,
-    });
-    let texts = || differences.values().map(Difference::to_string).collect::<Vec<_>>().join("; ");
-    files.unwrap_or_else(|| RunError::Network(texts()))
 }
 
 impl NodeState {

@@ -143,8 +143,9 @@ fn frames_arrive_in_order_and_goodbyes_end_the_link() {
             other => panic!("{other:?}"),
         }
     }
-    let (other, started) = (std::thread::spawn(move || b.host.finish(None)), Instant::now());
-    a.host.finish(None);
+    let (other, started) =
+        (std::thread::spawn(move || b.host.finish(None, &mut || false)), Instant::now());
+    a.host.finish(None, &mut || false);
     other.join().unwrap();
     assert!(started.elapsed() < Deadlines::default().goodbye / 2, "the goodbyes did not meet");
     assert!(matches!(a.events.recv_timeout(SOON), Ok(Event::Goodbye(NodeId(1)))));
@@ -218,7 +219,7 @@ fn a_node_that_leaves_sends_its_reason() {
         node: NodeId(0),
         text: format!("interrupted in round 7, {}", "at length ".repeat(50)),
     };
-    a.host.finish(Some(cause.clone()));
+    a.host.finish(Some(cause.clone()), &mut || false);
     match b.next() {
         Event::Left { peer: NodeId(0), cause: refusal } => {
             assert_eq!(refusal, cause, "refusal whole")

@@ -1,10 +1,11 @@
-//! Chooses TCP's congestion control where the operating system permits it.
+//! Options of TCP sockets that libp2p does not offer, where the operating system permits them: the
+//! congestion control, and how long a dead connection stays.
 //!
-//! On a lossy link this decides more than anything else here: a controller that takes every loss
-//! for a full queue (cubic, reno) is slow where one that models the path (bbr) is not. libp2p opens
-//! its sockets itself and has no setting for this, so the program searches its own descriptors for
-//! them by their addresses, copies each with `pidfd_getfd`, and sets the option on the copy, which
-//! sets it on the socket.
+//! On a lossy link the congestion control decides more than anything else here: a controller that
+//! takes every loss for a full queue (cubic, reno) is slow where one that models the path (bbr) is
+//! not. libp2p opens its sockets itself and has no setting for this, so the program searches its
+//! own descriptors for them by their addresses, copies each with `pidfd_getfd`, and sets the option
+//! on the copy, which sets it on the socket.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -223,6 +224,23 @@ mod system {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn silence_is_limited_on_the_connection_that_is_meant() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = listener.local_addr().unwrap();
+        let dialled = std::net::TcpStream::connect(target).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        let ip = dialled.local_addr().unwrap();
+        let ends = Ends {
+            own: Some((Some(ip.ip()), ip.port())),
+            other: Some((Some(target.ip()), target.port())),
+        };
+        system::limit_silence(&ends, SILENCE).unwrap();
+        let limit = |socket| rustix::net::sockopt::tcp_user_timeout(socket).unwrap();
+        assert_eq!((limit(&dialled), limit(&accepted)), (20_000, 0));
+    }
 
     #[test]
     fn sockets_are_identified_by_their_ends() {
