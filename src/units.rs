@@ -94,9 +94,27 @@ impl fmt::Display for Bytes {
     }
 }
 
+/// A duration in readable units; infinite ones are `never`.
+pub fn duration(seconds: f64) -> String {
+    match seconds {
+        s if s < 0.01 => format!("{:.2} ms", 1e3 * s),
+        s if s < 1.0 => format!("{:.0} ms", 1e3 * s),
+        s if s < 120.0 => format!("{s:.1} s"),
+        s if s < 7200.0 => format!("{:.0} min {:.0} s", (s / 60.0).floor(), s % 60.0),
+        s if s.is_finite() => format!("{:.1} h", s / 3600.0),
+        _ => "never".into(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn durations_keep_their_digits() {
+        let shown = [0.00167, 0.0167, 61.26, 754.0, 9000.0, f64::INFINITY].map(duration);
+        assert_eq!(shown, ["1.67 ms", "17 ms", "61.3 s", "12 min 34 s", "2.5 h", "never"]);
+    }
 
     #[test]
     fn bytes_print_in_decimal_units() {

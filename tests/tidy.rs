@@ -58,9 +58,11 @@ const LAYERS: &[(&str, May)] = &[
         ]),
     ),
     ("prelude", May::Above),
-    ("lab", May::Only(&["units", "rng", "config", "mixing", "links"])),
+    ("processes", May::Above),
+    ("lab", May::Above),
     ("report", May::Only(&["units", "config", "mixing", "experiment", "links", "run"])),
     ("study", May::Above),
+    ("plan", May::Above),
     ("reference", May::Only(&["data", "mixing", "learn", "experiment", "links"])),
     ("cli", May::Above),
 ];

@@ -100,6 +100,12 @@ pub enum EndError {
     Interrupted(String),
 }
 
+impl From<std::io::Error> for EndError {
+    fn from(error: std::io::Error) -> EndError {
+        EndError::Failed(error.to_string())
+    }
+}
+
 impl EndError {
     /// The same error for a run that writes no files.
     pub fn of(error: RunError, topology: &Topology) -> EndError {

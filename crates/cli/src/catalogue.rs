@@ -1,7 +1,5 @@
 //! `gradvine rules` and `gradvine compressors`: the registries as tables.
 
-mod priced;
-
 use std::sync::Arc;
 
 use gradvine::{
@@ -10,12 +8,12 @@ use gradvine::{
     gossip::rule::RULES,
     mixing::Topology,
 };
+use gradvine_plan::{self as plan, Prices};
 use gradvine_reference::{self as reference, File};
 use gradvine_study::picks;
 use serde_json::json;
 
 use super::{Exit, print, print_json, run_args::whole};
-use priced::Priced;
 
 /// The most parameters that are priced.
 const MOST: u64 = 1 << 40;
@@ -136,7 +134,7 @@ fn dimension(text: &str) -> Result<u64, String> {
 }
 
 impl RulesArgs {
-    fn priced(&self) -> Result<Option<Priced>, Exit> {
+    fn priced(&self) -> Result<Option<Prices>, Exit> {
         let Some(parameters) = self.parameters else { return Ok(None) };
         let spec = self.topology.as_deref().unwrap_or("ring:8");
         let topology = Topology::parse(spec, 1).map_err(|error| match error.file {
@@ -159,7 +157,7 @@ impl RulesArgs {
             let named = |error: ConfigError| ConfigError::at("--compressor", error.to_string());
             compress::build(&pick.table("compressor").map_err(named)?).map_err(named)
         };
-        Ok(Some(Priced {
+        Ok(Some(Prices {
             parameters: parameters as usize,
             topology: Arc::new(topology),
             compressor: built(self.compressor.as_deref().unwrap_or("min-max"))?,
@@ -224,7 +222,7 @@ pub fn compressors(args: &CompressorsArgs) -> Result<(), Exit> {
                     "constants": constants(entry.constants),
                 });
                 if let Some(parameters) = args.parameters {
-                    object["priced"] = priced::compressor_json(entry, parameters as usize);
+                    object["priced"] = plan::compressor_json(entry, parameters as usize);
                 }
                 object
             })
@@ -234,8 +232,7 @@ pub fn compressors(args: &CompressorsArgs) -> Result<(), Exit> {
     let mut text = String::new();
     for entry in chosen {
         text += &format!("{}\n  {}\n", entry.name, entry.summary);
-        let costs =
-            args.parameters.map_or_else(Vec::new, |d| priced::compressor(entry, d as usize));
+        let costs = args.parameters.map_or_else(Vec::new, |d| plan::compressor(entry, d as usize));
         text += &table(
             &[("class", entry.class_words), ("paper", entry.paper)],
             &costs,

@@ -1,13 +1,9 @@
 //! `gradvine compare`
 
-mod shown;
-
 use std::{num::NonZeroUsize, path::PathBuf, thread};
 
-use gradvine::{compress, config::ConfigError, gossip::rule, mixing::Topology};
-use gradvine_study::{
-    Base, Bench, Case, Grid, LEAST_SEEDS, LEAST_TUNING_SEEDS, Outcome, Pick, Status, TUNING, picks,
-};
+use gradvine::config::ConfigError;
+use gradvine_study::{Comparison, LEAST_SEEDS, TUNING, Table, refusal};
 
 use super::{Exit, interrupt::Interrupt, run_args::whole, tally::Tally};
 
@@ -89,18 +85,10 @@ fn few(seeds: u64) -> Result<u64, String> {
     }
 }
 
-/// One row: the parts of a combination, and its result.
-pub struct Row {
-    rule: String,
-    compressor: String,
-    topology: String,
-    outcome: Outcome,
-}
-
 /// Runs all combinations and prints them.
 pub fn run(args: &Args) -> Result<(), Exit> {
-    let (heads, cases) = args.cases()?;
-    let first = args.seed.map_or_else(|| base_seed(&cases), Ok)?;
+    let combinations = args.comparison().combinations()?;
+    let first = args.seed.map_or_else(|| combinations.seed(), Ok)?;
     if first > u64::MAX - 2 * TUNING {
         let problem =
             format!("expected at most {}: the seeds of tuning follow", u64::MAX - 2 * TUNING);
@@ -110,69 +98,35 @@ pub fn run(args: &Args) -> Result<(), Exit> {
     let interrupt = Interrupt::install()?;
     let tally = Tally::new(!args.quiet && !args.json);
     let stop = || interrupt.is_set();
-    let outcomes = Bench {
-        seeds: seeds.clone(),
-        tuning_seeds: (first + TUNING..first + TUNING + LEAST_TUNING_SEEDS).collect(),
-        goal: None,
-        until: None,
-        jobs: jobs(args.jobs),
-        optimum: false,
-        stop: &stop,
-        done: &|done, total, what| tally.show(done, total, what),
-    }
-    .run(&cases);
+    let rows = combinations.run(&seeds, jobs(args.jobs), &stop, &|done, total, what| {
+        tally.show(done, total, what);
+    });
     tally.finish();
     if interrupt.is_set() {
         return Err(Exit::Interrupted(
             "stopped before the comparison was complete; no files were written".into(),
         ));
     }
-    let row = |([rule, compressor, topology], outcome): ([String; 3], Outcome)| Row {
-        rule,
-        compressor,
-        topology,
-        outcome,
-    };
-    let rows: Vec<Row> = heads.into_iter().zip(outcomes).map(row).collect();
-    let shown = shown::Comparison { again: args.again(first), seeds: &seeds, rows: &rows };
+    let table = Table { again: args.again(first), seeds: &seeds, rows: &rows };
     if let Some(out) = &args.out {
-        shown.write(out)?;
+        table.write(out)?;
     }
     if args.json {
-        super::print_json(&shown.json())?;
+        super::print_json(&table.json())?;
     } else if !args.quiet {
         let place = args
             .out
             .as_ref()
             .map_or_else(String::new, |out| format!("\nwritten to {}\n", out.display()));
-        super::print(&(shown.table() + &place))?;
+        super::print(&(table.text() + &place))?;
     }
-    refused(&rows)
-}
-
-/// If no combination could run, their common part is wrong.
-fn refused(rows: &[Row]) -> Result<(), Exit> {
-    let mut runs = rows.iter().flat_map(|row| &row.outcome.runs);
-    let first = rows.first().and_then(|row| row.outcome.runs.first()).map(|run| &run.status);
-    match first {
-        Some(Status::Refused(why)) if runs.all(|run| matches!(run.status, Status::Refused(_))) => {
-            Err(Exit::Config(why.clone()))
-        }
-        _ => Ok(()),
-    }
+    refusal(&rows).map_or(Ok(()), |why| Err(Exit::Config(why.into())))
 }
 
 /// The number of threads: the argument, or one per processor.
 pub fn jobs(asked: Option<NonZeroUsize>) -> usize {
     asked.or_else(|| thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get)
 }
-
-fn base_seed(cases: &[(Case, Vec<Grid>)]) -> Result<u64, Exit> {
-    let (case, _) = cases.first().expect("a list has at least one item");
-    Ok(case.experiment(&[])?.run.seed)
-}
-
-type Combinations = (Vec<[String; 3]>, Vec<(Case, Vec<Grid>)>);
 
 impl Args {
     /// The number of seeds: at least five if settings are tuned.
@@ -189,102 +143,16 @@ impl Args {
         }
     }
 
-    /// The names of each combination, and its run.
-    fn cases(&self) -> Result<Combinations, Exit> {
-        let base = self.experiment.clone().map_or(Base::Default, Base::File);
+    fn comparison(&self) -> Comparison {
         let mut sets = self.sets.clone();
         sets.extend(self.rounds.map(|rounds| format!("run.rounds={rounds}")));
-        let plain = Case { name: String::new(), base: base.clone(), sets: sets.clone() };
-        let experiment = plain.experiment(&[])?;
-        let rules = self.picks("--rules", self.rules.as_ref(), &experiment.rule)?;
-        let compressors =
-            self.picks("--compressors", self.compressors.as_ref(), &experiment.compressor)?;
-        for pick in rules.iter().flatten() {
-            rule::find(&pick.kind)
-                .map_err(|error| ConfigError { place: "--rules".into(), ..error })?;
-        }
-        for pick in compressors.iter().flatten() {
-            compress::build(&pick.table("compressor")?).map_err(|error| ConfigError {
-                problem: format!("{error}"),
-                ..ConfigError::at("--compressors", "")
-            })?;
-        }
-        let topologies: Vec<Option<String>> = match &self.topologies {
-            None => vec![None],
-            Some(list) => list.split(',').map(|spec| Some(spec.trim().to_string())).collect(),
-        };
-        for spec in topologies.iter().flatten() {
-            Topology::parse(spec, 1).map_err(|error| match error.file {
-                Some(_) => error,
-                None => ConfigError {
-                    place: "--topologies".into(),
-                    value: Some(format!("\"{spec}\"")),
-                    ..error
-                },
-            })?;
-        }
-        let grids = self
-            .grids
-            .iter()
-            .map(|grid| Grid::parse("--grid", grid))
-            .collect::<Result<Vec<_>, _>>()?;
-        let identity = Some(Pick { kind: "identity".into(), constants: Vec::new() });
-        let (mut heads, mut cases) = (Vec::new(), Vec::new());
-        for topology in &topologies {
-            for rule in &rules {
-                let kind = rule
-                    .as_ref()
-                    .map_or_else(|| kind_of(&experiment.rule), |pick| pick.kind.clone());
-                let whole = rule::RULES.iter().any(|entry| entry.name == kind && !entry.compresses);
-                let chosen = if whole { std::slice::from_ref(&identity) } else { &compressors[..] };
-                for compressor in chosen {
-                    let mut sets = sets.clone();
-                    sets.extend(rule.iter().flat_map(|pick| pick.sets("rule")));
-                    sets.extend(compressor.iter().flat_map(|pick| pick.sets("compressor")));
-                    sets.extend(
-                        topology.iter().map(|spec| {
-                            format!("topology.file={}", toml::Value::from(spec.as_str()))
-                        }),
-                    );
-                    let head = [
-                        rule.as_ref().map_or_else(|| kind.clone(), Pick::to_string),
-                        compressor
-                            .as_ref()
-                            .map_or_else(|| kind_of(&experiment.compressor), Pick::to_string),
-                        topology
-                            .clone()
-                            .or_else(|| experiment.topology.file.clone())
-                            .unwrap_or_default(),
-                    ];
-                    cases.push((
-                        Case {
-                            name: called(&head, compressors.len() > 1, topologies.len() > 1),
-                            base: base.clone(),
-                            sets,
-                        },
-                        grids.clone(),
-                    ));
-                    heads.push(head);
-                }
-            }
-        }
-        Ok((heads, cases))
-    }
-
-    /// The items of a list; without one, a single item that keeps the experiment's value.
-    fn picks(
-        &self,
-        place: &str,
-        list: Option<&String>,
-        table: &toml::Table,
-    ) -> Result<Vec<Option<Pick>>, ConfigError> {
-        match list {
-            Some(list) => Ok(picks(place, list)?.into_iter().map(Some).collect()),
-            None if table.is_empty() && place == "--rules" => Err(ConfigError::at(
-                place,
-                "which rules? the experiment names none; `gradvine rules` lists them",
-            )),
-            None => Ok(vec![None]),
+        Comparison {
+            experiment: self.experiment.clone(),
+            rules: self.rules.clone(),
+            compressors: self.compressors.clone(),
+            topologies: self.topologies.clone(),
+            sets,
+            grids: self.grids.clone(),
         }
     }
 
@@ -305,20 +173,4 @@ impl Args {
         words.extend(one("--seeds", self.seeds().ok().map(|seeds| seeds.to_string())));
         words.iter().map(|word| super::run_args::quoted(word)).collect::<Vec<_>>().join(" ")
     }
-}
-
-/// The parts in which combinations differ.
-fn called(
-    [rule, compressor, topology]: &[String; 3],
-    compressors: bool,
-    topologies: bool,
-) -> String {
-    let mut words = vec![rule.as_str()];
-    words.extend(compressors.then_some(compressor.as_str()));
-    words.extend(topologies.then_some(topology.as_str()));
-    words.join(", ")
-}
-
-fn kind_of(table: &toml::Table) -> String {
-    table.get("kind").and_then(toml::Value::as_str).unwrap_or("identity").to_string()
 }

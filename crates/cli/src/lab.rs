@@ -1,9 +1,7 @@
 //! `gradvine lab`
 
 #[cfg(target_os = "linux")]
-mod figures;
-#[cfg(target_os = "linux")]
-mod procedure;
+mod real;
 
 use clap::ValueEnum;
 
@@ -72,7 +70,7 @@ enum Transport {
 /// Runs real nodes on links with the given properties.
 #[cfg(target_os = "linux")]
 pub fn run(args: Args) -> Result<(), Exit> {
-    procedure::run(args)
+    real::run(args)
 }
 
 /// These namespaces and TUN devices exist only on Linux.

@@ -21,7 +21,6 @@ mod node;
 mod outcome;
 mod plan;
 mod predict;
-mod processes;
 mod progress;
 mod report;
 mod run_args;

@@ -102,7 +102,7 @@ pub fn run(args: Args) -> Result<(), Exit> {
     if args.json {
         print_json(&result.summary)?;
     } else if !args.quiet {
-        let table = outcome::table(&result.summary, result.tree_bytes);
+        let table = gradvine_report::table(&result.summary, result.tree_bytes);
         let folder = result.directory.unwrap_or_default();
         let folder = folder.display();
         outcome::show_table(&format!(

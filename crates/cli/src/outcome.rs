@@ -7,8 +7,8 @@ use gradvine::{
     gossip::rule::RULES,
     mixing::Weights,
     run::{Design, Participation, Recorder, RunDirectory, Summary, Whole},
-    units::Bytes,
 };
+use gradvine_report::table;
 
 use super::{
     Exit, print, print_json,
@@ -121,144 +121,6 @@ pub fn participation(summary: &Summary, rounds: u64) -> Result<(), Exit> {
         )));
     }
     Ok(())
-}
-
-/// The table at the end of a run.
-pub fn table(summary: &Summary, tree: u64) -> String {
-    let mut text = String::new();
-    text += &format!(
-        "\n{} with {} on {}{}: {} nodes, {} parameters, {} rounds{} (rho {:.4}, gap {:.4})\n\n",
-        summary.rule,
-        summary.compressor,
-        summary.topology,
-        summary.schedule.as_ref().map(|schedule| format!(", {schedule}")).unwrap_or_default(),
-        summary.nodes,
-        summary.parameters,
-        summary.rounds,
-        // On an ideal virtual network nothing takes time.
-        if summary.time_s > 0.0 {
-            format!(" in {}", duration(summary.time_s))
-        } else {
-            String::new()
-        },
-        summary.rho,
-        summary.gap
-    );
-    text += &participants(summary);
-    let outcome = &summary.outcome;
-    text += &format!("\nmean model       accuracy {}", percent(outcome.test_accuracy_of_mean));
-    text +=
-        &format!(", loss {}", outcome.train_loss.map_or("-".into(), |loss| format!("{loss:.5}")));
-    text += &format!("\nworst node       accuracy {}", percent(outcome.test_accuracy_min));
-    text += &mean_is_the_result(outcome.test_accuracy_min, outcome.test_accuracy_of_mean);
-    if let Some(pooled) = &summary.pooled {
-        text += &format!(
-            "\npooled SGD       accuracy {}, loss {:.5} (all rows in one place, batch n times as \
-             large)",
-            percent(pooled.test_accuracy),
-            pooled.train_loss
-        );
-    }
-    if let Some(consensus) = outcome.consensus {
-        text += &format!(
-            "\nconsensus        {consensus:.3e} (mean squared distance of a node's model from the \
-             mean)"
-        );
-    }
-    if summary.computing > 0.0 {
-        text += &format!("\ncomputing        {:.1}% of the time", 100.0 * summary.computing);
-    }
-    let (payload, dense) = (Bytes(summary.bytes.payload), Bytes(summary.bytes.dense));
-    if let Some(ratio) = summary.ratio() {
-        text += &format!(
-            "\nsent             {payload} of payload where dense gossip sends {dense}: {ratio:.2} \
-             times less"
-        );
-    }
-    if tree > 0 {
-        text += &format!(
-            "\n                 {} more to form the mean model over a spanning tree",
-            Bytes(tree)
-        );
-    }
-    if !summary.digest.is_empty() {
-        text += &format!("\ndigest           {}", summary.digest);
-    }
-    if let Some(trace) = summary.trace.as_ref().filter(|_| summary.time_s > 0.0) {
-        text += &format!("\ntrace            {trace}");
-    }
-    text
-}
-
-/// A warning if the worst node's own model is far worse than the mean model: then the mean is the
-/// result.
-fn mean_is_the_result(worst: Option<f64>, mean: Option<f64>) -> String {
-    const FAR: f64 = 0.05;
-    match (worst, mean) {
-        (Some(worst), Some(mean)) if mean - worst > FAR => format!(
-            "\nwarning          nodes' own models are up to {:.1} points worse than the mean \
-             model, which is the result: use model-mean",
-            100.0 * (mean - worst)
-        ),
-        _ => String::new(),
-    }
-}
-
-/// One line per node, in aligned columns.
-fn participants(summary: &Summary) -> String {
-    const SHOWN: usize = 64;
-    /// Longer lists of classes are replaced by their number.
-    const WIDEST: usize = 40;
-    let classes = |part: &Participation| {
-        let held = part.classes.iter().enumerate().filter(|(_, rows)| **rows > 0);
-        let all = held
-            .clone()
-            .map(|(class, rows)| format!("{class} ({rows})"))
-            .collect::<Vec<_>>()
-            .join(", ");
-        if all.len() > WIDEST { format!("{} classes", held.count()) } else { all }
-    };
-    let mut rows = vec![["node", "rows", "classes (rows)", "accuracy", "sent"].map(String::from)];
-    rows.extend(summary.participation.iter().take(SHOWN).map(|(name, part)| {
-        let accuracy = percent(part.test_accuracy);
-        [
-            name.clone(),
-            part.rows.to_string(),
-            classes(part),
-            accuracy,
-            Bytes(part.bytes_payload).to_string(),
-        ]
-    }));
-    let width =
-        |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let [node, count, held, accuracy, sent] = std::array::from_fn(width);
-    let mut text = String::new();
-    for [a, b, c, d, e] in &rows {
-        text += &format!("  {a:<node$}  {b:>count$}  {c:<held$}  {d:>accuracy$}  {e:>sent$}\n");
-    }
-    if summary.participation.len() > SHOWN {
-        text += &format!(
-            "  ... and {} more nodes in summary.json\n",
-            summary.participation.len() - SHOWN
-        );
-    }
-    text
-}
-
-fn percent(share: Option<f64>) -> String {
-    share.map_or("-".to_string(), |share| format!("{:.1}%", 100.0 * share))
-}
-
-/// A duration in readable units.
-pub fn duration(seconds: f64) -> String {
-    match seconds {
-        s if s < 0.01 => format!("{:.2} ms", 1e3 * s),
-        s if s < 1.0 => format!("{:.0} ms", 1e3 * s),
-        s if s < 120.0 => format!("{s:.1} s"),
-        s if s < 7200.0 => format!("{:.0} min {:.0} s", (s / 60.0).floor(), s % 60.0),
-        s if s.is_finite() => format!("{:.1} h", s / 3600.0),
-        _ => "never".into(),
-    }
 }
 
 /// Useful next commands after this run, with their purposes.
@@ -381,16 +243,6 @@ mod tests {
     }
 
     #[test]
-    fn own_models_far_below_the_mean_are_warned_of() {
-        assert_eq!(mean_is_the_result(Some(0.90), Some(0.94)), "");
-        assert_eq!(mean_is_the_result(None, Some(0.94)), "");
-        assert!(
-            mean_is_the_result(Some(0.76), Some(0.94))
-                .contains("18.0 points worse than the mean model")
-        );
-    }
-
-    #[test]
     fn suggestions_can_be_typed_unchanged() {
         let shown = |started: &str| program(Some(started.into()));
         assert_eq!(shown("target/release/gradvine"), "target/release/gradvine");
@@ -399,11 +251,5 @@ mod tests {
             ("gradvine".to_string(), "gradvine".to_string())
         );
         assert_eq!(program(None), "gradvine");
-    }
-
-    #[test]
-    fn durations_keep_their_digits() {
-        let shown = [0.00167, 0.0167, 61.26, 754.0, 9000.0, f64::INFINITY].map(duration);
-        assert_eq!(shown, ["1.67 ms", "17 ms", "61.3 s", "12 min 34 s", "2.5 h", "never"]);
     }
 }

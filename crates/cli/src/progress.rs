@@ -6,10 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gradvine::{run::Progress, units::Bytes};
+use gradvine::{
+    run::Progress,
+    units::{Bytes, duration},
+};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-
-use super::outcome::duration;
 
 /// How progress is shown.
 pub struct Display {

@@ -1,9 +1,7 @@
 //! `gradvine topology`
 
 mod check;
-mod figures;
 mod list;
-mod rounds;
 
 use std::path::{Path, PathBuf};
 
@@ -13,9 +11,9 @@ use gradvine::{
     units::NodeId,
 };
 
+use gradvine_report::topology::{Figures, Rounds};
+
 use super::{print, print_json};
-use figures::Figures;
-use rounds::Rounds;
 
 /// The maximum number of links that `show` lists one by one.
 const MAX_LISTED: usize = 40;

@@ -6,11 +6,19 @@ use gradvine::{
     drive::{Elapsed, Ended, Lent, Observer, RunError},
     gossip::{OwnModel, RoundDone},
     net,
-    run::{Needs, Recorder, RunInfo, Watch, Whole},
+    run::{Needs, Progress, Recorder, RunInfo, SavedFiles, Watch, Whole},
     units::{NodeId, Round},
 };
 
-use super::{Exit, interrupt::Interrupt, outcome, processes, progress::Display, run_args::RunArgs};
+use gradvine_processes::{self as processes, Control};
+
+use super::{
+    Exit,
+    interrupt::Interrupt,
+    outcome,
+    progress::Display,
+    run_args::{RunArgs, room},
+};
 
 /// The arguments of `gradvine train`
 #[derive(clap::Args, Debug)]
@@ -34,7 +42,7 @@ pub struct Args {
 /// Runs every node on this machine.
 pub fn run(args: Args) -> Result<(), Exit> {
     if args.processes {
-        return processes::run(&args.run);
+        return with_processes(&args.run);
     }
     watched(&args.run, "train", |whole, watch| {
         let ended = net::together(
@@ -45,6 +53,41 @@ pub fn run(args: Args) -> Result<(), Exit> {
         )?;
         Ok(RunResult { ended, trace: None })
     })
+}
+
+/// Runs every node as a process of its own.
+fn with_processes(args: &RunArgs) -> Result<(), Exit> {
+    let whole = args.whole()?;
+    Needs::processes(&whole).check_run(&whole.design)?;
+    let mut directory = args.directory(&whole)?;
+    room(&whole.design, SavedFiles::Both, directory.path()).inspect_err(|_| directory.discard())?;
+    let interrupt = Interrupt::install()?;
+    let (info, warn) = (RunInfo::from(&*whole), super::warnings());
+    interrupt.otherwise_write(&Recorder::new(info, &directory, Arc::clone(&warn)), &directory);
+    interrupt.wait_longer();
+    if args.speaks() {
+        let folder = directory.path().display();
+        note!(
+            "{} processes, one per node; start one by hand with: gradvine node \
+             {folder}/nodes/NAME/node.toml",
+            whole.shards.len()
+        );
+    }
+    let mut display = Display::new(whole.design.experiment.run.rounds, args.speaks(), false);
+    let mut show = |progress: &Progress| {
+        interrupt.reached(progress.rounds);
+        display.show(progress);
+    };
+    let (program, stop) = (std::env::current_exe()?, || interrupt.is_set());
+    let mut control = Control { program, stop: &stop, show: &mut show, warn };
+    let summary = processes::run(&whole, &mut directory, &mut control);
+    display.finish();
+    let mut summary = summary?;
+    if !args.no_baseline {
+        summary.pooled = Some(whole.pooled_baseline()?.into());
+    }
+    directory.summary(&summary)?;
+    outcome::show(args, &whole, &directory, &summary, None, "train")
 }
 
 /// The result of a run.
@@ -75,7 +118,7 @@ pub fn watched(
         Display::new(whole.design.experiment.run.rounds, args.speaks(), command == "simulate");
     let result = {
         let metric = |metric: &_| warn(directory.borrow_mut().metric(metric));
-        let progress = |progress: &gradvine::run::Progress| {
+        let progress = |progress: &Progress| {
             interrupt.reached(progress.rounds);
             display.show(progress);
         };

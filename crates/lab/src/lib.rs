@@ -18,17 +18,23 @@
 //! | `line` | the arithmetic of one direction of a link |
 //! | `router` | the thread that carries packets, and its counts |
 //! | `cut` | links that carry nothing for a while |
+//! | `procedure` | a whole run: [`Laboratory`] predicts, simulates, and measures real nodes |
+//! | `figures` | its results, as a table and as JSON |
 
 #![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 mod cut;
+mod figures;
 pub mod line;
+mod procedure;
 mod router;
 mod site;
 
 pub use cut::Cut;
+pub use figures::{Expected, Figures, Measurement};
+pub use procedure::{Laboratory, names};
 pub use router::{Flow, Router, RouterCounts, Wiring};
 pub use site::{MTU, Setup, Site, address, check, check_congestion, clear_leftovers, name, remove};
 
@@ -44,4 +50,7 @@ pub enum LabError {
     /// The system refused.
     #[error("the system refused a namespace or device: {0}")]
     System(#[from] std::io::Error),
+    /// The run ended early.
+    #[error(transparent)]
+    Run(#[from] gradvine::run::EndError),
 }

@@ -1,8 +1,11 @@
-//! Pictures and pages of runs.
+//! How results look: pictures, pages and tables of runs, figures of topologies.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 pub mod chart;
 mod page;
+mod summary;
+pub mod topology;
 
 pub use page::{Figure, MARK, Page, page};
+pub use summary::table;

@@ -14,8 +14,10 @@
 //! | `figure` | [`Figure`]: a number from a trace; mean and spread over seeds |
 //! | `interval` | [`Interval`]: 95 % intervals of means, of rows paired by seed, of slopes |
 //! | `optimum` | the least value of f, if it can be computed |
+//! | `compare`, `table` | [`Comparison`]: all combinations of lists; [`Table`]: their figures as text, JSON, CSV and pictures |
 //! | `curves` | charts of outcomes |
 //! | `file`, `expect` | study files: rows, pictures, and inequalities that a machine checks |
+//! | `folder` | study files of a folder: loading, their data, their pages |
 //! | `pages` | a study as a page of Markdown |
 //!
 //! A run that diverges and a combination that is refused are rows like others. Everything runs on
@@ -25,19 +27,23 @@
 
 mod bench;
 mod case;
+mod compare;
 mod curves;
 mod expect;
 mod figure;
 mod file;
+pub mod folder;
 mod grid;
 mod interval;
 mod optimum;
 mod pages;
+mod table;
 mod trace;
 mod tune;
 
 pub use bench::{Bench, Outcome};
 pub use case::{Base, Case, Pick, picks};
+pub use compare::{Combinations, Comparison, Row, refusal};
 pub use curves::{Curve, chart};
 pub use expect::{Check, Expectation, Verdict, judge};
 pub use figure::{Figure, Spread, Target, rounded};
@@ -46,5 +52,6 @@ pub use grid::Grid;
 pub use interval::{Interval, student};
 pub use optimum::Optima;
 pub use pages::{index, page};
+pub use table::Table;
 pub use trace::{Point, Status, Trace};
 pub use tune::{Tried, Tuned};

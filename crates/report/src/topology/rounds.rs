@@ -12,7 +12,7 @@ use super::figures::{self, Span, count, number};
 
 /// The key figures of a schedule on a topology.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Rounds {
+pub struct Rounds {
     name: &'static str,
     paper: &'static str,
     period: u64,
@@ -31,7 +31,7 @@ pub(super) struct Rounds {
 
 impl Rounds {
     /// Computes the figures.
-    pub(super) fn of(schedule: &Schedule, topology: &Topology) -> Rounds {
+    pub fn of(schedule: &Schedule, topology: &Topology) -> Rounds {
         let Rate { rho, gap, mixing_time, counted } = *schedule.rate(topology);
         let (nodes, period) = (schedule.nodes(), schedule.period());
         let all: Vec<f64> = (0..period)

@@ -16,7 +16,7 @@ const MAX_SEARCH: u128 = 400_000_000;
 
 /// The key figures: what `--json` prints.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Figures {
+pub struct Figures {
     name: String,
     family: String,
     nodes: usize,
@@ -41,19 +41,19 @@ pub(super) struct Figures {
     eigenvalues: Option<Vec<f64>>,
     /// The schedule, if one was requested.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) schedule: Option<Rounds>,
+    pub schedule: Option<Rounds>,
 }
 
 /// Minimum, mean and maximum.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Span {
-    pub(super) min: f64,
-    pub(super) mean: f64,
-    pub(super) max: f64,
+pub struct Span {
+    pub min: f64,
+    pub mean: f64,
+    pub max: f64,
 }
 
 impl Span {
-    pub(super) fn of(values: impl ExactSizeIterator<Item = f64>) -> Option<Span> {
+    pub fn of(values: impl ExactSizeIterator<Item = f64>) -> Option<Span> {
         let count = values.len();
         let (min, sum, max) = values
             .fold((f64::INFINITY, 0.0, f64::NEG_INFINITY), |(low, sum, high), x| {
@@ -62,14 +62,14 @@ impl Span {
         (count > 0).then(|| Span { min, mean: sum / count as f64, max })
     }
 
-    pub(super) fn flat(self) -> bool {
+    pub fn flat(self) -> bool {
         self.max - self.min < 1e-12
     }
 }
 
 impl Figures {
     /// Computes the figures that are not known yet.
-    pub(super) fn of(topology: &Topology) -> Figures {
+    pub fn of(topology: &Topology) -> Figures {
         let Spectrum { rho, gap, lambda_2, lambda_n, mu, method, residual, converged, .. } =
             *topology.spectrum();
         let (nodes, links) = (topology.nodes(), topology.links());
@@ -107,7 +107,7 @@ impl Figures {
     }
 
     /// The figures in one line.
-    pub(super) fn in_short(&self) -> String {
+    pub fn in_short(&self) -> String {
         let Figures { name, nodes, links, rho, gap, .. } = self;
         let doubt = if self.converged { "" } else { ", not converged" };
         format!(
@@ -197,7 +197,7 @@ impl fmt::Display for Figures {
 }
 
 /// Figures, one per line, with their meanings.
-pub(super) fn write(f: &mut fmt::Formatter<'_>, rows: &[(&str, String, &str)]) -> fmt::Result {
+pub fn write(f: &mut fmt::Formatter<'_>, rows: &[(&str, String, &str)]) -> fmt::Result {
     for (key, value, meaning) in rows {
         if meaning.is_empty() {
             writeln!(f, "  {key:<12} {value}")?;
@@ -209,7 +209,7 @@ pub(super) fn write(f: &mut fmt::Formatter<'_>, rows: &[(&str, String, &str)]) -
 }
 
 /// Six decimals; for values very near to 0 or 1, as many as needed.
-pub(super) fn number(x: f64) -> String {
+pub fn number(x: f64) -> String {
     let (size, short) = (x.abs(), 1.0 - x.abs());
     if size < 1e-13 {
         "0".into()
@@ -222,7 +222,7 @@ pub(super) fn number(x: f64) -> String {
     }
 }
 
-pub(super) fn count(n: usize, word: &str) -> String {
+pub fn count(n: usize, word: &str) -> String {
     format!("{n} {word}{}", if n == 1 { "" } else { "s" })
 }
 

@@ -7,8 +7,9 @@ use gradvine::{
     run::{Summary, Whole},
     units::{Bytes, NodeId},
 };
-use gradvine_lab::{Flow, RouterCounts};
 use serde::Serialize;
+
+use crate::{Flow, RouterCounts};
 
 /// Above this load the machine counts as busy, and nodes wait for cores.
 const BUSY: f64 = 0.75;

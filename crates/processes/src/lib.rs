@@ -1,5 +1,11 @@
-//! `gradvine train --processes`: writes the files of a deployment (one folder per node, with key,
-//! node file and own rows) and starts the nodes.
+//! A run whose nodes are processes of their own on this machine: writes the files of a deployment
+//! (one folder per node, with key, node file and own rows), starts the nodes, follows them, and
+//! collects their results.
+//!
+//! [`run`] does all of it; the laboratory uses the steps one by one, with a network namespace for
+//! each node.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 use std::{
     fs,
@@ -20,20 +26,23 @@ use gradvine::{
     mixing::NodeInfo,
     net::identity,
     run::{
-        Needs, NodeFile, Progress, Recorder, RunDirectory, RunInfo, SavedFiles, Summary, Whole,
-        metrics::Metric, write_summary,
+        EndError, NodeFile, Progress, RunDirectory, Summary, Warn, Whole, metrics::Metric,
+        write_summary,
     },
     units::NodeId,
 };
 
-use super::{
-    Exit,
-    interrupt::Interrupt,
-    outcome,
-    progress::Display,
-    run_args::{RunArgs, room},
-    train::warn,
-};
+/// How a caller controls a run.
+pub struct Control<'a> {
+    /// The program that is started as `PROGRAM node NODE.toml`.
+    pub program: PathBuf,
+    /// Whether the run has to stop.
+    pub stop: &'a dyn Fn() -> bool,
+    /// Receives the progress after each round.
+    pub show: &'a mut dyn FnMut(&Progress),
+    /// Receives warnings.
+    pub warn: Warn,
+}
 
 /// How long nodes have to end by themselves after one has failed. One that was killed does not come
 /// back, and the others would wait for its links.
@@ -60,55 +69,38 @@ pub struct Process {
     signal: Option<i32>,
 }
 
-/// Runs every node as a process of its own.
-pub fn run(args: &RunArgs) -> Result<(), Exit> {
-    let whole = args.whole()?;
-    Needs::processes(&whole).check_run(&whole.design)?;
-    let mut directory = args.directory(&whole)?;
-    room(&whole.design, SavedFiles::Both, directory.path()).inspect_err(|_| directory.discard())?;
-    let interrupt = Interrupt::install()?;
-    interrupt.otherwise_write(
-        &Recorder::new(RunInfo::from(&*whole), &directory, super::warnings()),
-        &directory,
-    );
-    interrupt.wait_longer();
-    let ports = free_ports(whole.shards.len(), whole.design.experiment.run.transport)?;
-    let addresses: Vec<String> = (ports.into_iter())
-        .map(|port| whole.design.experiment.run.transport.address(Ipv4Addr::LOCALHOST, port))
+/// Runs every node as a process of its own on loopback, and writes the summary. The files of the
+/// nodes are in `nodes/` of the run directory.
+///
+/// # Errors
+/// [`EndError::Interrupted`] after [`Control::stop`], otherwise as the first node that failed
+/// ended. The results so far are written.
+pub fn run(
+    whole: &Whole,
+    directory: &mut RunDirectory,
+    control: &mut Control<'_>,
+) -> Result<Summary, EndError> {
+    let transport = whole.design.experiment.run.transport;
+    let addresses: Vec<String> = (free_ports(whole.shards.len(), transport)?.into_iter())
+        .map(|port| transport.address(Ipv4Addr::LOCALHOST, port))
         .collect();
-    write_files(&whole, &directory, &addresses, true)?;
-    if args.speaks() {
-        let folder = directory.path().display();
-        note!(
-            "{} processes, one per node; start one by hand with: gradvine node \
-             {folder}/nodes/NAME/node.toml",
-            whole.shards.len()
-        );
+    write_files(whole, directory, &addresses, true)?;
+    let mut processes = start(whole, directory, |_| Command::new(&control.program))?;
+    follow(&mut processes, control, &mut |_| Ok(()))?;
+    merge_metrics(&processes, directory, &control.warn);
+    if (control.stop)() {
+        return Err(interrupted(whole, directory, &processes, &control.warn));
     }
-    let mut processes = start(&whole, &directory, |_, program| Command::new(program))?;
-    let mut display = Display::new(whole.design.experiment.run.rounds, args.speaks(), false);
-    follow(&mut processes, &interrupt, &mut display, &mut |_| Ok(()))?;
-    display.finish();
-    merge_metrics(&processes, &mut directory);
-    if interrupt.is_set() {
-        return Err(interrupted(&whole, &directory, &processes));
-    }
-    let mut summary = gather(&whole, &directory, &processes)?;
-    if !args.no_baseline {
-        summary.pooled = Some(whole.pooled_baseline()?.into());
-    }
-    directory.summary(&summary)?;
-    outcome::show(args, &whole, &directory, &summary, None, "train")
+    gather(whole, directory, &processes, &control.warn)
 }
 
 /// Watches the nodes until all have ended; if the user interrupts, or one has failed, asks the
 /// others to stop. Calls `look` at regular intervals.
 pub fn follow(
     processes: &mut [Process],
-    interrupt: &Interrupt,
-    display: &mut Display,
-    look: &mut dyn FnMut(&[Process]) -> Result<(), Exit>,
-) -> Result<(), Exit> {
+    control: &mut Control<'_>,
+    look: &mut dyn FnMut(&[Process]) -> Result<(), EndError>,
+) -> Result<(), EndError> {
     let (mut stopping, mut shown) = (false, 0);
     let mut failed: Option<Instant> = None;
     while processes.iter().any(|process| !process.ended) {
@@ -117,7 +109,7 @@ pub fn follow(
             failed = Some(Instant::now());
         }
         let late = failed.is_some_and(|since| since.elapsed() > GRACE);
-        if (interrupt.is_set() || late) && !stopping {
+        if ((control.stop)() || late) && !stopping {
             stopping = true;
             // A node stops when its standard input ends.
             processes.iter_mut().for_each(|process| drop(process.child.stdin.take()));
@@ -127,23 +119,29 @@ pub fn follow(
             process.look()?;
         }
         let progress = progress(processes);
-        interrupt.reached(progress.rounds);
         if progress.rounds > shown {
             shown = progress.rounds;
-            display.show(&progress);
+            (control.show)(&progress);
         }
     }
     Ok(())
 }
 
 /// Writes the nodes' metrics into the run's, sorted by rounds, then nodes.
-pub fn merge_metrics(processes: &[Process], directory: &mut RunDirectory) {
+///
+/// A line that cannot be written ends nothing: it is a warning.
+pub fn merge_metrics(processes: &[Process], directory: &mut RunDirectory, warn: &Warn) {
+    let check = |result: std::io::Result<()>| {
+        if let Err(error) = result {
+            warn(&format!("warning: {error}"));
+        }
+    };
     let mut metrics: Vec<&Metric> = processes.iter().flat_map(|process| &process.metrics).collect();
     metrics.sort_by_key(|metric| (metric.round, metric.node));
     for metric in metrics {
-        warn(directory.metric(metric));
+        check(directory.metric(metric));
     }
-    warn(directory.finish());
+    check(directory.finish());
 }
 
 /// Writes keys, the topology with peers and addresses, node files and rows. Unless `tested` is set,
@@ -153,7 +151,7 @@ pub fn write_files(
     directory: &RunDirectory,
     addresses: &[String],
     tested: bool,
-) -> Result<(), Exit> {
+) -> Result<(), EndError> {
     let design = &whole.design;
     let nodes = directory.path().join("nodes");
     let test = whole.test.as_ref().filter(|_| tested);
@@ -178,7 +176,7 @@ pub fn write_files(
             init: None,
             out: "run".into(),
         };
-        let text = toml::to_string(&file).map_err(|error| Exit::Failed(error.to_string()))?;
+        let text = toml::to_string(&file).map_err(|error| EndError::Failed(error.to_string()))?;
         fs::write(folder.join("node.toml"), text)?;
         infos.push(NodeInfo {
             name,
@@ -204,7 +202,7 @@ pub fn write_files(
 }
 
 /// Different ports that were free a moment ago.
-fn free_ports(count: usize, transport: Transport) -> Result<Vec<u16>, Exit> {
+fn free_ports(count: usize, transport: Transport) -> Result<Vec<u16>, EndError> {
     let (mut tcp, mut udp, mut ports) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..count {
         match transport {
@@ -223,19 +221,21 @@ fn free_ports(count: usize, transport: Transport) -> Result<Vec<u16>, Exit> {
     Ok(ports)
 }
 
-/// Starts every node. `command` makes the command of a node from this program's path.
+/// Starts every node. `command` makes the command of a node, without its arguments.
+///
+/// # Errors
+/// [`EndError::Failed`] if a log file or a process cannot be created.
 pub fn start(
     whole: &Whole,
     directory: &RunDirectory,
-    command: impl Fn(NodeId, &Path) -> Command,
-) -> Result<Vec<Process>, Exit> {
-    let program = std::env::current_exe()?;
+    command: impl Fn(NodeId) -> Command,
+) -> Result<Vec<Process>, EndError> {
     let mut processes = Vec::new();
     for node in 0..whole.shards.len() {
         let name = whole.design.topology.node(NodeId::from(node)).name.clone();
         let folder = directory.path().join("nodes").join(&name);
         let log = fs::File::create(folder.join("log.txt"))?;
-        let child = command(NodeId::from(node), &program)
+        let child = command(NodeId::from(node))
             .arg("node")
             .arg(folder.join("node.toml"))
             .args(["--quiet", "--until-stdin-ends"])
@@ -271,7 +271,7 @@ impl Process {
     }
 
     /// Reads its new metrics, and checks whether it has ended.
-    fn look(&mut self) -> Result<(), Exit> {
+    fn look(&mut self) -> Result<(), EndError> {
         if !self.ended
             && let Some(status) = self.child.try_wait()?
         {
@@ -332,17 +332,22 @@ pub fn progress(processes: &[Process]) -> Progress {
 }
 
 /// Handles an interrupted run: the nodes' own models become this run's.
-pub fn interrupted(whole: &Whole, directory: &RunDirectory, processes: &[Process]) -> Exit {
-    let mut summary = salvage(whole, directory, processes);
+pub fn interrupted(
+    whole: &Whole,
+    directory: &RunDirectory,
+    processes: &[Process],
+    warn: &Warn,
+) -> EndError {
+    let mut summary = salvage(whole, directory, processes, warn);
     summary.interrupted = true;
-    write_summary(directory, &summary, &super::warnings());
+    write_summary(directory, &summary, warn);
     let (rounds, folder) = (summary.rounds, directory.path().display());
-    Exit::Interrupted(format!("stopped in round {rounds}; the results so far are in {folder}"))
+    EndError::Interrupted(format!("stopped in round {rounds}; the results so far are in {folder}"))
 }
 
 /// Collects the results of a run that ended early: the nodes' models, and a summary from their
 /// records.
-fn salvage(whole: &Whole, directory: &RunDirectory, processes: &[Process]) -> Summary {
+fn salvage(whole: &Whole, directory: &RunDirectory, processes: &[Process], warn: &Warn) -> Summary {
     let mut all = Summary::blank(&whole.design);
     let mut rounds = Vec::new();
     for process in processes {
@@ -350,7 +355,7 @@ fn salvage(whole: &Whole, directory: &RunDirectory, processes: &[Process]) -> Su
         if process.folder.join("run").join(&name).exists()
             && let Err(error) = copy_model(whole, process, directory, &name)
         {
-            note!("warning: the model of node {}: {}", process.name, error.message());
+            warn(&format!("warning: the model of node {}: {error}", process.name));
         }
         let Some(own) = process.summary() else { continue };
         let Some(part) = own.participation.get(&process.name) else { continue };
@@ -365,7 +370,7 @@ fn salvage(whole: &Whole, directory: &RunDirectory, processes: &[Process]) -> Su
             Ok(()) => {
                 all.mean_digest = process.summary().map(|own| own.mean_digest).unwrap_or_default()
             }
-            Err(error) => note!("warning: the mean model: {}", error.message()),
+            Err(error) => warn(&format!("warning: the mean model: {error}")),
         }
     }
     all.rounds = rounds.into_iter().min().unwrap_or_else(|| progress(processes).rounds);
@@ -378,7 +383,7 @@ fn copy_model(
     process: &Process,
     directory: &RunDirectory,
     name: &str,
-) -> Result<(), Exit> {
+) -> Result<(), EndError> {
     let mut saved = SavedModel::read(&process.folder.join("run").join(name))?;
     saved.classes.clone_from(&whole.classes);
     Ok(saved.write(&directory.path().join(name))?)
@@ -404,7 +409,8 @@ pub fn gather(
     whole: &Whole,
     directory: &RunDirectory,
     processes: &[Process],
-) -> Result<Summary, Exit> {
+    warn: &Warn,
+) -> Result<Summary, EndError> {
     let failed: Vec<&Process> =
         processes.iter().filter(|process| process.code != Some(0)).collect();
     if let Some(first) = first_failed(&failed) {
@@ -414,27 +420,29 @@ pub fn gather(
             (None, Some(signal)) => format!("was ended by signal {signal}"),
             (None, None) => "ended without a code".into(),
         };
-        let message = format!("node {name} {how} (its log: {})", log.display());
-        let mut summary = salvage(whole, directory, processes);
+        let how = format!("{how} (its log: {})", log.display());
+        let message = format!("node {name} {how}");
+        let mut summary = salvage(whole, directory, processes, warn);
         (summary.failure, summary.failed_at) = (Some(message.clone()), Some(name.clone()));
-        write_summary(directory, &summary, &super::warnings());
-        let message =
-            format!("{message}; the results so far are in {}", directory.path().display());
+        write_summary(directory, &summary, warn);
+        let results = format!("the results so far are in {}", directory.path().display());
         return Err(match first.code {
-            Some(2) => Exit::Config(message),
-            Some(3) => Exit::Short(message),
-            _ => Exit::Failed(message),
+            Some(2) => ConfigError::at(format!("node {name}"), format!("{how}; {results}")).into(),
+            Some(3) => EndError::Short(format!("{message}; {results}")),
+            _ => EndError::Failed(format!("{message}; {results}")),
         });
     }
     let read = |path: &Path| {
         fs::read(path).map_err(|error| {
-            Exit::from(ConfigError::at("cannot be read", error.to_string()).within(path.display()))
+            EndError::from(
+                ConfigError::at("cannot be read", error.to_string()).within(path.display()),
+            )
         })
     };
     let summary = read(&processes[0].folder.join("run/summary.json"))?;
     for process in processes {
         if read(&process.folder.join("run/summary.json"))? != summary {
-            return Err(Exit::Failed(format!(
+            return Err(EndError::Failed(format!(
                 "node {} wrote another summary than node {}",
                 process.name, processes[0].name
             )));

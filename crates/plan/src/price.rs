@@ -21,7 +21,7 @@ const ROUNDS: u64 = 64;
 const LONGEST: usize = 1 << 20;
 
 /// For what the catalogue is priced.
-pub struct Priced {
+pub struct Prices {
     /// d.
     pub parameters: usize,
     /// Who meets whom.
@@ -43,7 +43,7 @@ struct Cost {
     warnings: Vec<String>,
 }
 
-impl Priced {
+impl Prices {
     /// Lines for a rule: `(name, words)`.
     pub fn rule(&self, entry: &Entry) -> Vec<(&'static str, String)> {
         let cost = match self.cost(entry) {

@@ -4,10 +4,9 @@ use std::{collections::BTreeSet, fs, path::Path};
 
 use gradvine::{config::ConfigError, data::write_atomically};
 use gradvine_report::chart::Chart;
-use gradvine_study::{Curve, Figure, Interval, Outcome, Spread, chart, rounded};
 use serde_json::{Value, json};
 
-use super::{super::Exit, Row};
+use crate::{Curve, Figure, Interval, Outcome, Row, Spread, chart, rounded};
 
 /// The table's columns.
 const COLUMNS: [Figure; 6] = [
@@ -23,8 +22,8 @@ const TIMED: [Figure; 2] = [Figure::Time, Figure::Computing];
 /// The mark after the best value of a column.
 const BEST: &str = "*";
 
-/// A complete comparison.
-pub struct Comparison<'a> {
+/// A complete comparison, to be shown.
+pub struct Table<'a> {
     /// The command that repeats it.
     pub again: String,
     /// The seeds.
@@ -33,10 +32,10 @@ pub struct Comparison<'a> {
     pub rows: &'a [Row],
 }
 
-impl Comparison<'_> {
+impl Table<'_> {
     /// The table: one line per combination, with the best value of each column marked, then tuning
     /// and warnings.
-    pub fn table(&self) -> String {
+    pub fn text(&self) -> String {
         let differ =
             |of: fn(&Row) -> &String| self.rows.iter().any(|row| of(row) != of(&self.rows[0]));
         let mut columns = self.columns();
@@ -219,16 +218,16 @@ impl Comparison<'_> {
     }
 
     /// Writes `compare.json`, `compare.csv` and pictures.
-    pub fn write(&self, out: &Path) -> Result<(), Exit> {
+    ///
+    /// # Errors
+    /// If the folder or a file cannot be written.
+    pub fn write(&self, out: &Path) -> Result<(), ConfigError> {
         let wrong = |error: std::io::Error| {
             ConfigError::new("--out", out.display(), format!("cannot be written: {error}"))
         };
         fs::create_dir_all(out).map_err(wrong)?;
         let put = |name: &str, text: &str| write_atomically(&out.join(name), &[text.as_bytes()]);
-        put(
-            "compare.json",
-            &(serde_json::to_string_pretty(&self.json()).map_err(std::io::Error::from)? + "\n"),
-        )?;
+        put("compare.json", &(format!("{:#}\n", self.json())))?;
         put("compare.csv", &self.csv())?;
         for (name, picture) in self.pictures() {
             put(name, &picture.svg())?;

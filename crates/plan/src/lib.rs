@@ -1,0 +1,225 @@
+//! What a run will take on given links, and what else could be done on the same nodes.
+//!
+//! | file | does |
+//! |---|---|
+//! | `lib` | [`Plan`]: the prediction of an experiment, of central training, and of candidates |
+//! | `text` | a plan as text and as JSON |
+//! | `price` | [`Prices`]: what rules keep and send, what compressors leave |
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod price;
+mod text;
+
+use std::sync::Arc;
+
+use gradvine::{
+    config::ConfigError,
+    experiment::{Compute, Experiment},
+    links::{self, Conditions},
+    mixing::Topology,
+    run::{Constants, Design, Outlook, Whole, outlook},
+    units::NodeId,
+};
+use gradvine_study::picks;
+
+pub use price::{Prices, compressor, compressor_json};
+
+/// What to look at beside the experiment itself.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// Topologies on the same nodes; if empty, the families that fit.
+    pub topologies: Vec<String>,
+    /// A topology file on the same nodes that describes links between other pairs.
+    pub links: Option<String>,
+    /// Compressors, as [`picks`] reads them; `None`: identity and min-max of 8, 4 and 2 bits, if
+    /// the rule compresses.
+    pub compressors: Option<String>,
+    /// Gradients a round.
+    pub local_steps: Vec<u32>,
+    /// No candidates.
+    pub alone: bool,
+    /// Whether to measure the constants of the data: it computes gradients on all rows.
+    pub measures_data: bool,
+}
+
+/// A candidate that cannot work, and why.
+pub type Refused = (String, String);
+
+/// Predictions for one experiment.
+pub struct Plan<'a> {
+    /// The experiment.
+    pub whole: &'a Whole,
+    /// Its own outlook.
+    pub own: Outlook,
+    /// The same gradients in one place: by a parameter server and by a ring.
+    pub central: Vec<(&'static str, Outlook)>,
+    /// All candidates that can work, best first.
+    pub candidates: Vec<Outlook>,
+    /// Those that cannot.
+    pub refused: Vec<Refused>,
+    /// What the bounds of the theory need.
+    pub constants: Option<Constants>,
+}
+
+struct Search<'a> {
+    whole: &'a Whole,
+    request: &'a Request,
+    read: &'a dyn Fn(&[String]) -> Result<Experiment, ConfigError>,
+}
+
+impl Plan<'_> {
+    /// Predicts. `read` reads the experiment again with further settings, each `key=value`.
+    ///
+    /// # Errors
+    /// If the request names something that does not exist or does not fit the experiment's nodes.
+    pub fn of<'a>(
+        whole: &'a Whole,
+        request: &Request,
+        read: &dyn Fn(&[String]) -> Result<Experiment, ConfigError>,
+    ) -> Result<Plan<'a>, ConfigError> {
+        let experiment = &whole.design.experiment;
+        let steps = u64::from(experiment.optimizer.local_steps);
+        let gradients = experiment.run.rounds.saturating_mul(steps);
+        let search = Search { whole, request, read };
+        let own = Outlook::of(&whole.design, &whole.conditions, gradients)?;
+        let central = central(&search, gradients)?;
+        let (candidates, refused) =
+            if request.alone { Default::default() } else { candidates(&search, gradients)? };
+        let constants = request.measures_data.then(|| Constants::measure(whole)).transpose()?;
+        Ok(Plan { whole, own, central, candidates, refused, constants })
+    }
+}
+
+/// C-SGD by a server and by a ring, on all pairs.
+fn central(
+    search: &Search<'_>,
+    gradients: u64,
+) -> Result<Vec<(&'static str, Outlook)>, ConfigError> {
+    let whole = search.whole;
+    let nodes = whole.design.topology.nodes();
+    if nodes < 2 {
+        return Ok(Vec::new());
+    }
+    let conditions = everywhere(search)?;
+    let topology = Arc::new(Topology::parse(&format!("complete:{nodes}"), 1)?);
+    let mut found = Vec::new();
+    for (name, collective) in [("parameter server", "server"), ("ring all-reduce", "ring")] {
+        let sets = [
+            "compressor.kind=identity".into(),
+            "rule.kind=c-sgd".into(),
+            format!("rule.collective={collective}"),
+        ];
+        let mut experiment = (search.read)(&sets)?;
+        experiment.topology.schedule = "static".into();
+        let (features, outputs) = (whole.design.features, whole.design.outputs);
+        let design = Design::new(experiment, Arc::clone(&topology), features, outputs)?;
+        found.push((name, Outlook::of(&design, &conditions, gradients)?));
+    }
+    Ok(found)
+}
+
+/// The conditions between any two nodes: the experiment's own links, those of `--links`, and ways
+/// over these for the rest.
+fn everywhere(search: &Search<'_>) -> Result<Conditions, ConfigError> {
+    let &Search { whole, request, .. } = search;
+    let own = &whole.design.topology;
+    let Some(file) = &request.links else { return Ok(outlook::all_pairs(own, &whole.conditions)) };
+    let topology = Topology::parse(file, whole.design.experiment.run.seed)?;
+    let names = |topology: &Topology| -> Vec<String> {
+        (0..topology.nodes()).map(|node| topology.node(NodeId::from(node)).name.clone()).collect()
+    };
+    if names(&topology) != names(own) {
+        let problem = format!(
+            "its nodes are {}, the experiment's {}",
+            names(&topology).join(", "),
+            names(own).join(", ")
+        );
+        return Err(ConfigError::new("--links", format!("\"{file}\""), problem));
+    }
+    let mut network = whole.design.experiment.network.clone();
+    // Gradients take what they take in the experiment, measured or not.
+    (network.compute, network.compute_ms, network.compute_spread) = (Compute::None, None, None);
+    (network.stragglers, network.straggler_factor) = (None, None);
+    let mut conditions =
+        links::conditions(&network, &topology, whole.conditions.seed, &mut || 0.0)?;
+    conditions.compute = whole.conditions.compute;
+    conditions.links.extend(whole.conditions.links.iter().map(|(pair, link)| (*pair, *link)));
+    Ok(outlook::all_pairs(&topology, &conditions))
+}
+
+/// All candidates that can work, best first, and why the others cannot.
+fn candidates(
+    search: &Search<'_>,
+    gradients: u64,
+) -> Result<(Vec<Outlook>, Vec<Refused>), ConfigError> {
+    let &Search { whole, request, .. } = search;
+    let design = &whole.design;
+    let nodes = design.topology.nodes();
+    let everywhere = everywhere(search)?;
+    let mut topologies = vec![Arc::clone(&design.topology)];
+    let (mut found, mut refused) = (Vec::new(), Vec::new());
+    let specs = if request.topologies.is_empty() {
+        outlook::candidates(nodes)
+    } else {
+        request.topologies.clone()
+    };
+    for spec in specs {
+        match Topology::parse(&spec, design.experiment.run.seed) {
+            Ok(topology) if topology.nodes() != nodes => {
+                let problem = format!("it has {} nodes, the experiment {nodes}", topology.nodes());
+                return Err(ConfigError::new("--topologies", format!("\"{spec}\""), problem));
+            }
+            Ok(topology) if same_links(&topology, &design.topology) => {}
+            Ok(topology) => topologies.push(Arc::new(topology)),
+            Err(error) if request.topologies.is_empty() => refused.push((spec, error.to_string())),
+            Err(error) => return Err(error),
+        }
+    }
+    let compresses = gradvine::gossip::rule::find(design.rule_name())?.compresses;
+    let list = request
+        .compressors
+        .as_deref()
+        .unwrap_or("identity,min-max:bits=8,min-max:bits=4,min-max:bits=2");
+    let mut compressors = vec![Vec::new()];
+    if compresses || request.compressors.is_some() {
+        compressors
+            .extend(picks("--compressors", list)?.iter().map(|pick| pick.sets("compressor")));
+    }
+    for topology in &topologies {
+        let conditions =
+            if Arc::ptr_eq(topology, &design.topology) { &whole.conditions } else { &everywhere };
+        for compressor in &compressors {
+            for &steps in &request.local_steps {
+                let mut sets = compressor.clone();
+                sets.push(format!("optimizer.local_steps={steps}"));
+                let one = (search.read)(&sets).and_then(|experiment| {
+                    let mut conditions = conditions.clone();
+                    // Measured or given for the experiment's own steps.
+                    let share =
+                        f64::from(steps) / f64::from(design.experiment.optimizer.local_steps);
+                    conditions.compute.mean = (conditions.compute.mean as f64 * share) as u64;
+                    let (features, outputs) = (design.features, design.outputs);
+                    let design = Design::new(experiment, Arc::clone(topology), features, outputs)?;
+                    Outlook::of(&design, &conditions, gradients)
+                });
+                match one {
+                    Ok(one) => found.push(one),
+                    Err(error) => refused.push((
+                        format!("{} {}", topology.name(), sets.join(" ")),
+                        error.to_string(),
+                    )),
+                }
+            }
+        }
+    }
+    found.sort_by(|a, b| a.cost_s().total_cmp(&b.cost_s()));
+    found.dedup_by(|a, b| {
+        (&a.topology, &a.compressor, a.local_steps) == (&b.topology, &b.compressor, b.local_steps)
+    });
+    Ok((found, refused))
+}
+
+fn same_links(a: &Topology, b: &Topology) -> bool {
+    a.edges().eq(b.edges())
+}

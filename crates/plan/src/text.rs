@@ -1,0 +1,306 @@
+//! A plan as text and as JSON.
+
+use std::fmt::Write as _;
+
+use gradvine::{
+    predict::{LinkLoad, Prediction},
+    run::{Constants, Outlook, Whole},
+    units::{Bytes, duration},
+};
+use serde_json::{Value, json};
+
+use crate::{Plan, Refused};
+
+/// Candidates that cannot work are counted, and so many are named.
+const REFUSED_SHOWN: usize = 3;
+/// So many candidates are shown.
+const SHOWN: usize = 20;
+
+impl Plan<'_> {
+    /// The plan as text: the experiment, central training, the candidates, the data.
+    pub fn text(&self) -> String {
+        let mut text = about(self.whole, &self.own);
+        text += &against(&self.own, &self.central);
+        if !self.candidates.is_empty() || !self.refused.is_empty() {
+            text += &table(self.whole, &self.candidates, &self.refused);
+        }
+        if let Some(constants) = &self.constants {
+            text += &data(constants, &self.own);
+        }
+        text
+    }
+
+    /// The plan as JSON.
+    pub fn json(&self) -> Value {
+        as_json(self)
+    }
+}
+
+/// What this experiment would take.
+fn about(whole: &Whole, own: &Outlook) -> String {
+    let (design, round) = (&whole.design, &own.prediction);
+    let mut text = format!(
+        "{} with {} on {}: {} nodes, {} parameters, {} rounds\n\n",
+        design.rule_name(),
+        own.compressor,
+        own.topology,
+        design.topology.nodes(),
+        design.parameters(),
+        own.rounds
+    );
+    let mut line = |head: &str, words: String| {
+        let _ = writeln!(text, "  {head:<13}{words}");
+    };
+    line(
+        "a round",
+        format!(
+            "{}; a node computes {:.1} % of the time",
+            duration(round.round_s),
+            100.0 * round.computing
+        ),
+    );
+    let both = |(mean, most): (f64, f64)| {
+        let bytes = |x: f64| Bytes(x.round() as u64).to_string();
+        if most > 1.001 * mean {
+            format!("{} ({} at the busiest)", bytes(mean), bytes(most))
+        } else {
+            bytes(mean)
+        }
+    };
+    line(
+        "sent",
+        format!(
+            "{} of payload a node and round, {} with headers",
+            both(round.payload),
+            both(round.wire)
+        ),
+    );
+    if let Some(link) = round.bottleneck() {
+        line("bottleneck", narrow(whole, link));
+    }
+    line(
+        "agreement",
+        match own.agreement {
+            Some(rounds) => format!(
+                "W by itself shrinks disagreement 100-fold in {rounds} round{}, {} (rho {:.4})",
+                if rounds == 1 { "" } else { "s" },
+                duration(own.agreement_s()),
+                own.rho
+            ),
+            None => "disagreement never shrinks: rho is 1".into(),
+        },
+    );
+    line("the run", format!("{} rounds, {}", own.rounds, duration(own.run_s())));
+    if whole.conditions.links.is_empty() && whole.conditions.rest.rate.is_infinite() {
+        text += "\n  Links take no time here: name them in a topology file, or set network.preset \
+                 (4g, ethernet, ...).\n";
+    }
+    text
+}
+
+/// A link in words.
+fn narrow(whole: &Whole, link: &LinkLoad) -> String {
+    let name = |node| whole.design.topology.node(node).name.clone();
+    let frames = if link.frames > 1.001 {
+        format!(", {:.1} frames a round", link.frames)
+    } else {
+        String::new()
+    };
+    format!(
+        "{} -> {}: {} of latency and {} on the line{frames}",
+        name(link.from),
+        name(link.to),
+        duration(link.alone_s - link.busy_s),
+        duration(link.busy_s)
+    )
+}
+
+/// Centralized and decentralized, N nodes, B bytes.
+fn against(own: &Outlook, central: &[(&'static str, Outlook)]) -> String {
+    if central.is_empty() {
+        return String::new();
+    }
+    let mut text =
+        "\nthe same gradients in one place (C-SGD, whole vectors, between any two nodes)\n\n"
+            .to_string();
+    for (name, outlook) in central {
+        let order = if *name == "parameter server" {
+            "O(N alpha + N B beta)"
+        } else {
+            "O(N alpha + B beta)"
+        };
+        let times = outlook.prediction.round_s / own.prediction.round_s;
+        let times = if times.is_finite() {
+            format!(", {times:.2} times this one's")
+        } else {
+            String::new()
+        };
+        let _ = writeln!(
+            text,
+            "  {name:<18}{order:<23}{}{times}",
+            duration(outlook.prediction.round_s)
+        );
+    }
+    let _ = writeln!(
+        text,
+        "  {:<18}{:<23}{}",
+        "this one",
+        "O(alpha + B beta)",
+        duration(own.prediction.round_s)
+    );
+    text
+}
+
+fn table(whole: &Whole, candidates: &[Outlook], refused: &[Refused]) -> String {
+    let mut rows = vec![
+        [
+            "topology",
+            "compressor",
+            "steps",
+            "a round",
+            "sent/round",
+            "rounds to agree",
+            "run",
+            "what it waits for",
+        ]
+        .map(String::from),
+    ];
+    rows.extend(candidates.iter().take(SHOWN).map(|one| {
+        [
+            one.topology.clone(),
+            one.compressor.clone(),
+            one.local_steps.to_string(),
+            duration(one.prediction.round_s),
+            Bytes(one.prediction.payload.0.round() as u64).to_string(),
+            one.agreement.map_or("never".into(), |rounds| rounds.to_string()),
+            duration(one.run_s()),
+            reason(whole, &one.prediction),
+        ]
+    }));
+    let width =
+        |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; 8] = std::array::from_fn(width);
+    let mut text = "\ncandidates on the same nodes, best first\n\n".to_string();
+    for row in &rows {
+        let cells: Vec<String> = (row.iter().enumerate())
+            .map(|(column, cell)| match column {
+                2..=6 => format!("{cell:>0$}", widths[column]),
+                _ => format!("{cell:<0$}", widths[column]),
+            })
+            .collect();
+        let _ = writeln!(text, "  {}", cells.join("  ").trim_end());
+    }
+    if candidates.len() > SHOWN {
+        let _ = writeln!(text, "  and {} more", candidates.len() - SHOWN);
+    }
+    if !refused.is_empty() {
+        let _ = writeln!(text, "\n  {} cannot work:", refused.len());
+        for (what, why) in refused.iter().take(REFUSED_SHOWN) {
+            let _ = writeln!(text, "    {what}: {why}");
+        }
+    }
+    text
+}
+
+/// What a round is made of.
+fn reason(whole: &Whole, round: &Prediction) -> String {
+    if round.computing > 0.6 {
+        return "gradients".into();
+    }
+    match round.bottleneck() {
+        Some(link) if link.alone_s > 0.0 => {
+            let name = |node| whole.design.topology.node(node).name.clone();
+            let what = if link.busy_s > 0.5 * link.alone_s { "rate" } else { "latency" };
+            format!("{what} of {} -> {}", name(link.from), name(link.to))
+        }
+        _ => "nothing".into(),
+    }
+}
+
+/// What the theory's bounds need.
+fn data(constants: &Constants, own: &Outlook) -> String {
+    let mut text = "\nwhat the bounds need, at the initial model\n\n".to_string();
+    let mut line = |head: &str, words: String| {
+        let _ = writeln!(text, "  {head:<13}{words}");
+    };
+    line(
+        "L",
+        format!(
+            "{:.4} (curvature of f; steps up to about 1/L are stable for exact gradients)",
+            constants.smoothness
+        ),
+    );
+    line(
+        "sigma^2",
+        format!("{:.4e} within a node: variance of a mini-batch gradient", constants.within),
+    );
+    line(
+        "zeta^2",
+        format!(
+            "{:.4e} between nodes: how far their gradients are from the mean one",
+            constants.between
+        ),
+    );
+    line("|grad f|^2", format!("{:.4e}", constants.gradient));
+    line("rho", format!("{:.6}", own.rho));
+    if let (Some(least), Some(most)) =
+        (constants.classes.iter().min(), constants.classes.iter().max())
+    {
+        let range = if least == most { least.to_string() } else { format!("{least} to {most}") };
+        line("labels", format!("{range} of {} classes at each node", constants.all_classes));
+    }
+    text
+}
+
+fn as_json(plan: &Plan<'_>) -> Value {
+    let Plan { whole, own, central, candidates, refused, constants } = plan;
+    let name = |node| whole.design.topology.node(node).name.clone();
+    let link = |link: &LinkLoad| {
+        json!({
+            "from": name(link.from),
+            "to": name(link.to),
+            "frames": link.frames,
+            "payload": link.payload,
+            "wire": link.wire,
+            "busy_s": link.busy_s, "alone_s": link.alone_s,
+        })
+    };
+    let both = |(mean, most): (f64, f64)| json!({ "mean": mean, "most": most });
+    let one = |outlook: &Outlook| {
+        json!({
+            "topology": outlook.topology,
+            "compressor": outlook.compressor,
+            "local_steps": outlook.local_steps,
+            "round_s": outlook.prediction.round_s,
+            "rounds": outlook.rounds,
+            "run_s": outlook.run_s(),
+            "cost_s": Some(outlook.cost_s()).filter(|cost| cost.is_finite()),
+            "mixing": outlook.mixing(),
+            "relaxation": outlook.relaxation,
+            "rho": outlook.rho,
+            "mixing_time": outlook.agreement,
+            "agreement_s": outlook.agreement.map(|_| outlook.agreement_s()),
+            "payload": both(outlook.prediction.payload),
+            "wire": both(outlook.prediction.wire),
+            "computing": outlook.prediction.computing,
+            "waits_for": reason(whole, &outlook.prediction),
+        })
+    };
+    let central: Vec<Value> = (central.iter())
+        .map(|(name, outlook)| json!({ "name": name, "plan": one(outlook) }))
+        .collect();
+    let refused: Vec<Value> =
+        refused.iter().map(|(what, why)| json!({ "what": what, "why": why })).collect();
+    json!({
+        "rule": whole.design.rule_name(),
+        "nodes": whole.design.topology.nodes(),
+        "parameters": whole.design.parameters(),
+        "plan": one(own),
+        "links": own.prediction.links.iter().map(link).collect::<Vec<_>>(),
+        "bottleneck": own.prediction.bottleneck().map(link),
+        "centralized": central,
+        "candidates": candidates.iter().map(one).collect::<Vec<_>>(),
+        "refused": refused,
+        "data": constants,
+    })
+}

@@ -1,0 +1,218 @@
+//! Rules, compressors and topologies compared with each other: the combinations of lists, run and
+//! shown.
+
+use std::path::PathBuf;
+
+use gradvine::{compress, config::ConfigError, gossip::rule, mixing::Topology};
+
+use crate::{Base, Bench, Case, Grid, LEAST_TUNING_SEEDS, Outcome, Pick, Status, TUNING, picks};
+
+/// What to compare.
+#[derive(Clone, Debug, Default)]
+pub struct Comparison {
+    /// The experiment file; `None`: the default experiment.
+    pub experiment: Option<PathBuf>,
+    /// Rules, with constants after colons; `None`: the experiment's.
+    pub rules: Option<String>,
+    /// Compressors, likewise.
+    pub compressors: Option<String>,
+    /// Topology files or specs, separated by commas.
+    pub topologies: Option<String>,
+    /// Settings of all combinations, each `key=value`.
+    pub sets: Vec<String>,
+    /// Keys that are tuned for each combination, each `key=value,value...`.
+    pub grids: Vec<String>,
+}
+
+/// One combination and its result.
+pub struct Row {
+    /// The rule with its constants.
+    pub rule: String,
+    /// The compressor with its constants.
+    pub compressor: String,
+    /// The topology file or spec.
+    pub topology: String,
+    /// What its runs did.
+    pub outcome: Outcome,
+}
+
+/// Combinations that can be run.
+pub struct Combinations {
+    /// Rule, compressor and topology of each.
+    heads: Vec<[String; 3]>,
+    cases: Vec<(Case, Vec<Grid>)>,
+}
+
+impl Combinations {
+    /// The seed of the experiment.
+    ///
+    /// # Errors
+    /// If the experiment is wrong.
+    pub fn seed(&self) -> Result<u64, ConfigError> {
+        let (case, _) = self.cases.first().expect("a list has at least one item");
+        Ok(case.experiment(&[])?.run.seed)
+    }
+
+    /// Runs all combinations with these seeds, `jobs` runs at a time; they are tuned on seeds from
+    /// the first one + [`TUNING`] on. `done` is called after each run with the number of runs that
+    /// are over, that of all, and a name.
+    pub fn run(
+        self,
+        seeds: &[u64],
+        jobs: usize,
+        stop: &(dyn Fn() -> bool + Sync),
+        done: &(dyn Fn(usize, usize, &str) + Sync),
+    ) -> Vec<Row> {
+        let tuning = seeds[0] + TUNING;
+        let outcomes = Bench {
+            seeds: seeds.to_vec(),
+            tuning_seeds: (tuning..tuning + LEAST_TUNING_SEEDS).collect(),
+            goal: None,
+            until: None,
+            jobs,
+            optimum: false,
+            stop,
+            done,
+        }
+        .run(&self.cases);
+        let row = |([rule, compressor, topology], outcome): ([String; 3], Outcome)| Row {
+            rule,
+            compressor,
+            topology,
+            outcome,
+        };
+        self.heads.into_iter().zip(outcomes).map(row).collect()
+    }
+}
+
+/// The reason if no combination could run: then their common part is wrong.
+pub fn refusal(rows: &[Row]) -> Option<&str> {
+    let mut runs = rows.iter().flat_map(|row| &row.outcome.runs);
+    let first = rows.first().and_then(|row| row.outcome.runs.first()).map(|run| &run.status);
+    match first {
+        Some(Status::Refused(why)) if runs.all(|run| matches!(run.status, Status::Refused(_))) => {
+            Some(why)
+        }
+        _ => None,
+    }
+}
+
+impl Comparison {
+    /// Every rule with every compressor on every topology; a rule that sends uncompressed vectors
+    /// once.
+    ///
+    /// # Errors
+    /// If a list names something that does not exist, or the experiment is wrong.
+    pub fn combinations(&self) -> Result<Combinations, ConfigError> {
+        let base = self.experiment.clone().map_or(Base::Default, Base::File);
+        let sets = self.sets.clone();
+        let plain = Case { name: String::new(), base: base.clone(), sets: sets.clone() };
+        let experiment = plain.experiment(&[])?;
+        let rules = self.picks("--rules", self.rules.as_ref(), &experiment.rule)?;
+        let compressors =
+            self.picks("--compressors", self.compressors.as_ref(), &experiment.compressor)?;
+        for pick in rules.iter().flatten() {
+            rule::find(&pick.kind)
+                .map_err(|error| ConfigError { place: "--rules".into(), ..error })?;
+        }
+        for pick in compressors.iter().flatten() {
+            compress::build(&pick.table("compressor")?).map_err(|error| ConfigError {
+                problem: format!("{error}"),
+                ..ConfigError::at("--compressors", "")
+            })?;
+        }
+        let topologies: Vec<Option<String>> = match &self.topologies {
+            None => vec![None],
+            Some(list) => list.split(',').map(|spec| Some(spec.trim().to_string())).collect(),
+        };
+        for spec in topologies.iter().flatten() {
+            Topology::parse(spec, 1).map_err(|error| match error.file {
+                Some(_) => error,
+                None => ConfigError {
+                    place: "--topologies".into(),
+                    value: Some(format!("\"{spec}\"")),
+                    ..error
+                },
+            })?;
+        }
+        let grids = self
+            .grids
+            .iter()
+            .map(|grid| Grid::parse("--grid", grid))
+            .collect::<Result<Vec<_>, _>>()?;
+        let identity = Some(Pick { kind: "identity".into(), constants: Vec::new() });
+        let (mut heads, mut cases) = (Vec::new(), Vec::new());
+        for topology in &topologies {
+            for rule in &rules {
+                let kind = rule
+                    .as_ref()
+                    .map_or_else(|| kind_of(&experiment.rule), |pick| pick.kind.clone());
+                let whole = rule::RULES.iter().any(|entry| entry.name == kind && !entry.compresses);
+                let chosen = if whole { std::slice::from_ref(&identity) } else { &compressors[..] };
+                for compressor in chosen {
+                    let mut sets = sets.clone();
+                    sets.extend(rule.iter().flat_map(|pick| pick.sets("rule")));
+                    sets.extend(compressor.iter().flat_map(|pick| pick.sets("compressor")));
+                    sets.extend(
+                        topology.iter().map(|spec| {
+                            format!("topology.file={}", toml::Value::from(spec.as_str()))
+                        }),
+                    );
+                    let head = [
+                        rule.as_ref().map_or_else(|| kind.clone(), Pick::to_string),
+                        compressor
+                            .as_ref()
+                            .map_or_else(|| kind_of(&experiment.compressor), Pick::to_string),
+                        topology
+                            .clone()
+                            .or_else(|| experiment.topology.file.clone())
+                            .unwrap_or_default(),
+                    ];
+                    cases.push((
+                        Case {
+                            name: called(&head, compressors.len() > 1, topologies.len() > 1),
+                            base: base.clone(),
+                            sets,
+                        },
+                        grids.clone(),
+                    ));
+                    heads.push(head);
+                }
+            }
+        }
+        Ok(Combinations { heads, cases })
+    }
+
+    /// The items of a list; without one, a single item that keeps the experiment's value.
+    fn picks(
+        &self,
+        place: &str,
+        list: Option<&String>,
+        table: &toml::Table,
+    ) -> Result<Vec<Option<Pick>>, ConfigError> {
+        match list {
+            Some(list) => Ok(picks(place, list)?.into_iter().map(Some).collect()),
+            None if table.is_empty() && place == "--rules" => Err(ConfigError::at(
+                place,
+                "which rules? the experiment names none; `gradvine rules` lists them",
+            )),
+            None => Ok(vec![None]),
+        }
+    }
+}
+
+/// The parts in which combinations differ.
+fn called(
+    [rule, compressor, topology]: &[String; 3],
+    compressors: bool,
+    topologies: bool,
+) -> String {
+    let mut words = vec![rule.as_str()];
+    words.extend(compressors.then_some(compressor.as_str()));
+    words.extend(topologies.then_some(topology.as_str()));
+    words.join(", ")
+}
+
+fn kind_of(table: &toml::Table) -> String {
+    table.get("kind").and_then(toml::Value::as_str).unwrap_or("identity").to_string()
+}
