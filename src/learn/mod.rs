@@ -12,7 +12,7 @@
 //! | `affine` | the dense layer that they share |
 //! | `model` | [`Model`]: an architecture whose sizes are known |
 //! | `supervised` | an [`Objective`] from a learner and a dataset |
-//! | `batches`, `schedule`, `optimizer` | the rows of a gradient; its step; [`Optimizer`] |
+//! | `batches`, `schedule`, `optimizer` | the rows of a gradient; its step; [`Optimizer`] and its settings |
 //! | `model_file` | [`SavedModel`]: safetensors |
 //!
 //! To add a model, write one file that implements [`Kind`] and one line of [`KINDS`]. An objective
@@ -33,6 +33,7 @@ mod mlp;
 mod model;
 mod model_file;
 mod optimizer;
+mod optimizer_config;
 mod schedule;
 mod softmax;
 mod supervised;
@@ -44,7 +45,8 @@ pub use kind::{Gradient, Init, Kind, Learner, Shape, Sums, Targets};
 pub(crate) use model::count_elements;
 pub use model::{MAX_PARAMETERS, Model, ModelParams};
 pub use model_file::{SavedModel, read_scale, read_tensors, write_tensors};
-pub use optimizer::{BatchSize, Optimizer, OptimizerConfig, OptimizerParams};
+pub use optimizer::Optimizer;
+pub use optimizer_config::{BatchSize, OptimizerConfig, OptimizerParams};
 pub use schedule::{Schedule, ScheduleKind};
 pub use supervised::BLOCK_ROWS;
 

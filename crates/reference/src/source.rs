@@ -5,7 +5,7 @@ const SOURCES: [&str; 11] = [
     include_str!("../../../src/experiment/sections.rs"),
     include_str!("../../../src/experiment/network.rs"),
     include_str!("../../../src/learn/model.rs"),
-    include_str!("../../../src/learn/optimizer.rs"),
+    include_str!("../../../src/learn/optimizer_config.rs"),
     include_str!("../../../src/learn/schedule.rs"),
     include_str!("../../../src/run/single.rs"),
     include_str!("../../../src/mixing/file/mod.rs"),
