@@ -234,6 +234,14 @@ impl Node {
         Some(OwnModel { x, ..self.own_model() })
     }
 
+    /// Whether the final mean still lacks this node's model: then no other node can have finished.
+    pub fn owes_its_model(&self) -> bool {
+        !matches!(
+            self.stage,
+            Stage::Mean(_) | Stage::Concluding | Stage::Summary(_) | Stage::Done | Stage::Failed
+        )
+    }
+
     /// A copy of the current model.
     fn current(&self) -> Vec<f32> {
         let mut x = vec![0.0; self.parameters];

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::{
+    limits::Budget,
     link::{End, Leaving},
     streams::Done,
     wire::WireError,
@@ -23,6 +24,8 @@ pub(super) struct Goodbyes {
     pub received: bool,
     /// Start messages received.
     pub start_messages: u32,
+    /// What the neighbour may still send without content.
+    pub budget: Budget,
 }
 
 impl Goodbyes {

@@ -166,6 +166,7 @@ impl Host {
                 incarnation,
                 known: 0,
                 lost: None,
+                before: None,
                 left: None,
                 start_messages: start_receiver,
                 leaving: leaving.clone(),

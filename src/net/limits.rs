@@ -1,6 +1,6 @@
 //! How long a node and its links wait.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::experiment::Experiment;
 
@@ -35,6 +35,43 @@ impl Default for Deadlines {
     }
 }
 
+/// The messages of a neighbour that carry no news for the run: so many at once, and so many a
+/// second.
+const MOST_MESSAGES: f64 = 1000.0;
+const MESSAGES_A_SECOND: f64 = 100.0;
+
+/// Limits the messages of a connection.
+#[derive(Debug)]
+pub(super) struct Budget {
+    left: f64,
+    last: Instant,
+}
+
+impl Default for Budget {
+    fn default() -> Budget {
+        Budget { left: MOST_MESSAGES, last: Instant::now() }
+    }
+}
+
+impl Budget {
+    /// Takes one message at this time.
+    ///
+    /// # Errors
+    /// If there were too many.
+    pub fn take(&mut self, now: Instant) -> Result<(), String> {
+        let since = now.saturating_duration_since(self.last).as_secs_f64();
+        self.left = (self.left + since * MESSAGES_A_SECOND).min(MOST_MESSAGES) - 1.0;
+        self.last = now;
+        if self.left < 0.0 {
+            return Err(format!(
+                "it sent more than {MOST_MESSAGES} messages without content, and more than \
+                 {MESSAGES_A_SECOND} a second: a node needs fewer than 10"
+            ));
+        }
+        Ok(())
+    }
+}
+
 /// How long a node waits.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -56,5 +93,22 @@ impl Limits {
             [run.connect_s, run.patience_s, run.work_s].map(Duration::from_secs_f64);
         let absence = experiment.absence.deadline().unwrap_or(Duration::MAX);
         Limits { connect, patience, work, absence }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_is_refused_and_a_chatty_neighbour_is_not() {
+        let begin = Instant::now();
+        let mut budget = Budget { left: MOST_MESSAGES, last: begin };
+        for message in 0..10_000 {
+            budget.take(begin + Duration::from_millis(20 * message)).expect("50 a second");
+        }
+        let now = begin + Duration::from_secs(300);
+        let taken = (0..).take_while(|_| budget.take(now).is_ok()).count();
+        assert_eq!(taken, MOST_MESSAGES as usize);
     }
 }

@@ -31,7 +31,7 @@ use tokio::{
 use super::{
     event::Event,
     goodbyes::Goodbyes,
-    handshake::{Refusal, Streams, kind},
+    handshake::{Refusal, Streams},
     hello::{RunCard, sentence},
     limits::Deadlines,
     session::{Inbox, Outbox, Received, SharedOutbox},
@@ -48,14 +48,14 @@ pub use crate::gossip::flights::SLOTS;
 /// The interval between acknowledgements of small frames.
 const ACK_EVERY: Duration = Duration::from_millis(250);
 
-/// The maximum number of start messages per connection, besides one in five seconds.
-const MOST_START_MESSAGES: u32 = 10_000;
-
 /// How often per heartbeat a computing node sends a beat.
 const BEATS: u32 = 5;
 
 /// How often a link that is down looks whether the run has begun.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// A connection that lasts longer ends an absence, even if no frame was due.
+const SHORT_CONNECTION: Duration = Duration::from_secs(15);
 
 /// The time limit of the last messages of a link.
 const CLOSING: Duration = Duration::from_secs(1);
@@ -104,6 +104,8 @@ pub struct Link {
     pub known: u64,
     /// Since when the link is lost, and why; `None` while it is up and before the run begins.
     pub lost: Option<(Instant, String)>,
+    /// Since when it was lost before the last connection, and the frames that each end had then.
+    pub before: Option<(Instant, [u64; 2])>,
     /// When this node said that it leaves.
     pub left: Option<Instant>,
     /// The core's message to the neighbour before the run begins.
@@ -297,6 +299,10 @@ impl Link {
         // A message from the time when the link was down is out of date.
         self.start_messages.borrow_and_update();
         self.status.up(self.node);
+        self.before = match &self.lost {
+            Some((lost, _)) => Some((*lost, self.moved().await)),
+            None => None,
+        };
         let _ = self.events.send(match self.lost.take() {
             Some((lost, _)) => {
                 let resent = self.outbox.lock().unacknowledged();
@@ -327,7 +333,8 @@ impl Link {
                 );
                 self.status.down(self.node, linked(&reason));
                 if self.status.has_begun() {
-                    self.lost = Some((Instant::now(), reason.clone()));
+                    let lost = self.lost_since(since).await;
+                    self.lost = Some((lost, reason.clone()));
                 }
                 let _ = self.events.send(Event::Lost { peer: self.node, reason });
                 gone = closed;
@@ -355,6 +362,24 @@ impl Link {
             return None;
         }
         Some(gone)
+    }
+
+    /// The frames that each end has received from the other.
+    async fn moved(&self) -> [u64; 2] {
+        let received = self.inbox.lock().await.received().frames();
+        [received, self.outbox.lock().first()]
+    }
+
+    /// Since when the link is lost, if its connection has broken that came up at `up`. A short
+    /// connection that carried no frame does not interrupt an absence.
+    async fn lost_since(&self, up: Instant) -> Instant {
+        let now = Instant::now();
+        match self.before {
+            Some((lost, moved)) if now - up < SHORT_CONNECTION && moved == self.moved().await => {
+                lost
+            }
+            _ => now,
+        }
     }
 
     async fn exchange(
@@ -502,70 +527,7 @@ impl Link {
             return Some(End::Over);
         }
         let silent = goodbyes.is_silent(limit);
-        silent.then(|| End::broken("it closed its stream of frames without a goodbye"))
-    }
-
-    /// Handles a control message.
-    fn receive(
-        &self,
-        message: Message,
-        goodbyes: &mut Goodbyes,
-        sent_beats: &mut BTreeMap<NodeId, u64>,
-    ) -> Option<End> {
-        match message {
-            Message::Heartbeat => {}
-            Message::Ack { received, durable: _ } => {
-                let mut outbox = self.outbox.lock();
-                if let Err(reason) = outbox.acknowledge(received) {
-                    return Some(End::Invalid(reason));
-                }
-                for _ in 0..outbox.newly_free() {
-                    let _ = self.events.send(Event::Taken(self.node));
-                }
-            }
-            Message::Goodbye(None) => {
-                if !std::mem::replace(&mut goodbyes.received, true) {
-                    let _ = self.events.send(Event::Goodbye(self.node));
-                }
-            }
-            Message::Goodbye(Some(Reason { node, text })) => {
-                if node as usize >= self.nodes {
-                    return Some(End::Invalid(format!(
-                        "it left the run because of a node {node} that does not exist"
-                    )));
-                }
-                return Some(End::Left(Cause { node: NodeId(node), text: sentence(&text) }));
-            }
-            // Late ones mean nothing.
-            Message::Start(_) if self.status.has_begun() => {}
-            Message::Start(message) => {
-                goodbyes.start_messages += 1;
-                if goodbyes.start_messages > MOST_START_MESSAGES {
-                    return Some(End::Invalid(format!(
-                        "it sent more than {MOST_START_MESSAGES} messages about linking"
-                    )));
-                }
-                let message = match message {
-                    StartMessage::Waiting(text) => StartMessage::Waiting(sentence(&text)),
-                    message => message,
-                };
-                let _ = self.events.send(Event::Start { from: self.node, message });
-            }
-            Message::Working(beats) => {
-                let exists = |&(node, ..): &(u32, u64, bool)| (node as usize) < self.nodes;
-                let beat = |(node, count, absent)| Beat { node: NodeId(node), count, absent };
-                let beats: Vec<Beat> = beats.into_iter().filter(exists).map(beat).collect();
-                sent_beats.extend(beats.iter().map(|beat| (beat.node, beat.count)));
-                self.status.add_beats(self.me, &beats);
-            }
-            other @ (Message::Hello(_) | Message::Text(..)) => {
-                return Some(End::Invalid(format!(
-                    "it sent {} in the middle of a run",
-                    kind(&other)
-                )));
-            }
-        }
-        None
+        silent.then(|| End::Invalid("it closed its stream of frames without a goodbye".into()))
     }
 }
 

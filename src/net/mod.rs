@@ -13,7 +13,6 @@
 
 mod alone;
 mod companion;
-
 mod dial;
 mod event;
 mod gate;
@@ -25,6 +24,7 @@ mod host;
 pub mod identity;
 mod limits;
 mod link;
+mod messages;
 mod reach;
 mod session;
 mod sockets;

@@ -303,9 +303,13 @@ impl Driver<'_> {
         let mut bytes = self.host.status().bytes();
         while self.state.records.is_none() {
             if let Some(event) = self.next()? {
+                // A link that only breaks and comes back carries nothing.
+                let moves = !matches!(event, Event::Lost { .. } | Event::Back { .. });
                 self.take(event)?;
-                progress = Instant::now();
-                line = progress + LINE;
+                if moves {
+                    progress = Instant::now();
+                    line = progress + LINE;
+                }
             }
             let now = Instant::now();
             if now < line {
@@ -442,6 +446,13 @@ impl Driver<'_> {
             Event::Down { peer, reason } => Input::LinkDown { peer, reason },
             Event::Left { peer, cause } => Input::Left { peer, cause },
             Event::Computed(input) => input,
+            Event::Goodbye(peer) if self.state.node.owes_its_model() => {
+                let reason = format!(
+                    "it said goodbye in round {}, before the run was over",
+                    self.state.node.round()
+                );
+                Input::LinkDown { peer, reason }
+            }
             Event::Restarted(peer) => {
                 let reason = "its program was started again".into();
                 Input::LinkDown { peer, reason }

@@ -1,0 +1,92 @@
+//! The control messages that a link receives.
+
+use std::{collections::BTreeMap, time::Instant};
+
+use super::{
+    event::Event,
+    goodbyes::Goodbyes,
+    handshake::kind,
+    hello::sentence,
+    link::{End, Link},
+    status::Beat,
+    wire::{Message, Reason, StartMessage},
+};
+use crate::{gossip::Cause, units::NodeId};
+
+/// The maximum number of start messages per connection, besides one in five seconds.
+const MOST_START_MESSAGES: u32 = 10_000;
+
+impl Link {
+    /// Handles a control message.
+    pub(super) fn receive(
+        &self,
+        message: Message,
+        goodbyes: &mut Goodbyes,
+        sent_beats: &mut BTreeMap<NodeId, u64>,
+    ) -> Option<End> {
+        let has_content = match &message {
+            Message::Ack { received, .. } => *received >= self.outbox.lock().first(),
+            Message::Start(_) => !self.status.has_begun(),
+            message => {
+                !matches!(message, Message::Heartbeat | Message::Working(_)) && !goodbyes.received
+            }
+        };
+        if !has_content && let Err(reason) = goodbyes.budget.take(Instant::now()) {
+            return Some(End::Invalid(reason));
+        }
+        match message {
+            Message::Heartbeat => {}
+            Message::Ack { received, durable: _ } => {
+                let mut outbox = self.outbox.lock();
+                if let Err(reason) = outbox.acknowledge(received) {
+                    return Some(End::Invalid(reason));
+                }
+                for _ in 0..outbox.newly_free() {
+                    let _ = self.events.send(Event::Taken(self.node));
+                }
+            }
+            Message::Goodbye(None) => {
+                if !std::mem::replace(&mut goodbyes.received, true) {
+                    let _ = self.events.send(Event::Goodbye(self.node));
+                }
+            }
+            Message::Goodbye(Some(Reason { node, text })) => {
+                if node as usize >= self.nodes {
+                    return Some(End::Invalid(format!(
+                        "it left the run because of a node {node} that does not exist"
+                    )));
+                }
+                return Some(End::Left(Cause { node: NodeId(node), text: sentence(&text) }));
+            }
+            // Late ones mean nothing.
+            Message::Start(_) if self.status.has_begun() => {}
+            Message::Start(message) => {
+                goodbyes.start_messages += 1;
+                if goodbyes.start_messages > MOST_START_MESSAGES {
+                    return Some(End::Invalid(format!(
+                        "it sent more than {MOST_START_MESSAGES} messages about linking"
+                    )));
+                }
+                let message = match message {
+                    StartMessage::Waiting(text) => StartMessage::Waiting(sentence(&text)),
+                    message => message,
+                };
+                let _ = self.events.send(Event::Start { from: self.node, message });
+            }
+            Message::Working(beats) => {
+                let exists = |&(node, ..): &(u32, u64, bool)| (node as usize) < self.nodes;
+                let beat = |(node, count, absent)| Beat { node: NodeId(node), count, absent };
+                let beats: Vec<Beat> = beats.into_iter().filter(exists).map(beat).collect();
+                sent_beats.extend(beats.iter().map(|beat| (beat.node, beat.count)));
+                self.status.add_beats(self.me, &beats);
+            }
+            other @ (Message::Hello(_) | Message::Text(..)) => {
+                return Some(End::Invalid(format!(
+                    "it sent {} in the middle of a run",
+                    kind(&other)
+                )));
+            }
+        }
+        None
+    }
+}
