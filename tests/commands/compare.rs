@@ -5,7 +5,7 @@ use crate::command;
 
 use std::{fs, path::Path};
 
-use command::{ROOT, folder, gradvine, json, refused};
+use command::{ROOT, folder, gradvine, json};
 use serde_json::Value;
 
 /// A small convex run.
@@ -158,16 +158,6 @@ fn diverged_and_refused_runs_are_rows() {
     let row = &all["combinations"][0];
     assert!(row["status"].as_str().unwrap().starts_with("diverged at round "), "{}", row["status"]);
     assert_eq!(all["combinations"][1]["rule"], "choco");
-    // If nothing can run, the configuration is wrong.
-    let line = refused(gradvine().args([
-        "compare",
-        "--rules",
-        "choco,dcd",
-        "--set",
-        "run.roundz=3",
-        "-q",
-    ]));
-    assert!(line.contains("unknown field `roundz`"), "{line}");
 }
 
 #[test]
@@ -211,19 +201,6 @@ fn each_combination_is_tuned_for_itself() {
             "what is hopeless is tried once: {tried:?}"
         );
     }
-    let line = refused(gradvine().args([
-        "compare",
-        "--rules",
-        "dcd",
-        "--grid",
-        "optimizer.step=1,2",
-        "--seeds",
-        "4",
-    ]));
-    assert_eq!(
-        line,
-        "error: --seeds = 4: settings tuned by --grid are compared over 5 seeds or more"
-    );
 }
 
 #[test]
@@ -301,60 +278,8 @@ fn the_folder_holds_figures_and_pictures() {
     }
 }
 
-#[test]
-fn wrong_lists_are_refused_with_their_place() {
-    for (args, message) in [
-        (["--rules", "choco,dcp"], "--rules = \"dcp\": expected one of d-psgd, "),
-        (["--rules", "choco,,dcd"], "--rules = \"\": expected names with constants"),
-        (["--compressors", "min-max:bitz=4"], "--compressors: compressor.bitz = 4: unknown field"),
-        (["--topologies", "ring:8,ring:0"], "--topologies = \"ring:0\": ring: expected 1 or more"),
-        (["--grid", "step=0.1"], "--grid = \"step=0.1\": expected section.key=value"),
-    ] {
-        let line = refused(gradvine().arg("compare").args(args));
-        assert!(line.starts_with(&format!("error: {message}")), "{line}");
-    }
-}
-
-const STUDY: &str = "\
-title = 'A small study'
-paper = 'Nobody, Nothing, 1900'
-claim = 'DCD and C-SGD are alike.'
-setting = 'Here.'
-headline = true
-seeds = 5
-set = ['run.rounds=20', 'run.evaluate_every=5', 'topology=complete:3']
-columns = ['train_loss', 'test_accuracy', 'payload_per_round', 'rounds_to', 'payload_to', 'time', \
-                     'time_per_round', 'time_to', 'computing']
-rounds_to = { metric = 'test_accuracy', value = 0.5 }
-[experiment.data]
-source = 'breast-cancer'
-standardize = true
-[experiment.model]
-kind = 'softmax'
-[experiment.optimizer]
-step = 0.1
-[experiment.network]
-latency_ms = 10
-compute = 'fixed'
-compute_ms = 30
-[[row]]
-name = 'c-sgd'
-set = ['rule=c-sgd:collective=all-to-all', 'compressor=identity']
-[[row]]
-name = 'dcd, {bits} bits'
-set = ['rule=dcd', 'compressor=min-max:bits={bits}']
-over.bits = [4, 8]
-[[picture]]
-title = 'Loss'
-x = 'rounds'
-y = 'train_loss'
-[[expect]]
-row = 'dcd, 8 bits'
-metric = 'train_loss'
-below = 1.1
-times = 'c-sgd'
-words = 'Alike.'
-";
+/// The study of the cases too.
+const STUDY: &str = include_str!("cases/study.in/studies/small.toml");
 
 fn study(file: &Path, out: &Path) -> assert_cmd::assert::Assert {
     gradvine().arg("study").arg(file).args(["-q", "--out"]).arg(out).assert()
@@ -408,8 +333,6 @@ fn a_study_is_written_and_judged_and_repeats_to_the_byte() {
         let page = fs::read_to_string(out.join("results/small.md")).unwrap();
         assert!(page.contains(words), "{words}: {page}");
     }
-    let line = refused(gradvine().arg("study").arg(&studies).args(["--only", "large"]));
-    assert_eq!(line, "error: --only = large: there is no such study; there are small");
 }
 
 #[test]
@@ -523,11 +446,6 @@ fn rows_of_a_study_are_experiments_too() {
         .unwrap();
     assert_eq!((row.run.seed, row.run.rounds), (1, 20));
     assert_eq!(row.compressor["bits"].as_integer(), Some(4));
-    let line = refused(&mut run(&[studies.join("small.toml").to_str().unwrap()]));
-    assert_eq!(
-        line,
-        "error: STUDIES = small: two study files have this name, and pages are named by it"
-    );
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod command;
 
 mod bad_files;
 mod breaks;
+mod cases;
 mod compare;
 mod interrupts;
 mod no_room;

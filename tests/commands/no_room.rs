@@ -5,52 +5,9 @@ use crate::command;
 
 use std::fs;
 
-use command::{Deployment, NAMES, Reach, gradvine, program, refused};
+use command::{Deployment, NAMES, Reach, program, refused};
 #[cfg(target_os = "linux")]
 use std::process::Command;
-
-const SYNTHETIC: &str = "[topology]\nfile = \"ring:4\"\n[data]\nsource = \"synthetic\"\nsplit \
-                         = \"contiguous\"\n\
-     test_share = 0.0\nfeatures = 3\nrows = 140000\n[model]\nkind \
-     = \"least-squares\"\n[rule]\nkind = \"d-psgd\"\n";
-
-#[test]
-fn a_tree_that_is_too_high_is_refused_before_nodes_run() {
-    let folder = command::folder();
-    let file = folder.path().join("e.toml");
-    fs::write(&file, SYNTHETIC).unwrap();
-    let commands: [&[&str]; 4] = [&["simulate"], &["plan"], &["train"], &["train", "--processes"]];
-    for (command, spec, height) in commands
-        .iter()
-        .map(|command| (command, "path:70000", 69_999))
-        .chain([(&commands[0], "path:32769", 32_768)])
-    {
-        let line = refused(gradvine().args(*command).arg(&file).args(["--topology", spec]));
-        let place = format!("topology = {}: ", spec.replace(':', "-"));
-        assert!(
-            line.contains(&place) && line.contains(&format!("{height} links high from node 0")),
-            "{line}"
-        );
-        assert!(line.contains("at most 32767") && line.contains("take fewer nodes"), "{line}");
-    }
-    // No run, no limit.
-    let made = folder.path().join("long.toml");
-    gradvine().args(["topology", "make", "path:70000"]).arg(&made).assert().success();
-    gradvine().args(["topology", "check"]).arg(&made).assert().success();
-    gradvine().args(["topology", "show", "path:70000"]).assert().success();
-}
-
-#[test]
-fn a_ring_that_is_too_long_for_sums_is_refused() {
-    let folder = command::folder();
-    let file = folder.path().join("e.toml");
-    fs::write(&file, SYNTHETIC).unwrap();
-    for more in [&[][..], &["--set", "rule.collective=ring"]] {
-        let set = ["--topology", "ring:40000", "--set", "rule.kind=c-sgd"];
-        let line = refused(gradvine().arg("simulate").arg(&file).args(set).args(more));
-        assert!(line.contains("sums go around a ring of at most 16383 nodes"), "{line}");
-    }
-}
 
 /// The program with this limit of address space, in megabytes.
 #[cfg(target_os = "linux")]

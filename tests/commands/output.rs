@@ -11,7 +11,7 @@ use std::{
 };
 
 use command::{SMALL, folder, gradvine, json, program};
-use predicates::{prelude::*, str::contains};
+use predicates::str::contains;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -55,11 +55,6 @@ fn trained(settings: &[&str]) -> (TempDir, PathBuf) {
 
 #[test]
 fn help_of_every_command_has_examples() {
-    gradvine()
-        .arg("--help")
-        .assert()
-        .success()
-        .stdout(contains("Examples:").and(contains("Exit codes:")));
     for command in COMMANDS {
         let help = gradvine().args([command, "--help"]).assert().success();
         let text = String::from_utf8(help.get_output().stdout.clone()).unwrap();
@@ -71,21 +66,6 @@ fn help_of_every_command_has_examples() {
         // Wrapped examples would lose their columns.
         let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
         assert!(widest <= 110, "{command}: {widest}");
-    }
-    for command in [
-        "identity new",
-        "identity show",
-        "topology show",
-        "topology make",
-        "topology check",
-        "topology list",
-    ] {
-        gradvine()
-            .args(command.split(' '))
-            .arg("--help")
-            .assert()
-            .success()
-            .stdout(contains("Usage:"));
     }
 }
 
@@ -192,7 +172,7 @@ fn json_of_a_run_is_its_summary() {
 }
 
 #[test]
-fn quiet_runs_print_nothing_and_others_suggest_commands() {
+fn runs_suggest_commands_that_work() {
     let folder = folder();
     let out = |name: &str| folder.path().join(name);
     let run = |name: &str| {
@@ -200,7 +180,6 @@ fn quiet_runs_print_nothing_and_others_suggest_commands() {
         command.arg("simulate").args(SMALL).args(["--rounds", "3", "--out"]).arg(out(name));
         command
     };
-    run("quiet").arg("--quiet").assert().success().stdout("").stderr("");
     let assert = run("loud").assert().success().stderr(contains("round 3/3"));
     let text = String::from_utf8(assert.get_output().stdout.clone()).unwrap();
     for words in [
@@ -236,11 +215,6 @@ fn evaluate_and_predict_agree_on_an_embedded_set() {
     let score = printed(&["evaluate", model, "digits", "--json"]);
     has(&score, &["rows", "loss", "accuracy", "correct"]);
     assert_eq!(score["rows"], 1797);
-    gradvine()
-        .args(["evaluate", model, "digits"])
-        .assert()
-        .success()
-        .stdout(contains("rows      1797\nloss"));
     let predicted = gradvine().args(["predict", model, "digits"]).assert().success();
     let text = String::from_utf8(predicted.get_output().stdout.clone()).unwrap();
     let mut lines = text.lines();
@@ -417,11 +391,6 @@ fn completions_are_scripts_for_their_shells() {
         assert!(text.contains(words), "{shell}: {text}");
         assert!(COMMANDS.iter().all(|command| text.contains(command)), "{shell}");
     }
-    gradvine()
-        .args(["completions", "cmd"])
-        .assert()
-        .code(2)
-        .stderr(contains("possible values: bash"));
 }
 
 #[test]
@@ -473,23 +442,4 @@ fn a_closed_pipe_is_no_failure() {
         assert!(child.wait().unwrap().success(), "{command:?}: {stderr}");
         assert!(!stderr.contains("panic") && !stderr.contains("error"), "{command:?}: {stderr}");
     }
-}
-
-#[test]
-fn every_kind_of_file_is_explained() {
-    let shown = |args: &[&str]| {
-        let assert = gradvine().args(args).assert().success();
-        String::from_utf8(assert.get_output().stdout.clone()).unwrap()
-    };
-    let of = |kind: &str| shown(&["files", kind]);
-    assert!(of("node").contains("  listen: a list of multiaddresses"), "{}", of("node"));
-    assert!(of("topology").contains("  family: one of \"ring\""), "{}", of("topology"));
-    assert!(of("study").contains("  seeds: a whole number from 5 to 1000"), "{}", of("study"));
-    for text in [shown(&["files"]), shown(&["help", "files"])] {
-        for title in ["The node file", "Topology files", "Study files"] {
-            assert!(text.contains(title), "{title}: {text}");
-        }
-    }
-    assert!(shown(&["files", "--markdown"]).starts_with("# Node, topology and study files\n"));
-    assert!(shown(&["help", "experiment"]).contains("[network]"));
 }

@@ -9,7 +9,6 @@ use std::{
 };
 
 use command::{SMALL, folder, gradvine, json, metrics, refused};
-use predicates::{prelude::*, str::contains};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -216,7 +215,7 @@ fn runs_that_ended_badly_are_marked() {
 
 #[test]
 fn missing_and_broken_files_are_named() {
-    let (folder, paths) = runs(&[("run", &[])]);
+    let (_folder, paths) = runs(&[("run", &[])]);
     let run = &paths[0];
     let broken = |file: &str, text: Option<&str>| {
         let (path, aside) = (run.join(file), run.join("aside"));
@@ -262,17 +261,6 @@ fn missing_and_broken_files_are_named() {
         broken("summary.json", Some(&other.to_string()))
             .contains("nodes = 7: topology.toml beside it has 3")
     );
-
-    let nowhere = folder.path().join("nowhere");
-    assert!(why_not(&[nowhere], &[]).contains("nowhere: run directory: does not exist"));
-    assert!(why_not(&[run.join("summary.json")], &[]).contains("is a file"));
-    let above = why_not(&[folder.path().to_path_buf()], &[]);
-    assert!(
-        above.contains("experiment.toml: is missing") && above.contains("; here are "),
-        "{above}"
-    );
-    let twice = why_not(&[run.clone(), run.join("../run")], &[]);
-    assert!(twice.contains("RUN_DIR = ") && twice.contains("is named twice"), "{twice}");
 }
 
 #[test]
@@ -297,34 +285,6 @@ fn a_run_that_is_not_over_is_shown_if_that_is_asked_for() {
         html.contains("left out, because not all of its nodes have written theirs: 1 evaluation.")
     );
     assert!(html.contains("<figure id=\"loss-rounds\"") && html.contains("<figure id=\"nodes-1\""));
-}
-
-#[test]
-fn only_reports_are_overwritten() {
-    let (folder, paths) = runs(&[("run", &[])]);
-    let report = || {
-        let mut command = gradvine();
-        command.arg("report").args(&paths).current_dir(folder.path());
-        command
-    };
-    report().assert().success().stdout(contains("report.html: ").and(contains("1 run, ")));
-    report().arg("-q").assert().success().stdout("");
-    let notes = folder.path().join("notes.md");
-    fs::write(&notes, "mine").unwrap();
-    report()
-        .args(["--out", "notes.md"])
-        .assert()
-        .code(2)
-        .stderr(contains("exists and is not a report of gradvine"));
-    assert_eq!(fs::read_to_string(&notes).unwrap(), "mine");
-    report().args(["--out", "."]).assert().code(2).stderr(contains("is a folder; name a file"));
-    report()
-        .args(["--out", "notes.md/page.html"])
-        .assert()
-        .code(2)
-        .stderr(contains("--out = notes.md: "));
-    report().args(["--out", "new/folder/page.html"]).assert().success();
-    assert!(folder.path().join("new/folder/page.html").is_file());
 }
 
 #[test]
