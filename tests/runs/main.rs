@@ -11,6 +11,7 @@ mod embedded;
 mod golden_runs;
 mod held_calls;
 mod hostile_frames;
+mod leaving;
 mod links;
 mod lost_frames;
 mod lost_models;
