@@ -17,7 +17,7 @@ use crate::{
     drive::{Elapsed, Ended, Lent, NodeSpec, Observer, RunError, Waiting},
     gossip::{OwnModel, RoundDone},
     mixing::Topology,
-    run::Design,
+    run::{Design, Security},
     units::{NodeId, Round},
 };
 
@@ -30,6 +30,8 @@ pub struct Place {
     neighbours: Vec<Neighbour>,
     dialled: BTreeMap<NodeId, Vec<Multiaddr>>,
     warnings: Vec<String>,
+    /// How its TCP connections are encrypted.
+    pub security: Security,
 }
 
 impl Place {
@@ -82,7 +84,8 @@ impl Place {
             }
             neighbours.push(Neighbour { node: other, name, peer });
         }
-        Ok(Place { key, listen, node, neighbours, dialled, warnings })
+        let security = Security::default();
+        Ok(Place { key, listen, node, neighbours, dialled, warnings, security })
     }
 
     /// What may be wrong, a line each: addresses of this node in the topology on which it does not
@@ -123,6 +126,7 @@ pub fn alone(
         card: RunCard::new(design),
         frame_limit: design.frame_limit(),
         congestion: run.congestion.clone(),
+        security: place.security,
         deadlines: Deadlines::of(&design.experiment),
         events: own.clone(),
     };

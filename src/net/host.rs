@@ -28,13 +28,14 @@ use super::{
     hello::RunCard,
     limits::Deadlines,
     link::{Leaving, Link, SLOTS},
+    security::Ciphers,
     session::{Inbox, random},
     sockets::{self, Ends},
     status::Status,
     swarm::{Peer, Refusals, SwarmTask, listen, swarm},
     wire::StartMessage,
 };
-use crate::{config::ConfigError, gossip::Cause, units::NodeId};
+use crate::{config::ConfigError, gossip::Cause, run::Security, units::NodeId};
 
 /// How often a node that has finished looks whether to wait no longer.
 const POLL: Duration = Duration::from_millis(100);
@@ -71,6 +72,8 @@ pub struct HostConfig {
     pub frame_limit: usize,
     /// TCP's congestion control, unless it is the system's default.
     pub congestion: Option<String>,
+    /// How TCP connections are encrypted.
+    pub security: Security,
     /// Time limits.
     pub deadlines: Deadlines,
     /// The sender of events to the core.
@@ -84,6 +87,7 @@ pub struct Host {
     links: BTreeMap<NodeId, Handles>,
     leave: watch::Sender<Leaving>,
     status: Arc<Status>,
+    ciphers: Ciphers,
     connect: mpsc::UnboundedSender<BTreeMap<NodeId, Vec<Multiaddr>>>,
     tasks: Vec<JoinHandle<()>>,
     swarm: JoinHandle<()>,
@@ -108,7 +112,8 @@ impl Host {
         if let Some(name) = &config.congestion {
             sockets::check(name)?;
         }
-        let mut swarm = swarm(&config)?;
+        let ciphers = Ciphers::default();
+        let mut swarm = swarm(&config, &ciphers)?;
         let listen = listen(&mut swarm, &config.listen).await?;
         if let Some(name) = &config.congestion {
             // Accepted connections inherit it, from their first packet on.
@@ -184,6 +189,7 @@ impl Host {
             status: Arc::clone(&status),
             closing,
             congestion: config.congestion,
+            ciphers: ciphers.clone(),
             refusals: Refusals::default(),
         };
         Ok(Host {
@@ -192,6 +198,7 @@ impl Host {
             links,
             leave,
             status,
+            ciphers,
             connect,
             tasks,
             swarm: tokio::spawn(task.run(addresses)),
@@ -203,6 +210,12 @@ impl Host {
     /// This node's PeerId.
     pub fn peer(&self) -> PeerId {
         self.peer
+    }
+
+    /// How the newest TCP connection with this peer is encrypted, such as `TLS 1.3,
+    /// TLS13_AES_256_GCM_SHA384`.
+    pub fn cipher(&self, peer: &PeerId) -> Option<String> {
+        self.ciphers.of(peer)
     }
 
     /// The addresses on which it listens, with their real ports.

@@ -12,7 +12,10 @@ use futures::StreamExt;
 use libp2p::{
     Multiaddr, PeerId, Swarm, SwarmBuilder, TransportError, allow_block_list, connection_limits,
     core::ConnectedPoint,
-    identify, noise, ping,
+    identify,
+    identity::Keypair,
+    multiaddr::Protocol,
+    ping,
     swarm::{
         ConnectionId, DialError, ListenError, NetworkBehaviour, SwarmEvent,
         dial_opts::{DialOpts, PeerCondition},
@@ -25,6 +28,7 @@ use super::{
     dial::{Dial, FILES, dial_trouble, io_kind, is_out_of_files, lacks_files, root},
     gate::Gate,
     host::{HostConfig, Neighbour},
+    security::{Ciphers, Encryption},
     sockets::{self, Ends},
     status::Status,
 };
@@ -51,7 +55,10 @@ pub(super) struct Behaviour {
 }
 
 /// A swarm for these neighbours that does not listen yet.
-pub(super) fn swarm(config: &HostConfig) -> Result<Swarm<Behaviour>, ConfigError> {
+pub(super) fn swarm(
+    config: &HostConfig,
+    ciphers: &Ciphers,
+) -> Result<Swarm<Behaviour>, ConfigError> {
     let wrong = |what: &str, error: &dyn std::fmt::Display| {
         ConfigError::at("network", format!("{what} cannot be set up: {error}"))
     };
@@ -82,7 +89,9 @@ pub(super) fn swarm(config: &HostConfig) -> Result<Swarm<Behaviour>, ConfigError
     let base = || {
         let builder = SwarmBuilder::with_existing_identity(config.key.clone()).with_tokio();
         let tcp = tcp::Config::default().nodelay(true);
-        builder.with_tcp(tcp, noise::Config::new, multiplex).map(|builder| builder.with_quic())
+        let (security, ciphers) = (config.security, ciphers.clone());
+        let encryption = move |key: &Keypair| Encryption::new(key, security, ciphers);
+        builder.with_tcp(tcp, encryption, multiplex).map(|builder| builder.with_quic())
     };
     // The two builders have different types.
     macro_rules! finish {
@@ -99,11 +108,11 @@ pub(super) fn swarm(config: &HostConfig) -> Result<Swarm<Behaviour>, ConfigError
                 .build()
         };
     }
-    let swarm = match base().map_err(|error| wrong("Noise", &error))?.with_dns() {
+    let swarm = match base().map_err(|error| wrong("encryption", &error))?.with_dns() {
         Ok(builder) => finish!(builder),
         Err(error) => {
             tracing::warn!("names cannot be looked up ({error}): only numeric addresses will work");
-            finish!(base().map_err(|error| wrong("Noise", &error))?)
+            finish!(base().map_err(|error| wrong("encryption", &error))?)
         }
     };
     Ok(swarm)
@@ -197,6 +206,8 @@ pub(super) struct SwarmTask {
     pub closing: mpsc::UnboundedReceiver<(PeerId, ConnectionId)>,
     /// TCP's congestion control, unless it is the system's default.
     pub congestion: Option<String>,
+    /// The encryption of TCP connections.
+    pub ciphers: Ciphers,
     /// Connections that were refused.
     pub refusals: Refusals,
 }
@@ -331,6 +342,15 @@ impl SwarmTask {
                 if let Some(name) = &self.congestion {
                     control(name, &endpoint, &peer.neighbour.name);
                 }
+                let cipher = match is_quic(&endpoint) {
+                    true => None,
+                    false => self.ciphers.of(&peer_id),
+                };
+                tracing::debug!(
+                    "node {}: connected, {}",
+                    peer.neighbour.name,
+                    cipher.as_deref().unwrap_or("QUIC with TLS 1.3")
+                );
                 self.status.connected(peer.neighbour.node);
                 let _ = peer.connection.send(Connection::Established {
                     id: connection_id,
@@ -399,6 +419,11 @@ impl SwarmTask {
             _ => {}
         }
     }
+}
+
+/// Whether a connection is one of QUIC.
+fn is_quic(endpoint: &ConnectedPoint) -> bool {
+    endpoint.get_remote_address().iter().any(|part| part == Protocol::QuicV1)
 }
 
 /// Sets a new connection's congestion control.

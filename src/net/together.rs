@@ -25,7 +25,7 @@ use crate::{
     drive::{Elapsed, Ended, Lent, NodeSpec, Observer, RunError, Waiting},
     experiment::Transport,
     gossip::{Failure, OwnModel, RoundDone},
-    run::Design,
+    run::{Design, Security},
     units::{NodeId, Round},
 };
 
@@ -230,6 +230,7 @@ async fn hosts(
             card: card.clone(),
             frame_limit: design.frame_limit(),
             congestion: run.congestion.clone(),
+            security: Security::default(),
             deadlines: Deadlines::of(&design.experiment),
             events: own.clone(),
         };

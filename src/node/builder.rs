@@ -18,8 +18,8 @@ use crate::{
     mixing::Topology,
     net::{Keypair, Place, identity},
     run::{
-        Design, Evaluate, NodeFile, OwnLearner, RunDirectory, RunInfo, SavedFiles, Single, Space,
-        Warn, count_parameters,
+        Design, Evaluate, NodeFile, OwnLearner, RunDirectory, RunInfo, SavedFiles, Security,
+        Single, Space, Warn, count_parameters,
     },
 };
 
@@ -82,6 +82,14 @@ impl NodeBuilder {
         builder.out = Some(file.out.clone());
         (builder.file, builder.origin) = (file, Some(path.to_path_buf()));
         Ok(builder)
+    }
+
+    /// How TCP connections are encrypted; both ends of a link agree on the faster kind that both
+    /// have.
+    #[must_use]
+    pub fn security(mut self, security: Security) -> NodeBuilder {
+        self.file.security = security;
+        self
     }
 
     /// Adds an address to listen on, such as `/ip4/0.0.0.0/tcp/4001`.
@@ -156,10 +164,11 @@ impl NodeBuilder {
             }
             _ => error,
         };
-        let place = Place::new(key, &file.listen, &topology).map_err(|error| {
+        let mut place = Place::new(key, &file.listen, &topology).map_err(|error| {
             let error = blame(error);
             if let Some(file) = in_topology { error.within(file) } else { error }
         })?;
+        place.security = file.security;
         let node = place.node;
         let (design, spec, known, score): (_, _, _, super::prepared::ScoreModel) = match problem {
             Problem::File => {

@@ -33,7 +33,7 @@ pub use own::{Evaluate, Gradients, Measures, OwnLearner, specs};
 pub use read::{Point, Run, Span, Status};
 pub use recorder::{EndError, Recorder, RunInfo, Warn, write_summary};
 pub use shard::{ShardLearner, Shared, class_counts};
-pub use single::{NodeFile, Single};
+pub use single::{NodeFile, Security, Single};
 pub use space::{SavedFiles, Space};
 pub use summary::{LinkBytes, Outcome, OwnMeasure, Participation, PooledOutcome, Summary};
 pub use watch::{Progress, Snapshot, Watch, mean};

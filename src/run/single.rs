@@ -26,6 +26,24 @@ use crate::{
     units::NodeId,
 };
 
+/// How a node encrypts its TCP connections; QUIC has its own TLS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Security {
+    /// TLS 1.3 with AES if both processors have instructions for it, else Noise.
+    #[default]
+    Auto,
+    /// Noise always.
+    Noise,
+}
+
+impl Security {
+    fn is_default(&self) -> bool {
+        *self == Security::default()
+    }
+}
+
 /// `node.toml`: where the files of this node are. Paths are relative to it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -65,6 +83,13 @@ pub struct NodeFile {
     /// Accepts: as `model.init`. Default: as the model prefers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub init: Option<String>,
+    /// How TCP connections are encrypted. The two ends of a link agree on the faster kind that
+    /// both have.
+    ///
+    /// Accepts: `auto` (TLS 1.3 with AES if both processors have instructions for it, else Noise)
+    /// or `noise`. Default: `auto`.
+    #[serde(default, skip_serializing_if = "Security::is_default")]
+    pub security: Security,
     /// The run directory to make.
     ///
     /// Accepts: the path of a folder that holds no run yet.

@@ -18,6 +18,7 @@ use gradvine::{
         Deadlines, Event, Hello, Host, HostConfig, Keypair, Message, Multiaddr, Neighbour, PeerId,
         RunCard, VERSION,
     },
+    run::Security,
     units::NodeId,
 };
 use libp2p::{Swarm, SwarmBuilder, noise, swarm::SwarmEvent, tcp, yamux};
@@ -27,7 +28,7 @@ pub const SOON: Duration = Duration::from_secs(20);
 
 const LIMIT: usize = 1 << 20;
 
-fn card(step: &str) -> RunCard {
+pub fn card(step: &str) -> RunCard {
     RunCard::of(
         "run",
         10,
@@ -58,6 +59,17 @@ impl End {
         card: RunCard,
         deadlines: Deadlines,
     ) -> End {
+        End::start_with(Security::default(), key, node, peer, card, deadlines).await
+    }
+
+    pub async fn start_with(
+        security: Security,
+        key: &Keypair,
+        node: u32,
+        peer: PeerId,
+        card: RunCard,
+        deadlines: Deadlines,
+    ) -> End {
         let (sender, events) = mpsc::channel();
         let config = HostConfig {
             key: key.clone(),
@@ -72,6 +84,7 @@ impl End {
             card,
             frame_limit: LIMIT,
             congestion: None,
+            security,
             deadlines,
             events: sender,
         };
@@ -82,7 +95,7 @@ impl End {
         self.host.connect(BTreeMap::from([(NodeId(node), vec![address.clone()])]));
     }
 
-    fn address(&self) -> &Multiaddr {
+    pub fn address(&self) -> &Multiaddr {
         &self.host.listen_addresses()[0]
     }
 
@@ -91,7 +104,7 @@ impl End {
         self.events.recv_timeout(SOON).expect("an event within its time")
     }
 
-    fn up(&self) {
+    pub fn up(&self) {
         assert!(matches!(self.next(), Event::Up(_)));
     }
 
@@ -332,12 +345,19 @@ where
         };
         let mut inbound = control.accept(protocol("bulk", peer)).unwrap();
         swarm.dial(end.address().clone()).unwrap();
+        let (linked, connected) = tokio::sync::oneshot::channel();
         let network = tokio::spawn(async move {
+            let mut linked = Some(linked);
             loop {
-                swarm.select_next_some().await;
+                let event = swarm.select_next_some().await;
+                if matches!(event, SwarmEvent::ConnectionEstablished { .. })
+                    && let Some(linked) = linked.take()
+                {
+                    let _ = linked.send(());
+                }
             }
         });
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        connected.await.unwrap();
         let mut talk = control.open_stream(peer, protocol("control", me)).await.unwrap();
         talk.write_all(&gradvine::net::encode(&Message::Hello(hello(&card("0.1"))))).await.unwrap();
         talk.flush().await.unwrap();
@@ -485,6 +505,7 @@ fn a_port_in_use_is_named() {
         card: card("0.1"),
         frame_limit: LIMIT,
         congestion: None,
+        security: Security::default(),
         deadlines: Deadlines::default(),
         events,
     };

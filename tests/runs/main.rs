@@ -8,6 +8,7 @@ mod any_order;
 mod claims;
 mod divergence;
 mod embedded;
+mod encryption;
 mod golden_runs;
 mod held_calls;
 mod hostile_frames;

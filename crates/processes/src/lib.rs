@@ -174,6 +174,7 @@ pub fn write_files(
             data: Some("data.csv".into()),
             test: test.map(|_| "../test.csv".into()),
             init: None,
+            security: Default::default(),
             out: "run".into(),
         };
         let text = toml::to_string(&file).map_err(|error| EndError::Failed(error.to_string()))?;
