@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures::{AsyncWriteExt, StreamExt};
+use futures::{AsyncReadExt, AsyncWriteExt, StreamExt};
 use gradvine::{
     gossip::Cause,
     net::{
@@ -361,6 +361,8 @@ where
         let mut talk = control.open_stream(peer, protocol("control", me)).await.unwrap();
         talk.write_all(&gradvine::net::encode(&Message::Hello(hello(&card("0.1"))))).await.unwrap();
         talk.flush().await.unwrap();
+        // A stream of frames that is older than the host's hello belongs to another connection.
+        talk.read_exact(&mut [0; 4]).await.unwrap();
         let bulk = control.open_stream(peer, protocol("bulk", me)).await.unwrap();
         let _theirs = inbound.next().await.unwrap();
         let end = tokio::task::spawn_blocking(move || {
