@@ -63,6 +63,7 @@ const LAYERS: &[(&str, May)] = &[
     ("report", May::Only(&["units", "config", "mixing", "experiment", "links", "run"])),
     ("study", May::Above),
     ("plan", May::Above),
+    ("doctor", May::Above),
     ("reference", May::Only(&["data", "mixing", "learn", "experiment", "links"])),
     ("cli", May::Above),
 ];

@@ -99,7 +99,7 @@ impl Default for RunParams {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Transport {
-    /// TCP, Noise, Yamux.
+    /// TCP, TLS or Noise, Yamux.
     #[default]
     Tcp,
     /// QUIC.

@@ -194,6 +194,34 @@ impl Topology {
         Ok(Topology { nodes, ..self })
     }
 
+    /// The same topology with other figures of a link, such as measured ones: the latency one way
+    /// in milliseconds, the bandwidth in 10^6 bits per second.
+    ///
+    /// # Errors
+    /// If there is no such link, or a figure is not a finite number above 0 (the latency may be 0).
+    pub fn with_link(
+        mut self,
+        (a, b): (NodeId, NodeId),
+        latency_ms: f64,
+        bandwidth_mbps: f64,
+    ) -> Result<Topology, ConfigError> {
+        let place = || format!("link {} - {}", self.node(a).name, self.node(b).name);
+        let Some(index) = self.graph().link_index(a, b) else {
+            return Err(ConfigError::at(place(), "there is no such link"));
+        };
+        let valid = latency_ms.is_finite() && latency_ms >= 0.0;
+        if !valid || !bandwidth_mbps.is_finite() || bandwidth_mbps <= 0.0 {
+            return Err(ConfigError::new(
+                place(),
+                format!("{latency_ms} ms, {bandwidth_mbps} Mbit/s"),
+                "expected a latency from 0 and a bandwidth above 0",
+            ));
+        }
+        let link = &mut self.links[index];
+        (link.latency_ms, link.bandwidth_mbps) = (Some(latency_ms), Some(bandwidth_mbps));
+        Ok(self)
+    }
+
     /// The same topology under another name.
     ///
     /// # Errors

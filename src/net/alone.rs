@@ -23,15 +23,17 @@ use crate::{
 
 /// Where a node is in its network: its number, its addresses, the neighbours that it dials.
 pub struct Place {
-    key: Keypair,
-    listen: Vec<Multiaddr>,
+    pub(super) key: Keypair,
+    pub(super) listen: Vec<Multiaddr>,
     /// Which node of the topology this is.
     pub node: NodeId,
-    neighbours: Vec<Neighbour>,
+    pub(super) neighbours: Vec<Neighbour>,
+    /// All addresses of the neighbours.
+    addresses: BTreeMap<NodeId, Vec<Multiaddr>>,
     dialled: BTreeMap<NodeId, Vec<Multiaddr>>,
     warnings: Vec<String>,
     /// How its TCP connections are encrypted.
-    pub security: Security,
+    pub(super) security: Security,
 }
 
 impl Place {
@@ -64,6 +66,7 @@ impl Place {
         let mine = addresses(node)?;
         let warnings = reach::unreached(&listen, &mine);
         let (mut neighbours, mut dialled) = (Vec::new(), BTreeMap::new());
+        let mut all_addresses = BTreeMap::new();
         for &other in topology.neighbours(node) {
             let (name, peer, theirs) =
                 (topology.node(other).name.clone(), peers[other.index()], addresses(other)?);
@@ -74,6 +77,7 @@ impl Place {
                     "neither end has an address: give one of them `addresses` in the topology",
                 ));
             }
+            all_addresses.insert(other, theirs.clone());
             if dials(&me, !mine.is_empty(), &peer, !theirs.is_empty()) {
                 dialled.insert(other, theirs);
             } else if listen.is_empty() {
@@ -85,13 +89,36 @@ impl Place {
             neighbours.push(Neighbour { node: other, name, peer });
         }
         let security = Security::default();
-        Ok(Place { key, listen, node, neighbours, dialled, warnings, security })
+        let addresses = all_addresses;
+        Ok(Place { key, listen, node, neighbours, addresses, dialled, warnings, security })
     }
 
     /// What may be wrong, a line each: addresses of this node in the topology on which it does not
     /// listen.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
+    }
+
+    /// The same place with another choice of encryption.
+    #[must_use]
+    pub fn with_security(mut self, security: Security) -> Place {
+        self.security = security;
+        self
+    }
+
+    /// The number of neighbours.
+    pub fn neighbours(&self) -> usize {
+        self.neighbours.len()
+    }
+
+    /// Whether this node dials that neighbour, not the other way round.
+    pub fn dials(&self, node: NodeId) -> bool {
+        self.dialled.contains_key(&node)
+    }
+
+    /// The addresses of a neighbour.
+    pub(super) fn addresses_of(&self, node: NodeId) -> &[Multiaddr] {
+        self.addresses.get(&node).map_or(&[], Vec::as_slice)
     }
 
     /// This node's PeerId.

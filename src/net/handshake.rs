@@ -56,6 +56,8 @@ pub(super) enum Refusal {
     Differs(Difference),
     /// Another attempt may succeed.
     Trouble(String),
+    /// The other end examines the link and runs no node: the connection is left to it.
+    Probe,
 }
 
 impl Link {
@@ -99,6 +101,7 @@ impl Link {
         wire::write(&mut control, &Message::Hello(hello)).await.map_err(|error| trouble(&error))?;
         let theirs = match wire::read(&mut control).await.map_err(|error| trouble(&error))? {
             Message::Hello(hello) => hello,
+            Message::Probe => return Err(Refusal::Probe),
             other => {
                 return Err(Refusal::Trouble(format!(
                     "connected, but its first message is not a hello: {}",
@@ -193,5 +196,6 @@ pub(super) fn kind(message: &Message) -> &'static str {
         Message::Goodbye(_) => "a goodbye",
         Message::Start(_) => "a message about linking",
         Message::Working(_) => "a beat",
+        Message::Probe => "a probe",
     }
 }

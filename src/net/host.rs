@@ -28,6 +28,7 @@ use super::{
     hello::RunCard,
     limits::Deadlines,
     link::{Leaving, Link, SLOTS},
+    probe::{Counterpart, Served, probe_protocol, serve},
     security::Ciphers,
     session::{Inbox, random},
     sockets::{self, Ends},
@@ -90,6 +91,8 @@ pub struct Host {
     ciphers: Ciphers,
     connect: mpsc::UnboundedSender<BTreeMap<NodeId, Vec<Multiaddr>>>,
     tasks: Vec<JoinHandle<()>>,
+    /// Answers neighbours that examine their links.
+    answers: JoinHandle<()>,
     swarm: JoinHandle<()>,
     runtime: Handle,
     deadlines: Deadlines,
@@ -113,7 +116,7 @@ impl Host {
             sockets::check(name)?;
         }
         let ciphers = Ciphers::default();
-        let mut swarm = swarm(&config, &ciphers)?;
+        let mut swarm = swarm(&config.key, &config.neighbours, config.security, &ciphers)?;
         let listen = listen(&mut swarm, &config.listen).await?;
         if let Some(name) = &config.congestion {
             // Accepted connections inherit it, from their first packet on.
@@ -181,6 +184,13 @@ impl Host {
             };
             tasks.push(tokio::spawn(link.run()));
         }
+        let probes = streams.clone().accept(probe_protocol()).map_err(|error| {
+            ConfigError::at("network", format!("links cannot be examined: {error}"))
+        })?;
+        let waits = Arc::clone(&status);
+        let answers =
+            serve(probes, Counterpart::Node, Served::default(), move || !waits.has_begun());
+        let answers = tokio::spawn(answers);
         let (connect, addresses) = mpsc::unbounded_channel();
         let task = SwarmTask {
             swarm,
@@ -201,6 +211,7 @@ impl Host {
             ciphers,
             connect,
             tasks,
+            answers,
             swarm: tokio::spawn(task.run(addresses)),
             runtime: Handle::current(),
             deadlines: config.deadlines,
@@ -301,6 +312,7 @@ impl Host {
 impl Drop for Host {
     fn drop(&mut self) {
         self.swarm.abort();
+        self.answers.abort();
         self.tasks.iter().for_each(JoinHandle::abort);
     }
 }

@@ -57,6 +57,9 @@ const LOOK: Duration = Duration::from_secs(1);
 /// A connection that lasts longer ends an absence, even if no frame was due.
 const SHORT_CONNECTION: Duration = Duration::from_secs(15);
 
+/// How long a connection is left to a neighbour that examines the link.
+const LONGEST_PROBE: Duration = Duration::from_secs(120);
+
 /// The time limit of the last messages of a link.
 const CLOSING: Duration = Duration::from_secs(1);
 
@@ -165,6 +168,11 @@ impl Link {
                     self.status.trouble(self.node, difference.to_string());
                     let _ = self.events.send(Event::Differs { peer: self.node, difference });
                     false
+                }
+                Some(Err(Refusal::Probe)) => {
+                    let text = "`gradvine doctor` runs there, which examines the link";
+                    self.status.trouble(self.node, text.into());
+                    timeout(LONGEST_PROBE, closed(&mut self.connections, id)).await.is_ok()
                 }
                 Some(Err(Refusal::Trouble(text))) => {
                     tracing::debug!("node {}: {text}", self.name);

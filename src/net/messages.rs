@@ -80,7 +80,7 @@ impl Link {
                 sent_beats.extend(beats.iter().map(|beat| (beat.node, beat.count)));
                 self.status.add_beats(self.me, &beats);
             }
-            other @ (Message::Hello(_) | Message::Text(..)) => {
+            other @ (Message::Hello(_) | Message::Text(..) | Message::Probe) => {
                 return Some(End::Invalid(format!(
                     "it sent {} in the middle of a run",
                     kind(&other)

@@ -5,7 +5,7 @@
 //!   worker --- frames, at most 2 --->  link: writer ---- bulk stream ------->
 //!          <-- frame, at most 1 -----  link: reader <--- bulk stream --------
 //!                                      link: control <-> control stream <--->  hello, heartbeats, acknowledgements, goodbye
-//!                                      host: swarm (TCP + Noise + Yamux, or QUIC), dials, refuses strangers
+//!                                      host: swarm (TCP + TLS or Noise + Yamux, or QUIC), dials, refuses strangers
 //! ```
 //! The core runs on a thread of its own and never waits for a socket; readers, writers and the
 //! swarm are tasks. [`together`] runs all nodes in this process, each a host of its own on
@@ -25,6 +25,7 @@ pub mod identity;
 mod limits;
 mod link;
 mod messages;
+mod probe;
 mod reach;
 mod security;
 mod session;
@@ -42,6 +43,7 @@ pub use event::{Difference, Event};
 pub use hello::RunCard;
 pub use host::{Host, HostConfig, Neighbour};
 pub use limits::Deadlines;
+pub use probe::{Counterpart, Examination, Examined, Measured, ProbeLimits, Reach, examine};
 pub use security::has_aes;
 pub use status::Status;
 pub use together::together;

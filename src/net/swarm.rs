@@ -27,12 +27,12 @@ use tokio::{sync::mpsc, time::timeout};
 use super::{
     dial::{Dial, FILES, dial_trouble, io_kind, is_out_of_files, lacks_files, root},
     gate::Gate,
-    host::{HostConfig, Neighbour},
+    host::Neighbour,
     security::{Ciphers, Encryption},
     sockets::{self, Ends},
     status::Status,
 };
-use crate::{config::ConfigError, units::NodeId};
+use crate::{config::ConfigError, run::Security, units::NodeId};
 
 /// How long a listener may take to start.
 const LISTEN: Duration = Duration::from_secs(10);
@@ -54,27 +54,30 @@ pub(super) struct Behaviour {
     pub streams: libp2p_stream::Behaviour,
 }
 
-/// A swarm for these neighbours that does not listen yet.
+/// A swarm of a node with this key that does not listen yet, and that only these peers may connect
+/// to.
 pub(super) fn swarm(
-    config: &HostConfig,
+    key: &Keypair,
+    neighbours: &[Neighbour],
+    security: Security,
     ciphers: &Ciphers,
 ) -> Result<Swarm<Behaviour>, ConfigError> {
     let wrong = |what: &str, error: &dyn std::fmt::Display| {
         ConfigError::at("network", format!("{what} cannot be set up: {error}"))
     };
     let mut allowed = allow_block_list::Behaviour::<allow_block_list::AllowedPeers>::default();
-    for neighbour in &config.neighbours {
+    for neighbour in neighbours {
         allowed.allow_peer(neighbour.peer);
     }
-    let count = config.neighbours.len() as u32;
+    let count = neighbours.len() as u32;
     // A neighbour may connect anew before its old connections are closed.
     let limits = connection_limits::ConnectionLimits::default()
         .with_max_established(Some(4 * count + 2))
         .with_max_established_per_peer(Some(4));
-    let identify = identify::Config::new("/gradvine/1".into(), config.key.public())
+    let identify = identify::Config::new("/gradvine/1".into(), key.public())
         .with_agent_version(concat!("gradvine/", env!("CARGO_PKG_VERSION")).into());
     let behaviour = Behaviour {
-        gate: Gate::new(config.neighbours.len()),
+        gate: Gate::new(neighbours.len()),
         allowed,
         limits: connection_limits::Behaviour::new(limits),
         identify: identify::Behaviour::new(identify),
@@ -87,9 +90,9 @@ pub(super) fn swarm(
         config
     };
     let base = || {
-        let builder = SwarmBuilder::with_existing_identity(config.key.clone()).with_tokio();
+        let builder = SwarmBuilder::with_existing_identity(key.clone()).with_tokio();
         let tcp = tcp::Config::default().nodelay(true);
-        let (security, ciphers) = (config.security, ciphers.clone());
+        let ciphers = ciphers.clone();
         let encryption = move |key: &Keypair| Encryption::new(key, security, ciphers);
         builder.with_tcp(tcp, encryption, multiplex).map(|builder| builder.with_quic())
     };
@@ -422,7 +425,7 @@ impl SwarmTask {
 }
 
 /// Whether a connection is one of QUIC.
-fn is_quic(endpoint: &ConnectedPoint) -> bool {
+pub(super) fn is_quic(endpoint: &ConnectedPoint) -> bool {
     endpoint.get_remote_address().iter().any(|part| part == Protocol::QuicV1)
 }
 

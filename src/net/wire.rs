@@ -43,6 +43,8 @@ pub enum Message {
     /// Beats of nodes that are at work: a node's number, its count, and whether it waits for a lost
     /// link instead.
     Working(Vec<(u32, u64, bool)>),
+    /// Instead of a hello: the sender only examines the link (`gradvine doctor`).
+    Probe,
 }
 
 /// Why a node leaves a run: the first failure that it knows.

@@ -164,11 +164,11 @@ impl NodeBuilder {
             }
             _ => error,
         };
-        let mut place = Place::new(key, &file.listen, &topology).map_err(|error| {
+        let place = Place::new(key, &file.listen, &topology).map_err(|error| {
             let error = blame(error);
             if let Some(file) = in_topology { error.within(file) } else { error }
         })?;
-        place.security = file.security;
+        let place = place.with_security(file.security);
         let node = place.node;
         let (design, spec, known, score): (_, _, _, super::prepared::ScoreModel) = match problem {
             Problem::File => {

@@ -29,7 +29,7 @@ impl RunDirectory {
             ConfigError::new("run.out", path.display(), format!("cannot be written: {error}"))
         };
         let holds = path.join("summary.json").exists() || path.join("metrics.jsonl").exists();
-        if holds && !did_nothing(path) {
+        if RunDirectory::is_taken(path) {
             return Err(ConfigError::new(
                 "run.out",
                 path.display(),
@@ -43,6 +43,12 @@ impl RunDirectory {
         fs::create_dir_all(path).map_err(wrong)?;
         let metrics = Lines::new(File::create(path.join("metrics.jsonl")).map_err(wrong)?);
         Ok(RunDirectory { path: path.to_path_buf(), fresh, metrics })
+    }
+
+    /// Whether a folder holds a run already.
+    pub fn is_taken(path: &Path) -> bool {
+        let holds = path.join("summary.json").exists() || path.join("metrics.jsonl").exists();
+        holds && !did_nothing(path)
     }
 
     /// Removes the files of a run that never began, so that the folder can be used again.

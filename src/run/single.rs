@@ -13,7 +13,7 @@ use super::{
     design::Design,
     record::Score,
     shard::{ShardLearner, Shared, class_counts, evaluate},
-    whole::options,
+    whole::{gradients_take, options},
 };
 use crate::{
     config::{self, ConfigError},
@@ -185,6 +185,8 @@ pub struct Single {
     pub classes: Vec<String>,
     /// The scale, set when the run begins.
     pub scale: Arc<OnceLock<Scale>>,
+    /// The rows that this node trains on.
+    train: Arc<Shared>,
     /// This node's test rows.
     pub test: Option<Arc<Shared>>,
     /// What the user should know about the node's initial values.
@@ -262,11 +264,12 @@ impl Single {
         let scale = Arc::new(OnceLock::new());
         let test = test.map(Shared::new);
         let (rows, class_rows) = (train.rows() as u64, class_counts(&train));
+        let train = Shared::new(train);
         let mut learner = ShardLearner::new(
             Arc::clone(&design),
             model.clone(),
             node,
-            Shared::new(train),
+            Arc::clone(&train),
             test.clone(),
             Arc::clone(&scale),
         );
@@ -280,9 +283,18 @@ impl Single {
             class_rows,
             classes,
             scale,
+            train,
             test,
             warning,
         })
+    }
+
+    /// Seconds of a round's gradients on this machine: the median of some tries.
+    ///
+    /// # Errors
+    /// If the rows do not fit the model, or memory is too small.
+    pub fn gradients_take(&self) -> Result<f64, ConfigError> {
+        gradients_take(&self.design, &self.model, &self.train)
     }
 
     /// Scores a model on this node's test rows; `None` without test rows, or before the run has

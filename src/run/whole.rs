@@ -187,7 +187,11 @@ fn measured_conditions(
 
 /// Seconds of a round's gradients on this machine: the median of some tries on the first node's
 /// rows.
-fn gradients_take(design: &Design, model: &Model, shard: &Shared) -> Result<f64, ConfigError> {
+pub(super) fn gradients_take(
+    design: &Design,
+    model: &Model,
+    shard: &Shared,
+) -> Result<f64, ConfigError> {
     const TRIES: u64 = 15;
     let rows = Arc::clone(shard.raw());
     let count = rows.rows();

@@ -7,6 +7,7 @@ mod bad_files;
 mod breaks;
 mod cases;
 mod compare;
+mod doctor;
 mod interrupts;
 mod no_room;
 mod output;

@@ -12,6 +12,7 @@ macro_rules! note {
 mod catalogue;
 mod compare;
 mod completions;
+mod doctor;
 mod evaluate;
 mod exit;
 mod identity;
@@ -57,6 +58,7 @@ Examples:
   gradvine topology show ring:16         spectral gap, mixing time, a drawing
   gradvine identity new node.key         a key for a node of a deployment
   gradvine node node.toml                one node of a network of machines
+  gradvine doctor node.toml              what prevents or slows its run, and what to do
   gradvine evaluate runs/first/model-mean.safetensors digits
 
 Exit codes:
@@ -87,6 +89,8 @@ enum Command {
     Train(train::Args),
     /// Run one node of a network of machines
     Node(node::Args),
+    /// Examine a node before a run: files, machine, links, the time of a round
+    Doctor(doctor::Args),
     /// Run an experiment on a virtual network, in this process, without sockets
     Simulate(simulate::Args),
     /// Predict the time and bytes of an experiment and its alternatives
@@ -162,6 +166,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Train(args) => train::run(args),
         Command::Node(args) => node::run(args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Simulate(args) => simulate::run(args),
         Command::Plan(args) => plan::run(&args),
         Command::Lab(args) => lab::run(args),

@@ -1,0 +1,136 @@
+//! The node's files, its data, and the space for the run.
+
+use std::{io, path::Path};
+
+use gradvine::{
+    experiment::Experiment,
+    mixing::Topology,
+    net::{Place, identity},
+    run::{NodeFile, RunDirectory, SavedFiles, Single, Space},
+    units::Bytes,
+};
+
+use crate::{Finding, Report};
+
+/// What the files of a node say.
+pub struct Examined {
+    pub place: Place,
+    pub experiment: Experiment,
+    /// The node, if its experiment and data fit together.
+    pub single: Option<Single>,
+}
+
+/// Reads all files; `None` if they name no node.
+pub fn examine(path: &Path, report: &mut Report) -> Option<Examined> {
+    let mut note = |finding: Finding| report.findings.push(finding);
+    let file = match NodeFile::load(path) {
+        Ok(file) => file,
+        Err(error) => {
+            note(Finding::wrong("node file", &error));
+            return None;
+        }
+    };
+    note(Finding::ok("node file", path.display().to_string()));
+    // Each file is read even if another is wrong.
+    let key = identity::load(&file.key).map_err(|error| note(Finding::wrong("key", &error))).ok();
+    if let Some(key) = &key {
+        let peer = key.public().to_peer_id();
+        note(Finding::ok("key", format!("PeerId {peer}")));
+    }
+    let topology = match Topology::load(&file.topology) {
+        Ok(topology) => {
+            let (nodes, links) = (topology.nodes(), topology.links());
+            let text = format!("{}: {nodes} nodes, {links} links", topology.name());
+            note(Finding::ok("topology", text));
+            Some(topology)
+        }
+        Err(error) => {
+            note(Finding::wrong("topology", &error));
+            None
+        }
+    };
+    let experiment = Experiment::load(&file.experiment, &[])
+        .map_err(|error| note(Finding::wrong("experiment", &error)))
+        .ok();
+    let (key, topology, experiment) = (key?, topology?, experiment?);
+    let place = match Place::new(key, &file.listen, &topology) {
+        Ok(place) => place.with_security(file.security),
+        Err(error) => {
+            // The message says which of the two files is meant.
+            note(Finding::wrong("place", &error));
+            return None;
+        }
+    };
+    for warning in place.warnings() {
+        let remedy = "correct `listen` in the node file, or this node's addresses in the topology";
+        note(Finding::warning("listen", warning, remedy));
+    }
+    let name = topology.node(place.node).name.clone();
+    let single = if file.data.is_some() {
+        match Single::new(&file, experiment.clone(), topology.clone(), place.node) {
+            Ok(single) => {
+                note(Finding::ok("experiment", single_text(&single)));
+                note(Finding::ok("data", format!("{} rows to train on", single.rows)));
+                if let Some(warning) = &single.warning {
+                    note(Finding::warning("init", warning, "see data.scale in docs/experiment.md"));
+                }
+                for warning in &single.design.rule.warnings {
+                    note(Finding::warning(
+                        "rule",
+                        warning,
+                        "`gradvine rules` shows its conditions",
+                    ));
+                }
+                Some(single)
+            }
+            Err(error) => {
+                note(Finding::wrong("experiment and data", &error));
+                None
+            }
+        }
+    } else {
+        let text = "the node file names no data: a program must bring its own objective";
+        note(Finding::warning("data", text, "name the rows (`data`) if `gradvine node` will run"));
+        None
+    };
+    if RunDirectory::is_taken(&file.out) {
+        let text = format!("{} holds a run already", file.out.display());
+        note(Finding::error("out", text, "name another folder in `out`, or remove this one"));
+    }
+    if let Err(error) = writable(&file.out) {
+        let text = format!("{} cannot be written: {error}", file.out.display());
+        note(Finding::error("out", text, "name a folder that this user may write in `out`"));
+    } else if let Some(single) = &single {
+        let space = Space::of(&single.design, SavedFiles::One);
+        match space.check(&file.out) {
+            Ok(None) => note(Finding::ok("disk", format!("the run needs {}", Bytes(space.all)))),
+            Ok(Some(warning)) => {
+                note(Finding::warning(
+                    "disk",
+                    warning,
+                    "free space, or name another disk in `out`",
+                ));
+            }
+            Err(error) => note(Finding::wrong("disk", &error)),
+        }
+    }
+    report.node = Some(name);
+    Some(Examined { place, experiment, single })
+}
+
+fn single_text(single: &Single) -> String {
+    let design = &single.design;
+    let (rule, compressor) = (design.rule_name(), design.compressor.name());
+    let rounds = design.experiment.run.rounds;
+    format!("{rule} with {compressor}, {} parameters, {rounds} rounds", design.parameters())
+}
+
+/// Whether a folder that exists, or the nearest one above it, can be written: by a file that is
+/// removed again.
+fn writable(path: &Path) -> io::Result<()> {
+    let path = std::path::absolute(path)?;
+    let Some(there) = path.ancestors().find(|path| path.exists()) else { return Ok(()) };
+    let trial = there.join(format!(".gradvine-doctor-{}", std::process::id()));
+    std::fs::File::create(&trial)?;
+    std::fs::remove_file(&trial)
+}

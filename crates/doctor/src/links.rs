@@ -1,0 +1,229 @@
+//! Neighbours: addresses, round trips, rates, clocks, NATs.
+
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, SocketAddr, UdpSocket},
+};
+
+use gradvine::{
+    net::{Counterpart, Examination, Examined as Seen, Multiaddr},
+    units::{Bytes, NodeId},
+};
+use serde::Serialize;
+
+use crate::{Finding, Level, Report, files::Examined, machine};
+
+/// Clocks that differ by more make logs hard to compare.
+const CLOCK: f64 = 2.0;
+
+/// One address of a neighbour.
+#[derive(Clone, Debug, Serialize)]
+pub struct AddressFigures {
+    /// The address.
+    pub address: String,
+    /// Milliseconds until a connection was secured.
+    pub connected_ms: Option<f64>,
+    /// Why there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+/// A link as it was measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct LinkFigures {
+    /// What the neighbour runs: `node` or `doctor`.
+    pub neighbour_runs: &'static str,
+    /// The address of the connection.
+    pub address: String,
+    /// How it is encrypted.
+    pub cipher: String,
+    /// The median round trip.
+    pub round_trip_ms: f64,
+    /// To the neighbour, in 10^6 bits a second.
+    pub sent_mbps: f64,
+    /// From it.
+    pub received_mbps: f64,
+    /// Its clock minus this one's, in seconds.
+    pub clock_s: f64,
+}
+
+/// A neighbour and the link to it.
+#[derive(Clone, Debug, Serialize)]
+pub struct NeighbourFigures {
+    /// Its number.
+    #[serde(skip)]
+    pub node: NodeId,
+    /// Its name.
+    pub name: String,
+    /// Its addresses in the topology.
+    pub addresses: Vec<AddressFigures>,
+    /// The link, if there is one.
+    pub link: Option<LinkFigures>,
+    /// Where the neighbour sees this node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sees: Option<String>,
+}
+
+/// Turns what was measured into findings.
+pub fn judge(node: &Examined, examination: &Examination, report: &mut Report) {
+    for listening in &examination.listening {
+        report.findings.push(match listening {
+            Ok(address) => Finding::ok("listen", address.to_string()),
+            Err(error) => Finding::wrong("listen", error),
+        });
+    }
+    for seen in &examination.neighbours {
+        judge_neighbour(node, seen, report);
+    }
+    report.findings.extend(behind_nat(examination));
+}
+
+fn judge_neighbour(node: &Examined, seen: &Seen, report: &mut Report) {
+    let about = format!("link to {}", seen.name);
+    let reached = seen.addresses.iter().any(|reach| reach.connected.is_ok());
+    for reach in &seen.addresses {
+        if let Err(problem) = &reach.connected {
+            // Another address, or the neighbour's own connection, may do.
+            let level = if reached || seen.link.is_ok() { Level::Warning } else { Level::Error };
+            report.findings.push(Finding::new(level, &about, problem.clone(), None));
+        }
+    }
+    match &seen.link {
+        Ok(link) => {
+            let text = format!(
+                "{:.1} ms, {:.1} Mbit/s there, {:.1} Mbit/s back",
+                1e3 * link.round_trip_s,
+                8e-6 * link.sent,
+                8e-6 * link.received
+            );
+            report.findings.push(Finding::ok(&about, text));
+            if link.clock_s.abs() > CLOCK {
+                let text = format!("its clock differs by {:+.1} s", link.clock_s);
+                let remedy = "set both by NTP: a run does not need it, but its logs do";
+                report.findings.push(Finding::warning(&about, text, remedy));
+            }
+            buffers(&about, link.round_trip_s, link.sent.max(link.received), report);
+        }
+        Err(_) if seen.addresses.is_empty() => {
+            let text = "it has no address in the topology, and it did not connect to this node";
+            let remedy = "start it, or `gradvine doctor` there; see that this node's address in the \
+                          topology is right and its port is open";
+            report.findings.push(Finding::error(&about, text, remedy));
+        }
+        Err(problem) if reached => {
+            let remedy = "start `gradvine node` or `gradvine doctor` of the same release there";
+            report.findings.push(Finding::error(&about, problem.clone(), remedy));
+        }
+        Err(_) if node.place.dials(seen.node) => {}
+        Err(_) => {
+            let text = "it did not connect to this node, which it will dial";
+            let remedy = "start it, or `gradvine doctor` there; open this node's port for it";
+            report.findings.push(Finding::error(&about, text, remedy));
+        }
+    }
+    let figures = |reach: &gradvine::net::Reach| AddressFigures {
+        address: reach.address.to_string(),
+        connected_ms: reach.connected.as_ref().ok().map(|seconds| 1e3 * seconds),
+        problem: reach.connected.as_ref().err().cloned(),
+    };
+    report.neighbours.push(NeighbourFigures {
+        node: seen.node,
+        name: seen.name.clone(),
+        addresses: seen.addresses.iter().map(figures).collect(),
+        link: seen.link.as_ref().ok().map(|link| LinkFigures {
+            neighbour_runs: match link.counterpart {
+                Counterpart::Node => "node",
+                Counterpart::Probe => "doctor",
+            },
+            address: link.address.to_string(),
+            cipher: link.cipher.clone(),
+            round_trip_ms: 1e3 * link.round_trip_s,
+            sent_mbps: 8e-6 * link.sent,
+            received_mbps: 8e-6 * link.received,
+            clock_s: link.clock_s,
+        }),
+        sees: seen.sees.as_ref().map(ToString::to_string),
+    });
+}
+
+/// Warns if TCP's buffers hold less than the link has in flight.
+fn buffers(about: &str, round_trip: f64, rate: f64, report: &mut Report) {
+    let flight = round_trip * rate;
+    let Some([receive, send]) = machine::tcp_buffers() else { return };
+    // Half of a receive buffer is the kernel's own; a link that fills the buffer may carry more.
+    let room = (receive / 2).min(send);
+    if flight > 0.8 * room as f64 {
+        let text = format!(
+            "{} are in flight, and TCP's buffers hold {}: they limit the rate",
+            Bytes(flight as u64),
+            Bytes(room)
+        );
+        let remedy = "raise the last number of net.ipv4.tcp_rmem and tcp_wmem at both ends";
+        report.findings.push(Finding::warning(about, text, remedy));
+    }
+}
+
+/// Compares where the neighbours see this node with its own addresses.
+fn behind_nat(examination: &Examination) -> Option<Finding> {
+    let seen: Vec<(&Seen, SocketAddr)> = (examination.neighbours.iter())
+        .filter_map(|one| Some((one, socket(one.sees.as_ref()?)?)))
+        .collect();
+    let behind: Vec<&(&Seen, SocketAddr)> = (seen.iter())
+        .filter(|(one, address)| {
+            let theirs = one.link.as_ref().ok().and_then(|link| socket(&link.address));
+            theirs.and_then(own_address).is_some_and(|own| own != address.ip())
+        })
+        .collect();
+    if behind.is_empty() {
+        return None;
+    }
+    let addresses: BTreeSet<IpAddr> = behind.iter().map(|(_, address)| address.ip()).collect();
+    let list = behind
+        .iter()
+        .map(|(one, address)| format!("{} sees {address}", one.name))
+        .collect::<Vec<_>>()
+        .join(", ");
+    let kind = if addresses.len() > 1 { "several public addresses" } else { "one public address" };
+    let text = format!("this node is behind a NAT with {kind}: {list}");
+    let remedy = "it can dial; to be dialled it needs a forwarded port, or neighbours that have \
+                  addresses";
+    Some(Finding::warning("NAT", text, remedy))
+}
+
+/// The IP address and port of an address.
+fn socket(address: &Multiaddr) -> Option<SocketAddr> {
+    let text = address.to_string();
+    let mut parts = text.split('/').skip(1);
+    let ip: IpAddr = match parts.next()? {
+        "ip4" | "ip6" => parts.next()?.parse().ok()?,
+        _ => return None,
+    };
+    parts.next()?;
+    Some(SocketAddr::new(ip, parts.next()?.parse().ok()?))
+}
+
+/// This machine's address on the way to another one. No packet is sent.
+fn own_address(to: SocketAddr) -> Option<IpAddr> {
+    let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let socket = UdpSocket::bind(any).ok()?;
+    socket.connect(to).ok()?;
+    Some(socket.local_addr().ok()?.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_both_transports_are_read() {
+        let of = |text: &str| socket(&text.parse().unwrap()).map(|address| address.to_string());
+        assert_eq!(of("/ip4/1.2.3.4/tcp/4001").as_deref(), Some("1.2.3.4:4001"));
+        assert_eq!(of("/ip6/::1/udp/4001/quic-v1").as_deref(), Some("[::1]:4001"));
+        assert_eq!(of("/dns/example.org/tcp/4001"), None);
+    }
+
+    #[test]
+    fn loopback_is_reached_from_loopback() {
+        assert_eq!(own_address("127.0.0.1:9".parse().unwrap()), "127.0.0.1".parse().ok());
+    }
+}

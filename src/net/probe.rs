@@ -1,0 +1,592 @@
+//! Examines the links of a node before a run: which addresses answer, how long a round trip takes,
+//! and how much each direction carries.
+//!
+//! The neighbour runs a node that waits for the run to begin, or examines its own links at the same
+//! time. On a stream of its own the examining end asks for one of three things:
+//!
+//! | request | answer |
+//! |---|---|
+//! | `t`, then any number of bytes one at a time | for each: what the neighbour runs (one byte), its clock in nanoseconds since 1970 |
+//! | `u`, then bytes until the stream is closed | how many they were, and the nanoseconds between the first and the last |
+//! | `d`, then milliseconds (4 bytes) | bytes for so long, then the stream is closed |
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use futures::{AsyncReadExt, AsyncWriteExt, StreamExt};
+use libp2p::{
+    Multiaddr, PeerId, Stream, StreamProtocol, Swarm, identify,
+    swarm::{
+        ConnectionId, DialError, SwarmEvent,
+        dial_opts::{DialOpts, PeerCondition},
+    },
+};
+use libp2p_stream::IncomingStreams;
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinSet,
+    time::{self, timeout},
+};
+
+use super::{
+    Place, VERSION,
+    dial::dial_trouble,
+    handshake::{Purpose, protocol},
+    host::Neighbour,
+    runtime,
+    security::Ciphers,
+    session::random,
+    swarm::{Behaviour, BehaviourEvent, is_quic, listen, swarm},
+    wire::{self, Message},
+};
+use crate::{config::ConfigError, drive::RunError, units::NodeId};
+
+/// The longest time that a neighbour may ask for bytes.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// The bytes of one write.
+const CHUNK: usize = 64 << 10;
+
+/// The number of round trips that are measured.
+const TRIPS: usize = 11;
+
+/// The time limit of one step: a dial, a stream, an answer.
+const STEP: Duration = Duration::from_secs(10);
+
+/// The number of further attempts to measure a link, and the least pause between two.
+const ATTEMPTS: usize = 3;
+const PAUSE: Duration = Duration::from_millis(300);
+
+/// The number of requests that are answered at the same time.
+const MOST_REQUESTS: usize = 8;
+
+/// What a neighbour runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counterpart {
+    /// A node that waits for the run to begin.
+    Node,
+    /// An examination of its own links.
+    Probe,
+}
+
+/// One address of a neighbour.
+#[derive(Clone, Debug)]
+pub struct Reach {
+    /// The address.
+    pub address: Multiaddr,
+    /// The seconds until the connection was secured, or why there is none.
+    pub connected: Result<f64, String>,
+}
+
+/// What a link can do.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// What the neighbour runs.
+    pub counterpart: Counterpart,
+    /// The address of the connection.
+    pub address: Multiaddr,
+    /// How it is encrypted.
+    pub cipher: String,
+    /// The median round trip, in seconds.
+    pub round_trip_s: f64,
+    /// The neighbour's clock minus this one's, in seconds, to within half a round trip.
+    pub clock_s: f64,
+    /// Bytes a second to the neighbour.
+    pub sent: f64,
+    /// Bytes a second from it.
+    pub received: f64,
+}
+
+/// One neighbour.
+#[derive(Clone, Debug)]
+pub struct Examined {
+    /// Its number.
+    pub node: NodeId,
+    /// Its name.
+    pub name: String,
+    /// Its addresses in the topology.
+    pub addresses: Vec<Reach>,
+    /// Where it sees this node, if it said so.
+    pub sees: Option<Multiaddr>,
+    /// The link, or why it could not be measured.
+    pub link: Result<Measured, String>,
+}
+
+/// All links of a node.
+#[derive(Debug)]
+pub struct Examination {
+    /// The addresses of this node: each as it listens, or why it cannot.
+    pub listening: Vec<Result<Multiaddr, ConfigError>>,
+    /// Its neighbours.
+    pub neighbours: Vec<Examined>,
+}
+
+/// The limits of an examination.
+#[derive(Clone, Copy, Debug)]
+pub struct ProbeLimits {
+    /// How long to wait for neighbours that do not answer.
+    pub wait: Duration,
+    /// How long to send each way.
+    pub send: Duration,
+}
+
+/// Examines all links of a node, one neighbour after the other. It takes the node's place: the node
+/// must not run meanwhile.
+///
+/// # Errors
+/// If the network's threads cannot be started, or the host cannot be set up.
+pub fn examine(place: &Place, limits: ProbeLimits) -> Result<Examination, RunError> {
+    runtime()?.block_on(Prober::start(place, limits)).map_err(RunError::Setup)
+}
+
+/// Answers neighbours until the host closes. `may`: whether requests are answered now.
+pub(super) async fn serve(
+    mut incoming: IncomingStreams,
+    counterpart: Counterpart,
+    served: Served,
+    may: impl Fn() -> bool,
+) {
+    let mut answers = JoinSet::new();
+    loop {
+        tokio::select! {
+            stream = incoming.next() => {
+                let Some((peer, stream)) = stream else { return };
+                if may() && answers.len() < MOST_REQUESTS {
+                    let served = served.clone();
+                    answers.spawn(async move {
+                        let _ = timeout(2 * LONGEST, answer(stream, counterpart)).await.map(
+                            |asked| if asked.is_ok_and(|asked| asked == b'd') { served.add(peer) },
+                        );
+                    });
+                }
+            }
+            Some(_) = answers.join_next() => {}
+        }
+    }
+}
+
+/// The peers that have been sent what they asked for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Served(Arc<Mutex<BTreeSet<PeerId>>>);
+
+impl Served {
+    fn add(&self, peer: PeerId) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(peer);
+    }
+
+    fn has(&self, peer: &PeerId) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(peer)
+    }
+}
+
+/// The protocol of an examination.
+pub(super) fn probe_protocol() -> StreamProtocol {
+    StreamProtocol::try_from_owned(format!("/gradvine/{VERSION}/probe"))
+        .expect("it starts with a slash")
+}
+
+/// Answers one request and returns its kind.
+async fn answer(mut stream: Stream, counterpart: Counterpart) -> std::io::Result<u8> {
+    let mut request = [0; 1];
+    stream.read_exact(&mut request).await?;
+    let asked = request[0];
+    match asked {
+        b't' => {
+            let mut one = [0; 1];
+            for _ in 0..2 * TRIPS {
+                if stream.read(&mut one).await? == 0 {
+                    break;
+                }
+                let mut bytes = [0; 9];
+                bytes[0] = u8::from(counterpart == Counterpart::Probe);
+                bytes[1..].copy_from_slice(&clock().to_le_bytes());
+                stream.write_all(&bytes).await?;
+                stream.flush().await?;
+            }
+        }
+        b'u' => {
+            let (mut count, mut first) = (0u64, None);
+            let mut chunk = vec![0; CHUNK];
+            let mut last = Instant::now();
+            loop {
+                let read = stream.read(&mut chunk).await?;
+                if read == 0 {
+                    break;
+                }
+                last = Instant::now();
+                if first.is_none() {
+                    // What came with the first byte says nothing about the rate.
+                    first = Some(last);
+                } else {
+                    count += read as u64;
+                }
+            }
+            let nanos = first.map_or(0, |first| (last - first).as_nanos() as u64);
+            stream.write_all(&[count.to_le_bytes(), nanos.to_le_bytes()].concat()).await?;
+            stream.flush().await?;
+        }
+        b'd' => {
+            let mut millis = [0; 4];
+            stream.read_exact(&mut millis).await?;
+            let long = Duration::from_millis(u64::from(u32::from_le_bytes(millis))).min(LONGEST);
+            send_for(&mut stream, long).await?;
+        }
+        _ => {}
+    }
+    stream.close().await?;
+    // The last bytes have arrived once the other end closes the stream too.
+    let _ = timeout(STEP, stream.read(&mut request)).await;
+    Ok(asked)
+}
+
+async fn send_for(stream: &mut Stream, long: Duration) -> std::io::Result<()> {
+    // Bytes that no layer can compress.
+    let chunk: Vec<u8> =
+        (0..CHUNK as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let begin = Instant::now();
+    while begin.elapsed() < long {
+        stream.write_all(&chunk).await?;
+    }
+    stream.flush().await
+}
+
+/// Nanoseconds since 1970.
+fn clock() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+}
+
+enum Command {
+    Dial(PeerId, Multiaddr, oneshot::Sender<Result<ConnectionId, DialError>>),
+    Close(ConnectionId),
+}
+
+/// An open connection.
+#[derive(Clone, Debug)]
+struct Open {
+    id: ConnectionId,
+    address: Multiaddr,
+    quic: bool,
+}
+
+#[derive(Default)]
+struct Known {
+    open: BTreeMap<PeerId, Vec<Open>>,
+    sees: BTreeMap<PeerId, Multiaddr>,
+}
+
+type Shared = Arc<Mutex<Known>>;
+
+struct Prober {
+    limits: ProbeLimits,
+    own: PeerId,
+    commands: mpsc::UnboundedSender<Command>,
+    streams: libp2p_stream::Control,
+    known: Shared,
+    ciphers: Ciphers,
+}
+
+impl Prober {
+    async fn start(place: &Place, limits: ProbeLimits) -> Result<Examination, ConfigError> {
+        let ciphers = Ciphers::default();
+        let mut swarm = swarm(&place.key, &place.neighbours, place.security, &ciphers)?;
+        let mut listening = Vec::new();
+        for address in &place.listen {
+            let found = listen(&mut swarm, std::slice::from_ref(address)).await;
+            listening.push(found.map(|mut found| found.remove(0)));
+        }
+        let mut streams = swarm.behaviour().streams.new_control();
+        let busy = |error| ConfigError::at("network", format!("{error}"));
+        let served = Served::default();
+        let incoming = streams.accept(probe_protocol()).map_err(busy)?;
+        let mut tasks = JoinSet::new();
+        tasks.spawn(serve(incoming, Counterpart::Probe, served.clone(), || true));
+        for neighbour in &place.neighbours {
+            // A node that dials opens its control stream and waits for a hello.
+            let controls = protocol(Purpose::Control, &neighbour.peer);
+            tasks.spawn(say_probe(streams.accept(controls).map_err(busy)?));
+        }
+        let (commands, queue) = mpsc::unbounded_channel();
+        let known = Shared::default();
+        let own = place.key.public().to_peer_id();
+        tasks.spawn(run_swarm(swarm, queue, Arc::clone(&known)));
+        let prober = Prober { limits, own, commands, streams, known, ciphers };
+        let mut neighbours = Vec::new();
+        for neighbour in &place.neighbours {
+            neighbours.push(prober.examine(place, neighbour).await);
+        }
+        prober.linger(place, &neighbours, &served).await;
+        tasks.shutdown().await;
+        Ok(Examination { listening, neighbours })
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn open(&self, peer: &PeerId) -> Option<Open> {
+        self.lock().open.get(peer)?.last().cloned()
+    }
+
+    async fn examine(&self, place: &Place, neighbour: &Neighbour) -> Examined {
+        let addresses = place.addresses_of(neighbour.node);
+        let mut reached = Vec::new();
+        let until = Instant::now() + self.limits.wait;
+        loop {
+            reached.clear();
+            for address in addresses {
+                reached.push(self.reach(neighbour, address).await);
+            }
+            if self.open(&neighbour.peer).is_some() || Instant::now() >= until {
+                break;
+            }
+            // It may start later, or dial this node.
+            time::sleep(Duration::from_millis(500)).await;
+        }
+        let mut link = self.try_measure(neighbour).await;
+        // Two ends that dial at the same time may each close the other's connection.
+        for _ in 0..ATTEMPTS {
+            if link.is_ok() || !reached.iter().any(|reach| reach.connected.is_ok()) {
+                break;
+            }
+            time::sleep(PAUSE.mul_f64(1.0 + random() as f64 / u64::MAX as f64)).await;
+            if self.open(&neighbour.peer).is_none() {
+                for reach in reached.iter().filter(|reach| reach.connected.is_ok()) {
+                    self.reach(neighbour, &reach.address).await;
+                }
+            }
+            link = self.try_measure(neighbour).await;
+        }
+        let sees = self.lock().sees.get(&neighbour.peer).cloned();
+        let (node, name) = (neighbour.node, neighbour.name.clone());
+        Examined { node, name, addresses: reached, sees, link }
+    }
+
+    async fn try_measure(&self, neighbour: &Neighbour) -> Result<Measured, String> {
+        let Some(open) = self.open(&neighbour.peer) else {
+            return Err("there is no connection".into());
+        };
+        let within = 2 * STEP + 3 * self.limits.send;
+        match timeout(within, self.measure(neighbour, open)).await {
+            Ok(measured) => measured,
+            Err(_) => Err("its answers took too long".into()),
+        }
+    }
+
+    /// Dials one address. A second connection to the same neighbour is closed again.
+    async fn reach(&self, neighbour: &Neighbour, address: &Multiaddr) -> Reach {
+        let (reply, answer) = oneshot::channel();
+        let begin = Instant::now();
+        let had_one = self.open(&neighbour.peer).is_some();
+        let _ = self.commands.send(Command::Dial(neighbour.peer, address.clone(), reply));
+        let connected = match timeout(STEP, answer).await {
+            Ok(Ok(Ok(id))) => {
+                if had_one {
+                    let _ = self.commands.send(Command::Close(id));
+                }
+                Ok(begin.elapsed().as_secs_f64())
+            }
+            Ok(Ok(Err(error))) => Err(dial_trouble(&error, address, neighbour)),
+            Ok(Err(_)) => Err("the host closes".into()),
+            Err(_) => Err(format!(
+                "dialling {address}: no answer; is it running, is its port open in the firewall?"
+            )),
+        };
+        Reach { address: address.clone(), connected }
+    }
+
+    async fn measure(&self, neighbour: &Neighbour, open: Open) -> Result<Measured, String> {
+        let mut streams = self.streams.clone();
+        let peer = neighbour.peer;
+        // A node waits for the control stream of the end that dialled.
+        if let Ok(mut control) =
+            streams.open_stream(peer, protocol(Purpose::Control, &self.own)).await
+        {
+            let _ = wire::write(&mut control, &Message::Probe).await;
+            // The stream stays open until the neighbour closes it.
+            tokio::spawn(async move {
+                let _ = timeout(STEP, wire::read(&mut control)).await;
+            });
+        }
+        let broke = |error: std::io::Error| format!("the connection broke: {error}");
+        let mut stream = self.stream(peer).await?;
+        stream.write_all(b"t").await.map_err(broke)?;
+        let (mut trips, mut clocks) = (Vec::new(), Vec::new());
+        let mut counterpart = Counterpart::Node;
+        for _ in 0..TRIPS {
+            let (before, begin) = (clock(), Instant::now());
+            stream.write_all(&[0]).await.map_err(broke)?;
+            stream.flush().await.map_err(broke)?;
+            let mut bytes = [0; 9];
+            stream.read_exact(&mut bytes).await.map_err(broke)?;
+            let trip = begin.elapsed().as_secs_f64();
+            let theirs = u64::from_le_bytes(bytes[1..].try_into().expect("8 bytes"));
+            clocks.push((trip, theirs as f64 / 1e9 - (before as f64 / 1e9 + trip / 2.0)));
+            trips.push(trip);
+            if bytes[0] == 1 {
+                counterpart = Counterpart::Probe;
+            }
+        }
+        drop(stream);
+        trips.sort_by(f64::total_cmp);
+        // The shortest round trip says most about the clock.
+        clocks.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let sent = self.upload(peer).await.map_err(|error| format!("sending: {error}"))?;
+        let received = self.download(peer).await.map_err(|error| format!("receiving: {error}"))?;
+        let cipher = if open.quic { None } else { self.ciphers.of(&peer) };
+        Ok(Measured {
+            counterpart,
+            address: open.address,
+            cipher: cipher.unwrap_or_else(|| "QUIC with TLS 1.3".into()),
+            round_trip_s: trips[trips.len() / 2],
+            clock_s: clocks[0].1,
+            sent,
+            received,
+        })
+    }
+
+    async fn stream(&self, peer: PeerId) -> Result<Stream, String> {
+        let opened = timeout(STEP, self.streams.clone().open_stream(peer, probe_protocol())).await;
+        match opened {
+            Ok(Ok(stream)) => Ok(stream),
+            Ok(Err(libp2p_stream::OpenStreamError::UnsupportedProtocol(_))) => Err(format!(
+                "it speaks another protocol version than {VERSION}: install the same release of \
+                 gradvine on both"
+            )),
+            Ok(Err(error)) => Err(format!("no stream could be opened: {error}")),
+            Err(_) => Err("no stream could be opened in time".into()),
+        }
+    }
+
+    /// Bytes a second to the neighbour.
+    async fn upload(&self, peer: PeerId) -> Result<f64, String> {
+        let broke = |error: std::io::Error| format!("the connection broke: {error}");
+        let mut stream = self.stream(peer).await?;
+        stream.write_all(b"u").await.map_err(broke)?;
+        send_for(&mut stream, self.limits.send).await.map_err(broke)?;
+        stream.close().await.map_err(broke)?;
+        let mut bytes = [0; 16];
+        stream.read_exact(&mut bytes).await.map_err(broke)?;
+        let [count, nanos] =
+            [&bytes[..8], &bytes[8..]].map(|part| u64::from_le_bytes(part.try_into().expect("8")));
+        Ok(rate(count, nanos as f64 / 1e9))
+    }
+
+    /// Bytes a second from the neighbour.
+    async fn download(&self, peer: PeerId) -> Result<f64, String> {
+        let broke = |error: std::io::Error| format!("the connection broke: {error}");
+        let mut stream = self.stream(peer).await?;
+        let millis = (self.limits.send.as_millis() as u32).to_le_bytes();
+        stream.write_all(&[&b"d"[..], &millis].concat()).await.map_err(broke)?;
+        stream.flush().await.map_err(broke)?;
+        let (mut count, mut first, mut last) = (0u64, None, Instant::now());
+        let mut chunk = vec![0; CHUNK];
+        loop {
+            let read = stream.read(&mut chunk).await.map_err(broke)?;
+            if read == 0 {
+                break;
+            }
+            last = Instant::now();
+            match first {
+                None => first = Some(last),
+                Some(_) => count += read as u64,
+            }
+        }
+        Ok(rate(count, first.map_or(0.0, |first| (last - first).as_secs_f64())))
+    }
+
+    /// Waits until neighbours that examine their links too have had their answers.
+    async fn linger(&self, place: &Place, neighbours: &[Examined], served: &Served) {
+        let waits = |one: &&Examined| {
+            one.link.as_ref().is_ok_and(|link| link.counterpart == Counterpart::Probe)
+        };
+        let waiting: Vec<PeerId> = (neighbours.iter().filter(waits))
+            .filter_map(|one| {
+                let found = place.neighbours.iter().find(|known| known.node == one.node)?;
+                Some(found.peer)
+            })
+            .collect();
+        let until = Instant::now() + self.limits.wait + 4 * self.limits.send;
+        while Instant::now() < until
+            && waiting.iter().any(|peer| !served.has(peer) && self.open(peer).is_some())
+        {
+            time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+}
+
+fn rate(bytes: u64, seconds: f64) -> f64 {
+    if seconds > 0.0 { bytes as f64 / seconds } else { 0.0 }
+}
+
+/// Answers the control streams of a node that dials: it learns that its link is examined.
+async fn say_probe(mut incoming: IncomingStreams) {
+    let mut kept = JoinSet::new();
+    while let Some((_, mut stream)) = incoming.next().await {
+        kept.spawn(async move {
+            let _ = wire::read(&mut stream).await;
+            let _ = wire::write(&mut stream, &Message::Probe).await;
+            let _ = wire::read(&mut stream).await;
+        });
+    }
+}
+
+async fn run_swarm(
+    mut swarm: Swarm<Behaviour>,
+    mut commands: mpsc::UnboundedReceiver<Command>,
+    known: Shared,
+) {
+    let mut dials: BTreeMap<ConnectionId, oneshot::Sender<Result<ConnectionId, DialError>>> =
+        BTreeMap::new();
+    let lock = || known.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        tokio::select! {
+            command = commands.recv() => match command {
+                None => return,
+                Some(Command::Close(id)) => drop(swarm.close_connection(id)),
+                Some(Command::Dial(peer, address, reply)) => {
+                    let options = DialOpts::peer_id(peer)
+                        .condition(PeerCondition::Always)
+                        .addresses(vec![address])
+                        .build();
+                    let id = options.connection_id();
+                    match swarm.dial(options) {
+                        Ok(()) => drop(dials.insert(id, reply)),
+                        Err(error) => drop(reply.send(Err(error))),
+                    }
+                }
+            },
+            event = swarm.select_next_some() => match event {
+                SwarmEvent::ConnectionEstablished { peer_id, connection_id, endpoint, .. } => {
+                    let quic = is_quic(&endpoint);
+                    let address = endpoint.get_remote_address().clone();
+                    let open = Open { id: connection_id, address, quic };
+                    lock().open.entry(peer_id).or_default().push(open);
+                    if let Some(reply) = dials.remove(&connection_id) {
+                        let _ = reply.send(Ok(connection_id));
+                    }
+                }
+                SwarmEvent::ConnectionClosed { peer_id, connection_id, .. } => {
+                    if let Some(open) = lock().open.get_mut(&peer_id) {
+                        open.retain(|open| open.id != connection_id);
+                    }
+                }
+                SwarmEvent::OutgoingConnectionError { connection_id, error, .. } => {
+                    if let Some(reply) = dials.remove(&connection_id) {
+                        let _ = reply.send(Err(error));
+                    }
+                }
+                SwarmEvent::Behaviour(BehaviourEvent::Identify(identify::Event::Received {
+                    peer_id,
+                    info,
+                    ..
+                })) => {
+                    lock().sees.insert(peer_id, info.observed_addr);
+                }
+                _ => {}
+            },
+        }
+    }
+}
