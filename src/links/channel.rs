@@ -22,8 +22,8 @@ use crate::{rng::Stream, units::Time};
 pub const SEGMENT: usize = 1448;
 /// The bytes of a packet beside its payload.
 const PACKET_HEADERS: usize = 52;
-/// Noise: a length of 2 bytes and a tag of 16 for every message of at most 65,519 bytes. TLS 1.3 has
-/// 22 bytes for at most 16,384, a tenth of a percent more.
+/// Noise: a length of 2 bytes and a tag of 16 for every message of at most 65,519 bytes. TLS 1.3
+/// has 22 bytes for at most 16,384, a tenth of a percent more.
 const NOISE: (usize, usize) = (65_519, 18);
 /// Yamux: a header of 12 bytes for every frame of at most 16,384 bytes.
 const YAMUX: (usize, usize) = (16_384, 12);

@@ -1,7 +1,11 @@
 //! `gradvine doctor`
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
+use clap::builder::RangedU64ValueParser;
 use gradvine::{config::ConfigError, mixing::Topology, units::NodeId};
 use gradvine_doctor::{Options, Report, examine};
 
@@ -31,10 +35,10 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     measure: Option<PathBuf>,
     /// Seconds to wait for neighbours that do not answer
-    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u16).range(0..=3600))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = up_to_an_hour())]
     wait: u16,
     /// Seconds to send over each link, each way
-    #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=20))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = from_1_to_20())]
     send: u16,
     /// Examine files and machine only
     #[arg(long, conflicts_with = "measure")]
@@ -42,6 +46,14 @@ pub struct Args {
     /// Print the report as JSON on standard output, and nothing else there
     #[arg(long)]
     json: bool,
+}
+
+fn up_to_an_hour() -> RangedU64ValueParser<u16> {
+    RangedU64ValueParser::new().range(0..=3600)
+}
+
+fn from_1_to_20() -> RangedU64ValueParser<u16> {
+    RangedU64ValueParser::new().range(1..=20)
 }
 
 /// Examines a node and prints what was found.
@@ -68,7 +80,7 @@ pub fn run(args: &Args) -> Result<(), Exit> {
 }
 
 /// Writes the measured figures into a topology file, which may have those of other nodes.
-fn write_measured(file: &PathBuf, report: &Report) -> Result<(), Exit> {
+fn write_measured(file: &Path, report: &Report) -> Result<(), Exit> {
     let Some(own) = &report.topology else {
         let problem = "not written: not all neighbours were reached";
         return Err(ConfigError::new("--measure", file.display(), problem).into());

@@ -106,8 +106,8 @@ fn judge_neighbour(node: &Examined, seen: &Seen, report: &mut Report) {
         }
         Err(_) if seen.addresses.is_empty() => {
             let text = "it has no address in the topology, and it did not connect to this node";
-            let remedy = "start it, or `gradvine doctor` there; see that this node's address in the \
-                          topology is right and its port is open";
+            let remedy = "start it, or `gradvine doctor` there; see that this node's address in \
+                          the topology is right and its port is open";
             report.findings.push(Finding::error(&about, text, remedy));
         }
         Err(problem) if reached => {
