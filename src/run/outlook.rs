@@ -15,6 +15,8 @@ use crate::{
 /// One combination with its prediction.
 #[derive(Clone, Debug)]
 pub struct Outlook {
+    /// The rule's name.
+    pub rule: String,
     /// The topology's name.
     pub topology: String,
     /// The compressor's name with its constants.
@@ -64,6 +66,7 @@ impl Outlook {
         let agreement =
             if collective || design.topology.nodes() == 1 { Some(1) } else { rate.mixing_time };
         Ok(Outlook {
+            rule: design.rule_name().to_string(),
             topology: design.topology.name().to_string(),
             compressor: describe(&design.experiment.compressor),
             local_steps: steps,

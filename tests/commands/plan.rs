@@ -49,6 +49,24 @@ fn a_round_takes_the_simulated_time_and_the_bottleneck_is_the_farthest_link() {
 }
 
 #[test]
+fn rules_are_candidates_too() {
+    let said = plan(&["--rounds", "100", "--no-data", "--rules", "d-psgd,choco,c-sgd,swarm"]);
+    let candidates = said["candidates"].as_array().unwrap();
+    for (rule, compressors) in [("d-psgd", 1), ("choco", 4), ("c-sgd", 1)] {
+        let all = candidates.iter().filter(|one| one["rule"] == rule);
+        let names: std::collections::BTreeSet<&str> =
+            all.map(|one| one["compressor"].as_str().unwrap()).collect();
+        assert_eq!(names.len(), compressors, "{rule}: {names:?}");
+    }
+    // Its nodes call each other at any time.
+    let refused = said["refused"].as_array().unwrap();
+    let about = |one: &Value| one["what"].as_str().unwrap().contains("rule.kind=swarm");
+    assert!(refused.iter().any(about), "{refused:?}");
+    let cost = |one: &Value| one["cost_s"].as_f64().unwrap_or(f64::INFINITY);
+    assert!(candidates.windows(2).all(|pair| cost(&pair[0]) <= cost(&pair[1])));
+}
+
+#[test]
 fn candidates_come_best_first_and_a_server_is_slower_than_gossip() {
     let said = plan(&["--rounds", "200"]);
     let candidates = said["candidates"].as_array().unwrap();

@@ -12,6 +12,7 @@ Examples:
   gradvine plan --topology topologies/four-regions.toml --set network.compute=measured
   gradvine plan my.toml --set network.preset=4g --compressors min-max:bits=4,top-k:fraction=0.01
   gradvine plan my.toml --topologies ring:8,hypercube:8 --local-steps 1,4,16
+  gradvine plan my.toml --rules d-psgd,choco,local-sgd,c-sgd
   gradvine plan --topology topologies/four-regions.toml --links topologies/four-regions-all.toml
 
 Latencies and bandwidths come from the topology file's links, the rest from the experiment's \
@@ -31,6 +32,9 @@ pub struct Args {
     /// A topology file on the same nodes that says what links between other pairs are like
     #[arg(long, value_name = "FILE")]
     links: Option<String>,
+    /// Rules to look at, with constants after colons [default: the experiment's]
+    #[arg(long, value_name = "NAME[:KEY=VALUE],...")]
+    rules: Option<String>,
     /// Compressors to look at, where the rule compresses [default: identity and min-max of 8, 4 and
     /// 2 bits]
     #[arg(long, value_name = "NAME[:KEY=VALUE],...")]
@@ -65,6 +69,7 @@ pub fn run(args: &Args) -> Result<(), Exit> {
     let request = Request {
         topologies: args.topologies.clone(),
         links: args.links.clone(),
+        rules: args.rules.clone(),
         compressors: args.compressors.clone(),
         local_steps: args.local_steps.clone(),
         alone: args.alone,

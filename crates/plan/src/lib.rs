@@ -16,12 +16,13 @@ use std::sync::Arc;
 use gradvine::{
     config::ConfigError,
     experiment::{Compute, Experiment},
+    gossip::rule,
     links::{self, Conditions},
     mixing::Topology,
     run::{Constants, Design, Outlook, Whole, outlook},
     units::NodeId,
 };
-use gradvine_study::picks;
+use gradvine_study::{Pick, picks};
 
 pub use price::{Prices, compressor, compressor_json};
 
@@ -32,6 +33,8 @@ pub struct Request {
     pub topologies: Vec<String>,
     /// A topology file on the same nodes that describes links between other pairs.
     pub links: Option<String>,
+    /// Rules, as [`picks`] reads them; `None`: the experiment's.
+    pub rules: Option<String>,
     /// Compressors, as [`picks`] reads them; `None`: identity and min-max of 8, 4 and 2 bits, if
     /// the rule compresses.
     pub compressors: Option<String>,
@@ -176,22 +179,16 @@ fn candidates(
             Err(error) => return Err(error),
         }
     }
-    let compresses = gradvine::gossip::rule::find(design.rule_name())?.compresses;
-    let list = request
-        .compressors
-        .as_deref()
-        .unwrap_or("identity,min-max:bits=8,min-max:bits=4,min-max:bits=2");
-    let mut compressors = vec![Vec::new()];
-    if compresses || request.compressors.is_some() {
-        compressors
-            .extend(picks("--compressors", list)?.iter().map(|pick| pick.sets("compressor")));
-    }
+    let rules = rules(request, design)?;
     for topology in &topologies {
         let conditions =
             if Arc::ptr_eq(topology, &design.topology) { &whole.conditions } else { &everywhere };
-        for compressor in &compressors {
-            for &steps in &request.local_steps {
-                let mut sets = compressor.clone();
+        for (rule, compressors) in &rules {
+            for (compressor, &steps) in
+                compressors.iter().flat_map(|one| request.local_steps.iter().map(move |n| (one, n)))
+            {
+                let mut sets = rule.clone();
+                sets.extend_from_slice(compressor);
                 sets.push(format!("optimizer.local_steps={steps}"));
                 let one = (search.read)(&sets).and_then(|experiment| {
                     let mut conditions = conditions.clone();
@@ -214,10 +211,44 @@ fn candidates(
         }
     }
     found.sort_by(|a, b| a.cost_s().total_cmp(&b.cost_s()));
-    found.dedup_by(|a, b| {
-        (&a.topology, &a.compressor, a.local_steps) == (&b.topology, &b.compressor, b.local_steps)
-    });
+    let name = |one: &Outlook| {
+        let links = (one.topology.clone(), one.compressor.clone());
+        (one.rule.clone(), one.relaxation.to_bits(), links, one.local_steps)
+    };
+    found.dedup_by(|a, b| name(a) == name(b));
     Ok((found, refused))
+}
+
+/// Settings of candidates, each `key=value`.
+type Sets = Vec<String>;
+
+/// The settings of each rule, with those of the compressors that it is tried with.
+fn rules(request: &Request, design: &Design) -> Result<Vec<(Sets, Vec<Sets>)>, ConfigError> {
+    let list = request
+        .compressors
+        .as_deref()
+        .unwrap_or("identity,min-max:bits=8,min-max:bits=4,min-max:bits=2");
+    let compressors = picks("--compressors", list)?;
+    let all = |own: Option<Sets>| -> Vec<Sets> {
+        own.into_iter().chain(compressors.iter().map(|pick| pick.sets("compressor"))).collect()
+    };
+    let Some(rules) = &request.rules else {
+        let compresses = rule::find(design.rule_name())?.compresses;
+        let tried = if compresses || request.compressors.is_some() {
+            all(Some(Vec::new()))
+        } else {
+            vec![Vec::new()]
+        };
+        return Ok(vec![(Vec::new(), tried)]);
+    };
+    let identity = || vec!["compressor.kind=identity".to_string()];
+    let one = |pick: &Pick| {
+        let entry = rule::find(&pick.kind)
+            .map_err(|error| ConfigError { place: "--rules".into(), ..error })?;
+        let tried = if entry.compresses { all(None) } else { vec![identity()] };
+        Ok((pick.sets("rule"), tried))
+    };
+    picks("--rules", rules)?.iter().map(one).collect()
 }
 
 fn same_links(a: &Topology, b: &Topology) -> bool {

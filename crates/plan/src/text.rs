@@ -152,21 +152,24 @@ fn against(own: &Outlook, central: &[(&'static str, Outlook)]) -> String {
 }
 
 fn table(whole: &Whole, candidates: &[Outlook], refused: &[Refused]) -> String {
-    let mut rows = vec![
-        [
-            "topology",
-            "compressor",
-            "steps",
-            "a round",
-            "sent/round",
-            "rounds to agree",
-            "run",
-            "what it waits for",
-        ]
-        .map(String::from),
+    // One rule needs no column.
+    let rules = candidates.iter().any(|one| one.rule != whole.design.rule_name());
+    let row = |rule: &str, rest: [String; 8]| -> Vec<String> {
+        rules.then(|| rule.to_string()).into_iter().chain(rest).collect()
+    };
+    let heads = [
+        "topology",
+        "compressor",
+        "steps",
+        "a round",
+        "sent/round",
+        "rounds to agree",
+        "run",
+        "what it waits for",
     ];
+    let mut rows = vec![row("rule", heads.map(String::from))];
     rows.extend(candidates.iter().take(SHOWN).map(|one| {
-        [
+        let figures = [
             one.topology.clone(),
             one.compressor.clone(),
             one.local_steps.to_string(),
@@ -175,16 +178,20 @@ fn table(whole: &Whole, candidates: &[Outlook], refused: &[Refused]) -> String {
             one.agreement.map_or("never".into(), |rounds| rounds.to_string()),
             duration(one.run_s()),
             reason(whole, &one.prediction),
-        ]
+        ];
+        row(&one.rule, figures)
     }));
     let width =
         |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 8] = std::array::from_fn(width);
+    let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
+    let first = usize::from(rules);
     let mut text = "\ncandidates on the same nodes, best first\n\n".to_string();
     for row in &rows {
         let cells: Vec<String> = (row.iter().enumerate())
             .map(|(column, cell)| match column {
-                2..=6 => format!("{cell:>0$}", widths[column]),
+                column if (first + 2..=first + 6).contains(&column) => {
+                    format!("{cell:>0$}", widths[column])
+                }
                 _ => format!("{cell:<0$}", widths[column]),
             })
             .collect();
@@ -268,6 +275,7 @@ fn as_json(plan: &Plan<'_>) -> Value {
     let both = |(mean, most): (f64, f64)| json!({ "mean": mean, "most": most });
     let one = |outlook: &Outlook| {
         json!({
+            "rule": outlook.rule,
             "topology": outlook.topology,
             "compressor": outlook.compressor,
             "local_steps": outlook.local_steps,
