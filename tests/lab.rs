@@ -265,6 +265,25 @@ fn found(command: &mut Command) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
+/// A link that loses packets, and both links cut one after the other.
+#[test]
+fn losses_and_cuts_change_nothing() {
+    let Some(_alone) = alone() else { return };
+    for transport in ["tcp", "quic"] {
+        let folder = folder();
+        let mut command = program();
+        command.args(["lab", "--topology", "path:3", "--rounds", "60", "--json"]);
+        command.args(["--transport", transport, "--cut", "0-1@2s+2s", "--cut", "1-2@5s+3s"]);
+        for set in ["latency_ms=20", "bandwidth_mbps=20", "loss=0.05"] {
+            command.args(["--set", &format!("network.{set}")]);
+        }
+        let lab = found(command.arg("--out").arg(folder.path().join("run")));
+        assert_eq!(lab["same_digest_as_simulated"], true, "{transport}");
+        let lost = lab["links"].as_array().unwrap().iter().map(|link| link["lost"].as_u64());
+        assert!(lost.flatten().sum::<u64>() > 20, "{transport}: {}", lab["links"]);
+    }
+}
+
 #[test]
 fn real_nodes_over_slow_links_end_where_the_simulator_does_and_no_sooner() {
     let Some(_alone) = alone() else { return };

@@ -89,7 +89,7 @@ impl Proxy {
                 if shared.refuses.load(Ordering::Relaxed) {
                     continue;
                 }
-                let Ok(far) = TcpStream::connect(("127.0.0.1", port)) else { continue };
+                let Some(far) = connect(port) else { continue };
                 shared.accepted.fetch_add(1, Ordering::Relaxed);
                 let mut open = shared.open.lock().unwrap();
                 for (from, to) in [(&near, &far), (&far, &near)] {
@@ -123,6 +123,17 @@ impl Proxy {
     }
 }
 
+/// Connects to a node that may not listen yet.
+fn connect(port: u16) -> Option<TcpStream> {
+    for _ in 0..250 {
+        if let Ok(stream) = TcpStream::connect(("127.0.0.1", port)) {
+            return Some(stream);
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    None
+}
+
 fn pass(mut from: TcpStream, mut to: TcpStream, state: &State) {
     let mut buffer = [0; 3000];
     loop {
@@ -149,26 +160,33 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// Builders of a ring of three whose links go through one proxy per node.
-fn builders(experiment: &Experiment) -> (Vec<NodeBuilder>, Vec<Proxy>) {
+/// Builders of a ring of three whose links go through one proxy per node; with `quic`, each node
+/// also has an address of QUIC, without a proxy.
+fn builders(experiment: &Experiment, quic: bool) -> (Vec<NodeBuilder>, Vec<Proxy>) {
     let keys: Vec<Keypair> = (0..3).map(|_| Keypair::generate_ed25519()).collect();
     let ports: Vec<u16> = keys.iter().map(|_| free_port()).collect();
     let proxies: Vec<Proxy> = ports.iter().map(|&port| Proxy::to(port)).collect();
     let mut text = "family = \"ring\"\nnodes = 3\n".to_string();
     for (i, key) in keys.iter().enumerate() {
         let (peer, port) = (key.public().to_peer_id(), proxies[i].port);
+        let second = if quic { format!(", \"{}\"", quic_address(ports[i])) } else { String::new() };
         text += &format!(
             "[[node]]\nname = \"n{i}\"\npeer = \"{peer}\"\n\
-             addresses = [\"/ip4/127.0.0.1/tcp/{port}\"]\n"
+             addresses = [\"/ip4/127.0.0.1/tcp/{port}\"{second}]\n"
         );
     }
     let topology = Topology::from_text(&text, FileFormat::Toml, "ring").unwrap();
     let builder = |(key, port): (Keypair, u16)| {
-        NodeBuilder::new(key, topology.clone(), experiment.clone())
+        let builder = NodeBuilder::new(key, topology.clone(), experiment.clone())
             .listen(format!("/ip4/127.0.0.1/tcp/{port}"))
-            .initial(vec![0.0; D])
+            .initial(vec![0.0; D]);
+        if quic { builder.listen(quic_address(port)) } else { builder }
     };
     (keys.into_iter().zip(ports).map(builder).collect(), proxies)
+}
+
+fn quic_address(port: u16) -> String {
+    format!("/ip4/127.0.0.1/udp/{port}/quic-v1")
 }
 
 fn simulated(experiment: &Experiment) -> Vec<Vec<f32>> {
@@ -183,7 +201,14 @@ fn run_disturbed(
     pause: Duration,
     disturb: impl FnOnce(&[Proxy]) + Send,
 ) -> Vec<Result<NodeResult, EndError>> {
-    let (builders, proxies) = builders(experiment);
+    run_of(builders(experiment, false), pause, disturb)
+}
+
+fn run_of(
+    (builders, proxies): (Vec<NodeBuilder>, Vec<Proxy>),
+    pause: Duration,
+    disturb: impl FnOnce(&[Proxy]) + Send,
+) -> Vec<Result<NodeResult, EndError>> {
     thread::scope(|scope| {
         let nodes: Vec<_> = builders
             .into_iter()
@@ -289,6 +314,32 @@ fn a_connection_that_swallows_everything_is_replaced() {
         thread::sleep(Duration::from_secs(18));
         proxies.iter().for_each(|proxy| proxy.state.black_hole.store(false, Ordering::Relaxed));
         proxies.iter().for_each(Proxy::cut);
+    });
+    check(&experiment, results);
+}
+
+/// The TCP addresses die for good: the links go on over QUIC.
+#[test]
+fn a_link_moves_to_another_address_and_transport() {
+    let experiment = experiment("run.rounds = 150\nrule.kind = 'choco'\ncompressor.kind = 'sign'");
+    let results = run_of(builders(&experiment, true), MS(10), |proxies| {
+        let before: u64 = proxies.iter().map(Proxy::accepted).sum();
+        assert_eq!(before, 3, "TCP is tried first");
+        proxies.iter().for_each(|proxy| proxy.state.refuses.store(true, Ordering::Relaxed));
+        proxies.iter().for_each(Proxy::cut);
+    });
+    check(&experiment, results);
+}
+
+#[test]
+#[ignore = "a minute; docs/testing.md"]
+fn connections_that_are_reset_every_second_for_a_minute_change_nothing() {
+    let experiment = experiment("run.rounds = 4000\nrule.kind = 'd-psgd'");
+    let results = run_disturbed(&experiment, MS(10), |proxies| {
+        for _ in 0..60 {
+            proxies.iter().for_each(Proxy::cut);
+            thread::sleep(MS(1000));
+        }
     });
     check(&experiment, results);
 }
