@@ -172,7 +172,8 @@ impl Link {
                 Some(Err(Refusal::Probe)) => {
                     let text = "`gradvine doctor` runs there, which examines the link";
                     self.status.trouble(self.node, text.into());
-                    timeout(LONGEST_PROBE, closed(&mut self.connections, id)).await.is_ok()
+                    // In the middle of a run the node's own connection is missed.
+                    !self.status.has_begun() && self.leave_to_probe(id).await
                 }
                 Some(Err(Refusal::Trouble(text))) => {
                     tracing::debug!("node {}: {text}", self.name);
@@ -181,6 +182,15 @@ impl Link {
                 }
             };
             self.clear(id, closed).await;
+        }
+    }
+
+    /// Leaves a connection to a neighbour that examines the link, and returns whether it is closed.
+    async fn leave_to_probe(&mut self, id: ConnectionId) -> bool {
+        tokio::select! {
+            () = closed(&mut self.connections, id) => true,
+            _ = self.leaving.changed() => false,
+            () = time::sleep(LONGEST_PROBE) => false,
         }
     }
 

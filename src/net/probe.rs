@@ -314,8 +314,17 @@ impl Prober {
         tasks.spawn(run_swarm(swarm, queue, Arc::clone(&known)));
         let prober = Prober { limits, own, commands, streams, known, ciphers };
         let mut neighbours = Vec::new();
+        // If the node runs already, its connections must not be taken from it.
+        let may_run = listening.iter().any(Result::is_err);
         for neighbour in &place.neighbours {
-            neighbours.push(prober.examine(place, neighbour).await);
+            neighbours.push(if may_run {
+                let (node, name) = (neighbour.node, neighbour.name.clone());
+                let link =
+                    Err("not examined: this node cannot listen; does it run already?".into());
+                Examined { node, name, addresses: Vec::new(), sees: None, link }
+            } else {
+                prober.examine(place, neighbour).await
+            });
         }
         prober.linger(place, &neighbours, &served).await;
         tasks.shutdown().await;
@@ -420,7 +429,12 @@ impl Prober {
             stream.write_all(&[0]).await.map_err(broke)?;
             stream.flush().await.map_err(broke)?;
             let mut bytes = [0; 9];
-            stream.read_exact(&mut bytes).await.map_err(broke)?;
+            stream.read_exact(&mut bytes).await.map_err(|error| match error.kind() {
+                std::io::ErrorKind::UnexpectedEof => "it answers no questions about its link: has \
+                                                      its run begun?"
+                    .to_string(),
+                _ => broke(error),
+            })?;
             let trip = begin.elapsed().as_secs_f64();
             let theirs = u64::from_le_bytes(bytes[1..].try_into().expect("8 bytes"));
             clocks.push((trip, theirs as f64 / 1e9 - (before as f64 / 1e9 + trip / 2.0)));

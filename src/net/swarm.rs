@@ -3,6 +3,7 @@
 
 use std::{
     collections::BTreeMap,
+    net::{IpAddr, TcpListener, UdpSocket},
     num::NonZeroU8,
     sync::Arc,
     time::{Duration, Instant},
@@ -121,6 +122,23 @@ pub(super) fn swarm(
     Ok(swarm)
 }
 
+/// Checks that no other program listens on an address. libp2p would share the port with another
+/// node of this user, and each would get some of the connections.
+fn check_free(address: &Multiaddr) -> std::io::Result<()> {
+    let mut parts = address.iter();
+    let ip: IpAddr = match parts.next() {
+        Some(Protocol::Ip4(ip)) => ip.into(),
+        // A trial socket on all addresses of IPv6 would take those of IPv4 too.
+        Some(Protocol::Ip6(ip)) if !ip.is_unspecified() => ip.into(),
+        _ => return Ok(()),
+    };
+    match parts.next() {
+        Some(Protocol::Tcp(port)) if port != 0 => TcpListener::bind((ip, port)).map(drop),
+        Some(Protocol::Udp(port)) if port != 0 => UdpSocket::bind((ip, port)).map(drop),
+        _ => Ok(()),
+    }
+}
+
 /// Listens on all addresses and returns them with their ports.
 pub(super) async fn listen(
     swarm: &mut Swarm<Behaviour>,
@@ -140,6 +158,10 @@ pub(super) async fn listen(
         wrong(address, &format!("{}{hint}", root(error)))
     };
     let mut found = Vec::new();
+    // All of them before the first: an own listener holds its port.
+    for address in addresses {
+        check_free(address).map_err(|error| refused(address, &error))?;
+    }
     for address in addresses {
         let id = swarm.listen_on(address.clone()).map_err(|error| match error {
             TransportError::MultiaddrNotSupported(_) => {

@@ -37,6 +37,20 @@ fn a_missing_node_is_named_with_its_address_and_a_remedy() {
 }
 
 #[test]
+fn a_node_is_not_started_twice() {
+    let deployment = Deployment::new(Reach::Tcp, "rounds = 5\nconnect_s = 30");
+    let mut first = deployment.start("london");
+    std::thread::sleep(Duration::from_millis(500));
+    fs::rename(deployment.run("london"), deployment.file("first-run")).unwrap();
+    let mut second = deployment.start_as("london", |command| command.args(["--out", "second-run"]));
+    assert_eq!(second.end().0, Some(2));
+    let errors = second.errors();
+    assert!(errors.contains("another program has this port"), "{errors}");
+    first.signal("TERM");
+    assert_eq!(first.end().0, Some(130));
+}
+
+#[test]
 fn a_killed_node_ends_the_others_when_the_deadline_for_its_return_has_passed() {
     let deployment = Deployment::new(Reach::Tcp, LONG);
     let mut nodes = command::NAMES.map(|name| deployment.start(name));

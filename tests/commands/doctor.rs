@@ -5,7 +5,7 @@ use std::{fs, net::TcpListener, os::unix::fs::PermissionsExt};
 
 use serde_json::Value;
 
-use crate::command::{Deployment, Reach, gradvine};
+use crate::command::{self, Deployment, NAMES, Reach, gradvine, until_running};
 
 const RUN: &str = "rounds = 5\nconnect_s = 30";
 
@@ -100,13 +100,13 @@ fn a_foreign_key_is_named() {
 #[test]
 fn neighbours_that_cannot_be_reached_are_named_with_the_reason() {
     let deployment = Deployment::new(Reach::Tcp, RUN);
-    // Tokyo is not started; a foreign program has Oslo's port; london's own port is taken.
+    // Tokyo is not started; a foreign program has Oslo's port.
     let held = |name: &str| {
         let address = deployment.address(name);
         let port: u16 = address.rsplit('/').next().unwrap().parse().unwrap();
         TcpListener::bind(("127.0.0.1", port)).unwrap()
     };
-    let (_own, foreign) = (held("london"), held("oslo"));
+    let foreign = held("oslo");
     std::thread::spawn(move || {
         use std::io::Write as _;
         for stream in foreign.incoming() {
@@ -116,14 +116,39 @@ fn neighbours_that_cannot_be_reached_are_named_with_the_reason() {
     let (code, report) = examine(&deployment, "london", &["--wait", "1"]);
     let found = errors(&report);
     assert_eq!(code, 2);
+    for (about, words) in
+        [("link to tokyo: ", "nothing listens there"), ("link to oslo: ", "is not a gradvine node")]
+    {
+        let named = |error: &String| error.starts_with(about) && error.contains(words);
+        assert!(found.iter().any(named), "{about}{words}: {found:?}");
+    }
+}
+
+/// Its links are left alone.
+#[test]
+fn a_node_that_runs_already_is_not_disturbed() {
+    let deployment = Deployment::new(Reach::Tcp, "rounds = 1000000000\nevaluate_every = 20");
+    let mut nodes = NAMES.map(|name| deployment.start(name));
+    NAMES.iter().for_each(|name| until_running(&deployment.run(name)));
+    let (code, report) = examine(&deployment, "london", &[]);
+    let found = errors(&report);
+    assert_eq!(code, 2);
     for (about, words) in [
         ("listen: ", "another program has this port"),
-        ("link to tokyo: ", "nothing listens there"),
-        ("link to oslo: ", "is not a gradvine node"),
+        ("out: ", "holds a run already"),
+        ("links: ", "were not examined"),
     ] {
         let named = |error: &String| error.starts_with(about) && error.contains(words);
         assert!(found.iter().any(named), "{about}{words}: {found:?}");
     }
+    let rounds = || command::metrics(&deployment.run("tokyo")).len();
+    let before = rounds();
+    command::until("further rounds", || rounds() > before + 1);
+    for node in &mut nodes {
+        assert!(!node.errors().contains("is lost"), "{}", node.errors());
+    }
+    nodes[0].signal("TERM");
+    assert_eq!(nodes.each_mut().map(|node| node.end().0), [Some(130), Some(4), Some(4)]);
 }
 
 #[test]

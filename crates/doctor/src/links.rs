@@ -72,6 +72,12 @@ pub fn judge(node: &Examined, examination: &Examination, report: &mut Report) {
             Err(error) => Finding::wrong("listen", error),
         });
     }
+    if examination.listening.iter().any(Result::is_err) {
+        let text = "the links were not examined, because this node cannot listen";
+        let remedy = "stop the node if it runs already: the doctor takes its place";
+        report.findings.push(Finding::error("links", text, remedy));
+        return;
+    }
     for seen in &examination.neighbours {
         judge_neighbour(node, seen, report);
     }
