@@ -23,12 +23,12 @@ use tokio::{
 };
 
 use super::{
+    answers::{Counterpart, Served, probe_protocol, serve},
     event::Event,
     handshake::{Purpose, protocol},
     hello::RunCard,
     limits::Deadlines,
     link::{Leaving, Link, SLOTS},
-    probe::{Counterpart, Served, probe_protocol, serve},
     security::Ciphers,
     session::{Inbox, random},
     sockets::{self, Ends},

@@ -12,6 +12,7 @@
 //! loopback; [`alone`] runs one node of a network of machines.
 
 mod alone;
+mod answers;
 mod companion;
 mod dial;
 mod event;
@@ -38,12 +39,13 @@ mod wire;
 mod worker;
 
 pub use alone::{Place, alone};
+pub use answers::Counterpart;
 pub use dial::{address, dials, peer_of};
 pub use event::{Difference, Event};
 pub use hello::RunCard;
 pub use host::{Host, HostConfig, Neighbour};
 pub use limits::Deadlines;
-pub use probe::{Counterpart, Examination, Examined, Measured, ProbeLimits, Reach, examine};
+pub use probe::{Examination, Examined, Measured, ProbeLimits, Reach, examine};
 pub use security::has_aes;
 pub use status::Status;
 pub use together::together;
