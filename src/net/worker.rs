@@ -224,6 +224,8 @@ impl Driver<'_> {
                     self.feed(Input::Left { peer, cause })?;
                 }
                 Some(Event::Start { from, message }) => gathering.message(from, message),
+                // Before the run it means no more than the loss of the link, which follows.
+                Some(Event::Goodbye(_)) => {}
                 Some(Event::Differs { peer, difference }) => {
                     before.insert(peer, difference.to_string());
                     note_difference(&mut differences, peer, difference)

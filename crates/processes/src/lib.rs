@@ -69,8 +69,8 @@ pub struct Process {
     signal: Option<i32>,
 }
 
-/// Runs every node as a process of its own on loopback, and writes the summary. The files of the
-/// nodes are in `nodes/` of the run directory.
+/// Runs every node as a process of its own on loopback, and returns the summary that all of them
+/// have written. Their files are in `nodes/` of the run directory.
 ///
 /// # Errors
 /// [`EndError::Interrupted`] after [`Control::stop`], otherwise as the first node that failed
