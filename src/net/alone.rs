@@ -1,6 +1,11 @@
 //! One node of a network of machines, in this process.
 
-use std::{collections::BTreeMap, sync::Arc, sync::mpsc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    sync::mpsc,
+    time::Duration,
+};
 
 use libp2p::{Multiaddr, PeerId, identity::Keypair};
 
@@ -30,7 +35,7 @@ pub struct Place {
     pub(super) neighbours: Vec<Neighbour>,
     /// All addresses of the neighbours.
     addresses: BTreeMap<NodeId, Vec<Multiaddr>>,
-    dialled: BTreeMap<NodeId, Vec<Multiaddr>>,
+    dialled: BTreeSet<NodeId>,
     warnings: Vec<String>,
     /// How its TCP connections are encrypted.
     pub(super) security: Security,
@@ -65,7 +70,7 @@ impl Place {
         };
         let mine = addresses(node)?;
         let warnings = reach::unreached(&listen, &mine);
-        let (mut neighbours, mut dialled) = (Vec::new(), BTreeMap::new());
+        let (mut neighbours, mut dialled) = (Vec::new(), BTreeSet::new());
         let mut all_addresses = BTreeMap::new();
         for &other in topology.neighbours(node) {
             let (name, peer, theirs) =
@@ -77,15 +82,15 @@ impl Place {
                     "neither end has an address: give one of them `addresses` in the topology",
                 ));
             }
-            all_addresses.insert(other, theirs.clone());
             if dials(&me, !mine.is_empty(), &peer, !theirs.is_empty()) {
-                dialled.insert(other, theirs);
+                dialled.insert(other);
             } else if listen.is_empty() {
                 return Err(ConfigError::at(
                     "node.listen",
                     format!("{name} will dial this node, which listens nowhere: name an address"),
                 ));
             }
+            all_addresses.insert(other, theirs);
             neighbours.push(Neighbour { node: other, name, peer });
         }
         let security = Security::default();
@@ -113,7 +118,7 @@ impl Place {
 
     /// Whether this node dials that neighbour, not the other way round.
     pub fn dials(&self, node: NodeId) -> bool {
-        self.dialled.contains_key(&node)
+        self.dialled.contains(&node)
     }
 
     /// The addresses of a neighbour.
@@ -167,7 +172,8 @@ pub fn alone(
             host.peer()
         );
     }
-    host.connect(place.dialled);
+    let Place { addresses, dialled, .. } = place;
+    host.connect(addresses.into_iter().filter(|(node, _)| dialled.contains(node)).collect());
     let worker = Worker {
         id,
         topology: Arc::clone(&design.topology),

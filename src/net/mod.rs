@@ -46,6 +46,7 @@ pub use hello::RunCard;
 pub use host::{Host, HostConfig, Neighbour};
 pub use limits::Deadlines;
 pub use probe::{Examination, Examined, Measured, ProbeLimits, Reach, examine};
+pub use reach::socket_address;
 pub use security::has_aes;
 pub use status::Status;
 pub use together::together;

@@ -1,20 +1,20 @@
 //! Whether neighbours that dial the addresses of a node in the topology reach where it listens.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use libp2p::{Multiaddr, multiaddr::Protocol};
 
-/// What is compared of an address.
-struct Endpoint {
+/// The parts of an address that tell where its socket is.
+pub(super) struct Endpoint {
     /// None for a name, which is looked up where it is dialled.
-    host: Option<IpAddr>,
-    port: u16,
-    quic: bool,
+    pub host: Option<IpAddr>,
+    pub port: u16,
+    pub quic: bool,
 }
 
 impl Endpoint {
     /// `None` if the address has no port.
-    fn of(address: &Multiaddr) -> Option<Endpoint> {
+    pub fn of(address: &Multiaddr) -> Option<Endpoint> {
         let (mut host, mut port) = (None, None);
         for part in address {
             match part {
@@ -27,6 +27,12 @@ impl Endpoint {
         }
         port.map(|(port, quic)| Endpoint { host, port, quic })
     }
+}
+
+/// The IP address and port of a multiaddress; `None` for names.
+pub fn socket_address(address: &Multiaddr) -> Option<SocketAddr> {
+    let endpoint = Endpoint::of(address)?;
+    Some(SocketAddr::new(endpoint.host?, endpoint.port))
 }
 
 /// Says that an address of the topology is none of those that the node listens on: one line for

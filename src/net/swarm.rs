@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeMap,
-    net::{IpAddr, TcpListener, UdpSocket},
+    net::{SocketAddr, TcpListener, UdpSocket},
     num::NonZeroU8,
     sync::Arc,
     time::{Duration, Instant},
@@ -29,6 +29,7 @@ use super::{
     dial::{Dial, FILES, dial_trouble, io_kind, is_out_of_files, lacks_files, root},
     gate::Gate,
     host::Neighbour,
+    reach::Endpoint,
     security::{Ciphers, Encryption},
     sockets::{self, Ends},
     status::Status,
@@ -125,17 +126,15 @@ pub(super) fn swarm(
 /// Checks that no other program listens on an address. libp2p would share the port with another
 /// node of this user, and each would get some of the connections.
 fn check_free(address: &Multiaddr) -> std::io::Result<()> {
-    let mut parts = address.iter();
-    let ip: IpAddr = match parts.next() {
-        Some(Protocol::Ip4(ip)) => ip.into(),
-        // A trial socket on all addresses of IPv6 would take those of IPv4 too.
-        Some(Protocol::Ip6(ip)) if !ip.is_unspecified() => ip.into(),
-        _ => return Ok(()),
+    let Some(Endpoint { host: Some(ip), port: port @ 1.., quic }) = Endpoint::of(address) else {
+        return Ok(());
     };
-    match parts.next() {
-        Some(Protocol::Tcp(port)) if port != 0 => TcpListener::bind((ip, port)).map(drop),
-        Some(Protocol::Udp(port)) if port != 0 => UdpSocket::bind((ip, port)).map(drop),
-        _ => Ok(()),
+    let socket = SocketAddr::new(ip, port);
+    match quic {
+        // A trial socket on all addresses of IPv6 would take those of IPv4 too.
+        _ if ip.is_ipv6() && ip.is_unspecified() => Ok(()),
+        true => UdpSocket::bind(socket).map(drop),
+        false => TcpListener::bind(socket).map(drop),
     }
 }
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use gradvine::{
-    net::{Counterpart, Examination, Examined as Seen, Multiaddr},
+    net::{Counterpart, Examination, Examined as Seen, socket_address},
     units::{Bytes, NodeId},
 };
 use serde::Serialize;
@@ -172,11 +172,11 @@ fn buffers(about: &str, round_trip: f64, rate: f64, report: &mut Report) {
 /// Compares where the neighbours see this node with its own addresses.
 fn behind_nat(examination: &Examination) -> Option<Finding> {
     let seen: Vec<(&Seen, SocketAddr)> = (examination.neighbours.iter())
-        .filter_map(|one| Some((one, socket(one.sees.as_ref()?)?)))
+        .filter_map(|one| Some((one, socket_address(one.sees.as_ref()?)?)))
         .collect();
     let behind: Vec<&(&Seen, SocketAddr)> = (seen.iter())
         .filter(|(one, address)| {
-            let theirs = one.link.as_ref().ok().and_then(|link| socket(&link.address));
+            let theirs = one.link.as_ref().ok().and_then(|link| socket_address(&link.address));
             theirs.and_then(own_address).is_some_and(|own| own != address.ip())
         })
         .collect();
@@ -196,18 +196,6 @@ fn behind_nat(examination: &Examination) -> Option<Finding> {
     Some(Finding::warning("NAT", text, remedy))
 }
 
-/// The IP address and port of an address.
-fn socket(address: &Multiaddr) -> Option<SocketAddr> {
-    let text = address.to_string();
-    let mut parts = text.split('/').skip(1);
-    let ip: IpAddr = match parts.next()? {
-        "ip4" | "ip6" => parts.next()?.parse().ok()?,
-        _ => return None,
-    };
-    parts.next()?;
-    Some(SocketAddr::new(ip, parts.next()?.parse().ok()?))
-}
-
 /// This machine's address on the way to another one. No packet is sent.
 fn own_address(to: SocketAddr) -> Option<IpAddr> {
     let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
@@ -222,7 +210,8 @@ mod tests {
 
     #[test]
     fn addresses_of_both_transports_are_read() {
-        let of = |text: &str| socket(&text.parse().unwrap()).map(|address| address.to_string());
+        let of =
+            |text: &str| socket_address(&text.parse().unwrap()).map(|address| address.to_string());
         assert_eq!(of("/ip4/1.2.3.4/tcp/4001").as_deref(), Some("1.2.3.4:4001"));
         assert_eq!(of("/ip6/::1/udp/4001/quic-v1").as_deref(), Some("[::1]:4001"));
         assert_eq!(of("/dns/example.org/tcp/4001"), None);
