@@ -104,12 +104,19 @@ impl Dial {
         (self.under_way, self.since) = (false, Some(Instant::now()));
     }
 
-    /// Pauses, then starts from the first address again. After a connection that lasted, the
-    /// pauses are short again.
-    pub fn wait(&mut self) {
+    /// The connection has closed; `linked` says whether the link was up over it. After one that
+    /// lasted the pauses are short again, after a link that broke at once nearly so.
+    pub fn closed(&mut self, linked: bool) {
         if self.since.take().is_some_and(|since| since.elapsed() > LASTED) {
             self.turns = 0;
+        } else if linked {
+            self.turns = self.turns.min(1);
         }
+        self.wait();
+    }
+
+    /// Pauses, then starts from the first address again.
+    pub fn wait(&mut self) {
         self.under_way = false;
         self.next = 0;
         // Nodes that lost their links together do not dial together.

@@ -46,8 +46,8 @@ pub(super) struct Streams {
     pub arithmetic: bool,
     /// The neighbour's program.
     pub incarnation: u64,
-    /// The neighbour's frames of ours.
-    pub received: u64,
+    /// The neighbour's frames of ours, and its bytes of the next one.
+    pub received: (u64, u64),
 }
 
 /// Why a handshake leads to no link.
@@ -92,8 +92,10 @@ impl Link {
         };
         // The neighbour opens its stream of frames when it has our hello: these are older.
         while let Some(Some(_)) = self.inbound_bulk.next().now_or_never() {}
+        let (received, partial) = self.inbox.lock().await.progress();
         let hello = Hello {
-            received: self.inbox.lock().await.received().frames(),
+            received,
+            partial,
             incarnation: self.incarnation,
             known: self.known,
             ..self.card.hello(self.me)
@@ -113,7 +115,8 @@ impl Link {
         let outgoing = self.open(Purpose::Bulk).await?;
         let incoming = inbound(&mut self.inbound_bulk, self.peer).await?;
         // A session with an earlier program of this node is of no use here.
-        let received = if theirs.known == self.incarnation { theirs.received } else { 0 };
+        let continues = theirs.known == self.incarnation;
+        let received = if continues { (theirs.received, theirs.partial) } else { (0, 0) };
         let incarnation = theirs.incarnation;
         Ok(Streams { control, outgoing, incoming, arithmetic, incarnation, received })
     }

@@ -86,6 +86,7 @@ impl RunCard {
             parameters: self.parameters,
             arithmetic: arithmetic::class(),
             received: 0,
+            partial: 0,
             durable: 0,
             incarnation: 0,
             known: 0,

@@ -107,8 +107,8 @@ pub struct Link {
     pub known: u64,
     /// Since when the link is lost, and why; `None` while it is up and before the run begins.
     pub lost: Option<(Instant, String)>,
-    /// Since when it was lost before the last connection, and the frames that each end had then.
-    pub before: Option<(Instant, [u64; 2])>,
+    /// Since when it was lost before the last connection, and what each end had received then.
+    pub before: Option<(Instant, Moved)>,
     /// When this node said that it leaves.
     pub left: Option<Instant>,
     /// The core's message to the neighbour before the run begins.
@@ -122,6 +122,9 @@ pub struct Link {
     /// Asks the swarm to close the connection.
     pub close: mpsc::UnboundedSender<(PeerId, ConnectionId)>,
 }
+
+/// The frames and bytes of the next frame that each end has received from the other.
+type Moved = [(u64, u64); 2];
 
 /// The result of a link that was up.
 pub(super) enum End {
@@ -261,13 +264,18 @@ impl Link {
         let _ = self.events.send(Event::Down { peer: self.node, reason });
     }
 
-    /// Begins a session, or continues it where the other end has frames up to a number.
+    /// Begins a session, or continues it where the other end has some frames and some bytes of the
+    /// next one.
     ///
     /// # Errors
     /// If the neighbour's program was started again after the run had begun.
-    async fn resume(&mut self, incarnation: u64, received: u64) -> Result<(), String> {
+    async fn resume(
+        &mut self,
+        incarnation: u64,
+        (received, partial): (u64, u64),
+    ) -> Result<(), String> {
         if self.known == incarnation {
-            return self.outbox.lock().acknowledge(received);
+            return self.outbox.lock().resume(received, partial);
         }
         if self.known != 0 {
             if self.status.has_begun() {
@@ -318,7 +326,12 @@ impl Link {
         self.start_messages.borrow_and_update();
         self.status.up(self.node);
         self.before = match &self.lost {
-            Some((lost, _)) => Some((*lost, self.moved().await)),
+            Some((lost, _)) => {
+                let moved = self.moved().await;
+                // The bytes that the neighbour received over the connection before.
+                let progress = self.before.is_some_and(|(_, before)| before != moved);
+                Some((if progress { since } else { *lost }, moved))
+            }
             None => None,
         };
         let _ = self.events.send(match self.lost.take() {
@@ -382,14 +395,15 @@ impl Link {
         Some(gone)
     }
 
-    /// The frames that each end has received from the other.
-    async fn moved(&self) -> [u64; 2] {
-        let received = self.inbox.lock().await.received().frames();
-        [received, self.outbox.lock().first()]
+    /// What each end has received from the other, as far as this end knows.
+    async fn moved(&self) -> Moved {
+        let received = self.inbox.lock().await.progress();
+        let outbox = self.outbox.lock();
+        [received, (outbox.first(), outbox.partial() as u64)]
     }
 
     /// Since when the link is lost, if its connection has broken that came up at `up`. A short
-    /// connection that carried no frame does not interrupt an absence.
+    /// connection that carried nothing of a frame does not interrupt an absence.
     async fn lost_since(&self, up: Instant) -> Instant {
         let now = Instant::now();
         match self.before {
@@ -417,7 +431,10 @@ impl Link {
             node: self.node,
             frames,
             outbox: Arc::clone(&self.outbox),
-            first: self.outbox.lock().first(),
+            first: {
+                let outbox = self.outbox.lock();
+                (outbox.first(), outbox.partial())
+            },
             events: self.events.clone(),
             status: Arc::clone(&self.status),
         };

@@ -53,7 +53,7 @@ pub use together::together;
 pub use wire::{Hello, Message, Reason, Section, StartMessage, encode};
 
 /// The version of the wire format of a link.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 pub use libp2p::{Multiaddr, PeerId, identity::Keypair};
 

@@ -419,6 +419,7 @@ async fn run_swarm(
                     let options = DialOpts::peer_id(peer)
                         .condition(PeerCondition::Always)
                         .addresses(vec![address])
+                        .allocate_new_port()
                         .build();
                     let id = options.connection_id();
                     match swarm.dial(options) {

@@ -2,7 +2,8 @@
 //!
 //! Frames are numbered from 1 in each direction. The sender keeps a frame until the receiver has
 //! acknowledged it. When a connection breaks, both ends say in the next hello which frames they
-//! have, and the sender goes on after them: no frame is lost, none is delivered twice. Both ends
+//! have, and how many bytes of the next one, and the sender goes on after them: no frame is lost,
+//! none is delivered twice, and a frame that takes longer than its connection arrives. Both ends
 //! also say which *incarnation* they are, a random number of the running program: a program that
 //! was started again has lost its frames, and is recognised.
 
@@ -17,9 +18,14 @@ use std::{
 
 use tokio::sync::{Notify, mpsc};
 
+use super::wire::WireError;
+
 /// Bytes of frames that are written, but not acknowledged, above which a written frame keeps its
 /// slot: then the core waits for the receiver, and memory stays bounded.
 const KEPT: usize = 4 << 20;
+
+/// Memory for a frame is filled in steps of this many bytes, as they arrive.
+const STEP: usize = 1 << 20;
 
 /// Bytes after which a receiver acknowledges at once instead of with the next tick.
 const AT_ONCE: u64 = 1 << 20;
@@ -41,6 +47,8 @@ pub(super) struct Outbox {
     written: u64,
     /// Frames whose slots are free.
     freed: u64,
+    /// The bytes of the first kept frame that the receiver had when the last connection began.
+    partial: usize,
 }
 
 impl Outbox {
@@ -65,6 +73,28 @@ impl Outbox {
     /// The number of the first frame that the receiver may lack.
     pub fn first(&self) -> u64 {
         self.acknowledged + 1
+    }
+
+    /// The bytes of the first kept frame that the receiver had when this connection began.
+    pub fn partial(&self) -> usize {
+        self.partial
+    }
+
+    /// Goes on where the receiver of a new connection is: it has `received` frames and `partial`
+    /// bytes of the next one.
+    ///
+    /// # Errors
+    /// As [`Outbox::acknowledge`], or if the next frame has fewer bytes.
+    pub fn resume(&mut self, received: u64, partial: u64) -> Result<(), String> {
+        self.acknowledge(received)?;
+        let length = self.kept.front().map_or(0, |frame| frame.len());
+        if partial > length as u64 {
+            return Err(format!(
+                "it claims to have {partial} bytes of this node's next frame, which has {length}"
+            ));
+        }
+        self.partial = partial as usize;
+        Ok(())
     }
 
     /// Records that a frame was written.
@@ -92,6 +122,7 @@ impl Outbox {
         }
         for _ in self.acknowledged..received {
             self.bytes -= self.kept.pop_front().map_or(0, |frame| frame.len());
+            self.partial = 0;
         }
         self.acknowledged = received;
         Ok(())
@@ -166,8 +197,11 @@ pub(super) struct Inbox {
     held: bool,
     /// A whole frame that waits for the core.
     waiting: Option<Vec<u8>>,
-    /// Memory for the next frame.
-    pub buffer: Vec<u8>,
+    /// Memory for the next frame; its first `filled` bytes have arrived.
+    buffer: Vec<u8>,
+    filled: usize,
+    /// The length of the next frame, once it has begun.
+    length: Option<usize>,
     received: Arc<Received>,
 }
 
@@ -175,7 +209,15 @@ impl Inbox {
     /// Nothing has arrived.
     pub fn new(spare: mpsc::Receiver<Vec<u8>>) -> Inbox {
         let received = Arc::default();
-        Inbox { spare, held: false, waiting: None, buffer: Vec::new(), received }
+        Inbox {
+            spare,
+            held: false,
+            waiting: None,
+            buffer: Vec::new(),
+            filled: 0,
+            length: None,
+            received,
+        }
     }
 
     /// The counts of this inbox.
@@ -188,9 +230,52 @@ impl Inbox {
         self.received.frames() + 1
     }
 
-    /// The frame in `buffer` is whole.
+    /// The frames that have arrived, and the bytes of the next one.
+    pub fn progress(&self) -> (u64, u64) {
+        (self.received.frames(), self.filled as u64)
+    }
+
+    /// Begins the next frame, or continues it on a new connection.
+    ///
+    /// # Errors
+    /// If its length has changed, or there is no memory for it.
+    pub fn begin(&mut self, length: usize) -> Result<(), WireError> {
+        match self.length.replace(length) {
+            Some(begun) if begun != length => {
+                return Err(WireError::Continued { found: length, begun });
+            }
+            Some(_) => return Ok(()),
+            None => {}
+        }
+        self.buffer.truncate(length);
+        if self.buffer.capacity() < length {
+            // Reserves memory for the whole frame; it is filled as bytes arrive.
+            self.buffer.clear();
+            self.buffer
+                .try_reserve_exact(length)
+                .map_err(|error| std::io::Error::other(error.to_string()))?;
+        }
+        Ok(())
+    }
+
+    /// The place of the next bytes of the frame; empty once it is whole.
+    pub fn space(&mut self) -> &mut [u8] {
+        let length = self.length.unwrap_or(0);
+        if self.filled == self.buffer.len() {
+            self.buffer.resize(length.min(self.filled + STEP), 0);
+        }
+        &mut self.buffer[self.filled..]
+    }
+
+    /// Counts bytes that have arrived in [`Inbox::space`].
+    pub fn fill(&mut self, bytes: usize) {
+        self.filled += bytes;
+    }
+
+    /// The frame is whole: it waits for the core.
     pub fn complete(&mut self) {
         let frame = std::mem::take(&mut self.buffer);
+        (self.filled, self.length) = (0, None);
         self.received.count(frame.len());
         self.waiting = Some(frame);
     }
@@ -216,6 +301,7 @@ impl Inbox {
     pub fn reset(&mut self) {
         while self.spare.try_recv().is_ok() {}
         (self.held, self.waiting) = (false, None);
+        (self.filled, self.length) = (0, None);
         self.received = Arc::default();
     }
 }
@@ -226,8 +312,29 @@ mod tests {
 
     use super::*;
 
+    /// A frame of 8 to 12 bytes that begins with its number.
     fn frame(number: u64) -> Arc<Vec<u8>> {
-        Arc::new(number.to_le_bytes().to_vec())
+        let rest = (0..number % 5).map(|i| i as u8);
+        Arc::new(number.to_le_bytes().into_iter().chain(rest).collect())
+    }
+
+    #[test]
+    fn a_frame_continues_where_its_connection_broke() {
+        let mut outbox = Outbox::default();
+        outbox.push(frame(1));
+        assert!(outbox.resume(0, 10).unwrap_err().contains("10 bytes of this node's next frame"));
+        outbox.resume(0, 9).unwrap();
+        assert_eq!(outbox.partial(), 9);
+        outbox.acknowledge(1).unwrap();
+        assert_eq!(outbox.partial(), 0);
+        assert!(outbox.resume(1, 1).unwrap_err().contains("which has 0"));
+
+        let mut inbox = Inbox::new(mpsc::channel(2).1);
+        inbox.begin(9).unwrap();
+        inbox.space()[..4].fill(7);
+        inbox.fill(4);
+        assert_eq!(inbox.progress(), (0, 4));
+        assert!(inbox.begin(8).unwrap_err().to_string().contains("9 bytes when it began"));
     }
 
     #[test]
@@ -263,8 +370,8 @@ mod tests {
     #[derive(Clone, Copy, Debug)]
     enum Event {
         Send,
-        /// The next frame reaches the receiver's end of the connection.
-        Arrive,
+        /// At most this many bytes of a frame reach the receiver's end of the connection.
+        Arrive(usize),
         /// The core returns a buffer.
         Return,
         Acknowledge,
@@ -275,7 +382,7 @@ mod tests {
     fn events() -> impl Strategy<Value = Vec<Event>> {
         let event = prop_oneof![
             4 => Just(Event::Send),
-            4 => Just(Event::Arrive),
+            6 => (1..16usize).prop_map(Event::Arrive),
             3 => Just(Event::Return),
             2 => Just(Event::Acknowledge),
             1 => Just(Event::Break),
@@ -292,23 +399,32 @@ mod tests {
             let (spare, returned) = mpsc::channel(2);
             let (mut outbox, mut inbox) = (Outbox::default(), Inbox::new(returned));
             let (mut sent, mut delivered) = (0u64, Vec::new());
-            // The connection: the number of the next frame to write, and frames in flight.
-            let (mut next, mut flight) = (1, VecDeque::new());
+            // The connection: the next frame to write and its first byte, and what is in flight.
+            let ((mut next, mut from), mut flight) = ((1, 0), VecDeque::<(_, usize, Vec<u8>)>::new());
             let mut held = 0;
             let heal = [Event::Break]
                 .into_iter()
-                .chain([Event::Arrive, Event::Return].into_iter().cycle().take(400));
+                .chain([Event::Arrive(16), Event::Return].into_iter().cycle().take(400));
             for event in events.into_iter().chain(heal) {
                 match event {
                     Event::Send => {
                         sent += 1;
                         prop_assert_eq!(outbox.push(frame(sent)), sent);
                     }
-                    Event::Arrive => {
-                        if let Some((number, bytes)) = flight.pop_front() {
+                    Event::Arrive(most) => {
+                        if let Some((number, length, mut bytes)) = flight.pop_front() {
                             prop_assert_eq!(inbox.due(), number);
-                            inbox.buffer = bytes;
-                            inbox.complete();
+                            inbox.begin(length).unwrap();
+                            let space = inbox.space();
+                            let some = space.len().min(most);
+                            let rest: Vec<u8> = bytes.split_off(some);
+                            space[..some].copy_from_slice(&bytes);
+                            inbox.fill(some);
+                            if rest.is_empty() {
+                                inbox.complete();
+                            } else {
+                                flight.push_front((number, length, rest));
+                            }
                         }
                     }
                     Event::Return if held > 0 => {
@@ -322,21 +438,25 @@ mod tests {
                     Event::Break => {
                         flight.clear();
                         // The next hello says what has arrived.
-                        prop_assert!(outbox.acknowledge(inbox.received().take()).is_ok());
-                        next = inbox.due();
+                        let (received, partial) = inbox.progress();
+                        prop_assert!(outbox.resume(received, partial).is_ok());
+                        (next, from) = (outbox.first(), outbox.partial());
                     }
                 }
                 while let Some(frame) = outbox.frame(next).filter(|_| {
                     // The reader reads no further while a frame waits.
                     flight.is_empty() && !inbox.is_waiting()
                 }) {
-                    flight.push_back((next, frame.to_vec()));
+                    let rest = frame[std::mem::take(&mut from)..].to_vec();
+                    flight.push_back((next, frame.len(), rest));
                     outbox.wrote(next);
                     next += 1;
                 }
                 let ready = futures::FutureExt::now_or_never(inbox.deliver());
                 if let Some(Some(bytes)) = ready {
-                    delivered.push(u64::from_le_bytes(bytes.try_into().unwrap()));
+                    let number = u64::from_le_bytes(bytes[..8].try_into().unwrap());
+                    prop_assert_eq!(&bytes, &*frame(number), "the bytes that were sent");
+                    delivered.push(number);
                     held += 1;
                     prop_assert_eq!(held, 1, "the core holds one frame of a link");
                 }

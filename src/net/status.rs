@@ -7,7 +7,7 @@
 //! node forwards them.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -21,6 +21,8 @@ use crate::units::NodeId;
 #[derive(Debug)]
 pub struct Status {
     links: Mutex<BTreeMap<NodeId, State>>,
+    /// Neighbours whose link has been up over their newest connection.
+    linked: Mutex<BTreeSet<NodeId>>,
     /// A problem of the host as a whole.
     host: Mutex<Option<String>>,
     moved: AtomicU64,
@@ -74,6 +76,7 @@ impl Status {
         let down = || State::Down { text: "no contact yet".into(), explained: false };
         Status {
             links: Mutex::new(neighbours.map(|node| (node, down())).collect()),
+            linked: Mutex::default(),
             host: Mutex::default(),
             moved: AtomicU64::new(0),
             begun: AtomicBool::new(false),
@@ -90,6 +93,7 @@ impl Status {
 
     /// A new connection to this neighbour: it will report its problems itself.
     pub fn connected(&self, node: NodeId) {
+        self.linked.lock().unwrap_or_else(PoisonError::into_inner).remove(&node);
         if let Some(State::Down { explained, .. }) = self.lock().get_mut(&node) {
             *explained = false;
         }
@@ -104,7 +108,13 @@ impl Status {
 
     /// The link is up.
     pub fn up(&self, node: NodeId) {
+        self.linked.lock().unwrap_or_else(PoisonError::into_inner).insert(node);
         self.lock().insert(node, State::Up);
+    }
+
+    /// Whether the link has been up over its newest connection.
+    pub fn was_linked(&self, node: NodeId) -> bool {
+        self.linked.lock().unwrap_or_else(PoisonError::into_inner).contains(&node)
     }
 
     /// The link broke.

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{gossip::frame::ENVELOPE, units::NodeId};
 
-/// Memory for a frame grows in steps of this many bytes, as they arrive.
+/// The most bytes of one write.
 const STEP: usize = 1 << 20;
 
 /// How much of a frame is written together with its envelope.
@@ -70,7 +70,7 @@ pub(super) struct Reader {
 
 impl Reader {
     /// Reads until the stream ends between two frames. If it is cancelled, the inbox keeps every
-    /// frame that has arrived whole.
+    /// byte of a frame that has arrived.
     pub async fn run(mut self) -> Result<(), WireError> {
         loop {
             // A frame of the connection before may wait.
@@ -87,36 +87,27 @@ impl Reader {
             }
             self.stream.read_exact(&mut envelope[first..]).await?;
             let length = wire::open_envelope(&envelope, self.inbox.due(), self.limit)?;
-            self.fill(length).await?;
+            self.inbox.begin(length)?;
+            self.fill().await?;
             self.inbox.complete();
         }
     }
 
-    async fn fill(&mut self, length: usize) -> Result<(), WireError> {
-        let Reader { stream, inbox, last_received, status, .. } = self;
-        let buffer = &mut inbox.buffer;
-        buffer.truncate(length);
-        if buffer.capacity() < length {
-            // Reserves memory for the whole frame, and fills it as bytes arrive.
-            buffer.clear();
-            buffer
-                .try_reserve_exact(length)
-                .map_err(|error| std::io::Error::other(error.to_string()))?;
-        }
-        let mut filled = 0;
-        while filled < length {
-            if filled == buffer.len() {
-                buffer.resize(length.min(filled + STEP), 0);
+    /// Reads the rest of a frame. If it is cancelled, the inbox keeps the bytes that have arrived.
+    async fn fill(&mut self) -> Result<(), WireError> {
+        loop {
+            let space = self.inbox.space();
+            if space.is_empty() {
+                return Ok(());
             }
-            let read = stream.read(&mut buffer[filled..]).await?;
+            let read = self.stream.read(space).await?;
             if read == 0 {
                 return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into());
             }
-            filled += read;
-            last_received.update();
-            status.moved(read);
+            self.inbox.fill(read);
+            self.last_received.update();
+            self.status.moved(read);
         }
-        Ok(())
     }
 }
 
@@ -127,8 +118,8 @@ pub(super) struct Writer {
     /// Frames of the core.
     pub frames: OwnedMutexGuard<mpsc::Receiver<Arc<Vec<u8>>>>,
     pub outbox: Arc<SharedOutbox>,
-    /// The number of the first frame that the neighbour lacks.
-    pub first: u64,
+    /// The number of the first frame that the neighbour lacks, and its bytes that it has.
+    pub first: (u64, usize),
     pub events: Events<Event>,
     pub status: Arc<Status>,
 }
@@ -138,7 +129,7 @@ impl Writer {
     /// cancelled, the outbox keeps every frame that was taken from the core.
     pub async fn run(mut self) -> Result<(), std::io::Error> {
         let mut head = Vec::with_capacity(HEAD);
-        let mut number = self.first;
+        let (mut number, mut from) = self.first;
         loop {
             let kept = self.outbox.lock().frame(number);
             let frame = match kept {
@@ -149,7 +140,7 @@ impl Writer {
                     frame
                 }
             };
-            self.write(number, &frame, &mut head).await?;
+            self.write(number, &frame, std::mem::take(&mut from), &mut head).await?;
             let free = {
                 let mut outbox = self.outbox.lock();
                 outbox.wrote(number);
@@ -164,18 +155,21 @@ impl Writer {
         self.stream.close().await
     }
 
+    /// Writes a frame from byte `from` on.
     async fn write(
         &mut self,
         number: u64,
         frame: &[u8],
+        from: usize,
         head: &mut Vec<u8>,
     ) -> Result<(), std::io::Error> {
-        let together = frame.len().min(HEAD - ENVELOPE);
         head.clear();
         head.extend_from_slice(&wire::envelope(frame.len(), number));
-        head.extend_from_slice(&frame[..together]);
+        let rest = &frame[from..];
+        let (together, rest) = rest.split_at(rest.len().min(HEAD - ENVELOPE));
+        head.extend_from_slice(together);
         self.stream.write_all(head).await?;
-        for part in frame[together..].chunks(STEP) {
+        for part in rest.chunks(STEP) {
             self.stream.write_all(part).await?;
             self.status.moved(part.len());
         }

@@ -274,10 +274,10 @@ impl Peer {
     }
 
     /// Its connection is gone.
-    fn disconnected(&mut self) {
+    fn disconnected(&mut self, status: &Status) {
         self.connected = None;
         if let Some(dial) = &mut self.dial {
-            dial.wait();
+            dial.closed(status.was_linked(self.neighbour.node));
         }
     }
 }
@@ -299,7 +299,7 @@ impl SwarmTask {
                     // The link does not wait for the last bytes of a dead connection.
                     if let Some(peer) = self.peers.get_mut(&peer) {
                         if peer.connected == Some(id) {
-                            peer.disconnected();
+                            peer.disconnected(&self.status);
                         }
                         let _ = peer.connection.send(Connection::Closed { id, cause: "it was \
                             gone".into() });
@@ -337,6 +337,8 @@ impl SwarmTask {
             let options = DialOpts::peer_id(*id)
                 .condition(PeerCondition::NotDialing)
                 .addresses(vec![address])
+                // The pair of the two listening ports may be in use by a connection that is over.
+                .allocate_new_port()
                 .build();
             dial.under_way = self.swarm.dial(options).is_ok();
             if !dial.under_way {
@@ -392,7 +394,7 @@ impl SwarmTask {
                 else {
                     return;
                 };
-                peer.disconnected();
+                peer.disconnected(&self.status);
                 let cause =
                     cause.map_or("closed by one of its ends".to_string(), |error| root(&error));
                 let guess = format!(

@@ -5,6 +5,7 @@
 //! control   length u32 | message (bincode, fixed integers)          both ways, at most 1 MiB + 4 KiB each
 //! bulk      length u64 | sequence u64 | frame                       one stream a direction
 //! ```
+//! On a new connection the first frame continues at the byte that the receiver's hello names.
 //! All numbers are little-endian. A length is compared with its limit before memory is reserved.
 
 use bincode::config::{Configuration, Fixint, Limit, LittleEndian};
@@ -107,6 +108,8 @@ pub struct Hello {
     pub arithmetic: u64,
     /// The number of the other's last frame that this node has.
     pub received: u64,
+    /// The bytes of the next one that have arrived: the sender goes on after them.
+    pub partial: u64,
     /// The last of them that is in a checkpoint.
     pub durable: u64,
     /// A random number of this node's running program.
@@ -135,6 +138,14 @@ pub enum WireError {
     /// The bytes do not decode.
     #[error("a control message that does not decode: {0}")]
     Malformed(String),
+    /// A frame that continues with another length than it began with.
+    #[error("a frame of {found} bytes, which had {begun} bytes when it began")]
+    Continued {
+        /// The length announced.
+        found: usize,
+        /// The length announced on the connection before.
+        begun: usize,
+    },
     /// A gap or a repetition.
     #[error("frame number {found} instead of {expected}")]
     Sequence {
@@ -239,9 +250,10 @@ mod tests {
             parameters: 4,
             arithmetic: 5,
             received: 6,
-            durable: 7,
-            incarnation: 8,
-            known: 9,
+            partial: 7,
+            durable: 8,
+            incarnation: 9,
+            known: 10,
         }
     }
 
@@ -256,7 +268,7 @@ mod tests {
         expected.extend(b"run");
         expected.extend([2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
         expected.extend([[1; 32], [2; 32], [3; 32]].concat());
-        for word in [4u64, 5, 6, 7, 8, 9] {
+        for word in [4u64, 5, 6, 7, 8, 9, 10] {
             expected.extend(word.to_le_bytes());
         }
         assert_eq!(encode(&Message::Hello(hello()))[4..], expected);

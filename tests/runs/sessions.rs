@@ -76,6 +76,8 @@ struct State {
     refuses: AtomicBool,
     /// Connections so far.
     accepted: AtomicU64,
+    /// The bytes that a connection carries in one direction before it breaks; 0 for any number.
+    most: AtomicU64,
 }
 
 impl Proxy {
@@ -136,12 +138,17 @@ fn connect(port: u16) -> Option<TcpStream> {
 
 fn pass(mut from: TcpStream, mut to: TcpStream, state: &State) {
     let mut buffer = [0; 3000];
+    let mut carried = 0;
     loop {
+        let most = state.most.load(Ordering::Relaxed);
+        if most > 0 && carried > most {
+            break;
+        }
         match from.read(&mut buffer) {
             Ok(0) | Err(_) => break,
             Ok(_) if state.black_hole.load(Ordering::Relaxed) => {}
             Ok(read) if to.write_all(&buffer[..read]).is_err() => break,
-            Ok(_) => {}
+            Ok(read) => carried += read as u64,
         }
     }
     let _ = to.shutdown(Shutdown::Both);
@@ -256,6 +263,18 @@ fn connections_that_break_again_and_again_change_nothing() {
         });
         check(&experiment, results);
     }
+}
+
+/// No connection lasts for a whole frame of 80 or 160 kB.
+#[test]
+fn a_frame_continues_on_the_next_connection() {
+    let experiment = experiment("run.rounds = 2\nrule.kind = 'd-psgd'");
+    let results = run_disturbed(&experiment, MS(10), |proxies| {
+        for proxy in proxies {
+            proxy.state.most.store(50_000, Ordering::Relaxed);
+        }
+    });
+    check(&experiment, results);
 }
 
 /// The results of asynchronous rules depend on times; but no call is lost or answered twice.
