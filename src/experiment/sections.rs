@@ -44,6 +44,9 @@ pub struct RunParams {
     pub connect_s: f64,
     /// The transport of `train` on one machine; in a deployment the addresses decide.
     pub transport: Transport,
+    /// Whether links may carry frames through a relay where no direct connection can be had.
+    /// Without it a relay only helps two nodes to connect directly.
+    pub relayed: bool,
     /// TCP's congestion control on this node's links, where the system lets a program choose
     /// (Linux).
     ///
@@ -90,6 +93,7 @@ impl Default for RunParams {
             work_s: 3600.0,
             connect_s: 60.0,
             transport: Transport::Tcp,
+            relayed: false,
             congestion: None,
         }
     }

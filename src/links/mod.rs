@@ -21,5 +21,5 @@ mod preset;
 pub use channel::{Channel, LinkModel, Passage};
 pub use compute::ComputeModel;
 pub use conditions::Conditions;
-pub use params::conditions;
+pub use params::{conditions, needs_relay};
 pub use preset::{PRESETS, Preset, find as preset};

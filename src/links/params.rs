@@ -2,7 +2,7 @@
 
 use crate::{
     config::ConfigError,
-    experiment::{Compute, NetworkParams, Uplink},
+    experiment::{Compute, NetworkParams, RunParams, Uplink},
     links::{ComputeModel, Conditions, LinkModel, PRESETS, preset},
     mixing::Topology,
     units::NodeId,
@@ -10,7 +10,8 @@ use crate::{
 
 const MS: f64 = 1e6;
 
-/// Returns the properties of the network and its machines. `measured` returns the seconds of a
+/// Returns the properties of the network and its machines. Where relayed links are allowed, a link
+/// of two nodes without addresses of their own has twice the latency, unless the topology says it. `measured` returns the seconds of a
 /// round's gradients; it is called if the experiment asks to measure them.
 ///
 /// # Errors
@@ -19,29 +20,41 @@ const MS: f64 = 1e6;
 pub fn conditions(
     params: &NetworkParams,
     topology: &Topology,
-    seed: u64,
+    run: &RunParams,
     measured: &mut dyn FnMut() -> f64,
 ) -> Result<Conditions, ConfigError> {
     let rest = link(params)?;
     let mut links = std::collections::BTreeMap::new();
     for node in (0..topology.nodes()).map(NodeId::from) {
         for &other in topology.neighbours(node).iter().filter(|&&other| other > node) {
-            let Some(info) = topology.link(node, other) else { continue };
-            if info.latency_ms.is_none() && info.bandwidth_mbps.is_none() {
+            let info = topology.link(node, other);
+            let (ms, rate) = info.map_or((None, None), |it| (it.latency_ms, it.bandwidth_mbps));
+            // The way to the relay and on to the other node.
+            let relayed = run.relayed && needs_relay(topology, node, other);
+            let latency = if relayed { 2 * rest.latency } else { rest.latency };
+            if ms.is_none() && rate.is_none() && latency == rest.latency {
                 continue;
             }
-            let latency = info.latency_ms.map_or(rest.latency, |ms| (ms * MS) as u64);
-            let rate = info.bandwidth_mbps.map_or(rest.rate, |rate| rate * 1e6);
+            let latency = ms.map_or(latency, |ms| (ms * MS) as u64);
+            let rate = rate.map_or(rest.rate, |rate| rate * 1e6);
             links.insert((node, other), LinkModel { latency, rate, ..rest });
         }
     }
     Ok(Conditions {
-        seed,
+        seed: run.seed,
         links,
         rest,
         shared_uplink: params.uplink == Uplink::Node,
         compute: compute(params, measured)?,
     })
+}
+
+/// Whether two nodes can reach each other only through a relay, unless hole punching succeeds:
+/// neither has an address of its own.
+pub fn needs_relay(topology: &Topology, one: NodeId, other: NodeId) -> bool {
+    let is_relayed = |address: &String| address.contains("/p2p-circuit");
+    let mut addresses = [one, other].into_iter().flat_map(|node| &topology.node(node).addresses);
+    addresses.clone().next().is_some() && addresses.all(is_relayed)
 }
 
 fn link(params: &NetworkParams) -> Result<LinkModel, ConfigError> {

@@ -10,11 +10,13 @@ use std::{
 use libp2p::{Multiaddr, PeerId, identity::Keypair};
 
 use super::{
-    dial::{address, dials, peer_of},
+    dial::{Reachable, address, dials, peer_of},
     hello::RunCard,
     host::{Host, HostConfig, Neighbour},
     limits::{Deadlines, Limits},
-    reach, runtime,
+    reach,
+    reservations::is_relayed,
+    runtime,
     worker::{NodeObserver, Worker},
 };
 use crate::{
@@ -33,6 +35,8 @@ pub struct Place {
     /// Which node of the topology this is.
     pub node: NodeId,
     pub(super) neighbours: Vec<Neighbour>,
+    /// The addresses of this node in the topology.
+    pub(super) own_addresses: Vec<Multiaddr>,
     /// All addresses of the neighbours.
     addresses: BTreeMap<NodeId, Vec<Multiaddr>>,
     dialled: BTreeSet<NodeId>,
@@ -69,7 +73,8 @@ impl Place {
             info.addresses.iter().map(|text| address(&place, text)).collect::<Result<Vec<_>, _>>()
         };
         let mine = addresses(node)?;
-        let warnings = reach::unreached(&listen, &mine);
+        let (relayed, direct): (Vec<_>, Vec<_>) = mine.iter().cloned().partition(is_relayed);
+        let warnings = reach::unreached(&listen, &direct);
         let (mut neighbours, mut dialled) = (Vec::new(), BTreeSet::new());
         let mut all_addresses = BTreeMap::new();
         for &other in topology.neighbours(node) {
@@ -82,9 +87,9 @@ impl Place {
                     "neither end has an address: give one of them `addresses` in the topology",
                 ));
             }
-            if dials(&me, !mine.is_empty(), &peer, !theirs.is_empty()) {
+            if dials(&me, Reachable::at(&mine), &peer, Reachable::at(&theirs)) {
                 dialled.insert(other);
-            } else if listen.is_empty() {
+            } else if listen.is_empty() && relayed.is_empty() {
                 return Err(ConfigError::at(
                     "node.listen",
                     format!("{name} will dial this node, which listens nowhere: name an address"),
@@ -94,8 +99,18 @@ impl Place {
             neighbours.push(Neighbour { node: other, name, peer });
         }
         let security = Security::default();
-        let addresses = all_addresses;
-        Ok(Place { key, listen, node, neighbours, addresses, dialled, warnings, security })
+        let (own_addresses, addresses) = (mine, all_addresses);
+        Ok(Place {
+            key,
+            listen,
+            node,
+            neighbours,
+            own_addresses,
+            addresses,
+            dialled,
+            warnings,
+            security,
+        })
     }
 
     /// What may be wrong, a line each: addresses of this node in the topology on which it does not
@@ -119,6 +134,11 @@ impl Place {
     /// Whether this node dials that neighbour, not the other way round.
     pub fn dials(&self, node: NodeId) -> bool {
         self.dialled.contains(&node)
+    }
+
+    /// All addresses of this node and its neighbours.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = &Multiaddr> {
+        self.own_addresses.iter().chain(self.addresses.values().flatten())
     }
 
     /// The addresses of a neighbour.
@@ -152,6 +172,8 @@ pub fn alone(
     let config = HostConfig {
         key: place.key,
         listen: place.listen,
+        addresses: place.own_addresses,
+        relayed: run.relayed,
         node: id,
         nodes: design.topology.nodes(),
         neighbours: place.neighbours,

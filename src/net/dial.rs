@@ -7,10 +7,17 @@ use std::{
 };
 
 use libp2p::{
-    Multiaddr, PeerId, TransportError, core::upgrade::NegotiationError, noise, swarm::DialError,
+    Multiaddr, PeerId, TransportError,
+    core::upgrade::NegotiationError,
+    noise,
+    swarm::{ConnectionId, DialError},
 };
 
-use super::{host::Neighbour, session::random};
+use super::{
+    host::Neighbour,
+    reservations::{is_relayed, relay_of},
+    session::random,
+};
 use crate::{config::ConfigError, units::NodeId};
 
 /// The pause after all addresses of a neighbour were tried: the first time, the second, and so on;
@@ -23,13 +30,38 @@ const PAUSE: [Duration; 5] = [
     Duration::from_secs(5),
 ];
 
+/// The pause between attempts at a direct connection, while there is a relayed one.
+const DIRECT_AGAIN: Duration = Duration::from_secs(30);
+
 /// A connection that has lasted for so long was no failed attempt.
 const LASTED: Duration = Duration::from_secs(3);
 
-/// Whether this end dials: it must know an address of the other; if both do, the lower PeerId
-/// dials.
-pub fn dials(me: &PeerId, mine: bool, peer: &PeerId, theirs: bool) -> bool {
-    theirs && (!mine || me < peer)
+/// How a node can be reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reachable {
+    /// It has no address.
+    No,
+    /// Through a relay.
+    Relayed,
+    /// At an address of its own.
+    Directly,
+}
+
+impl Reachable {
+    /// How a node with these addresses can be reached.
+    pub fn at(addresses: &[Multiaddr]) -> Reachable {
+        match addresses {
+            [] => Reachable::No,
+            _ if addresses.iter().all(is_relayed) => Reachable::Relayed,
+            _ => Reachable::Directly,
+        }
+    }
+}
+
+/// Whether this end dials: the other end must be the one that is easier to reach. If both are
+/// alike, the lower PeerId dials.
+pub fn dials(me: &PeerId, mine: Reachable, peer: &PeerId, theirs: Reachable) -> bool {
+    mine < theirs || (mine == theirs && theirs != Reachable::No && me < peer)
 }
 
 /// Parses the PeerId that a topology gives a node.
@@ -64,6 +96,12 @@ pub fn address(place: &str, text: &str) -> Result<Multiaddr, ConfigError> {
     let known = address.iter().any(|part| {
         matches!(part, libp2p::multiaddr::Protocol::Tcp(_) | libp2p::multiaddr::Protocol::QuicV1)
     });
+    if is_relayed(&address) && relay_of(&address).is_none() {
+        const RELAYED: &str = "the relay's PeerId is missing; expected one such as \
+                               /ip4/203.0.113.7/tcp/4100/p2p/PEERID/p2p-circuit, as `gradvine \
+                               relay` prints it";
+        return Err(ConfigError::new(place, text, RELAYED));
+    }
     if known {
         Ok(address)
     } else {
@@ -77,7 +115,8 @@ pub(super) struct Dial {
     pub next: usize,
     turns: usize,
     pub due: Instant,
-    pub under_way: bool,
+    /// The attempt that is under way.
+    pub under_way: Option<ConnectionId>,
     /// Since when there is a connection.
     since: Option<Instant>,
 }
@@ -85,14 +124,14 @@ pub(super) struct Dial {
 impl Dial {
     /// The first attempt is due at once.
     pub fn new(addresses: Vec<Multiaddr>) -> Dial {
-        Dial { addresses, next: 0, turns: 0, due: Instant::now(), under_way: false, since: None }
+        Dial { addresses, next: 0, turns: 0, due: Instant::now(), under_way: None, since: None }
     }
 
     /// Moves to the next address; after the last one it pauses.
     pub fn failed(&mut self) {
         self.next += 1;
         if self.next < self.addresses.len() {
-            self.under_way = false;
+            self.under_way = None;
             self.due = Instant::now();
         } else {
             self.wait();
@@ -100,8 +139,27 @@ impl Dial {
     }
 
     /// A connection is open.
-    pub fn succeeded(&mut self) {
-        (self.under_way, self.since) = (false, Some(Instant::now()));
+    pub fn succeeded(&mut self, relayed: bool) {
+        (self.under_way, self.since) = (None, Some(Instant::now()));
+        if relayed {
+            self.wait_for_direct();
+        }
+    }
+
+    /// Whether one of the addresses is direct.
+    pub fn is_direct(&self) -> bool {
+        !self.addresses.iter().all(is_relayed)
+    }
+
+    /// The direct addresses.
+    pub fn direct(&self) -> Vec<Multiaddr> {
+        self.addresses.iter().filter(|address| !is_relayed(address)).cloned().collect()
+    }
+
+    /// There is a relayed connection: pauses before direct addresses are tried again.
+    pub fn wait_for_direct(&mut self) {
+        (self.under_way, self.next) = (None, 0);
+        self.due = Instant::now() + DIRECT_AGAIN;
     }
 
     /// The connection has closed; `linked` says whether the link was up over it. After one that
@@ -117,7 +175,7 @@ impl Dial {
 
     /// Pauses, then starts from the first address again.
     pub fn wait(&mut self) {
-        self.under_way = false;
+        self.under_way = None;
         self.next = 0;
         // Nodes that lost their links together do not dial together.
         let jitter = 0.75 + 0.5 * (random() as f64 / u64::MAX as f64);
@@ -268,10 +326,14 @@ mod tests {
             Keypair::generate_ed25519().public().to_peer_id(),
             Keypair::generate_ed25519().public().to_peer_id(),
         );
-        for (has_a, has_b) in [(true, true), (true, false), (false, true)] {
-            assert!(dials(&a, has_a, &b, has_b) ^ dials(&b, has_b, &a, has_a), "{has_a} {has_b}");
+        use Reachable::{Directly, No, Relayed};
+        for of_a in [No, Relayed, Directly] {
+            for of_b in [No, Relayed, Directly] {
+                let (by_a, by_b) = (dials(&a, of_a, &b, of_b), dials(&b, of_b, &a, of_a));
+                assert_eq!(by_a ^ by_b, (of_a, of_b) != (No, No), "{of_a:?} {of_b:?}");
+            }
         }
-        assert!(!dials(&a, false, &b, false) && !dials(&b, false, &a, false));
+        assert!(dials(&a, Relayed, &b, Directly) && dials(&b, Relayed, &a, Directly));
     }
 
     #[test]

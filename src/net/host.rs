@@ -29,6 +29,7 @@ use super::{
     hello::RunCard,
     limits::Deadlines,
     link::{Leaving, Link, SLOTS},
+    reservations::{Reservations, is_relayed},
     security::Ciphers,
     session::{Inbox, random},
     sockets::{self, Ends},
@@ -61,6 +62,10 @@ pub struct HostConfig {
     pub key: Keypair,
     /// The addresses to listen on; port 0 takes a free one.
     pub listen: Vec<Multiaddr>,
+    /// The addresses that the topology gives this node: at those of relays it reserves a place.
+    pub addresses: Vec<Multiaddr>,
+    /// Whether connections through relays may carry frames.
+    pub relayed: bool,
     /// This node's number.
     pub node: NodeId,
     /// The number of nodes in the topology.
@@ -85,6 +90,8 @@ pub struct HostConfig {
 pub struct Host {
     peer: PeerId,
     listen: Vec<Multiaddr>,
+    /// Its addresses at relays.
+    relays: Vec<Multiaddr>,
     links: BTreeMap<NodeId, Handles>,
     leave: watch::Sender<Leaving>,
     status: Arc<Status>,
@@ -140,10 +147,7 @@ impl Host {
             let (spare, returned) = mpsc::channel(SLOTS);
             let (start_messages, start_receiver) = watch::channel(None);
             let (connection, connections) = mpsc::unbounded_channel();
-            peers.insert(
-                neighbour.peer,
-                Peer { neighbour: neighbour.clone(), connection, connected: None, dial: None },
-            );
+            peers.insert(neighbour.peer, Peer::new(neighbour.clone(), connection));
             links.insert(neighbour.node, Handles { frames, spare, start_messages });
             let accept = |purpose| {
                 let streams = streams.clone().accept(protocol(purpose, &neighbour.peer));
@@ -201,10 +205,13 @@ impl Host {
             congestion: config.congestion,
             ciphers: ciphers.clone(),
             refusals: Refusals::default(),
+            reservations: Reservations::new(&config.addresses),
+            relayed: config.relayed,
         };
         Ok(Host {
             peer,
             listen,
+            relays: config.addresses.into_iter().filter(is_relayed).collect(),
             links,
             leave,
             status,
@@ -236,7 +243,8 @@ impl Host {
 
     /// Starts to dial these neighbours; the others will dial this node.
     pub fn connect(&self, addresses: BTreeMap<NodeId, Vec<Multiaddr>>) {
-        let ours = self.listen.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let all = self.listen.iter().chain(&self.relays);
+        let ours = all.map(ToString::to_string).collect::<Vec<_>>().join(", ");
         for &node in self.links.keys().filter(|node| !addresses.contains_key(node)) {
             let what = format!(
                 "it dials this node, which listens on {ours}, but has not connected: is it \

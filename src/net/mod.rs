@@ -9,7 +9,8 @@
 //! ```
 //! The core runs on a thread of its own and never waits for a socket; readers, writers and the
 //! swarm are tasks. [`together`] runs all nodes in this process, each a host of its own on
-//! loopback; [`alone`] runs one node of a network of machines.
+//! loopback; [`alone`] runs one node of a network of machines; a [`Relay`] carries links between
+//! nodes without a public address.
 
 mod alone;
 mod answers;
@@ -28,6 +29,8 @@ mod link;
 mod messages;
 mod probe;
 mod reach;
+mod relay;
+mod reservations;
 mod security;
 mod session;
 mod sockets;
@@ -40,13 +43,14 @@ mod worker;
 
 pub use alone::{Place, alone};
 pub use answers::Counterpart;
-pub use dial::{address, dials, peer_of};
+pub use dial::{Reachable, address, dials, peer_of};
 pub use event::{Difference, Event};
 pub use hello::RunCard;
 pub use host::{Host, HostConfig, Neighbour};
 pub use limits::Deadlines;
-pub use probe::{Examination, Examined, Measured, ProbeLimits, Reach, examine};
+pub use probe::{AtRelay, Examination, Examined, Measured, ProbeLimits, Reach, examine};
 pub use reach::socket_address;
+pub use relay::{Relay, RelayEvent, RelayFile};
 pub use security::has_aes;
 pub use status::Status;
 pub use together::together;

@@ -28,9 +28,10 @@ use tokio::{
 use super::{
     Place, VERSION,
     answers::{CHUNK, Counterpart, STEP, Served, TRIPS, clock, probe_protocol, send_for, serve},
-    dial::dial_trouble,
+    dial::{dial_trouble, root},
     handshake::{Purpose, protocol},
     host::Neighbour,
+    reservations::{Reservations, relay_of},
     runtime,
     security::Ciphers,
     session::random,
@@ -42,6 +43,9 @@ use crate::{config::ConfigError, drive::RunError, units::NodeId};
 /// The number of further attempts to measure a link, and the least pause between two.
 const ATTEMPTS: usize = 3;
 const PAUSE: Duration = Duration::from_millis(300);
+
+/// How long a direct connection may take where there is one through a relay.
+const PUNCH: Duration = Duration::from_secs(5);
 
 /// One address of a neighbour.
 #[derive(Clone, Debug)]
@@ -59,6 +63,8 @@ pub struct Measured {
     pub counterpart: Counterpart,
     /// The address of the connection.
     pub address: Multiaddr,
+    /// Whether it leads through a relay.
+    pub relayed: bool,
     /// How it is encrypted.
     pub cipher: String,
     /// The median round trip, in seconds.
@@ -86,11 +92,24 @@ pub struct Examined {
     pub link: Result<Measured, String>,
 }
 
+/// A relay at which the topology gives this node an address.
+#[derive(Clone, Debug)]
+pub struct AtRelay {
+    /// The relay's address.
+    pub address: Multiaddr,
+    /// Whether a place is reserved there, or why not.
+    pub reserved: Result<(), String>,
+    /// Where the relay sees this node.
+    pub sees: Option<Multiaddr>,
+}
+
 /// All links of a node.
 #[derive(Debug)]
 pub struct Examination {
     /// The addresses of this node: each as it listens, or why it cannot.
     pub listening: Vec<Result<Multiaddr, ConfigError>>,
+    /// Its relays.
+    pub relays: Vec<AtRelay>,
     /// Its neighbours.
     pub neighbours: Vec<Examined>,
 }
@@ -124,12 +143,14 @@ struct Open {
     id: ConnectionId,
     address: Multiaddr,
     quic: bool,
+    relayed: bool,
 }
 
 #[derive(Default)]
 struct Known {
     open: BTreeMap<PeerId, Vec<Open>>,
     sees: BTreeMap<PeerId, Multiaddr>,
+    reserved: Vec<(Multiaddr, Result<(), String>)>,
 }
 
 type Shared = Arc<Mutex<Known>>;
@@ -152,6 +173,9 @@ impl Prober {
             let found = listen(&mut swarm, std::slice::from_ref(address)).await;
             listening.push(found.map(|mut found| found.remove(0)));
         }
+        for relay in place.addresses().filter_map(relay_of) {
+            swarm.behaviour_mut().allowed.allow_peer(relay);
+        }
         let mut streams = swarm.behaviour().streams.new_control();
         let busy = |error| ConfigError::at("network", format!("{error}"));
         let served = Served::default();
@@ -166,7 +190,8 @@ impl Prober {
         let (commands, queue) = mpsc::unbounded_channel();
         let known = Shared::default();
         let own = place.key.public().to_peer_id();
-        tasks.spawn(run_swarm(swarm, queue, Arc::clone(&known)));
+        let reservations = Reservations::new(&place.own_addresses);
+        tasks.spawn(run_swarm(swarm, queue, reservations, Arc::clone(&known)));
         let prober = Prober { limits, own, commands, streams, known, ciphers };
         let mut neighbours = Vec::new();
         // If the node runs already, its connections must not be taken from it.
@@ -183,7 +208,15 @@ impl Prober {
         }
         prober.linger(place, &neighbours, &served).await;
         tasks.shutdown().await;
-        Ok(Examination { listening, neighbours })
+        let known = prober.lock();
+        let relays = known.reserved.iter().map(|(address, reserved)| AtRelay {
+            address: address.clone(),
+            reserved: reserved.clone(),
+            sees: relay_of(address).and_then(|relay| known.sees.get(&relay).cloned()),
+        });
+        let relays = relays.collect();
+        drop(known);
+        Ok(Examination { listening, relays, neighbours })
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Known> {
@@ -209,6 +242,7 @@ impl Prober {
             // It may start later, or dial this node.
             time::sleep(Duration::from_millis(500)).await;
         }
+        self.await_direct(&neighbour.peer).await;
         let mut link = self.try_measure(neighbour).await;
         // Two ends that dial at the same time may each close the other's connection.
         for _ in 0..ATTEMPTS {
@@ -226,6 +260,14 @@ impl Prober {
         let sees = self.lock().sees.get(&neighbour.peer).cloned();
         let (node, name) = (neighbour.node, neighbour.name.clone());
         Examined { node, name, addresses: reached, sees, link }
+    }
+
+    /// Gives two nodes that are connected through a relay time to connect directly.
+    async fn await_direct(&self, peer: &PeerId) {
+        let until = Instant::now() + PUNCH;
+        while self.open(peer).is_some_and(|open| open.relayed) && Instant::now() < until {
+            time::sleep(Duration::from_millis(100)).await;
+        }
     }
 
     async fn try_measure(&self, neighbour: &Neighbour) -> Result<Measured, String> {
@@ -308,6 +350,7 @@ impl Prober {
         Ok(Measured {
             counterpart,
             address: open.address,
+            relayed: open.relayed,
             cipher: cipher.unwrap_or_else(|| "QUIC with TLS 1.3".into()),
             round_trip_s: trips[trips.len() / 2],
             clock_s: clocks[0].1,
@@ -405,13 +448,21 @@ async fn say_probe(mut incoming: IncomingStreams) {
 async fn run_swarm(
     mut swarm: Swarm<Behaviour>,
     mut commands: mpsc::UnboundedReceiver<Command>,
+    mut reservations: Reservations,
     known: Shared,
 ) {
     let mut dials: BTreeMap<ConnectionId, oneshot::Sender<Result<ConnectionId, DialError>>> =
         BTreeMap::new();
     let lock = || known.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut tick = time::interval(PAUSE);
     loop {
         tokio::select! {
+            _ = tick.tick() => {
+                reservations.reserve_due(|address| {
+                    swarm.listen_on(address).map_err(|error| root(&error))
+                });
+                lock().reserved = reservations.states();
+            }
             command = commands.recv() => match command {
                 None => return,
                 Some(Command::Close(id)) => drop(swarm.close_connection(id)),
@@ -430,10 +481,15 @@ async fn run_swarm(
             },
             event = swarm.select_next_some() => match event {
                 SwarmEvent::ConnectionEstablished { peer_id, connection_id, endpoint, .. } => {
-                    let quic = is_quic(&endpoint);
+                    let (quic, relayed) = (is_quic(&endpoint), endpoint.is_relayed());
                     let address = endpoint.get_remote_address().clone();
-                    let open = Open { id: connection_id, address, quic };
-                    lock().open.entry(peer_id).or_default().push(open);
+                    let mut known = lock();
+                    let all = known.open.entry(peer_id).or_default();
+                    // A direct connection replaces those through relays.
+                    for old in all.iter().filter(|old| old.relayed && !relayed) {
+                        swarm.close_connection(old.id);
+                    }
+                    all.push(Open { id: connection_id, address, quic, relayed });
                     if let Some(reply) = dials.remove(&connection_id) {
                         let _ = reply.send(Ok(connection_id));
                     }
@@ -454,6 +510,11 @@ async fn run_swarm(
                     ..
                 })) => {
                     lock().sees.insert(peer_id, info.observed_addr);
+                }
+                SwarmEvent::NewListenAddr { listener_id, .. } => reservations.reserved(listener_id),
+                SwarmEvent::ListenerClosed { listener_id, reason, .. } => {
+                    let reason = reason.err().map_or("it ended".into(), |error| root(&error));
+                    reservations.closed(listener_id, &reason);
                 }
                 _ => {}
             },

@@ -4,7 +4,6 @@
 use std::{
     collections::BTreeMap,
     net::{SocketAddr, TcpListener, UdpSocket},
-    num::NonZeroU8,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -12,11 +11,11 @@ use std::{
 use futures::StreamExt;
 use libp2p::{
     Multiaddr, PeerId, Swarm, SwarmBuilder, TransportError, allow_block_list, connection_limits,
-    core::ConnectedPoint,
-    identify,
+    core::{ConnectedPoint, Endpoint as Role},
+    dcutr, identify,
     identity::Keypair,
     multiaddr::Protocol,
-    ping,
+    ping, relay,
     swarm::{
         ConnectionId, DialError, ListenError, NetworkBehaviour, SwarmEvent,
         dial_opts::{DialOpts, PeerCondition},
@@ -30,6 +29,7 @@ use super::{
     gate::Gate,
     host::Neighbour,
     reach::Endpoint,
+    reservations::{Reservations, relay_of},
     security::{Ciphers, Encryption},
     sockets::{self, Ends},
     status::Status,
@@ -40,19 +40,30 @@ use crate::{config::ConfigError, run::Security, units::NodeId};
 const LISTEN: Duration = Duration::from_secs(10);
 
 /// An idle connection is closed after this time: only one whose handshake failed has no streams.
-const IDLE: Duration = Duration::from_secs(60);
+pub(super) const IDLE: Duration = Duration::from_secs(60);
 
-/// The maximum number of streams per connection: three are ours, the rest belong to identify and
-/// ping.
-const STREAMS: usize = 32;
+/// The maximum number of streams per connection: three are ours; identify, ping and relays have
+/// the rest.
+const STREAMS: usize = 64;
+
+/// Connections to relays, and strangers' that are about to be refused.
+const RELAYS: u32 = 16;
+
+/// How long a new connection waits for the one that it replaces to be closed.
+const REPLACED: Duration = Duration::from_secs(2);
+
+/// How far apart two direct connections may open that cross each other.
+const CROSSED: Duration = Duration::from_secs(10);
 
 #[derive(NetworkBehaviour)]
 pub(super) struct Behaviour {
     gate: Gate,
-    allowed: allow_block_list::Behaviour<allow_block_list::AllowedPeers>,
+    pub allowed: allow_block_list::Behaviour<allow_block_list::AllowedPeers>,
     limits: connection_limits::Behaviour,
     identify: identify::Behaviour,
     ping: ping::Behaviour,
+    relay: relay::client::Behaviour,
+    punch: dcutr::Behaviour,
     pub streams: libp2p_stream::Behaviour,
 }
 
@@ -74,16 +85,19 @@ pub(super) fn swarm(
     let count = neighbours.len() as u32;
     // A neighbour may connect anew before its old connections are closed.
     let limits = connection_limits::ConnectionLimits::default()
-        .with_max_established(Some(4 * count + 2))
+        .with_max_established(Some(4 * count + RELAYS))
         .with_max_established_per_peer(Some(4));
     let identify = identify::Config::new("/gradvine/1".into(), key.public())
         .with_agent_version(concat!("gradvine/", env!("CARGO_PKG_VERSION")).into());
-    let behaviour = Behaviour {
+    let me = key.public().to_peer_id();
+    let behaviour = |relay| Behaviour {
         gate: Gate::new(neighbours.len()),
         allowed,
         limits: connection_limits::Behaviour::new(limits),
         identify: identify::Behaviour::new(identify),
         ping: ping::Behaviour::new(ping::Config::new()),
+        relay,
+        punch: dcutr::Behaviour::new(me),
         streams: libp2p_stream::Behaviour::new(),
     };
     let multiplex = || {
@@ -91,25 +105,24 @@ pub(super) fn swarm(
         config.set_max_num_streams(STREAMS);
         config
     };
+    let encryption = || {
+        let ciphers = ciphers.clone();
+        move |key: &Keypair| Encryption::new(key, security, ciphers)
+    };
     let base = || {
         let builder = SwarmBuilder::with_existing_identity(key.clone()).with_tokio();
         let tcp = tcp::Config::default().nodelay(true);
-        let ciphers = ciphers.clone();
-        let encryption = move |key: &Keypair| Encryption::new(key, security, ciphers);
-        builder.with_tcp(tcp, encryption, multiplex).map(|builder| builder.with_quic())
+        builder.with_tcp(tcp, encryption(), multiplex).map(|builder| builder.with_quic())
     };
     // The two builders have different types.
     macro_rules! finish {
         ($builder:expr) => {
             $builder
-                .with_behaviour(|_| behaviour)
+                .with_relay_client(encryption(), multiplex)
+                .map_err(|error| wrong("encryption", &error))?
+                .with_behaviour(|_, relay| behaviour(relay))
                 .map_err(|error| wrong("the swarm", &error))?
-                .with_swarm_config(|config| {
-                    let one_at_a_time = NonZeroU8::MIN;
-                    config
-                        .with_idle_connection_timeout(IDLE)
-                        .with_dial_concurrency_factor(one_at_a_time)
-                })
+                .with_swarm_config(|config| config.with_idle_connection_timeout(IDLE))
                 .build()
         };
     }
@@ -139,8 +152,8 @@ fn check_free(address: &Multiaddr) -> std::io::Result<()> {
 }
 
 /// Listens on all addresses and returns them with their ports.
-pub(super) async fn listen(
-    swarm: &mut Swarm<Behaviour>,
+pub(super) async fn listen<B: NetworkBehaviour>(
+    swarm: &mut Swarm<B>,
     addresses: &[Multiaddr],
 ) -> Result<Vec<Multiaddr>, ConfigError> {
     let wrong = |address: &Multiaddr, text: &str| {
@@ -218,7 +231,24 @@ pub(super) struct Peer {
     pub neighbour: Neighbour,
     pub connection: mpsc::UnboundedSender<Connection>,
     pub connected: Option<ConnectionId>,
+    /// Whether its connection leads through a relay.
+    relayed: bool,
+    /// Whether this end dialled its connection, and when it opened.
+    opened: (bool, Instant),
+    /// A connection through a relay that may carry no frames.
+    idle: Option<ConnectionId>,
+    /// A new connection, which the link gets when the old one is closed: libp2p opens streams on
+    /// any connection of a peer.
+    held: Option<Held>,
     pub dial: Option<Dial>,
+}
+
+/// A new connection that waits for an old one to be closed.
+pub(super) struct Held {
+    old: ConnectionId,
+    id: ConnectionId,
+    dialled: bool,
+    until: Instant,
 }
 
 /// The task that owns the swarm.
@@ -234,6 +264,10 @@ pub(super) struct SwarmTask {
     pub ciphers: Ciphers,
     /// Connections that were refused.
     pub refusals: Refusals,
+    /// Places at relays.
+    pub reservations: Reservations,
+    /// Whether relayed connections may carry frames.
+    pub relayed: bool,
 }
 
 /// Reports refused connections, at most one in [`QUIET`]: anybody can cause them.
@@ -248,7 +282,7 @@ const QUIET: Duration = Duration::from_secs(5);
 
 impl Refusals {
     /// Reports a peer that may not connect, or whose handshake failed.
-    fn report(&mut self, peer: Option<PeerId>, from: &Multiaddr, error: &ListenError) {
+    pub fn report(&mut self, peer: Option<PeerId>, from: &Multiaddr, error: &ListenError) {
         let (Some(peer), ListenError::Denied { .. }) = (peer, error) else {
             return tracing::trace!("a connection from {from} failed: {}", root(error));
         };
@@ -268,14 +302,48 @@ impl Refusals {
 }
 
 impl Peer {
+    /// A neighbour without a connection.
+    pub fn new(neighbour: Neighbour, connection: mpsc::UnboundedSender<Connection>) -> Peer {
+        let (connected, idle, held, dial) = (None, None, None, None);
+        let opened = (false, Instant::now());
+        Peer { neighbour, connection, connected, relayed: false, opened, idle, held, dial }
+    }
+
     /// Whether a connection to it is needed.
     fn is_wanted(&self) -> bool {
         self.connected.is_none() && !self.connection.is_closed()
     }
 
+    /// Whether a new direct connection crosses another that the other end dialled, as both ends
+    /// may in hole punching. They keep the one that the lower PeerId dialled.
+    fn is_crossed(&self, dialled: bool) -> bool {
+        let (other, since) = self.opened;
+        self.connected.is_some() && !self.relayed && other != dialled && since.elapsed() < CROSSED
+    }
+
+    /// Whether it has a relayed connection, and an address at which a direct one may be had.
+    fn wants_direct(&self) -> bool {
+        let relayed = self.idle.is_some() || (self.connected.is_some() && self.relayed);
+        relayed && !self.connection.is_closed() && self.dial.as_ref().is_some_and(Dial::is_direct)
+    }
+
+    /// Whether this end dials it now or later.
+    fn is_dialled(&self) -> bool {
+        self.dial.is_some() && (self.is_wanted() && self.idle.is_none() || self.wants_direct())
+    }
+
+    /// Gives the link its new connection if the old one is closed or should have been.
+    fn release(&mut self, closed: Option<ConnectionId>) {
+        let now = Instant::now();
+        let is_due = |held: &mut Held| closed == Some(held.old) || now >= held.until;
+        if let Some(Held { id, dialled, .. }) = self.held.take_if(is_due) {
+            let _ = self.connection.send(Connection::Established { id, dialled });
+        }
+    }
+
     /// Its connection is gone.
     fn disconnected(&mut self, status: &Status) {
-        self.connected = None;
+        (self.connected, self.held) = (None, None);
         if let Some(dial) = &mut self.dial {
             dial.closed(status.was_linked(self.neighbour.node));
         }
@@ -290,8 +358,10 @@ impl SwarmTask {
     ) {
         let mut tick = tokio::time::interval(Duration::from_millis(50));
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        self.reserve_due();
         loop {
-            let dialling = self.peers.values().any(|peer| peer.dial.is_some() && peer.is_wanted());
+            let waits = self.reservations.lacks_one()
+                || self.peers.values().any(|peer| peer.is_dialled() || peer.held.is_some());
             tokio::select! {
                 event = self.swarm.select_next_some() => self.upon(event),
                 Some((peer, id)) = self.closing.recv() => {
@@ -309,12 +379,20 @@ impl SwarmTask {
                     self.begin(&addresses);
                     self.dial_due();
                 }
-                _ = tick.tick(), if dialling => self.dial_due(),
+                _ = tick.tick(), if waits => {
+                    self.dial_due();
+                    self.reserve_due();
+                    self.peers.values_mut().for_each(|peer| peer.release(None));
+                }
             }
         }
     }
 
     fn begin(&mut self, addresses: &BTreeMap<NodeId, Vec<Multiaddr>>) {
+        let allowed = &mut self.swarm.behaviour_mut().allowed;
+        for relay in addresses.values().flatten().filter_map(relay_of) {
+            allowed.allow_peer(relay);
+        }
         for peer in self.peers.values_mut() {
             if let Some(addresses) =
                 addresses.get(&peer.neighbour.node).filter(|addresses| !addresses.is_empty())
@@ -324,76 +402,153 @@ impl SwarmTask {
         }
     }
 
+    /// Reserves places at relays that are due.
+    fn reserve_due(&mut self) {
+        let swarm = &mut self.swarm;
+        self.reservations.reserve_due(|address| {
+            if let Some(relay) = relay_of(&address) {
+                swarm.behaviour_mut().allowed.allow_peer(relay);
+            }
+            swarm.listen_on(address).map_err(|error| root(&error))
+        });
+    }
+
     fn dial_due(&mut self) {
         let now = Instant::now();
         for (id, peer) in &mut self.peers {
-            let wanted = peer.is_wanted();
-            let Some(dial) = peer.dial.as_mut().filter(|_| wanted) else { continue };
-            if dial.under_way || dial.due > now {
+            let (is_dialled, direct) = (peer.is_dialled(), peer.wants_direct());
+            let Some(dial) = peer.dial.as_mut().filter(|_| is_dialled) else { continue };
+            if dial.under_way.is_some() || dial.due > now {
                 continue;
             }
-            let address = dial.addresses[dial.next].clone();
-            tracing::debug!("dialling node {} at {address}", peer.neighbour.name);
+            let addresses = match direct {
+                true => dial.direct(),
+                false => vec![dial.addresses[dial.next].clone()],
+            };
+            tracing::debug!("dialling node {} at {addresses:?}", peer.neighbour.name);
+            let condition = if direct { PeerCondition::Always } else { PeerCondition::NotDialing };
             let options = DialOpts::peer_id(*id)
-                .condition(PeerCondition::NotDialing)
-                .addresses(vec![address])
+                .condition(condition)
+                .addresses(addresses)
                 // The pair of the two listening ports may be in use by a connection that is over.
                 .allocate_new_port()
                 .build();
-            dial.under_way = self.swarm.dial(options).is_ok();
-            if !dial.under_way {
+            let connection = options.connection_id();
+            dial.under_way = self.swarm.dial(options).is_ok().then_some(connection);
+            if dial.under_way.is_none() {
                 dial.wait();
             }
         }
     }
 
+    /// A connection to a neighbour is open.
+    fn established(&mut self, peer_id: &PeerId, id: ConnectionId, endpoint: &ConnectedPoint) {
+        let Some(peer) = self.peers.get_mut(peer_id) else { return };
+        let name = &peer.neighbour.name;
+        let relayed = endpoint.is_relayed();
+        if let Some(dial) = &mut peer.dial {
+            dial.succeeded(relayed);
+        }
+        if relayed && !self.relayed {
+            tracing::debug!("node {name}: connected through a relay, which may carry no frames");
+            self.status.trouble(peer.neighbour.node, ONLY_RELAYED.into());
+            if let Some(older) = peer.idle.replace(id) {
+                self.swarm.close_connection(older);
+            }
+            return;
+        }
+        let dialled = has_dialled(endpoint);
+        if !relayed && peer.is_crossed(dialled) && dialled != (self.me < *peer_id) {
+            tracing::debug!("node {name}: a second direct connection is closed");
+            self.swarm.close_connection(id);
+            return;
+        }
+        let cipher = match is_quic(endpoint) {
+            true => None,
+            false => self.ciphers.of(peer_id),
+        };
+        let cipher = cipher.as_deref().unwrap_or("QUIC with TLS 1.3");
+        match endpoint {
+            _ if relayed => tracing::info!(
+                "node {name}: connected through the relay at {}, {cipher}; a direct connection is \
+                 tried",
+                endpoint.get_remote_address()
+            ),
+            _ if peer.relayed || peer.idle.is_some() => tracing::info!(
+                "node {name}: connected directly at {}, {cipher}; it replaces the connection \
+                 through a relay",
+                endpoint.get_remote_address()
+            ),
+            _ => tracing::debug!("node {name}: connected, {cipher}"),
+        }
+        if let Some(ends) = Ends::of(endpoint).filter(|ends| !ends.is_loopback() && !relayed) {
+            sockets::limit_silence(&ends);
+        }
+        if let Some(congestion) = self.congestion.as_ref().filter(|_| !relayed) {
+            control(congestion, endpoint, name);
+        }
+        // One connection per neighbour. Only one end dials, and only if it has none or a relayed
+        // one: its newest connection counts.
+        let older = peer.connected.replace(id);
+        if let Some(older) = older {
+            tracing::debug!("node {name} connected a second time");
+            let cause = match peer.relayed && !relayed {
+                true => "a direct connection replaces the one through a relay",
+                false => "the neighbour has connected anew",
+            };
+            let cause = cause.into();
+            let _ = peer.connection.send(Connection::Closed { id: older, cause });
+        }
+        (peer.relayed, peer.opened) = (relayed, (dialled, Instant::now()));
+        self.status.connected(peer.neighbour.node);
+        match older.or(peer.idle.take()) {
+            Some(old) => {
+                let until = Instant::now() + REPLACED;
+                peer.held = Some(Held { old, id, dialled, until });
+                self.swarm.close_connection(old);
+            }
+            None => drop(peer.connection.send(Connection::Established { id, dialled })),
+        }
+    }
+
+    /// An attempt to reach a neighbour has failed.
+    fn dial_failed(&mut self, peer_id: &PeerId, id: ConnectionId, error: &DialError) {
+        let Some(peer) = self.peers.get_mut(peer_id) else { return };
+        let direct = peer.wants_direct();
+        let Some(dial) = peer.dial.as_mut().filter(|dial| dial.under_way == Some(id)) else {
+            return tracing::debug!("node {}: {}", peer.neighbour.name, root(error));
+        };
+        if direct {
+            return dial.wait_for_direct();
+        }
+        if !matches!(error, DialError::DialPeerConditionFalse(_) | DialError::Aborted) {
+            let trouble = dial_trouble(error, &dial.addresses[dial.next], &peer.neighbour);
+            tracing::debug!("node {}: {trouble}", peer.neighbour.name);
+            if lacks_files(error) {
+                self.status.host_trouble("this process may open no more files".into());
+            }
+            self.status.trouble(peer.neighbour.node, trouble);
+        }
+        dial.failed();
+    }
+
     fn upon(&mut self, event: SwarmEvent<BehaviourEvent>) {
         match event {
             SwarmEvent::ConnectionEstablished { peer_id, connection_id, endpoint, .. } => {
-                let Some(peer) = self.peers.get_mut(&peer_id) else { return };
-                // One connection per neighbour. Only one end dials, and only if it has none: its
-                // newest connection counts.
-                let older = peer.connected.replace(connection_id);
-                if let Some(id) = older {
-                    tracing::debug!("node {} connected a second time", peer.neighbour.name);
-                    let cause = "the neighbour has connected anew".into();
-                    let _ = peer.connection.send(Connection::Closed { id, cause });
-                }
-                if let Some(ends) = Ends::of(&endpoint).filter(|ends| !ends.is_loopback()) {
-                    sockets::limit_silence(&ends);
-                }
-                if let Some(dial) = &mut peer.dial {
-                    dial.succeeded();
-                }
-                if let Some(name) = &self.congestion {
-                    control(name, &endpoint, &peer.neighbour.name);
-                }
-                let cipher = match is_quic(&endpoint) {
-                    true => None,
-                    false => self.ciphers.of(&peer_id),
-                };
-                tracing::debug!(
-                    "node {}: connected, {}",
-                    peer.neighbour.name,
-                    cipher.as_deref().unwrap_or("QUIC with TLS 1.3")
-                );
-                self.status.connected(peer.neighbour.node);
-                let _ = peer.connection.send(Connection::Established {
-                    id: connection_id,
-                    dialled: endpoint.is_dialer(),
-                });
-                if let Some(id) = older {
-                    self.swarm.close_connection(id);
-                }
+                self.established(&peer_id, connection_id, &endpoint);
             }
             SwarmEvent::ConnectionClosed { peer_id, connection_id, cause, .. } => {
-                let Some(peer) = self
-                    .peers
-                    .get_mut(&peer_id)
-                    .filter(|peer| peer.connected == Some(connection_id))
-                else {
+                let Some(peer) = self.peers.get_mut(&peer_id) else { return };
+                peer.release(Some(connection_id));
+                if peer.idle == Some(connection_id) {
+                    peer.idle = None;
+                    if let Some(dial) = &mut peer.dial {
+                        dial.closed(false);
+                    }
+                }
+                if peer.connected != Some(connection_id) {
                     return;
-                };
+                }
                 peer.disconnected(&self.status);
                 let cause =
                     cause.map_or("closed by one of its ends".to_string(), |error| root(&error));
@@ -405,26 +560,40 @@ impl SwarmTask {
                 self.status.closed(peer.neighbour.node, guess);
                 let _ = peer.connection.send(Connection::Closed { id: connection_id, cause });
             }
-            SwarmEvent::OutgoingConnectionError { peer_id: Some(peer_id), error, .. } => {
-                let Some(peer) = self.peers.get_mut(&peer_id) else { return };
-                if let Some(dial) = &mut peer.dial {
-                    if !matches!(error, DialError::DialPeerConditionFalse(_) | DialError::Aborted) {
-                        let trouble =
-                            dial_trouble(&error, &dial.addresses[dial.next], &peer.neighbour);
-                        tracing::debug!("node {}: {trouble}", peer.neighbour.name);
-                        if lacks_files(&error) {
-                            let text = "this process may open no more files";
-                            self.status.host_trouble(text.into());
-                        }
-                        self.status.trouble(peer.neighbour.node, trouble);
-                    }
-                    dial.failed();
+            SwarmEvent::OutgoingConnectionError {
+                peer_id: Some(peer_id),
+                connection_id,
+                error,
+            } => {
+                self.dial_failed(&peer_id, connection_id, &error);
+            }
+            SwarmEvent::NewListenAddr { listener_id, .. } => {
+                self.reservations.reserved(listener_id);
+            }
+            SwarmEvent::ListenerClosed { listener_id, reason, .. }
+                if self.peers.values().any(|peer| !peer.connection.is_closed()) =>
+            {
+                let reason = reason.err().map_or("it ended".into(), |error| root(&error));
+                self.reservations.closed(listener_id, &reason);
+            }
+            SwarmEvent::Behaviour(BehaviourEvent::Punch(dcutr::Event {
+                remote_peer_id,
+                result: Err(error),
+            })) => {
+                if let Some(peer) = self.peers.get(&remote_peer_id) {
+                    tracing::info!(
+                        "node {}: hole punching led to no direct connection: {}",
+                        peer.neighbour.name,
+                        root(&error)
+                    );
                 }
             }
             SwarmEvent::IncomingConnectionError { peer_id, send_back_addr, error, .. } => {
                 self.refusals.report(peer_id, &send_back_addr, &error);
             }
-            SwarmEvent::ListenerError { error, .. } => {
+            SwarmEvent::ListenerError { listener_id, error }
+                if !self.reservations.has(listener_id) =>
+            {
                 let hint = if is_out_of_files(&error) { FILES } else { "" };
                 self.status
                     .host_trouble(format!("this host cannot accept connections: {error}{hint}"));
@@ -447,9 +616,25 @@ impl SwarmTask {
     }
 }
 
-/// Whether a connection is one of QUIC.
+/// Whether this end is the one that dialled. In a simultaneous open of TCP both ends dial, and one
+/// of them acts as the listener; in QUIC one end is the client whatever its role.
+fn has_dialled(endpoint: &ConnectedPoint) -> bool {
+    match endpoint {
+        ConnectedPoint::Dialer { role_override, .. } => {
+            *role_override == Role::Dialer || is_quic(endpoint)
+        }
+        ConnectedPoint::Listener { .. } => false,
+    }
+}
+
+/// The state of a link that has a relayed connection only, where it needs a direct one.
+const ONLY_RELAYED: &str = "connected through a relay only, which carries no frames unless the experiment says \
+     run.relayed = true; a direct connection is tried";
+
+/// Whether a connection is one of QUIC; a relayed one is not.
 pub(super) fn is_quic(endpoint: &ConnectedPoint) -> bool {
-    endpoint.get_remote_address().iter().any(|part| part == Protocol::QuicV1)
+    !endpoint.is_relayed()
+        && endpoint.get_remote_address().iter().any(|part| part == Protocol::QuicV1)
 }
 
 /// Sets a new connection's congestion control.

@@ -14,7 +14,7 @@ use std::{
 use libp2p::{Multiaddr, identity::Keypair};
 
 use super::{
-    dial::dials,
+    dial::{Reachable::Directly, dials},
     hello::RunCard,
     host::{Host, HostConfig, Neighbour},
     limits::{Deadlines, Limits},
@@ -230,6 +230,8 @@ async fn hosts(
             card: card.clone(),
             frame_limit: design.frame_limit(),
             congestion: run.congestion.clone(),
+            addresses: Vec::new(),
+            relayed: false,
             security: Security::default(),
             deadlines: Deadlines::of(&design.experiment),
             events: own.clone(),
@@ -248,7 +250,8 @@ async fn hosts(
     let addresses: Vec<Vec<Multiaddr>> =
         workers.iter().map(|worker| worker.host.listen_addresses().to_vec()).collect();
     for worker in &workers {
-        let ours = |node: &&NodeId| dials(&worker.host.peer(), true, &peers[node.index()], true);
+        let ours =
+            |node: &&NodeId| dials(&worker.host.peer(), Directly, &peers[node.index()], Directly);
         let neighbours = design.topology.neighbours(worker.id);
         let dialled: BTreeMap<NodeId, Vec<Multiaddr>> = neighbours
             .iter()

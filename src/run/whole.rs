@@ -175,8 +175,8 @@ fn measured_conditions(
     let network = design.experiment.network.clone();
     let mut took = None;
     let mut measure = || *took.insert(gradients_take(design, model, shard).unwrap_or(0.0));
-    let conditions =
-        conditions(&network, &design.topology, design.experiment.run.seed, &mut measure)?;
+    let run = &design.experiment.run;
+    let conditions = conditions(&network, &design.topology, run, &mut measure)?;
     if let Some(seconds) = took {
         let network = &mut design.experiment.network;
         (network.compute, network.compute_ms) =

@@ -17,6 +17,7 @@ mod links;
 mod lost_frames;
 mod lost_models;
 mod predictions;
+mod relays;
 mod same_bits;
 mod sessions;
 mod wide;

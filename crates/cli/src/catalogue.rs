@@ -96,6 +96,8 @@ pub struct FilesArgs {
 enum Kind {
     /// Where the files of a node are
     Node,
+    /// Whom a relay serves, and how much it carries
+    Relay,
     /// Who is linked with whom
     Topology,
     /// What a paper claims, and rows that try it
@@ -108,10 +110,11 @@ pub fn experiment(args: &ExperimentArgs) -> Result<(), Exit> {
     Ok(print(&text)?)
 }
 
-/// Prints what node, topology and study files may say.
+/// Prints what files other than experiments may say.
 pub fn files(args: &FilesArgs) -> Result<(), Exit> {
     let text = match args.kind {
         Some(Kind::Node) => File::Node.plain(),
+        Some(Kind::Relay) => File::Relay.plain(),
         Some(Kind::Topology) => File::Topology.plain(),
         Some(Kind::Study) => File::Study.plain(),
         None if args.markdown => reference::others(),

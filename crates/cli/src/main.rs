@@ -23,6 +23,7 @@ mod outcome;
 mod plan;
 mod predict;
 mod progress;
+mod relay;
 mod report;
 mod run_args;
 mod simulate;
@@ -91,6 +92,8 @@ enum Command {
     Node(node::Args),
     /// Examine a node before a run: files, machine, links, the time of a round
     Doctor(doctor::Args),
+    /// Carry links between nodes without a public address
+    Relay(relay::Args),
     /// Run an experiment on a virtual network, in this process, without sockets
     Simulate(simulate::Args),
     /// Predict the time and bytes of an experiment and its alternatives
@@ -109,7 +112,7 @@ enum Command {
     /// Explain every section and key of an experiment file
     #[command(after_long_help = File::Experiment.plain())]
     Experiment(catalogue::ExperimentArgs),
-    /// Explain every key of node, topology and study files
+    /// Explain every key of node, relay, topology and study files
     #[command(after_long_help = catalogue::other_files())]
     Files(catalogue::FilesArgs),
     /// List the update rules: paper, state, messages, conditions
@@ -167,6 +170,7 @@ fn main() -> ExitCode {
         Command::Train(args) => train::run(args),
         Command::Node(args) => node::run(args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Relay(args) => relay::run(&args),
         Command::Simulate(args) => simulate::run(args),
         Command::Plan(args) => plan::run(&args),
         Command::Lab(args) => lab::run(args),

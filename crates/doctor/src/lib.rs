@@ -177,8 +177,7 @@ fn forecast(node: &files::Examined, report: &mut Report) {
     }
     let gradients_s = single.gradients_take().unwrap_or(0.0);
     let experiment = &single.design.experiment;
-    let computed =
-        conditions(&experiment.network, &topology, experiment.run.seed, &mut || gradients_s);
+    let computed = conditions(&experiment.network, &topology, &experiment.run, &mut || gradients_s);
     let outlook = computed.and_then(|mut conditions| {
         conditions.compute.mean = (gradients_s * 1e9) as u64;
         let known = |model: &LinkModel| model.rate.is_finite();

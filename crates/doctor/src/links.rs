@@ -1,12 +1,12 @@
 //! Neighbours: addresses, round trips, rates, clocks, NATs.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     net::{IpAddr, SocketAddr, UdpSocket},
 };
 
 use gradvine::{
-    net::{Counterpart, Examination, Examined as Seen, socket_address},
+    net::{AtRelay, Counterpart, Examination, Examined as Seen, socket_address},
     units::{Bytes, NodeId},
 };
 use serde::Serialize;
@@ -35,6 +35,8 @@ pub struct LinkFigures {
     pub neighbour_runs: &'static str,
     /// The address of the connection.
     pub address: String,
+    /// Whether it leads through a relay.
+    pub relayed: bool,
     /// How it is encrypted.
     pub cipher: String,
     /// The median round trip.
@@ -78,10 +80,25 @@ pub fn judge(node: &Examined, examination: &Examination, report: &mut Report) {
         report.findings.push(Finding::error("links", text, remedy));
         return;
     }
+    for relay in &examination.relays {
+        report.findings.push(judge_relay(relay));
+    }
     for seen in &examination.neighbours {
         judge_neighbour(node, seen, report);
     }
     report.findings.extend(behind_nat(examination));
+}
+
+fn judge_relay(relay: &AtRelay) -> Finding {
+    match &relay.reserved {
+        Ok(()) => Finding::ok("relay", format!("a place is reserved at {}", relay.address)),
+        Err(problem) => {
+            let text = format!("no place at {}: {problem}", relay.address);
+            let remedy = "start `gradvine relay` there; see that its file names this node, that \
+                          its address in the topology is right and its port is open";
+            Finding::warning("relay", text, remedy)
+        }
+    }
 }
 
 fn judge_neighbour(node: &Examined, seen: &Seen, report: &mut Report) {
@@ -103,6 +120,9 @@ fn judge_neighbour(node: &Examined, seen: &Seen, report: &mut Report) {
                 8e-6 * link.received
             );
             report.findings.push(Finding::ok(&about, text));
+            if link.relayed {
+                report.findings.push(judge_relayed(&about, node.experiment.run.relayed));
+            }
             if link.clock_s.abs() > CLOCK {
                 let text = format!("its clock differs by {:+.1} s", link.clock_s);
                 let remedy = "set both by NTP: a run does not need it, but its logs do";
@@ -142,6 +162,7 @@ fn judge_neighbour(node: &Examined, seen: &Seen, report: &mut Report) {
                 Counterpart::Probe => "doctor",
             },
             address: link.address.to_string(),
+            relayed: link.relayed,
             cipher: link.cipher.clone(),
             round_trip_ms: 1e3 * link.round_trip_s,
             sent_mbps: 8e-6 * link.sent,
@@ -150,6 +171,18 @@ fn judge_neighbour(node: &Examined, seen: &Seen, report: &mut Report) {
         }),
         sees: seen.sees.as_ref().map(ToString::to_string),
     });
+}
+
+/// What a link means that could not be made directly.
+fn judge_relayed(about: &str, allowed: bool) -> Finding {
+    const TEXT: &str = "it leads through a relay: no direct connection could be made";
+    if allowed {
+        let remedy = "a forwarded port or a public address at one end makes it faster";
+        return Finding::warning(about, TEXT, remedy);
+    }
+    let remedy = "say run.relayed = true in the experiment, or forward a port or give a public \
+                  address to one end";
+    Finding::error(about, TEXT, remedy)
 }
 
 /// Warns if TCP's buffers hold less than the link has in flight.
@@ -169,31 +202,84 @@ fn buffers(about: &str, round_trip: f64, rate: f64, report: &mut Report) {
     }
 }
 
-/// Compares where the neighbours see this node with its own addresses.
+/// Compares where neighbours and relays see this node with its own addresses.
 fn behind_nat(examination: &Examination) -> Option<Finding> {
-    let seen: Vec<(&Seen, SocketAddr)> = (examination.neighbours.iter())
-        .filter_map(|one| Some((one, socket_address(one.sees.as_ref()?)?)))
-        .collect();
-    let behind: Vec<&(&Seen, SocketAddr)> = (seen.iter())
-        .filter(|(one, address)| {
-            let theirs = one.link.as_ref().ok().and_then(|link| socket_address(&link.address));
-            theirs.and_then(own_address).is_some_and(|own| own != address.ip())
-        })
-        .collect();
-    if behind.is_empty() {
+    let neighbours = (examination.neighbours.iter()).filter_map(|one| {
+        let link = one.link.as_ref().ok().filter(|link| !link.relayed)?;
+        Some((one.name.clone(), &link.address, one.sees.as_ref()?))
+    });
+    let relays = (examination.relays.iter()).filter_map(|one| {
+        Some((format!("the relay {}", one.address), &one.address, one.sees.as_ref()?))
+    });
+    let mut seen = Vec::new();
+    for (name, other, sees) in neighbours.chain(relays) {
+        let (Some(other), Some(sees)) = (socket_address(other), socket_address(sees)) else {
+            continue;
+        };
+        if own_address(other).is_some_and(|own| own != sees.ip()) {
+            seen.push((name, sees));
+        }
+    }
+    if seen.is_empty() {
         return None;
     }
-    let addresses: BTreeSet<IpAddr> = behind.iter().map(|(_, address)| address.ip()).collect();
-    let list = behind
+    let addresses: BTreeSet<IpAddr> = seen.iter().map(|(_, address)| address.ip()).collect();
+    let list = seen
         .iter()
-        .map(|(one, address)| format!("{} sees {address}", one.name))
+        .map(|(name, address)| format!("{name} sees {address}"))
         .collect::<Vec<_>>()
         .join(", ");
-    let kind = if addresses.len() > 1 { "several public addresses" } else { "one public address" };
-    let text = format!("this node is behind a NAT with {kind}: {list}");
-    let remedy = "it can dial; to be dialled it needs a forwarded port, or neighbours that have \
-                  addresses";
+    let several =
+        if addresses.len() > 1 { "several public addresses" } else { "one public address" };
+    let (kind, remedy) = match mapping(&examination.relays) {
+        Some(Mapping::Same) => (
+            "; all relays see the same port, so hole punching works with most other NATs",
+            "nothing, unless a neighbour's NAT is symmetric: then forward a port or allow relayed \
+             links",
+        ),
+        Some(Mapping::Differs) => (
+            "; each relay sees another port (a symmetric NAT): hole punching fails unless the \
+             other end is open",
+            "forward a port, or allow relayed links (run.relayed = true)",
+        ),
+        None => (
+            "",
+            "it can dial; to be dialled it needs a forwarded port, neighbours that have \
+             addresses, or a relay (`gradvine relay`); with two relays the doctor tells the kind \
+             of NAT",
+        ),
+    };
+    let text = format!("this node is behind a NAT with {several}: {list}{kind}");
     Some(Finding::warning("NAT", text, remedy))
+}
+
+/// Which ports a NAT uses for connections from one port to several relays.
+enum Mapping {
+    Same,
+    Differs,
+}
+
+/// `None` if no two relays of one transport tell. Connections to relays leave from the port that
+/// the node listens on.
+fn mapping(relays: &[AtRelay]) -> Option<Mapping> {
+    let mut ports: BTreeMap<bool, BTreeMap<SocketAddr, u16>> = BTreeMap::new();
+    for relay in relays {
+        let (Some(other), Some(sees)) =
+            (socket_address(&relay.address), relay.sees.as_ref().and_then(socket_address))
+        else {
+            continue;
+        };
+        let is_udp = relay.address.to_string().contains("/udp/");
+        ports.entry(is_udp).or_default().insert(other, sees.port());
+    }
+    let told: Vec<_> = ports.values().filter(|seen| seen.len() > 1).collect();
+    let same =
+        |seen: &&BTreeMap<SocketAddr, u16>| seen.values().collect::<BTreeSet<_>>().len() == 1;
+    match told.as_slice() {
+        [] => None,
+        all if all.iter().all(same) => Some(Mapping::Same),
+        _ => Some(Mapping::Differs),
+    }
 }
 
 /// This machine's address on the way to another one. No packet is sent.

@@ -145,7 +145,7 @@ fn everywhere(search: &Search<'_>) -> Result<Conditions, ConfigError> {
     (network.compute, network.compute_ms, network.compute_spread) = (Compute::None, None, None);
     (network.stragglers, network.straggler_factor) = (None, None);
     let mut conditions =
-        links::conditions(&network, &topology, whole.conditions.seed, &mut || 0.0)?;
+        links::conditions(&network, &topology, &whole.design.experiment.run, &mut || 0.0)?;
     conditions.compute = whole.conditions.compute;
     conditions.links.extend(whole.conditions.links.iter().map(|(pair, link)| (*pair, *link)));
     Ok(outlook::all_pairs(&topology, &conditions))

@@ -3,9 +3,10 @@
 use std::fmt::Write as _;
 
 use gradvine::{
+    links::needs_relay,
     predict::{LinkLoad, Prediction},
     run::{Constants, Outlook, Whole},
-    units::{Bytes, duration},
+    units::{Bytes, NodeId, duration},
 };
 use serde_json::{Value, json};
 
@@ -77,6 +78,10 @@ fn about(whole: &Whole, own: &Outlook) -> String {
     );
     if let Some(link) = round.bottleneck() {
         line("bottleneck", narrow(whole, link));
+    }
+    let relayed = relayed(whole);
+    if !relayed.is_empty() {
+        line("through a relay", format!("{}, unless hole punching succeeds", relayed.join(", ")));
     }
     line(
         "agreement",
@@ -311,4 +316,20 @@ fn as_json(plan: &Plan<'_>) -> Value {
         "refused": refused,
         "data": constants,
     })
+}
+
+/// The links of nodes without addresses of their own, where relayed links are allowed.
+fn relayed(whole: &Whole) -> Vec<String> {
+    let topology = &whole.design.topology;
+    let name = |node: NodeId| topology.node(node).name.as_str();
+    let allowed = whole.design.experiment.run.relayed;
+    let nodes = (0..topology.nodes()).map(NodeId::from).filter(|_| allowed);
+    let links = nodes.flat_map(|node| {
+        let others = topology.neighbours(node).iter().filter(move |&&other| other > node);
+        others.map(move |&other| (node, other))
+    });
+    links
+        .filter(|&(node, other)| needs_relay(topology, node, other))
+        .map(|(node, other)| format!("{} - {}", name(node), name(other)))
+        .collect()
 }

@@ -69,6 +69,7 @@ pub(super) fn sections(file: File) -> Vec<Section> {
             ("absence", "[absence]", "AbsenceParams", defaults::<AbsenceParams>()),
         ],
         File::Node => vec![("node", "Keys", "NodeFile", none())],
+        File::Relay => vec![("relay", "Keys", "RelayFile", none())],
         File::Topology => vec![
             ("topology", "Keys above all tables", "Document", none()),
             ("node", "[[node]]", "NodeTable", none()),
@@ -118,7 +119,7 @@ pub(super) fn lists(file: File) -> Vec<List> {
         File::Experiment => {
             vec![list("[rule]", RULE, Vec::new()), list("[compressor]", COMPRESSOR, Vec::new())]
         }
-        File::Node => Vec::new(),
+        File::Node | File::Relay => Vec::new(),
         File::Topology => {
             let families = family::REGISTRY.iter().map(|one| {
                 let (keys, example) = (one.keys().join("`, `"), family::example(*one));

@@ -21,6 +21,8 @@ pub enum File {
     Experiment,
     /// `node.toml`: where a node's files are.
     Node,
+    /// `relay.toml`: whom a relay serves, and how much it carries.
+    Relay,
     /// A topology: who is linked with whom.
     Topology,
     /// A study: what a paper claims, and rows that try it.
@@ -29,13 +31,14 @@ pub enum File {
 
 impl File {
     /// Those that are not an experiment.
-    pub const OTHERS: [File; 3] = [File::Node, File::Topology, File::Study];
+    pub const OTHERS: [File; 4] = [File::Node, File::Relay, File::Topology, File::Study];
 
     /// The title of its chapter.
     pub fn title(self) -> &'static str {
         match self {
             File::Experiment => "The experiment file",
             File::Node => "The node file",
+            File::Relay => "The relay file",
             File::Topology => "Topology files",
             File::Study => "Study files",
         }
@@ -54,6 +57,10 @@ impl File {
             File::Node => {
                 "`gradvine node NODE.toml` reads it. Each node of a deployment has its own. Paths \
                  are relative to the file. An unknown key is an error."
+            }
+            File::Relay => {
+                "`gradvine relay RELAY.toml` reads it. Paths are relative to the file. An unknown \
+                 key is an error."
             }
             File::Topology => {
                 "They are given by `--topology`, by `topology.file` of an experiment or by \
@@ -137,7 +144,7 @@ pub fn experiment() -> String {
 /// The reference of the other files as Markdown: `docs/files.md`.
 pub fn others() -> String {
     let mut text = String::from(
-        "# Node, topology and study files\n\nEvery key of these files. [experiment.md](experiment.\
+        "# Node, relay, topology and study files\n\nEvery key of these files. [experiment.md](experiment.\
          md) has those of an experiment. This page is made from the source; `gradvine files` \
          prints the same.\n",
     );

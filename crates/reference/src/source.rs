@@ -1,13 +1,14 @@
 //! Types and their comments, as their sources have them.
 
 /// The sources in which types are looked for.
-const SOURCES: [&str; 11] = [
+const SOURCES: [&str; 12] = [
     include_str!("../../../src/experiment/sections.rs"),
     include_str!("../../../src/experiment/network.rs"),
     include_str!("../../../src/learn/model.rs"),
     include_str!("../../../src/learn/optimizer_config.rs"),
     include_str!("../../../src/learn/schedule.rs"),
     include_str!("../../../src/run/single.rs"),
+    include_str!("../../../src/net/relay/file.rs"),
     include_str!("../../../src/mixing/file/mod.rs"),
     include_str!("../../../src/mixing/file/toml.rs"),
     include_str!("../../study/src/file.rs"),

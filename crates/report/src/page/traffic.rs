@@ -208,8 +208,8 @@ fn latencies(run: &Run, loads: &[Load]) -> &'static str {
 fn loads(run: &Run) -> Vec<Load> {
     // The run's virtual network; its gradients were measured before the run, if at all.
     let network = (run.simulated().then(|| {
-        let seed = run.experiment.run.seed;
-        conditions(&run.experiment.network, &run.topology, seed, &mut || 0.0).ok()
+        let experiment = &run.experiment;
+        conditions(&experiment.network, &run.topology, &experiment.run, &mut || 0.0).ok()
     }))
     .flatten();
     let parts = run.summary.as_ref().map(|summary| &summary.participation);

@@ -1,0 +1,72 @@
+//! `gradvine relay`
+
+use std::path::PathBuf;
+
+use gradvine::net::{Relay, RelayEvent, RelayFile};
+
+use super::{Exit, interrupt::Interrupt, print};
+
+/// The arguments of `gradvine relay`
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+RELAY.toml (paths are relative to it):
+  key        = \"relay.key\"                   made by `gradvine identity new`
+  listen     = [\"/ip4/0.0.0.0/tcp/4100\"]     addresses that the nodes can reach
+  topologies = [\"four-regions.toml\"]         the nodes to serve, and nobody else
+  link_mbps  = 100.0                         the most for a link, in each direction
+  total_mbps = 1000.0                        the most for all links together
+
+It prints the addresses to give nodes without a public address in the topology. Such nodes reserve a
+place at the relay when they start; their neighbours reach them there, and the two try to connect
+directly (hole punching). If that fails, the link stays on the relay if the experiment says
+run.relayed = true. Links are encrypted end to end; the relay sees lengths and times only.
+
+Examples:
+  gradvine relay relay.toml
+
+`gradvine files relay` explains every key. It runs until it is interrupted.")]
+pub struct Args {
+    /// The relay's file
+    relay: PathBuf,
+    /// Print the addresses only, no events
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+/// Runs a relay until it is interrupted.
+pub fn run(args: &Args) -> Result<(), Exit> {
+    let file = RelayFile::load(&args.relay)?;
+    let relay = Relay::start(&file).map_err(|error| {
+        if error.file.is_some() { error } else { error.within(args.relay.display()) }
+    })?;
+    let interrupt = Interrupt::install()?;
+    let addresses: String =
+        relay.addresses().iter().map(|address| format!("  \"{address}\"\n")).collect();
+    print(&format!(
+        "relay for {} nodes; addresses of nodes without a public one, for the topology:\n{addresses}",
+        relay.nodes()
+    ))?;
+    let show = |event: RelayEvent| {
+        if !args.quiet {
+            note!("{}", line(&event));
+        }
+    };
+    relay.run(show, || interrupt.is_set()).map_err(|error| Exit::Failed(error.to_string()))
+}
+
+/// An event in words.
+fn line(event: &RelayEvent) -> String {
+    match event {
+        RelayEvent::Reserved { node } => format!("{node} can be reached here"),
+        RelayEvent::Released { node } => format!("{node} can no longer be reached here"),
+        RelayEvent::Opened { from, to } => format!("{from} - {to}: a link begins"),
+        RelayEvent::Closed { from, to, reason: None } => format!("{from} - {to}: the link ended"),
+        RelayEvent::Closed { from, to, reason: Some(reason) } => {
+            format!("{from} - {to}: the link ended: {reason}")
+        }
+        RelayEvent::Refused { from, to, reason } => {
+            format!("{from} - {to}: the link was refused: {reason}")
+        }
+        other => format!("{other:?}"),
+    }
+}

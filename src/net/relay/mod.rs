@@ -1,0 +1,310 @@
+//! A relay: a host with a public address that carries links between nodes without one.
+//!
+//! It speaks libp2p's circuit relay v2. A node connects to the relay and *reserves* a place there;
+//! its neighbours then reach it at the relay's address, followed by `/p2p-circuit`. The two nodes
+//! encrypt their link end to end: the relay sees lengths and times only. It serves the nodes that
+//! its file names, within the limits of the file.
+
+mod file;
+mod limited;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use futures::StreamExt;
+use libp2p::{
+    Multiaddr, PeerId, Swarm, Transport, allow_block_list, connection_limits,
+    core::{muxing::StreamMuxerBox, upgrade::Version},
+    identify, ping, quic, relay,
+    swarm::{self, NetworkBehaviour, SwarmEvent},
+    tcp, yamux,
+};
+
+pub use file::RelayFile;
+
+use self::limited::{Limited, Limits};
+use super::{
+    dial::{address, peer_of},
+    gate::Gate,
+    identity, runtime,
+    security::{Ciphers, Encryption},
+    swarm::{IDLE, Refusals, listen},
+};
+use crate::{config::ConfigError, drive::RunError, mixing::Topology, run::Security, units::NodeId};
+
+/// How long a place stays reserved without being renewed; nodes renew theirs in time.
+const RESERVATION: Duration = Duration::from_secs(3600);
+
+/// How long a relayed link may live. The protocol has no "for ever".
+const LONGEST: Duration = Duration::from_secs(365 * 86_400);
+
+/// The bytes of a megabit.
+const MEGABIT: f64 = 1e6 / 8.0;
+
+/// How often a relay looks whether to stop.
+const POLL: Duration = Duration::from_millis(100);
+
+#[derive(NetworkBehaviour)]
+struct Behaviour {
+    gate: Gate,
+    allowed: allow_block_list::Behaviour<allow_block_list::AllowedPeers>,
+    limits: connection_limits::Behaviour,
+    identify: identify::Behaviour,
+    ping: ping::Behaviour,
+    relay: relay::Behaviour,
+}
+
+/// What happens at a relay. Nodes have the names that the topologies give them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RelayEvent {
+    /// A node can be reached through this relay.
+    Reserved {
+        /// The node.
+        node: String,
+    },
+    /// A node can no longer be reached through this relay.
+    Released {
+        /// The node.
+        node: String,
+    },
+    /// A relayed link began.
+    Opened {
+        /// The node that asked for it.
+        from: String,
+        /// The node that it reaches.
+        to: String,
+    },
+    /// A relayed link ended.
+    Closed {
+        /// The node that asked for it.
+        from: String,
+        /// The node that it reached.
+        to: String,
+        /// The error, if it did not end by itself.
+        reason: Option<String>,
+    },
+    /// A relayed link was refused.
+    Refused {
+        /// The node that asked for it.
+        from: String,
+        /// The node that it asked for.
+        to: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// A relay that listens.
+pub struct Relay {
+    swarm: Swarm<Behaviour>,
+    names: BTreeMap<PeerId, String>,
+    addresses: Vec<Multiaddr>,
+    refusals: Refusals,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Relay {
+    /// Reads the files that a relay's file names, and listens.
+    ///
+    /// # Errors
+    /// If a file is wrong, or an address cannot be listened on.
+    pub fn start(file: &RelayFile) -> Result<Relay, ConfigError> {
+        let runtime = runtime().map_err(|error| ConfigError::at("network", error.to_string()))?;
+        let key = identity::load(&file.key)?;
+        let names = names(file)?;
+        let addresses = (file.listen.iter())
+            .map(|text| address("relay.listen", text))
+            .collect::<Result<Vec<_>, _>>()?;
+        let wrong = |error: &dyn std::fmt::Display| {
+            ConfigError::at("network", format!("encryption cannot be set up: {error}"))
+        };
+        let guard = runtime.enter();
+        let encryption = Encryption::new(&key, Security::Auto, Ciphers::default())
+            .map_err(|error| wrong(&error))?;
+        let limits = Limits::new(file.link_mbps * MEGABIT, file.total_mbps * MEGABIT);
+        let of_quic = limits.clone();
+        let transport = tcp::tokio::Transport::new(tcp::Config::default().nodelay(true))
+            .upgrade(Version::V1Lazy)
+            .authenticate(encryption)
+            .multiplex(yamux::Config::default())
+            .map(move |(peer, muxer), _| {
+                (peer, StreamMuxerBox::new(Limited::new(muxer, limits.clone())))
+            })
+            .or_transport(quic::tokio::Transport::new(quic::Config::new(&key)).map(
+                move |(peer, muxer), _| {
+                    (peer, StreamMuxerBox::new(Limited::new(muxer, of_quic.clone())))
+                },
+            ))
+            .map(|either, _| either.into_inner())
+            .boxed();
+        let own = key.public().to_peer_id();
+        let behaviour = behaviour(own, key.public(), &names, file.links);
+        let config = swarm::Config::with_tokio_executor().with_idle_connection_timeout(IDLE);
+        let mut swarm = Swarm::new(transport, behaviour, own, config);
+        let addresses = runtime.block_on(listen(&mut swarm, &addresses))?;
+        drop(guard);
+        // Reservations name the addresses of the relay; those of the topology count.
+        addresses.iter().for_each(|address| swarm.add_external_address(address.clone()));
+        Ok(Relay { swarm, names, addresses, refusals: Refusals::default(), runtime })
+    }
+
+    /// Its PeerId.
+    pub fn peer(&self) -> PeerId {
+        *self.swarm.local_peer_id()
+    }
+
+    /// The addresses at which nodes can reserve a place, as a topology writes them: each ends in
+    /// `/p2p/PEER/p2p-circuit`.
+    pub fn addresses(&self) -> Vec<Multiaddr> {
+        let suffix: Multiaddr =
+            format!("/p2p/{}/p2p-circuit", self.peer()).parse().expect("a multiaddress");
+        let with = |address: &Multiaddr| address.iter().chain(suffix.iter()).collect();
+        self.addresses.iter().map(with).collect()
+    }
+
+    /// The number of nodes that it serves.
+    pub fn nodes(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Carries links until `stop` returns true; it is called again and again.
+    ///
+    /// # Errors
+    /// Never for now: a relay goes on whatever its nodes do.
+    pub fn run(
+        self,
+        mut observe: impl FnMut(RelayEvent),
+        mut stop: impl FnMut() -> bool,
+    ) -> Result<(), RunError> {
+        let Relay { mut swarm, names, mut refusals, runtime, .. } = self;
+        let name = |peer: PeerId| names.get(&peer).cloned().unwrap_or_else(|| peer.to_string());
+        runtime.block_on(async {
+            let mut tick = tokio::time::interval(POLL);
+            loop {
+                let event = tokio::select! {
+                    event = swarm.select_next_some() => event,
+                    _ = tick.tick() => match stop() {
+                        true => return,
+                        false => continue,
+                    },
+                };
+                match event {
+                    SwarmEvent::Behaviour(BehaviourEvent::Relay(event)) => {
+                        observe_relay(event, &name, &mut observe);
+                    }
+                    SwarmEvent::IncomingConnectionError {
+                        peer_id, send_back_addr, error, ..
+                    } => refusals.report(peer_id, &send_back_addr, &error),
+                    _ => {}
+                }
+            }
+        });
+        runtime.shutdown_timeout(Duration::from_secs(1));
+        Ok(())
+    }
+}
+
+/// The nodes to serve, with their names.
+fn names(file: &RelayFile) -> Result<BTreeMap<PeerId, String>, ConfigError> {
+    let mut names = BTreeMap::new();
+    for text in &file.peers {
+        let peer = text.parse().map_err(|error| {
+            ConfigError::new("relay.peers", text, format!("this is not a PeerId: {error}"))
+        })?;
+        names.insert(peer, text.clone());
+    }
+    for path in &file.topologies {
+        let topology = Topology::load(path)?;
+        for node in (0..topology.nodes()).map(NodeId::from) {
+            let peer = peer_of(&topology, node).map_err(|error| error.within(path.display()))?;
+            names.insert(peer, topology.node(node).name.clone());
+        }
+    }
+    Ok(names)
+}
+
+fn behaviour(
+    own: PeerId,
+    public: libp2p::identity::PublicKey,
+    names: &BTreeMap<PeerId, String>,
+    links: usize,
+) -> Behaviour {
+    let mut allowed = allow_block_list::Behaviour::<allow_block_list::AllowedPeers>::default();
+    for peer in names.keys() {
+        allowed.allow_peer(*peer);
+    }
+    let count = names.len();
+    let connections = connection_limits::ConnectionLimits::default()
+        .with_max_established(Some(4 * count as u32 + 2))
+        .with_max_established_per_peer(Some(4));
+    let often = std::num::NonZeroU32::new(120).expect("120 is not 0");
+    let second = Duration::from_secs(1);
+    // The defaults are for relays that serve strangers; here only named nodes get so far.
+    let config = relay::Config {
+        max_reservations: 4 * count,
+        max_reservations_per_peer: 4,
+        reservation_duration: RESERVATION,
+        reservation_rate_limiters: Vec::new(),
+        max_circuits: links,
+        max_circuits_per_peer: links,
+        max_circuit_duration: LONGEST,
+        max_circuit_bytes: 0,
+        circuit_src_rate_limiters: Vec::new(),
+    };
+    let config =
+        config.reservation_rate_per_peer(often, second).circuit_src_per_peer(often, second);
+    let mut relay = relay::Behaviour::new(own, config);
+    relay.set_status(Some(relay::Status::Enable));
+    Behaviour {
+        gate: Gate::new(count),
+        allowed,
+        limits: connection_limits::Behaviour::new(connections),
+        identify: identify::Behaviour::new(identify::Config::new("/gradvine/1".into(), public)),
+        ping: ping::Behaviour::new(ping::Config::new()),
+        relay,
+    }
+}
+
+fn observe_relay(
+    event: relay::Event,
+    name: &dyn Fn(PeerId) -> String,
+    observe: &mut dyn FnMut(RelayEvent),
+) {
+    use relay::Event;
+    match event {
+        Event::ReservationReqAccepted { src_peer_id, renewed: false } => {
+            observe(RelayEvent::Reserved { node: name(src_peer_id) });
+        }
+        Event::ReservationClosed { src_peer_id } | Event::ReservationTimedOut { src_peer_id } => {
+            observe(RelayEvent::Released { node: name(src_peer_id) });
+        }
+        Event::CircuitReqAccepted { src_peer_id, dst_peer_id } => {
+            observe(RelayEvent::Opened { from: name(src_peer_id), to: name(dst_peer_id) });
+        }
+        Event::CircuitReqDenied { src_peer_id, dst_peer_id, status } => {
+            let (from, to) = (name(src_peer_id), name(dst_peer_id));
+            observe(RelayEvent::Refused { from, to, reason: reason(status) });
+        }
+        Event::CircuitClosed { src_peer_id, dst_peer_id, error } => {
+            let (from, to) = (name(src_peer_id), name(dst_peer_id));
+            let reason = error.map(|error| error.to_string());
+            observe(RelayEvent::Closed { from, to, reason });
+        }
+        other => tracing::debug!("relay: {other:?}"),
+    }
+}
+
+/// Why a relayed link was refused, in words.
+fn reason(status: relay::StatusCode) -> String {
+    match status {
+        relay::StatusCode::NoReservation => {
+            "that node has reserved no place here: is it running, does its topology give it an \
+             address of this relay?"
+                .into()
+        }
+        relay::StatusCode::ResourceLimitExceeded => {
+            "there are as many links as `links` of the relay's file allows".into()
+        }
+        other => format!("{other:?}"),
+    }
+}

@@ -1,0 +1,232 @@
+//! Links through a relay: nodes without any address of their own end with the bits of the
+//! simulation, over a relay that comes and goes, and only if the experiment allows it.
+
+#![cfg(feature = "net")]
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use gradvine::{
+    drive::NoopObserver,
+    experiment::Experiment,
+    learn::{Batch, Objective, Tensor},
+    mixing::{FileFormat, Topology},
+    net::{Keypair, Relay, RelayEvent, RelayFile, identity},
+    node::{EndError, Event, Node, NodeBuilder},
+    run, sim,
+};
+
+const D: usize = 5_000;
+
+/// f_i(x) = (1/2) |x - c_i|^2.
+struct Bowl {
+    tensors: Vec<Tensor>,
+    centre: f32,
+}
+
+impl Bowl {
+    fn new(node: usize) -> Bowl {
+        Bowl { tensors: vec![Tensor::new("x", &[D])], centre: node as f32 + 0.3 }
+    }
+}
+
+impl Objective for Bowl {
+    fn tensors(&self) -> &[Tensor] {
+        &self.tensors
+    }
+
+    fn rows(&self) -> usize {
+        3
+    }
+
+    fn gradient(&mut self, x: &[f32], _batch: Batch<'_>, out: &mut [f32]) -> f64 {
+        thread::sleep(Duration::from_millis(5));
+        out.iter_mut().zip(x).for_each(|(out, x)| *out = x - self.centre);
+        self.loss(x)
+    }
+
+    fn loss(&mut self, x: &[f32]) -> f64 {
+        x.iter().map(|x| f64::from(x - self.centre).powi(2)).sum::<f64>() / 2.0
+    }
+}
+
+fn experiment(run: &str) -> Experiment {
+    let text = format!(
+        "run = {{ evaluate_every = 1000, {run} }}\ntopology.file = 'ring:2'\nrule.kind = 'd-psgd'\n\
+         optimizer = {{ step = 0.1, batch = 'full' }}\n"
+    );
+    Experiment::parse(&text, &[]).unwrap()
+}
+
+/// A relay on a thread of its own.
+struct Running {
+    stop: Arc<AtomicBool>,
+    events: Arc<Mutex<Vec<RelayEvent>>>,
+    thread: thread::JoinHandle<()>,
+}
+
+impl Running {
+    fn start(file: &RelayFile) -> Running {
+        let relay = Relay::start(file).unwrap();
+        let (stop, events) = (Arc::new(AtomicBool::new(false)), Arc::default());
+        let (stopped, seen) = (Arc::clone(&stop), Arc::<Mutex<Vec<_>>>::clone(&events));
+        let thread = thread::spawn(move || {
+            let observe = |event| seen.lock().unwrap().push(event);
+            relay.run(observe, || stopped.load(Ordering::Relaxed)).unwrap();
+        });
+        Running { stop, events, thread }
+    }
+
+    fn stop(self) -> Vec<RelayEvent> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap();
+        Arc::into_inner(self.events).unwrap().into_inner().unwrap()
+    }
+}
+
+/// A relay's file, and builders of two nodes that can be reached there only.
+struct Setup {
+    file: RelayFile,
+    keys: Vec<Keypair>,
+    topology: Topology,
+    _folder: tempfile::TempDir,
+}
+
+fn relay_file(folder: &Path, port: u16) -> (RelayFile, PathBuf) {
+    let topology = folder.join("topology.toml");
+    let text = format!(
+        "key = 'relay.key'\nlisten = ['/ip4/127.0.0.1/tcp/{port}']\n\
+         topologies = ['topology.toml']\n"
+    );
+    fs::write(folder.join("relay.toml"), text).unwrap();
+    (RelayFile::load(&folder.join("relay.toml")).unwrap(), topology)
+}
+
+fn setup() -> Setup {
+    let folder = tempfile::tempdir().unwrap();
+    let relay = identity::create(&folder.path().join("relay.key")).unwrap().public().to_peer_id();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let keys: Vec<Keypair> = (0..2).map(|_| Keypair::generate_ed25519()).collect();
+    let mut text = "family = \"ring\"\nnodes = 2\n".to_string();
+    for (i, key) in keys.iter().enumerate() {
+        text += &format!(
+            "[[node]]\nname = \"n{i}\"\npeer = \"{}\"\n\
+             addresses = [\"/ip4/127.0.0.1/tcp/{port}/p2p/{relay}/p2p-circuit\"]\n",
+            key.public().to_peer_id()
+        );
+    }
+    let (file, path) = relay_file(folder.path(), port);
+    fs::write(path, &text).unwrap();
+    let topology = Topology::from_text(&text, FileFormat::Toml, "pair").unwrap();
+    Setup { file, keys, topology, _folder: folder }
+}
+
+/// Starts both nodes, which listen nowhere: only the relay connects them.
+fn nodes(setup: &Setup, experiment: &Experiment) -> Vec<Result<Node, EndError>> {
+    let start = |(i, key): (usize, &Keypair)| {
+        NodeBuilder::new(key.clone(), setup.topology.clone(), experiment.clone())
+            .initial(vec![0.0; D])
+            .objective(Bowl::new(i))
+            .spawn_blocking()
+    };
+    thread::scope(|scope| {
+        let both: Vec<_> =
+            setup.keys.iter().enumerate().map(|key| scope.spawn(move || start(key))).collect();
+        both.into_iter().map(|node| node.join().unwrap()).collect()
+    })
+}
+
+fn check(experiment: &Experiment, nodes: Vec<Result<Node, EndError>>) {
+    let objective = |i| Box::new(Bowl::new(i)) as Box<dyn Objective>;
+    let specs = run::specs(experiment, &[0.0; D], (0..2).map(objective).collect()).unwrap();
+    let simulated = sim::run(specs, &mut NoopObserver).unwrap();
+    for (node, simulated) in nodes.into_iter().zip(simulated) {
+        let result = node.unwrap().join_blocking().unwrap();
+        assert!(result.model == simulated.model, "other bits than in the simulator");
+    }
+}
+
+#[test]
+fn nodes_without_addresses_run_through_a_relay() {
+    let (setup, experiment) = (setup(), experiment("rounds = 40, relayed = true"));
+    let relay = Running::start(&setup.file);
+    check(&experiment, nodes(&setup, &experiment));
+    let events = relay.stop();
+    for expected in ["Reserved { node: \"n0\" }", "Reserved { node: \"n1\" }", "Opened"] {
+        let found = events.iter().any(|event| format!("{event:?}").contains(expected));
+        assert!(found, "{expected} is missing: {events:?}");
+    }
+}
+
+#[test]
+fn a_relay_that_is_started_again_is_found_again() {
+    let (setup, experiment) = (setup(), experiment("rounds = 400, relayed = true"));
+    let relay = Running::start(&setup.file);
+    let mut nodes = nodes(&setup, &experiment);
+    let first = nodes[0].as_mut().unwrap();
+    while !matches!(first.next_blocking(), Some(Event::Round { .. }) | None) {}
+    relay.stop();
+    thread::sleep(Duration::from_millis(700));
+    let relay = Running::start(&setup.file);
+    check(&experiment, nodes);
+    let events = relay.stop();
+    assert!(events.iter().any(|event| matches!(event, RelayEvent::Opened { .. })), "{events:?}");
+}
+
+#[test]
+fn relayed_links_must_be_allowed() {
+    let (setup, experiment) = (setup(), experiment("rounds = 40, connect_s = 4.0"));
+    let relay = Running::start(&setup.file);
+    for node in nodes(&setup, &experiment) {
+        let Err(EndError::Failed(text)) = node else { panic!("it ran") };
+        assert!(text.contains("run.relayed = true"), "{text}");
+    }
+    relay.stop();
+}
+
+#[test]
+fn a_relay_serves_nobody_else() {
+    let (setup, experiment) = (setup(), experiment("rounds = 40, connect_s = 4.0, relayed = true"));
+    let strangers = RelayFile {
+        topologies: Vec::new(),
+        peers: vec![Keypair::generate_ed25519().public().to_peer_id().to_string()],
+        ..setup.file.clone()
+    };
+    let relay = Running::start(&strangers);
+    for node in nodes(&setup, &experiment) {
+        assert!(matches!(node, Err(EndError::Failed(_))));
+    }
+    assert_eq!(relay.stop(), []);
+}
+
+#[test]
+fn a_relays_file_is_checked() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("relay.toml");
+    let good = "key = 'relay.key'\nlisten = ['/ip4/127.0.0.1/tcp/0']\npeers = ['x']\n";
+    for (change, words) in [
+        ("link_mbps = 0.0", "relay.link_mbps = 0: expected a number from 0.001 to 10000000"),
+        ("total_mbps = inf", "relay.total_mbps = inf: expected a number"),
+        ("links = 0", "relay.links = 0: expected a whole number from 1 to 65536"),
+        ("lings = 3", "links"),
+    ] {
+        fs::write(&path, format!("{good}{change}\n")).unwrap();
+        let error = RelayFile::load(&path).unwrap_err().to_string();
+        assert!(error.contains(words) && error.contains("relay.toml"), "{error}");
+    }
+    fs::write(&path, good.replace("peers = ['x']", "")).unwrap();
+    let error = RelayFile::load(&path).unwrap_err().to_string();
+    assert!(error.contains("expected the nodes to serve"), "{error}");
+    fs::write(&path, good).unwrap();
+    identity::create(&folder.path().join("relay.key")).unwrap();
+    let Err(error) = Relay::start(&RelayFile::load(&path).unwrap()) else { panic!("it starts") };
+    assert!(error.to_string().contains("relay.peers = x: this is not a PeerId"), "{error}");
+}
