@@ -8,7 +8,7 @@ use super::{
     identity::check_floats,
     indices::IndexSet,
     select::{self, magnitude},
-    sparse::{add_sparse, floats},
+    sparse::{adder, floats},
 };
 
 /// Some entries of a vector, ascending by index, each index once. Buffers are kept when it is
@@ -189,7 +189,9 @@ pub(super) fn visit(len: usize, bytes: &[u8], visit: &mut dyn FnMut(u32, f32)) {
 /// `acc += weight * entries`.
 pub(super) fn add_into(bytes: &[u8], weight: f32, acc: &mut [f32]) {
     let Some((set, values, indices)) = split(acc.len(), bytes) else { return };
-    add_sparse(weight, values, acc, |add| set.visit(indices, add));
+    let mut adder = adder(weight, values, acc);
+    set.visit(indices, |index| adder.push(index));
+    adder.finish();
 }
 
 #[cfg(test)]

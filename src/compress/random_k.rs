@@ -15,7 +15,7 @@ use super::{
     Class, Compressor, Malformed, NonFinite, Size, block,
     identity::check_floats,
     registry::{Built, Cheaper, Entry},
-    sparse::{Kept, add_sparse, floats},
+    sparse::{Ahead, Kept, adder, floats},
 };
 use crate::{
     config::{self, ConfigError},
@@ -96,12 +96,16 @@ impl Compressor for RandomK {
         out.reserve(4 * k);
         let scale = if self.scaled { v.len() as f64 / k.max(1) as f64 } else { 1.0 };
         let most = f64::from(f32::MAX);
-        choose(v.len(), k, noise, |index| {
-            let value = f64::from(v[index]) * scale;
-            let value = if value > most { most } else { value };
-            let value = if value < -most { -most } else { value };
-            out.extend_from_slice(&(value as f32).to_le_bytes());
+        let mut ahead = Ahead::new(|block| {
+            out.extend(block.iter().flat_map(|&index| {
+                let value = f64::from(v[index as usize]) * scale;
+                let value = if value > most { most } else { value };
+                let value = if value < -most { -most } else { value };
+                (value as f32).to_le_bytes()
+            }));
         });
+        choose(v.len(), k, noise, |index| ahead.push(index as u32));
+        ahead.finish();
         Ok(())
     }
 
@@ -112,7 +116,9 @@ impl Compressor for RandomK {
 
     fn add_into(&self, bytes: &[u8], noise: Stream, weight: f32, acc: &mut [f32]) {
         let (len, k) = (acc.len(), self.kept.of(acc.len()));
-        add_sparse(weight, bytes, acc, |add| choose(len, k, noise, |index| add(index as u32)));
+        let mut adder = adder(weight, bytes, acc);
+        choose(len, k, noise, |index| adder.push(index as u32));
+        adder.finish();
     }
 
     fn entries(

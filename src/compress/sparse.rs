@@ -61,32 +61,44 @@ pub(super) fn floats(bytes: &[u8]) -> impl Iterator<Item = f32> {
     bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes))
 }
 
-/// Indices that are collected before their entries are updated.
+/// Indices that are collected before their entries are used.
 const AHEAD: usize = 128;
 
-/// `acc[index] += weight * value` for the indices that `walk` gives, in its order. They are
-/// collected first: a mispredicted branch of the walk would discard pending loads, and entries far
-/// apart all wait for memory.
-pub(super) fn add_sparse(
-    weight: f32,
-    values: &[u8],
-    acc: &mut [f32],
-    walk: impl FnOnce(&mut dyn FnMut(u32)),
-) {
+/// Passes indices on in blocks. A mispredicted branch of the code that finds them would discard
+/// pending loads, and entries far apart all wait for memory.
+pub(super) struct Ahead<F> {
+    block: [u32; AHEAD],
+    held: usize,
+    each: F,
+}
+
+impl<F: FnMut(&[u32])> Ahead<F> {
+    pub(super) fn new(each: F) -> Ahead<F> {
+        Ahead { block: [0; AHEAD], held: 0, each }
+    }
+
+    #[inline(always)]
+    pub(super) fn push(&mut self, index: u32) {
+        self.block[self.held] = index;
+        self.held += 1;
+        if self.held == AHEAD {
+            (self.each)(&self.block);
+            self.held = 0;
+        }
+    }
+
+    /// Passes the last ones on.
+    pub(super) fn finish(mut self) {
+        (self.each)(&self.block[..self.held]);
+    }
+}
+
+/// Adds `weight * value` to `acc[index]` for each index that is pushed.
+pub(super) fn adder(weight: f32, values: &[u8], acc: &mut [f32]) -> Ahead<impl FnMut(&[u32])> {
     let mut values = floats(values);
-    let (mut block, mut held) = ([0u32; AHEAD], 0);
-    let mut add = |block: &[u32]| {
+    Ahead::new(move |block| {
         for (index, value) in block.iter().zip(&mut values) {
             acc[*index as usize] += weight * value;
         }
-    };
-    walk(&mut |index| {
-        block[held] = index;
-        held += 1;
-        if held == AHEAD {
-            add(&block);
-            held = 0;
-        }
-    });
-    add(&block[..held]);
+    })
 }

@@ -18,7 +18,7 @@ use super::{
     nominal,
     registry::{Built, Cheaper, Entry},
     select::{self, Cut},
-    sparse::{Kept, add_sparse, floats},
+    sparse::{Kept, adder, floats},
 };
 use crate::{
     config::{self, ConfigError},
@@ -103,7 +103,9 @@ impl Compressor for TopK {
     fn add_into(&self, bytes: &[u8], _noise: Stream, weight: f32, acc: &mut [f32]) {
         let (values, indices) = bytes.split_at(4 * self.kept.of(acc.len()));
         let set = self.set(acc.len());
-        add_sparse(weight, values, acc, |add| set.visit(indices, add));
+        let mut adder = adder(weight, values, acc);
+        set.visit(indices, |index| adder.push(index));
+        adder.finish();
     }
 
     fn entries(
