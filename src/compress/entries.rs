@@ -7,7 +7,8 @@ use super::{
     Malformed, NonFinite, block,
     identity::check_floats,
     indices::IndexSet,
-    select::{self, magnitude},
+    kernel::kernel,
+    select::{self, Cut, magnitude},
     sparse::{adder, floats},
 };
 
@@ -33,15 +34,11 @@ impl Entries {
         if k == 0 {
             return Ok(());
         }
-        let cut = select::cut(v, k).ok_or_else(|| NonFinite::known_in(v))?;
-        let mut ties = cut.ties;
-        for (index, &x) in v.iter().enumerate() {
-            let magnitude = magnitude(x);
-            if magnitude > cut.magnitude || (magnitude == cut.magnitude && ties > 0) {
-                ties -= usize::from(magnitude == cut.magnitude);
-                self.push(index as u32, x);
-            }
-        }
+        self.values.resize(k, 0.0);
+        let cut = select::cut(v, k, bytemuck::cast_slice_mut(&mut self.values));
+        self.values.clear();
+        let cut = cut.ok_or_else(|| NonFinite::known_in(v))?;
+        fill(v, cut, self);
         Ok(())
     }
 
@@ -137,6 +134,16 @@ impl Entries {
     }
 }
 
+kernel! {
+    /// Appends the entries that the cut keeps.
+    fn fill(v: &[f32], cut: Cut, entries: &mut Entries) {
+        select::visit_kept(v, cut, |_, run| {
+            entries.indices.extend_from_slice(run);
+            entries.values.extend(run.iter().map(|&index| v[index as usize]));
+        });
+    }
+}
+
 /// The most bytes that `most` entries of a vector of `len` numbers take.
 pub(super) fn limit(len: usize, most: usize) -> usize {
     let most = most.min(len);
@@ -153,9 +160,7 @@ pub(super) fn write(len: usize, entries: &Entries, out: &mut Vec<u8>) -> Result<
     out.extend(entries.values.iter().flat_map(|value| value.to_le_bytes()));
     let start = out.len();
     out.resize(start + set.bytes(), 0);
-    for (position, &index) in entries.indices.iter().enumerate() {
-        set.put(&mut out[start..], position, index);
-    }
+    set.put(&mut out[start..], 0, &entries.indices);
     Ok(())
 }
 

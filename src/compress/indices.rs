@@ -21,6 +21,9 @@ enum Code {
     EliasFano { low_bits: u32, low_bytes: usize, high_bits: usize },
 }
 
+/// Indices whose low bits are written together: they are whole bytes.
+const GROUP: usize = 8;
+
 impl IndexSet {
     /// The smaller code for sets of this size.
     pub(super) fn new(len: usize, count: usize) -> IndexSet {
@@ -48,20 +51,21 @@ impl IndexSet {
         }
     }
 
-    /// Sets element `position` of the set, in ascending order, to `index`. `out` started as zeros.
+    /// Sets the elements from `position` on, a multiple of [`GROUP`], to `indices`, which ascend.
+    /// `out` started as zeros.
     #[inline(always)]
-    pub(super) fn put(&self, out: &mut [u8], position: usize, index: u32) {
+    pub(super) fn put(&self, out: &mut [u8], position: usize, indices: &[u32]) {
+        debug_assert!(position.is_multiple_of(GROUP), "low bits of a group begin in a byte");
         match self.code {
-            Code::Bitmap => set(out, index as usize),
+            Code::Bitmap => set_bits(out, indices.iter().map(|&index| index as usize)),
             Code::EliasFano { low_bits, low_bytes, .. } => {
-                let at = position * low_bits as usize;
-                let word = u64::from(index & ((1u64 << low_bits) - 1) as u32) << (at % 8);
-                let used = (at % 8 + low_bits as usize).div_ceil(8);
-                for (byte, bits) in out[at / 8..at / 8 + used].iter_mut().zip(word.to_le_bytes()) {
-                    *byte |= bits;
+                let mask = ((1u64 << low_bits) - 1) as u32;
+                for (group, indices) in indices.chunks(GROUP).enumerate() {
+                    put_low(out, position + group * GROUP, low_bits, mask, indices);
                 }
-                let high = if low_bits == 32 { 0 } else { (index >> low_bits) as usize };
-                set(&mut out[low_bytes..], high + position);
+                let high = |index: u32| (u64::from(index) >> low_bits) as usize;
+                let bits = indices.iter().enumerate().map(|(i, &x)| high(x) + position + i);
+                set_bits(&mut out[low_bytes..], bits);
             }
         }
     }
@@ -72,11 +76,10 @@ impl IndexSet {
         match self.code {
             Code::Bitmap => visit_bits(bytes, |bit| visit(bit as u32)),
             Code::EliasFano { low_bits, low_bytes, .. } => {
-                let (low, high) = bytes.split_at(low_bytes);
                 let mut position = 0;
-                visit_bits(high, |bit| {
+                visit_bits(&bytes[low_bytes..], |bit| {
                     let upper = ((bit - position) as u64) << low_bits;
-                    visit((upper | low_part(low, position, low_bits)) as u32);
+                    visit((upper | low_part(bytes, position, low_bits)) as u32);
                     position += 1;
                 });
             }
@@ -106,7 +109,8 @@ impl IndexSet {
         }
         let (mut position, mut next, mut wrong) = (0, 0u64, None);
         visit_bits(high, |bit| {
-            let index = (((bit - position) as u64) << low_bits) | low_part(low, position, low_bits);
+            let upper = ((bit - position) as u64) << low_bits;
+            let index = upper | low_part(bytes, position, low_bits);
             if index < next || index >= self.len as u64 {
                 wrong.get_or_insert(index);
             }
@@ -122,19 +126,59 @@ impl IndexSet {
     }
 }
 
+/// Sets the low bits of a group that begins with element `position`; if they are at most 8 each,
+/// as one word.
 #[inline(always)]
-fn set(bitmap: &mut [u8], bit: usize) {
-    bitmap[bit / 8] |= 1 << (bit % 8);
+fn put_low(low: &mut [u8], position: usize, low_bits: u32, mask: u32, group: &[u32]) {
+    let at = position * low_bits as usize;
+    if low_bits <= 8
+        && let Some(bytes) = low[at / 8..].first_chunk_mut::<8>()
+    {
+        let join = |word, &index: &u32| (word << low_bits) | u64::from(index & mask);
+        let word = group.iter().rev().fold(0, join);
+        *bytes = (u64::from_le_bytes(*bytes) | word).to_le_bytes();
+        return;
+    }
+    for (i, index) in group.iter().enumerate() {
+        let at = at + i * low_bits as usize;
+        let word = u64::from(index & mask) << (at % 8);
+        let used = (at % 8 + low_bits as usize).div_ceil(8);
+        for (byte, bits) in low[at / 8..at / 8 + used].iter_mut().zip(word.to_le_bytes()) {
+            *byte |= bits;
+        }
+    }
 }
 
-/// The low bits of element `position`: `low_bits` (at most 32) from bit `position * low_bits`.
+/// Sets these bits, which ascend: one access for all bits of a word.
 #[inline(always)]
-fn low_part(low: &[u8], position: usize, low_bits: u32) -> u64 {
+fn set_bits(bitmap: &mut [u8], bits: impl Iterator<Item = usize>) {
+    let mut put = |at: usize, word: u64| {
+        for (byte, bits) in bitmap[8 * at..].iter_mut().zip(word.to_le_bytes()) {
+            *byte |= bits;
+        }
+    };
+    let (mut at, mut word) = (0, 0);
+    for bit in bits {
+        if bit / 64 != at {
+            put(at, word);
+            (at, word) = (bit / 64, 0);
+        }
+        word |= 1 << (bit % 64);
+    }
+    put(at, word);
+}
+
+/// The low bits of element `position`: `low_bits` (at most 32) from bit `position * low_bits` of
+/// `bytes`, which begin with them.
+#[inline(always)]
+fn low_part(bytes: &[u8], position: usize, low_bits: u32) -> u64 {
     let at = position * low_bits as usize;
-    let mut word = [0u8; 8];
-    let rest = &low[at / 8..];
-    let used = (at % 8 + low_bits as usize).div_ceil(8);
-    word[..used].copy_from_slice(&rest[..used]);
+    let rest = &bytes[at / 8..];
+    let word = rest.first_chunk().copied().unwrap_or_else(|| {
+        let mut word = [0u8; 8];
+        word[..rest.len()].copy_from_slice(rest);
+        word
+    });
     (u64::from_le_bytes(word) >> (at % 8)) & ((1 << low_bits) - 1)
 }
 
@@ -170,8 +214,8 @@ mod tests {
     fn write(len: usize, indices: &[u32]) -> (IndexSet, Vec<u8>) {
         let set = IndexSet::new(len, indices.len());
         let mut bytes = vec![0; set.bytes()];
-        for (position, index) in indices.iter().enumerate() {
-            set.put(&mut bytes, position, *index);
+        for (number, run) in indices.chunks(2 * GROUP).enumerate() {
+            set.put(&mut bytes, number * 2 * GROUP, run);
         }
         (set, bytes)
     }

@@ -286,9 +286,7 @@ pub(crate) fn encode_indices(format: &Format, indices: &[u32], out: &mut Vec<u8>
     assert_eq!(indices.len(), *count, "as many indices as the plan says");
     let (set, start) = (IndexSet::new(*len, *count), out.len());
     out.resize(start + set.bytes(), 0);
-    for (position, &index) in indices.iter().enumerate() {
-        set.put(&mut out[start..], position, index);
-    }
+    set.put(&mut out[start..], 0, indices);
 }
 
 /// Numbers that are checked together.

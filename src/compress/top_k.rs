@@ -85,11 +85,15 @@ impl Compressor for TopK {
         if k == 0 {
             return Ok(());
         }
-        let cut = select::cut(v, k).ok_or_else(|| NonFinite::known_in(v))?;
         let start = out.len();
         out.resize(start + self.size(v.len()).limit(), 0);
         let (values, indices) = out[start..].split_at_mut(4 * k);
-        gather(v, cut, self.set(v.len()), values.as_chunks_mut::<4>().0, indices);
+        let values = values.as_chunks_mut::<4>().0;
+        let Some(cut) = select::cut(v, k, values) else {
+            out.truncate(start);
+            return Err(NonFinite::known_in(v));
+        };
+        gather(v, cut, self.set(v.len()), values, indices);
         Ok(())
     }
 
@@ -132,31 +136,14 @@ impl Compressor for TopK {
     }
 }
 
-const BLOCK: usize = 16;
-
 kernel! {
     /// Writes the entries above the cut, and the first of those equal to it.
     fn gather(v: &[f32], cut: Cut, set: IndexSet, values: &mut [[u8; 4]], indices: &mut [u8]) {
-        let (mut position, mut ties) = (0, cut.ties);
-        for (number, block) in v.chunks(BLOCK).enumerate() {
-            let any = match <&[f32; BLOCK]>::try_from(block) {
-                Ok(block) => block.iter().fold(0u32, |any, &x| {
-                    any | u32::from(select::magnitude(x) as i32 >= cut.magnitude as i32)
-                }),
-                Err(_) => 1,
-            };
-            if any == 0 {
-                continue;
+        select::visit_kept(v, cut, |position, run| {
+            for (value, &index) in values[position..].iter_mut().zip(run) {
+                *value = v[index as usize].to_le_bytes();
             }
-            for (i, &x) in block.iter().enumerate() {
-                let magnitude = select::magnitude(x);
-                if magnitude > cut.magnitude || (magnitude == cut.magnitude && ties > 0) {
-                    ties -= usize::from(magnitude == cut.magnitude);
-                    values[position] = x.to_le_bytes();
-                    set.put(indices, position, (number * BLOCK + i) as u32);
-                    position += 1;
-                }
-            }
-        }
+            set.put(indices, position, run);
+        });
     }
 }
