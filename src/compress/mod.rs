@@ -42,6 +42,7 @@ mod cells;
 mod count_sketch;
 mod entries;
 mod f16;
+mod gaps;
 mod hashing;
 mod identity;
 mod indices;

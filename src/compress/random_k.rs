@@ -7,12 +7,14 @@
 //!
 //! Drawn by Vitter's method D (1987, An Efficient Algorithm for Sequential Random Sampling): gaps
 //! between chosen indices, in ascending order, O(k) without memory; logarithms and exponentials
-//! from `libm`, so the same choice on every CPU.
+//! from `libm`, so the same choice on every CPU. Dense choices by his method A, whose walk from one
+//! index to the next is mostly [computed](super::gaps) instead.
 
 use serde::{Deserialize, Serialize};
 
 use super::{
     Class, Compressor, Malformed, NonFinite, Size, block,
+    gaps::{self, BATCH, LANES},
     identity::check_floats,
     registry::{Built, Cheaper, Entry},
     sparse::{Ahead, Kept, adder, floats},
@@ -145,6 +147,9 @@ impl Compressor for RandomK {
     }
 }
 
+/// The part chosen above which method A walks few steps.
+const DENSE: f64 = 0.75;
+
 /// Calls `visit` with `k <= len` different indices below `len` in ascending order, every set
 /// equally likely.
 pub(super) fn choose(len: usize, k: usize, noise: Stream, mut visit: impl FnMut(usize)) {
@@ -158,8 +163,12 @@ pub(super) fn choose(len: usize, k: usize, noise: Stream, mut visit: impl FnMut(
         let gap = draw.long_gap(&mut kept);
         visit(draw.take(gap));
     }
+    while draw.wanted >= BATCH as f64 && draw.wanted <= DENSE * draw.left {
+        draw.short_gaps(&mut visit);
+    }
     while draw.wanted >= 1.0 {
-        let gap = draw.short_gap();
+        let at = draw.uniform();
+        let gap = draw.short_gap(at);
         visit(draw.take(gap));
     }
 }
@@ -192,9 +201,33 @@ impl Draw {
         libm::exp(libm::log(self.uniform()) / n)
     }
 
+    /// Method A for the next [`BATCH`] choices: computes the gaps that are sure, walks the others.
+    fn short_gaps(&mut self, visit: &mut impl FnMut(usize)) {
+        let (mut at, mut logs) = ([0.0; BATCH], [0.0; BATCH]);
+        gaps::draw(&mut self.random, &mut at, &mut logs);
+        for (at, logs) in at.as_chunks::<LANES>().0.iter().zip(logs.as_chunks().0) {
+            let mut lane = 0;
+            while lane < LANES {
+                let (sure, ends) = gaps::sure(logs, lane, self.left, self.wanted);
+                for &end in &ends[lane..sure] {
+                    visit(self.next + end as usize - 1);
+                }
+                if sure > lane {
+                    self.next += ends[sure - 1] as usize;
+                    self.left -= f64::from(ends[sure - 1]);
+                    self.wanted -= (sure - lane) as f64;
+                }
+                if let Some(&at) = at.get(sure) {
+                    let gap = self.short_gap(at);
+                    visit(self.take(gap));
+                }
+                lane = sure + 1;
+            }
+        }
+    }
+
     /// Method A: the gap from its distribution function, step by step; for dense choices.
-    fn short_gap(&mut self) -> f64 {
-        let at = self.uniform();
+    fn short_gap(&self, at: f64) -> f64 {
         let (mut gap, mut left) = (0.0, self.left);
         let mut others = left - self.wanted;
         let mut quotient = others / left;
@@ -244,7 +277,7 @@ impl Draw {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::kernel::plainly, *};
     use crate::rng::Purpose;
 
     fn chosen(len: usize, k: usize, trial: u64) -> Vec<usize> {
@@ -264,6 +297,34 @@ mod tests {
                     assert_eq!(indices.len(), k);
                     assert!(indices.is_sorted_by(|a, b| a < b));
                     assert!(indices.last().is_none_or(|last| *last < len));
+                }
+            }
+        }
+    }
+
+    /// The walk of method A alone.
+    fn walked(len: usize, k: usize, trial: u64) -> Vec<usize> {
+        let random = Stream::new(trial, Purpose::Test).sequence();
+        let mut draw = Draw { random, next: 0, left: len as f64, wanted: k as f64 };
+        let _ = draw.root(draw.wanted);
+        let mut step = || {
+            let at = draw.uniform();
+            let gap = draw.short_gap(at);
+            draw.take(gap)
+        };
+        (0..k).map(|_| step()).collect()
+    }
+
+    #[test]
+    fn computed_gaps_are_those_of_the_walk() {
+        for (len, trials) in [(70, 300), (200, 300), (1000, 300), (30_000, 20), (1_000_000, 2)] {
+            for part in [0.077, 0.1, 0.3, 0.5, 0.74, 0.76, 0.95] {
+                let k = (part * len as f64).ceil() as usize;
+                for trial in 0..trials {
+                    let expected = walked(len, k, trial);
+                    assert!(chosen(len, k, trial) == expected, "{k} of {len}, {trial}");
+                    let plain = plainly(|| chosen(len, k, trial));
+                    assert!(plain == expected, "{k} of {len}, {trial}, plain");
                 }
             }
         }
