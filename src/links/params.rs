@@ -10,9 +10,10 @@ use crate::{
 
 const MS: f64 = 1e6;
 
-/// Returns the properties of the network and its machines. Where relayed links are allowed, a link
-/// of two nodes without addresses of their own has twice the latency, unless the topology says it. `measured` returns the seconds of a
-/// round's gradients; it is called if the experiment asks to measure them.
+/// Returns the properties of the network and its machines. `measured` returns the seconds of a
+/// round's gradients; it is called if the experiment asks to measure them. Where relayed links are
+/// allowed, a link of two nodes without addresses of their own has twice the latency, unless the
+/// topology says it.
 ///
 /// # Errors
 /// If a value is out of its range or belongs to another kind; the message names `network.KEY`, the

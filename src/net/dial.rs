@@ -15,6 +15,7 @@ use libp2p::{
 
 use super::{
     host::Neighbour,
+    reach::socket_address,
     reservations::{is_relayed, relay_of},
     session::random,
 };
@@ -32,6 +33,12 @@ const PAUSE: [Duration; 5] = [
 
 /// The pause between attempts at a direct connection, while there is a relayed one.
 const DIRECT_AGAIN: Duration = Duration::from_secs(30);
+
+/// How long hole punching may take before the addresses are tried that the neighbour names.
+const FIRST_DIRECT: Duration = Duration::from_secs(2);
+
+/// The most addresses of a neighbour that are tried beside those of the topology.
+const MOST: usize = 8;
 
 /// A connection that has lasted for so long was no failed attempt.
 const LASTED: Duration = Duration::from_secs(3);
@@ -112,6 +119,8 @@ pub fn address(place: &str, text: &str) -> Result<Multiaddr, ConfigError> {
 /// One neighbour's addresses, tried one at a time and in order.
 pub(super) struct Dial {
     pub addresses: Vec<Multiaddr>,
+    /// Where the neighbour says that it listens: tried while it is reached through a relay.
+    others: Vec<Multiaddr>,
     pub next: usize,
     turns: usize,
     pub due: Instant,
@@ -124,7 +133,9 @@ pub(super) struct Dial {
 impl Dial {
     /// The first attempt is due at once.
     pub fn new(addresses: Vec<Multiaddr>) -> Dial {
-        Dial { addresses, next: 0, turns: 0, due: Instant::now(), under_way: None, since: None }
+        let others = Vec::new();
+        let due = Instant::now();
+        Dial { addresses, others, next: 0, turns: 0, due, under_way: None, since: None }
     }
 
     /// Moves to the next address; after the last one it pauses.
@@ -146,14 +157,31 @@ impl Dial {
         }
     }
 
-    /// Whether one of the addresses is direct.
+    /// Whether a direct address is known.
     pub fn is_direct(&self) -> bool {
-        !self.addresses.iter().all(is_relayed)
+        self.all_direct().next().is_some()
     }
 
     /// The direct addresses.
     pub fn direct(&self) -> Vec<Multiaddr> {
-        self.addresses.iter().filter(|address| !is_relayed(address)).cloned().collect()
+        self.all_direct().cloned().collect()
+    }
+
+    fn all_direct(&self) -> impl Iterator<Item = &Multiaddr> {
+        self.addresses.iter().chain(&self.others).filter(|address| !is_relayed(address))
+    }
+
+    /// Notes where the neighbour says that it listens: nodes behind one NAT reach each other there.
+    pub fn hear(&mut self, listens: Vec<Multiaddr>) {
+        let is_of_use = |address: &Multiaddr| {
+            let ip = socket_address(address).map(|socket| socket.ip());
+            !is_relayed(address) && ip.is_some_and(|ip| !ip.is_loopback() && !ip.is_unspecified())
+        };
+        let others: Vec<Multiaddr> = listens.into_iter().filter(is_of_use).take(MOST).collect();
+        if self.others != others {
+            self.others = others;
+            self.due = self.due.min(Instant::now() + FIRST_DIRECT);
+        }
     }
 
     /// There is a relayed connection: pauses before direct addresses are tried again.

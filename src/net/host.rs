@@ -29,12 +29,13 @@ use super::{
     hello::RunCard,
     limits::Deadlines,
     link::{Leaving, Link, SLOTS},
+    peers::Peer,
     reservations::{Reservations, is_relayed},
     security::Ciphers,
     session::{Inbox, random},
     sockets::{self, Ends},
     status::Status,
-    swarm::{Peer, Refusals, SwarmTask, listen, swarm},
+    swarm::{Refusals, SwarmTask, listen, swarm},
     wire::StartMessage,
 };
 use crate::{config::ConfigError, gossip::Cause, run::Security, units::NodeId};

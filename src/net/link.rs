@@ -34,10 +34,10 @@ use super::{
     handshake::{Refusal, Streams},
     hello::{RunCard, sentence},
     limits::Deadlines,
+    peers::Connection,
     session::{Inbox, Outbox, Received, SharedOutbox},
     status::{Beat, Status},
     streams::{Done, LastReceived, Reader, Writer, listen},
-    swarm::Connection,
     wire::{self, Message, Reason, StartMessage},
 };
 use crate::{gossip::Cause, units::NodeId};

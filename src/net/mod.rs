@@ -27,6 +27,7 @@ pub mod identity;
 mod limits;
 mod link;
 mod messages;
+mod peers;
 mod probe;
 mod reach;
 mod relay;

@@ -400,7 +400,8 @@ mod tests {
             let (mut outbox, mut inbox) = (Outbox::default(), Inbox::new(returned));
             let (mut sent, mut delivered) = (0u64, Vec::new());
             // The connection: the next frame to write and its first byte, and what is in flight.
-            let ((mut next, mut from), mut flight) = ((1, 0), VecDeque::<(_, usize, Vec<u8>)>::new());
+            let (mut next, mut from) = (1, 0);
+            let mut flight = VecDeque::<(u64, usize, Vec<u8>)>::new();
             let mut held = 0;
             let heal = [Event::Break]
                 .into_iter()

@@ -28,6 +28,7 @@ use super::{
     dial::{Dial, FILES, dial_trouble, io_kind, is_out_of_files, lacks_files, root},
     gate::Gate,
     host::Neighbour,
+    peers::{Connection, Held, Peer},
     reach::Endpoint,
     reservations::{Reservations, relay_of},
     security::{Ciphers, Encryption},
@@ -51,9 +52,6 @@ const RELAYS: u32 = 16;
 
 /// How long a new connection waits for the one that it replaces to be closed.
 const REPLACED: Duration = Duration::from_secs(2);
-
-/// How far apart two direct connections may open that cross each other.
-const CROSSED: Duration = Duration::from_secs(10);
 
 #[derive(NetworkBehaviour)]
 pub(super) struct Behaviour {
@@ -207,50 +205,6 @@ pub(super) async fn listen<B: NetworkBehaviour>(
     Ok(found)
 }
 
-/// The events that the swarm sends to a link.
-#[derive(Debug)]
-pub enum Connection {
-    /// A connection is open.
-    Established {
-        /// Its id.
-        id: ConnectionId,
-        /// Whether this end dialled it.
-        dialled: bool,
-    },
-    /// A connection has closed.
-    Closed {
-        /// Its id.
-        id: ConnectionId,
-        /// The cause.
-        cause: String,
-    },
-}
-
-/// One neighbour, in the swarm's task.
-pub(super) struct Peer {
-    pub neighbour: Neighbour,
-    pub connection: mpsc::UnboundedSender<Connection>,
-    pub connected: Option<ConnectionId>,
-    /// Whether its connection leads through a relay.
-    relayed: bool,
-    /// Whether this end dialled its connection, and when it opened.
-    opened: (bool, Instant),
-    /// A connection through a relay that may carry no frames.
-    idle: Option<ConnectionId>,
-    /// A new connection, which the link gets when the old one is closed: libp2p opens streams on
-    /// any connection of a peer.
-    held: Option<Held>,
-    pub dial: Option<Dial>,
-}
-
-/// A new connection that waits for an old one to be closed.
-pub(super) struct Held {
-    old: ConnectionId,
-    id: ConnectionId,
-    dialled: bool,
-    until: Instant,
-}
-
 /// The task that owns the swarm.
 pub(super) struct SwarmTask {
     pub swarm: Swarm<Behaviour>,
@@ -298,55 +252,6 @@ impl Refusals {
         tracing::warn!(
             "refused {peer} from {from}: it is not a neighbour of this node in the topology{more}"
         );
-    }
-}
-
-impl Peer {
-    /// A neighbour without a connection.
-    pub fn new(neighbour: Neighbour, connection: mpsc::UnboundedSender<Connection>) -> Peer {
-        let (connected, idle, held, dial) = (None, None, None, None);
-        let opened = (false, Instant::now());
-        Peer { neighbour, connection, connected, relayed: false, opened, idle, held, dial }
-    }
-
-    /// Whether a connection to it is needed.
-    fn is_wanted(&self) -> bool {
-        self.connected.is_none() && !self.connection.is_closed()
-    }
-
-    /// Whether a new direct connection crosses another that the other end dialled, as both ends
-    /// may in hole punching. They keep the one that the lower PeerId dialled.
-    fn is_crossed(&self, dialled: bool) -> bool {
-        let (other, since) = self.opened;
-        self.connected.is_some() && !self.relayed && other != dialled && since.elapsed() < CROSSED
-    }
-
-    /// Whether it has a relayed connection, and an address at which a direct one may be had.
-    fn wants_direct(&self) -> bool {
-        let relayed = self.idle.is_some() || (self.connected.is_some() && self.relayed);
-        relayed && !self.connection.is_closed() && self.dial.as_ref().is_some_and(Dial::is_direct)
-    }
-
-    /// Whether this end dials it now or later.
-    fn is_dialled(&self) -> bool {
-        self.dial.is_some() && (self.is_wanted() && self.idle.is_none() || self.wants_direct())
-    }
-
-    /// Gives the link its new connection if the old one is closed or should have been.
-    fn release(&mut self, closed: Option<ConnectionId>) {
-        let now = Instant::now();
-        let is_due = |held: &mut Held| closed == Some(held.old) || now >= held.until;
-        if let Some(Held { id, dialled, .. }) = self.held.take_if(is_due) {
-            let _ = self.connection.send(Connection::Established { id, dialled });
-        }
-    }
-
-    /// Its connection is gone.
-    fn disconnected(&mut self, status: &Status) {
-        (self.connected, self.held) = (None, None);
-        if let Some(dial) = &mut self.dial {
-            dial.closed(status.was_linked(self.neighbour.node));
-        }
     }
 }
 
@@ -518,11 +423,11 @@ impl SwarmTask {
         let Some(dial) = peer.dial.as_mut().filter(|dial| dial.under_way == Some(id)) else {
             return tracing::debug!("node {}: {}", peer.neighbour.name, root(error));
         };
-        if direct {
+        let Some(address) = dial.addresses.get(dial.next).filter(|_| !direct) else {
             return dial.wait_for_direct();
-        }
+        };
         if !matches!(error, DialError::DialPeerConditionFalse(_) | DialError::Aborted) {
-            let trouble = dial_trouble(error, &dial.addresses[dial.next], &peer.neighbour);
+            let trouble = dial_trouble(error, address, &peer.neighbour);
             tracing::debug!("node {}: {trouble}", peer.neighbour.name);
             if lacks_files(error) {
                 self.status.host_trouble("this process may open no more files".into());
@@ -597,6 +502,16 @@ impl SwarmTask {
                 let hint = if is_out_of_files(&error) { FILES } else { "" };
                 self.status
                     .host_trouble(format!("this host cannot accept connections: {error}{hint}"));
+            }
+            SwarmEvent::Behaviour(BehaviourEvent::Identify(identify::Event::Received {
+                peer_id,
+                info,
+                ..
+            })) => {
+                if let Some(peer) = self.peers.get_mut(&peer_id) {
+                    let dial = peer.dial.get_or_insert_with(|| Dial::new(Vec::new()));
+                    dial.hear(info.listen_addrs);
+                }
             }
             SwarmEvent::Behaviour(BehaviourEvent::Ping(ping::Event {
                 peer,

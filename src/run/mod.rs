@@ -24,6 +24,7 @@ mod watch;
 mod whole;
 
 pub use constants::Constants;
+#[cfg(feature = "net")]
 pub(crate) use design::count_parameters;
 pub use design::{Design, topology};
 pub use directory::RunDirectory;

@@ -43,7 +43,8 @@ pub fn run(args: &Args) -> Result<(), Exit> {
     let addresses: String =
         relay.addresses().iter().map(|address| format!("  \"{address}\"\n")).collect();
     print(&format!(
-        "relay for {} nodes; addresses of nodes without a public one, for the topology:\n{addresses}",
+        "relay for {} nodes; addresses of nodes without a public one, for the topology:\n\
+         {addresses}",
         relay.nodes()
     ))?;
     let show = |event: RelayEvent| {

@@ -144,8 +144,8 @@ pub fn experiment() -> String {
 /// The reference of the other files as Markdown: `docs/files.md`.
 pub fn others() -> String {
     let mut text = String::from(
-        "# Node, relay, topology and study files\n\nEvery key of these files. [experiment.md](experiment.\
-         md) has those of an experiment. This page is made from the source; `gradvine files` \
+        "# Node, relay, topology and study files\n\nEvery key of these files. \
+         [experiment.md](experiment.md) has those of an experiment. This page is made from the source; `gradvine files` \
          prints the same.\n",
     );
     for file in File::OTHERS {

@@ -1,0 +1,399 @@
+//! Nodes behind NATs: which pairs connect, and how, in network namespaces with the kernel's own
+//! address translation.
+//!
+//! They need Linux, root, `ip` and `iptables`. Elsewhere these tests say so and pass.
+#![cfg(target_os = "linux")]
+
+#[path = "common/command.rs"]
+mod command;
+
+use std::{
+    fs,
+    path::Path,
+    process::Command,
+    sync::{Mutex, MutexGuard, PoisonError},
+    thread,
+    time::Duration,
+};
+
+use command::{Running, folder, json, program};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// The address translation of a router.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Nat {
+    /// Everything that arrives is passed to the node.
+    FullCone,
+    /// One port for all destinations; packets pass only from where the node has sent to.
+    PortRestricted,
+    /// Another port for each destination.
+    Symmetric,
+}
+
+use Nat::{FullCone, PortRestricted, Symmetric};
+
+const RELAY: &str = "198.51.100.10";
+
+/// Whether these tests can run here: one at a time.
+fn alone() -> Option<MutexGuard<'static, ()>> {
+    static ONE: Mutex<()> = Mutex::new(());
+    let lock = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let trial = format!("gvnat{}-trial", std::process::id());
+    let works = |arguments: &[&str]| {
+        Command::new("ip").args(arguments).output().is_ok_and(|output| output.status.success())
+    };
+    let can = works(&["netns", "add", &trial])
+        && works(&["netns", "exec", &trial, "iptables", "-t", "nat", "-S"]);
+    works(&["netns", "del", &trial]);
+    if !can {
+        println!("skipped: it needs root, network namespaces, `ip` and `iptables`");
+        return None;
+    }
+    Some(lock)
+}
+
+fn run(command: &[&str]) {
+    let output = Command::new(command[0]).args(&command[1..]).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {errors}", command.join(" "));
+}
+
+/// Namespaces on one public network: a relay, and nodes of which some are behind a router.
+struct World {
+    prefix: String,
+    names: Vec<String>,
+    nats: Vec<Option<Nat>>,
+    /// Whether all nodes are behind the first one's router.
+    one_home: bool,
+    transport: &'static str,
+    folder: TempDir,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        for name in &self.names {
+            let _ = Command::new("ip").args(["netns", "del", name]).status();
+        }
+    }
+}
+
+impl World {
+    /// A node for each entry, linked as a ring (two nodes: as a pair).
+    fn new(transport: &'static str, relayed: bool, nats: &[Option<Nat>]) -> World {
+        World::with(transport, relayed, nats, false)
+    }
+
+    fn with(transport: &'static str, relayed: bool, nats: &[Option<Nat>], one_home: bool) -> World {
+        let prefix = format!("gvnat{}-", std::process::id());
+        let mut world = World {
+            prefix,
+            names: Vec::new(),
+            nats: nats.to_vec(),
+            one_home,
+            transport,
+            folder: folder(),
+        };
+        world.wire();
+        world.write(relayed);
+        world
+    }
+
+    fn name(&self, what: &str) -> String {
+        format!("{}{what}", self.prefix)
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn add(&mut self, what: &str) -> String {
+        let name = self.name(what);
+        run(&["ip", "netns", "add", &name]);
+        run(&["ip", "-n", &name, "link", "set", "lo", "up"]);
+        self.names.push(name.clone());
+        name
+    }
+
+    /// Connects a namespace to the public network.
+    fn publish(&self, name: &str, number: usize, address: &str) {
+        let (net, port) = (self.name("net"), format!("p{number}"));
+        run(&[
+            "ip", "-n", &net, "link", "add", &port, "type", "veth", "peer", "name", "wan", "netns",
+            name,
+        ]);
+        run(&["ip", "-n", &net, "link", "set", &port, "master", "br0", "up"]);
+        run(&["ip", "-n", name, "addr", "add", &format!("{address}/24"), "dev", "wan"]);
+        run(&["ip", "-n", name, "link", "set", "wan", "up"]);
+    }
+
+    fn wire(&mut self) {
+        let net = self.add("net");
+        run(&["ip", "-n", &net, "link", "add", "br0", "type", "bridge"]);
+        run(&["ip", "-n", &net, "link", "set", "br0", "up"]);
+        let relay = self.add("relay");
+        self.publish(&relay, 0, RELAY);
+        for (i, nat) in self.nats.clone().into_iter().enumerate() {
+            let (node, public) = (self.add(&format!("n{i}")), public(i));
+            let Some(nat) = nat else {
+                self.publish(&node, i + 1, &public);
+                continue;
+            };
+            // All nodes of a home have one router.
+            let home = if self.one_home { 0 } else { i };
+            let (gateway, inside) = (format!("10.0.{home}.1"), format!("10.0.{home}.{}", i + 2));
+            let router = self.name(&format!("r{home}"));
+            if home == i {
+                self.add(&format!("r{i}"));
+                self.publish(&router, i + 1, &public);
+                run(&["ip", "-n", &router, "link", "add", "lan", "type", "bridge"]);
+                run(&["ip", "-n", &router, "addr", "add", &format!("{gateway}/24"), "dev", "lan"]);
+                run(&["ip", "-n", &router, "link", "set", "lan", "up"]);
+                translate(&router, nat, &inside);
+            }
+            let port = format!("l{i}");
+            run(&[
+                "ip", "-n", &router, "link", "add", &port, "type", "veth", "peer", "name", "eth0",
+                "netns", &node,
+            ]);
+            run(&["ip", "-n", &router, "link", "set", &port, "master", "lan", "up"]);
+            run(&["ip", "-n", &node, "addr", "add", &format!("{inside}/24"), "dev", "eth0"]);
+            run(&["ip", "-n", &node, "link", "set", "eth0", "up"]);
+            run(&["ip", "-n", &node, "route", "add", "default", "via", &gateway]);
+        }
+    }
+
+    /// Writes keys, topology, experiment, node files and the relay's file.
+    fn write(&self, relayed: bool) {
+        let key = |name: &str| {
+            let file = self.path().join(format!("{name}.key"));
+            let made = program().args(["identity", "new", "--json"]).arg(file).output().unwrap();
+            let made: Value = serde_json::from_slice(&made.stdout).unwrap();
+            made["peer"].as_str().unwrap().to_string()
+        };
+        let write = |name: &str, text: String| fs::write(self.path().join(name), text).unwrap();
+        let at = |port: u16| match self.transport {
+            "quic" => format!("udp/{port}/quic-v1"),
+            _ => format!("tcp/{port}"),
+        };
+        let (relay, nodes) = (key("relay"), self.nats.len());
+        let mut topology = format!("family = \"ring\"\nnodes = {nodes}\n");
+        for (i, nat) in self.nats.iter().enumerate() {
+            let address = match nat {
+                None => format!("/ip4/{}/{}", public(i), at(4001)),
+                Some(_) => format!("/ip4/{RELAY}/{}/p2p/{relay}/p2p-circuit", at(4100)),
+            };
+            topology += &format!(
+                "[[node]]\nname = \"n{i}\"\npeer = \"{}\"\naddresses = [\"{address}\"]\n",
+                key(&format!("n{i}"))
+            );
+            write(
+                &format!("n{i}.toml"),
+                format!(
+                    "key = \"n{i}.key\"\nlisten = [\"/ip4/0.0.0.0/{}\"]\n\
+                     topology = \"topology.toml\"\nexperiment = \"experiment.toml\"\n\
+                     data = \"digits\"\nout = \"runs/n{i}\"\n",
+                    at(4001)
+                ),
+            );
+        }
+        write("topology.toml", topology);
+        write(
+            "experiment.toml",
+            format!(
+                "topology.file = \"topology.toml\"\nrule.kind = \"d-psgd\"\n\
+                 run = {{ rounds = 2000, connect_s = 15.0, relayed = {relayed} }}\n\
+                 model = {{ kind = \"softmax\", inputs = 64, outputs = 10 }}\n"
+            ),
+        );
+        write(
+            "relay.toml",
+            format!(
+                "key = \"relay.key\"\nlisten = [\"/ip4/{RELAY}/{}\"]\n\
+                 topologies = [\"topology.toml\"]\n",
+                at(4100)
+            ),
+        );
+    }
+
+    /// Starts a command of `gradvine` in a namespace.
+    fn start(&self, place: &str, arguments: &[&str]) -> Running {
+        let mut command = Command::new("ip");
+        let gradvine = program().get_program().to_owned();
+        command.args(["netns", "exec", &self.name(place)]).arg(gradvine).args(arguments);
+        command.current_dir(self.path()).env("RUST_LOG", "gradvine=info");
+        Running::start(&mut command, self.path(), &format!("{place}-{}", arguments[0]))
+    }
+
+    fn start_relay(&self) -> Running {
+        let relay = self.start("relay", &["relay", "relay.toml"]);
+        thread::sleep(Duration::from_millis(300));
+        relay
+    }
+
+    /// Runs all nodes, and returns the exit code, log and digest of each.
+    fn run(&self) -> Vec<(Option<i32>, String, Option<String>)> {
+        let _relay = self.start_relay();
+        let start = |i| self.start(&format!("n{i}"), &["node", &format!("n{i}.toml")]);
+        let nodes: Vec<Running> = (0..self.nats.len()).map(start).collect();
+        nodes
+            .into_iter()
+            .enumerate()
+            .map(|(i, mut node)| {
+                let code = node.end().0;
+                let summary = self.path().join(format!("runs/n{i}/summary.json"));
+                let digest = (code == Some(0)).then(|| json(&summary)["digest"].to_string());
+                (code, node.errors(), digest)
+            })
+            .collect()
+    }
+}
+
+/// The public address of a node or of its router.
+fn public(node: usize) -> String {
+    format!("198.51.100.{}", 100 + node)
+}
+
+fn translate(router: &str, nat: Nat, inside: &str) {
+    let iptables = |arguments: &[&str]| {
+        run(&[&["ip", "netns", "exec", router, "iptables"], arguments].concat());
+    };
+    run(&["ip", "netns", "exec", router, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"]);
+    let mut leave = vec!["-t", "nat", "-A", "POSTROUTING", "-o", "wan", "-j", "MASQUERADE"];
+    if nat == Symmetric {
+        leave.push("--random-fully");
+    }
+    iptables(&leave);
+    if nat == FullCone {
+        let arrive = ["-t", "nat", "-A", "PREROUTING", "-i", "wan", "-j", "DNAT"];
+        iptables(&[&arrive[..], &["--to-destination", inside]].concat());
+    } else {
+        // The router itself drops what nobody asked for.
+        iptables(&["-A", "INPUT", "-i", "wan", "-j", "DROP"]);
+    }
+}
+
+/// Whether a node's log says that it connected directly after it had connected through the relay,
+/// and how many milliseconds later.
+fn direct(log: &str) -> Option<f64> {
+    let at = |words: &str| {
+        let line = log.lines().find(|line| line.contains(words))?;
+        // 2026-11-22T22:56:25.674687Z
+        let time = line.split_once('T')?.1.split_once('Z')?.0;
+        let parts: Vec<f64> = time.split(':').map(|part| part.parse().unwrap()).collect();
+        Some(1e3 * (3600.0 * parts[0] + 60.0 * parts[1] + parts[2]))
+    };
+    let took = at("connected directly")? - at("connected through the relay")?;
+    Some(took.rem_euclid(86_400_000.0))
+}
+
+/// The digest of the run whose nodes have public addresses.
+fn undisturbed(nodes: usize) -> String {
+    let world = World::new("tcp", false, &vec![None; nodes]);
+    let all = world.run();
+    assert!(all.iter().all(|(code, ..)| *code == Some(0)), "{all:?}");
+    all[0].2.clone().unwrap()
+}
+
+/// Runs two nodes behind these NATs: whether and after what time they connect directly.
+fn pair(transport: &'static str, nats: [Nat; 2], digest: &str) -> Option<f64> {
+    let world = World::new(transport, true, &nats.map(Some));
+    let all = world.run();
+    for (code, log, found) in &all {
+        assert_eq!(*code, Some(0), "{transport} {nats:?}: {log}");
+        assert_eq!(found.as_deref(), Some(digest), "{transport} {nats:?}");
+        assert!(log.contains("connected through the relay"), "{transport} {nats:?}: {log}");
+    }
+    direct(&all[0].1)
+}
+
+#[test]
+fn two_of_four_nodes_are_behind_nats() {
+    let Some(_alone) = alone() else { return };
+    let digest = undisturbed(4);
+    // Without leave to send frames through the relay: the two connect directly.
+    let world = World::new("tcp", false, &[None, Some(PortRestricted), Some(PortRestricted), None]);
+    for (code, log, found) in world.run() {
+        assert_eq!((code, found.as_ref()), (Some(0), Some(&digest)), "{log}");
+    }
+}
+
+#[test]
+fn symmetric_nats_leave_the_link_on_the_relay_if_that_is_allowed() {
+    let Some(_alone) = alone() else { return };
+    assert_eq!(pair("tcp", [Symmetric, Symmetric], &undisturbed(2)), None);
+    let world = World::new("tcp", false, &[Some(Symmetric), Some(Symmetric)]);
+    for (code, log, _) in world.run() {
+        assert_eq!(code, Some(4), "{log}");
+        assert!(log.contains("run.relayed = true"), "{log}");
+    }
+}
+
+#[test]
+fn nodes_behind_one_router_find_each_other() {
+    let Some(_alone) = alone() else { return };
+    let digest = undisturbed(2);
+    let world = World::with("tcp", false, &[Some(Symmetric), Some(Symmetric)], true);
+    for (code, log, found) in world.run() {
+        assert_eq!((code, found.as_ref()), (Some(0), Some(&digest)), "{log}");
+    }
+}
+
+#[test]
+fn the_doctor_tells_of_nats_and_relays() {
+    let Some(_alone) = alone() else { return };
+    for (nat, relayed) in [(PortRestricted, false), (Symmetric, true)] {
+        let world = World::new("tcp", true, &[Some(nat), Some(nat)]);
+        let _relay = world.start_relay();
+        let examine = |i: usize| {
+            let mut command = Command::new("ip");
+            let gradvine = program().get_program().to_owned();
+            command.args(["netns", "exec", &world.name(&format!("n{i}"))]).arg(gradvine);
+            command.args(["doctor", &format!("n{i}.toml"), "--json", "--send", "1"]);
+            let output = command.current_dir(world.path()).output().unwrap();
+            let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+            assert_eq!(output.status.code(), Some(0), "{nat:?}: {report:#}");
+            report
+        };
+        let reports = thread::scope(|scope| {
+            let both = [0, 1].map(|i| scope.spawn(move || examine(i)));
+            both.map(|one| one.join().unwrap())
+        });
+        for report in reports {
+            let link = &report["neighbours"][0]["link"];
+            assert_eq!(link["relayed"], relayed, "{nat:?}: {report:#}");
+            let found = |about: &str| {
+                let all = report["findings"].as_array().unwrap();
+                all.iter().any(|finding| finding["about"] == about)
+            };
+            assert!(found("relay") && found("NAT"), "{nat:?}: {report:#}");
+        }
+    }
+}
+
+/// Prints the table of docs/relays.md.
+#[test]
+#[ignore = "a minute and a half; docs/testing.md"]
+fn which_pairs_connect() {
+    let Some(_alone) = alone() else { return };
+    let digest = undisturbed(2);
+    println!("| NAT | NAT | TCP | QUIC |\n|---|---|---|---|");
+    for (one, other, direct) in [
+        (FullCone, FullCone, true),
+        (FullCone, PortRestricted, true),
+        (FullCone, Symmetric, true),
+        (PortRestricted, PortRestricted, true),
+        (PortRestricted, Symmetric, false),
+        (Symmetric, PortRestricted, false),
+        (Symmetric, Symmetric, false),
+    ] {
+        let cell = |transport| match pair(transport, [one, other], &digest) {
+            Some(ms) => format!("directly, {ms:.0} ms after the relay"),
+            None => "through the relay".into(),
+        };
+        let cells = [cell("tcp"), cell("quic")];
+        println!("| {one:?} | {other:?} | {} | {} |", cells[0], cells[1]);
+        let is_direct = |cell: &String| cell.starts_with("directly");
+        assert!(cells.iter().all(|cell| is_direct(cell) == direct), "{one:?} {other:?}");
+    }
+}
