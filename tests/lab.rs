@@ -335,6 +335,35 @@ fn a_link_that_is_cut_in_the_rounds_is_resumed_with_the_same_digest() {
     }
 }
 
+/// A frame takes 2.5 s, so the cut falls in the middle of one.
+#[test]
+#[ignore = "three minutes; .ci/run"]
+fn a_frame_that_is_cut_for_a_minute_continues() {
+    let Some(_alone) = alone() else { return };
+    for transport in ["tcp", "quic"] {
+        let folder = folder();
+        let run = folder.path().join("run");
+        let mut command = program();
+        command.args(["lab", "--topology", "path:2", "--rounds=6", "--warm=1", "--json"]);
+        command.args(["--transport", transport, "--cut", "0-1@8s+60s"]);
+        for set in [
+            "rule.kind=d-psgd",
+            "compressor.kind=identity",
+            "model.kind=mlp",
+            "model.hidden=[512]",
+            "network.bandwidth_mbps=0.5",
+            "network.latency_ms=20",
+            "network.loss=0.05",
+        ] {
+            command.args(["--set", set]);
+        }
+        let lab = found(command.arg("--out").arg(&run));
+        assert_eq!(lab["same_digest_as_simulated"], true, "{transport}: {lab}");
+        let log = std::fs::read_to_string(run.join("nodes/0/log.txt")).unwrap();
+        assert!(log.contains("WARN the link to 1 is back after "), "{transport}: {log}");
+    }
+}
+
 #[test]
 fn an_interrupted_laboratory_leaves_nothing() {
     let Some(_alone) = alone() else { return };

@@ -27,6 +27,10 @@ const KEPT: usize = 4 << 20;
 /// Memory for a frame is filled in steps of this many bytes, as they arrive.
 const STEP: usize = 1 << 20;
 
+/// The longest frame that is read while the core has the frame before. In lock-step the core is
+/// done with it by then; so the wait is short, and a buffer of a whole model is saved for each link.
+const READ_AHEAD: usize = 16 << 20;
+
 /// Bytes after which a receiver acknowledges at once instead of with the next tick.
 const AT_ONCE: u64 = 1 << 20;
 
@@ -233,6 +237,16 @@ impl Inbox {
     /// The frames that have arrived, and the bytes of the next one.
     pub fn progress(&self) -> (u64, u64) {
         (self.received.frames(), self.filled as u64)
+    }
+
+    /// Waits for the buffer of the frame before, if the next one is so long that two buffers would
+    /// be too much. `false` if the core is gone.
+    pub async fn make_room(&mut self, length: usize) -> bool {
+        if self.held && self.length.is_none() && length > READ_AHEAD {
+            let Some(buffer) = self.spare.recv().await else { return false };
+            (self.buffer, self.held) = (buffer, false);
+        }
+        true
     }
 
     /// Begins the next frame, or continues it on a new connection.

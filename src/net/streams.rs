@@ -87,6 +87,9 @@ impl Reader {
             }
             self.stream.read_exact(&mut envelope[first..]).await?;
             let length = wire::open_envelope(&envelope, self.inbox.due(), self.limit)?;
+            if !self.inbox.make_room(length).await {
+                return Ok(());
+            }
             self.inbox.begin(length)?;
             self.fill().await?;
             self.inbox.complete();
