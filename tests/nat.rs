@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use command::{Running, folder, json, program};
+use command::{Running, folder, json, program, until_running};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -202,7 +202,7 @@ impl World {
             "experiment.toml",
             format!(
                 "topology.file = \"topology.toml\"\nrule.kind = \"d-psgd\"\n\
-                 run = {{ rounds = 2000, connect_s = 15.0, relayed = {relayed} }}\n\
+                 run = {{ rounds = 3000, connect_s = 15.0, relayed = {relayed} }}\n\
                  model = {{ kind = \"softmax\", inputs = 64, outputs = 10 }}\n"
             ),
         );
@@ -234,18 +234,23 @@ impl World {
     /// Runs all nodes, and returns the exit code, log and digest of each.
     fn run(&self) -> Vec<(Option<i32>, String, Option<String>)> {
         let _relay = self.start_relay();
+        self.end(self.start_nodes())
+    }
+
+    fn start_nodes(&self) -> Vec<Running> {
         let start = |i| self.start(&format!("n{i}"), &["node", &format!("n{i}.toml")]);
-        let nodes: Vec<Running> = (0..self.nats.len()).map(start).collect();
-        nodes
-            .into_iter()
-            .enumerate()
-            .map(|(i, mut node)| {
-                let code = node.end().0;
-                let summary = self.path().join(format!("runs/n{i}/summary.json"));
-                let digest = (code == Some(0)).then(|| json(&summary)["digest"].to_string());
-                (code, node.errors(), digest)
-            })
-            .collect()
+        (0..self.nats.len()).map(start).collect()
+    }
+
+    /// Waits for the end of all nodes.
+    fn end(&self, nodes: Vec<Running>) -> Vec<(Option<i32>, String, Option<String>)> {
+        let end = |(i, mut node): (usize, Running)| {
+            let code = node.end().0;
+            let summary = self.path().join(format!("runs/n{i}/summary.json"));
+            let digest = (code == Some(0)).then(|| json(&summary)["digest"].to_string());
+            (code, node.errors(), digest)
+        };
+        nodes.into_iter().enumerate().map(end).collect()
     }
 }
 
@@ -336,6 +341,24 @@ fn nodes_behind_one_router_find_each_other() {
     let world = World::with("tcp", false, &[Some(Symmetric), Some(Symmetric)], true);
     for (code, log, found) in world.run() {
         assert_eq!((code, found.as_ref()), (Some(0), Some(&digest)), "{log}");
+    }
+}
+
+#[test]
+fn a_node_whose_address_changes_goes_on_where_it_was() {
+    let Some(_alone) = alone() else { return };
+    let digest = undisturbed(2);
+    // It dials its neighbour, which has a public address.
+    let world = World::new("tcp", false, &[None, Some(PortRestricted)]);
+    let nodes = world.start_nodes();
+    until_running(&world.path().join("runs/n1"));
+    let node = world.name("n1");
+    run(&["ip", "-n", &node, "addr", "flush", "dev", "eth0"]);
+    run(&["ip", "-n", &node, "addr", "add", "10.0.1.77/24", "dev", "eth0"]);
+    run(&["ip", "-n", &node, "route", "add", "default", "via", "10.0.1.1"]);
+    for (code, log, found) in world.end(nodes) {
+        assert_eq!((code, found.as_ref()), (Some(0), Some(&digest)), "{log}");
+        assert!(log.contains("is back after"), "the link was not lost: {log}");
     }
 }
 

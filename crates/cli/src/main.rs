@@ -60,6 +60,7 @@ Examples:
   gradvine identity new node.key         a key for a node of a deployment
   gradvine node node.toml                one node of a network of machines
   gradvine doctor node.toml              what prevents or slows its run, and what to do
+  gradvine relay relay.toml              carries links between nodes without a public address
   gradvine evaluate runs/first/model-mean.safetensors digits
 
 Exit codes:

@@ -42,10 +42,13 @@ pub fn run(args: &Args) -> Result<(), Exit> {
     let interrupt = Interrupt::install()?;
     let addresses: String =
         relay.addresses().iter().map(|address| format!("  \"{address}\"\n")).collect();
+    let nodes = match relay.nodes() {
+        1 => "one node".to_string(),
+        nodes => format!("{nodes} nodes"),
+    };
     print(&format!(
-        "relay for {} nodes; addresses of nodes without a public one, for the topology:\n\
-         {addresses}",
-        relay.nodes()
+        "relay for {nodes}; addresses of nodes without a public one, for the topology:\n\
+         {addresses}"
     ))?;
     let show = |event: RelayEvent| {
         if !args.quiet {
