@@ -356,6 +356,14 @@ fn a_node_whose_address_changes_goes_on_where_it_was() {
     run(&["ip", "-n", &node, "addr", "flush", "dev", "eth0"]);
     run(&["ip", "-n", &node, "addr", "add", "10.0.1.77/24", "dev", "eth0"]);
     run(&["ip", "-n", &node, "route", "add", "default", "via", "10.0.1.1"]);
+    // The dead connection is noticed after three heartbeats.
+    let summary = world.path().join("runs/n1/summary.json");
+    for _ in 0..60 {
+        if summary.exists() {
+            break;
+        }
+        thread::sleep(Duration::from_secs(1));
+    }
     for (code, log, found) in world.end(nodes) {
         assert_eq!((code, found.as_ref()), (Some(0), Some(&digest)), "{log}");
         assert!(log.contains("is back after"), "the link was not lost: {log}");
