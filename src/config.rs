@@ -1,6 +1,8 @@
 //! Errors of configurations: the place, the value, and what would be accepted, so that the user can
 //! correct them.
 
+use std::path::Path;
+
 use serde::{Serialize, de::DeserializeOwned};
 
 /// A value that cannot be used. [`ConfigError::within`] adds the file.
@@ -47,6 +49,19 @@ impl ConfigError {
         self.file.get_or_insert_with(|| file.to_string());
         self
     }
+}
+
+/// Reads a TOML file that is one section.
+///
+/// # Errors
+/// If it cannot be read, or a key is unknown, missing or of the wrong type.
+pub fn read_file<P: DeserializeOwned>(section: &str, path: &Path) -> Result<P, ConfigError> {
+    let within = |error: ConfigError| error.within(path.display());
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| within(ConfigError::at(section, format!("cannot be read: {error}"))))?;
+    let table: toml::Table =
+        toml::from_str(&text).map_err(|error| within(in_document(&text, &error)))?;
+    read(section, &table).map_err(within)
 }
 
 /// Reads the constants of a section into `P` (a struct with `#[serde(deny_unknown_fields,

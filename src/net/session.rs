@@ -28,7 +28,7 @@ const KEPT: usize = 4 << 20;
 const STEP: usize = 1 << 20;
 
 /// The longest frame that is read while the core has the frame before. In lock-step the core is
-/// done with it by then; so the wait is short, and a buffer of a whole model is saved for each link.
+/// done with it by then, so the wait is short, and each link saves a buffer of a whole model.
 const READ_AHEAD: usize = 16 << 20;
 
 /// Bytes after which a receiver acknowledges at once instead of with the next tick.

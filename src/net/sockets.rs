@@ -1,5 +1,5 @@
 //! Options of TCP sockets that libp2p does not offer, where the operating system permits them: the
-//! congestion control, and how long a dead connection stays.
+//! congestion control, how long a dead connection stays, and how much waits to be sent.
 //!
 //! On a lossy link the congestion control decides more than anything else here: a controller that
 //! takes every loss for a full queue (cubic, reno) is slow where one that models the path (bbr) is
@@ -106,6 +106,17 @@ pub(super) fn limit_silence(ends: &Ends) {
     }
 }
 
+/// The most bytes that wait in a socket to be sent for the first time. A control message waits
+/// behind them; without a limit these are megabytes, which take half a minute at 1 Mbit/s.
+const UNSENT: u32 = 512 << 10;
+
+/// Limits what waits in the sockets with these ends, for the time that a message takes.
+pub(super) fn limit_unsent(ends: &Ends) {
+    if let Err(error) = system::limit_unsent(ends, UNSENT) {
+        tracing::debug!("control messages may wait behind frames: {error}");
+    }
+}
+
 /// Sets the controller on the sockets with these ends.
 ///
 /// # Errors
@@ -125,6 +136,8 @@ mod system {
         process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open},
     };
 
+    use socket2::SockRef;
+
     use super::Ends;
 
     pub fn choose(name: &str, ends: &Ends) -> Result<(), String> {
@@ -142,6 +155,12 @@ mod system {
         sockets(ends)?.iter().try_for_each(|socket| {
             sockopt::set_tcp_user_timeout(socket, limit.as_millis() as u32)
                 .map_err(|error| error.to_string())
+        })
+    }
+
+    pub fn limit_unsent(ends: &Ends, limit: u32) -> Result<(), String> {
+        sockets(ends)?.iter().try_for_each(|socket| {
+            SockRef::from(socket).set_tcp_notsent_lowat(limit).map_err(|error| error.to_string())
         })
     }
 
@@ -216,6 +235,10 @@ mod system {
         Err("only on Linux a program can choose it: leave it out".into())
     }
 
+    pub fn limit_unsent(_ends: &Ends, _limit: u32) -> Result<(), String> {
+        Err("only on Linux a program finds its sockets".into())
+    }
+
     pub fn limit_silence(_ends: &Ends, _limit: Duration) -> Result<(), String> {
         Err("only on Linux a program finds its sockets".into())
     }
@@ -240,6 +263,9 @@ mod tests {
         system::limit_silence(&ends, SILENCE).unwrap();
         let limit = |socket| rustix::net::sockopt::tcp_user_timeout(socket).unwrap();
         assert_eq!((limit(&dialled), limit(&accepted)), (20_000, 0));
+        system::limit_unsent(&ends, UNSENT).unwrap();
+        let unsent = |socket| socket2::SockRef::from(socket).tcp_notsent_lowat().unwrap();
+        assert_eq!((unsent(&dialled), unsent(&accepted)), (UNSENT, 0));
     }
 
     #[test]

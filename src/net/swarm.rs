@@ -388,6 +388,7 @@ impl SwarmTask {
         }
         if let Some(ends) = Ends::of(endpoint).filter(|ends| !ends.is_loopback() && !relayed) {
             sockets::limit_silence(&ends);
+            sockets::limit_unsent(&ends);
         }
         if let Some(congestion) = self.congestion.as_ref().filter(|_| !relayed) {
             control(congestion, endpoint, name);
@@ -543,8 +544,8 @@ fn has_dialled(endpoint: &ConnectedPoint) -> bool {
 }
 
 /// The state of a link that has a relayed connection only, where it needs a direct one.
-const ONLY_RELAYED: &str = "connected through a relay only, which carries no frames unless the experiment says \
-     run.relayed = true; a direct connection is tried";
+const ONLY_RELAYED: &str = "connected through a relay only, which carries no frames unless \
+                            the experiment says run.relayed = true; a direct connection is tried";
 
 /// Whether a connection is one of QUIC; a relayed one is not.
 pub(super) fn is_quic(endpoint: &ConnectedPoint) -> bool {

@@ -102,13 +102,7 @@ impl NodeFile {
     /// # Errors
     /// If it cannot be read, or a key is unknown, missing or of the wrong type.
     pub fn load(path: &Path) -> Result<NodeFile, ConfigError> {
-        let origin = path.display().to_string();
-        let within = |error: ConfigError| error.within(&origin);
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| within(ConfigError::at("node", format!("cannot be read: {error}"))))?;
-        let table: toml::Table =
-            toml::from_str(&text).map_err(|error| within(config::in_document(&text, &error)))?;
-        let mut file: NodeFile = config::read("node", &table).map_err(within)?;
+        let mut file: NodeFile = config::read_file("node", path)?;
         let folder = path.parent().unwrap_or(Path::new(""));
         for path in [&mut file.key, &mut file.topology, &mut file.experiment, &mut file.out] {
             *path = folder.join(&*path);

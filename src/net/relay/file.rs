@@ -67,15 +67,8 @@ impl RelayFile {
     /// If it cannot be read, a key is unknown, missing or of the wrong type, or a value is out of
     /// its bounds.
     pub fn load(path: &Path) -> Result<RelayFile, ConfigError> {
-        let origin = path.display().to_string();
-        let within = |error: ConfigError| error.within(&origin);
-        let text = std::fs::read_to_string(path).map_err(|error| {
-            within(ConfigError::at("relay", format!("cannot be read: {error}")))
-        })?;
-        let table: toml::Table =
-            toml::from_str(&text).map_err(|error| within(config::in_document(&text, &error)))?;
-        let mut file: RelayFile = config::read("relay", &table).map_err(within)?;
-        file.check().map_err(within)?;
+        let mut file: RelayFile = config::read_file("relay", path)?;
+        file.check().map_err(|error| error.within(path.display()))?;
         let folder = path.parent().unwrap_or(Path::new(""));
         file.key = folder.join(&file.key);
         file.topologies.iter_mut().for_each(|path| *path = folder.join(&*path));
