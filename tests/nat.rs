@@ -273,7 +273,7 @@ fn translate(router: &str, nat: Nat, inside: &str) {
         let arrive = ["-t", "nat", "-A", "PREROUTING", "-i", "wan", "-j", "DNAT"];
         iptables(&[&arrive[..], &["--to-destination", inside]].concat());
     } else {
-        // The router itself drops what nobody asked for.
+        // The router drops packets that belong to no connection.
         iptables(&["-A", "INPUT", "-i", "wan", "-j", "DROP"]);
     }
 }

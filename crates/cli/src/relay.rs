@@ -12,7 +12,7 @@ use super::{Exit, interrupt::Interrupt, print};
 RELAY.toml (paths are relative to it):
   key        = \"relay.key\"                   made by `gradvine identity new`
   listen     = [\"/ip4/0.0.0.0/tcp/4100\"]     addresses that the nodes can reach
-  topologies = [\"four-regions.toml\"]         the nodes to serve, and nobody else
+  topologies = [\"four-regions.toml\"]         the nodes that it serves
   link_mbps  = 100.0                         the most for a link, in each direction
   total_mbps = 1000.0                        the most for all links together
 

@@ -19,7 +19,7 @@ pub struct RelayFile {
     /// Accepts: a list of multiaddresses of TCP or QUIC, such as `/ip4/0.0.0.0/tcp/4100` or
     /// `/ip4/0.0.0.0/udp/4100/quic-v1`.
     pub listen: Vec<String>,
-    /// Topology files: the relay serves the nodes that they name, and nobody else.
+    /// Topology files: the relay serves only the nodes that they name.
     ///
     /// Accepts: a list of paths of `.toml`, `.graphml`, `.dot`, `.gv` or `.csv` files; either
     /// these or `peers` must name a node.
