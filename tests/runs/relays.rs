@@ -80,7 +80,7 @@ impl Running {
         let (stopped, seen) = (Arc::clone(&stop), Arc::<Mutex<Vec<_>>>::clone(&events));
         let thread = thread::spawn(move || {
             let observe = |event| seen.lock().unwrap().push(event);
-            relay.run(observe, || stopped.load(Ordering::Relaxed)).unwrap();
+            relay.run(observe, || stopped.load(Ordering::Relaxed));
         });
         Running { stop, events, thread }
     }

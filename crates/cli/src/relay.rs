@@ -55,7 +55,8 @@ pub fn run(args: &Args) -> Result<(), Exit> {
             note!("{}", line(&event));
         }
     };
-    relay.run(show, || interrupt.is_set()).map_err(|error| Exit::Failed(error.to_string()))
+    relay.run(show, || interrupt.is_set());
+    Ok(())
 }
 
 /// An event in words.

@@ -29,7 +29,7 @@ use super::{
     security::{Ciphers, Encryption},
     swarm::{IDLE, Refusals, listen},
 };
-use crate::{config::ConfigError, drive::RunError, mixing::Topology, run::Security, units::NodeId};
+use crate::{config::ConfigError, mixing::Topology, run::Security, units::NodeId};
 
 /// How long a place stays reserved without being renewed; nodes renew theirs in time.
 const RESERVATION: Duration = Duration::from_secs(3600);
@@ -168,14 +168,7 @@ impl Relay {
     }
 
     /// Carries links until `stop` returns true; it is called again and again.
-    ///
-    /// # Errors
-    /// Never for now: a relay goes on whatever its nodes do.
-    pub fn run(
-        self,
-        mut observe: impl FnMut(RelayEvent),
-        mut stop: impl FnMut() -> bool,
-    ) -> Result<(), RunError> {
+    pub fn run(self, mut observe: impl FnMut(RelayEvent), mut stop: impl FnMut() -> bool) {
         let Relay { mut swarm, names, mut refusals, runtime, .. } = self;
         let name = |peer: PeerId| names.get(&peer).cloned().unwrap_or_else(|| peer.to_string());
         runtime.block_on(async {
@@ -200,7 +193,6 @@ impl Relay {
             }
         });
         runtime.shutdown_timeout(Duration::from_secs(1));
-        Ok(())
     }
 }
 
