@@ -69,5 +69,6 @@ pub mod registry;
 pub mod rng;
 pub mod run;
 pub mod sim;
+pub mod state;
 pub mod units;
 pub mod vector;

@@ -50,6 +50,9 @@ pub enum RunError {
     /// The user stopped it before it could conclude.
     #[error("interrupted in round {0}")]
     Interrupted(Round),
+    /// The program of a neighbour was started again: this node must go back to a checkpoint.
+    #[error("the program of node {0} was started again")]
+    Restarted(NodeId),
     /// A link or host failed outside the rounds.
     #[error("{0}")]
     Network(String),

@@ -12,6 +12,7 @@ use crate::{
     config::ConfigError,
     gossip::{Input, LinkTraffic, OwnModel, Part, Traffic, tree::Setup},
     learn::Ready,
+    state::Visitor,
     units::Round,
 };
 
@@ -73,6 +74,12 @@ pub trait Learner: Send {
     /// Whether this node asks that all nodes end soon; looked at after each gradient. All nodes
     /// end after the same round, in as many rounds as it takes to inform all of them.
     fn ends(&self) -> bool {
+        false
+    }
+
+    /// Visits what later rounds need, and returns whether the learner can be put back by it: then
+    /// all else depends on its files and on the round only. By default it cannot.
+    fn state(&mut self, _visitor: &mut dyn Visitor) -> bool {
         false
     }
 

@@ -17,15 +17,26 @@ use crate::{
 };
 pub use network::{Compute, NetworkParams, Uplink};
 pub use sections::{
-    AbsenceParams, DataParams, RunParams, SplitKind, TopologyParams, Transport, Weighting,
+    AbsenceParams, CheckpointParams, DataParams, RunParams, SplitKind, TopologyParams, Transport,
+    Weighting,
 };
 
 /// The default experiment: an MLP on the embedded digits, label-sorted over a ring of 8.
 pub const DEFAULT: &str = include_str!("../../experiments/digits.toml");
 
 /// The sections of an experiment file.
-pub const SECTIONS: [&str; 9] =
-    ["run", "topology", "data", "model", "rule", "compressor", "optimizer", "network", "absence"];
+pub const SECTIONS: [&str; 10] = [
+    "run",
+    "topology",
+    "data",
+    "model",
+    "rule",
+    "compressor",
+    "optimizer",
+    "network",
+    "absence",
+    "checkpoint",
+];
 
 /// An experiment as written: types are correct, ranges not yet checked.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -48,6 +59,8 @@ pub struct Experiment {
     pub network: NetworkParams,
     /// `[absence]`
     pub absence: AbsenceParams,
+    /// `[checkpoint]`
+    pub checkpoint: CheckpointParams,
     /// The folder of relative paths: the experiment file's.
     #[serde(skip)]
     pub folder: PathBuf,
@@ -157,7 +170,8 @@ impl Experiment {
             };
             sections[index] = section;
         }
-        let [run, topology, data, model, rule, compressor, optimizer, network, absence] = sections;
+        let [run, topology, data, model, rule, compressor, optimizer, network, absence, checkpoint] =
+            sections;
         Ok(Experiment {
             run: config::read("run", &run)?,
             topology: config::read("topology", &topology)?,
@@ -168,6 +182,7 @@ impl Experiment {
             optimizer: config::read("optimizer", &optimizer)?,
             network: config::read("network", &network)?,
             absence: config::read("absence", &absence)?,
+            checkpoint: config::read("checkpoint", &checkpoint)?,
             folder: PathBuf::new(),
             own_init: None,
             origin: origin.clone(),
@@ -232,8 +247,9 @@ impl Experiment {
     pub fn canonical(&self) -> String {
         // The rest of the topology is compared by its links, not by its name.
         const SCHEDULE: &str = "topology.schedule";
-        const PRIVATE: [&str; 21] = [
+        const PRIVATE: [&str; 22] = [
             "absence.",
+            "checkpoint.every_s",
             "run.out",
             "run.patience_s",
             "run.work_s",

@@ -67,6 +67,28 @@ pub struct AbsenceParams {
     pub deadline_s: f64,
 }
 
+/// `[checkpoint]`: the state of a node on its disk, from which it goes on after a restart.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CheckpointParams {
+    /// Seconds between two checkpoints. 0: none is written, and the run begins anew when a node
+    /// was started again.
+    ///
+    /// Accepts: 0, or a number from 0.1 to 2592000 (30 days).
+    pub every_s: f64,
+    /// Rounds between two checkpoints, instead of seconds.
+    ///
+    /// Accepts: a whole number from 1 to 9223372036854775807. Default: `every_s` counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub every_rounds: Option<u64>,
+}
+
+impl Default for CheckpointParams {
+    fn default() -> CheckpointParams {
+        CheckpointParams { every_s: 60.0, every_rounds: None }
+    }
+}
+
 impl Default for AbsenceParams {
     fn default() -> AbsenceParams {
         AbsenceParams { deadline_s: 600.0 }

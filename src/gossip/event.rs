@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::plan::At;
+use super::{plan::At, snapshot::Snapshot};
 use crate::units::{NodeId, Round};
 
 /// An event that a driver reports.
@@ -71,6 +71,9 @@ pub enum Input {
     Record(Vec<u8>),
     /// End after this round, or after the current one if that is later; then conclude as usual.
     StopAfter(Round),
+    /// Copy the state after this many rounds, or after the last one if that is earlier. A newer
+    /// request replaces an older one. Only if the plan [can pause](super::plan::can_pause).
+    Snapshot(Round),
 }
 
 /// An action for the driver.
@@ -108,6 +111,8 @@ pub enum Effect {
     Prepared(Vec<u8>),
     /// A round is over.
     RoundDone(RoundDone),
+    /// The state that [`Input::Snapshot`] asked for.
+    Snapshot(Box<Snapshot>),
     /// The rounds are over and this node's own model is final: save it, before the mean is formed.
     Save(OwnModel),
     /// The mean is formed: save it, evaluate it and the node's own model, and reply with
@@ -222,6 +227,13 @@ pub enum Failure {
         /// The learner's message.
         reason: String,
     },
+    /// The snapshot from which this node should go on does not fit its rule.
+    Snapshot {
+        /// Rounds done.
+        round: Round,
+        /// What differs.
+        reason: String,
+    },
     /// A link ended before the run did.
     Link {
         /// To this neighbour.
@@ -279,6 +291,9 @@ impl Failure {
             Failure::Gradient { round, reason } => {
                 format!("the gradient of round {round} could not be computed: {reason}")
             }
+            Failure::Snapshot { round, reason } => {
+                format!("the checkpoint of round {round} does not fit the rule: {reason}")
+            }
             Failure::Link { peer, round, reason } => {
                 format!("the link to node {} broke in round {round}: {reason}", name(*peer))
             }
@@ -303,6 +318,7 @@ impl Failure {
             Failure::Replica { at, .. } => Some(at.round),
             Failure::Diverged { round, .. }
             | Failure::Gradient { round, .. }
+            | Failure::Snapshot { round, .. }
             | Failure::Link { round, .. }
             | Failure::Left { round, .. } => Some(*round),
             Failure::Peer { .. } => None,

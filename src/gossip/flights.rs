@@ -115,6 +115,11 @@ impl<F> Flights<F> {
         self.find(round, flight).is_some()
     }
 
+    /// Whether no flight is in progress.
+    pub fn is_empty(&self) -> bool {
+        self.flights.is_empty()
+    }
+
     /// Whether a flight is not complete.
     pub fn is_busy(&self) -> bool {
         self.flights.iter().any(|flight| !matches!(flight.state, State::Complete))

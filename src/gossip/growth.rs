@@ -37,6 +37,16 @@ pub struct Growth {
 }
 
 impl Growth {
+    /// Its three numbers, for a snapshot.
+    pub fn numbers(&self) -> [f64; 3] {
+        [self.start, self.steps, self.gradient]
+    }
+
+    /// The growth with these numbers.
+    pub fn of([start, steps, gradient]: [f64; 3]) -> Growth {
+        Growth { start, steps, gradient }
+    }
+
     /// Records an update that was computed at `x`, before it is applied.
     ///
     /// # Errors

@@ -15,6 +15,7 @@ pub mod party;
 pub mod plan;
 pub mod program;
 pub mod rule;
+pub mod snapshot;
 mod transfer;
 pub mod tree;
 

@@ -35,6 +35,7 @@ use super::{
     plan::{self, At, Plan, Step},
     program::{Next, Program},
     rule::Rule,
+    snapshot::Snapshot,
     transfer::{Exchange, Transfer},
     tree::{
         Agreement, FAREWELL, Farewell, INITIAL, MEAN, Mean, Readers, Records, SETUP, SETUP_LIMIT,
@@ -43,6 +44,7 @@ use super::{
 };
 use crate::{
     mixing::Topology,
+    state::State,
     units::{NodeId, Round},
 };
 
@@ -108,6 +110,10 @@ pub struct Node {
     asked_last: Round,
     /// The traffic until the model was final.
     spent: Traffic,
+    /// The rounds after which a snapshot is due.
+    snapshot_after: Option<Round>,
+    /// The model and the rule's state of the snapshot from which this node goes on.
+    restored: Option<(Vec<f32>, State)>,
     trees: Trees,
 }
 
@@ -188,6 +194,8 @@ impl Node {
             uninformed: Vec::new(),
             asked_last: Round(0),
             spent: Traffic::default(),
+            snapshot_after: None,
+            restored: None,
             id,
             topology,
             plan,
@@ -201,6 +209,17 @@ impl Node {
             parameters,
             trees,
         }
+    }
+
+    /// A node that goes on from a snapshot. There is no setup: its learner keeps the merged record.
+    pub fn resume(config: NodeConfig, snapshot: Snapshot) -> Node {
+        let mut node = Node::new(NodeConfig { setup: None, initial_from: None, ..config });
+        let Snapshot { rounds, x, rule, traffic, links, growth } = snapshot;
+        node.program = Program::at(rounds);
+        node.transfer.count_from(traffic, &links);
+        node.growth = Growth::of(growth);
+        node.restored = Some((x, rule));
+        node
     }
 
     /// Handles one input and appends the effects, in order.
@@ -296,7 +315,7 @@ impl Node {
 
     fn take(&mut self, input: Input, out: &mut Vec<Effect>) -> Result<(), Failure> {
         match input {
-            Input::Start => self.start(),
+            Input::Start => return self.start(),
             Input::Frame { from, bytes } => return self.arrived(from, bytes, out),
             Input::Taken(peer) => self.flights.free_slot(peer),
             Input::LinkDown { peer, reason } => {
@@ -338,6 +357,7 @@ impl Node {
                     self.stage = Stage::Summary(records);
                 }
             }
+            Input::Snapshot(after) => self.snapshot_after = Some(after),
             Input::StopAfter(last) => {
                 self.rounds = self.rounds.min(last.max(self.round()).0.saturating_add(1));
             }
@@ -364,8 +384,8 @@ impl Node {
         }
     }
 
-    fn start(&mut self) {
-        let Stage::Waiting { setup } = &mut self.stage else { return };
+    fn start(&mut self) -> Result<(), Failure> {
+        let Stage::Waiting { setup } = &mut self.stage else { return Ok(()) };
         self.stage = match (setup.take(), &self.trees.setup) {
             (Some(setup), Some(plan)) => {
                 self.flights.launch(plan.launch(), plan);
@@ -373,6 +393,12 @@ impl Node {
             }
             _ => self.share_initial(),
         };
+        if let Some((x, state)) = self.restored.take() {
+            self.local.x = x;
+            let restored = state.restore(|visitor| rule(&mut self.rule).state(visitor));
+            restored.map_err(|reason| Failure::Snapshot { round: self.round(), reason })?;
+        }
+        Ok(())
     }
 
     /// Gets the initial model after the setup, if one node gives it.
@@ -519,6 +545,23 @@ impl Node {
         let evaluate = done.is_multiple_of(self.evaluate_every) || done == self.rounds;
         let model = evaluate.then(|| self.current());
         out.push(Effect::RoundDone(RoundDone { round, loss: self.loss, traffic, model }));
+        let due = self.snapshot_after.is_some_and(|after| after.0 == done || done == self.rounds);
+        if due && self.flights.is_empty() && !self.program.is_computing() {
+            self.snapshot_after = None;
+            out.push(Effect::Snapshot(Box::new(self.snapshot())));
+        }
+    }
+
+    /// A copy of the state between two rounds.
+    fn snapshot(&mut self) -> Snapshot {
+        Snapshot {
+            rounds: self.round(),
+            x: self.local.x.clone(),
+            rule: State::copy(|visitor| rule(&mut self.rule).state(visitor)),
+            traffic: self.transfer.traffic,
+            links: self.transfer.by_link(),
+            growth: self.growth.numbers(),
+        }
     }
 }
 

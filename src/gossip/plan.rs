@@ -148,6 +148,13 @@ pub fn is_asynchronous(plan: &dyn Plan) -> bool {
     flights(plan).into_iter().any(|flight| plan.calls(flight))
 }
 
+/// Whether nothing is in flight between two rounds: then the states of all nodes after the same
+/// round make a whole, from which the run can go on.
+pub fn can_pause(plan: &dyn Plan) -> bool {
+    let landed = |flight: u8| plan.steps().contains(&Step::Land { flight, lag: 0 });
+    !is_asynchronous(plan) && flights(plan).into_iter().all(landed)
+}
+
 /// Whether frames may cross: several flights of several exchanges are in flight together, so two
 /// nodes may send theirs in different orders. Around a ring this could deadlock, each node holding
 /// a frame that it does not need yet, in front of the one that it needs. So links deliver such

@@ -38,6 +38,11 @@ pub struct Program {
 }
 
 impl Program {
+    /// At the beginning of a round.
+    pub fn at(round: Round) -> Program {
+        Program { round, ..Program::default() }
+    }
+
     /// The current round.
     pub fn round(&self) -> Round {
         self.round

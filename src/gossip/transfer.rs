@@ -53,6 +53,16 @@ impl Transfer {
         }
     }
 
+    /// Continues the counts of an earlier part of the run.
+    pub fn count_from(&mut self, traffic: Traffic, links: &[LinkTraffic]) {
+        self.traffic = traffic;
+        for LinkTraffic { to, payload, wire } in links {
+            if let Some(link) = self.links.get_mut(to) {
+                (link.payload, link.wire) = (*payload, *wire);
+            }
+        }
+    }
+
     /// Bytes that the rule has sent over each link.
     pub fn by_link(&self) -> Vec<LinkTraffic> {
         let of = |(&to, link): (&NodeId, &Link)| LinkTraffic {

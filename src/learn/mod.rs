@@ -40,6 +40,8 @@ mod supervised;
 
 use std::ops::Range;
 
+use crate::state::Visitor;
+
 pub use batches::Batches;
 pub use kind::{Gradient, Init, Kind, Learner, Shape, Sums, Targets};
 pub(crate) use model::count_elements;
@@ -95,6 +97,10 @@ pub trait Objective: Send {
 
     /// f_i(`x`), the mean loss over all rows.
     fn loss(&mut self, x: &[f32]) -> f64;
+
+    /// Visits what later gradients need besides x and their batch, so that a node can go on after
+    /// a restart. An objective that keeps nothing between gradients has none.
+    fn state(&mut self, _visitor: &mut dyn Visitor) {}
 }
 
 /// The rows of a gradient.

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::{Batch, BatchSize, Batches, Objective, OptimizerConfig, Ready};
 use crate::{
+    state::Visitor,
     units::{NodeId, Round},
     vector,
 };
@@ -142,9 +143,11 @@ impl Optimizer {
         self.config.local_steps as f32 * self.step_size(round) as f32
     }
 
-    /// The state that must survive a restart: the momentum, d numbers, or none.
-    pub fn state(&mut self) -> &mut [f32] {
-        &mut self.momentum
+    /// Visits what must survive a restart: the momentum, d numbers, or none.
+    pub fn state(&mut self, visitor: &mut dyn Visitor) {
+        if !self.momentum.is_empty() {
+            visitor.vector("momentum", &mut self.momentum);
+        }
     }
 
     /// The constants.
@@ -177,6 +180,7 @@ fn direct(
 mod tests {
     use super::super::{OptimizerParams, Tensor, schedule::ScheduleKind};
     use super::*;
+    use crate::state::State;
 
     /// f(x) = mean over the batch's rows r of (x - r)^2 / 2: the gradient is x - mean of the rows.
     struct Parabola {
@@ -289,7 +293,9 @@ mod tests {
     fn the_state_is_the_momentum() {
         let mut optimizer = optimizer(|p| p.momentum = 0.5);
         optimizer.update(Round(0), &[10.0], &mut Parabola::new(), &mut [0.0]);
-        assert_eq!(optimizer.state(), [8.0]);
-        assert!(self::optimizer(|_| ()).state().is_empty());
+        let state = State::copy(|visitor| optimizer.state(visitor));
+        assert_eq!(state.vectors, [("momentum".to_string(), vec![8.0])]);
+        let mut plain = self::optimizer(|_| ());
+        assert_eq!(State::copy(|visitor| plain.state(visitor)), State::default());
     }
 }

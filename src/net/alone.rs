@@ -2,14 +2,14 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    sync::mpsc,
+    sync::{Arc, Mutex, mpsc},
     time::Duration,
 };
 
 use libp2p::{Multiaddr, PeerId, identity::Keypair};
 
 use super::{
+    companion::{Owned, lock},
     dial::{Reachable, address, dials, peer_of},
     hello::RunCard,
     host::{Host, HostConfig, Neighbour},
@@ -17,14 +17,15 @@ use super::{
     reach,
     reservations::is_relayed,
     runtime,
-    worker::{NodeObserver, Worker},
+    worker::{NodeObserver, Start, Worker},
 };
 use crate::{
     config::ConfigError,
     drive::{Elapsed, Ended, Lent, NodeSpec, Observer, RunError, Waiting},
-    gossip::{OwnModel, RoundDone},
+    gossip::{OwnModel, RoundDone, tree::Readers},
     mixing::Topology,
-    run::{Design, Security},
+    run::{Checkpoints, Design, Security},
+    state::State,
     units::{NodeId, Round},
 };
 
@@ -155,14 +156,63 @@ impl Place {
 /// Runs one node to its end. The observer receives every round and the models to save; `stop` is
 /// called again and again and returns whether to leave now.
 ///
+/// With `checkpoints` the node goes on where it was, and goes back to a checkpoint when a neighbour
+/// was started again, if its learner can.
+///
 /// # Errors
 /// If a link breaks, a deadline passes, the node fails, or `stop` returns true; the neighbours get
 /// the reason.
 pub fn alone(
-    place: Place,
+    mut place: Place,
     spec: NodeSpec,
     design: &Design,
+    checkpoints: Option<Checkpoints>,
     observer: &mut dyn Observer,
+    stop: &mut dyn FnMut() -> bool,
+) -> Result<Ended, RunError> {
+    let NodeSpec { config, mut learner } = spec;
+    let mut initial = State::default();
+    let checkpoints = checkpoints.filter(|_| learner.state(&mut initial));
+    let learner: Owned = Arc::new(Mutex::new(learner));
+    let mut observer = LocalObserver { node: place.node, observer };
+    let mut start = Start {
+        config,
+        learner: Arc::clone(&learner),
+        checkpoints: checkpoints.clone(),
+        again: false,
+    };
+    loop {
+        match attempt(&mut place, start, design, &mut observer, stop) {
+            Err(RunError::Restarted(peer)) => {
+                tracing::warn!(
+                    "the program of {} was started again: this node goes back to the newest \
+                     checkpoint that all nodes have",
+                    design.topology.node(peer).name
+                );
+            }
+            ended => return ended,
+        }
+        let setup = {
+            let mut learner = lock(&learner);
+            // Its state at the beginning; a checkpoint replaces it.
+            let _ = initial.clone().restore(|visitor| _ = learner.state(visitor));
+            learner.setup()
+        };
+        start = Start {
+            config: design.node(place.node, setup, Readers::Everyone),
+            learner: Arc::clone(&learner),
+            checkpoints: checkpoints.clone(),
+            again: true,
+        };
+    }
+}
+
+/// One attempt: the links are made anew.
+fn attempt(
+    place: &mut Place,
+    start: Start,
+    design: &Design,
+    observer: &mut dyn NodeObserver,
     stop: &mut dyn FnMut() -> bool,
 ) -> Result<Ended, RunError> {
     let run = &design.experiment.run;
@@ -170,18 +220,19 @@ pub fn alone(
     let (own, events) = mpsc::channel();
     let id = place.node;
     let config = HostConfig {
-        key: place.key,
-        listen: place.listen,
-        addresses: place.own_addresses,
+        key: place.key.clone(),
+        listen: place.listen.clone(),
+        addresses: place.own_addresses.clone(),
         relayed: run.relayed,
         node: id,
         nodes: design.topology.nodes(),
-        neighbours: place.neighbours,
+        neighbours: place.neighbours.clone(),
         card: RunCard::new(design),
         frame_limit: design.frame_limit(),
         congestion: run.congestion.clone(),
         security: place.security,
         deadlines: Deadlines::of(&design.experiment),
+        restarts: start.checkpoints.is_some(),
         events: own.clone(),
     };
     let host = runtime
@@ -194,8 +245,10 @@ pub fn alone(
             host.peer()
         );
     }
-    let Place { addresses, dialled, .. } = place;
-    host.connect(addresses.into_iter().filter(|(node, _)| dialled.contains(node)).collect());
+    // The next attempt keeps the ports that were free now.
+    place.listen = host.listen_addresses().to_vec();
+    let dialled = place.addresses.iter().filter(|(node, _)| place.dialled.contains(node));
+    host.connect(dialled.map(|(node, addresses)| (*node, addresses.clone())).collect());
     let worker = Worker {
         id,
         topology: Arc::clone(&design.topology),
@@ -204,8 +257,7 @@ pub fn alone(
         own,
         limits: Limits::of(&design.experiment),
     };
-    let ended =
-        worker.run(spec.config, spec.learner, &mut LocalObserver { node: id, observer }, stop);
+    let ended = worker.run(start, observer, stop);
     runtime.shutdown_timeout(Duration::from_secs(1));
     ended
 }
@@ -224,6 +276,10 @@ impl NodeObserver for LocalObserver<'_> {
 
     fn begins(&mut self, lent: &Lent) {
         self.observer.begins(self.node, lent);
+    }
+
+    fn resumes(&mut self, rounds: Round) {
+        self.observer.resumes(self.node, rounds);
     }
 
     fn linked(&mut self, peer: NodeId, up: usize, links: usize) {

@@ -17,10 +17,13 @@ use crate::{
     units::Round,
 };
 
+/// A learner that outlives the attempts of its node at a run.
+pub type Owned = Arc<Mutex<Box<dyn Learner>>>;
+
 /// The learner, the nanoseconds that it has computed, and the model lent to it.
 #[derive(Clone)]
 pub(super) struct SharedLearner {
-    pub learner: Arc<Mutex<Box<dyn Learner>>>,
+    pub learner: Owned,
     pub computing: Arc<AtomicU64>,
     pub lent: Lent,
     pub status: Arc<Status>,
@@ -32,7 +35,7 @@ impl SharedLearner {
     /// Runs the learner while the neighbours know that this node is at work.
     pub fn work<T>(&self, what: impl FnOnce(&mut dyn Learner) -> T) -> T {
         self.status.set_working(true);
-        let result = what(&mut **lock(self));
+        let result = what(&mut **lock(&self.learner));
         self.status.set_working(false);
         result
     }
@@ -64,8 +67,9 @@ impl Job {
     }
 }
 
-fn lock(learner: &SharedLearner) -> MutexGuard<'_, Box<dyn Learner>> {
-    learner.learner.lock().unwrap_or_else(PoisonError::into_inner)
+/// Waits for the learner: another thread may compute a gradient.
+pub(super) fn lock(learner: &Owned) -> MutexGuard<'_, Box<dyn Learner>> {
+    learner.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A thread that computes gradients while the worker handles frames.

@@ -81,7 +81,7 @@ pub enum Event {
         /// The frames that are sent again.
         resent: u64,
     },
-    /// The neighbour's program was started again, before the run: its frames are forgotten.
+    /// The neighbour's program was started again: its frames are forgotten.
     Restarted(NodeId),
     /// A link has ended before the run did.
     Down {

@@ -9,10 +9,15 @@
 //! * A node that is not, or no longer, linked reports the missing neighbours to its parent and to
 //!   its children, so that every node can tell its user.
 //! * On *begin* a node forwards it to its children, and begins when its own links are up.
+//! * *Ready* names the checkpoints that all nodes of the subtree have, so the root knows those that
+//!   all nodes have; *begin* says after which round the run goes on (0: from its beginning).
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{hello::sentence, wire::StartMessage};
+use super::{
+    hello::sentence,
+    wire::{Common, MOST_ROUNDS, StartMessage},
+};
 use crate::{
     mixing::{SpanningTree, Topology},
     units::NodeId,
@@ -22,7 +27,7 @@ use crate::{
 #[derive(Clone, Debug, PartialEq)]
 enum Child {
     Unknown,
-    Ready,
+    Ready(Common),
     Waiting(String),
 }
 
@@ -35,24 +40,34 @@ pub(super) struct Gathering {
     missing: BTreeSet<NodeId>,
     /// The parent's report on the rest of the network.
     elsewhere: Option<String>,
-    begun: bool,
+    /// This node's checkpoints.
+    own: Common,
+    /// The rounds after which the run goes on, once that is known.
+    begun: Option<u64>,
     /// The last message to each neighbour in the tree.
     sent: BTreeMap<NodeId, StartMessage>,
 }
 
 impl Gathering {
     /// The state before any link is up.
-    pub fn new(topology: &Topology, node: NodeId) -> Gathering {
-        Gathering::of(&topology.spanning_tree(), topology.neighbours(node), node)
+    ///
+    /// `rounds` are those of this node's checkpoints, ascending; `known` is the newest of which
+    /// every node has had one.
+    pub fn new(topology: &Topology, node: NodeId, rounds: &[u64], known: u64) -> Gathering {
+        let rounds = rounds[rounds.len().saturating_sub(MOST_ROUNDS)..].to_vec();
+        let behind = (node.0, rounds.last().copied().unwrap_or(0));
+        let own = Common { rounds, known, behind };
+        Gathering::of(&topology.spanning_tree(), topology.neighbours(node), node, own)
     }
 
-    fn of(tree: &SpanningTree, neighbours: &[NodeId], node: NodeId) -> Gathering {
+    fn of(tree: &SpanningTree, neighbours: &[NodeId], node: NodeId, own: Common) -> Gathering {
         Gathering {
+            own,
             parent: tree.parent(node),
             children: tree.children(node).iter().map(|&child| (child, Child::Unknown)).collect(),
             missing: neighbours.iter().copied().collect(),
             elsewhere: None,
-            begun: false,
+            begun: None,
             sent: BTreeMap::new(),
         }
     }
@@ -71,7 +86,7 @@ impl Gathering {
         }
         if self.parent == Some(peer) {
             // A parent that restarts collects the reports again.
-            (self.elsewhere, self.begun) = (None, false);
+            (self.elsewhere, self.begun) = (None, None);
         }
     }
 
@@ -79,15 +94,15 @@ impl Gathering {
     pub fn message(&mut self, from: NodeId, message: StartMessage) {
         if let Some(child) = self.children.get_mut(&from) {
             match message {
-                StartMessage::Ready => *child = Child::Ready,
+                StartMessage::Ready(common) => *child = Child::Ready(common),
                 StartMessage::Waiting(text) => *child = Child::Waiting(text),
-                StartMessage::Begin => {}
+                StartMessage::Begin(_) => {}
             }
         } else if self.parent == Some(from) {
             match message {
-                StartMessage::Begin => self.begun = true,
+                StartMessage::Begin(rounds) => self.begun = Some(rounds),
                 StartMessage::Waiting(text) => self.elsewhere = Some(text),
-                StartMessage::Ready => {}
+                StartMessage::Ready(_) => {}
             }
         }
     }
@@ -97,9 +112,31 @@ impl Gathering {
         self.missing.len()
     }
 
-    /// Whether this node begins now.
-    pub fn begins(&self) -> bool {
-        self.begun && self.missing.is_empty()
+    /// The rounds after which this node goes on, if it begins now.
+    pub fn begins(&self) -> Option<u64> {
+        self.begun.filter(|_| self.missing.is_empty())
+    }
+
+    /// The checkpoints that this node and all nodes below it have, if all of them are linked.
+    fn ready(&self) -> Option<Common> {
+        let mut all = self.own.clone();
+        for child in self.children.values() {
+            let Child::Ready(common) = child else { return None };
+            all.rounds.retain(|round| common.rounds.contains(round));
+            all.known = all.known.max(common.known);
+            if common.behind.1 < all.behind.1 {
+                all.behind = common.behind;
+            }
+        }
+        self.missing.is_empty().then_some(all)
+    }
+
+    /// The node that has lost its checkpoints, if it is known that one has: then the run cannot go
+    /// on where it was. Only the root of the tree knows.
+    pub fn lost(&self) -> Option<(NodeId, u64)> {
+        let all = self.ready().filter(|_| self.parent.is_none())?;
+        let newest = all.rounds.last().copied().unwrap_or(0);
+        (newest < all.known).then_some((NodeId(all.behind.0), all.known))
     }
 
     /// Why the run has not begun, as far as this node knows. `own` names the neighbours that are
@@ -107,7 +144,7 @@ impl Gathering {
     pub fn reason(&self, own: Option<&str>) -> String {
         let below = self.children.values().find_map(|child| match child {
             Child::Waiting(text) => Some(text.as_str()),
-            Child::Unknown | Child::Ready => None,
+            Child::Unknown | Child::Ready(_) => None,
         });
         let known = own.or(below).or(self.elsewhere.as_deref());
         known.unwrap_or("the missing links elsewhere are not known yet").to_string()
@@ -115,21 +152,19 @@ impl Gathering {
 
     /// Returns the messages that are new since the last call; with `again`, all of them.
     pub fn new_messages(&mut self, own: Option<&str>, again: bool) -> Vec<(NodeId, StartMessage)> {
-        let ready =
-            self.missing.is_empty() && self.children.values().all(|child| *child == Child::Ready);
-        if ready && self.parent.is_none() {
-            self.begun = true;
+        let ready = self.ready();
+        if let (Some(common), None, None) = (&ready, self.parent, self.lost()) {
+            self.begun = Some(common.rounds.last().copied().unwrap_or(0));
         }
         let mut messages = Vec::new();
-        if let Some(parent) = self.parent.filter(|_| !self.begun) {
+        if let Some(parent) = self.parent.filter(|_| self.begun.is_none()) {
             // The parent's own report is not sent back to it.
             let above = self.elsewhere.take();
             messages.push((
                 parent,
-                if ready {
-                    StartMessage::Ready
-                } else {
-                    StartMessage::Waiting(sentence(&self.reason(own)))
+                match ready {
+                    Some(common) => StartMessage::Ready(common),
+                    None => StartMessage::Waiting(sentence(&self.reason(own))),
                 },
             ));
             self.elsewhere = above;
@@ -137,10 +172,9 @@ impl Gathering {
         for &child in self.children.keys() {
             messages.push((
                 child,
-                if self.begun {
-                    StartMessage::Begin
-                } else {
-                    StartMessage::Waiting(sentence(&self.reason(own)))
+                match self.begun {
+                    Some(rounds) => StartMessage::Begin(rounds),
+                    None => StartMessage::Waiting(sentence(&self.reason(own))),
                 },
             ));
         }
@@ -169,8 +203,9 @@ mod tests {
     impl Network {
         fn new(spec: &str) -> Network {
             let topology = Topology::parse(spec, 0).unwrap();
-            let nodes =
-                (0..topology.nodes()).map(|node| Gathering::new(&topology, node.into())).collect();
+            let nodes = (0..topology.nodes())
+                .map(|node| Gathering::new(&topology, node.into(), &[], 0))
+                .collect();
             Network { topology, nodes, links: BTreeSet::new() }
         }
 
@@ -197,7 +232,7 @@ mod tests {
             let own: Vec<_> =
                 self.links.iter().copied().filter(|(a, b)| *a == node || *b == node).collect();
             own.into_iter().for_each(|link| self.turn(link, false));
-            self.nodes[node] = Gathering::new(&self.topology, node.into());
+            self.nodes[node] = Gathering::new(&self.topology, node.into(), &[], 0);
         }
 
         /// Exchanges messages until none is new.
@@ -232,7 +267,33 @@ mod tests {
         for node in 0..3 {
             assert_eq!(network.nodes[node].reason(None), "node 3 waits", "node {node}");
         }
-        assert!(network.nodes.iter().all(|node| !node.begins()));
+        assert!(network.nodes.iter().all(|node| node.begins().is_none()));
+    }
+
+    /// The round after which all nodes of a ring of 4 go on, with these checkpoints at nodes 0 and
+    /// 3, and all of them at the others; else the node that has lost its own.
+    fn agreed(first: &[u64], last: &[u64], known: u64) -> Result<u64, Option<(NodeId, u64)>> {
+        let mut network = Network::new("ring:4");
+        let all = [4, 8, 12];
+        for (node, rounds) in [first, &all, &all, last].into_iter().enumerate() {
+            // Only node 1 knows.
+            let known = if node == 1 { known } else { 0 };
+            network.nodes[node] = Gathering::new(&network.topology, node.into(), rounds, known);
+        }
+        network.all_links().into_iter().for_each(|link| network.turn(link, true));
+        network.deliver_all();
+        let begun: Vec<Option<u64>> = network.nodes.iter().map(Gathering::begins).collect();
+        assert!(begun.iter().all(|rounds| *rounds == begun[0]), "{begun:?}");
+        begun[0].ok_or(network.nodes.iter().find_map(Gathering::lost))
+    }
+
+    #[test]
+    fn the_run_goes_on_from_the_newest_checkpoint_that_all_have() {
+        assert_eq!(agreed(&[4, 8, 12], &[4, 8, 12], 8), Ok(12));
+        assert_eq!(agreed(&[4, 8], &[8, 12], 8), Ok(8));
+        assert_eq!(agreed(&[], &[4], 0), Ok(0));
+        assert_eq!(agreed(&[4, 8], &[4], 8), Err(Some((NodeId(3), 8))));
+        assert_eq!(agreed(&[], &[4, 8], 4), Err(Some((NodeId(0), 4))));
     }
 
     proptest! {
@@ -263,7 +324,7 @@ mod tests {
                     _ => {}
                 }
                 network.deliver_all();
-                let none_begins = network.nodes.iter().all(|node| !node.begins());
+                let none_begins = network.nodes.iter().all(|node| node.begins().is_none());
                 prop_assert!(none_begins, "{:?}", network.links);
             }
             for link in links {
@@ -272,7 +333,7 @@ mod tests {
                 }
             }
             network.deliver_all();
-            prop_assert!(network.nodes.iter().all(Gathering::begins));
+            prop_assert!(network.nodes.iter().all(|node| node.begins() == Some(0)));
         }
     }
 }

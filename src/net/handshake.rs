@@ -200,5 +200,6 @@ pub(super) fn kind(message: &Message) -> &'static str {
         Message::Start(_) => "a message about linking",
         Message::Working(_) => "a beat",
         Message::Probe => "a probe",
+        Message::Saved(_) | Message::Schedule(_) => "a message about checkpoints",
     }
 }

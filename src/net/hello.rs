@@ -69,6 +69,11 @@ impl RunCard {
         )
     }
 
+    /// The canonical texts of topology, experiment and model.
+    pub fn texts(&self) -> &[String; 3] {
+        &self.texts
+    }
+
     /// A card made from given texts.
     pub fn of(run: &str, parameters: u64, texts: [String; 3]) -> RunCard {
         let digests = [0, 1, 2].map(|i: usize| Sha256::digest(texts[i].as_bytes()).into());

@@ -83,6 +83,8 @@ pub struct HostConfig {
     pub security: Security,
     /// Time limits.
     pub deadlines: Deadlines,
+    /// Whether this node goes back to a checkpoint when a neighbour's program was started again.
+    pub restarts: bool,
     /// The sender of events to the core.
     pub events: Events<Event>,
 }
@@ -177,6 +179,7 @@ impl Host {
                 inbox: Arc::new(Mutex::new(Inbox::new(returned))),
                 outbox: Arc::default(),
                 incarnation,
+                restarts: config.restarts,
                 known: 0,
                 lost: None,
                 before: None,

@@ -81,8 +81,8 @@ pub struct Limits {
     pub patience: Duration,
     /// While another node is known to compute.
     pub work: Duration,
-    /// While another node is known to wait for a lost link.
-    pub absence: Duration,
+    /// While another node is known to wait for a lost link; `None` for ever.
+    pub absence: Option<Duration>,
 }
 
 impl Limits {
@@ -91,8 +91,7 @@ impl Limits {
         let run = &experiment.run;
         let [connect, patience, work] =
             [run.connect_s, run.patience_s, run.work_s].map(Duration::from_secs_f64);
-        let absence = experiment.absence.deadline().unwrap_or(Duration::MAX);
-        Limits { connect, patience, work, absence }
+        Limits { connect, patience, work, absence: experiment.absence.deadline() }
     }
 }
 

@@ -37,7 +37,7 @@ use super::{
     limits::Deadlines,
     peers::Connection,
     session::{Inbox, Outbox, Received, SharedOutbox},
-    status::{Beat, Status},
+    status::{Beat, Saves, Status},
     streams::{Done, LastReceived, Reader, Writer, listen},
     wire::{self, Message, Reason, StartMessage},
 };
@@ -104,6 +104,8 @@ pub struct Link {
     pub outbox: Arc<SharedOutbox>,
     /// The random number of this node's running program.
     pub incarnation: u64,
+    /// Whether this node goes back to a checkpoint when the neighbour's program was started again.
+    pub restarts: bool,
     /// That of the neighbour's with which this session is; 0 before the first.
     pub known: u64,
     /// Since when the link is lost, and why; `None` while it is up and before the run begins.
@@ -126,6 +128,23 @@ pub struct Link {
 
 /// The frames and bytes of the next frame that each end has received from the other.
 type Moved = [(u64, u64); 2];
+
+/// Why a session cannot go on.
+enum Lost {
+    /// The neighbour's program was started again after the run had begun.
+    Program,
+    /// The two ends do not agree on the frames that were sent.
+    Frames(String),
+}
+
+impl std::fmt::Display for Lost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Lost::Program => "it was started again, and its part of the run is lost",
+            Lost::Frames(text) => text,
+        })
+    }
+}
 
 /// The result of a link that was up.
 pub(super) enum End {
@@ -160,9 +179,15 @@ impl Link {
                         Some(closed) => closed,
                         None => return,
                     },
-                    Err(reason) => {
+                    Err(lost) => {
                         // What one end has lost does not come back.
-                        let _ = self.events.send(Event::Down { peer: self.node, reason });
+                        let _ = self.events.send(match lost {
+                            Lost::Program if self.restarts => Event::Restarted(self.node),
+                            lost => {
+                                let reason = lost.to_string();
+                                Event::Down { peer: self.node, reason }
+                            }
+                        });
                         return self.part(streams, id).await;
                     }
                 },
@@ -274,13 +299,13 @@ impl Link {
         &mut self,
         incarnation: u64,
         (received, partial): (u64, u64),
-    ) -> Result<(), String> {
+    ) -> Result<(), Lost> {
         if self.known == incarnation {
-            return self.outbox.lock().resume(received, partial);
+            return self.outbox.lock().resume(received, partial).map_err(Lost::Frames);
         }
         if self.known != 0 {
             if self.status.has_begun() {
-                return Err("it was started again, and its part of the run is lost".into());
+                return Err(Lost::Program);
             }
             *self.outbox.lock() = Outbox::default();
             self.inbox.lock().await.reset();
@@ -457,7 +482,10 @@ impl Link {
         let (mut acknowledged, mut spoke) = (arrived.frames(), Instant::now());
         let mut sent_beats = BTreeMap::new();
         // The neighbour may have missed it while the link was down.
-        let mut first = self.status.has_begun().then_some(Message::Start(StartMessage::Begin));
+        let begun = self.status.begun();
+        let mut first = begun.map(|rounds| Message::Start(StartMessage::Begin(rounds)));
+        let mut sent_saves = Saves::default();
+        let mut queue: Vec<Message> = Vec::new();
         loop {
             let mut acknowledges = false;
             let message = if let Some(first) = first.take() {
@@ -507,6 +535,7 @@ impl Link {
                             return end;
                         }
                         acknowledges = true;
+                        queue = self.status.saves().news(&mut sent_saves);
                         self.status.beat(self.me, self.deadlines.heartbeat / BEATS);
                         let news = self.status.new_beats(&mut sent_beats);
                         if news.is_empty() {
@@ -526,7 +555,8 @@ impl Link {
                 acknowledged = arrived.take();
                 Message::Ack { received: acknowledged, durable: 0 }
             });
-            for message in ack.into_iter().chain(message).chain(goodbye) {
+            let more = std::mem::take(&mut queue);
+            for message in ack.into_iter().chain(message).chain(more).chain(goodbye) {
                 spoke = Instant::now();
                 let sent =
                     timeout(3 * self.deadlines.heartbeat, wire::write(&mut control, &message))

@@ -9,7 +9,7 @@ use super::{
     hello::sentence,
     link::{End, Link},
     status::Beat,
-    wire::{Message, Reason, StartMessage},
+    wire::{MOST_ROUNDS, Message, Reason, StartMessage},
 };
 use crate::{gossip::Cause, units::NodeId};
 
@@ -28,7 +28,14 @@ impl Link {
             Message::Ack { received, .. } => *received >= self.outbox.lock().first(),
             Message::Start(_) => !self.status.has_begun(),
             message => {
-                !matches!(message, Message::Heartbeat | Message::Working(_)) && !goodbyes.received
+                let is_sign = matches!(
+                    message,
+                    Message::Heartbeat
+                        | Message::Working(_)
+                        | Message::Saved(_)
+                        | Message::Schedule(_)
+                );
+                !is_sign && !goodbyes.received
             }
         };
         if !has_content && let Err(reason) = goodbyes.budget.take(Instant::now()) {
@@ -69,6 +76,17 @@ impl Link {
                 }
                 let message = match message {
                     StartMessage::Waiting(text) => StartMessage::Waiting(sentence(&text)),
+                    StartMessage::Ready(common)
+                        if common.rounds.len() > MOST_ROUNDS
+                            || common.behind.0 as usize >= self.nodes =>
+                    {
+                        let found = common.rounds.len();
+                        return Some(End::Invalid(format!(
+                            "it names {found} checkpoints, of which node {} has the oldest: at \
+                             most {MOST_ROUNDS} of {} nodes are possible",
+                            common.behind.0, self.nodes
+                        )));
+                    }
                     message => message,
                 };
                 let _ = self.events.send(Event::Start { from: self.node, message });
@@ -80,6 +98,12 @@ impl Link {
                 sent_beats.extend(beats.iter().map(|beat| (beat.node, beat.count)));
                 self.status.add_beats(self.me, &beats);
             }
+            Message::Saved(saved) => {
+                let exists = |&(node, _): &(u32, u64)| (node as usize) < self.nodes;
+                let saved: Vec<(u32, u64)> = saved.into_iter().filter(exists).collect();
+                self.status.add_saved(&saved);
+            }
+            Message::Schedule(schedule) => self.status.set_schedule(schedule),
             other @ (Message::Hello(_) | Message::Text(..) | Message::Probe) => {
                 return Some(End::Invalid(format!(
                     "it sent {} in the middle of a run",

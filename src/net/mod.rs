@@ -32,9 +32,11 @@ mod probe;
 mod reach;
 mod relay;
 mod reservations;
+mod saver;
 mod security;
 mod session;
 mod sockets;
+mod start;
 mod status;
 mod streams;
 mod swarm;
@@ -54,11 +56,11 @@ pub use reach::socket_address;
 pub use relay::{Relay, RelayEvent, RelayFile};
 pub use security::has_aes;
 pub use status::Status;
-pub use together::together;
+pub use together::{together, together_from};
 pub use wire::{Hello, Message, Reason, Section, StartMessage, encode};
 
 /// The version of the wire format of a link.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 pub use libp2p::{Multiaddr, PeerId, identity::Keypair};
 

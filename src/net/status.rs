@@ -10,11 +10,12 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
         Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
+use super::wire::{Message, Schedule};
 use crate::units::NodeId;
 
 /// The state that a host's tasks share with the thread of its core.
@@ -26,8 +27,12 @@ pub struct Status {
     /// A problem of the host as a whole.
     host: Mutex<Option<String>>,
     moved: AtomicU64,
-    begun: AtomicBool,
+    /// The rounds after which the run has begun.
+    begun: Mutex<Option<u64>>,
     work: Mutex<Work>,
+    saves: Mutex<Saves>,
+    /// Counts the changes of `saves`.
+    save_news: AtomicU64,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -50,6 +55,28 @@ struct Work {
     beats: BTreeMap<NodeId, (u64, bool)>,
     /// The last beat of another node.
     last: Option<Alive>,
+}
+
+/// The checkpoints of all nodes, as far as this node knows.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Saves {
+    /// The rounds of each node's newest.
+    pub newest: BTreeMap<u32, u64>,
+    /// When the next one is due.
+    pub schedule: Schedule,
+}
+
+impl Saves {
+    /// Messages for what is newer than `sent`, which is brought up to date.
+    pub fn news(&self, sent: &mut Saves) -> Vec<Message> {
+        let is_new = |(node, rounds): &(&u32, &u64)| sent.newest.get(node) != Some(rounds);
+        let saved: Vec<(u32, u64)> =
+            self.newest.iter().filter(is_new).map(|(node, rounds)| (*node, *rounds)).collect();
+        let schedule = (self.schedule != sent.schedule).then_some(self.schedule);
+        *sent = self.clone();
+        let saved = (!saved.is_empty()).then_some(Message::Saved(saved));
+        saved.into_iter().chain(schedule.map(Message::Schedule)).collect()
+    }
 }
 
 /// A sign that a node is at work.
@@ -79,8 +106,10 @@ impl Status {
             linked: Mutex::default(),
             host: Mutex::default(),
             moved: AtomicU64::new(0),
-            begun: AtomicBool::new(false),
+            begun: Mutex::default(),
             work: Mutex::default(),
+            saves: Mutex::default(),
+            save_news: AtomicU64::new(0),
         }
     }
 
@@ -146,14 +175,51 @@ impl Status {
         self.host.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The run begins: a link that breaks from now on is lost until its session is resumed.
-    pub fn begin(&self) {
-        self.begun.store(true, Ordering::Relaxed);
+    /// The run begins, or goes on after this many rounds: a link that breaks from now on is lost
+    /// until its session is resumed.
+    pub fn begin(&self, rounds: u64) {
+        *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = Some(rounds);
+    }
+
+    /// The rounds after which the run has begun here.
+    pub fn begun(&self) -> Option<u64> {
+        *self.begun.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the run has begun.
     pub fn has_begun(&self) -> bool {
-        self.begun.load(Ordering::Relaxed)
+        self.begun().is_some()
+    }
+
+    /// Records that nodes have checkpoints of these rounds.
+    pub(super) fn add_saved(&self, saved: &[(u32, u64)]) {
+        let mut saves = self.saves();
+        for &(node, rounds) in saved {
+            let known = saves.newest.entry(node).or_default();
+            if rounds > *known {
+                *known = rounds;
+                self.save_news.fetch_add(1, Ordering::Release);
+            }
+        }
+    }
+
+    /// Records a schedule of checkpoints, unless a newer one is known.
+    pub(super) fn set_schedule(&self, schedule: Schedule) {
+        let mut saves = self.saves();
+        if schedule.number > saves.schedule.number {
+            saves.schedule = schedule;
+            self.save_news.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// A number that changes with the checkpoints that are known.
+    pub(super) fn save_news(&self) -> u64 {
+        self.save_news.load(Ordering::Acquire)
+    }
+
+    /// The checkpoints that are known, and their schedule.
+    pub(super) fn saves(&self) -> MutexGuard<'_, Saves> {
+        self.saves.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts bytes of frames sent or received.

@@ -19,13 +19,13 @@ use super::{
     host::{Host, HostConfig, Neighbour},
     limits::{Deadlines, Limits},
     runtime,
-    worker::{NodeObserver, Worker},
+    worker::{NodeObserver, Start, Worker},
 };
 use crate::{
     drive::{Elapsed, Ended, Lent, NodeSpec, Observer, RunError, Waiting},
     experiment::Transport,
     gossip::{Failure, OwnModel, RoundDone},
-    run::{Design, Security},
+    run::{Checkpoints, Design, Security},
     units::{NodeId, Round},
 };
 
@@ -63,6 +63,7 @@ impl StopRound {
 
 enum Report {
     Begins(NodeId, Lent),
+    Resumes(NodeId, Round),
     Linked(NodeId, NodeId, usize, usize),
     LinkLost(NodeId, NodeId, String),
     Waits(NodeId, Waiting),
@@ -98,6 +99,10 @@ impl NodeObserver for Reporter<'_> {
         let _ = self.reports.send(Report::Waits(self.node, waiting.clone()));
     }
 
+    fn resumes(&mut self, rounds: Round) {
+        let _ = self.reports.send(Report::Resumes(self.node, rounds));
+    }
+
     fn begins(&mut self, lent: &Lent) {
         let _ = self.reports.send(Report::Begins(self.node, lent.clone()));
     }
@@ -128,6 +133,20 @@ pub fn together(
     transport: Transport,
     observer: &mut dyn Observer,
 ) -> Result<Vec<Ended>, RunError> {
+    together_from(specs, design, transport, &|_| None, observer)
+}
+
+/// The same, but goes on where the run was. `checkpoints` returns those of a node.
+///
+/// # Errors
+/// The first failure of a node; the others then stop too.
+pub fn together_from(
+    specs: Vec<NodeSpec>,
+    design: &Design,
+    transport: Transport,
+    checkpoints: &dyn Fn(NodeId) -> Option<Checkpoints>,
+    observer: &mut dyn Observer,
+) -> Result<Vec<Ended>, RunError> {
     let count = specs.len();
     // The runtime outlives the workers, whose hosts run on it.
     let runtime = runtime()?;
@@ -139,11 +158,15 @@ pub fn together(
     let mut results: Vec<Option<Result<Ended, RunError>>> = (0..count).map(|_| None).collect();
     thread::scope(|scope| {
         for (worker, spec) in workers.into_iter().zip(specs) {
+            let checkpoints = checkpoints(worker.id);
             let mut reporter =
                 Reporter { node: worker.id, stop_round: &stop_round, reports: sender.clone() };
             scope.spawn(move || {
                 let mut stop = || leave.load(Ordering::Relaxed);
-                let ended = worker.run(spec.config, spec.learner, &mut reporter, &mut stop);
+                let NodeSpec { config, learner } = spec;
+                let learner = Arc::new(Mutex::new(learner));
+                let start = Start { config, learner, checkpoints, again: false };
+                let ended = worker.run(start, &mut reporter, &mut stop);
                 let _ = reporter.reports.send(Report::Ended(reporter.node, ended));
             });
         }
@@ -151,6 +174,7 @@ pub fn together(
         loop {
             match reports.recv_timeout(POLL) {
                 Ok(Report::Begins(id, lent)) => observer.begins(id, &lent),
+                Ok(Report::Resumes(id, rounds)) => observer.resumes(id, rounds),
                 Ok(Report::Linked(id, peer, up, links)) => observer.linked(id, peer, up, links),
                 Ok(Report::LinkLost(id, peer, reason)) => observer.link_lost(id, peer, &reason),
                 Ok(Report::Waits(id, waiting)) => observer.waits(id, &waiting),
@@ -234,6 +258,7 @@ async fn hosts(
             relayed: false,
             security: Security::default(),
             deadlines: Deadlines::of(&design.experiment),
+            restarts: false,
             events: own.clone(),
         };
         workers.push(Worker {

@@ -46,6 +46,21 @@ pub enum Message {
     Working(Vec<(u32, u64, bool)>),
     /// Instead of a hello: the sender only examines the link (`gradvine doctor`).
     Probe,
+    /// Nodes and the rounds of their newest checkpoints.
+    Saved(Vec<(u32, u64)>),
+    /// From the node that schedules checkpoints.
+    Schedule(Schedule),
+}
+
+/// When checkpoints are written. A newer schedule replaces an older one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Schedule {
+    /// Counts the schedules.
+    pub number: u64,
+    /// The rounds after which the next one is due; 0 for none.
+    pub next: u64,
+    /// The newest round of which every node has one: older ones are removed.
+    pub common: u64,
 }
 
 /// Why a node leaves a run: the first failure that it knows.
@@ -61,12 +76,27 @@ pub struct Reason {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StartMessage {
     /// To the parent: this node and all nodes below it are linked with all their neighbours.
-    Ready,
+    Ready(Common),
     /// To the parent and the children: some links are missing, with their names.
     Waiting(String),
-    /// To the children: all nodes are linked, the run begins.
-    Begin,
+    /// To the children: all nodes are linked, and the run begins or goes on after this many
+    /// rounds.
+    Begin(u64),
 }
+
+/// The checkpoints that several nodes have in common.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Common {
+    /// The rounds of which all of them have a checkpoint, ascending, at most [`MOST_ROUNDS`].
+    pub rounds: Vec<u64>,
+    /// The newest round of which, as far as one of them knows, all nodes of the run have had one.
+    pub known: u64,
+    /// The node whose newest checkpoint is the oldest, and its round.
+    pub behind: (u32, u64),
+}
+
+/// The maximum number of rounds that a node names.
+pub const MOST_ROUNDS: usize = 64;
 
 /// The sections on which two nodes must agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -283,6 +313,9 @@ mod tests {
             Message::Goodbye(Some(Reason { node: 3, text: "late".into() })),
             Message::Start(StartMessage::Waiting("node a waits for b".into())),
             Message::Working(vec![(3, 7, true)]),
+            Message::Saved(vec![(3, 7)]),
+            Message::Schedule(Schedule { number: 1, next: 20, common: 10 }),
+            Message::Start(StartMessage::Begin(10)),
         ];
         for message in messages {
             assert_eq!(decode(&encode(&message)[4..]).unwrap(), message);

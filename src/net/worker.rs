@@ -1,11 +1,11 @@
 //! Performs the effects of one node's core: frames through the host, gradients through the learner.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::VecDeque,
     panic::{self, AssertUnwindSafe},
     sync::{
-        Arc, Mutex, TryLockError,
-        atomic::Ordering,
+        Arc, TryLockError,
+        atomic::{AtomicU64, Ordering},
         mpsc::{Receiver, RecvTimeoutError, Sender},
     },
     thread,
@@ -13,25 +13,31 @@ use std::{
 };
 
 use super::{
-    companion::{Job, SharedLearner, companion},
-    event::{Difference, Event, note_difference, refusal},
-    gathering::Gathering,
+    companion::{Job, Owned, SharedLearner, companion, lock},
+    event::Event,
     host::Host,
     limits::Limits,
+    saver::Saver,
+    start::{Begun, Starter},
     status::Status,
 };
 use crate::{
-    drive::{Conclusion, Elapsed, Ended, Learner, Lent, RunError, Waiting, describe_panic},
-    gossip::{Effect, Failure, Input, Node, NodeConfig, OwnModel, RoundDone, Traffic},
+    config::ConfigError,
+    drive::{Conclusion, Elapsed, Ended, Lent, RunError, Waiting, describe_panic},
+    gossip::{
+        Effect, Failure, Input, Node, NodeConfig, OwnModel, RoundDone, Traffic, snapshot::Snapshot,
+    },
     mixing::Topology,
+    run::{Checkpoint, Checkpoints},
+    state::State,
     units::{NodeId, Round, Time},
 };
 
 /// The interval between two messages about waiting.
-const LINE: Duration = Duration::from_secs(5);
+pub(super) const LINE: Duration = Duration::from_secs(5);
 
 /// How often `stop` is called.
-const POLL: Duration = Duration::from_millis(100);
+pub(super) const POLL: Duration = Duration::from_millis(100);
 
 /// How long a run that ends early waits for the model that is lent to the last gradient, and how
 /// often it polls.
@@ -62,6 +68,9 @@ pub trait NodeObserver {
     /// The node begins.
     fn begins(&mut self, lent: &Lent);
 
+    /// The node goes on after this many rounds; reports of later rounds no longer count.
+    fn resumes(&mut self, rounds: Round);
+
     /// The link to `peer` is up, as number `up` of the node's `links`.
     fn linked(&mut self, peer: NodeId, up: usize, links: usize);
 
@@ -85,6 +94,10 @@ struct NodeState {
     companion: Option<Sender<Job>>,
     own: Sender<Event>,
     started: Instant,
+    /// The time of the rounds before the checkpoint from which it goes on.
+    before: Duration,
+    /// The merged setup records of all nodes.
+    setup: Vec<u8>,
     traffic: Traffic,
     model: Arc<Vec<f32>>,
     mean: Vec<f32>,
@@ -93,28 +106,73 @@ struct NodeState {
     effects: Vec<Effect>,
 }
 
+/// What a node begins with.
+pub struct Start {
+    /// Its core.
+    pub config: NodeConfig,
+    /// Its learner.
+    pub learner: Owned,
+    /// Its checkpoints, if it writes any.
+    pub checkpoints: Option<Checkpoints>,
+    /// Whether it has been part of this run before.
+    pub again: bool,
+}
+
 impl Worker {
     /// Runs a node to its end and says goodbye. `observer` receives every round and the models to
     /// save; `stop` is called again and again and returns whether to leave now.
     ///
     /// # Errors
     /// If a link breaks, a deadline passes, the node fails, or `stop` returns true; the neighbours
-    /// get the reason.
+    /// get the reason. [`RunError::Restarted`] if this node must go back to a checkpoint: then the
+    /// neighbours get none.
     pub fn run(
         self,
-        config: NodeConfig,
-        learner: Box<dyn Learner>,
+        start: Start,
         observer: &mut dyn NodeObserver,
         stop: &mut dyn FnMut() -> bool,
     ) -> Result<Ended, RunError> {
         let Worker { id, topology, host, events, own, limits } = self;
-        let state = NodeState::new(config, learner, own, Arc::clone(host.status()));
+        let Start { config, learner, checkpoints, again } = start;
+        let rounds_in_all = config.rounds;
+        let saved = checkpoints.as_ref().map(Checkpoints::available).unwrap_or_default();
+        // Nodes that were part of the run may take as long to return as lost links.
+        let limit = match again || !saved.0.is_empty() {
+            true => limits.absence.map(|absence| absence.max(limits.connect)),
+            false => Some(limits.connect),
+        };
+        let begun = Starter {
+            id,
+            topology: &topology,
+            host: &host,
+            events: &events,
+            observer,
+            stop,
+            limit,
+            saved: (&saved.0, saved.1),
+        }
+        .gather();
+        let begun = begun.and_then(|begun| Ok((put_back(&begun, &checkpoints, &learner)?, begun)));
+        let (restored, Begun { rounds, early }) = match begun {
+            Ok(begun) => begun,
+            Err(error) => {
+                save_newest(&checkpoints, saved.0.last(), observer);
+                host.finish(Some(error.cause(id, &topology)), &mut || false);
+                return Err(error);
+            }
+        };
+        if again || rounds > 0 {
+            observer.resumes(Round(rounds));
+        }
+        let status = Arc::clone(host.status());
+        let saver = checkpoints
+            .map(|checkpoints| Saver::new(checkpoints, Arc::clone(&status), &topology, id, rounds));
+        let state = NodeState::new(config, restored, learner, own, status);
         let mut driver =
-            Driver { id, topology: &topology, limits, host, events, state, observer, stop };
+            Driver { id, topology: &topology, limits, host, events, state, saver, observer, stop };
         // A panic in code of the program (evaluations, events): the neighbours get the reason and
         // the model is saved before it goes on.
-        let result =
-            panic::catch_unwind(AssertUnwindSafe(|| driver.gather().and_then(|()| driver.drive())));
+        let result = panic::catch_unwind(AssertUnwindSafe(|| driver.drive(early)));
         let (result, payload) = match result {
             Ok(result) => (result, None),
             Err(payload) => {
@@ -126,7 +184,10 @@ impl Worker {
         if result.is_err() {
             driver.salvage();
         }
-        let Driver { host, state, stop, .. } = driver;
+        let Driver { host, state, stop, saver, .. } = driver;
+        if let Err(RunError::Restarted(_)) = result {
+            return Err(result.expect_err("it is an error"));
+        }
         let reason = result.as_ref().err().map(|error| {
             let cause = error.cause(id, &topology);
             tracing::debug!("{}", cause.text);
@@ -138,7 +199,48 @@ impl Worker {
         if let Some(payload) = payload {
             panic::resume_unwind(payload);
         }
+        let over = result.is_ok() && state.node.round().0 >= rounds_in_all;
+        if let Some(saver) = saver.filter(|_| over) {
+            saver.clear();
+        }
         result.map(|()| state.end())
+    }
+}
+
+/// Loads the checkpoint after which the run goes on, and puts the learner back to it.
+///
+/// # Errors
+/// If it cannot be used.
+fn put_back(
+    begun: &Begun,
+    checkpoints: &Option<Checkpoints>,
+    learner: &Owned,
+) -> Result<Option<Checkpoint>, RunError> {
+    let Some(checkpoints) = checkpoints.as_ref().filter(|_| begun.rounds > 0) else {
+        return Ok(None);
+    };
+    let mut checkpoint = checkpoints.load(begun.rounds).map_err(RunError::Setup)?;
+    let (mut learner, state) = (lock(learner), std::mem::take(&mut checkpoint.learner));
+    learner.prepare(&checkpoint.setup).map_err(RunError::Agreement)?;
+    state.restore(|visitor| _ = learner.state(visitor)).map_err(|problem| {
+        let problem = format!("of round {} does not fit the learner: {problem}", begun.rounds);
+        RunError::Setup(ConfigError::at("checkpoint", problem))
+    })?;
+    Ok(Some(checkpoint))
+}
+
+/// Saves the model of the newest checkpoint, for a run that does not go on.
+fn save_newest(
+    checkpoints: &Option<Checkpoints>,
+    newest: Option<&u64>,
+    observer: &mut dyn NodeObserver,
+) {
+    if let (Some(checkpoints), Some(rounds)) = (checkpoints, newest)
+        && let Ok(Checkpoint { snapshot, time, computing, .. }) = checkpoints.load(*rounds)
+    {
+        let Snapshot { rounds, x, traffic, links, .. } = snapshot;
+        let own = OwnModel { rounds, x: Arc::new(x), traffic, links };
+        observer.save(Elapsed { time, computing }, own);
     }
 }
 
@@ -150,6 +252,7 @@ struct Driver<'a> {
     host: Host,
     events: Receiver<Event>,
     state: NodeState,
+    saver: Option<Saver>,
     observer: &'a mut dyn NodeObserver,
     stop: &'a mut dyn FnMut() -> bool,
 }
@@ -176,130 +279,16 @@ impl Driver<'_> {
         }
     }
 
-    /// Runs until all nodes are linked. Frames of neighbours that have begun are held meanwhile; a
-    /// link that breaks may come up again.
-    fn gather(&mut self) -> Result<(), RunError> {
-        let started = Instant::now();
-        let neighbours = self.topology.neighbours(self.id).len();
-        let mut gathering = Gathering::new(self.topology, self.id);
-        let mut differences: BTreeMap<NodeId, Difference> = BTreeMap::new();
-        // The last message of each neighbour that left: the first cause.
-        let mut before: BTreeMap<NodeId, String> = BTreeMap::new();
-        // Whether any neighbour has had the same files and program: then not only this node has
-        // them.
-        let mut agrees = false;
-        let mut line = started + LINE;
-        loop {
-            match self.next()? {
-                Some(Event::Up(peer) | Event::Back { peer, .. }) => {
-                    agrees = true;
-                    differences.remove(&peer);
-                    before.remove(&peer);
-                    gathering.up(peer);
-                    let up = neighbours - gathering.missing();
-                    tracing::info!("linked with {} ({up} of {neighbours})", self.name(peer));
-                    self.observer.linked(peer, up, neighbours);
-                }
-                Some(Event::Lost { peer, reason }) => {
-                    tracing::warn!(
-                        "the link to {} broke before the run began: {reason}; waiting for it",
-                        self.name(peer)
-                    );
-                    gathering.down(peer);
-                    self.observer.link_lost(peer, &reason);
-                }
-                Some(Event::Restarted(peer)) => {
-                    let reason = "its program was started again".into();
-                    self.feed(Input::LinkDown { peer, reason })?;
-                }
-                Some(Event::Left { peer, cause }) => {
-                    tracing::warn!(
-                        "{} left before the run began: {}; waiting for it",
-                        self.name(peer),
-                        cause.text
-                    );
-                    gathering.down(peer);
-                    self.observer.link_lost(peer, &cause.text);
-                    before.insert(peer, cause.text.clone());
-                    self.feed(Input::Left { peer, cause })?;
-                }
-                Some(Event::Start { from, message }) => gathering.message(from, message),
-                // Before the run it means no more than the loss of the link, which follows.
-                Some(Event::Goodbye(_)) => {}
-                Some(Event::Differs { peer, difference }) => {
-                    before.insert(peer, difference.to_string());
-                    note_difference(&mut differences, peer, difference)
-                }
-                Some(event) => self.take(event)?,
-                None => {}
-            }
-            if !agrees && !differences.is_empty() && differences.len() == neighbours {
-                return Err(refusal(&differences));
-            }
-            let now = Instant::now();
-            let own = (gathering.missing() > 0).then(|| {
-                format!("node {} waits for {}", self.name(self.id), self.troubles(&before))
-            });
-            for (to, message) in gathering.new_messages(own.as_deref(), now >= line) {
-                self.host.send_start(to, message);
-            }
-            if gathering.begins() {
-                self.host.status().begin();
-                return Ok(());
-            }
-            let waits = || {
-                let (name, reason) = (self.name(self.id), gathering.reason(own.as_deref()));
-                let host = self
-                    .host
-                    .status()
-                    .of_host()
-                    .map(|trouble| format!("; {trouble}"))
-                    .unwrap_or_default();
-                if own.is_some() {
-                    format!("{reason}{host}")
-                } else {
-                    format!("node {name} is linked, the run has not begun: {reason}{host}")
-                }
-            };
-            if now >= started + self.limits.connect {
-                if !agrees
-                    && differences
-                        .values()
-                        .any(|difference| matches!(difference, Difference::Files(_)))
-                {
-                    return Err(refusal(&differences));
-                }
-                let seconds = self.limits.connect.as_secs_f64();
-                let text = format!("after {seconds} s {}", waits());
-                let lacks = self.host.status().of_host().is_some();
-                return Err(if lacks { RunError::Host(text) } else { RunError::Deadline(text) });
-            }
-            if now >= line {
-                line = now + LINE;
-                let text = waits();
-                tracing::warn!("{text}");
-                let missing = self.host.status().missing();
-                let peers = missing.into_iter().map(|(peer, _)| peer).collect();
-                self.observer.waits(&Waiting { peers, text });
-            }
-        }
-    }
-
-    /// The missing neighbours and the causes, as far as they are known. `before`: the last messages
-    /// of those that left.
-    fn troubles(&self, before: &BTreeMap<NodeId, String>) -> String {
-        let one = |(node, trouble): (NodeId, String)| {
-            let said = before.get(&node).filter(|said| !trouble.contains(*said));
-            let said = said.map_or_else(String::new, |said| format!("; before that: {said}"));
-            format!("{} ({trouble}{said})", self.name(node))
-        };
-        self.host.status().missing().into_iter().map(one).collect::<Vec<_>>().join(", ")
-    }
-
     /// Runs from the start to the last record.
-    fn drive(&mut self) -> Result<(), RunError> {
-        self.state.started = Instant::now();
+    fn drive(&mut self, early: Vec<Event>) -> Result<(), RunError> {
+        self.state.started = Instant::now() - self.state.before;
         self.observer.begins(&self.state.learner.lent);
+        if let Some(first) = self.saver.as_ref().and_then(Saver::first) {
+            self.feed(first)?;
+        }
+        for event in early {
+            self.take(event)?;
+        }
         self.feed(Input::Start)?;
         let (mut progress, mut line) = (Instant::now(), Instant::now() + LINE);
         let mut bytes = self.host.status().bytes();
@@ -312,6 +301,10 @@ impl Driver<'_> {
                     progress = Instant::now();
                     line = progress + LINE;
                 }
+            }
+            let round = self.state.node.round();
+            if let Some(request) = self.saver.as_mut().and_then(|saver| saver.look(round)) {
+                self.feed(request)?;
             }
             let now = Instant::now();
             if now < line {
@@ -358,7 +351,7 @@ impl Driver<'_> {
                 self.observer.waits(&Waiting { peers, text });
             }
             let most = match beat {
-                Some(beat) if beat.absent => self.limits.absence,
+                Some(beat) if beat.absent => self.limits.absence.unwrap_or(Duration::MAX),
                 _ => self.limits.work,
             };
             if silence >= self.limits.patience
@@ -455,10 +448,7 @@ impl Driver<'_> {
                 );
                 Input::LinkDown { peer, reason }
             }
-            Event::Restarted(peer) => {
-                let reason = "its program was started again".into();
-                Input::LinkDown { peer, reason }
-            }
+            Event::Restarted(peer) => return Err(RunError::Restarted(peer)),
             Event::Up(_)
             | Event::Lost { .. }
             | Event::Back { .. }
@@ -496,6 +486,17 @@ impl Driver<'_> {
                     .learner
                     .work(|learner| learner.prepare(&merged))
                     .map_err(RunError::Agreement)?;
+                state.setup = merged;
+            }
+            Effect::Snapshot(snapshot) => {
+                let Some(saver) = &mut self.saver else { return Ok(()) };
+                let mut learner = State::default();
+                state.learner.work(|learns| _ = learns.state(&mut learner));
+                let Elapsed { time, computing } = state.elapsed();
+                let (snapshot, setup) = (*snapshot, state.setup.clone());
+                let checkpoint =
+                    Checkpoint { snapshot, learner, setup, time, computing, common: 0 };
+                state.inputs.extend(saver.save(checkpoint));
             }
             Effect::RoundDone(done) => {
                 state.traffic = done.traffic;
@@ -535,18 +536,29 @@ impl Driver<'_> {
 }
 
 impl NodeState {
+    /// A node that begins, or goes on from a checkpoint.
     fn new(
         config: NodeConfig,
-        learner: Box<dyn Learner>,
+        restored: Option<Checkpoint>,
+        learner: Owned,
         own: Sender<Event>,
         status: Arc<Status>,
     ) -> NodeState {
+        let (node, setup, time, computing) = match restored {
+            Some(Checkpoint { snapshot, setup, time, computing, .. }) => {
+                (Node::resume(config, snapshot), setup, time, computing)
+            }
+            None => (Node::new(config), Vec::new(), Time(0), Time(0)),
+        };
+        let waits = lock(&learner).waits();
         NodeState {
-            node: Node::new(config),
+            node,
+            setup,
+            before: Duration::from_nanos(time.0),
             learner: SharedLearner {
-                waits: learner.waits(),
-                learner: Arc::new(Mutex::new(learner)),
-                computing: Arc::default(),
+                waits,
+                learner,
+                computing: Arc::new(AtomicU64::new(computing.0)),
                 lent: Lent::default(),
                 status,
             },

@@ -16,10 +16,10 @@ use crate::{
     gossip::tree::Readers,
     learn::{Objective, Tensor},
     mixing::Topology,
-    net::{Keypair, Place, identity},
+    net::{Keypair, Place, RunCard, identity},
     run::{
-        Design, Evaluate, NodeFile, OwnLearner, RunDirectory, RunInfo, SavedFiles, Security,
-        Single, Space, Warn, count_parameters,
+        Checkpoints, Design, Evaluate, NodeFile, OwnLearner, RunDirectory, RunInfo, SavedFiles,
+        Security, Single, Space, Warn, checkpoint::Every, count_parameters,
     },
 };
 
@@ -49,6 +49,7 @@ pub struct NodeBuilder {
     initial: Option<Vec<f32>>,
     evaluate: Option<Evaluate>,
     warn: Warn,
+    fresh: bool,
 }
 
 impl NodeBuilder {
@@ -66,6 +67,7 @@ impl NodeBuilder {
             initial: None,
             evaluate: None,
             warn: Arc::new(|line| tracing::warn!("{line}")),
+            fresh: false,
         }
     }
 
@@ -106,7 +108,15 @@ impl NodeBuilder {
         self
     }
 
-    /// The run directory to create. Without one nothing is written.
+    /// Begins anew: removes the files of an earlier run from the run directory. Otherwise a run
+    /// that was interrupted there goes on.
+    #[must_use]
+    pub fn fresh(mut self) -> NodeBuilder {
+        self.fresh = true;
+        self
+    }
+
+    /// The run directory to create, or that of a run to go on with. Without one nothing is written.
     #[must_use]
     pub fn out(mut self, folder: impl Into<PathBuf>) -> NodeBuilder {
         self.out = Some(folder.into());
@@ -153,7 +163,7 @@ impl NodeBuilder {
     /// If a file, a value or a combination is wrong, or the run directory cannot be made.
     pub fn prepare(self) -> Result<Prepared, ConfigError> {
         let NodeBuilder { key, topology, experiment, file, origin, out, problem, .. } = self;
-        let (initial, evaluate, warn) = (self.initial, self.evaluate, self.warn);
+        let (initial, evaluate, warn, fresh) = (self.initial, self.evaluate, self.warn, self.fresh);
         // Errors about values of the node's file name that file; other places belong to the
         // topology.
         let in_topology = origin.as_ref().map(|_| file.topology.display().to_string());
@@ -193,9 +203,16 @@ impl NodeBuilder {
                 own_parts(design, learner.evaluated(evaluate.clone()), node, rows)
             }
         };
-        let directory = out.map(|out| make_directory(&design, &out, &warn)).transpose();
+        let directory = out.map(|out| make_directory(&design, &out, fresh, &warn)).transpose();
         let directory =
             directory.map_err(|error| blame(ConfigError { place: "node.out".into(), ..error }))?;
+        let checkpoints = directory.as_ref().map(|directory| {
+            let name = &design.topology.node(node).name;
+            let texts = RunCard::new(&design);
+            let (path, every) = (directory.path(), Every::of(&design));
+            Checkpoints::open(path, every, (node, name), texts.texts())
+        });
+        let checkpoints = checkpoints.transpose()?;
         // Last: an error stands alone.
         place.warnings().iter().for_each(|warning| warn(&format!("warning: {warning}")));
         Ok(Prepared {
@@ -206,6 +223,7 @@ impl NodeBuilder {
             score,
             evaluate,
             directory,
+            checkpoints,
             blame: Box::new(blame),
             warn,
         })
@@ -281,7 +299,18 @@ fn own_parts(
     (design, spec, known, Box::new(|_| None))
 }
 
-fn make_directory(design: &Design, out: &Path, warn: &Warn) -> Result<RunDirectory, ConfigError> {
+fn make_directory(
+    design: &Design,
+    out: &Path,
+    fresh: bool,
+    warn: &Warn,
+) -> Result<RunDirectory, ConfigError> {
+    if fresh {
+        RunDirectory::remove(out)?;
+    }
+    if RunDirectory::can_go_on(out) {
+        return RunDirectory::go_on(out);
+    }
     if let Some(warning) = Space::of(design, SavedFiles::One).check(out)? {
         warn(&format!("warning: {warning}"));
     }

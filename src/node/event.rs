@@ -31,6 +31,12 @@ pub enum Event {
     },
     /// All nodes are linked, and the rounds begin.
     Begun,
+    /// The run goes on after this many rounds, because a node was started again: this one, or
+    /// another one. [`Event::Begun`] follows, and rounds may be reported again.
+    Resumed {
+        /// Rounds done.
+        rounds: u64,
+    },
     /// The model was evaluated; the same is a line of `metrics.jsonl`.
     Evaluation(Metric),
     /// A round is over.

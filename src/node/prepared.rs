@@ -9,10 +9,10 @@ use crate::{
     gossip::{OwnModel, RoundDone},
     net::{self, PeerId, Place},
     run::{
-        Design, Evaluate, Measures, Recorder, RunDirectory, RunInfo, Summary, Warn,
+        Checkpoints, Design, Evaluate, Measures, Recorder, RunDirectory, RunInfo, Summary, Warn,
         metrics::Metric, record::Score,
     },
-    units::NodeId,
+    units::{NodeId, Round},
 };
 
 /// The results that a run returns to the program that embedded a node.
@@ -43,6 +43,7 @@ pub struct Prepared {
     pub(super) score: ScoreModel,
     pub(super) evaluate: Option<Evaluate>,
     pub(super) directory: Option<RunDirectory>,
+    pub(super) checkpoints: Option<Checkpoints>,
     pub(super) blame: Box<dyn Fn(ConfigError) -> ConfigError>,
     pub(super) warn: Warn,
 }
@@ -93,8 +94,8 @@ impl Prepared {
         events: &mut dyn FnMut(Event),
         stop: &mut dyn FnMut() -> bool,
     ) -> Result<NodeResult, super::EndError> {
-        let Prepared { design, place, spec, score, evaluate, mut directory, blame, warn, .. } =
-            self;
+        let Prepared { design, place, spec, score, evaluate, mut directory, .. } = self;
+        let (blame, warn, checkpoints) = (self.blame, self.warn, self.checkpoints);
         let node = place.node;
         let mut observer = RunObserver {
             design: &design,
@@ -106,7 +107,7 @@ impl Prepared {
             rounds: 0,
             warn: Arc::clone(&warn),
         };
-        let ended = net::alone(place, spec, &design, &mut observer, stop);
+        let ended = net::alone(place, spec, &design, checkpoints, &mut observer, stop);
         let rounds = observer.rounds;
         let written = |error: RunError| match error {
             RunError::Setup(error) => RunError::Setup(blame(error)),
@@ -230,6 +231,18 @@ impl Observer for RunObserver<'_> {
             recorder.begins(node, lent);
         }
         (self.events)(Event::Begun);
+    }
+
+    fn resumes(&mut self, node: NodeId, rounds: Round) {
+        self.rounds = rounds.0;
+        if let Some(recorder) = self.recorder {
+            recorder.resumes(node);
+        }
+        let rewound = self.directory.as_mut().map(|directory| directory.rewind(rounds.0));
+        if let Some(Err(error)) = rewound {
+            (self.warn)(&format!("warning: {error}"));
+        }
+        (self.events)(Event::Resumed { rounds: rounds.0 });
     }
 
     fn save(&mut self, node: NodeId, elapsed: Elapsed, own: &OwnModel) {

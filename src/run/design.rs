@@ -449,6 +449,15 @@ pub(super) fn check_run(experiment: &Experiment) -> Result<(), ConfigError> {
         let problem = "expected 0 (for ever) or a number of seconds from 0.1 to 2592000 (30 days)";
         return Err(ConfigError::new("absence.deadline_s", absent, problem));
     }
+    let (every, rounds) = (experiment.checkpoint.every_s, experiment.checkpoint.every_rounds);
+    if every != 0.0 && !(0.1..=86_400.0 * 30.0).contains(&every) {
+        let problem = "expected 0 (never) or a number of seconds from 0.1 to 2592000 (30 days)";
+        return Err(ConfigError::new("checkpoint.every_s", every, problem));
+    }
+    if let Some(rounds) = rounds.filter(|rounds| !(1..=i64::MAX as u64).contains(rounds)) {
+        let problem = "expected a whole number from 1 to 9223372036854775807";
+        return Err(ConfigError::new("checkpoint.every_rounds", rounds, problem));
+    }
     if let Some(name) = &run.congestion {
         let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
         let wrong =

@@ -10,6 +10,12 @@ use std::{
 use super::{Summary, metrics::Metric};
 use crate::config::ConfigError;
 
+/// The files that a run writes before its first round, and its summary.
+const FILES: [&str; 4] = ["metrics.jsonl", "experiment.toml", "topology.toml", "summary.json"];
+
+/// The folder of checkpoints in a run's.
+pub(super) const CHECKPOINTS: &str = "checkpoints";
+
 /// A run's folder, open for metrics.
 #[derive(Debug)]
 pub struct RunDirectory {
@@ -45,6 +51,70 @@ impl RunDirectory {
         Ok(RunDirectory { path: path.to_path_buf(), fresh, metrics })
     }
 
+    /// Opens the folder of a run that goes on; its files stay as they are until
+    /// [`RunDirectory::rewind`].
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn go_on(path: &Path) -> Result<RunDirectory, ConfigError> {
+        let metrics = append(&path.join("metrics.jsonl")).map_err(|error| {
+            ConfigError::new("run.out", path.display(), format!("cannot be written: {error}"))
+        })?;
+        Ok(RunDirectory { path: path.to_path_buf(), fresh: false, metrics: Lines::new(metrics) })
+    }
+
+    /// Whether a folder holds a run that can go on: it has checkpoints, or had begun to write them.
+    pub fn can_go_on(path: &Path) -> bool {
+        path.join(CHECKPOINTS).is_dir()
+    }
+
+    /// Removes the files of a run, also its models and checkpoints. Other files stay.
+    ///
+    /// # Errors
+    /// If one cannot be removed.
+    pub fn remove(path: &Path) -> Result<(), ConfigError> {
+        let wrong = |error: io::Error| {
+            ConfigError::new("run.out", path.display(), format!("cannot be removed: {error}"))
+        };
+        let is_model = |name: &str| name.starts_with("model-") && name.ends_with(".safetensors");
+        let entries = match fs::read_dir(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            entries => entries.map_err(wrong)?,
+        };
+        for entry in entries {
+            let entry = entry.map_err(wrong)?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name == CHECKPOINTS {
+                fs::remove_dir_all(entry.path()).map_err(wrong)?;
+            } else if FILES.contains(&name.as_str()) || is_model(&name) {
+                fs::remove_file(entry.path()).map_err(wrong)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what was written after this many rounds: the run goes on from there.
+    ///
+    /// # Errors
+    /// If `metrics.jsonl` cannot be read or written.
+    pub fn rewind(&mut self, rounds: u64) -> io::Result<()> {
+        let path = self.path.join("metrics.jsonl");
+        let rewound = (|| {
+            let text = fs::read_to_string(&path)?;
+            let stays = |line: &&str| {
+                let metric = serde_json::from_str::<Metric>(line);
+                metric.is_ok_and(|metric| metric.round <= rounds)
+            };
+            let kept: String = text.lines().filter(stays).flat_map(|line| [line, "\n"]).collect();
+            self.write("metrics.jsonl", &kept)?;
+            append(&path)
+        })();
+        self.metrics = Lines::new(rewound.map_err(|error| at(&path, &error))?);
+        // It would say how the run ended.
+        let _ = fs::remove_file(self.path.join("summary.json"));
+        Ok(())
+    }
+
     /// Whether a folder holds a run already.
     pub fn is_taken(path: &Path) -> bool {
         let holds = path.join("summary.json").exists() || path.join("metrics.jsonl").exists();
@@ -54,6 +124,9 @@ impl RunDirectory {
     /// Removes the files of a run that never began, so that the folder can be used again.
     pub fn discard(&self) {
         remove(&self.path);
+        if self.fresh {
+            let _ = fs::remove_dir_all(self.path.join(CHECKPOINTS));
+        }
         if self.fresh {
             let _ = fs::remove_dir(&self.path);
         }
@@ -102,6 +175,11 @@ impl RunDirectory {
     pub fn summary(&self, summary: &Summary) -> io::Result<()> {
         self.write("summary.json", &(serde_json::to_string_pretty(summary)? + "\n"))
     }
+}
+
+/// Opens a file for lines at its end.
+fn append(path: &Path) -> io::Result<File> {
+    File::options().append(true).create(true).open(path)
 }
 
 /// Adds the path to an error.
@@ -181,7 +259,7 @@ fn did_nothing(path: &Path) -> bool {
 /// Removes the files that a run writes before its first round. A file that is missing or cannot be
 /// removed is skipped: the error of the run, or of the next attempt to write, is the one to report.
 fn remove(path: &Path) {
-    for name in ["metrics.jsonl", "experiment.toml", "topology.toml", "summary.json"] {
+    for name in FILES {
         let _ = fs::remove_file(path.join(name));
     }
 }

@@ -6,6 +6,7 @@
 //! results by [`RunDirectory`] and [`Summary`].
 
 pub mod arithmetic;
+pub mod checkpoint;
 mod constants;
 mod design;
 mod directory;
@@ -23,6 +24,7 @@ mod summary;
 mod watch;
 mod whole;
 
+pub use checkpoint::{Checkpoint, Checkpoints};
 pub use constants::Constants;
 #[cfg(feature = "net")]
 pub(crate) use design::count_parameters;

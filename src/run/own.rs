@@ -15,6 +15,7 @@ use crate::{
     experiment::Experiment,
     gossip::tree::{Readers, Setup},
     learn::{Objective, Optimizer, Ready},
+    state::Visitor,
     units::{NodeId, Round},
     vector,
 };
@@ -124,6 +125,11 @@ pub trait Gradients: Send {
     /// As [`Learner::step`].
     fn step(&self, round: Round) -> f32;
 
+    /// As [`Learner::state`].
+    fn state(&mut self, _visitor: &mut dyn Visitor) -> bool {
+        false
+    }
+
     /// As [`Learner::waits`].
     fn waits(&self) -> bool {
         false
@@ -159,6 +165,12 @@ impl Gradients for ObjectiveLearner {
         let objective = &mut *self.objective;
         let loss = self.optimizer.update_by_parts(round, x, objective, &mut update, ready);
         Ok((update, loss))
+    }
+
+    fn state(&mut self, visitor: &mut dyn Visitor) -> bool {
+        self.objective.state(visitor);
+        self.optimizer.state(visitor);
+        true
     }
 
     fn step(&self, round: Round) -> f32 {
@@ -272,6 +284,10 @@ impl Learner for OwnLearner {
             }
             ready(range, update);
         })
+    }
+
+    fn state(&mut self, visitor: &mut dyn Visitor) -> bool {
+        self.gradients.state(visitor)
     }
 
     fn waits(&self) -> bool {

@@ -167,7 +167,16 @@ impl Recorder {
 
     /// A node begins: `lent` is its model while a gradient is computed.
     pub fn begins(&self, node: NodeId, lent: &Lent) {
-        self.lock().lent.push((node, lent.clone()));
+        let mut state = self.lock();
+        state.lent.retain(|(other, _)| *other != node);
+        state.lent.push((node, lent.clone()));
+    }
+
+    /// A node goes on from a checkpoint: its model is not final.
+    pub fn resumes(&self, node: NodeId) {
+        let mut state = self.lock();
+        state.closings.remove(&node);
+        state.mean = None;
     }
 
     /// Saves a node's own model.

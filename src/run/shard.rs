@@ -12,6 +12,7 @@ use crate::{
     drive::{Conclusion, Learner},
     gossip::tree::Setup,
     learn::{Evaluation, Model, Objective, Optimizer, Ready},
+    state::Visitor,
     units::{NodeId, Round},
     vector,
 };
@@ -178,6 +179,13 @@ impl Learner for ShardLearner {
                 ready(range, update);
             },
         )
+    }
+
+    fn state(&mut self, visitor: &mut dyn Visitor) -> bool {
+        if let Some(started) = &mut self.started {
+            started.optimizer.state(visitor);
+        }
+        true
     }
 
     fn step(&self, round: Round) -> f32 {

@@ -107,6 +107,19 @@ impl<'a> Watch<'a> {
         self
     }
 
+    /// A node goes on after this many rounds. Returns whether it is the first: all nodes go on
+    /// after the same round.
+    pub fn resumes(&mut self, node: NodeId, rounds: Round) -> bool {
+        let first = self.progress.rounds != rounds.0;
+        if first {
+            self.models.clear();
+            self.latest.iter_mut().for_each(|latest| latest.0 = rounds.0);
+            (self.progress.rounds, self.behind) = (rounds.0, self.latest.len());
+        }
+        self.latest[node.index()].0 = rounds.0;
+        first
+    }
+
     /// Each node's rounds done and bytes sent so far.
     pub fn latest(&self) -> Vec<(u64, Traffic)> {
         self.latest.iter().map(|(rounds, _, traffic)| (*rounds, *traffic)).collect()

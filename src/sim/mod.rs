@@ -155,6 +155,7 @@ impl EventKind {
             EventKind::Input(Input::StopAfter(_)) => 7,
             EventKind::Input(Input::Left { .. }) => 9,
             EventKind::Input(Input::ComputeFailed { .. }) => 10,
+            EventKind::Input(Input::Snapshot(_)) => 11,
             EventKind::Arrival(_) => 8,
         }
     }
@@ -252,6 +253,8 @@ impl<'a> Network<'a> {
     ) -> Result<(), RunError> {
         let host = &mut self.hosts[id.index()];
         match effect {
+            // A simulation asks for none.
+            Effect::Snapshot(_) => {}
             Effect::Compute { round, x, update, parts, overlaps: _ } => {
                 let (now, d) = (self.now, x.len());
                 let starts: Vec<usize> = parts.iter().map(|part| part.start).collect();

@@ -139,7 +139,10 @@ fn play(specs: Vec<NodeSpec>, order: Order) -> (Vec<Vec<f32>>, Vec<u64>) {
                 }
                 Effect::Finished(_) => finished += 1,
                 Effect::Failed(failure) => panic!("seed {seed}: {failure}"),
-                Effect::Prepared(_) | Effect::RoundDone(_) | Effect::Save(_) => {}
+                Effect::Prepared(_)
+                | Effect::RoundDone(_)
+                | Effect::Snapshot(_)
+                | Effect::Save(_) => {}
             }
         }
     }

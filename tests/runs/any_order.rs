@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 use common::Run;
 use gradvine::{
-    drive::{self, Conclusion, NodeSpec},
-    gossip::{Effect, Input, Node},
+    drive::{self, Conclusion, Learner, NodeSpec},
+    gossip::{Effect, Input, Node, plan, snapshot::Snapshot},
     rng::{Purpose, Stream},
-    units::NodeId,
+    units::{NodeId, Round},
 };
 
 /// Pending events. Each queue keeps its own order; a random number chooses the next queue.
@@ -28,13 +28,33 @@ struct Chaos {
 /// Runs to the end with these random numbers and returns the models. A tight link frees a slot when
 /// the frame was delivered, not when it was sent.
 fn run(specs: Vec<NodeSpec>, seed: u64, tight: bool) -> Vec<Vec<f32>> {
+    let node = |spec: NodeSpec| (Node::new(spec.config), spec.learner);
+    perform(specs.into_iter().map(node).collect(), seed, tight, &mut Vec::new())
+}
+
+/// The snapshots that all nodes make after this many rounds, in an order of events of its own.
+fn snapshots(specs: Vec<NodeSpec>, seed: u64, rounds: u64) -> Vec<Snapshot> {
+    let node = |spec: NodeSpec| {
+        let mut node = Node::new(spec.config);
+        let mut effects = Vec::new();
+        node.handle(Input::Snapshot(Round(rounds)), &mut effects);
+        assert!(effects.is_empty());
+        (node, spec.learner)
+    };
+    let mut found = Vec::new();
+    perform(specs.into_iter().map(node).collect(), seed, false, &mut found);
+    found.sort_by_key(|(node, _)| *node);
+    found.into_iter().map(|(_, snapshot)| snapshot).collect()
+}
+
+fn perform(
+    all: Vec<(Node, Box<dyn Learner>)>,
+    seed: u64,
+    tight: bool,
+    snapshots: &mut Vec<(usize, Snapshot)>,
+) -> Vec<Vec<f32>> {
     let mut dice = Stream::new(seed, Purpose::Test).sequence();
-    let mut learners = Vec::new();
-    let mut nodes: Vec<Node> = Vec::new();
-    for spec in specs {
-        nodes.push(Node::new(spec.config));
-        learners.push(spec.learner);
-    }
+    let (mut nodes, mut learners): (Vec<_>, Vec<_>) = all.into_iter().unzip();
     let n = nodes.len();
     let mut chaos =
         Chaos { own: (0..n).map(|_| VecDeque::from([Input::Start])).collect(), ..Chaos::default() };
@@ -93,6 +113,7 @@ fn run(specs: Vec<NodeSpec>, seed: u64, tight: bool) -> Vec<Vec<f32>> {
                 }
                 Effect::Finished(_) => finished += 1,
                 Effect::Failed(failure) => panic!("seed {seed}: {failure}"),
+                Effect::Snapshot(snapshot) => snapshots.push((node, *snapshot)),
                 Effect::Prepared(_) | Effect::RoundDone(_) | Effect::Save(_) => {}
             }
         }
@@ -197,5 +218,26 @@ fn in_any_order(mut experiment: Run) {
                 "{rule} on {topology}, seed {seed}"
             );
         }
+    }
+    if plan::can_pause(&*experiment.prepare().plan) {
+        goes_on_from_snapshots(&experiment, &expected);
+    }
+}
+
+/// All nodes are put back to their snapshots of the same round, with learners and rules made anew.
+fn goes_on_from_snapshots(experiment: &Run, expected: &[Vec<f32>]) {
+    let spawn = experiment.prepare().spawn;
+    for (seed, rounds) in [(1, 1), (2, 7), (3, 17), (4, 18)] {
+        let snapshots = snapshots(experiment.specs(), seed, rounds);
+        assert_eq!(snapshots.len(), experiment.nodes());
+        let resumed = experiment.specs().into_iter().zip(snapshots).map(|(mut spec, snapshot)| {
+            let (spawn, id) = (spawn.clone(), spec.config.id);
+            spec.config.rule = Box::new(move |x| spawn(id, x));
+            assert_eq!(snapshot.rounds, Round(rounds));
+            (Node::resume(spec.config, snapshot), spec.learner)
+        });
+        let models = perform(resumed.collect(), seed, false, &mut Vec::new());
+        let words = experiment.words();
+        assert!(models == expected, "{words}, put back after round {rounds}");
     }
 }

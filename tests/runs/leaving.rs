@@ -49,12 +49,12 @@ fn a_goodbye_in_the_middle_of_a_run_ends_it_at_once() {
 
     loop {
         match early.next() {
-            Event::Start { message: StartMessage::Ready, .. } => break,
+            Event::Start { message: StartMessage::Ready(_), .. } => break,
             Event::Up(_) | Event::Start { .. } | Event::Lost { .. } => {}
             other => panic!("{other:?}"),
         }
     }
-    early.host.send_start(NodeId(1), StartMessage::Begin);
+    early.host.send_start(NodeId(1), StartMessage::Begin(0));
     // The setup comes from the other node first.
     while !matches!(early.next(), Event::Frame { .. }) {}
     let begun = Instant::now();

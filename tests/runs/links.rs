@@ -88,6 +88,7 @@ impl End {
             relayed: false,
             security,
             deadlines,
+            restarts: false,
             events: sender,
         };
         End { host: Host::start(config).await.unwrap(), events }
@@ -513,6 +514,7 @@ fn a_port_in_use_is_named() {
         relayed: false,
         security: Security::default(),
         deadlines: Deadlines::default(),
+        restarts: false,
         events,
     };
     let error = runtime.block_on(Host::start(config)).map(|_| ()).unwrap_err().to_string();

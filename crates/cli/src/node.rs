@@ -26,6 +26,10 @@ NODE.toml (paths are relative to it):
 Examples:
   gradvine node london.toml
   gradvine node london.toml --out runs/second
+  gradvine node london.toml --fresh            begin anew
+
+A node that was stopped or killed is started again by the same command: it goes on from its newest
+checkpoint, the others go back to theirs of the same round, and the result is the same to the bit.
 
 `gradvine files node` explains every key.
 Nodes may be started in any order, and restarted, until all are linked; each waits run.connect_s
@@ -34,9 +38,12 @@ for all nodes of a run, as an example of a deployment.")]
 pub struct Args {
     /// The node's file
     node: PathBuf,
-    /// The run directory to create, instead of the file's
+    /// The run directory to create, or to go on with, instead of the file's
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Begin anew: remove what an earlier run has left in the run directory
+    #[arg(long)]
+    fresh: bool,
     /// Print the summary as JSON on standard output, and nothing else there
     #[arg(long)]
     json: bool,
@@ -59,6 +66,9 @@ pub fn run(args: Args) -> Result<(), Exit> {
     let mut builder = Node::builder(&args.node)?.warn(super::warnings());
     if let Some(out) = &args.out {
         builder = builder.out(out);
+    }
+    if args.fresh {
+        builder = builder.fresh();
     }
     let prepared = builder.prepare().map_err(|error| match &args.out {
         Some(_) if error.place == "node.out" => {
@@ -94,6 +104,10 @@ pub fn run(args: Args) -> Result<(), Exit> {
         }
         Event::LinkLost { peer, .. } => display.lose(peer),
         Event::Linked { peer, .. } => display.regain(&peer),
+        Event::Resumed { rounds } => {
+            interrupt.reached(rounds);
+            display.resume(rounds);
+        }
         Event::Ended => display.finish(),
         _ => {}
     };

@@ -73,6 +73,16 @@ impl Display {
         }
     }
 
+    /// The run goes on after this many rounds.
+    pub fn resume(&mut self, rounds: u64) {
+        self.shown = None;
+        match &self.bar {
+            Some(bar) => bar.set_position(rounds),
+            None if self.plain => note!("the run goes on after round {rounds}"),
+            None => {}
+        }
+    }
+
     /// Shows the progress of the run.
     pub fn show(&mut self, progress: &Progress) {
         if let Some(bar) = &self.bar {

@@ -59,6 +59,9 @@ pub struct RunArgs {
     /// Leave out the comparison with plain SGD on the pooled data
     #[arg(long)]
     pub no_baseline: bool,
+    /// Whether the run directory is that of a run that goes on.
+    #[arg(skip)]
+    pub resumes: bool,
 }
 
 impl Selection {
@@ -148,6 +151,25 @@ impl Selection {
 }
 
 impl RunArgs {
+    /// The arguments that say what to run.
+    pub const SELECTING: [&'static str; 7] =
+        ["experiment", "sets", "topology", "rounds", "seed", "init", "out"];
+
+    /// Goes on with the run in this folder.
+    pub fn go_on(&mut self, folder: PathBuf) -> Result<(), ConfigError> {
+        let experiment = folder.join("experiment.toml");
+        if !experiment.is_file()
+            || !(is_run_of_processes(&folder) || RunDirectory::can_go_on(&folder))
+        {
+            let problem = "this folder holds no run that can go on: one that is over, or that \
+                           wrote no checkpoint, cannot";
+            return Err(ConfigError::new("--resume", folder.display(), problem));
+        }
+        self.select.experiment = Some(experiment);
+        (self.out, self.resumes) = (Some(folder), true);
+        Ok(())
+    }
+
     /// Reads the experiment with all settings applied, loads its data and checks everything.
     pub fn whole(&self) -> Result<Arc<Whole>, Exit> {
         self.select.whole(self.quiet, |_| ())
@@ -161,6 +183,9 @@ impl RunArgs {
             (None, Some(out)) => PathBuf::from(out),
             (None, None) => unused(&whole.design.experiment, whole.design.topology.name())?,
         };
+        if self.resumes {
+            return Ok(RunDirectory::go_on(&path)?);
+        }
         let made =
             room(&whole.design, SavedFiles::All, &path).and_then(|()| RunDirectory::create(&path));
         let directory = made.map_err(|error| match &self.out {
@@ -176,6 +201,11 @@ impl RunArgs {
     pub fn speaks(&self) -> bool {
         !self.quiet && !self.json
     }
+}
+
+/// Whether the nodes of the run in this folder are processes of their own.
+pub fn is_run_of_processes(folder: &Path) -> bool {
+    folder.join("nodes").is_dir()
 }
 
 /// Checks that the disk has room for the run's files; warns if there is little.

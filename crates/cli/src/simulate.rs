@@ -29,7 +29,7 @@ pub struct Args {
 
 /// Runs an experiment on a virtual network.
 pub fn run(args: Args) -> Result<(), Exit> {
-    watched(&args.run, "simulate", |whole, watch| {
+    watched(&args.run, "simulate", |whole, watch, _| {
         let simulated = sim::run_on(whole.specs(), &whole.conditions, watch)?;
         Ok(RunResult { ended: simulated.ended, trace: Some(simulated.trace) })
     })

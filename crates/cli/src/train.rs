@@ -1,12 +1,16 @@
 //! `gradvine train`
 
-use std::{cell::RefCell, sync::Arc};
+use std::{
+    cell::RefCell,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use gradvine::{
     drive::{Elapsed, Ended, Lent, Observer, RunError},
     gossip::{OwnModel, RoundDone},
-    net,
-    run::{Needs, Progress, Recorder, RunInfo, SavedFiles, Watch, Whole},
+    net::{self, RunCard},
+    run::{Checkpoints, Needs, Progress, Recorder, RunInfo, SavedFiles, Watch, Whole},
     units::{NodeId, Round},
 };
 
@@ -17,7 +21,7 @@ use super::{
     interrupt::Interrupt,
     outcome,
     progress::Display,
-    run_args::{RunArgs, room},
+    run_args::{RunArgs, is_run_of_processes, room},
 };
 
 /// The arguments of `gradvine train`
@@ -37,18 +41,29 @@ pub struct Args {
     /// Start one operating-system process per node, from files as in a deployment
     #[arg(long)]
     processes: bool,
+    /// Go on with an interrupted run, with the files in its directory
+    #[arg(long, value_name = "DIR", conflicts_with_all = RunArgs::SELECTING)]
+    resume: Option<PathBuf>,
 }
 
 /// Runs every node on this machine.
-pub fn run(args: Args) -> Result<(), Exit> {
-    if args.processes {
+pub fn run(mut args: Args) -> Result<(), Exit> {
+    if let Some(folder) = args.resume.take() {
+        args.run.go_on(folder)?;
+    }
+    let goes_on = |folder: &PathBuf| args.run.resumes && is_run_of_processes(folder);
+    if args.processes || args.run.out.as_ref().is_some_and(goes_on) {
         return with_processes(&args.run);
     }
-    watched(&args.run, "train", |whole, watch| {
-        let ended = net::together(
+    watched(&args.run, "train", |whole, watch, folder| {
+        let card = RunCard::new(&whole.design);
+        let checkpoints = Checkpoints::of_all(&whole.design, folder, card.texts());
+        let checkpoints = checkpoints.map_err(RunError::Setup)?;
+        let ended = net::together_from(
             whole.specs(),
             &whole.design,
             whole.design.experiment.run.transport,
+            &|node| Some(checkpoints[node.index()].clone()),
             watch,
         )?;
         Ok(RunResult { ended, trace: None })
@@ -103,7 +118,7 @@ pub struct RunResult {
 pub fn watched(
     args: &RunArgs,
     command: &str,
-    drive: impl FnOnce(&Whole, &mut dyn Observer) -> Result<RunResult, RunError>,
+    drive: impl FnOnce(&Whole, &mut dyn Observer, &Path) -> Result<RunResult, RunError>,
 ) -> Result<(), Exit> {
     let whole = args.whole()?;
     Needs::together(&whole).check_run(&whole.design)?;
@@ -124,7 +139,14 @@ pub fn watched(
         };
         let watch =
             Watch::new(Arc::clone(&whole), metric, progress).stopping(|| interrupt.is_set());
-        drive(&whole, &mut Kept { watch, recorder: &recorder })
+        let path = directory.borrow().path().to_path_buf();
+        let resumed = &mut |rounds| {
+            warn(directory.borrow_mut().rewind(rounds));
+            if args.speaks() {
+                note!("the run goes on after round {rounds}");
+            }
+        };
+        drive(&whole, &mut Kept { watch, recorder: &recorder, resumed }, &path)
     };
     display.finish();
     let mut directory = directory.into_inner();
@@ -156,11 +178,19 @@ pub fn warn(result: std::io::Result<()>) {
 struct Kept<'a> {
     watch: Watch<'a>,
     recorder: &'a Recorder,
+    /// Called once with the rounds after which the run goes on.
+    resumed: &'a mut dyn FnMut(u64),
 }
 
 impl Observer for Kept<'_> {
     fn round(&mut self, node: NodeId, elapsed: Elapsed, done: RoundDone) {
         self.watch.round(node, elapsed, done);
+    }
+
+    fn resumes(&mut self, node: NodeId, rounds: Round) {
+        if self.watch.resumes(node, rounds) {
+            (self.resumed)(rounds.0);
+        }
     }
 
     fn begins(&mut self, node: NodeId, lent: &Lent) {

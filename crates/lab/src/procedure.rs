@@ -119,7 +119,7 @@ impl Laboratory {
             sites[node.index()].command(&control.program)
         })?;
         let mut watched = Watched::new(self.warm);
-        processes::follow(&mut nodes, control, &mut |nodes| {
+        processes::follow(&mut nodes, control, None, &mut |nodes| {
             watched.sample(nodes);
             if router.is_dead() {
                 Err(EndError::Failed("lab: the router's thread ended".into()))

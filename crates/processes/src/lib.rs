@@ -48,6 +48,9 @@ pub struct Control<'a> {
 /// back, and the others would wait for its links.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// How often a node is started again.
+const MOST_RESTARTS: u32 = 100;
+
 /// How often the nodes' metrics are read.
 const POLL: Duration = Duration::from_millis(100);
 
@@ -55,10 +58,15 @@ const POLL: Duration = Duration::from_millis(100);
 pub struct Process {
     /// The name of the node.
     pub name: String,
+    /// Its number.
+    pub node: NodeId,
+    /// How often it was started again.
+    restarts: u32,
     folder: PathBuf,
     child: Child,
-    /// The position up to which its metrics were read.
+    /// The position up to which its metrics were read, and the file that they were read from.
     read: u64,
+    file: Option<u64>,
     latest: Option<Metric>,
     /// The metrics so far.
     pub metrics: Vec<Metric>,
@@ -81,12 +89,18 @@ pub fn run(
     control: &mut Control<'_>,
 ) -> Result<Summary, EndError> {
     let transport = whole.design.experiment.run.transport;
-    let addresses: Vec<String> = (free_ports(whole.shards.len(), transport)?.into_iter())
-        .map(|port| transport.address(Ipv4Addr::LOCALHOST, port))
-        .collect();
-    write_files(whole, directory, &addresses, true)?;
-    let mut processes = start(whole, directory, |_| Command::new(&control.program))?;
-    follow(&mut processes, control, &mut |_| Ok(()))?;
+    // Otherwise the run goes on, with the files that it has.
+    if !directory.path().join("nodes").exists() {
+        let addresses: Vec<String> = (free_ports(whole.shards.len(), transport)?.into_iter())
+            .map(|port| transport.address(Ipv4Addr::LOCALHOST, port))
+            .collect();
+        write_files(whole, directory, &addresses, true)?;
+    }
+    let program = control.program.clone();
+    let command = |_| Command::new(&program);
+    let mut processes = start(whole, directory, command)?;
+    let restart = &mut |process: &mut Process| process.restart(command(process.node));
+    follow(&mut processes, control, Some(restart), &mut |_| Ok(()))?;
     merge_metrics(&processes, directory, &control.warn);
     if (control.stop)() {
         return Err(interrupted(whole, directory, &processes, &control.warn));
@@ -95,16 +109,27 @@ pub fn run(
 }
 
 /// Watches the nodes until all have ended; if the user interrupts, or one has failed, asks the
-/// others to stop. Calls `look` at regular intervals.
+/// others to stop. A node that was killed is started again by `restart`, if there is one. Calls
+/// `look` at regular intervals.
 pub fn follow(
     processes: &mut [Process],
     control: &mut Control<'_>,
+    mut restart: Option<&mut dyn FnMut(&mut Process) -> Result<(), EndError>>,
     look: &mut dyn FnMut(&[Process]) -> Result<(), EndError>,
 ) -> Result<(), EndError> {
     let (mut stopping, mut shown) = (false, 0);
     let mut failed: Option<Instant> = None;
     while processes.iter().any(|process| !process.ended) {
         thread::sleep(POLL);
+        if let Some(restart) = restart.as_mut().filter(|_| !stopping) {
+            for process in processes.iter_mut().filter(|process| process.was_killed()) {
+                let (name, signal) = (&process.name, process.signal.unwrap_or_default());
+                (control.warn)(&format!(
+                    "warning: node {name} was ended by signal {signal}: it is started again"
+                ));
+                restart(process)?;
+            }
+        }
         if failed.is_none() && processes.iter().any(Process::has_failed) {
             failed = Some(Instant::now());
         }
@@ -236,20 +261,15 @@ pub fn start(
         let name = whole.design.topology.node(NodeId::from(node)).name.clone();
         let folder = directory.path().join("nodes").join(&name);
         let log = fs::File::create(folder.join("log.txt"))?;
-        let child = command(NodeId::from(node))
-            .arg("node")
-            .arg(folder.join("node.toml"))
-            .args(["--quiet", "--until-stdin-ends"])
-            .args(memory::is_unlimited().then_some("--no-space-check"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()?;
+        let child = spawn(command(NodeId::from(node)), &folder, log)?;
         processes.push(Process {
             name,
+            node: NodeId::from(node),
+            restarts: 0,
             folder,
             child,
             read: 0,
+            file: None,
             latest: None,
             metrics: Vec::new(),
             ended: false,
@@ -260,7 +280,35 @@ pub fn start(
     Ok(processes)
 }
 
+/// Starts a node with the files in this folder.
+fn spawn(mut command: Command, folder: &Path, log: fs::File) -> Result<Child, EndError> {
+    let child = command
+        .arg("node")
+        .arg(folder.join("node.toml"))
+        .args(["--quiet", "--until-stdin-ends"])
+        .args(memory::is_unlimited().then_some("--no-space-check"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()?;
+    Ok(child)
+}
+
 impl Process {
+    /// Whether a signal ended it, and it may be started again.
+    fn was_killed(&self) -> bool {
+        self.ended && self.signal.is_some() && self.restarts < MOST_RESTARTS
+    }
+
+    /// Starts it again: it goes on from its newest checkpoint.
+    fn restart(&mut self, command: Command) -> Result<(), EndError> {
+        let log = fs::File::options().append(true).open(self.folder.join("log.txt"))?;
+        self.child = spawn(command, &self.folder, log)?;
+        (self.ended, self.code, self.signal) = (false, None, None);
+        self.restarts += 1;
+        Ok(())
+    }
+
     /// Its process id, while it runs.
     pub fn id(&self) -> Option<u32> {
         (!self.ended).then(|| self.child.id())
@@ -281,6 +329,13 @@ impl Process {
         let Ok(mut file) = fs::File::open(self.folder.join("run/metrics.jsonl")) else {
             return Ok(());
         };
+        let metadata = file.metadata()?;
+        if metadata.len() < self.read || self.file != Some(identity_of(&metadata)) {
+            // The node has gone back to a checkpoint, and has written the file anew.
+            self.read = 0;
+            self.metrics.clear();
+            self.file = Some(identity_of(&metadata));
+        }
         file.seek(SeekFrom::Start(self.read))?;
         for line in BufReader::new(file).lines() {
             let line = line?;
@@ -303,6 +358,14 @@ impl Process {
     fn summary(&self) -> Option<Summary> {
         serde_json::from_slice(&fs::read(self.folder.join("run/summary.json")).ok()?).ok()
     }
+}
+
+/// A number that differs for files that replaced each other, where the system has one.
+fn identity_of(metadata: &fs::Metadata) -> u64 {
+    #[cfg(unix)]
+    return std::os::unix::fs::MetadataExt::ino(metadata);
+    #[cfg(not(unix))]
+    return u64::from(metadata.is_dir());
 }
 
 /// The signal that ended a process.

@@ -6,7 +6,9 @@ use super::{
 };
 use gradvine::{
     data,
-    experiment::{AbsenceParams, DataParams, NetworkParams, RunParams, TopologyParams},
+    experiment::{
+        AbsenceParams, CheckpointParams, DataParams, NetworkParams, RunParams, TopologyParams,
+    },
     learn::{KINDS, ModelParams, OptimizerParams},
     links::PRESETS,
     mixing::{Weights, family, schedule},
@@ -67,6 +69,7 @@ pub(super) fn sections(file: File) -> Vec<Section> {
             ("optimizer", "[optimizer]", "OptimizerParams", defaults::<OptimizerParams>()),
             ("network", "[network]", "NetworkParams", defaults::<NetworkParams>()),
             ("absence", "[absence]", "AbsenceParams", defaults::<AbsenceParams>()),
+            ("checkpoint", "[checkpoint]", "CheckpointParams", defaults::<CheckpointParams>()),
         ],
         File::Node => vec![("node", "Keys", "NodeFile", none())],
         File::Relay => vec![("relay", "Keys", "RelayFile", none())],

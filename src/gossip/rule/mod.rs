@@ -42,6 +42,7 @@ use serde::{Deserialize, Serialize};
 
 pub use super::party::{Answers, Copies, Encoded, Local, Party, Received, Writer};
 use super::plan::{self, At, Plan};
+pub use crate::state::Visitor;
 use crate::{
     compress::{Compressor, Format},
     config::{self, ConfigError},
@@ -86,18 +87,6 @@ pub trait Parts {
     /// Takes a part of the update that is final. All parts are passed, in order, before
     /// [`Rule::gradient`].
     fn take(&mut self, round: Round, part: u8, values: Vec<f32>);
-}
-
-/// Visits the state of a rule: to count its memory, to hash it, to save it, or to restore it.
-pub trait Visitor {
-    /// A vector that later rounds need.
-    fn vector(&mut self, name: &str, values: &mut Vec<f32>);
-
-    /// A number that later rounds need.
-    fn number(&mut self, name: &str, value: &mut f64);
-
-    /// Buffers of `numbers` numbers in all, whose content no later round needs.
-    fn scratch(&mut self, numbers: usize);
 }
 
 /// Visits vectors of one name.

@@ -1,0 +1,22 @@
+//! A node between two rounds: all that it needs to go on from there.
+
+use super::event::{LinkTraffic, Traffic};
+use crate::{state::State, units::Round};
+
+/// The state of a node after some rounds, when nothing is in flight. If all nodes are put back to
+/// their snapshots of the same round, the run goes on with the same bits.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Snapshot {
+    /// Rounds done.
+    pub rounds: Round,
+    /// The model x, d numbers.
+    pub x: Vec<f32>,
+    /// What the rule keeps besides.
+    pub rule: State,
+    /// Bytes sent so far.
+    pub traffic: Traffic,
+    /// Bytes sent to each neighbour.
+    pub links: Vec<LinkTraffic>,
+    /// The measured growth of the model: its start, the steps, the longest gradient.
+    pub growth: [f64; 3],
+}

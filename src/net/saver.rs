@@ -1,0 +1,244 @@
+//! Writes a node's checkpoints beside training, and agrees with the other nodes when.
+//!
+//! A run can go on from a round of which every node has a checkpoint, so all nodes write them after
+//! the same rounds:
+//!
+//! * With `checkpoint.every_rounds` these are its multiples.
+//! * Otherwise node 0 names the next round when `checkpoint.every_s` have passed. It chooses one
+//!   that is far enough ahead for the message to reach every node before; a node that has passed it
+//!   writes none, and the checkpoint is of no use.
+//! * Every node reports what it has written, and nodes forward the reports. Node 0 announces the
+//!   newest round of which every node has a checkpoint; all nodes keep that one and newer ones.
+//!
+//! A thread of its own writes the files, while the node goes on.
+
+use std::{
+    sync::{
+        Arc,
+        mpsc::{self, Receiver, SyncSender, TrySendError},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use super::{
+    status::{Saves, Status},
+    wire::Schedule,
+};
+use crate::{
+    gossip::Input,
+    mixing::Topology,
+    run::{Checkpoint, Checkpoints, checkpoint::Every},
+    units::{NodeId, Round},
+};
+
+/// The time that a schedule may take to cross a link: nodes look four times a second.
+const CROSSING: Duration = Duration::from_secs(1);
+
+/// How often a node looks for news of checkpoints.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// How long node 0 waits for the reports of a checkpoint, in intervals.
+const PATIENCE: u32 = 3;
+
+/// The rounds from which the run goes on if no checkpoint is due before its end.
+const AT_THE_END: Round = Round(u64::MAX);
+
+/// Writes the checkpoints of one node.
+pub(super) struct Saver {
+    checkpoints: Checkpoints,
+    status: Arc<Status>,
+    me: NodeId,
+    nodes: usize,
+    /// The links to the farthest node.
+    distance: u32,
+    /// When this node went on, and after how many rounds.
+    begun: (Instant, u64),
+    /// When it last looked for news.
+    looked: Instant,
+    /// The last change of [`Status::saves`] that was handled.
+    news: u64,
+    /// The newest round of which every node has a checkpoint.
+    common: u64,
+    /// At node 0: when the last schedule was made.
+    scheduled: Instant,
+    schedule: Schedule,
+    queue: Option<SyncSender<Checkpoint>>,
+    writer: Option<JoinHandle<()>>,
+}
+
+impl Saver {
+    /// For a node that goes on after this many rounds.
+    pub fn new(
+        checkpoints: Checkpoints,
+        status: Arc<Status>,
+        topology: &Topology,
+        me: NodeId,
+        rounds: u64,
+    ) -> Saver {
+        let (mut distances, mut order) = (Vec::new(), Vec::new());
+        topology.graph().distances(NodeId(0), &mut distances, &mut order);
+        let distance = distances.iter().copied().filter(|far| *far != u32::MAX).max();
+        // Later ones belong to an attempt that no node goes on with.
+        checkpoints.retain(|saved| saved == rounds);
+        status.add_saved(&[(me.0, rounds)]);
+        let (queue, waiting) = mpsc::sync_channel(1);
+        let writer = {
+            let (checkpoints, status) = (checkpoints.clone(), Arc::clone(&status));
+            thread::spawn(move || write(&checkpoints, &status, me, waiting))
+        };
+        Saver {
+            checkpoints,
+            status,
+            me,
+            nodes: topology.nodes(),
+            distance: distance.unwrap_or(0),
+            begun: (Instant::now(), rounds),
+            looked: Instant::now(),
+            news: 0,
+            common: rounds,
+            scheduled: Instant::now(),
+            schedule: Schedule { number: 0, next: rounds, common: rounds },
+            queue: Some(queue),
+            writer: Some(writer),
+        }
+    }
+
+    /// The first request for a snapshot.
+    pub fn first(&self) -> Option<Input> {
+        let after = match self.checkpoints.every {
+            Every::Rounds(every) => Round(self.begun.1.saturating_add(every)),
+            Every::Time(_) => AT_THE_END,
+            Every::Never => return None,
+        };
+        Some(Input::Snapshot(after))
+    }
+
+    /// Takes what is new, in this round of the node. May return a request for a snapshot.
+    pub fn look(&mut self, round: Round) -> Option<Input> {
+        if self.looked.elapsed() < LOOK {
+            return None;
+        }
+        self.looked = Instant::now();
+        if self.me == NodeId(0) {
+            self.plan(round);
+        }
+        let news = self.status.save_news();
+        if std::mem::replace(&mut self.news, news) == news {
+            return None;
+        }
+        let Saves { newest, schedule } = self.status.saves().clone();
+        let own = newest.get(&self.me.0).copied().unwrap_or(0);
+        // A false message of a neighbour must not remove what this node needs.
+        if schedule.common > self.common && schedule.common <= own {
+            self.common = schedule.common;
+            self.checkpoints.retain(|saved| saved >= self.common);
+        }
+        let is_new = schedule.number > self.schedule.number && schedule.next > self.schedule.next;
+        self.schedule = schedule;
+        let ahead = is_new && schedule.next > round.0;
+        ahead.then_some(Input::Snapshot(Round(schedule.next)))
+    }
+
+    /// Makes the schedule, at node 0.
+    fn plan(&mut self, round: Round) {
+        let (common, next) = {
+            let saves = self.status.saves();
+            let newest = (0..self.nodes as u32).map(|node| saves.newest.get(&node).copied());
+            let oldest = newest.clone().min().flatten().unwrap_or(0);
+            let latest = newest.max().flatten().unwrap_or(0);
+            match self.checkpoints.every {
+                Every::Never => return,
+                // All of them are multiples.
+                Every::Rounds(_) => (oldest, self.schedule.next),
+                Every::Time(every) => {
+                    // Somebody may lack those in between.
+                    let common = if oldest == latest { oldest } else { self.common };
+                    let waits = common < self.schedule.next;
+                    let since = self.scheduled.elapsed();
+                    let due = since >= every && (!waits || since >= PATIENCE * every);
+                    let next = if due { self.far_enough(round) } else { self.schedule.next };
+                    (common, next)
+                }
+            }
+        };
+        if common > self.schedule.common || next > self.schedule.next {
+            if next > self.schedule.next {
+                self.scheduled = Instant::now();
+            }
+            let number = self.schedule.number + 1;
+            self.status.set_schedule(Schedule { number, next, common });
+        }
+    }
+
+    /// A round that no node reaches before it knows of it.
+    fn far_enough(&self, round: Round) -> u64 {
+        let (since, first) = self.begun;
+        let hops = self.distance + 1;
+        let each = (round.0 - first) as f64 / since.elapsed().as_secs_f64().max(1e-3);
+        let rounds = each * (CROSSING * hops).as_secs_f64();
+        round.0 + rounds.ceil() as u64 + 2 * u64::from(hops)
+    }
+
+    /// Queues a checkpoint. With a fixed number of rounds it waits while another one is written.
+    pub fn save(&mut self, checkpoint: Checkpoint) -> Option<Input> {
+        let rounds = checkpoint.snapshot.rounds.0;
+        let checkpoint = Checkpoint { common: self.common, ..checkpoint };
+        let queue = self.queue.as_ref().filter(|_| self.checkpoints.last != Some(rounds))?;
+        match self.checkpoints.every {
+            Every::Rounds(every) => {
+                let _ = queue.send(checkpoint);
+                Some(Input::Snapshot(Round(rounds.saturating_add(every))))
+            }
+            Every::Time(_) => {
+                if let Err(TrySendError::Full(_)) = queue.try_send(checkpoint) {
+                    tracing::warn!(
+                        "no checkpoint of round {rounds}: the one before is still being written"
+                    );
+                }
+                Some(Input::Snapshot(AT_THE_END))
+            }
+            Every::Never => None,
+        }
+    }
+
+    /// Waits until all checkpoints are written.
+    pub fn finish(&mut self) {
+        self.queue = None;
+        if let Some(writer) = self.writer.take() {
+            let _ = writer.join();
+        }
+    }
+
+    /// Removes all checkpoints: the run is over.
+    pub fn clear(mut self) {
+        self.finish();
+        self.checkpoints.clear();
+    }
+}
+
+impl Drop for Saver {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+/// Writes one checkpoint after the other, and reports each once the disk has it.
+fn write(checkpoints: &Checkpoints, status: &Status, me: NodeId, queue: Receiver<Checkpoint>) {
+    let mut failing = false;
+    for checkpoint in queue {
+        let rounds = checkpoint.snapshot.rounds.0;
+        let begun = Instant::now();
+        match checkpoints.write(&checkpoint) {
+            Ok(()) => {
+                let seconds = begun.elapsed().as_secs_f64();
+                tracing::info!("checkpoint of round {rounds}, written in {seconds:.2} s");
+                status.add_saved(&[(me.0, rounds)]);
+                failing = false;
+            }
+            // Once, until it succeeds again: the disk may be full for a long time.
+            Err(error) if !std::mem::replace(&mut failing, true) => tracing::warn!("{error}"),
+            Err(_) => {}
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Waits until all nodes are linked, and agrees with them on the round after which the run goes on.
+
+use std::{
+    collections::BTreeMap,
+    sync::mpsc::{Receiver, RecvTimeoutError},
+    time::{Duration, Instant},
+};
+
+use super::{
+    event::{Difference, Event, note_difference, refusal},
+    gathering::Gathering,
+    host::Host,
+    worker::{LINE, NodeObserver, POLL},
+};
+use crate::{
+    drive::{RunError, Waiting},
+    mixing::Topology,
+    units::{NodeId, Round},
+};
+
+/// A node before the run begins or goes on.
+pub(super) struct Starter<'a> {
+    pub id: NodeId,
+    pub topology: &'a Topology,
+    pub host: &'a Host,
+    pub events: &'a Receiver<Event>,
+    pub observer: &'a mut dyn NodeObserver,
+    pub stop: &'a mut dyn FnMut() -> bool,
+    /// How long to wait for the other nodes.
+    pub limit: Option<Duration>,
+    /// The rounds of this node's checkpoints, and the newest of which every node has had one.
+    pub saved: (&'a [u64], u64),
+}
+
+/// The run begins.
+pub(super) struct Begun {
+    /// The rounds after which it goes on.
+    pub rounds: u64,
+    /// Frames of neighbours that have begun before, in order.
+    pub early: Vec<Event>,
+}
+
+impl Starter<'_> {
+    fn name(&self, node: NodeId) -> &str {
+        &self.topology.node(node).name
+    }
+
+    /// The next event, if one comes within a moment.
+    fn next(&mut self) -> Result<Option<Event>, RunError> {
+        if (self.stop)() {
+            return Err(RunError::Interrupted(Round(self.newest())));
+        }
+        match self.events.recv_timeout(POLL) {
+            Ok(event) => Ok(Some(event)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => {
+                Err(RunError::Network("the host's tasks ended".into()))
+            }
+        }
+    }
+
+    /// The rounds of this node's newest checkpoint.
+    fn newest(&self) -> u64 {
+        self.saved.0.last().copied().unwrap_or(0)
+    }
+
+    /// Runs until all nodes are linked. Frames of neighbours that have begun are held meanwhile; a
+    /// link that breaks may come up again.
+    pub fn gather(&mut self) -> Result<Begun, RunError> {
+        let started = Instant::now();
+        let neighbours = self.topology.neighbours(self.id).len();
+        let (rounds, known) = self.saved;
+        let mut gathering = Gathering::new(self.topology, self.id, rounds, known);
+        let mut early: Vec<Event> = Vec::new();
+        let mut differences: BTreeMap<NodeId, Difference> = BTreeMap::new();
+        // The last message of each neighbour that left: the first cause.
+        let mut before: BTreeMap<NodeId, String> = BTreeMap::new();
+        // Whether any neighbour has had the same files and program: then not only this node has
+        // them.
+        let mut agrees = false;
+        let mut line = started + LINE;
+        loop {
+            match self.next()? {
+                Some(Event::Up(peer) | Event::Back { peer, .. }) => {
+                    agrees = true;
+                    differences.remove(&peer);
+                    before.remove(&peer);
+                    gathering.up(peer);
+                    let up = neighbours - gathering.missing();
+                    tracing::info!("linked with {} ({up} of {neighbours})", self.name(peer));
+                    self.observer.linked(peer, up, neighbours);
+                }
+                Some(Event::Lost { peer, reason }) => {
+                    tracing::warn!(
+                        "the link to {} broke before the run began: {reason}; waiting for it",
+                        self.name(peer)
+                    );
+                    gathering.down(peer);
+                    self.observer.link_lost(peer, &reason);
+                }
+                Some(Event::Restarted(peer)) => forget(&mut early, peer),
+                Some(Event::Left { peer, cause }) => {
+                    tracing::warn!(
+                        "{} left before the run began: {}; waiting for it",
+                        self.name(peer),
+                        cause.text
+                    );
+                    gathering.down(peer);
+                    self.observer.link_lost(peer, &cause.text);
+                    before.insert(peer, cause.text);
+                    forget(&mut early, peer);
+                }
+                Some(Event::Start { from, message }) => gathering.message(from, message),
+                // Before the run it means no more than the loss of the link, which follows.
+                Some(Event::Goodbye(_)) => {}
+                Some(Event::Differs { peer, difference }) => {
+                    before.insert(peer, difference.to_string());
+                    note_difference(&mut differences, peer, difference)
+                }
+                Some(Event::Down { peer, reason }) => {
+                    let name = self.name(peer);
+                    return Err(RunError::Network(format!("the link to {name} broke: {reason}")));
+                }
+                Some(event @ (Event::Frame { .. } | Event::Taken(_) | Event::Computed(_))) => {
+                    early.push(event);
+                }
+                None => {}
+            }
+            if !agrees && !differences.is_empty() && differences.len() == neighbours {
+                return Err(refusal(&differences));
+            }
+            let now = Instant::now();
+            let own = (gathering.missing() > 0).then(|| {
+                format!("node {} waits for {}", self.name(self.id), self.troubles(&before))
+            });
+            for (to, message) in gathering.new_messages(own.as_deref(), now >= line) {
+                self.host.send_start(to, message);
+            }
+            if let Some(rounds) = gathering.begins() {
+                self.host.status().begin(rounds);
+                return Ok(Begun { rounds, early });
+            }
+            let lost = gathering.lost().map(|(node, rounds)| {
+                format!(
+                    "node {} has no checkpoint of round {rounds}, which all nodes had: bring its \
+                     folder `checkpoints` back, or start all nodes with --fresh",
+                    self.name(node)
+                )
+            });
+            let waits = || {
+                let (name, reason) = (self.name(self.id), gathering.reason(own.as_deref()));
+                let reason = lost.clone().unwrap_or(reason);
+                let host = self
+                    .host
+                    .status()
+                    .of_host()
+                    .map(|trouble| format!("; {trouble}"))
+                    .unwrap_or_default();
+                if own.is_some() {
+                    format!("{reason}{host}")
+                } else {
+                    format!("node {name} is linked, the run has not begun: {reason}{host}")
+                }
+            };
+            if self.limit.is_some_and(|limit| now >= started + limit) {
+                if !agrees
+                    && differences
+                        .values()
+                        .any(|difference| matches!(difference, Difference::Files(_)))
+                {
+                    return Err(refusal(&differences));
+                }
+                let seconds = (now - started).as_secs_f64().round();
+                let text = format!("after {seconds} s {}", waits());
+                let lacks = self.host.status().of_host().is_some();
+                return Err(if lacks { RunError::Host(text) } else { RunError::Deadline(text) });
+            }
+            if now >= line {
+                line = now + LINE;
+                let text = waits();
+                tracing::warn!("{text}");
+                let missing = self.host.status().missing();
+                let peers = missing.into_iter().map(|(peer, _)| peer).collect();
+                self.observer.waits(&Waiting { peers, text });
+            }
+        }
+    }
+
+    /// The missing neighbours and the causes, as far as they are known. `before`: the last messages
+    /// of those that left.
+    fn troubles(&self, before: &BTreeMap<NodeId, String>) -> String {
+        let one = |(node, trouble): (NodeId, String)| {
+            let said = before.get(&node).filter(|said| !trouble.contains(*said));
+            let said = said.map_or_else(String::new, |said| format!("; before that: {said}"));
+            format!("{} ({trouble}{said})", self.name(node))
+        };
+        self.host.status().missing().into_iter().map(one).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Drops the frames of a neighbour whose program was started again or has left.
+fn forget(early: &mut Vec<Event>, peer: NodeId) {
+    early.retain(|event| match event {
+        Event::Frame { from, .. } => *from != peer,
+        Event::Taken(to) => *to != peer,
+        _ => true,
+    });
+}
