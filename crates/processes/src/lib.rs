@@ -121,15 +121,6 @@ pub fn follow(
     let mut failed: Option<Instant> = None;
     while processes.iter().any(|process| !process.ended) {
         thread::sleep(POLL);
-        if let Some(restart) = restart.as_mut().filter(|_| !stopping) {
-            for process in processes.iter_mut().filter(|process| process.was_killed()) {
-                let (name, signal) = (&process.name, process.signal.unwrap_or_default());
-                (control.warn)(&format!(
-                    "warning: node {name} was ended by signal {signal}: it is started again"
-                ));
-                restart(process)?;
-            }
-        }
         if failed.is_none() && processes.iter().any(Process::has_failed) {
             failed = Some(Instant::now());
         }
@@ -142,6 +133,13 @@ pub fn follow(
         look(processes)?;
         for process in &mut *processes {
             process.look()?;
+            if let Some(restart) = restart.as_mut().filter(|_| process.was_killed() && !stopping) {
+                let (name, signal) = (&process.name, process.signal.unwrap_or_default());
+                (control.warn)(&format!(
+                    "warning: node {name} was ended by signal {signal}: it is started again"
+                ));
+                restart(process)?;
+            }
         }
         let progress = progress(processes);
         if progress.rounds > shown {
