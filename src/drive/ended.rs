@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// One node at the end of a run.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ended {
     /// Its model after the last round.
     pub model: Vec<f32>,

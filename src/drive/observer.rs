@@ -1,6 +1,6 @@
 //! The events that a driver reports while nodes run.
 
-use super::Lent;
+use super::{Ended, Lent};
 use crate::{
     gossip::{OwnModel, RoundDone},
     units::{NodeId, Round, Time},
@@ -51,6 +51,9 @@ pub trait Observer {
     /// The mean of all models is final: save it now. At least one node reports it; it is the same
     /// at all.
     fn mean(&mut self, _mean: &[f32]) {}
+
+    /// A node's run is over: write its results now. It leaves when all nodes have written theirs.
+    fn ended(&mut self, _node: NodeId, _ended: &Ended) {}
 
     /// The round after which all nodes stop, if the user has asked to stop.
     fn stop_after(&mut self) -> Option<Round> {

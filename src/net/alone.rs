@@ -17,7 +17,7 @@ use super::{
     reach,
     reservations::is_relayed,
     runtime,
-    worker::{NodeObserver, Start, Worker},
+    worker::{NodeObserver, Start, Stopped, Worker},
 };
 use crate::{
     config::ConfigError,
@@ -180,18 +180,19 @@ pub fn alone(
         learner: Arc::clone(&learner),
         checkpoints: checkpoints.clone(),
         again: false,
+        confirms: true,
+        results: None,
     };
     loop {
-        match attempt(&mut place, start, design, &mut observer, stop) {
-            Err(RunError::Restarted(peer)) => {
-                tracing::warn!(
-                    "the program of {} was started again: this node goes back to the newest \
-                     checkpoint that all nodes have",
-                    design.topology.node(peer).name
-                );
-            }
-            ended => return ended,
-        }
+        let (peer, results) = match attempt(&mut place, start, design, &mut observer, stop) {
+            Ok(ended) => return Ok(ended),
+            Err(Stopped::Failed(error)) => return Err(error),
+            Err(Stopped::Restarted(peer, results)) => (peer, results),
+        };
+        tracing::warn!(
+            "node {} begins again: this node goes back to the newest checkpoint that all nodes have",
+            design.topology.node(peer).name
+        );
         let setup = {
             let mut learner = lock(&learner);
             // Its state at the beginning; a checkpoint replaces it.
@@ -203,6 +204,8 @@ pub fn alone(
             learner: Arc::clone(&learner),
             checkpoints: checkpoints.clone(),
             again: true,
+            confirms: true,
+            results,
         };
     }
 }
@@ -214,7 +217,7 @@ fn attempt(
     design: &Design,
     observer: &mut dyn NodeObserver,
     stop: &mut dyn FnMut() -> bool,
-) -> Result<Ended, RunError> {
+) -> Result<Ended, Stopped> {
     let run = &design.experiment.run;
     let runtime = runtime()?;
     let (own, events) = mpsc::channel();
@@ -300,5 +303,9 @@ impl NodeObserver for LocalObserver<'_> {
 
     fn mean(&mut self, mean: &[f32]) {
         self.observer.mean(mean);
+    }
+
+    fn ended(&mut self, ended: &Ended) {
+        self.observer.ended(self.node, ended);
     }
 }

@@ -96,13 +96,13 @@ impl Gathering {
             match message {
                 StartMessage::Ready(common) => *child = Child::Ready(common),
                 StartMessage::Waiting(text) => *child = Child::Waiting(text),
-                StartMessage::Begin(_) => {}
+                StartMessage::Begin(_) | StartMessage::Written | StartMessage::Over => {}
             }
         } else if self.parent == Some(from) {
             match message {
                 StartMessage::Begin(rounds) => self.begun = Some(rounds),
                 StartMessage::Waiting(text) => self.elsewhere = Some(text),
-                StartMessage::Ready(_) => {}
+                StartMessage::Ready(_) | StartMessage::Written | StartMessage::Over => {}
             }
         }
     }

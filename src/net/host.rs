@@ -46,6 +46,9 @@ const POLL: Duration = Duration::from_millis(100);
 /// How long a node that has finished waits for a lost link, if there is no deadline.
 const MOST_ABSENT: Duration = Duration::from_secs(600);
 
+/// How long a node waits for goodbyes once all nodes have their results.
+const PARTING: Duration = Duration::from_secs(5);
+
 /// A neighbour as the topology names it.
 #[derive(Clone, Debug)]
 pub struct Neighbour {
@@ -106,6 +109,8 @@ pub struct Host {
     swarm: JoinHandle<()>,
     runtime: Handle,
     deadlines: Deadlines,
+    /// Whether all nodes have written their results.
+    is_over: bool,
 }
 
 /// The core's ends of a link's queues.
@@ -226,6 +231,7 @@ impl Host {
             swarm: tokio::spawn(task.run(addresses)),
             runtime: Handle::current(),
             deadlines: config.deadlines,
+            is_over: false,
         })
     }
 
@@ -285,6 +291,11 @@ impl Host {
         }
     }
 
+    /// All nodes have written their results: a lost link is not awaited.
+    pub fn set_over(&mut self) {
+        self.is_over = true;
+    }
+
     /// The state of the links.
     pub fn status(&self) -> &Arc<Status> {
         &self.status
@@ -295,9 +306,11 @@ impl Host {
     /// again and returns whether to wait no longer.
     pub fn finish(mut self, reason: Option<Cause>, stop: &mut dyn FnMut() -> bool) {
         let Deadlines { goodbye, absence, .. } = self.deadlines;
-        // A lost link whose frames have not arrived ends by its own deadline.
         let within = match reason {
             Some(_) => Duration::from_secs(1),
+            // No node needs another one any more.
+            None if self.is_over => PARTING,
+            // A lost link whose frames have not arrived ends by its own deadline.
             None => goodbye + absence.unwrap_or(MOST_ABSENT),
         };
         self.links.clear();

@@ -26,6 +26,7 @@ impl Link {
     ) -> Option<End> {
         let has_content = match &message {
             Message::Ack { received, .. } => *received >= self.outbox.lock().first(),
+            Message::Start(StartMessage::Written | StartMessage::Over) => self.status.has_begun(),
             Message::Start(_) => !self.status.has_begun(),
             message => {
                 let is_sign = matches!(
@@ -66,7 +67,9 @@ impl Link {
                 return Some(End::Left(Cause { node: NodeId(node), text: sentence(&text) }));
             }
             // Late ones mean nothing.
-            Message::Start(_) if self.status.has_begun() => {}
+            Message::Start(
+                StartMessage::Ready(_) | StartMessage::Waiting(_) | StartMessage::Begin(_),
+            ) if self.status.has_begun() => {}
             Message::Start(message) => {
                 goodbyes.start_messages += 1;
                 if goodbyes.start_messages > MOST_START_MESSAGES {

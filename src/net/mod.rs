@@ -15,6 +15,7 @@
 mod alone;
 mod answers;
 mod companion;
+mod confirm;
 mod dial;
 mod event;
 mod gate;

@@ -210,10 +210,14 @@ impl Saver {
         }
     }
 
-    /// Removes all checkpoints: the run is over.
-    pub fn clear(mut self) {
+    /// Removes all checkpoints: the run is over. `stays` says whether the folder remains, so that
+    /// a node that is started again knows that the run was its own.
+    pub fn clear(mut self, stays: bool) {
         self.finish();
-        self.checkpoints.clear();
+        match stays {
+            true => self.checkpoints.retain(|_| false),
+            false => self.checkpoints.remove(),
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use super::{
     host::{Host, HostConfig, Neighbour},
     limits::{Deadlines, Limits},
     runtime,
-    worker::{NodeObserver, Start, Worker},
+    worker::{NodeObserver, Start, Stopped, Worker},
 };
 use crate::{
     drive::{Elapsed, Ended, Lent, NodeSpec, Observer, RunError, Waiting},
@@ -111,6 +111,8 @@ impl NodeObserver for Reporter<'_> {
         let _ = self.reports.send(Report::Save(self.node, elapsed, own));
     }
 
+    fn ended(&mut self, _ended: &Ended) {}
+
     fn mean(&mut self, mean: &[f32]) {
         // The mean has the same bits at every node.
         if self.node == NodeId(0) {
@@ -165,8 +167,19 @@ pub fn together_from(
                 let mut stop = || leave.load(Ordering::Relaxed);
                 let NodeSpec { config, learner } = spec;
                 let learner = Arc::new(Mutex::new(learner));
-                let start = Start { config, learner, checkpoints, again: false };
+                let start = Start {
+                    config,
+                    learner,
+                    checkpoints,
+                    again: false,
+                    confirms: false,
+                    results: None,
+                };
                 let ended = worker.run(start, &mut reporter, &mut stop);
+                let ended = ended.map_err(|stopped| match stopped {
+                    Stopped::Failed(error) => error,
+                    Stopped::Restarted(peer, _) => RunError::Restarted(peer),
+                });
                 let _ = reporter.reports.send(Report::Ended(reporter.node, ended));
             });
         }

@@ -82,6 +82,10 @@ pub enum StartMessage {
     /// To the children: all nodes are linked, and the run begins or goes on after this many
     /// rounds.
     Begin(u64),
+    /// To the parent: this node and all nodes below it have written their results.
+    Written,
+    /// To the children: all nodes have written their results.
+    Over,
 }
 
 /// The checkpoints that several nodes have in common.

@@ -14,6 +14,7 @@ use std::{
 
 use super::{
     companion::{Job, Owned, SharedLearner, companion, lock},
+    confirm::Confirmation,
     event::Event,
     host::Host,
     limits::Limits,
@@ -43,6 +44,10 @@ pub(super) const POLL: Duration = Duration::from_millis(100);
 /// often it polls.
 const LAST_GRADIENT: Duration = Duration::from_millis(500);
 const SHORT: Duration = Duration::from_millis(10);
+
+/// How long a node that was started again when it had its results looks for the others, which may
+/// need it.
+const RESULTS: Duration = Duration::from_secs(10);
 
 /// One node on its thread.
 pub struct Worker {
@@ -85,6 +90,9 @@ pub trait NodeObserver {
 
     /// The mean of all models is formed.
     fn mean(&mut self, mean: &[f32]);
+
+    /// The run is over: write the results now.
+    fn ended(&mut self, ended: &Ended);
 }
 
 /// The state of a node that the worker keeps.
@@ -116,6 +124,25 @@ pub struct Start {
     pub checkpoints: Option<Checkpoints>,
     /// Whether it has been part of this run before.
     pub again: bool,
+    /// Whether it leaves only when all nodes have written their results.
+    pub confirms: bool,
+    /// The results of an earlier attempt, whose other nodes may not all have theirs.
+    pub results: Option<Ended>,
+}
+
+/// Why an attempt of a node has stopped.
+pub enum Stopped {
+    /// The run ends early.
+    Failed(RunError),
+    /// The program of a neighbour was started again: this node must go back to a checkpoint. Its
+    /// neighbours got no reason. The results are there if it had written them.
+    Restarted(NodeId, Option<Ended>),
+}
+
+impl From<RunError> for Stopped {
+    fn from(error: RunError) -> Stopped {
+        Stopped::Failed(error)
+    }
 }
 
 impl Worker {
@@ -124,20 +151,22 @@ impl Worker {
     ///
     /// # Errors
     /// If a link breaks, a deadline passes, the node fails, or `stop` returns true; the neighbours
-    /// get the reason. [`RunError::Restarted`] if this node must go back to a checkpoint: then the
-    /// neighbours get none.
+    /// get the reason.
     pub fn run(
         self,
         start: Start,
         observer: &mut dyn NodeObserver,
         stop: &mut dyn FnMut() -> bool,
-    ) -> Result<Ended, RunError> {
+    ) -> Result<Ended, Stopped> {
         let Worker { id, topology, host, events, own, limits } = self;
-        let Start { config, learner, checkpoints, again } = start;
+        let Start { config, learner, checkpoints, again, confirms, results } = start;
         let rounds_in_all = config.rounds;
         let saved = checkpoints.as_ref().map(Checkpoints::available).unwrap_or_default();
         // Nodes that were part of the run may take as long to return as lost links.
+        let is_over =
+            results.is_some() || checkpoints.as_ref().is_some_and(|checkpoints| checkpoints.over);
         let limit = match again || !saved.0.is_empty() {
+            _ if is_over => Some(RESULTS),
             true => limits.absence.map(|absence| absence.max(limits.connect)),
             false => Some(limits.connect),
         };
@@ -158,7 +187,11 @@ impl Worker {
             Err(error) => {
                 save_newest(&checkpoints, saved.0.last(), observer);
                 host.finish(Some(error.cause(id, &topology)), &mut || false);
-                return Err(error);
+                return match (error, results) {
+                    // The other nodes have left: all of them have their results.
+                    (RunError::Deadline(_), Some(results)) => Ok(results),
+                    (error, _) => Err(error.into()),
+                };
             }
         };
         if again || rounds > 0 {
@@ -184,26 +217,39 @@ impl Worker {
         if result.is_err() {
             driver.salvage();
         }
-        let Driver { host, state, stop, saver, .. } = driver;
-        if let Err(RunError::Restarted(_)) = result {
-            return Err(result.expect_err("it is an error"));
+        let Driver { mut host, state, stop, saver, observer, events, .. } = driver;
+        if let Err(RunError::Restarted(peer)) = result {
+            return Err(Stopped::Restarted(peer, None));
+        }
+        let over = result.is_ok() && state.node.round().0 >= rounds_in_all;
+        let mut result = result.map(|()| state.end());
+        if let Ok(ended) = &mut result {
+            observer.ended(ended);
+            let (topology, patience) = (&topology, limits.patience);
+            let waits = Confirmation { id, topology, host: &host, events: &events, patience };
+            if confirms {
+                if let Some(peer) = waits.wait(stop) {
+                    return Err(Stopped::Restarted(peer, Some(std::mem::take(ended))));
+                }
+                host.set_over();
+            }
         }
         let reason = result.as_ref().err().map(|error| {
             let cause = error.cause(id, &topology);
             tracing::debug!("{}", cause.text);
             cause
         });
+        // From here on a node that was started again finds its results in its files.
+        if let Some(saver) = saver.filter(|_| over) {
+            saver.clear(confirms);
+        }
         // A node that leaves early has its own, short limit.
         let early = reason.is_some();
         host.finish(reason, &mut || !early && stop());
         if let Some(payload) = payload {
             panic::resume_unwind(payload);
         }
-        let over = result.is_ok() && state.node.round().0 >= rounds_in_all;
-        if let Some(saver) = saver.filter(|_| over) {
-            saver.clear();
-        }
-        result.map(|()| state.end())
+        Ok(result?)
     }
 }
 

@@ -8,6 +8,7 @@ use std::{
 use super::{
     EndError, Exchange, Measures, Node, Prepared,
     exchange::{self, NodeEnds},
+    prepared::results_of,
 };
 use crate::{
     config::ConfigError,
@@ -212,7 +213,11 @@ impl NodeBuilder {
             let (path, every) = (directory.path(), Every::of(&design));
             Checkpoints::open(path, every, (node, name), texts.texts())
         });
-        let checkpoints = checkpoints.transpose()?;
+        let mut checkpoints = checkpoints.transpose()?;
+        let complete = directory.as_ref().and_then(|made| results_of(&design, node, made));
+        if let Some(checkpoints) = &mut checkpoints {
+            checkpoints.over = complete.is_some();
+        }
         // Last: an error stands alone.
         place.warnings().iter().for_each(|warning| warn(&format!("warning: {warning}")));
         Ok(Prepared {
@@ -224,6 +229,7 @@ impl NodeBuilder {
             evaluate,
             directory,
             checkpoints,
+            complete,
             blame: Box::new(blame),
             warn,
         })

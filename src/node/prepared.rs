@@ -7,6 +7,7 @@ use crate::{
     config::ConfigError,
     drive::{Elapsed, Ended, Lent, NodeSpec, Observer, RunError, Waiting},
     gossip::{OwnModel, RoundDone},
+    learn::read_tensors,
     net::{self, PeerId, Place},
     run::{
         Checkpoints, Design, Evaluate, Measures, Recorder, RunDirectory, RunInfo, Summary, Warn,
@@ -44,6 +45,8 @@ pub struct Prepared {
     pub(super) evaluate: Option<Evaluate>,
     pub(super) directory: Option<RunDirectory>,
     pub(super) checkpoints: Option<Checkpoints>,
+    /// The results, if the run was over already.
+    pub(super) complete: Option<NodeResult>,
     pub(super) blame: Box<dyn Fn(ConfigError) -> ConfigError>,
     pub(super) warn: Warn,
 }
@@ -89,7 +92,7 @@ impl Prepared {
     /// fails, records are missing at the end, or `stop` returns true. By then the results are in
     /// the run directory, and the neighbours know the reason.
     pub fn run(
-        self,
+        mut self,
         recorder: Option<Recorder>,
         events: &mut dyn FnMut(Event),
         stop: &mut dyn FnMut() -> bool,
@@ -97,6 +100,16 @@ impl Prepared {
         let Prepared { design, place, spec, score, evaluate, mut directory, .. } = self;
         let (blame, warn, checkpoints) = (self.blame, self.warn, self.checkpoints);
         let node = place.node;
+        let is_over = checkpoints.as_ref().is_some_and(Checkpoints::is_empty);
+        if let Some(complete) = self.complete.take_if(|_| is_over) {
+            let folder = complete.directory.clone().unwrap_or_default();
+            warn(&format!(
+                "the run in {} is over; to begin anew, use --fresh or another run directory",
+                folder.display()
+            ));
+            events(Event::Ended);
+            return Ok(complete);
+        }
         let mut observer = RunObserver {
             design: &design,
             recorder: recorder.as_ref(),
@@ -105,17 +118,32 @@ impl Prepared {
             evaluate,
             events,
             rounds: 0,
+            written: None,
             warn: Arc::clone(&warn),
         };
+        let (kept, complete) = (checkpoints.clone(), self.complete);
         let ended = net::alone(place, spec, &design, checkpoints, &mut observer, stop);
-        let rounds = observer.rounds;
-        let written = |error: RunError| match error {
+        let (rounds, written) = (observer.rounds, observer.written.take());
+        let blamed = |error: RunError| match error {
             RunError::Setup(error) => RunError::Setup(blame(error)),
             error => error,
         };
-        let result = match (ended.map_err(written), &recorder, &directory) {
-            (Ok(ended), recorder, directory) => {
-                conclude(&design, ended, recorder.as_ref().zip(directory.as_ref()))
+        let result = match (ended.map_err(blamed), &recorder, &directory) {
+            (Ok(Ended { model, mean, traffic, .. }), ..) => {
+                written.expect("a run that is over has its results").map(|summary| NodeResult {
+                    summary,
+                    model,
+                    mean,
+                    tree_bytes: traffic.tree,
+                    directory: directory.as_ref().map(|made| made.path().to_path_buf()),
+                })
+            }
+            // The others have left: no node leaves before all have their results.
+            (Err(RunError::Deadline(_)), ..) if complete.is_some() => {
+                if let Some(checkpoints) = &kept {
+                    checkpoints.retain(|_| false);
+                }
+                Ok(complete.expect("it was looked at"))
             }
             (Err(error), Some(recorder), Some(directory)) => {
                 Err(recorder.failed(directory, error, rounds, Some(node)))
@@ -131,12 +159,12 @@ impl Prepared {
     }
 }
 
-/// Writes the summary, the same at every node, and saves the models.
+/// Saves the models that could not be saved before, and writes the summary, the same at every node.
 fn conclude(
     design: &Design,
-    ended: Ended,
+    ended: &Ended,
     files: Option<(&Recorder, &RunDirectory)>,
-) -> Result<NodeResult, super::EndError> {
+) -> Result<Summary, super::EndError> {
     let kept = files.map_or(Ok(()), |(recorder, _)| recorder.finish(true));
     let summary = match (Summary::new(design, &ended.records), files) {
         (Ok(summary), _) => summary,
@@ -151,12 +179,31 @@ fn conclude(
     let written = files.map_or(Ok(()), |(_, directory)| directory.summary(&summary));
     kept.map_err(|error| failed(error.to_string()))?;
     written.map_err(|error| failed(error.to_string()))?;
-    Ok(NodeResult {
+    Ok(summary)
+}
+
+/// The results of a run that was over when this program was started again; `None` if it was not.
+pub(super) fn results_of(
+    design: &Design,
+    node: NodeId,
+    directory: &RunDirectory,
+) -> Option<NodeResult> {
+    let path = directory.path();
+    let text = std::fs::read(path.join("summary.json")).ok()?;
+    let summary: Summary = serde_json::from_slice(&text).ok()?;
+    let whole = summary.failure.is_none() && !summary.interrupted;
+    if !whole || summary.rounds < design.experiment.run.rounds {
+        return None;
+    }
+    let model = |name: &str| {
+        read_tensors(&path.join(format!("model-{name}.safetensors")), &design.tensors).ok()
+    };
+    Some(NodeResult {
+        model: model(&design.topology.node(node).name)?,
+        mean: model("mean")?,
         summary,
-        model: ended.model,
-        mean: ended.mean,
-        tree_bytes: ended.traffic.tree,
-        directory: files.map(|(_, directory)| directory.path().to_path_buf()),
+        tree_bytes: 0,
+        directory: Some(path.to_path_buf()),
     })
 }
 
@@ -169,6 +216,8 @@ struct RunObserver<'a> {
     evaluate: Option<Evaluate>,
     events: &'a mut dyn FnMut(Event),
     rounds: u64,
+    /// The summary, once the run is over.
+    written: Option<Result<Summary, super::EndError>>,
     warn: Warn,
 }
 
@@ -257,5 +306,10 @@ impl Observer for RunObserver<'_> {
             recorder.mean(mean);
         }
         (self.events)(Event::Mean);
+    }
+
+    fn ended(&mut self, _node: NodeId, ended: &Ended) {
+        let files = self.recorder.zip(self.directory.as_deref());
+        self.written = Some(conclude(self.design, ended, files));
     }
 }

@@ -271,6 +271,8 @@ pub struct Checkpoints {
     pub every: Every,
     /// Rounds after which none is needed: the run is over.
     pub last: Option<u64>,
+    /// Whether this node has its results: then it looks for the others only for a moment.
+    pub over: bool,
 }
 
 /// How often a checkpoint is written.
@@ -365,7 +367,7 @@ impl Checkpoints {
             }
             Err(error) => return Err(wrong(error)),
         }
-        Ok(Checkpoints { folder, every, last: None })
+        Ok(Checkpoints { folder, every, last: None, over: false })
     }
 
     /// The checkpoints of all nodes of a run in one process, whose `sections` are these. The last
@@ -452,8 +454,13 @@ impl Checkpoints {
         }
     }
 
-    /// Removes all of them: the run is over.
-    pub fn clear(&self) {
+    /// Whether there is no file of a checkpoint.
+    pub fn is_empty(&self) -> bool {
+        self.rounds().is_empty()
+    }
+
+    /// Removes all of them with their folder: nobody goes on with this run.
+    pub fn remove(&self) {
         let _ = fs::remove_dir_all(&self.folder);
         if let Some(parent) = self.folder.parent() {
             // Others may have theirs there.
@@ -512,7 +519,9 @@ mod tests {
         assert_eq!(text(&all.load(6).unwrap()), text(&checkpoint(6)));
         all.retain(|round| round >= 6);
         assert_eq!(open(folder.path(), &sections()).unwrap().available().0, [6, 9]);
-        all.clear();
+        all.retain(|_| false);
+        assert!(all.is_empty());
+        all.remove();
         assert!(fs::read_dir(folder.path()).unwrap().next().is_none());
     }
 

@@ -1,0 +1,90 @@
+//! No node leaves before all nodes have written their results: until then, a node that was started
+//! again needs the others.
+//!
+//! A node that has written its results, and whose children in the spanning tree have, reports so to
+//! its parent; the root then sends *over* down the tree.
+
+use std::{
+    collections::BTreeSet,
+    sync::mpsc::{Receiver, RecvTimeoutError},
+    time::{Duration, Instant},
+};
+
+use super::{event::Event, host::Host, wire::StartMessage, worker::POLL};
+use crate::{mixing::Topology, units::NodeId};
+
+/// How often a node repeats its message: a connection may have lost it.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// A node that has written its results.
+pub(super) struct Confirmation<'a> {
+    pub id: NodeId,
+    pub topology: &'a Topology,
+    pub host: &'a Host,
+    pub events: &'a Receiver<Event>,
+    /// How long to wait without any news.
+    pub patience: Duration,
+}
+
+impl Confirmation<'_> {
+    /// Waits until all nodes have written their results, as far as they can be asked. `stop` is
+    /// called again and again and returns whether to wait no longer. Returns a neighbour that was
+    /// started again meanwhile.
+    pub fn wait(&self, stop: &mut dyn FnMut() -> bool) -> Option<NodeId> {
+        let tree = self.topology.spanning_tree();
+        let parent = tree.parent(self.id);
+        let mut waits: BTreeSet<NodeId> = tree.children(self.id).iter().copied().collect();
+        let (mut over, mut sent, mut news) = (false, None::<Instant>, Instant::now());
+        while !over {
+            let ready = waits.is_empty();
+            if ready && sent.is_none_or(|sent| sent.elapsed() >= AGAIN) {
+                match parent {
+                    Some(parent) => self.host.send_start(parent, StartMessage::Written),
+                    None => break,
+                }
+                sent = Some(Instant::now());
+            }
+            match self.events.recv_timeout(POLL) {
+                Ok(Event::Start { from, message: StartMessage::Written }) => {
+                    waits.remove(&from);
+                    news = Instant::now();
+                }
+                Ok(Event::Start { from, message: StartMessage::Over }) => {
+                    over = parent == Some(from);
+                }
+                Ok(Event::Restarted(peer)) => return Some(peer),
+                Ok(Event::Down { peer, .. } | Event::Left { peer, .. } | Event::Goodbye(peer)) => {
+                    let name = &self.topology.node(peer).name;
+                    if waits.remove(&peer) {
+                        tracing::warn!("node {name} left without a word about its results");
+                    }
+                    over |= parent == Some(peer);
+                }
+                Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            // A lost link has its own deadline.
+            if !self.host.status().missing().is_empty() {
+                news = Instant::now();
+            }
+            if stop() {
+                return None;
+            }
+            if news.elapsed() >= self.patience {
+                let late: Vec<&str> =
+                    waits.iter().map(|&node| self.topology.node(node).name.as_str()).collect();
+                tracing::warn!(
+                    "after {:.0} s it is not known whether all nodes have written their results; \
+                     those below {} have not said so",
+                    self.patience.as_secs_f64(),
+                    if late.is_empty() { "the rest of the tree" } else { &late[0] }
+                );
+                break;
+            }
+        }
+        for &child in tree.children(self.id) {
+            self.host.send_start(child, StartMessage::Over);
+        }
+        None
+    }
+}
