@@ -53,6 +53,7 @@ const LAYERS: &[(&str, May)] = &[
         May::Only(&[
             "units",
             "config",
+            "state",
             "mixing",
             "learn",
             "gossip",

@@ -170,8 +170,8 @@ impl Experiment {
             };
             sections[index] = section;
         }
-        let [run, topology, data, model, rule, compressor, optimizer, network, absence, checkpoint] =
-            sections;
+        let [run, topology, data, model, rule, rest @ ..] = sections;
+        let [compressor, optimizer, network, absence, checkpoint] = rest;
         Ok(Experiment {
             run: config::read("run", &run)?,
             topology: config::read("topology", &topology)?,

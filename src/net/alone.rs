@@ -190,7 +190,8 @@ pub fn alone(
             Err(Stopped::Restarted(peer, results)) => (peer, results),
         };
         tracing::warn!(
-            "node {} begins again: this node goes back to the newest checkpoint that all nodes have",
+            "node {} begins again: this node goes back to the newest checkpoint that all nodes \
+             have",
             design.topology.node(peer).name
         );
         let setup = {

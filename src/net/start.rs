@@ -130,16 +130,6 @@ impl Starter<'_> {
                 return Err(refusal(&differences));
             }
             let now = Instant::now();
-            let own = (gathering.missing() > 0).then(|| {
-                format!("node {} waits for {}", self.name(self.id), self.troubles(&before))
-            });
-            for (to, message) in gathering.new_messages(own.as_deref(), now >= line) {
-                self.host.send_start(to, message);
-            }
-            if let Some(rounds) = gathering.begins() {
-                self.host.status().begin(rounds);
-                return Ok(Begun { rounds, early });
-            }
             let lost = gathering.lost().map(|(node, rounds)| {
                 format!(
                     "node {} has no checkpoint of round {rounds}, which all nodes had: bring its \
@@ -147,9 +137,19 @@ impl Starter<'_> {
                     self.name(node)
                 )
             });
+            let waits = (gathering.missing() > 0).then(|| {
+                format!("node {} waits for {}", self.name(self.id), self.troubles(&before))
+            });
+            let own = waits.or(lost);
+            for (to, message) in gathering.new_messages(own.as_deref(), now >= line) {
+                self.host.send_start(to, message);
+            }
+            if let Some(rounds) = gathering.begins() {
+                self.host.status().begin(rounds);
+                return Ok(Begun { rounds, early });
+            }
             let waits = || {
                 let (name, reason) = (self.name(self.id), gathering.reason(own.as_deref()));
-                let reason = lost.clone().unwrap_or(reason);
                 let host = self
                     .host
                     .status()

@@ -165,7 +165,8 @@ impl Worker {
         // Nodes that were part of the run may take as long to return as lost links.
         let is_over =
             results.is_some() || checkpoints.as_ref().is_some_and(|checkpoints| checkpoints.over);
-        let limit = match again || !saved.0.is_empty() {
+        let again = again || checkpoints.as_ref().is_some_and(|checkpoints| checkpoints.used);
+        let limit = match again {
             _ if is_over => Some(RESULTS),
             true => limits.absence.map(|absence| absence.max(limits.connect)),
             false => Some(limits.connect),
@@ -194,7 +195,7 @@ impl Worker {
                 };
             }
         };
-        if again || rounds > 0 {
+        if again {
             observer.resumes(Round(rounds));
         }
         let status = Arc::clone(host.status());

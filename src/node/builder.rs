@@ -22,6 +22,7 @@ use crate::{
         Checkpoints, Design, Evaluate, NodeFile, OwnLearner, RunDirectory, RunInfo, SavedFiles,
         Security, Single, Space, Warn, checkpoint::Every, count_parameters,
     },
+    state::State,
 };
 
 /// What a node trains.
@@ -181,7 +182,8 @@ impl NodeBuilder {
         })?;
         let place = place.with_security(file.security);
         let node = place.node;
-        let (design, spec, known, score): (_, _, _, super::prepared::ScoreModel) = match problem {
+        let (design, mut spec, known, score): (_, _, _, super::prepared::ScoreModel) = match problem
+        {
             Problem::File => {
                 let mut single = Single::new(&file, experiment, topology, node).map_err(&blame)?;
                 if let Some(warning) = &single.warning {
@@ -204,17 +206,23 @@ impl NodeBuilder {
                 own_parts(design, learner.evaluated(evaluate.clone()), node, rows)
             }
         };
-        let directory = out.map(|out| make_directory(&design, &out, fresh, &warn)).transpose();
+        // A training loop of the program's own cannot be put back to a checkpoint.
+        let restores = spec.learner.state(&mut State::default());
+        let directory = out.map(|out| make_directory(&design, &out, (fresh, restores), &warn));
+        let directory = directory.transpose();
         let directory =
             directory.map_err(|error| blame(ConfigError { place: "node.out".into(), ..error }))?;
-        let checkpoints = directory.as_ref().map(|directory| {
+        let checkpoints = directory.as_ref().filter(|_| restores).map(|directory| {
             let name = &design.topology.node(node).name;
             let texts = RunCard::new(&design);
             let (path, every) = (directory.path(), Every::of(&design));
             Checkpoints::open(path, every, (node, name), texts.texts())
         });
         let mut checkpoints = checkpoints.transpose()?;
-        let complete = directory.as_ref().and_then(|made| results_of(&design, node, made));
+        let complete = directory
+            .as_ref()
+            .filter(|_| restores)
+            .and_then(|made| results_of(&design, node, made));
         if let Some(checkpoints) = &mut checkpoints {
             checkpoints.over = complete.is_some();
         }
@@ -308,13 +316,13 @@ fn own_parts(
 fn make_directory(
     design: &Design,
     out: &Path,
-    fresh: bool,
+    (fresh, restores): (bool, bool),
     warn: &Warn,
 ) -> Result<RunDirectory, ConfigError> {
     if fresh {
         RunDirectory::remove(out)?;
     }
-    if RunDirectory::can_go_on(out) {
+    if restores && RunDirectory::can_go_on(out) {
         return RunDirectory::go_on(out);
     }
     if let Some(warning) = Space::of(design, SavedFiles::One).check(out)? {

@@ -271,6 +271,8 @@ pub struct Checkpoints {
     pub every: Every,
     /// Rounds after which none is needed: the run is over.
     pub last: Option<u64>,
+    /// Whether the node has been part of this run before.
+    pub used: bool,
     /// Whether this node has its results: then it looks for the others only for a moment.
     pub over: bool,
 }
@@ -345,7 +347,7 @@ impl Checkpoints {
         };
         fs::create_dir_all(&folder).map_err(wrong)?;
         let path = folder.join(RUN);
-        match fs::read(&path) {
+        let used = match fs::read(&path) {
             Ok(bytes) => {
                 let saved: Identity = serde_json::from_slice(&bytes)
                     .map_err(|error| foreign(format!("{RUN} cannot be read: {error}")))?;
@@ -358,16 +360,18 @@ impl Checkpoints {
                         return Err(foreign(format!("{name}: {}", difference(saved, now))));
                     }
                 }
+                true
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let identity =
                     Identity { node: node.0, name: name.into(), sections: sections.clone() };
                 let text = serde_json::to_vec(&identity).map_err(|error| wrong(error.into()))?;
                 crate::data::write_atomically(&path, &[&text])?;
+                false
             }
             Err(error) => return Err(wrong(error)),
-        }
-        Ok(Checkpoints { folder, every, last: None, over: false })
+        };
+        Ok(Checkpoints { folder, every, last: None, used, over: false })
     }
 
     /// The checkpoints of all nodes of a run in one process, whose `sections` are these. The last

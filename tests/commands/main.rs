@@ -16,4 +16,5 @@ mod plan;
 mod refusals;
 mod report;
 mod report_pictures;
+mod restarts;
 mod runs;

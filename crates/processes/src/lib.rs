@@ -108,13 +108,16 @@ pub fn run(
     gather(whole, directory, &processes, &control.warn)
 }
 
+/// Starts a node again.
+pub type Restart<'a> = dyn FnMut(&mut Process) -> Result<(), EndError> + 'a;
+
 /// Watches the nodes until all have ended; if the user interrupts, or one has failed, asks the
 /// others to stop. A node that was killed is started again by `restart`, if there is one. Calls
 /// `look` at regular intervals.
 pub fn follow(
     processes: &mut [Process],
     control: &mut Control<'_>,
-    mut restart: Option<&mut dyn FnMut(&mut Process) -> Result<(), EndError>>,
+    mut restart: Option<&mut Restart<'_>>,
     look: &mut dyn FnMut(&[Process]) -> Result<(), EndError>,
 ) -> Result<(), EndError> {
     let (mut stopping, mut shown) = (false, 0);

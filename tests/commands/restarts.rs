@@ -1,0 +1,340 @@
+//! Nodes that are killed and started again: the run goes on from a checkpoint, and ends with the
+//! same bits.
+#![cfg(unix)]
+
+use crate::command;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
+
+use command::{
+    Deployment, NAMES, Reach, Running, experiment, folder, gradvine, json, metrics, program,
+    until_running,
+};
+use gradvine::rng::{Purpose, Stream};
+
+/// Some seconds long, with checkpoints all the time.
+const RUN: &str = "rounds = 2000\nevaluate_every = 20\n[checkpoint]\nevery_rounds = 50";
+
+/// The digest in the summary of a node's run.
+fn digest(run: &Path) -> String {
+    let summary = json(&run.join("summary.json"));
+    assert_eq!(summary["failure"], serde_json::Value::Null, "{summary}");
+    summary["digest"].as_str().unwrap().to_string()
+}
+
+/// Waits for all nodes, which must succeed.
+fn succeed(nodes: &mut [Running]) {
+    for node in nodes {
+        let code = node.end().0;
+        assert_eq!(code, Some(0), "{}", node.errors());
+    }
+}
+
+/// The digest of the run if nothing happens; its directories are removed.
+fn undisturbed(deployment: &Deployment) -> String {
+    succeed(&mut NAMES.map(|name| deployment.start(name)));
+    let digests = NAMES.map(|name| digest(&deployment.run(name)));
+    assert!(digests.iter().all(|digest| *digest == digests[0] && !digest.is_empty()));
+    NAMES.iter().for_each(|name| fs::remove_dir_all(deployment.run(name)).unwrap());
+    let [digest, ..] = digests;
+    digest
+}
+
+/// The files of a node's checkpoints, oldest first.
+fn checkpoints(run: &Path, name: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(run.join("checkpoints").join(name)).into_iter().flatten();
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    files.retain(|path| path.extension().is_some_and(|kind| kind == "safetensors"));
+    files.sort();
+    files
+}
+
+fn until_checkpoint(deployment: &Deployment, name: &str) {
+    command::until("a checkpoint", || !checkpoints(&deployment.run(name), name).is_empty());
+}
+
+/// Runs the deployment with `disturb` in the middle of it, which returns the nodes that must
+/// succeed.
+fn same_bits(
+    reach: Reach,
+    run: &str,
+    disturb: impl FnOnce(&Deployment, [Running; 3]) -> Vec<Running>,
+) {
+    let deployment = Deployment::new(reach, run);
+    let expected = undisturbed(&deployment);
+    let nodes = NAMES.map(|name| deployment.start(name));
+    NAMES.iter().for_each(|name| until_running(&deployment.run(name)));
+    succeed(&mut disturb(&deployment, nodes));
+    for name in NAMES {
+        let run = deployment.run(name);
+        assert_eq!(digest(&run), expected, "{name}");
+        assert!(checkpoints(&run, name).is_empty(), "they are removed when the run is over");
+        // No round is missing or twice, although some were computed again.
+        let rounds: Vec<u64> =
+            metrics(&run).iter().map(|metric| metric["round"].as_u64().unwrap()).collect();
+        assert!(rounds.is_sorted_by(|a, b| a < b), "{name}: {rounds:?}");
+        assert_eq!(rounds.len(), 100, "{name}");
+    }
+}
+
+#[test]
+fn a_killed_node_that_returns_leaves_no_trace_in_the_result() {
+    same_bits(Reach::Tcp, RUN, |deployment, mut nodes| {
+        until_checkpoint(deployment, "oslo");
+        for name in ["oslo", "london"] {
+            let index = NAMES.iter().position(|other| *other == name).unwrap();
+            nodes[index].signal("KILL");
+            nodes[index].end();
+            nodes[index] = deployment.start(name);
+            thread::sleep(Duration::from_millis(300));
+        }
+        nodes.into()
+    });
+}
+
+#[test]
+fn all_nodes_may_be_killed_at_once() {
+    same_bits(Reach::FromTheMiddle, RUN, |deployment, mut nodes| {
+        NAMES.iter().for_each(|name| until_checkpoint(deployment, name));
+        nodes.iter().for_each(|node| node.signal("KILL"));
+        nodes.iter_mut().for_each(|node| _ = node.end());
+        NAMES.map(|name| deployment.start(name)).into()
+    });
+}
+
+/// Nothing is lost but time: all nodes begin anew.
+#[test]
+fn a_node_without_a_checkpoint_begins_anew_with_all_others() {
+    let never = RUN.replace("every_rounds = 50", "every_s = 0");
+    same_bits(Reach::Tcp, &never, |deployment, mut nodes| {
+        nodes[0].signal("KILL");
+        nodes[0].end();
+        nodes[0] = deployment.start("tokyo");
+        nodes.into()
+    });
+}
+
+#[test]
+fn a_damaged_checkpoint_is_reported_and_the_one_before_is_used() {
+    same_bits(Reach::Tcp, RUN, |deployment, mut nodes| {
+        let files = || checkpoints(&deployment.run("oslo"), "oslo");
+        command::until("two checkpoints", || files().len() > 1);
+        nodes.iter().for_each(|node| node.signal("KILL"));
+        nodes.iter_mut().for_each(|node| _ = node.end());
+        let files = files();
+        if let [.., _, newest] = files.as_slice() {
+            let mut bytes = fs::read(newest).unwrap();
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 1;
+            fs::write(newest, bytes).unwrap();
+        }
+        let nodes = NAMES.map(|name| deployment.start(name));
+        command::until("the warning", || {
+            let errors = nodes[2].errors();
+            files.len() < 2 || errors.contains("damaged") && errors.contains("an earlier one")
+        });
+        nodes.into()
+    });
+}
+
+#[test]
+fn a_folder_of_another_run_is_refused_and_a_finished_run_stays_as_it_is() {
+    let short = "rounds = 20\n[checkpoint]\nevery_rounds = 5";
+    let deployment = Deployment::new(Reach::Tcp, short);
+    succeed(&mut NAMES.map(|name| deployment.start(name)));
+    let summary = fs::read(deployment.run("oslo").join("summary.json")).unwrap();
+    let again = gradvine().arg("node").arg(deployment.file("oslo.toml")).arg("--json").assert();
+    let output = again.success().get_output().clone();
+    assert_eq!(
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap(),
+        json(&deployment.run("oslo").join("summary.json"))
+    );
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("is over; to begin anew, use --fresh")
+    );
+    assert_eq!(fs::read(deployment.run("oslo").join("summary.json")).unwrap(), summary);
+
+    deployment.write("experiment.toml", &experiment(short, "0.2"));
+    let refused = gradvine().arg("node").arg(deployment.file("oslo.toml")).assert().code(2);
+    let errors = String::from_utf8_lossy(&refused.get_output().stderr).into_owned();
+    for words in
+        ["`optimizer.step = 0.1` in the checkpoints, `optimizer.step = 0.2` now", "--fresh"]
+    {
+        assert!(errors.contains(words), "{errors}");
+    }
+    let fresh = |name| deployment.start_as(name, |command: &mut Command| command.arg("--fresh"));
+    succeed(&mut NAMES.map(fresh));
+}
+
+#[test]
+fn a_node_that_has_lost_its_checkpoints_is_named() {
+    let run = format!("connect_s = 3\n{RUN}\n[absence]\ndeadline_s = 4");
+    let deployment = Deployment::new(Reach::Tcp, &run);
+    let mut nodes = NAMES.map(|name| deployment.start(name));
+    let newest = |name: &str| checkpoints(&deployment.run(name), name).first().cloned();
+    // All have one that the others know of: earlier ones are removed.
+    until_checkpoint(&deployment, "oslo");
+    let first = newest("oslo");
+    command::until("a later one", || newest("oslo") != first && newest("london") != first);
+    nodes.iter().for_each(|node| node.signal("KILL"));
+    nodes.iter_mut().for_each(|node| _ = node.end());
+    fs::remove_dir_all(deployment.run("oslo")).unwrap();
+    let mut nodes = NAMES.map(|name| deployment.start(name));
+    let codes = nodes.each_mut().map(|node| node.end().0);
+    assert_eq!(codes, [Some(4); 3], "{}", nodes[0].errors());
+    let all: String = nodes.iter().map(Running::errors).collect();
+    assert!(all.contains("node oslo has no checkpoint of round"), "{all}");
+}
+
+/// The mean's digest of a run of processes in this folder, in which random ones are killed.
+fn killed_processes(out: &Path, sets: &[&str], kills: u64, seed: u64) -> String {
+    let mut dice = Stream::new(seed, Purpose::Test).sequence();
+    let mut running = Running::start(
+        program()
+            .args(["train", "--processes", "--no-baseline", "--quiet", "--out"])
+            .arg(out)
+            .args(sets),
+        out.parent().unwrap(),
+        "processes",
+    );
+    let alive = || -> Vec<String> {
+        let pattern = format!("node {}/nodes/", out.display());
+        let found = Command::new("pgrep").args(["-f", &pattern]).output().unwrap();
+        String::from_utf8(found.stdout).unwrap().lines().map(String::from).collect()
+    };
+    for _ in 0..kills {
+        thread::sleep(Duration::from_millis(100 + dice.below(1500)));
+        let alive = alive();
+        let all = dice.below(4) == 0;
+        for (index, id) in alive.iter().enumerate() {
+            if all || index as u64 == dice.below(alive.len() as u64) {
+                let _ = Command::new("kill").args(["-KILL", id]).status();
+            }
+        }
+    }
+    let started = Instant::now();
+    loop {
+        assert!(started.elapsed() < Duration::from_secs(180), "{}", running.errors());
+        if json_if(&out.join("summary.json")).is_some() {
+            break;
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(running.end().0, Some(0), "{}", running.errors());
+    digest(out)
+}
+
+fn json_if(path: &Path) -> Option<serde_json::Value> {
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
+/// Rules with little and much state, over TCP and QUIC, with checkpoints by rounds and by time;
+/// delayed rules begin anew.
+const RUNS: [&[&str]; 4] = [
+    &["--topology", "ring:4", "--rounds", "1200", "--set", "checkpoint.every_rounds=50"],
+    &[
+        "--topology",
+        "star:4",
+        "--rounds",
+        "800",
+        "--set",
+        "checkpoint.every_rounds=40",
+        "--set",
+        "rule.kind=choco",
+        "--set",
+        "optimizer.momentum=0.9",
+        "--set",
+        "optimizer.step=0.02",
+    ],
+    &[
+        "--topology",
+        "path:3",
+        "--rounds",
+        "1500",
+        "--set",
+        "checkpoint.every_s=0.5",
+        "--set",
+        "rule.kind=gradient-tracking",
+        "--set",
+        "compressor.kind=identity",
+    ],
+    &[
+        "--topology",
+        "star:4",
+        "--rounds",
+        "300",
+        "--set",
+        "rule.kind=delayed",
+        "--set",
+        "compressor.kind=identity",
+        "--set",
+        "run.transport=quic",
+    ],
+];
+
+fn kill_processes(runs: u64) {
+    let folder = folder();
+    for (index, sets) in RUNS.iter().enumerate() {
+        let expected = killed_processes(&folder.path().join(format!("base{index}")), sets, 0, 0);
+        for seed in (0..runs).filter(|seed| *seed as usize % RUNS.len() == index) {
+            let out = folder.path().join(format!("run{seed}"));
+            let kills = 1 + seed % 4;
+            assert_eq!(
+                killed_processes(&out, sets, kills, seed),
+                expected,
+                "{sets:?}, seed {seed}"
+            );
+            fs::remove_dir_all(out).unwrap();
+        }
+    }
+}
+
+#[test]
+fn random_processes_are_killed() {
+    kill_processes(10);
+}
+
+#[test]
+#[ignore = "ten minutes"]
+fn random_processes_are_killed_a_hundred_times() {
+    kill_processes(100);
+}
+
+#[test]
+fn an_interrupted_run_in_one_process_goes_on() {
+    let folder = folder();
+    let out = folder.path().join("run");
+    let sets = ["--rounds", "2000", "--set", "run.evaluate_every=20", "--no-baseline", "--quiet"];
+    let select = ["--topology", "ring:3", "--set", "rule.kind=dcd"];
+    let train = |out: &Path| {
+        let mut command = program();
+        command.arg("train").args(select).args(sets).arg("--out").arg(out);
+        command
+    };
+    let whole = folder.path().join("whole");
+    assert!(train(&whole).status().unwrap().success());
+    let mut running = Running::start(&mut train(&out), folder.path(), "first");
+    until_running(&out);
+    running.signal("INT");
+    assert_eq!(running.end().0, Some(130), "{}", running.errors());
+    let mut resumed = program();
+    resumed.args(["train", "--no-baseline", "--quiet", "--resume"]).arg(&out);
+    let mut running = Running::start(&mut resumed, folder.path(), "second");
+    assert_eq!(running.end().0, Some(0), "{}", running.errors());
+    assert_eq!(digest(&out), digest(&whole));
+    let rounds = |run: &Path| -> Vec<u64> {
+        let round = |metric: &serde_json::Value| metric["round"].as_u64().unwrap();
+        // The last round before the interruption was evaluated too.
+        metrics(run).iter().map(round).filter(|round| round.is_multiple_of(20)).collect()
+    };
+    assert_eq!(rounds(&out), rounds(&whole));
+    let refused = gradvine().args(["train", "--resume"]).arg(&out).assert().code(2);
+    let errors = String::from_utf8_lossy(&refused.get_output().stderr).into_owned();
+    assert!(errors.contains("holds no run that can go on"), "{errors}");
+}
