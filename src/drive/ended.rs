@@ -18,6 +18,9 @@ pub struct Ended {
     pub records: Vec<Vec<u8>>,
     /// Bytes that it sent, the final tree exchange included.
     pub traffic: Traffic,
+    /// Nodes that came back without their checkpoints: the rounds after which all nodes went on
+    /// from the mean of the others' models, and those nodes.
+    pub returns: Vec<(u64, Vec<u32>)>,
 }
 
 /// Why a run ended early.

@@ -119,12 +119,21 @@ pub struct Node {
 
 struct Trees {
     setup: Option<TreePlan>,
-    /// Present if one node gives the initial model.
-    initial: Option<(NodeId, TreePlan)>,
+    /// Present if the initial model comes from the nodes.
+    initial: Option<(Initial, TreePlan)>,
     /// Present if the plan calls.
     farewell: Option<Farewell>,
     mean: TreePlan,
     summary: TreePlan,
+}
+
+/// Where the initial model comes from.
+enum Initial {
+    /// From one node.
+    Of(NodeId),
+    /// From all nodes that have one; taken when the exchange begins.
+    Mean(Mean),
+    Taken,
 }
 
 enum Stage {
@@ -177,7 +186,8 @@ impl Node {
         let (neighbours, parameters) = (topology.neighbours(id), x.len());
         let trees = Trees {
             setup: setup.as_ref().map(|setup| TreePlan::setup(&topology, setup.record.len())),
-            initial: initial_from.map(|from| (from, TreePlan::initial(&topology, parameters))),
+            initial: initial_from
+                .map(|from| (Initial::Of(from), TreePlan::initial(&topology, parameters))),
             farewell: plan::is_asynchronous(&*plan).then(|| Farewell(Arc::clone(&topology))),
             mean: TreePlan::mean(&topology, parameters),
             summary: TreePlan::summary(&topology, readers),
@@ -214,11 +224,30 @@ impl Node {
     /// A node that goes on from a snapshot. There is no setup: its learner keeps the merged record.
     pub fn resume(config: NodeConfig, snapshot: Snapshot) -> Node {
         let mut node = Node::new(NodeConfig { setup: None, initial_from: None, ..config });
-        let Snapshot { rounds, x, rule, traffic, links, growth } = snapshot;
+        let Snapshot { rounds, x, rule, traffic, links, growth, model: _ } = snapshot;
         node.program = Program::at(rounds);
         node.transfer.count_from(traffic, &links);
         node.growth = Growth::of(growth);
         node.restored = Some((x, rule));
+        node
+    }
+
+    /// A node that begins after this many rounds at the mean of the models that `models` nodes
+    /// have, of which `own` is this node's. The rule and the learner begin anew there.
+    pub fn rejoin(config: NodeConfig, rounds: Round, own: Option<&[f32]>, models: usize) -> Node {
+        let mut node = Node::new(NodeConfig { initial_from: None, ..config });
+        let plan = TreePlan::initial(&node.topology, node.parameters);
+        let zeros;
+        let own = match own {
+            Some(own) => own,
+            None => {
+                zeros = vec![0.0; node.parameters];
+                &zeros
+            }
+        };
+        let mean = Mean::new(&plan, models, node.id, own);
+        node.trees.initial = Some((Initial::Mean(mean), plan));
+        node.program = Program::at(rounds);
         node
     }
 
@@ -403,10 +432,16 @@ impl Node {
 
     /// Gets the initial model after the setup, if one node gives it.
     fn share_initial(&mut self) -> Stage {
-        let Some((from, plan)) = &self.trees.initial else { return self.begin_rounds() };
+        let Some((initial, plan)) = &mut self.trees.initial else { return self.begin_rounds() };
         self.flights.launch(plan.launch(), plan);
-        let own = (*from == self.id).then_some(&*self.local.x);
-        Stage::Initial(Mean::of_one(plan, self.id, self.parameters, own))
+        Stage::Initial(match std::mem::replace(initial, Initial::Taken) {
+            Initial::Of(from) => {
+                let own = (from == self.id).then_some(&*self.local.x);
+                Mean::of_one(plan, self.id, self.parameters, own)
+            }
+            Initial::Mean(mean) => mean,
+            Initial::Taken => unreachable!("the initial model is shared once"),
+        })
     }
 
     fn begin_rounds(&mut self) -> Stage {
@@ -554,9 +589,11 @@ impl Node {
 
     /// A copy of the state between two rounds.
     fn snapshot(&mut self) -> Snapshot {
+        let model = self.current();
         Snapshot {
             rounds: self.round(),
             x: self.local.x.clone(),
+            model: (model != self.local.x).then_some(model),
             rule: State::copy(|visitor| rule(&mut self.rule).state(visitor)),
             traffic: self.transfer.traffic,
             links: self.transfer.by_link(),

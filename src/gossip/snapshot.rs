@@ -11,6 +11,8 @@ pub struct Snapshot {
     pub rounds: Round,
     /// The model x, d numbers.
     pub x: Vec<f32>,
+    /// The model of the node, if the rule keeps something else in `x`.
+    pub model: Option<Vec<f32>>,
     /// What the rule keeps besides.
     pub rule: State,
     /// Bytes sent so far.
@@ -19,4 +21,11 @@ pub struct Snapshot {
     pub links: Vec<LinkTraffic>,
     /// The measured growth of the model: its start, the steps, the longest gradient.
     pub growth: [f64; 3],
+}
+
+impl Snapshot {
+    /// The node's model, d numbers.
+    pub fn into_model(self) -> Vec<f32> {
+        self.model.unwrap_or(self.x)
+    }
 }

@@ -187,7 +187,7 @@ pub fn alone(
         let (peer, results) = match attempt(&mut place, start, design, &mut observer, stop) {
             Ok(ended) => return Ok(ended),
             Err(Stopped::Failed(error)) => return Err(error),
-            Err(Stopped::Restarted(peer, results)) => (peer, results),
+            Err(Stopped::Restarted(peer, results)) => (peer, results.map(|results| *results)),
         };
         tracing::warn!(
             "node {} begins again: this node goes back to the newest checkpoint that all nodes \

@@ -9,14 +9,14 @@
 //! * A node that is not, or no longer, linked reports the missing neighbours to its parent and to
 //!   its children, so that every node can tell its user.
 //! * On *begin* a node forwards it to its children, and begins when its own links are up.
-//! * *Ready* names the checkpoints that all nodes of the subtree have, so the root knows those that
-//!   all nodes have; *begin* says after which round the run goes on (0: from its beginning).
+//! * *Ready* names the checkpoints of all nodes of the subtree; *begin* says after which round the
+//!   run goes on (0: from its beginning).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     hello::sentence,
-    wire::{Common, MOST_ROUNDS, StartMessage},
+    wire::{Beginning, MOST_ROUNDS, Return, Saved, StartMessage},
 };
 use crate::{
     mixing::{SpanningTree, Topology},
@@ -27,7 +27,7 @@ use crate::{
 #[derive(Clone, Debug, PartialEq)]
 enum Child {
     Unknown,
-    Ready(Common),
+    Ready(Saved),
     Waiting(String),
 }
 
@@ -41,9 +41,9 @@ pub(super) struct Gathering {
     /// The parent's report on the rest of the network.
     elsewhere: Option<String>,
     /// This node's checkpoints.
-    own: Common,
-    /// The rounds after which the run goes on, once that is known.
-    begun: Option<u64>,
+    own: Saved,
+    /// Where the run begins or goes on, once that is known.
+    begun: Option<Beginning>,
     /// The last message to each neighbour in the tree.
     sent: BTreeMap<NodeId, StartMessage>,
 }
@@ -51,16 +51,12 @@ pub(super) struct Gathering {
 impl Gathering {
     /// The state before any link is up.
     ///
-    /// `rounds` are those of this node's checkpoints, ascending; `known` is the newest of which
-    /// every node has had one.
-    pub fn new(topology: &Topology, node: NodeId, rounds: &[u64], known: u64) -> Gathering {
-        let rounds = rounds[rounds.len().saturating_sub(MOST_ROUNDS)..].to_vec();
-        let behind = (node.0, rounds.last().copied().unwrap_or(0));
-        let own = Common { rounds, known, behind };
-        Gathering::of(&topology.spanning_tree(), topology.neighbours(node), node, own)
+    /// `saved` are this node's checkpoints.
+    pub fn new(topology: &Topology, node: NodeId, saved: Saved) -> Gathering {
+        Gathering::of(&topology.spanning_tree(), topology.neighbours(node), node, saved)
     }
 
-    fn of(tree: &SpanningTree, neighbours: &[NodeId], node: NodeId, own: Common) -> Gathering {
+    fn of(tree: &SpanningTree, neighbours: &[NodeId], node: NodeId, own: Saved) -> Gathering {
         Gathering {
             own,
             parent: tree.parent(node),
@@ -94,13 +90,13 @@ impl Gathering {
     pub fn message(&mut self, from: NodeId, message: StartMessage) {
         if let Some(child) = self.children.get_mut(&from) {
             match message {
-                StartMessage::Ready(common) => *child = Child::Ready(common),
+                StartMessage::Ready(saved) => *child = Child::Ready(saved),
                 StartMessage::Waiting(text) => *child = Child::Waiting(text),
                 StartMessage::Begin(_) | StartMessage::Written | StartMessage::Over => {}
             }
         } else if self.parent == Some(from) {
             match message {
-                StartMessage::Begin(rounds) => self.begun = Some(rounds),
+                StartMessage::Begin(beginning) => self.begun = Some(beginning),
                 StartMessage::Waiting(text) => self.elsewhere = Some(text),
                 StartMessage::Ready(_) | StartMessage::Written | StartMessage::Over => {}
             }
@@ -112,31 +108,48 @@ impl Gathering {
         self.missing.len()
     }
 
-    /// The rounds after which this node goes on, if it begins now.
-    pub fn begins(&self) -> Option<u64> {
-        self.begun.filter(|_| self.missing.is_empty())
+    /// Where this node begins or goes on, if it does now.
+    pub fn begins(&self) -> Option<&Beginning> {
+        self.begun.as_ref().filter(|_| self.missing.is_empty())
     }
 
-    /// The checkpoints that this node and all nodes below it have, if all of them are linked.
-    fn ready(&self) -> Option<Common> {
+    /// The checkpoints of this node and all nodes below it, if all of them are linked.
+    fn ready(&self) -> Option<Saved> {
         let mut all = self.own.clone();
         for child in self.children.values() {
-            let Child::Ready(common) = child else { return None };
-            all.rounds.retain(|round| common.rounds.contains(round));
-            all.known = all.known.max(common.known);
-            if common.behind.1 < all.behind.1 {
-                all.behind = common.behind;
+            let Child::Ready(saved) = child else { return None };
+            all.nodes.extend(saved.nodes.iter().cloned());
+            all.common = all.common.max(saved.common);
+            if saved.returns.len() > all.returns.len() {
+                all.returns.clone_from(&saved.returns);
             }
         }
         self.missing.is_empty().then_some(all)
     }
 
-    /// The node that has lost its checkpoints, if it is known that one has: then the run cannot go
-    /// on where it was. Only the root of the tree knows.
-    pub fn lost(&self) -> Option<(NodeId, u64)> {
-        let all = self.ready().filter(|_| self.parent.is_none())?;
-        let newest = all.rounds.last().copied().unwrap_or(0);
-        (newest < all.known).then_some((NodeId(all.behind.0), all.known))
+    /// Where the run goes on with these checkpoints of all nodes: after the newest round of which
+    /// all have one. If some have lost theirs, after the one that most nodes have.
+    fn decide(all: Saved) -> Beginning {
+        let Saved { nodes, common, mut returns } = all;
+        let mut count = BTreeMap::new();
+        for round in nodes.iter().flat_map(|(_, rounds)| rounds) {
+            *count.entry(*round).or_insert(0) += 1;
+        }
+        let of_all = count.iter().rfind(|(_, count)| **count == nodes.len());
+        let newest = match of_all {
+            Some((round, _)) => *round,
+            // Some nodes have their first one, the others none yet.
+            None if common == 0 => return Beginning::default(),
+            None => count.iter().max_by_key(|(_, count)| **count).map_or(0, |(round, _)| *round),
+        };
+        let lacks = |(node, rounds): &(u32, Vec<u64>)| (!rounds.contains(&newest)).then_some(*node);
+        let mut without: Vec<u32> = nodes.iter().filter_map(lacks).collect();
+        without.sort_unstable();
+        if !without.is_empty() {
+            returns.truncate(MOST_ROUNDS - 1);
+            returns.push(Return { rounds: newest, nodes: without.clone() });
+        }
+        Beginning { rounds: newest, without, returns }
     }
 
     /// Why the run has not begun, as far as this node knows. `own` names the neighbours that are
@@ -153,8 +166,8 @@ impl Gathering {
     /// Returns the messages that are new since the last call; with `again`, all of them.
     pub fn new_messages(&mut self, own: Option<&str>, again: bool) -> Vec<(NodeId, StartMessage)> {
         let ready = self.ready();
-        if let (Some(common), None, None) = (&ready, self.parent, self.lost()) {
-            self.begun = Some(common.rounds.last().copied().unwrap_or(0));
+        if let (Some(all), None) = (&ready, self.parent) {
+            self.begun = Some(Gathering::decide(all.clone()));
         }
         let mut messages = Vec::new();
         if let Some(parent) = self.parent.filter(|_| self.begun.is_none()) {
@@ -163,7 +176,7 @@ impl Gathering {
             messages.push((
                 parent,
                 match ready {
-                    Some(common) => StartMessage::Ready(common),
+                    Some(saved) => StartMessage::Ready(saved),
                     None => StartMessage::Waiting(sentence(&self.reason(own))),
                 },
             ));
@@ -172,8 +185,8 @@ impl Gathering {
         for &child in self.children.keys() {
             messages.push((
                 child,
-                match self.begun {
-                    Some(rounds) => StartMessage::Begin(rounds),
+                match &self.begun {
+                    Some(beginning) => StartMessage::Begin(beginning.clone()),
                     None => StartMessage::Waiting(sentence(&self.reason(own))),
                 },
             ));
@@ -204,7 +217,7 @@ mod tests {
         fn new(spec: &str) -> Network {
             let topology = Topology::parse(spec, 0).unwrap();
             let nodes = (0..topology.nodes())
-                .map(|node| Gathering::new(&topology, node.into(), &[], 0))
+                .map(|node| Gathering::new(&topology, node.into(), Saved::default()))
                 .collect();
             Network { topology, nodes, links: BTreeSet::new() }
         }
@@ -232,7 +245,7 @@ mod tests {
             let own: Vec<_> =
                 self.links.iter().copied().filter(|(a, b)| *a == node || *b == node).collect();
             own.into_iter().for_each(|link| self.turn(link, false));
-            self.nodes[node] = Gathering::new(&self.topology, node.into(), &[], 0);
+            self.nodes[node] = Gathering::new(&self.topology, node.into(), Saved::default());
         }
 
         /// Exchanges messages until none is new.
@@ -270,30 +283,36 @@ mod tests {
         assert!(network.nodes.iter().all(|node| node.begins().is_none()));
     }
 
-    /// The round after which all nodes of a ring of 4 go on, with these checkpoints at nodes 0 and
-    /// 3, and all of them at the others; else the node that has lost its own.
-    fn agreed(first: &[u64], last: &[u64], known: u64) -> Result<u64, Option<(NodeId, u64)>> {
+    /// Where all nodes of a ring of 4 go on, with these checkpoints at nodes 0 and 3, and all of
+    /// them at the others.
+    fn agreed(first: &[u64], last: &[u64], common: u64) -> (u64, Vec<u32>) {
         let mut network = Network::new("ring:4");
         let all = [4, 8, 12];
         for (node, rounds) in [first, &all, &all, last].into_iter().enumerate() {
             // Only node 1 knows.
-            let known = if node == 1 { known } else { 0 };
-            network.nodes[node] = Gathering::new(&network.topology, node.into(), rounds, known);
+            let common = if node == 1 { common } else { 0 };
+            let nodes = vec![(node as u32, rounds.to_vec())];
+            let saved = Saved { nodes, common, returns: Vec::new() };
+            network.nodes[node] = Gathering::new(&network.topology, node.into(), saved);
         }
         network.all_links().into_iter().for_each(|link| network.turn(link, true));
         network.deliver_all();
-        let begun: Vec<Option<u64>> = network.nodes.iter().map(Gathering::begins).collect();
-        assert!(begun.iter().all(|rounds| *rounds == begun[0]), "{begun:?}");
-        begun[0].ok_or(network.nodes.iter().find_map(Gathering::lost))
+        let begun: Vec<Option<&Beginning>> = network.nodes.iter().map(Gathering::begins).collect();
+        assert!(begun.iter().all(|beginning| *beginning == begun[0]), "{begun:?}");
+        let beginning = begun[0].expect("all are linked");
+        (beginning.rounds, beginning.without.clone())
     }
 
     #[test]
     fn the_run_goes_on_from_the_newest_checkpoint_that_all_have() {
-        assert_eq!(agreed(&[4, 8, 12], &[4, 8, 12], 8), Ok(12));
-        assert_eq!(agreed(&[4, 8], &[8, 12], 8), Ok(8));
-        assert_eq!(agreed(&[], &[4], 0), Ok(0));
-        assert_eq!(agreed(&[4, 8], &[4], 8), Err(Some((NodeId(3), 8))));
-        assert_eq!(agreed(&[], &[4, 8], 4), Err(Some((NodeId(0), 4))));
+        assert_eq!(agreed(&[4, 8, 12], &[4, 8, 12], 8), (12, vec![]));
+        assert_eq!(agreed(&[4, 8], &[8, 12], 8), (8, vec![]));
+        assert_eq!(agreed(&[], &[4], 0), (0, vec![]));
+        // Nodes without any come back to the others.
+        assert_eq!(agreed(&[], &[4, 8], 4), (8, vec![0]));
+        assert_eq!(agreed(&[], &[], 4), (12, vec![0, 3]));
+        assert_eq!(agreed(&[4, 8], &[4], 8), (4, vec![]));
+        assert_eq!(agreed(&[8], &[4], 8), (8, vec![3]));
     }
 
     proptest! {
@@ -333,7 +352,8 @@ mod tests {
                 }
             }
             network.deliver_all();
-            prop_assert!(network.nodes.iter().all(|node| node.begins() == Some(0)));
+            let anew = Some(&Beginning::default());
+            prop_assert!(network.nodes.iter().all(|node| node.begins() == anew));
         }
     }
 }

@@ -213,7 +213,7 @@ impl Host {
             closing,
             congestion: config.congestion,
             ciphers: ciphers.clone(),
-            refusals: Refusals::default(),
+            refusals: Refusals::new("it is not a neighbour of this node in the topology"),
             reservations: Reservations::new(&config.addresses),
             relayed: config.relayed,
         };

@@ -483,7 +483,7 @@ impl Link {
         let mut sent_beats = BTreeMap::new();
         // The neighbour may have missed it while the link was down.
         let begun = self.status.begun();
-        let mut first = begun.map(|rounds| Message::Start(StartMessage::Begin(rounds)));
+        let mut first = begun.map(|begun| Message::Start(StartMessage::Begin(begun)));
         let mut sent_saves = Saves::default();
         let mut queue: Vec<Message> = Vec::new();
         loop {

@@ -9,7 +9,7 @@ use super::{
     hello::sentence,
     link::{End, Link},
     status::Beat,
-    wire::{MOST_ROUNDS, Message, Reason, StartMessage},
+    wire::{MOST_ROUNDS, Message, Reason, Saved, StartMessage},
 };
 use crate::{gossip::Cause, units::NodeId};
 
@@ -17,6 +17,17 @@ use crate::{gossip::Cause, units::NodeId};
 const MOST_START_MESSAGES: u32 = 10_000;
 
 impl Link {
+    /// Whether nodes of this run can have these checkpoints.
+    fn is_possible(&self, saved: &Saved) -> bool {
+        let exists = |node: &u32| (*node as usize) < self.nodes;
+        let Saved { nodes, returns, .. } = saved;
+        nodes.len() <= self.nodes
+            && nodes.iter().all(|(node, rounds)| exists(node) && rounds.len() <= MOST_ROUNDS)
+            && returns.len() <= MOST_ROUNDS
+            && returns.iter().all(|one| one.nodes.len() <= self.nodes)
+            && returns.iter().all(|one| one.nodes.iter().all(exists))
+    }
+
     /// Handles a control message.
     pub(super) fn receive(
         &self,
@@ -79,15 +90,10 @@ impl Link {
                 }
                 let message = match message {
                     StartMessage::Waiting(text) => StartMessage::Waiting(sentence(&text)),
-                    StartMessage::Ready(common)
-                        if common.rounds.len() > MOST_ROUNDS
-                            || common.behind.0 as usize >= self.nodes =>
-                    {
-                        let found = common.rounds.len();
+                    StartMessage::Ready(saved) if !self.is_possible(&saved) => {
                         return Some(End::Invalid(format!(
-                            "it names {found} checkpoints, of which node {} has the oldest: at \
-                             most {MOST_ROUNDS} of {} nodes are possible",
-                            common.behind.0, self.nodes
+                            "it names more than {MOST_ROUNDS} checkpoints, or nodes beyond {}",
+                            self.nodes
                         )));
                     }
                     message => message,

@@ -33,6 +33,7 @@ mod probe;
 mod reach;
 mod relay;
 mod reservations;
+mod restore;
 mod saver;
 mod security;
 mod session;

@@ -63,6 +63,8 @@ pub(super) struct Saver {
     /// At node 0: when the last schedule was made.
     scheduled: Instant,
     schedule: Schedule,
+    /// The nodes that came back without their checkpoints.
+    returns: Vec<(u64, Vec<u32>)>,
     queue: Option<SyncSender<Checkpoint>>,
     writer: Option<JoinHandle<()>>,
 }
@@ -75,6 +77,7 @@ impl Saver {
         topology: &Topology,
         me: NodeId,
         rounds: u64,
+        returns: Vec<(u64, Vec<u32>)>,
     ) -> Saver {
         let (mut distances, mut order) = (Vec::new(), Vec::new());
         topology.graph().distances(NodeId(0), &mut distances, &mut order);
@@ -99,6 +102,7 @@ impl Saver {
             common: rounds,
             scheduled: Instant::now(),
             schedule: Schedule { number: 0, next: rounds, common: rounds },
+            returns,
             queue: Some(queue),
             writer: Some(writer),
         }
@@ -183,7 +187,8 @@ impl Saver {
     /// Queues a checkpoint. With a fixed number of rounds it waits while another one is written.
     pub fn save(&mut self, checkpoint: Checkpoint) -> Option<Input> {
         let rounds = checkpoint.snapshot.rounds.0;
-        let checkpoint = Checkpoint { common: self.common, ..checkpoint };
+        let returns = self.returns.clone();
+        let checkpoint = Checkpoint { common: self.common, returns, ..checkpoint };
         let queue = self.queue.as_ref().filter(|_| self.checkpoints.last != Some(rounds))?;
         match self.checkpoints.every {
             Every::Rounds(every) => {

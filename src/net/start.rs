@@ -10,6 +10,7 @@ use super::{
     event::{Difference, Event, note_difference, refusal},
     gathering::Gathering,
     host::Host,
+    wire::{Beginning, Saved},
     worker::{LINE, NodeObserver, POLL},
 };
 use crate::{
@@ -28,14 +29,14 @@ pub(super) struct Starter<'a> {
     pub stop: &'a mut dyn FnMut() -> bool,
     /// How long to wait for the other nodes.
     pub limit: Option<Duration>,
-    /// The rounds of this node's checkpoints, and the newest of which every node has had one.
-    pub saved: (&'a [u64], u64),
+    /// This node's checkpoints.
+    pub saved: &'a Saved,
 }
 
 /// The run begins.
 pub(super) struct Begun {
-    /// The rounds after which it goes on.
-    pub rounds: u64,
+    /// Where it begins or goes on.
+    pub at: Beginning,
     /// Frames of neighbours that have begun before, in order.
     pub early: Vec<Event>,
 }
@@ -61,7 +62,7 @@ impl Starter<'_> {
 
     /// The rounds of this node's newest checkpoint.
     fn newest(&self) -> u64 {
-        self.saved.0.last().copied().unwrap_or(0)
+        self.saved.nodes.iter().flat_map(|(_, rounds)| rounds).copied().max().unwrap_or(0)
     }
 
     /// Runs until all nodes are linked. Frames of neighbours that have begun are held meanwhile; a
@@ -69,8 +70,7 @@ impl Starter<'_> {
     pub fn gather(&mut self) -> Result<Begun, RunError> {
         let started = Instant::now();
         let neighbours = self.topology.neighbours(self.id).len();
-        let (rounds, known) = self.saved;
-        let mut gathering = Gathering::new(self.topology, self.id, rounds, known);
+        let mut gathering = Gathering::new(self.topology, self.id, self.saved.clone());
         let mut early: Vec<Event> = Vec::new();
         let mut differences: BTreeMap<NodeId, Difference> = BTreeMap::new();
         // The last message of each neighbour that left: the first cause.
@@ -130,23 +130,15 @@ impl Starter<'_> {
                 return Err(refusal(&differences));
             }
             let now = Instant::now();
-            let lost = gathering.lost().map(|(node, rounds)| {
-                format!(
-                    "node {} has no checkpoint of round {rounds}, which all nodes had: bring its \
-                     folder `checkpoints` back, or start all nodes with --fresh",
-                    self.name(node)
-                )
-            });
-            let waits = (gathering.missing() > 0).then(|| {
+            let own = (gathering.missing() > 0).then(|| {
                 format!("node {} waits for {}", self.name(self.id), self.troubles(&before))
             });
-            let own = waits.or(lost);
             for (to, message) in gathering.new_messages(own.as_deref(), now >= line) {
                 self.host.send_start(to, message);
             }
-            if let Some(rounds) = gathering.begins() {
-                self.host.status().begin(rounds);
-                return Ok(Begun { rounds, early });
+            if let Some(at) = gathering.begins().cloned() {
+                self.host.status().begin(at.clone());
+                return Ok(Begun { at, early });
             }
             let waits = || {
                 let (name, reason) = (self.name(self.id), gathering.reason(own.as_deref()));

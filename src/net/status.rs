@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::wire::{Message, Schedule};
+use super::wire::{Beginning, Message, Schedule};
 use crate::units::NodeId;
 
 /// The state that a host's tasks share with the thread of its core.
@@ -27,8 +27,8 @@ pub struct Status {
     /// A problem of the host as a whole.
     host: Mutex<Option<String>>,
     moved: AtomicU64,
-    /// The rounds after which the run has begun.
-    begun: Mutex<Option<u64>>,
+    /// Where the run has begun.
+    begun: Mutex<Option<Beginning>>,
     work: Mutex<Work>,
     saves: Mutex<Saves>,
     /// Counts the changes of `saves`.
@@ -175,20 +175,20 @@ impl Status {
         self.host.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The run begins, or goes on after this many rounds: a link that breaks from now on is lost
-    /// until its session is resumed.
-    pub fn begin(&self, rounds: u64) {
-        *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = Some(rounds);
+    /// The run begins or goes on here: a link that breaks from now on is lost until its session is
+    /// resumed.
+    pub fn begin(&self, beginning: Beginning) {
+        *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = Some(beginning);
     }
 
-    /// The rounds after which the run has begun here.
-    pub fn begun(&self) -> Option<u64> {
-        *self.begun.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Where the run has begun.
+    pub fn begun(&self) -> Option<Beginning> {
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Whether the run has begun.
     pub fn has_begun(&self) -> bool {
-        self.begun().is_some()
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     /// Records that nodes have checkpoints of these rounds.

@@ -225,8 +225,10 @@ pub(super) struct SwarmTask {
 }
 
 /// Reports refused connections, at most one in [`QUIET`]: anybody can cause them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Refusals {
+    /// Why peers are refused.
+    reason: &'static str,
     last: Option<Instant>,
     unreported: u64,
 }
@@ -235,6 +237,11 @@ pub(super) struct Refusals {
 const QUIET: Duration = Duration::from_secs(5);
 
 impl Refusals {
+    /// None yet.
+    pub fn new(reason: &'static str) -> Refusals {
+        Refusals { reason, last: None, unreported: 0 }
+    }
+
     /// Reports a peer that may not connect, or whose handshake failed.
     pub fn report(&mut self, peer: Option<PeerId>, from: &Multiaddr, error: &ListenError) {
         let (Some(peer), ListenError::Denied { .. }) = (peer, error) else {
@@ -249,9 +256,7 @@ impl Refusals {
             more => format!("; {more} more were refused since the last message"),
         };
         self.last = Some(Instant::now());
-        tracing::warn!(
-            "refused {peer} from {from}: it is not a neighbour of this node in the topology{more}"
-        );
+        tracing::warn!("refused {peer} from {from}: {}{more}", self.reason);
     }
 }
 

@@ -76,27 +76,47 @@ pub struct Reason {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StartMessage {
     /// To the parent: this node and all nodes below it are linked with all their neighbours.
-    Ready(Common),
+    Ready(Saved),
     /// To the parent and the children: some links are missing, with their names.
     Waiting(String),
-    /// To the children: all nodes are linked, and the run begins or goes on after this many
-    /// rounds.
-    Begin(u64),
+    /// To the children: all nodes are linked, and the run begins or goes on.
+    Begin(Beginning),
     /// To the parent: this node and all nodes below it have written their results.
     Written,
     /// To the children: all nodes have written their results.
     Over,
 }
 
-/// The checkpoints that several nodes have in common.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Common {
-    /// The rounds of which all of them have a checkpoint, ascending, at most [`MOST_ROUNDS`].
-    pub rounds: Vec<u64>,
+/// The checkpoints of several nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Saved {
+    /// Nodes and the rounds of their checkpoints, at most [`MOST_ROUNDS`] of each.
+    pub nodes: Vec<(u32, Vec<u64>)>,
     /// The newest round of which, as far as one of them knows, all nodes of the run have had one.
-    pub known: u64,
-    /// The node whose newest checkpoint is the oldest, and its round.
-    pub behind: (u32, u64),
+    pub common: u64,
+    /// The longest list of returns that one of them knows.
+    pub returns: Vec<Return>,
+}
+
+/// Nodes that came back without their checkpoints.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Return {
+    /// The rounds after which the run went on, from the mean of the other nodes' models.
+    pub rounds: u64,
+    /// The nodes.
+    pub nodes: Vec<u32>,
+}
+
+/// Where a run begins or goes on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Beginning {
+    /// Rounds done.
+    pub rounds: u64,
+    /// The nodes that have no checkpoint of that round: then all nodes begin at the mean of the
+    /// models of the others.
+    pub without: Vec<u32>,
+    /// All returns so far.
+    pub returns: Vec<Return>,
 }
 
 /// The maximum number of rounds that a node names.
@@ -319,7 +339,7 @@ mod tests {
             Message::Working(vec![(3, 7, true)]),
             Message::Saved(vec![(3, 7)]),
             Message::Schedule(Schedule { number: 1, next: 20, common: 10 }),
-            Message::Start(StartMessage::Begin(10)),
+            Message::Start(StartMessage::Begin(Beginning { rounds: 10, ..Beginning::default() })),
         ];
         for message in messages {
             assert_eq!(decode(&encode(&message)[4..]).unwrap(), message);

@@ -18,16 +18,15 @@ use super::{
     event::Event,
     host::Host,
     limits::Limits,
+    restore::{put_back, report_return, save_newest, saved},
     saver::Saver,
     start::{Begun, Starter},
     status::Status,
+    wire::Beginning,
 };
 use crate::{
-    config::ConfigError,
     drive::{Conclusion, Elapsed, Ended, Lent, RunError, Waiting, describe_panic},
-    gossip::{
-        Effect, Failure, Input, Node, NodeConfig, OwnModel, RoundDone, Traffic, snapshot::Snapshot,
-    },
+    gossip::{Effect, Failure, Input, Node, NodeConfig, OwnModel, RoundDone, Traffic},
     mixing::Topology,
     run::{Checkpoint, Checkpoints},
     state::State,
@@ -106,6 +105,8 @@ struct NodeState {
     before: Duration,
     /// The merged setup records of all nodes.
     setup: Vec<u8>,
+    /// The nodes that came back without their checkpoints.
+    returns: Vec<(u64, Vec<u32>)>,
     traffic: Traffic,
     model: Arc<Vec<f32>>,
     mean: Vec<f32>,
@@ -136,7 +137,7 @@ pub enum Stopped {
     Failed(RunError),
     /// The program of a neighbour was started again: this node must go back to a checkpoint. Its
     /// neighbours got no reason. The results are there if it had written them.
-    Restarted(NodeId, Option<Ended>),
+    Restarted(NodeId, Option<Box<Ended>>),
 }
 
 impl From<RunError> for Stopped {
@@ -161,7 +162,7 @@ impl Worker {
         let Worker { id, topology, host, events, own, limits } = self;
         let Start { config, learner, checkpoints, again, confirms, results } = start;
         let rounds_in_all = config.rounds;
-        let saved = checkpoints.as_ref().map(Checkpoints::available).unwrap_or_default();
+        let (saved, newest) = saved(id, &checkpoints);
         // Nodes that were part of the run may take as long to return as lost links.
         let is_over =
             results.is_some() || checkpoints.as_ref().is_some_and(|checkpoints| checkpoints.over);
@@ -179,14 +180,15 @@ impl Worker {
             observer,
             stop,
             limit,
-            saved: (&saved.0, saved.1),
+            saved: &saved,
         }
         .gather();
-        let begun = begun.and_then(|begun| Ok((put_back(&begun, &checkpoints, &learner)?, begun)));
-        let (restored, Begun { rounds, early }) = match begun {
+        let begun =
+            begun.and_then(|begun| Ok((put_back(&begun.at, &checkpoints, &learner)?, begun)));
+        let (restored, Begun { at, early }) = match begun {
             Ok(begun) => begun,
             Err(error) => {
-                save_newest(&checkpoints, saved.0.last(), observer);
+                save_newest(newest, observer);
                 host.finish(Some(error.cause(id, &topology)), &mut || false);
                 return match (error, results) {
                     // The other nodes have left: all of them have their results.
@@ -195,13 +197,18 @@ impl Worker {
                 };
             }
         };
-        if again {
-            observer.resumes(Round(rounds));
+        if again || at.rounds > 0 {
+            observer.resumes(Round(at.rounds));
         }
+        report_return(&at, &topology);
         let status = Arc::clone(host.status());
-        let saver = checkpoints
-            .map(|checkpoints| Saver::new(checkpoints, Arc::clone(&status), &topology, id, rounds));
-        let state = NodeState::new(config, restored, learner, own, status);
+        let returns: Vec<(u64, Vec<u32>)> =
+            at.returns.iter().map(|one| (one.rounds, one.nodes.clone())).collect();
+        let saver = checkpoints.map(|checkpoints| {
+            Saver::new(checkpoints, Arc::clone(&status), &topology, id, at.rounds, returns.clone())
+        });
+        let mut state = NodeState::new(config, (&at, restored), learner, own, status);
+        state.returns = returns;
         let mut driver =
             Driver { id, topology: &topology, limits, host, events, state, saver, observer, stop };
         // A panic in code of the program (evaluations, events): the neighbours get the reason and
@@ -230,7 +237,7 @@ impl Worker {
             let waits = Confirmation { id, topology, host: &host, events: &events, patience };
             if confirms {
                 if let Some(peer) = waits.wait(stop) {
-                    return Err(Stopped::Restarted(peer, Some(std::mem::take(ended))));
+                    return Err(Stopped::Restarted(peer, Some(Box::new(std::mem::take(ended)))));
                 }
                 host.set_over();
             }
@@ -251,43 +258,6 @@ impl Worker {
             panic::resume_unwind(payload);
         }
         Ok(result?)
-    }
-}
-
-/// Loads the checkpoint after which the run goes on, and puts the learner back to it.
-///
-/// # Errors
-/// If it cannot be used.
-fn put_back(
-    begun: &Begun,
-    checkpoints: &Option<Checkpoints>,
-    learner: &Owned,
-) -> Result<Option<Checkpoint>, RunError> {
-    let Some(checkpoints) = checkpoints.as_ref().filter(|_| begun.rounds > 0) else {
-        return Ok(None);
-    };
-    let mut checkpoint = checkpoints.load(begun.rounds).map_err(RunError::Setup)?;
-    let (mut learner, state) = (lock(learner), std::mem::take(&mut checkpoint.learner));
-    learner.prepare(&checkpoint.setup).map_err(RunError::Agreement)?;
-    state.restore(|visitor| _ = learner.state(visitor)).map_err(|problem| {
-        let problem = format!("of round {} does not fit the learner: {problem}", begun.rounds);
-        RunError::Setup(ConfigError::at("checkpoint", problem))
-    })?;
-    Ok(Some(checkpoint))
-}
-
-/// Saves the model of the newest checkpoint, for a run that does not go on.
-fn save_newest(
-    checkpoints: &Option<Checkpoints>,
-    newest: Option<&u64>,
-    observer: &mut dyn NodeObserver,
-) {
-    if let (Some(checkpoints), Some(rounds)) = (checkpoints, newest)
-        && let Ok(Checkpoint { snapshot, time, computing, .. }) = checkpoints.load(*rounds)
-    {
-        let Snapshot { rounds, x, traffic, links, .. } = snapshot;
-        let own = OwnModel { rounds, x: Arc::new(x), traffic, links };
-        observer.save(Elapsed { time, computing }, own);
     }
 }
 
@@ -541,8 +511,14 @@ impl Driver<'_> {
                 state.learner.work(|learns| _ = learns.state(&mut learner));
                 let Elapsed { time, computing } = state.elapsed();
                 let (snapshot, setup) = (*snapshot, state.setup.clone());
-                let checkpoint =
-                    Checkpoint { snapshot, learner, setup, time, computing, common: 0 };
+                let checkpoint = Checkpoint {
+                    snapshot,
+                    learner,
+                    setup,
+                    time,
+                    computing,
+                    ..Checkpoint::default()
+                };
                 state.inputs.extend(saver.save(checkpoint));
             }
             Effect::RoundDone(done) => {
@@ -586,21 +562,29 @@ impl NodeState {
     /// A node that begins, or goes on from a checkpoint.
     fn new(
         config: NodeConfig,
-        restored: Option<Checkpoint>,
+        (at, restored): (&Beginning, Option<Checkpoint>),
         learner: Owned,
         own: Sender<Event>,
         status: Arc<Status>,
     ) -> NodeState {
-        let (node, setup, time, computing) = match restored {
-            Some(Checkpoint { snapshot, setup, time, computing, .. }) => {
-                (Node::resume(config, snapshot), setup, time, computing)
+        let times = restored.as_ref().map(|restored| (restored.time, restored.computing));
+        let (time, computing) = times.unwrap_or_default();
+        let models = config.topology.nodes() - at.without.len();
+        let (node, setup) = match restored {
+            Some(Checkpoint { snapshot, setup, .. }) if at.without.is_empty() => {
+                (Node::resume(config, snapshot), setup)
             }
-            None => (Node::new(config), Vec::new(), Time(0), Time(0)),
+            restored if at.rounds > 0 => {
+                let model = restored.map(|restored| restored.snapshot.into_model());
+                (Node::rejoin(config, Round(at.rounds), model.as_deref(), models), Vec::new())
+            }
+            _ => (Node::new(config), Vec::new()),
         };
         let waits = lock(&learner).waits();
         NodeState {
             node,
             setup,
+            returns: Vec::new(),
             before: Duration::from_nanos(time.0),
             learner: SharedLearner {
                 waits,
@@ -651,6 +635,7 @@ impl NodeState {
             mean: self.mean,
             records,
             traffic: self.traffic,
+            returns: self.returns,
         }
     }
 }

@@ -10,8 +10,8 @@ use crate::{
     learn::read_tensors,
     net::{self, PeerId, Place},
     run::{
-        Checkpoints, Design, Evaluate, Measures, Recorder, RunDirectory, RunInfo, Summary, Warn,
-        metrics::Metric, record::Score,
+        Checkpoints, Design, Evaluate, Measures, Recorder, Return, RunDirectory, RunInfo, Summary,
+        Warn, metrics::Metric, record::Score,
     },
     units::{NodeId, Round},
 };
@@ -166,7 +166,7 @@ fn conclude(
     files: Option<(&Recorder, &RunDirectory)>,
 ) -> Result<Summary, super::EndError> {
     let kept = files.map_or(Ok(()), |(recorder, _)| recorder.finish(true));
-    let summary = match (Summary::new(design, &ended.records), files) {
+    let mut summary = match (Summary::new(design, &ended.records), files) {
         (Ok(summary), _) => summary,
         (Err(why), Some((recorder, directory))) => {
             return Err(recorder.unusable(directory, why, kept));
@@ -175,6 +175,7 @@ fn conclude(
             return Err(super::EndError::Short(format!("no node's record can be used: {why}")));
         }
     };
+    summary.returns = Return::all(design, &ended.returns);
     let failed = |error: String| super::EndError::Failed(error);
     let written = files.map_or(Ok(()), |(_, directory)| directory.summary(&summary));
     kept.map_err(|error| failed(error.to_string()))?;

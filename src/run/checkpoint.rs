@@ -40,6 +40,9 @@ const CHUNK: usize = 1 << 16;
 const RULE: &str = "rule.";
 const LEARNER: &str = "learner.";
 
+/// The name of the model, if the rule keeps something else in x.
+const MODEL: &str = "model";
+
 const RUN: &str = "run.json";
 const PREFIX: &str = "round-";
 const SUFFIX: &str = ".safetensors";
@@ -59,6 +62,9 @@ pub struct Checkpoint {
     pub computing: Time,
     /// The newest round of which, as far as this node knows, every node has a checkpoint.
     pub common: u64,
+    /// Nodes that came back without their checkpoints: the rounds after which the run went on from
+    /// the mean of the others, and the nodes.
+    pub returns: Vec<(u64, Vec<u32>)>,
 }
 
 /// Everything of a checkpoint but its vectors.
@@ -80,12 +86,14 @@ struct Header {
     time: u64,
     computing: u64,
     common: u64,
+    returns: Vec<(u64, Vec<u32>)>,
 }
 
 impl Checkpoint {
     /// Names and values of the vectors, in their order.
     fn vectors(&self) -> Vec<(String, &[f32])> {
         let x = [("x".to_string(), self.snapshot.x.as_slice())];
+        let model = self.snapshot.model.as_ref().map(|model| (MODEL.to_string(), &model[..]));
         let of = |prefix: &'static str, state: &'_ State| {
             let named = |(name, _): &(String, Vec<f32>)| format!("{prefix}{name}");
             state.vectors.iter().map(named).collect::<Vec<_>>()
@@ -94,7 +102,7 @@ impl Checkpoint {
         let learner = of(LEARNER, &self.learner);
         let values = self.snapshot.rule.vectors.iter().chain(&self.learner.vectors);
         let values = values.map(|(_, values)| values.as_slice());
-        let all = x.into_iter().chain(rule.into_iter().chain(learner).zip(values));
+        let all = x.into_iter().chain(model).chain(rule.into_iter().chain(learner).zip(values));
         let numbered = |(index, (name, values))| (format!("{index:03}.{name}"), values);
         all.enumerate().map(numbered).collect()
     }
@@ -118,6 +126,7 @@ impl Checkpoint {
             time: self.time.0,
             computing: self.computing.0,
             common: self.common,
+            returns: self.returns.clone(),
         }
     }
 
@@ -127,11 +136,13 @@ impl Checkpoint {
         };
         let mut rule = State { vectors: Vec::new(), numbers: numbers(header.rule) };
         let mut learner = State { vectors: Vec::new(), numbers: numbers(header.learner) };
-        let mut x = None;
+        let (mut x, mut model) = (None, None);
         for (name, values) in vectors {
             let name = name.split_once('.').map_or("", |(_, name)| name);
             if name == "x" {
                 x = Some(values);
+            } else if name == MODEL {
+                model = Some(values);
             } else if let Some(name) = name.strip_prefix(RULE) {
                 rule.vectors.push((name.into(), values));
             } else if let Some(name) = name.strip_prefix(LEARNER) {
@@ -146,6 +157,7 @@ impl Checkpoint {
             snapshot: Snapshot {
                 rounds: Round(header.rounds),
                 x: x.ok_or("the model `x` is missing")?,
+                model,
                 rule,
                 traffic: Traffic { payload, wire, dense, tree },
                 links: header.links.into_iter().map(link).collect(),
@@ -156,6 +168,7 @@ impl Checkpoint {
             time: Time(header.time),
             computing: Time(header.computing),
             common: header.common,
+            returns: header.returns,
         })
     }
 
@@ -410,20 +423,20 @@ impl Checkpoints {
         rounds
     }
 
-    /// The rounds of the checkpoints that can be used, ascending, and the newest round of which
-    /// every node has had one. A checkpoint that cannot be used is reported.
-    pub fn available(&self) -> (Vec<u64>, u64) {
-        let (mut rounds, mut common) = (Vec::new(), 0);
+    /// The rounds of the checkpoints that can be used, ascending, and the newest of them. A
+    /// checkpoint that cannot be used is reported.
+    pub fn available(&self) -> (Vec<u64>, Option<Checkpoint>) {
+        let (mut rounds, mut newest) = (Vec::new(), None);
         for round in self.rounds() {
             match self.load(round) {
                 Ok(checkpoint) => {
                     rounds.push(round);
-                    common = common.max(checkpoint.common);
+                    newest = Some(checkpoint);
                 }
                 Err(error) => tracing::warn!("{error}; an earlier one is used"),
             }
         }
-        (rounds, common)
+        (rounds, newest)
     }
 
     /// Reads the checkpoint after this many rounds.
@@ -494,6 +507,7 @@ mod tests {
             snapshot: Snapshot {
                 rounds: Round(rounds),
                 x: vec![1.5, -2.0, 1e-45],
+                model: Some(vec![0.5]),
                 rule: state(&["copy", "copy", "error"]),
                 traffic: Traffic { payload: 1, wire: 2, dense: 3, tree: 4 },
                 links: vec![LinkTraffic { to: NodeId(0), payload: 5, wire: 6 }],
@@ -504,6 +518,7 @@ mod tests {
             time: Time(7),
             computing: Time(8),
             common: 3,
+            returns: vec![(2, vec![1])],
         }
     }
 
@@ -519,7 +534,8 @@ mod tests {
         for rounds in [3, 6, 9] {
             all.write(&checkpoint(rounds)).unwrap();
         }
-        assert_eq!(all.available(), (vec![3, 6, 9], 3));
+        let (rounds, newest) = all.available();
+        assert_eq!((rounds, newest.map(|newest| newest.common)), (vec![3, 6, 9], Some(3)));
         assert_eq!(text(&all.load(6).unwrap()), text(&checkpoint(6)));
         all.retain(|round| round >= 6);
         assert_eq!(open(folder.path(), &sections()).unwrap().available().0, [6, 9]);

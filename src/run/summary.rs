@@ -55,6 +55,9 @@ pub struct Summary {
     /// `participation`.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub unusable: IndexMap<String, String>,
+    /// Nodes that came back without their checkpoints.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub returns: Vec<Return>,
     /// SHA-256 of the mean of all models; empty if it was not formed.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub mean_digest: String,
@@ -76,6 +79,28 @@ pub struct Summary {
     /// The node that failed first, as far as this node knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_at: Option<String>,
+}
+
+/// Nodes that came back without their checkpoints: the run went on from the mean of the others'
+/// models, and rule and optimizer began anew there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Return {
+    /// The rounds after which it went on.
+    pub round: u64,
+    /// The names of the nodes.
+    pub nodes: Vec<String>,
+}
+
+impl Return {
+    /// All of a run, with the nodes' names.
+    pub fn all(design: &Design, returns: &[(u64, Vec<u32>)]) -> Vec<Return> {
+        let name = |node: &u32| design.topology.node(NodeId(*node)).name.clone();
+        let one = |(round, nodes): &(u64, Vec<u32>)| Return {
+            round: *round,
+            nodes: nodes.iter().map(name).collect(),
+        };
+        returns.iter().map(one).collect()
+    }
 }
 
 /// The quality of the models at the end. Unknown values are left out.
@@ -210,6 +235,7 @@ impl Summary {
             time_s: 0.0,
             computing: 0.0,
             participation: IndexMap::new(),
+            returns: Vec::new(),
             unusable: IndexMap::new(),
             mean_digest: String::new(),
             digest: String::new(),

@@ -398,6 +398,7 @@ impl<'a> Network<'a> {
                 mean: host.mean,
                 records,
                 traffic: host.traffic,
+                returns: Vec::new(),
             }
         };
         let trace = crate::digest::hex(&trace.finalize());

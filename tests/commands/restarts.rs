@@ -172,24 +172,36 @@ fn a_folder_of_another_run_is_refused_and_a_finished_run_stays_as_it_is() {
     succeed(&mut NAMES.map(fresh));
 }
 
-#[test]
-fn a_node_that_has_lost_its_checkpoints_is_named() {
-    let run = format!("connect_s = 3\n{RUN}\n[absence]\ndeadline_s = 4");
-    let deployment = Deployment::new(Reach::Tcp, &run);
+/// Runs the deployment until all nodes know of a checkpoint that all have, and kills all of them.
+fn kill_with_checkpoints(deployment: &Deployment) {
     let mut nodes = NAMES.map(|name| deployment.start(name));
-    let newest = |name: &str| checkpoints(&deployment.run(name), name).first().cloned();
-    // All have one that the others know of: earlier ones are removed.
-    until_checkpoint(&deployment, "oslo");
-    let first = newest("oslo");
-    command::until("a later one", || newest("oslo") != first && newest("london") != first);
+    let oldest = |name: &str| checkpoints(&deployment.run(name), name).first().cloned();
+    until_checkpoint(deployment, "oslo");
+    // Earlier ones are removed once all have a newer one.
+    let first = NAMES.map(oldest);
+    command::until("later ones", || NAMES.map(oldest).iter().zip(&first).all(|(a, b)| a != b));
     nodes.iter().for_each(|node| node.signal("KILL"));
     nodes.iter_mut().for_each(|node| _ = node.end());
+}
+
+#[test]
+fn a_node_that_has_lost_its_disk_comes_back_through_the_others() {
+    let deployment = Deployment::new(Reach::Tcp, RUN);
+    let expected = undisturbed(&deployment);
+    kill_with_checkpoints(&deployment);
     fs::remove_dir_all(deployment.run("oslo")).unwrap();
     let mut nodes = NAMES.map(|name| deployment.start(name));
-    let codes = nodes.each_mut().map(|node| node.end().0);
-    assert_eq!(codes, [Some(4); 3], "{}", nodes[0].errors());
-    let all: String = nodes.iter().map(Running::errors).collect();
-    assert!(all.contains("node oslo has no checkpoint of round"), "{all}");
+    succeed(&mut nodes);
+    let digests = NAMES.map(|name| digest(&deployment.run(name)));
+    assert!(digests.iter().all(|digest| *digest == digests[0] && *digest != expected));
+    let summary = json(&deployment.run("tokyo").join("summary.json"));
+    let round = summary["returns"][0]["round"].as_u64().unwrap();
+    assert!(round > 0 && round.is_multiple_of(50), "{summary}");
+    assert_eq!(summary["returns"][0]["nodes"], serde_json::json!(["oslo"]));
+    let words =
+        format!("without a checkpoint of round {round}: oslo; all nodes go on from the mean");
+    nodes.iter().for_each(|node| assert!(node.errors().contains(&words), "{}", node.errors()));
+    assert!(summary["final"]["test_accuracy_min"].as_f64().unwrap() > 0.9, "{summary}");
 }
 
 /// The mean's digest of a run of processes in this folder, in which random ones are killed.

@@ -241,3 +241,24 @@ fn goes_on_from_snapshots(experiment: &Run, expected: &[Vec<f32>]) {
         assert!(models == expected, "{words}, put back after round {rounds}");
     }
 }
+
+/// Node 2 has lost its snapshot: all go on from the mean of the others, as a run that begins there.
+#[test]
+fn nodes_go_on_from_the_mean_of_the_others() {
+    let mut experiment = Run::new("ring:5", "kind = 'd-psgd'", "kind = 'identity'");
+    experiment.rounds = 18;
+    let (snapshots, lost) = (snapshots(experiment.specs(), 1, 7), 2);
+    let present = || snapshots.iter().enumerate().filter(|(node, _)| *node != lost);
+    let sum = |k: usize| present().map(|(_, snapshot)| f64::from(snapshot.x[k])).sum::<f64>();
+    let mean: Vec<f32> = (0..experiment.d).map(|k| (sum(k) / 4.0) as f32).collect();
+    let mut from_mean = experiment.specs();
+    for spec in &mut from_mean {
+        (spec.config.x, spec.config.rounds) = (mean.clone(), 11);
+    }
+    let rejoined = experiment.specs().into_iter().zip(&snapshots).map(|(spec, snapshot)| {
+        let own = (spec.config.id.index() != lost).then_some(&*snapshot.x);
+        (Node::rejoin(spec.config, Round(7), own, 4), spec.learner)
+    });
+    let models = perform(rejoined.collect(), 3, false, &mut Vec::new());
+    assert_eq!(models, run(from_mean, 4, false));
+}

@@ -54,7 +54,7 @@ fn a_goodbye_in_the_middle_of_a_run_ends_it_at_once() {
             other => panic!("{other:?}"),
         }
     }
-    early.host.send_start(NodeId(1), StartMessage::Begin(0));
+    early.host.send_start(NodeId(1), StartMessage::Begin(Default::default()));
     // The setup comes from the other node first.
     while !matches!(early.next(), Event::Frame { .. }) {}
     let begun = Instant::now();

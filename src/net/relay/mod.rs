@@ -145,7 +145,13 @@ impl Relay {
         drop(guard);
         // Reservations name the addresses of the relay; those of the topology count.
         addresses.iter().for_each(|address| swarm.add_external_address(address.clone()));
-        Ok(Relay { swarm, names, addresses, refusals: Refusals::default(), runtime })
+        Ok(Relay {
+            swarm,
+            names,
+            addresses,
+            refusals: Refusals::new("no topology of this relay names it"),
+            runtime,
+        })
     }
 
     /// Its PeerId.

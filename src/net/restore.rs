@@ -1,0 +1,87 @@
+//! Puts a node back to a checkpoint.
+
+use std::sync::Arc;
+
+use super::{
+    companion::{Owned, lock},
+    wire::{Beginning, MOST_ROUNDS, Return, Saved},
+    worker::NodeObserver,
+};
+use crate::{
+    config::ConfigError,
+    drive::{Elapsed, RunError},
+    gossip::OwnModel,
+    mixing::Topology,
+    run::{Checkpoint, Checkpoints},
+    units::NodeId,
+};
+
+/// What other nodes must know of these checkpoints, and the newest of them.
+pub(super) fn saved(
+    node: NodeId,
+    checkpoints: &Option<Checkpoints>,
+) -> (Saved, Option<Checkpoint>) {
+    let available = checkpoints.as_ref().map(Checkpoints::available);
+    let (rounds, newest) = available.unwrap_or_default();
+    let rounds = rounds[rounds.len().saturating_sub(MOST_ROUNDS)..].to_vec();
+    let mut saved = Saved { nodes: vec![(node.0, rounds)], ..Saved::default() };
+    if let Some(newest) = &newest {
+        let one = |(rounds, nodes): (u64, Vec<u32>)| Return { rounds, nodes };
+        saved.common = newest.common;
+        saved.returns = newest.returns.iter().cloned().map(one).collect();
+    }
+    (saved, newest)
+}
+
+/// Says which nodes came back without their checkpoints.
+pub(super) fn report_return(at: &Beginning, topology: &Topology) {
+    if at.without.is_empty() {
+        return;
+    }
+    let name = |node: &u32| topology.node(NodeId(*node)).name.as_str();
+    let names: Vec<&str> = at.without.iter().map(name).collect();
+    tracing::warn!(
+        "without a checkpoint of round {}: {}; all nodes go on from the mean of the models of the \
+         others, and rule and optimizer begin anew there",
+        at.rounds,
+        names.join(", ")
+    );
+}
+
+/// Loads the checkpoint after which the run goes on, and puts the learner back to it, unless all
+/// nodes go on from a mean.
+///
+/// # Errors
+/// If it cannot be used.
+pub(super) fn put_back(
+    at: &Beginning,
+    checkpoints: &Option<Checkpoints>,
+    learner: &Owned,
+) -> Result<Option<Checkpoint>, RunError> {
+    let Some(checkpoints) = checkpoints.as_ref().filter(|_| at.rounds > 0) else {
+        return Ok(None);
+    };
+    let mut checkpoint = match checkpoints.load(at.rounds) {
+        Err(_) if !at.without.is_empty() => return Ok(None),
+        loaded => loaded.map_err(RunError::Setup)?,
+    };
+    if !at.without.is_empty() {
+        return Ok(Some(checkpoint));
+    }
+    let (mut learner, state) = (lock(learner), std::mem::take(&mut checkpoint.learner));
+    learner.prepare(&checkpoint.setup).map_err(RunError::Agreement)?;
+    state.restore(|visitor| _ = learner.state(visitor)).map_err(|problem| {
+        let problem = format!("of round {} does not fit the learner: {problem}", at.rounds);
+        RunError::Setup(ConfigError::at("checkpoint", problem))
+    })?;
+    Ok(Some(checkpoint))
+}
+
+/// Saves the model of the newest checkpoint, for a run that does not go on.
+pub(super) fn save_newest(newest: Option<Checkpoint>, observer: &mut dyn NodeObserver) {
+    let Some(Checkpoint { mut snapshot, time, computing, .. }) = newest else { return };
+    let (rounds, traffic) = (snapshot.rounds, snapshot.traffic);
+    let links = std::mem::take(&mut snapshot.links);
+    let own = OwnModel { rounds, x: Arc::new(snapshot.into_model()), traffic, links };
+    observer.save(Elapsed { time, computing }, own);
+}
