@@ -197,6 +197,8 @@ impl Worker {
                 };
             }
         };
+        // It is as large as the state of the rule.
+        drop(newest);
         if again || at.rounds > 0 {
             observer.resumes(Round(at.rounds));
         }

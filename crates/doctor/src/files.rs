@@ -93,7 +93,10 @@ pub fn examine(path: &Path, report: &mut Report) -> Option<Examined> {
         note(Finding::warning("data", text, "name the rows (`data`) if `gradvine node` will run"));
         None
     };
-    if RunDirectory::is_taken(&file.out) {
+    if RunDirectory::can_go_on(&file.out) {
+        let text = format!("{} holds a run: if it is this one, it goes on", file.out.display());
+        note(Finding::ok("out", text));
+    } else if RunDirectory::is_taken(&file.out) {
         let text = format!("{} holds a run already", file.out.display());
         note(Finding::error("out", text, "name another folder in `out`, or remove this one"));
     }
