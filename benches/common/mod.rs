@@ -44,6 +44,7 @@ impl Learner for Supplied {
         Closing {
             rounds: conclusion.rounds.0,
             missed: Vec::new(),
+            restarts: 0,
             digest: "0".repeat(64),
             mean: Some(String::new()),
             rows: 1,

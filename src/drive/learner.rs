@@ -105,13 +105,16 @@ pub struct Conclusion<'a> {
     pub links: &'a [LinkTraffic],
     /// Time since the start.
     pub elapsed: Elapsed,
+    /// How often the node's program was started again.
+    pub restarts: u64,
 }
 
 impl<'a> Conclusion<'a> {
     /// The conclusion for a node's own model and the mean.
     pub fn new(own: &'a OwnModel, mean: &'a [f32], elapsed: Elapsed) -> Conclusion<'a> {
         let OwnModel { rounds, x, traffic, links } = own;
-        Conclusion { rounds: *rounds, model: x, mean, traffic: *traffic, links, elapsed }
+        let (rounds, traffic) = (*rounds, *traffic);
+        Conclusion { rounds, model: x, mean, traffic, links, elapsed, restarts: 0 }
     }
 }
 

@@ -84,6 +84,7 @@ impl Saver {
         let distance = distances.iter().copied().filter(|far| *far != u32::MAX).max();
         // Later ones belong to an attempt that no node goes on with.
         checkpoints.retain(|saved| saved == rounds);
+        checkpoints.begin();
         status.add_saved(&[(me.0, rounds)]);
         let (queue, waiting) = mpsc::sync_channel(1);
         let writer = {

@@ -107,6 +107,8 @@ struct NodeState {
     setup: Vec<u8>,
     /// The nodes that came back without their checkpoints.
     returns: Vec<(u64, Vec<u32>)>,
+    /// How often this program was started again.
+    restarts: u64,
     traffic: Traffic,
     model: Arc<Vec<f32>>,
     mean: Vec<f32>,
@@ -206,11 +208,12 @@ impl Worker {
         let status = Arc::clone(host.status());
         let returns: Vec<(u64, Vec<u32>)> =
             at.returns.iter().map(|one| (one.rounds, one.nodes.clone())).collect();
+        let restarts = checkpoints.as_ref().map_or(0, |checkpoints| checkpoints.restarts);
         let saver = checkpoints.map(|checkpoints| {
             Saver::new(checkpoints, Arc::clone(&status), &topology, id, at.rounds, returns.clone())
         });
         let mut state = NodeState::new(config, (&at, restored), learner, own, status);
-        state.returns = returns;
+        (state.returns, state.restarts) = (returns, restarts);
         let mut driver =
             Driver { id, topology: &topology, limits, host, events, state, saver, observer, stop };
         // A panic in code of the program (evaluations, events): the neighbours get the reason and
@@ -548,7 +551,10 @@ impl Driver<'_> {
                 self.host.status().set_working(true);
                 self.observer.mean(&mean);
                 self.host.status().set_working(false);
-                let conclusion = Conclusion::new(&own, &mean, state.elapsed());
+                let conclusion = Conclusion {
+                    restarts: state.restarts,
+                    ..Conclusion::new(&own, &mean, state.elapsed())
+                };
                 let record = state.learner.work(|learner| learner.conclude(&conclusion));
                 (state.model, state.mean) = (own.x, mean);
                 state.inputs.push_back(Input::Record(record));
@@ -587,6 +593,7 @@ impl NodeState {
             node,
             setup,
             returns: Vec::new(),
+            restarts: 0,
             before: Duration::from_nanos(time.0),
             learner: SharedLearner {
                 waits,

@@ -219,6 +219,10 @@ impl NodeBuilder {
             Checkpoints::open(path, every, (node, name), texts.texts())
         });
         let mut checkpoints = checkpoints.transpose()?;
+        if let Some(directory) = &directory {
+            // Not before the files of another run are recognised.
+            write_design(&design, directory).map_err(&blame)?;
+        }
         let complete = directory
             .as_ref()
             .filter(|_| restores)
@@ -328,11 +332,14 @@ fn make_directory(
     if let Some(warning) = Space::of(design, SavedFiles::One).check(out)? {
         warn(&format!("warning: {warning}"));
     }
-    let directory = RunDirectory::create(out)?;
+    RunDirectory::create(out)
+}
+
+/// Writes the files that are known before the run.
+fn write_design(design: &Design, directory: &RunDirectory) -> Result<(), ConfigError> {
     let write = |name: &str, text: &str| {
         directory.write(name, text).map_err(|error| ConfigError::at("node.out", error.to_string()))
     };
     write("experiment.toml", &design.experiment.moved().to_toml())?;
-    write("topology.toml", &design.topology.to_toml())?;
-    Ok(directory)
+    write("topology.toml", &design.topology.to_toml())
 }

@@ -2,8 +2,9 @@
 //! process and of power.
 //!
 //! ```text
-//! RUN/checkpoints/run.json                      what the checkpoints belong to
-//! RUN/checkpoints/round-000000000120.safetensors
+//! RUN/checkpoints/NODE/run.json                       what the checkpoints belong to
+//! RUN/checkpoints/NODE/begun                          empty: the run has begun
+//! RUN/checkpoints/NODE/round-000000000120.safetensors
 //! ```
 //! A checkpoint is a safetensors file. Its vectors are named in the order of the state (`000.x`,
 //! `001.rule.copy`, ...); everything else is JSON in the metadata key `gradvine.checkpoint`, and
@@ -44,6 +45,7 @@ const LEARNER: &str = "learner.";
 const MODEL: &str = "model";
 
 const RUN: &str = "run.json";
+const BEGUN: &str = "begun";
 const PREFIX: &str = "round-";
 const SUFFIX: &str = ".safetensors";
 
@@ -274,6 +276,8 @@ struct Identity {
     name: String,
     /// The canonical texts of topology, experiment and model.
     sections: [String; 3],
+    /// How often the program was started again.
+    restarts: u64,
 }
 
 /// The checkpoints of one node.
@@ -286,6 +290,8 @@ pub struct Checkpoints {
     pub last: Option<u64>,
     /// Whether the node has been part of this run before.
     pub used: bool,
+    /// How often the program was started again.
+    pub restarts: u64,
     /// Whether this node has its results: then it looks for the others only for a moment.
     pub over: bool,
 }
@@ -360,7 +366,10 @@ impl Checkpoints {
         };
         fs::create_dir_all(&folder).map_err(wrong)?;
         let path = folder.join(RUN);
-        let used = match fs::read(&path) {
+        // Whoever corrects the files of a run that never began starts it anew.
+        let begun = folder.join(BEGUN).exists();
+        let before = match fs::read(&path) {
+            Ok(_) if !begun => None,
             Ok(bytes) => {
                 let saved: Identity = serde_json::from_slice(&bytes)
                     .map_err(|error| foreign(format!("{RUN} cannot be read: {error}")))?;
@@ -373,18 +382,17 @@ impl Checkpoints {
                         return Err(foreign(format!("{name}: {}", difference(saved, now))));
                     }
                 }
-                true
+                Some(saved.restarts)
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let identity =
-                    Identity { node: node.0, name: name.into(), sections: sections.clone() };
-                let text = serde_json::to_vec(&identity).map_err(|error| wrong(error.into()))?;
-                crate::data::write_atomically(&path, &[&text])?;
-                false
-            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(wrong(error)),
         };
-        Ok(Checkpoints { folder, every, last: None, used, over: false })
+        let (used, restarts) = (before.is_some(), before.map_or(0, |before| before + 1));
+        let (name, sections) = (name.into(), sections.clone());
+        let identity = Identity { node: node.0, name, sections, restarts };
+        let text = serde_json::to_vec(&identity).map_err(|error| wrong(error.into()))?;
+        crate::data::write_atomically(&path, &[&text])?;
+        Ok(Checkpoints { folder, every, last: None, used, restarts, over: false })
     }
 
     /// The checkpoints of all nodes of a run in one process, whose `sections` are these. The last
@@ -405,6 +413,12 @@ impl Checkpoints {
             Ok(Checkpoints { last, ..all })
         };
         (0..design.topology.nodes()).map(one).collect()
+    }
+
+    /// Records that the run has begun.
+    pub fn begin(&self) {
+        // Without it a node that is started again waits for a shorter time.
+        let _ = File::create(self.folder.join(BEGUN));
     }
 
     fn path(&self, rounds: u64) -> PathBuf {
@@ -569,8 +583,16 @@ mod tests {
     #[test]
     fn checkpoints_of_another_run_are_refused_with_the_difference() {
         let folder = tempfile::tempdir().unwrap();
-        open(folder.path(), &sections()).unwrap();
         let mut others = sections();
+        others[0] = "nodes = 3".into();
+        open(folder.path(), &others).unwrap();
+        // That run has not begun.
+        let all = open(folder.path(), &sections()).unwrap();
+        assert!(!all.used);
+        all.begin();
+        let again = open(folder.path(), &sections()).unwrap();
+        assert_eq!((again.used, again.restarts), (true, 1));
+        others = sections();
         others[1] = "run.seed = 1\nrun.rounds = 12".into();
         let error = open(folder.path(), &others).unwrap_err().to_string();
         let expected = "experiment: `run.rounds = 9` in the checkpoints, `run.rounds = 12` now";

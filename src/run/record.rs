@@ -124,6 +124,9 @@ pub struct Closing {
     pub rounds: u64,
     /// Rounds in which it did not take part.
     pub missed: Vec<u64>,
+    /// How often its program was started again.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub restarts: u64,
     /// SHA-256 of the model's little-endian bytes, in hexadecimal.
     pub digest: String,
     /// The same of the mean of all models; `None` if the run ended before it was formed.
@@ -187,6 +190,11 @@ impl From<Evaluation> for Score {
     }
 }
 
+/// Whether a count is 0.
+pub(super) fn is_none(count: &u64) -> bool {
+    *count == 0
+}
+
 impl Closing {
     /// Encodes the record.
     ///
@@ -220,6 +228,7 @@ impl Closing {
         Closing {
             rounds: conclusion.rounds.0,
             missed: Vec::new(),
+            restarts: conclusion.restarts,
             digest: digest::of_model(model),
             mean: Some(digest::of_model(mean)),
             rows,
@@ -334,6 +343,7 @@ mod tests {
         let closing = Closing {
             rounds: 3,
             missed: Vec::new(),
+            restarts: 2,
             digest: "0".repeat(64),
             mean: Some("1".repeat(64)),
             rows: 5,

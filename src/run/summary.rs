@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::run::{
     Design, Pooled,
-    record::{Closing, MOST_MEASURES, Score},
+    record::{Closing, MOST_MEASURES, Score, is_none},
 };
 use crate::units::NodeId;
 
@@ -180,6 +180,9 @@ pub struct Participation {
     pub rounds: u64,
     /// Rounds missed.
     pub missed: Vec<u64>,
+    /// How often its program was started again.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub restarts: u64,
     /// Rows of its shard.
     pub rows: u64,
     /// Rows per class.
@@ -422,6 +425,7 @@ impl Participation {
         Participation {
             rounds: closing.rounds,
             missed: closing.missed.clone(),
+            restarts: closing.restarts,
             rows: closing.rows,
             classes: closing.classes.clone(),
             test_accuracy: closing.test.as_ref().and_then(Score::accuracy),

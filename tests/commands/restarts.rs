@@ -65,7 +65,7 @@ fn same_bits(
     reach: Reach,
     run: &str,
     disturb: impl FnOnce(&Deployment, [Running; 3]) -> Vec<Running>,
-) {
+) -> Deployment {
     let deployment = Deployment::new(reach, run);
     let expected = undisturbed(&deployment);
     let nodes = NAMES.map(|name| deployment.start(name));
@@ -81,11 +81,12 @@ fn same_bits(
         assert!(rounds.is_sorted_by(|a, b| a < b), "{name}: {rounds:?}");
         assert_eq!(rounds.len(), 100, "{name}");
     }
+    deployment
 }
 
 #[test]
 fn a_killed_node_that_returns_leaves_no_trace_in_the_result() {
-    same_bits(Reach::Tcp, RUN, |deployment, mut nodes| {
+    let deployment = same_bits(Reach::Tcp, RUN, |deployment, mut nodes| {
         until_checkpoint(deployment, "oslo");
         for name in ["oslo", "london"] {
             let index = NAMES.iter().position(|other| *other == name).unwrap();
@@ -96,6 +97,9 @@ fn a_killed_node_that_returns_leaves_no_trace_in_the_result() {
         }
         nodes.into()
     });
+    let summary = json(&deployment.run("tokyo").join("summary.json"));
+    let restarts = NAMES.map(|name| summary["participation"][name]["restarts"].as_u64());
+    assert_eq!(restarts, [None, Some(1), Some(1)], "{summary}");
 }
 
 #[test]
@@ -170,6 +174,23 @@ fn a_folder_of_another_run_is_refused_and_a_finished_run_stays_as_it_is() {
     }
     let fresh = |name| deployment.start_as(name, |command: &mut Command| command.arg("--fresh"));
     succeed(&mut NAMES.map(fresh));
+}
+
+#[test]
+fn a_run_that_never_began_can_be_corrected() {
+    let deployment = Deployment::new(Reach::Tcp, "rounds = 5\nconnect_s = 1");
+    let mut alone = deployment.start("oslo");
+    assert_eq!(alone.end().0, Some(4), "{}", alone.errors());
+    let mut killed = deployment.start("london");
+    thread::sleep(Duration::from_millis(300));
+    killed.signal("KILL");
+    killed.end();
+    deployment.write("experiment.toml", &experiment("rounds = 5\nconnect_s = 20", "0.2"));
+    succeed(&mut NAMES.map(|name| deployment.start(name)));
+    for name in NAMES {
+        let written = fs::read_to_string(deployment.run(name).join("experiment.toml")).unwrap();
+        assert!(written.contains("step = 0.2"), "{name}: {written}");
+    }
 }
 
 /// Runs the deployment until all nodes know of a checkpoint that all have, and kills all of them.

@@ -63,11 +63,31 @@ pub fn table(summary: &Summary, tree: u64) -> String {
             Bytes(tree)
         );
     }
+    text += &restarts(summary);
     if !summary.digest.is_empty() {
         text += &format!("\ndigest           {}", summary.digest);
     }
     if let Some(trace) = summary.trace.as_ref().filter(|_| summary.time_s > 0.0) {
         text += &format!("\ntrace            {trace}");
+    }
+    text
+}
+
+/// Nodes that were started again, and those that came back without their checkpoints.
+fn restarts(summary: &Summary) -> String {
+    let mut text = String::new();
+    let again = summary.participation.iter().filter(|(_, part)| part.restarts > 0);
+    let again: Vec<String> =
+        again.map(|(name, part)| format!("{name} ({} times)", part.restarts)).collect();
+    if !again.is_empty() {
+        text += &format!("\nstarted again    {}", again.join(", "));
+    }
+    for one in &summary.returns {
+        text += &format!(
+            "\nwithout its disk {}: after round {} from the mean of the others",
+            one.nodes.join(", "),
+            one.round
+        );
     }
     text
 }
