@@ -118,12 +118,14 @@ impl Prepared {
             evaluate,
             events,
             rounds: 0,
+            resumed: false,
             written: None,
             warn: Arc::clone(&warn),
         };
         let (kept, complete) = (checkpoints.clone(), self.complete);
         let ended = net::alone(place, spec, &design, checkpoints, &mut observer, stop);
-        let (rounds, written) = (observer.rounds, observer.written.take());
+        let (rounds, resumed) = (observer.rounds, observer.resumed);
+        let written = observer.written.take();
         let blamed = |error: RunError| match error {
             RunError::Setup(error) => RunError::Setup(blame(error)),
             error => error,
@@ -139,7 +141,7 @@ impl Prepared {
                 })
             }
             // The others have left: no node leaves before all have their results.
-            (Err(RunError::Deadline(_)), ..) if complete.is_some() => {
+            (Err(RunError::Deadline(_)), ..) if complete.is_some() && !resumed => {
                 if let Some(checkpoints) = &kept {
                     checkpoints.retain(|_| false);
                 }
@@ -217,6 +219,8 @@ struct RunObserver<'a> {
     evaluate: Option<Evaluate>,
     events: &'a mut dyn FnMut(Event),
     rounds: u64,
+    /// Whether the run went on, so that its files are no longer those of an earlier end.
+    resumed: bool,
     /// The summary, once the run is over.
     written: Option<Result<Summary, super::EndError>>,
     warn: Warn,
@@ -284,7 +288,7 @@ impl Observer for RunObserver<'_> {
     }
 
     fn resumes(&mut self, node: NodeId, rounds: Round) {
-        self.rounds = rounds.0;
+        (self.rounds, self.resumed) = (rounds.0, true);
         if let Some(recorder) = self.recorder {
             recorder.resumes(node);
         }

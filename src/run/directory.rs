@@ -22,6 +22,8 @@ pub struct RunDirectory {
     path: PathBuf,
     /// Whether the folder was created for this run.
     fresh: bool,
+    /// Whether it holds an earlier part of this run.
+    goes_on: bool,
     metrics: Lines,
 }
 
@@ -48,7 +50,7 @@ impl RunDirectory {
         let fresh = !path.exists();
         fs::create_dir_all(path).map_err(wrong)?;
         let metrics = Lines::new(File::create(path.join("metrics.jsonl")).map_err(wrong)?);
-        Ok(RunDirectory { path: path.to_path_buf(), fresh, metrics })
+        Ok(RunDirectory { path: path.to_path_buf(), fresh, goes_on: false, metrics })
     }
 
     /// Opens the folder of a run that goes on; its files stay as they are until
@@ -60,7 +62,8 @@ impl RunDirectory {
         let metrics = append(&path.join("metrics.jsonl")).map_err(|error| {
             ConfigError::new("run.out", path.display(), format!("cannot be written: {error}"))
         })?;
-        Ok(RunDirectory { path: path.to_path_buf(), fresh: false, metrics: Lines::new(metrics) })
+        let (path, metrics) = (path.to_path_buf(), Lines::new(metrics));
+        Ok(RunDirectory { path, fresh: false, goes_on: true, metrics })
     }
 
     /// Whether a folder holds a run that can go on: it has checkpoints, or had begun to write them.
@@ -123,6 +126,9 @@ impl RunDirectory {
 
     /// Removes the files of a run that never began, so that the folder can be used again.
     pub fn discard(&self) {
+        if self.goes_on {
+            return;
+        }
         remove(&self.path);
         if self.fresh {
             let _ = fs::remove_dir_all(self.path.join(CHECKPOINTS));

@@ -176,6 +176,28 @@ fn a_folder_of_another_run_is_refused_and_a_finished_run_stays_as_it_is() {
     succeed(&mut NAMES.map(fresh));
 }
 
+/// A node that returns with a file that differs from its neighbours' loses nothing.
+#[test]
+fn what_a_run_has_written_stays_when_it_cannot_go_on() {
+    let deployment = Deployment::new(Reach::Tcp, RUN);
+    let mut nodes = NAMES.map(|name| deployment.start(name));
+    until_checkpoint(&deployment, "oslo");
+    nodes[2].signal("KILL");
+    nodes[2].end();
+    let before =
+        (metrics(&deployment.run("oslo")).len(), checkpoints(&deployment.run("oslo"), "oslo"));
+    let right = fs::read_to_string(deployment.file("experiment.toml")).unwrap();
+    deployment.write("experiment.toml", &experiment(RUN, "0.2"));
+    let mut wrong = deployment.start("oslo");
+    assert_eq!(wrong.end().0, Some(2), "{}", wrong.errors());
+    let after =
+        (metrics(&deployment.run("oslo")).len(), checkpoints(&deployment.run("oslo"), "oslo"));
+    assert_eq!(after, before);
+    deployment.write("experiment.toml", &right);
+    nodes[2] = deployment.start("oslo");
+    succeed(&mut nodes);
+}
+
 #[test]
 fn a_run_that_never_began_can_be_corrected() {
     let deployment = Deployment::new(Reach::Tcp, "rounds = 5\nconnect_s = 1");
