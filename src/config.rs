@@ -1,7 +1,10 @@
 //! Errors of configurations: the place, the value, and what would be accepted, so that the user can
 //! correct them.
 
-use std::path::Path;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
 
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -220,4 +223,19 @@ pub fn resolved<P: Serialize>(kind: &str, params: &P) -> toml::Table {
     table.insert("kind".into(), kind.into());
     table.extend(toml::Table::try_from(params).expect("a parameter struct serialises to a table"));
     table
+}
+
+/// The keys in which two canonical texts of lines `key = value` differ, ascending, with the value
+/// in each; `None` where the key is absent.
+pub fn differences<'a>(
+    one: &'a str,
+    other: &'a str,
+) -> Vec<(&'a str, Option<&'a str>, Option<&'a str>)> {
+    let lines = |text: &'a str| -> BTreeMap<&'a str, &'a str> {
+        text.lines().map(|line| line.split_once(" = ").unwrap_or((line, ""))).collect()
+    };
+    let (one, other) = (lines(one), lines(other));
+    let keys: BTreeSet<&str> = one.keys().chain(other.keys()).copied().collect();
+    let values = |key| (key, one.get(key).copied(), other.get(key).copied());
+    keys.into_iter().map(values).filter(|(_, one, other)| one != other).collect()
 }

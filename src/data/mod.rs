@@ -50,4 +50,4 @@ pub use load::{Format, MAX_FILE_BYTES, Options, load, parse};
 pub use scale::{Moments, Scale};
 pub use split::{Split, shards, split_test};
 pub use synthetic::{SYNTHETIC, Synthetic};
-pub use write::{write_atomically, write_csv};
+pub use write::{write_atomically, write_atomically_with, write_csv};

@@ -3,7 +3,7 @@
 use std::{
     fmt::Write as _,
     fs::{self, File},
-    io::Write as _,
+    io::{self, BufWriter, Write},
     path::{Path, PathBuf},
 };
 
@@ -50,8 +50,25 @@ pub fn write_csv(data: &Dataset, path: &Path) -> Result<(), ConfigError> {
 /// # Errors
 /// If the file cannot be written; an existing one is then unchanged.
 pub fn write_atomically(path: &Path, parts: &[&[u8]]) -> Result<(), ConfigError> {
+    write_atomically_with(path, |file| parts.iter().try_for_each(|part| file.write_all(part)))
+}
+
+/// The same for what `write` writes.
+///
+/// # Errors
+/// As [`write_atomically`].
+pub fn write_atomically_with(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<(), ConfigError> {
     let temporary = beside(path);
-    let written = write_parts(&temporary, parts).and_then(|()| fs::rename(&temporary, path));
+    let written = (|| {
+        let mut file = BufWriter::new(File::create(&temporary)?);
+        write(&mut file)?;
+        file.into_inner()?.sync_all()?;
+        fs::rename(&temporary, path)?;
+        sync_folder(path)
+    })();
     if let Err(error) = written {
         // If the leftover cannot be removed either, the first error is the one to report.
         let _ = fs::remove_file(&temporary);
@@ -60,12 +77,10 @@ pub fn write_atomically(path: &Path, parts: &[&[u8]]) -> Result<(), ConfigError>
     Ok(())
 }
 
-fn write_parts(path: &Path, parts: &[&[u8]]) -> std::io::Result<()> {
-    let mut file = File::create(path)?;
-    for part in parts {
-        file.write_all(part)?;
-    }
-    file.sync_all()
+/// Waits until the disk has the name of a file.
+fn sync_folder(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if cfg!(unix) { File::open(folder.unwrap_or(Path::new(".")))?.sync_all() } else { Ok(()) }
 }
 
 fn beside(path: &Path) -> PathBuf {

@@ -1,5 +1,7 @@
 //! How a run ends.
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     config::ConfigError,
     gossip::{Cause, Failure, Traffic},
@@ -18,9 +20,18 @@ pub struct Ended {
     pub records: Vec<Vec<u8>>,
     /// Bytes that it sent, the final tree exchange included.
     pub traffic: Traffic,
-    /// Nodes that came back without their checkpoints: the rounds after which all nodes went on
-    /// from the mean of the others' models, and those nodes.
-    pub returns: Vec<(u64, Vec<u32>)>,
+    /// Nodes that came back without their checkpoints.
+    pub returns: Vec<Return>,
+}
+
+/// Nodes that came back without their checkpoints: all nodes went on from the mean of the others'
+/// models.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Return {
+    /// The rounds after which they went on.
+    pub round: Round,
+    /// Those nodes, ascending.
+    pub nodes: Vec<NodeId>,
 }
 
 /// Why a run ended early.

@@ -6,7 +6,7 @@ mod learner;
 mod lent;
 mod observer;
 
-pub use ended::{Ended, RunError};
+pub use ended::{Ended, Return, RunError};
 pub use learner::{Conclusion, Learner, compute, describe_panic};
 pub use lent::Lent;
 pub use observer::{Elapsed, NoopObserver, Observer, Waiting};

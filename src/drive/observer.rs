@@ -53,6 +53,7 @@ pub trait Observer {
     fn mean(&mut self, _mean: &[f32]) {}
 
     /// A node's run is over: write its results now. It leaves when all nodes have written theirs.
+    /// Reported over libp2p only: a simulation returns the results of all nodes.
     fn ended(&mut self, _node: NodeId, _ended: &Ended) {}
 
     /// The round after which all nodes stop, if the user has asked to stop.

@@ -127,13 +127,12 @@ struct Trees {
     summary: TreePlan,
 }
 
-/// Where the initial model comes from.
-enum Initial {
-    /// From one node.
-    Of(NodeId),
-    /// From all nodes that have one; taken when the exchange begins.
-    Mean(Mean),
-    Taken,
+/// Where the initial model comes from: the mean of the models of some nodes.
+struct Initial {
+    /// How many nodes give theirs.
+    models: usize,
+    /// Whether this node does.
+    gives: bool,
 }
 
 enum Stage {
@@ -186,8 +185,10 @@ impl Node {
         let (neighbours, parameters) = (topology.neighbours(id), x.len());
         let trees = Trees {
             setup: setup.as_ref().map(|setup| TreePlan::setup(&topology, setup.record.len())),
-            initial: initial_from
-                .map(|from| (Initial::Of(from), TreePlan::initial(&topology, parameters))),
+            initial: initial_from.map(|from| {
+                let plan = TreePlan::initial(&topology, parameters);
+                (Initial { models: 1, gives: from == id }, plan)
+            }),
             farewell: plan::is_asynchronous(&*plan).then(|| Farewell(Arc::clone(&topology))),
             mean: TreePlan::mean(&topology, parameters),
             summary: TreePlan::summary(&topology, readers),
@@ -234,19 +235,11 @@ impl Node {
 
     /// A node that begins after this many rounds at the mean of the models that `models` nodes
     /// have, of which `own` is this node's. The rule and the learner begin anew there.
-    pub fn rejoin(config: NodeConfig, rounds: Round, own: Option<&[f32]>, models: usize) -> Node {
+    pub fn rejoin(config: NodeConfig, rounds: Round, own: Option<Vec<f32>>, models: usize) -> Node {
         let mut node = Node::new(NodeConfig { initial_from: None, ..config });
         let plan = TreePlan::initial(&node.topology, node.parameters);
-        let zeros;
-        let own = match own {
-            Some(own) => own,
-            None => {
-                zeros = vec![0.0; node.parameters];
-                &zeros
-            }
-        };
-        let mean = Mean::new(&plan, models, node.id, own);
-        node.trees.initial = Some((Initial::Mean(mean), plan));
+        node.trees.initial = Some((Initial { models, gives: own.is_some() }, plan));
+        node.local.x = own.unwrap_or(node.local.x);
         node.program = Program::at(rounds);
         node
     }
@@ -430,18 +423,12 @@ impl Node {
         Ok(())
     }
 
-    /// Gets the initial model after the setup, if one node gives it.
+    /// Gets the initial model after the setup, if nodes give it.
     fn share_initial(&mut self) -> Stage {
-        let Some((initial, plan)) = &mut self.trees.initial else { return self.begin_rounds() };
+        let Some((initial, plan)) = &self.trees.initial else { return self.begin_rounds() };
         self.flights.launch(plan.launch(), plan);
-        Stage::Initial(match std::mem::replace(initial, Initial::Taken) {
-            Initial::Of(from) => {
-                let own = (from == self.id).then_some(&*self.local.x);
-                Mean::of_one(plan, self.id, self.parameters, own)
-            }
-            Initial::Mean(mean) => mean,
-            Initial::Taken => unreachable!("the initial model is shared once"),
-        })
+        let own = initial.gives.then_some(&*self.local.x);
+        Stage::Initial(Mean::of_some(plan, initial.models, self.id, self.parameters, own))
     }
 
     fn begin_rounds(&mut self) -> Stage {

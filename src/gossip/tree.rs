@@ -472,11 +472,18 @@ impl Mean {
         mean
     }
 
-    /// Sends the model of one node to all. `own` is the model if this node is that node.
-    pub fn of_one(plan: &TreePlan, node: NodeId, len: usize, own: Option<&[f32]>) -> Mean {
+    /// Forms the mean of the models of some nodes, `models` in all. `own` is the model of this node
+    /// if it is one of them.
+    pub fn of_some(
+        plan: &TreePlan,
+        models: usize,
+        node: NodeId,
+        len: usize,
+        own: Option<&[f32]>,
+    ) -> Mean {
         match own {
-            Some(own) => Mean::new(plan, 1, node, own),
-            None => Mean::new(plan, 1, node, &vec![0.0; len]),
+            Some(own) => Mean::new(plan, models, node, own),
+            None => Mean::new(plan, models, node, &vec![0.0; len]),
         }
     }
 

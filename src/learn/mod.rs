@@ -46,6 +46,7 @@ pub use batches::Batches;
 pub use kind::{Gradient, Init, Kind, Learner, Shape, Sums, Targets};
 pub(crate) use model::count_elements;
 pub use model::{MAX_PARAMETERS, Model, ModelParams};
+pub(crate) use model_file::write_header;
 pub use model_file::{SavedModel, read_scale, read_tensors, write_tensors};
 pub use optimizer::Optimizer;
 pub use optimizer_config::{BatchSize, OptimizerConfig, OptimizerParams};

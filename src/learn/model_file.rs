@@ -249,27 +249,36 @@ fn write_file(
     tensors: &[Tensor],
     x: &[f32],
 ) -> Result<(), ConfigError> {
-    let mut header = Map::new();
-    header.insert("__metadata__".into(), Value::Object(metadata));
-    let mut offset = 0;
-    for tensor in tensors {
-        let end = offset + 4 * tensor.len();
-        header.insert(
-            tensor.name.clone(),
-            json!({"dtype": "F32", "shape": tensor.shape, "data_offsets": [offset, end]}),
-        );
-        offset = end;
-    }
-    let mut header = Value::Object(header).to_string().into_bytes();
-    // The data starts at a multiple of eight bytes, so that it can be mapped.
-    header.resize(header.len().next_multiple_of(8), b' ');
+    let shapes = tensors.iter().map(|tensor| (tensor.name.as_str(), &tensor.shape[..]));
+    let header = write_header(metadata, shapes);
     if header.len() as u64 > MAX_HEADER {
         let problem = format!("{} bytes: at most {MAX_HEADER} are accepted", header.len());
         return Err(ConfigError::at("metadata", problem).within(path.display()));
     }
     let mut data = Vec::with_capacity(4 * x.len());
     vector::write_floats(x, &mut data);
-    write_atomically(path, &[&(header.len() as u64).to_le_bytes(), &header, &data])
+    write_atomically(path, &[&header, &data])
+}
+
+/// The beginning of a safetensors file with these F32 tensors, whose values follow in this order:
+/// its length and the header.
+pub fn write_header<'a>(
+    metadata: Map<String, Value>,
+    tensors: impl Iterator<Item = (&'a str, &'a [usize])>,
+) -> Vec<u8> {
+    let mut header = Map::new();
+    header.insert("__metadata__".into(), Value::Object(metadata));
+    let mut offset = 0;
+    for (name, shape) in tensors {
+        let end = offset + 4 * shape.iter().product::<usize>();
+        let tensor = json!({"dtype": "F32", "shape": shape, "data_offsets": [offset, end]});
+        header.insert(name.into(), tensor);
+        offset = end;
+    }
+    let mut text = Value::Object(header).to_string().into_bytes();
+    // The data starts at a multiple of eight bytes, so that it can be mapped.
+    text.resize(text.len().next_multiple_of(8), b' ');
+    [&(text.len() as u64).to_le_bytes()[..], &text].concat()
 }
 
 /// A JSON array of `f64` in shortest round-trip form.

@@ -16,11 +16,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     hello::sentence,
-    wire::{Beginning, MOST_ROUNDS, Return, Saved, StartMessage},
+    wire::{Beginning, MOST_ROUNDS, Saved, StartMessage},
 };
 use crate::{
+    drive::Return,
     mixing::{SpanningTree, Topology},
-    units::NodeId,
+    units::{NodeId, Round},
 };
 
 /// The last known state of a child.
@@ -142,12 +143,13 @@ impl Gathering {
             None if common == 0 => return Beginning::default(),
             None => count.iter().max_by_key(|(_, count)| **count).map_or(0, |(round, _)| *round),
         };
-        let lacks = |(node, rounds): &(u32, Vec<u64>)| (!rounds.contains(&newest)).then_some(*node);
-        let mut without: Vec<u32> = nodes.iter().filter_map(lacks).collect();
+        let lacks =
+            |(node, rounds): &(NodeId, Vec<u64>)| (!rounds.contains(&newest)).then_some(*node);
+        let mut without: Vec<NodeId> = nodes.iter().filter_map(lacks).collect();
         without.sort_unstable();
         if !without.is_empty() {
             returns.truncate(MOST_ROUNDS - 1);
-            returns.push(Return { rounds: newest, nodes: without.clone() });
+            returns.push(Return { round: Round(newest), nodes: without.clone() });
         }
         Beginning { rounds: newest, without, returns }
     }
@@ -291,7 +293,7 @@ mod tests {
         for (node, rounds) in [first, &all, &all, last].into_iter().enumerate() {
             // Only node 1 knows.
             let common = if node == 1 { common } else { 0 };
-            let nodes = vec![(node as u32, rounds.to_vec())];
+            let nodes = vec![(node.into(), rounds.to_vec())];
             let saved = Saved { nodes, common, returns: Vec::new() };
             network.nodes[node] = Gathering::new(&network.topology, node.into(), saved);
         }
@@ -300,7 +302,7 @@ mod tests {
         let begun: Vec<Option<&Beginning>> = network.nodes.iter().map(Gathering::begins).collect();
         assert!(begun.iter().all(|beginning| *beginning == begun[0]), "{begun:?}");
         let beginning = begun[0].expect("all are linked");
-        (beginning.rounds, beginning.without.clone())
+        (beginning.rounds, beginning.without.iter().map(|node| node.0).collect())
     }
 
     #[test]

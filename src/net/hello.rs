@@ -1,8 +1,6 @@
 //! The handshake: both ends of a link compare their runs before the first frame, and describe any
 //! difference.
 
-use std::collections::BTreeMap;
-
 use sha2::{Digest, Sha256};
 
 use super::{
@@ -10,7 +8,7 @@ use super::{
     wire::{Hello, Section, TEXT_LIMIT},
 };
 use crate::{
-    config::ConfigError,
+    config::{self, ConfigError},
     learn::Tensor,
     run::{Design, arithmetic},
     units::NodeId,
@@ -86,13 +84,11 @@ impl RunCard {
             version: VERSION,
             run: self.run.clone(),
             node: node.0,
-            round: 0,
             digests: self.digests,
             parameters: self.parameters,
             arithmetic: arithmetic::class(),
             received: 0,
             partial: 0,
-            durable: 0,
             incarnation: 0,
             known: 0,
         }
@@ -126,12 +122,6 @@ impl RunCard {
         if theirs.node != node.0 {
             return differ("its number in the topology", node.to_string(), theirs.node.to_string());
         }
-        if theirs.round != 0 {
-            return Verdict::Other(format!(
-                "it is in round {} of this run already: a fresh node cannot join it",
-                theirs.round
-            ));
-        }
         Verdict::Same { arithmetic: theirs.arithmetic == arithmetic::class() }
     }
 
@@ -148,27 +138,11 @@ impl RunCard {
     /// Describes the lines in which a section differs from the neighbour's text.
     pub fn difference(&self, section: Section, peer: &str, theirs: &str) -> ConfigError {
         const SHOWN: usize = 8;
-        let lines = |text: &str| -> BTreeMap<String, String> {
-            let pair = |line: &str| {
-                line.split_once(" = ").map_or((line.to_string(), String::new()), |(k, v)| {
-                    (k.to_string(), v.to_string())
-                })
-            };
-            text.lines().map(pair).collect()
-        };
-        let (here, there) = (lines(&self.texts[section as usize]), lines(theirs));
-        let keys: std::collections::BTreeSet<&String> = here.keys().chain(there.keys()).collect();
-        let word =
-            |value: Option<&String>| value.map_or("absent".to_string(), |value| printable(value));
-        let differences: Vec<String> = (keys.into_iter())
-            .filter(|key| here.get(*key) != there.get(*key))
-            .map(|key| {
-                format!(
-                    "{} = {} here, {} there",
-                    printable(key),
-                    word(here.get(key)),
-                    word(there.get(key))
-                )
+        let differences = config::differences(&self.texts[section as usize], theirs);
+        let word = |value: Option<&str>| value.map_or("absent".to_string(), printable);
+        let differences: Vec<String> = (differences.into_iter())
+            .map(|(key, here, there)| {
+                format!("{} = {} here, {} there", printable(key), word(here), word(there))
             })
             .collect();
         let more = differences.len().saturating_sub(SHOWN);
@@ -248,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_numbers_versions_and_late_comers_are_refused() {
+    fn runs_numbers_and_versions_are_refused() {
         let here = card("a = 1");
         let refusal = |hello: Hello| match here.compare(NodeId(1), &hello) {
             Verdict::Refused(text) | Verdict::Other(text) => text,
@@ -267,10 +241,6 @@ mod tests {
         assert_eq!(
             refusal(Hello { node: 2, ..hello.clone() }),
             "its number in the topology: 1 here, 2 there"
-        );
-        assert!(
-            refusal(Hello { round: 7, ..hello.clone() })
-                .contains("it is in round 7 of this run already")
         );
         assert_eq!(
             here.compare(NodeId(1), &Hello { arithmetic: 1, ..hello }),

@@ -553,7 +553,7 @@ impl Link {
             let goodbye = goodbye.map(|cause| Message::Goodbye(cause.map(reason)));
             let ack = (acknowledges && arrived.frames() != acknowledged).then(|| {
                 acknowledged = arrived.take();
-                Message::Ack { received: acknowledged, durable: 0 }
+                Message::Ack(acknowledged)
             });
             let more = std::mem::take(&mut queue);
             for message in ack.into_iter().chain(message).chain(more).chain(goodbye) {

@@ -19,7 +19,7 @@ const MOST_START_MESSAGES: u32 = 10_000;
 impl Link {
     /// Whether nodes of this run can have these checkpoints.
     fn is_possible(&self, saved: &Saved) -> bool {
-        let exists = |node: &u32| (*node as usize) < self.nodes;
+        let exists = |node: &NodeId| node.index() < self.nodes;
         let Saved { nodes, returns, .. } = saved;
         nodes.len() <= self.nodes
             && nodes.iter().all(|(node, rounds)| exists(node) && rounds.len() <= MOST_ROUNDS)
@@ -36,7 +36,7 @@ impl Link {
         sent_beats: &mut BTreeMap<NodeId, u64>,
     ) -> Option<End> {
         let has_content = match &message {
-            Message::Ack { received, .. } => *received >= self.outbox.lock().first(),
+            Message::Ack(received) => *received >= self.outbox.lock().first(),
             Message::Start(StartMessage::Written | StartMessage::Over) => self.status.has_begun(),
             Message::Start(_) => !self.status.has_begun(),
             message => {
@@ -55,7 +55,7 @@ impl Link {
         }
         match message {
             Message::Heartbeat => {}
-            Message::Ack { received, durable: _ } => {
+            Message::Ack(received) => {
                 let mut outbox = self.outbox.lock();
                 if let Err(reason) = outbox.acknowledge(received) {
                     return Some(End::Invalid(reason));

@@ -28,6 +28,7 @@ pub mod identity;
 mod limits;
 mod link;
 mod messages;
+mod node_state;
 mod peers;
 mod probe;
 mod reach;

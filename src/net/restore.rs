@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     companion::{Owned, lock},
-    wire::{Beginning, MOST_ROUNDS, Return, Saved},
+    wire::{Beginning, MOST_ROUNDS, Saved},
     worker::NodeObserver,
 };
 use crate::{
@@ -24,11 +24,9 @@ pub(super) fn saved(
     let available = checkpoints.as_ref().map(Checkpoints::available);
     let (rounds, newest) = available.unwrap_or_default();
     let rounds = rounds[rounds.len().saturating_sub(MOST_ROUNDS)..].to_vec();
-    let mut saved = Saved { nodes: vec![(node.0, rounds)], ..Saved::default() };
+    let mut saved = Saved { nodes: vec![(node, rounds)], ..Saved::default() };
     if let Some(newest) = &newest {
-        let one = |(rounds, nodes): (u64, Vec<u32>)| Return { rounds, nodes };
-        saved.common = newest.common;
-        saved.returns = newest.returns.iter().cloned().map(one).collect();
+        (saved.common, saved.returns) = (newest.common, newest.returns.clone());
     }
     (saved, newest)
 }
@@ -38,7 +36,7 @@ pub(super) fn report_return(at: &Beginning, topology: &Topology) {
     if at.without.is_empty() {
         return;
     }
-    let name = |node: &u32| topology.node(NodeId(*node)).name.as_str();
+    let name = |node: &NodeId| topology.node(*node).name.as_str();
     let names: Vec<&str> = at.without.iter().map(name).collect();
     tracing::warn!(
         "without a checkpoint of round {}: {}; all nodes go on from the mean of the models of the \
@@ -48,22 +46,25 @@ pub(super) fn report_return(at: &Beginning, topology: &Topology) {
     );
 }
 
-/// Loads the checkpoint after which the run goes on, and puts the learner back to it, unless all
-/// nodes go on from a mean.
+/// Takes the checkpoint after which the run goes on, which may be the newest one. Unless all nodes
+/// go on from a mean, puts the learner back to it.
 ///
 /// # Errors
 /// If it cannot be used.
 pub(super) fn put_back(
+    node: NodeId,
     at: &Beginning,
     checkpoints: &Option<Checkpoints>,
+    newest: &mut Option<Checkpoint>,
     learner: &Owned,
 ) -> Result<Option<Checkpoint>, RunError> {
     let Some(checkpoints) = checkpoints.as_ref().filter(|_| at.rounds > 0) else {
         return Ok(None);
     };
-    let mut checkpoint = match checkpoints.load(at.rounds) {
-        Err(_) if !at.without.is_empty() => return Ok(None),
-        loaded => loaded.map_err(RunError::Setup)?,
+    let mut checkpoint = match newest.take_if(|newest| newest.snapshot.rounds.0 == at.rounds) {
+        Some(newest) => newest,
+        None if at.without.contains(&node) => return Ok(None),
+        None => checkpoints.load(at.rounds).map_err(RunError::Setup)?,
     };
     if !at.without.is_empty() {
         return Ok(Some(checkpoint));

@@ -26,6 +26,7 @@ use super::{
     wire::Schedule,
 };
 use crate::{
+    drive::Return,
     gossip::Input,
     mixing::Topology,
     run::{Checkpoint, Checkpoints, checkpoint::Every},
@@ -64,7 +65,7 @@ pub(super) struct Saver {
     scheduled: Instant,
     schedule: Schedule,
     /// The nodes that came back without their checkpoints.
-    returns: Vec<(u64, Vec<u32>)>,
+    returns: Vec<Return>,
     queue: Option<SyncSender<Checkpoint>>,
     writer: Option<JoinHandle<()>>,
 }
@@ -77,7 +78,7 @@ impl Saver {
         topology: &Topology,
         me: NodeId,
         rounds: u64,
-        returns: Vec<(u64, Vec<u32>)>,
+        returns: Vec<Return>,
     ) -> Saver {
         let (mut distances, mut order) = (Vec::new(), Vec::new());
         topology.graph().distances(NodeId(0), &mut distances, &mut order);
@@ -157,7 +158,7 @@ impl Saver {
                 // All of them are multiples.
                 Every::Rounds(_) => (oldest, self.schedule.next),
                 Every::Time(every) => {
-                    // Somebody may lack those in between.
+                    // Some nodes may have none of the rounds in between.
                     let common = if oldest == latest { oldest } else { self.common };
                     let waits = common < self.schedule.next;
                     let since = self.scheduled.elapsed();

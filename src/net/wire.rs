@@ -12,7 +12,7 @@ use bincode::config::{Configuration, Fixint, Limit, LittleEndian};
 use futures::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use serde::{Deserialize, Serialize};
 
-use crate::gossip::frame::ENVELOPE;
+use crate::{drive::Return, gossip::frame::ENVELOPE, units::NodeId};
 
 /// The longest canonical text of a section.
 pub const TEXT_LIMIT: usize = 1 << 20;
@@ -27,14 +27,8 @@ pub enum Message {
     Hello(Hello),
     /// The canonical text of a section that differs.
     Text(Section, String),
-    /// Every frame up to `received` has arrived; every frame up to `durable` is in a checkpoint (0:
-    /// none).
-    Ack {
-        /// Frames that have arrived whole.
-        received: u64,
-        /// Frames in a checkpoint.
-        durable: u64,
-    },
+    /// This many frames have arrived whole.
+    Ack(u64),
     /// The sender is alive.
     Heartbeat,
     /// Nothing more will come; `None` if the run is over, else the reason why this node leaves.
@@ -91,20 +85,11 @@ pub enum StartMessage {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Saved {
     /// Nodes and the rounds of their checkpoints, at most [`MOST_ROUNDS`] of each.
-    pub nodes: Vec<(u32, Vec<u64>)>,
+    pub nodes: Vec<(NodeId, Vec<u64>)>,
     /// The newest round of which, as far as one of them knows, all nodes of the run have had one.
     pub common: u64,
     /// The longest list of returns that one of them knows.
     pub returns: Vec<Return>,
-}
-
-/// Nodes that came back without their checkpoints.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Return {
-    /// The rounds after which the run went on, from the mean of the other nodes' models.
-    pub rounds: u64,
-    /// The nodes.
-    pub nodes: Vec<u32>,
 }
 
 /// Where a run begins or goes on.
@@ -114,7 +99,7 @@ pub struct Beginning {
     pub rounds: u64,
     /// The nodes that have no checkpoint of that round: then all nodes begin at the mean of the
     /// models of the others.
-    pub without: Vec<u32>,
+    pub without: Vec<NodeId>,
     /// All returns so far.
     pub returns: Vec<Return>,
 }
@@ -152,8 +137,6 @@ pub struct Hello {
     pub run: String,
     /// This node's number in the topology.
     pub node: u32,
-    /// The current round of this node.
-    pub round: u64,
     /// SHA-256 of each section's canonical text, in the order of [`Section`].
     pub digests: [[u8; 32]; 3],
     /// The model's dimension d.
@@ -164,8 +147,6 @@ pub struct Hello {
     pub received: u64,
     /// The bytes of the next one that have arrived: the sender goes on after them.
     pub partial: u64,
-    /// The last of them that is in a checkpoint.
-    pub durable: u64,
     /// A random number of this node's running program.
     pub incarnation: u64,
     /// That of the other's program with which this end has a session; 0 before the first.
@@ -299,13 +280,11 @@ mod tests {
             version: 1,
             run: "run".into(),
             node: 2,
-            round: 3,
             digests: [[1; 32], [2; 32], [3; 32]],
             parameters: 4,
             arithmetic: 5,
             received: 6,
             partial: 7,
-            durable: 8,
             incarnation: 9,
             known: 10,
         }
@@ -314,15 +293,12 @@ mod tests {
     #[test]
     fn golden_bytes() {
         assert_eq!(encode(&Message::Heartbeat), [4, 0, 0, 0, 3, 0, 0, 0]);
-        assert_eq!(
-            encode(&Message::Ack { received: 1, durable: 2 }),
-            [20, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]
-        );
+        assert_eq!(encode(&Message::Ack(1)), [12, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
         let mut expected = vec![0, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0];
         expected.extend(b"run");
-        expected.extend([2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
+        expected.extend([2, 0, 0, 0]);
         expected.extend([[1; 32], [2; 32], [3; 32]].concat());
-        for word in [4u64, 5, 6, 7, 8, 9, 10] {
+        for word in [4u64, 5, 6, 7, 9, 10] {
             expected.extend(word.to_le_bytes());
         }
         assert_eq!(encode(&Message::Hello(hello()))[4..], expected);

@@ -1,11 +1,9 @@
 //! Performs the effects of one node's core: frames through the host, gradients through the learner.
 
 use std::{
-    collections::VecDeque,
     panic::{self, AssertUnwindSafe},
     sync::{
-        Arc, TryLockError,
-        atomic::{AtomicU64, Ordering},
+        Arc,
         mpsc::{Receiver, RecvTimeoutError, Sender},
     },
     thread,
@@ -13,24 +11,23 @@ use std::{
 };
 
 use super::{
-    companion::{Job, Owned, SharedLearner, companion, lock},
+    companion::{Job, Owned},
     confirm::Confirmation,
     event::Event,
     host::Host,
     limits::Limits,
+    node_state::NodeState,
     restore::{put_back, report_return, save_newest, saved},
     saver::Saver,
     start::{Begun, Starter},
-    status::Status,
-    wire::Beginning,
 };
 use crate::{
     drive::{Conclusion, Elapsed, Ended, Lent, RunError, Waiting, describe_panic},
-    gossip::{Effect, Failure, Input, Node, NodeConfig, OwnModel, RoundDone, Traffic},
+    gossip::{Effect, Failure, Input, NodeConfig, OwnModel, RoundDone},
     mixing::Topology,
     run::{Checkpoint, Checkpoints},
     state::State,
-    units::{NodeId, Round, Time},
+    units::{NodeId, Round},
 };
 
 /// The interval between two messages about waiting.
@@ -94,29 +91,6 @@ pub trait NodeObserver {
     fn ended(&mut self, ended: &Ended);
 }
 
-/// The state of a node that the worker keeps.
-struct NodeState {
-    node: Node,
-    learner: SharedLearner,
-    companion: Option<Sender<Job>>,
-    own: Sender<Event>,
-    started: Instant,
-    /// The time of the rounds before the checkpoint from which it goes on.
-    before: Duration,
-    /// The merged setup records of all nodes.
-    setup: Vec<u8>,
-    /// The nodes that came back without their checkpoints.
-    returns: Vec<(u64, Vec<u32>)>,
-    /// How often this program was started again.
-    restarts: u64,
-    traffic: Traffic,
-    model: Arc<Vec<f32>>,
-    mean: Vec<f32>,
-    records: Option<Vec<Vec<u8>>>,
-    inputs: VecDeque<Input>,
-    effects: Vec<Effect>,
-}
-
 /// What a node begins with.
 pub struct Start {
     /// Its core.
@@ -164,7 +138,7 @@ impl Worker {
         let Worker { id, topology, host, events, own, limits } = self;
         let Start { config, learner, checkpoints, again, confirms, results } = start;
         let rounds_in_all = config.rounds;
-        let (saved, newest) = saved(id, &checkpoints);
+        let (saved, mut newest) = saved(id, &checkpoints);
         // Nodes that were part of the run may take as long to return as lost links.
         let is_over =
             results.is_some() || checkpoints.as_ref().is_some_and(|checkpoints| checkpoints.over);
@@ -185,8 +159,9 @@ impl Worker {
             saved: &saved,
         }
         .gather();
-        let begun =
-            begun.and_then(|begun| Ok((put_back(&begun.at, &checkpoints, &learner)?, begun)));
+        let begun = begun.and_then(|begun| {
+            Ok((put_back(id, &begun.at, &checkpoints, &mut newest, &learner)?, begun))
+        });
         let (restored, Begun { at, early }) = match begun {
             Ok(begun) => begun,
             Err(error) => {
@@ -206,14 +181,19 @@ impl Worker {
         }
         report_return(&at, &topology);
         let status = Arc::clone(host.status());
-        let returns: Vec<(u64, Vec<u32>)> =
-            at.returns.iter().map(|one| (one.rounds, one.nodes.clone())).collect();
         let restarts = checkpoints.as_ref().map_or(0, |checkpoints| checkpoints.restarts);
         let saver = checkpoints.map(|checkpoints| {
-            Saver::new(checkpoints, Arc::clone(&status), &topology, id, at.rounds, returns.clone())
+            Saver::new(
+                checkpoints,
+                Arc::clone(&status),
+                &topology,
+                id,
+                at.rounds,
+                at.returns.clone(),
+            )
         });
         let mut state = NodeState::new(config, (&at, restored), learner, own, status);
-        (state.returns, state.restarts) = (returns, restarts);
+        (state.returns, state.restarts) = (at.returns, restarts);
         let mut driver =
             Driver { id, topology: &topology, limits, host, events, state, saver, observer, stop };
         // A panic in code of the program (evaluations, events): the neighbours get the reason and
@@ -303,7 +283,7 @@ impl Driver<'_> {
 
     /// Runs from the start to the last record.
     fn drive(&mut self, early: Vec<Event>) -> Result<(), RunError> {
-        self.state.started = Instant::now() - self.state.before;
+        self.state.started = Instant::now();
         self.observer.begins(&self.state.learner.lent);
         if let Some(first) = self.saver.as_ref().and_then(Saver::first) {
             self.feed(first)?;
@@ -563,88 +543,5 @@ impl Driver<'_> {
             Effect::Failed(failure) => return Err(RunError::Failed { node: self.id, failure }),
         }
         Ok(())
-    }
-}
-
-impl NodeState {
-    /// A node that begins, or goes on from a checkpoint.
-    fn new(
-        config: NodeConfig,
-        (at, restored): (&Beginning, Option<Checkpoint>),
-        learner: Owned,
-        own: Sender<Event>,
-        status: Arc<Status>,
-    ) -> NodeState {
-        let times = restored.as_ref().map(|restored| (restored.time, restored.computing));
-        let (time, computing) = times.unwrap_or_default();
-        let models = config.topology.nodes() - at.without.len();
-        let (node, setup) = match restored {
-            Some(Checkpoint { snapshot, setup, .. }) if at.without.is_empty() => {
-                (Node::resume(config, snapshot), setup)
-            }
-            restored if at.rounds > 0 => {
-                let model = restored.map(|restored| restored.snapshot.into_model());
-                (Node::rejoin(config, Round(at.rounds), model.as_deref(), models), Vec::new())
-            }
-            _ => (Node::new(config), Vec::new()),
-        };
-        let waits = lock(&learner).waits();
-        NodeState {
-            node,
-            setup,
-            returns: Vec::new(),
-            restarts: 0,
-            before: Duration::from_nanos(time.0),
-            learner: SharedLearner {
-                waits,
-                learner,
-                computing: Arc::new(AtomicU64::new(computing.0)),
-                lent: Lent::default(),
-                status,
-            },
-            companion: None,
-            own,
-            started: Instant::now(),
-            traffic: Traffic::default(),
-            model: Arc::default(),
-            mean: Vec::new(),
-            records: None,
-            inputs: VecDeque::new(),
-            effects: Vec::new(),
-        }
-    }
-
-    fn elapsed(&self) -> Elapsed {
-        Elapsed {
-            time: Time(self.started.elapsed().as_nanos() as u64),
-            computing: Time(self.learner.computing.load(Ordering::Relaxed)),
-        }
-    }
-
-    /// Computes in place if there is nothing else to do meanwhile, else on another thread.
-    fn compute(&mut self, job: Job, overlaps: bool) {
-        if !overlaps && !self.learner.waits {
-            return job.compute(&self.learner, &mut |input| self.inputs.push_back(input));
-        }
-        let companion =
-            self.companion.get_or_insert_with(|| companion(self.learner.clone(), self.own.clone()));
-        companion.send(job).expect("the companion lives as long as its queue");
-    }
-
-    /// Whether another thread computes a gradient.
-    fn is_computing(&self) -> bool {
-        self.companion.is_some()
-            && matches!(self.learner.learner.try_lock(), Err(TryLockError::WouldBlock))
-    }
-
-    fn end(self) -> Ended {
-        let records = self.records.unwrap_or_default();
-        Ended {
-            model: Arc::unwrap_or_clone(self.model),
-            mean: self.mean,
-            records,
-            traffic: self.traffic,
-            returns: self.returns,
-        }
     }
 }

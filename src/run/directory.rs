@@ -132,8 +132,6 @@ impl RunDirectory {
         remove(&self.path);
         if self.fresh {
             let _ = fs::remove_dir_all(self.path.join(CHECKPOINTS));
-        }
-        if self.fresh {
             let _ = fs::remove_dir(&self.path);
         }
     }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
+use crate::drive;
 use crate::run::{
     Design, Pooled,
     record::{Closing, MOST_MEASURES, Score, is_none},
@@ -93,11 +94,11 @@ pub struct Return {
 
 impl Return {
     /// All of a run, with the nodes' names.
-    pub fn all(design: &Design, returns: &[(u64, Vec<u32>)]) -> Vec<Return> {
-        let name = |node: &u32| design.topology.node(NodeId(*node)).name.clone();
-        let one = |(round, nodes): &(u64, Vec<u32>)| Return {
-            round: *round,
-            nodes: nodes.iter().map(name).collect(),
+    pub fn all(design: &Design, returns: &[drive::Return]) -> Vec<Return> {
+        let name = |node: &NodeId| design.topology.node(*node).name.clone();
+        let one = |one: &drive::Return| Return {
+            round: one.round.0,
+            nodes: one.nodes.iter().map(name).collect(),
         };
         returns.iter().map(one).collect()
     }

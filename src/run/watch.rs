@@ -63,6 +63,8 @@ pub struct Watch<'a> {
     latest: Vec<(u64, f64, Traffic)>,
     /// How many nodes have done no more rounds than the slowest node.
     behind: usize,
+    /// How many nodes have gone on from a checkpoint.
+    resumed: usize,
     /// Models that wait for those of the other nodes.
     models: BTreeMap<Round, Waiting>,
     progress: Progress,
@@ -84,6 +86,7 @@ impl<'a> Watch<'a> {
             whole,
             behind: latest.len(),
             latest,
+            resumed: 0,
             models: BTreeMap::new(),
             progress: Progress::default(),
             on_metric: Box::new(on_metric),
@@ -110,7 +113,8 @@ impl<'a> Watch<'a> {
     /// A node goes on after this many rounds. Returns whether it is the first: all nodes go on
     /// after the same round.
     pub fn resumes(&mut self, node: NodeId, rounds: Round) -> bool {
-        let first = self.progress.rounds != rounds.0;
+        let first = self.resumed == 0;
+        self.resumed = (self.resumed + 1) % self.latest.len();
         if first {
             self.models.clear();
             self.latest.iter_mut().for_each(|latest| latest.0 = rounds.0);

@@ -256,7 +256,7 @@ fn nodes_go_on_from_the_mean_of_the_others() {
         (spec.config.x, spec.config.rounds) = (mean.clone(), 11);
     }
     let rejoined = experiment.specs().into_iter().zip(&snapshots).map(|(spec, snapshot)| {
-        let own = (spec.config.id.index() != lost).then_some(&*snapshot.x);
+        let own = (spec.config.id.index() != lost).then(|| snapshot.x.clone());
         (Node::rejoin(spec.config, Round(7), own, 4), spec.learner)
     });
     let models = perform(rejoined.collect(), 3, false, &mut Vec::new());

@@ -6,267 +6,31 @@
 //! RUN/checkpoints/NODE/begun                          empty: the run has begun
 //! RUN/checkpoints/NODE/round-000000000120.safetensors
 //! ```
-//! A checkpoint is a safetensors file. Its vectors are named in the order of the state (`000.x`,
-//! `001.rule.copy`, ...); everything else is JSON in the metadata key `gradvine.checkpoint`, and
-//! `gradvine.crc32c` is the checksum over that text and all vectors. Floating-point numbers are
-//! kept as their bits.
+
+mod file;
 
 use std::{
     fs::{self, File},
-    io::{self, BufWriter, Write},
+    io,
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use safetensors::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
 
+pub use self::file::Checkpoint;
 use crate::{
-    config::ConfigError,
-    gossip::{LinkTraffic, Traffic, plan, snapshot::Snapshot},
+    config::{ConfigError, differences},
+    data::write_atomically,
+    gossip::plan,
     run::{Design, directory::CHECKPOINTS},
-    state::State,
-    units::{NodeId, Round, Time},
-    vector,
+    units::NodeId,
 };
-
-/// The version of the format.
-const FORMAT: u32 = 1;
-
-/// Numbers that are converted to bytes at a time.
-const CHUNK: usize = 1 << 16;
-
-/// The beginning of the names of the rule's vectors, and of the learner's.
-const RULE: &str = "rule.";
-const LEARNER: &str = "learner.";
-
-/// The name of the model, if the rule keeps something else in x.
-const MODEL: &str = "model";
 
 const RUN: &str = "run.json";
 const BEGUN: &str = "begun";
 const PREFIX: &str = "round-";
 const SUFFIX: &str = ".safetensors";
-
-/// One node between two rounds.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Checkpoint {
-    /// The state of its core.
-    pub snapshot: Snapshot,
-    /// The state of its learner.
-    pub learner: State,
-    /// The merged setup records of all nodes.
-    pub setup: Vec<u8>,
-    /// The time since its start.
-    pub time: Time,
-    /// The part of it spent on gradients.
-    pub computing: Time,
-    /// The newest round of which, as far as this node knows, every node has a checkpoint.
-    pub common: u64,
-    /// Nodes that came back without their checkpoints: the rounds after which the run went on from
-    /// the mean of the others, and the nodes.
-    pub returns: Vec<(u64, Vec<u32>)>,
-}
-
-/// Everything of a checkpoint but its vectors.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Header {
-    format: u32,
-    rounds: u64,
-    /// The names of the vectors.
-    vectors: Vec<String>,
-    /// The bits of `f64` numbers.
-    rule: Vec<(String, u64)>,
-    learner: Vec<(String, u64)>,
-    growth: [u64; 3],
-    traffic: [u64; 4],
-    /// The receiver, payload and wire bytes of each link.
-    links: Vec<(u32, u64, u64)>,
-    setup: Vec<u8>,
-    time: u64,
-    computing: u64,
-    common: u64,
-    returns: Vec<(u64, Vec<u32>)>,
-}
-
-impl Checkpoint {
-    /// Names and values of the vectors, in their order.
-    fn vectors(&self) -> Vec<(String, &[f32])> {
-        let x = [("x".to_string(), self.snapshot.x.as_slice())];
-        let model = self.snapshot.model.as_ref().map(|model| (MODEL.to_string(), &model[..]));
-        let of = |prefix: &'static str, state: &'_ State| {
-            let named = |(name, _): &(String, Vec<f32>)| format!("{prefix}{name}");
-            state.vectors.iter().map(named).collect::<Vec<_>>()
-        };
-        let rule = of(RULE, &self.snapshot.rule);
-        let learner = of(LEARNER, &self.learner);
-        let values = self.snapshot.rule.vectors.iter().chain(&self.learner.vectors);
-        let values = values.map(|(_, values)| values.as_slice());
-        let all = x.into_iter().chain(model).chain(rule.into_iter().chain(learner).zip(values));
-        let numbered = |(index, (name, values))| (format!("{index:03}.{name}"), values);
-        all.enumerate().map(numbered).collect()
-    }
-
-    fn header(&self) -> Header {
-        let bits = |state: &State| {
-            let number = |(name, value): &(String, f64)| (name.clone(), value.to_bits());
-            state.numbers.iter().map(number).collect()
-        };
-        let Snapshot { rounds, rule, traffic, links, growth, .. } = &self.snapshot;
-        Header {
-            format: FORMAT,
-            rounds: rounds.0,
-            vectors: self.vectors().into_iter().map(|(name, _)| name).collect(),
-            rule: bits(rule),
-            learner: bits(&self.learner),
-            growth: growth.map(f64::to_bits),
-            traffic: [traffic.payload, traffic.wire, traffic.dense, traffic.tree],
-            links: links.iter().map(|link| (link.to.0, link.payload, link.wire)).collect(),
-            setup: self.setup.clone(),
-            time: self.time.0,
-            computing: self.computing.0,
-            common: self.common,
-            returns: self.returns.clone(),
-        }
-    }
-
-    fn of(header: Header, vectors: Vec<(String, Vec<f32>)>) -> Result<Checkpoint, String> {
-        let numbers = |numbers: Vec<(String, u64)>| {
-            numbers.into_iter().map(|(name, bits)| (name, f64::from_bits(bits))).collect()
-        };
-        let mut rule = State { vectors: Vec::new(), numbers: numbers(header.rule) };
-        let mut learner = State { vectors: Vec::new(), numbers: numbers(header.learner) };
-        let (mut x, mut model) = (None, None);
-        for (name, values) in vectors {
-            let name = name.split_once('.').map_or("", |(_, name)| name);
-            if name == "x" {
-                x = Some(values);
-            } else if name == MODEL {
-                model = Some(values);
-            } else if let Some(name) = name.strip_prefix(RULE) {
-                rule.vectors.push((name.into(), values));
-            } else if let Some(name) = name.strip_prefix(LEARNER) {
-                learner.vectors.push((name.into(), values));
-            } else {
-                return Err(format!("an unknown vector `{name}`"));
-            }
-        }
-        let [payload, wire, dense, tree] = header.traffic;
-        let link = |(to, payload, wire)| LinkTraffic { to: NodeId(to), payload, wire };
-        Ok(Checkpoint {
-            snapshot: Snapshot {
-                rounds: Round(header.rounds),
-                x: x.ok_or("the model `x` is missing")?,
-                model,
-                rule,
-                traffic: Traffic { payload, wire, dense, tree },
-                links: header.links.into_iter().map(link).collect(),
-                growth: header.growth.map(f64::from_bits),
-            },
-            learner,
-            setup: header.setup,
-            time: Time(header.time),
-            computing: Time(header.computing),
-            common: header.common,
-            returns: header.returns,
-        })
-    }
-
-    /// Writes the file and waits until the disk has it.
-    fn write(&self, path: &Path) -> io::Result<()> {
-        let (text, vectors) = (serde_json::to_string(&self.header())?, self.vectors());
-        let mut chunk = Vec::with_capacity(4 * CHUNK);
-        let mut sum = crc32c::crc32c(text.as_bytes());
-        let mut tensors = Map::new();
-        let mut offset = 0;
-        for (name, values) in &vectors {
-            let end = offset + 4 * values.len();
-            let tensor = json!({"dtype": "F32", "shape": [values.len()],
-                "data_offsets": [offset, end]});
-            tensors.insert(name.clone(), tensor);
-            offset = end;
-            for values in values.chunks(CHUNK) {
-                chunk.clear();
-                vector::write_floats(values, &mut chunk);
-                sum = crc32c::crc32c_append(sum, &chunk);
-            }
-        }
-        let metadata =
-            json!({"gradvine.checkpoint": text, "gradvine.crc32c": format!("{sum:08x}")});
-        tensors.insert("__metadata__".into(), metadata);
-        let mut header = Value::Object(tensors).to_string().into_bytes();
-        header.resize(header.len().next_multiple_of(8), b' ');
-        let part = path.with_extension("part");
-        let written = (|| {
-            let mut file = BufWriter::new(File::create(&part)?);
-            file.write_all(&(header.len() as u64).to_le_bytes())?;
-            file.write_all(&header)?;
-            for values in vectors.iter().flat_map(|(_, values)| values.chunks(CHUNK)) {
-                chunk.clear();
-                vector::write_floats(values, &mut chunk);
-                file.write_all(&chunk)?;
-            }
-            file.into_inner()?.sync_all()?;
-            fs::rename(&part, path)?;
-            sync_folder(path.parent().unwrap_or(Path::new(".")))
-        })();
-        if written.is_err() {
-            // If the leftover cannot be removed either, the first error is the one to report.
-            let _ = fs::remove_file(&part);
-        }
-        written
-    }
-
-    /// Reads a file.
-    ///
-    /// # Errors
-    /// Why it cannot be used: it is damaged, cut short, of another format, or of another round than
-    /// its name says.
-    fn read(path: &Path, rounds: u64) -> Result<Checkpoint, String> {
-        let bytes = fs::read(path).map_err(|error| error.to_string())?;
-        let damaged = |error: safetensors::SafeTensorError| format!("damaged: {error}");
-        let (length, metadata) = SafeTensors::read_metadata(&bytes).map_err(damaged)?;
-        let keys = metadata.metadata().clone().unwrap_or_default();
-        let key = |key: &str| keys.get(key).ok_or_else(|| format!("`{key}` is missing"));
-        let (text, sum) = (key("gradvine.checkpoint")?, key("gradvine.crc32c")?);
-        let data = bytes.get(8 + length..).ok_or("damaged: cut short")?;
-        let found = crc32c::crc32c_append(crc32c::crc32c(text.as_bytes()), data);
-        if *sum != format!("{found:08x}") {
-            return Err(format!("damaged: its checksum is {found:08x} instead of {sum}"));
-        }
-        let header: Header =
-            serde_json::from_str(text).map_err(|error| format!("its header: {error}"))?;
-        if header.format != FORMAT {
-            return Err(format!("format {}, this program reads {FORMAT}", header.format));
-        }
-        if header.rounds != rounds {
-            return Err(format!("it is of round {}, not {rounds} as its name says", header.rounds));
-        }
-        let file = SafeTensors::deserialize(&bytes).map_err(damaged)?;
-        let mut names: Vec<&str> = file.names();
-        names.sort_unstable();
-        if names != header.vectors {
-            return Err("damaged: the names of its vectors".into());
-        }
-        let mut vectors = Vec::new();
-        for name in names {
-            let tensor = file.tensor(name).map_err(damaged)?;
-            if tensor.dtype() != Dtype::F32 {
-                return Err(format!("`{name}` is {:?} instead of F32", tensor.dtype()));
-            }
-            let values = tensor.data().as_chunks::<4>().0;
-            vectors.push((name.into(), values.iter().map(|b| f32::from_le_bytes(*b)).collect()));
-        }
-        Checkpoint::of(header, vectors)
-    }
-}
-
-/// Waits until the disk has the names in a folder.
-fn sync_folder(path: &Path) -> io::Result<()> {
-    if cfg!(unix) { File::open(path)?.sync_all() } else { Ok(()) }
-}
 
 /// The sections of a run whose checkpoints are in a folder.
 #[derive(Serialize, Deserialize)]
@@ -320,23 +84,15 @@ impl Every {
     }
 }
 
-/// The first difference of two texts of lines.
+/// Describes the first difference of two canonical texts.
 fn difference(saved: &str, now: &str) -> String {
-    let line = |text: &str| text.chars().take(120).collect::<String>();
-    let (mut saved, mut now) = (saved.lines(), now.lines());
-    loop {
-        match (saved.next(), now.next()) {
-            (Some(a), Some(b)) if a == b => {}
-            (None, None) => return "the texts are equal".into(),
-            (a, b) => {
-                let word = |side: Option<&str>| match side {
-                    Some(text) => format!("`{}`", line(text)),
-                    None => "nothing".into(),
-                };
-                return format!("{} in the checkpoints, {} now", word(a), word(b));
-            }
-        }
-    }
+    let all = differences(saved, now);
+    let Some((key, saved, now)) = all.first() else { return "the order of its lines".into() };
+    let word = |value: &Option<&str>| match value {
+        Some(value) => value.chars().take(120).collect(),
+        None => "absent".to_string(),
+    };
+    format!("{key} = {} in the checkpoints, {} now", word(saved), word(now))
 }
 
 impl Checkpoints {
@@ -365,8 +121,14 @@ impl Checkpoints {
             )
         };
         fs::create_dir_all(&folder).map_err(wrong)?;
+        for entry in fs::read_dir(&folder).map_err(wrong)?.flatten() {
+            // A program that was killed was writing it. One that stays takes space only.
+            if entry.path().extension().is_some_and(|extension| extension == "part") {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
         let path = folder.join(RUN);
-        // Whoever corrects the files of a run that never began starts it anew.
+        // The files of a run that never began may be corrected.
         let begun = folder.join(BEGUN).exists();
         let before = match fs::read(&path) {
             Ok(_) if !begun => None,
@@ -391,7 +153,7 @@ impl Checkpoints {
         let (name, sections) = (name.into(), sections.clone());
         let identity = Identity { node: node.0, name, sections, restarts };
         let text = serde_json::to_vec(&identity).map_err(|error| wrong(error.into()))?;
-        crate::data::write_atomically(&path, &[&text])?;
+        write_atomically(&path, &[&text])?;
         Ok(Checkpoints { folder, every, last: None, used, restarts, over: false })
     }
 
@@ -470,11 +232,7 @@ impl Checkpoints {
     /// # Errors
     /// If it cannot be written; those before it are unchanged.
     pub fn write(&self, checkpoint: &Checkpoint) -> Result<(), ConfigError> {
-        let path = self.path(checkpoint.snapshot.rounds.0);
-        checkpoint.write(&path).map_err(|error| {
-            ConfigError::at("checkpoint", format!("cannot be written: {error}"))
-                .within(path.display())
-        })
+        checkpoint.write(&self.path(checkpoint.snapshot.rounds.0))
     }
 
     /// Removes the checkpoints of other rounds than `kept` says.
@@ -490,7 +248,7 @@ impl Checkpoints {
         self.rounds().is_empty()
     }
 
-    /// Removes all of them with their folder: nobody goes on with this run.
+    /// Removes all of them with their folder.
     pub fn remove(&self) {
         let _ = fs::remove_dir_all(&self.folder);
         if let Some(parent) = self.folder.parent() {
@@ -503,6 +261,12 @@ impl Checkpoints {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        drive::Return,
+        gossip::{LinkTraffic, Traffic, snapshot::Snapshot},
+        state::State,
+        units::{Round, Time},
+    };
 
     fn sections() -> [String; 3] {
         ["nodes = 2".into(), "run.seed = 1\nrun.rounds = 9".into(), "model.kind = mlp".into()]
@@ -532,7 +296,7 @@ mod tests {
             time: Time(7),
             computing: Time(8),
             common: 3,
-            returns: vec![(2, vec![1])],
+            returns: vec![Return { round: Round(2), nodes: vec![NodeId(1)] }],
         }
     }
 
@@ -557,6 +321,18 @@ mod tests {
         assert!(all.is_empty());
         all.remove();
         assert!(fs::read_dir(folder.path()).unwrap().next().is_none());
+    }
+
+    #[test]
+    fn what_a_killed_program_was_writing_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let all = open(folder.path(), &sections()).unwrap();
+        all.write(&checkpoint(3)).unwrap();
+        let part = all.folder.join("round-000000000006.safetensors.7.part");
+        fs::write(&part, "half").unwrap();
+        open(folder.path(), &sections()).unwrap();
+        assert!(!part.exists());
+        assert_eq!(all.rounds(), [3]);
     }
 
     #[test]
@@ -595,7 +371,7 @@ mod tests {
         others = sections();
         others[1] = "run.seed = 1\nrun.rounds = 12".into();
         let error = open(folder.path(), &others).unwrap_err().to_string();
-        let expected = "experiment: `run.rounds = 9` in the checkpoints, `run.rounds = 12` now";
+        let expected = "experiment: run.rounds = 9 in the checkpoints, 12 now";
         assert!(error.contains(expected), "{error}");
     }
 }

@@ -1,0 +1,131 @@
+//! The state of one node on its worker's thread.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, TryLockError,
+        atomic::{AtomicU64, Ordering},
+        mpsc::Sender,
+    },
+    time::{Duration, Instant},
+};
+
+use super::{
+    companion::{Job, Owned, SharedLearner, companion, lock},
+    event::Event,
+    status::Status,
+    wire::Beginning,
+};
+use crate::{
+    drive::{Elapsed, Ended, Lent, Return},
+    gossip::{Effect, Input, Node, NodeConfig, Traffic},
+    run::Checkpoint,
+    units::{Round, Time},
+};
+
+/// The state of a node that the worker keeps.
+pub(super) struct NodeState {
+    pub node: Node,
+    pub learner: SharedLearner,
+    companion: Option<Sender<Job>>,
+    own: Sender<Event>,
+    pub started: Instant,
+    /// The time of the rounds before the checkpoint from which it goes on.
+    before: Duration,
+    /// The merged setup records of all nodes.
+    pub setup: Vec<u8>,
+    /// The nodes that came back without their checkpoints.
+    pub returns: Vec<Return>,
+    /// How often this program was started again.
+    pub restarts: u64,
+    pub traffic: Traffic,
+    pub model: Arc<Vec<f32>>,
+    pub mean: Vec<f32>,
+    pub records: Option<Vec<Vec<u8>>>,
+    pub inputs: VecDeque<Input>,
+    pub effects: Vec<Effect>,
+}
+
+impl NodeState {
+    /// A node that begins, or goes on from a checkpoint.
+    pub fn new(
+        config: NodeConfig,
+        (at, restored): (&Beginning, Option<Checkpoint>),
+        learner: Owned,
+        own: Sender<Event>,
+        status: Arc<Status>,
+    ) -> NodeState {
+        let times = restored.as_ref().map(|restored| (restored.time, restored.computing));
+        let (time, computing) = times.unwrap_or_default();
+        let models = config.topology.nodes() - at.without.len();
+        let (node, setup) = match restored {
+            Some(Checkpoint { snapshot, setup, .. }) if at.without.is_empty() => {
+                (Node::resume(config, snapshot), setup)
+            }
+            restored if at.rounds > 0 => {
+                let model = restored.map(|restored| restored.snapshot.into_model());
+                (Node::rejoin(config, Round(at.rounds), model, models), Vec::new())
+            }
+            _ => (Node::new(config), Vec::new()),
+        };
+        let waits = lock(&learner).waits();
+        NodeState {
+            node,
+            setup,
+            returns: Vec::new(),
+            restarts: 0,
+            before: Duration::from_nanos(time.0),
+            learner: SharedLearner {
+                waits,
+                learner,
+                computing: Arc::new(AtomicU64::new(computing.0)),
+                lent: Lent::default(),
+                status,
+            },
+            companion: None,
+            own,
+            started: Instant::now(),
+            traffic: Traffic::default(),
+            model: Arc::default(),
+            mean: Vec::new(),
+            records: None,
+            inputs: VecDeque::new(),
+            effects: Vec::new(),
+        }
+    }
+
+    pub fn elapsed(&self) -> Elapsed {
+        let time = self.before + self.started.elapsed();
+        Elapsed {
+            time: Time(time.as_nanos() as u64),
+            computing: Time(self.learner.computing.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// Computes in place if there is nothing else to do meanwhile, else on another thread.
+    pub fn compute(&mut self, job: Job, overlaps: bool) {
+        if !overlaps && !self.learner.waits {
+            return job.compute(&self.learner, &mut |input| self.inputs.push_back(input));
+        }
+        let companion =
+            self.companion.get_or_insert_with(|| companion(self.learner.clone(), self.own.clone()));
+        companion.send(job).expect("the companion lives as long as its queue");
+    }
+
+    /// Whether another thread computes a gradient.
+    pub fn is_computing(&self) -> bool {
+        self.companion.is_some()
+            && matches!(self.learner.learner.try_lock(), Err(TryLockError::WouldBlock))
+    }
+
+    pub fn end(self) -> Ended {
+        let records = self.records.unwrap_or_default();
+        Ended {
+            model: Arc::unwrap_or_clone(self.model),
+            mean: self.mean,
+            records,
+            traffic: self.traffic,
+            returns: self.returns,
+        }
+    }
+}
