@@ -66,6 +66,7 @@ pub mod node;
 pub mod predict;
 pub mod prelude;
 pub mod registry;
+pub mod replay;
 pub mod rng;
 pub mod run;
 pub mod sim;

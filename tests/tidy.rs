@@ -63,6 +63,7 @@ const LAYERS: &[(&str, May)] = &[
             "net",
         ]),
     ),
+    ("replay", May::Above),
     ("prelude", May::Above),
     ("processes", May::Above),
     ("lab", May::Above),

@@ -1,7 +1,6 @@
 //! How a run ends.
 
-use serde::{Deserialize, Serialize};
-
+use super::Change;
 use crate::{
     config::ConfigError,
     gossip::{Cause, Failure, Traffic},
@@ -20,18 +19,8 @@ pub struct Ended {
     pub records: Vec<Vec<u8>>,
     /// Bytes that it sent, the final tree exchange included.
     pub traffic: Traffic,
-    /// Nodes that came back without their checkpoints.
-    pub returns: Vec<Return>,
-}
-
-/// Nodes that came back without their checkpoints: all nodes went on from the mean of the others'
-/// models.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Return {
-    /// The rounds after which they went on.
-    pub round: Round,
-    /// Those nodes, ascending.
-    pub nodes: Vec<NodeId>,
+    /// The changes of the run's members.
+    pub history: Vec<Change>,
 }
 
 /// Why a run ended early.
@@ -67,6 +56,9 @@ pub enum RunError {
     /// The program of a neighbour was started again: this node must go back to a checkpoint.
     #[error("the program of node {0} was started again")]
     Restarted(NodeId),
+    /// The members must be chosen again; these neighbours are no longer awaited.
+    #[error("the members are chosen again")]
+    Absent(Vec<NodeId>),
     /// A link or host failed outside the rounds.
     #[error("{0}")]
     Network(String),
@@ -99,9 +91,13 @@ impl RunError {
         match self {
             RunError::Failed { failure: Failure::Left { cause, .. }, .. } => cause.clone(),
             RunError::Failed { node, failure } => {
-                Cause { node: *node, text: failure.describe(&name) }
+                Cause { node: *node, text: failure.describe(&name), leaves: false }
             }
-            other => Cause { node, text: other.to_string() },
+            other => Cause {
+                node,
+                text: other.to_string(),
+                leaves: matches!(other, RunError::Interrupted(_)),
+            },
         }
     }
 }

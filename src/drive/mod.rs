@@ -4,11 +4,13 @@
 mod ended;
 mod learner;
 mod lent;
+mod membership;
 mod observer;
 
-pub use ended::{Ended, Return, RunError};
+pub use ended::{Ended, RunError};
 pub use learner::{Conclusion, Learner, compute, describe_panic};
 pub use lent::Lent;
+pub use membership::{Change, Membership};
 pub use observer::{Elapsed, NoopObserver, Observer, Waiting};
 
 use crate::gossip::NodeConfig;

@@ -42,6 +42,11 @@ pub struct RunParams {
     ///
     /// Accepts: a number from 0.1 to 2592000 (30 days).
     pub connect_s: f64,
+    /// When the nodes of a deployment begin: once all are linked, or once a quorum is linked and
+    /// the others have not come in time.
+    ///
+    /// Accepts: `"all"`, or `{ quorum = 5, within_s = 300 }` with `absence.policy = "continue"`.
+    pub start: StartParams,
     /// The transport of `train` on one machine; in a deployment the addresses decide.
     pub transport: Transport,
     /// Whether links may carry frames through a relay where no direct connection can be had.
@@ -56,15 +61,85 @@ pub struct RunParams {
     pub congestion: Option<String>,
 }
 
-/// `[absence]`: links that break during a run.
+/// When a run begins.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "expected \"all\" or { quorum = 5, within_s = 300 }")]
+pub enum StartParams {
+    /// `"all"`.
+    Word(StartWord),
+    /// `{ quorum = 5, within_s = 300 }`.
+    Quorum(QuorumParams),
+}
+
+/// The word of [`StartParams`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StartWord {
+    /// Once all nodes are linked.
+    All,
+}
+
+/// A run begins with this many nodes if the others are not there in time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QuorumParams {
+    /// The number of nodes.
+    pub quorum: u32,
+    /// Seconds for which they wait for the others.
+    pub within_s: f64,
+}
+
+impl StartParams {
+    /// How long nodes wait before they begin without the others, if they do.
+    pub fn within(&self) -> Option<Duration> {
+        match self {
+            StartParams::Word(StartWord::All) => None,
+            StartParams::Quorum(start) => Some(Duration::from_secs_f64(start.within_s)),
+        }
+    }
+
+    /// The number of nodes, if not all are needed.
+    pub fn quorum(&self) -> Option<u32> {
+        match self {
+            StartParams::Word(StartWord::All) => None,
+            StartParams::Quorum(start) => Some(start.quorum),
+        }
+    }
+}
+
+/// What a run does when nodes are absent for too long.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Policy {
+    /// It ends, with exit code 4, and can go on when they are back.
+    #[default]
+    Wait,
+    /// It goes on without them, if enough nodes are left; they may come back.
+    Continue,
+}
+
+/// `[absence]`: links that break during a run, and nodes that do not come back.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AbsenceParams {
     /// Seconds for which a node tries to get a lost link back; the run goes on where it was. After
-    /// that it ends with exit code 4. 0 is for ever.
+    /// that the policy decides. 0 is for ever.
     ///
     /// Accepts: 0, or a number from 0.1 to 2592000 (30 days).
     pub deadline_s: f64,
+    /// What happens after the deadline: the run ends with exit code 4 (`"wait"`), or the others go
+    /// on without the missing nodes (`"continue"`).
+    pub policy: Policy,
+    /// The least number of nodes that go on.
+    ///
+    /// Accepts: a number above half of the nodes. Default: the least of these.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quorum: Option<u32>,
+    /// Seconds for which nodes that are fewer wait for the others, with `policy = "continue"`;
+    /// after that they end with exit code 4.
+    ///
+    /// Accepts: a number from 0.1 to 2592000 (30 days).
+    pub wait_s: f64,
 }
 
 /// `[checkpoint]`: the state of a node on its disk, from which it goes on after a restart.
@@ -91,7 +166,7 @@ impl Default for CheckpointParams {
 
 impl Default for AbsenceParams {
     fn default() -> AbsenceParams {
-        AbsenceParams { deadline_s: 600.0 }
+        AbsenceParams { deadline_s: 600.0, policy: Policy::Wait, quorum: None, wait_s: 86_400.0 }
     }
 }
 
@@ -99,6 +174,11 @@ impl AbsenceParams {
     /// The deadline; `None` for ever.
     pub fn deadline(&self) -> Option<Duration> {
         (self.deadline_s > 0.0).then(|| Duration::from_secs_f64(self.deadline_s))
+    }
+
+    /// The least number of nodes that go on, of so many.
+    pub fn quorum_of(&self, nodes: usize) -> usize {
+        self.quorum.map_or(nodes / 2 + 1, |quorum| quorum as usize)
     }
 }
 
@@ -114,6 +194,7 @@ impl Default for RunParams {
             patience_s: 120.0,
             work_s: 3600.0,
             connect_s: 60.0,
+            start: StartParams::Word(StartWord::All),
             transport: Transport::Tcp,
             relayed: false,
             congestion: None,

@@ -261,9 +261,26 @@ pub struct Cause {
     pub node: NodeId,
     /// What happened there.
     pub text: String,
+    /// Whether that node only leaves: a run that can go on without it does.
+    pub leaves: bool,
 }
 
 impl Failure {
+    /// The same failure, with other numbers of the nodes.
+    #[must_use]
+    pub fn renumbered(mut self, number: impl Fn(NodeId) -> NodeId) -> Failure {
+        match &mut self {
+            Failure::Peer { peer, .. }
+            | Failure::Replica { peer, .. }
+            | Failure::Link { peer, .. } => *peer = number(*peer),
+            Failure::Left { peer, cause, .. } => {
+                (*peer, cause.node) = (number(*peer), number(cause.node));
+            }
+            Failure::Diverged { .. } | Failure::Gradient { .. } | Failure::Snapshot { .. } => {}
+        }
+        self
+    }
+
     /// The message, with nodes named by `name`.
     pub fn describe(&self, name: &dyn Fn(NodeId) -> String) -> String {
         match self {
@@ -298,7 +315,7 @@ impl Failure {
                 format!("the link to node {} broke in round {round}: {reason}", name(*peer))
             }
             Failure::Left { peer, round, cause } => {
-                let (origin, Cause { node, text }) = (name(cause.node), cause);
+                let (origin, Cause { node, text, .. }) = (name(cause.node), cause);
                 if node == peer {
                     format!("node {origin} left the run: {text} (this node was in round {round})")
                 } else {

@@ -184,7 +184,7 @@ impl Node {
         let ahead = (lag as usize + 2 + topology.nodes()) * a_round;
         let (neighbours, parameters) = (topology.neighbours(id), x.len());
         let trees = Trees {
-            setup: setup.as_ref().map(|setup| TreePlan::setup(&topology, setup.record.len())),
+            setup: setup.as_ref().map(|setup| TreePlan::setup(&topology, setup.length())),
             initial: initial_from.map(|from| {
                 let plan = TreePlan::initial(&topology, parameters);
                 (Initial { models: 1, gives: from == id }, plan)
@@ -234,9 +234,16 @@ impl Node {
     }
 
     /// A node that begins after this many rounds at the mean of the models that `models` nodes
-    /// have, of which `own` is this node's. The rule and the learner begin anew there.
-    pub fn rejoin(config: NodeConfig, rounds: Round, own: Option<Vec<f32>>, models: usize) -> Node {
-        let mut node = Node::new(NodeConfig { initial_from: None, ..config });
+    /// have, of which `own` is this node's. The rule and the learner begin anew there; `merged` is
+    /// the merged setup record that nodes with a model keep.
+    pub fn rejoin(
+        config: NodeConfig,
+        rounds: Round,
+        (own, models): (Option<Vec<f32>>, usize),
+        merged: Vec<u8>,
+    ) -> Node {
+        let setup = config.setup.map(|setup| setup.keep(merged));
+        let mut node = Node::new(NodeConfig { initial_from: None, setup, ..config });
         let plan = TreePlan::initial(&node.topology, node.parameters);
         node.trees.initial = Some((Initial { models, gives: own.is_some() }, plan));
         node.local.x = own.unwrap_or(node.local.x);

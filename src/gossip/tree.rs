@@ -244,6 +244,39 @@ pub struct Setup {
     pub record: Vec<u8>,
     /// The same for all nodes.
     pub merge: Merge,
+    /// The length of its own record, like that of all nodes.
+    length: usize,
+}
+
+impl Setup {
+    /// A node's contribution: its own record.
+    pub fn new(record: Vec<u8>, merge: Merge) -> Setup {
+        Setup { length: record.len(), record, merge }
+    }
+
+    /// The length of the records that nodes send.
+    pub(super) fn length(&self) -> usize {
+        self.length
+    }
+
+    /// Sends a merged record that this node has kept to all nodes; nodes without one give an empty
+    /// record.
+    #[must_use]
+    pub fn keep(self, merged: Vec<u8>) -> Setup {
+        let Setup { merge, length, .. } = self;
+        let first = move |records: &[&[u8]]| {
+            let mut kept = records.iter().filter(|record| !record.is_empty());
+            let Some(first) = kept.next() else { return Ok(Vec::new()) };
+            if kept.any(|other| other != first) {
+                return Err("two nodes have kept different records".into());
+            }
+            if first.len() > setup_limit(length) {
+                return Err(format!("{} bytes", first.len()));
+            }
+            merge(&[first])
+        };
+        Setup { record: merged, merge: Arc::new(first), length }
+    }
 }
 
 /// Gathers every node's record at the root and sends all of them to their readers.
@@ -382,7 +415,7 @@ impl Agreement {
     /// If the record exceeds [`SETUP_LIMIT`], or is malformed.
     pub fn new(plan: &TreePlan, nodes: usize, node: NodeId, setup: Setup) -> Agreement {
         let root = plan.tree.parent(node).is_none();
-        let Setup { record, merge } = setup;
+        let Setup { record, merge, .. } = setup;
         let mut agreement = Agreement {
             root,
             records: Records::new(plan, nodes, node, record),

@@ -2,27 +2,37 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, mpsc},
+    sync::{
+        Arc, Mutex,
+        mpsc::{self, Receiver, Sender},
+    },
     time::Duration,
 };
 
 use libp2p::{Multiaddr, PeerId, identity::Keypair};
 
 use super::{
+    assemble::Assembler,
     companion::{Owned, lock},
     dial::{Reachable, address, dials, peer_of},
+    event::Event,
     hello::RunCard,
     host::{Host, HostConfig, Neighbour},
     limits::{Deadlines, Limits},
     reach,
     reservations::is_relayed,
     runtime,
+    wire::ASSEMBLY,
     worker::{NodeObserver, Start, Stopped, Worker},
 };
 use crate::{
     config::ConfigError,
-    drive::{Elapsed, Ended, Lent, NodeSpec, Observer, RunError, Waiting},
-    gossip::{OwnModel, RoundDone, tree::Readers},
+    drive::{Elapsed, Ended, Lent, Membership, NodeSpec, Observer, RunError, Waiting},
+    experiment::Policy,
+    gossip::{
+        LinkTraffic, NodeConfig, OwnModel, RoundDone,
+        tree::{Readers, Setup},
+    },
     mixing::Topology,
     run::{Checkpoints, Design, Security},
     state::State,
@@ -97,7 +107,7 @@ impl Place {
                 ));
             }
             all_addresses.insert(other, theirs);
-            neighbours.push(Neighbour { node: other, name, peer });
+            neighbours.push(Neighbour { node: other, name, peer, visits: false });
         }
         let security = Security::default();
         let (own_addresses, addresses) = (mine, all_addresses);
@@ -173,10 +183,24 @@ pub fn alone(
     let NodeSpec { config, mut learner } = spec;
     let mut initial = State::default();
     let checkpoints = checkpoints.filter(|_| learner.state(&mut initial));
+    let nodes = design.topology.nodes();
+    let goes_on = design.experiment.absence.policy == Policy::Continue;
+    if goes_on && checkpoints.is_none() {
+        let problem = "this node writes no checkpoints: it needs a run directory, and a learner \
+                       that can be put back";
+        return Err(RunError::Setup(ConfigError::new("absence.policy", "continue", problem)));
+    }
+    let adopted = checkpoints.as_ref().map(Checkpoints::membership).transpose();
+    let adopted = adopted.map_err(RunError::Setup)?.flatten();
+    let mut current = adopted.unwrap_or_else(|| Membership::all(nodes));
+    let mut part = Part::new(&place, design, current.clone())?;
     let learner: Owned = Arc::new(Mutex::new(learner));
-    let mut observer = LocalObserver { node: place.node, observer };
     let mut start = Start {
-        config,
+        config: match current.is_whole(nodes) {
+            true => config,
+            false => part.config(place.node, lock(&learner).setup()),
+        },
+        membership: current.clone(),
         learner: Arc::clone(&learner),
         checkpoints: checkpoints.clone(),
         again: false,
@@ -184,16 +208,30 @@ pub fn alone(
         results: None,
     };
     loop {
-        let (peer, results) = match attempt(&mut place, start, design, &mut observer, stop) {
+        let mut local = LocalObserver { node: place.node, numbers: &part.numbers, observer };
+        let stopped = match part.attempt(&mut place, start, &mut local, stop) {
             Ok(ended) => return Ok(ended),
-            Err(Stopped::Failed(error)) => return Err(error),
-            Err(Stopped::Restarted(peer, results)) => (peer, results.map(|results| *results)),
+            Err(stopped) => stopped,
         };
-        tracing::warn!(
-            "node {} begins again: this node goes back to the newest checkpoint that all nodes \
-             have",
-            design.topology.node(peer).name
-        );
+        let results = match stopped {
+            Stopped::Failed(error) => return Err(part.blame(error)),
+            Stopped::Restarted(peer, results) => {
+                tracing::warn!(
+                    "node {} begins again: this node goes back to the newest checkpoint that all \
+                     nodes have",
+                    part.topology().node(peer).name
+                );
+                results.map(|results| *results)
+            }
+            Stopped::Absent(peers) => {
+                let late = peers.into_iter().map(|peer| part.numbers[peer.index()]);
+                let unused = part.unused();
+                let late = late.chain(unused).collect();
+                current = choose(&mut place, design, &current, late, &checkpoints, observer, stop)?;
+                part = Part::new(&place, design, current.clone())?;
+                None
+            }
+        };
         let setup = {
             let mut learner = lock(&learner);
             // Its state at the beginning; a checkpoint replaces it.
@@ -201,7 +239,8 @@ pub fn alone(
             learner.setup()
         };
         start = Start {
-            config: design.node(place.node, setup, Readers::Everyone),
+            config: part.config(place.node, setup),
+            membership: current.clone(),
             learner: Arc::clone(&learner),
             checkpoints: checkpoints.clone(),
             again: true,
@@ -211,65 +250,211 @@ pub fn alone(
     }
 }
 
-/// One attempt: the links are made anew.
-fn attempt(
-    place: &mut Place,
-    start: Start,
-    design: &Design,
-    observer: &mut dyn NodeObserver,
-    stop: &mut dyn FnMut() -> bool,
-) -> Result<Ended, Stopped> {
-    let run = &design.experiment.run;
-    let runtime = runtime()?;
-    let (own, events) = mpsc::channel();
-    let id = place.node;
-    let config = HostConfig {
-        key: place.key.clone(),
-        listen: place.listen.clone(),
-        addresses: place.own_addresses.clone(),
-        relayed: run.relayed,
-        node: id,
-        nodes: design.topology.nodes(),
-        neighbours: place.neighbours.clone(),
-        card: RunCard::new(design),
-        frame_limit: design.frame_limit(),
-        congestion: run.congestion.clone(),
-        security: place.security,
-        deadlines: Deadlines::of(&design.experiment),
-        restarts: start.checkpoints.is_some(),
-        events: own.clone(),
-    };
-    let host = runtime
-        .block_on(Host::start(config))
-        .map_err(|error| RunError::Setup(design.experiment.blame(error)))?;
-    for address in host.listen_addresses() {
-        tracing::info!(
-            "node {} ({}) listens on {address}",
-            design.topology.node(id).name,
-            host.peer()
-        );
+/// A membership as this node sees it.
+struct Part<'a> {
+    /// The design of the run.
+    whole: &'a Design,
+    /// The design of the members, if they are not all nodes.
+    restricted: Option<Design>,
+    membership: Membership,
+    /// This node's number among the members.
+    id: NodeId,
+    /// The numbers in the topology of the run: of the members, then of neighbours that are none.
+    numbers: Vec<NodeId>,
+    /// The neighbours with their numbers here.
+    neighbours: Vec<Neighbour>,
+}
+
+impl<'a> Part<'a> {
+    /// # Errors
+    /// If the run cannot go on with these members.
+    fn new(place: &Place, whole: &'a Design, membership: Membership) -> Result<Part<'a>, RunError> {
+        let is_whole = membership.is_whole(whole.topology.nodes());
+        let Membership { members, cut, .. } = &membership;
+        let restricted = (!is_whole).then(|| whole.restricted(members, cut)).transpose();
+        let restricted = restricted.map_err(|error| {
+            let why = format!("the run cannot go on without the missing nodes: {error}");
+            RunError::Deadline(why)
+        })?;
+        let Some(id) = membership.place(place.node) else {
+            let problem = "names members without this node".to_string();
+            return Err(RunError::Setup(ConfigError::at("membership", problem)));
+        };
+        let mut numbers = members.clone();
+        let used = |other: NodeId| {
+            let link = (place.node.min(other), place.node.max(other));
+            membership.place(other).filter(|_| !cut.contains(&link))
+        };
+        let neighbours = place.neighbours.iter().map(|neighbour| {
+            let (node, visits) = match (used(neighbour.node), membership.place(neighbour.node)) {
+                (Some(node), _) => (node, false),
+                (None, Some(node)) => (node, true),
+                (None, None) => {
+                    numbers.push(neighbour.node);
+                    (NodeId::from(numbers.len() - 1), true)
+                }
+            };
+            Neighbour { node, visits, ..neighbour.clone() }
+        });
+        let neighbours = neighbours.collect();
+        Ok(Part { whole, restricted, membership, id, numbers, neighbours })
     }
-    // The next attempt keeps the ports that were free now.
-    place.listen = host.listen_addresses().to_vec();
-    let dialled = place.addresses.iter().filter(|(node, _)| place.dialled.contains(node));
-    host.connect(dialled.map(|(node, addresses)| (*node, addresses.clone())).collect());
-    let worker = Worker {
-        id,
-        topology: Arc::clone(&design.topology),
-        host,
-        events,
-        own,
-        limits: Limits::of(&design.experiment),
+
+    fn design(&self) -> &Design {
+        self.restricted.as_ref().unwrap_or(self.whole)
+    }
+
+    fn topology(&self) -> &Arc<Topology> {
+        &self.design().topology
+    }
+
+    /// The neighbours, by their numbers in the topology, whose links are not used.
+    fn unused(&self) -> impl Iterator<Item = NodeId> {
+        let unused = self.neighbours.iter().filter(|neighbour| neighbour.visits);
+        unused.map(|neighbour| self.numbers[neighbour.node.index()])
+    }
+
+    /// The core of the node with this number in the topology of the run.
+    fn config(&self, node: NodeId, setup: Option<Setup>) -> NodeConfig {
+        let id = self.membership.place(node).unwrap_or(self.id);
+        self.design().node(id, setup, Readers::Everyone)
+    }
+
+    /// The error, with the numbers of the nodes in the topology of the run.
+    fn blame(&self, error: RunError) -> RunError {
+        let number = |node: NodeId| self.numbers.get(node.index()).copied().unwrap_or(node);
+        match error {
+            RunError::Failed { node, failure } => {
+                RunError::Failed { node: number(node), failure: failure.renumbered(number) }
+            }
+            other => other,
+        }
+    }
+
+    /// One attempt: the links are made anew.
+    fn attempt(
+        &self,
+        place: &mut Place,
+        start: Start,
+        observer: &mut dyn NodeObserver,
+        stop: &mut dyn FnMut() -> bool,
+    ) -> Result<Ended, Stopped> {
+        let runtime = runtime()?;
+        let restarts = start.checkpoints.is_some();
+        let (host, events, own) = runtime.block_on(self.host(place, restarts, false))?;
+        let worker = Worker {
+            id: self.id,
+            topology: Arc::clone(self.topology()),
+            host,
+            events,
+            own,
+            limits: Limits::of(&self.whole.experiment),
+        };
+        let ended = worker.run(start, observer, stop);
+        runtime.shutdown_timeout(Duration::from_secs(1));
+        ended
+    }
+
+    /// Starts a host that dials the neighbours; in an `assembly`, one for the choice of members.
+    async fn host(
+        &self,
+        place: &mut Place,
+        restarts: bool,
+        assembly: bool,
+    ) -> Result<(Host, Receiver<Event>, Sender<Event>), RunError> {
+        let run = &self.whole.experiment.run;
+        let (own, events) = mpsc::channel();
+        let id = if assembly { ASSEMBLY } else { self.membership.id };
+        let config = HostConfig {
+            key: place.key.clone(),
+            listen: place.listen.clone(),
+            addresses: place.own_addresses.clone(),
+            relayed: run.relayed,
+            node: self.id,
+            nodes: self.topology().nodes(),
+            neighbours: self.neighbours.clone(),
+            card: RunCard::new(self.whole).in_membership(id, self.numbers.clone()),
+            frame_limit: self.design().frame_limit(),
+            congestion: run.congestion.clone(),
+            security: place.security,
+            deadlines: Deadlines::of(&self.whole.experiment),
+            restarts,
+            assembly: assembly.then(|| Arc::clone(self.topology())),
+            events: own.clone(),
+        };
+        let host = Host::start(config)
+            .await
+            .map_err(|error| RunError::Setup(self.whole.experiment.blame(error)))?;
+        for address in host.listen_addresses() {
+            let name = &self.whole.topology.node(place.node).name;
+            tracing::info!("node {name} ({}) listens on {address}", host.peer());
+        }
+        // The next attempt keeps the ports that were free now.
+        place.listen = host.listen_addresses().to_vec();
+        let dialled = self.neighbours.iter().filter_map(|neighbour| {
+            let number = self.numbers[neighbour.node.index()];
+            let addresses = place.addresses.get(&number)?.clone();
+            place.dialled.contains(&number).then_some((neighbour.node, addresses))
+        });
+        host.connect(dialled.collect());
+        Ok((host, events, own))
+    }
+}
+
+/// Chooses the members together with all nodes that are here.
+fn choose(
+    place: &mut Place,
+    design: &Design,
+    current: &Membership,
+    late: BTreeSet<NodeId>,
+    checkpoints: &Option<Checkpoints>,
+    observer: &mut dyn Observer,
+    stop: &mut dyn FnMut() -> bool,
+) -> Result<Membership, RunError> {
+    let (nodes, experiment) = (design.topology.nodes(), &design.experiment);
+    let part = Part::new(place, design, Membership::all(nodes))?;
+    let runtime = runtime()?;
+    let (host, events, _own) = runtime.block_on(part.host(place, true, true))?;
+    let mut local = LocalObserver { node: place.node, numbers: &part.numbers, observer };
+    let quorum = experiment.absence.quorum_of(nodes);
+    let first = experiment.run.start.quorum().map_or(nodes, |quorum| quorum as usize);
+    let mut record = |membership: &Membership| match checkpoints {
+        Some(checkpoints) => checkpoints.adopt(membership),
+        None => Ok(()),
     };
-    let ended = worker.run(start, observer, stop);
+    let chosen = Assembler {
+        id: place.node,
+        topology: &design.topology,
+        host: &host,
+        events: &events,
+        observer: &mut local,
+        stop,
+        adopted: current.clone(),
+        begun: checkpoints.as_ref().is_some_and(Checkpoints::has_begun),
+        quorum: [first, quorum],
+        deadline: [experiment.run.start.within(), experiment.absence.deadline()],
+        patience: Duration::from_secs_f64(experiment.absence.wait_s),
+        late,
+        record: &mut record,
+    }
+    .choose();
+    drop(host);
     runtime.shutdown_timeout(Duration::from_secs(1));
-    ended
+    chosen
 }
 
 /// Passes the events of the one local node to the observer.
 struct LocalObserver<'a> {
     node: NodeId,
+    /// The numbers of nodes in the topology of the run.
+    numbers: &'a [NodeId],
     observer: &'a mut dyn Observer,
+}
+
+impl LocalObserver<'_> {
+    fn number(&self, node: NodeId) -> NodeId {
+        self.numbers.get(node.index()).copied().unwrap_or(node)
+    }
 }
 
 impl NodeObserver for LocalObserver<'_> {
@@ -287,19 +472,22 @@ impl NodeObserver for LocalObserver<'_> {
     }
 
     fn linked(&mut self, peer: NodeId, up: usize, links: usize) {
-        self.observer.linked(self.node, peer, up, links);
+        self.observer.linked(self.node, self.number(peer), up, links);
     }
 
     fn link_lost(&mut self, peer: NodeId, reason: &str) {
-        self.observer.link_lost(self.node, peer, reason);
+        self.observer.link_lost(self.node, self.number(peer), reason);
     }
 
     fn waits(&mut self, waiting: &Waiting) {
-        self.observer.waits(self.node, waiting);
+        let peers = waiting.peers.iter().map(|peer| self.number(*peer)).collect();
+        self.observer.waits(self.node, &Waiting { peers, text: waiting.text.clone() });
     }
 
     fn save(&mut self, elapsed: Elapsed, own: OwnModel) {
-        self.observer.save(self.node, elapsed, &own);
+        let renumbered = |link: &LinkTraffic| LinkTraffic { to: self.number(link.to), ..*link };
+        let links = own.links.iter().map(renumbered).collect();
+        self.observer.save(self.node, elapsed, &OwnModel { links, ..own });
     }
 
     fn mean(&mut self, mean: &[f32]) {

@@ -111,6 +111,9 @@ pub enum Event {
         /// The difference.
         difference: Difference,
     },
+    /// A neighbour is there, but takes part in another membership, or in the choice of one; or its
+    /// link is one that this membership does not use.
+    Elsewhere(NodeId),
     /// A neighbour has finished and sends nothing more.
     Goodbye(NodeId),
     /// A gradient computed on another thread, or a part of it, is ready.

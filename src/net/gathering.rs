@@ -16,11 +16,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     hello::sentence,
-    wire::{Beginning, MOST_ROUNDS, Saved, StartMessage},
+    wire::{Beginning, Kept, MOST_ROUNDS, Saved, StartMessage},
 };
 use crate::{
-    drive::Return,
-    mixing::{SpanningTree, Topology},
+    drive::{Change, Membership},
+    mixing::Topology,
     units::{NodeId, Round},
 };
 
@@ -43,6 +43,8 @@ pub(super) struct Gathering {
     elsewhere: Option<String>,
     /// This node's checkpoints.
     own: Saved,
+    /// The members of the run, who have their numbers among these here.
+    membership: Membership,
     /// Where the run begins or goes on, once that is known.
     begun: Option<Beginning>,
     /// The last message to each neighbour in the tree.
@@ -52,14 +54,18 @@ pub(super) struct Gathering {
 impl Gathering {
     /// The state before any link is up.
     ///
-    /// `saved` are this node's checkpoints.
-    pub fn new(topology: &Topology, node: NodeId, saved: Saved) -> Gathering {
-        Gathering::of(&topology.spanning_tree(), topology.neighbours(node), node, saved)
-    }
-
-    fn of(tree: &SpanningTree, neighbours: &[NodeId], node: NodeId, own: Saved) -> Gathering {
+    /// `saved` are this node's checkpoints, `topology` the links between these members.
+    pub fn new(
+        topology: &Topology,
+        membership: Membership,
+        node: NodeId,
+        saved: Saved,
+    ) -> Gathering {
+        let tree = topology.spanning_tree();
+        let neighbours = topology.neighbours(node);
         Gathering {
-            own,
+            own: saved,
+            membership,
             parent: tree.parent(node),
             children: tree.children(node).iter().map(|&child| (child, Child::Unknown)).collect(),
             missing: neighbours.iter().copied().collect(),
@@ -93,13 +99,19 @@ impl Gathering {
             match message {
                 StartMessage::Ready(saved) => *child = Child::Ready(saved),
                 StartMessage::Waiting(text) => *child = Child::Waiting(text),
-                StartMessage::Begin(_) | StartMessage::Written | StartMessage::Over => {}
+                StartMessage::Begin(_)
+                | StartMessage::Written
+                | StartMessage::Over
+                | StartMessage::Assembly(_) => {}
             }
         } else if self.parent == Some(from) {
             match message {
                 StartMessage::Begin(beginning) => self.begun = Some(beginning),
                 StartMessage::Waiting(text) => self.elsewhere = Some(text),
-                StartMessage::Ready(_) | StartMessage::Written | StartMessage::Over => {}
+                StartMessage::Ready(_)
+                | StartMessage::Written
+                | StartMessage::Over
+                | StartMessage::Assembly(_) => {}
             }
         }
     }
@@ -119,39 +131,70 @@ impl Gathering {
         let mut all = self.own.clone();
         for child in self.children.values() {
             let Child::Ready(saved) = child else { return None };
-            all.nodes.extend(saved.nodes.iter().cloned());
             all.common = all.common.max(saved.common);
-            if saved.returns.len() > all.returns.len() {
-                all.returns.clone_from(&saved.returns);
+            if saved.newest() > all.newest() {
+                all.history.clone_from(&saved.history);
             }
+            all.nodes.extend(saved.nodes.iter().cloned());
         }
         self.missing.is_empty().then_some(all)
     }
 
-    /// Where the run goes on with these checkpoints of all nodes: after the newest round of which
-    /// all have one. If some have lost theirs, after the one that most nodes have.
-    fn decide(all: Saved) -> Beginning {
-        let Saved { nodes, common, mut returns } = all;
-        let mut count = BTreeMap::new();
-        for round in nodes.iter().flat_map(|(_, rounds)| rounds) {
-            *count.entry(*round).or_insert(0) += 1;
+    /// Where the run goes on with these checkpoints of all members.
+    ///
+    /// * After the newest round of which all have one, written by these members.
+    /// * If some have lost theirs, or the members have changed: after the round of which most have
+    ///   one, from the mean of their models.
+    fn decide(&self, all: Saved) -> Beginning {
+        let Saved { nodes, common, mut history } = all;
+        let Membership { id, members, cut } = &self.membership;
+        let mut memberships: Vec<u64> =
+            nodes.iter().flat_map(|(_, kept)| kept).map(|kept| kept.membership).collect();
+        memberships.sort_unstable();
+        memberships.dedup();
+        for membership in memberships.into_iter().rev() {
+            let mut count = BTreeMap::new();
+            let of = |kept: &&Kept| kept.membership == membership;
+            for kept in nodes.iter().flat_map(|(_, kept)| kept).filter(of) {
+                *count.entry(*kept).or_insert(0) += 1;
+            }
+            let of_all = count.iter().rfind(|(_, count)| **count == nodes.len());
+            if let (Some((kept, _)), true) = (of_all, membership == *id) {
+                history.retain(|change| change.is_before(membership, kept.rounds));
+                return Beginning { rounds: kept.rounds, history, ..Beginning::default() };
+            }
+            // Some have their first one, the others none yet.
+            if membership == *id && common < (Kept { membership, rounds: 1 }) {
+                continue;
+            }
+            let most = count.iter().max_by_key(|(_, count)| **count);
+            let Some((&newest, _)) = most else { continue };
+            let (with, without): (Vec<_>, Vec<_>) =
+                nodes.iter().partition(|(_, kept)| kept.contains(&newest));
+            let numbers = |nodes: Vec<&(NodeId, Vec<Kept>)>| {
+                let mut numbers: Vec<NodeId> = nodes.into_iter().map(|(node, _)| *node).collect();
+                numbers.sort_unstable();
+                numbers
+            };
+            let models = numbers(with).into_iter().filter_map(|node| members.get(node.index()));
+            history.retain(|change| change.is_before(membership, newest.rounds));
+            history.truncate(MOST_ROUNDS - 1);
+            history.push(Change {
+                id: *id,
+                round: Round(newest.rounds),
+                members: members.clone(),
+                cut: cut.clone(),
+                models: models.copied().collect(),
+            });
+            let without = numbers(without);
+            return Beginning { rounds: newest.rounds, anew: true, without, history };
         }
-        let of_all = count.iter().rfind(|(_, count)| **count == nodes.len());
-        let newest = match of_all {
-            Some((round, _)) => *round,
-            // Some nodes have their first one, the others none yet.
-            None if common == 0 => return Beginning::default(),
-            None => count.iter().max_by_key(|(_, count)| **count).map_or(0, |(round, _)| *round),
+        let (members, cut) = (members.clone(), cut.clone());
+        let history = match *id {
+            0 => Vec::new(),
+            id => vec![Change { id, members, cut, ..Change::default() }],
         };
-        let lacks =
-            |(node, rounds): &(NodeId, Vec<u64>)| (!rounds.contains(&newest)).then_some(*node);
-        let mut without: Vec<NodeId> = nodes.iter().filter_map(lacks).collect();
-        without.sort_unstable();
-        if !without.is_empty() {
-            returns.truncate(MOST_ROUNDS - 1);
-            returns.push(Return { round: Round(newest), nodes: without.clone() });
-        }
-        Beginning { rounds: newest, without, returns }
+        Beginning { history, ..Beginning::default() }
     }
 
     /// Why the run has not begun, as far as this node knows. `own` names the neighbours that are
@@ -169,7 +212,7 @@ impl Gathering {
     pub fn new_messages(&mut self, own: Option<&str>, again: bool) -> Vec<(NodeId, StartMessage)> {
         let ready = self.ready();
         if let (Some(all), None) = (&ready, self.parent) {
-            self.begun = Some(Gathering::decide(all.clone()));
+            self.begun = Some(self.decide(all.clone()));
         }
         let mut messages = Vec::new();
         if let Some(parent) = self.parent.filter(|_| self.begun.is_none()) {
@@ -208,6 +251,10 @@ mod tests {
 
     use super::*;
 
+    fn whole(topology: &Topology) -> Membership {
+        Membership::all(topology.nodes())
+    }
+
     struct Network {
         topology: Topology,
         nodes: Vec<Gathering>,
@@ -219,7 +266,9 @@ mod tests {
         fn new(spec: &str) -> Network {
             let topology = Topology::parse(spec, 0).unwrap();
             let nodes = (0..topology.nodes())
-                .map(|node| Gathering::new(&topology, node.into(), Saved::default()))
+                .map(|node| {
+                    Gathering::new(&topology, whole(&topology), node.into(), Saved::default())
+                })
                 .collect();
             Network { topology, nodes, links: BTreeSet::new() }
         }
@@ -247,7 +296,12 @@ mod tests {
             let own: Vec<_> =
                 self.links.iter().copied().filter(|(a, b)| *a == node || *b == node).collect();
             own.into_iter().for_each(|link| self.turn(link, false));
-            self.nodes[node] = Gathering::new(&self.topology, node.into(), Saved::default());
+            self.nodes[node] = Gathering::new(
+                &self.topology,
+                whole(&self.topology),
+                node.into(),
+                Saved::default(),
+            );
         }
 
         /// Exchanges messages until none is new.
@@ -285,36 +339,49 @@ mod tests {
         assert!(network.nodes.iter().all(|node| node.begins().is_none()));
     }
 
-    /// Where all nodes of a ring of 4 go on, with these checkpoints at nodes 0 and 3, and all of
-    /// them at the others.
-    fn agreed(first: &[u64], last: &[u64], common: u64) -> (u64, Vec<u32>) {
+    /// Where all nodes of a ring of 4 go on, as members of this membership, with these checkpoints.
+    fn agreed(id: u64, kept: [&[(u64, u64)]; 4], common: (u64, u64)) -> Beginning {
         let mut network = Network::new("ring:4");
-        let all = [4, 8, 12];
-        for (node, rounds) in [first, &all, &all, last].into_iter().enumerate() {
+        let members = [2, 3, 5, 7].map(NodeId).to_vec();
+        let membership = Membership { id, members, cut: Vec::new() };
+        let of = |(membership, rounds)| Kept { membership, rounds };
+        for (node, kept) in kept.into_iter().enumerate() {
             // Only node 1 knows.
-            let common = if node == 1 { common } else { 0 };
-            let nodes = vec![(node.into(), rounds.to_vec())];
-            let saved = Saved { nodes, common, returns: Vec::new() };
-            network.nodes[node] = Gathering::new(&network.topology, node.into(), saved);
+            let common = if node == 1 { of(common) } else { Kept::default() };
+            let nodes = vec![(node.into(), kept.iter().copied().map(of).collect())];
+            let saved = Saved { nodes, common, history: Vec::new() };
+            let gathering =
+                Gathering::new(&network.topology, membership.clone(), node.into(), saved);
+            network.nodes[node] = gathering;
         }
         network.all_links().into_iter().for_each(|link| network.turn(link, true));
         network.deliver_all();
         let begun: Vec<Option<&Beginning>> = network.nodes.iter().map(Gathering::begins).collect();
         assert!(begun.iter().all(|beginning| *beginning == begun[0]), "{begun:?}");
-        let beginning = begun[0].expect("all are linked");
-        (beginning.rounds, beginning.without.iter().map(|node| node.0).collect())
+        begun[0].expect("all are linked").clone()
+    }
+
+    /// The round, and the members without a checkpoint if all begin at a mean.
+    fn place(beginning: Beginning) -> (u64, Option<Vec<u32>>) {
+        let numbers = || beginning.without.iter().map(|node| node.0).collect();
+        (beginning.rounds, beginning.anew.then(numbers))
     }
 
     #[test]
     fn the_run_goes_on_from_the_newest_checkpoint_that_all_have() {
-        assert_eq!(agreed(&[4, 8, 12], &[4, 8, 12], 8), (12, vec![]));
-        assert_eq!(agreed(&[4, 8], &[8, 12], 8), (8, vec![]));
-        assert_eq!(agreed(&[], &[4], 0), (0, vec![]));
+        let agreed = |first: &[u64], last: &[u64], common: u64| {
+            let kept = |rounds: &[u64]| rounds.iter().map(|round| (0, *round)).collect::<Vec<_>>();
+            let (first, all, last) = (kept(first), kept(&[4, 8, 12]), kept(last));
+            let nodes = [first.as_slice(), all.as_slice(), all.as_slice(), last.as_slice()];
+            place(agreed(0, nodes, (0, common)))
+        };
+        assert_eq!(agreed(&[4, 8, 12], &[4, 8, 12], 8), (12, None));
+        assert_eq!(agreed(&[4, 8], &[8, 12], 8), (8, None));
         // Nodes without any come back to the others.
-        assert_eq!(agreed(&[], &[4, 8], 4), (8, vec![0]));
-        assert_eq!(agreed(&[], &[], 4), (12, vec![0, 3]));
-        assert_eq!(agreed(&[4, 8], &[4], 8), (4, vec![]));
-        assert_eq!(agreed(&[8], &[4], 8), (8, vec![3]));
+        assert_eq!(agreed(&[], &[4, 8], 4), (8, Some(vec![0])));
+        assert_eq!(agreed(&[], &[], 4), (12, Some(vec![0, 3])));
+        assert_eq!(agreed(&[4, 8], &[4], 8), (4, None));
+        assert_eq!(agreed(&[8], &[4], 8), (8, Some(vec![3])));
     }
 
     proptest! {

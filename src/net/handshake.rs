@@ -56,6 +56,8 @@ pub(super) enum Refusal {
     Differs(Difference),
     /// Another attempt may succeed.
     Trouble(String),
+    /// The two ends take part in different memberships.
+    Elsewhere,
     /// The other end examines the link and runs no node: the connection is left to it.
     Probe,
 }
@@ -124,7 +126,8 @@ impl Link {
     /// Compares the hellos; if a section differs, both send its text.
     async fn judge(&mut self, theirs: &Hello, control: &mut Stream) -> Result<bool, Refusal> {
         let section = match self.card.compare(self.node, theirs) {
-            Verdict::Same { arithmetic } => return Ok(arithmetic),
+            Verdict::Same { arithmetic } if !self.visits => return Ok(arithmetic),
+            Verdict::Same { .. } | Verdict::Elsewhere => return Err(Refusal::Elsewhere),
             Verdict::Refused(what) => {
                 let error = ConfigError::at(
                     "handshake",

@@ -21,6 +21,10 @@ pub struct RunCard {
     parameters: u64,
     texts: [String; 3],
     digests: [[u8; 32]; 3],
+    /// The id of the membership.
+    membership: u64,
+    /// The numbers in the topology of the nodes with these numbers here; empty if they are equal.
+    numbers: Vec<NodeId>,
 }
 
 /// All sections, in the order of their digests.
@@ -40,6 +44,8 @@ pub enum Verdict {
     Other(String),
     /// Each side sends the text of this section, so that both can name the line.
     Differ(Section),
+    /// They may run together, but not now: the members have changed, or are being chosen.
+    Elsewhere,
 }
 
 impl RunCard {
@@ -75,7 +81,21 @@ impl RunCard {
     /// A card made from given texts.
     pub fn of(run: &str, parameters: u64, texts: [String; 3]) -> RunCard {
         let digests = [0, 1, 2].map(|i: usize| Sha256::digest(texts[i].as_bytes()).into());
-        RunCard { run: run.into(), parameters, texts, digests }
+        let (membership, numbers) = (0, Vec::new());
+        RunCard { run: run.into(), parameters, texts, digests, membership, numbers }
+    }
+
+    /// The card of some of the run's nodes, or of all while members are chosen. `numbers` are those
+    /// in the topology of the nodes 0, 1, ... here; none if they are equal.
+    #[must_use]
+    pub fn in_membership(mut self, id: u64, numbers: Vec<NodeId>) -> RunCard {
+        (self.membership, self.numbers) = (id, numbers);
+        self
+    }
+
+    /// A node's number in the topology of the run.
+    fn number(&self, node: NodeId) -> NodeId {
+        self.numbers.get(node.index()).copied().unwrap_or(node)
     }
 
     /// The hello of a node without a session.
@@ -83,7 +103,7 @@ impl RunCard {
         Hello {
             version: VERSION,
             run: self.run.clone(),
-            node: node.0,
+            node: self.number(node).0,
             digests: self.digests,
             parameters: self.parameters,
             arithmetic: arithmetic::class(),
@@ -91,6 +111,7 @@ impl RunCard {
             partial: 0,
             incarnation: 0,
             known: 0,
+            membership: self.membership,
         }
     }
 
@@ -119,8 +140,13 @@ impl RunCard {
                 theirs.parameters.to_string(),
             );
         }
-        if theirs.node != node.0 {
-            return differ("its number in the topology", node.to_string(), theirs.node.to_string());
+        let number = self.number(node);
+        if theirs.node != number.0 {
+            let theirs = theirs.node.to_string();
+            return differ("its number in the topology", number.to_string(), theirs);
+        }
+        if theirs.membership != self.membership {
+            return Verdict::Elsewhere;
         }
         Verdict::Same { arithmetic: theirs.arithmetic == arithmetic::class() }
     }

@@ -38,7 +38,7 @@ use super::{
     swarm::{Refusals, SwarmTask, listen, swarm},
     wire::StartMessage,
 };
-use crate::{config::ConfigError, gossip::Cause, run::Security, units::NodeId};
+use crate::{config::ConfigError, gossip::Cause, mixing::Topology, run::Security, units::NodeId};
 
 /// How often a node that has finished looks whether to wait no longer.
 const POLL: Duration = Duration::from_millis(100);
@@ -58,6 +58,9 @@ pub struct Neighbour {
     pub name: String,
     /// Its PeerId.
     pub peer: PeerId,
+    /// Whether the run does not use this link now: the neighbour is no member, or the link is left
+    /// out. Its connections are only noticed.
+    pub visits: bool,
 }
 
 /// The settings of a host.
@@ -88,6 +91,8 @@ pub struct HostConfig {
     pub deadlines: Deadlines,
     /// Whether this node goes back to a checkpoint when a neighbour's program was started again.
     pub restarts: bool,
+    /// While members are chosen: the topology of the run.
+    pub assembly: Option<Arc<Topology>>,
     /// The sender of events to the core.
     pub events: Events<Event>,
 }
@@ -124,7 +129,7 @@ impl Host {
     /// Starts to listen; [`Host::connect`] starts to dial.
     ///
     /// # Errors
-    /// If it cannot listen on an address (a port in use, send_start).
+    /// If it cannot listen on an address (a port in use, say).
     pub async fn start(config: HostConfig) -> Result<Host, ConfigError> {
         let peer = config.key.public().to_peer_id();
         if let Some(name) = &config.congestion {
@@ -141,8 +146,8 @@ impl Host {
                 })
             })?;
         }
-        let status =
-            Arc::new(Status::new(config.neighbours.iter().map(|neighbour| neighbour.node)));
+        let used = config.neighbours.iter().filter(|neighbour| !neighbour.visits);
+        let status = Arc::new(Status::new(used.map(|neighbour| neighbour.node)));
         let (leave, leaving) = watch::channel(None);
         let (close, closing) = mpsc::unbounded_channel();
         let mut peers = BTreeMap::new();
@@ -173,6 +178,8 @@ impl Host {
                 node: neighbour.node,
                 name: neighbour.name.clone(),
                 peer: neighbour.peer,
+                visits: neighbour.visits,
+                assembly: config.assembly.clone(),
                 card: Arc::clone(&card),
                 frame_limit: config.frame_limit,
                 deadlines: config.deadlines,

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::experiment::Experiment;
+use crate::experiment::{Experiment, Policy};
 
 /// Time limits of a link.
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +83,10 @@ pub struct Limits {
     pub work: Duration,
     /// While another node is known to wait for a lost link; `None` for ever.
     pub absence: Option<Duration>,
+    /// Whether the run goes on without nodes that do not come back.
+    pub goes_on: bool,
+    /// Until a run begins without some nodes, if it does.
+    pub start: Option<Duration>,
 }
 
 impl Limits {
@@ -91,7 +95,10 @@ impl Limits {
         let run = &experiment.run;
         let [connect, patience, work] =
             [run.connect_s, run.patience_s, run.work_s].map(Duration::from_secs_f64);
-        Limits { connect, patience, work, absence: experiment.absence.deadline() }
+        let start = experiment.run.start.within();
+        let absence = experiment.absence.deadline();
+        let goes_on = experiment.absence.policy == Policy::Continue;
+        Limits { connect, patience, work, absence, goes_on, start }
     }
 }
 

@@ -41,7 +41,7 @@ use super::{
     streams::{Done, LastReceived, Reader, Writer, listen},
     wire::{self, Message, Reason, StartMessage},
 };
-use crate::{gossip::Cause, units::NodeId};
+use crate::{gossip::Cause, mixing::Topology, units::NodeId};
 
 /// The maximum number of frames handed to the writer and not yet sent.
 pub use crate::gossip::flights::SLOTS;
@@ -82,6 +82,10 @@ pub struct Link {
     pub name: String,
     /// Its PeerId.
     pub peer: PeerId,
+    /// Whether the membership does not use this link: then it never comes up.
+    pub visits: bool,
+    /// While members are chosen: the topology of the run.
+    pub assembly: Option<Arc<Topology>>,
     /// The run that this node is about to start.
     pub card: Arc<RunCard>,
     /// The longest frame.
@@ -204,6 +208,13 @@ impl Link {
                     // In the middle of a run the node's own connection is missed.
                     !self.status.has_begun() && self.leave_to_probe(id).await
                 }
+                Some(Err(Refusal::Elsewhere)) => {
+                    // The other end must read our hello before the connection closes.
+                    time::sleep(CLOSING / 4).await;
+                    self.status.trouble(self.node, "it is not part of this membership".into());
+                    let _ = self.events.send(Event::Elsewhere(self.node));
+                    false
+                }
                 Some(Err(Refusal::Trouble(text))) => {
                     tracing::debug!("node {}: {text}", self.name);
                     self.status.trouble(self.node, text);
@@ -321,7 +332,8 @@ impl Link {
         let _ = timeout(CLOSING, self.leaving.changed()).await;
         let cause = self.leaving.borrow().clone().flatten();
         if let Some(cause) = cause {
-            let reason = Reason { node: cause.node.0, text: sentence(&cause.text) };
+            let reason =
+                Reason { node: cause.node.0, text: sentence(&cause.text), leaves: cause.leaves };
             let goodbye = Message::Goodbye(Some(reason));
             let _ = timeout(CLOSING, wire::write(&mut streams.control, &goodbye)).await;
             time::sleep(CLOSING / 4).await;
@@ -548,7 +560,11 @@ impl Link {
                     }
                 }
             };
-            let reason = |cause: Cause| Reason { node: cause.node.0, text: sentence(&cause.text) };
+            let reason = |cause: Cause| Reason {
+                node: cause.node.0,
+                text: sentence(&cause.text),
+                leaves: cause.leaves,
+            };
             let goodbye = goodbyes.due(self.outbox.lock().is_empty());
             let goodbye = goodbye.map(|cause| Message::Goodbye(cause.map(reason)));
             let ack = (acknowledges && arrived.frames() != acknowledged).then(|| {

@@ -1,6 +1,6 @@
 //! The control messages that a link receives.
 
-use std::{collections::BTreeMap, time::Instant};
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use super::{
     event::Event,
@@ -11,7 +11,7 @@ use super::{
     status::Beat,
     wire::{MOST_ROUNDS, Message, Reason, Saved, StartMessage},
 };
-use crate::{gossip::Cause, units::NodeId};
+use crate::{gossip::Cause, mixing::Topology, units::NodeId};
 
 /// The maximum number of start messages per connection, besides one in five seconds.
 const MOST_START_MESSAGES: u32 = 10_000;
@@ -20,12 +20,10 @@ impl Link {
     /// Whether nodes of this run can have these checkpoints.
     fn is_possible(&self, saved: &Saved) -> bool {
         let exists = |node: &NodeId| node.index() < self.nodes;
-        let Saved { nodes, returns, .. } = saved;
+        let Saved { nodes, history, .. } = saved;
         nodes.len() <= self.nodes
-            && nodes.iter().all(|(node, rounds)| exists(node) && rounds.len() <= MOST_ROUNDS)
-            && returns.len() <= MOST_ROUNDS
-            && returns.iter().all(|one| one.nodes.len() <= self.nodes)
-            && returns.iter().all(|one| one.nodes.iter().all(exists))
+            && nodes.iter().all(|(node, kept)| exists(node) && kept.len() <= MOST_ROUNDS)
+            && history.len() <= MOST_ROUNDS
     }
 
     /// Handles a control message.
@@ -69,13 +67,17 @@ impl Link {
                     let _ = self.events.send(Event::Goodbye(self.node));
                 }
             }
-            Message::Goodbye(Some(Reason { node, text })) => {
+            Message::Goodbye(Some(Reason { node, text, leaves })) => {
                 if node as usize >= self.nodes {
                     return Some(End::Invalid(format!(
                         "it left the run because of a node {node} that does not exist"
                     )));
                 }
-                return Some(End::Left(Cause { node: NodeId(node), text: sentence(&text) }));
+                return Some(End::Left(Cause {
+                    node: NodeId(node),
+                    text: sentence(&text),
+                    leaves,
+                }));
             }
             // Late ones mean nothing.
             Message::Start(
@@ -95,6 +97,14 @@ impl Link {
                             "it names more than {MOST_ROUNDS} checkpoints, or nodes beyond {}",
                             self.nodes
                         )));
+                    }
+                    StartMessage::Assembly(news) => {
+                        let valid = |topology: &Arc<Topology>| news.is_valid(topology);
+                        if !self.assembly.as_ref().is_some_and(valid) {
+                            let what = "it sent what no node can know about the members";
+                            return Some(End::Invalid(what.into()));
+                        }
+                        StartMessage::Assembly(news)
                     }
                     message => message,
                 };

@@ -14,6 +14,8 @@
 
 mod alone;
 mod answers;
+mod assemble;
+mod assembly;
 mod companion;
 mod confirm;
 mod dial;
@@ -63,7 +65,7 @@ pub use together::{together, together_from};
 pub use wire::{Hello, Message, Reason, Section, StartMessage, encode};
 
 /// The version of the wire format of a link.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 pub use libp2p::{Multiaddr, PeerId, identity::Keypair};
 

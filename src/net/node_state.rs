@@ -17,7 +17,7 @@ use super::{
     wire::Beginning,
 };
 use crate::{
-    drive::{Elapsed, Ended, Lent, Return},
+    drive::{Change, Elapsed, Ended, Lent},
     gossip::{Effect, Input, Node, NodeConfig, Traffic},
     run::Checkpoint,
     units::{Round, Time},
@@ -34,8 +34,8 @@ pub(super) struct NodeState {
     before: Duration,
     /// The merged setup records of all nodes.
     pub setup: Vec<u8>,
-    /// The nodes that came back without their checkpoints.
-    pub returns: Vec<Return>,
+    /// The changes of the run's members so far.
+    pub history: Vec<Change>,
     /// How often this program was started again.
     pub restarts: u64,
     pub traffic: Traffic,
@@ -59,12 +59,17 @@ impl NodeState {
         let (time, computing) = times.unwrap_or_default();
         let models = config.topology.nodes() - at.without.len();
         let (node, setup) = match restored {
-            Some(Checkpoint { snapshot, setup, .. }) if at.without.is_empty() => {
+            Some(Checkpoint { snapshot, setup, .. }) if !at.anew => {
                 (Node::resume(config, snapshot), setup)
             }
-            restored if at.rounds > 0 => {
-                let model = restored.map(|restored| restored.snapshot.into_model());
-                (Node::rejoin(config, Round(at.rounds), model, models), Vec::new())
+            restored if at.anew => {
+                let (kept, model) = match restored {
+                    Some(Checkpoint { snapshot, setup, .. }) => {
+                        (setup, Some(snapshot.into_model()))
+                    }
+                    None => (Vec::new(), None),
+                };
+                (Node::rejoin(config, Round(at.rounds), (model, models), kept), Vec::new())
             }
             _ => (Node::new(config), Vec::new()),
         };
@@ -72,7 +77,7 @@ impl NodeState {
         NodeState {
             node,
             setup,
-            returns: Vec::new(),
+            history: Vec::new(),
             restarts: 0,
             before: Duration::from_nanos(time.0),
             learner: SharedLearner {
@@ -125,7 +130,7 @@ impl NodeState {
             mean: self.mean,
             records,
             traffic: self.traffic,
-            returns: self.returns,
+            history: self.history,
         }
     }
 }

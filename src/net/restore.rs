@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     companion::{Owned, lock},
-    wire::{Beginning, MOST_ROUNDS, Saved},
+    wire::{Beginning, Kept, MOST_ROUNDS, Saved},
     worker::NodeObserver,
 };
 use crate::{
@@ -22,11 +22,13 @@ pub(super) fn saved(
     checkpoints: &Option<Checkpoints>,
 ) -> (Saved, Option<Checkpoint>) {
     let available = checkpoints.as_ref().map(Checkpoints::available);
-    let (rounds, newest) = available.unwrap_or_default();
-    let rounds = rounds[rounds.len().saturating_sub(MOST_ROUNDS)..].to_vec();
-    let mut saved = Saved { nodes: vec![(node, rounds)], ..Saved::default() };
+    let (all, newest) = available.unwrap_or_default();
+    let kept = |&(membership, rounds): &(u64, u64)| Kept { membership, rounds };
+    let kept = all[all.len().saturating_sub(MOST_ROUNDS)..].iter().map(kept).collect();
+    let mut saved = Saved { nodes: vec![(node, kept)], ..Saved::default() };
     if let Some(newest) = &newest {
-        (saved.common, saved.returns) = (newest.common, newest.returns.clone());
+        saved.common = Kept { membership: newest.membership, rounds: newest.common };
+        saved.history.clone_from(&newest.history);
     }
     (saved, newest)
 }
@@ -66,7 +68,7 @@ pub(super) fn put_back(
         None if at.without.contains(&node) => return Ok(None),
         None => checkpoints.load(at.rounds).map_err(RunError::Setup)?,
     };
-    if !at.without.is_empty() {
+    if at.anew {
         return Ok(Some(checkpoint));
     }
     let (mut learner, state) = (lock(learner), std::mem::take(&mut checkpoint.learner));

@@ -23,10 +23,10 @@ use std::{
 
 use super::{
     status::{Saves, Status},
-    wire::Schedule,
+    wire::{Beginning, Schedule},
 };
 use crate::{
-    drive::Return,
+    drive::Change,
     gossip::Input,
     mixing::Topology,
     run::{Checkpoint, Checkpoints, checkpoint::Every},
@@ -64,27 +64,35 @@ pub(super) struct Saver {
     /// At node 0: when the last schedule was made.
     scheduled: Instant,
     schedule: Schedule,
-    /// The nodes that came back without their checkpoints.
-    returns: Vec<Return>,
+    /// The membership, and the changes until it.
+    membership: u64,
+    history: Vec<Change>,
+    /// Whether this attempt has begun anew from a mean: the first checkpoint is of an older
+    /// membership, or some nodes lack it.
+    anew: bool,
+    /// The newest common checkpoint when a node came back that is no member.
+    visited: Option<u64>,
     queue: Option<SyncSender<Checkpoint>>,
     writer: Option<JoinHandle<()>>,
 }
 
 impl Saver {
-    /// For a node that goes on after this many rounds.
+    /// For a node that goes on there, in this membership.
     pub fn new(
         checkpoints: Checkpoints,
         status: Arc<Status>,
         topology: &Topology,
         me: NodeId,
-        rounds: u64,
-        returns: Vec<Return>,
+        at: Beginning,
+        membership: u64,
     ) -> Saver {
+        let Beginning { rounds, anew, without, history } = at;
         let (mut distances, mut order) = (Vec::new(), Vec::new());
         topology.graph().distances(NodeId(0), &mut distances, &mut order);
         let distance = distances.iter().copied().filter(|far| *far != u32::MAX).max();
         // Later ones belong to an attempt that no node goes on with.
-        checkpoints.retain(|saved| saved == rounds);
+        let lacks = without.contains(&me);
+        checkpoints.retain(|saved| saved == rounds && !lacks);
         checkpoints.begin();
         status.add_saved(&[(me.0, rounds)]);
         let (queue, waiting) = mpsc::sync_channel(1);
@@ -104,7 +112,10 @@ impl Saver {
             common: rounds,
             scheduled: Instant::now(),
             schedule: Schedule { number: 0, next: rounds, common: rounds },
-            returns,
+            membership,
+            history,
+            anew,
+            visited: None,
             queue: Some(queue),
             writer: Some(writer),
         }
@@ -118,6 +129,21 @@ impl Saver {
             Every::Never => return None,
         };
         Some(Input::Snapshot(after))
+    }
+
+    /// A node that is no member has come back.
+    pub fn visit(&mut self) {
+        self.visited = Some(self.common);
+    }
+
+    /// Whether such a node is back.
+    pub fn is_visited(&self) -> bool {
+        self.visited.is_some()
+    }
+
+    /// Whether it can take part now: all members have had a checkpoint since it came back.
+    pub fn is_due(&self) -> bool {
+        self.visited.is_some_and(|common| self.common > common)
     }
 
     /// Takes what is new, in this round of the node. May return a request for a snapshot.
@@ -189,8 +215,10 @@ impl Saver {
     /// Queues a checkpoint. With a fixed number of rounds it waits while another one is written.
     pub fn save(&mut self, checkpoint: Checkpoint) -> Option<Input> {
         let rounds = checkpoint.snapshot.rounds.0;
-        let returns = self.returns.clone();
-        let checkpoint = Checkpoint { common: self.common, returns, ..checkpoint };
+        let (membership, history) = (self.membership, self.history.clone());
+        let first = self.anew && self.common == self.begun.1;
+        let common = if first { 0 } else { self.common };
+        let checkpoint = Checkpoint { common, membership, history, ..checkpoint };
         let queue = self.queue.as_ref().filter(|_| self.checkpoints.last != Some(rounds))?;
         match self.checkpoints.every {
             Every::Rounds(every) => {

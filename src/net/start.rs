@@ -14,7 +14,7 @@ use super::{
     worker::{LINE, NodeObserver, POLL},
 };
 use crate::{
-    drive::{RunError, Waiting},
+    drive::{Membership, RunError, Waiting},
     mixing::Topology,
     units::{NodeId, Round},
 };
@@ -22,13 +22,17 @@ use crate::{
 /// A node before the run begins or goes on.
 pub(super) struct Starter<'a> {
     pub id: NodeId,
+    /// The links between the members.
     pub topology: &'a Topology,
+    pub membership: &'a Membership,
     pub host: &'a Host,
     pub events: &'a Receiver<Event>,
     pub observer: &'a mut dyn NodeObserver,
     pub stop: &'a mut dyn FnMut() -> bool,
     /// How long to wait for the other nodes.
     pub limit: Option<Duration>,
+    /// Whether the run can go on without nodes.
+    pub goes_on: bool,
     /// This node's checkpoints.
     pub saved: &'a Saved,
 }
@@ -62,7 +66,7 @@ impl Starter<'_> {
 
     /// The rounds of this node's newest checkpoint.
     fn newest(&self) -> u64 {
-        self.saved.nodes.iter().flat_map(|(_, rounds)| rounds).copied().max().unwrap_or(0)
+        self.saved.newest().rounds
     }
 
     /// Runs until all nodes are linked. Frames of neighbours that have begun are held meanwhile; a
@@ -70,7 +74,8 @@ impl Starter<'_> {
     pub fn gather(&mut self) -> Result<Begun, RunError> {
         let started = Instant::now();
         let neighbours = self.topology.neighbours(self.id).len();
-        let mut gathering = Gathering::new(self.topology, self.id, self.saved.clone());
+        let mut gathering =
+            Gathering::new(self.topology, self.membership.clone(), self.id, self.saved.clone());
         let mut early: Vec<Event> = Vec::new();
         let mut differences: BTreeMap<NodeId, Difference> = BTreeMap::new();
         // The last message of each neighbour that left: the first cause.
@@ -121,6 +126,13 @@ impl Starter<'_> {
                     let name = self.name(peer);
                     return Err(RunError::Network(format!("the link to {name} broke: {reason}")));
                 }
+                // A member chooses members again; others visit, and will see the run.
+                Some(Event::Elsewhere(peer))
+                    if self.goes_on && self.topology.neighbours(self.id).contains(&peer) =>
+                {
+                    return Err(RunError::Absent(Vec::new()));
+                }
+                Some(Event::Elsewhere(_)) => {}
                 Some(event @ (Event::Frame { .. } | Event::Taken(_) | Event::Computed(_))) => {
                     early.push(event);
                 }

@@ -22,7 +22,7 @@ use super::{
     worker::{NodeObserver, Start, Stopped, Worker},
 };
 use crate::{
-    drive::{Elapsed, Ended, Lent, NodeSpec, Observer, RunError, Waiting},
+    drive::{Elapsed, Ended, Lent, Membership, NodeSpec, Observer, RunError, Waiting},
     experiment::Transport,
     gossip::{Failure, OwnModel, RoundDone},
     run::{Checkpoints, Design, Security},
@@ -169,6 +169,7 @@ pub fn together_from(
                 let learner = Arc::new(Mutex::new(learner));
                 let start = Start {
                     config,
+                    membership: Membership::all(count),
                     learner,
                     checkpoints,
                     again: false,
@@ -179,6 +180,7 @@ pub fn together_from(
                 let ended = ended.map_err(|stopped| match stopped {
                     Stopped::Failed(error) => error,
                     Stopped::Restarted(peer, _) => RunError::Restarted(peer),
+                    Stopped::Absent(peers) => RunError::Absent(peers),
                 });
                 let _ = reporter.reports.send(Report::Ended(reporter.node, ended));
             });
@@ -257,6 +259,7 @@ async fn hosts(
             node,
             name: design.topology.node(node).name.clone(),
             peer: peers[node.index()],
+            visits: false,
         };
         let config = HostConfig {
             key,
@@ -272,6 +275,7 @@ async fn hosts(
             security: Security::default(),
             deadlines: Deadlines::of(&design.experiment),
             restarts: false,
+            assembly: None,
             events: own.clone(),
         };
         workers.push(Worker {
@@ -282,7 +286,8 @@ async fn hosts(
                 .map_err(|error| RunError::Setup(design.experiment.blame(error)))?,
             events,
             own,
-            limits: Limits::of(&design.experiment),
+            // In one process no node can be absent.
+            limits: Limits { goes_on: false, start: None, ..Limits::of(&design.experiment) },
         });
     }
     let addresses: Vec<Vec<Multiaddr>> =

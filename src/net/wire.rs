@@ -12,7 +12,8 @@ use bincode::config::{Configuration, Fixint, Limit, LittleEndian};
 use futures::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use serde::{Deserialize, Serialize};
 
-use crate::{drive::Return, gossip::frame::ENVELOPE, units::NodeId};
+use super::assembly::News;
+use crate::{drive::Change, gossip::frame::ENVELOPE, units::NodeId};
 
 /// The longest canonical text of a section.
 pub const TEXT_LIMIT: usize = 1 << 20;
@@ -64,6 +65,8 @@ pub struct Reason {
     pub node: u32,
     /// The failure.
     pub text: String,
+    /// Whether that node only leaves.
+    pub leaves: bool,
 }
 
 /// Messages along the spanning tree until all nodes are linked.
@@ -79,17 +82,35 @@ pub enum StartMessage {
     Written,
     /// To the children: all nodes have written their results.
     Over,
+    /// To all neighbours, while members are chosen: what this node knows.
+    Assembly(News),
 }
 
 /// The checkpoints of several nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Saved {
-    /// Nodes and the rounds of their checkpoints, at most [`MOST_ROUNDS`] of each.
-    pub nodes: Vec<(NodeId, Vec<u64>)>,
-    /// The newest round of which, as far as one of them knows, all nodes of the run have had one.
-    pub common: u64,
-    /// The longest list of returns that one of them knows.
-    pub returns: Vec<Return>,
+    /// Nodes and their checkpoints, at most [`MOST_ROUNDS`] of each.
+    pub nodes: Vec<(NodeId, Vec<Kept>)>,
+    /// The newest one of which, as far as one of them knows, all members have had one.
+    pub common: Kept,
+    /// The history that belongs to the newest checkpoint of these nodes.
+    pub history: Vec<Change>,
+}
+
+impl Saved {
+    /// The newest checkpoint of these nodes.
+    pub fn newest(&self) -> Kept {
+        self.nodes.iter().flat_map(|(_, kept)| kept).copied().max().unwrap_or_default()
+    }
+}
+
+/// A checkpoint of a node. A later one is greater.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Kept {
+    /// The membership in which it was written.
+    pub membership: u64,
+    /// Rounds done.
+    pub rounds: u64,
 }
 
 /// Where a run begins or goes on.
@@ -97,15 +118,19 @@ pub struct Saved {
 pub struct Beginning {
     /// Rounds done.
     pub rounds: u64,
-    /// The nodes that have no checkpoint of that round: then all nodes begin at the mean of the
-    /// models of the others.
+    /// Whether all nodes begin at the mean of the models that some have, after round 0.
+    pub anew: bool,
+    /// The nodes that have no checkpoint of that round: they give no model to the mean.
     pub without: Vec<NodeId>,
-    /// All returns so far.
-    pub returns: Vec<Return>,
+    /// All changes so far.
+    pub history: Vec<Change>,
 }
 
-/// The maximum number of rounds that a node names.
+/// The maximum number of checkpoints that a node names, and of changes.
 pub const MOST_ROUNDS: usize = 64;
+
+/// The id of no membership: the node takes part in the choice of members.
+pub const ASSEMBLY: u64 = u64::MAX;
 
 /// The sections on which two nodes must agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -151,6 +176,8 @@ pub struct Hello {
     pub incarnation: u64,
     /// That of the other's program with which this end has a session; 0 before the first.
     pub known: u64,
+    /// The id of its membership; [`ASSEMBLY`] while members are chosen.
+    pub membership: u64,
 }
 
 /// Errors of a stream: it ended, or its bytes are invalid.
@@ -287,6 +314,7 @@ mod tests {
             partial: 7,
             incarnation: 9,
             known: 10,
+            membership: 11,
         }
     }
 
@@ -310,7 +338,7 @@ mod tests {
         let messages = [
             Message::Hello(hello()),
             Message::Text(Section::Model, "a = 1\n".into()),
-            Message::Goodbye(Some(Reason { node: 3, text: "late".into() })),
+            Message::Goodbye(Some(Reason { node: 3, text: "late".into(), leaves: true })),
             Message::Start(StartMessage::Waiting("node a waits for b".into())),
             Message::Working(vec![(3, 7, true)]),
             Message::Saved(vec![(3, 7)]),

@@ -22,7 +22,7 @@ use super::{
     start::{Begun, Starter},
 };
 use crate::{
-    drive::{Conclusion, Elapsed, Ended, Lent, RunError, Waiting, describe_panic},
+    drive::{Conclusion, Elapsed, Ended, Lent, Membership, RunError, Waiting, describe_panic},
     gossip::{Effect, Failure, Input, NodeConfig, OwnModel, RoundDone},
     mixing::Topology,
     run::{Checkpoint, Checkpoints},
@@ -95,6 +95,8 @@ pub trait NodeObserver {
 pub struct Start {
     /// Its core.
     pub config: NodeConfig,
+    /// The members of the run: the topology is that of their links.
+    pub membership: Membership,
     /// Its learner.
     pub learner: Owned,
     /// Its checkpoints, if it writes any.
@@ -114,11 +116,16 @@ pub enum Stopped {
     /// The program of a neighbour was started again: this node must go back to a checkpoint. Its
     /// neighbours got no reason. The results are there if it had written them.
     Restarted(NodeId, Option<Box<Ended>>),
+    /// The members must be chosen again; these neighbours are no longer awaited.
+    Absent(Vec<NodeId>),
 }
 
 impl From<RunError> for Stopped {
     fn from(error: RunError) -> Stopped {
-        Stopped::Failed(error)
+        match error {
+            RunError::Absent(peers) => Stopped::Absent(peers),
+            error => Stopped::Failed(error),
+        }
     }
 }
 
@@ -136,7 +143,7 @@ impl Worker {
         stop: &mut dyn FnMut() -> bool,
     ) -> Result<Ended, Stopped> {
         let Worker { id, topology, host, events, own, limits } = self;
-        let Start { config, learner, checkpoints, again, confirms, results } = start;
+        let Start { config, membership, learner, checkpoints, again, confirms, results } = start;
         let rounds_in_all = config.rounds;
         let (saved, mut newest) = saved(id, &checkpoints);
         // Nodes that were part of the run may take as long to return as lost links.
@@ -145,17 +152,21 @@ impl Worker {
         let again = again || checkpoints.as_ref().is_some_and(|checkpoints| checkpoints.used);
         let limit = match again {
             _ if is_over => Some(RESULTS),
+            true if limits.goes_on => limits.absence,
             true => limits.absence.map(|absence| absence.max(limits.connect)),
-            false => Some(limits.connect),
+            false => Some(limits.start.unwrap_or(limits.connect)),
         };
+        let start = limits.start.is_some();
         let begun = Starter {
             id,
             topology: &topology,
+            membership: &membership,
             host: &host,
             events: &events,
             observer,
             stop,
             limit,
+            goes_on: limits.goes_on,
             saved: &saved,
         }
         .gather();
@@ -164,6 +175,13 @@ impl Worker {
         });
         let (restored, Begun { at, early }) = match begun {
             Ok(begun) => begun,
+            Err(RunError::Absent(peers)) => return Err(Stopped::Absent(peers)),
+            // The run can go on without the nodes that are not here.
+            Err(RunError::Deadline(text)) if limits.goes_on && !is_over && (again || start) => {
+                tracing::warn!("{text}");
+                let missing = host.status().missing();
+                return Err(Stopped::Absent(missing.into_iter().map(|(peer, _)| peer).collect()));
+            }
             Err(error) => {
                 save_newest(newest, observer);
                 host.finish(Some(error.cause(id, &topology)), &mut || false);
@@ -183,17 +201,10 @@ impl Worker {
         let status = Arc::clone(host.status());
         let restarts = checkpoints.as_ref().map_or(0, |checkpoints| checkpoints.restarts);
         let saver = checkpoints.map(|checkpoints| {
-            Saver::new(
-                checkpoints,
-                Arc::clone(&status),
-                &topology,
-                id,
-                at.rounds,
-                at.returns.clone(),
-            )
+            Saver::new(checkpoints, Arc::clone(&status), &topology, id, at.clone(), membership.id)
         });
         let mut state = NodeState::new(config, (&at, restored), learner, own, status);
-        (state.returns, state.restarts) = (at.returns, restarts);
+        (state.history, state.restarts) = (at.history, restarts);
         let mut driver =
             Driver { id, topology: &topology, limits, host, events, state, saver, observer, stop };
         // A panic in code of the program (evaluations, events): the neighbours get the reason and
@@ -211,8 +222,10 @@ impl Worker {
             driver.salvage();
         }
         let Driver { mut host, state, stop, saver, observer, events, .. } = driver;
-        if let Err(RunError::Restarted(peer)) = result {
-            return Err(Stopped::Restarted(peer, None));
+        match result {
+            Err(RunError::Restarted(peer)) => return Err(Stopped::Restarted(peer, None)),
+            Err(RunError::Absent(peers)) => return Err(Stopped::Absent(peers)),
+            _ => {}
         }
         let over = result.is_ok() && state.node.round().0 >= rounds_in_all;
         let mut result = result.map(|()| state.end());
@@ -305,8 +318,12 @@ impl Driver<'_> {
                 }
             }
             let round = self.state.node.round();
-            if let Some(request) = self.saver.as_mut().and_then(|saver| saver.look(round)) {
-                self.feed(request)?;
+            if let Some(saver) = &mut self.saver {
+                if let Some(request) = saver.look(round) {
+                    self.feed(request)?;
+                } else if saver.is_due() {
+                    return Err(RunError::Absent(Vec::new()));
+                }
             }
             let now = Instant::now();
             if now < line {
@@ -440,6 +457,12 @@ impl Driver<'_> {
         self.feed(match event {
             Event::Frame { from, bytes } => Input::Frame { from, bytes },
             Event::Taken(peer) => Input::Taken(peer),
+            Event::Down { peer, .. } if self.limits.goes_on => {
+                return Err(RunError::Absent(vec![peer]));
+            }
+            Event::Left { peer, cause } if self.limits.goes_on && cause.leaves => {
+                return Err(RunError::Absent(vec![peer]));
+            }
             Event::Down { peer, reason } => Input::LinkDown { peer, reason },
             Event::Left { peer, cause } => Input::Left { peer, cause },
             Event::Computed(input) => input,
@@ -457,7 +480,27 @@ impl Driver<'_> {
             | Event::Goodbye(_)
             | Event::Start { .. }
             | Event::Differs { .. } => return Ok(()),
+            Event::Elsewhere(peer) => return self.meet(peer),
         })
+    }
+
+    /// Handles the visit of a node that takes part in another membership.
+    fn meet(&mut self, peer: NodeId) -> Result<(), RunError> {
+        let is_member = self.topology.neighbours(self.id).contains(&peer);
+        if !self.limits.goes_on {
+            return Ok(());
+        }
+        if is_member {
+            tracing::info!("members are chosen again");
+            return Err(RunError::Absent(Vec::new()));
+        }
+        if let Some(saver) = &mut self.saver
+            && !saver.is_visited()
+        {
+            tracing::warn!("a node is back: it takes part after the next checkpoint");
+            saver.visit();
+        }
+        Ok(())
     }
 
     /// Handles an input and all inputs that follow from it here, and performs their effects.

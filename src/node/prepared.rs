@@ -10,8 +10,8 @@ use crate::{
     learn::read_tensors,
     net::{self, PeerId, Place},
     run::{
-        Checkpoints, Design, Evaluate, Measures, Recorder, Return, RunDirectory, RunInfo, Summary,
-        Warn, metrics::Metric, record::Score,
+        Checkpoints, Design, Evaluate, Measures, Recorder, RunDirectory, RunInfo, Summary, Warn,
+        metrics::Metric, record::Score,
     },
     units::{NodeId, Round},
 };
@@ -168,7 +168,14 @@ fn conclude(
     files: Option<(&Recorder, &RunDirectory)>,
 ) -> Result<Summary, super::EndError> {
     let kept = files.map_or(Ok(()), |(recorder, _)| recorder.finish(true));
-    let mut summary = match (Summary::new(design, &ended.records), files) {
+    let part = match ended.history.last() {
+        Some(change) => design.restricted(&change.members, &change.cut).map(Some),
+        None => Ok(None),
+    };
+    let made = part
+        .map_err(|error| error.to_string())
+        .and_then(|part| Summary::new(part.as_ref().unwrap_or(design), &ended.records));
+    let mut summary = match (made, files) {
         (Ok(summary), _) => summary,
         (Err(why), Some((recorder, directory))) => {
             return Err(recorder.unusable(directory, why, kept));
@@ -177,7 +184,7 @@ fn conclude(
             return Err(super::EndError::Short(format!("no node's record can be used: {why}")));
         }
     };
-    summary.returns = Return::all(design, &ended.returns);
+    summary.add_history(&design.topology, &ended.history);
     let failed = |error: String| super::EndError::Failed(error);
     let written = files.map_or(Ok(()), |(_, directory)| directory.summary(&summary));
     kept.map_err(|error| failed(error.to_string()))?;

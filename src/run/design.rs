@@ -8,7 +8,9 @@ use crate::{
     compress::{self, Compressor},
     config::ConfigError,
     data::Scale,
-    experiment::{DataParams, Experiment, TopologyParams, Transport, Weighting},
+    experiment::{
+        DataParams, Experiment, Policy, StartParams, TopologyParams, Transport, Weighting,
+    },
     gossip::{
         NewRule, NodeConfig, plan,
         rule::{self, Prepared, Setting},
@@ -78,7 +80,8 @@ impl Design {
         let (init, seed) = (experiment.own_init(), experiment.run.seed);
         let initial = model.initial(init, &experiment.folder, seed)?;
         let sizes = (inputs, outputs);
-        Design::resolve(experiment, topology, model.tensors().to_vec(), initial, sizes)
+        let tensors = model.tensors().to_vec();
+        Design::resolve(experiment, topology, tensors, initial, sizes)?.check_absence()
     }
 
     /// Resolves an experiment on a topology, for a model that a program brings: `tensors` and their
@@ -105,7 +108,62 @@ impl Design {
             standardize: false,
             ..DataParams::default()
         };
-        Design::resolve(experiment, topology, tensors, initial, (0, 0))
+        Design::resolve(experiment, topology, tensors, initial, (0, 0))?.check_absence()
+    }
+
+    /// Checks the quorums, and whether this run can go on without some nodes.
+    fn check_absence(self) -> Result<Design, ConfigError> {
+        let nodes = self.topology.nodes();
+        let Experiment { run, absence, checkpoint, .. } = &self.experiment;
+        let least = nodes / 2 + 1;
+        let fits = |place: &str, quorum: u32| {
+            let problem =
+                format!("expected more than half of the {nodes} nodes, {least} to {nodes}");
+            match (least..=nodes).contains(&(quorum as usize)) {
+                true => Ok(()),
+                false => Err(ConfigError::new(place, quorum, problem)),
+            }
+        };
+        if let Some(quorum) = absence.quorum {
+            fits("absence.quorum", quorum)?;
+        }
+        if let StartParams::Quorum(start) = &run.start {
+            fits("run.start.quorum", start.quorum)?;
+            check_seconds("run.start.within_s", start.within_s)?;
+            if absence.policy == Policy::Wait {
+                let problem = "the nodes that come later can only join with absence.policy = \
+                               \"continue\"";
+                return Err(ConfigError::at("run.start", problem));
+            }
+        }
+        if absence.policy == Policy::Wait {
+            return Ok(self);
+        }
+        let wrong = |problem: &str| Err(ConfigError::new("absence.policy", "continue", problem));
+        if nodes < 3 {
+            return wrong("more than half of 2 nodes are both: it takes at least 3");
+        }
+        if absence.deadline_s == 0.0 {
+            return wrong("after absence.deadline_s, which is 0 (for ever): set a deadline");
+        }
+        if !plan::can_pause(&*self.rule.plan) {
+            return wrong(
+                "this rule has messages in flight between rounds, so it has no checkpoints to go \
+                 on from: choose another rule, or absence.policy = \"wait\"",
+            );
+        }
+        if checkpoint.every_s == 0.0 && checkpoint.every_rounds.is_none() {
+            return wrong("nodes go on from checkpoints, and checkpoint.every_s is 0 (never)");
+        }
+        if self.initial_from.is_some() && run.start.quorum().is_some() {
+            let problem = "model.init names a node that gives the initial model: use \"all\"";
+            return Err(ConfigError::at("run.start", problem));
+        }
+        // All nodes' views fit one control message.
+        if 64 * nodes + 16 * self.topology.links() > 1 << 20 {
+            return wrong("the topology is too large: nodes tell each other all links");
+        }
+        Ok(self)
     }
 
     /// The steps that both kinds of model share.
@@ -158,6 +216,27 @@ impl Design {
             initial: Arc::new(initial),
             initial_from,
         })
+    }
+
+    /// The design of a run of some of the nodes, without the links in `cut`: see
+    /// [`Topology::restricted`]. The rule's constants stay as they are.
+    ///
+    /// # Errors
+    /// If these nodes are not connected, or the rule, the schedule or the initial model needs the
+    /// others.
+    pub fn restricted(
+        &self,
+        members: &[NodeId],
+        cut: &[(NodeId, NodeId)],
+    ) -> Result<Design, ConfigError> {
+        let topology = Arc::new(self.topology.restricted(members, cut)?);
+        Design::resolve(
+            self.experiment.clone(),
+            topology,
+            self.tensors.clone(),
+            self.initial.to_vec(),
+            (self.features, self.outputs),
+        )
     }
 
     /// The configuration of one node's core.
@@ -423,6 +502,15 @@ fn check_setup(experiment: &Experiment, inputs: usize) -> Result<(), ConfigError
     Err(ConfigError::new("data.standardize", true, problem))
 }
 
+/// Checks a number of seconds.
+fn check_seconds(key: &str, value: f64) -> Result<(), ConfigError> {
+    if value.is_finite() && (0.1..=86_400.0 * 30.0).contains(&value) {
+        return Ok(());
+    }
+    let problem = "expected a number of seconds from 0.1 to 2592000 (30 days)";
+    Err(ConfigError::new(key, value, problem))
+}
+
 /// Checks the ranges of `[run]`.
 pub(super) fn check_run(experiment: &Experiment) -> Result<(), ConfigError> {
     let run = &experiment.run;
@@ -431,19 +519,10 @@ pub(super) fn check_run(experiment: &Experiment) -> Result<(), ConfigError> {
             return Err(ConfigError::new(key, value, "expected a whole number from 1"));
         }
     }
-    for (key, value) in [
-        ("run.patience_s", run.patience_s),
-        ("run.work_s", run.work_s),
-        ("run.connect_s", run.connect_s),
-    ] {
-        if !(value.is_finite() && (0.1..=86_400.0 * 30.0).contains(&value)) {
-            return Err(ConfigError::new(
-                key,
-                value,
-                "expected a number of seconds from 0.1 to 2592000 (30 days)",
-            ));
-        }
-    }
+    check_seconds("run.patience_s", run.patience_s)?;
+    check_seconds("run.work_s", run.work_s)?;
+    check_seconds("run.connect_s", run.connect_s)?;
+    check_seconds("absence.wait_s", experiment.absence.wait_s)?;
     let absent = experiment.absence.deadline_s;
     if absent != 0.0 && !(0.1..=86_400.0 * 30.0).contains(&absent) {
         let problem = "expected 0 (for ever) or a number of seconds from 0.1 to 2592000 (30 days)";

@@ -38,6 +38,6 @@ pub use recorder::{EndError, Recorder, RunInfo, Warn, write_summary};
 pub use shard::{ShardLearner, Shared, class_counts};
 pub use single::{NodeFile, Security, Single};
 pub use space::{SavedFiles, Space};
-pub use summary::{LinkBytes, Outcome, OwnMeasure, Participation, PooledOutcome, Return, Summary};
+pub use summary::{Change, LinkBytes, Outcome, OwnMeasure, Participation, PooledOutcome, Summary};
 pub use watch::{Progress, Snapshot, Watch, mean};
 pub use whole::{Pooled, Whole, options};

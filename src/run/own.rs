@@ -249,7 +249,7 @@ impl OwnLearner {
 impl Learner for OwnLearner {
     fn setup(&mut self) -> Option<Setup> {
         let record = Opening { rows: self.gradients.rows(), moments: None }.to_bytes();
-        Some(Setup { record, merge: Arc::new(|records: &[&[u8]]| merge(records, 0, false)) })
+        Some(Setup::new(record, Arc::new(|records: &[&[u8]]| merge(records, 0, false))))
     }
 
     fn prepare(&mut self, merged: &[u8]) -> Result<(), ConfigError> {

@@ -127,10 +127,8 @@ impl Learner for ShardLearner {
     fn setup(&mut self) -> Option<Setup> {
         let (inputs, sums) = (self.design.features, sums_wanted(&self.design));
         let merge = move |records: &[&[u8]]| merge(records, inputs, sums);
-        Some(Setup {
-            record: Opening::of(self.shard.raw(), sums).to_bytes(),
-            merge: Arc::new(merge),
-        })
+        let record = Opening::of(self.shard.raw(), sums).to_bytes();
+        Some(Setup::new(record, Arc::new(merge)))
     }
 
     fn prepare(&mut self, merged: &[u8]) -> Result<(), ConfigError> {

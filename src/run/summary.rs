@@ -6,12 +6,16 @@ use std::collections::BTreeMap;
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
-use crate::drive;
-use crate::run::{
-    Design, Pooled,
-    record::{Closing, MOST_MEASURES, Score, is_none},
+use crate::{
+    config::ConfigError,
+    drive,
+    mixing::Topology,
+    run::{
+        Design, Pooled,
+        record::{Closing, MOST_MEASURES, Score, is_none},
+    },
+    units::{NodeId, Round},
 };
-use crate::units::NodeId;
 
 /// The summary of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -56,9 +60,12 @@ pub struct Summary {
     /// `participation`.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub unusable: IndexMap<String, String>,
-    /// Nodes that came back without their checkpoints.
+    /// The changes of the members, and the returns of nodes without their checkpoints.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub returns: Vec<Return>,
+    pub history: Vec<Change>,
+    /// Nodes that are no members at the end, with the rounds in which they took part.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub away: IndexMap<String, u64>,
     /// SHA-256 of the mean of all models; empty if it was not formed.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub mean_digest: String,
@@ -82,25 +89,63 @@ pub struct Summary {
     pub failed_at: Option<String>,
 }
 
-/// Nodes that came back without their checkpoints: the run went on from the mean of the others'
-/// models, and rule and optimizer began anew there.
+/// A change of the members of a run. All members went on from the mean of some models, and rule and
+/// optimizer began anew there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Return {
-    /// The rounds after which it went on.
+pub struct Change {
+    /// The rounds after which they went on.
     pub round: u64,
-    /// The names of the nodes.
-    pub nodes: Vec<String>,
+    /// The names of the members from then on.
+    pub members: Vec<String>,
+    /// Links between members that are not used, by the names of their ends.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cut: Vec<(String, String)>,
+    /// The nodes whose models formed the mean; none if the run began there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub models: Vec<String>,
 }
 
-impl Return {
-    /// All of a run, with the nodes' names.
-    pub fn all(design: &Design, returns: &[drive::Return]) -> Vec<Return> {
-        let name = |node: &NodeId| design.topology.node(*node).name.clone();
-        let one = |one: &drive::Return| Return {
+impl Change {
+    /// The changes of a run, with the nodes' names.
+    pub fn all(topology: &Topology, history: &[drive::Change]) -> Vec<Change> {
+        let name = |node: &NodeId| topology.node(*node).name.clone();
+        let names = |nodes: &[NodeId]| nodes.iter().map(name).collect();
+        let one = |one: &drive::Change| Change {
             round: one.round.0,
-            nodes: one.nodes.iter().map(name).collect(),
+            members: names(&one.members),
+            cut: one.cut.iter().map(|(a, b)| (name(a), name(b))).collect(),
+            models: names(&one.models),
         };
-        returns.iter().map(one).collect()
+        history.iter().map(one).collect()
+    }
+
+    /// The same with the nodes' numbers.
+    ///
+    /// # Errors
+    /// If the topology has no node of a name, or a list is not ascending.
+    pub fn numbered(&self, topology: &Topology) -> Result<drive::Change, ConfigError> {
+        let number = |name: &String| {
+            topology.find(name).ok_or_else(|| {
+                let problem = format!("`{}` has no node of this name", topology.name());
+                ConfigError::new("history", format!("{name:?}"), problem)
+            })
+        };
+        let numbers = |names: &[String]| {
+            let numbers = names.iter().map(number).collect::<Result<Vec<_>, _>>()?;
+            if numbers.is_sorted_by(|a, b| a < b) {
+                return Ok(numbers);
+            }
+            let problem = "expected each name once, in the order of the topology";
+            Err(ConfigError::new("history", names.join(", "), problem))
+        };
+        let ends = |(a, b): &(String, String)| Ok((number(a)?, number(b)?));
+        Ok(drive::Change {
+            id: 0,
+            round: Round(self.round),
+            members: numbers(&self.members)?,
+            cut: self.cut.iter().map(ends).collect::<Result<_, ConfigError>>()?,
+            models: numbers(&self.models)?,
+        })
     }
 }
 
@@ -239,7 +284,8 @@ impl Summary {
             time_s: 0.0,
             computing: 0.0,
             participation: IndexMap::new(),
-            returns: Vec::new(),
+            history: Vec::new(),
+            away: IndexMap::new(),
             unusable: IndexMap::new(),
             mean_digest: String::new(),
             digest: String::new(),
@@ -325,6 +371,31 @@ impl Summary {
             summary.outcome = Outcome::of(&all, design.by_rows());
         }
         summary
+    }
+
+    /// Adds the history of the members: rounds in which a node was none are not its own, and nodes
+    /// that are none at the end are listed.
+    pub fn add_history(&mut self, topology: &Topology, history: &[drive::Change]) {
+        self.history = Change::all(topology, history);
+        let all: Vec<NodeId> = (0..topology.nodes()).map(NodeId::from).collect();
+        for &node in &all {
+            let (mut missed, mut from, mut member) = (0, 0, true);
+            for change in history {
+                if !member {
+                    missed += change.round.0.saturating_sub(from);
+                }
+                (from, member) = (change.round.0, change.members.contains(&node));
+            }
+            if !member {
+                missed += self.rounds.saturating_sub(from);
+            }
+            let name = &topology.node(node).name;
+            if let Some(part) = self.participation.get_mut(name) {
+                part.rounds = part.rounds.saturating_sub(missed);
+            } else if !member {
+                self.away.insert(name.clone(), self.rounds.saturating_sub(missed));
+            }
+        }
     }
 
     /// Adds a node's part.

@@ -17,9 +17,9 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     drive::{self, Conclusion, Elapsed, Ended, Learner, NodeSpec, Observer, RunError},
-    gossip::{Effect, Input, Node, Traffic, frame::ENVELOPE},
+    gossip::{Effect, Input, Node, Traffic, frame::ENVELOPE, snapshot::Snapshot},
     links::{Channel, ComputeModel, Conditions},
-    units::{NodeId, Time},
+    units::{NodeId, Round, Time},
 };
 
 /// The result of a complete run.
@@ -52,10 +52,9 @@ pub fn run_on(
     conditions: &Conditions,
     observer: &mut dyn Observer,
 ) -> Result<Simulated, RunError> {
-    let mut network = Network::new(specs, conditions);
-    for node in 0..network.hosts.len() {
-        network.post(NodeId::from(node), Input::Start);
-    }
+    let nodes = specs.into_iter().map(|spec| (Node::new(spec.config), spec.learner));
+    let mut network = Network::new(nodes.collect(), conditions);
+    network.start(None);
     let mut stopping = false;
     while let Some(event) = network.next() {
         network.now = event.time;
@@ -73,6 +72,60 @@ pub fn run_on(
     network.end()
 }
 
+/// The state of a node in the middle of a run.
+pub struct Paused {
+    /// Its core.
+    pub snapshot: Snapshot,
+    /// The merged setup records of all nodes; empty if nothing was agreed on.
+    pub merged: Vec<u8>,
+}
+
+/// Runs nodes on an ideal network until all of them have done so many rounds, if their plan
+/// [can pause](crate::gossip::plan::can_pause).
+///
+/// # Errors
+/// If a node fails, the nodes wait for each other, or the run is over before.
+pub fn run_until(
+    nodes: Vec<(Node, Box<dyn Learner>)>,
+    round: Round,
+    observer: &mut dyn Observer,
+) -> Result<Vec<Paused>, RunError> {
+    let conditions = Conditions::ideal();
+    let mut network = Network::new(nodes, &conditions);
+    network.start(Some(round));
+    while network.hosts.iter().any(|host| host.paused.is_none())
+        && let Some(event) = network.next()
+    {
+        network.now = event.time;
+        network.deliver(event, observer)?;
+    }
+    let paused = network.hosts.into_iter().map(|host| match host.paused {
+        Some(snapshot) if snapshot.rounds == round => {
+            Ok(Paused { snapshot: *snapshot, merged: host.merged })
+        }
+        _ => Err(RunError::Stuck(format!("the run is over before round {round}"))),
+    });
+    paused.collect()
+}
+
+/// Runs nodes on an ideal network to their end.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_nodes(
+    nodes: Vec<(Node, Box<dyn Learner>)>,
+    observer: &mut dyn Observer,
+) -> Result<Vec<Ended>, RunError> {
+    let conditions = Conditions::ideal();
+    let mut network = Network::new(nodes, &conditions);
+    network.start(None);
+    while let Some(event) = network.next() {
+        network.now = event.time;
+        network.deliver(event, observer)?;
+    }
+    network.end().map(|simulated| simulated.ended)
+}
+
 struct Host {
     node: Node,
     learner: Box<dyn Learner>,
@@ -85,6 +138,8 @@ struct Host {
     model: Arc<Vec<f32>>,
     mean: Vec<f32>,
     records: Option<Vec<Vec<u8>>>,
+    merged: Vec<u8>,
+    paused: Option<Box<Snapshot>>,
 }
 
 impl Host {
@@ -182,10 +237,10 @@ impl Ord for Event {
 }
 
 impl<'a> Network<'a> {
-    fn new(specs: Vec<NodeSpec>, conditions: &'a Conditions) -> Network<'a> {
-        let host = |spec: NodeSpec| Host {
-            node: Node::new(spec.config),
-            learner: spec.learner,
+    fn new(nodes: Vec<(Node, Box<dyn Learner>)>, conditions: &'a Conditions) -> Network<'a> {
+        let host = |(node, learner): (Node, Box<dyn Learner>)| Host {
+            node,
+            learner,
             traffic: Traffic::default(),
             began: None,
             computed: Time(0),
@@ -193,18 +248,30 @@ impl<'a> Network<'a> {
             model: Arc::default(),
             mean: Vec::new(),
             records: None,
+            merged: Vec::new(),
+            paused: None,
         };
         Network {
             conditions,
             now: Time(0),
-            uplinks: vec![Time(0); specs.len()],
-            hosts: specs.into_iter().map(host).collect(),
+            uplinks: vec![Time(0); nodes.len()],
+            hosts: nodes.into_iter().map(host).collect(),
             wires: BTreeMap::new(),
             trace: Sha256::new(),
             events: BinaryHeap::new(),
             posted: 0,
             effects: Vec::new(),
             inputs: Vec::new(),
+        }
+    }
+
+    /// Posts the start of all nodes, which may pause after a round.
+    fn start(&mut self, pause: Option<Round>) {
+        for node in (0..self.hosts.len()).map(NodeId::from) {
+            if let Some(round) = pause {
+                self.post(node, Input::Snapshot(round));
+            }
+            self.post(node, Input::Start);
         }
     }
 
@@ -253,8 +320,7 @@ impl<'a> Network<'a> {
     ) -> Result<(), RunError> {
         let host = &mut self.hosts[id.index()];
         match effect {
-            // A simulation asks for none.
-            Effect::Snapshot(_) => {}
+            Effect::Snapshot(snapshot) => host.paused = Some(snapshot),
             Effect::Compute { round, x, update, parts, overlaps: _ } => {
                 let (now, d) = (self.now, x.len());
                 let starts: Vec<usize> = parts.iter().map(|part| part.start).collect();
@@ -286,7 +352,8 @@ impl<'a> Network<'a> {
                 self.pass(from, id);
             }
             Effect::Prepared(merged) => {
-                host.learner.prepare(&merged).map_err(RunError::Agreement)?
+                host.learner.prepare(&merged).map_err(RunError::Agreement)?;
+                host.merged = merged;
             }
             Effect::RoundDone(done) => {
                 host.traffic = done.traffic;
@@ -398,7 +465,7 @@ impl<'a> Network<'a> {
                 mean: host.mean,
                 records,
                 traffic: host.traffic,
-                returns: Vec::new(),
+                history: Vec::new(),
             }
         };
         let trace = crate::digest::hex(&trace.finalize());

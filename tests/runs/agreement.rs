@@ -57,8 +57,7 @@ const TOPOLOGIES: [&str; 5] = ["ring:7", "star:5", "path:6", "torus:3x4", "rando
 fn specs(topology: &str, readers: Readers, agreed: &Arc<Mutex<Vec<Vec<u8>>>>) -> Vec<NodeSpec> {
     let run = Run { rounds: 3, ..Run::new(topology, "kind = 'd-psgd'", "kind = 'identity'") };
     let result = |(node, mut spec): (usize, NodeSpec)| {
-        spec.config.setup =
-            Some(Setup { record: vec![node as u8, 100 + node as u8], merge: merge() });
+        spec.config.setup = Some(Setup::new(vec![node as u8, 100 + node as u8], merge()));
         spec.config.readers = readers;
         NodeSpec {
             learner: Box::new(Recording { learner: spec.learner, agreed: Arc::clone(agreed) }),
@@ -102,7 +101,7 @@ fn the_last_records_reach_only_their_readers() {
 fn one_that_is_too_large_is_the_callers_mistake() {
     let result = std::panic::catch_unwind(|| {
         let mut spec = specs("ring:3", Readers::Everyone, &Arc::default()).swap_remove(0);
-        spec.config.setup = Some(Setup { record: vec![0; SETUP_LIMIT + 1], merge: merge() });
+        spec.config.setup = Some(Setup::new(vec![0; SETUP_LIMIT + 1], merge()));
         Node::new(spec.config)
     });
     assert!(result.is_err());
@@ -122,7 +121,7 @@ fn answered_with(
     payload: &[u8],
 ) -> Option<String> {
     let mut config = specs("path:3", Readers::Everyone, &Arc::default()).swap_remove(own).config;
-    config.setup = Some(Setup { record, merge: merge() });
+    config.setup = Some(Setup::new(record, merge()));
     let mut node = Node::new(config);
     let mut effects = Vec::new();
     node.handle(Input::Start, &mut effects);

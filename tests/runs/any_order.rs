@@ -257,7 +257,7 @@ fn nodes_go_on_from_the_mean_of_the_others() {
     }
     let rejoined = experiment.specs().into_iter().zip(&snapshots).map(|(spec, snapshot)| {
         let own = (spec.config.id.index() != lost).then(|| snapshot.x.clone());
-        (Node::rejoin(spec.config, Round(7), own, 4), spec.learner)
+        (Node::rejoin(spec.config, Round(7), (own, 4), Vec::new()), spec.learner)
     });
     let models = perform(rejoined.collect(), 3, false, &mut Vec::new());
     assert_eq!(models, run(from_mean, 4, false));

@@ -80,6 +80,7 @@ impl End {
                 node: NodeId(1 - node),
                 name: format!("node-{}", 1 - node),
                 peer,
+                visits: false,
             }],
             card,
             frame_limit: LIMIT,
@@ -89,6 +90,7 @@ impl End {
             security,
             deadlines,
             restarts: false,
+            assembly: None,
             events: sender,
         };
         End { host: Host::start(config).await.unwrap(), events }
@@ -234,6 +236,7 @@ fn a_node_that_leaves_sends_its_reason() {
     let cause = Cause {
         node: NodeId(0),
         text: format!("interrupted in round 7, {}", "at length ".repeat(50)),
+        leaves: true,
     };
     a.host.finish(Some(cause.clone()), &mut || false);
     match b.next() {
@@ -515,6 +518,7 @@ fn a_port_in_use_is_named() {
         security: Security::default(),
         deadlines: Deadlines::default(),
         restarts: false,
+        assembly: None,
         events,
     };
     let error = runtime.block_on(Host::start(config)).map(|_| ()).unwrap_err().to_string();

@@ -1,9 +1,11 @@
 //! `gradvine simulate`
 
-use gradvine::sim;
+use std::path::{Path, PathBuf};
+
+use gradvine::{config::ConfigError, replay::replay, run::Summary, sim};
 
 use super::{
-    Exit,
+    Exit, outcome,
     run_args::RunArgs,
     train::{RunResult, watched},
 };
@@ -23,14 +25,50 @@ bandwidths come from the topology file's links, the rest from [network]: preset 
 ethernet, 4g, 5g, shanghai-boston), latency_ms, bandwidth_mbps, jitter_ms, loss, variation, uplink,
 compute. Times in metrics.jsonl and summary.json are virtual; one seed gives one trace.")]
 pub struct Args {
+    /// Repeat a run whose members changed: the summary of that run.
+    #[arg(long, value_name = "SUMMARY")]
+    history: Option<PathBuf>,
     #[command(flatten)]
     run: RunArgs,
 }
 
 /// Runs an experiment on a virtual network.
 pub fn run(args: Args) -> Result<(), Exit> {
+    if let Some(path) = &args.history {
+        return repeat(&args.run, path);
+    }
     watched(&args.run, "simulate", |whole, watch, _| {
         let simulated = sim::run_on(whole.specs(), &whole.conditions, watch)?;
         Ok(RunResult { ended: simulated.ended, trace: Some(simulated.trace) })
     })
+}
+
+/// Repeats a run whose members changed, and compares the digests.
+fn repeat(args: &RunArgs, path: &Path) -> Result<(), Exit> {
+    let wrong = |problem: String| ConfigError::at("file", problem).within(path.display());
+    let text = std::fs::read(path).map_err(|error| wrong(format!("cannot be read: {error}")))?;
+    let expected: Summary = serde_json::from_slice(&text)
+        .map_err(|error| wrong(format!("is not the summary of a run: {error}")))?;
+    let whole = args.whole()?;
+    let topology = &whole.design.topology;
+    let history = expected.history.iter().map(|change| change.numbered(topology));
+    let history = history.collect::<Result<Vec<_>, _>>().map_err(|e| e.within(path.display()))?;
+    let directory = args.directory(&whole)?;
+    let summary = replay(&whole, &history).inspect_err(|_| directory.discard()).map_err(
+        |error| match error {
+            gradvine::drive::RunError::Setup(error) => Exit::from(error.within(path.display())),
+            error => Exit::Failed(error.describe(topology)),
+        },
+    )?;
+    directory.summary(&summary)?;
+    outcome::show(args, &whole, &directory, &summary, None, "simulate")?;
+    match summary.digest == expected.digest {
+        true => Ok(()),
+        false => Err(Exit::Disagrees(format!(
+            "the repeated run ends with the digest {}, that in {} is {}",
+            summary.digest,
+            path.display(),
+            expected.digest
+        ))),
+    }
 }

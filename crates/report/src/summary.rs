@@ -82,12 +82,26 @@ fn restarts(summary: &Summary) -> String {
     if !again.is_empty() {
         text += &format!("\nstarted again    {}", again.join(", "));
     }
-    for one in &summary.returns {
-        text += &format!(
-            "\nwithout its disk {}: after round {} from the mean of the others",
-            one.nodes.join(", "),
-            one.round
-        );
+    for change in &summary.history {
+        let without: Vec<&str> = (change.members.iter())
+            .filter(|name| !change.models.contains(name))
+            .map(String::as_str)
+            .collect();
+        text += &format!("\nafter round {:<5}", change.round);
+        text += &match (change.models.len(), without.as_slice()) {
+            (0, _) => format!("{} begin", change.members.join(", ")),
+            (_, []) => format!("{} go on from their mean", change.members.join(", ")),
+            (_, without) => format!(
+                "{} come back: all go on from the mean of {}",
+                without.join(", "),
+                change.models.join(", ")
+            ),
+        };
+    }
+    let away: Vec<String> =
+        (summary.away.iter()).map(|(name, rounds)| format!("{name} ({rounds} rounds)")).collect();
+    if !away.is_empty() {
+        text += &format!("\naway at the end  {}", away.join(", "));
     }
     text
 }

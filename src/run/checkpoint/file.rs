@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     config::ConfigError,
     data::write_atomically_with,
-    drive::Return,
+    drive::Change,
     gossip::{LinkTraffic, Traffic, snapshot::Snapshot},
     learn,
     state::State,
@@ -51,10 +51,13 @@ pub struct Checkpoint {
     pub time: Time,
     /// The part of it spent on gradients.
     pub computing: Time,
-    /// The newest round of which, as far as this node knows, every node has a checkpoint.
+    /// The membership in which it was written.
+    pub membership: u64,
+    /// The newest round of which, as far as this node knows, every member has a checkpoint of this
+    /// membership; 0 if there is none.
     pub common: u64,
-    /// Nodes that came back without their checkpoints.
-    pub returns: Vec<Return>,
+    /// The changes of the members so far.
+    pub history: Vec<Change>,
 }
 
 /// Everything of a checkpoint but its vectors.
@@ -75,8 +78,9 @@ struct Header {
     setup: Vec<u8>,
     time: u64,
     computing: u64,
+    membership: u64,
     common: u64,
-    returns: Vec<Return>,
+    history: Vec<Change>,
 }
 
 impl Checkpoint {
@@ -115,8 +119,9 @@ impl Checkpoint {
             setup: self.setup.clone(),
             time: self.time.0,
             computing: self.computing.0,
+            membership: self.membership,
             common: self.common,
-            returns: self.returns.clone(),
+            history: self.history.clone(),
         }
     }
 
@@ -157,8 +162,9 @@ impl Checkpoint {
             setup: header.setup,
             time: Time(header.time),
             computing: Time(header.computing),
+            membership: header.membership,
             common: header.common,
-            returns: header.returns,
+            history: header.history,
         })
     }
 

@@ -4,6 +4,7 @@
 //! ```text
 //! RUN/checkpoints/NODE/run.json                       what the checkpoints belong to
 //! RUN/checkpoints/NODE/begun                          empty: the run has begun
+//! RUN/checkpoints/NODE/membership.json                the membership that the node adopted last
 //! RUN/checkpoints/NODE/round-000000000120.safetensors
 //! ```
 
@@ -22,6 +23,7 @@ pub use self::file::Checkpoint;
 use crate::{
     config::{ConfigError, differences},
     data::write_atomically,
+    drive::Membership,
     gossip::plan,
     run::{Design, directory::CHECKPOINTS},
     units::NodeId,
@@ -29,6 +31,7 @@ use crate::{
 
 const RUN: &str = "run.json";
 const BEGUN: &str = "begun";
+const MEMBERSHIP: &str = "membership.json";
 const PREFIX: &str = "round-";
 const SUFFIX: &str = ".safetensors";
 
@@ -177,10 +180,40 @@ impl Checkpoints {
         (0..design.topology.nodes()).map(one).collect()
     }
 
+    /// The membership that the node has adopted last, if it has adopted any.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn membership(&self) -> Result<Option<Membership>, ConfigError> {
+        let path = self.folder.join(MEMBERSHIP);
+        let wrong = |problem: String| ConfigError::at("membership", problem).within(path.display());
+        match fs::read(&path) {
+            Ok(bytes) => {
+                serde_json::from_slice(&bytes).map(Some).map_err(|error| wrong(error.to_string()))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(wrong(format!("cannot be read: {error}"))),
+        }
+    }
+
+    /// Records the membership that the node adopts; it is durable when this returns.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn adopt(&self, membership: &Membership) -> Result<(), ConfigError> {
+        let text = serde_json::to_vec(membership).expect("a membership serialises to JSON");
+        write_atomically(&self.folder.join(MEMBERSHIP), &[&text])
+    }
+
     /// Records that the run has begun.
     pub fn begin(&self) {
         // Without it a node that is started again waits for a shorter time.
         let _ = File::create(self.folder.join(BEGUN));
+    }
+
+    /// Whether the run has begun.
+    pub fn has_begun(&self) -> bool {
+        self.folder.join(BEGUN).exists()
     }
 
     fn path(&self, rounds: u64) -> PathBuf {
@@ -199,20 +232,24 @@ impl Checkpoints {
         rounds
     }
 
-    /// The rounds of the checkpoints that can be used, ascending, and the newest of them. A
-    /// checkpoint that cannot be used is reported.
-    pub fn available(&self) -> (Vec<u64>, Option<Checkpoint>) {
-        let (mut rounds, mut newest) = (Vec::new(), None);
+    /// The memberships and rounds of the checkpoints that can be used, ascending, and the newest of
+    /// them. A checkpoint that cannot be used is reported.
+    pub fn available(&self) -> (Vec<(u64, u64)>, Option<Checkpoint>) {
+        let (mut all, mut newest) = (Vec::new(), None);
         for round in self.rounds() {
             match self.load(round) {
                 Ok(checkpoint) => {
-                    rounds.push(round);
-                    newest = Some(checkpoint);
+                    let place = (checkpoint.membership, round);
+                    if all.iter().all(|other| place > *other) {
+                        newest = Some(checkpoint);
+                    }
+                    all.push(place);
                 }
                 Err(error) => tracing::warn!("{error}; an earlier one is used"),
             }
         }
-        (rounds, newest)
+        all.sort_unstable();
+        (all, newest)
     }
 
     /// Reads the checkpoint after this many rounds.
@@ -262,7 +299,7 @@ impl Checkpoints {
 mod tests {
     use super::*;
     use crate::{
-        drive::Return,
+        drive::Change,
         gossip::{LinkTraffic, Traffic, snapshot::Snapshot},
         state::State,
         units::{Round, Time},
@@ -295,8 +332,15 @@ mod tests {
             setup: vec![0, 255],
             time: Time(7),
             computing: Time(8),
+            membership: 7,
             common: 3,
-            returns: vec![Return { round: Round(2), nodes: vec![NodeId(1)] }],
+            history: vec![Change {
+                id: 7,
+                round: Round(2),
+                members: vec![NodeId(1)],
+                cut: vec![(NodeId(0), NodeId(1))],
+                models: Vec::new(),
+            }],
         }
     }
 
@@ -313,10 +357,13 @@ mod tests {
             all.write(&checkpoint(rounds)).unwrap();
         }
         let (rounds, newest) = all.available();
-        assert_eq!((rounds, newest.map(|newest| newest.common)), (vec![3, 6, 9], Some(3)));
+        assert_eq!(
+            (rounds, newest.map(|newest| newest.common)),
+            (vec![(7, 3), (7, 6), (7, 9)], Some(3))
+        );
         assert_eq!(text(&all.load(6).unwrap()), text(&checkpoint(6)));
         all.retain(|round| round >= 6);
-        assert_eq!(open(folder.path(), &sections()).unwrap().available().0, [6, 9]);
+        assert_eq!(open(folder.path(), &sections()).unwrap().available().0, [(7, 6), (7, 9)]);
         all.retain(|_| false);
         assert!(all.is_empty());
         all.remove();
@@ -350,7 +397,7 @@ mod tests {
             fs::write(all.path(6), &whole[..at]).unwrap();
             assert!(all.load(6).is_err(), "cut after {at} bytes");
         }
-        assert_eq!(all.available().0, [3]);
+        assert_eq!(all.available().0, [(7, 3)]);
         fs::write(all.path(9), &whole).unwrap();
         let error = all.load(9).unwrap_err().to_string();
         assert!(error.contains("it is of round 6, not 9 as its name says"), "{error}");

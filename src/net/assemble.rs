@@ -1,0 +1,194 @@
+//! Links this node with all neighbours that are here, and chooses with them who goes on.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc,
+        mpsc::{Receiver, RecvTimeoutError},
+    },
+    time::{Duration, Instant},
+};
+
+use super::{
+    assembly::{Assembly, News, Step},
+    event::{Difference, Event, note_difference},
+    host::Host,
+    wire::StartMessage,
+    worker::{LINE, NodeObserver, POLL},
+};
+use crate::{
+    config::ConfigError,
+    drive::{Membership, RunError, Waiting},
+    mixing::Topology,
+    units::{NodeId, Round},
+};
+
+/// How long a node that goes on waits until its neighbours know of it.
+const LEAVING: Duration = Duration::from_secs(2);
+
+/// A node while members are chosen.
+pub(super) struct Assembler<'a> {
+    pub id: NodeId,
+    /// The topology of the run.
+    pub topology: &'a Arc<Topology>,
+    pub host: &'a Host,
+    pub events: &'a Receiver<Event>,
+    pub observer: &'a mut dyn NodeObserver,
+    pub stop: &'a mut dyn FnMut() -> bool,
+    /// The membership that this node has adopted last.
+    pub adopted: Membership,
+    /// Whether it has been part of the run before.
+    pub begun: bool,
+    /// The least number of members, before the run has begun and after that.
+    pub quorum: [usize; 2],
+    /// How long a missing neighbour is awaited, before the run has begun and after that.
+    pub deadline: [Option<Duration>; 2],
+    /// How long this node waits in all.
+    pub patience: Duration,
+    /// Neighbours that are not awaited.
+    pub late: BTreeSet<NodeId>,
+    /// Records a membership, durably.
+    pub record: &'a mut dyn FnMut(&Membership) -> Result<(), ConfigError>,
+}
+
+impl Assembler<'_> {
+    fn name(&self, node: NodeId) -> &str {
+        &self.topology.node(node).name
+    }
+
+    fn names(&self, nodes: &[NodeId]) -> String {
+        nodes.iter().map(|node| self.name(*node)).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Waits until the members are chosen and this node is one of them.
+    pub fn choose(&mut self) -> Result<Membership, RunError> {
+        let begun = Instant::now();
+        let quorum = self.quorum[usize::from(self.begun)];
+        let topology = Arc::clone(self.topology);
+        let mut assembly =
+            Assembly::new(topology, self.id, quorum, self.adopted.clone(), self.begun);
+        let neighbours = self.topology.neighbours(self.id);
+        let mut lost: BTreeMap<NodeId, Instant> =
+            neighbours.iter().map(|peer| (*peer, begun)).collect();
+        let mut linked = BTreeSet::new();
+        let mut differences: BTreeMap<NodeId, Difference> = BTreeMap::new();
+        let (mut line, mut adopted, mut sent) = (begun + LINE, None, None::<News>);
+        loop {
+            if (self.stop)() {
+                return Err(RunError::Interrupted(Round(0)));
+            }
+            match self.events.recv_timeout(POLL) {
+                Ok(Event::Up(peer) | Event::Back { peer, .. }) => {
+                    linked.insert(peer);
+                    lost.remove(&peer);
+                    self.late.remove(&peer);
+                    sent = None;
+                    self.observer.linked(peer, linked.len(), neighbours.len());
+                }
+                Ok(Event::Lost { peer, reason } | Event::Down { peer, reason }) => {
+                    self.lose(peer, &reason, &mut linked, &mut lost);
+                }
+                Ok(Event::Left { peer, cause }) => {
+                    self.lose(peer, &cause.text, &mut linked, &mut lost);
+                    if cause.leaves {
+                        self.late.insert(peer);
+                    }
+                }
+                Ok(Event::Start { from, message: StartMessage::Assembly(news) }) => {
+                    // What follows from it is sent at once.
+                    tracing::trace!("news of {}", self.name(from));
+                    assembly.receive(news);
+                }
+                Ok(Event::Differs { peer, difference }) => {
+                    note_difference(&mut differences, peer, difference);
+                }
+                Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(RunError::Network("the host's tasks ended".into()));
+                }
+            }
+            let now = Instant::now();
+            let after = self.deadline[usize::from(assembly.has_begun())];
+            for (peer, since) in &lost {
+                if after.is_some_and(|after| now >= *since + after) {
+                    self.late.insert(*peer);
+                }
+            }
+            assembly.observe(&linked, &self.late);
+            let step = assembly.step(now);
+            let missing = match step {
+                Step::Adopt(membership) => {
+                    (self.record)(&membership).map_err(RunError::Setup)?;
+                    self.report(&membership);
+                    assembly.adopt(membership.clone());
+                    adopted = Some((membership, now));
+                    Vec::new()
+                }
+                Step::Leave => {
+                    let adopted = adopted.map(|(membership, _)| membership);
+                    return Ok(adopted.unwrap_or_else(|| self.adopted.clone()));
+                }
+                Step::Wait(missing) => missing,
+            };
+            if let Some((membership, since)) = &adopted
+                && now >= *since + LEAVING
+            {
+                return Ok(membership.clone());
+            }
+            let news = assembly.news();
+            if sent.as_ref() != Some(&news) || now >= line {
+                for &peer in &linked {
+                    self.host.send_start(peer, StartMessage::Assembly(news.clone()));
+                }
+                sent = Some(news);
+            }
+            if now < line {
+                continue;
+            }
+            line = now + LINE;
+            let (here, nodes) = (assembly.part().len(), self.topology.nodes());
+            let text = format!(
+                "{here} of {nodes} nodes are here, at least {quorum} go on; node {} waits for {}",
+                self.name(self.id),
+                if missing.is_empty() {
+                    "the others' agreement".into()
+                } else {
+                    self.names(&missing)
+                }
+            );
+            if now >= begun + self.patience {
+                let seconds = self.patience.as_secs_f64();
+                return Err(RunError::Deadline(format!("after {seconds:.0} s {text}")));
+            }
+            tracing::warn!("{text}");
+            self.observer.waits(&Waiting { peers: missing, text });
+        }
+    }
+
+    fn lose(
+        &mut self,
+        peer: NodeId,
+        reason: &str,
+        linked: &mut BTreeSet<NodeId>,
+        lost: &mut BTreeMap<NodeId, Instant>,
+    ) {
+        linked.remove(&peer);
+        lost.entry(peer).or_insert_with(Instant::now);
+        self.observer.link_lost(peer, reason);
+    }
+
+    /// Says who goes on.
+    fn report(&self, membership: &Membership) {
+        let all = (0..self.topology.nodes()).map(NodeId::from);
+        let away: Vec<NodeId> = all.filter(|node| membership.place(*node).is_none()).collect();
+        let (members, nodes) = (membership.members.len(), self.topology.nodes());
+        let mut text = format!("the run goes on with {members} of {nodes} nodes");
+        if !away.is_empty() {
+            text += &format!(", without {}", self.names(&away));
+        }
+        for (a, b) in &membership.cut {
+            text += &format!(", without the link {} - {}", self.name(*a), self.name(*b));
+        }
+        tracing::warn!("{text}");
+    }
+}
