@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use crate::{
     config::ConfigError,
     drive::{Change, Ended, Learner, NoopObserver, RunError},
-    gossip::{Node, plan, tree::Readers},
+    gossip::{Node, Rejoin, plan, tree::Readers},
     run::{Design, Summary, Whole},
     sim::{self, Paused},
     units::NodeId,
@@ -58,7 +58,7 @@ fn start(
         round = Some((change.round, change.models.len()));
         for (node, state) in states {
             if change.models.contains(&node) {
-                paused.insert(node, (state.snapshot.into_model(), state.merged));
+                paused.insert(node, state);
             }
         }
         if paused.len() < change.models.len() {
@@ -72,11 +72,12 @@ fn start(
         let config = design.node(place.into(), learner.setup(), Readers::Root);
         let core = match (round, paused.remove(&node)) {
             (None, _) => Node::new(config),
-            (Some((round, models)), Some((model, merged))) => {
-                Node::rejoin(config, round, (Some(model), models), merged)
+            (Some((rounds, models)), Some(Paused { snapshot, merged })) => {
+                let (traffic, own) = (snapshot.traffic, Some(snapshot.into_model()));
+                Node::rejoin(config, Rejoin { rounds, own, models, merged, traffic })
             }
-            (Some((round, models)), None) => {
-                Node::rejoin(config, round, (None, models), Vec::new())
+            (Some((rounds, models)), None) => {
+                Node::rejoin(config, Rejoin { rounds, models, ..Rejoin::default() })
             }
         };
         (core, learner)

@@ -17,8 +17,8 @@ use crate::{
 };
 pub use network::{Compute, NetworkParams, Uplink};
 pub use sections::{
-    AbsenceParams, CheckpointParams, DataParams, Policy, QuorumParams, RunParams, SplitKind,
-    StartParams, StartWord, TopologyParams, Transport, Weighting,
+    AbsenceParams, CheckpointParams, DataParams, Policy, QuorumParams, RequireParams, RunParams,
+    SplitKind, StartParams, StartWord, TopologyParams, Transport, Weighting,
 };
 
 /// The default experiment: an MLP on the embedded digits, label-sorted over a ring of 8.
@@ -247,7 +247,8 @@ impl Experiment {
     pub fn canonical(&self) -> String {
         // The rest of the topology is compared by its links, not by its name.
         const SCHEDULE: &str = "topology.schedule";
-        const PRIVATE: [&str; 24] = [
+        const PRIVATE: [&str; 25] = [
+            "run.require.",
             "absence.deadline_s",
             "absence.wait_s",
             "checkpoint.every_s",

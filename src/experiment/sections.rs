@@ -47,6 +47,12 @@ pub struct RunParams {
     ///
     /// Accepts: `"all"`, or `{ quorum = 5, within_s = 300 }` with `absence.policy = "continue"`.
     pub start: StartParams,
+    /// What a run must have to end with exit code 0 instead of 3: nodes that took part in a share
+    /// of its rounds.
+    ///
+    /// Accepts: `{ nodes = 4, share = 0.95 }`. Default: all nodes, in all rounds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub require: Option<RequireParams>,
     /// The transport of `train` on one machine; in a deployment the addresses decide.
     pub transport: Transport,
     /// Whether links may carry frames through a relay where no direct connection can be had.
@@ -87,6 +93,16 @@ pub struct QuorumParams {
     pub quorum: u32,
     /// Seconds for which they wait for the others.
     pub within_s: f64,
+}
+
+/// The nodes that a run needs to end with exit code 0.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RequireParams {
+    /// At least so many nodes.
+    pub nodes: u32,
+    /// In at least this share of the rounds.
+    pub share: f64,
 }
 
 impl StartParams {
@@ -195,6 +211,7 @@ impl Default for RunParams {
             work_s: 3600.0,
             connect_s: 60.0,
             start: StartParams::Word(StartWord::All),
+            require: None,
             transport: Transport::Tcp,
             relayed: false,
             congestion: None,

@@ -20,4 +20,4 @@ mod transfer;
 pub mod tree;
 
 pub use event::{Cause, Effect, Failure, Input, LinkTraffic, OwnModel, Part, RoundDone, Traffic};
-pub use node::{NewRule, Node, NodeConfig};
+pub use node::{NewRule, Node, NodeConfig, Rejoin};

@@ -78,6 +78,21 @@ pub struct NodeConfig {
     pub readers: Readers,
 }
 
+/// Where a node goes on from the mean of some models.
+#[derive(Debug, Default)]
+pub struct Rejoin {
+    /// The rounds that are done.
+    pub rounds: Round,
+    /// This node's model, if it is one of them: d numbers.
+    pub own: Option<Vec<f32>>,
+    /// The number of models.
+    pub models: usize,
+    /// The merged setup record, if this node has kept it: every node with a model has.
+    pub merged: Vec<u8>,
+    /// The bytes that it has sent in these rounds, as far as they are known.
+    pub traffic: Traffic,
+}
+
 /// The state machine.
 pub struct Node {
     id: NodeId,
@@ -233,17 +248,12 @@ impl Node {
         node
     }
 
-    /// A node that begins after this many rounds at the mean of the models that `models` nodes
-    /// have, of which `own` is this node's. The rule and the learner begin anew there; `merged` is
-    /// the merged setup record that nodes with a model keep.
-    pub fn rejoin(
-        config: NodeConfig,
-        rounds: Round,
-        (own, models): (Option<Vec<f32>>, usize),
-        merged: Vec<u8>,
-    ) -> Node {
+    /// A node that begins at the mean of some models; the rule and the learner begin anew there.
+    pub fn rejoin(config: NodeConfig, rejoin: Rejoin) -> Node {
+        let Rejoin { rounds, own, models, merged, traffic } = rejoin;
         let setup = config.setup.map(|setup| setup.keep(merged));
         let mut node = Node::new(NodeConfig { initial_from: None, setup, ..config });
+        node.transfer.count_from(traffic, &[]);
         let plan = TreePlan::initial(&node.topology, node.parameters);
         node.trees.initial = Some((Initial { models, gives: own.is_some() }, plan));
         node.local.x = own.unwrap_or(node.local.x);

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     drive::{Change, Elapsed, Ended, Lent},
-    gossip::{Effect, Input, Node, NodeConfig, Traffic},
+    gossip::{Effect, Input, Node, NodeConfig, Rejoin, Traffic},
     run::Checkpoint,
     units::{Round, Time},
 };
@@ -63,13 +63,15 @@ impl NodeState {
                 (Node::resume(config, snapshot), setup)
             }
             restored if at.anew => {
-                let (kept, model) = match restored {
-                    Some(Checkpoint { snapshot, setup, .. }) => {
-                        (setup, Some(snapshot.into_model()))
+                let rejoin = Rejoin { rounds: Round(at.rounds), models, ..Rejoin::default() };
+                let rejoin = match restored {
+                    Some(Checkpoint { snapshot, setup: merged, .. }) => {
+                        let traffic = snapshot.traffic;
+                        Rejoin { own: Some(snapshot.into_model()), merged, traffic, ..rejoin }
                     }
-                    None => (Vec::new(), None),
+                    None => rejoin,
                 };
-                (Node::rejoin(config, Round(at.rounds), (model, models), kept), Vec::new())
+                (Node::rejoin(config, rejoin), Vec::new())
             }
             _ => (Node::new(config), Vec::new()),
         };

@@ -9,7 +9,8 @@ use crate::{
     config::ConfigError,
     data::Scale,
     experiment::{
-        DataParams, Experiment, Policy, StartParams, TopologyParams, Transport, Weighting,
+        DataParams, Experiment, Policy, RequireParams, StartParams, TopologyParams, Transport,
+        Weighting,
     },
     gossip::{
         NewRule, NodeConfig, plan,
@@ -115,6 +116,16 @@ impl Design {
     fn check_absence(self) -> Result<Design, ConfigError> {
         let nodes = self.topology.nodes();
         let Experiment { run, absence, checkpoint, .. } = &self.experiment;
+        if let Some(RequireParams { nodes: least, share }) = &run.require {
+            if !(1..=nodes).contains(&(*least as usize)) {
+                let problem = format!("expected 1 to {nodes}, the nodes of the topology");
+                return Err(ConfigError::new("run.require.nodes", least, problem));
+            }
+            if !(0.0..=1.0).contains(share) {
+                let problem = "expected a number from 0 to 1";
+                return Err(ConfigError::new("run.require.share", share, problem));
+            }
+        }
         let least = nodes / 2 + 1;
         let fits = |place: &str, quorum: u32| {
             let problem =

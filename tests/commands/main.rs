@@ -9,6 +9,7 @@ mod cases;
 mod compare;
 mod doctor;
 mod interrupts;
+mod members;
 mod no_room;
 mod output;
 mod picture;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use common::Run;
 use gradvine::{
     drive::{self, Conclusion, Learner, NodeSpec},
-    gossip::{Effect, Input, Node, plan, snapshot::Snapshot},
+    gossip::{Effect, Input, Node, Rejoin, plan, snapshot::Snapshot},
     rng::{Purpose, Stream},
     units::{NodeId, Round},
 };
@@ -257,7 +257,8 @@ fn nodes_go_on_from_the_mean_of_the_others() {
     }
     let rejoined = experiment.specs().into_iter().zip(&snapshots).map(|(spec, snapshot)| {
         let own = (spec.config.id.index() != lost).then(|| snapshot.x.clone());
-        (Node::rejoin(spec.config, Round(7), (own, 4), Vec::new()), spec.learner)
+        let rejoin = Rejoin { rounds: Round(7), own, models: 4, ..Rejoin::default() };
+        (Node::rejoin(spec.config, rejoin), spec.learner)
     });
     let models = perform(rejoined.collect(), 3, false, &mut Vec::new());
     assert_eq!(models, run(from_mean, 4, false));

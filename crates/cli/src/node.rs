@@ -125,7 +125,7 @@ pub fn run(args: Args) -> Result<(), Exit> {
              all write the same\n"
         ));
     }
-    outcome::participation(&result.summary, design.experiment.run.rounds)
+    outcome::participation(&result.summary, &design.experiment.run)
 }
 
 /// Stops the run as a signal does, once standard input has ended.

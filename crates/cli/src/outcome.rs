@@ -4,9 +4,10 @@ use std::path::Path;
 
 use gradvine::{
     compress::{self, COMPRESSORS, Cheaper},
+    experiment::RunParams,
     gossip::rule::RULES,
     mixing::Weights,
-    run::{Design, Participation, Recorder, RunDirectory, Summary, Whole},
+    run::{Design, Recorder, RunDirectory, Summary, Whole},
 };
 use gradvine_report::table;
 
@@ -78,7 +79,7 @@ pub fn show(
             next(args, directory, whole, command, summary.interrupted)
         ));
     }
-    participation(summary, whole.design.experiment.run.rounds)
+    participation(summary, &whole.design.experiment.run)
 }
 
 /// Prints a table. If standard output fails, the run has still succeeded: its files are written.
@@ -95,22 +96,29 @@ pub fn warn_of_records(summary: &Summary) {
     }
 }
 
-/// A run is incomplete if a node was missing in some rounds, or in the summary.
-pub fn participation(summary: &Summary, rounds: u64) -> Result<(), Exit> {
-    let short = |part: &Participation| part.rounds < rounds || !part.missed.is_empty();
-    let names: Vec<&str> = summary
-        .participation
-        .iter()
-        .filter(|(_, part)| short(part))
-        .map(|(name, _)| name.as_str())
-        .collect();
+/// A run is incomplete if fewer nodes than it requires took part in as many rounds, or if a node is
+/// missing in the summary.
+pub fn participation(summary: &Summary, run: &RunParams) -> Result<(), Exit> {
     if summary.interrupted {
         return Ok(());
     }
-    if !names.is_empty() {
-        let names = names.join(", ");
+    let (rounds, nodes) = (run.rounds, summary.participation.len() + summary.away.len());
+    let (least, share) = match &run.require {
+        Some(require) => (require.nodes as usize, require.share),
+        None => (nodes, 1.0),
+    };
+    let needed = (share * rounds as f64).ceil() as u64;
+    let parts = summary.participation.iter().map(|(name, part)| (name, part.rounds));
+    let parts = parts.chain(summary.away.iter().map(|(name, rounds)| (name, *rounds)));
+    let short: Vec<String> = parts
+        .filter(|(_, rounds)| *rounds < needed)
+        .map(|(name, part)| format!("{name} ({part})"))
+        .collect();
+    if nodes - short.len() < least {
         return Err(Exit::Short(format!(
-            "not in all {rounds} rounds: {names} (summary.json lists the rounds)"
+            "fewer than {least} nodes took part in {needed} of {rounds} rounds; in fewer: {} \
+             (history in summary.json; run.require)",
+            short.join(", ")
         )));
     }
     if !summary.unusable.is_empty() {

@@ -1,0 +1,281 @@
+//! Nodes that are absent for too long: the others go on without them, and take them back. A run
+//! whose members changed can be repeated in the simulator, with the same bits.
+#![cfg(unix)]
+
+use crate::command;
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::{Shutdown, TcpListener, TcpStream},
+    path::PathBuf,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use command::{Running, folder, gradvine, json, program, until_running};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// Five nodes on a ring, each with its own rows and key.
+struct Ring {
+    folder: TempDir,
+    sets: Vec<String>,
+}
+
+const NODES: [usize; 5] = [0, 1, 2, 3, 4];
+
+impl Ring {
+    /// Writes all files. `sets` are changes of the experiment.
+    fn new(rounds: u64, deadline_s: f64, sets: &[&str]) -> Ring {
+        let folder = folder();
+        let deadline = format!("absence.deadline_s={deadline_s}");
+        let policy = ["absence.policy=continue", "checkpoint.every_rounds=50"];
+        let sets: Vec<String> = [deadline.as_str()]
+            .iter()
+            .chain(&policy)
+            .chain(sets.iter())
+            .flat_map(|set| ["--set".to_string(), set.to_string()])
+            .chain(["--topology".into(), "ring:5".into()])
+            .collect();
+        let ring = Ring { folder, sets };
+        // A short run writes keys, rows and files.
+        let mut short = gradvine();
+        short.args(["train", "--processes", "--no-baseline", "--quiet", "--rounds", "1"]);
+        short.args(&ring.sets).arg("--out").arg(ring.folder.path().join("run"));
+        short.assert().success();
+        for node in NODES {
+            fs::remove_dir_all(ring.run(node)).unwrap();
+        }
+        ring.edit("experiment.toml", "rounds = 1\n", &format!("rounds = {rounds}\n"));
+        ring
+    }
+
+    fn nodes(&self) -> PathBuf {
+        self.folder.path().join("run/nodes")
+    }
+
+    fn run(&self, node: usize) -> PathBuf {
+        self.nodes().join(node.to_string()).join("run")
+    }
+
+    fn edit(&self, name: &str, from: &str, to: &str) {
+        let path = self.nodes().join(name);
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.contains(from), "{text}");
+        fs::write(path, text.replace(from, to)).unwrap();
+    }
+
+    fn start(&self, node: usize) -> Running {
+        let file = self.nodes().join(node.to_string()).join("node.toml");
+        let name = format!("node-{node}");
+        Running::start(program().arg("node").arg(file).arg("--quiet"), self.folder.path(), &name)
+    }
+
+    fn summary(&self, node: usize) -> Value {
+        json(&self.run(node).join("summary.json"))
+    }
+
+    /// Waits for these nodes, which end with this code and the same digest. The simulator ends with
+    /// it too. Returns the summary.
+    fn end(&self, nodes: &mut [(usize, Running)], code: i32, rounds: u64) -> Value {
+        for (node, running) in nodes.iter_mut() {
+            assert_eq!(running.end().0, Some(code), "{node}: {}", running.errors());
+        }
+        let first = self.summary(nodes[0].0);
+        assert_eq!(first["failure"], Value::Null, "{first}");
+        for (node, _) in nodes.iter() {
+            assert_eq!(self.summary(*node)["digest"], first["digest"], "{node}");
+            assert_eq!(self.summary(*node)["history"], first["history"], "{node}");
+        }
+        let mut again = gradvine();
+        again.args(["simulate", "--no-baseline", "--json", "--rounds", &rounds.to_string()]);
+        again.args(&self.sets).arg("--out").arg(self.folder.path().join("again"));
+        again.arg("--history").arg(self.run(nodes[0].0).join("summary.json"));
+        let output = again.assert().success().get_output().stdout.clone();
+        let repeated: Value = serde_json::from_slice(&output).unwrap();
+        assert_eq!(repeated["digest"], first["digest"]);
+        assert_eq!(repeated["history"], first["history"]);
+        first
+    }
+}
+
+/// The members after each change.
+fn members(summary: &Value) -> Vec<Vec<String>> {
+    let names = |change: &Value| serde_json::from_value(change["members"].clone()).unwrap();
+    summary["history"].as_array().unwrap().iter().map(names).collect()
+}
+
+fn until_says(node: &Running, words: &str) {
+    command::until(words, || node.errors().contains(words));
+}
+
+#[test]
+fn the_others_go_on_without_a_killed_node_and_it_returns() {
+    const ROUNDS: u64 = 8000;
+    let ring = Ring::new(ROUNDS, 2.0, &[]);
+    let mut nodes = NODES.map(|node| (node, ring.start(node)));
+    NODES.iter().for_each(|node| until_running(&ring.run(*node)));
+    nodes[2].1.signal("KILL");
+    nodes[2].1.end();
+    for node in [0, 1, 3, 4] {
+        until_says(&nodes[node].1, "the run goes on with 4 of 5 nodes, without 2");
+    }
+    // A node that is killed meanwhile comes back as before, to the membership of now.
+    thread::sleep(Duration::from_millis(500));
+    nodes[4].1.signal("KILL");
+    nodes[4].1.end();
+    nodes[4].1 = ring.start(4);
+    until_says(&nodes[0].1, "node 4 begins again");
+    thread::sleep(Duration::from_millis(500));
+    nodes[2].1 = ring.start(2);
+    let summary = ring.end(&mut nodes, 3, ROUNDS);
+    assert_eq!(members(&summary), [vec!["0", "1", "3", "4"], vec!["0", "1", "2", "3", "4"]]);
+    let (left, back) = (&summary["history"][0]["round"], &summary["history"][1]["round"]);
+    let missed = back.as_u64().unwrap() - left.as_u64().unwrap();
+    assert_eq!(summary["participation"]["2"]["rounds"], ROUNDS - missed);
+    assert_eq!(summary["participation"]["1"]["rounds"], ROUNDS);
+    assert_eq!(summary["history"][1]["models"], json!(["0", "1", "3", "4"]));
+    assert!(summary["final"]["test_accuracy_min"].as_f64().unwrap() > 0.9, "{summary}");
+}
+
+#[test]
+fn a_node_that_leaves_is_not_awaited() {
+    const ROUNDS: u64 = 2000;
+    let require = ["run.require={ nodes = 4, share = 0.9 }"];
+    let ring = Ring::new(ROUNDS, 600.0, &require);
+    let mut nodes = NODES.map(|node| (node, ring.start(node)));
+    NODES.iter().for_each(|node| until_running(&ring.run(*node)));
+    nodes[3].1.signal("TERM");
+    assert_eq!(nodes[3].1.end().0, Some(130), "{}", nodes[3].1.errors());
+    let [a, b, c, _, e] = nodes;
+    let summary = ring.end(&mut [a, b, c, e], 0, ROUNDS);
+    assert_eq!(members(&summary), [vec!["0", "1", "2", "4"]]);
+    let took_part = summary["away"]["3"].as_u64().unwrap();
+    assert_eq!(summary["history"][0]["round"], took_part);
+    assert!(summary["participation"].get("3").is_none(), "{summary}");
+}
+
+#[test]
+fn a_run_begins_with_a_quorum_and_the_others_join() {
+    const ROUNDS: u64 = 4000;
+    let ring = Ring::new(ROUNDS, 600.0, &["run.start={ quorum = 3, within_s = 2 }"]);
+    let mut nodes: Vec<(usize, Running)> = [0, 1, 2].map(|node| (node, ring.start(node))).into();
+    for (_, node) in &nodes {
+        until_says(node, "the run goes on with 3 of 5 nodes, without 3, 4");
+    }
+    [0, 1, 2].iter().for_each(|node| until_running(&ring.run(*node)));
+    nodes.extend([3, 4].map(|node| (node, ring.start(node))));
+    let summary = ring.end(&mut nodes, 3, ROUNDS);
+    let history = members(&summary);
+    assert_eq!(history[0], ["0", "1", "2"]);
+    assert_eq!(history.last().unwrap(), &["0", "1", "2", "3", "4"]);
+    assert_eq!(summary["history"][0]["round"], 0);
+}
+
+/// Passes connections on until it is cut.
+struct Passage {
+    port: u16,
+    open: Arc<AtomicBool>,
+    streams: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+impl Passage {
+    fn to(port: u16) -> Passage {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let passage = Passage {
+            port: listener.local_addr().unwrap().port(),
+            open: Arc::new(AtomicBool::new(true)),
+            streams: Arc::default(),
+        };
+        let (open, streams) = (Arc::clone(&passage.open), Arc::clone(&passage.streams));
+        thread::spawn(move || {
+            for from in listener.incoming().map_while(Result::ok) {
+                let to =
+                    open.load(Ordering::SeqCst).then(|| TcpStream::connect(("127.0.0.1", port)));
+                let Some(Ok(to)) = to else { continue };
+                let mut kept = streams.lock().unwrap();
+                for (a, b) in [(&from, &to), (&to, &from)] {
+                    let (mut a, mut b) = (a.try_clone().unwrap(), b.try_clone().unwrap());
+                    kept.push(a.try_clone().unwrap());
+                    thread::spawn(move || {
+                        let mut buffer = [0; 1 << 16];
+                        while let Ok(count @ 1..) = a.read(&mut buffer) {
+                            if b.write_all(&buffer[..count]).is_err() {
+                                break;
+                            }
+                        }
+                        let _ = b.shutdown(Shutdown::Both);
+                    });
+                }
+            }
+        });
+        passage
+    }
+
+    fn set(&self, open: bool) {
+        self.open.store(open, Ordering::SeqCst);
+        if !open {
+            for stream in self.streams.lock().unwrap().drain(..) {
+                let _ = stream.shutdown(Shutdown::Both);
+            }
+        }
+    }
+}
+
+impl Ring {
+    fn port(&self, node: usize) -> u16 {
+        let text = fs::read_to_string(self.nodes().join(format!("{node}/node.toml"))).unwrap();
+        let address = text.split("/tcp/").nth(1).unwrap();
+        address.split('"').next().unwrap().parse().unwrap()
+    }
+
+    /// Leads the link of two nodes through passages, whichever of them dials.
+    fn lead(&self, a: usize, b: usize) -> [Passage; 2] {
+        [(a, b), (b, a)].map(|(from, to)| {
+            let (port, own) = (self.port(to), format!("{from}/topology.toml"));
+            if !self.nodes().join(&own).exists() {
+                let shared = self.nodes().join("../topology.toml");
+                fs::copy(shared, self.nodes().join(&own)).unwrap();
+                let file = format!("{from}/node.toml");
+                self.edit(&file, "\"../../topology.toml\"", "\"topology.toml\"");
+            }
+            let passage = Passage::to(port);
+            self.edit(&own, &format!("/tcp/{port}\""), &format!("/tcp/{}\"", passage.port));
+            passage
+        })
+    }
+}
+
+#[test]
+fn parts_without_a_majority_wait_and_cut_links_are_left_out() {
+    const ROUNDS: u64 = 16000;
+    let ring = Ring::new(ROUNDS, 2.0, &[]);
+    let cuts = [ring.lead(1, 2), ring.lead(3, 4)];
+    let mut nodes = NODES.map(|node| (node, ring.start(node)));
+    NODES.iter().for_each(|node| until_running(&ring.run(*node)));
+    let set = |cut: usize, open: bool| cuts[cut].iter().for_each(|passage| passage.set(open));
+    set(0, false);
+    for (_, node) in &nodes {
+        until_says(node, "the run goes on with 5 of 5 nodes, without the link 1 - 2");
+    }
+    thread::sleep(Duration::from_millis(500));
+    set(1, false);
+    for node in [0, 1, 4] {
+        until_says(&nodes[node].1, "the run goes on with 3 of 5 nodes, without 2, 3");
+    }
+    until_says(&nodes[2].1, "2 of 5 nodes are here, at least 3 go on");
+    set(0, true);
+    set(1, true);
+    let summary = ring.end(&mut nodes, 3, ROUNDS);
+    let history = members(&summary);
+    assert_eq!(history[0].len(), 5);
+    assert_eq!(summary["history"][0]["cut"], json!([["1", "2"]]));
+    assert!(history.iter().any(|members| *members == ["0", "1", "4"]), "{history:?}");
+    let last = summary["history"].as_array().unwrap().last().unwrap();
+    assert_eq!((last["members"].as_array().unwrap().len(), &last["cut"]), (5, &Value::Null));
+}
