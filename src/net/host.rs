@@ -120,6 +120,7 @@ pub struct Host {
 
 /// The core's ends of a link's queues.
 struct Handles {
+    name: String,
     frames: mpsc::Sender<Arc<Vec<u8>>>,
     spare: mpsc::Sender<Vec<u8>>,
     start_messages: watch::Sender<Option<StartMessage>>,
@@ -161,7 +162,10 @@ impl Host {
             let (start_messages, start_receiver) = watch::channel(None);
             let (connection, connections) = mpsc::unbounded_channel();
             peers.insert(neighbour.peer, Peer::new(neighbour.clone(), connection));
-            links.insert(neighbour.node, Handles { frames, spare, start_messages });
+            links.insert(
+                neighbour.node,
+                Handles { name: neighbour.name.clone(), frames, spare, start_messages },
+            );
             let accept = |purpose| {
                 let streams = streams.clone().accept(protocol(purpose, &neighbour.peer));
                 streams.map_err(|error| {
@@ -240,6 +244,11 @@ impl Host {
             deadlines: config.deadlines,
             is_over: false,
         })
+    }
+
+    /// The name of a neighbour, also of one that is no member.
+    pub fn name(&self, node: NodeId) -> &str {
+        self.links.get(&node).map_or("", |link| &link.name)
     }
 
     /// This node's PeerId.

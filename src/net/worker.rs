@@ -497,7 +497,8 @@ impl Driver<'_> {
         if let Some(saver) = &mut self.saver
             && !saver.is_visited()
         {
-            tracing::warn!("a node is back: it takes part after the next checkpoint");
+            let name = self.host.name(peer);
+            tracing::warn!("node {name} is back: it takes part after the next checkpoint");
             saver.visit();
         }
         Ok(())

@@ -84,7 +84,9 @@ impl Ring {
     /// it too. Returns the summary.
     fn end(&self, nodes: &mut [(usize, Running)], code: i32, rounds: u64) -> Value {
         for (node, running) in nodes.iter_mut() {
-            assert_eq!(running.end().0, Some(code), "{node}: {}", running.errors());
+            // The rounds of five processes on a busy machine take their time.
+            let ended = running.end_within(Duration::from_secs(180)).0;
+            assert_eq!(ended, Some(code), "{node}: {}", running.errors());
         }
         let first = self.summary(nodes[0].0);
         assert_eq!(first["failure"], Value::Null, "{first}");
@@ -101,6 +103,18 @@ impl Ring {
         assert_eq!(repeated["digest"], first["digest"]);
         assert_eq!(repeated["history"], first["history"]);
         first
+    }
+}
+
+impl Drop for Ring {
+    /// What the nodes of a failed test have said last.
+    fn drop(&mut self) {
+        for node in NODES.into_iter().filter(|_| thread::panicking()) {
+            let path = self.folder.path().join(format!("node-{node}.stderr"));
+            let text = fs::read_to_string(path).unwrap_or_default();
+            let lines: Vec<&str> = text.lines().rev().take(20).collect();
+            eprintln!("node {node}, newest first:\n{}", lines.join("\n"));
+        }
     }
 }
 
@@ -200,6 +214,7 @@ impl Passage {
                 let Some(Ok(to)) = to else { continue };
                 let mut kept = streams.lock().unwrap();
                 for (a, b) in [(&from, &to), (&to, &from)] {
+                    a.set_nodelay(true).unwrap();
                     let (mut a, mut b) = (a.try_clone().unwrap(), b.try_clone().unwrap());
                     kept.push(a.try_clone().unwrap());
                     thread::spawn(move || {

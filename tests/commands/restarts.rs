@@ -240,9 +240,11 @@ fn a_node_that_has_lost_its_disk_comes_back_through_the_others() {
     let digests = NAMES.map(|name| digest(&deployment.run(name)));
     assert!(digests.iter().all(|digest| *digest == digests[0] && *digest != expected));
     let summary = json(&deployment.run("tokyo").join("summary.json"));
-    let round = summary["returns"][0]["round"].as_u64().unwrap();
+    let change = &summary["history"][0];
+    let round = change["round"].as_u64().unwrap();
     assert!(round > 0 && round.is_multiple_of(50), "{summary}");
-    assert_eq!(summary["returns"][0]["nodes"], serde_json::json!(["oslo"]));
+    assert_eq!(change["members"], serde_json::json!(["tokyo", "london", "oslo"]));
+    assert_eq!(change["models"], serde_json::json!(["tokyo", "london"]));
     let words =
         format!("without a checkpoint of round {round}: oslo; all nodes go on from the mean");
     nodes.iter().for_each(|node| assert!(node.errors().contains(&words), "{}", node.errors()));

@@ -65,10 +65,15 @@ pub fn metrics(run: &Path) -> Vec<Value> {
 }
 
 /// Waits until a condition is true.
-pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub fn until(what: &str, is_so: impl FnMut() -> bool) {
+    until_within(SOON, what, is_so);
+}
+
+/// The same, for so long.
+pub fn until_within(most: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
     let started = Instant::now();
     while !is_so() {
-        assert!(started.elapsed() < SOON, "waited in vain: {what}");
+        assert!(started.elapsed() < most, "waited in vain: {what}");
         thread::sleep(Duration::from_millis(10));
     }
 }
@@ -107,9 +112,14 @@ impl Running {
 
     /// Its exit code, and how long it took from now on.
     pub fn end(&mut self) -> (Option<i32>, Duration) {
+        self.end_within(SOON)
+    }
+
+    /// The same, if it takes no longer than this.
+    pub fn end_within(&mut self, most: Duration) -> (Option<i32>, Duration) {
         let started = Instant::now();
         let mut ended: Option<ExitStatus> = None;
-        until("the end of a process", || {
+        until_within(most, "the end of a process", || {
             ended = self.child.try_wait().unwrap();
             ended.is_some()
         });
