@@ -1,46 +1,96 @@
 //! Repeats a run whose members changed, in the simulator: with the same history it ends with the
 //! same bits.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use crate::{
     config::ConfigError,
-    drive::{Change, Ended, Learner, NoopObserver, RunError},
-    gossip::{Node, Rejoin, plan, tree::Readers},
-    run::{Design, Summary, Whole},
-    sim::{self, Paused},
-    units::NodeId,
+    drive::{Change, Elapsed, NoopObserver, Observer, RunError},
+    gossip::{LinkTraffic, Node, OwnModel, Rejoin, RoundDone, tree::Readers},
+    links::Conditions,
+    run::{Design, Summary, Whole, check_history},
+    sim::{self, Paused, Running, Simulated},
+    units::{NodeId, Round, Time},
 };
+
+/// Runs an experiment in the simulator, with the absences that it names.
+///
+/// # Errors
+/// If a node fails, or the nodes wait for each other.
+pub fn simulate(whole: &Whole, observer: &mut dyn Observer) -> Result<Simulated, RunError> {
+    run_with(whole, &whole.absences, &whole.conditions, observer)
+}
 
 /// Repeats a run with this history of its members, and returns its summary.
 ///
 /// # Errors
 /// If the history does not fit the run, or a node fails.
 pub fn replay(whole: &Whole, history: &[Change]) -> Result<Summary, RunError> {
-    check(&whole.design, history).map_err(RunError::Setup)?;
-    let nodes = whole.design.topology.nodes();
-    let mut members: Vec<NodeId> = (0..nodes).map(NodeId::from).collect();
+    let simulated = run_with(whole, history, &Conditions::ideal(), &mut NoopObserver)?;
+    Summary::of_run(&whole.design, &simulated.ended[0].records, history)
+        .map_err(|why| RunError::Setup(ConfigError::at("records of the repeated run", why)))
+}
+
+/// Runs an experiment with this history of its members.
+fn run_with(
+    whole: &Whole,
+    history: &[Change],
+    conditions: &Conditions,
+    observer: &mut dyn Observer,
+) -> Result<Simulated, RunError> {
+    if history.is_empty() {
+        return sim::run_on(whole.specs(), conditions, observer);
+    }
+    check_history(&whole.design, history).map_err(RunError::Setup)?;
+    let mut members: Vec<NodeId> = (0..whole.design.topology.nodes()).map(NodeId::from).collect();
     let mut nodes = start(whole, &whole.design, &members, None)?;
-    let mut part: Option<Arc<Design>> = None;
+    let (mut now, mut around) = (Time(0), conditions.clone());
     for change in history {
-        let paused = match change.models.is_empty() {
-            true => Vec::new(),
-            false => sim::run_until(nodes, change.round, &mut NoopObserver)?,
-        };
+        let mut paused = Vec::new();
+        if !change.models.is_empty() {
+            let mut observer = Renumbering { members: &members, observer };
+            (paused, now) = sim::run_until(nodes, &around, now, change.round, &mut observer)?;
+        }
         let paused: BTreeMap<NodeId, Paused> = members.iter().copied().zip(paused).collect();
         let design = whole.design.restricted(&change.members, &change.cut);
-        let design = Arc::new(design.map_err(RunError::Setup)?);
+        let design = design.map_err(RunError::Setup)?;
         members.clone_from(&change.members);
         nodes = start(whole, &design, &members, Some((change, paused)))?;
-        part = Some(design);
+        around = conditions.restricted(&members);
     }
-    let mut ended = sim::run_nodes(nodes, &mut NoopObserver)?;
-    let Ended { records, .. } = ended.swap_remove(0);
-    let design = part.as_ref().unwrap_or(&whole.design);
-    let mut summary = Summary::new(design, &records)
-        .map_err(|why| RunError::Setup(ConfigError::at("records of the repeated run", why)))?;
-    summary.add_history(&whole.design.topology, history);
-    Ok(summary)
+    let mut observer = Renumbering { members: &members, observer };
+    let mut simulated = sim::run_nodes(nodes, &around, now, &mut observer)?;
+    for ended in &mut simulated.ended {
+        ended.history = history.to_vec();
+    }
+    Ok(simulated)
+}
+
+/// Passes events on, with the numbers of nodes in the topology of the run.
+struct Renumbering<'a> {
+    members: &'a [NodeId],
+    observer: &'a mut dyn Observer,
+}
+
+impl Observer for Renumbering<'_> {
+    fn round(&mut self, node: NodeId, elapsed: Elapsed, done: RoundDone) {
+        self.observer.round(self.members[node.index()], elapsed, done);
+    }
+
+    fn save(&mut self, node: NodeId, elapsed: Elapsed, own: &OwnModel) {
+        let number =
+            |link: &LinkTraffic| LinkTraffic { to: self.members[link.to.index()], ..*link };
+        let own = OwnModel { links: own.links.iter().map(number).collect(), ..own.clone() };
+        self.observer.save(self.members[node.index()], elapsed, &own);
+    }
+
+    fn mean(&mut self, mean: &[f32]) {
+        self.observer.mean(mean);
+    }
+
+    fn stop_after(&mut self) -> Option<Round> {
+        self.observer.stop_after()
+    }
 }
 
 /// The nodes of a part of the run: at its beginning, or after a change.
@@ -49,7 +99,7 @@ fn start(
     design: &Design,
     members: &[NodeId],
     change: Option<(&Change, BTreeMap<NodeId, Paused>)>,
-) -> Result<Vec<(Node, Box<dyn Learner>)>, RunError> {
+) -> Result<Vec<Running>, RunError> {
     let mut paused = BTreeMap::new();
     let mut round = None;
     if let Some((change, states)) = change
@@ -83,28 +133,4 @@ fn start(
         (core, learner)
     };
     Ok(members.iter().enumerate().map(node).collect())
-}
-
-/// Checks that a history fits a run.
-fn check(design: &Design, history: &[Change]) -> Result<(), ConfigError> {
-    let wrong = |problem: String| Err(ConfigError::at("history", problem));
-    let rounds = design.experiment.run.rounds;
-    let mut before = 0;
-    for change in history {
-        let round = change.round.0;
-        if round < before || round >= rounds || (round == 0) != change.models.is_empty() {
-            return wrong(format!(
-                "a change after round {round}: expected ascending rounds below {rounds}, and \
-                 models from round 1 on"
-            ));
-        }
-        if change.members.is_empty() {
-            return wrong(format!("no members after round {round}"));
-        }
-        before = round;
-    }
-    if !history.is_empty() && !plan::can_pause(&*design.rule.plan) {
-        return wrong("the members of a run with this rule cannot change".into());
-    }
-    Ok(())
 }

@@ -23,6 +23,22 @@ pub struct Ended {
     pub history: Vec<Change>,
 }
 
+/// Why members are chosen again.
+#[derive(Clone, Debug, Default)]
+pub struct Absence {
+    /// Neighbours that are no longer awaited.
+    pub late: Vec<NodeId>,
+    /// Neighbours that were no members and are back.
+    pub back: Vec<NodeId>,
+}
+
+impl Absence {
+    /// The absence of one neighbour.
+    pub fn of(peer: NodeId) -> Absence {
+        Absence { late: vec![peer], back: Vec::new() }
+    }
+}
+
 /// Why a run ended early.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -56,9 +72,9 @@ pub enum RunError {
     /// The program of a neighbour was started again: this node must go back to a checkpoint.
     #[error("the program of node {0} was started again")]
     Restarted(NodeId),
-    /// The members must be chosen again; these neighbours are no longer awaited.
+    /// The members must be chosen again.
     #[error("the members are chosen again")]
-    Absent(Vec<NodeId>),
+    Absent(Absence),
     /// A link or host failed outside the rounds.
     #[error("{0}")]
     Network(String),

@@ -7,7 +7,7 @@ mod lent;
 mod membership;
 mod observer;
 
-pub use ended::{Ended, RunError};
+pub use ended::{Absence, Ended, RunError};
 pub use learner::{Conclusion, Learner, compute, describe_panic};
 pub use lent::Lent;
 pub use membership::{Change, Membership};

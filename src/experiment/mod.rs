@@ -15,10 +15,10 @@ use crate::{
     config::{self, ConfigError},
     learn::{Init, ModelParams, OptimizerParams},
 };
-pub use network::{Compute, NetworkParams, Uplink};
+pub use network::{AbsentParams, Compute, NetworkParams, Uplink};
 pub use sections::{
     AbsenceParams, CheckpointParams, DataParams, Policy, QuorumParams, RequireParams, RunParams,
-    SplitKind, StartParams, StartWord, TopologyParams, Transport, Weighting,
+    SplitKind, StartParams, TopologyParams, Transport, Weighting,
 };
 
 /// The default experiment: an MLP on the embedded digits, label-sorted over a ring of 8.

@@ -64,6 +64,24 @@ pub struct NetworkParams {
     /// Accepts: a number from 0.01 to 1000000; not with `compute = "none"`. Default: 4.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub straggler_factor: Option<f64>,
+    /// Nodes that are absent for some rounds of a simulation, while the others go on without them.
+    ///
+    /// Accepts: a list of `{ nodes = ["3"], from = 100, until = 200 }`, in the order of the rounds,
+    /// none of which overlap; `from` above 0. Default: none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub absent: Vec<AbsentParams>,
+}
+
+/// Nodes that take no part in some rounds of a simulation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AbsentParams {
+    /// Their names.
+    pub nodes: Vec<String>,
+    /// The rounds after which they leave.
+    pub from: u64,
+    /// The rounds after which they come back.
+    pub until: u64,
 }
 
 impl Default for NetworkParams {
@@ -82,6 +100,7 @@ impl Default for NetworkParams {
             compute_spread: None,
             stragglers: None,
             straggler_factor: None,
+            absent: Vec::new(),
         }
     }
 }

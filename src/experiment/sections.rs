@@ -1,8 +1,11 @@
 //! The sections that belong to no registry: the run, its topology and its data.
 
-use std::{net::Ipv4Addr, time::Duration};
+use std::{fmt, net::Ipv4Addr, time::Duration};
 
-use serde::{Deserialize, Serialize};
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{self, MapAccess, Visitor, value::MapAccessDeserializer},
+};
 
 /// `[run]`: length, evaluations, output, limits.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -68,21 +71,49 @@ pub struct RunParams {
 }
 
 /// When a run begins.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(untagged, expecting = "expected \"all\" or { quorum = 5, within_s = 300 }")]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub enum StartParams {
-    /// `"all"`.
-    Word(StartWord),
+    /// `"all"`: once all nodes are linked.
+    #[default]
+    All,
     /// `{ quorum = 5, within_s = 300 }`.
     Quorum(QuorumParams),
 }
 
-/// The word of [`StartParams`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum StartWord {
-    /// Once all nodes are linked.
-    All,
+impl Serialize for StartParams {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            StartParams::All => serializer.serialize_str("all"),
+            StartParams::Quorum(start) => start.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for StartParams {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<StartParams, D::Error> {
+        struct Start;
+
+        impl<'de> Visitor<'de> for Start {
+            type Value = StartParams;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("\"all\" or { quorum = 5, within_s = 300 }")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<StartParams, E> {
+                match text {
+                    "all" => Ok(StartParams::All),
+                    text => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
+                }
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<StartParams, A::Error> {
+                QuorumParams::deserialize(MapAccessDeserializer::new(map)).map(StartParams::Quorum)
+            }
+        }
+
+        deserializer.deserialize_any(Start)
+    }
 }
 
 /// A run begins with this many nodes if the others are not there in time.
@@ -109,7 +140,7 @@ impl StartParams {
     /// How long nodes wait before they begin without the others, if they do.
     pub fn within(&self) -> Option<Duration> {
         match self {
-            StartParams::Word(StartWord::All) => None,
+            StartParams::All => None,
             StartParams::Quorum(start) => Some(Duration::from_secs_f64(start.within_s)),
         }
     }
@@ -117,7 +148,7 @@ impl StartParams {
     /// The number of nodes, if not all are needed.
     pub fn quorum(&self) -> Option<u32> {
         match self {
-            StartParams::Word(StartWord::All) => None,
+            StartParams::All => None,
             StartParams::Quorum(start) => Some(start.quorum),
         }
     }
@@ -210,7 +241,7 @@ impl Default for RunParams {
             patience_s: 120.0,
             work_s: 3600.0,
             connect_s: 60.0,
-            start: StartParams::Word(StartWord::All),
+            start: StartParams::All,
             require: None,
             transport: Transport::Tcp,
             relayed: false,

@@ -35,6 +35,17 @@ impl Conditions {
         }
     }
 
+    /// The conditions of some of the nodes, which are numbered anew in this order.
+    #[must_use]
+    pub fn restricted(&self, members: &[NodeId]) -> Conditions {
+        let place = |node: NodeId| members.iter().position(|&member| member == node);
+        let link = |(&(a, b), model): (&(NodeId, NodeId), &LinkModel)| {
+            let (a, b) = (NodeId::from(place(a)?), NodeId::from(place(b)?));
+            Some(((a.min(b), a.max(b)), *model))
+        };
+        Conditions { links: self.links.iter().filter_map(link).collect(), ..self.clone() }
+    }
+
     /// The model of the link between two nodes.
     pub fn link(&self, a: NodeId, b: NodeId) -> &LinkModel {
         self.links.get(&(a.min(b), a.max(b))).unwrap_or(&self.rest)

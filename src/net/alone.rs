@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     config::ConfigError,
-    drive::{Elapsed, Ended, Lent, Membership, NodeSpec, Observer, RunError, Waiting},
+    drive::{Absence, Elapsed, Ended, Lent, Membership, NodeSpec, Observer, RunError, Waiting},
     experiment::Policy,
     gossip::{
         LinkTraffic, NodeConfig, OwnModel, RoundDone,
@@ -223,11 +223,15 @@ pub fn alone(
                 );
                 results.map(|results| *results)
             }
-            Stopped::Absent(peers) => {
-                let late = peers.into_iter().map(|peer| part.numbers[peer.index()]);
-                let unused = part.unused();
-                let late = late.chain(unused).collect();
-                current = choose(&mut place, design, &current, late, &checkpoints, observer, stop)?;
+            Stopped::Absent(absence) => {
+                let numbers = |peers: Vec<NodeId>| -> Vec<NodeId> {
+                    peers.into_iter().map(|peer| part.numbers[peer.index()]).collect()
+                };
+                let (mut late, back) = (numbers(absence.late), numbers(absence.back));
+                late.extend(part.unused().filter(|peer| !back.contains(peer)));
+                let absence = Absence { late, back };
+                current =
+                    choose(&mut place, design, &current, absence, &checkpoints, observer, stop)?;
                 part = Part::new(&place, design, current.clone())?;
                 None
             }
@@ -406,7 +410,7 @@ fn choose(
     place: &mut Place,
     design: &Design,
     current: &Membership,
-    late: BTreeSet<NodeId>,
+    absence: Absence,
     checkpoints: &Option<Checkpoints>,
     observer: &mut dyn Observer,
     stop: &mut dyn FnMut() -> bool,
@@ -434,11 +438,18 @@ fn choose(
         quorum: [first, quorum],
         deadline: [experiment.run.start.within(), experiment.absence.deadline()],
         patience: Duration::from_secs_f64(experiment.absence.wait_s),
-        late,
+        late: absence.late.into_iter().collect(),
+        back: absence.back,
         record: &mut record,
     }
     .choose();
-    drop(host);
+    match &chosen {
+        // The others need not wait.
+        Err(error @ RunError::Interrupted(_)) => {
+            host.finish(Some(error.cause(place.node, &design.topology)), &mut || false);
+        }
+        _ => drop(host),
+    }
     runtime.shutdown_timeout(Duration::from_secs(1));
     chosen
 }

@@ -26,6 +26,9 @@ use crate::{
 /// How long a node that goes on waits until its neighbours know of it.
 const LEAVING: Duration = Duration::from_secs(2);
 
+/// How long a node that is back, and is missing again, is awaited at most.
+const BACK: Duration = Duration::from_secs(30);
+
 /// A node while members are chosen.
 pub(super) struct Assembler<'a> {
     pub id: NodeId,
@@ -47,6 +50,8 @@ pub(super) struct Assembler<'a> {
     pub patience: Duration,
     /// Neighbours that are not awaited.
     pub late: BTreeSet<NodeId>,
+    /// Neighbours that were here a moment ago: they are awaited for [`BACK`] at most.
+    pub back: Vec<NodeId>,
     /// Records a membership, durably.
     pub record: &'a mut dyn FnMut(&Membership) -> Result<(), ConfigError>,
 }
@@ -110,7 +115,9 @@ impl Assembler<'_> {
             let now = Instant::now();
             let after = self.deadline[usize::from(assembly.has_begun())];
             for (peer, since) in &lost {
-                if after.is_some_and(|after| now >= *since + after) {
+                let shorter = self.back.contains(peer).then_some(BACK);
+                let most = after.into_iter().chain(shorter).min();
+                if most.is_some_and(|most| now >= *since + most) {
                     self.late.insert(*peer);
                 }
             }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::{event::Event, host::Host, wire::StartMessage, worker::POLL};
-use crate::{mixing::Topology, units::NodeId};
+use crate::{drive::Absence, mixing::Topology, units::NodeId};
 
 /// How often a node repeats its message: a connection may have lost it.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -24,13 +24,23 @@ pub(super) struct Confirmation<'a> {
     pub events: &'a Receiver<Event>,
     /// How long to wait without any news.
     pub patience: Duration,
+    /// Whether members are chosen again if one does not come back before all have their results.
+    pub goes_on: bool,
+}
+
+/// Why a node that has its results must go on.
+pub(super) enum Again {
+    /// This neighbour was started again.
+    Restarted(NodeId),
+    /// Members are chosen again.
+    Absent(Absence),
 }
 
 impl Confirmation<'_> {
     /// Waits until all nodes have written their results, as far as they can be asked. `stop` is
-    /// called again and again and returns whether to wait no longer. Returns a neighbour that was
-    /// started again meanwhile.
-    pub fn wait(&self, stop: &mut dyn FnMut() -> bool) -> Option<NodeId> {
+    /// called again and again and returns whether to wait no longer. Returns why this node must go
+    /// on, if it must.
+    pub fn wait(&self, stop: &mut dyn FnMut() -> bool) -> Option<Again> {
         let tree = self.topology.spanning_tree();
         let parent = tree.parent(self.id);
         let mut waits: BTreeSet<NodeId> = tree.children(self.id).iter().copied().collect();
@@ -52,7 +62,18 @@ impl Confirmation<'_> {
                 Ok(Event::Start { from, message: StartMessage::Over }) => {
                     over = parent == Some(from);
                 }
-                Ok(Event::Restarted(peer)) => return Some(peer),
+                Ok(Event::Restarted(peer)) => return Some(Again::Restarted(peer)),
+                Ok(Event::Down { peer, .. }) if self.goes_on => {
+                    return Some(Again::Absent(Absence::of(peer)));
+                }
+                Ok(Event::Left { peer, cause }) if self.goes_on && cause.leaves => {
+                    return Some(Again::Absent(Absence::of(peer)));
+                }
+                Ok(Event::Elsewhere(peer))
+                    if self.goes_on && self.topology.neighbours(self.id).contains(&peer) =>
+                {
+                    return Some(Again::Absent(Absence::default()));
+                }
                 Ok(Event::Down { peer, .. } | Event::Left { peer, .. } | Event::Goodbye(peer)) => {
                     let name = &self.topology.node(peer).name;
                     if waits.remove(&peer) {

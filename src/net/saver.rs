@@ -70,8 +70,8 @@ pub(super) struct Saver {
     /// Whether this attempt has begun anew from a mean: the first checkpoint is of an older
     /// membership, or some nodes lack it.
     anew: bool,
-    /// The newest common checkpoint when a node came back that is no member.
-    visited: Option<u64>,
+    /// The newest common checkpoint when the first of these nodes came back, which are no members.
+    visited: Option<(u64, Vec<NodeId>)>,
     queue: Option<SyncSender<Checkpoint>>,
     writer: Option<JoinHandle<()>>,
 }
@@ -131,19 +131,21 @@ impl Saver {
         Some(Input::Snapshot(after))
     }
 
-    /// A node that is no member has come back.
-    pub fn visit(&mut self) {
-        self.visited = Some(self.common);
+    /// A node that is no member has come back. Returns whether that is news.
+    pub fn visit(&mut self, peer: NodeId) -> bool {
+        let (_, visitors) = self.visited.get_or_insert((self.common, Vec::new()));
+        let is_new = !visitors.contains(&peer);
+        if is_new {
+            visitors.push(peer);
+        }
+        is_new
     }
 
-    /// Whether such a node is back.
-    pub fn is_visited(&self) -> bool {
-        self.visited.is_some()
-    }
-
-    /// Whether it can take part now: all members have had a checkpoint since it came back.
-    pub fn is_due(&self) -> bool {
-        self.visited.is_some_and(|common| self.common > common)
+    /// The nodes that are back and can take part now: all members have had a checkpoint since the
+    /// first of them came.
+    pub fn due(&mut self) -> Option<Vec<NodeId>> {
+        let (_, visitors) = self.visited.take_if(|(common, _)| self.common > *common)?;
+        Some(visitors)
     }
 
     /// Takes what is new, in this round of the node. May return a request for a snapshot.

@@ -14,7 +14,7 @@ use super::{
     worker::{LINE, NodeObserver, POLL},
 };
 use crate::{
-    drive::{Membership, RunError, Waiting},
+    drive::{Absence, Membership, RunError, Waiting},
     mixing::Topology,
     units::{NodeId, Round},
 };
@@ -130,7 +130,7 @@ impl Starter<'_> {
                 Some(Event::Elsewhere(peer))
                     if self.goes_on && self.topology.neighbours(self.id).contains(&peer) =>
                 {
-                    return Err(RunError::Absent(Vec::new()));
+                    return Err(RunError::Absent(Absence::default()));
                 }
                 Some(Event::Elsewhere(_)) => {}
                 Some(event @ (Event::Frame { .. } | Event::Taken(_) | Event::Computed(_))) => {

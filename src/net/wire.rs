@@ -326,7 +326,7 @@ mod tests {
         expected.extend(b"run");
         expected.extend([2, 0, 0, 0]);
         expected.extend([[1; 32], [2; 32], [3; 32]].concat());
-        for word in [4u64, 5, 6, 7, 9, 10] {
+        for word in [4u64, 5, 6, 7, 9, 10, 11] {
             expected.extend(word.to_le_bytes());
         }
         assert_eq!(encode(&Message::Hello(hello()))[4..], expected);

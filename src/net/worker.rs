@@ -12,7 +12,7 @@ use std::{
 
 use super::{
     companion::{Job, Owned},
-    confirm::Confirmation,
+    confirm::{Again, Confirmation},
     event::Event,
     host::Host,
     limits::Limits,
@@ -22,7 +22,9 @@ use super::{
     start::{Begun, Starter},
 };
 use crate::{
-    drive::{Conclusion, Elapsed, Ended, Lent, Membership, RunError, Waiting, describe_panic},
+    drive::{
+        Absence, Conclusion, Elapsed, Ended, Lent, Membership, RunError, Waiting, describe_panic,
+    },
     gossip::{Effect, Failure, Input, NodeConfig, OwnModel, RoundDone},
     mixing::Topology,
     run::{Checkpoint, Checkpoints},
@@ -116,8 +118,8 @@ pub enum Stopped {
     /// The program of a neighbour was started again: this node must go back to a checkpoint. Its
     /// neighbours got no reason. The results are there if it had written them.
     Restarted(NodeId, Option<Box<Ended>>),
-    /// The members must be chosen again; these neighbours are no longer awaited.
-    Absent(Vec<NodeId>),
+    /// The members must be chosen again.
+    Absent(Absence),
 }
 
 impl From<RunError> for Stopped {
@@ -179,8 +181,9 @@ impl Worker {
             // The run can go on without the nodes that are not here.
             Err(RunError::Deadline(text)) if limits.goes_on && !is_over && (again || start) => {
                 tracing::warn!("{text}");
-                let missing = host.status().missing();
-                return Err(Stopped::Absent(missing.into_iter().map(|(peer, _)| peer).collect()));
+                let missing = host.status().missing().into_iter();
+                let late = missing.map(|(peer, _)| peer).collect();
+                return Err(Stopped::Absent(Absence { late, ..Absence::default() }));
             }
             Err(error) => {
                 save_newest(newest, observer);
@@ -231,11 +234,17 @@ impl Worker {
         let mut result = result.map(|()| state.end());
         if let Ok(ended) = &mut result {
             observer.ended(ended);
-            let (topology, patience) = (&topology, limits.patience);
-            let waits = Confirmation { id, topology, host: &host, events: &events, patience };
+            let Limits { patience, goes_on, .. } = limits;
+            let (topology, events) = (&topology, &events);
             if confirms {
-                if let Some(peer) = waits.wait(stop) {
-                    return Err(Stopped::Restarted(peer, Some(Box::new(std::mem::take(ended)))));
+                let waits = Confirmation { id, topology, host: &host, events, patience, goes_on };
+                match waits.wait(stop) {
+                    None => {}
+                    Some(Again::Restarted(peer)) => {
+                        let results = Box::new(std::mem::take(ended));
+                        return Err(Stopped::Restarted(peer, Some(results)));
+                    }
+                    Some(Again::Absent(peers)) => return Err(Stopped::Absent(peers)),
                 }
                 host.set_over();
             }
@@ -321,8 +330,8 @@ impl Driver<'_> {
             if let Some(saver) = &mut self.saver {
                 if let Some(request) = saver.look(round) {
                     self.feed(request)?;
-                } else if saver.is_due() {
-                    return Err(RunError::Absent(Vec::new()));
+                } else if let Some(back) = saver.due() {
+                    return Err(RunError::Absent(Absence { back, ..Absence::default() }));
                 }
             }
             let now = Instant::now();
@@ -458,10 +467,10 @@ impl Driver<'_> {
             Event::Frame { from, bytes } => Input::Frame { from, bytes },
             Event::Taken(peer) => Input::Taken(peer),
             Event::Down { peer, .. } if self.limits.goes_on => {
-                return Err(RunError::Absent(vec![peer]));
+                return Err(RunError::Absent(Absence::of(peer)));
             }
             Event::Left { peer, cause } if self.limits.goes_on && cause.leaves => {
-                return Err(RunError::Absent(vec![peer]));
+                return Err(RunError::Absent(Absence::of(peer)));
             }
             Event::Down { peer, reason } => Input::LinkDown { peer, reason },
             Event::Left { peer, cause } => Input::Left { peer, cause },
@@ -492,14 +501,13 @@ impl Driver<'_> {
         }
         if is_member {
             tracing::info!("members are chosen again");
-            return Err(RunError::Absent(Vec::new()));
+            return Err(RunError::Absent(Absence::default()));
         }
         if let Some(saver) = &mut self.saver
-            && !saver.is_visited()
+            && saver.visit(peer)
         {
             let name = self.host.name(peer);
             tracing::warn!("node {name} is back: it takes part after the next checkpoint");
-            saver.visit();
         }
         Ok(())
     }

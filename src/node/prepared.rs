@@ -168,14 +168,8 @@ fn conclude(
     files: Option<(&Recorder, &RunDirectory)>,
 ) -> Result<Summary, super::EndError> {
     let kept = files.map_or(Ok(()), |(recorder, _)| recorder.finish(true));
-    let part = match ended.history.last() {
-        Some(change) => design.restricted(&change.members, &change.cut).map(Some),
-        None => Ok(None),
-    };
-    let made = part
-        .map_err(|error| error.to_string())
-        .and_then(|part| Summary::new(part.as_ref().unwrap_or(design), &ended.records));
-    let mut summary = match (made, files) {
+    let made = Summary::of_run(design, &ended.records, &ended.history);
+    let summary = match (made, files) {
         (Ok(summary), _) => summary,
         (Err(why), Some((recorder, directory))) => {
             return Err(recorder.unusable(directory, why, kept));
@@ -184,7 +178,6 @@ fn conclude(
             return Err(super::EndError::Short(format!("no node's record can be used: {why}")));
         }
     };
-    summary.add_history(&design.topology, &ended.history);
     let failed = |error: String| super::EndError::Failed(error);
     let written = files.map_or(Ok(()), |(_, directory)| directory.summary(&summary));
     kept.map_err(|error| failed(error.to_string()))?;

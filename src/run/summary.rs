@@ -297,6 +297,24 @@ impl Summary {
         }
     }
 
+    /// The summary of a run with this history of its members, from the closing records of the last
+    /// ones, in their order.
+    ///
+    /// # Errors
+    /// As [`Summary::new`], or if the run cannot have such members.
+    pub fn of_run(
+        design: &Design,
+        records: &[Vec<u8>],
+        history: &[drive::Change],
+    ) -> Result<Summary, String> {
+        let Some(last) = history.last() else { return Summary::new(design, records) };
+        let part = design.restricted(&last.members, &last.cut);
+        let part = part.map_err(|error| error.to_string())?;
+        let mut summary = Summary::new(&part, records)?;
+        summary.add_history(&design.topology, history);
+        Ok(summary)
+    }
+
     /// The summary from all nodes' closing records, in node order. A record that cannot be used is
     /// listed in `unusable`.
     ///
@@ -375,7 +393,7 @@ impl Summary {
 
     /// Adds the history of the members: rounds in which a node was none are not its own, and nodes
     /// that are none at the end are listed.
-    pub fn add_history(&mut self, topology: &Topology, history: &[drive::Change]) {
+    fn add_history(&mut self, topology: &Topology, history: &[drive::Change]) {
         self.history = Change::all(topology, history);
         let all: Vec<NodeId> = (0..topology.nodes()).map(NodeId::from).collect();
         for &node in &all {

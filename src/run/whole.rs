@@ -10,7 +10,7 @@ use super::{
 use crate::{
     config::ConfigError,
     data::{self, Dataset, Options, SYNTHETIC, Scale, Split, Synthetic, Target, Task},
-    drive::{Learner, NodeSpec},
+    drive::{Change, Learner, NodeSpec},
     experiment::{Compute, Experiment, SplitKind},
     gossip::tree::Readers,
     learn::{Model, Optimizer},
@@ -37,6 +37,8 @@ pub struct Whole {
     pub scale: Arc<OnceLock<Scale>>,
     /// The conditions of links and machines for `simulate` and `plan`.
     pub conditions: Conditions,
+    /// The absences that a simulation has.
+    pub absences: Vec<Change>,
 }
 
 impl Whole {
@@ -71,6 +73,7 @@ impl Whole {
         let model = design.table_model()?;
         let conditions = measured_conditions(&mut design, &model, &shards[0])?;
         Ok(Whole {
+            absences: super::history::absences(&design)?,
             conditions,
             design: Arc::new(design),
             model,

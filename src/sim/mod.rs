@@ -53,24 +53,11 @@ pub fn run_on(
     observer: &mut dyn Observer,
 ) -> Result<Simulated, RunError> {
     let nodes = specs.into_iter().map(|spec| (Node::new(spec.config), spec.learner));
-    let mut network = Network::new(nodes.collect(), conditions);
-    network.start(None);
-    let mut stopping = false;
-    while let Some(event) = network.next() {
-        network.now = event.time;
-        if let Err(error) = network.deliver(event, observer) {
-            network.salvage(observer);
-            return Err(error);
-        }
-        if !stopping && let Some(last) = observer.stop_after() {
-            stopping = true;
-            for node in 0..network.hosts.len() {
-                network.post(NodeId::from(node), Input::StopAfter(last));
-            }
-        }
-    }
-    network.end()
+    Network::new(nodes.collect(), conditions).run(observer)
 }
+
+/// A node's core and its learner.
+pub type Running = (Node, Box<dyn Learner>);
 
 /// The state of a node in the middle of a run.
 pub struct Paused {
@@ -80,18 +67,20 @@ pub struct Paused {
     pub merged: Vec<u8>,
 }
 
-/// Runs nodes on an ideal network until all of them have done so many rounds, if their plan
-/// [can pause](crate::gossip::plan::can_pause).
+/// Runs nodes from this time on until all of them have done so many rounds, if their plan
+/// [can pause](crate::gossip::plan::can_pause). Returns their states and the time.
 ///
 /// # Errors
 /// If a node fails, the nodes wait for each other, or the run is over before.
 pub fn run_until(
-    nodes: Vec<(Node, Box<dyn Learner>)>,
+    nodes: Vec<Running>,
+    conditions: &Conditions,
+    begin: Time,
     round: Round,
     observer: &mut dyn Observer,
-) -> Result<Vec<Paused>, RunError> {
-    let conditions = Conditions::ideal();
-    let mut network = Network::new(nodes, &conditions);
+) -> Result<(Vec<Paused>, Time), RunError> {
+    let mut network = Network::new(nodes, conditions);
+    network.now = begin;
     network.start(Some(round));
     while network.hosts.iter().any(|host| host.paused.is_none())
         && let Some(event) = network.next()
@@ -99,31 +88,29 @@ pub fn run_until(
         network.now = event.time;
         network.deliver(event, observer)?;
     }
+    let now = network.now;
     let paused = network.hosts.into_iter().map(|host| match host.paused {
         Some(snapshot) if snapshot.rounds == round => {
             Ok(Paused { snapshot: *snapshot, merged: host.merged })
         }
         _ => Err(RunError::Stuck(format!("the run is over before round {round}"))),
     });
-    paused.collect()
+    Ok((paused.collect::<Result<_, _>>()?, now))
 }
 
-/// Runs nodes on an ideal network to their end.
+/// Runs nodes from this time on to their end.
 ///
 /// # Errors
 /// As [`run`].
 pub fn run_nodes(
-    nodes: Vec<(Node, Box<dyn Learner>)>,
+    nodes: Vec<Running>,
+    conditions: &Conditions,
+    begin: Time,
     observer: &mut dyn Observer,
-) -> Result<Vec<Ended>, RunError> {
-    let conditions = Conditions::ideal();
-    let mut network = Network::new(nodes, &conditions);
-    network.start(None);
-    while let Some(event) = network.next() {
-        network.now = event.time;
-        network.deliver(event, observer)?;
-    }
-    network.end().map(|simulated| simulated.ended)
+) -> Result<Simulated, RunError> {
+    let mut network = Network::new(nodes, conditions);
+    network.now = begin;
+    network.run(observer)
 }
 
 struct Host {
@@ -237,8 +224,8 @@ impl Ord for Event {
 }
 
 impl<'a> Network<'a> {
-    fn new(nodes: Vec<(Node, Box<dyn Learner>)>, conditions: &'a Conditions) -> Network<'a> {
-        let host = |(node, learner): (Node, Box<dyn Learner>)| Host {
+    fn new(nodes: Vec<Running>, conditions: &'a Conditions) -> Network<'a> {
+        let host = |(node, learner): Running| Host {
             node,
             learner,
             traffic: Traffic::default(),
@@ -263,6 +250,26 @@ impl<'a> Network<'a> {
             effects: Vec::new(),
             inputs: Vec::new(),
         }
+    }
+
+    /// Runs all nodes to their end.
+    fn run(mut self, observer: &mut dyn Observer) -> Result<Simulated, RunError> {
+        self.start(None);
+        let mut stopping = false;
+        while let Some(event) = self.next() {
+            self.now = event.time;
+            if let Err(error) = self.deliver(event, observer) {
+                self.salvage(observer);
+                return Err(error);
+            }
+            if !stopping && let Some(last) = observer.stop_after() {
+                stopping = true;
+                for node in 0..self.hosts.len() {
+                    self.post(NodeId::from(node), Input::StopAfter(last));
+                }
+            }
+        }
+        self.end()
     }
 
     /// Posts the start of all nodes, which may pause after a round.

@@ -21,13 +21,16 @@ use command::{Running, folder, gradvine, json, program, until_running};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Five nodes on a ring, each with its own rows and key.
+/// Five nodes on a ring, each with its own rows and key. Every link goes through passages.
 struct Ring {
     folder: TempDir,
     sets: Vec<String>,
+    links: Vec<[Passage; 2]>,
 }
 
 const NODES: [usize; 5] = [0, 1, 2, 3, 4];
+
+const DELAY: Duration = Duration::from_millis(4);
 
 impl Ring {
     /// Writes all files. `sets` are changes of the experiment.
@@ -42,7 +45,7 @@ impl Ring {
             .flat_map(|set| ["--set".to_string(), set.to_string()])
             .chain(["--topology".into(), "ring:5".into()])
             .collect();
-        let ring = Ring { folder, sets };
+        let mut ring = Ring { folder, sets, links: Vec::new() };
         // A short run writes keys, rows and files.
         let mut short = gradvine();
         short.args(["train", "--processes", "--no-baseline", "--quiet", "--rounds", "1"]);
@@ -52,6 +55,7 @@ impl Ring {
             fs::remove_dir_all(ring.run(node)).unwrap();
         }
         ring.edit("experiment.toml", "rounds = 1\n", &format!("rounds = {rounds}\n"));
+        ring.links = NODES.map(|node| ring.lead(node, (node + 1) % 5)).into();
         ring
     }
 
@@ -61,6 +65,21 @@ impl Ring {
 
     fn run(&self, node: usize) -> PathBuf {
         self.nodes().join(node.to_string()).join("run")
+    }
+
+    /// Waits until node 0 has written two more checkpoints: then all have one of this membership.
+    fn until_checkpoints(&self) {
+        let newest = || {
+            let files = fs::read_dir(self.run(0).join("checkpoints/0")).unwrap();
+            let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+            let round = |name: String| {
+                let name = name.strip_prefix("round-")?.strip_suffix(".safetensors")?;
+                name.parse::<u64>().ok()
+            };
+            names.filter_map(round).max().unwrap_or(0)
+        };
+        let first = newest();
+        command::until("two more checkpoints", || newest() >= first + 100);
     }
 
     fn edit(&self, name: &str, from: &str, to: &str) {
@@ -130,7 +149,7 @@ fn until_says(node: &Running, words: &str) {
 
 #[test]
 fn the_others_go_on_without_a_killed_node_and_it_returns() {
-    const ROUNDS: u64 = 8000;
+    const ROUNDS: u64 = 3000;
     let ring = Ring::new(ROUNDS, 2.0, &[]);
     let mut nodes = NODES.map(|node| (node, ring.start(node)));
     NODES.iter().for_each(|node| until_running(&ring.run(*node)));
@@ -140,7 +159,7 @@ fn the_others_go_on_without_a_killed_node_and_it_returns() {
         until_says(&nodes[node].1, "the run goes on with 4 of 5 nodes, without 2");
     }
     // A node that is killed meanwhile comes back as before, to the membership of now.
-    thread::sleep(Duration::from_millis(500));
+    ring.until_checkpoints();
     nodes[4].1.signal("KILL");
     nodes[4].1.end();
     nodes[4].1 = ring.start(4);
@@ -159,7 +178,7 @@ fn the_others_go_on_without_a_killed_node_and_it_returns() {
 
 #[test]
 fn a_node_that_leaves_is_not_awaited() {
-    const ROUNDS: u64 = 2000;
+    const ROUNDS: u64 = 600;
     let require = ["run.require={ nodes = 4, share = 0.9 }"];
     let ring = Ring::new(ROUNDS, 600.0, &require);
     let mut nodes = NODES.map(|node| (node, ring.start(node)));
@@ -176,7 +195,7 @@ fn a_node_that_leaves_is_not_awaited() {
 
 #[test]
 fn a_run_begins_with_a_quorum_and_the_others_join() {
-    const ROUNDS: u64 = 4000;
+    const ROUNDS: u64 = 1500;
     let ring = Ring::new(ROUNDS, 600.0, &["run.start={ quorum = 3, within_s = 2 }"]);
     let mut nodes: Vec<(usize, Running)> = [0, 1, 2].map(|node| (node, ring.start(node))).into();
     for (_, node) in &nodes {
@@ -191,7 +210,8 @@ fn a_run_begins_with_a_quorum_and_the_others_join() {
     assert_eq!(summary["history"][0]["round"], 0);
 }
 
-/// Passes connections on until it is cut.
+/// Passes connections on until it is cut, a moment later, so that rounds take some time however fast
+/// the computer is.
 struct Passage {
     port: u16,
     open: Arc<AtomicBool>,
@@ -220,6 +240,7 @@ impl Passage {
                     thread::spawn(move || {
                         let mut buffer = [0; 1 << 16];
                         while let Ok(count @ 1..) = a.read(&mut buffer) {
+                            thread::sleep(DELAY);
                             if b.write_all(&buffer[..count]).is_err() {
                                 break;
                             }
@@ -268,24 +289,25 @@ impl Ring {
 
 #[test]
 fn parts_without_a_majority_wait_and_cut_links_are_left_out() {
-    const ROUNDS: u64 = 16000;
+    const ROUNDS: u64 = 2500;
     let ring = Ring::new(ROUNDS, 2.0, &[]);
-    let cuts = [ring.lead(1, 2), ring.lead(3, 4)];
     let mut nodes = NODES.map(|node| (node, ring.start(node)));
     NODES.iter().for_each(|node| until_running(&ring.run(*node)));
-    let set = |cut: usize, open: bool| cuts[cut].iter().for_each(|passage| passage.set(open));
-    set(0, false);
+    let set = |link: usize, open: bool| {
+        ring.links[link].iter().for_each(|passage| passage.set(open));
+    };
+    set(1, false);
     for (_, node) in &nodes {
         until_says(node, "the run goes on with 5 of 5 nodes, without the link 1 - 2");
     }
-    thread::sleep(Duration::from_millis(500));
-    set(1, false);
+    ring.until_checkpoints();
+    set(3, false);
     for node in [0, 1, 4] {
         until_says(&nodes[node].1, "the run goes on with 3 of 5 nodes, without 2, 3");
     }
     until_says(&nodes[2].1, "2 of 5 nodes are here, at least 3 go on");
-    set(0, true);
     set(1, true);
+    set(3, true);
     let summary = ring.end(&mut nodes, 3, ROUNDS);
     let history = members(&summary);
     assert_eq!(history[0].len(), 5);

@@ -5,10 +5,14 @@ use std::sync::Arc;
 use gradvine::{
     compress::{self, Built, COMPRESSORS},
     config::ConfigError,
-    gossip::rule::RULES,
+    experiment::Experiment,
+    gossip::{plan, rule::RULES},
+    learn::Tensor,
     mixing::Topology,
+    run::Design,
+    units::NodeId,
 };
-use gradvine_plan::{self as plan, Prices};
+use gradvine_plan::{self as prices, Prices};
 use gradvine_reference::{self as reference, File};
 use gradvine_study::picks;
 use serde_json::json;
@@ -183,6 +187,7 @@ pub fn rules(args: &RulesArgs) -> Result<(), Exit> {
                     "state": rule.state,
                     "sends": rule.sends,
                     "conditions": rule.conditions,
+                    "failures": absence(rule.name),
                     "compresses": rule.compresses,
                     "home": rule.home,
                     "constants": constants(rule.constants),
@@ -203,12 +208,38 @@ pub fn rules(args: &RulesArgs) -> Result<(), Exit> {
             ("keeps", rule.state),
             ("sends", rule.sends),
             ("needs", rule.conditions),
+            ("failures", absence(rule.name)),
             ("paper", rule.paper),
         ];
         let costs = priced.as_ref().map_or_else(Vec::new, |priced| priced.rule(rule));
         text += &table(&rows, &costs, rule.constants);
     }
     Ok(print(&text)?)
+}
+
+/// What a run with this rule does after the restart of a node, and without an absent one: found by
+/// trying it with four nodes.
+fn absence(rule: &str) -> &'static str {
+    let tensors = || vec![Tensor { name: "x".into(), shape: vec![8, 8] }];
+    let design = |compressor: &str| {
+        let sets = [format!("rule.kind={rule}"), format!("compressor.kind={compressor}")];
+        let mut experiment = Experiment::parse("", &sets).ok()?;
+        experiment.run.allow_unstable = true;
+        let topology = Arc::new(Topology::parse("complete:4", 1).ok()?);
+        Design::of_tensors(experiment, topology, tensors(), vec![0.0; 64]).ok()
+    };
+    let design = ["min-max", "identity", "sign", "top-k", "low-rank", "count-sketch"]
+        .into_iter()
+        .find_map(design);
+    let Some(design) = design else { return "" };
+    let members = [0, 1, 2].map(NodeId);
+    match (plan::can_pause(&*design.rule.plan), design.restricted(&members, &[])) {
+        (false, _) => "after a restart a run begins anew; absent nodes are awaited",
+        (true, Err(_)) => "after a restart a run goes on; absent nodes are awaited",
+        (true, Ok(_)) => {
+            "after a restart a run goes on, and without absent nodes if absence.policy says so"
+        }
+    }
 }
 
 /// Prints the compressors.
@@ -225,7 +256,7 @@ pub fn compressors(args: &CompressorsArgs) -> Result<(), Exit> {
                     "constants": constants(entry.constants),
                 });
                 if let Some(parameters) = args.parameters {
-                    object["priced"] = plan::compressor_json(entry, parameters as usize);
+                    object["priced"] = prices::compressor_json(entry, parameters as usize);
                 }
                 object
             })
@@ -235,7 +266,8 @@ pub fn compressors(args: &CompressorsArgs) -> Result<(), Exit> {
     let mut text = String::new();
     for entry in chosen {
         text += &format!("{}\n  {}\n", entry.name, entry.summary);
-        let costs = args.parameters.map_or_else(Vec::new, |d| plan::compressor(entry, d as usize));
+        let costs =
+            args.parameters.map_or_else(Vec::new, |d| prices::compressor(entry, d as usize));
         text += &table(
             &[("class", entry.class_words), ("paper", entry.paper)],
             &costs,

@@ -30,7 +30,7 @@ pub fn conclude(
 ) -> Result<(), Exit> {
     let (design, ended) = (&whole.design, &result.ended);
     let kept = recorder.finish(!interrupted);
-    let mut summary = match Summary::new(design, &ended[0].records) {
+    let mut summary = match Summary::of_run(design, &ended[0].records, &ended[0].history) {
         Ok(summary) => summary,
         Err(why) => return Err(recorder.unusable(directory, why, kept).into()),
     };
@@ -76,10 +76,15 @@ pub fn show(
         let (table, folder) = (table(summary, tree.unwrap_or(0)), directory.path().display());
         show_table(&format!(
             "{table}\nrun directory    {folder}\n{}\n",
-            next(args, directory, whole, command, summary.interrupted)
+            next(args, directory, whole, command, summary)
         ));
     }
-    participation(summary, &whole.design.experiment.run)
+    let experiment = &whole.design.experiment;
+    if command == "simulate" && !experiment.network.absent.is_empty() {
+        // Nodes were away as the experiment says.
+        return Ok(());
+    }
+    participation(summary, &experiment.run)
 }
 
 /// Prints a table. If standard output fails, the run has still succeeded: its files are written.
@@ -137,7 +142,7 @@ fn next(
     directory: &RunDirectory,
     whole: &Whole,
     command: &str,
-    interrupted: bool,
+    summary: &Summary,
 ) -> String {
     let (folder, experiment) = (directory.path(), whole.design.experiment.moved());
     let mut evaluate = format!(
@@ -158,16 +163,14 @@ fn next(
             "curves, bytes and topology as a page: report.html",
         ),
         (evaluate, "the mean model on all rows"),
-        (
-            format!("gradvine {other} {}", path(&folder.join("experiment.toml"))),
-            // An interrupted run has done fewer rounds than the experiment states.
-            if interrupted {
-                "the whole run, the other way"
-            } else {
-                "the same run the other way, with the same digest"
-            },
-        ),
     ];
+    let again = format!("gradvine {other} {}", path(&folder.join("experiment.toml")));
+    lines.push(match (summary.interrupted, summary.history.is_empty()) {
+        // An interrupted run has done fewer rounds than the experiment states.
+        (true, _) => (again, "the whole run, the other way"),
+        (false, true) => (again, "the same run the other way, with the same digest"),
+        (false, false) => (again, "the run with all nodes all the time"),
+    });
     // A file may hold the rule's step as computed for this compressor; another compressor needs
     // another.
     if args.select.experiment.is_none()

@@ -2,7 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use gradvine::{config::ConfigError, replay::replay, run::Summary, sim};
+use gradvine::{
+    config::ConfigError,
+    replay::{replay, simulate},
+    run::Summary,
+};
 
 use super::{
     Exit, outcome,
@@ -38,7 +42,7 @@ pub fn run(args: Args) -> Result<(), Exit> {
         return repeat(&args.run, path);
     }
     watched(&args.run, "simulate", |whole, watch, _| {
-        let simulated = sim::run_on(whole.specs(), &whole.conditions, watch)?;
+        let simulated = simulate(whole, watch)?;
         Ok(RunResult { ended: simulated.ended, trace: Some(simulated.trace) })
     })
 }

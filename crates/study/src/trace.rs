@@ -14,8 +14,8 @@ use gradvine::{
     drive::RunError,
     experiment::Experiment,
     gossip::Failure,
+    replay::simulate,
     run::{Needs, Snapshot, Summary, Watch, Whole},
-    sim,
 };
 
 /// A run has diverged if its train loss ends above this many times the loss at the start, even if
@@ -142,14 +142,18 @@ impl Trace {
             let mut watch = Watch::new(Arc::clone(&whole), |_| (), |_| ())
                 .seeing(see)
                 .stopping(|| there.get() || stop());
-            sim::run_on(whole.specs(), &whole.conditions, &mut watch)
+            simulate(&whole, &mut watch)
         };
         trace.points.extend(start(&whole));
         trace.points.extend(points.into_inner());
         trace.setup_s = result.as_ref().map_or(0.0, |simulated| simulated.began.seconds());
         match result {
             Ok(_) if stop() => trace.status = Status::Interrupted,
-            Ok(simulated) => match Summary::new(&whole.design, &simulated.ended[0].records) {
+            Ok(simulated) => match Summary::of_run(
+                &whole.design,
+                &simulated.ended[0].records,
+                &simulated.ended[0].history,
+            ) {
                 Ok(summary) => trace.close(&summary, nodes),
                 Err(error) => trace.status = Status::Failed(error),
             },

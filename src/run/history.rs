@@ -1,0 +1,80 @@
+//! The history of a run's members, as an experiment or a summary gives it.
+
+use crate::{
+    config::ConfigError,
+    drive::Change,
+    gossip::plan,
+    run::Design,
+    units::{NodeId, Round},
+};
+
+/// The history that `network.absent` asks for.
+///
+/// # Errors
+/// If the run cannot have it.
+pub(super) fn absences(design: &Design) -> Result<Vec<Change>, ConfigError> {
+    let topology = &design.topology;
+    let all: Vec<NodeId> = (0..topology.nodes()).map(NodeId::from).collect();
+    let mut history = Vec::new();
+    let mut before = 0;
+    for absent in &design.experiment.network.absent {
+        let number = |name: &String| {
+            topology.find(name).ok_or_else(|| {
+                let problem = format!("`{}` has no node of this name", topology.name());
+                ConfigError::new("network.absent", format!("{name:?}"), problem)
+            })
+        };
+        let away = absent.nodes.iter().map(number).collect::<Result<Vec<_>, _>>()?;
+        let (from, until) = (absent.from, absent.until);
+        if from <= before || until <= from || until >= design.experiment.run.rounds {
+            let problem = format!(
+                "expected from above {before}, until above from and below run.rounds, {}",
+                design.experiment.run.rounds
+            );
+            let value = format!("from {from} until {until}");
+            return Err(ConfigError::new("network.absent", value, problem));
+        }
+        before = until;
+        let here: Vec<NodeId> = all.iter().copied().filter(|node| !away.contains(node)).collect();
+        let change = |round: u64, members: &[NodeId]| Change {
+            round: Round(round),
+            members: members.to_vec(),
+            models: here.clone(),
+            ..Change::default()
+        };
+        history.extend([change(from, &here), change(until, &all)]);
+    }
+    if !history.is_empty() {
+        let named = |error: ConfigError| ConfigError::at("network.absent", error.to_string());
+        check_history(design, &history).map_err(named)?;
+    }
+    Ok(history)
+}
+
+/// Checks that a history fits a run.
+///
+/// # Errors
+/// If it does not.
+pub fn check_history(design: &Design, history: &[Change]) -> Result<(), ConfigError> {
+    let wrong = |problem: String| Err(ConfigError::at("history", problem));
+    let rounds = design.experiment.run.rounds;
+    let mut before = 0;
+    for change in history {
+        let round = change.round.0;
+        if round < before || round >= rounds || (round == 0) != change.models.is_empty() {
+            return wrong(format!(
+                "a change after round {round}: expected ascending rounds below {rounds}, and \
+                 models from round 1 on"
+            ));
+        }
+        if change.members.is_empty() {
+            return wrong(format!("no members after round {round}"));
+        }
+        design.restricted(&change.members, &change.cut)?;
+        before = round;
+    }
+    if !history.is_empty() && !plan::can_pause(&*design.rule.plan) {
+        return wrong("the members of a run with this rule cannot change".into());
+    }
+    Ok(())
+}
