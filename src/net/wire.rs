@@ -176,7 +176,7 @@ pub struct Hello {
     pub incarnation: u64,
     /// That of the other's program with which this end has a session; 0 before the first.
     pub known: u64,
-    /// The id of its membership; [`ASSEMBLY`] while members are chosen.
+    /// The id of its membership; the greatest number while members are chosen.
     pub membership: u64,
 }
 

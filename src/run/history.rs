@@ -1,12 +1,66 @@
 //! The history of a run's members, as an experiment or a summary gives it.
 
+use std::{fs, path::Path};
+
+use super::{
+    checkpoint::MEMBERSHIP,
+    directory::CHECKPOINTS,
+    summary::{self, Summary},
+};
 use crate::{
     config::ConfigError,
-    drive::Change,
+    drive::{Change, Membership},
     gossip::plan,
+    mixing::Topology,
     run::Design,
     units::{NodeId, Round},
 };
+
+/// The members of a run, as its directory knows them.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Members {
+    /// The topology of the run.
+    pub topology: Topology,
+    /// The membership that was adopted last.
+    pub membership: Membership,
+    /// The changes, if the run is over.
+    pub history: Vec<summary::Change>,
+}
+
+impl Members {
+    /// Reads the directory of a run, at a node or of a whole run.
+    ///
+    /// # Errors
+    /// If it is none, or one of its files is wrong.
+    pub fn load(run: &Path) -> Result<Members, ConfigError> {
+        let topology = Topology::load(&run.join("topology.toml"))?;
+        let mut membership = Membership::all(topology.nodes());
+        let nodes = (0..topology.nodes()).map(NodeId::from);
+        for name in nodes.clone().map(|node| &topology.node(node).name) {
+            let path = run.join(CHECKPOINTS).join(name).join(MEMBERSHIP);
+            let wrong =
+                |problem: String| ConfigError::at("membership", problem).within(path.display());
+            let Ok(bytes) = fs::read(&path) else { continue };
+            let found: Membership =
+                serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
+            let ends = found.cut.iter().flat_map(|(a, b)| [a, b]);
+            if found.members.iter().chain(ends).any(|node| node.index() >= topology.nodes()) {
+                return Err(wrong("it names nodes that the topology does not have".into()));
+            }
+            if found.id > membership.id {
+                membership = found;
+            }
+        }
+        let history = match fs::read(run.join("summary.json")) {
+            Ok(bytes) => serde_json::from_slice::<Summary>(&bytes)
+                .map(|summary| summary.history)
+                .unwrap_or_default(),
+            Err(_) => Vec::new(),
+        };
+        Ok(Members { topology, membership, history })
+    }
+}
 
 /// The history that `network.absent` asks for.
 ///

@@ -31,7 +31,7 @@ pub use constants::Constants;
 pub(crate) use design::count_parameters;
 pub use design::{Design, topology};
 pub use directory::RunDirectory;
-pub use history::check_history;
+pub use history::{Members, check_history};
 pub use needs::Needs;
 pub use outlook::Outlook;
 pub use own::{Evaluate, Gradients, Measures, OwnLearner, specs};

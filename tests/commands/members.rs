@@ -210,8 +210,8 @@ fn a_run_begins_with_a_quorum_and_the_others_join() {
     assert_eq!(summary["history"][0]["round"], 0);
 }
 
-/// Passes connections on until it is cut, a moment later, so that rounds take some time however fast
-/// the computer is.
+/// Passes connections on until it is cut, a moment later, so that rounds take some time on every
+/// computer.
 struct Passage {
     port: u16,
     open: Arc<AtomicBool>,
@@ -311,6 +311,10 @@ fn parts_without_a_majority_wait_and_cut_links_are_left_out() {
     let summary = ring.end(&mut nodes, 3, ROUNDS);
     let history = members(&summary);
     assert_eq!(history[0].len(), 5);
+    let shown = gradvine().arg("members").arg(ring.run(0)).assert().success();
+    let shown = String::from_utf8(shown.get_output().stdout.clone()).unwrap();
+    assert!(shown.starts_with("members  5 of 5: 0, 1, 2, 3, 4\n"), "{shown}");
+    assert!(shown.contains(" on 0, 1, 4, from the mean of 0, 1, 4\n"), "{shown}");
     assert_eq!(summary["history"][0]["cut"], json!([["1", "2"]]));
     assert!(history.iter().any(|members| *members == ["0", "1", "4"]), "{history:?}");
     let last = summary["history"].as_array().unwrap().last().unwrap();

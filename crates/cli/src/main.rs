@@ -18,6 +18,7 @@ mod exit;
 mod identity;
 mod interrupt;
 mod lab;
+mod members;
 mod node;
 mod outcome;
 mod plan;
@@ -95,6 +96,8 @@ enum Command {
     Doctor(doctor::Args),
     /// Carry links between nodes without a public address
     Relay(relay::Args),
+    /// Show who takes part in a run, and who is away
+    Members(members::Args),
     /// Run an experiment on a virtual network, in this process, without sockets
     Simulate(simulate::Args),
     /// Predict the time and bytes of an experiment and its alternatives
@@ -172,6 +175,7 @@ fn main() -> ExitCode {
         Command::Node(args) => node::run(args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Relay(args) => relay::run(&args),
+        Command::Members(args) => members::run(&args),
         Command::Simulate(args) => simulate::run(args),
         Command::Plan(args) => plan::run(&args),
         Command::Lab(args) => lab::run(args),

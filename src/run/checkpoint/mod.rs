@@ -31,7 +31,7 @@ use crate::{
 
 const RUN: &str = "run.json";
 const BEGUN: &str = "begun";
-const MEMBERSHIP: &str = "membership.json";
+pub(super) const MEMBERSHIP: &str = "membership.json";
 const PREFIX: &str = "round-";
 const SUFFIX: &str = ".safetensors";
 
