@@ -452,6 +452,36 @@ mod tests {
         assert_eq!(network.nodes[0].step(network.now), Step::Wait(numbers(&[2, 3, 4])));
     }
 
+    #[test]
+    fn what_no_node_can_know_is_refused() {
+        let topology = Topology::parse("ring:5", 0).unwrap();
+        let view = |node: u32, linked: &[u32], late: &[u32]| {
+            let (linked, late) = (numbers(linked), numbers(late));
+            let view = View { linked, late, ..View::default() };
+            News { views: vec![(NodeId(node), view)], proposal: None }
+        };
+        let proposal = |members: &[u32], cut: &[(u32, u32)]| {
+            let cut = cut.iter().map(|(a, b)| (NodeId(*a), NodeId(*b))).collect();
+            let proposal = Some(Membership { id: 1, members: numbers(members), cut });
+            News { views: Vec::new(), proposal }
+        };
+        assert!(view(1, &[0, 2], &[]).is_valid(&topology));
+        assert!(proposal(&[0, 1, 2], &[(0, 1)]).is_valid(&topology));
+        for news in [
+            view(5, &[], &[]),
+            view(1, &[0, 5], &[]),
+            view(1, &[2, 0], &[]),
+            view(1, &[], &[0, 2, 3]),
+            proposal(&[0, 1, 5], &[]),
+            proposal(&[1, 0, 2], &[]),
+            proposal(&[0, 1, 2], &[(0, 2)]),
+            proposal(&[0, 1, 2], &[(1, 0)]),
+            proposal(&[0, 1, 2], &[(0, 9)]),
+        ] {
+            assert!(!news.is_valid(&topology), "{news:?}");
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(256))]
 

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     hello::sentence,
-    wire::{Beginning, Kept, MOST_ROUNDS, Saved, StartMessage},
+    wire::{Beginning, Kept, Saved, StartMessage, most_changes},
 };
 use crate::{
     drive::{Change, Membership},
@@ -178,7 +178,14 @@ impl Gathering {
             };
             let models = numbers(with).into_iter().filter_map(|node| members.get(node.index()));
             history.retain(|change| change.is_before(membership, newest.rounds));
-            history.truncate(MOST_ROUNDS - 1);
+            let most = most_changes(nodes.len()).max(1);
+            if history.len() >= most {
+                tracing::warn!(
+                    "the members have changed more than {most} times: the history of \
+                                this run keeps the first changes and the last one"
+                );
+                history.truncate(most - 1);
+            }
             history.push(Change {
                 id: *id,
                 round: Round(newest.rounds),

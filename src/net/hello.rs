@@ -25,6 +25,8 @@ pub struct RunCard {
     membership: u64,
     /// The numbers in the topology of the nodes with these numbers here; empty if they are equal.
     numbers: Vec<NodeId>,
+    /// The number of nodes in the topology.
+    nodes: usize,
 }
 
 /// All sections, in the order of their digests.
@@ -66,11 +68,14 @@ impl RunCard {
         let tensors: Vec<String> = design.tensors.iter().map(tensor).collect();
         model.extend([parameters.as_str(), initial.as_str()]);
         model.extend(tensors.iter().map(String::as_str));
-        RunCard::of(
-            &design.experiment.run.id,
-            design.parameters() as u64,
-            [design.topology.canonical(), experiment.join("\n"), model.join("\n")],
-        )
+        let texts = [design.topology.canonical(), experiment.join("\n"), model.join("\n")];
+        let card = RunCard::of(&design.experiment.run.id, design.parameters() as u64, texts);
+        RunCard { nodes: design.topology.nodes(), ..card }
+    }
+
+    /// The number of nodes in the topology of the run.
+    pub(super) fn nodes(&self) -> usize {
+        self.nodes
     }
 
     /// The canonical texts of topology, experiment and model.
@@ -78,11 +83,11 @@ impl RunCard {
         &self.texts
     }
 
-    /// A card made from given texts.
+    /// A card made from given texts, for a topology of any size.
     pub fn of(run: &str, parameters: u64, texts: [String; 3]) -> RunCard {
         let digests = [0, 1, 2].map(|i: usize| Sha256::digest(texts[i].as_bytes()).into());
-        let (membership, numbers) = (0, Vec::new());
-        RunCard { run: run.into(), parameters, texts, digests, membership, numbers }
+        let (membership, numbers, nodes) = (0, Vec::new(), usize::MAX);
+        RunCard { run: run.into(), parameters, texts, digests, membership, numbers, nodes }
     }
 
     /// The card of some of the run's nodes, or of all while members are chosen. `numbers` are those

@@ -9,9 +9,9 @@ use super::{
     hello::sentence,
     link::{End, Link},
     status::Beat,
-    wire::{MOST_ROUNDS, Message, Reason, Saved, StartMessage},
+    wire::{Beginning, MOST_CHANGES, MOST_ROUNDS, Message, Reason, Saved, StartMessage},
 };
-use crate::{gossip::Cause, mixing::Topology, units::NodeId};
+use crate::{drive::Change, gossip::Cause, mixing::Topology, units::NodeId};
 
 /// The maximum number of start messages per connection, besides one in five seconds.
 const MOST_START_MESSAGES: u32 = 10_000;
@@ -23,7 +23,23 @@ impl Link {
         let Saved { nodes, history, .. } = saved;
         nodes.len() <= self.nodes
             && nodes.iter().all(|(node, kept)| exists(node) && kept.len() <= MOST_ROUNDS)
-            && history.len() <= MOST_ROUNDS
+            && self.is_history(history)
+    }
+
+    /// Whether a run can begin or go on there.
+    fn is_place(&self, at: &Beginning) -> bool {
+        at.without.iter().all(|node| node.index() < self.nodes) && self.is_history(&at.history)
+    }
+
+    /// Whether a run can have this history.
+    fn is_history(&self, history: &[Change]) -> bool {
+        let exists = |node: &NodeId| node.index() < self.card.nodes();
+        history.len() <= MOST_CHANGES
+            && history.iter().all(|change| {
+                let ends = change.cut.iter().flat_map(|(a, b)| [a, b]);
+                change.members.is_sorted_by(|a, b| a < b)
+                    && change.members.iter().chain(&change.models).chain(ends).all(exists)
+            })
     }
 
     /// Handles a control message.
@@ -94,9 +110,13 @@ impl Link {
                     StartMessage::Waiting(text) => StartMessage::Waiting(sentence(&text)),
                     StartMessage::Ready(saved) if !self.is_possible(&saved) => {
                         return Some(End::Invalid(format!(
-                            "it names more than {MOST_ROUNDS} checkpoints, or nodes beyond {}",
-                            self.nodes
+                            "it names more than {MOST_ROUNDS} checkpoints of a node, or nodes that do \
+                             not exist"
                         )));
+                    }
+                    StartMessage::Begin(at) if !self.is_place(&at) => {
+                        let what = "it names a history that no run of these nodes can have";
+                        return Some(End::Invalid(what.into()));
                     }
                     StartMessage::Assembly(news) => {
                         let valid = |topology: &Arc<Topology>| news.is_valid(topology);

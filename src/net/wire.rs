@@ -126,8 +126,16 @@ pub struct Beginning {
     pub history: Vec<Change>,
 }
 
-/// The maximum number of checkpoints that a node names, and of changes.
+/// The maximum number of checkpoints that a node names.
 pub const MOST_ROUNDS: usize = 64;
+
+/// The maximum number of changes of a run's members.
+pub const MOST_CHANGES: usize = 1000;
+
+/// How many changes fit a message between so many nodes.
+pub fn most_changes(nodes: usize) -> usize {
+    (TEXT_LIMIT / 2 / (64 + 8 * nodes)).min(MOST_CHANGES)
+}
 
 /// The id of no membership: the node takes part in the choice of members.
 pub const ASSEMBLY: u64 = u64::MAX;

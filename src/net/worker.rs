@@ -195,6 +195,10 @@ impl Worker {
                 };
             }
         };
+        if at.rounds > rounds_in_all {
+            let why = format!("the run should go on after round {} of {rounds_in_all}", at.rounds);
+            return Err(RunError::Network(why).into());
+        }
         // It is as large as the state of the rule.
         drop(newest);
         if again || at.rounds > 0 {
