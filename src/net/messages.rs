@@ -109,10 +109,8 @@ impl Link {
                 let message = match message {
                     StartMessage::Waiting(text) => StartMessage::Waiting(sentence(&text)),
                     StartMessage::Ready(saved) if !self.is_possible(&saved) => {
-                        return Some(End::Invalid(format!(
-                            "it names more than {MOST_ROUNDS} checkpoints of a node, or nodes that do \
-                             not exist"
-                        )));
+                        let what = "too many checkpoints of a node, or nodes that do not exist";
+                        return Some(End::Invalid(format!("it names {what}")));
                     }
                     StartMessage::Begin(at) if !self.is_place(&at) => {
                         let what = "it names a history that no run of these nodes can have";

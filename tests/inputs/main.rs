@@ -7,6 +7,7 @@ mod bad_data;
 mod datasets;
 mod gradients;
 mod mutations;
+mod parts;
 mod reference;
 mod schedules;
 mod settings;
