@@ -9,7 +9,7 @@ use crate::{
     gossip::{LinkTraffic, Node, OwnModel, Rejoin, RoundDone, tree::Readers},
     links::Conditions,
     run::{Design, Summary, Whole, check_history},
-    sim::{self, Paused, Running, Simulated},
+    sim::{self, Part, Paused, Running, Simulated},
     units::{NodeId, Round, Time},
 };
 
@@ -45,12 +45,24 @@ fn run_with(
     let mut members: Vec<NodeId> = (0..whole.design.topology.nodes()).map(NodeId::from).collect();
     let mut nodes = start(whole, &whole.design, &members, None)?;
     let (mut now, mut around) = (Time(0), conditions.clone());
-    for change in history {
+    for (index, next) in history.iter().map(Some).chain([None]).enumerate() {
         let mut paused = Vec::new();
-        if !change.models.is_empty() {
+        if next.is_none_or(|change| !change.models.is_empty()) {
+            let rounds = next.map(|change| change.round);
             let mut observer = Renumbering { members: &members, observer };
-            (paused, now) = sim::run_until(nodes, &around, now, change.round, &mut observer)?;
+            match sim::run_part(nodes, &around, now, rounds, &mut observer)? {
+                Part::Paused(states, time) => (paused, now) = (states, time),
+                Part::Over(mut simulated) => {
+                    // The user may have ended it before the last change.
+                    simulated
+                        .ended
+                        .iter_mut()
+                        .for_each(|one| one.history = history[..index].into());
+                    return Ok(simulated);
+                }
+            }
         }
+        let Some(change) = next else { break };
         let paused: BTreeMap<NodeId, Paused> = members.iter().copied().zip(paused).collect();
         let design = whole.design.restricted(&change.members, &change.cut);
         let design = design.map_err(RunError::Setup)?;
@@ -58,12 +70,7 @@ fn run_with(
         nodes = start(whole, &design, &members, Some((change, paused)))?;
         around = conditions.restricted(&members);
     }
-    let mut observer = Renumbering { members: &members, observer };
-    let mut simulated = sim::run_nodes(nodes, &around, now, &mut observer)?;
-    for ended in &mut simulated.ended {
-        ended.history = history.to_vec();
-    }
-    Ok(simulated)
+    Err(RunError::Stuck("the last part of the run has no end".into()))
 }
 
 /// Passes events on, with the numbers of nodes in the topology of the run.

@@ -38,6 +38,7 @@ mod file;
 mod graph;
 mod lanczos;
 mod matrix;
+mod part;
 pub mod schedule;
 mod spectrum;
 mod topology;

@@ -222,42 +222,6 @@ impl Topology {
         Ok(self)
     }
 
-    /// The topology of some of its nodes, which are numbered anew in the given order, without the
-    /// links in `cut`. Metropolis weights are computed again; of other weights both ends of a link
-    /// that is left out keep its weight for themselves. So W stays symmetric and doubly stochastic.
-    ///
-    /// # Errors
-    /// If these nodes are not connected, or W does not mix.
-    pub fn restricted(
-        &self,
-        members: &[NodeId],
-        cut: &[(NodeId, NodeId)],
-    ) -> Result<Topology, ConfigError> {
-        let place = |node: NodeId| members.iter().position(|&member| member == node);
-        let is_cut = |(a, b)| cut.contains(&(a, b)) || cut.contains(&(b, a));
-        let again = matches!(self.weights, Weights::Metropolis | Weights::LazyMetropolis);
-        let link = |((a, b), link): ((NodeId, NodeId), &LinkInfo)| {
-            let (first, second) = (place(a)?, place(b)?);
-            (!is_cut((a, b))).then_some(DraftLink {
-                a: first as u32,
-                b: second as u32,
-                line: None,
-                weight: (!again).then_some(link.weight),
-                latency_ms: link.latency_ms,
-                bandwidth_mbps: link.bandwidth_mbps,
-            })
-        };
-        Topology::build(Draft {
-            origin: None,
-            name: Some(self.name.clone()),
-            shape: None,
-            weights: Some(if again { self.weights } else { Weights::Given }),
-            allow_negative: self.allow_negative,
-            nodes: members.iter().map(|&member| self.node(member).clone()).collect(),
-            links: self.edges().zip(&self.links).filter_map(link).collect(),
-        })
-    }
-
     /// The same topology under another name.
     ///
     /// # Errors

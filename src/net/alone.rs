@@ -198,7 +198,7 @@ pub fn alone(
     let mut start = Start {
         config: match current.is_whole(nodes) {
             true => config,
-            false => part.config(place.node, lock(&learner).setup()),
+            false => part.config(lock(&learner).setup()),
         },
         membership: current.clone(),
         learner: Arc::clone(&learner),
@@ -230,8 +230,8 @@ pub fn alone(
                 let (mut late, back) = (numbers(absence.late), numbers(absence.back));
                 late.extend(part.unused().filter(|peer| !back.contains(peer)));
                 let absence = Absence { late, back };
-                current =
-                    choose(&mut place, design, &current, absence, &checkpoints, observer, stop)?;
+                let kept = checkpoints.as_ref().expect("a run that goes on has checkpoints");
+                current = choose(&mut place, design, &current, absence, kept, observer, stop)?;
                 part = Part::new(&place, design, current.clone())?;
                 None
             }
@@ -243,7 +243,7 @@ pub fn alone(
             learner.setup()
         };
         start = Start {
-            config: part.config(place.node, setup),
+            config: part.config(setup),
             membership: current.clone(),
             learner: Arc::clone(&learner),
             checkpoints: checkpoints.clone(),
@@ -318,10 +318,9 @@ impl<'a> Part<'a> {
         unused.map(|neighbour| self.numbers[neighbour.node.index()])
     }
 
-    /// The core of the node with this number in the topology of the run.
-    fn config(&self, node: NodeId, setup: Option<Setup>) -> NodeConfig {
-        let id = self.membership.place(node).unwrap_or(self.id);
-        self.design().node(id, setup, Readers::Everyone)
+    /// This node's core.
+    fn config(&self, setup: Option<Setup>) -> NodeConfig {
+        self.design().node(self.id, setup, Readers::Everyone)
     }
 
     /// The error, with the numbers of the nodes in the topology of the run.
@@ -411,7 +410,7 @@ fn choose(
     design: &Design,
     current: &Membership,
     absence: Absence,
-    checkpoints: &Option<Checkpoints>,
+    checkpoints: &Checkpoints,
     observer: &mut dyn Observer,
     stop: &mut dyn FnMut() -> bool,
 ) -> Result<Membership, RunError> {
@@ -422,9 +421,9 @@ fn choose(
     let mut local = LocalObserver { node: place.node, numbers: &part.numbers, observer };
     let quorum = experiment.absence.quorum_of(nodes);
     let first = experiment.run.start.quorum().map_or(nodes, |quorum| quorum as usize);
-    let mut record = |membership: &Membership| match checkpoints {
-        Some(checkpoints) => checkpoints.adopt(membership),
-        None => Ok(()),
+    let mut record = |membership: &Membership| {
+        Part::new(place, design, membership.clone())?;
+        checkpoints.adopt(membership).map_err(RunError::Setup)
     };
     let chosen = Assembler {
         id: place.node,
@@ -434,8 +433,9 @@ fn choose(
         observer: &mut local,
         stop,
         adopted: current.clone(),
-        begun: checkpoints.as_ref().is_some_and(Checkpoints::has_begun),
-        quorum: [first, quorum],
+        begun: checkpoints.has_begun(),
+        round: Round(checkpoints.newest()),
+        quorums: [first, quorum],
         deadline: [experiment.run.start.within(), experiment.absence.deadline()],
         patience: Duration::from_secs_f64(experiment.absence.wait_s),
         late: absence.late.into_iter().collect(),
@@ -444,11 +444,11 @@ fn choose(
     }
     .choose();
     match &chosen {
+        Ok(_) => drop(host),
         // The others need not wait.
-        Err(error @ RunError::Interrupted(_)) => {
+        Err(error) => {
             host.finish(Some(error.cause(place.node, &design.topology)), &mut || false);
         }
-        _ => drop(host),
     }
     runtime.shutdown_timeout(Duration::from_secs(1));
     chosen

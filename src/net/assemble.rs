@@ -17,8 +17,8 @@ use super::{
     worker::{LINE, NodeObserver, POLL},
 };
 use crate::{
-    config::ConfigError,
     drive::{Membership, RunError, Waiting},
+    gossip::Failure,
     mixing::Topology,
     units::{NodeId, Round},
 };
@@ -42,8 +42,10 @@ pub(super) struct Assembler<'a> {
     pub adopted: Membership,
     /// Whether it has been part of the run before.
     pub begun: bool,
+    /// The rounds of its newest checkpoint.
+    pub round: Round,
     /// The least number of members, before the run has begun and after that.
-    pub quorum: [usize; 2],
+    pub quorums: [usize; 2],
     /// How long a missing neighbour is awaited, before the run has begun and after that.
     pub deadline: [Option<Duration>; 2],
     /// How long this node waits in all.
@@ -52,8 +54,8 @@ pub(super) struct Assembler<'a> {
     pub late: BTreeSet<NodeId>,
     /// Neighbours that were here a moment ago: they are awaited for [`BACK`] at most.
     pub back: Vec<NodeId>,
-    /// Records a membership, durably.
-    pub record: &'a mut dyn FnMut(&Membership) -> Result<(), ConfigError>,
+    /// Checks that the run can go on with a membership, and records it durably.
+    pub record: &'a mut dyn FnMut(&Membership) -> Result<(), RunError>,
 }
 
 impl Assembler<'_> {
@@ -68,10 +70,9 @@ impl Assembler<'_> {
     /// Waits until the members are chosen and this node is one of them.
     pub fn choose(&mut self) -> Result<Membership, RunError> {
         let begun = Instant::now();
-        let quorum = self.quorum[usize::from(self.begun)];
         let topology = Arc::clone(self.topology);
         let mut assembly =
-            Assembly::new(topology, self.id, quorum, self.adopted.clone(), self.begun);
+            Assembly::new(topology, self.id, self.quorums, self.adopted.clone(), self.begun);
         let neighbours = self.topology.neighbours(self.id);
         let mut lost: BTreeMap<NodeId, Instant> =
             neighbours.iter().map(|peer| (*peer, begun)).collect();
@@ -80,7 +81,7 @@ impl Assembler<'_> {
         let (mut line, mut adopted, mut sent) = (begun + LINE, None, None::<News>);
         loop {
             if (self.stop)() {
-                return Err(RunError::Interrupted(Round(0)));
+                return Err(RunError::Interrupted(self.round));
             }
             match self.events.recv_timeout(POLL) {
                 Ok(Event::Up(peer) | Event::Back { peer, .. }) => {
@@ -93,15 +94,16 @@ impl Assembler<'_> {
                 Ok(Event::Lost { peer, reason } | Event::Down { peer, reason }) => {
                     self.lose(peer, &reason, &mut linked, &mut lost);
                 }
-                Ok(Event::Left { peer, cause }) => {
+                Ok(Event::Left { peer, cause }) if cause.leaves => {
                     self.lose(peer, &cause.text, &mut linked, &mut lost);
-                    if cause.leaves {
-                        self.late.insert(peer);
-                    }
+                    self.late.insert(peer);
                 }
-                Ok(Event::Start { from, message: StartMessage::Assembly(news) }) => {
-                    // What follows from it is sent at once.
-                    tracing::trace!("news of {}", self.name(from));
+                // A node has failed: the run ends, as in the rounds.
+                Ok(Event::Left { peer, cause }) => {
+                    let failure = Failure::Left { peer, round: self.round, cause };
+                    return Err(RunError::Failed { node: self.id, failure });
+                }
+                Ok(Event::Start { message: StartMessage::Assembly(news), .. }) => {
                     assembly.receive(news);
                 }
                 Ok(Event::Differs { peer, difference }) => {
@@ -125,7 +127,7 @@ impl Assembler<'_> {
             let step = assembly.step(now);
             let missing = match step {
                 Step::Adopt(membership) => {
-                    (self.record)(&membership).map_err(RunError::Setup)?;
+                    (self.record)(&membership)?;
                     self.report(&membership);
                     assembly.adopt(membership.clone());
                     adopted = Some((membership, now));
@@ -154,6 +156,7 @@ impl Assembler<'_> {
             }
             line = now + LINE;
             let (here, nodes) = (assembly.part().len(), self.topology.nodes());
+            let quorum = assembly.quorum();
             let text = format!(
                 "{here} of {nodes} nodes are here, at least {quorum} go on; node {} waits for {}",
                 self.name(self.id),

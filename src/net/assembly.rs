@@ -80,7 +80,8 @@ impl News {
 pub(super) struct Assembly {
     me: NodeId,
     topology: Arc<Topology>,
-    quorum: usize,
+    /// The least number of members, before the run has begun and after that.
+    quorums: [usize; 2],
     own: View,
     views: BTreeMap<NodeId, View>,
     /// The membership that this node has adopted last.
@@ -102,12 +103,12 @@ pub(super) enum Step {
 }
 
 impl Assembly {
-    /// The state at a node that has adopted this membership. `late` are neighbours that are not
-    /// awaited.
+    /// The state at a node that has adopted this membership; `begun` says whether it has been part
+    /// of the run.
     pub fn new(
         topology: Arc<Topology>,
         me: NodeId,
-        quorum: usize,
+        quorums: [usize; 2],
         adopted: Membership,
         begun: bool,
     ) -> Assembly {
@@ -116,7 +117,7 @@ impl Assembly {
         Assembly {
             me,
             topology,
-            quorum,
+            quorums,
             own,
             views,
             adopted,
@@ -170,6 +171,12 @@ impl Assembly {
         self.views.values().any(|view| view.begun)
     }
 
+    /// The least number of members. A node that has lost its files learns from the others whether
+    /// the run has begun.
+    pub fn quorum(&self) -> usize {
+        self.quorums[usize::from(self.has_begun())]
+    }
+
     /// Whether both ends of a link say that it is up.
     fn is_up(&self, a: NodeId, b: NodeId) -> bool {
         let says = |a, b| self.views.get(&a).is_some_and(|view| view.linked.contains(&b));
@@ -200,9 +207,10 @@ impl Assembly {
         if self.part.0 != part {
             self.part = (part.clone(), Some(now));
         }
+        let quorum = self.quorum();
         let of_mine = |proposal: &&Membership| {
             proposal.members.contains(&self.me)
-                && proposal.members.len() >= self.quorum
+                && proposal.members.len() >= quorum
                 && (proposal.id > self.adopted.id || **proposal == self.adopted)
         };
         if let Some(proposal) = self.proposal.as_ref().filter(of_mine) {
@@ -244,7 +252,7 @@ impl Assembly {
     /// The nodes that are awaited.
     fn propose(&self, part: &BTreeSet<NodeId>, now: Instant) -> Result<Membership, Vec<NodeId>> {
         let whole = part.len() == self.topology.nodes();
-        if part.len() < self.quorum {
+        if part.len() < self.quorum() {
             return Err(self.missing(part));
         }
         let (mut cut, mut awaited) = (Vec::new(), BTreeSet::new());
@@ -296,6 +304,8 @@ mod tests {
     struct Network {
         topology: Arc<Topology>,
         quorum: usize,
+        /// The name of a node that has lost its files, if any has.
+        lost: String,
         nodes: Vec<Assembly>,
         /// What each node has on its disk.
         disks: Vec<Membership>,
@@ -316,6 +326,7 @@ mod tests {
             let whole = Membership::all(nodes);
             let mut network = Network {
                 quorum: nodes / 2 + 1,
+                lost: String::new(),
                 nodes: Vec::new(),
                 disks: vec![whole; nodes],
                 alive: vec![true; nodes],
@@ -331,7 +342,10 @@ mod tests {
 
         fn fresh(&self, node: usize) -> Assembly {
             let disk = self.disks[node].clone();
-            Assembly::new(Arc::clone(&self.topology), node.into(), self.quorum, disk, true)
+            let quorums = [self.topology.nodes(), self.quorum];
+            // A node without files does not know that the run has begun.
+            let begun = self.topology.node(node.into()).name != self.lost;
+            Assembly::new(Arc::clone(&self.topology), node.into(), quorums, disk, begun)
         }
 
         fn all_links(&self) -> Vec<(usize, usize)> {
@@ -433,6 +447,18 @@ mod tests {
         (network.links, network.late) = (network.all_links().into_iter().collect(), [].into());
         let again = network.run_until(&[0, 1, 2, 3, 4]);
         assert_eq!((again.id, again.members), (2 << 32, numbers(&[0, 1, 2, 3, 4])));
+    }
+
+    /// It has the lowest number, and another node is absent.
+    #[test]
+    fn a_node_that_has_lost_its_files_needs_no_more_than_the_others() {
+        let mut network = Network::new("ring:5");
+        let links = network.all_links();
+        network.links = links.into_iter().filter(|(a, b)| *a != 3 && *b != 3).collect();
+        (network.late, network.alive[3]) = ([(2, 3), (3, 4)].into(), false);
+        network.lost = "0".into();
+        network.nodes[0] = network.fresh(0);
+        assert_eq!(network.run_until(&[0, 1, 2, 4]).members, numbers(&[0, 1, 2, 4]));
     }
 
     #[test]

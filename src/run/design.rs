@@ -81,8 +81,8 @@ impl Design {
         let (init, seed) = (experiment.own_init(), experiment.run.seed);
         let initial = model.initial(init, &experiment.folder, seed)?;
         let sizes = (inputs, outputs);
-        let tensors = model.tensors().to_vec();
-        Design::resolve(experiment, topology, tensors, initial, sizes)?.check_absence()
+        let (tensors, initial) = (model.tensors().to_vec(), Arc::new(initial));
+        Design::resolve(experiment, topology, tensors, initial, sizes)?.check_members()
     }
 
     /// Resolves an experiment on a topology, for a model that a program brings: `tensors` and their
@@ -109,11 +109,12 @@ impl Design {
             standardize: false,
             ..DataParams::default()
         };
-        Design::resolve(experiment, topology, tensors, initial, (0, 0))?.check_absence()
+        let initial = Arc::new(initial);
+        Design::resolve(experiment, topology, tensors, initial, (0, 0))?.check_members()
     }
 
-    /// Checks the quorums, and whether this run can go on without some nodes.
-    fn check_absence(self) -> Result<Design, ConfigError> {
+    /// Checks the numbers of nodes that the run needs, and whether it can go on without some.
+    fn check_members(self) -> Result<Design, ConfigError> {
         let nodes = self.topology.nodes();
         let Experiment { run, absence, checkpoint, .. } = &self.experiment;
         if let Some(RequireParams { nodes: least, share }) = &run.require {
@@ -182,7 +183,7 @@ impl Design {
         mut experiment: Experiment,
         topology: Arc<Topology>,
         tensors: Vec<Tensor>,
-        initial: Vec<f32>,
+        initial: Arc<Vec<f32>>,
         (features, outputs): (usize, usize),
     ) -> Result<Design, ConfigError> {
         tree::check(&topology)?;
@@ -224,7 +225,7 @@ impl Design {
             nominal_delta,
             rule,
             optimizer,
-            initial: Arc::new(initial),
+            initial,
             initial_from,
         })
     }
@@ -233,21 +234,20 @@ impl Design {
     /// [`Topology::restricted`]. The rule's constants stay as they are.
     ///
     /// # Errors
-    /// If these nodes are not connected, or the rule, the schedule or the initial model needs the
-    /// others.
+    /// If these nodes are not connected, or the rule or the schedule needs the others.
     pub fn restricted(
         &self,
         members: &[NodeId],
         cut: &[(NodeId, NodeId)],
     ) -> Result<Design, ConfigError> {
         let topology = Arc::new(self.topology.restricted(members, cut)?);
-        Design::resolve(
-            self.experiment.clone(),
-            topology,
-            self.tensors.clone(),
-            self.initial.to_vec(),
-            (self.features, self.outputs),
-        )
+        let mut experiment = self.experiment.clone();
+        if self.initial_from.is_some_and(|from| !members.contains(&from)) {
+            // The node that gives the initial model is needed at the beginning only.
+            experiment.model.init = None;
+        }
+        let (tensors, sizes) = (self.tensors.clone(), (self.features, self.outputs));
+        Design::resolve(experiment, topology, tensors, Arc::clone(&self.initial), sizes)
     }
 
     /// The configuration of one node's core.

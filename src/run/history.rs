@@ -52,10 +52,15 @@ impl Members {
                 membership = found;
             }
         }
-        let history = match fs::read(run.join("summary.json")) {
-            Ok(bytes) => serde_json::from_slice::<Summary>(&bytes)
-                .map(|summary| summary.history)
-                .unwrap_or_default(),
+        let path = run.join("summary.json");
+        let history = match fs::read(&path) {
+            Ok(bytes) => {
+                let wrong = |error: serde_json::Error| {
+                    ConfigError::at("summary", error.to_string()).within(path.display())
+                };
+                serde_json::from_slice::<Summary>(&bytes).map_err(wrong)?.history
+            }
+            // The run is not over.
             Err(_) => Vec::new(),
         };
         Ok(Members { topology, membership, history })

@@ -131,10 +131,6 @@ impl Run {
     /// How the run ended.
     pub fn status(&self) -> Status {
         let Some(summary) = &self.summary else { return Status::Unfinished };
-        let short = |(name, part): (&String, &super::Participation)| {
-            (part.rounds < self.experiment.run.rounds || !part.missed.is_empty())
-                .then(|| name.clone())
-        };
         if let Some(round) = summary.diverged_at {
             return Status::Diverged(round);
         }
@@ -144,7 +140,8 @@ impl Run {
         if let Some(why) = &summary.failure {
             return Status::Failed(why.clone());
         }
-        let short: Vec<String> = summary.participation.iter().filter_map(short).collect();
+        let short = summary.short_of(self.experiment.run.rounds);
+        let short: Vec<String> = short.iter().map(|(name, _)| name.to_string()).collect();
         if short.is_empty() { Status::Done } else { Status::Short(short) }
     }
 

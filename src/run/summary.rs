@@ -428,6 +428,15 @@ impl Summary {
         self.participation.insert(name.to_string(), part);
     }
 
+    /// The nodes that took part in fewer rounds than these, with their rounds.
+    pub fn short_of(&self, rounds: u64) -> Vec<(&str, u64)> {
+        let parts = self.participation.iter().map(|(name, part)| {
+            (name.as_str(), part.rounds.saturating_sub(part.missed.len() as u64))
+        });
+        let away = self.away.iter().map(|(name, rounds)| (name.as_str(), *rounds));
+        parts.chain(away).filter(|(_, part)| *part < rounds).collect()
+    }
+
     /// Dense bytes per payload byte.
     pub fn ratio(&self) -> Option<f64> {
         (self.bytes.payload > 0).then(|| self.bytes.dense as f64 / self.bytes.payload as f64)

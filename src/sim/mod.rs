@@ -53,7 +53,10 @@ pub fn run_on(
     observer: &mut dyn Observer,
 ) -> Result<Simulated, RunError> {
     let nodes = specs.into_iter().map(|spec| (Node::new(spec.config), spec.learner));
-    Network::new(nodes.collect(), conditions).run(observer)
+    match run_part(nodes.collect(), conditions, Time(0), None, observer)? {
+        Part::Over(simulated) => Ok(simulated),
+        Part::Paused(..) => unreachable!("no rounds are named"),
+    }
 }
 
 /// A node's core and its learner.
@@ -67,50 +70,30 @@ pub struct Paused {
     pub merged: Vec<u8>,
 }
 
-/// Runs nodes from this time on until all of them have done so many rounds, if their plan
-/// [can pause](crate::gossip::plan::can_pause). Returns their states and the time.
-///
-/// # Errors
-/// If a node fails, the nodes wait for each other, or the run is over before.
-pub fn run_until(
-    nodes: Vec<Running>,
-    conditions: &Conditions,
-    begin: Time,
-    round: Round,
-    observer: &mut dyn Observer,
-) -> Result<(Vec<Paused>, Time), RunError> {
-    let mut network = Network::new(nodes, conditions);
-    network.now = begin;
-    network.start(Some(round));
-    while network.hosts.iter().any(|host| host.paused.is_none())
-        && let Some(event) = network.next()
-    {
-        network.now = event.time;
-        network.deliver(event, observer)?;
-    }
-    let now = network.now;
-    let paused = network.hosts.into_iter().map(|host| match host.paused {
-        Some(snapshot) if snapshot.rounds == round => {
-            Ok(Paused { snapshot: *snapshot, merged: host.merged })
-        }
-        _ => Err(RunError::Stuck(format!("the run is over before round {round}"))),
-    });
-    Ok((paused.collect::<Result<_, _>>()?, now))
+/// How a part of a run ends.
+pub enum Part {
+    /// All nodes have done the rounds of the part; the time is that of the last event.
+    Paused(Vec<Paused>, Time),
+    /// The run is over.
+    Over(Simulated),
 }
 
-/// Runs nodes from this time on to their end.
+/// Runs nodes from this time on until all of them have done so many rounds, if their plan
+/// [can pause](crate::gossip::plan::can_pause), or to their end.
 ///
 /// # Errors
-/// As [`run`].
-pub fn run_nodes(
+/// If a node fails, the nodes wait for each other, or the run is over before these rounds without
+/// the observer's request.
+pub fn run_part(
     nodes: Vec<Running>,
     conditions: &Conditions,
     begin: Time,
+    rounds: Option<Round>,
     observer: &mut dyn Observer,
-) -> Result<Simulated, RunError> {
+) -> Result<Part, RunError> {
     let mut network = Network::new(nodes, conditions);
     network.now = begin;
-    network.run(observer)
+    network.run(rounds, observer)
 }
 
 struct Host {
@@ -126,7 +109,7 @@ struct Host {
     mean: Vec<f32>,
     records: Option<Vec<Vec<u8>>>,
     merged: Vec<u8>,
-    paused: Option<Box<Snapshot>>,
+    snapshot: Option<Box<Snapshot>>,
 }
 
 impl Host {
@@ -167,6 +150,8 @@ struct Network<'a> {
     effects: Vec<Effect>,
     /// The inputs that a node's learner has returned.
     inputs: Vec<Input>,
+    /// How many nodes have done the rounds of this part.
+    paused: usize,
 }
 
 struct Event {
@@ -236,7 +221,7 @@ impl<'a> Network<'a> {
             mean: Vec::new(),
             records: None,
             merged: Vec::new(),
-            paused: None,
+            snapshot: None,
         };
         Network {
             conditions,
@@ -249,12 +234,18 @@ impl<'a> Network<'a> {
             posted: 0,
             effects: Vec::new(),
             inputs: Vec::new(),
+            paused: 0,
         }
     }
 
-    /// Runs all nodes to their end.
-    fn run(mut self, observer: &mut dyn Observer) -> Result<Simulated, RunError> {
-        self.start(None);
+    /// Runs all nodes until they have done so many rounds, or to their end.
+    fn run(mut self, rounds: Option<Round>, observer: &mut dyn Observer) -> Result<Part, RunError> {
+        for node in (0..self.hosts.len()).map(NodeId::from) {
+            if let Some(rounds) = rounds {
+                self.post(node, Input::Snapshot(rounds));
+            }
+            self.post(node, Input::Start);
+        }
         let mut stopping = false;
         while let Some(event) = self.next() {
             self.now = event.time;
@@ -268,18 +259,24 @@ impl<'a> Network<'a> {
                     self.post(NodeId::from(node), Input::StopAfter(last));
                 }
             }
+            let all = self.paused == self.hosts.len() && !stopping;
+            if let Some(rounds) = rounds.filter(|_| all) {
+                return self.pause(rounds);
+            }
         }
-        self.end()
+        self.end().map(Part::Over)
     }
 
-    /// Posts the start of all nodes, which may pause after a round.
-    fn start(&mut self, pause: Option<Round>) {
-        for node in (0..self.hosts.len()).map(NodeId::from) {
-            if let Some(round) = pause {
-                self.post(node, Input::Snapshot(round));
+    /// Takes the states of all nodes after these rounds.
+    fn pause(self, rounds: Round) -> Result<Part, RunError> {
+        let now = self.now;
+        let paused = self.hosts.into_iter().map(|host| match host.snapshot {
+            Some(snapshot) if snapshot.rounds == rounds => {
+                Ok(Paused { snapshot: *snapshot, merged: host.merged })
             }
-            self.post(node, Input::Start);
-        }
+            _ => Err(RunError::Stuck(format!("the run is over before round {rounds}"))),
+        });
+        Ok(Part::Paused(paused.collect::<Result<_, _>>()?, now))
     }
 
     fn post(&mut self, node: NodeId, input: Input) {
@@ -327,7 +324,10 @@ impl<'a> Network<'a> {
     ) -> Result<(), RunError> {
         let host = &mut self.hosts[id.index()];
         match effect {
-            Effect::Snapshot(snapshot) => host.paused = Some(snapshot),
+            Effect::Snapshot(snapshot) => {
+                host.snapshot = Some(snapshot);
+                self.paused += 1;
+            }
             Effect::Compute { round, x, update, parts, overlaps: _ } => {
                 let (now, d) = (self.now, x.len());
                 let starts: Vec<usize> = parts.iter().map(|part| part.start).collect();

@@ -35,6 +35,13 @@ const DELAY: Duration = Duration::from_millis(4);
 impl Ring {
     /// Writes all files. `sets` are changes of the experiment.
     fn new(rounds: u64, deadline_s: f64, sets: &[&str]) -> Ring {
+        let mut ring = Ring::on("ring:5", 5, rounds, deadline_s, sets);
+        ring.links = NODES.map(|node| ring.lead(node, (node + 1) % 5)).into();
+        ring
+    }
+
+    /// The same on another topology of so many nodes, without passages.
+    fn on(topology: &str, nodes: usize, rounds: u64, deadline_s: f64, sets: &[&str]) -> Ring {
         let folder = folder();
         let deadline = format!("absence.deadline_s={deadline_s}");
         let policy = ["absence.policy=continue", "checkpoint.every_rounds=50"];
@@ -43,19 +50,18 @@ impl Ring {
             .chain(&policy)
             .chain(sets.iter())
             .flat_map(|set| ["--set".to_string(), set.to_string()])
-            .chain(["--topology".into(), "ring:5".into()])
+            .chain(["--topology".into(), topology.into()])
             .collect();
-        let mut ring = Ring { folder, sets, links: Vec::new() };
+        let ring = Ring { folder, sets, links: Vec::new() };
         // A short run writes keys, rows and files.
         let mut short = gradvine();
         short.args(["train", "--processes", "--no-baseline", "--quiet", "--rounds", "1"]);
         short.args(&ring.sets).arg("--out").arg(ring.folder.path().join("run"));
         short.assert().success();
-        for node in NODES {
+        for node in 0..nodes {
             fs::remove_dir_all(ring.run(node)).unwrap();
         }
         ring.edit("experiment.toml", "rounds = 1\n", &format!("rounds = {rounds}\n"));
-        ring.links = NODES.map(|node| ring.lead(node, (node + 1) % 5)).into();
         ring
     }
 
@@ -319,4 +325,25 @@ fn parts_without_a_majority_wait_and_cut_links_are_left_out() {
     assert!(history.iter().any(|members| *members == ["0", "1", "4"]), "{history:?}");
     let last = summary["history"].as_array().unwrap().last().unwrap();
     assert_eq!((last["members"].as_array().unwrap().len(), &last["cut"]), (5, &Value::Null));
+}
+
+#[test]
+fn a_rule_that_needs_the_absent_node_ends_and_goes_on_when_it_is_back() {
+    const ROUNDS: u64 = 400;
+    // Groups of two nodes each: three nodes make no such groups.
+    let sets =
+        ["rule.kind=c-sgd", "rule.collective=hybrid", "rule.group=2", "compressor.kind=identity"];
+    let ring = Ring::on("complete:4", 4, ROUNDS, 1.0, &sets);
+    let mut nodes = [0, 1, 2, 3].map(|node| (node, ring.start(node)));
+    [0, 1, 2, 3].iter().for_each(|node| until_running(&ring.run(*node)));
+    nodes[3].1.signal("KILL");
+    nodes[3].1.end();
+    for (_, node) in nodes.iter_mut().take(3) {
+        assert_eq!(node.end().0, Some(4), "{}", node.errors());
+        let why = "the run cannot go on without the missing nodes";
+        assert!(node.errors().contains(why), "{}", node.errors());
+    }
+    let mut nodes = [0, 1, 2, 3].map(|node| (node, ring.start(node)));
+    let summary = ring.end(&mut nodes, 0, ROUNDS);
+    assert_eq!(summary["history"], Value::Null);
 }

@@ -187,7 +187,7 @@ pub fn rules(args: &RulesArgs) -> Result<(), Exit> {
                     "state": rule.state,
                     "sends": rule.sends,
                     "conditions": rule.conditions,
-                    "failures": absence(rule.name),
+                    "failures": after_failures(rule.name),
                     "compresses": rule.compresses,
                     "home": rule.home,
                     "constants": constants(rule.constants),
@@ -208,7 +208,7 @@ pub fn rules(args: &RulesArgs) -> Result<(), Exit> {
             ("keeps", rule.state),
             ("sends", rule.sends),
             ("needs", rule.conditions),
-            ("failures", absence(rule.name)),
+            ("failures", after_failures(rule.name)),
             ("paper", rule.paper),
         ];
         let costs = priced.as_ref().map_or_else(Vec::new, |priced| priced.rule(rule));
@@ -219,7 +219,7 @@ pub fn rules(args: &RulesArgs) -> Result<(), Exit> {
 
 /// What a run with this rule does after the restart of a node, and without an absent one: found by
 /// trying it with four nodes.
-fn absence(rule: &str) -> &'static str {
+fn after_failures(rule: &str) -> &'static str {
     let tensors = || vec![Tensor { name: "x".into(), shape: vec![8, 8] }];
     let design = |compressor: &str| {
         let sets = [format!("rule.kind={rule}"), format!("compressor.kind={compressor}")];

@@ -113,12 +113,8 @@ pub fn participation(summary: &Summary, run: &RunParams) -> Result<(), Exit> {
         None => (nodes, 1.0),
     };
     let needed = (share * rounds as f64).ceil() as u64;
-    let parts = summary.participation.iter().map(|(name, part)| (name, part.rounds));
-    let parts = parts.chain(summary.away.iter().map(|(name, rounds)| (name, *rounds)));
-    let short: Vec<String> = parts
-        .filter(|(_, rounds)| *rounds < needed)
-        .map(|(name, part)| format!("{name} ({part})"))
-        .collect();
+    let short = summary.short_of(needed);
+    let short: Vec<String> = short.iter().map(|(name, part)| format!("{name} ({part})")).collect();
     if nodes - short.len() < least {
         return Err(Exit::Short(format!(
             "fewer than {least} nodes took part in {needed} of {rounds} rounds; in fewer: {} \

@@ -173,7 +173,13 @@ impl Checkpoint {
     /// # Errors
     /// If it cannot be written; then there is none.
     pub(super) fn write(&self, path: &Path) -> Result<(), ConfigError> {
-        let (text, vectors) = (serde_json::to_string(&self.header()), self.vectors());
+        self.write_as(FORMAT, path)
+    }
+
+    /// The same with another number of the format.
+    pub(super) fn write_as(&self, format: u32, path: &Path) -> Result<(), ConfigError> {
+        let header = Header { format, ..self.header() };
+        let (text, vectors) = (serde_json::to_string(&header), self.vectors());
         let text = text.expect("a header serialises to JSON");
         let chunks = || vectors.iter().flat_map(|(_, values)| values.chunks(CHUNK));
         let mut bytes = Vec::with_capacity(4 * CHUNK);

@@ -280,6 +280,11 @@ impl Checkpoints {
         }
     }
 
+    /// The rounds of the newest file; 0 if there is none.
+    pub fn newest(&self) -> u64 {
+        self.rounds().last().copied().unwrap_or(0)
+    }
+
     /// Whether there is no file of a checkpoint.
     pub fn is_empty(&self) -> bool {
         self.rounds().is_empty()
@@ -401,6 +406,15 @@ mod tests {
         fs::write(all.path(9), &whole).unwrap();
         let error = all.load(9).unwrap_err().to_string();
         assert!(error.contains("it is of round 6, not 9 as its name says"), "{error}");
+    }
+
+    #[test]
+    fn a_checkpoint_of_another_format_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let all = open(folder.path(), &sections()).unwrap();
+        checkpoint(3).write_as(2, &all.path(3)).unwrap();
+        let error = all.load(3).unwrap_err().to_string();
+        assert!(error.contains("format 2, this program reads 1"), "{error}");
     }
 
     #[test]
