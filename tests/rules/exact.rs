@@ -108,6 +108,50 @@ fn reference(rule: &str, run: &Run, c: C, step: f64) -> Matrix {
                 let h = plus(&x, -1.0, &u);
                 plus(&h, step, &plus(&mixed(&w, &copies), -1.0, &copies))
             }
+            "clipped-gossip tau" | "clipped-gossip liars" => {
+                let z = plus(&x, -1.0, &u);
+                let away = |i: usize, j: usize| -> Vec<f64> {
+                    z[j].iter().zip(&z[i]).map(|(a, b)| a - b).collect()
+                };
+                let length = |v: &[f64]| v.iter().map(|v| v * v).sum::<f64>().sqrt();
+                let radius = |i: usize| {
+                    if rule == "clipped-gossip tau" {
+                        return step;
+                    }
+                    let near = |&j: &usize| j != i && w[i][j] != 0.0;
+                    let mut far: Vec<f64> =
+                        (0..z.len()).filter(near).map(|j| length(&away(i, j))).collect();
+                    far.sort_by(|a, b| b.total_cmp(a));
+                    *far.iter().take(step as usize + 1).next_back().unwrap_or(&0.0)
+                };
+                let moved = |i: usize| {
+                    let mut sum = z[i].clone();
+                    for j in (0..z.len()).filter(|&j| j != i && w[i][j] != 0.0) {
+                        let v = away(i, j);
+                        let scale = w[i][j] * (radius(i) / length(&v).max(1e-300)).min(1.0);
+                        sum.iter_mut().zip(v).for_each(|(sum, v)| *sum += scale * v);
+                    }
+                    sum
+                };
+                (0..z.len()).map(moved).collect()
+            }
+            "trimmed-mean" => {
+                let b = step as usize;
+                let near = |i: usize| (0..w.len()).filter(move |&j| j != i).collect::<Vec<_>>();
+                let linked = |i: usize| near(i).into_iter().filter(|&j| w[i][j] != 0.0).collect();
+                let mean = |i: usize| -> Vec<f64> {
+                    let neighbours: Vec<usize> = linked(i);
+                    let at = |k: usize| {
+                        let mut values: Vec<f64> = neighbours.iter().map(|&j| x[j][k]).collect();
+                        values.sort_by(f64::total_cmp);
+                        let kept = &values[b..values.len() - b];
+                        (kept.iter().sum::<f64>() + x[i][k]) / (kept.len() + 1) as f64
+                    };
+                    (0..x[i].len()).map(at).collect()
+                };
+                let mixed: Matrix = (0..x.len()).map(mean).collect();
+                plus(&mixed, -1.0, &u)
+            }
             "d2" => {
                 // x_1 = W (x_0 - lr g_0), then W (2 x - x_before - lr g + lr_before g_before).
                 let change = plus(&u, -1.0, &u_before);
@@ -250,6 +294,49 @@ fn choco_on_edges() {
 #[test]
 fn d2_of_2018() {
     check("d2", "kind = 'd2'", 0.0, false);
+}
+
+#[test]
+fn clipped_gossip_with_a_given_radius() {
+    // Below, among and above the distances.
+    for tau in [0.01, 0.3, 1e6] {
+        let table = format!("kind = 'clipped-gossip'\ntau = {tau:?}");
+        check("clipped-gossip tau", &table, tau, false);
+    }
+    let clipped = Run::new("ring:8", "kind = 'clipped-gossip'\ntau = 0.01", "kind = 'identity'");
+    let plain = Run::new("ring:8", "kind = 'd-psgd'", "kind = 'identity'");
+    assert!(difference(&widen(&plain.models()), &clipped.models()) > 1e-3, "nothing is clipped");
+}
+
+#[test]
+fn clipped_gossip_with_a_number_of_liars() {
+    check("clipped-gossip liars", "kind = 'clipped-gossip'", 1.0, false);
+    for liars in [0, 2] {
+        let table = format!("kind = 'clipped-gossip'\nliars = {liars}");
+        check("clipped-gossip liars", &table, f64::from(liars), false);
+    }
+}
+
+#[test]
+fn trimmed_mean() {
+    for (topology, liars) in [
+        ("ring:8", 0),
+        ("complete:1", 0),
+        ("complete:4", 0),
+        ("complete:4", 1),
+        ("torus:3x3", 1),
+        ("complete:8", 3),
+    ] {
+        let table = format!("kind = 'trimmed-mean'\nliars = {liars}");
+        for same_start in [true, false] {
+            let mut run = Run::new(topology, &table, "kind = 'identity'");
+            run.same_start = same_start;
+            agrees(&run, "trimmed-mean", identity, f64::from(liars));
+        }
+    }
+    let (default, one) = ("kind = 'trimmed-mean'", "kind = 'trimmed-mean'\nliars = 1");
+    let models = |table: &str| Run::new("torus:3x3", table, "kind = 'identity'").models();
+    assert_eq!(models(default), models(one));
 }
 
 #[test]

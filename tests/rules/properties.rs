@@ -59,6 +59,8 @@ pub const ALL: &[(&str, &str)] = &[
     ("kind = 'sketched-sgd'", "kind = 'count-sketch'\ncolumns = 20"),
     ("kind = 'sketched-sgd'\nvariant = 'practical'", "kind = 'count-sketch'\ncolumns = 20"),
     ("kind = 'g-top-k'", IDENTITY),
+    ("kind = 'clipped-gossip'", IDENTITY),
+    ("kind = 'trimmed-mean'", IDENTITY),
 ];
 
 /// A family on which the rule runs.

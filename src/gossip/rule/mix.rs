@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
+    compress::Payload,
     mixing::{Schedule, Topology},
     units::{NodeId, Round},
 };
@@ -50,6 +51,42 @@ impl Row {
     /// `f32` too.
     pub fn off_diagonal(&self) -> f32 {
         self.weights.iter().sum()
+    }
+}
+
+/// The neighbours' vectors of one round, in the order of a [`Row`].
+#[derive(Debug)]
+pub struct Held {
+    len: usize,
+    vectors: Vec<Vec<f32>>,
+}
+
+impl Held {
+    /// None yet, of `len` numbers each.
+    pub fn new(len: usize) -> Held {
+        Held { len, vectors: Vec::new() }
+    }
+
+    /// Keeps the vector of a neighbour.
+    pub fn take(&mut self, row: &Row, from: NodeId, payload: &Payload<'_>) {
+        let most = self.vectors.len().max(row.neighbours.len());
+        self.vectors.resize_with(most, || vec![0.0; self.len]);
+        payload.write_into(&mut self.vectors[row.place(from)]);
+    }
+
+    /// The vectors of this round, once all have been taken.
+    pub fn vectors(&self, row: &Row) -> &[Vec<f32>] {
+        &self.vectors[..row.neighbours.len()]
+    }
+
+    /// [`Held::vectors`], as buffers.
+    pub fn vectors_mut(&mut self, row: &Row) -> &mut [Vec<f32>] {
+        &mut self.vectors[..row.neighbours.len()]
+    }
+
+    /// The numbers that it has room for.
+    pub fn numbers(&self) -> usize {
+        self.len * self.vectors.len()
     }
 }
 

@@ -8,6 +8,7 @@ mod beer;
 mod c_sgd;
 mod choco;
 mod choco_edge;
+mod clipped_gossip;
 mod compressed_c_sgd;
 mod d2;
 mod d_psgd;
@@ -35,6 +36,7 @@ mod sketched_sgd;
 mod stale_synchronous;
 mod steps;
 mod top_k_all_gather;
+mod trimmed_mean;
 
 use std::sync::Arc;
 
@@ -217,6 +219,8 @@ pub static RULES: Registry<Entry> = Registry::new(
         local_sgd::ENTRY,
         diloco::ENTRY,
         sgp::ENTRY,
+        clipped_gossip::ENTRY,
+        trimmed_mean::ENTRY,
     ],
 );
 

@@ -6,7 +6,7 @@ pub(super) use serde::{Deserialize, Serialize};
 
 pub(super) use super::{
     Entry, NoParams, Parts, Prepared, Rule, SameModel, Setting, Visitor,
-    mix::{Row, Rows, sum_at, sum_into, unscaled},
+    mix::{Held, Row, Rows, sum_at, sum_into, unscaled},
     nine_digits, positive, steps, visit_all, whole,
 };
 pub(super) use crate::{
