@@ -6,19 +6,19 @@ use std::collections::BTreeMap;
 use crate::{
     config::ConfigError,
     drive::{Change, Elapsed, NoopObserver, Observer, RunError},
-    gossip::{LinkTraffic, Node, OwnModel, Rejoin, RoundDone, tree::Readers},
+    gossip::{Lie, LinkTraffic, Node, OwnModel, Rejoin, RoundDone, tree::Readers},
     links::Conditions,
     run::{Design, Summary, Whole, check_history},
     sim::{self, Part, Paused, Running, Simulated},
     units::{NodeId, Round, Time},
 };
 
-/// Runs an experiment in the simulator, with the absences that it names.
+/// Runs an experiment in the simulator, with the absences and the liars that it names.
 ///
 /// # Errors
 /// If a node fails, or the nodes wait for each other.
 pub fn simulate(whole: &Whole, observer: &mut dyn Observer) -> Result<Simulated, RunError> {
-    run_with(whole, &whole.absences, &whole.conditions, observer)
+    run_with(whole, &whole.absences, &whole.lies, &whole.conditions, observer)
 }
 
 /// Repeats a run with this history of its members, and returns its summary.
@@ -26,7 +26,9 @@ pub fn simulate(whole: &Whole, observer: &mut dyn Observer) -> Result<Simulated,
 /// # Errors
 /// If the history does not fit the run, or a node fails.
 pub fn replay(whole: &Whole, history: &[Change]) -> Result<Summary, RunError> {
-    let simulated = run_with(whole, history, &Conditions::ideal(), &mut NoopObserver)?;
+    let honest = BTreeMap::new();
+    let ideal = Conditions::ideal();
+    let simulated = run_with(whole, history, &honest, &ideal, &mut NoopObserver)?;
     Summary::of_run(&whole.design, &simulated.ended[0].records, history)
         .map_err(|why| RunError::Setup(ConfigError::at("records of the repeated run", why)))
 }
@@ -35,15 +37,18 @@ pub fn replay(whole: &Whole, history: &[Change]) -> Result<Summary, RunError> {
 fn run_with(
     whole: &Whole,
     history: &[Change],
+    lies: &BTreeMap<NodeId, Lie>,
     conditions: &Conditions,
     observer: &mut dyn Observer,
 ) -> Result<Simulated, RunError> {
     if history.is_empty() {
-        return sim::run_on(whole.specs(), conditions, observer);
+        let mut specs = whole.specs();
+        specs.iter_mut().for_each(|spec| spec.config.lie = lies.get(&spec.config.id).copied());
+        return sim::run_on(specs, conditions, observer);
     }
     check_history(&whole.design, history).map_err(RunError::Setup)?;
     let mut members: Vec<NodeId> = (0..whole.design.topology.nodes()).map(NodeId::from).collect();
-    let mut nodes = start(whole, &whole.design, &members, None)?;
+    let mut nodes = start(whole, &whole.design, &members, lies, None)?;
     let (mut now, mut around) = (Time(0), conditions.clone());
     for (index, next) in history.iter().map(Some).chain([None]).enumerate() {
         let mut paused = Vec::new();
@@ -67,7 +72,7 @@ fn run_with(
         let design = whole.design.restricted(&change.members, &change.cut);
         let design = design.map_err(RunError::Setup)?;
         members.clone_from(&change.members);
-        nodes = start(whole, &design, &members, Some((change, paused)))?;
+        nodes = start(whole, &design, &members, lies, Some((change, paused)))?;
         around = conditions.restricted(&members);
     }
     Err(RunError::Stuck("the last part of the run has no end".into()))
@@ -105,6 +110,7 @@ fn start(
     whole: &Whole,
     design: &Design,
     members: &[NodeId],
+    lies: &BTreeMap<NodeId, Lie>,
     change: Option<(&Change, BTreeMap<NodeId, Paused>)>,
 ) -> Result<Vec<Running>, RunError> {
     let mut paused = BTreeMap::new();
@@ -126,7 +132,8 @@ fn start(
     let node = |(place, &node): (usize, &NodeId)| {
         // A learner begins anew with each change, like its optimizer.
         let mut learner = whole.spec(node).learner;
-        let config = design.node(place.into(), learner.setup(), Readers::Root);
+        let mut config = design.node(place.into(), learner.setup(), Readers::Root);
+        config.lie = lies.get(&node).copied();
         let core = match (round, paused.remove(&node)) {
             (None, _) => Node::new(config),
             (Some((rounds, models)), Some(Paused { snapshot, merged })) => {

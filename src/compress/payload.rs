@@ -79,6 +79,16 @@ impl Format {
         }
     }
 
+    /// The length of the vector, if the payload is one.
+    pub fn vector_len(&self) -> Option<usize> {
+        match self {
+            Format::Floats(len) | Format::Compressed { len, .. } | Format::Sparse { len, .. } => {
+                Some(*len)
+            }
+            _ => None,
+        }
+    }
+
     /// Checks that `bytes` can have been written in this format. Changes and allocates nothing.
     ///
     /// # Errors

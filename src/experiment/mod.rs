@@ -15,17 +15,17 @@ use crate::{
     config::{self, ConfigError},
     learn::{Init, ModelParams, OptimizerParams},
 };
-pub use network::{AbsentParams, Compute, NetworkParams, Uplink};
+pub use network::{AbsentParams, Compute, LiarParams, NetworkParams, Sends, Uplink};
 pub use sections::{
-    AbsenceParams, CheckpointParams, DataParams, Policy, QuorumParams, RequireParams, RunParams,
-    SplitKind, StartParams, TopologyParams, Transport, Weighting,
+    AbsenceParams, CheckpointParams, DataParams, Policy, QuorumParams, RequireParams, RobustParams,
+    RunParams, SplitKind, StartParams, TopologyParams, Transport, Weighting,
 };
 
 /// The default experiment: an MLP on the embedded digits, label-sorted over a ring of 8.
 pub const DEFAULT: &str = include_str!("../../experiments/digits.toml");
 
 /// The sections of an experiment file.
-pub const SECTIONS: [&str; 10] = [
+pub const SECTIONS: [&str; 11] = [
     "run",
     "topology",
     "data",
@@ -36,6 +36,7 @@ pub const SECTIONS: [&str; 10] = [
     "network",
     "absence",
     "checkpoint",
+    "robust",
 ];
 
 /// An experiment as written: types are correct, ranges not yet checked.
@@ -61,6 +62,8 @@ pub struct Experiment {
     pub absence: AbsenceParams,
     /// `[checkpoint]`
     pub checkpoint: CheckpointParams,
+    /// `[robust]`
+    pub robust: RobustParams,
     /// The folder of relative paths: the experiment file's.
     #[serde(skip)]
     pub folder: PathBuf,
@@ -171,7 +174,7 @@ impl Experiment {
             sections[index] = section;
         }
         let [run, topology, data, model, rule, rest @ ..] = sections;
-        let [compressor, optimizer, network, absence, checkpoint] = rest;
+        let [compressor, optimizer, network, absence, checkpoint, robust] = rest;
         Ok(Experiment {
             run: config::read("run", &run)?,
             topology: config::read("topology", &topology)?,
@@ -183,6 +186,7 @@ impl Experiment {
             network: config::read("network", &network)?,
             absence: config::read("absence", &absence)?,
             checkpoint: config::read("checkpoint", &checkpoint)?,
+            robust: config::read("robust", &robust)?,
             folder: PathBuf::new(),
             own_init: None,
             origin: origin.clone(),

@@ -70,6 +70,14 @@ pub struct NetworkParams {
     /// none of which overlap; `from` above 0. Default: none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub absent: Vec<AbsentParams>,
+    /// Nodes that send wrong vectors to their neighbours in a simulation: an attack to test rules
+    /// with. Their own models stay honest.
+    ///
+    /// Accepts: a list of `{ nodes = ["7"], sends = "scaled", by = -10.0 }`; `"scaled"` sends each
+    /// vector times `by`, `"random"` normal numbers with the standard deviation `by`. Default:
+    /// none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub liars: Vec<LiarParams>,
 }
 
 /// Nodes that take no part in some rounds of a simulation.
@@ -82,6 +90,29 @@ pub struct AbsentParams {
     pub from: u64,
     /// The rounds after which they come back.
     pub until: u64,
+}
+
+/// Nodes that lie.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LiarParams {
+    /// Their names.
+    pub nodes: Vec<String>,
+    /// What they send.
+    pub sends: Sends,
+    /// The factor, or the standard deviation.
+    pub by: f64,
+}
+
+/// What nodes that lie send in place of a vector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Sends {
+    /// The vector times a factor.
+    Scaled,
+    /// Normal numbers.
+    Random,
 }
 
 impl Default for NetworkParams {
@@ -101,6 +132,7 @@ impl Default for NetworkParams {
             stragglers: None,
             straggler_factor: None,
             absent: Vec::new(),
+            liars: Vec::new(),
         }
     }
 }

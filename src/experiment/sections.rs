@@ -205,6 +205,18 @@ pub struct CheckpointParams {
     pub every_rounds: Option<u64>,
 }
 
+/// `[robust]`: what a node accepts from its neighbours.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RobustParams {
+    /// The greatest Euclidean norm of a vector that a neighbour may send. A neighbour that sends a
+    /// longer one has broken the protocol, as if its bytes were malformed.
+    ///
+    /// Accepts: a finite number above 0. Default: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_norm: Option<f64>,
+}
+
 impl Default for CheckpointParams {
     fn default() -> CheckpointParams {
         CheckpointParams { every_s: 60.0, every_rounds: None }

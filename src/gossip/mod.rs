@@ -10,6 +10,7 @@ pub mod event;
 pub mod flights;
 pub mod frame;
 mod growth;
+mod lie;
 mod node;
 pub mod party;
 pub mod plan;
@@ -20,4 +21,5 @@ mod transfer;
 pub mod tree;
 
 pub use event::{Cause, Effect, Failure, Input, LinkTraffic, OwnModel, Part, RoundDone, Traffic};
+pub use lie::Lie;
 pub use node::{NewRule, Node, NodeConfig, Rejoin};

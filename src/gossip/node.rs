@@ -31,6 +31,7 @@ use super::{
     event::{Effect, Failure, Input, OwnModel, Part, RoundDone, Traffic},
     flights::Flights,
     growth::Growth,
+    lie::Lie,
     party::{Local, Party},
     plan::{self, At, Plan, Step},
     program::{Next, Program},
@@ -67,6 +68,10 @@ pub struct NodeConfig {
     pub initial_from: Option<NodeId>,
     /// The run's seed, for compressors.
     pub seed: u64,
+    /// What this node sends if it lies: for simulations of attacks.
+    pub lie: Option<Lie>,
+    /// The greatest Euclidean norm of a neighbour's vector, if there is a limit.
+    pub max_norm: Option<f64>,
     /// How many rounds.
     pub rounds: u64,
     /// Rounds between evaluations; the last round is always evaluated.
@@ -182,6 +187,8 @@ impl Node {
             x,
             initial_from,
             seed,
+            lie,
+            max_norm,
             rounds,
             evaluate_every,
             setup,
@@ -211,7 +218,9 @@ impl Node {
         Node {
             lag,
             flights: Flights::new(id, ahead),
-            transfer: Transfer::new(id, seed, neighbours, plan::crosses(&*plan)),
+            transfer: Transfer::new(id, seed, neighbours, plan::crosses(&*plan))
+                .lying(lie)
+                .accepting(max_norm),
             stage: Stage::Waiting { setup },
             program: Program::default(),
             loss: f64::NAN,

@@ -1,6 +1,6 @@
 //! The trait of the participants in exchanges: rules, and the tree exchanges around them.
 
-use super::plan::At;
+use super::{lie::Lie, plan::At};
 use crate::{
     compress::{
         Entries, Format, Malformed, NonFinite, Payload, encode_codes, encode_entries,
@@ -112,6 +112,7 @@ pub struct Writer<'a> {
     format: &'a Format,
     to: Option<NodeId>,
     noise: Stream,
+    lie: Option<Lie>,
     buffer: &'a mut Vec<u8>,
     sum: Option<u32>,
 }
@@ -125,7 +126,13 @@ impl<'a> Writer<'a> {
         buffer: &'a mut Vec<u8>,
     ) -> Writer<'a> {
         buffer.reserve_exact(format.size().limit());
-        Writer { format, to, noise, buffer, sum: None }
+        Writer { format, to, noise, lie: None, buffer, sum: None }
+    }
+
+    /// The same, of a node that may lie.
+    #[must_use]
+    pub(super) fn lying(self, lie: Option<Lie>) -> Writer<'a> {
+        Writer { lie, ..self }
     }
 
     /// The receiver; `None` if all receive the same payload.
@@ -141,6 +148,8 @@ impl<'a> Writer<'a> {
     /// # Panics
     /// If the plan's format is for something else.
     pub fn vector(&mut self, v: &[f32]) -> Result<(), NonFinite> {
+        let told = self.lie.map(|lie| lie.tell(v, self.noise));
+        let v = told.as_deref().unwrap_or(v);
         self.sum = self.format.encode_and_sum(v, self.noise, self.buffer)?;
         Ok(())
     }

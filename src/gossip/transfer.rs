@@ -6,10 +6,16 @@ use super::{
     event::{Effect, Failure, LinkTraffic, Traffic},
     flights::Carrier,
     frame::{self, ENVELOPE, HEADER, Header},
-    party::{Local, Party, Writer, payload_noise},
+    lie::Lie,
+    party::{Local, Party, Received, Writer, payload_noise},
     plan::{At, Meeting, Plan},
+    tree::FAREWELL,
 };
-use crate::{compress::NonFinite, units::NodeId};
+use crate::{
+    compress::{Format, Malformed, NonFinite, Payload},
+    units::NodeId,
+    vector,
+};
 
 /// Rounds between two checks that copies agree with their owners.
 pub const REPLICA_EVERY: u64 = 16;
@@ -35,6 +41,12 @@ pub struct Transfer {
     /// [crosses](super::plan::crosses).
     ahead: bool,
     theirs: Meeting,
+    /// What this node sends in place of its vectors, if it lies.
+    lie: Option<Lie>,
+    /// The greatest norm of a neighbour's vector, if there is a limit.
+    max_norm: Option<f64>,
+    /// A neighbour's vector, while its norm is compared.
+    decoded: Vec<f32>,
     /// Bytes sent so far.
     pub traffic: Traffic,
 }
@@ -49,8 +61,39 @@ impl Transfer {
             pool: Vec::new(),
             ahead,
             theirs: Meeting::default(),
+            lie: None,
+            max_norm: None,
+            decoded: Vec::new(),
             traffic: Traffic::default(),
         }
+    }
+
+    /// The same, of a node that may lie.
+    #[must_use]
+    pub fn lying(self, lie: Option<Lie>) -> Transfer {
+        Transfer { lie, ..self }
+    }
+
+    /// The same, of a node that may refuse long vectors.
+    #[must_use]
+    pub fn accepting(self, max_norm: Option<f64>) -> Transfer {
+        Transfer { max_norm, ..self }
+    }
+
+    /// Refuses a vector of a rule that is longer than the limit.
+    fn check_norm(&mut self, at: &At, format: &Format, payload: &Payload<'_>) -> Received {
+        let Some(most) = self.max_norm.filter(|_| at.flight < FAREWELL) else { return Ok(()) };
+        let Some(len) = format.vector_len() else { return Ok(()) };
+        self.decoded.clear();
+        self.decoded.resize(len, 0.0);
+        payload.add_into(1.0, &mut self.decoded);
+        let norm = vector::norm_squared(&self.decoded).sqrt();
+        if norm <= most {
+            return Ok(());
+        }
+        Err(Malformed(format!(
+            "the norm of the vector is {norm:e}, above robust.max_norm = {most}"
+        )))
     }
 
     /// Continues the counts of an earlier part of the run.
@@ -130,7 +173,8 @@ impl Transfer {
         let buffer = Arc::get_mut(&mut frame).expect("a frame that no other holds");
         frame::reserve(buffer);
         let noise = payload_noise(self.seed, self.id, Some(from), &back);
-        let mut writer = Writer::new(plan.format(&back, self.id), Some(from), noise, buffer);
+        let format = plan.format(&back, self.id);
+        let mut writer = Writer::new(format, Some(from), noise, buffer).lying(self.lie);
         let answers = party.answers().expect(ANSWERS);
         answers.answer(local, &at, &view, &mut writer).map_err(diverged(&at))?;
         let sum = writer.sum();
@@ -164,7 +208,8 @@ impl Transfer {
         frame::reserve(buffer);
         let format = plan.format(at, self.id);
         let noise = payload_noise(self.seed, self.id, to, at);
-        let mut writer = Writer::new(format, to, noise, buffer);
+        let lie = self.lie.filter(|_| at.flight < FAREWELL);
+        let mut writer = Writer::new(format, to, noise, buffer).lying(lie);
         party.outgoing(local, at, &mut writer).map_err(diverged(at))?;
         let sum = writer.sum();
         party.sent(local, at, to, &format.view(noise, &buffer[HEADER..]));
@@ -187,7 +232,7 @@ impl Transfer {
     fn send(&mut self, to: NodeId, frame: &Arc<Vec<u8>>, at: &At, out: &mut Vec<Effect>) {
         let link = self.links.get_mut(&to).expect("slots were checked");
         let (payload, wire) = ((frame.len() - HEADER) as u64, (frame.len() + ENVELOPE) as u64);
-        if at.flight >= super::tree::FAREWELL {
+        if at.flight >= FAREWELL {
             self.traffic.tree += wire;
         } else {
             self.traffic.payload += payload;
@@ -242,8 +287,11 @@ impl Carrier<Vec<u8>> for Exchange<'_> {
         plan.meet(from, at, &mut transfer.theirs);
         let to = (!transfer.theirs.shared).then_some(transfer.id);
         let noise = payload_noise(transfer.seed, from, to, at);
-        party
-            .received(local, at, from, &plan.format(at, from).view(noise, payload))
+        let format = plan.format(at, from);
+        let view = format.view(noise, payload);
+        transfer
+            .check_norm(at, format, &view)
+            .and_then(|()| party.received(local, at, from, &view))
             .map_err(|error| Failure::Peer { peer: from, reason: format!("{at}: {error}") })?;
         if let Some(theirs) = header.replica
             && let Some(copies) = party.copies()

@@ -260,6 +260,8 @@ impl Design {
             x: self.initial.to_vec(),
             initial_from: self.initial_from,
             seed: self.experiment.run.seed,
+            lie: None,
+            max_norm: self.experiment.robust.max_norm,
             rounds: self.experiment.run.rounds,
             evaluate_every: self.experiment.run.evaluate_every,
             setup,
@@ -547,6 +549,11 @@ pub(super) fn check_run(experiment: &Experiment) -> Result<(), ConfigError> {
     if let Some(rounds) = rounds.filter(|rounds| !(1..=i64::MAX as u64).contains(rounds)) {
         let problem = "expected a whole number from 1 to 9223372036854775807";
         return Err(ConfigError::new("checkpoint.every_rounds", rounds, problem));
+    }
+    if let Some(most) = experiment.robust.max_norm.filter(|most| !(*most > 0.0 && most.is_finite()))
+    {
+        let problem = "expected a finite number above 0";
+        return Err(ConfigError::new("robust.max_norm", most, problem));
     }
     if let Some(name) = &run.congestion {
         let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';

@@ -11,6 +11,7 @@ mod constants;
 mod design;
 mod directory;
 mod history;
+mod lies;
 pub mod metrics;
 mod needs;
 pub mod outlook;

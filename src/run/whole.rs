@@ -1,6 +1,9 @@
 //! A run with all nodes in this process: data split into shards, one learner each.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+};
 
 use super::{
     design::{self, Design},
@@ -12,7 +15,7 @@ use crate::{
     data::{self, Dataset, Options, SYNTHETIC, Scale, Split, Synthetic, Target, Task},
     drive::{Change, Learner, NodeSpec},
     experiment::{Compute, Experiment, SplitKind},
-    gossip::tree::Readers,
+    gossip::{Lie, tree::Readers},
     learn::{Model, Optimizer},
     links::{Conditions, conditions},
     units::{NodeId, Round},
@@ -39,6 +42,8 @@ pub struct Whole {
     pub conditions: Conditions,
     /// The absences that a simulation has.
     pub absences: Vec<Change>,
+    /// The nodes that lie in a simulation.
+    pub lies: BTreeMap<NodeId, Lie>,
 }
 
 impl Whole {
@@ -74,6 +79,7 @@ impl Whole {
         let conditions = measured_conditions(&mut design, &model, &shards[0])?;
         Ok(Whole {
             absences: super::history::absences(&design)?,
+            lies: super::lies::of(&design)?,
             conditions,
             design: Arc::new(design),
             model,

@@ -274,6 +274,8 @@ impl Run {
                     x: self.start(node),
                     initial_from: None,
                     seed: 3,
+                    lie: None,
+                    max_norm: None,
                     rounds: self.rounds,
                     evaluate_every: u64::MAX,
                     setup: None,

@@ -219,6 +219,8 @@ impl Case<'_> {
                 x: x.clone(),
                 initial_from: None,
                 seed: 3,
+                lie: None,
+                max_norm: None,
                 rounds: ROUNDS,
                 evaluate_every: 100,
                 setup: None,

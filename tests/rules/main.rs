@@ -13,6 +13,7 @@ mod exact;
 mod gossip_alone;
 mod late_gossip;
 mod layers;
+mod liars;
 mod lockstep;
 mod low_rank_gossip;
 mod pairs_exact;

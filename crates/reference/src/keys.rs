@@ -7,7 +7,8 @@ use super::{
 use gradvine::{
     data,
     experiment::{
-        AbsenceParams, CheckpointParams, DataParams, NetworkParams, RunParams, TopologyParams,
+        AbsenceParams, CheckpointParams, DataParams, NetworkParams, RobustParams, RunParams,
+        TopologyParams,
     },
     learn::{KINDS, ModelParams, OptimizerParams},
     links::PRESETS,
@@ -70,6 +71,7 @@ pub(super) fn sections(file: File) -> Vec<Section> {
             ("network", "[network]", "NetworkParams", defaults::<NetworkParams>()),
             ("absence", "[absence]", "AbsenceParams", defaults::<AbsenceParams>()),
             ("checkpoint", "[checkpoint]", "CheckpointParams", defaults::<CheckpointParams>()),
+            ("robust", "[robust]", "RobustParams", defaults::<RobustParams>()),
         ],
         File::Node => vec![("node", "Keys", "NodeFile", none())],
         File::Relay => vec![("relay", "Keys", "RelayFile", none())],
