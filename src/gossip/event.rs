@@ -281,6 +281,14 @@ impl Failure {
         self
     }
 
+    /// The neighbour that sent what no honest node sends, if that is the failure.
+    pub fn culprit(&self) -> Option<NodeId> {
+        match self {
+            Failure::Peer { peer, .. } | Failure::Replica { peer, .. } => Some(*peer),
+            _ => None,
+        }
+    }
+
     /// The message, with nodes named by `name`.
     pub fn describe(&self, name: &dyn Fn(NodeId) -> String) -> String {
         match self {

@@ -6,13 +6,14 @@ use std::{
         Arc, Mutex,
         mpsc::{self, Receiver, Sender},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use libp2p::{Multiaddr, PeerId, identity::Keypair};
 
 use super::{
     assemble::Assembler,
+    ban::Bans,
     companion::{Owned, lock},
     dial::{Reachable, address, dials, peer_of},
     event::Event,
@@ -107,7 +108,7 @@ impl Place {
                 ));
             }
             all_addresses.insert(other, theirs);
-            neighbours.push(Neighbour { node: other, name, peer, visits: false });
+            neighbours.push(Neighbour { node: other, name, peer, visits: false, ban: None });
         }
         let security = Security::default();
         let (own_addresses, addresses) = (mine, all_addresses);
@@ -194,6 +195,7 @@ pub fn alone(
     let adopted = adopted.map_err(RunError::Setup)?.flatten();
     let mut current = adopted.unwrap_or_else(|| Membership::all(nodes));
     let mut part = Part::new(&place, design, current.clone())?;
+    let mut bans = Bans::default();
     let learner: Owned = Arc::new(Mutex::new(learner));
     let mut start = Start {
         config: match current.is_whole(nodes) {
@@ -213,7 +215,7 @@ pub fn alone(
             Ok(ended) => return Ok(ended),
             Err(stopped) => stopped,
         };
-        let results = match stopped {
+        let (absence, results) = match stopped {
             Stopped::Failed(error) => return Err(part.blame(error)),
             Stopped::Restarted(peer, results) => {
                 tracing::warn!(
@@ -221,21 +223,32 @@ pub fn alone(
                      nodes have",
                     part.topology().node(peer).name
                 );
-                results.map(|results| *results)
+                (None, results.map(|results| *results))
             }
-            Stopped::Absent(absence) => {
-                let numbers = |peers: Vec<NodeId>| -> Vec<NodeId> {
-                    peers.into_iter().map(|peer| part.numbers[peer.index()]).collect()
-                };
-                let (mut late, back) = (numbers(absence.late), numbers(absence.back));
-                late.extend(part.unused().filter(|peer| !back.contains(peer)));
-                let absence = Absence { late, back };
-                let kept = checkpoints.as_ref().expect("a run that goes on has checkpoints");
-                current = choose(&mut place, design, &current, absence, kept, observer, stop)?;
-                part = Part::new(&place, design, current.clone())?;
-                None
+            Stopped::Absent(absence) => (Some(absence), None),
+            Stopped::Broken(peer, failure) => {
+                let number = part.numbers[peer.index()];
+                let reason = failure.describe(&|node| part.topology().node(node).name.clone());
+                let seconds = bans.add(number, reason.clone(), Instant::now()).as_secs();
+                tracing::warn!(
+                    "{reason}; this node refuses node {} for {seconds} s",
+                    design.topology.node(number).name
+                );
+                (Some(Absence::of(peer)), None)
             }
         };
+        bans.apply(&mut place.neighbours, Instant::now());
+        if let Some(absence) = absence {
+            let numbers = |peers: Vec<NodeId>| -> Vec<NodeId> {
+                peers.into_iter().map(|peer| part.numbers[peer.index()]).collect()
+            };
+            let (mut late, back) = (numbers(absence.late), numbers(absence.back));
+            late.extend(part.unused().filter(|peer| !back.contains(peer)));
+            let absence = Absence { late, back };
+            let kept = checkpoints.as_ref().expect("a run that goes on has checkpoints");
+            current = choose(&mut place, design, &current, absence, kept, observer, stop)?;
+            part = Part::new(&place, design, current.clone())?;
+        }
         let setup = {
             let mut learner = lock(&learner);
             // Its state at the beginning; a checkpoint replaces it.

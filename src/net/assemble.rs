@@ -166,6 +166,14 @@ impl Assembler<'_> {
                     self.names(&missing)
                 }
             );
+            let troubles =
+                self.host.status().missing().into_iter().filter(|(_, why)| !why.is_empty());
+            let troubles: Vec<String> =
+                troubles.map(|(peer, why)| format!("node {}: {why}", self.name(peer))).collect();
+            let text = match troubles.is_empty() {
+                true => text,
+                false => format!("{text} ({})", troubles.join("; ")),
+            };
             if now >= begun + self.patience {
                 let seconds = self.patience.as_secs_f64();
                 return Err(RunError::Deadline(format!("after {seconds:.0} s {text}")));

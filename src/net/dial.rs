@@ -339,7 +339,9 @@ pub(super) fn root(error: &dyn Error) -> String {
     while let Some(source) = error.source() {
         error = source;
     }
-    error.to_string()
+    let text = error.to_string();
+    // Some libraries add a link to their documentation.
+    text.split(": http").next().unwrap_or_default().to_string()
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! The handshake of a connection: streams, hellos, and what both ends say when their runs differ.
 
+use std::time::Instant;
+
 use futures::{AsyncReadExt, FutureExt, StreamExt};
 use libp2p::{PeerId, Stream, StreamProtocol, swarm::ConnectionId};
 use libp2p_stream::{IncomingStreams, OpenStreamError};
@@ -7,10 +9,11 @@ use tokio::{sync::mpsc, time::timeout};
 
 use super::{
     VERSION,
+    ban::Ban,
     event::Difference,
-    hello::{Verdict, printable},
+    hello::{Verdict, printable, sentence},
     link::{Link, closed},
-    wire::{self, Hello, Message, WireError},
+    wire::{self, Hello, Message, Reason, WireError},
 };
 use crate::config::ConfigError;
 
@@ -56,6 +59,8 @@ pub(super) enum Refusal {
     Differs(Difference),
     /// Another attempt may succeed.
     Trouble(String),
+    /// The neighbour refuses this node for a while, for this reason.
+    Banned(String),
     /// The two ends take part in different memberships.
     Elsewhere,
     /// The other end examines the link and runs no node: the connection is left to it.
@@ -82,6 +87,38 @@ impl Link {
         greeted.map(|greeted| greeted.unwrap_or_else(|_| Err(late())))
     }
 
+    /// Whether the neighbour is refused now.
+    pub(super) fn ban(&self) -> Option<&Ban> {
+        self.ban.as_ref().filter(|ban| Instant::now() < ban.until)
+    }
+
+    /// Tells a neighbour that is refused why, and returns whether the connection is closed.
+    pub(super) async fn refuse(&mut self, id: ConnectionId, dialled: bool, ban: Ban) -> bool {
+        let seconds = ban.until.saturating_duration_since(Instant::now()).as_secs();
+        self.status.trouble(self.node, format!("refused for {seconds} s more: {}", ban.reason));
+        let within = self.deadlines.handshake;
+        let mut connections = std::mem::replace(&mut self.connections, mpsc::unbounded_channel().1);
+        let text = format!("refuses this node for {seconds} s more: {}", sentence(&ban.reason));
+        let goodbye = Message::Goodbye(Some(Reason { node: self.me.0, text, leaves: true }));
+        let tell = async {
+            let mut control = match dialled {
+                true => self.open(Purpose::Control).await?,
+                false => inbound(&mut self.inbound_control, self.peer).await?,
+            };
+            let written = wire::write(&mut control, &goodbye).await;
+            // The other end reads it, and closes.
+            let _ = wire::read(&mut control).await;
+            let _ = wire::read(&mut control).await;
+            written.map_err(|error| Refusal::Trouble(error.to_string()))
+        };
+        let gone = tokio::select! {
+            _ = timeout(within, tell) => false,
+            () = closed(&mut connections, id) => true,
+        };
+        self.connections = connections;
+        gone
+    }
+
     /// Opens the streams and exchanges hellos.
     async fn greet(&mut self, dialled: bool) -> Result<Streams, Refusal> {
         let trouble = |error: &dyn std::fmt::Display| {
@@ -106,6 +143,9 @@ impl Link {
         let theirs = match wire::read(&mut control).await.map_err(|error| trouble(&error))? {
             Message::Hello(hello) => hello,
             Message::Probe => return Err(Refusal::Probe),
+            Message::Goodbye(Some(reason)) => {
+                return Err(Refusal::Banned(sentence(&reason.text)));
+            }
             other => {
                 return Err(Refusal::Trouble(format!(
                     "connected, but its first message is not a hello: {}",

@@ -24,6 +24,7 @@ use tokio::{
 
 use super::{
     answers::{Counterpart, Served, probe_protocol, serve},
+    ban::Ban,
     event::Event,
     handshake::{Purpose, protocol},
     hello::RunCard,
@@ -61,6 +62,8 @@ pub struct Neighbour {
     /// Whether the run does not use this link now: the neighbour is no member, or the link is left
     /// out. Its connections are only noticed.
     pub visits: bool,
+    /// Whether its connections are refused.
+    pub ban: Option<Ban>,
 }
 
 /// The settings of a host.
@@ -183,6 +186,7 @@ impl Host {
                 name: neighbour.name.clone(),
                 peer: neighbour.peer,
                 visits: neighbour.visits,
+                ban: neighbour.ban.clone(),
                 assembly: config.assembly.clone(),
                 card: Arc::clone(&card),
                 frame_limit: config.frame_limit,

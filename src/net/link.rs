@@ -30,6 +30,7 @@ use tokio::{
 };
 
 use super::{
+    ban::Ban,
     event::Event,
     goodbyes::Goodbyes,
     handshake::{Refusal, Streams},
@@ -84,6 +85,8 @@ pub struct Link {
     pub peer: PeerId,
     /// Whether the membership does not use this link: then it never comes up.
     pub visits: bool,
+    /// Whether its connections are refused.
+    pub ban: Option<Ban>,
     /// While members are chosen: the topology of the run.
     pub assembly: Option<Arc<Topology>>,
     /// The run that this node is about to start.
@@ -175,6 +178,11 @@ impl Link {
     /// over.
     pub async fn run(mut self) {
         while let Some((id, dialled)) = self.next_connection().await {
+            if let Some(ban) = self.ban().cloned() {
+                let closed = self.refuse(id, dialled, ban).await;
+                self.clear(id, closed).await;
+                continue;
+            }
             let closed = match self.try_greet(id, dialled).await {
                 None => true,
                 Some(Ok(streams)) => match self.resume(streams.incarnation, streams.received).await
@@ -213,6 +221,14 @@ impl Link {
                     time::sleep(CLOSING / 4).await;
                     self.status.trouble(self.node, "it is not part of this membership".into());
                     let _ = self.events.send(Event::Elsewhere(self.node));
+                    false
+                }
+                Some(Err(Refusal::Banned(text))) => {
+                    self.status.trouble(self.node, format!("it {text}"));
+                    if self.lost.is_some() || self.assembly.is_some() {
+                        let cause = Cause { node: self.node, text, leaves: true };
+                        let _ = self.events.send(Event::Left { peer: self.node, cause });
+                    }
                     false
                 }
                 Some(Err(Refusal::Trouble(text))) => {

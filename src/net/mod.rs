@@ -16,6 +16,7 @@ mod alone;
 mod answers;
 mod assemble;
 mod assembly;
+mod ban;
 mod companion;
 mod confirm;
 mod dial;

@@ -166,6 +166,7 @@ pub fn together_from(
             scope.spawn(move || {
                 let mut stop = || leave.load(Ordering::Relaxed);
                 let NodeSpec { config, learner } = spec;
+                let id = config.id;
                 let learner = Arc::new(Mutex::new(learner));
                 let start = Start {
                     config,
@@ -181,6 +182,7 @@ pub fn together_from(
                     Stopped::Failed(error) => error,
                     Stopped::Restarted(peer, _) => RunError::Restarted(peer),
                     Stopped::Absent(peers) => RunError::Absent(peers),
+                    Stopped::Broken(_, failure) => RunError::Failed { node: id, failure },
                 });
                 let _ = reporter.reports.send(Report::Ended(reporter.node, ended));
             });
@@ -260,6 +262,7 @@ async fn hosts(
             name: design.topology.node(node).name.clone(),
             peer: peers[node.index()],
             visits: false,
+            ban: None,
         };
         let config = HostConfig {
             key,

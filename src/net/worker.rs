@@ -120,6 +120,8 @@ pub enum Stopped {
     Restarted(NodeId, Option<Box<Ended>>),
     /// The members must be chosen again.
     Absent(Absence),
+    /// A neighbour broke the protocol, and the run can go on without it.
+    Broken(NodeId, Failure),
 }
 
 impl From<RunError> for Stopped {
@@ -232,6 +234,11 @@ impl Worker {
         match result {
             Err(RunError::Restarted(peer)) => return Err(Stopped::Restarted(peer, None)),
             Err(RunError::Absent(peers)) => return Err(Stopped::Absent(peers)),
+            Err(RunError::Failed { ref failure, .. }) if limits.goes_on => {
+                if let Some(peer) = failure.culprit() {
+                    return Err(Stopped::Broken(peer, failure.clone()));
+                }
+            }
             _ => {}
         }
         let over = result.is_ok() && state.node.round().0 >= rounds_in_all;

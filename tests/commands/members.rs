@@ -200,6 +200,45 @@ fn a_node_that_leaves_is_not_awaited() {
 }
 
 #[test]
+fn a_node_that_sends_what_no_node_may_send_is_left_out_and_told_why() {
+    const ROUNDS: u64 = 300;
+    let sets = [
+        "rule.kind=d-psgd",
+        "compressor.kind=identity",
+        "data.standardize=false",
+        "optimizer.step=0.01",
+        "robust.max_norm=1e4",
+        "absence.wait_s=12",
+    ];
+    let ring = Ring::new(ROUNDS, 600.0, &sets);
+    // The features of node 2 are far too large, and so are its gradients.
+    let rows = ring.nodes().join("2/data.csv");
+    let text = fs::read_to_string(&rows).unwrap();
+    let large = |line: &str| {
+        let (values, label) = line.rsplit_once(',').unwrap();
+        let values = values.split(',').map(|value| match value.parse::<f64>() {
+            Ok(value) => (value * 1e6).to_string(),
+            Err(_) => value.to_string(),
+        });
+        values.chain([label.to_string()]).collect::<Vec<_>>().join(",")
+    };
+    fs::write(&rows, text.lines().map(large).collect::<Vec<_>>().join("\n")).unwrap();
+    let mut nodes = NODES.map(|node| (node, ring.start(node)));
+    until_says(&nodes[0].1, "the run goes on with 4 of 5 nodes, without 2");
+    let liar = nodes[2].1.end_within(Duration::from_secs(60)).0;
+    let said = nodes[2].1.errors();
+    assert_eq!(liar, Some(4), "{said}");
+    assert!(said.contains("refuses this node for"), "{said}");
+    assert!(said.contains("above robust.max_norm = 10000"), "{said}");
+    let refused = [1, 3].map(|node| nodes[node].1.errors());
+    assert!(refused.iter().any(|text| text.contains("this node refuses node 2 for 60 s")));
+    let [a, b, _, d, e] = nodes;
+    let summary = ring.end(&mut [a, b, d, e], 3, ROUNDS);
+    assert_eq!(members(&summary).last().unwrap(), &["0", "1", "3", "4"]);
+    assert_eq!(summary["participation"]["0"]["rounds"], ROUNDS);
+}
+
+#[test]
 fn a_run_begins_with_a_quorum_and_the_others_join() {
     const ROUNDS: u64 = 1500;
     let ring = Ring::new(ROUNDS, 600.0, &["run.start={ quorum = 3, within_s = 2 }"]);
