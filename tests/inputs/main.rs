@@ -12,3 +12,4 @@ mod reference;
 mod schedules;
 mod settings;
 mod topologies;
+mod warnings;

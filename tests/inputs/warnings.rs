@@ -1,0 +1,96 @@
+//! Each warning that a node can write is explained in `docs/operations.md`.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Warnings whose text is made elsewhere in their file: words of it, as they are in the code.
+const MADE: [(&str, &str, &[&str]); 5] = [
+    ("net/worker.rs", "{text}", &["waits for {links}", "; node {} {does}"]),
+    ("net/start.rs", "{text}", &["is linked, the run has not begun: "]),
+    ("net/assemble.rs", "{text}", &[" nodes are here, at least ", "the run goes on with "]),
+    ("net/alone.rs", "{reason}; this node refuses node {} for {seconds} s", &["refuses node "]),
+    ("run/checkpoint/mod.rs", "{error}; an earlier one is used", &["an earlier one is used"]),
+];
+
+/// Warnings that are the error of a file, of a program or of the system, which explains itself.
+const ERRORS: [(&str, &str); 3] =
+    [("net/event.rs", "{difference}"), ("net/saver.rs", "{error}"), ("node/builder.rs", "{line}")];
+
+/// The string literal that begins first in `code`, without its line breaks.
+fn literal(code: &str) -> String {
+    let (mut text, mut chars) = (String::new(), code.chars().skip_while(|c| *c != '"').skip(1));
+    while let Some(c) = chars.next() {
+        match c {
+            '"' => break,
+            '\\' => {
+                let next = chars.next().filter(|c| *c != '\n');
+                text.extend(next.or_else(|| chars.find(|c| !c.is_whitespace())));
+            }
+            c => text.push(c),
+        }
+    }
+    text
+}
+
+/// The longest part of a format string without placeholders.
+fn constant(format: &str) -> &str {
+    let parts = format.split('{').map(|part| part.split_once('}').map_or(part, |(_, rest)| rest));
+    parts.max_by_key(|part| part.len()).unwrap_or_default().trim()
+}
+
+fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            rust_files(&path, found);
+        } else if path.extension().is_some_and(|end| end == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn operations_explains_every_warning() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let page = fs::read_to_string(root.join("docs/operations.md")).unwrap();
+    // A placeholder in the page is a capital letter.
+    let (mut files, mut found, mut missing) = (Vec::new(), 0, Vec::new());
+    rust_files(&root.join("src"), &mut files);
+    for path in files {
+        let code = fs::read_to_string(&path).unwrap();
+        let warnings = code.match_indices("tracing::warn!(");
+        for (place, _) in warnings.chain(code.match_indices("tracing::error!(")) {
+            let format = literal(&code[place..]);
+            found += 1;
+            if ERRORS.iter().any(|(file, text)| path.ends_with(file) && *text == format) {
+                continue;
+            }
+            let made = MADE.iter().find(|(file, text, _)| path.ends_with(file) && *text == format);
+            let words = match made {
+                Some((_, _, words)) => words.to_vec(),
+                None => vec![&*format],
+            };
+            for words in words {
+                let constant = constant(words);
+                assert!(constant.len() > 4, "{}: {words}: what does it say?", path.display());
+                assert!(made.is_none() || code.contains(words), "{}: {words}", path.display());
+                if !page.contains(constant) {
+                    missing.push(format!("{}: {constant}", path.display()));
+                }
+            }
+        }
+    }
+    assert!(found > 20, "only {found} warnings were found");
+    assert!(missing.is_empty(), "docs/operations.md lacks:\n{}", missing.join("\n"));
+}
+
+#[test]
+fn literals_and_constants_are_read_as_they_are_printed() {
+    assert_eq!(
+        literal("warn!(\n    \"one \\\n     two {} \\\"three\\\"\",\n x"),
+        "one two {} \"three\""
+    );
+    assert_eq!(constant("{a}; of {b} nodes are here, {c}"), "nodes are here,");
+}
