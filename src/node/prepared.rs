@@ -10,8 +10,8 @@ use crate::{
     learn::read_tensors,
     net::{self, PeerId, Place},
     run::{
-        Checkpoints, Design, Evaluate, Measures, Recorder, RunDirectory, RunInfo, Summary, Warn,
-        metrics::Metric, record::Score,
+        Checkpoints, Departure, Design, Evaluate, Measures, Recorder, RunDirectory, RunInfo,
+        Summary, Warn, metrics::Metric, record::Score,
     },
     units::{NodeId, Round},
 };
@@ -110,6 +110,7 @@ impl Prepared {
             events(Event::Ended);
             return Ok(complete);
         }
+        let departure = directory.as_ref().map(Departure::of);
         let mut observer = RunObserver {
             design: &design,
             recorder: recorder.as_ref(),
@@ -123,7 +124,11 @@ impl Prepared {
             warn: Arc::clone(&warn),
         };
         let (kept, complete) = (checkpoints.clone(), self.complete);
-        let ended = net::alone(place, spec, &design, checkpoints, &mut observer, stop);
+        let mut departure = departure;
+        let mut asked = || departure.as_mut().is_some_and(Departure::is_asked);
+        let mut stop = || stop() || asked();
+        let ended = net::alone(place, spec, &design, checkpoints, &mut observer, &mut stop);
+        let leaves = asked();
         let (rounds, resumed) = (observer.rounds, observer.resumed);
         let written = observer.written.take();
         let blamed = |error: RunError| match error {
@@ -151,6 +156,12 @@ impl Prepared {
                 Err(recorder.failed(directory, error, rounds, Some(node)))
             }
             (Err(error), ..) => Err(super::EndError::of(error, &design.topology)),
+        };
+        let result = match result {
+            Err(super::EndError::Interrupted(text)) if leaves => {
+                Err(super::EndError::Left(format!("{text}; the others go on without this node")))
+            }
+            result => result,
         };
         // Last, because a disk that was full may have room now.
         if let Some(Err(error)) = directory.as_mut().map(RunDirectory::finish) {

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Summary, metrics::Metric};
+use super::{Summary, leave, metrics::Metric};
 use crate::config::ConfigError;
 
 /// The files that a run writes before its first round, and its summary.
@@ -25,6 +25,8 @@ pub struct RunDirectory {
     /// Whether it holds an earlier part of this run.
     goes_on: bool,
     metrics: Lines,
+    /// Keeps other processes away.
+    _lock: Option<File>,
 }
 
 impl RunDirectory {
@@ -49,8 +51,9 @@ impl RunDirectory {
         }
         let fresh = !path.exists();
         fs::create_dir_all(path).map_err(wrong)?;
+        let _lock = leave::lock(path)?;
         let metrics = Lines::new(File::create(path.join("metrics.jsonl")).map_err(wrong)?);
-        Ok(RunDirectory { path: path.to_path_buf(), fresh, goes_on: false, metrics })
+        Ok(RunDirectory { path: path.to_path_buf(), fresh, goes_on: false, metrics, _lock })
     }
 
     /// Opens the folder of a run that goes on; its files stay as they are until
@@ -59,11 +62,12 @@ impl RunDirectory {
     /// # Errors
     /// If it cannot be written.
     pub fn go_on(path: &Path) -> Result<RunDirectory, ConfigError> {
+        let _lock = leave::lock(path)?;
         let metrics = append(&path.join("metrics.jsonl")).map_err(|error| {
             ConfigError::new("run.out", path.display(), format!("cannot be written: {error}"))
         })?;
         let (path, metrics) = (path.to_path_buf(), Lines::new(metrics));
-        Ok(RunDirectory { path, fresh: false, goes_on: true, metrics })
+        Ok(RunDirectory { path, fresh: false, goes_on: true, metrics, _lock })
     }
 
     /// Whether a folder holds a run that can go on: it has checkpoints, or had begun to write them.
@@ -130,6 +134,7 @@ impl RunDirectory {
             return;
         }
         remove(&self.path);
+        leave::forget(&self.path);
         if self.fresh {
             let _ = fs::remove_dir_all(self.path.join(CHECKPOINTS));
             let _ = fs::remove_dir(&self.path);

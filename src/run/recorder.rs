@@ -98,6 +98,9 @@ pub enum EndError {
     /// The run was asked to stop.
     #[error("{0}")]
     Interrupted(String),
+    /// The node was asked to leave ([`leave`](super::leave)); the others go on.
+    #[error("{0}")]
+    Left(String),
 }
 
 impl From<std::io::Error> for EndError {
@@ -125,9 +128,10 @@ impl EndError {
                 problem: format!("{}; {more}", error.problem),
                 ..error
             }),
-            EndError::Short(first) | EndError::Failed(first) | EndError::Interrupted(first) => {
-                EndError::Failed(format!("{first}; {more}"))
-            }
+            EndError::Short(first)
+            | EndError::Failed(first)
+            | EndError::Interrupted(first)
+            | EndError::Left(first) => EndError::Failed(format!("{first}; {more}")),
         }
     }
 }

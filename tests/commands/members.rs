@@ -200,6 +200,34 @@ fn a_node_that_leaves_is_not_awaited() {
 }
 
 #[test]
+fn a_node_leaves_on_request_and_comes_back() {
+    const ROUNDS: u64 = 2500;
+    let ring = Ring::new(ROUNDS, 600.0, &["run.require={ nodes = 4, share = 0.5 }"]);
+    let mut nodes = NODES.map(|node| (node, ring.start(node)));
+    NODES.iter().for_each(|node| until_running(&ring.run(*node)));
+    let leave = |code: i32, words: &str| {
+        let mut leave = gradvine();
+        leave.arg("leave").arg(ring.nodes().join("3/node.toml"));
+        let output = leave.assert().code(code).get_output().clone();
+        let said = [output.stdout, output.stderr].concat();
+        assert!(String::from_utf8_lossy(&said).contains(words), "{:?}", String::from_utf8(said));
+    };
+    leave(0, "the node has left its run");
+    assert_eq!(nodes[3].1.end().0, Some(0), "{}", nodes[3].1.errors());
+    assert!(nodes[3].1.errors().contains("left: stopped in round"), "{}", nodes[3].1.errors());
+    leave(2, "no process runs a node in this run directory");
+    until_says(&nodes[2].1, "the run goes on with 4 of 5 nodes, without 3");
+    ring.until_checkpoints();
+    nodes[3].1 = ring.start(3);
+    until_says(&nodes[2].1, "node 3 is back");
+    // Only one process at a time.
+    let second = ring.start(3).end_within(Duration::from_secs(60)).0;
+    assert_eq!(second, Some(2));
+    let summary = ring.end(&mut nodes, 0, ROUNDS);
+    assert_eq!(members(&summary), [vec!["0", "1", "2", "4"], vec!["0", "1", "2", "3", "4"]]);
+}
+
+#[test]
 fn a_node_that_sends_what_no_node_may_send_is_left_out_and_told_why() {
     const ROUNDS: u64 = 300;
     let sets = [

@@ -81,6 +81,7 @@ impl End {
                 name: format!("node-{}", 1 - node),
                 peer,
                 visits: false,
+                ban: None,
             }],
             card,
             frame_limit: LIMIT,

@@ -57,7 +57,7 @@ impl From<EndError> for Exit {
         match error {
             EndError::Setup(error) => error.into(),
             EndError::Short(message) => Exit::Short(message),
-            EndError::Interrupted(message) => Exit::Interrupted(message),
+            EndError::Interrupted(message) | EndError::Left(message) => Exit::Interrupted(message),
             error => Exit::Failed(error.to_string()),
         }
     }

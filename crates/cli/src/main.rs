@@ -18,6 +18,7 @@ mod exit;
 mod identity;
 mod interrupt;
 mod lab;
+mod leave;
 mod members;
 mod node;
 mod outcome;
@@ -98,6 +99,8 @@ enum Command {
     Relay(relay::Args),
     /// Show who takes part in a run, and who is away
     Members(members::Args),
+    /// Ask a node on this machine to leave its run; the others go on
+    Leave(leave::Args),
     /// Run an experiment on a virtual network, in this process, without sockets
     Simulate(simulate::Args),
     /// Predict the time and bytes of an experiment and its alternatives
@@ -176,6 +179,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(&args),
         Command::Relay(args) => relay::run(&args),
         Command::Members(args) => members::run(&args),
+        Command::Leave(args) => leave::run(&args),
         Command::Simulate(args) => simulate::run(args),
         Command::Plan(args) => plan::run(&args),
         Command::Lab(args) => lab::run(args),

@@ -6,7 +6,7 @@ use gradvine::{
     config::ConfigError,
     memory,
     node::{Event, Node, Prepared},
-    run::Progress,
+    run::{EndError, Progress},
 };
 
 use super::{Exit, interrupt::Interrupt, outcome, print_json, progress::Display};
@@ -111,7 +111,14 @@ pub fn run(args: Args) -> Result<(), Exit> {
         Event::Ended => display.finish(),
         _ => {}
     };
-    let result = prepared.run(recorder, &mut show, &mut || interrupt.is_set())?;
+    let result = match prepared.run(recorder, &mut show, &mut || interrupt.is_set()) {
+        // As the user wanted.
+        Err(EndError::Left(message)) => {
+            note!("left: {message}");
+            return Ok(());
+        }
+        result => result?,
+    };
     outcome::warn_of_records(&result.summary);
     if args.json {
         print_json(&result.summary)?;
