@@ -107,8 +107,16 @@ impl Place {
                     format!("{name} will dial this node, which listens nowhere: name an address"),
                 ));
             }
-            all_addresses.insert(other, theirs);
-            neighbours.push(Neighbour { node: other, name, peer, visits: false, ban: None });
+            all_addresses.insert(other, theirs.clone());
+            let addresses = theirs;
+            neighbours.push(Neighbour {
+                node: other,
+                name,
+                peer,
+                visits: false,
+                addresses,
+                ban: None,
+            });
         }
         let security = Security::default();
         let (own_addresses, addresses) = (mine, all_addresses);

@@ -4,7 +4,8 @@
 //! millisecond of a processor. Without limits per source, one machine that opens connections and
 //! sends nothing could keep all neighbours out. So each source (an IPv4 address, or the first half
 //! of an IPv6 address) has a limited number of open handshakes and of new connections a second; and
-//! sources from which a neighbour has connected before do not share the slots of the others.
+//! the addresses of neighbours in the topology, and those from which one has connected before, do
+//! not share the slots of the others.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -69,6 +70,14 @@ impl Gate {
                 known: 4 * neighbours,
             },
         }
+    }
+
+    /// The same gate, which knows the sources of some neighbours beforehand.
+    #[must_use]
+    pub fn expecting<'a>(mut self, addresses: impl Iterator<Item = &'a Multiaddr>) -> Gate {
+        self.known.extend(addresses.filter_map(source));
+        self.limits.known += self.known.len();
+        self
     }
 
     /// Lets a connection begin its handshake, or says why not.
@@ -215,7 +224,7 @@ mod tests {
         }
         assert_eq!(gate.pending.len(), 2 * 2 + STRANGERS);
         assert_eq!(admitted(&mut gate, ip("10.0.0.2"), 5000, 1), 0);
-        gate.known.extend(ip("10.0.0.2"));
+        let mut gate = gate.expecting([&"/ip4/10.0.0.2/tcp/1".parse().unwrap()].into_iter());
         assert_eq!(admitted(&mut gate, ip("10.0.0.2"), 6000, 1), 1);
     }
 

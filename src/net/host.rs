@@ -62,6 +62,8 @@ pub struct Neighbour {
     /// Whether the run does not use this link now: the neighbour is no member, or the link is left
     /// out. Its connections are only noticed.
     pub visits: bool,
+    /// Its addresses in the topology: connections from there have a place of their own.
+    pub addresses: Vec<Multiaddr>,
     /// Whether its connections are refused.
     pub ban: Option<Ban>,
 }

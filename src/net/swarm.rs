@@ -88,8 +88,10 @@ pub(super) fn swarm(
     let identify = identify::Config::new("/gradvine/1".into(), key.public())
         .with_agent_version(concat!("gradvine/", env!("CARGO_PKG_VERSION")).into());
     let me = key.public().to_peer_id();
+    let sources: Vec<Multiaddr> =
+        neighbours.iter().flat_map(|neighbour| neighbour.addresses.clone()).collect();
     let behaviour = |relay| Behaviour {
-        gate: Gate::new(neighbours.len()),
+        gate: Gate::new(neighbours.len()).expecting(sources.iter()),
         allowed,
         limits: connection_limits::Behaviour::new(limits),
         identify: identify::Behaviour::new(identify),

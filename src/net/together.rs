@@ -262,6 +262,7 @@ async fn hosts(
             name: design.topology.node(node).name.clone(),
             peer: peers[node.index()],
             visits: false,
+            addresses: Vec::new(),
             ban: None,
         };
         let config = HostConfig {

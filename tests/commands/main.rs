@@ -19,3 +19,4 @@ mod report;
 mod report_pictures;
 mod restarts;
 mod runs;
+mod strangers;

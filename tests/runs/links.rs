@@ -81,6 +81,7 @@ impl End {
                 name: format!("node-{}", 1 - node),
                 peer,
                 visits: false,
+                addresses: Vec::new(),
                 ban: None,
             }],
             card,
