@@ -63,7 +63,7 @@ pub use relay::{Relay, RelayEvent, RelayFile};
 pub use security::has_aes;
 pub use status::Status;
 pub use together::{together, together_from};
-pub use wire::{Hello, Message, Reason, Section, StartMessage, encode};
+pub use wire::{Hello, Message, Reason, Section, StartMessage, decode, encode};
 
 /// The version of the wire format of a link.
 pub const VERSION: u32 = 7;

@@ -96,8 +96,8 @@ pub fn leave(node: &Path, out: Option<&Path>, within: Duration) -> Result<PathBu
     let experiment = Experiment::load(&folder.join("experiment.toml"), &[])?;
     if experiment.absence.policy == Policy::Wait {
         return wrong(
-            "the run has absence.policy = \"wait\": it ends for all nodes if one leaves; to end it, \
-             stop the program (Ctrl-C, SIGTERM)"
+            "the run has absence.policy = \"wait\": it ends for all nodes if one leaves; to end \
+             it, stop the program (Ctrl-C, SIGTERM)"
                 .into(),
         );
     }

@@ -8,6 +8,7 @@ mod breaks;
 mod cases;
 mod compare;
 mod doctor;
+mod faults;
 mod interrupts;
 mod members;
 mod no_room;

@@ -200,6 +200,23 @@ fn a_node_that_leaves_is_not_awaited() {
 }
 
 #[test]
+fn a_node_that_hangs_is_left_out_and_returns_when_it_goes_on() {
+    const ROUNDS: u64 = 2500;
+    let ring = Ring::new(ROUNDS, 2.0, &[]);
+    let mut nodes = NODES.map(|node| (node, ring.start(node)));
+    NODES.iter().for_each(|node| until_running(&ring.run(*node)));
+    nodes[2].1.signal("STOP");
+    for node in [0, 1, 3, 4] {
+        command::until_within(Duration::from_secs(60), "the others go on", || {
+            nodes[node].1.errors().contains("the run goes on with 4 of 5 nodes, without 2")
+        });
+    }
+    nodes[2].1.signal("CONT");
+    let summary = ring.end(&mut nodes, 3, ROUNDS);
+    assert_eq!(members(&summary), [vec!["0", "1", "3", "4"], vec!["0", "1", "2", "3", "4"]]);
+}
+
+#[test]
 fn a_node_leaves_on_request_and_comes_back() {
     const ROUNDS: u64 = 2500;
     let ring = Ring::new(ROUNDS, 600.0, &["run.require={ nodes = 4, share = 0.5 }"]);

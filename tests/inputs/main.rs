@@ -4,6 +4,7 @@
 mod common;
 
 mod bad_data;
+mod corpora;
 mod datasets;
 mod gradients;
 mod mutations;

@@ -418,5 +418,5 @@ fn rules_that_keep_copies_are_refused() {
         }
     }
     let follow = RULES.iter().filter(|entry| entry.follows_schedules).count();
-    assert_eq!((refused + follow, follow), (RULES.len(), 4));
+    assert_eq!((refused + follow, follow), (RULES.len(), 5));
 }

@@ -1,7 +1,7 @@
 //! BRIDGE-T: per coordinate the mean of the neighbours without the greatest and the smallest.
 //!
-//! Fang, Yang, Bajwa: BRIDGE: Byzantine-Resilient Decentralized Gradient Descent (2022), the variant
-//! with the coordinate-wise trimmed mean. A node leaves out, at each coordinate, the b greatest and
+//! Fang, Yang, Bajwa: BRIDGE: Byzantine-Resilient Decentralized Gradient Descent (2022), with the
+//! coordinate-wise trimmed mean. A node leaves out, at each coordinate, the b greatest and
 //! the b smallest values of its neighbours; its own value always counts. If at most b neighbours
 //! lie, what remains lies between values of honest nodes. The weights of the topology are not used:
 //! W of the run is not doubly stochastic, and the mean of all models is not preserved.

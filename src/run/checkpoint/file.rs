@@ -1,7 +1,7 @@
 //! The file of one checkpoint.
 //!
-//! It is a safetensors file. Its vectors are named in the order of the state (`000.x`,
-//! `001.rule.copy`, ...); everything else is JSON in the metadata key `gradvine.checkpoint`, and
+//! It is a safetensors file. Its vectors are named in the order of the state (`000000.x`,
+//! `000001.rule.copy`, ...); everything else is JSON in the metadata key `gradvine.checkpoint`, and
 //! `gradvine.crc32c` is the checksum over that text and all vectors. Floating-point numbers are
 //! kept as their bits.
 
@@ -97,7 +97,7 @@ impl Checkpoint {
         let values = self.snapshot.rule.vectors.iter().chain(&self.learner.vectors);
         let values = values.map(|(_, values)| values.as_slice());
         let all = x.into_iter().chain(model).chain(rule.into_iter().chain(learner).zip(values));
-        let numbered = |(index, (name, values))| (format!("{index:03}.{name}"), values);
+        let numbered = |(index, (name, values))| (format!("{index:06}.{name}"), values);
         all.enumerate().map(numbered).collect()
     }
 
@@ -211,8 +211,22 @@ impl Checkpoint {
     /// its name says.
     pub(super) fn read(path: &Path, rounds: u64) -> Result<Checkpoint, String> {
         let bytes = fs::read(path).map_err(|error| error.to_string())?;
+        let checkpoint = Checkpoint::from_bytes(&bytes)?;
+        match checkpoint.snapshot.rounds {
+            Round(found) if found != rounds => {
+                Err(format!("it is of round {found}, not {rounds} as its name says"))
+            }
+            _ => Ok(checkpoint),
+        }
+    }
+
+    /// Reads the bytes of a file.
+    ///
+    /// # Errors
+    /// Why they cannot be used: they are damaged, cut short or of another format.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Checkpoint, String> {
         let damaged = |error: safetensors::SafeTensorError| format!("damaged: {error}");
-        let (length, metadata) = SafeTensors::read_metadata(&bytes).map_err(damaged)?;
+        let (length, metadata) = SafeTensors::read_metadata(bytes).map_err(damaged)?;
         let keys = metadata.metadata().clone().unwrap_or_default();
         let key = |key: &str| keys.get(key).ok_or_else(|| format!("`{key}` is missing"));
         let (text, sum) = (key(HEADER)?, key(CHECKSUM)?);
@@ -226,10 +240,7 @@ impl Checkpoint {
         if header.format != FORMAT {
             return Err(format!("format {}, this program reads {FORMAT}", header.format));
         }
-        if header.rounds != rounds {
-            return Err(format!("it is of round {}, not {rounds} as its name says", header.rounds));
-        }
-        let file = SafeTensors::deserialize(&bytes).map_err(damaged)?;
+        let file = SafeTensors::deserialize(bytes).map_err(damaged)?;
         let mut names: Vec<&str> = file.names();
         names.sort_unstable();
         if names != header.vectors {
