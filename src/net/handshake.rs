@@ -1,6 +1,6 @@
 //! The handshake of a connection: streams, hellos, and what both ends say when their runs differ.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::{AsyncReadExt, FutureExt, StreamExt};
 use libp2p::{PeerId, Stream, StreamProtocol, swarm::ConnectionId};
@@ -39,6 +39,11 @@ pub fn protocol(purpose: Purpose, opener: &PeerId) -> StreamProtocol {
     };
     StreamProtocol::try_from_owned(format!("/gradvine/{VERSION}/{name}/{opener}"))
         .expect("it starts with a slash")
+}
+
+/// The version in the name of a stream's protocol.
+pub(super) fn version_of(protocol: &str) -> Option<u32> {
+    protocol.strip_prefix("/gradvine/")?.split_once('/')?.0.parse().ok()
 }
 
 /// The streams of a link that is up.
@@ -204,21 +209,43 @@ impl Link {
     }
 
     async fn open(&mut self, purpose: Purpose) -> Result<Stream, Refusal> {
-        let opened = self.streams.open_stream(self.peer, protocol(purpose, &self.own)).await;
-        opened.map_err(|error| match error {
-            OpenStreamError::UnsupportedProtocol(_) => {
-                Refusal::Differs(Difference::Programs(format!(
-                    "node {} speaks another protocol version than {VERSION}, or does not know this \
-                 node's PeerId {}: install the same \
-                 release of gradvine on both and give both the same topology",
-                    self.name, self.own
-                )))
+        match self.streams.open_stream(self.peer, protocol(purpose, &self.own)).await {
+            Ok(stream) => Ok(stream),
+            Err(OpenStreamError::UnsupportedProtocol(_)) => {
+                Err(Refusal::Differs(Difference::Programs(self.other_program().await)))
             }
-            error => Refusal::Trouble(format!(
-                "connected, but a stream could not be opened: \
-                {error}"
-            )),
-        })
+            Err(error) => {
+                let text = format!("connected, but a stream could not be opened: {error}");
+                Err(Refusal::Trouble(text))
+            }
+        }
+    }
+
+    /// Why the neighbour does not know the protocol of a stream.
+    async fn other_program(&self) -> String {
+        let (name, own) = (&self.name, self.own);
+        for _ in 0..20 {
+            match self.status.program(self.node) {
+                Some((Some(theirs), agent)) if theirs != VERSION => {
+                    return format!(
+                        "node {name} speaks protocol version {theirs} ({agent}), this node \
+                         {VERSION}: install the same release of gradvine on both"
+                    );
+                }
+                Some((Some(_), _)) => {
+                    return format!(
+                        "node {name} does not know this node's PeerId {own}: give both the same \
+                         topology"
+                    );
+                }
+                _ => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+        format!(
+            "node {name} speaks another protocol version than {VERSION}, or does not know this \
+             node's PeerId {own}: install the same release of gradvine on both and give both the \
+             same topology"
+        )
     }
 }
 

@@ -18,12 +18,17 @@ use std::{
 use super::wire::{Beginning, Message, Schedule};
 use crate::units::NodeId;
 
+/// The newest protocol version that a program knows, if any, and its name.
+type Program = (Option<u32>, String);
+
 /// The state that a host's tasks share with the thread of its core.
 #[derive(Debug)]
 pub struct Status {
     links: Mutex<BTreeMap<NodeId, State>>,
     /// Neighbours whose link has been up over their newest connection.
     linked: Mutex<BTreeSet<NodeId>>,
+    /// The protocol version and the program of each neighbour that has said so.
+    programs: Mutex<BTreeMap<NodeId, Program>>,
     /// A problem of the host as a whole.
     host: Mutex<Option<String>>,
     moved: AtomicU64,
@@ -104,6 +109,7 @@ impl Status {
         Status {
             links: Mutex::new(neighbours.map(|node| (node, down())).collect()),
             linked: Mutex::default(),
+            programs: Mutex::default(),
             host: Mutex::default(),
             moved: AtomicU64::new(0),
             begun: Mutex::default(),
@@ -163,6 +169,17 @@ impl Status {
             State::Up => None,
         };
         self.lock().iter().filter_map(trouble).collect()
+    }
+
+    /// Records what a neighbour says about its program.
+    pub fn runs(&self, node: NodeId, version: Option<u32>, agent: &str) {
+        let mut programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
+        programs.insert(node, (version, agent.to_string()));
+    }
+
+    /// What a neighbour has said about its program.
+    pub fn program(&self, node: NodeId) -> Option<Program> {
+        self.programs.lock().unwrap_or_else(PoisonError::into_inner).get(&node).cloned()
     }
 
     /// Records a problem of the host as a whole.

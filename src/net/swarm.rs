@@ -27,6 +27,8 @@ use tokio::{sync::mpsc, time::timeout};
 use super::{
     dial::{Dial, FILES, dial_trouble, io_kind, is_out_of_files, lacks_files, root},
     gate::Gate,
+    handshake::version_of,
+    hello::printable,
     host::Neighbour,
     peers::{Connection, Held, Peer},
     reach::Endpoint,
@@ -517,6 +519,10 @@ impl SwarmTask {
                 ..
             })) => {
                 if let Some(peer) = self.peers.get_mut(&peer_id) {
+                    let versions =
+                        info.protocols.iter().filter_map(|name| version_of(name.as_ref()));
+                    let node = peer.neighbour.node;
+                    self.status.runs(node, versions.max(), &printable(&info.agent_version));
                     let dial = peer.dial.get_or_insert_with(|| Dial::new(Vec::new()));
                     dial.hear(info.listen_addrs);
                 }

@@ -20,4 +20,5 @@ mod predictions;
 mod relays;
 mod same_bits;
 mod sessions;
+mod versions;
 mod wide;
