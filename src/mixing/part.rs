@@ -7,17 +7,25 @@ use super::{
 use crate::{config::ConfigError, units::NodeId};
 
 impl Topology {
-    /// The topology of some of its nodes, which are numbered anew in the given order, without the
+    /// The topology of some of its nodes, given in ascending order and numbered anew, without the
     /// links in `cut`. Metropolis weights are computed again; of other weights both ends of a link
     /// that is left out keep its weight for themselves. So W stays symmetric and doubly stochastic.
     ///
     /// # Errors
-    /// If these nodes are not connected, or W does not mix.
+    /// If there are no such nodes, they are not connected, or W does not mix.
     pub fn restricted(
         &self,
         members: &[NodeId],
         cut: &[(NodeId, NodeId)],
     ) -> Result<Topology, ConfigError> {
+        let exist = members.last().is_some_and(|last| last.index() < self.nodes());
+        if !exist || !members.is_sorted_by(|a, b| a < b) {
+            let problem = format!(
+                "expected numbers of nodes in ascending order, below {}, of one node or more",
+                self.nodes()
+            );
+            return Err(ConfigError::new("members", format!("{members:?}"), problem));
+        }
         let place = |node: NodeId| members.iter().position(|&member| member == node);
         let is_cut = |(a, b)| cut.contains(&(a, b)) || cut.contains(&(b, a));
         let again = matches!(self.weights(), Weights::Metropolis | Weights::LazyMetropolis);

@@ -76,7 +76,7 @@ impl News {
 }
 
 /// The state of the decision at one node.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Assembly {
     me: NodeId,
     topology: Arc<Topology>,
@@ -294,6 +294,9 @@ impl Assembly {
         self.renew();
     }
 }
+
+#[cfg(test)]
+mod check;
 
 #[cfg(test)]
 mod tests {

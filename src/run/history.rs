@@ -126,10 +126,12 @@ pub fn check_history(design: &Design, history: &[Change]) -> Result<(), ConfigEr
                  models from round 1 on"
             ));
         }
-        if change.members.is_empty() {
-            return wrong(format!("no members after round {round}"));
-        }
         design.restricted(&change.members, &change.cut)?;
+        let models = &change.models;
+        let exist = models.iter().all(|node| node.index() < design.topology.nodes());
+        if !exist || !models.is_sorted_by(|a, b| a < b) {
+            return wrong(format!("models of {models:?}: expected numbers of nodes, ascending"));
+        }
         before = round;
     }
     if !history.is_empty() && !plan::can_pause(&*design.rule.plan) {
