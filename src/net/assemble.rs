@@ -78,7 +78,8 @@ impl Assembler<'_> {
             neighbours.iter().map(|peer| (*peer, begun)).collect();
         let mut linked = BTreeSet::new();
         let mut differences: BTreeMap<NodeId, Difference> = BTreeMap::new();
-        let (mut line, mut adopted, mut sent) = (begun + LINE, None, None::<News>);
+        let (mut line, mut sent) = (begun + LINE, None::<News>);
+        let mut confirms = None::<Instant>;
         loop {
             if (self.stop)() {
                 return Err(RunError::Interrupted(self.round));
@@ -125,25 +126,26 @@ impl Assembler<'_> {
             }
             assembly.observe(&linked, &self.late);
             let step = assembly.step(now);
+            if step != Step::Confirm {
+                confirms = None;
+            }
             let missing = match step {
                 Step::Adopt(membership) => {
                     (self.record)(&membership)?;
                     self.report(&membership);
                     assembly.adopt(membership.clone());
-                    adopted = Some((membership, now));
+                    self.adopted = membership;
                     Vec::new()
                 }
-                Step::Leave => {
-                    let adopted = adopted.map(|(membership, _)| membership);
-                    return Ok(adopted.unwrap_or_else(|| self.adopted.clone()));
+                Step::Confirm => {
+                    if now >= *confirms.get_or_insert(now) + LEAVING {
+                        return Ok(self.adopted.clone());
+                    }
+                    Vec::new()
                 }
+                Step::Leave => return Ok(self.adopted.clone()),
                 Step::Wait(missing) => missing,
             };
-            if let Some((membership, since)) = &adopted
-                && now >= *since + LEAVING
-            {
-                return Ok(membership.clone());
-            }
             let news = assembly.news();
             if sent.as_ref() != Some(&news) || now >= line {
                 for &peer in &linked {

@@ -36,6 +36,8 @@ pub struct View {
     pub late: Vec<NodeId>,
     /// The membership that it has adopted last.
     pub adopted: u64,
+    /// Whether it has agreed on that membership since it began to choose: it goes on with it.
+    pub agreed: bool,
     /// Whether it has been part of the run before.
     pub begun: bool,
 }
@@ -98,6 +100,8 @@ pub(super) enum Step {
     Wait(Vec<NodeId>),
     /// Record this membership, then [`Assembly::adopt`] it.
     Adopt(Membership),
+    /// Go on with the adopted membership soon: not all neighbours know yet that this node does.
+    Confirm,
     /// Go on with the adopted membership: the neighbours know of it.
     Leave,
 }
@@ -209,21 +213,30 @@ impl Assembly {
         }
         let quorum = self.quorum();
         let of_mine = |proposal: &&Membership| {
+            // The adopted one may be an old proposal, of which somebody who is back has heard: it
+            // counts again only if its members were here at once, and nobody else.
+            let again = **proposal == self.adopted
+                && (self.own.agreed || part.iter().eq(&proposal.members));
+            let is_newest = |member: &NodeId| {
+                self.views.get(member).is_none_or(|view| view.adopted <= proposal.id)
+            };
             proposal.members.contains(&self.me)
                 && proposal.members.len() >= quorum
-                && (proposal.id > self.adopted.id || **proposal == self.adopted)
+                && proposal.members.iter().all(is_newest)
+                && (proposal.id > self.adopted.id || again)
         };
         if let Some(proposal) = self.proposal.as_ref().filter(of_mine) {
             if *proposal != self.adopted {
                 return Step::Adopt(proposal.clone());
             }
-            let knows = |peer: &NodeId| {
-                self.views.get(peer).is_some_and(|view| view.adopted >= proposal.id)
-                    || !proposal.members.contains(peer)
-            };
+            self.agree();
+            let Membership { id, members, .. } = &self.adopted;
+            let agrees = |view: &View| view.adopted > *id || (view.adopted == *id && view.agreed);
+            let knows =
+                |peer: &NodeId| self.views.get(peer).is_some_and(agrees) || !members.contains(peer);
             return match self.own.linked.iter().all(knows) {
                 true => Step::Leave,
-                false => Step::Wait(Vec::new()),
+                false => Step::Confirm,
             };
         }
         if part.first() != Some(&self.me) {
@@ -233,11 +246,22 @@ impl Assembly {
             Ok(proposal) => {
                 self.proposal = Some(proposal.clone());
                 match proposal == self.adopted {
-                    true => Step::Wait(Vec::new()),
+                    true => {
+                        self.agree();
+                        Step::Confirm
+                    }
                     false => Step::Adopt(proposal),
                 }
             }
             Err(missing) => Step::Wait(missing),
+        }
+    }
+
+    /// Agrees on the adopted membership.
+    fn agree(&mut self) {
+        if !self.own.agreed {
+            self.own.agreed = true;
+            self.renew();
         }
     }
 
@@ -290,7 +314,7 @@ impl Assembly {
     /// Adopts a membership, which is recorded.
     pub fn adopt(&mut self, membership: Membership) {
         self.own.adopted = membership.id;
-        self.adopted = membership;
+        (self.adopted, self.own.agreed) = (membership, true);
         self.renew();
     }
 }

@@ -14,14 +14,14 @@ use sha2::{Digest, Sha256};
 use super::*;
 
 /// The state of one program.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 enum Program {
     Down,
     Chooses(Box<Assembly>),
     Runs,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 struct World {
     topology: Arc<Topology>,
     /// Every time is this one, or long after it.
@@ -37,10 +37,21 @@ struct World {
     faults: usize,
 }
 
+/// How long a node has waited when it decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Patience {
+    /// Its part of the network may have changed just now.
+    Early,
+    /// Its part of the network has settled.
+    Settled,
+    /// So has all else.
+    Over,
+}
+
 /// An event.
 #[derive(Clone, Copy, Debug)]
 enum Act {
-    Decide(usize, bool),
+    Decide(usize, Patience),
     Deliver(usize, usize),
     Meet(usize, usize),
     See(usize, usize),
@@ -50,21 +61,23 @@ enum Act {
 }
 
 impl World {
-    /// All nodes run, and all links are up.
+    /// All nodes choose, and all links are up.
     fn new(spec: &str, faults: usize) -> World {
         let topology = Arc::new(Topology::parse(spec, 0).unwrap());
         let nodes = topology.nodes();
         let ends = topology.edges().flat_map(|(a, b)| [(a, b), (b, a)]);
-        World {
+        let mut world = World {
             now: Instant::now(),
-            programs: vec![Program::Runs; nodes],
+            programs: Vec::new(),
             disks: vec![Membership::all(nodes); nodes],
             up: ends.map(|(a, b)| (a.index(), b.index())).collect(),
             late: BTreeSet::new(),
             adopted: BTreeMap::from([(0, Membership::all(nodes))]),
             faults,
             topology,
-        }
+        };
+        world.programs = (0..nodes).map(|node| world.fresh(node)).collect();
+        world
     }
 
     fn fresh(&self, node: usize) -> Program {
@@ -90,13 +103,17 @@ impl World {
                     continue;
                 }
                 Program::Chooses(_) => {
-                    acts.extend([Act::Decide(node, false), Act::Decide(node, true)]);
+                    let all = [Patience::Early, Patience::Settled, Patience::Over];
+                    acts.extend(all.map(|patience| Act::Decide(node, patience)));
                     acts.extend(peers.iter().map(|peer| Act::Deliver(node, *peer)));
                 }
-                Program::Runs => acts.extend(peers.iter().map(|peer| Act::Meet(node, *peer))),
+                Program::Runs => {}
             }
             if self.faults == 0 {
                 continue;
+            }
+            if matches!(self.programs[node], Program::Runs) {
+                acts.extend(peers.iter().map(|peer| Act::Meet(node, *peer)));
             }
             acts.push(Act::Stop(node));
             for peer in peers {
@@ -115,7 +132,7 @@ impl World {
     fn after(&self, act: Act) -> Option<World> {
         let mut next = self.clone();
         match act {
-            Act::Decide(node, settled) => next.decide(node, settled)?,
+            Act::Decide(node, patience) => next.decide(node, patience)?,
             Act::Deliver(from, to) => {
                 let Program::Chooses(sender) = &self.programs[from] else { return None };
                 let Program::Chooses(receiver) = &mut next.programs[to] else { return None };
@@ -132,6 +149,7 @@ impl World {
                 if !chooses || !self.is_linked(node, peer) || !member {
                     return None;
                 }
+                next.faults -= 1;
                 next.programs[node] = self.fresh(node);
             }
             Act::See(node, peer) => {
@@ -174,11 +192,15 @@ impl World {
         Some(next)
     }
 
-    fn decide(&mut self, node: usize, settled: bool) -> Option<()> {
+    fn decide(&mut self, node: usize, patience: Patience) -> Option<()> {
         let ends = |ends: &BTreeSet<(usize, usize)>| -> BTreeSet<NodeId> {
             ends.iter().filter(|(a, _)| *a == node).map(|(_, b)| NodeId::from(*b)).collect()
         };
-        let (linked, late) = (ends(&self.up), ends(&self.late));
+        let chooses = |peer: &NodeId| matches!(self.programs[peer.index()], Program::Chooses(_));
+        let (mut linked, late) = (ends(&self.up), ends(&self.late));
+        // A node that leaves the choice closes its links.
+        linked.retain(chooses);
+        let settled = patience != Patience::Early;
         let now = if settled { self.now + 2 * SETTLED } else { self.now };
         let Program::Chooses(assembly) = &mut self.programs[node] else { return None };
         assembly.observe(&linked, &late);
@@ -187,6 +209,9 @@ impl World {
         assembly.part.1 = Some(self.now);
         match step {
             Step::Wait(_) => {}
+            // It waits no longer.
+            Step::Confirm if patience == Patience::Over => self.programs[node] = Program::Runs,
+            Step::Confirm => {}
             Step::Adopt(membership) => {
                 assembly.adopt(membership.clone());
                 self.disks[node] = membership.clone();
@@ -211,6 +236,22 @@ impl World {
         assert!(active.len() <= 1, "{active:?}");
     }
 
+    /// Each node in some lines.
+    fn describe(&self) -> String {
+        let mut text = format!("up {:?} late {:?}\n", self.up, self.late);
+        for (node, program) in self.programs.iter().enumerate() {
+            text += &format!("node {node}, on its disk {:?}: ", self.disks[node]);
+            text += &match program {
+                Program::Down => "down\n".to_string(),
+                Program::Runs => "runs\n".to_string(),
+                Program::Chooses(a) => {
+                    format!("own {:?}\n  knows {:?}\n  proposal {:?}\n", a.own, a.views, a.proposal)
+                }
+            };
+        }
+        text
+    }
+
     /// A digest of all but the time.
     fn key(&self) -> [u8; 16] {
         let mut hash = Sha256::new();
@@ -220,12 +261,12 @@ impl World {
                 Program::Runs => hash.update(b"runs"),
                 Program::Chooses(a) => {
                     let state = (&a.own, &a.views, &a.adopted, &a.proposal, &a.part.0);
-                    hash.update(format!("{state:?}"));
+                    hash.update(bytes(&state));
                 }
             }
         }
         let rest = (&self.disks, &self.up, &self.late, &self.adopted, self.faults);
-        hash.update(format!("{rest:?}"));
+        hash.update(bytes(&rest));
         hash.finalize()[..16].try_into().unwrap()
     }
 
@@ -257,7 +298,9 @@ impl World {
             for _ in 0..4 * nodes {
                 for node in 0..nodes {
                     let acts = self.peers(node).into_iter().map(|peer| Act::Deliver(node, peer));
-                    for act in acts.chain([Act::Decide(node, true)]).collect::<Vec<_>>() {
+                    for act in
+                        acts.chain([Act::Decide(node, Patience::Settled)]).collect::<Vec<_>>()
+                    {
                         if let Some(next) = self.after(act) {
                             self = next;
                         }
@@ -274,13 +317,21 @@ impl World {
     }
 }
 
-/// Visits all states that can be reached, and returns their number.
-fn explore(spec: &str, faults: usize) -> usize {
+/// The bytes of a value, for a digest.
+fn bytes(value: &impl Serialize) -> Vec<u8> {
+    bincode::serde::encode_to_vec(value, bincode::config::standard()).unwrap()
+}
+
+/// Visits the states that can be reached, the nearest first, `most` at the most. Returns their
+/// number, and whether these are all.
+fn explore(spec: &str, faults: usize, most: usize) -> (usize, bool) {
     let first = World::new(spec, faults);
     let mut seen = HashSet::from([first.key()]);
     let mut open = VecDeque::from([first]);
     let mut visited = 0;
-    while let Some(world) = open.pop_front() {
+    while visited < most
+        && let Some(world) = open.pop_front()
+    {
         for act in world.acts() {
             if let Some(next) = world.after(act)
                 && seen.insert(next.key())
@@ -289,27 +340,32 @@ fn explore(spec: &str, faults: usize) -> usize {
             }
         }
         visited += 1;
-        if visited % 97 == 0 {
-            if let Err(ill) = world.clone().heals() {
-                panic!("{spec}, state {visited} does not heal: {world:?}\nit becomes: {ill:?}");
-            }
+        if visited % 97 == 0
+            && let Err(ill) = world.clone().heals()
+        {
+            panic!(
+                "{spec}, state {visited} does not heal:\n{}\nit becomes:\n{}",
+                world.describe(),
+                ill.describe()
+            );
         }
     }
-    println!("{spec} with {faults} faults: {visited} states");
-    visited
+    println!("{spec}, {faults} faults: {visited} states, {} not visited", open.len());
+    (visited, open.is_empty())
 }
 
 #[test]
 fn in_no_order_of_events_can_two_memberships_go_on() {
-    for (spec, faults) in [("complete:3", 2), ("path:3", 3), ("ring:4", 2)] {
-        assert!(explore(spec, faults) > 100, "{spec}");
+    for spec in ["path:3", "complete:3", "path:4", "ring:4"] {
+        assert_eq!(explore(spec, 2, 20_000).0, 20_000);
     }
 }
 
 #[test]
-#[ignore = "more faults: takes some minutes and gigabytes"]
+#[ignore = "all orders of three nodes with one fault: takes minutes and gigabytes"]
 fn in_no_order_of_more_events_can_two_memberships_go_on() {
-    for (spec, faults) in [("complete:3", 4), ("path:3", 5), ("ring:4", 3), ("complete:4", 3)] {
-        assert!(explore(spec, faults) > 1000, "{spec}");
+    assert!(explore("path:3", 1, usize::MAX).1);
+    for spec in ["complete:3", "ring:4", "complete:4"] {
+        explore(spec, 2, 500_000);
     }
 }
