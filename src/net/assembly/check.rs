@@ -63,7 +63,7 @@ enum Act {
 impl World {
     /// All nodes choose, and all links are up.
     fn new(spec: &str, faults: usize) -> World {
-        let topology = Arc::new(Topology::parse(spec, 0).unwrap());
+        let topology = Arc::new(Topology::parse(spec, 0).expect("a valid topology"));
         let nodes = topology.nodes();
         let ends = topology.edges().flat_map(|(a, b)| [(a, b), (b, a)]);
         let mut world = World {
@@ -267,11 +267,11 @@ impl World {
         }
         let rest = (&self.disks, &self.up, &self.late, &self.adopted, self.faults);
         hash.update(bytes(&rest));
-        hash.finalize()[..16].try_into().unwrap()
+        hash.finalize()[..16].try_into().expect("16 bytes")
     }
 
     /// Once all is well all nodes run in one membership of all.
-    fn heals(mut self) -> Result<(), World> {
+    fn heals(mut self) -> Result<(), Box<World>> {
         let nodes = self.programs.len();
         for node in 0..nodes {
             if matches!(self.programs[node], Program::Down) {
@@ -313,13 +313,13 @@ impl World {
                 return Ok(());
             }
         }
-        Err(self)
+        Err(Box::new(self))
     }
 }
 
 /// The bytes of a value, for a digest.
 fn bytes(value: &impl Serialize) -> Vec<u8> {
-    bincode::serde::encode_to_vec(value, bincode::config::standard()).unwrap()
+    bincode::serde::encode_to_vec(value, bincode::config::standard()).expect("it serialises")
 }
 
 /// Visits the states that can be reached, the nearest first, `most` at the most. Returns their
