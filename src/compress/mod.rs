@@ -12,16 +12,19 @@
 //! ```
 //! use gradvine::{compress, rng::{Purpose, Stream}};
 //!
-//! let built = compress::build(&toml::from_str("kind = 'min-max'\nbits = 4").unwrap()).unwrap();
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let built = compress::build(&toml::from_str("kind = 'min-max'\nbits = 4")?)?;
 //! let v: Vec<f32> = (0..1000).map(|i| (i as f32 * 0.1).sin()).collect();
 //! let noise = Stream::new(7, Purpose::Compress).with(3);
 //! let mut bytes = Vec::new();
-//! built.compressor.encode(&v, noise, &mut bytes).unwrap();
+//! built.compressor.encode(&v, noise, &mut bytes)?;
 //! assert_eq!(bytes.len(), built.compressor.size(v.len()).limit());
-//! built.compressor.check(v.len(), &bytes).unwrap();
+//! built.compressor.check(v.len(), &bytes)?;
 //! let mut sum = vec![0.0; v.len()];
 //! built.compressor.add_into(&bytes, noise, 1.0, &mut sum);
 //! assert!(sum.iter().zip(&v).all(|(c, v)| (c - v).abs() <= 2.0 / 15.0 + 1e-6));
+//! # Ok(())
+//! # }
 //! ```
 //!
 //! **Buckets.** With one scale for the whole vector, the error of QSGD and of min-max grows with

@@ -19,9 +19,12 @@ const MOST_SAMPLES: usize = 2048;
 /// for an exact code; negative where the error exceeds the vector.
 ///
 /// ```
-/// let sign = gradvine::compress::build(&toml::from_str("kind = 'sign'").unwrap()).unwrap();
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let sign = gradvine::compress::build(&toml::from_str("kind = 'sign'")?)?;
 /// let delta = gradvine::compress::nominal_delta(&*sign.compressor, 1_000_000);
 /// assert!((delta - 2.0 / std::f64::consts::PI).abs() < 0.01);
+/// # Ok(())
+/// # }
 /// ```
 pub fn nominal_delta(compressor: &dyn Compressor, len: usize) -> f64 {
     let bucket = compressor.bucket(len);

@@ -121,9 +121,12 @@ impl fmt::Debug for Built {
 /// If there is no such kind, no such constant, or a constant is out of range.
 ///
 /// ```
-/// let table = toml::from_str("kind = 'topk'").unwrap();
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let table = toml::from_str("kind = 'topk'")?;
 /// let error = gradvine::compress::build(&table).unwrap_err().to_string();
 /// assert!(error.contains("did you mean `top-k`?"), "{error}");
+/// # Ok(())
+/// # }
 /// ```
 pub fn build(table: &toml::Table) -> Result<Built, ConfigError> {
     let kind = match table.get("kind") {

@@ -16,20 +16,23 @@
 //! ```
 //! use gradvine::{compress::{CountSketch, SketchShape}, rng::{Purpose, Stream}};
 //!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let hashes = Stream::new(7, Purpose::Rule);            // the same on every node
 //! let shape = SketchShape { rows: 5, columns: 200 };
 //! let mut one = CountSketch::new(shape, 3000, hashes);
 //! let mut other = CountSketch::new(shape, 3000, hashes);
 //! let mut g = vec![0.01; 3000];
-//! one.accumulate(&g).unwrap();
+//! one.accumulate(&g)?;
 //! g[1234] = 5.0;
-//! other.accumulate(&g).unwrap();
+//! other.accumulate(&g)?;
 //! // Or table_mut() += bytes from a neighbour.
 //! one.merge(&other);
 //! assert!((one.estimate(1234) - 5.01).abs() < 0.5);
 //! let mut heaviest = Vec::new();
 //! one.top(1, &mut heaviest);
 //! assert_eq!(heaviest, [1234]);
+//! # Ok(())
+//! # }
 //! ```
 
 use super::{

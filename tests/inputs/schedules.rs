@@ -306,6 +306,23 @@ fn reference(rule: &str, run: &Run, c: C, eta: f64) -> Matrix {
                 error = plus(&v, -1.0, &sent);
                 plus(&z, eta, &plus(&times(&w, &sent), -1.0, &sent))
             }
+            "noloco" => {
+                // The means over W_t of the changes and of the models apart; u = step g.
+                let (alpha, beta, gamma) = (0.5, 0.7, 0.7);
+                let pull = plus(&times(&w, &x), -1.0, &x);
+                let zeros: Matrix = x.iter().map(|x| vec![0.0; x.len()]).collect();
+                let m = plus(&zeros, alpha, &error);
+                error = plus(&plus(&m, -beta * run.step, &times(&w, &g)), gamma, &pull);
+                plus(&x, 1.0, &error)
+            }
+            "qg-dsgdm" => {
+                let moved = plus(&plus(&x, -run.step, &g), -run.step * 0.9, &error);
+                let next = times(&w, &moved);
+                let zeros: Matrix = x.iter().map(|x| vec![0.0; x.len()]).collect();
+                let away = plus(&x, -1.0, &next);
+                error = plus(&plus(&zeros, 0.9, &error), (1.0 - 0.9) / run.step, &away);
+                next
+            }
             "sgp" => {
                 weight = times(&w, &weight);
                 times(&w, &plus(&x, -run.step, &g))
@@ -334,6 +351,8 @@ fn every_rule_on_a_schedule_follows_its_equations() {
         ("naive", "kind = 'naive'", true),
         ("deep-squeeze", "kind = 'deep-squeeze'\neta = 0.2", true),
         ("sgp", "kind = 'sgp'", false),
+        ("noloco", "kind = 'noloco'", false),
+        ("qg-dsgdm", "kind = 'qg-dsgdm'", false),
     ];
     for (name, rule, compresses) in rules {
         for (schedule, topology) in ON {
@@ -418,5 +437,5 @@ fn rules_that_keep_copies_are_refused() {
         }
     }
     let follow = RULES.iter().filter(|entry| entry.follows_schedules).count();
-    assert_eq!((refused + follow, follow), (RULES.len(), 5));
+    assert_eq!((refused + follow, follow), (RULES.len(), 7));
 }

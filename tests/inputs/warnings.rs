@@ -7,16 +7,21 @@ use std::{
 
 /// Warnings whose text is made elsewhere in their file: words of it, as they are in the code.
 const MADE: [(&str, &str, &[&str]); 5] = [
-    ("net/worker.rs", "{text}", &["waits for {links}", "; node {} {does}"]),
+    ("net/driver.rs", "{text}", &["waits for {links}", "; node {} {does}"]),
     ("net/start.rs", "{text}", &["is linked, the run has not begun: "]),
     ("net/assemble.rs", "{text}", &[" nodes are here, at least ", "the run goes on with "]),
     ("net/alone.rs", "{reason}; this node refuses node {} for {seconds} s", &["refuses node "]),
     ("run/checkpoint/mod.rs", "{error}; an earlier one is used", &["an earlier one is used"]),
 ];
 
-/// Warnings that are the error of a file, of a program or of the system, which explains itself.
-const ERRORS: [(&str, &str); 3] =
-    [("net/event.rs", "{difference}"), ("net/saver.rs", "{error}"), ("node/builder.rs", "{line}")];
+/// Warnings that are an error of a file, of a program, of the system or of the run, which explains
+/// itself.
+const ERRORS: [(&str, &str); 4] = [
+    ("net/event.rs", "{difference}"),
+    ("net/saver.rs", "{error}"),
+    ("net/worker.rs", "{text}"),
+    ("node/builder.rs", "{line}"),
+];
 
 /// The string literal that begins first in `code`, without its line breaks.
 fn literal(code: &str) -> String {

@@ -76,6 +76,21 @@ fn reference(rule: &str, run: &Run, c: C, step: f64) -> Matrix {
         x = match rule {
             "d-psgd cta" => plus(&mixed(&w, &x), -1.0, &u),
             "d-psgd atc" => mixed(&w, &plus(&x, -1.0, &u)),
+            "noloco" => {
+                // As the authors write it: the means of the changes and of the models apart.
+                let (alpha, beta, gamma) = (0.4, 0.6, 0.9);
+                let pull = plus(&mixed(&w, &x), -1.0, &x);
+                let m = plus(&scaled(alpha, &error), -beta, &mixed(&w, &u));
+                error = plus(&m, gamma, &pull);
+                plus(&x, 1.0, &error)
+            }
+            "qg-dsgdm" => {
+                let (beta, mu) = (0.8, 0.7);
+                let next = mixed(&w, &plus(&plus(&x, -1.0, &u), -lr * beta, &error));
+                let moved = scaled((1.0 - mu) / lr, &plus(&x, -1.0, &next));
+                error = plus(&scaled(mu, &error), 1.0, &moved);
+                next
+            }
             "naive" => plus(&mixed(&w, &each(&x, c)), -1.0, &u),
             "dcd" => {
                 let h = plus(&mixed(&w, &copies), -1.0, &u);
@@ -254,6 +269,17 @@ fn d_psgd_combine_then_adapt() {
 #[test]
 fn d_psgd_adapt_then_combine() {
     check("d-psgd atc", "kind = 'd-psgd'", 0.0, false);
+}
+
+#[test]
+fn noloco() {
+    let table = "kind = 'noloco'\nouter_step = 0.6\nouter_momentum = 0.4\npull = 0.9";
+    check("noloco", table, 0.0, false);
+}
+
+#[test]
+fn qg_dsgdm() {
+    check("qg-dsgdm", "kind = 'qg-dsgdm'\nmomentum = 0.8\nmu = 0.7", 0.0, false);
 }
 
 #[test]

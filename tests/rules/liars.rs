@@ -136,6 +136,8 @@ fn a_vector_above_the_norm_ends_the_run_and_names_its_sender() {
         ("kind = 'd-psgd'", PLAIN),
         ("kind = 'dcd'", "kind = 'min-max'\nbits = 4"),
         ("kind = 'choco'", "kind = 'top-k'\nk = 4"),
+        ("kind = 'ad-psgd'", PLAIN),
+        ("kind = 'swarm'", PLAIN),
     ] {
         let run = Run::new("ring:5", rule, compressor);
         let unlimited = ended(&run, None, None).unwrap();

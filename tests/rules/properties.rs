@@ -26,6 +26,8 @@ const FOUR_BITS: &str = "kind = 'min-max'\nbits = 4";
 pub const ALL: &[(&str, &str)] = &[
     ("kind = 'd-psgd'", IDENTITY),
     ("kind = 'd-psgd'\norder = 'cta'", IDENTITY),
+    ("kind = 'noloco'", IDENTITY),
+    ("kind = 'qg-dsgdm'", IDENTITY),
     ("kind = 'naive'", FOUR_BITS),
     ("kind = 'dcd'", FOUR_BITS),
     ("kind = 'deep-squeeze'", FOUR_BITS),
@@ -107,6 +109,8 @@ fn with_the_identity_the_atc_family_is_d_psgd_atc_from_any_start() {
         "kind = 'deep-squeeze'",
         "kind = 'choco'",
         "kind = 'choco-edge'",
+        "kind = 'noloco'\nouter_step = 1.0\nouter_momentum = 0.0",
+        "kind = 'qg-dsgdm'\nmomentum = 0.0",
     ] {
         let mut atc = Run::new("ring:8", "kind = 'd-psgd'", IDENTITY);
         let mut other = Run::new("ring:8", rule, IDENTITY);
@@ -343,5 +347,31 @@ fn a_copy_that_differs_from_its_owner_is_found() {
                 matches!(result, Err(RunError::Failed { failure: Failure::Replica { .. }, .. }));
             assert!(found, "{rule}: the planted bug must be found, got {result:?}");
         }
+    }
+}
+
+/// The bounds that the documentation of `noloco` states, tried a little below and above.
+#[test]
+fn noloco_agrees_within_its_bounds_and_not_beyond() {
+    let apart = |schedule: &str, topology: &str, momentum: f64, pull: f64| {
+        let rule = format!("kind = 'noloco'\nouter_momentum = {momentum:?}\npull = {pull:?}");
+        let mut run = Run::scheduled(topology, schedule, &rule, IDENTITY);
+        (run.step, run.same_start, run.allow_unstable) = (0.0, false, true);
+        let at = |rounds: u64| {
+            let run = Run { rounds, ..run.clone() };
+            common::consensus(&run.models())
+        };
+        at(400) / at(1)
+    };
+    for momentum in [0.0_f64, 0.5, 0.8] {
+        // complete:2 has the eigenvalues 1 and 0, an even ring with weights 1/3 has -1/3.
+        let bound = 2.0 * (1.0 + momentum);
+        assert!(apart("static", "complete:2", momentum, 0.95 * bound) < 1e-3, "{momentum}");
+        assert!(apart("static", "complete:2", momentum, 1.05 * bound) > 1e3, "{momentum}");
+        assert!(apart("static", "ring:8", momentum, 0.95 * bound / (4.0 / 3.0)) < 1e-3);
+        assert!(apart("static", "ring:8", momentum, 1.05 * bound / (4.0 / 3.0)) > 1e3);
+        let bound = 2.0 * (1.0 - momentum * momentum);
+        assert!(apart("random-matching", "complete:32", momentum, 0.8 * bound) < 1e-3);
+        assert!(apart("random-matching", "complete:32", momentum, 1.3 * bound) > 1e3);
     }
 }

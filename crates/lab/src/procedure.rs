@@ -77,14 +77,14 @@ impl Laboratory {
             fixed.then(|| predict(plan, nodes, design.parameters(), conditions).round_s);
         let mut rounds = Rounds { times: vec![Vec::new(); nodes], stop };
         let simulated = sim::run_on(whole.specs(), conditions, &mut rounds)
-            .map_err(|error| EndError::Failed(error.describe(&design.topology)))?;
+            .map_err(|error| EndError::of(error, &design.topology))?;
         if stop() {
             return Err(EndError::Interrupted(
                 "stopped in the simulation; no node was started".into(),
             ));
         }
         let summary =
-            Summary::new(design, &simulated.ended[0].records).map_err(EndError::Failed)?;
+            Summary::new(design, &simulated.ended[0].records).map_err(EndError::failed)?;
         Ok(Expected {
             predicted_s,
             pace: Pace::of(&rounds.times, self.warm),
@@ -122,7 +122,7 @@ impl Laboratory {
         processes::follow(&mut nodes, control, None, &mut |nodes| {
             watched.sample(nodes);
             if router.is_dead() {
-                Err(EndError::Failed("lab: the router's thread ended".into()))
+                Err(EndError::failed("lab: the router's thread ended"))
             } else {
                 Ok(())
             }
@@ -146,7 +146,7 @@ impl Laboratory {
         };
         let passed = router
             .stop()
-            .map_err(|error| EndError::Failed(format!("lab: a device failed: {error}")))?;
+            .map_err(|error| EndError::failed(format!("lab: a device failed: {error}")))?;
         let summary = processes::gather(whole, directory, &nodes, &control.warn)?;
         directory.summary(&summary).map_err(EndError::from)?;
         Ok(Measurement {

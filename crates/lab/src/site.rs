@@ -17,6 +17,7 @@ use tappers::{Interface, linux::Tun};
 
 use super::LabError;
 use gradvine::units::NodeId;
+use gradvine_processes::Program;
 
 /// The prefix of a laboratory's namespaces; the process and a number follow.
 const PREFIX: &str = "gvlab-";
@@ -192,9 +193,9 @@ impl Site {
     }
 
     /// A command that runs at this site.
-    pub fn command(&self, program: &Path) -> Command {
+    pub fn command(&self, program: &Program) -> Command {
         let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.name]).arg(program);
+        command.args(["netns", "exec", &self.name]).arg(&program.path).args(&program.first);
         command
     }
 

@@ -8,7 +8,7 @@
 //! and schedules. With outer_step 1, mu 0 it is local SGD. State: th, m, the sum. H is
 //! `optimizer.local_steps`.
 
-use super::{c_sgd, prelude::*};
+use super::{c_sgd, prelude::*, share};
 
 pub(super) const ENTRY: Entry = Entry {
     name: "diloco",
@@ -56,12 +56,8 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     let pattern = chosen.choose(ENTRY.name, setting)?;
     params.collective = chosen.collective;
     params.outer_step = nine_digits(positive("rule.outer_step", params.outer_step)?);
-    if !(0.0..1.0).contains(&params.outer_momentum) {
-        let problem = "expected a number from 0, below 1";
-        return Err(ConfigError::new("rule.outer_momentum", params.outer_momentum, problem));
-    }
-    let (nodes, step, momentum) =
-        (setting.topology.nodes(), params.outer_step as f32, params.outer_momentum as f32);
+    let momentum = share::below_one("rule.outer_momentum", params.outer_momentum)?;
+    let (nodes, step) = (setting.topology.nodes(), params.outer_step as f32);
     Ok(Prepared {
         plan: Arc::new(Collective::sum(pattern, nodes, setting.parameters, 0, 1)),
         resolved: config::resolved(ENTRY.name, &params),

@@ -26,9 +26,11 @@ mod local_sgd;
 mod mix;
 mod moniqua;
 mod naive;
+mod noloco;
 mod pairwise;
 mod power_gossip;
 mod prelude;
+mod qg_dsgdm;
 mod sgp;
 mod share;
 mod sign_sgd;
@@ -218,6 +220,8 @@ pub static RULES: Registry<Entry> = Registry::new(
         stale_synchronous::ENTRY,
         local_sgd::ENTRY,
         diloco::ENTRY,
+        noloco::ENTRY,
+        qg_dsgdm::ENTRY,
         sgp::ENTRY,
         clipped_gossip::ENTRY,
         trimmed_mean::ENTRY,

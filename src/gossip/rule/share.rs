@@ -52,11 +52,19 @@ pub(super) fn entries(
 /// # Errors
 /// If it is not at least 0 and below 1.
 pub(super) fn momentum(m: f64) -> Result<f32, ConfigError> {
-    let single = m as f32;
+    below_one("rule.momentum", m)
+}
+
+/// Checks a factor by which a rule keeps what it has.
+///
+/// # Errors
+/// If it is not at least 0 and, as f32, below 1.
+pub(super) fn below_one(place: &str, value: f64) -> Result<f32, ConfigError> {
+    let single = value as f32;
     if (0.0..1.0).contains(&single) {
         Ok(single)
     } else {
-        Err(ConfigError::new("rule.momentum", m, "expected a number from 0 to below 1"))
+        Err(ConfigError::new(place, value, "expected a number from 0 to below 1"))
     }
 }
 

@@ -40,9 +40,10 @@ const HALO: &str =
 /// rests on a node or link. Above 512 nodes or 8,192 links the degrees are drawn instead.
 ///
 /// ```
-/// let ring = gradvine::mixing::Topology::parse("ring:8", 0).unwrap();
+/// let ring = gradvine::mixing::Topology::parse("ring:8", 0)?;
 /// let picture = gradvine::mixing::svg(&ring);
 /// assert!(picture.starts_with("<svg") && picture.contains("gap 0.1953"));
+/// # Ok::<(), gradvine::config::ConfigError>(())
 /// ```
 pub fn svg(topology: &Topology) -> String {
     compose(topology).finish()

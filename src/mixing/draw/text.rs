@@ -22,9 +22,10 @@ const BAR: usize = 40;
 /// (a grid up to 12 x 12), above that the histogram of degrees, and the adjacency matrix as dots.
 ///
 /// ```
-/// let torus = gradvine::mixing::Topology::parse("torus:2x3", 0).unwrap();
+/// let torus = gradvine::mixing::Topology::parse("torus:2x3", 0)?;
 /// let picture = gradvine::mixing::draw(&torus);
 /// assert!(picture.contains("· 0 ─── 1 ─── 2 ·"));
+/// # Ok::<(), gradvine::config::ConfigError>(())
 /// ```
 pub fn draw(topology: &Topology) -> String {
     let lines = match Layout::of(topology) {
