@@ -77,15 +77,18 @@ pub fn read_file<P: DeserializeOwned>(section: &str, path: &Path) -> Result<P, C
 /// with the nearest accepted name.
 ///
 /// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// #[derive(Debug, serde::Deserialize, serde::Serialize)]
 /// #[serde(deny_unknown_fields)]
 /// struct Params { bits: u32 }
-/// let table: toml::Table = toml::from_str("bitz = 4").unwrap();
+/// let table: toml::Table = toml::from_str("bitz = 4")?;
 /// let error = gradvine::config::read::<Params>("compressor", &table).unwrap_err();
 /// assert_eq!(
 ///     error.to_string(),
 ///     "compressor.bitz = 4: unknown field `bitz`, expected `bits`; did you mean `bits`?"
 /// );
+/// # Ok(())
+/// # }
 /// ```
 pub fn read<P: DeserializeOwned>(section: &str, table: &toml::Table) -> Result<P, ConfigError> {
     for (key, value) in table {
@@ -95,7 +98,10 @@ pub fn read<P: DeserializeOwned>(section: &str, table: &toml::Table) -> Result<P
         if let Err(error) = single.try_into::<P>() {
             let message = error.message();
             let of_this_key = ["invalid type", "invalid value", "unknown variant", "unknown field"];
-            let within_it = value.is_table() && message.contains("missing field");
+            let is_table = |value: &toml::Value| value.is_table();
+            let holds_tables =
+                is_table(value) || value.as_array().is_some_and(|all| all.iter().any(is_table));
+            let within_it = holds_tables && message.contains("missing field");
             if within_it || of_this_key.iter().any(|words| message.contains(words)) {
                 return Err(ConfigError::new(
                     format!("{section}.{key}"),

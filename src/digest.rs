@@ -13,6 +13,11 @@ pub fn of_model(x: &[f32]) -> String {
     hex(&hasher.finalize())
 }
 
+/// A number that tells two models apart: the first 8 bytes of the SHA-256.
+pub fn short(x: &[f32]) -> u64 {
+    u64::from_str_radix(&of_model(x)[..16], 16).expect("hexadecimal digits")
+}
+
 /// The run's digest: SHA-256 over the SHA-256s (raw bytes) of the nodes' models in node order, then
 /// that of their mean.
 ///

@@ -8,7 +8,7 @@ use crate::{
     drive::{Change, Elapsed, NoopObserver, Observer, RunError},
     gossip::{Lie, LinkTraffic, Node, OwnModel, Rejoin, RoundDone, tree::Readers},
     links::Conditions,
-    run::{Design, Summary, Whole, check_history},
+    run::{Design, OwnRun, Summary, Whole, check_history},
     sim::{self, Part, Paused, Running, Simulated},
     units::{NodeId, Round, Time},
 };
@@ -19,6 +19,22 @@ use crate::{
 /// If a node fails, or the nodes wait for each other.
 pub fn simulate(whole: &Whole, observer: &mut dyn Observer) -> Result<Simulated, RunError> {
     run_with(whole, &whole.absences, &whole.lies, &whole.conditions, observer)
+}
+
+/// Runs the training of another program in the simulator, and returns the summary: with the same
+/// updates it has the digest of the real run.
+///
+/// # Errors
+/// If a node fails, or the nodes wait for each other.
+pub fn simulate_own(
+    run: OwnRun,
+    observer: &mut dyn Observer,
+) -> Result<(Summary, Simulated), RunError> {
+    let OwnRun { design, conditions, specs } = run;
+    let simulated = sim::run_on(specs, &conditions, observer)?;
+    let summary = Summary::of_run(&design, &simulated.ended[0].records, &[])
+        .map_err(|why| RunError::Setup(ConfigError::at("records of the run", why)))?;
+    Ok((summary, simulated))
 }
 
 /// Repeats a run with this history of its members, and returns its summary.

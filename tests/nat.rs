@@ -33,7 +33,8 @@ enum Nat {
 
 use Nat::{FullCone, PortRestricted, Symmetric};
 
-const RELAY: &str = "198.51.100.10";
+/// The addresses of relays; most worlds have only the first.
+const RELAYS: [&str; 2] = ["198.51.100.10", "198.51.100.11"];
 
 /// Whether these tests can run here: one at a time.
 fn alone() -> Option<MutexGuard<'static, ()>> {
@@ -59,13 +60,14 @@ fn run(command: &[&str]) {
     assert!(output.status.success(), "{}: {errors}", command.join(" "));
 }
 
-/// Namespaces on one public network: a relay, and nodes of which some are behind a router.
+/// Namespaces on one public network: relays, and nodes of which some are behind a router.
 struct World {
     prefix: String,
     names: Vec<String>,
     nats: Vec<Option<Nat>>,
     /// Whether all nodes are behind the first one's router.
     one_home: bool,
+    relays: usize,
     transport: &'static str,
     folder: TempDir,
 }
@@ -81,16 +83,23 @@ impl Drop for World {
 impl World {
     /// A node for each entry, linked as a ring (two nodes: as a pair).
     fn new(transport: &'static str, relayed: bool, nats: &[Option<Nat>]) -> World {
-        World::with(transport, relayed, nats, false)
+        World::with(transport, relayed, nats, false, 1)
     }
 
-    fn with(transport: &'static str, relayed: bool, nats: &[Option<Nat>], one_home: bool) -> World {
+    fn with(
+        transport: &'static str,
+        relayed: bool,
+        nats: &[Option<Nat>],
+        one_home: bool,
+        relays: usize,
+    ) -> World {
         let prefix = format!("gvnat{}-", std::process::id());
         let mut world = World {
             prefix,
             names: Vec::new(),
             nats: nats.to_vec(),
             one_home,
+            relays,
             transport,
             folder: folder(),
         };
@@ -131,8 +140,10 @@ impl World {
         let net = self.add("net");
         run(&["ip", "-n", &net, "link", "add", "br0", "type", "bridge"]);
         run(&["ip", "-n", &net, "link", "set", "br0", "up"]);
-        let relay = self.add("relay");
-        self.publish(&relay, 0, RELAY);
+        for (i, address) in RELAYS.into_iter().enumerate().take(self.relays) {
+            let relay = self.add(&format!("relay{i}"));
+            self.publish(&relay, 100 + i, address);
+        }
         for (i, nat) in self.nats.clone().into_iter().enumerate() {
             let (node, public) = (self.add(&format!("n{i}")), public(i));
             let Some(nat) = nat else {
@@ -176,15 +187,22 @@ impl World {
             "quic" => format!("udp/{port}/quic-v1"),
             _ => format!("tcp/{port}"),
         };
-        let (relay, nodes) = (key("relay"), self.nats.len());
+        let relays: Vec<(&str, String)> = (RELAYS.into_iter().enumerate().take(self.relays))
+            .map(|(i, address)| (address, key(&format!("relay{i}"))))
+            .collect();
+        let relayed_addresses: Vec<String> = relays
+            .iter()
+            .map(|(ip, peer)| format!("\"/ip4/{ip}/{}/p2p/{peer}/p2p-circuit\"", at(4100)))
+            .collect();
+        let nodes = self.nats.len();
         let mut topology = format!("family = \"ring\"\nnodes = {nodes}\n");
         for (i, nat) in self.nats.iter().enumerate() {
-            let address = match nat {
-                None => format!("/ip4/{}/{}", public(i), at(4001)),
-                Some(_) => format!("/ip4/{RELAY}/{}/p2p/{relay}/p2p-circuit", at(4100)),
+            let addresses = match nat {
+                None => format!("\"/ip4/{}/{}\"", public(i), at(4001)),
+                Some(_) => relayed_addresses.join(", "),
             };
             topology += &format!(
-                "[[node]]\nname = \"n{i}\"\npeer = \"{}\"\naddresses = [\"{address}\"]\n",
+                "[[node]]\nname = \"n{i}\"\npeer = \"{}\"\naddresses = [{addresses}]\n",
                 key(&format!("n{i}"))
             );
             write(
@@ -206,14 +224,14 @@ impl World {
                  model = {{ kind = \"softmax\", inputs = 64, outputs = 10 }}\n"
             ),
         );
-        write(
-            "relay.toml",
-            format!(
-                "key = \"relay.key\"\nlisten = [\"/ip4/{RELAY}/{}\"]\n\
+        for (i, (address, _)) in relays.iter().enumerate() {
+            let text = format!(
+                "key = \"relay{i}.key\"\nlisten = [\"/ip4/{address}/{}\"]\n\
                  topologies = [\"topology.toml\"]\n",
                 at(4100)
-            ),
-        );
+            );
+            write(&format!("relay{i}.toml"), text);
+        }
     }
 
     /// Starts a command of `gradvine` in a namespace.
@@ -225,15 +243,16 @@ impl World {
         Running::start(&mut command, self.path(), &format!("{place}-{}", arguments[0]))
     }
 
-    fn start_relay(&self) -> Running {
-        let relay = self.start("relay", &["relay", "relay.toml"]);
+    fn start_relays(&self) -> Vec<Running> {
+        let start = |i| self.start(&format!("relay{i}"), &["relay", &format!("relay{i}.toml")]);
+        let relays = (0..self.relays).map(start).collect();
         thread::sleep(Duration::from_millis(300));
-        relay
+        relays
     }
 
     /// Runs all nodes, and returns the exit code, log and digest of each.
     fn run(&self) -> Vec<(Option<i32>, String, Option<String>)> {
-        let _relay = self.start_relay();
+        let _relays = self.start_relays();
         self.end(self.start_nodes())
     }
 
@@ -338,7 +357,7 @@ fn symmetric_nats_leave_the_link_on_the_relay_if_that_is_allowed() {
 fn nodes_behind_one_router_find_each_other() {
     let Some(_alone) = alone() else { return };
     let digest = undisturbed(2);
-    let world = World::with("tcp", false, &[Some(Symmetric), Some(Symmetric)], true);
+    let world = World::with("tcp", false, &[Some(Symmetric), Some(Symmetric)], true, 1);
     for (code, log, found) in world.run() {
         assert_eq!((code, found.as_ref()), (Some(0), Some(&digest)), "{log}");
     }
@@ -373,9 +392,13 @@ fn a_node_whose_address_changes_goes_on_where_it_was() {
 #[test]
 fn the_doctor_tells_of_nats_and_relays() {
     let Some(_alone) = alone() else { return };
-    for (nat, relayed) in [(PortRestricted, false), (Symmetric, true)] {
-        let world = World::new("tcp", true, &[Some(nat), Some(nat)]);
-        let _relay = world.start_relay();
+    for (nat, relayed, kind) in [
+        (PortRestricted, false, "all relays see the same port"),
+        (Symmetric, true, "each relay sees another port (a symmetric NAT)"),
+    ] {
+        // Two relays tell the kind of the NAT.
+        let world = World::with("tcp", true, &[Some(nat), Some(nat)], false, 2);
+        let _relays = world.start_relays();
         let examine = |i: usize| {
             let mut command = Command::new("ip");
             let gradvine = program().get_program().to_owned();
@@ -393,11 +416,14 @@ fn the_doctor_tells_of_nats_and_relays() {
         for report in reports {
             let link = &report["neighbours"][0]["link"];
             assert_eq!(link["relayed"], relayed, "{nat:?}: {report:#}");
-            let found = |about: &str| {
+            let found = |about: &str, words: &str| {
                 let all = report["findings"].as_array().unwrap();
-                all.iter().any(|finding| finding["about"] == about)
+                all.iter().any(|finding| {
+                    finding["about"] == about && finding["text"].as_str().unwrap().contains(words)
+                })
             };
-            assert!(found("relay") && found("NAT"), "{nat:?}: {report:#}");
+            assert!(found("relay", RELAYS[0]) && found("relay", RELAYS[1]), "{report:#}");
+            assert!(found("NAT", kind), "{nat:?}: {report:#}");
         }
     }
 }

@@ -33,6 +33,7 @@ mod array;
 mod columns;
 mod csv;
 mod dataset;
+mod disk;
 mod embedded;
 mod idx;
 mod inflate;
@@ -45,9 +46,12 @@ mod write;
 
 pub use columns::MAX_CLASSES;
 pub use dataset::{Dataset, Target, Task};
+#[cfg(test)]
+pub(crate) use disk::WriteContents;
+pub(crate) use disk::{Disk, FileSystem, replace_file};
 pub use embedded::{EMBEDDED, Embedded};
 pub use load::{Format, MAX_FILE_BYTES, Options, load, parse};
 pub use scale::{Moments, Scale};
 pub use split::{Split, shards, split_test};
 pub use synthetic::{SYNTHETIC, Synthetic};
-pub use write::{write_atomically, write_atomically_with, write_csv};
+pub use write::{write_atomically, write_csv};

@@ -1,13 +1,11 @@
 //! Writes files completely or not at all, and a dataset as such a file.
 
-use std::{
-    fmt::Write as _,
-    fs::{self, File},
-    io::{self, BufWriter, Write},
-    path::{Path, PathBuf},
-};
+use std::{fmt::Write as _, path::Path};
 
-use super::dataset::{Dataset, Target};
+use super::{
+    dataset::{Dataset, Target},
+    disk::{FileSystem, replace_file},
+};
 use crate::config::ConfigError;
 
 /// Writes a CSV file from which [`load`](super::load) reads the same bits: shortest decimals, a
@@ -50,43 +48,9 @@ pub fn write_csv(data: &Dataset, path: &Path) -> Result<(), ConfigError> {
 /// # Errors
 /// If the file cannot be written; an existing one is then unchanged.
 pub fn write_atomically(path: &Path, parts: &[&[u8]]) -> Result<(), ConfigError> {
-    write_atomically_with(path, |file| parts.iter().try_for_each(|part| file.write_all(part)))
-}
-
-/// The same for what `write` writes.
-///
-/// # Errors
-/// As [`write_atomically`].
-pub fn write_atomically_with(
-    path: &Path,
-    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> Result<(), ConfigError> {
-    let temporary = beside(path);
-    let written = (|| {
-        let mut file = BufWriter::new(File::create(&temporary)?);
-        write(&mut file)?;
-        file.into_inner()?.sync_all()?;
-        fs::rename(&temporary, path)?;
-        sync_folder(path)
-    })();
-    if let Err(error) = written {
-        // If the leftover cannot be removed either, the first error is the one to report.
-        let _ = fs::remove_file(&temporary);
-        return Err(ConfigError::at("cannot be written", error.to_string()).within(path.display()));
-    }
-    Ok(())
-}
-
-/// Waits until the disk has the name of a file.
-fn sync_folder(path: &Path) -> io::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    if cfg!(unix) { File::open(folder.unwrap_or(Path::new(".")))?.sync_all() } else { Ok(()) }
-}
-
-fn beside(path: &Path) -> PathBuf {
-    let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(format!(".{}.part", std::process::id()));
-    path.with_file_name(name)
+    replace_file(&FileSystem, path, &mut |file| {
+        parts.iter().try_for_each(|part| file.write_all(part))
+    })
 }
 
 #[cfg(test)]

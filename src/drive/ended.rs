@@ -61,8 +61,13 @@ pub enum RunError {
     #[error("no node can go on: {0}")]
     Stuck(String),
     /// A deadline passed.
-    #[error("{0}")]
-    Deadline(String),
+    #[error("{text}")]
+    Deadline {
+        /// The nodes that were awaited, if they are known.
+        nodes: Vec<NodeId>,
+        /// What was awaited, and for how long.
+        text: String,
+    },
     /// A deadline passed on a host that lacks what links need, such as open files.
     #[error("{0}")]
     Host(String),
@@ -72,6 +77,12 @@ pub enum RunError {
     /// The program of a neighbour was started again: this node must go back to a checkpoint.
     #[error("the program of node {0} was started again")]
     Restarted(NodeId),
+    /// This node waits for the others no longer; they may go on, or have ended.
+    #[error("{0}")]
+    Alone(String),
+    /// A quorum has the results of the run, which this node has in its files, too.
+    #[error("the run is over")]
+    Over,
     /// The members must be chosen again.
     #[error("the members are chosen again")]
     Absent(Absence),
@@ -100,6 +111,18 @@ impl RunError {
         }
     }
 
+    /// Whether the results that a node had when it began are those of the run, if it ended so.
+    /// `resumed` says whether the node has gone on since then, `goes_on` whether the others may
+    /// have gone on without it.
+    pub(crate) fn confirms(&self, resumed: bool, goes_on: bool) -> bool {
+        match self {
+            RunError::Over => true,
+            // The others have left, and no node leaves before all have their results.
+            RunError::Deadline { .. } => !resumed && !goes_on,
+            _ => false,
+        }
+    }
+
     /// The first failure of the run, as `node` knows it: the reason of a neighbour that left, or
     /// its own failure.
     pub fn cause(&self, node: NodeId, topology: &Topology) -> Cause {
@@ -112,7 +135,7 @@ impl RunError {
             other => Cause {
                 node,
                 text: other.to_string(),
-                leaves: matches!(other, RunError::Interrupted(_)),
+                leaves: matches!(other, RunError::Interrupted(_) | RunError::Alone(_)),
             },
         }
     }

@@ -8,8 +8,9 @@ use crate::units::{NodeId, Round};
 /// have their numbers in the topology of the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Membership {
-    /// 0 for all nodes; otherwise the number of the change times 2^32, plus the number of the node
-    /// that proposed it. A later one is greater, and no two have the same.
+    /// 0 for all nodes; otherwise the number of the change times 2^32, plus a checksum over the
+    /// members and links: a later one is greater, and two of one number differ, but for one case
+    /// in 2^32.
     pub id: u64,
     /// The members, ascending.
     pub members: Vec<NodeId>,
@@ -28,10 +29,24 @@ impl Membership {
         self.members.len() == nodes && self.cut.is_empty()
     }
 
-    /// An id that is greater than these, for a membership that `proposer` proposes.
-    pub fn next_id(known: impl Iterator<Item = u64>, proposer: NodeId) -> u64 {
+    /// Those of so many nodes that are no members.
+    pub fn absent(&self, nodes: usize) -> Vec<NodeId> {
+        (0..nodes).map(NodeId::from).filter(|node| self.place(*node).is_none()).collect()
+    }
+
+    /// These members, later than the memberships with these ids.
+    pub fn after(
+        known: impl Iterator<Item = u64>,
+        members: Vec<NodeId>,
+        cut: Vec<(NodeId, NodeId)>,
+    ) -> Membership {
         let newest = known.max().unwrap_or(0) >> 32;
-        (newest + 1) << 32 | u64::from(proposer.0)
+        // A node that has lost its files may give out a number twice.
+        let ends = cut.iter().flat_map(|(a, b)| [a, b]);
+        let sum = members.iter().chain(ends).fold(members.len() as u32, |sum, node| {
+            crc32c::crc32c_append(sum, &node.0.to_le_bytes())
+        });
+        Membership { id: (newest + 1) << 32 | u64::from(sum), members, cut }
     }
 
     /// The number of a node among the members.
@@ -57,8 +72,9 @@ pub struct Change {
 }
 
 impl Change {
-    /// Whether it came before a checkpoint of this membership after so many rounds.
+    /// Whether it came before a checkpoint of this membership after so many rounds. No checkpoint
+    /// is written between a change and the next round.
     pub fn is_before(&self, membership: u64, rounds: u64) -> bool {
-        self.id < membership || (self.id == membership && self.round.0 <= rounds)
+        self.id < membership || (self.id == membership && self.round.0 < rounds)
     }
 }

@@ -23,12 +23,15 @@
 
 mod arrival;
 mod ending;
+mod snapshots;
+
+pub use snapshots::Rejoin;
 
 use std::sync::Arc;
 
 use super::{
     calls::Calls,
-    event::{Effect, Failure, Input, OwnModel, Part, RoundDone, Traffic},
+    event::{Effect, Failure, Input, Part, RoundDone, Traffic},
     flights::Flights,
     growth::Growth,
     lie::Lie,
@@ -36,7 +39,6 @@ use super::{
     plan::{self, At, Plan, Step},
     program::{Next, Program},
     rule::Rule,
-    snapshot::Snapshot,
     transfer::{Exchange, Transfer},
     tree::{
         Agreement, FAREWELL, Farewell, INITIAL, MEAN, Mean, Readers, Records, SETUP, SETUP_LIMIT,
@@ -81,21 +83,6 @@ pub struct NodeConfig {
     pub setup: Option<Setup>,
     /// Which nodes receive all nodes' records at the end.
     pub readers: Readers,
-}
-
-/// Where a node goes on from the mean of some models.
-#[derive(Debug, Default)]
-pub struct Rejoin {
-    /// The rounds that are done.
-    pub rounds: Round,
-    /// This node's model, if it is one of them: d numbers.
-    pub own: Option<Vec<f32>>,
-    /// The number of models.
-    pub models: usize,
-    /// The merged setup record, if this node has kept it: every node with a model has.
-    pub merged: Vec<u8>,
-    /// The bytes that it has sent in these rounds, as far as they are known.
-    pub traffic: Traffic,
 }
 
 /// The state machine.
@@ -246,30 +233,6 @@ impl Node {
         }
     }
 
-    /// A node that goes on from a snapshot. There is no setup: its learner keeps the merged record.
-    pub fn resume(config: NodeConfig, snapshot: Snapshot) -> Node {
-        let mut node = Node::new(NodeConfig { setup: None, initial_from: None, ..config });
-        let Snapshot { rounds, x, rule, traffic, links, growth, model: _ } = snapshot;
-        node.program = Program::at(rounds);
-        node.transfer.count_from(traffic, &links);
-        node.growth = Growth::of(growth);
-        node.restored = Some((x, rule));
-        node
-    }
-
-    /// A node that begins at the mean of some models; the rule and the learner begin anew there.
-    pub fn rejoin(config: NodeConfig, rejoin: Rejoin) -> Node {
-        let Rejoin { rounds, own, models, merged, traffic } = rejoin;
-        let setup = config.setup.map(|setup| setup.keep(merged));
-        let mut node = Node::new(NodeConfig { initial_from: None, setup, ..config });
-        node.transfer.count_from(traffic, &[]);
-        let plan = TreePlan::initial(&node.topology, node.parameters);
-        node.trees.initial = Some((Initial { models, gives: own.is_some() }, plan));
-        node.local.x = own.unwrap_or(node.local.x);
-        node.program = Program::at(rounds);
-        node
-    }
-
     /// Handles one input and appends the effects, in order.
     pub fn handle(&mut self, input: Input, out: &mut Vec<Effect>) {
         if matches!(self.stage, Stage::Done | Stage::Failed) {
@@ -284,50 +247,6 @@ impl Node {
     /// The round that this node is in.
     pub fn round(&self) -> Round {
         self.program.round()
-    }
-
-    /// This node's current model, for a run that ends early: the model after the last complete
-    /// round, or with the step and a part of the mixing of the next one. `lent` returns the model
-    /// that [`Effect::Compute`] lent, if available. `None` before a round is complete.
-    pub fn salvage(&self, lent: impl FnOnce() -> Option<Vec<f32>>) -> Option<OwnModel> {
-        // A node that goes on from a mean has no model of its own before it is formed.
-        let begins = self.rule.is_none() && self.model.is_empty();
-        if self.round() == Round(0) || begins {
-            return None;
-        }
-        let x = match &self.rule {
-            None => Arc::clone(&self.model),
-            Some(_) if self.program.is_computing() => Arc::new(lent()?),
-            Some(_) => Arc::new(self.current()),
-        };
-        Some(OwnModel { x, ..self.own_model() })
-    }
-
-    /// Whether the final mean still lacks this node's model: then no other node can have finished.
-    pub fn owes_its_model(&self) -> bool {
-        !matches!(
-            self.stage,
-            Stage::Mean(_) | Stage::Concluding | Stage::Summary(_) | Stage::Done | Stage::Failed
-        )
-    }
-
-    /// A copy of the current model.
-    fn current(&self) -> Vec<f32> {
-        let mut x = vec![0.0; self.parameters];
-        self.rule.as_ref().expect(RULE).model(&self.local, &mut x);
-        x
-    }
-
-    /// The traffic so far, with the model if the rounds are over.
-    fn own_model(&self) -> OwnModel {
-        let traffic = self.transfer.traffic;
-        let spent = if self.rule.is_some() { traffic } else { self.spent };
-        OwnModel {
-            rounds: self.round(),
-            x: Arc::clone(&self.model),
-            traffic: Traffic { tree: traffic.tree, ..spent },
-            links: self.transfer.by_link(),
-        }
     }
 
     /// What this node waits for, for the log: a position in the algorithm and the late neighbours.
@@ -599,20 +518,6 @@ impl Node {
         if due && self.flights.is_empty() && !self.program.is_computing() {
             self.snapshot_after = None;
             out.push(Effect::Snapshot(Box::new(self.snapshot())));
-        }
-    }
-
-    /// A copy of the state between two rounds.
-    fn snapshot(&mut self) -> Snapshot {
-        let model = self.current();
-        Snapshot {
-            rounds: self.round(),
-            x: self.local.x.clone(),
-            model: (model != self.local.x).then_some(model),
-            rule: State::copy(|visitor| rule(&mut self.rule).state(visitor)),
-            traffic: self.transfer.traffic,
-            links: self.transfer.by_link(),
-            growth: self.growth.numbers(),
         }
     }
 }

@@ -136,6 +136,17 @@ impl Transfer {
         self.links.values_mut().for_each(|link| link.spare.clear());
     }
 
+    /// Checks the norm of a call, if there is a limit.
+    pub fn check_call(&mut self, from: NodeId, ask: &[u8], plan: &dyn Plan) -> Received {
+        if self.max_norm.is_none() {
+            return Ok(());
+        }
+        let (header, payload) = frame::read(ask);
+        let noise = payload_noise(self.seed, from, Some(self.id), &header.at);
+        let format = plan.format(&header.at, from);
+        self.check_norm(&header.at, format, &format.view(noise, payload))
+    }
+
     /// Passes a call to the party, which answers it later.
     pub fn hear(
         &self,

@@ -2,19 +2,17 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{
-        Arc,
-        mpsc::{Receiver, RecvTimeoutError},
-    },
+    sync::{Arc, mpsc::RecvTimeoutError},
     time::{Duration, Instant},
 };
 
 use super::{
     assembly::{Assembly, News, Step},
+    clock,
     event::{Difference, Event, note_difference},
-    host::Host,
+    links::Links,
     wire::StartMessage,
-    worker::{LINE, NodeObserver, POLL},
+    worker::{LINE, NodeObserver, POLL, RESULTS},
 };
 use crate::{
     drive::{Membership, RunError, Waiting},
@@ -26,16 +24,16 @@ use crate::{
 /// How long a node that goes on waits until its neighbours know of it.
 const LEAVING: Duration = Duration::from_secs(2);
 
-/// How long a node that is back, and is missing again, is awaited at most.
-const BACK: Duration = Duration::from_secs(30);
+/// How long a node that is back, and is missing again, is awaited at most, and at least: it may
+/// be the one that dials, after a pause.
+const BACK: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(5)];
 
 /// A node while members are chosen.
 pub(super) struct Assembler<'a> {
     pub id: NodeId,
     /// The topology of the run.
     pub topology: &'a Arc<Topology>,
-    pub host: &'a Host,
-    pub events: &'a Receiver<Event>,
+    pub links: &'a dyn Links,
     pub observer: &'a mut dyn NodeObserver,
     pub stop: &'a mut dyn FnMut() -> bool,
     /// The membership that this node has adopted last.
@@ -52,8 +50,10 @@ pub(super) struct Assembler<'a> {
     pub patience: Duration,
     /// Neighbours that are not awaited.
     pub late: BTreeSet<NodeId>,
-    /// Neighbours that were here a moment ago: they are awaited for [`BACK`] at most.
+    /// Neighbours that were here a moment ago: they are awaited as [`BACK`] says.
     pub back: Vec<NodeId>,
+    /// Identifies this node's results, if it has written them.
+    pub results: Option<u64>,
     /// Checks that the run can go on with a membership, and records it durably.
     pub record: &'a mut dyn FnMut(&Membership) -> Result<(), RunError>,
 }
@@ -67,12 +67,14 @@ impl Assembler<'_> {
         nodes.iter().map(|node| self.name(*node)).collect::<Vec<_>>().join(", ")
     }
 
-    /// Waits until the members are chosen and this node is one of them.
-    pub fn choose(&mut self) -> Result<Membership, RunError> {
-        let begun = Instant::now();
+    /// Waits until the members are chosen and this node is one of them; `None` if the run is over.
+    pub fn choose(&mut self) -> Result<Option<Membership>, RunError> {
+        let begun = clock::now();
         let topology = Arc::clone(self.topology);
         let mut assembly =
-            Assembly::new(topology, self.id, self.quorums, self.adopted.clone(), self.begun);
+            Assembly::new(topology, self.id, self.quorums, self.adopted.clone(), self.begun)
+                .with_results(self.results);
+        let mut sign = begun;
         let neighbours = self.topology.neighbours(self.id);
         let mut lost: BTreeMap<NodeId, Instant> =
             neighbours.iter().map(|peer| (*peer, begun)).collect();
@@ -84,8 +86,9 @@ impl Assembler<'_> {
             if (self.stop)() {
                 return Err(RunError::Interrupted(self.round));
             }
-            match self.events.recv_timeout(POLL) {
+            match self.links.next(POLL) {
                 Ok(Event::Up(peer) | Event::Back { peer, .. }) => {
+                    sign = clock::now();
                     linked.insert(peer);
                     lost.remove(&peer);
                     self.late.remove(&peer);
@@ -107,6 +110,7 @@ impl Assembler<'_> {
                 Ok(Event::Start { message: StartMessage::Assembly(news), .. }) => {
                     assembly.receive(news);
                 }
+                Ok(Event::Elsewhere(_)) => sign = clock::now(),
                 Ok(Event::Differs { peer, difference }) => {
                     note_difference(&mut differences, peer, difference);
                 }
@@ -115,18 +119,21 @@ impl Assembler<'_> {
                     return Err(RunError::Network("the host's tasks ended".into()));
                 }
             }
-            let now = Instant::now();
+            let now = clock::now();
             let after = self.deadline[usize::from(assembly.has_begun())];
             for (peer, since) in &lost {
-                let shorter = self.back.contains(peer).then_some(BACK);
-                let most = after.into_iter().chain(shorter).min();
+                let [longest, shortest] = BACK;
+                let most = match self.back.contains(peer) {
+                    true => Some(after.map_or(longest, |after| after.clamp(shortest, longest))),
+                    false => after,
+                };
                 if most.is_some_and(|most| now >= *since + most) {
                     self.late.insert(*peer);
                 }
             }
             assembly.observe(&linked, &self.late);
             let step = assembly.step(now);
-            if step != Step::Confirm {
+            if !matches!(step, Step::Confirm | Step::End) {
                 confirms = None;
             }
             let missing = match step {
@@ -134,22 +141,34 @@ impl Assembler<'_> {
                     (self.record)(&membership)?;
                     self.report(&membership);
                     assembly.adopt(membership.clone());
-                    self.adopted = membership;
+                    (self.adopted, self.results) = (membership, None);
                     Vec::new()
                 }
                 Step::Confirm => {
                     if now >= *confirms.get_or_insert(now) + LEAVING {
-                        return Ok(self.adopted.clone());
+                        return Ok(Some(self.adopted.clone()));
                     }
                     Vec::new()
                 }
-                Step::Leave => return Ok(self.adopted.clone()),
+                Step::Leave => return Ok(Some(self.adopted.clone())),
+                Step::End => {
+                    if now >= *confirms.get_or_insert(now) + LEAVING {
+                        return match self.results {
+                            Some(_) => Ok(None),
+                            None => Err(RunError::Alone(format!(
+                                "the run is over, and node {} was no member at its end",
+                                self.name(self.id)
+                            ))),
+                        };
+                    }
+                    Vec::new()
+                }
                 Step::Wait(missing) => missing,
             };
             let news = assembly.news();
             if sent.as_ref() != Some(&news) || now >= line {
                 for &peer in &linked {
-                    self.host.send_start(peer, StartMessage::Assembly(news.clone()));
+                    self.links.send_start(peer, StartMessage::Assembly(news.clone()));
                 }
                 sent = Some(news);
             }
@@ -157,6 +176,15 @@ impl Assembler<'_> {
                 continue;
             }
             line = now + LINE;
+            let silence = after.map_or(RESULTS, |after| after.max(RESULTS));
+            if self.results.is_some() && now >= sign + silence {
+                let seconds = (now - sign).as_secs_f64();
+                return Err(RunError::Alone(format!(
+                    "node {} has its results, and for {seconds:.0} s no other node has come: \
+                     whether the others have the same results is not known",
+                    self.name(self.id)
+                )));
+            }
             let (here, nodes) = (assembly.part().len(), self.topology.nodes());
             let quorum = assembly.quorum();
             let text = format!(
@@ -169,7 +197,7 @@ impl Assembler<'_> {
                 }
             );
             let troubles =
-                self.host.status().missing().into_iter().filter(|(_, why)| !why.is_empty());
+                self.links.status().missing().into_iter().filter(|(_, why)| !why.is_empty());
             let troubles: Vec<String> =
                 troubles.map(|(peer, why)| format!("node {}: {why}", self.name(peer))).collect();
             let text = match troubles.is_empty() {
@@ -178,7 +206,8 @@ impl Assembler<'_> {
             };
             if now >= begun + self.patience {
                 let seconds = self.patience.as_secs_f64();
-                return Err(RunError::Deadline(format!("after {seconds:.0} s {text}")));
+                let text = format!("after {seconds:.0} s {text}");
+                return Err(RunError::Deadline { nodes: missing, text });
             }
             tracing::warn!("{text}");
             self.observer.waits(&Waiting { peers: missing, text });
@@ -193,14 +222,13 @@ impl Assembler<'_> {
         lost: &mut BTreeMap<NodeId, Instant>,
     ) {
         linked.remove(&peer);
-        lost.entry(peer).or_insert_with(Instant::now);
+        lost.entry(peer).or_insert_with(clock::now);
         self.observer.link_lost(peer, reason);
     }
 
     /// Says who goes on.
     fn report(&self, membership: &Membership) {
-        let all = (0..self.topology.nodes()).map(NodeId::from);
-        let away: Vec<NodeId> = all.filter(|node| membership.place(*node).is_none()).collect();
+        let away = membership.absent(self.topology.nodes());
         let (members, nodes) = (membership.members.len(), self.topology.nodes());
         let mut text = format!("the run goes on with {members} of {nodes} nodes");
         if !away.is_empty() {

@@ -11,6 +11,9 @@
 //! A node that adopts a proposal records it before it says so, and never adopts an older one. The
 //! members begin only when all of them are linked in this membership. Two quorums have a node in
 //! common, so at most one membership can go on: the other one lacks that node.
+//!
+//! A link may also break when the results are written. If all members in a part with a quorum have
+//! them, the run is over: its nodes adopt no membership, and end once a quorum of them knows.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -40,6 +43,10 @@ pub struct View {
     pub agreed: bool,
     /// Whether it has been part of the run before.
     pub begun: bool,
+    /// Identifies its results, if it has written them.
+    pub results: Option<u64>,
+    /// Whether it takes the run for over: then it adopts no membership.
+    pub over: bool,
 }
 
 /// What nodes tell their neighbours.
@@ -104,6 +111,8 @@ pub(super) enum Step {
     Confirm,
     /// Go on with the adopted membership: the neighbours know of it.
     Leave,
+    /// End: a quorum has the results of the run, and none of these nodes goes on.
+    End,
 }
 
 impl Assembly {
@@ -128,6 +137,14 @@ impl Assembly {
             proposal: None,
             part: (BTreeSet::new(), None),
         }
+    }
+
+    /// The same for a node that may have results, which this number identifies.
+    #[must_use]
+    pub fn with_results(mut self, results: Option<u64>) -> Assembly {
+        self.own.results = results;
+        self.views.insert(self.me, self.own.clone());
+        self
     }
 
     /// Sets the neighbours with which this node is linked, and those that are late.
@@ -212,9 +229,16 @@ impl Assembly {
             self.part = (part.clone(), Some(now));
         }
         let quorum = self.quorum();
+        if self.is_over(&part) {
+            let ends = |node: &&NodeId| self.views.get(node).is_some_and(|view| view.over);
+            return match part.iter().filter(ends).count() >= quorum {
+                true => Step::End,
+                false => Step::Wait(self.missing(&part)),
+            };
+        }
         let of_mine = |proposal: &&Membership| {
-            // The adopted one may be an old proposal, of which somebody who is back has heard: it
-            // counts again only if its members were here at once, and nobody else.
+            // A node that returns may send an old proposal. The adopted membership counts again
+            // only if exactly its members are here.
             let again = **proposal == self.adopted
                 && (self.own.agreed || part.iter().eq(&proposal.members));
             let is_newest = |member: &NodeId| {
@@ -231,7 +255,7 @@ impl Assembly {
             }
             self.agree();
             let Membership { id, members, .. } = &self.adopted;
-            let agrees = |view: &View| view.adopted > *id || (view.adopted == *id && view.agreed);
+            let agrees = |view: &View| view.adopted == *id && view.agreed;
             let knows =
                 |peer: &NodeId| self.views.get(peer).is_some_and(agrees) || !members.contains(peer);
             return match self.own.linked.iter().all(knows) {
@@ -257,6 +281,28 @@ impl Assembly {
         }
     }
 
+    /// Whether the run is over: the members in a part with a quorum have its results. A node that
+    /// has found this adopts no membership, so no quorum can go on without those results.
+    fn is_over(&mut self, part: &BTreeSet<NodeId>) -> bool {
+        let (own, members) = (&self.own, &self.adopted.members);
+        let mut views = part.iter().filter_map(|node| Some((node, self.views.get(node)?)));
+        let over = match own.results {
+            Some(_) => {
+                let has = |(node, view): (&NodeId, &View)| {
+                    view.results == own.results || !members.contains(node)
+                };
+                part.len() >= self.quorum() && views.all(has) && self.links_down(part).1.is_empty()
+            }
+            // It was no member at the end.
+            None => views.any(|(_, view)| view.over && view.adopted > own.adopted),
+        };
+        if over && !self.own.over {
+            self.own.over = true;
+            self.renew();
+        }
+        self.own.over
+    }
+
     /// Agrees on the adopted membership.
     fn agree(&mut self) {
         if !self.own.agreed {
@@ -270,15 +316,9 @@ impl Assembly {
         (0..self.topology.nodes()).map(NodeId::from).filter(|node| !part.contains(node)).collect()
     }
 
-    /// A proposal for this part of the network.
-    ///
-    /// # Errors
-    /// The nodes that are awaited.
-    fn propose(&self, part: &BTreeSet<NodeId>, now: Instant) -> Result<Membership, Vec<NodeId>> {
-        let whole = part.len() == self.topology.nodes();
-        if part.len() < self.quorum() {
-            return Err(self.missing(part));
-        }
+    /// The links in this part of the network that are down, and the nodes that are still awaited,
+    /// in it or outside of it.
+    fn links_down(&self, part: &BTreeSet<NodeId>) -> (Vec<(NodeId, NodeId)>, BTreeSet<NodeId>) {
         let (mut cut, mut awaited) = (Vec::new(), BTreeSet::new());
         for (a, b) in self.topology.edges() {
             let inside = (part.contains(&a), part.contains(&b));
@@ -295,6 +335,19 @@ impl Assembly {
                 cut.push((a, b));
             }
         }
+        (cut, awaited)
+    }
+
+    /// A proposal for this part of the network.
+    ///
+    /// # Errors
+    /// The nodes that are awaited.
+    fn propose(&self, part: &BTreeSet<NodeId>, now: Instant) -> Result<Membership, Vec<NodeId>> {
+        let whole = part.len() == self.topology.nodes();
+        if part.len() < self.quorum() {
+            return Err(self.missing(part));
+        }
+        let (cut, awaited) = self.links_down(part);
         let settled = self.part.1.is_some_and(|since| now >= since + SETTLED);
         if !awaited.is_empty() || !(settled || (whole && cut.is_empty())) {
             return Err(awaited.into_iter().collect());
@@ -306,276 +359,23 @@ impl Assembly {
         {
             return Ok(self.adopted.clone());
         }
-        let known = members.iter().map(|node| self.views[node].adopted);
+        let known = part.iter().map(|node| self.views[node].adopted);
         let known = known.chain(self.proposal.iter().map(|proposal| proposal.id));
-        Ok(Membership { id: Membership::next_id(known, self.me), members, cut })
+        Ok(Membership::after(known, members, cut))
     }
 
     /// Adopts a membership, which is recorded.
     pub fn adopt(&mut self, membership: Membership) {
         self.own.adopted = membership.id;
         (self.adopted, self.own.agreed) = (membership, true);
+        // The members form other ones.
+        self.own.results = None;
         self.renew();
     }
 }
 
 #[cfg(test)]
-mod check;
+pub(super) mod check;
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    struct Network {
-        topology: Arc<Topology>,
-        quorum: usize,
-        /// The name of a node that has lost its files, if any has.
-        lost: String,
-        nodes: Vec<Assembly>,
-        /// What each node has on its disk.
-        disks: Vec<Membership>,
-        /// Nodes that run.
-        alive: Vec<bool>,
-        /// Links that are up, the lower number first.
-        links: BTreeSet<(usize, usize)>,
-        /// Missing links that are late.
-        late: BTreeSet<(usize, usize)>,
-        now: Instant,
-        adopted: BTreeMap<u64, Membership>,
-    }
-
-    impl Network {
-        fn new(spec: &str) -> Network {
-            let topology = Arc::new(Topology::parse(spec, 0).unwrap());
-            let nodes = topology.nodes();
-            let whole = Membership::all(nodes);
-            let mut network = Network {
-                quorum: nodes / 2 + 1,
-                lost: String::new(),
-                nodes: Vec::new(),
-                disks: vec![whole; nodes],
-                alive: vec![true; nodes],
-                links: BTreeSet::new(),
-                late: BTreeSet::new(),
-                now: Instant::now(),
-                adopted: BTreeMap::new(),
-                topology,
-            };
-            network.nodes = (0..nodes).map(|node| network.fresh(node)).collect();
-            network
-        }
-
-        fn fresh(&self, node: usize) -> Assembly {
-            let disk = self.disks[node].clone();
-            let quorums = [self.topology.nodes(), self.quorum];
-            // A node without files does not know that the run has begun.
-            let begun = self.topology.node(node.into()).name != self.lost;
-            Assembly::new(Arc::clone(&self.topology), node.into(), quorums, disk, begun)
-        }
-
-        fn all_links(&self) -> Vec<(usize, usize)> {
-            self.topology.edges().map(|(a, b)| (a.index(), b.index())).collect()
-        }
-
-        fn ends(&self, of: usize, links: &BTreeSet<(usize, usize)>) -> BTreeSet<NodeId> {
-            let other = |&(a, b): &(usize, usize)| match () {
-                () if a == of => Some(NodeId::from(b)),
-                () if b == of => Some(NodeId::from(a)),
-                () => None,
-            };
-            links.iter().filter_map(other).collect()
-        }
-
-        /// Every node looks, decides and sends once; `only` says which messages arrive.
-        fn turn(&mut self, only: impl Fn(usize) -> bool) {
-            self.now += Duration::from_millis(400);
-            for node in 0..self.nodes.len() {
-                if !self.alive[node] {
-                    continue;
-                }
-                let (linked, late) = (self.ends(node, &self.links), self.ends(node, &self.late));
-                self.nodes[node].observe(&linked, &late);
-                if let Step::Adopt(membership) = self.nodes[node].step(self.now) {
-                    self.disks[node] = membership.clone();
-                    self.check(node, &membership);
-                    self.nodes[node].adopt(membership);
-                }
-            }
-            let news: Vec<News> = self.nodes.iter().map(Assembly::news).collect();
-            for (index, &(a, b)) in self.links.clone().iter().enumerate() {
-                if only(2 * index) {
-                    self.nodes[a].receive(news[b].clone());
-                }
-                if only(2 * index + 1) {
-                    self.nodes[b].receive(news[a].clone());
-                }
-            }
-        }
-
-        /// An id has one membership, of a quorum, and is adopted by its members only.
-        fn check(&mut self, node: usize, membership: &Membership) {
-            let known = self.adopted.entry(membership.id).or_insert_with(|| membership.clone());
-            assert_eq!(known, membership, "two memberships of one id");
-            assert!(membership.members.len() >= self.quorum);
-            assert!(membership.members.contains(&node.into()));
-            assert!(self.topology.restricted(&membership.members, &membership.cut).is_ok());
-            // A membership can go on if all its members have adopted it last.
-            let can = |membership: &&Membership| {
-                membership.members.iter().all(|member| self.disks[member.index()] == **membership)
-            };
-            let active: Vec<_> = self.adopted.values().filter(can).collect();
-            assert!(active.len() <= 1, "{active:?}");
-        }
-
-        fn stop(&mut self, node: usize) {
-            self.alive[node] = false;
-            self.links.retain(|&(a, b)| a != node && b != node);
-        }
-
-        fn run_until(&mut self, nodes: &[usize]) -> Membership {
-            for _ in 0..60 {
-                self.turn(|_| true);
-                let steps: Vec<Step> =
-                    nodes.iter().map(|&node| self.nodes[node].step(self.now)).collect();
-                if steps.iter().all(|step| *step == Step::Leave) {
-                    let adopted = self.disks[nodes[0]].clone();
-                    assert!(nodes.iter().all(|&node| self.disks[node] == adopted));
-                    return adopted;
-                }
-            }
-            panic!("they do not agree: {:?}", self.disks);
-        }
-    }
-
-    fn numbers(nodes: &[u32]) -> Vec<NodeId> {
-        nodes.iter().copied().map(NodeId).collect()
-    }
-
-    #[test]
-    fn the_others_go_on_without_an_absent_node_and_it_returns() {
-        let mut network = Network::new("ring:5");
-        network.links = network.all_links().into_iter().collect();
-        // All are here: the membership of the beginning.
-        assert_eq!(network.run_until(&[0, 1, 2, 3, 4]), Membership::all(5));
-        network.stop(2);
-        network.nodes = (0..5).map(|node| network.fresh(node)).collect();
-        for _ in 0..20 {
-            network.turn(|_| true);
-            assert!(network.disks.iter().all(|disk| disk.id == 0), "nothing is late yet");
-        }
-        network.late = [(1, 2), (2, 3)].into();
-        let without = network.run_until(&[0, 1, 3, 4]);
-        assert_eq!((without.id, &without.members), (1 << 32, &numbers(&[0, 1, 3, 4])));
-        assert_eq!(without.cut, []);
-        network.alive[2] = true;
-        network.nodes = (0..5).map(|node| network.fresh(node)).collect();
-        (network.links, network.late) = (network.all_links().into_iter().collect(), [].into());
-        let again = network.run_until(&[0, 1, 2, 3, 4]);
-        assert_eq!((again.id, again.members), (2 << 32, numbers(&[0, 1, 2, 3, 4])));
-    }
-
-    /// It has the lowest number, and another node is absent.
-    #[test]
-    fn a_node_that_has_lost_its_files_needs_no_more_than_the_others() {
-        let mut network = Network::new("ring:5");
-        let links = network.all_links();
-        network.links = links.into_iter().filter(|(a, b)| *a != 3 && *b != 3).collect();
-        (network.late, network.alive[3]) = ([(2, 3), (3, 4)].into(), false);
-        network.lost = "0".into();
-        network.nodes[0] = network.fresh(0);
-        assert_eq!(network.run_until(&[0, 1, 2, 4]).members, numbers(&[0, 1, 2, 4]));
-    }
-
-    #[test]
-    fn a_link_that_is_cut_is_left_out_and_a_minority_waits() {
-        let mut network = Network::new("ring:5");
-        network.links = network.all_links().into_iter().filter(|link| *link != (1, 2)).collect();
-        network.late = [(1, 2)].into();
-        let cut = network.run_until(&[0, 1, 2, 3, 4]);
-        assert_eq!((cut.members.len(), cut.cut), (5, vec![(NodeId(1), NodeId(2))]));
-        // Nodes 0 and 1 on one side.
-        network.nodes = (0..5).map(|node| network.fresh(node)).collect();
-        network.links.remove(&(0, 4));
-        network.late.insert((0, 4));
-        let most = network.run_until(&[2, 3, 4]);
-        assert_eq!(most.members, numbers(&[2, 3, 4]));
-        assert_ne!(network.disks[0], most);
-        assert_eq!(network.nodes[0].step(network.now), Step::Wait(numbers(&[2, 3, 4])));
-    }
-
-    #[test]
-    fn what_no_node_can_know_is_refused() {
-        let topology = Topology::parse("ring:5", 0).unwrap();
-        let view = |node: u32, linked: &[u32], late: &[u32]| {
-            let (linked, late) = (numbers(linked), numbers(late));
-            let view = View { linked, late, ..View::default() };
-            News { views: vec![(NodeId(node), view)], proposal: None }
-        };
-        let proposal = |members: &[u32], cut: &[(u32, u32)]| {
-            let cut = cut.iter().map(|(a, b)| (NodeId(*a), NodeId(*b))).collect();
-            let proposal = Some(Membership { id: 1, members: numbers(members), cut });
-            News { views: Vec::new(), proposal }
-        };
-        assert!(view(1, &[0, 2], &[]).is_valid(&topology));
-        assert!(proposal(&[0, 1, 2], &[(0, 1)]).is_valid(&topology));
-        for news in [
-            view(5, &[], &[]),
-            view(1, &[0, 5], &[]),
-            view(1, &[2, 0], &[]),
-            view(1, &[], &[0, 2, 3]),
-            proposal(&[0, 1, 5], &[]),
-            proposal(&[1, 0, 2], &[]),
-            proposal(&[0, 1, 2], &[(0, 2)]),
-            proposal(&[0, 1, 2], &[(1, 0)]),
-            proposal(&[0, 1, 2], &[(0, 9)]),
-        ] {
-            assert!(!news.is_valid(&topology), "{news:?}");
-        }
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(256))]
-
-        /// Nodes stop and start, links break, messages are lost: no two memberships can go on, and
-        /// all agree once all is well.
-        #[test]
-        fn one_membership_at_a_time(
-            spec in prop::sample::select(vec!["ring:3", "ring:5", "complete:4", "path:4"]),
-            changes in prop::collection::vec(
-                (any::<prop::sample::Index>(), 0u8..6, any::<u64>()), 0..80,
-            ),
-        ) {
-            let mut network = Network::new(spec);
-            let links = network.all_links();
-            for (which, change, arrive) in changes {
-                let link = links[which.index(links.len())];
-                match change {
-                    0 => network.stop(link.0),
-                    1 => {
-                        network.alive[link.0] = true;
-                        network.nodes[link.0] = network.fresh(link.0);
-                    }
-                    2 => _ = network.links.remove(&link),
-                    3 if network.alive[link.0] && network.alive[link.1] => {
-                        network.links.insert(link);
-                        network.late.remove(&link);
-                    }
-                    4 if !network.links.contains(&link) => _ = network.late.insert(link),
-                    _ => {}
-                }
-                network.turn(|index| arrive >> (index % 64) & 1 == 1);
-                network.turn(|index| arrive >> (63 - index % 64) & 1 == 1);
-            }
-            for node in 0..network.nodes.len() {
-                network.alive[node] = true;
-                network.nodes[node] = network.fresh(node);
-            }
-            (network.links, network.late) = (links.into_iter().collect(), BTreeSet::new());
-            let all: Vec<usize> = (0..network.nodes.len()).collect();
-            let last = network.run_until(&all);
-            prop_assert!(last.is_whole(all.len()));
-        }
-    }
-}
+mod tests;

@@ -7,10 +7,9 @@ use std::{
         mpsc::{self, Sender},
     },
     thread,
-    time::Instant,
 };
 
-use super::{event::Event, status::Status};
+use super::{clock, event::Event, status::Status};
 use crate::{
     drive::{self, Learner, Lent},
     gossip::{Input, Part},
@@ -52,12 +51,12 @@ pub(super) struct Job {
 impl Job {
     pub fn compute(self, learner: &SharedLearner, hand: &mut dyn FnMut(Input)) {
         let Job { round, x, update, parts } = self;
-        let (begun, mut counted) = (Instant::now(), 0);
+        let (begun, mut counted) = (clock::now(), 0);
         let x = Arc::new(x);
         learner.lent.set(round, &x);
         learner.work(|learns| {
             drive::compute(learns, round, x, update, parts, &mut |input| {
-                let so_far = begun.elapsed().as_nanos() as u64;
+                let so_far = clock::since(begun).as_nanos() as u64;
                 // Counted before it can have an effect.
                 learner.computing.fetch_add(so_far - counted, Ordering::Relaxed);
                 counted = so_far;

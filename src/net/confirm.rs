@@ -6,11 +6,11 @@
 
 use std::{
     collections::BTreeSet,
-    sync::mpsc::{Receiver, RecvTimeoutError},
+    sync::mpsc::RecvTimeoutError,
     time::{Duration, Instant},
 };
 
-use super::{event::Event, host::Host, wire::StartMessage, worker::POLL};
+use super::{clock, event::Event, links::Links, wire::StartMessage, worker::POLL};
 use crate::{drive::Absence, mixing::Topology, units::NodeId};
 
 /// How often a node repeats its message: a connection may have lost it.
@@ -20,8 +20,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 pub(super) struct Confirmation<'a> {
     pub id: NodeId,
     pub topology: &'a Topology,
-    pub host: &'a Host,
-    pub events: &'a Receiver<Event>,
+    pub links: &'a dyn Links,
     /// How long to wait without any news.
     pub patience: Duration,
     /// Whether members are chosen again if one does not come back before all have their results.
@@ -34,6 +33,8 @@ pub(super) enum Again {
     Restarted(NodeId),
     /// Members are chosen again.
     Absent(Absence),
+    /// It is asked to leave, and the others may go on without it.
+    Asked,
 }
 
 impl Confirmation<'_> {
@@ -44,20 +45,20 @@ impl Confirmation<'_> {
         let tree = self.topology.spanning_tree();
         let parent = tree.parent(self.id);
         let mut waits: BTreeSet<NodeId> = tree.children(self.id).iter().copied().collect();
-        let (mut over, mut sent, mut news) = (false, None::<Instant>, Instant::now());
+        let (mut over, mut sent, mut news) = (false, None::<Instant>, clock::now());
         while !over {
             let ready = waits.is_empty();
-            if ready && sent.is_none_or(|sent| sent.elapsed() >= AGAIN) {
+            if ready && sent.is_none_or(|sent| clock::since(sent) >= AGAIN) {
                 match parent {
-                    Some(parent) => self.host.send_start(parent, StartMessage::Written),
+                    Some(parent) => self.links.send_start(parent, StartMessage::Written),
                     None => break,
                 }
-                sent = Some(Instant::now());
+                sent = Some(clock::now());
             }
-            match self.events.recv_timeout(POLL) {
+            match self.links.next(POLL) {
                 Ok(Event::Start { from, message: StartMessage::Written }) => {
                     waits.remove(&from);
-                    news = Instant::now();
+                    news = clock::now();
                 }
                 Ok(Event::Start { from, message: StartMessage::Over }) => {
                     over = parent == Some(from);
@@ -85,13 +86,13 @@ impl Confirmation<'_> {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             // A lost link has its own deadline.
-            if !self.host.status().missing().is_empty() {
-                news = Instant::now();
+            if !self.links.status().missing().is_empty() {
+                news = clock::now();
             }
             if stop() {
-                return None;
+                return self.goes_on.then_some(Again::Asked);
             }
-            if news.elapsed() >= self.patience {
+            if clock::since(news) >= self.patience {
                 let late: Vec<&str> =
                     waits.iter().map(|&node| self.topology.node(node).name.as_str()).collect();
                 tracing::warn!(
@@ -104,7 +105,7 @@ impl Confirmation<'_> {
             }
         }
         for &child in tree.children(self.id) {
-            self.host.send_start(child, StartMessage::Over);
+            self.links.send_start(child, StartMessage::Over);
         }
         None
     }

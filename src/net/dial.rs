@@ -43,6 +43,17 @@ const MOST: usize = 8;
 /// A connection that has lasted for so long was no failed attempt.
 const LASTED: Duration = Duration::from_secs(3);
 
+/// How far a connection has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reached {
+    /// The link did not come up.
+    Nothing,
+    /// The other node is here, but takes part elsewhere: in other members, or in their choice.
+    Elsewhere,
+    /// The link was up.
+    Linked,
+}
+
 /// How a node can be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reachable {
@@ -190,13 +201,16 @@ impl Dial {
         self.due = Instant::now() + DIRECT_AGAIN;
     }
 
-    /// The connection has closed; `linked` says whether the link was up over it. After one that
-    /// lasted the pauses are short again, after a link that broke at once nearly so.
-    pub fn closed(&mut self, linked: bool) {
-        if self.since.take().is_some_and(|since| since.elapsed() > LASTED) {
-            self.turns = 0;
-        } else if linked {
-            self.turns = self.turns.min(1);
+    /// The connection has closed. After one that lasted the pauses are short again, after a link
+    /// that broke at once nearly so; a node that takes part elsewhere may soon choose members, and
+    /// is tried about once a second.
+    pub fn closed(&mut self, reached: Reached) {
+        let lasted = self.since.take().is_some_and(|since| since.elapsed() > LASTED);
+        match reached {
+            _ if lasted => self.turns = 0,
+            Reached::Linked => self.turns = self.turns.min(1),
+            Reached::Elsewhere => self.turns = self.turns.min(2),
+            Reached::Nothing => {}
         }
         self.wait();
     }

@@ -45,10 +45,10 @@ use crate::{config::ConfigError, gossip::Cause, mixing::Topology, run::Security,
 const POLL: Duration = Duration::from_millis(100);
 
 /// How long a node that has finished waits for a lost link, if there is no deadline.
-const MOST_ABSENT: Duration = Duration::from_secs(600);
+pub(super) const MOST_ABSENT: Duration = Duration::from_secs(600);
 
 /// How long a node waits for goodbyes once all nodes have their results.
-const PARTING: Duration = Duration::from_secs(5);
+pub(super) const PARTING: Duration = Duration::from_secs(5);
 
 /// A neighbour as the topology names it.
 #[derive(Clone, Debug)]

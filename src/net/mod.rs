@@ -16,11 +16,17 @@ mod alone;
 mod answers;
 mod assemble;
 mod assembly;
+mod attempts;
 mod ban;
+mod clock;
 mod companion;
 mod confirm;
+mod connection;
 mod dial;
+mod driver;
 mod event;
+#[cfg(test)]
+mod faults;
 mod gate;
 mod gathering;
 mod goodbyes;
@@ -30,9 +36,11 @@ mod host;
 pub mod identity;
 mod limits;
 mod link;
+mod links;
 mod messages;
 mod node_state;
 mod peers;
+mod ports;
 mod probe;
 mod reach;
 mod relay;
@@ -57,6 +65,7 @@ pub use event::{Difference, Event};
 pub use hello::RunCard;
 pub use host::{Host, HostConfig, Neighbour};
 pub use limits::Deadlines;
+pub use ports::free_ports;
 pub use probe::{AtRelay, Examination, Examined, Measured, ProbeLimits, Reach, examine};
 pub use reach::socket_address;
 pub use relay::{Relay, RelayEvent, RelayFile};
@@ -66,7 +75,7 @@ pub use together::{together, together_from};
 pub use wire::{Hello, Message, Reason, Section, StartMessage, decode, encode};
 
 /// The version of the wire format of a link.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 
 pub use libp2p::{Multiaddr, PeerId, identity::Keypair};
 

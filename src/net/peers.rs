@@ -100,7 +100,7 @@ impl Peer {
     pub fn disconnected(&mut self, status: &Status) {
         (self.connected, self.held) = (None, None);
         if let Some(dial) = &mut self.dial {
-            dial.closed(status.was_linked(self.neighbour.node));
+            dial.closed(status.how_far(self.neighbour.node));
         }
     }
 }

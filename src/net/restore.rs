@@ -63,9 +63,12 @@ pub(super) fn put_back(
     let Some(checkpoints) = checkpoints.as_ref().filter(|_| at.rounds > 0) else {
         return Ok(None);
     };
+    if at.without.contains(&node) {
+        // It may have one of this round, of an earlier membership.
+        return Ok(None);
+    }
     let mut checkpoint = match newest.take_if(|newest| newest.snapshot.rounds.0 == at.rounds) {
         Some(newest) => newest,
-        None if at.without.contains(&node) => return Ok(None),
         None => checkpoints.load(at.rounds).map_err(RunError::Setup)?,
     };
     if at.anew {

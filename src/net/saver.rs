@@ -22,6 +22,7 @@ use std::{
 };
 
 use super::{
+    clock,
     status::{Saves, Status},
     wire::{Beginning, Schedule},
 };
@@ -72,8 +73,21 @@ pub(super) struct Saver {
     anew: bool,
     /// The newest common checkpoint when the first of these nodes came back, which are no members.
     visited: Option<(u64, Vec<NodeId>)>,
-    queue: Option<SyncSender<Checkpoint>>,
-    writer: Option<JoinHandle<()>>,
+    writer: Writer,
+}
+
+/// Writes checkpoints.
+enum Writer {
+    /// On a thread of its own.
+    Beside {
+        queue: SyncSender<Checkpoint>,
+        thread: JoinHandle<()>,
+    },
+    /// On this thread, where time is virtual.
+    Here {
+        failing: bool,
+    },
+    Finished,
 }
 
 impl Saver {
@@ -95,10 +109,13 @@ impl Saver {
         checkpoints.retain(|saved| saved == rounds && !lacks);
         checkpoints.begin();
         status.add_saved(&[(me.0, rounds)]);
-        let (queue, waiting) = mpsc::sync_channel(1);
-        let writer = {
+        let writer = if clock::is_virtual() {
+            Writer::Here { failing: false }
+        } else {
+            let (queue, waiting) = mpsc::sync_channel(1);
             let (checkpoints, status) = (checkpoints.clone(), Arc::clone(&status));
-            thread::spawn(move || write(&checkpoints, &status, me, waiting))
+            let thread = thread::spawn(move || write(&checkpoints, &status, me, waiting));
+            Writer::Beside { queue, thread }
         };
         Saver {
             checkpoints,
@@ -106,18 +123,17 @@ impl Saver {
             me,
             nodes: topology.nodes(),
             distance: distance.unwrap_or(0),
-            begun: (Instant::now(), rounds),
-            looked: Instant::now(),
+            begun: (clock::now(), rounds),
+            looked: clock::now(),
             news: 0,
             common: rounds,
-            scheduled: Instant::now(),
+            scheduled: clock::now(),
             schedule: Schedule { number: 0, next: rounds, common: rounds },
             membership,
             history,
             anew,
             visited: None,
-            queue: Some(queue),
-            writer: Some(writer),
+            writer,
         }
     }
 
@@ -148,12 +164,17 @@ impl Saver {
         Some(visitors)
     }
 
+    /// The nodes that are back.
+    pub fn visitors(&self) -> Vec<NodeId> {
+        self.visited.as_ref().map_or(Vec::new(), |(_, visitors)| visitors.clone())
+    }
+
     /// Takes what is new, in this round of the node. May return a request for a snapshot.
     pub fn look(&mut self, round: Round) -> Option<Input> {
-        if self.looked.elapsed() < LOOK {
+        if clock::since(self.looked) < LOOK {
             return None;
         }
-        self.looked = Instant::now();
+        self.looked = clock::now();
         if self.me == NodeId(0) {
             self.plan(round);
         }
@@ -189,7 +210,7 @@ impl Saver {
                     // Some nodes may have none of the rounds in between.
                     let common = if oldest == latest { oldest } else { self.common };
                     let waits = common < self.schedule.next;
-                    let since = self.scheduled.elapsed();
+                    let since = clock::since(self.scheduled);
                     let due = since >= every && (!waits || since >= PATIENCE * every);
                     let next = if due { self.far_enough(round) } else { self.schedule.next };
                     (common, next)
@@ -198,7 +219,7 @@ impl Saver {
         };
         if common > self.schedule.common || next > self.schedule.next {
             if next > self.schedule.next {
-                self.scheduled = Instant::now();
+                self.scheduled = clock::now();
             }
             let number = self.schedule.number + 1;
             self.status.set_schedule(Schedule { number, next, common });
@@ -209,7 +230,7 @@ impl Saver {
     fn far_enough(&self, round: Round) -> u64 {
         let (since, first) = self.begun;
         let hops = self.distance + 1;
-        let each = (round.0 - first) as f64 / since.elapsed().as_secs_f64().max(1e-3);
+        let each = (round.0 - first) as f64 / clock::since(since).as_secs_f64().max(1e-3);
         let rounds = each * (CROSSING * hops).as_secs_f64();
         round.0 + rounds.ceil() as u64 + 2 * u64::from(hops)
     }
@@ -221,29 +242,37 @@ impl Saver {
         let first = self.anew && self.common == self.begun.1;
         let common = if first { 0 } else { self.common };
         let checkpoint = Checkpoint { common, membership, history, ..checkpoint };
-        let queue = self.queue.as_ref().filter(|_| self.checkpoints.last != Some(rounds))?;
-        match self.checkpoints.every {
-            Every::Rounds(every) => {
-                let _ = queue.send(checkpoint);
-                Some(Input::Snapshot(Round(rounds.saturating_add(every))))
+        if self.checkpoints.last == Some(rounds) {
+            return None;
+        }
+        match (self.checkpoints.every, &mut self.writer) {
+            (Every::Never, _) | (_, Writer::Finished) => return None,
+            (_, Writer::Here { failing }) => {
+                write_one(&self.checkpoints, &self.status, self.me, &checkpoint, failing);
             }
-            Every::Time(_) => {
+            (Every::Rounds(_), Writer::Beside { queue, .. }) => _ = queue.send(checkpoint),
+            (Every::Time(_), Writer::Beside { queue, .. }) => {
                 if let Err(TrySendError::Full(_)) = queue.try_send(checkpoint) {
                     tracing::warn!(
                         "no checkpoint of round {rounds}: the one before is still being written"
                     );
                 }
-                Some(Input::Snapshot(AT_THE_END))
             }
-            Every::Never => None,
         }
+        let next = match self.checkpoints.every {
+            Every::Rounds(every) => Round(rounds.saturating_add(every)),
+            _ => AT_THE_END,
+        };
+        Some(Input::Snapshot(next))
     }
 
     /// Waits until all checkpoints are written.
     pub fn finish(&mut self) {
-        self.queue = None;
-        if let Some(writer) = self.writer.take() {
-            let _ = writer.join();
+        if let Writer::Beside { queue, thread } =
+            std::mem::replace(&mut self.writer, Writer::Finished)
+        {
+            drop(queue);
+            let _ = thread.join();
         }
     }
 
@@ -264,22 +293,33 @@ impl Drop for Saver {
     }
 }
 
-/// Writes one checkpoint after the other, and reports each once the disk has it.
+/// Writes one checkpoint after the other.
 fn write(checkpoints: &Checkpoints, status: &Status, me: NodeId, queue: Receiver<Checkpoint>) {
     let mut failing = false;
     for checkpoint in queue {
-        let rounds = checkpoint.snapshot.rounds.0;
-        let begun = Instant::now();
-        match checkpoints.write(&checkpoint) {
-            Ok(()) => {
-                let seconds = begun.elapsed().as_secs_f64();
-                tracing::info!("checkpoint of round {rounds}, written in {seconds:.2} s");
-                status.add_saved(&[(me.0, rounds)]);
-                failing = false;
-            }
-            // Once, until it succeeds again: the disk may be full for a long time.
-            Err(error) if !std::mem::replace(&mut failing, true) => tracing::warn!("{error}"),
-            Err(_) => {}
+        write_one(checkpoints, status, me, &checkpoint, &mut failing);
+    }
+}
+
+/// Writes a checkpoint, and reports it once the disk has it.
+fn write_one(
+    checkpoints: &Checkpoints,
+    status: &Status,
+    me: NodeId,
+    checkpoint: &Checkpoint,
+    failing: &mut bool,
+) {
+    let rounds = checkpoint.snapshot.rounds.0;
+    let begun = clock::now();
+    match checkpoints.write(checkpoint) {
+        Ok(()) => {
+            let seconds = clock::since(begun).as_secs_f64();
+            tracing::info!("checkpoint of round {rounds}, written in {seconds:.2} s");
+            status.add_saved(&[(me.0, rounds)]);
+            *failing = false;
         }
+        // Once, until it succeeds again: the disk may be full for a long time.
+        Err(error) if !std::mem::replace(failing, true) => tracing::warn!("{error}"),
+        Err(_) => {}
     }
 }

@@ -40,6 +40,30 @@ pub(super) fn random() -> u64 {
     RandomState::new().hash_one(0u8).max(1)
 }
 
+/// What a link does with its session on a new connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Meeting {
+    /// It goes on with the same program.
+    Continues,
+    /// It begins.
+    Begins,
+    /// It begins anew: the neighbour's program was started again before the run began.
+    BeginsAnew,
+    /// The neighbour's program was started again, and has lost its frames.
+    Lost,
+}
+
+/// Compares the incarnation of the neighbour's program with the one that is known (0: none).
+/// `begun` says whether the run has begun.
+pub(super) fn meet(known: u64, incarnation: u64, begun: bool) -> Meeting {
+    match known {
+        _ if known == incarnation => Meeting::Continues,
+        0 => Meeting::Begins,
+        _ if begun => Meeting::Lost,
+        _ => Meeting::BeginsAnew,
+    }
+}
+
 /// The frames of one direction that the receiver may not have yet.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {

@@ -1,15 +1,12 @@
 //! Waits until all nodes are linked, and agrees with them on the round after which the run goes on.
 
-use std::{
-    collections::BTreeMap,
-    sync::mpsc::{Receiver, RecvTimeoutError},
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, sync::mpsc::RecvTimeoutError, time::Duration};
 
 use super::{
+    clock,
     event::{Difference, Event, note_difference, refusal},
     gathering::Gathering,
-    host::Host,
+    links::Links,
     wire::{Beginning, Saved},
     worker::{LINE, NodeObserver, POLL},
 };
@@ -25,8 +22,7 @@ pub(super) struct Starter<'a> {
     /// The links between the members.
     pub topology: &'a Topology,
     pub membership: &'a Membership,
-    pub host: &'a Host,
-    pub events: &'a Receiver<Event>,
+    pub links: &'a dyn Links,
     pub observer: &'a mut dyn NodeObserver,
     pub stop: &'a mut dyn FnMut() -> bool,
     /// How long to wait for the other nodes.
@@ -55,7 +51,7 @@ impl Starter<'_> {
         if (self.stop)() {
             return Err(RunError::Interrupted(Round(self.newest())));
         }
-        match self.events.recv_timeout(POLL) {
+        match self.links.next(POLL) {
             Ok(event) => Ok(Some(event)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => {
@@ -72,7 +68,7 @@ impl Starter<'_> {
     /// Runs until all nodes are linked. Frames of neighbours that have begun are held meanwhile; a
     /// link that breaks may come up again.
     pub fn gather(&mut self) -> Result<Begun, RunError> {
-        let started = Instant::now();
+        let started = clock::now();
         let neighbours = self.topology.neighbours(self.id).len();
         let mut gathering =
             Gathering::new(self.topology, self.membership.clone(), self.id, self.saved.clone());
@@ -141,21 +137,21 @@ impl Starter<'_> {
             if !agrees && !differences.is_empty() && differences.len() == neighbours {
                 return Err(refusal(&differences));
             }
-            let now = Instant::now();
+            let now = clock::now();
             let own = (gathering.missing() > 0).then(|| {
                 format!("node {} waits for {}", self.name(self.id), self.troubles(&before))
             });
             for (to, message) in gathering.new_messages(own.as_deref(), now >= line) {
-                self.host.send_start(to, message);
+                self.links.send_start(to, message);
             }
             if let Some(at) = gathering.begins().cloned() {
-                self.host.status().begin(at.clone());
+                self.links.status().begin(at.clone());
                 return Ok(Begun { at, early });
             }
             let waits = || {
                 let (name, reason) = (self.name(self.id), gathering.reason(own.as_deref()));
                 let host = self
-                    .host
+                    .links
                     .status()
                     .of_host()
                     .map(|trouble| format!("; {trouble}"))
@@ -176,14 +172,19 @@ impl Starter<'_> {
                 }
                 let seconds = (now - started).as_secs_f64().round();
                 let text = format!("after {seconds} s {}", waits());
-                let lacks = self.host.status().of_host().is_some();
-                return Err(if lacks { RunError::Host(text) } else { RunError::Deadline(text) });
+                let lacks = self.links.status().of_host().is_some();
+                let missing = self.links.status().missing();
+                let nodes = missing.into_iter().map(|(peer, _)| peer).collect();
+                return Err(match lacks {
+                    true => RunError::Host(text),
+                    false => RunError::Deadline { nodes, text },
+                });
             }
             if now >= line {
                 line = now + LINE;
                 let text = waits();
                 tracing::warn!("{text}");
-                let missing = self.host.status().missing();
+                let missing = self.links.status().missing();
                 let peers = missing.into_iter().map(|(peer, _)| peer).collect();
                 self.observer.waits(&Waiting { peers, text });
             }
@@ -198,7 +199,7 @@ impl Starter<'_> {
             let said = said.map_or_else(String::new, |said| format!("; before that: {said}"));
             format!("{} ({trouble}{said})", self.name(node))
         };
-        self.host.status().missing().into_iter().map(one).collect::<Vec<_>>().join(", ")
+        self.links.status().missing().into_iter().map(one).collect::<Vec<_>>().join(", ")
     }
 }
 

@@ -7,7 +7,7 @@
 //! node forwards them.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -15,7 +15,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::wire::{Beginning, Message, Schedule};
+use super::{
+    clock,
+    dial::Reached,
+    wire::{Beginning, Message, Schedule},
+};
 use crate::units::NodeId;
 
 /// The newest protocol version that a program knows, if any, and its name.
@@ -25,8 +29,8 @@ type Program = (Option<u32>, String);
 #[derive(Debug)]
 pub struct Status {
     links: Mutex<BTreeMap<NodeId, State>>,
-    /// Neighbours whose link has been up over their newest connection.
-    linked: Mutex<BTreeSet<NodeId>>,
+    /// How far the newest connection to each neighbour has come.
+    reached: Mutex<BTreeMap<NodeId, Reached>>,
     /// The protocol version and the program of each neighbour that has said so.
     programs: Mutex<BTreeMap<NodeId, Program>>,
     /// A problem of the host as a whole.
@@ -108,7 +112,7 @@ impl Status {
         let down = || State::Down { text: "no contact yet".into(), explained: false };
         Status {
             links: Mutex::new(neighbours.map(|node| (node, down())).collect()),
-            linked: Mutex::default(),
+            reached: Mutex::default(),
             programs: Mutex::default(),
             host: Mutex::default(),
             moved: AtomicU64::new(0),
@@ -128,7 +132,7 @@ impl Status {
 
     /// A new connection to this neighbour: it will report its problems itself.
     pub fn connected(&self, node: NodeId) {
-        self.linked.lock().unwrap_or_else(PoisonError::into_inner).remove(&node);
+        self.reached().remove(&node);
         if let Some(State::Down { explained, .. }) = self.lock().get_mut(&node) {
             *explained = false;
         }
@@ -143,13 +147,23 @@ impl Status {
 
     /// The link is up.
     pub fn up(&self, node: NodeId) {
-        self.linked.lock().unwrap_or_else(PoisonError::into_inner).insert(node);
+        self.reached().insert(node, Reached::Linked);
         self.lock().insert(node, State::Up);
     }
 
-    /// Whether the link has been up over its newest connection.
-    pub fn was_linked(&self, node: NodeId) -> bool {
-        self.linked.lock().unwrap_or_else(PoisonError::into_inner).contains(&node)
+    /// The node at the other end is here, but takes part elsewhere.
+    pub fn elsewhere(&self, node: NodeId) {
+        self.reached().insert(node, Reached::Elsewhere);
+        self.trouble(node, "it is not part of this membership".into());
+    }
+
+    /// How far the newest connection to this neighbour has come.
+    pub fn how_far(&self, node: NodeId) -> Reached {
+        self.reached().get(&node).copied().unwrap_or(Reached::Nothing)
+    }
+
+    fn reached(&self) -> MutexGuard<'_, BTreeMap<NodeId, Reached>> {
+        self.reached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The link broke.
@@ -251,7 +265,7 @@ impl Status {
 
     /// This node starts or ends a computation.
     pub fn set_working(&self, working: bool) {
-        self.work().own = working.then(Instant::now);
+        self.work().own = working.then(clock::now);
     }
 
     /// Adds a beat of this node if it has worked for half of `every` and added none within that
@@ -260,9 +274,9 @@ impl Status {
         // A node whose link is lost keeps the others waiting, too.
         let lost = self.has_begun() && !self.missing().is_empty();
         let mut work = self.work();
-        let at_work = lost || work.own.is_some_and(|since| since.elapsed() >= every / 2);
-        if at_work && work.last_sent.is_none_or(|sent| sent.elapsed() >= every) {
-            work.last_sent = Some(Instant::now());
+        let at_work = lost || work.own.is_some_and(|since| clock::since(since) >= every / 2);
+        if at_work && work.last_sent.is_none_or(|sent| clock::since(sent) >= every) {
+            work.last_sent = Some(clock::now());
             let (count, absent) = work.beats.entry(me).or_default();
             (*count, *absent) = (*count + 1, lost);
         }
@@ -287,7 +301,7 @@ impl Status {
             if count > *known {
                 // One at a time: a false count does not hide those that follow.
                 (*known, *kind) = (*known + 1, absent);
-                work.last = Some(Alive { node, when: Instant::now(), absent });
+                work.last = Some(Alive { node, when: clock::now(), absent });
             }
         }
     }

@@ -25,7 +25,7 @@ use libp2p::{
 use tokio::{sync::mpsc, time::timeout};
 
 use super::{
-    dial::{Dial, FILES, dial_trouble, io_kind, is_out_of_files, lacks_files, root},
+    dial::{Dial, FILES, Reached, dial_trouble, io_kind, is_out_of_files, lacks_files, root},
     gate::Gate,
     handshake::version_of,
     hello::printable,
@@ -458,7 +458,7 @@ impl SwarmTask {
                 if peer.idle == Some(connection_id) {
                     peer.idle = None;
                     if let Some(dial) = &mut peer.dial {
-                        dial.closed(false);
+                        dial.closed(Reached::Nothing);
                     }
                 }
                 if peer.connected != Some(connection_id) {

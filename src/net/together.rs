@@ -1,7 +1,6 @@
 //! All nodes of a run in this process, each a libp2p host of its own on loopback.
 
 use std::{
-    collections::BTreeMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -18,6 +17,7 @@ use super::{
     hello::RunCard,
     host::{Host, HostConfig, Neighbour},
     limits::{Deadlines, Limits},
+    links::{HostLinks, OwnRuntime},
     runtime,
     worker::{NodeObserver, Start, Stopped, Worker},
 };
@@ -181,7 +181,7 @@ pub fn together_from(
                 let ended = ended.map_err(|stopped| match stopped {
                     Stopped::Failed(error) => error,
                     Stopped::Restarted(peer, _) => RunError::Restarted(peer),
-                    Stopped::Absent(peers) => RunError::Absent(peers),
+                    Stopped::Absent(peers, _) => RunError::Absent(peers),
                     Stopped::Broken(_, failure) => RunError::Failed { node: id, failure },
                 });
                 let _ = reporter.reports.send(Report::Ended(reporter.node, ended));
@@ -253,7 +253,7 @@ async fn hosts(
     let peers: Vec<_> = keys.iter().map(|key| key.public().to_peer_id()).collect();
     let run = &design.experiment.run;
     let card = RunCard::new(design);
-    let mut workers = Vec::with_capacity(count);
+    let mut hosts = Vec::with_capacity(count);
     for (index, key) in keys.into_iter().enumerate() {
         let id = NodeId::from(index);
         let (own, events) = mpsc::channel();
@@ -282,30 +282,25 @@ async fn hosts(
             assembly: None,
             events: own.clone(),
         };
-        workers.push(Worker {
+        let host = Host::start(config).await;
+        let host = host.map_err(|error| RunError::Setup(design.experiment.blame(error)))?;
+        hosts.push((host, events, own));
+    }
+    let addresses: Vec<Vec<Multiaddr>> =
+        hosts.iter().map(|(host, ..)| host.listen_addresses().to_vec()).collect();
+    let worker = |(index, (host, events, own)): (usize, (Host, _, _))| {
+        let id = NodeId::from(index);
+        let ours = |node: &&NodeId| dials(&host.peer(), Directly, &peers[node.index()], Directly);
+        let dialled = design.topology.neighbours(id).iter().filter(ours);
+        host.connect(dialled.map(|&node| (node, addresses[node.index()].clone())).collect());
+        Worker {
             id,
             topology: Arc::clone(&design.topology),
-            host: Host::start(config)
-                .await
-                .map_err(|error| RunError::Setup(design.experiment.blame(error)))?,
-            events,
+            links: Box::new(HostLinks { host, events, runtime: OwnRuntime::default() }),
             own,
             // In one process no node can be absent.
             limits: Limits { goes_on: false, start: None, ..Limits::of(&design.experiment) },
-        });
-    }
-    let addresses: Vec<Vec<Multiaddr>> =
-        workers.iter().map(|worker| worker.host.listen_addresses().to_vec()).collect();
-    for worker in &workers {
-        let ours =
-            |node: &&NodeId| dials(&worker.host.peer(), Directly, &peers[node.index()], Directly);
-        let neighbours = design.topology.neighbours(worker.id);
-        let dialled: BTreeMap<NodeId, Vec<Multiaddr>> = neighbours
-            .iter()
-            .filter(ours)
-            .map(|&node| (node, addresses[node.index()].clone()))
-            .collect();
-        worker.host.connect(dialled);
-    }
-    Ok(workers)
+        }
+    };
+    Ok(hosts.into_iter().enumerate().map(worker).collect())
 }

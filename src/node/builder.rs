@@ -1,6 +1,7 @@
 //! Builds a node from its file or from values.
 
 use std::{
+    collections::BTreeSet,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -8,6 +9,7 @@ use std::{
 use super::{
     EndError, Exchange, Measures, Node, Prepared,
     exchange::{self, NodeEnds},
+    handle::Linked,
     prepared::results_of,
 };
 use crate::{
@@ -49,6 +51,7 @@ pub struct NodeBuilder {
     out: Option<PathBuf>,
     problem: Problem,
     initial: Option<Vec<f32>>,
+    agreed: Vec<(String, String)>,
     evaluate: Option<Evaluate>,
     warn: Warn,
     fresh: bool,
@@ -67,6 +70,7 @@ impl NodeBuilder {
             out: None,
             problem: Problem::File,
             initial: None,
+            agreed: Vec::new(),
             evaluate: None,
             warn: Arc::new(|line| tracing::warn!("{line}")),
             fresh: false,
@@ -140,6 +144,15 @@ impl NodeBuilder {
         self
     }
 
+    /// A value of the program's own objective or training loop that must be the same at all nodes,
+    /// such as a hash of parameters that are not trained. Nodes compare it when they link; where it
+    /// differs they refuse each other, and name `model.KEY` and both values.
+    #[must_use]
+    pub fn agree(mut self, key: impl Into<String>, value: impl Into<String>) -> NodeBuilder {
+        self.agreed.push((key.into(), value.into()));
+        self
+    }
+
     /// Measures of the program: called with the node's model at every evaluation, and at the end
     /// with its own model and with the mean. They are written to `metrics.jsonl` and to the
     /// summary.
@@ -166,6 +179,7 @@ impl NodeBuilder {
     pub fn prepare(self) -> Result<Prepared, ConfigError> {
         let NodeBuilder { key, topology, experiment, file, origin, out, problem, .. } = self;
         let (initial, evaluate, warn, fresh) = (self.initial, self.evaluate, self.warn, self.fresh);
+        let agreed = self.agreed;
         // Errors about values of the node's file name that file; other places belong to the
         // topology.
         let in_topology = origin.as_ref().map(|_| file.topology.display().to_string());
@@ -185,6 +199,10 @@ impl NodeBuilder {
         let (design, mut spec, known, score): (_, _, _, super::prepared::ScoreModel) = match problem
         {
             Problem::File => {
+                if let Some((key, value)) = agreed.first() {
+                    let problem = "is for an objective or a training loop of the program";
+                    return Err(ConfigError::new(format!("model.{key}"), value, problem));
+                }
                 let mut single = Single::new(&file, experiment, topology, node).map_err(&blame)?;
                 if let Some(warning) = &single.warning {
                     warn(&format!("warning: {warning}"));
@@ -195,18 +213,17 @@ impl NodeBuilder {
             }
             Problem::Objective(objective) => {
                 let tensors = objective.tensors().to_vec();
-                let design = own_design(experiment, topology, tensors, initial)?;
+                let design = own_design(experiment, topology, tensors, (initial, agreed))?;
                 let rows = objective.rows();
                 let learner = OwnLearner::of_objective(&design, node, objective)?;
                 own_parts(design, learner.evaluated(evaluate.clone()), node, rows as u64)
             }
             Problem::Exchange { tensors, rows, ends } => {
-                let design = own_design(experiment, topology, tensors, initial)?;
+                let design = own_design(experiment, topology, tensors, (initial, agreed))?;
                 let learner = exchange::learner(&design, ends, rows)?;
                 own_parts(design, learner.evaluated(evaluate.clone()), node, rows)
             }
         };
-        // A training loop of the program's own cannot be put back to a checkpoint.
         let restores = spec.learner.state(&mut State::default());
         let directory = out.map(|out| make_directory(&design, &out, (fresh, restores), &warn));
         let directory = directory.transpose();
@@ -228,7 +245,7 @@ impl NodeBuilder {
             .filter(|_| restores)
             .and_then(|made| results_of(&design, node, made));
         if let Some(checkpoints) = &mut checkpoints {
-            checkpoints.over = complete.is_some();
+            checkpoints.results = complete.as_ref().and_then(|made| made.written(&design.topology));
         }
         // Last: an error stands alone.
         place.warnings().iter().for_each(|warning| warn(&format!("warning: {warning}")));
@@ -259,7 +276,10 @@ impl NodeBuilder {
     /// If its files are wrong, or not all nodes are linked within `run.connect_s`; the error names
     /// the missing ones.
     pub async fn spawn(self) -> Result<Node, EndError> {
-        Node::start(self).linked().await
+        match Node::start(self).linked().await? {
+            Linked::Runs(node) => Ok(node),
+            Linked::Over(..) => Err(EndError::failed("the run in this run directory is over")),
+        }
     }
 
     /// The same, blocking this thread.
@@ -272,15 +292,15 @@ impl NodeBuilder {
 
     /// Starts the node for a training loop of the program, on a model of these tensors, and waits
     /// until all nodes are linked. `rows` is the number of rows that this node trains on, for
-    /// `data.weighting = "rows"` and the summary.
+    /// `data.weighting = "rows"` and the summary. A run that is over already in the run directory
+    /// is not open: [`Exchange::finish`] returns its results.
     ///
     /// # Errors
     /// As [`NodeBuilder::spawn`]; also if the rule cannot run so, with the reason.
     pub async fn connect(mut self, tensors: Vec<Tensor>, rows: u64) -> Result<Exchange, EndError> {
         let (ends, program) = exchange::ends();
         self.problem = Problem::Exchange { tensors, rows, ends };
-        let node = Node::start(self).linked().await?;
-        Exchange::begin(node, program).await
+        Exchange::begin(Node::start(self).linked().await?, program).await
     }
 
     /// The same, blocking this thread.
@@ -296,13 +316,26 @@ fn own_design(
     experiment: Experiment,
     topology: Topology,
     tensors: Vec<Tensor>,
-    initial: Option<Vec<f32>>,
+    (initial, agreed): (Option<Vec<f32>>, Vec<(String, String)>),
 ) -> Result<Arc<Design>, ConfigError> {
+    let mut keys = BTreeSet::new();
+    for (key, value) in &agreed {
+        let plain = |text: &str| !text.chars().any(char::is_control);
+        if key.is_empty() || key.contains([' ', '=']) || !plain(key) || !plain(value) {
+            let problem = "expected a key without spaces or \"=\", and a value of one line";
+            return Err(ConfigError::new(format!("model.{key}"), value, problem));
+        }
+        if !keys.insert(key) {
+            let problem = "expected each key once";
+            return Err(ConfigError::new(format!("model.{key}"), value, problem));
+        }
+    }
     // Too many numbers are refused with the design.
     let numbers = count_parameters(&tensors).unwrap_or(0);
     let initial = initial.unwrap_or_else(|| vec![0.0; numbers]);
     let design = Design::of_tensors(experiment.clone(), Arc::new(topology), tensors, initial);
-    design.map(Arc::new).map_err(|error| experiment.blame(error))
+    let design = design.map_err(|error| experiment.blame(error))?;
+    Ok(Arc::new(Design { agreed, ..design }))
 }
 
 fn own_parts(

@@ -7,31 +7,45 @@
 //! ```
 //! The model and the buffer of the update are lent, not copied, in both directions.
 
-use std::sync::Arc;
+use std::{collections::VecDeque, sync::Arc};
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::{EndError, Node, NodeResult};
+use super::{EndError, Event, Measures, Node, NodeResult, handle::Linked};
 use crate::{
     config::ConfigError,
     gossip::plan,
     learn::Ready,
     run::{Design, Gradients, OwnLearner},
-    units::Round,
+    state::Visitor,
+    units::{NodeId, Round},
 };
 
-/// A gradient that the node requests. There is at most one at a time.
-struct Request {
+/// What the node requests. There is at most one request at a time.
+enum Request {
+    /// The update of a round.
+    Update(Lent),
+    /// Measures of a model after the rounds.
+    Measures(Vec<f32>),
+}
+
+/// The model and the buffer of the update.
+struct Lent {
+    /// The rounds done so far.
+    rounds: u64,
     x: Arc<Vec<f32>>,
     update: Vec<f32>,
 }
 
 /// The program's reply.
-struct Reply {
-    update: Vec<f32>,
-    step: Step,
-    /// Whether the program asks that all nodes end.
-    ends: bool,
+enum Reply {
+    Update {
+        update: Vec<f32>,
+        step: Step,
+        /// Whether the program asks that all nodes end.
+        ends: bool,
+    },
+    Measures(Option<Measures>),
 }
 
 /// The node's ends of the two channels.
@@ -84,22 +98,29 @@ pub struct Step {
 /// ```
 #[derive(Debug)]
 pub struct Exchange {
+    design: Arc<Design>,
+    id: NodeId,
+    /// `None` once the run is over.
     node: Option<Node>,
     program: ProgramEnds,
     /// `None` while the node mixes, and once the rounds are over.
-    lent: Option<Request>,
+    lent: Option<Lent>,
     /// Whether an update was passed on whose mixed model has not been received.
     waiting: bool,
+    /// A model to measure, once the rounds are over.
+    to_measure: Option<Vec<f32>>,
     /// The size of the last step.
     size: f32,
     rounds: u64,
     ends: bool,
     result: Option<NodeResult>,
+    /// The unread events of a run that is over.
+    last: VecDeque<Event>,
 }
 
-impl std::fmt::Debug for Request {
+impl std::fmt::Debug for Lent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Request({} numbers)", self.x.len())
+        write!(f, "Lent({} numbers)", self.x.len())
     }
 }
 
@@ -110,19 +131,41 @@ impl std::fmt::Debug for ProgramEnds {
 }
 
 impl Exchange {
-    pub(super) async fn begin(node: Node, program: ProgramEnds) -> Result<Exchange, EndError> {
+    pub(super) async fn begin(linked: Linked, program: ProgramEnds) -> Result<Exchange, EndError> {
+        let (node, result) = match linked {
+            Linked::Runs(node) => (node, None),
+            Linked::Over(node, result) => (node, Some(*result)),
+        };
+        let (design, id) = node.design().expect("a node that is linked has read its files");
+        let is_over = result.is_some();
         let mut exchange = Exchange {
-            node: Some(node),
+            design: Arc::clone(design),
+            id,
+            node: Some(node).filter(|_| !is_over),
             program,
             lent: None,
-            waiting: true,
+            waiting: !is_over,
+            to_measure: None,
             size: 0.0,
-            rounds: 0,
+            rounds: result.as_ref().map_or(0, |result| result.summary.rounds),
             ends: false,
-            result: None,
+            result,
+            last: VecDeque::new(),
         };
-        exchange.receive().await?;
+        if !is_over {
+            exchange.receive().await?;
+        }
         Ok(exchange)
+    }
+
+    /// The design that all nodes of the run share.
+    pub fn design(&self) -> &Arc<Design> {
+        &self.design
+    }
+
+    /// The node's number in the topology.
+    pub fn id(&self) -> NodeId {
+        self.id
     }
 
     /// Whether the node takes one more update. If not, call [`Exchange::finish`].
@@ -130,7 +173,10 @@ impl Exchange {
         self.lent.is_some() || self.waiting
     }
 
-    /// Rounds done.
+    /// Rounds done. It falls when the run goes back to a checkpoint, because a node was started
+    /// again: then the model is that of the checkpoint. After a restart of this program it does not
+    /// begin at 0. What the training loop keeps besides the model (moments, its place in the data)
+    /// is not put back by the node; a program that puts it back ends with the same bits.
     pub fn rounds(&self) -> u64 {
         self.rounds
     }
@@ -141,7 +187,7 @@ impl Exchange {
     /// buffer's initial contents are arbitrary.
     pub fn parts(&mut self) -> (&[f32], &mut [f32]) {
         match &mut self.lent {
-            Some(Request { x, update }) => (x, update),
+            Some(Lent { x, update, .. }) => (x, update),
             None => (&[], &mut []),
         }
     }
@@ -151,14 +197,26 @@ impl Exchange {
         self.lent.as_ref().map_or(&[], |lent| &lent.x)
     }
 
+    /// The same parts as vectors, for a program that lends them to another language: it may take
+    /// the update, and puts a vector of d numbers back before the round. `None` while the node
+    /// mixes, and once the rounds are over. Another owner of the model costs a copy in the round.
+    pub fn buffers(&mut self) -> Option<(&Arc<Vec<f32>>, &mut Vec<f32>)> {
+        self.lent.as_mut().map(|Lent { x, update, .. }| (&*x, update))
+    }
+
+    /// The next event of the node, if there is one now.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.node.as_mut().and_then(Node::try_next).or_else(|| self.last.pop_front())
+    }
+
     /// One round: passes on the written update, and waits for the mixed model. Returns whether
     /// there is a next round. If the future is dropped before it is ready, the round goes on: the
     /// next call passes on nothing and waits for the same mixed model; until then there is no model
     /// to read.
     ///
     /// # Errors
-    /// If `step.size` is negative or not finite; then nothing is passed on. Otherwise why the run
-    /// ended: every later call returns that it is over.
+    /// If `step.size` is negative or not finite, or the update is not d numbers long; then nothing
+    /// is passed on. Otherwise why the run ended: every later call returns that it is over.
     pub async fn round(&mut self, step: Step) -> Result<bool, EndError> {
         if self.waiting {
             self.receive().await?;
@@ -168,16 +226,24 @@ impl Exchange {
             let problem = "expected a finite number that is not negative";
             return Err(EndError::Setup(ConfigError::new("Step::size", step.size, problem)));
         }
-        let Some(Request { x, update }) = self.lent.take() else {
-            return Err(EndError::Failed("the rounds of this run are over".into()));
+        let Some(Lent { rounds, x, update }) =
+            self.lent.take_if(|lent| lent.update.len() == lent.x.len())
+        else {
+            return Err(match &self.lent {
+                Some(Lent { x, update, .. }) => {
+                    let problem = format!("expected {}, the parameters of the model", x.len());
+                    ConfigError::new("update.length", update.len(), problem).into()
+                }
+                None => EndError::failed("the rounds of this run are over"),
+            });
         };
         // The node takes its model back without a copy only if it is the only owner.
         drop(x);
-        let reply = Reply { update, step, ends: self.ends };
+        let reply = Reply::Update { update, step, ends: self.ends };
         // A node that has ended does not receive it: its own error follows.
         let _ = self.program.replies.send(Ok(reply));
         (self.waiting, self.size) = (true, step.size);
-        self.rounds += 1;
+        self.rounds = rounds + 1;
         self.receive().await?;
         Ok(self.is_open())
     }
@@ -193,51 +259,100 @@ impl Exchange {
     /// Ends the rounds of all nodes: after the same round on each, as many rounds from now as it
     /// takes to inform the farthest node (under an asynchronous rule each node ends soon, and not
     /// all after the same round). In these this node's updates are 0, with the last step size.
-    /// Waits for the end of the run, and for the mean of all models.
+    /// Waits for the end of the run, and for the mean of all models. If the future is dropped
+    /// before it is ready, the next call waits for the same end.
     ///
     /// # Errors
     /// Why the run did not end as it should.
-    pub async fn finish(mut self) -> Result<NodeResult, EndError> {
+    pub async fn finish(&mut self) -> Result<NodeResult, EndError> {
+        self.end(|_| None).await
+    }
+
+    /// The same, with measures of the program: `evaluate` is called on this task with the node's
+    /// own model, and then with the mean. The other nodes wait for it.
+    ///
+    /// # Errors
+    /// As [`Exchange::finish`].
+    pub async fn finish_with(
+        &mut self,
+        mut evaluate: impl FnMut(&[f32]) -> Measures + Send,
+    ) -> Result<NodeResult, EndError> {
+        self.end(|x| Some(evaluate(x))).await
+    }
+
+    async fn end(
+        &mut self,
+        mut evaluate: impl FnMut(&[f32]) -> Option<Measures> + Send,
+    ) -> Result<NodeResult, EndError> {
         self.ends = true;
-        while self.is_open() {
-            self.parts().1.fill(0.0);
-            self.round(Step { loss: f64::NAN, size: self.size }).await?;
+        loop {
+            if self.is_open() {
+                self.parts().1.fill(0.0);
+                self.round(Step { loss: f64::NAN, size: self.size }).await?;
+            } else if let Some(x) = self.to_measure.take() {
+                // A node that has ended does not receive it: its own error follows.
+                let _ = self.program.replies.send(Ok(Reply::Measures(evaluate(&x))));
+                self.waiting = true;
+                self.receive().await?;
+            } else {
+                break;
+            }
         }
-        self.result.take().ok_or_else(|| EndError::Failed("the run has ended before".into()))
+        self.result.take().ok_or_else(|| EndError::failed("the run has ended before"))
     }
 
     /// The same, blocking this thread.
     ///
     /// # Errors
     /// As [`Exchange::finish`].
-    pub fn finish_blocking(self) -> Result<NodeResult, EndError> {
+    pub fn finish_blocking(&mut self) -> Result<NodeResult, EndError> {
         futures::executor::block_on(self.finish())
     }
 
     /// Ends the run because local training cannot go on; all nodes get the reason. Returns the
     /// error of the run.
-    pub async fn fail(mut self, reason: impl Into<String>) -> EndError {
+    pub async fn fail(&mut self, reason: impl Into<String>) -> EndError {
         self.lent = None;
         let _ = self.program.replies.send(Err(reason.into()));
         match self.node.take() {
             Some(node) => match node.join().await {
                 Err(error) => error,
-                Ok(_) => EndError::Failed("the run had ended before".into()),
+                Ok(_) => EndError::failed("the run had ended before"),
             },
-            None => EndError::Failed("the run is over".into()),
+            None => EndError::failed("the run is over"),
+        }
+    }
+
+    /// Leaves the run now, if it is not over, and waits until the node has ended.
+    pub async fn close(mut self) {
+        if let Some(node) = self.node.take() {
+            node.stop();
+            // A learner that waits for an update ends without its program.
+            drop(self.program);
+            // Why it ended is what was asked for.
+            let _ = node.join().await;
         }
     }
 
     /// Waits for the next request, or for the end of the rounds.
     async fn receive(&mut self) -> Result<(), EndError> {
-        self.lent = self.program.requests.recv().await;
-        self.waiting = false;
-        if self.lent.is_some() {
-            return Ok(());
+        match self.program.requests.recv().await {
+            Some(Request::Update(lent)) => {
+                self.rounds = lent.rounds;
+                self.lent = Some(lent);
+            }
+            Some(Request::Measures(x)) => self.to_measure = Some(x),
+            None => {
+                // The node has dropped its learner: the run is over.
+                if let Some(node) = &mut self.node {
+                    let result = node.result().await;
+                    self.last.extend(std::iter::from_fn(|| node.try_next()));
+                    (self.node, self.waiting) = (None, false);
+                    self.result = Some(result?);
+                }
+            }
         }
-        // The node has dropped its learner: the run is over.
-        let Some(node) = self.node.take() else { return Ok(()) };
-        self.result = Some(node.join().await?);
+        self.waiting = false;
         Ok(())
     }
 }
@@ -281,20 +396,27 @@ impl Gradients for RequestingLearner {
 
     fn compute_lent(
         &mut self,
-        _round: Round,
+        round: Round,
         x: &Arc<Vec<f32>>,
         update: Vec<f32>,
         ready: &mut Ready<'_>,
     ) -> Result<(Vec<f32>, f64), String> {
         let gone = || "its training loop has ended".to_string();
-        let request = Request { x: Arc::clone(x), update };
-        self.ends.requests.send(request).map_err(|_| gone())?;
+        let lent = Lent { rounds: round.0, x: Arc::clone(x), update };
+        self.ends.requests.send(Request::Update(lent)).map_err(|_| gone())?;
         let reply = futures::executor::block_on(self.ends.replies.recv()).ok_or_else(gone)??;
-        let Reply { mut update, step, ends } = reply;
+        let Reply::Update { mut update, step, ends } = reply else {
+            return Err("its training loop sent measures instead of an update".into());
+        };
         self.ended = ends;
         self.size = step.size;
         ready(0..update.len(), &mut update);
         Ok((update, step.loss))
+    }
+
+    /// The state of the training loop stays with the program: the node can be put back without it.
+    fn state(&mut self, _visitor: &mut dyn Visitor) -> bool {
+        true
     }
 
     fn step(&self, _round: Round) -> f32 {
@@ -307,5 +429,14 @@ impl Gradients for RequestingLearner {
 
     fn loss(&mut self, _x: &[f32]) -> f64 {
         f64::NAN
+    }
+
+    fn measures(&mut self, x: &[f32]) -> Option<Measures> {
+        // A program that is gone measures nothing.
+        self.ends.requests.send(Request::Measures(x.to_vec())).ok()?;
+        match futures::executor::block_on(self.ends.replies.recv())? {
+            Ok(Reply::Measures(measures)) => measures,
+            _ => None,
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::{
     collections::VecDeque,
     path::Path,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     thread,
@@ -13,7 +13,7 @@ use std::{
 use tokio::sync::{mpsc, oneshot};
 
 use super::{EndError, Event, NodeBuilder, NodeResult};
-use crate::config::ConfigError;
+use crate::{config::ConfigError, run::Design, units::NodeId};
 
 /// The maximum number of unread events; later ones are dropped and counted.
 const UNREAD: usize = 1024;
@@ -27,7 +27,17 @@ pub struct Node {
     /// Events received while the node linked.
     early: VecDeque<Event>,
     stop: Arc<AtomicBool>,
+    /// What the node runs, and its number, once its files are read.
+    known: Arc<OnceLock<(Arc<Design>, NodeId)>>,
     result: oneshot::Receiver<Result<NodeResult, EndError>>,
+}
+
+/// A node once its links are up.
+pub(super) enum Linked {
+    /// The rounds begin.
+    Runs(Node),
+    /// The run in its directory is over.
+    Over(Node, Box<NodeResult>),
 }
 
 impl Node {
@@ -44,6 +54,8 @@ impl Node {
         let (report, result) = oneshot::channel();
         let stop = Arc::new(AtomicBool::new(false));
         let asked = Arc::clone(&stop);
+        let known = Arc::new(OnceLock::new());
+        let tell = Arc::clone(&known);
         thread::spawn(move || {
             let mut missed = 0;
             let mut events = move |event: Event| {
@@ -57,30 +69,30 @@ impl Node {
             };
             let mut stop = || asked.load(Ordering::Relaxed);
             let result = builder.prepare().map_err(EndError::Setup).and_then(|prepared| {
+                // It is set only here.
+                let _ = tell.set((Arc::clone(prepared.design()), prepared.node()));
                 let recorder = prepared.recorder();
                 prepared.run(recorder, &mut events, &mut stop)
             });
             // The receiver may be dropped: then nothing needs the result.
             let _ = report.send(result);
         });
-        Node { events, early: VecDeque::new(), stop, result }
+        Node { events, early: VecDeque::new(), stop, known, result }
     }
 
-    /// Waits until the rounds begin.
-    pub(super) async fn linked(mut self) -> Result<Node, EndError> {
+    /// Waits until the rounds begin; if the run was over before, its result.
+    pub(super) async fn linked(mut self) -> Result<Linked, EndError> {
         let mut early = VecDeque::new();
         while let Some(event) = self.events.recv().await {
             let begun = event == Event::Begun;
             early.push_back(event);
             if begun {
                 self.early = early;
-                return Ok(self);
+                return Ok(Linked::Runs(self));
             }
         }
-        match self.join().await {
-            Err(error) => Err(error),
-            Ok(_) => Err(EndError::Failed("the run ended before it began".into())),
-        }
+        let result = self.result().await?;
+        Ok(Linked::Over(self, Box::new(result)))
     }
 
     /// The next event; `None` once the node has ended and all events were read.
@@ -91,9 +103,20 @@ impl Node {
         }
     }
 
-    /// The same, blocking this thread.
+    /// The next event, if there is one now.
+    pub fn try_next(&mut self) -> Option<Event> {
+        self.early.pop_front().or_else(|| self.events.try_recv().ok())
+    }
+
+    /// The same as [`Node::next`], blocking this thread.
     pub fn next_blocking(&mut self) -> Option<Event> {
         futures::executor::block_on(self.next())
+    }
+
+    /// The design that all nodes of the run share, and this node's number in its topology; `None`
+    /// until the node has read its files.
+    pub fn design(&self) -> Option<(&Arc<Design>, NodeId)> {
+        self.known.get().map(|(design, node)| (design, *node))
     }
 
     /// Asks the node to leave the run now. Its neighbours get the reason; [`Node::join`] then
@@ -107,9 +130,13 @@ impl Node {
     /// # Errors
     /// Why the run ended early. The results so far are in the run directory.
     pub async fn join(mut self) -> Result<NodeResult, EndError> {
-        (&mut self.result)
-            .await
-            .unwrap_or_else(|_| Err(EndError::Failed("the node's thread panicked".into())))
+        self.result().await
+    }
+
+    /// The same. If the future is dropped before it is ready, the run goes on.
+    pub(super) async fn result(&mut self) -> Result<NodeResult, EndError> {
+        let panicked = || Err(EndError::failed("the node's thread panicked"));
+        (&mut self.result).await.unwrap_or_else(|_| panicked())
     }
 
     /// The same, blocking this thread.

@@ -46,4 +46,4 @@ pub use exchange::{Exchange, Step};
 pub use handle::Node;
 pub use prepared::{NodeResult, Prepared};
 
-pub use crate::run::{EndError, Measures, Security};
+pub use crate::run::{EndError, Ending, Measures, Security};

@@ -6,12 +6,14 @@ use super::Event;
 use crate::{
     config::ConfigError,
     drive::{Elapsed, Ended, Lent, NodeSpec, Observer, RunError, Waiting},
+    experiment::Policy,
     gossip::{OwnModel, RoundDone},
     learn::read_tensors,
+    mixing::Topology,
     net::{self, PeerId, Place},
     run::{
-        Checkpoints, Departure, Design, Evaluate, Measures, Recorder, RunDirectory, RunInfo,
-        Summary, Warn, metrics::Metric, record::Score,
+        Checkpoints, Departure, Design, Ending, Evaluate, Measures, Recorder, RunDirectory,
+        RunInfo, Summary, Warn, checkpoint::Written, metrics::Metric, record::Score,
     },
     units::{NodeId, Round},
 };
@@ -30,6 +32,14 @@ pub struct NodeResult {
     pub tree_bytes: u64,
     /// The run directory, if one was written.
     pub directory: Option<PathBuf>,
+}
+
+impl NodeResult {
+    /// What other nodes must know of these results; `None` if their history is not of this run.
+    pub(super) fn written(&self, topology: &Topology) -> Option<Written> {
+        let history = self.summary.history.iter().map(|change| change.numbered(topology));
+        Some(Written::of(&self.mean, &history.collect::<Result<Vec<_>, _>>().ok()?))
+    }
 }
 
 /// How a node scores its model if the program brings no objective.
@@ -110,7 +120,8 @@ impl Prepared {
             events(Event::Ended);
             return Ok(complete);
         }
-        let departure = directory.as_ref().map(Departure::of);
+        let goes_on = design.experiment.absence.policy == Policy::Continue;
+        let departure = directory.as_ref().filter(|_| goes_on).map(Departure::of);
         let mut observer = RunObserver {
             design: &design,
             recorder: recorder.as_ref(),
@@ -131,6 +142,8 @@ impl Prepared {
         let leaves = asked();
         let (rounds, resumed) = (observer.rounds, observer.resumed);
         let written = observer.written.take();
+        let kept_before = complete.is_some() && !resumed;
+        let has_results = kept_before || matches!(written, Some(Ok(_)));
         let blamed = |error: RunError| match error {
             RunError::Setup(error) => RunError::Setup(blame(error)),
             error => error,
@@ -145,12 +158,16 @@ impl Prepared {
                     directory: directory.as_ref().map(|made| made.path().to_path_buf()),
                 })
             }
-            // The others have left: no node leaves before all have their results.
-            (Err(RunError::Deadline(_)), ..) if complete.is_some() && !resumed => {
+            (Err(error), ..) if complete.is_some() && error.confirms(resumed, goes_on) => {
                 if let Some(checkpoints) = &kept {
                     checkpoints.retain(|_| false);
                 }
                 Ok(complete.expect("it was looked at"))
+            }
+            // They must not be replaced: the others may have the same.
+            (Err(error), ..) if has_results => {
+                let error = super::EndError::of(error, &design.topology);
+                Err(unconfirmed(error, directory.as_ref()))
             }
             (Err(error), Some(recorder), Some(directory)) => {
                 Err(recorder.failed(directory, error, rounds, Some(node)))
@@ -158,8 +175,9 @@ impl Prepared {
             (Err(error), ..) => Err(super::EndError::of(error, &design.topology)),
         };
         let result = match result {
-            Err(super::EndError::Interrupted(text)) if leaves => {
-                Err(super::EndError::Left(format!("{text}; the others go on without this node")))
+            Err(super::EndError::Interrupted(ending)) if leaves => {
+                let text = format!("{}; the others go on without this node", ending.text);
+                Err(super::EndError::Left(Ending { text, ..ending }))
             }
             result => result,
         };
@@ -169,6 +187,22 @@ impl Prepared {
         }
         events(Event::Ended);
         result
+    }
+}
+
+/// Why a node with results ends before it knows that the others have theirs.
+fn unconfirmed(error: super::EndError, directory: Option<&RunDirectory>) -> super::EndError {
+    let place = directory.map_or(String::new(), |made| format!(" in {}", made.path().display()));
+    match error {
+        super::EndError::Interrupted(ending) => super::EndError::Interrupted(Ending {
+            text: format!(
+                "stopped before all nodes had their results; those of this node are whole{place}"
+            ),
+            ..ending
+        }),
+        error => error.and(format!(
+            "its results are whole{place}: compare their digest with that of another node"
+        )),
     }
 }
 
@@ -186,13 +220,14 @@ fn conclude(
             return Err(recorder.unusable(directory, why, kept));
         }
         (Err(why), None) => {
-            return Err(super::EndError::Short(format!("no node's record can be used: {why}")));
+            return Err(super::EndError::Short(
+                format!("no node's record can be used: {why}").into(),
+            ));
         }
     };
-    let failed = |error: String| super::EndError::Failed(error);
     let written = files.map_or(Ok(()), |(_, directory)| directory.summary(&summary));
-    kept.map_err(|error| failed(error.to_string()))?;
-    written.map_err(|error| failed(error.to_string()))?;
+    kept.map_err(|error| super::EndError::failed(error.to_string()))?;
+    written.map_err(|error| super::EndError::failed(error.to_string()))?;
     Ok(summary)
 }
 
@@ -300,6 +335,8 @@ impl Observer for RunObserver<'_> {
 
     fn resumes(&mut self, node: NodeId, rounds: Round) {
         (self.rounds, self.resumed) = (rounds.0, true);
+        // The node forms its results anew.
+        self.written = None;
         if let Some(recorder) = self.recorder {
             recorder.resumes(node);
         }

@@ -53,6 +53,15 @@ pub struct Design {
     pub initial: Arc<Vec<f32>>,
     /// The node that gives its x_0 to all.
     pub initial_from: Option<NodeId>,
+    /// Values of a program that must be the same at all nodes, with their keys.
+    pub agreed: Vec<(String, String)>,
+}
+
+impl std::fmt::Debug for Design {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (rule, nodes) = (self.rule_name(), self.topology.nodes());
+        write!(f, "Design({rule}, {nodes} nodes, {} parameters)", self.parameters())
+    }
 }
 
 impl Design {
@@ -227,6 +236,7 @@ impl Design {
             optimizer,
             initial,
             initial_from,
+            agreed: Vec::new(),
         })
     }
 

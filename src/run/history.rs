@@ -120,9 +120,9 @@ pub fn check_history(design: &Design, history: &[Change]) -> Result<(), ConfigEr
     let mut before = 0;
     for change in history {
         let round = change.round.0;
-        if round < before || round >= rounds || (round == 0) != change.models.is_empty() {
+        if round < before || round > rounds || (round == 0) != change.models.is_empty() {
             return wrong(format!(
-                "a change after round {round}: expected ascending rounds below {rounds}, and \
+                "a change after round {round}: expected ascending rounds up to {rounds}, and \
                  models from round 1 on"
             ));
         }

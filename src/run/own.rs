@@ -98,11 +98,14 @@ impl Evaluate {
     /// not finite and names longer than [`MEASURE_NAME`] bytes are left out.
     pub fn of(&self, x: &[f32]) -> Measures {
         let mut evaluate = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let measures = evaluate(x)
-            .into_iter()
-            .filter(|(name, value)| name.len() <= MEASURE_NAME && value.is_finite());
-        measures.take(MOST_MEASURES).collect()
+        usable(evaluate(x))
     }
+}
+
+/// The measures that count.
+fn usable(measures: Measures) -> Measures {
+    let is_usable = |(name, value): &(String, f64)| name.len() <= MEASURE_NAME && value.is_finite();
+    measures.into_iter().filter(is_usable).take(MOST_MEASURES).collect()
 }
 
 /// The source of a node's updates, instead of a file's rows.
@@ -142,6 +145,12 @@ pub trait Gradients: Send {
 
     /// f_i(`x`); NaN if it is not known.
     fn loss(&mut self, x: &[f32]) -> f64;
+
+    /// Measures of a model after the rounds: first of the node's own one, then of the mean. `None`
+    /// if the node's [`Evaluate`] gives them.
+    fn measures(&mut self, _x: &[f32]) -> Option<Measures> {
+        None
+    }
 }
 
 /// An objective and the experiment's optimizer.
@@ -241,8 +250,10 @@ impl OwnLearner {
         self
     }
 
-    fn measures(&self, x: &[f32]) -> Measures {
-        self.evaluate.as_ref().map_or_else(Measures::new, |evaluate| evaluate.of(x))
+    fn measures(&mut self, x: &[f32]) -> Measures {
+        let evaluate = self.evaluate.as_ref();
+        let given = || evaluate.map_or_else(Measures::new, |evaluate| evaluate.of(x));
+        self.gradients.measures(x).map_or_else(given, usable)
     }
 }
 

@@ -12,7 +12,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Design, RunDirectory, Shared, Single, Summary, Whole, class_counts, record::Closing};
+use super::{
+    Design, EndError, Ending, RunDirectory, Shared, Single, Summary, Whole, class_counts,
+    record::Closing,
+};
 use crate::{
     config::ConfigError,
     data::Scale,
@@ -20,7 +23,6 @@ use crate::{
     drive::{Elapsed, Lent, RunError},
     gossip::OwnModel,
     learn::{Model, SavedModel, write_tensors},
-    mixing::Topology,
     units::NodeId,
     vector,
 };
@@ -78,60 +80,6 @@ impl RunInfo {
             scale: Arc::default(),
             classes: Vec::new(),
             rows: [(node, (rows, Vec::new()))].into(),
-        }
-    }
-}
-
-/// How a run ended early. Its results are written by then.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum EndError {
-    /// This node's own files are wrong, or they differ from those of its neighbours.
-    #[error(transparent)]
-    Setup(#[from] ConfigError),
-    /// All rounds are done and the models are saved, but records of nodes are missing.
-    #[error("{0}")]
-    Short(String),
-    /// The run could not go on.
-    #[error("{0}")]
-    Failed(String),
-    /// The run was asked to stop.
-    #[error("{0}")]
-    Interrupted(String),
-    /// The node was asked to leave ([`leave`](super::leave)); the others go on.
-    #[error("{0}")]
-    Left(String),
-}
-
-impl From<std::io::Error> for EndError {
-    fn from(error: std::io::Error) -> EndError {
-        EndError::Failed(error.to_string())
-    }
-}
-
-impl EndError {
-    /// The same error for a run that writes no files.
-    pub fn of(error: RunError, topology: &Topology) -> EndError {
-        match error {
-            RunError::Setup(error) => EndError::Setup(error),
-            RunError::Interrupted(round) => {
-                EndError::Interrupted(format!("stopped in round {round}"))
-            }
-            error => EndError::Failed(error.describe(topology)),
-        }
-    }
-
-    /// Adds a message. An interruption that loses data is a failure.
-    pub fn and(self, more: impl std::fmt::Display) -> EndError {
-        match self {
-            EndError::Setup(error) => EndError::Setup(ConfigError {
-                problem: format!("{}; {more}", error.problem),
-                ..error
-            }),
-            EndError::Short(first)
-            | EndError::Failed(first)
-            | EndError::Interrupted(first)
-            | EndError::Left(first) => EndError::Failed(format!("{first}; {more}")),
         }
     }
 }
@@ -269,18 +217,27 @@ impl Recorder {
         let named = node.is_some() || matches!(error, RunError::Failed { .. });
         summary.failed_at = named.then(|| design.topology.node(origin).name.clone());
         let folder = directory.path().display();
+        let mut ended = Ending {
+            node: summary.failed_at.clone(),
+            rounds: Some(summary.rounds),
+            folder: Some(directory.path().to_path_buf()),
+            ..Ending::of(&error, &design.topology)
+        };
         let exit = match &error {
             RunError::Interrupted(round) => {
                 summary.interrupted = true;
                 summary.rounds = summary.rounds.max(round.0);
-                EndError::Interrupted(format!(
-                    "stopped in round {round}; the results so far are in {folder}"
-                ))
+                ended.rounds = Some(summary.rounds);
+                let text = format!("stopped in round {round}; the results so far are in {folder}");
+                EndError::Interrupted(Ending { text, ..ended })
             }
-            _ if self.has_mean() => EndError::Short(format!(
-                "all rounds are done and the mean model is saved, but not all nodes' records \
-                 came: {text} (what is here is in {folder})"
-            )),
+            _ if self.has_mean() => {
+                let text = format!(
+                    "all rounds are done and the mean model is saved, but not all nodes' records \
+                     came: {text} (what is here is in {folder})"
+                );
+                EndError::Short(Ending { text, ..ended })
+            }
             _ => {
                 summary.diverged_at = error.diverged_at().map(|round| round.0);
                 let saved = !summary.participation.is_empty();
@@ -289,7 +246,8 @@ impl Recorder {
                 } else {
                     String::new()
                 };
-                EndError::Failed(format!("{text}{what}"))
+                let folder = ended.folder.take_if(|_| saved);
+                EndError::Failed(Ending { text: format!("{text}{what}"), folder, ..ended })
             }
         };
         summary.failure = Some(text);
@@ -311,9 +269,11 @@ impl Recorder {
         let mut summary = self.summary();
         summary.failure = Some(why.clone());
         write_summary(directory, &summary, &self.warn());
-        let exit = EndError::Short(format!(
-            "the models are saved, but no node's record can be used: {why}"
-        ));
+        let exit = EndError::Short(Ending {
+            text: format!("the models are saved, but no node's record can be used: {why}"),
+            folder: Some(directory.path().to_path_buf()),
+            ..Ending::default()
+        });
         match kept {
             Ok(()) => exit,
             Err(more) => exit.and(more),

@@ -202,6 +202,12 @@ fn links_are_measured_and_the_figures_go_into_a_topology() {
             let figure = |key: &str| link[key].as_f64().unwrap();
             assert!(figure("sent_mbps") > 1.0 && figure("received_mbps") > 1.0, "{link}");
             assert!(figure("round_trip_ms") > 0.0 && figure("clock_s").abs() < 0.5, "{link}");
+            if cfg!(target_os = "linux") {
+                let text = fs::read_to_string("/sys/class/net/lo/mtu").unwrap();
+                let most: u64 = text.trim().parse().unwrap();
+                // A packet of IP has at most 65,535 bytes.
+                assert_eq!(link["path_mtu"], most.min(65_535));
+            }
             let quic = link["cipher"].as_str().unwrap().starts_with("QUIC");
             assert_eq!(quic, reach == Reach::Quic, "{link}");
         }

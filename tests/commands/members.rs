@@ -8,10 +8,10 @@ use std::{
     fs,
     io::{Read, Write},
     net::{Shutdown, TcpListener, TcpStream},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
     time::Duration,
@@ -26,11 +26,15 @@ struct Ring {
     folder: TempDir,
     sets: Vec<String>,
     links: Vec<[Passage; 2]>,
+    /// How long the passages hold what they pass on, in ms: rounds are slow until all that a test
+    /// waits for has happened, however fast or busy the computer is.
+    delay: Arc<AtomicU64>,
 }
 
 const NODES: [usize; 5] = [0, 1, 2, 3, 4];
 
-const DELAY: Duration = Duration::from_millis(4);
+/// Several times as many as pass while the rounds are slow.
+const ROUNDS: u64 = 1000;
 
 impl Ring {
     /// Writes all files. `sets` are changes of the experiment.
@@ -44,7 +48,7 @@ impl Ring {
     fn on(topology: &str, nodes: usize, rounds: u64, deadline_s: f64, sets: &[&str]) -> Ring {
         let folder = folder();
         let deadline = format!("absence.deadline_s={deadline_s}");
-        let policy = ["absence.policy=continue", "checkpoint.every_rounds=50"];
+        let policy = ["absence.policy=continue", "checkpoint.every_rounds=10"];
         let sets: Vec<String> = [deadline.as_str()]
             .iter()
             .chain(&policy)
@@ -52,7 +56,8 @@ impl Ring {
             .flat_map(|set| ["--set".to_string(), set.to_string()])
             .chain(["--topology".into(), topology.into()])
             .collect();
-        let ring = Ring { folder, sets, links: Vec::new() };
+        let delay = Arc::new(AtomicU64::new(30));
+        let ring = Ring { folder, sets, links: Vec::new(), delay };
         // A short run writes keys, rows and files.
         let mut short = gradvine();
         short.args(["train", "--processes", "--no-baseline", "--quiet", "--rounds", "1"]);
@@ -85,7 +90,7 @@ impl Ring {
             names.filter_map(round).max().unwrap_or(0)
         };
         let first = newest();
-        command::until("two more checkpoints", || newest() >= first + 100);
+        command::until("two more checkpoints", || newest() >= first + 20);
     }
 
     fn edit(&self, name: &str, from: &str, to: &str) {
@@ -108,6 +113,7 @@ impl Ring {
     /// Waits for these nodes, which end with this code and the same digest. The simulator ends with
     /// it too. Returns the summary.
     fn end(&self, nodes: &mut [(usize, Running)], code: i32, rounds: u64) -> Value {
+        self.delay.store(0, Ordering::Relaxed);
         for (node, running) in nodes.iter_mut() {
             // The rounds of five processes on a busy machine take their time.
             let ended = running.end_within(Duration::from_secs(180)).0;
@@ -131,18 +137,6 @@ impl Ring {
     }
 }
 
-impl Drop for Ring {
-    /// What the nodes of a failed test have said last.
-    fn drop(&mut self) {
-        for node in NODES.into_iter().filter(|_| thread::panicking()) {
-            let path = self.folder.path().join(format!("node-{node}.stderr"));
-            let text = fs::read_to_string(path).unwrap_or_default();
-            let lines: Vec<&str> = text.lines().rev().take(20).collect();
-            eprintln!("node {node}, newest first:\n{}", lines.join("\n"));
-        }
-    }
-}
-
 /// The members after each change.
 fn members(summary: &Value) -> Vec<Vec<String>> {
     let names = |change: &Value| serde_json::from_value(change["members"].clone()).unwrap();
@@ -153,9 +147,17 @@ fn until_says(node: &Running, words: &str) {
     command::until(words, || node.errors().contains(words));
 }
 
+/// Waits until all five nodes and all links are there again.
+fn until_whole(node: &Running) {
+    command::until_within(Duration::from_secs(60), "all nodes and links are back", || {
+        let text = node.errors();
+        let last = text.lines().rfind(|line| line.contains("the run goes on with"));
+        last.is_some_and(|line| line.ends_with("the run goes on with 5 of 5 nodes"))
+    });
+}
+
 #[test]
 fn the_others_go_on_without_a_killed_node_and_it_returns() {
-    const ROUNDS: u64 = 3000;
     let ring = Ring::new(ROUNDS, 2.0, &[]);
     let mut nodes = NODES.map(|node| (node, ring.start(node)));
     NODES.iter().for_each(|node| until_running(&ring.run(*node)));
@@ -170,8 +172,9 @@ fn the_others_go_on_without_a_killed_node_and_it_returns() {
     nodes[4].1.end();
     nodes[4].1 = ring.start(4);
     until_says(&nodes[0].1, "node 4 begins again");
-    thread::sleep(Duration::from_millis(500));
+    ring.until_checkpoints();
     nodes[2].1 = ring.start(2);
+    until_whole(&nodes[0].1);
     let summary = ring.end(&mut nodes, 3, ROUNDS);
     assert_eq!(members(&summary), [vec!["0", "1", "3", "4"], vec!["0", "1", "2", "3", "4"]]);
     let (left, back) = (&summary["history"][0]["round"], &summary["history"][1]["round"]);
@@ -184,13 +187,13 @@ fn the_others_go_on_without_a_killed_node_and_it_returns() {
 
 #[test]
 fn a_node_that_leaves_is_not_awaited() {
-    const ROUNDS: u64 = 600;
     let require = ["run.require={ nodes = 4, share = 0.9 }"];
     let ring = Ring::new(ROUNDS, 600.0, &require);
     let mut nodes = NODES.map(|node| (node, ring.start(node)));
     NODES.iter().for_each(|node| until_running(&ring.run(*node)));
     nodes[3].1.signal("TERM");
     assert_eq!(nodes[3].1.end().0, Some(130), "{}", nodes[3].1.errors());
+    until_says(&nodes[0].1, "the run goes on with 4 of 5 nodes, without 3");
     let [a, b, c, _, e] = nodes;
     let summary = ring.end(&mut [a, b, c, e], 0, ROUNDS);
     assert_eq!(members(&summary), [vec!["0", "1", "2", "4"]]);
@@ -201,7 +204,6 @@ fn a_node_that_leaves_is_not_awaited() {
 
 #[test]
 fn a_node_that_hangs_is_left_out_and_returns_when_it_goes_on() {
-    const ROUNDS: u64 = 2500;
     let ring = Ring::new(ROUNDS, 2.0, &[]);
     let mut nodes = NODES.map(|node| (node, ring.start(node)));
     NODES.iter().for_each(|node| until_running(&ring.run(*node)));
@@ -212,13 +214,13 @@ fn a_node_that_hangs_is_left_out_and_returns_when_it_goes_on() {
         });
     }
     nodes[2].1.signal("CONT");
+    until_whole(&nodes[0].1);
     let summary = ring.end(&mut nodes, 3, ROUNDS);
     assert_eq!(members(&summary), [vec!["0", "1", "3", "4"], vec!["0", "1", "2", "3", "4"]]);
 }
 
 #[test]
 fn a_node_leaves_on_request_and_comes_back() {
-    const ROUNDS: u64 = 2500;
     let ring = Ring::new(ROUNDS, 600.0, &["run.require={ nodes = 4, share = 0.5 }"]);
     let mut nodes = NODES.map(|node| (node, ring.start(node)));
     NODES.iter().for_each(|node| until_running(&ring.run(*node)));
@@ -236,10 +238,14 @@ fn a_node_leaves_on_request_and_comes_back() {
     until_says(&nodes[2].1, "the run goes on with 4 of 5 nodes, without 3");
     ring.until_checkpoints();
     nodes[3].1 = ring.start(3);
-    until_says(&nodes[2].1, "node 3 is back");
+    // The neighbour that sees it first says so.
+    command::until("node 3 is back", || {
+        [2, 4].iter().any(|node| nodes[*node].1.errors().contains("node 3 is back"))
+    });
     // Only one process at a time.
     let second = ring.start(3).end_within(Duration::from_secs(60)).0;
     assert_eq!(second, Some(2));
+    until_whole(&nodes[0].1);
     let summary = ring.end(&mut nodes, 0, ROUNDS);
     assert_eq!(members(&summary), [vec!["0", "1", "2", "4"], vec!["0", "1", "2", "3", "4"]]);
 }
@@ -285,7 +291,6 @@ fn a_node_that_sends_what_no_node_may_send_is_left_out_and_told_why() {
 
 #[test]
 fn a_run_begins_with_a_quorum_and_the_others_join() {
-    const ROUNDS: u64 = 1500;
     let ring = Ring::new(ROUNDS, 600.0, &["run.start={ quorum = 3, within_s = 2 }"]);
     let mut nodes: Vec<(usize, Running)> = [0, 1, 2].map(|node| (node, ring.start(node))).into();
     for (_, node) in &nodes {
@@ -293,6 +298,7 @@ fn a_run_begins_with_a_quorum_and_the_others_join() {
     }
     [0, 1, 2].iter().for_each(|node| until_running(&ring.run(*node)));
     nodes.extend([3, 4].map(|node| (node, ring.start(node))));
+    until_whole(&nodes[0].1);
     let summary = ring.end(&mut nodes, 3, ROUNDS);
     let history = members(&summary);
     assert_eq!(history[0], ["0", "1", "2"]);
@@ -300,8 +306,7 @@ fn a_run_begins_with_a_quorum_and_the_others_join() {
     assert_eq!(summary["history"][0]["round"], 0);
 }
 
-/// Passes connections on until it is cut, a moment later, so that rounds take some time on every
-/// computer.
+/// Passes connections on until it is cut, with a delay.
 struct Passage {
     port: u16,
     open: Arc<AtomicBool>,
@@ -309,7 +314,7 @@ struct Passage {
 }
 
 impl Passage {
-    fn to(port: u16) -> Passage {
+    fn to(port: u16, delay: &Arc<AtomicU64>) -> Passage {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let passage = Passage {
             port: listener.local_addr().unwrap().port(),
@@ -317,6 +322,7 @@ impl Passage {
             streams: Arc::default(),
         };
         let (open, streams) = (Arc::clone(&passage.open), Arc::clone(&passage.streams));
+        let delay = Arc::clone(delay);
         thread::spawn(move || {
             for from in listener.incoming().map_while(Result::ok) {
                 let to =
@@ -327,10 +333,11 @@ impl Passage {
                     a.set_nodelay(true).unwrap();
                     let (mut a, mut b) = (a.try_clone().unwrap(), b.try_clone().unwrap());
                     kept.push(a.try_clone().unwrap());
+                    let delay = Arc::clone(&delay);
                     thread::spawn(move || {
                         let mut buffer = [0; 1 << 16];
                         while let Ok(count @ 1..) = a.read(&mut buffer) {
-                            thread::sleep(DELAY);
+                            thread::sleep(Duration::from_millis(delay.load(Ordering::Relaxed)));
                             if b.write_all(&buffer[..count]).is_err() {
                                 break;
                             }
@@ -370,7 +377,7 @@ impl Ring {
                 let file = format!("{from}/node.toml");
                 self.edit(&file, "\"../../topology.toml\"", "\"topology.toml\"");
             }
-            let passage = Passage::to(port);
+            let passage = Passage::to(port, &self.delay);
             self.edit(&own, &format!("/tcp/{port}\""), &format!("/tcp/{}\"", passage.port));
             passage
         })
@@ -379,7 +386,6 @@ impl Ring {
 
 #[test]
 fn parts_without_a_majority_wait_and_cut_links_are_left_out() {
-    const ROUNDS: u64 = 2500;
     let ring = Ring::new(ROUNDS, 2.0, &[]);
     let mut nodes = NODES.map(|node| (node, ring.start(node)));
     NODES.iter().for_each(|node| until_running(&ring.run(*node)));
@@ -398,6 +404,7 @@ fn parts_without_a_majority_wait_and_cut_links_are_left_out() {
     until_says(&nodes[2].1, "2 of 5 nodes are here, at least 3 go on");
     set(1, true);
     set(3, true);
+    until_whole(&nodes[0].1);
     let summary = ring.end(&mut nodes, 3, ROUNDS);
     let history = members(&summary);
     assert_eq!(history[0].len(), 5);
@@ -409,6 +416,39 @@ fn parts_without_a_majority_wait_and_cut_links_are_left_out() {
     assert!(history.iter().any(|members| *members == ["0", "1", "4"]), "{history:?}");
     let last = summary["history"].as_array().unwrap().last().unwrap();
     assert_eq!((last["members"].as_array().unwrap().len(), &last["cut"]), (5, &Value::Null));
+}
+
+#[test]
+fn a_finished_node_that_is_started_alone_keeps_its_results() {
+    const ROUNDS: u64 = 400;
+    let ring = Ring::new(ROUNDS, 600.0, &["absence.wait_s=2"]);
+    let mut nodes = NODES.map(|node| (node, ring.start(node)));
+    until_running(&ring.run(0));
+    ring.until_checkpoints();
+    // As if it had been killed after its results, before its checkpoints were removed.
+    let (kept, copy) = (ring.run(0).join("checkpoints/0"), ring.folder.path().join("copy"));
+    fs::create_dir(&copy).unwrap();
+    let files = |folder: &Path| -> Vec<PathBuf> {
+        let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        files.filter(|path| path.extension().is_some_and(|end| end == "safetensors")).collect()
+    };
+    for file in files(&kept) {
+        // The oldest may be gone meanwhile.
+        let _ = fs::copy(&file, copy.join(file.file_name().unwrap()));
+    }
+    ring.end(&mut nodes, 0, ROUNDS);
+    assert!(files(&kept).is_empty(), "{:?}", files(&kept));
+    for file in files(&copy) {
+        fs::copy(&file, kept.join(file.file_name().unwrap())).unwrap();
+    }
+    let names = ["summary.json", "metrics.jsonl", "model-0.safetensors", "model-mean.safetensors"];
+    let results = names.map(|name| ring.run(0).join(name));
+    let read = || results.each_ref().map(|path| fs::read(path).unwrap());
+    let before = read();
+    let mut alone = ring.start(0);
+    assert_eq!(alone.end_within(Duration::from_secs(60)).0, Some(4), "{}", alone.errors());
+    assert!(alone.errors().contains("its results are whole"), "{}", alone.errors());
+    assert!(read() == before, "results of a finished run changed");
 }
 
 #[test]

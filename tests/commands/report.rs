@@ -53,6 +53,20 @@ fn why_not(paths: &[PathBuf], more: &[&str]) -> String {
 const PLAIN: [&str; 2] = ["rule.kind=d-psgd", "compressor.kind=identity"];
 
 #[test]
+fn the_page_says_who_was_away() {
+    let away = "network.absent=[{nodes=[\"2\"],from=10,until=20}]";
+    let (_folder, paths) =
+        runs(&[("away", &["rule.kind=d-psgd", "compressor.kind=identity", away])]);
+    let html = page(&paths, &[]);
+    for line in [
+        "after round 10, 0, 1 go on from their mean.",
+        "after round 20, 2 come back: all go on from the mean of 0, 1.",
+    ] {
+        assert!(html.contains(line), "{line}");
+    }
+}
+
+#[test]
 fn the_page_has_everything_and_needs_nothing() {
     let (folder, paths) =
         runs(&[("plain", &PLAIN), ("four-bits", &["rule.kind=choco", "compressor.bits=4"])]);

@@ -38,6 +38,15 @@ fn connect(from: usize, to: SocketAddr) -> Option<TcpStream> {
     Some(stream)
 }
 
+/// Ends when it is dropped.
+struct Attack<'a>(&'a AtomicBool);
+
+impl Drop for Attack<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Keeps connections open that say nothing, and connects again when they are closed.
 fn hold(share: std::ops::Range<usize>, to: SocketAddr, ends: &AtomicBool, made: &AtomicUsize) {
     let mut held: Vec<Option<TcpStream>> = share.clone().map(|_| None).collect();
@@ -134,18 +143,15 @@ fn a_thousand_strangers_keep_no_neighbour_out_and_take_little_memory() {
             let (ends, idle) = (&ends, &idle);
             scope.spawn(move || hold(range, to, ends, idle));
         }
-        let attack = || {
-            until("strangers have connected", || idle.load(Ordering::Relaxed) > 2 * IDLE);
-            let memory = most_memory(node.id());
-            let begun = Instant::now();
-            let mut neighbour = deployment.start(NAMES[other]);
-            let mut third = deployment.start(NAMES[2]);
-            let codes = [&mut neighbour, &mut third].map(|node| node.end().0);
-            (codes, begun.elapsed(), memory)
-        };
-        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(attack));
-        ends.store(true, Ordering::Relaxed);
-        let (codes, time, memory) = result.unwrap_or_else(|_| panic!("{}", node.errors()));
+        // The strangers stop after a failure, too.
+        let attack = Attack(&ends);
+        until("strangers have connected", || idle.load(Ordering::Relaxed) > 2 * IDLE);
+        let memory = most_memory(node.id());
+        let begun = Instant::now();
+        let mut neighbours = [other, 2].map(|index| deployment.start(NAMES[index]));
+        let codes = neighbours.each_mut().map(|node| node.end().0);
+        let time = begun.elapsed();
+        drop(attack);
         let (idle, shaken) = (idle.load(Ordering::Relaxed), shaken.load(Ordering::Relaxed));
         println!(
             "{idle} silent connections, {shaken} handshakes of strangers; the run took {time:?}; \

@@ -4,13 +4,13 @@
 
 use std::{
     fs::{self, File},
-    net::{TcpListener, UdpSocket},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
+use gradvine::{experiment::Transport, net::free_ports};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -136,6 +136,11 @@ impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if thread::panicking() {
+            let text = fs::read_to_string(&self.errors).unwrap_or_default();
+            let lines: Vec<&str> = text.lines().rev().take(20).collect();
+            eprintln!("{}, newest first:\n{}", self.errors.display(), lines.join("\n"));
+        }
     }
 }
 
@@ -268,11 +273,11 @@ pub fn rows(node: usize) -> String {
 /// A loopback address whose port was free a moment ago.
 fn free_address(reach: Reach) -> String {
     if reach == Reach::Quic {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        format!("/ip4/127.0.0.1/udp/{}/quic-v1", socket.local_addr().unwrap().port())
+        let port = free_ports(Transport::Quic, 1).unwrap()[0];
+        format!("/ip4/127.0.0.1/udp/{port}/quic-v1")
     } else {
-        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
-        format!("/ip4/127.0.0.1/tcp/{}", socket.local_addr().unwrap().port())
+        let port = free_ports(Transport::Tcp, 1).unwrap()[0];
+        format!("/ip4/127.0.0.1/tcp/{port}")
     }
 }
 

@@ -200,6 +200,8 @@ fn schedules_too() {
             ("kind = 'd-psgd'\norder = 'cta'", "kind = 'identity'"),
             ("kind = 'deep-squeeze'", "kind = 'min-max'"),
             ("kind = 'sgp'", "kind = 'identity'"),
+            ("kind = 'noloco'", "kind = 'identity'"),
+            ("kind = 'qg-dsgdm'", "kind = 'identity'"),
         ] {
             in_any_order(Run::scheduled(topology, schedule, rule, compressor));
         }

@@ -5,19 +5,17 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
-    net::TcpListener,
-    thread,
+    fs, thread,
     time::{Duration, Instant},
 };
 
 use gradvine::{
     digest,
     drive::NoopObserver,
-    experiment::Experiment,
+    experiment::{Experiment, Transport},
     learn::{Batch, Objective, Tensor},
     mixing::{FileFormat, Topology},
-    net::Keypair,
+    net::{Keypair, free_ports},
     node::{EndError, Event, Exchange, Node, NodeBuilder, NodeResult, Step},
     run, sim,
 };
@@ -81,11 +79,9 @@ fn builders(experiment: &Experiment) -> Vec<NodeBuilder> {
 /// A builder for every node of a topology of four nodes on loopback.
 fn builders_on(spec: &str, experiment: &Experiment) -> Vec<NodeBuilder> {
     let keys: Vec<Keypair> = (0..NODES).map(|_| Keypair::generate_ed25519()).collect();
-    let ports: Vec<TcpListener> =
-        (0..NODES).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    let address =
-        |port: &TcpListener| format!("/ip4/127.0.0.1/tcp/{}", port.local_addr().unwrap().port());
-    let addresses: Vec<String> = ports.iter().map(address).collect();
+    let ports = free_ports(Transport::Tcp, NODES).unwrap();
+    let addresses: Vec<String> =
+        ports.iter().map(|port| format!("/ip4/127.0.0.1/tcp/{port}")).collect();
     let family = spec.split(':').next().unwrap();
     let mut text = format!("family = \"{family}\"\nnodes = {NODES}\n");
     for (i, key) in keys.iter().enumerate() {
@@ -94,7 +90,6 @@ fn builders_on(spec: &str, experiment: &Experiment) -> Vec<NodeBuilder> {
             &format!("[[node]]\nname = \"n{i}\"\npeer = \"{peer}\"\naddresses = [\"{address}\"]\n");
     }
     let topology = Topology::from_text(&text, FileFormat::Toml, family).unwrap();
-    drop(ports);
     let builder = |(key, address): (Keypair, String)| {
         NodeBuilder::new(key, topology.clone(), experiment.clone())
             .listen(address)
@@ -358,19 +353,22 @@ fn one_node_gives_its_model_to_all() {
 #[test]
 fn a_failing_loop_sends_its_reason_to_all_nodes() {
     let experiment = experiment(CHOCO);
-    let ends: Vec<String> = all(builders(&experiment), |i, builder| {
+    let ends: Vec<EndError> = all(builders(&experiment), |i, builder| {
         let mut exchange = connect(builder).unwrap();
         if i == 1 {
             train(&mut exchange, &mut bowl(i), 7).unwrap();
-            return futures::executor::block_on(exchange.fail("the camera is gone")).to_string();
+            return futures::executor::block_on(exchange.fail("the camera is gone"));
         }
         let ended = train(&mut exchange, &mut bowl(i), u64::MAX);
-        ended.expect_err("node 1 has failed").to_string()
+        ended.expect_err("node 1 has failed")
     });
     for (i, end) in ends.iter().enumerate() {
         let reason = "the gradient of round 7 could not be computed: the camera is gone";
-        assert!(end.contains(reason), "node {i}: {end}");
-        assert!(end.contains("n1"), "node {i}: {end}");
+        let ending = end.ending().unwrap();
+        assert!(ending.text.contains(reason), "node {i}: {end}");
+        assert_eq!(ending.node.as_deref(), Some("n1"), "node {i}: {end}");
+        // The neighbours may be a round apart.
+        assert!(ending.rounds.is_some_and(|rounds| (5..=9).contains(&rounds)), "{ending:?}");
     }
 }
 
@@ -388,8 +386,12 @@ fn a_node_that_is_stopped_or_dropped_leaves_nothing_running() {
     stopped.stop();
     let ends: Vec<EndError> =
         nodes.into_iter().chain([stopped]).map(|node| node.join_blocking().unwrap_err()).collect();
-    for end in &ends {
+    for (i, end) in ends.iter().enumerate() {
         assert!(matches!(end, EndError::Failed(_) | EndError::Interrupted(_)), "{end}");
+        let ending = end.ending().unwrap();
+        assert_eq!(ending.folder, Some(folder.path().join(format!("n{i}"))), "{ending:?}");
+        // Node 0 has done 3 rounds; the farthest node is two links away.
+        assert!(ending.rounds.is_some_and(|rounds| rounds >= 1), "{ending:?}");
     }
     // The node that was dropped saves its model, too, and ends.
     let (left, begun) = (folder.path().join("n3/summary.json"), Instant::now());
@@ -459,4 +461,75 @@ fn impossible_embeddings_are_refused_with_the_reason() {
     twice.tensors[1].name = "a".into();
     let error = wrong(first("rule.kind = 'd-psgd'").objective(twice));
     assert!(error.contains("\"a\"") && error.contains("each once"), "{error}");
+}
+
+#[test]
+fn values_that_a_program_agrees_on_are_compared() {
+    let experiment = experiment(CHOCO);
+    let ends: Vec<EndError> = all(builders(&experiment), |i, builder| {
+        let builder = builder.agree("tokenizer", if i == 3 { "v2" } else { "v1" });
+        connect(builder).unwrap_err()
+    });
+    let named = ends.iter().filter(|end| {
+        let text = end.to_string();
+        text.contains("model.tokenizer") && text.contains("v1") && text.contains("v2")
+    });
+    // The others hear of it from their neighbours.
+    assert!(named.count() >= 2, "{ends:?}");
+    for (key, value) in [("", "1"), ("a b", "1"), ("a=b", "1"), ("a", "1\n2")] {
+        let builder = builders(&experiment).remove(0).agree(key, value);
+        let error = connect(builder).unwrap_err().to_string();
+        assert!(error.contains("expected a key without spaces"), "{error}");
+    }
+    let twice = builders(&experiment).remove(0).agree("a", "1").agree("a", "2");
+    assert!(connect(twice).unwrap_err().to_string().contains("each key once"));
+}
+
+#[test]
+fn a_program_measures_the_own_model_and_the_mean_when_it_finishes() {
+    let experiment = experiment(CHOCO);
+    let results = all(builders(&experiment), |i, builder| {
+        let mut exchange = connect(builder).unwrap();
+        train(&mut exchange, &mut bowl(i), u64::MAX).unwrap();
+        assert!(!exchange.is_open());
+        let mut models = Vec::new();
+        let mut measure = |x: &[f32]| {
+            models.push(x.to_vec());
+            BTreeMap::from([("calls".to_string(), models.len() as f64)])
+        };
+        // A future that is dropped loses nothing.
+        let first = futures::FutureExt::now_or_never(exchange.finish_with(&mut measure));
+        assert!(first.is_none(), "the mean is not formed without the other nodes");
+        let result = futures::executor::block_on(exchange.finish_with(&mut measure)).unwrap();
+        assert_eq!(models, [result.model.clone(), result.mean.clone()]);
+        result
+    });
+    for result in &results {
+        let calls = &result.summary.outcome.measures["calls"];
+        assert_eq!((calls.mean, calls.of_mean), (1.0, 2.0));
+        assert_eq!(result.summary, results[0].summary);
+    }
+}
+
+#[test]
+fn vectors_can_be_taken_and_put_back() {
+    let experiment = experiment(CHOCO);
+    let models = all(builders(&experiment), |i, builder| {
+        let mut exchange = connect(builder).unwrap();
+        let mut kept = Vec::new();
+        while let Some((x, update)) = exchange.buffers() {
+            // An owner of the model that stays.
+            kept.push(std::sync::Arc::clone(x));
+            let mut taken = std::mem::take(update);
+            let loss = bowl(i).gradient(&kept[kept.len() - 1], Batch::All, &mut taken);
+            taken.iter_mut().for_each(|u| *u *= 0.1);
+            let error = exchange.round_blocking(Step { loss, size: 0.1 }).unwrap_err();
+            assert!(error.to_string().contains("update.length = 0: expected 700"), "{error}");
+            *exchange.buffers().unwrap().1 = taken;
+            exchange.round_blocking(Step { loss, size: 0.1 }).unwrap();
+        }
+        assert_eq!(*kept[0], initial());
+        exchange.finish_blocking().unwrap().model
+    });
+    assert_eq!(models, simulated(&experiment));
 }

@@ -4,10 +4,10 @@
 use std::time::Instant;
 
 use gradvine::{
-    experiment::Experiment,
+    experiment::{Experiment, Transport},
     learn::{Batch, Objective, Tensor},
     mixing::{FileFormat, Topology},
-    net::{Deadlines, Event, RunCard, StartMessage},
+    net::{Deadlines, Event, RunCard, StartMessage, free_ports},
     node::NodeBuilder,
     units::NodeId,
 };
@@ -20,7 +20,7 @@ use crate::links::{End, SOON, keys, runtime};
 fn a_goodbye_in_the_middle_of_a_run_ends_it_at_once() {
     let keys = keys();
     let (peer, own) = (keys[0].public().to_peer_id(), keys[1].public().to_peer_id());
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_ports(Transport::Tcp, 1).unwrap()[0];
     let address = format!("/ip4/127.0.0.1/tcp/{port}");
     let text = format!(
         "family = \"path\"\nnodes = 2\n[[node]]\nname = \"early\"\npeer = \"{peer}\"\n\

@@ -13,10 +13,11 @@ use std::{
 
 use futures::{AsyncReadExt, AsyncWriteExt, StreamExt};
 use gradvine::{
+    experiment::Transport,
     gossip::Cause,
     net::{
         Deadlines, Event, Hello, Host, HostConfig, Keypair, Message, Multiaddr, Neighbour, PeerId,
-        RunCard, VERSION,
+        RunCard, VERSION, free_ports,
     },
     run::Security,
     units::NodeId,
@@ -544,8 +545,8 @@ fn a_missing_neighbour_is_named_with_the_attempts() {
         card("0.1"),
         Deadlines::default(),
     ));
-    let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    end.dial(1, &format!("/ip4/127.0.0.1/tcp/{}", unused.port()).parse().unwrap());
+    let unused = free_ports(Transport::Tcp, 1).unwrap()[0];
+    end.dial(1, &format!("/ip4/127.0.0.1/tcp/{unused}").parse().unwrap());
     let started = Instant::now();
     let trouble = loop {
         let (node, trouble) = end.host.status().missing().remove(0);

@@ -305,5 +305,5 @@ fn work_that_is_known_to_go_on_is_no_silence() {
         },
     );
     let error = net::together(specs, &whole.design, Transport::Tcp, &mut NoopObserver).unwrap_err();
-    assert!(matches!(error, RunError::Deadline(_)), "{error}");
+    assert!(matches!(error, RunError::Deadline { .. }), "{error}");
 }

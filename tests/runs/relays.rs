@@ -16,10 +16,10 @@ use std::{
 
 use gradvine::{
     drive::NoopObserver,
-    experiment::Experiment,
+    experiment::{Experiment, Transport},
     learn::{Batch, Objective, Tensor},
     mixing::{FileFormat, Topology},
-    net::{Keypair, Relay, RelayEvent, RelayFile, identity},
+    net::{Keypair, Relay, RelayEvent, RelayFile, free_ports, identity},
     node::{EndError, Event, Node, NodeBuilder},
     run, sim,
 };
@@ -113,7 +113,7 @@ fn relay_file(folder: &Path, port: u16) -> (RelayFile, PathBuf) {
 fn setup() -> Setup {
     let folder = tempfile::tempdir().unwrap();
     let relay = identity::create(&folder.path().join("relay.key")).unwrap().public().to_peer_id();
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_ports(Transport::Tcp, 1).unwrap()[0];
     let keys: Vec<Keypair> = (0..2).map(|_| Keypair::generate_ed25519()).collect();
     let mut text = "family = \"ring\"\nnodes = 2\n".to_string();
     for (i, key) in keys.iter().enumerate() {
@@ -186,8 +186,8 @@ fn relayed_links_must_be_allowed() {
     let (setup, experiment) = (setup(), experiment("rounds = 40, connect_s = 4.0"));
     let relay = Running::start(&setup.file);
     for node in nodes(&setup, &experiment) {
-        let Err(EndError::Failed(text)) = node else { panic!("it ran") };
-        assert!(text.contains("run.relayed = true"), "{text}");
+        let Err(EndError::Failed(ending)) = node else { panic!("it ran") };
+        assert!(ending.text.contains("run.relayed = true"), "{ending}");
     }
     relay.stop();
 }
@@ -201,8 +201,9 @@ fn a_relay_serves_nobody_else() {
         ..setup.file.clone()
     };
     let relay = Running::start(&strangers);
-    for node in nodes(&setup, &experiment) {
-        assert!(matches!(node, Err(EndError::Failed(_))));
+    for (i, node) in nodes(&setup, &experiment).into_iter().enumerate() {
+        let Err(EndError::Failed(ending)) = node else { panic!("it ran") };
+        assert_eq!(ending.awaited, [format!("n{}", 1 - i)], "{ending}");
     }
     assert_eq!(relay.stop(), []);
 }

@@ -179,6 +179,8 @@ fn schedules_end_with_the_same_bits() {
             ("naive", "qsgd"),
             ("deep-squeeze", "min-max"),
             ("sgp", "identity"),
+            ("noloco", "identity"),
+            ("qg-dsgdm", "identity"),
         ] {
             let mut sets = settings("rule", rule, "");
             sets.extend(settings("compressor", compressor, ""));

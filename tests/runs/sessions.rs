@@ -16,10 +16,10 @@ use std::{
 
 use gradvine::{
     drive::NoopObserver,
-    experiment::Experiment,
+    experiment::{Experiment, Transport},
     learn::{Batch, Objective, Tensor},
     mixing::{FileFormat, Topology},
-    net::Keypair,
+    net::{Keypair, free_ports},
     node::{EndError, Event, NodeBuilder, NodeResult},
     run, sim,
 };
@@ -163,15 +163,11 @@ fn experiment(more: &str) -> Experiment {
     Experiment::parse(&text, &[]).unwrap()
 }
 
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
 /// Builders of a ring of three whose links go through one proxy per node; with `quic`, each node
 /// also has an address of QUIC, without a proxy.
 fn builders(experiment: &Experiment, quic: bool) -> (Vec<NodeBuilder>, Vec<Proxy>) {
     let keys: Vec<Keypair> = (0..3).map(|_| Keypair::generate_ed25519()).collect();
-    let ports: Vec<u16> = keys.iter().map(|_| free_port()).collect();
+    let ports = free_ports(Transport::Tcp, keys.len()).unwrap();
     let proxies: Vec<Proxy> = ports.iter().map(|&port| Proxy::to(port)).collect();
     let mut text = "family = \"ring\"\nnodes = 3\n".to_string();
     for (i, key) in keys.iter().enumerate() {

@@ -1,7 +1,5 @@
 //! Exit codes and the last line of a command that failed.
 
-use std::process::ExitCode;
-
 use gradvine::{config::ConfigError, run::EndError};
 
 /// Why a command did not exit with 0.
@@ -20,19 +18,8 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// The message without the code.
-    pub fn message(&self) -> &str {
-        match self {
-            Exit::Disagrees(message)
-            | Exit::Config(message)
-            | Exit::Short(message)
-            | Exit::Failed(message)
-            | Exit::Interrupted(message) => message,
-        }
-    }
-
     /// Prints the reason on standard error and returns the code.
-    pub fn report(&self) -> ExitCode {
+    pub fn report(&self) -> u8 {
         let (code, message) = match self {
             Exit::Disagrees(message) => (1, message),
             Exit::Config(message) => (2, message),
@@ -42,7 +29,7 @@ impl Exit {
         };
         let word = if matches!(self, Exit::Interrupted(_)) { "interrupted" } else { "error" };
         note!("{word}: {message}");
-        ExitCode::from(code)
+        code
     }
 }
 
@@ -56,8 +43,10 @@ impl From<EndError> for Exit {
     fn from(error: EndError) -> Exit {
         match error {
             EndError::Setup(error) => error.into(),
-            EndError::Short(message) => Exit::Short(message),
-            EndError::Interrupted(message) | EndError::Left(message) => Exit::Interrupted(message),
+            EndError::Short(ending) => Exit::Short(ending.text),
+            EndError::Interrupted(ending) | EndError::Left(ending) => {
+                Exit::Interrupted(ending.text)
+            }
             error => Exit::Failed(error.to_string()),
         }
     }

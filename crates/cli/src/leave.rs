@@ -13,8 +13,8 @@ Examples:
   gradvine leave london.toml      on the machine where `gradvine node london.toml` runs
 
 The others go on without the node at once: their links share its weights. This needs
-absence.policy = \"continue\" and enough nodes for a quorum. The node's process ends with exit code 0;
-start it again with `gradvine node` to come back.")]
+absence.policy = \"continue\" and enough nodes for a quorum. The node's process ends with
+exit code 0; start it again with `gradvine node` to come back.")]
 pub struct Args {
     /// The node's file
     node: PathBuf,

@@ -113,8 +113,8 @@ pub fn run(args: Args) -> Result<(), Exit> {
     };
     let result = match prepared.run(recorder, &mut show, &mut || interrupt.is_set()) {
         // As the user wanted.
-        Err(EndError::Left(message)) => {
-            note!("left: {message}");
+        Err(EndError::Left(ending)) => {
+            note!("left: {ending}");
             return Ok(());
         }
         result => result?,

@@ -93,7 +93,7 @@ fn with_processes(args: &RunArgs) -> Result<(), Exit> {
         interrupt.reached(progress.rounds);
         display.show(progress);
     };
-    let (program, stop) = (std::env::current_exe()?, || interrupt.is_set());
+    let (program, stop) = (crate::program(), || interrupt.is_set());
     let mut control = Control { program, stop: &stop, show: &mut show, warn };
     let summary = processes::run(&whole, &mut directory, &mut control);
     display.finish();

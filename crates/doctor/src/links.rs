@@ -6,7 +6,7 @@ use std::{
 };
 
 use gradvine::{
-    net::{AtRelay, Counterpart, Examination, Examined as Seen, socket_address},
+    net::{AtRelay, Counterpart, Examination, Examined as Seen, Measured, socket_address},
     units::{Bytes, NodeId},
 };
 use serde::Serialize;
@@ -47,6 +47,9 @@ pub struct LinkFigures {
     pub received_mbps: f64,
     /// Its clock minus this one's, in seconds.
     pub clock_s: f64,
+    /// The largest packet that the way to it carries, in bytes, as far as this system has found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path_mtu: Option<u32>,
 }
 
 /// A neighbour and the link to it.
@@ -111,6 +114,7 @@ fn judge_neighbour(node: &Examined, seen: &Seen, report: &mut Report) {
             report.findings.push(Finding::new(level, &about, problem.clone(), None));
         }
     }
+    let path_mtu = seen.link.as_ref().ok().and_then(path_mtu);
     match &seen.link {
         Ok(link) => {
             let text = format!(
@@ -126,6 +130,12 @@ fn judge_neighbour(node: &Examined, seen: &Seen, report: &mut Report) {
             if link.clock_s.abs() > CLOCK {
                 let text = format!("its clock differs by {:+.1} s", link.clock_s);
                 let remedy = "set both by NTP: a run does not need it, but its logs do";
+                report.findings.push(Finding::warning(&about, text, remedy));
+            }
+            if let Some(bytes) = path_mtu.filter(|bytes| *bytes < machine::LEAST_MTU) {
+                let text = format!("packets of more than {bytes} bytes do not pass");
+                let remedy = "raise the MTU on the way (of a VPN, say) to 1280 or more: QUIC \
+                              needs that much";
                 report.findings.push(Finding::warning(&about, text, remedy));
             }
             buffers(&about, link.round_trip_s, link.sent.max(link.received), report);
@@ -168,6 +178,7 @@ fn judge_neighbour(node: &Examined, seen: &Seen, report: &mut Report) {
             sent_mbps: 8e-6 * link.sent,
             received_mbps: 8e-6 * link.received,
             clock_s: link.clock_s,
+            path_mtu,
         }),
         sees: seen.sees.as_ref().map(ToString::to_string),
     });
@@ -284,10 +295,20 @@ fn mapping(relays: &[AtRelay]) -> Option<Mapping> {
 
 /// This machine's address on the way to another one. No packet is sent.
 fn own_address(to: SocketAddr) -> Option<IpAddr> {
+    Some(socket_towards(to)?.local_addr().ok()?.ip())
+}
+
+/// The path MTU of a direct link, in bytes. The kernel has learnt it from what was sent before.
+fn path_mtu(link: &Measured) -> Option<u32> {
+    let to = socket_address(&link.address).filter(|_| !link.relayed)?;
+    machine::path_mtu(&socket_towards(to)?)
+}
+
+fn socket_towards(to: SocketAddr) -> Option<UdpSocket> {
     let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let socket = UdpSocket::bind(any).ok()?;
     socket.connect(to).ok()?;
-    Some(socket.local_addr().ok()?.ip())
+    Some(socket)
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Limits and settings of the operating system.
 
+use std::net::UdpSocket;
+
 use gradvine::net;
 
 use crate::{Finding, Report, files::Examined};
@@ -9,7 +11,7 @@ use crate::{Finding, Report, files::Examined};
 const OTHER_FILES: u64 = 32;
 
 /// The least MTU over which every link of the Internet works.
-const LEAST_MTU: u64 = 1280;
+pub const LEAST_MTU: u32 = 1280;
 
 /// Looks at the machine.
 pub fn examine(node: Option<&Examined>, report: &mut Report) {
@@ -67,7 +69,7 @@ fn system(_: Option<&Examined>, _: &mut Report) {}
 
 /// The network interfaces that are up, except loopback, with their MTU.
 #[cfg(target_os = "linux")]
-fn mtus() -> Vec<(String, u64)> {
+fn mtus() -> Vec<(String, u32)> {
     let Ok(entries) = std::fs::read_dir("/sys/class/net") else { return Vec::new() };
     let one = |entry: std::io::Result<std::fs::DirEntry>| {
         let path = entry.ok()?.path();
@@ -77,6 +79,23 @@ fn mtus() -> Vec<(String, u64)> {
         Some((name, read("mtu")?.trim().parse().ok()?)).filter(|(name, _)| up && name != "lo")
     };
     entries.filter_map(one).collect()
+}
+
+/// The largest packet that passes to the other end of a connected socket, as far as the kernel
+/// knows, in bytes.
+#[cfg(target_os = "linux")]
+pub fn path_mtu(socket: &UdpSocket) -> Option<u32> {
+    use rustix::net::sockopt;
+    match socket.peer_addr().ok()?.is_ipv4() {
+        true => sockopt::ip_mtu(socket).ok(),
+        false => sockopt::ipv6_mtu(socket).ok(),
+    }
+}
+
+/// Not known on other systems.
+#[cfg(not(target_os = "linux"))]
+pub fn path_mtu(_: &UdpSocket) -> Option<u32> {
+    None
 }
 
 /// The largest buffers of a TCP socket for receiving and sending, in bytes.

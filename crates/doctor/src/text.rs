@@ -69,7 +69,9 @@ fn links(neighbours: &[NeighbourFigures]) -> String {
         }
         if let Some(link) = &neighbour.link {
             let runs = link.neighbour_runs;
-            let _ = writeln!(text, "    direct, {}; `gradvine {runs}` runs there", link.cipher);
+            let way = if link.relayed { "through a relay" } else { "direct" };
+            let mtu = link.path_mtu.map_or(String::new(), |mtu| format!(", path MTU {mtu}"));
+            let _ = writeln!(text, "    {way}, {}{mtu}; `gradvine {runs}` runs there", link.cipher);
             let _ = writeln!(
                 text,
                 "    round trip {:.1} ms, {:.1} Mbit/s there, {:.1} Mbit/s back, clock {:+.3} s",

@@ -8,9 +8,10 @@
 #![warn(missing_docs)]
 
 use std::{
+    ffi::OsString,
     fs,
     io::{BufRead, BufReader, Seek, SeekFrom},
-    net::{Ipv4Addr, TcpListener, UdpSocket},
+    net::Ipv4Addr,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
@@ -20,22 +21,40 @@ use std::{
 use gradvine::{
     config::ConfigError,
     data::write_csv,
-    experiment::{Experiment, Transport},
+    experiment::Experiment,
     learn::SavedModel,
     memory,
     mixing::NodeInfo,
-    net::identity,
+    net::{free_ports, identity},
     run::{
-        EndError, NodeFile, Progress, RunDirectory, Summary, Warn, Whole, metrics::Metric,
+        EndError, Ending, NodeFile, Progress, RunDirectory, Summary, Warn, Whole, metrics::Metric,
         write_summary,
     },
     units::NodeId,
 };
 
+/// What starts the command `gradvine`.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// The path of the command, or of an interpreter.
+    pub path: PathBuf,
+    /// The arguments of an interpreter.
+    pub first: Vec<OsString>,
+}
+
+impl Program {
+    /// The program, to be completed with arguments.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(&self.path);
+        command.args(&self.first);
+        command
+    }
+}
+
 /// How a caller controls a run.
 pub struct Control<'a> {
-    /// The program that is started as `PROGRAM node NODE.toml`.
-    pub program: PathBuf,
+    /// What is started as `PROGRAM node NODE.toml`.
+    pub program: Program,
     /// Whether the run has to stop.
     pub stop: &'a dyn Fn() -> bool,
     /// Receives the progress after each round.
@@ -91,13 +110,13 @@ pub fn run(
     let transport = whole.design.experiment.run.transport;
     // Otherwise the run goes on, with the files that it has.
     if !directory.path().join("nodes").exists() {
-        let addresses: Vec<String> = (free_ports(whole.shards.len(), transport)?.into_iter())
+        let addresses: Vec<String> = (free_ports(transport, whole.shards.len())?.into_iter())
             .map(|port| transport.address(Ipv4Addr::LOCALHOST, port))
             .collect();
         write_files(whole, directory, &addresses, true)?;
     }
     let program = control.program.clone();
-    let command = |_| Command::new(&program);
+    let command = |_| program.command();
     let mut processes = start(whole, directory, command)?;
     let restart = &mut |process: &mut Process| process.restart(command(process.node));
     follow(&mut processes, control, Some(restart), &mut |_| Ok(()))?;
@@ -188,28 +207,15 @@ pub fn write_files(
     }
     for (index, address) in addresses.iter().enumerate() {
         let name = design.topology.node(NodeId::from(index)).name.clone();
-        let folder = nodes.join(&name);
-        fs::create_dir_all(&folder)?;
-        let key = identity::create(&folder.join("node.key"))?;
-        write_csv(whole.shards[index].raw(), &folder.join("data.csv"))?;
         let file = NodeFile {
-            key: "node.key".into(),
-            listen: vec![address.clone()],
             topology: "../../topology.toml".into(),
-            experiment: "../experiment.toml".into(),
             data: Some("data.csv".into()),
             test: test.map(|_| "../test.csv".into()),
-            init: None,
-            security: Default::default(),
-            out: "run".into(),
+            ..NodeFile::default()
         };
-        let text = toml::to_string(&file).map_err(|error| EndError::Failed(error.to_string()))?;
-        fs::write(folder.join("node.toml"), text)?;
-        infos.push(NodeInfo {
-            name,
-            peer: Some(key.public().to_peer_id().to_string()),
-            addresses: vec![address.clone()],
-        });
+        infos.push(write_node(&nodes.join(&name), name, address, file)?);
+        let rows = nodes.join(&infos[index].name).join("data.csv");
+        write_csv(whole.shards[index].raw(), &rows)?;
     }
     let topology = (*design.topology).clone().with_nodes(infos)?;
     directory.write("topology.toml", &topology.to_toml())?;
@@ -228,24 +234,59 @@ pub fn write_files(
     Ok(())
 }
 
-/// Different ports that were free a moment ago.
-fn free_ports(count: usize, transport: Transport) -> Result<Vec<u16>, EndError> {
-    let (mut tcp, mut udp, mut ports) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..count {
-        match transport {
-            Transport::Tcp => {
-                let socket = TcpListener::bind("127.0.0.1:0")?;
-                ports.push(socket.local_addr()?.port());
-                tcp.push(socket);
-            }
-            Transport::Quic => {
-                let socket = UdpSocket::bind("127.0.0.1:0")?;
-                ports.push(socket.local_addr()?.port());
-                udp.push(socket);
-            }
+/// Writes the files of nodes on this machine that get their models and rows from programs: the
+/// topology, the experiment, and for each node a folder with its key and its file. Returns the
+/// paths of the nodes' files, in node order.
+///
+/// # Errors
+/// If the experiment's topology is wrong, the folder has these files, or a file cannot be written.
+pub fn write_node_files(folder: &Path, experiment: &Experiment) -> Result<Vec<PathBuf>, EndError> {
+    let run = &experiment.run;
+    let topology = gradvine::run::topology(&experiment.topology, &experiment.folder, run.seed)
+        .map_err(|error| experiment.blame(error))?;
+    for name in ["topology.toml", "experiment.toml"] {
+        if folder.join(name).exists() {
+            let problem = "it exists: expected a folder without the files of other nodes";
+            return Err(ConfigError::new("folder", folder.join(name).display(), problem).into());
         }
     }
-    Ok(ports)
+    fs::create_dir_all(folder)?;
+    let mut infos = Vec::new();
+    for (index, port) in free_ports(run.transport, topology.nodes())?.into_iter().enumerate() {
+        let name = topology.node(NodeId::from(index)).name.clone();
+        let address = run.transport.address(Ipv4Addr::LOCALHOST, port);
+        let file = NodeFile { topology: "../topology.toml".into(), ..NodeFile::default() };
+        infos.push(write_node(&folder.join(&name), name, &address, file)?);
+    }
+    let files = infos.iter().map(|info| folder.join(&info.name).join("node.toml")).collect();
+    fs::write(folder.join("topology.toml"), topology.with_nodes(infos)?.to_toml())?;
+    fs::write(folder.join("experiment.toml"), experiment.to_toml())?;
+    Ok(files)
+}
+
+/// Writes the key and the file of a node at this address into its folder.
+fn write_node(
+    folder: &Path,
+    name: String,
+    address: &str,
+    file: NodeFile,
+) -> Result<NodeInfo, EndError> {
+    fs::create_dir_all(folder)?;
+    let key = identity::create(&folder.join("node.key"))?;
+    let file = NodeFile {
+        key: "node.key".into(),
+        listen: vec![address.into()],
+        experiment: "../experiment.toml".into(),
+        out: "run".into(),
+        ..file
+    };
+    let text = toml::to_string(&file).map_err(|error| EndError::failed(error.to_string()))?;
+    fs::write(folder.join("node.toml"), text)?;
+    Ok(NodeInfo {
+        name,
+        peer: Some(key.public().to_peer_id().to_string()),
+        addresses: vec![address.into()],
+    })
 }
 
 /// Starts every node. `command` makes the command of a node, without its arguments.
@@ -406,8 +447,14 @@ pub fn interrupted(
     let mut summary = salvage(whole, directory, processes, warn);
     summary.interrupted = true;
     write_summary(directory, &summary, warn);
-    let (rounds, folder) = (summary.rounds, directory.path().display());
-    EndError::Interrupted(format!("stopped in round {rounds}; the results so far are in {folder}"))
+    let (rounds, folder) = (summary.rounds, directory.path());
+    let place = folder.display();
+    EndError::Interrupted(Ending {
+        text: format!("stopped in round {rounds}; the results so far are in {place}"),
+        rounds: Some(rounds),
+        folder: Some(folder.to_path_buf()),
+        ..Ending::default()
+    })
 }
 
 /// Collects the results of a run that ended early: the nodes' models, and a summary from their
@@ -491,10 +538,17 @@ pub fn gather(
         (summary.failure, summary.failed_at) = (Some(message.clone()), Some(name.clone()));
         write_summary(directory, &summary, warn);
         let results = format!("the results so far are in {}", directory.path().display());
+        let ending = Ending {
+            text: format!("{message}; {results}"),
+            node: Some(name.clone()),
+            rounds: Some(summary.rounds),
+            folder: Some(directory.path().to_path_buf()),
+            ..Ending::default()
+        };
         return Err(match first.code {
             Some(2) => ConfigError::at(format!("node {name}"), format!("{how}; {results}")).into(),
-            Some(3) => EndError::Short(format!("{message}; {results}")),
-            _ => EndError::Failed(format!("{message}; {results}")),
+            Some(3) => EndError::Short(ending),
+            _ => EndError::Failed(ending),
         });
     }
     let read = |path: &Path| {
@@ -507,7 +561,7 @@ pub fn gather(
     let summary = read(&processes[0].folder.join("run/summary.json"))?;
     for process in processes {
         if read(&process.folder.join("run/summary.json"))? != summary {
-            return Err(EndError::Failed(format!(
+            return Err(EndError::failed(format!(
                 "node {} wrote another summary than node {}",
                 process.name, processes[0].name
             )));

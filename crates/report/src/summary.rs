@@ -1,7 +1,7 @@
 //! The summary of a run as text.
 
 use gradvine::{
-    run::{Participation, Summary},
+    run::{Change, Participation, Summary},
     units::{Bytes, duration},
 };
 
@@ -83,25 +83,33 @@ fn restarts(summary: &Summary) -> String {
         text += &format!("\nstarted again    {}", again.join(", "));
     }
     for change in &summary.history {
-        let without: Vec<&str> = (change.members.iter())
-            .filter(|name| !change.models.contains(name))
-            .map(String::as_str)
-            .collect();
-        text += &format!("\nafter round {:<5}", change.round);
-        text += &match (change.models.len(), without.as_slice()) {
-            (0, _) => format!("{} begin", change.members.join(", ")),
-            (_, []) => format!("{} go on from their mean", change.members.join(", ")),
-            (_, without) => format!(
-                "{} come back: all go on from the mean of {}",
-                without.join(", "),
-                change.models.join(", ")
-            ),
-        };
+        text += &format!("\nafter round {:<5}{}", change.round, describe(change));
     }
     let away: Vec<String> =
         (summary.away.iter()).map(|(name, rounds)| format!("{name} ({rounds} rounds)")).collect();
     if !away.is_empty() {
         text += &format!("\naway at the end  {}", away.join(", "));
+    }
+    text
+}
+
+/// What a change of the members was.
+pub(crate) fn describe(change: &Change) -> String {
+    let without: Vec<&str> = (change.members.iter())
+        .filter(|name| !change.models.contains(name))
+        .map(String::as_str)
+        .collect();
+    let mut text = match (change.models.len(), without.as_slice()) {
+        (0, _) => format!("{} begin", change.members.join(", ")),
+        (_, []) => format!("{} go on from their mean", change.members.join(", ")),
+        (_, without) => format!(
+            "{} come back: all go on from the mean of {}",
+            without.join(", "),
+            change.models.join(", ")
+        ),
+    };
+    for (a, b) in &change.cut {
+        text += &format!(", without the link {a} - {b}");
     }
     text
 }

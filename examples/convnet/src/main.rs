@@ -7,16 +7,16 @@
 //! Each site has only two or three of the ten digits. A round is two steps of SGD on the site's
 //! own rows; then one call hands the change of the model to the node and returns the mixed model.
 
-use std::{error::Error, net::TcpListener, thread};
+use std::{error::Error, thread};
 
 use candle_core::{DType, Device, Tensor, Var};
 use candle_nn::{VarBuilder, VarMap, conv2d, linear, loss, ops};
 use gradvine::{
     data::{self, Dataset, Options, Split},
-    experiment::Experiment,
+    experiment::{Experiment, Transport},
     learn,
     mixing::{FileFormat, Topology},
-    net::Keypair,
+    net::{Keypair, free_ports},
     node::{Exchange, Node, NodeBuilder, NodeResult, Step},
 };
 
@@ -167,12 +167,11 @@ fn sites(count: usize) -> Fallible<(Vec<Dataset>, Dataset)> {
 /// Builders of nodes on loopback.
 fn local(count: usize) -> Fallible<Vec<NodeBuilder>> {
     let keys: Vec<Keypair> = (0..count).map(|_| Keypair::generate_ed25519()).collect();
-    let ports: Vec<TcpListener> =
-        (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
+    let ports = free_ports(Transport::Tcp, count)?;
     let mut text = format!("family = \"ring\"\nnodes = {count}\n");
     let mut addresses = Vec::new();
     for (i, (key, port)) in keys.iter().zip(&ports).enumerate() {
-        let address = format!("/ip4/127.0.0.1/tcp/{}", port.local_addr()?.port());
+        let address = format!("/ip4/127.0.0.1/tcp/{}", port);
         let peer = key.public().to_peer_id();
         text += &format!(
             "[[node]]\nname = \"site-{i}\"\npeer = \"{peer}\"\naddresses = [\"{address}\"]\n"

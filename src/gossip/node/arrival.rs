@@ -48,6 +48,8 @@ impl Node {
             return self.calls.leave(from).map_err(wrong);
         }
         if self.is_call(&at) {
+            let checked = self.transfer.check_call(from, &bytes, &*self.plan);
+            checked.map_err(|error| wrong(format!("{at}: {error}")))?;
             return self
                 .calls
                 .arrived(from, at.round, bytes)

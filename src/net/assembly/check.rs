@@ -60,6 +60,28 @@ enum Act {
     Start(usize),
 }
 
+/// Checks what a node has just recorded: an id has one membership, of a quorum, and is recorded by
+/// its members only; and no two memberships can go on.
+pub fn check_adopted(
+    topology: &Topology,
+    node: usize,
+    disks: &[Membership],
+    adopted: &mut BTreeMap<u64, Membership>,
+) {
+    let membership = &disks[node];
+    let known = adopted.entry(membership.id).or_insert_with(|| membership.clone());
+    assert_eq!(known, membership, "two memberships of one id");
+    assert!(membership.members.len() > topology.nodes() / 2);
+    assert!(membership.members.contains(&node.into()));
+    assert!(topology.restricted(&membership.members, &membership.cut).is_ok());
+    // A membership can go on if all its members have recorded it last.
+    let can = |membership: &&Membership| {
+        membership.members.iter().all(|member| disks[member.index()] == **membership)
+    };
+    let active: Vec<_> = adopted.values().filter(can).collect();
+    assert!(active.len() <= 1, "{active:?}");
+}
+
 impl World {
     /// All nodes choose, and all links are up.
     fn new(spec: &str, faults: usize) -> World {
@@ -215,25 +237,12 @@ impl World {
             Step::Adopt(membership) => {
                 assembly.adopt(membership.clone());
                 self.disks[node] = membership.clone();
-                self.check(node, &membership);
+                check_adopted(&self.topology, node, &self.disks, &mut self.adopted);
             }
             Step::Leave => self.programs[node] = Program::Runs,
+            Step::End => unreachable!("no node has results here"),
         }
         Some(())
-    }
-
-    /// An id has one membership, of a quorum; and no two memberships can go on.
-    fn check(&mut self, node: usize, membership: &Membership) {
-        let known = self.adopted.entry(membership.id).or_insert_with(|| membership.clone());
-        assert_eq!(known, membership, "two memberships of one id");
-        assert!(membership.members.len() > self.topology.nodes() / 2);
-        assert!(membership.members.contains(&node.into()));
-        assert!(self.topology.restricted(&membership.members, &membership.cut).is_ok());
-        let can = |membership: &&Membership| {
-            membership.members.iter().all(|member| self.disks[member.index()] == **membership)
-        };
-        let active: Vec<_> = self.adopted.values().filter(can).collect();
-        assert!(active.len() <= 1, "{active:?}");
     }
 
     /// Each node in some lines.

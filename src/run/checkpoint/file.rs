@@ -5,14 +5,14 @@
 //! `gradvine.crc32c` is the checksum over that text and all vectors. Floating-point numbers are
 //! kept as their bits.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
 use safetensors::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     config::ConfigError,
-    data::write_atomically_with,
+    data::{Disk, replace_file},
     drive::Change,
     gossip::{LinkTraffic, Traffic, snapshot::Snapshot},
     learn,
@@ -172,12 +172,17 @@ impl Checkpoint {
     ///
     /// # Errors
     /// If it cannot be written; then there is none.
-    pub(super) fn write(&self, path: &Path) -> Result<(), ConfigError> {
-        self.write_as(FORMAT, path)
+    pub(crate) fn write(&self, disk: &dyn Disk, path: &Path) -> Result<(), ConfigError> {
+        self.write_as(FORMAT, disk, path)
     }
 
     /// The same with another number of the format.
-    pub(super) fn write_as(&self, format: u32, path: &Path) -> Result<(), ConfigError> {
+    pub(super) fn write_as(
+        &self,
+        format: u32,
+        disk: &dyn Disk,
+        path: &Path,
+    ) -> Result<(), ConfigError> {
         let header = Header { format, ..self.header() };
         let (text, vectors) = (serde_json::to_string(&header), self.vectors());
         let text = text.expect("a header serialises to JSON");
@@ -194,7 +199,7 @@ impl Checkpoint {
         let shapes: Vec<[usize; 1]> = vectors.iter().map(|(_, values)| [values.len()]).collect();
         let tensors = vectors.iter().zip(&shapes).map(|((name, _), shape)| (&name[..], &shape[..]));
         let header = learn::write_header(metadata.into_iter().collect(), tensors);
-        write_atomically_with(path, |file| {
+        replace_file(disk, path, &mut |file| {
             file.write_all(&header)?;
             chunks().try_for_each(|values| {
                 bytes.clear();
@@ -209,8 +214,8 @@ impl Checkpoint {
     /// # Errors
     /// Why it cannot be used: it is damaged, cut short, of another format, or of another round than
     /// its name says.
-    pub(super) fn read(path: &Path, rounds: u64) -> Result<Checkpoint, String> {
-        let bytes = fs::read(path).map_err(|error| error.to_string())?;
+    pub(super) fn read(disk: &dyn Disk, path: &Path, rounds: u64) -> Result<Checkpoint, String> {
+        let bytes = disk.read(path).map_err(|error| error.to_string())?;
         let checkpoint = Checkpoint::from_bytes(&bytes)?;
         match checkpoint.snapshot.rounds {
             Round(found) if found != rounds => {

@@ -11,9 +11,9 @@
 mod file;
 
 use std::{
-    fs::{self, File},
     io,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -22,8 +22,9 @@ use serde::{Deserialize, Serialize};
 pub use self::file::Checkpoint;
 use crate::{
     config::{ConfigError, differences},
-    data::write_atomically,
-    drive::Membership,
+    data::{Disk, FileSystem, replace_file},
+    digest,
+    drive::{Change, Membership},
     gossip::plan,
     run::{Design, directory::CHECKPOINTS},
     units::NodeId,
@@ -50,6 +51,7 @@ struct Identity {
 /// The checkpoints of one node.
 #[derive(Clone, Debug)]
 pub struct Checkpoints {
+    disk: Arc<dyn Disk>,
     folder: PathBuf,
     /// How often one is written.
     pub every: Every,
@@ -59,8 +61,32 @@ pub struct Checkpoints {
     pub used: bool,
     /// How often the program was started again.
     pub restarts: u64,
-    /// Whether this node has its results: then it looks for the others only for a moment.
-    pub over: bool,
+    /// The results that this node has, if any: then it looks for the others only for a moment.
+    pub results: Option<Written>,
+}
+
+/// Results that a node has written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Identifies them: [`digest::short`] of the mean.
+    pub number: u64,
+    /// The last change of the members, if there was one.
+    last: Option<Change>,
+}
+
+impl Written {
+    /// Those with this mean and history.
+    pub fn of(mean: &[f32], history: &[Change]) -> Written {
+        Written { number: digest::short(mean), last: history.last().cloned() }
+    }
+
+    /// Whether these members of a run with so many nodes have formed them.
+    pub fn is_of(&self, membership: &Membership, nodes: usize) -> bool {
+        match &self.last {
+            Some(last) => (&last.members, &last.cut) == (&membership.members, &membership.cut),
+            None => membership.is_whole(nodes),
+        }
+    }
 }
 
 /// How often a checkpoint is written.
@@ -106,6 +132,20 @@ impl Checkpoints {
     pub fn open(
         run: &Path,
         every: Every,
+        place: (NodeId, &str),
+        sections: &[String; 3],
+    ) -> Result<Checkpoints, ConfigError> {
+        Checkpoints::open_on(Arc::new(FileSystem), run, every, place, sections)
+    }
+
+    /// The same on another disk.
+    ///
+    /// # Errors
+    /// As [`Checkpoints::open`].
+    pub(crate) fn open_on(
+        disk: Arc<dyn Disk>,
+        run: &Path,
+        every: Every,
         (node, name): (NodeId, &str),
         sections: &[String; 3],
     ) -> Result<Checkpoints, ConfigError> {
@@ -123,17 +163,17 @@ impl Checkpoints {
                 ),
             )
         };
-        fs::create_dir_all(&folder).map_err(wrong)?;
-        for entry in fs::read_dir(&folder).map_err(wrong)?.flatten() {
+        disk.create_folder(&folder).map_err(wrong)?;
+        for name in disk.names(&folder).map_err(wrong)? {
             // A program that was killed was writing it. One that stays takes space only.
-            if entry.path().extension().is_some_and(|extension| extension == "part") {
-                let _ = fs::remove_file(entry.path());
+            if name.ends_with(".part") {
+                let _ = disk.remove_file(&folder.join(name));
             }
         }
         let path = folder.join(RUN);
         // The files of a run that never began may be corrected.
-        let begun = folder.join(BEGUN).exists();
-        let before = match fs::read(&path) {
+        let begun = disk.exists(&folder.join(BEGUN));
+        let before = match disk.read(&path) {
             Ok(_) if !begun => None,
             Ok(bytes) => {
                 let saved: Identity = serde_json::from_slice(&bytes)
@@ -156,8 +196,8 @@ impl Checkpoints {
         let (name, sections) = (name.into(), sections.clone());
         let identity = Identity { node: node.0, name, sections, restarts };
         let text = serde_json::to_vec(&identity).map_err(|error| wrong(error.into()))?;
-        write_atomically(&path, &[&text])?;
-        Ok(Checkpoints { folder, every, last: None, used, restarts, over: false })
+        replace_file(&*disk, &path, &mut |file| file.write_all(&text))?;
+        Ok(Checkpoints { disk, folder, every, last: None, used, restarts, results: None })
     }
 
     /// The checkpoints of all nodes of a run in one process, whose `sections` are these. The last
@@ -187,7 +227,7 @@ impl Checkpoints {
     pub fn membership(&self) -> Result<Option<Membership>, ConfigError> {
         let path = self.folder.join(MEMBERSHIP);
         let wrong = |problem: String| ConfigError::at("membership", problem).within(path.display());
-        match fs::read(&path) {
+        match self.disk.read(&path) {
             Ok(bytes) => {
                 serde_json::from_slice(&bytes).map(Some).map_err(|error| wrong(error.to_string()))
             }
@@ -202,18 +242,19 @@ impl Checkpoints {
     /// If it cannot be written.
     pub fn adopt(&self, membership: &Membership) -> Result<(), ConfigError> {
         let text = serde_json::to_vec(membership).expect("a membership serialises to JSON");
-        write_atomically(&self.folder.join(MEMBERSHIP), &[&text])
+        let path = self.folder.join(MEMBERSHIP);
+        replace_file(&*self.disk, &path, &mut |file| file.write_all(&text))
     }
 
     /// Records that the run has begun.
     pub fn begin(&self) {
         // Without it a node that is started again waits for a shorter time.
-        let _ = File::create(self.folder.join(BEGUN));
+        let _ = self.disk.write(&self.folder.join(BEGUN), &mut |_| Ok(()));
     }
 
     /// Whether the run has begun.
     pub fn has_begun(&self) -> bool {
-        self.folder.join(BEGUN).exists()
+        self.disk.exists(&self.folder.join(BEGUN))
     }
 
     fn path(&self, rounds: u64) -> PathBuf {
@@ -222,12 +263,9 @@ impl Checkpoints {
 
     /// The rounds of which there are files, ascending.
     fn rounds(&self) -> Vec<u64> {
-        let round = |entry: io::Result<fs::DirEntry>| {
-            let name = entry.ok()?.file_name().into_string().ok()?;
-            name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?.parse().ok()
-        };
-        let mut rounds: Vec<u64> =
-            fs::read_dir(&self.folder).into_iter().flatten().filter_map(round).collect();
+        let round = |name: String| name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?.parse().ok();
+        let names = self.disk.names(&self.folder).unwrap_or_default();
+        let mut rounds: Vec<u64> = names.into_iter().filter_map(round).collect();
         rounds.sort_unstable();
         rounds
     }
@@ -258,7 +296,7 @@ impl Checkpoints {
     /// If it cannot be used.
     pub fn load(&self, rounds: u64) -> Result<Checkpoint, ConfigError> {
         let path = self.path(rounds);
-        Checkpoint::read(&path, rounds).map_err(|problem| {
+        Checkpoint::read(&*self.disk, &path, rounds).map_err(|problem| {
             ConfigError::at("checkpoint", format!("cannot be used: {problem}"))
                 .within(path.display())
         })
@@ -269,14 +307,14 @@ impl Checkpoints {
     /// # Errors
     /// If it cannot be written; those before it are unchanged.
     pub fn write(&self, checkpoint: &Checkpoint) -> Result<(), ConfigError> {
-        checkpoint.write(&self.path(checkpoint.snapshot.rounds.0))
+        checkpoint.write(&*self.disk, &self.path(checkpoint.snapshot.rounds.0))
     }
 
     /// Removes the checkpoints of other rounds than `kept` says.
     pub fn retain(&self, kept: impl Fn(u64) -> bool) {
         for round in self.rounds().into_iter().filter(|round| !kept(*round)) {
             // One that stays takes space only.
-            let _ = fs::remove_file(self.path(round));
+            let _ = self.disk.remove_file(&self.path(round));
         }
     }
 
@@ -290,21 +328,25 @@ impl Checkpoints {
         self.rounds().is_empty()
     }
 
-    /// Removes all of them with their folder.
+    /// Removes all of them with their folder, as far as possible.
     pub fn remove(&self) {
-        let _ = fs::remove_dir_all(&self.folder);
+        for name in self.disk.names(&self.folder).unwrap_or_default() {
+            let _ = self.disk.remove_file(&self.folder.join(name));
+        }
+        let _ = self.disk.remove_folder(&self.folder);
         if let Some(parent) = self.folder.parent() {
-            // Others may have theirs there.
-            let _ = fs::remove_dir(parent);
+            // Others may have theirs there: then it stays.
+            let _ = self.disk.remove_folder(parent);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::{
-        drive::Change,
         gossip::{LinkTraffic, Traffic, snapshot::Snapshot},
         state::State,
         units::{Round, Time},
@@ -412,7 +454,7 @@ mod tests {
     fn a_checkpoint_of_another_format_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let all = open(folder.path(), &sections()).unwrap();
-        checkpoint(3).write_as(2, &all.path(3)).unwrap();
+        checkpoint(3).write_as(2, &FileSystem, &all.path(3)).unwrap();
         let error = all.load(3).unwrap_err().to_string();
         assert!(error.contains("format 2, this program reads 1"), "{error}");
     }

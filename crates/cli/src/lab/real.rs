@@ -68,7 +68,7 @@ pub fn run(mut args: Args) -> Result<(), Exit> {
         interrupt.reached(progress.rounds);
         display.show(progress);
     };
-    let (program, stop) = (std::env::current_exe()?, || interrupt.is_set());
+    let (program, stop) = (crate::program(), || interrupt.is_set());
     let mut control = Control { program, stop: &stop, show: &mut show, warn };
     let measured = laboratory.measure(&whole, &mut directory, &mut control);
     display.finish();

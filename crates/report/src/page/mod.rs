@@ -31,6 +31,8 @@ use curves::{X, Y};
 use gradvine::run::{Run, Status};
 use markup::{Table, count, details, grouped, paragraph, short, text};
 
+use crate::summary::describe;
+
 /// The maximum number of lines of a chart, bars of a picture of runs, columns of the differences.
 const MOST_CURVES: usize = 24;
 /// The maximum number of rows of the table of runs, and of runs with a section of their own.
@@ -183,6 +185,10 @@ fn notes(runs: &[Run], draft: &mut Draft) {
             Status::Unfinished => {
                 notes.push((name.clone(), "it has no summary.json: it runs, or was killed.".into()))
             }
+        }
+        for change in run.summary.iter().flat_map(|summary| &summary.history) {
+            let what = format!("after round {}, {}.", change.round, describe(change));
+            notes.push((name.clone(), short(&what, 600)));
         }
         if run.partial > 0 {
             let what = format!(

@@ -1,0 +1,250 @@
+//! The `gradvine` command: one file per subcommand. [`run`] is the whole command, for the program
+//! of this package and for the Python package.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+/// Prints a line on standard error. If that fails (a full disk, a closed pipe), the line is lost
+/// and the program goes on.
+macro_rules! note {
+    ($($word:tt)*) => {
+        $crate::print_note(&format!($($word)*))
+    };
+}
+
+mod catalogue;
+mod compare;
+mod completions;
+mod doctor;
+mod evaluate;
+mod exit;
+mod identity;
+mod interrupt;
+mod lab;
+mod leave;
+mod members;
+mod node;
+mod outcome;
+mod plan;
+mod predict;
+mod progress;
+mod relay;
+mod report;
+mod run_args;
+mod simulate;
+mod study;
+mod tally;
+mod topology;
+mod train;
+
+use std::{
+    ffi::OsString,
+    io::{self, IsTerminal, Write},
+    sync::OnceLock,
+};
+
+use clap::{Parser, Subcommand};
+use gradvine_reference::File;
+use tracing_subscriber::{
+    filter::{LevelFilter, Targets},
+    layer::SubscriberExt,
+    util::SubscriberInitExt,
+};
+
+pub use gradvine_processes::Program;
+
+use exit::Exit;
+
+/// What starts this command again, for nodes that are processes of their own.
+static PROGRAM: OnceLock<Program> = OnceLock::new();
+
+const EXAMPLES: &str = "\
+Examples:
+  gradvine train                         the default experiment: 8 libp2p hosts on this machine
+  gradvine train --set rule.kind=dcd --set compressor.bits=8
+  gradvine simulate my.toml --topology torus:4x4     the same core on a virtual network
+  gradvine plan --topology topologies/four-regions.toml     seconds per round, the bottleneck, \
+  alternatives
+  gradvine compare --rules d-psgd,dcd,choco          several rules on the same work, in one table
+  gradvine report runs/*                 runs compared: curves, bytes, settings that differ
+  gradvine topology show ring:16         spectral gap, mixing time, a drawing
+  gradvine identity new node.key         a key for a node of a deployment
+  gradvine node node.toml                one node of a network of machines
+  gradvine doctor node.toml              what prevents or slows its run, and what to do
+  gradvine relay relay.toml              carries links between nodes without a public address
+  gradvine evaluate runs/first/model-mean.safetensors digits
+
+Exit codes:
+  0    done, and all nodes took part
+  1    a study's expectations do not agree with its figures
+  2    the configuration or a file is wrong
+  3    the run ended, but participation fell short, or records of nodes are missing
+  4    the run could not go on; the existing models are saved
+  130  interrupted; the results so far are written
+
+Logs go to standard error; RUST_LOG=gradvine=debug shows links and handshakes.";
+
+/// Train one model on many machines with no server and no shared data.
+///
+/// Each node keeps its own data, computes gradients on it, and exchanges compressed model
+/// differences with its neighbours over libp2p, weighted by a doubly stochastic matrix W. `gradvine
+/// train` shows a whole run on this machine.
+#[derive(Parser)]
+#[command(name = "gradvine", version, after_help = EXAMPLES, max_term_width = 110)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run every node of an experiment on this machine, each a libp2p host of its own
+    Train(train::Args),
+    /// Run one node of a network of machines
+    Node(node::Args),
+    /// Examine a node before a run: files, machine, links, the time of a round
+    Doctor(doctor::Args),
+    /// Carry links between nodes without a public address
+    Relay(relay::Args),
+    /// Show who takes part in a run, and who is away
+    Members(members::Args),
+    /// Ask a node on this machine to leave its run; the others go on
+    Leave(leave::Args),
+    /// Run an experiment on a virtual network, in this process, without sockets
+    Simulate(simulate::Args),
+    /// Predict the time and bytes of an experiment and its alternatives
+    Plan(plan::Args),
+    /// Run real nodes on this machine over emulated links, and compare with prediction and
+    /// simulation (Linux)
+    Lab(lab::Args),
+    /// Compare several rules, compressors and topologies in the simulator
+    Compare(compare::Args),
+    /// Run study files: claims of papers, tested, as a report
+    Study(study::Args),
+    /// Pictures and tables of one or several runs, as one page
+    Report(report::Args),
+    /// Show topologies, make and check topology files
+    Topology(topology::Args),
+    /// Explain every section and key of an experiment file
+    #[command(after_long_help = File::Experiment.plain())]
+    Experiment(catalogue::ExperimentArgs),
+    /// Explain every key of node, relay, topology and study files
+    #[command(after_long_help = catalogue::other_files())]
+    Files(catalogue::FilesArgs),
+    /// List the update rules: paper, state, messages, conditions
+    Rules(catalogue::RulesArgs),
+    /// List the compressors: paper, class, constants
+    Compressors(catalogue::CompressorsArgs),
+    /// Make or show a node's key and PeerId
+    Identity(identity::Args),
+    /// Accuracy and loss of a saved model on a data file
+    Evaluate(evaluate::Args),
+    /// A saved model's predictions for a data file, as CSV
+    Predict(predict::Args),
+    /// Print a completion script for a shell
+    Completions(completions::Args),
+}
+
+/// Writes log lines to standard error. On a terminal each first clears its line, where a progress
+/// bar may stand, which is drawn again below.
+struct LogLine;
+
+impl Write for LogLine {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let mut stderr = io::stderr().lock();
+        if stderr.is_terminal() {
+            stderr.write_all(b"\r\x1b[2K")?;
+        }
+        stderr.write_all(line)?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+/// Logs to standard error what `RUST_LOG` asks for: levels by target.
+fn log_to_stderr() {
+    let asked = std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty());
+    let usual = || Targets::new().with_target("gradvine", LevelFilter::WARN);
+    let layer = tracing_subscriber::fmt::layer()
+        .with_writer(|| LogLine)
+        .with_target(false)
+        // It would report errors of writing on standard error, and panic if that fails too.
+        .log_internal_errors(false)
+        .with_ansi(std::io::stderr().is_terminal());
+    let targets = asked.and_then(|text| text.parse().ok()).unwrap_or_else(usual);
+    tracing_subscriber::registry().with(layer).with(targets).init();
+}
+
+/// Parses the arguments (without the program's name), runs the command, and returns the exit code.
+/// `program` is what starts this command again on this machine. Ends the process after `--help`,
+/// wrong arguments, and a second Ctrl-C.
+pub fn run(program: Program, arguments: Vec<OsString>) -> u8 {
+    // Only the first call counts: a process is one command.
+    let _ = PROGRAM.set(program);
+    let name = std::iter::once(OsString::from("gradvine"));
+    let cli = Cli::parse_from(name.chain(arguments));
+    log_to_stderr();
+    let result = match cli.command {
+        Command::Train(args) => train::run(args),
+        Command::Node(args) => node::run(args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Relay(args) => relay::run(&args),
+        Command::Members(args) => members::run(&args),
+        Command::Leave(args) => leave::run(&args),
+        Command::Simulate(args) => simulate::run(args),
+        Command::Plan(args) => plan::run(&args),
+        Command::Lab(args) => lab::run(args),
+        Command::Compare(args) => compare::run(&args),
+        Command::Study(args) => study::run(&args),
+        Command::Report(args) => report::run(&args),
+        Command::Topology(args) => topology::run(args).map_err(Exit::from),
+        Command::Experiment(args) => catalogue::experiment(&args),
+        Command::Files(args) => catalogue::files(&args),
+        Command::Rules(args) => catalogue::rules(&args),
+        Command::Compressors(args) => catalogue::compressors(&args),
+        Command::Identity(args) => identity::run(args),
+        Command::Evaluate(args) => evaluate::run(args),
+        Command::Predict(args) => predict::run(args),
+        Command::Completions(args) => completions::run(&args),
+    };
+    match result {
+        Ok(()) => 0,
+        Err(exit) => exit.report(),
+    }
+}
+
+/// What starts this command again.
+fn program() -> Program {
+    PROGRAM.get().expect("it is set before a command runs").clone()
+}
+
+/// Prints the library's warnings as lines on standard error.
+fn warnings() -> gradvine::run::Warn {
+    std::sync::Arc::new(print_note)
+}
+
+/// The body of `note!`.
+fn print_note(line: &str) {
+    let _ = io::stderr().lock().write_all(format!("{line}\n").as_bytes());
+}
+
+/// Prints to standard output. A closed pipe (`gradvine rules | head -1`) is no failure.
+fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    ignore_broken_pipe(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// Prints a value as JSON.
+fn print_json(value: &impl serde::Serialize) -> io::Result<()> {
+    print(&(serde_json::to_string_pretty(value)? + "\n"))
+}
+
+/// Turns the error of a closed pipe into success.
+fn ignore_broken_pipe(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other,
+    }
+}

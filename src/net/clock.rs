@@ -1,0 +1,43 @@
+//! The clock of a node's own thread: that of the system, or a virtual one in fault simulations.
+
+use std::time::{Duration, Instant};
+
+/// The time now.
+pub(super) fn now() -> Instant {
+    #[cfg(test)]
+    if let Some(now) = virtual_time::now() {
+        return now;
+    }
+    Instant::now()
+}
+
+/// The time since then.
+pub(super) fn since(then: Instant) -> Duration {
+    now().saturating_duration_since(then)
+}
+
+/// Whether this thread's time is virtual: then it starts no threads.
+pub(super) fn is_virtual() -> bool {
+    #[cfg(test)]
+    return virtual_time::now().is_some();
+    #[cfg(not(test))]
+    false
+}
+
+#[cfg(test)]
+pub(super) mod virtual_time {
+    use std::{cell::Cell, time::Instant};
+
+    thread_local! {
+        static NOW: Cell<Option<Instant>> = const { Cell::new(None) };
+    }
+
+    pub(super) fn now() -> Option<Instant> {
+        NOW.get()
+    }
+
+    /// Sets the time of this thread.
+    pub fn set(now: Instant) {
+        NOW.set(Some(now));
+    }
+}

@@ -1,0 +1,295 @@
+//! The links of a simulated machine, as its program uses them.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Arc, mpsc::RecvTimeoutError},
+    time::Duration,
+};
+
+use tokio::sync::mpsc;
+
+use super::{
+    connections::{TICK, read, send, send_due, write},
+    program::wait_until,
+    world::{Act, State, World},
+};
+use crate::{
+    gossip::Cause,
+    net::{
+        Event,
+        attempts::Part,
+        host::{MOST_ABSENT, PARTING},
+        limits::Deadlines,
+        link::SLOTS,
+        links::Links,
+        session::{Inbox, Outbox},
+        status::{Saves, Status},
+        wire::{Message, Reason, StartMessage},
+    },
+    units::NodeId,
+};
+
+/// How long a node that leaves waits until its neighbours know why.
+const GOODBYE: Duration = Duration::from_millis(300);
+
+/// One end of a link.
+pub(super) struct End {
+    /// The machine at the other end.
+    pub machine: usize,
+    pub visits: bool,
+    pub name: String,
+    pub outbox: Outbox,
+    pub inbox: Inbox,
+    pub spare: mpsc::Sender<Vec<u8>>,
+    /// Frames of the core that no connection has carried.
+    pub queue: VecDeque<Arc<Vec<u8>>>,
+    /// The incarnation of the other end's program.
+    pub known: u64,
+    pub lost: Option<Duration>,
+    pub connection: Option<(u64, usize)>,
+    /// The link has ended here.
+    pub is_over: bool,
+    /// The neighbour has said goodbye.
+    pub goodbye: bool,
+    /// The start message that was not sent yet.
+    pub start: Option<StartMessage>,
+    pub saves: Saves,
+    pub beats: BTreeMap<NodeId, u64>,
+    pub acknowledged: u64,
+}
+
+/// The host of a program's attempt.
+pub(super) struct HostState {
+    pub machine: usize,
+    pub id: NodeId,
+    pub membership: u64,
+    pub incarnation: u64,
+    pub restarts: bool,
+    pub deadlines: Deadlines,
+    pub status: Arc<Status>,
+    pub ends: BTreeMap<NodeId, End>,
+    pub events: VecDeque<Event>,
+}
+
+/// The links of a program.
+pub(super) struct SimulatedLinks {
+    world: Arc<World>,
+    machine: usize,
+    host: u64,
+    status: Arc<Status>,
+    names: BTreeMap<NodeId, String>,
+    is_over: bool,
+}
+
+impl SimulatedLinks {
+    pub fn open(
+        world: &Arc<World>,
+        machine: usize,
+        part: &Part<'_>,
+        membership: u64,
+        restarts: bool,
+    ) -> SimulatedLinks {
+        let state = &mut *world.lock();
+        close_host(state, machine);
+        let used = part.neighbours.iter().filter(|neighbour| !neighbour.visits);
+        let status = Arc::new(Status::new(used.map(|neighbour| neighbour.node)));
+        let end = |neighbour: &crate::net::Neighbour| {
+            let (spare, returned) = mpsc::channel(SLOTS);
+            let other = part.numbers[neighbour.node.index()].index();
+            End {
+                machine: other,
+                visits: neighbour.visits,
+                name: neighbour.name.clone(),
+                outbox: Outbox::default(),
+                inbox: Inbox::new(returned),
+                spare,
+                queue: VecDeque::new(),
+                known: 0,
+                lost: None,
+                connection: None,
+                is_over: false,
+                goodbye: false,
+                start: None,
+                saves: Saves::default(),
+                beats: BTreeMap::new(),
+                acknowledged: 0,
+            }
+        };
+        let ends: BTreeMap<NodeId, End> =
+            part.neighbours.iter().map(|neighbour| (neighbour.node, end(neighbour))).collect();
+        let names = ends.iter().map(|(node, end)| (*node, end.name.clone())).collect();
+        let host = state.id();
+        let incarnation = state.id();
+        let deadlines = Deadlines::of(&part.whole.experiment);
+        let one = HostState {
+            machine,
+            id: part.id,
+            membership,
+            incarnation,
+            restarts,
+            deadlines,
+            status: Arc::clone(&status),
+            ends,
+            events: VecDeque::new(),
+        };
+        state.hosts.insert(host, one);
+        state.machines[machine].host = Some(host);
+        SimulatedLinks { world: Arc::clone(world), machine, host, status, names, is_over: false }
+    }
+}
+
+impl Links for SimulatedLinks {
+    fn send(&mut self, to: NodeId, frame: Arc<Vec<u8>>) {
+        let state = &mut *self.world.lock();
+        let Some(end) = state.hosts.get_mut(&self.host).and_then(|host| host.ends.get_mut(&to))
+        else {
+            return;
+        };
+        assert!(end.queue.len() < SLOTS, "the core hands over at most {SLOTS} frames of a link");
+        end.queue.push_back(frame);
+        if let Some((connection, side)) = end.connection {
+            write(state, connection, side);
+        }
+    }
+
+    fn recycle(&mut self, from: NodeId, buffer: Vec<u8>) {
+        let state = &mut *self.world.lock();
+        let Some(end) = state.hosts.get_mut(&self.host).and_then(|host| host.ends.get_mut(&from))
+        else {
+            return;
+        };
+        let _ = end.spare.try_send(buffer);
+        if let Some((connection, side)) = end.connection {
+            read(state, connection, side);
+        }
+    }
+
+    fn send_start(&self, to: NodeId, message: StartMessage) {
+        let state = &mut *self.world.lock();
+        let Some(end) = state.hosts.get_mut(&self.host).and_then(|host| host.ends.get_mut(&to))
+        else {
+            return;
+        };
+        end.start = Some(message);
+        if let Some((connection, side)) = end.connection {
+            send_due(state, connection, side);
+        }
+    }
+
+    fn name(&self, node: NodeId) -> &str {
+        self.names.get(&node).map_or("", String::as_str)
+    }
+
+    fn status(&self) -> &Arc<Status> {
+        &self.status
+    }
+
+    fn next(&self, within: Duration) -> Result<Event, RecvTimeoutError> {
+        let (until, slow) = {
+            let state = self.world.lock();
+            (state.now + within, state.machines[self.machine].slow)
+        };
+        if !slow.is_zero() {
+            wait_until(until - within + slow, false);
+        }
+        loop {
+            {
+                let state = &mut *self.world.lock();
+                // A program that was killed has no host, and unwinds below.
+                if let Some(host) = state.hosts.get_mut(&self.host) {
+                    if let Some(event) = host.events.pop_front() {
+                        return Ok(event);
+                    }
+                    if state.now >= until {
+                        return Err(RecvTimeoutError::Timeout);
+                    }
+                }
+            }
+            wait_until(until, true);
+        }
+    }
+
+    fn set_over(&mut self) {
+        self.is_over = true;
+    }
+
+    fn finish(self: Box<Self>, reason: Option<Cause>, stop: &mut dyn FnMut() -> bool) {
+        let owes = |end: &End| {
+            let frames = !end.outbox.is_empty() || !end.queue.is_empty();
+            !end.is_over && !end.visits && frames
+        };
+        let mut until = None;
+        loop {
+            let (now, host) = {
+                let state = &mut *self.world.lock();
+                let host = state.hosts.get(&self.host);
+                (state.now, host.map(|host| (host.deadlines, host.ends.values().any(owes))))
+            };
+            let Some((Deadlines { goodbye, absence, .. }, owes)) = host else {
+                return wait_until(now, false);
+            };
+            let within = match reason {
+                Some(_) => Duration::ZERO,
+                None if self.is_over => PARTING,
+                None => goodbye + absence.unwrap_or(MOST_ABSENT),
+            };
+            if !owes || now >= *until.get_or_insert(now + within) || stop() {
+                break;
+            }
+            wait_until(now + TICK, false);
+        }
+        let now = {
+            let state = &mut *self.world.lock();
+            let Some(host) = state.hosts.get(&self.host) else { return };
+            let ends: Vec<_> = host.ends.values().filter_map(|end| end.connection).collect();
+            let reason = reason.as_ref().map(|cause| Reason {
+                node: cause.node.0,
+                text: cause.text.clone(),
+                leaves: cause.leaves,
+            });
+            for (connection, side) in ends {
+                send(state, connection, side, Message::Goodbye(reason.clone()));
+            }
+            state.now
+        };
+        let within = if reason.is_some() { GOODBYE } else { PARTING };
+        let mut next = now;
+        while next < now + within {
+            next += GOODBYE;
+            wait_until(next, false);
+            let waits = |end: &End| end.connection.is_some() && !end.goodbye;
+            let waits = {
+                let state = self.world.lock();
+                let host = state.hosts.get(&self.host);
+                host.is_some_and(|host| host.ends.values().any(waits))
+            };
+            if !waits || stop() {
+                break;
+            }
+        }
+    }
+}
+
+impl Drop for SimulatedLinks {
+    fn drop(&mut self) {
+        let state = &mut *self.world.lock();
+        if state.machines[self.machine].host == Some(self.host) {
+            close_host(state, self.machine);
+        }
+    }
+}
+
+/// Closes the host of a machine: the other ends of its connections see that soon.
+pub(super) fn close_host(state: &mut State, machine: usize) {
+    let Some(host) = state.machines[machine].host.take() else { return };
+    let Some(host) = state.hosts.remove(&host) else { return };
+    for (connection, side) in host.ends.values().filter_map(|end| end.connection) {
+        let mut when = state.now + state.latency();
+        if let Some(open) = state.connections.get_mut(&connection) {
+            open.open[side] = false;
+            // What was sent before arrives before.
+            when = when.max(open.last[side][0]).max(open.last[side][1]);
+        }
+        state.at(when, Act::Close { connection, end: 1 - side });
+    }
+}

@@ -1,0 +1,140 @@
+//! Errors of runs that end early.
+
+use std::path::PathBuf;
+
+use crate::{
+    config::ConfigError,
+    drive::RunError,
+    mixing::Topology,
+    units::{NodeId, Round},
+};
+
+/// How a run ended early. Its results are written by then.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EndError {
+    /// This node's own files are wrong, or they differ from those of its neighbours.
+    #[error(transparent)]
+    Setup(#[from] ConfigError),
+    /// All rounds are done and the models are saved, but records of nodes are missing.
+    #[error("{0}")]
+    Short(Ending),
+    /// The run could not go on.
+    #[error("{0}")]
+    Failed(Ending),
+    /// The run was asked to stop.
+    #[error("{0}")]
+    Interrupted(Ending),
+    /// The node was asked to leave ([`leave`](super::leave)); the others go on.
+    #[error("{0}")]
+    Left(Ending),
+}
+
+/// Where and when a run ended early. What is not known is `None` or empty.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Ending {
+    /// All of it in words.
+    pub text: String,
+    /// The name of the node that failed first.
+    pub node: Option<String>,
+    /// The round that this node had reached.
+    pub rounds: Option<u64>,
+    /// The names of the nodes that were awaited when a deadline passed.
+    pub awaited: Vec<String>,
+    /// The run directory with the results so far.
+    pub folder: Option<PathBuf>,
+}
+
+impl Ending {
+    /// What an error of a run says.
+    pub(crate) fn of(error: &RunError, topology: &Topology) -> Ending {
+        let name = |node: NodeId| topology.node(node).name.clone();
+        let (node, rounds, awaited) = match error {
+            RunError::Failed { node, failure } => {
+                (Some(error.cause(*node, topology).node), failure.round(), &[][..])
+            }
+            RunError::Interrupted(round) => (None, Some(*round), &[][..]),
+            RunError::Deadline { nodes, .. } => (None, None, &nodes[..]),
+            _ => (None, None, &[][..]),
+        };
+        Ending {
+            text: error.describe(topology),
+            node: node.map(name),
+            rounds: rounds.map(|Round(round)| round),
+            awaited: awaited.iter().copied().map(name).collect(),
+            folder: None,
+        }
+    }
+}
+
+impl std::fmt::Display for Ending {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl From<String> for Ending {
+    fn from(text: String) -> Ending {
+        Ending { text, ..Ending::default() }
+    }
+}
+
+impl From<&str> for Ending {
+    fn from(text: &str) -> Ending {
+        text.to_string().into()
+    }
+}
+
+impl From<std::io::Error> for EndError {
+    fn from(error: std::io::Error) -> EndError {
+        EndError::failed(error.to_string())
+    }
+}
+
+impl EndError {
+    /// A failure of which only the text is known.
+    pub fn failed(text: impl Into<Ending>) -> EndError {
+        EndError::Failed(text.into())
+    }
+
+    /// The same error for a run that writes no files.
+    pub fn of(error: RunError, topology: &Topology) -> EndError {
+        let ending = Ending::of(&error, topology);
+        match error {
+            RunError::Setup(error) => EndError::Setup(error),
+            RunError::Interrupted(round) => EndError::Interrupted(Ending {
+                text: format!("stopped in round {round}"),
+                ..ending
+            }),
+            _ => EndError::Failed(ending),
+        }
+    }
+
+    /// Where and when the run ended; `None` if a file is wrong.
+    pub fn ending(&self) -> Option<&Ending> {
+        match self {
+            EndError::Setup(_) => None,
+            EndError::Short(ending)
+            | EndError::Failed(ending)
+            | EndError::Interrupted(ending)
+            | EndError::Left(ending) => Some(ending),
+        }
+    }
+
+    /// Adds a message. An interruption that loses data is a failure.
+    pub fn and(self, more: impl std::fmt::Display) -> EndError {
+        match self {
+            EndError::Setup(error) => EndError::Setup(ConfigError {
+                problem: format!("{}; {more}", error.problem),
+                ..error
+            }),
+            EndError::Short(first)
+            | EndError::Failed(first)
+            | EndError::Interrupted(first)
+            | EndError::Left(first) => {
+                let text = format!("{}; {more}", first.text);
+                EndError::Failed(Ending { text, ..first })
+            }
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! A whole run on the gradients of another program, for the simulator.
+
+use std::sync::Arc;
+
+use super::{Design, Evaluate, Gradients, OwnLearner, design};
+use crate::{
+    config::ConfigError,
+    drive::{Learner as _, NodeSpec},
+    experiment::{Compute, Experiment},
+    gossip::tree::Readers,
+    learn::Tensor,
+    links::{Conditions, conditions},
+    units::NodeId,
+};
+
+/// All nodes of a run whose training belongs to another program.
+pub struct OwnRun {
+    /// The design that all nodes share.
+    pub design: Arc<Design>,
+    /// The links and the time of gradients.
+    pub conditions: Conditions,
+    /// Every node's core and learner.
+    pub specs: Vec<NodeSpec>,
+}
+
+impl OwnRun {
+    /// Makes every node: node i takes its updates from the i-th of `gradients`. All nodes start at
+    /// `initial`, d numbers in the order of `tensors`. `evaluate` measures each node's model and
+    /// the mean at the end.
+    ///
+    /// # Errors
+    /// If the number of `gradients` is not the number of nodes, or the experiment is wrong or asks
+    /// for what needs rows of ours: a measured time of gradients, absences, liars.
+    pub fn new(
+        experiment: &Experiment,
+        tensors: Vec<Tensor>,
+        initial: Vec<f32>,
+        gradients: Vec<Box<dyn Gradients>>,
+        evaluate: Option<&Evaluate>,
+    ) -> Result<OwnRun, ConfigError> {
+        let (run, network) = (&experiment.run, &experiment.network);
+        if network.compute == Compute::Measured {
+            let problem = "expected \"fixed\" with network.compute_ms, or another kind: the \
+                           training of a program is not measured";
+            return Err(ConfigError::new("network.compute", "\"measured\"", problem));
+        }
+        for (key, is_set) in
+            [("absent", !network.absent.is_empty()), ("liars", !network.liars.is_empty())]
+        {
+            if is_set {
+                let problem = "cannot be simulated with the training of a program";
+                return Err(ConfigError::at(format!("network.{key}"), problem));
+            }
+        }
+        let topology = design::topology(&experiment.topology, &experiment.folder, run.seed)
+            .map_err(|error| experiment.blame(error))?;
+        let topology = Arc::new(topology);
+        let nodes = topology.nodes();
+        if gradients.len() != nodes {
+            let problem = format!("the topology has {nodes} nodes: one for each is needed");
+            return Err(ConfigError::new("gradients", gradients.len(), problem));
+        }
+        let design = Design::of_tensors(experiment.clone(), topology, tensors, initial)
+            .map_err(|error| experiment.blame(error))?;
+        let design = Arc::new(design);
+        let conditions = conditions(network, &design.topology, run, &mut || f64::NAN)?;
+        let spec = |(node, gradients): (usize, Box<dyn Gradients>)| {
+            let learner = OwnLearner::of_gradients(&design, gradients)?;
+            let mut learner = learner.evaluated(evaluate.cloned());
+            let config = design.node(NodeId::from(node), learner.setup(), Readers::Root);
+            Ok(NodeSpec { config, learner: Box::new(learner) })
+        };
+        let specs = gradients.into_iter().enumerate().map(spec).collect::<Result<_, _>>()?;
+        Ok(OwnRun { design, conditions, specs })
+    }
+}
