@@ -6,13 +6,13 @@
 //! this process and speak libp2p over loopback. On several machines each program builds one node:
 //! `Node::builder("node.toml")?` instead of `NodeBuilder::new`, and the rest stays.
 
-use std::{collections::BTreeMap, error::Error, net::TcpListener};
+use std::{collections::BTreeMap, error::Error};
 
 use gradvine::{
-    experiment::Experiment,
+    experiment::{Experiment, Transport},
     learn::{Batch, Objective, Tensor},
     mixing::Topology,
-    net::Keypair,
+    net::{Keypair, free_ports},
     node::{Event, NodeBuilder},
 };
 
@@ -74,10 +74,9 @@ fn network() -> Result<Network, Box<dyn Error>> {
     let keys: Vec<Keypair> = (0..3).map(|_| Keypair::generate_ed25519()).collect();
     let (mut text, mut addresses) =
         (String::from("family = \"complete\"\nnodes = 3\n"), Vec::new());
-    let ports: Vec<TcpListener> =
-        (0..3).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
+    let ports = free_ports(Transport::Tcp, 3)?;
     for (i, (key, port)) in keys.iter().zip(&ports).enumerate() {
-        let address = format!("/ip4/127.0.0.1/tcp/{}", port.local_addr()?.port());
+        let address = format!("/ip4/127.0.0.1/tcp/{}", port);
         let peer = key.public().to_peer_id();
         text += &format!(
             "[[node]]\nname = \"site-{i}\"\npeer = \"{peer}\"\naddresses = [\"{address}\"]\n"

@@ -1,0 +1,109 @@
+//! What there is (rules, compressors, topologies), and reports of runs.
+
+use std::path::PathBuf;
+
+use gradvine::{
+    compress::COMPRESSORS,
+    experiment::Experiment,
+    gossip::rule::RULES,
+    mixing,
+    run::{self, Run},
+    units::NodeId,
+};
+use pyo3::{prelude::*, types::PyDict};
+
+use crate::error::of_config;
+
+/// Names, texts and constants of an entry.
+fn entry<'py>(
+    py: Python<'py>,
+    texts: &[(&str, &str)],
+    constants: &[(&str, &str)],
+) -> PyResult<Bound<'py, PyDict>> {
+    let (made, meanings) = (PyDict::new(py), PyDict::new(py));
+    for (key, text) in texts {
+        made.set_item(key, text)?;
+    }
+    for (name, meaning) in constants {
+        meanings.set_item(name, meaning)?;
+    }
+    made.set_item("constants", meanings)?;
+    Ok(made)
+}
+
+/// Every update rule.
+#[pyfunction]
+pub fn rules(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
+    let rule = |rule: &'static gradvine::gossip::rule::Entry| {
+        let texts = [
+            ("name", rule.name),
+            ("summary", rule.summary),
+            ("paper", rule.paper),
+            ("update", rule.update),
+            ("state", rule.state),
+            ("sends", rule.sends),
+            ("conditions", rule.conditions),
+        ];
+        let made = entry(py, &texts, rule.constants)?;
+        made.set_item("compresses", rule.compresses)?;
+        Ok(made)
+    };
+    RULES.iter().map(rule).collect()
+}
+
+/// Every compressor.
+#[pyfunction]
+pub fn compressors(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
+    let compressor = |one: &'static gradvine::compress::Entry| {
+        let texts = [
+            ("name", one.name),
+            ("summary", one.summary),
+            ("paper", one.paper),
+            ("class_", one.class_words),
+        ];
+        entry(py, &texts, one.constants)
+    };
+    COMPRESSORS.iter().map(compressor).collect()
+}
+
+/// The topology that an experiment (TOML text, with paths from this folder) names.
+#[pyfunction]
+pub fn topology(py: Python<'_>, experiment: (String, PathBuf)) -> PyResult<Bound<'_, PyDict>> {
+    let (text, folder) = experiment;
+    let mut experiment = Experiment::parse(&text, &[]).map_err(of_config)?;
+    experiment.folder = folder;
+    let (params, seed) = (&experiment.topology, experiment.run.seed);
+    let topology = py.detach(|| {
+        let topology = run::topology(params, &experiment.folder, seed)?;
+        // It is computed once and kept.
+        topology.spectrum();
+        Ok(topology)
+    });
+    let topology = topology.map_err(|error| of_config(experiment.blame(error)))?;
+    let spectrum = topology.spectrum();
+    let names: Vec<&str> =
+        (0..topology.nodes()).map(|node| topology.node(NodeId::from(node)).name.as_str()).collect();
+    let links: Vec<(&str, &str)> = (topology.graph().links().iter())
+        .map(|(a, b)| (names[a.index()], names[b.index()]))
+        .collect();
+    let made = PyDict::new(py);
+    made.set_item("name", topology.name())?;
+    made.set_item("nodes", &names)?;
+    made.set_item("links", links)?;
+    made.set_item("matrix", topology.matrix().dense())?;
+    made.set_item("rho", spectrum.rho)?;
+    made.set_item("gap", spectrum.gap)?;
+    made.set_item("mixing_time", spectrum.mixing_time())?;
+    made.set_item("svg", mixing::svg(&topology))?;
+    Ok(made)
+}
+
+/// One page of HTML from run directories.
+#[pyfunction]
+pub fn report(py: Python<'_>, folders: Vec<PathBuf>, unfinished: bool) -> PyResult<String> {
+    py.detach(|| {
+        let runs = folders.iter().map(|path| Run::load(path, unfinished));
+        let runs = runs.collect::<Result<Vec<Run>, _>>().map_err(of_config)?;
+        Ok(gradvine_report::page(runs).html)
+    })
+}

@@ -1,0 +1,133 @@
+"""Programs that are killed and started again, and nodes that stay away."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+#: One site: prints its rounds as they are done, and its results.
+SITE = """
+import json, sys, time
+import numpy as np
+import gradvine
+
+file, node = sys.argv[1], int(sys.argv[2])
+centre = np.arange(10, dtype=np.float32) * np.float32(0.1) + np.float32(node)
+joined = gradvine.join(file, {"x": np.zeros(10, np.float32)}, rows=1)
+print(json.dumps({"joined": joined.rounds}), flush=True)
+while not joined.done:
+    time.sleep(0.02)
+    np.multiply(joined.x - centre, np.float32(0.25), out=joined.update)
+    joined.round(0.0, 0.25)
+    print(json.dumps({"round": joined.rounds}), flush=True)
+result = joined.finish()
+print(json.dumps({
+    "digest": result.digest,
+    "rounds": result.rounds,
+    "participation": result.participation,
+    "history": result.history,
+    "resumed": joined.report.resumed,
+}), flush=True)
+"""
+
+
+class Site:
+    """One program, which may be started again."""
+
+    def __init__(self, file: Path, node: int) -> None:
+        self.file, self.node = file, node
+        self.start()
+
+    def start(self) -> None:
+        # Not a pipe: nobody reads it while lines of standard output are awaited.
+        self.errors = self.file.with_name("stderr.txt")
+        with self.errors.open("w") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", SITE, str(self.file), str(self.node)],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+
+    def line(self) -> dict:
+        assert self.process.stdout is not None
+        text = self.process.stdout.readline()
+        assert text, self.errors.read_text()
+        return json.loads(text)
+
+    def until(self, round: int) -> None:
+        """Reads lines until this round is done."""
+        while self.line().get("round", 0) < round:
+            pass
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def result(self) -> dict:
+        line: dict = {}
+        while "digest" not in line:
+            line = self.line()
+        assert self.process.wait(timeout=60) == 0, self.errors.read_text()
+        return line
+
+
+@pytest.fixture
+def sites(nodes):
+    started: list[Site] = []
+
+    def make(topology: str, keys: dict) -> list[Site]:
+        often = {"checkpoint.every_rounds": 10, "run.rounds": 200, "run.evaluate_every": 50}
+        files = nodes(topology, {**often, **keys})
+        started.extend(Site(file, node) for node, file in enumerate(files))
+        return started
+
+    yield make
+    for site in started:
+        site.process.kill()
+        site.process.wait()
+
+
+RULE = {"rule.kind": "choco", "compressor.kind": "min-max", "compressor.bits": 4}
+
+
+def test_a_killed_program_goes_on_with_the_same_bits(sites, nodes):
+    """Training here keeps nothing beside the model, so the bits are those without a failure."""
+    run = sites("ring:3", RULE)
+    run[1].until(60)
+    run[1].kill()
+    time.sleep(0.5)
+    run[1].start()
+    joined = run[1].line()["joined"]
+    assert 0 < joined < 61, "it goes on from a checkpoint"
+    results = [site.result() for site in run]
+    assert len({result["digest"] for result in results}) == 1
+    assert results[0]["rounds"] == 200 and results[0]["resumed"] == 1
+    assert results[0]["participation"]["1"]["restarts"] == 1
+    undisturbed = sites("ring:3", RULE)[3:]
+    assert undisturbed[0].result()["digest"] == results[0]["digest"]
+
+
+def test_a_program_that_is_started_after_the_end_gets_the_results(sites):
+    run = sites("path:2", {**RULE, "run.rounds": 20})
+    results = [site.result() for site in run]
+    run[0].start()
+    assert run[0].line() == {"joined": 20}
+    again = run[0].result()
+    assert (again["digest"], again["rounds"]) == (results[0]["digest"], 20)
+
+
+def test_the_others_go_on_without_a_node_that_stays_away(sites):
+    away = {"absence.policy": "continue", "absence.deadline_s": 1}
+    run = sites("ring:3", {**RULE, **away})
+    run[2].until(50)
+    run[2].kill()
+    results = [site.result() for site in run[:2]]
+    assert results[0]["digest"] == results[1]["digest"]
+    assert results[0]["rounds"] == 200 and len(results[0]["history"]) == 1
+    assert results[0]["history"][0]["members"] == ["0", "1"]
