@@ -194,7 +194,15 @@ impl World {
             .iter()
             .map(|(ip, peer)| format!("\"/ip4/{ip}/{}/p2p/{peer}/p2p-circuit\"", at(4100)))
             .collect();
+        // The earlier of two nodes has the lower PeerId, so that it dials its neighbour.
         let nodes = self.nats.len();
+        let mut keys: Vec<(String, usize)> =
+            (0..nodes).map(|i| (key(&format!("made{i}")), i)).collect();
+        keys.sort();
+        for (i, (_, made)) in keys.iter().enumerate() {
+            let at = |name: String| self.path().join(format!("{name}.key"));
+            fs::rename(at(format!("made{made}")), at(format!("n{i}"))).unwrap();
+        }
         let mut topology = format!("family = \"ring\"\nnodes = {nodes}\n");
         for (i, nat) in self.nats.iter().enumerate() {
             let addresses = match nat {
@@ -203,7 +211,7 @@ impl World {
             };
             topology += &format!(
                 "[[node]]\nname = \"n{i}\"\npeer = \"{}\"\naddresses = [{addresses}]\n",
-                key(&format!("n{i}"))
+                keys[i].0
             );
             write(
                 &format!("n{i}.toml"),
@@ -439,6 +447,7 @@ fn which_pairs_connect() {
         (FullCone, FullCone, true),
         (FullCone, PortRestricted, true),
         (FullCone, Symmetric, true),
+        (Symmetric, FullCone, true),
         (PortRestricted, PortRestricted, true),
         (PortRestricted, Symmetric, false),
         (Symmetric, PortRestricted, false),

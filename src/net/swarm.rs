@@ -209,6 +209,9 @@ pub(super) async fn listen<B: NetworkBehaviour>(
     Ok(found)
 }
 
+/// The most addresses at which others see this node that are passed on.
+const SEEN_AT: usize = 4;
+
 /// The task that owns the swarm.
 pub(super) struct SwarmTask {
     pub swarm: Swarm<Behaviour>,
@@ -484,6 +487,16 @@ impl SwarmTask {
             }
             SwarmEvent::NewListenAddr { listener_id, .. } => {
                 self.reservations.reserved(listener_id);
+            }
+            // Where a relay or a neighbour sees this node. Neighbours hear of it, and dial it while
+            // they are reached through a relay: hole punching over TCP fails if the end that the
+            // other can reach has to act as the client.
+            SwarmEvent::NewExternalAddrCandidate { address } => {
+                let known: Vec<Multiaddr> = self.swarm.external_addresses().cloned().collect();
+                if known.len() >= SEEN_AT {
+                    self.swarm.remove_external_address(&known[0]);
+                }
+                self.swarm.add_external_address(address);
             }
             SwarmEvent::ListenerClosed { listener_id, reason, .. }
                 if self.peers.values().any(|peer| !peer.connection.is_closed()) =>
