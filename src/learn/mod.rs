@@ -49,7 +49,7 @@ pub use model::{MAX_PARAMETERS, Model, ModelParams};
 pub(crate) use model_file::write_header;
 pub use model_file::{SavedModel, read_scale, read_tensors, write_tensors};
 pub use optimizer::Optimizer;
-pub use optimizer_config::{BatchSize, OptimizerConfig, OptimizerParams};
+pub use optimizer_config::{Adam, BatchSize, OptimizerConfig, OptimizerKind, OptimizerParams};
 pub use schedule::{Schedule, ScheduleKind};
 pub use supervised::BLOCK_ROWS;
 

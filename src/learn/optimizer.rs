@@ -1,15 +1,16 @@
-//! One node's local steps: stochastic gradient descent with momentum and weight decay.
+//! One node's local steps: stochastic gradient descent with momentum and weight decay, or AdamW.
 
 use std::ops::Range;
 
-use super::{Batch, BatchSize, Batches, Objective, OptimizerConfig, Ready};
+use super::{Adam, Batch, BatchSize, Batches, Objective, OptimizerConfig, Ready};
 use crate::{
     state::Visitor,
     units::{NodeId, Round},
     vector,
 };
 
-/// Stochastic gradient descent of one node. In local step h of a round, at y (which starts as x):
+/// The local steps of one node. In local step h of a round, at y (which starts as x), stochastic
+/// gradient descent is
 ///
 /// ```text
 /// g = gradient of the batch at y, plus lambda y
@@ -17,17 +18,27 @@ use crate::{
 /// y = y - step m
 /// ```
 ///
-/// The update of the round is x - y after H local steps, kept as the sum of step * m: so H = 1 has
-/// no rounding from an addition and its reversal.
+/// and AdamW (Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019, algorithm 2)
 ///
-/// **Memory:** d numbers with momentum, 2 d more with several local steps, and the batch's row
-/// numbers.
+/// ```text
+/// g = gradient of the batch at y,   t = this node's local steps so far, with this one
+/// m = beta_1 m + (1 - beta_1) g
+/// v = beta_2 v + (1 - beta_2) g g
+/// y = y - step (m / (1 - beta_1^t) / (sqrt(v / (1 - beta_2^t)) + epsilon) + lambda y)
+/// ```
+///
+/// DIFFERENCE: lambda is multiplied by the step size, as in PyTorch; the paper has a separate one.
+///
+/// The update of the round is x - y after H local steps, kept as the sum of step * direction: so H
+/// = 1 has no rounding from an addition and its reversal.
+///
+/// **Memory:** d numbers with momentum, 2 d with AdamW, 2 d more with several local steps, and the
+/// batch's row numbers.
 #[derive(Debug)]
 pub struct Optimizer {
     config: OptimizerConfig,
     batches: Batches,
-    /// m; empty without momentum.
-    momentum: Vec<f32>,
+    moments: Moments,
     /// y and the gradient at y; empty with one local step.
     point: Vec<f32>,
     gradient: Vec<f32>,
@@ -48,10 +59,16 @@ impl Optimizer {
             BatchSize::Rows(rows) => Some(rows),
         };
         let several = if config.local_steps > 1 { parameters } else { 0 };
-        let momentum = if config.momentum > 0.0 { parameters } else { 0 };
+        let adam = config.adam.is_some();
+        let length = |kept: bool| if kept { parameters } else { 0 };
+        let moments = Moments {
+            first: vec![0.0; length(adam || config.momentum > 0.0)],
+            second: vec![0.0; length(adam)],
+            steps: 0.0,
+        };
         Optimizer {
             batches: Batches::new(seed, node, rows, size),
-            momentum: vec![0.0; momentum],
+            moments,
             point: vec![0.0; several],
             gradient: vec![0.0; several],
             config,
@@ -93,8 +110,9 @@ impl Optimizer {
         let first = round.0.wrapping_mul(steps);
         if steps == 1 {
             let batch: Batch<'_> = self.batches.at(first);
+            let method = self.moments.begin(&self.config);
             return objective.gradient_by_parts(x, batch, update, &mut |range, update| {
-                direct(&self.config, range.clone(), x, &mut self.momentum, update);
+                method.direct(range.clone(), x, &mut self.moments, update);
                 vector::scale(step, &mut update[range.clone()]);
                 ready(range, update);
             });
@@ -104,19 +122,14 @@ impl Optimizer {
         let mut loss = 0.0;
         for h in 0..steps {
             let batch: Batch<'_> = self.batches.at(first.wrapping_add(h));
+            let method = self.moments.begin(&self.config);
             if h + 1 == steps {
                 loss += objective.gradient_by_parts(
                     &self.point,
                     batch,
                     &mut self.gradient,
                     &mut |range, gradient| {
-                        direct(
-                            &self.config,
-                            range.clone(),
-                            &self.point,
-                            &mut self.momentum,
-                            gradient,
-                        );
+                        method.direct(range.clone(), &self.point, &mut self.moments, gradient);
                         vector::axpy(step, &gradient[range.clone()], &mut update[range.clone()]);
                         ready(range, update);
                     },
@@ -124,7 +137,7 @@ impl Optimizer {
                 break;
             }
             loss += objective.gradient(&self.point, batch, &mut self.gradient);
-            direct(&self.config, 0..x.len(), &self.point, &mut self.momentum, &mut self.gradient);
+            method.direct(0..x.len(), &self.point, &mut self.moments, &mut self.gradient);
             vector::axpy(step, &self.gradient, update);
             for ((y, x), update) in self.point.iter_mut().zip(x).zip(&*update) {
                 *y = x - update;
@@ -143,10 +156,16 @@ impl Optimizer {
         self.config.local_steps as f32 * self.step_size(round) as f32
     }
 
-    /// Visits what must survive a restart: the momentum, d numbers, or none.
+    /// Visits what must survive a restart: the momentum, d numbers; or AdamW's two moments, 2 d,
+    /// and the count of its steps.
     pub fn state(&mut self, visitor: &mut dyn Visitor) {
-        if !self.momentum.is_empty() {
-            visitor.vector("momentum", &mut self.momentum);
+        let Moments { first, second, steps } = &mut self.moments;
+        if self.config.adam.is_some() {
+            visitor.vector("first moment", first);
+            visitor.vector("second moment", second);
+            visitor.number("steps", steps);
+        } else if !first.is_empty() {
+            visitor.vector("momentum", first);
         }
     }
 
@@ -156,29 +175,85 @@ impl Optimizer {
     }
 }
 
-/// Turns a range of a gradient into that of the direction of a step: m = mu m + (g + lambda x).
-fn direct(
-    config: &OptimizerConfig,
-    range: Range<usize>,
-    x: &[f32],
-    momentum: &mut [f32],
-    gradient: &mut [f32],
-) {
-    let gradient = &mut gradient[range.clone()];
-    if config.weight_decay > 0.0 {
-        vector::axpy(config.weight_decay, &x[range.clone()], gradient);
+/// What is kept of earlier gradients.
+#[derive(Debug)]
+struct Moments {
+    /// m; empty without momentum.
+    first: Vec<f32>,
+    /// v; empty without AdamW.
+    second: Vec<f32>,
+    /// t, a whole number.
+    steps: f64,
+}
+
+impl Moments {
+    /// Counts a local step, and returns how its gradient becomes a direction.
+    fn begin(&mut self, config: &OptimizerConfig) -> Method {
+        let decay = config.weight_decay;
+        match config.adam {
+            None => Method::Sgd { momentum: config.momentum, decay },
+            Some(Adam { beta1, beta2, epsilon }) => {
+                self.steps += 1.0;
+                let kept = |beta: f64| 1.0 - libm::pow(beta, self.steps);
+                Method::Adam {
+                    first: (beta1 as f32, (1.0 - beta1) as f32, (1.0 / kept(beta1)) as f32),
+                    second: (beta2 as f32, (1.0 - beta2) as f32, (1.0 / kept(beta2).sqrt()) as f32),
+                    epsilon,
+                    decay,
+                }
+            }
+        }
     }
-    if !momentum.is_empty() {
-        for (m, g) in momentum[range].iter_mut().zip(gradient) {
-            *m = config.momentum * *m + *g;
-            *g = *m;
+}
+
+/// How the gradient of a local step becomes its direction.
+#[derive(Clone, Copy, Debug)]
+enum Method {
+    Sgd {
+        momentum: f32,
+        decay: f32,
+    },
+    /// For each moment: beta, 1 - beta, and what undoes its start from 0.
+    Adam {
+        first: (f32, f32, f32),
+        second: (f32, f32, f32),
+        epsilon: f32,
+        decay: f32,
+    },
+}
+
+impl Method {
+    /// Turns a range of the gradient at `x` into that of the direction.
+    fn direct(self, range: Range<usize>, x: &[f32], moments: &mut Moments, gradient: &mut [f32]) {
+        let gradient = &mut gradient[range.clone()];
+        match self {
+            Method::Sgd { momentum, decay } => {
+                if decay > 0.0 {
+                    vector::axpy(decay, &x[range.clone()], gradient);
+                }
+                if !moments.first.is_empty() {
+                    for (m, g) in moments.first[range].iter_mut().zip(gradient) {
+                        *m = momentum * *m + *g;
+                        *g = *m;
+                    }
+                }
+            }
+            Method::Adam { first, second, epsilon, decay } => {
+                let both = moments.first[range.clone()].iter_mut();
+                let both = both.zip(&mut moments.second[range.clone()]);
+                for (((m, v), x), g) in both.zip(&x[range]).zip(gradient) {
+                    *m = first.0 * *m + first.1 * *g;
+                    *v = second.0 * *v + second.1 * (*g * *g);
+                    *g = first.2 * *m / (second.2 * v.sqrt() + epsilon) + decay * x;
+                }
+            }
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{OptimizerParams, Tensor, schedule::ScheduleKind};
+    use super::super::{OptimizerKind, OptimizerParams, Tensor, schedule::ScheduleKind};
     use super::*;
     use crate::state::State;
 
@@ -260,16 +335,38 @@ mod tests {
     }
 
     #[test]
+    fn adamw_by_hand() {
+        // The first direction is the sign of the gradient; with equal betas of 0 it always is.
+        let signs = path(optimizer(|p| {
+            (p.kind, p.beta1, p.beta2) = (OptimizerKind::AdamW, Some(0.0), Some(0.0));
+        }));
+        assert_eq!(signs, [9.5, 9.0, 8.5]);
+        // g = 8: m = 4, v = 16, corrected 8 and 64, and lambda x = 1; then g = 7.
+        let path = path(optimizer(|p| {
+            (p.kind, p.beta1, p.beta2) = (OptimizerKind::AdamW, Some(0.5), Some(0.75));
+            p.weight_decay = 0.1;
+        }));
+        let second = 9.0 - 0.5 * ((0.5 * 4.0 + 3.5) / 0.75 / f64::sqrt(24.25 / 0.4375) + 0.9);
+        assert_eq!(path[0], 9.0);
+        assert!((f64::from(path[1]) - second).abs() < 1e-6, "{} {second}", path[1]);
+    }
+
+    #[test]
     fn local_steps_equal_as_many_rounds() {
-        for (momentum, weight_decay) in [(0.0, 0.0), (0.5, 0.5)] {
-            let single =
-                path(optimizer(|p| (p.momentum, p.weight_decay) = (momentum, weight_decay)));
-            let mut several = optimizer(|p| {
-                (p.momentum, p.weight_decay, p.local_steps) = (momentum, weight_decay, 3)
-            });
+        let adamw = OptimizerKind::AdamW;
+        for (kind, momentum, weight_decay) in
+            [(OptimizerKind::Sgd, 0.0, 0.0), (OptimizerKind::Sgd, 0.5, 0.5), (adamw, 0.0, 0.5)]
+        {
+            let same = |p: &mut OptimizerParams| {
+                (p.kind, p.momentum, p.weight_decay) = (kind, momentum, weight_decay);
+            };
+            let single = path(optimizer(same));
+            let mut several = optimizer(|p| (same(p), p.local_steps = 3).1);
             let (mut objective, mut update) = (Parabola::new(), [f32::NAN]);
             let loss = several.update(Round(0), &[10.0], &mut objective, &mut update);
-            assert_eq!(10.0 - update[0], single[2]);
+            // Steps of AdamW are no powers of two: their sum is rounded.
+            let rounding = if kind == adamw { 1e-6 } else { 0.0 };
+            assert!((10.0 - update[0] - single[2]).abs() <= rounding, "{update:?} {single:?}");
             assert!(loss < 10.0f64.powi(2) && loss > 0.0);
         }
     }
@@ -297,5 +394,10 @@ mod tests {
         assert_eq!(state.vectors, [("momentum".to_string(), vec![8.0])]);
         let mut plain = self::optimizer(|_| ());
         assert_eq!(State::copy(|visitor| plain.state(visitor)), State::default());
+        let mut adamw = self::optimizer(|p| p.kind = OptimizerKind::AdamW);
+        adamw.update(Round(0), &[10.0], &mut Parabola::new(), &mut [0.0]);
+        let state = State::copy(|visitor| adamw.state(visitor));
+        assert_eq!(state.numbers, [("steps".to_string(), 1.0)]);
+        assert_eq!(state.vectors.len(), 2);
     }
 }

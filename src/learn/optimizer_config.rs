@@ -7,12 +7,15 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use super::schedule::{Schedule, ScheduleKind, Shape};
 use crate::config::ConfigError;
 
-/// `[optimizer]`: the local steps of a node, stochastic gradient descent.
+/// `[optimizer]`: the local steps of a node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct OptimizerParams {
+    /// Stochastic gradient descent, or AdamW, whose moments stay at the node.
+    pub kind: OptimizerKind,
     /// The step size g; 0 is gossip alone. Default: 0.1, because with standardised features both
-    /// convex models and the perceptron learn the embedded sets with it.
+    /// convex models and the perceptron learn the embedded sets with it; `adamw` wants less, such
+    /// as 0.001.
     ///
     /// Accepts: a number from 0 to 3.4e38.
     pub step: f64,
@@ -43,12 +46,29 @@ pub struct OptimizerParams {
     /// mu: the share of the last direction that is kept. Default: 0, as the papers of this crate's
     /// rules have it.
     ///
-    /// Accepts: a number from 0 to below 1.
+    /// Accepts: a number from 0 to below 1; only with `kind = "sgd"`.
     pub momentum: f64,
-    /// lambda: lambda x is added to the gradient.
+    /// lambda: lambda x is added to the gradient (`sgd`) or to the direction of the step (`adamw`).
     ///
     /// Accepts: a number from 0 to 3.4e38.
     pub weight_decay: f64,
+    /// beta_1: the share of the mean of gradients that is kept.
+    ///
+    /// Accepts: a number from 0 to below 1; only with `kind = "adamw"`. Default: 0.9 (Kingma and
+    /// Ba, "Adam", 2015, algorithm 1).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub beta1: Option<f64>,
+    /// beta_2: the share of the mean of squared gradients that is kept.
+    ///
+    /// Accepts: a number from 0 to below 1; only with `kind = "adamw"`. Default: 0.999 (the same).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub beta2: Option<f64>,
+    /// epsilon: added to the root of the mean of squared gradients.
+    ///
+    /// Accepts: a number from 1.2e-38 to 3.4e38; only with `kind = "adamw"`. Default: 1e-8 (the
+    /// same).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epsilon: Option<f64>,
     /// Rows of a gradient; all rows of a node if it has no more, or with `"full"`.
     ///
     /// Accepts: a whole number from 1 to 4294967295, or `"full"`.
@@ -62,6 +82,7 @@ pub struct OptimizerParams {
 impl Default for OptimizerParams {
     fn default() -> Self {
         OptimizerParams {
+            kind: OptimizerKind::Sgd,
             step: 0.1,
             schedule: ScheduleKind::Constant,
             decay_at: None,
@@ -70,10 +91,25 @@ impl Default for OptimizerParams {
             warmup: 0,
             momentum: 0.0,
             weight_decay: 0.0,
+            beta1: None,
+            beta2: None,
+            epsilon: None,
             batch: BatchSize::Rows(16),
             local_steps: 1,
         }
     }
+}
+
+/// How a node turns gradients into steps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum OptimizerKind {
+    /// Stochastic gradient descent with momentum and weight decay.
+    #[default]
+    Sgd,
+    /// AdamW (Loshchilov and Hutter 2019): each coordinate's step is relative to its gradients.
+    AdamW,
 }
 
 /// The number of rows that a gradient is the mean over: a number, or `"full"`.
@@ -139,10 +175,23 @@ pub struct OptimizerConfig {
     pub momentum: f32,
     /// lambda, at least 0.
     pub weight_decay: f32,
+    /// The constants of AdamW; without them it is stochastic gradient descent.
+    pub adam: Option<Adam>,
     /// Rows of a gradient.
     pub batch: BatchSize,
     /// H, at least 1.
     pub local_steps: u32,
+}
+
+/// The constants of AdamW.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Adam {
+    /// beta_1, in [0, 1).
+    pub beta1: f64,
+    /// beta_2, in [0, 1).
+    pub beta2: f64,
+    /// epsilon, above 0.
+    pub epsilon: f32,
 }
 
 impl OptimizerParams {
@@ -182,9 +231,45 @@ impl OptimizerParams {
             schedule: Schedule { step: self.step, warmup: self.warmup, shape: self.shape(rounds)? },
             momentum: self.momentum as f32,
             weight_decay: self.weight_decay as f32,
+            adam: self.adam()?,
             batch: self.batch,
             local_steps: self.local_steps,
         })
+    }
+
+    fn adam(&self) -> Result<Option<Adam>, ConfigError> {
+        let given = [("beta1", self.beta1), ("beta2", self.beta2), ("epsilon", self.epsilon)];
+        if self.kind != OptimizerKind::AdamW {
+            return match given.into_iter().find(|(_, value)| value.is_some()) {
+                Some((key, _)) => Err(ConfigError::at(
+                    format!("optimizer.{key}"),
+                    "belongs to kind = \"adamw\": leave it out, or use that",
+                )),
+                None => Ok(None),
+            };
+        }
+        if self.momentum > 0.0 {
+            let problem = "belongs to kind = \"sgd\": adamw has beta1 in its place";
+            return Err(ConfigError::new("optimizer.momentum", self.momentum, problem));
+        }
+        let share = |key: &str, value: f64| match (0.0..1.0).contains(&value) {
+            true => Ok(value),
+            false => Err(ConfigError::new(
+                format!("optimizer.{key}"),
+                value,
+                "a number from 0 to below 1 is needed",
+            )),
+        };
+        let epsilon = self.epsilon.unwrap_or(1e-8);
+        if !(epsilon > 0.0 && (epsilon as f32).is_normal()) {
+            let problem = "a number from 1.2e-38 to 3.4e38 is needed";
+            return Err(ConfigError::new("optimizer.epsilon", epsilon, problem));
+        }
+        Ok(Some(Adam {
+            beta1: share("beta1", self.beta1.unwrap_or(0.9))?,
+            beta2: share("beta2", self.beta2.unwrap_or(0.999))?,
+            epsilon: epsilon as f32,
+        }))
     }
 
     fn shape(&self, rounds: u64) -> Result<Shape, ConfigError> {
@@ -300,6 +385,11 @@ mod tests {
         problem(&|p| (step(p), p.decay_at = Some(vec![1.5])).1);
         problem(&|p| (step(p), p.decay_factor = Some(0.0)).1);
         problem(&|p| (p.schedule, p.final_step) = (ScheduleKind::Cosine, Some(0.2)));
+        assert!(problem(&|p| p.beta2 = Some(0.9)).contains("belongs to kind = \"adamw\""));
+        let adamw = |p: &mut OptimizerParams| p.kind = OptimizerKind::AdamW;
+        assert!(problem(&|p| (adamw(p), p.momentum = 0.9).1).contains("adamw has beta1"));
+        problem(&|p| (adamw(p), p.beta1 = Some(1.0)).1);
+        problem(&|p| (adamw(p), p.epsilon = Some(0.0)).1);
     }
 
     #[test]

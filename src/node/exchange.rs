@@ -7,7 +7,11 @@
 //! ```
 //! The model and the buffer of the update are lent, not copied, in both directions.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::VecDeque,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -100,6 +104,7 @@ pub struct Step {
 pub struct Exchange {
     design: Arc<Design>,
     id: NodeId,
+    directory: Option<PathBuf>,
     /// `None` once the run is over.
     node: Option<Node>,
     program: ProgramEnds,
@@ -141,6 +146,7 @@ impl Exchange {
         let mut exchange = Exchange {
             design: Arc::clone(design),
             id,
+            directory: node.directory().map(Path::to_path_buf),
             node: Some(node).filter(|_| !is_over),
             program,
             lent: None,
@@ -166,6 +172,11 @@ impl Exchange {
     /// The node's number in the topology.
     pub fn id(&self) -> NodeId {
         self.id
+    }
+
+    /// The run directory, if one is written.
+    pub fn directory(&self) -> Option<&Path> {
+        self.directory.as_deref()
     }
 
     /// Whether the node takes one more update. If not, call [`Exchange::finish`].

@@ -2,7 +2,7 @@
 
 use std::{
     collections::VecDeque,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
@@ -28,9 +28,12 @@ pub struct Node {
     early: VecDeque<Event>,
     stop: Arc<AtomicBool>,
     /// What the node runs, and its number, once its files are read.
-    known: Arc<OnceLock<(Arc<Design>, NodeId)>>,
+    known: Arc<OnceLock<Known>>,
     result: oneshot::Receiver<Result<NodeResult, EndError>>,
 }
+
+/// The design, this node's number in its topology, and the run directory.
+type Known = (Arc<Design>, NodeId, Option<PathBuf>);
 
 /// A node once its links are up.
 pub(super) enum Linked {
@@ -70,7 +73,8 @@ impl Node {
             let mut stop = || asked.load(Ordering::Relaxed);
             let result = builder.prepare().map_err(EndError::Setup).and_then(|prepared| {
                 // It is set only here.
-                let _ = tell.set((Arc::clone(prepared.design()), prepared.node()));
+                let folder = prepared.directory().map(|made| made.path().to_path_buf());
+                let _ = tell.set((Arc::clone(prepared.design()), prepared.node(), folder));
                 let recorder = prepared.recorder();
                 prepared.run(recorder, &mut events, &mut stop)
             });
@@ -116,7 +120,12 @@ impl Node {
     /// The design that all nodes of the run share, and this node's number in its topology; `None`
     /// until the node has read its files.
     pub fn design(&self) -> Option<(&Arc<Design>, NodeId)> {
-        self.known.get().map(|(design, node)| (design, *node))
+        self.known.get().map(|(design, node, _)| (design, *node))
+    }
+
+    /// The run directory; `None` if nothing is written, and until the node has read its files.
+    pub fn directory(&self) -> Option<&Path> {
+        self.known.get().and_then(|(.., folder)| folder.as_deref())
     }
 
     /// Asks the node to leave the run now. Its neighbours get the reason; [`Node::join`] then

@@ -14,7 +14,7 @@ use crate::{
     },
     gossip::{
         NewRule, NodeConfig, plan,
-        rule::{self, Prepared, Setting},
+        rule::{self, Prepared, Setting, Steps},
         tree::{self, Readers, Setup},
     },
     learn::{
@@ -215,12 +215,9 @@ impl Design {
         let mut rule = rule::prepare(&experiment.rule, &setting)?;
         let optimizer = experiment.optimizer.check(experiment.run.rounds)?;
         let OptimizerParams { momentum, step, .. } = experiment.optimizer;
-        rule.warnings.extend(rule::advise(
-            &rule.resolved,
-            momentum,
-            step,
-            experiment.run.allow_unstable,
-        )?);
+        let steps = Steps { momentum, step, adaptive: optimizer.adam.is_some() };
+        let unstable = experiment.run.allow_unstable;
+        rule.warnings.extend(rule::advise(&rule.resolved, &steps, unstable)?);
         experiment.rule = rule.resolved.clone();
         experiment.compressor = built.resolved;
         Ok(Design {

@@ -41,7 +41,7 @@ pub use leave::{Departure, leave};
 pub use needs::Needs;
 pub use outlook::Outlook;
 pub use own::{Evaluate, Gradients, Measures, OwnLearner, specs};
-pub use own_run::OwnRun;
+pub use own_run::{OwnRun, outlook_of_own};
 pub use read::{Point, Run, Span, Status};
 pub use recorder::{Recorder, RunInfo, Warn, write_summary};
 pub use shard::{ShardLearner, Shared, class_counts};

@@ -155,7 +155,11 @@ fn vector(design: &Design) -> u64 {
 /// Vectors of a node's optimizer.
 fn own_vectors(design: &Design) -> u64 {
     let several = if design.optimizer.local_steps > 1 { 2 } else { 0 };
-    several + u64::from(design.optimizer.momentum > 0.0)
+    let moments = match design.optimizer.adam {
+        Some(_) => 2,
+        None => u64::from(design.optimizer.momentum > 0.0),
+    };
+    several + moments
 }
 
 /// The vectors of all nodes' rules. They are counted at node 0, which may serve the others, and at

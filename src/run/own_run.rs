@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::{Design, Evaluate, Gradients, OwnLearner, design};
+use super::{Design, Evaluate, Gradients, Outlook, OwnLearner, design, needs};
 use crate::{
     config::ConfigError,
     drive::{Learner as _, NodeSpec},
     experiment::{Compute, Experiment},
     gossip::tree::Readers,
-    learn::Tensor,
+    learn::{Tensor, count_elements},
     links::{Conditions, conditions},
     units::NodeId,
 };
@@ -38,32 +38,15 @@ impl OwnRun {
         gradients: Vec<Box<dyn Gradients>>,
         evaluate: Option<&Evaluate>,
     ) -> Result<OwnRun, ConfigError> {
-        let (run, network) = (&experiment.run, &experiment.network);
-        if network.compute == Compute::Measured {
-            let problem = "expected \"fixed\" with network.compute_ms, or another kind: the \
-                           training of a program is not measured";
-            return Err(ConfigError::new("network.compute", "\"measured\"", problem));
+        let nodes = gradients.len();
+        let (design, conditions) = resolve(experiment, tensors, initial)?;
+        if nodes != design.topology.nodes() {
+            let problem = format!(
+                "the topology has {} nodes: one for each is needed",
+                design.topology.nodes()
+            );
+            return Err(ConfigError::new("gradients", nodes, problem));
         }
-        for (key, is_set) in
-            [("absent", !network.absent.is_empty()), ("liars", !network.liars.is_empty())]
-        {
-            if is_set {
-                let problem = "cannot be simulated with the training of a program";
-                return Err(ConfigError::at(format!("network.{key}"), problem));
-            }
-        }
-        let topology = design::topology(&experiment.topology, &experiment.folder, run.seed)
-            .map_err(|error| experiment.blame(error))?;
-        let topology = Arc::new(topology);
-        let nodes = topology.nodes();
-        if gradients.len() != nodes {
-            let problem = format!("the topology has {nodes} nodes: one for each is needed");
-            return Err(ConfigError::new("gradients", gradients.len(), problem));
-        }
-        let design = Design::of_tensors(experiment.clone(), topology, tensors, initial)
-            .map_err(|error| experiment.blame(error))?;
-        let design = Arc::new(design);
-        let conditions = conditions(network, &design.topology, run, &mut || f64::NAN)?;
         let spec = |(node, gradients): (usize, Box<dyn Gradients>)| {
             let learner = OwnLearner::of_gradients(&design, gradients)?;
             let mut learner = learner.evaluated(evaluate.cloned());
@@ -73,4 +56,50 @@ impl OwnRun {
         let specs = gradients.into_iter().enumerate().map(spec).collect::<Result<_, _>>()?;
         Ok(OwnRun { design, conditions, specs })
     }
+}
+
+/// What a run would take whose training belongs to another program: nothing is computed. The time
+/// of a gradient is `network.compute_ms`.
+///
+/// # Errors
+/// If the experiment is wrong, or only a simulation can tell (see [`Outlook::of`]).
+pub fn outlook_of_own(
+    experiment: &Experiment,
+    tensors: Vec<Tensor>,
+) -> Result<Outlook, ConfigError> {
+    let parameters = count_elements(&tensors).unwrap_or(usize::MAX);
+    needs::one_copy(parameters)?;
+    let (design, conditions) = resolve(experiment, tensors, vec![0.0; parameters])?;
+    let run = &design.experiment;
+    let gradients = run.run.rounds.saturating_mul(u64::from(run.optimizer.local_steps));
+    Outlook::of(&design, &conditions, gradients)
+}
+
+/// The design, and the links and times of the simulator.
+fn resolve(
+    experiment: &Experiment,
+    tensors: Vec<Tensor>,
+    initial: Vec<f32>,
+) -> Result<(Arc<Design>, Conditions), ConfigError> {
+    let (run, network) = (&experiment.run, &experiment.network);
+    if network.compute == Compute::Measured {
+        let problem = "expected \"fixed\" with network.compute_ms, or another kind: the \
+                       training of a program is not measured";
+        return Err(ConfigError::new("network.compute", "\"measured\"", problem));
+    }
+    for (key, is_set) in
+        [("absent", !network.absent.is_empty()), ("liars", !network.liars.is_empty())]
+    {
+        if is_set {
+            let problem = "cannot be simulated with the training of a program";
+            return Err(ConfigError::at(format!("network.{key}"), problem));
+        }
+    }
+    let topology = design::topology(&experiment.topology, &experiment.folder, run.seed)
+        .map_err(|error| experiment.blame(error))?;
+    let topology = Arc::new(topology);
+    let design = Design::of_tensors(experiment.clone(), topology, tensors, initial)
+        .map_err(|error| experiment.blame(error))?;
+    let conditions = conditions(network, &design.topology, run, &mut || f64::NAN)?;
+    Ok((Arc::new(design), conditions))
 }

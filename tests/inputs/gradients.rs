@@ -12,7 +12,7 @@ use gradvine::{
     data::{Dataset, Target, Task},
     learn::{
         BLOCK_ROWS, Batch, BatchSize, Batches, KINDS, Model, ModelParams, Objective, Optimizer,
-        OptimizerParams, ScheduleKind, Tensor,
+        OptimizerKind, OptimizerParams, ScheduleKind, Tensor,
     },
     rng::{Purpose, Sequence, Stream},
     units::{NodeId, Round},
@@ -371,8 +371,49 @@ fn optimizers() -> Vec<OptimizerParams> {
                 });
             }
         }
+        for (weight_decay, local_steps, batch) in
+            [(0.0, 1, BatchSize::Full), (0.05, 3, BatchSize::Rows(4))]
+        {
+            let (kind, step) = (OptimizerKind::AdamW, schedule.step / 4.0);
+            let adamw = OptimizerParams {
+                kind,
+                step,
+                final_step: schedule.final_step.map(|last| last / 4.0),
+                weight_decay,
+                local_steps,
+                batch,
+                ..schedule.clone()
+            };
+            let constants = (Some(0.8), Some(0.95), Some(1e-3));
+            let (beta1, beta2, epsilon) = constants;
+            all.push(OptimizerParams { beta1, beta2, epsilon, ..adamw.clone() });
+            all.push(adamw);
+        }
     }
     all
+}
+
+/// AdamW, from algorithm 2 of its paper: the direction of step `t`, from 1.
+struct PlainAdamW {
+    m: [f64; D],
+    v: [f64; D],
+    t: i32,
+}
+
+impl PlainAdamW {
+    fn direction(&mut self, params: &OptimizerParams, y: &[f64], slope: &[f64]) -> Vec<f64> {
+        self.t += 1;
+        let (one, two) = (params.beta1.unwrap_or(0.9), params.beta2.unwrap_or(0.999));
+        (0..D)
+            .map(|k| {
+                self.m[k] = one * self.m[k] + (1.0 - one) * slope[k];
+                self.v[k] = two * self.v[k] + (1.0 - two) * slope[k] * slope[k];
+                let mean = self.m[k] / (1.0 - one.powi(self.t));
+                let square = self.v[k] / (1.0 - two.powi(self.t));
+                mean / (square.sqrt() + params.epsilon.unwrap_or(1e-8)) + params.weight_decay * y[k]
+            })
+            .collect()
+    }
 }
 
 /// A whole run in `f64`, each update taken from the same point as the optimizer's; they are
@@ -391,6 +432,7 @@ fn compare(params: &OptimizerParams, node: NodeId) {
     );
     let all: Vec<u32> = (0..ROWS as u32).collect();
     let (mut x, mut momentum) = (vec![2.0f32, -1.0, 0.5], [0.0; D]);
+    let mut plain = PlainAdamW { m: [0.0; D], v: [0.0; D], t: 0 };
     for round in 0..ROUNDS {
         let mut update = vec![f32::NAN; D];
         let loss = optimizer.update(Round(round), &x, &mut bowls, &mut update);
@@ -403,6 +445,13 @@ fn compare(params: &OptimizerParams, node: NodeId) {
             assert_eq!(bowls.asked.remove(0), rows, "{params:?}: round {round}, local step {h}");
             losses += bowls.value(&y, &rows);
             let slope = bowls.slope(&y, &rows);
+            if params.kind == OptimizerKind::AdamW {
+                let direction = plain.direction(params, &y, &slope);
+                for k in 0..D {
+                    y[k] -= step_size(params, round) * direction[k];
+                }
+                continue;
+            }
             for k in 0..D {
                 let gradient = slope[k] + f64::from(params.weight_decay as f32) * y[k];
                 momentum[k] = f64::from(params.momentum as f32) * momentum[k] + gradient;
@@ -427,7 +476,12 @@ fn compare(params: &OptimizerParams, node: NodeId) {
     }
     let kept = State::copy(|visitor| optimizer.state(visitor)).vectors;
     let numbers: usize = kept.iter().map(|(_, values)| values.len()).sum();
-    assert_eq!(numbers, if params.momentum > 0.0 { D } else { 0 });
+    let expected = match params.kind {
+        OptimizerKind::AdamW => 2 * D,
+        _ if params.momentum > 0.0 => D,
+        _ => 0,
+    };
+    assert_eq!(numbers, expected);
 }
 
 #[test]

@@ -41,10 +41,17 @@ fn from_j(product: &Matrix) -> f64 {
 fn every_round_is_doubly_stochastic_and_on_the_links() {
     for n in 1..=40 {
         for &recipe in &schedule::REGISTRY {
-            let (schedule, topology) = make(recipe.name(), &format!("complete:{n}"));
+            if recipe.number().is_some_and(|(_, peers)| peers >= n) {
+                continue;
+            }
+            let (schedule, topology) = make(&recipe.example(), &format!("complete:{n}"));
+            let most = match recipe.number() {
+                _ if schedule.is_static() => n,
+                number => number.map_or(1, |(_, peers)| peers),
+            };
             for t in 0..schedule.period().min(50) {
                 let w = dense(&schedule, t);
-                for i in 0..n {
+                for i in 0..n as usize {
                     let column: f64 = w.iter().map(|row| row[i]).sum();
                     assert!(
                         (w[i].iter().sum::<f64>() - 1.0).abs() < 1e-12,
@@ -68,13 +75,11 @@ fn every_round_is_doubly_stochastic_and_on_the_links() {
                             .iter()
                             .all(|&j| schedule.turn(Round(t), j).from.contains(&NodeId::from(i)))
                     );
-                    if !schedule.is_static() {
-                        assert!(
-                            turn.to.len() <= 1 && turn.from.len() <= 1,
-                            "{} of {n}: one peer",
-                            recipe.name()
-                        );
-                    }
+                    assert!(
+                        turn.to.len() as u64 <= most && turn.from.len() as u64 <= most,
+                        "{} of {n}: {most} peers",
+                        recipe.name()
+                    );
                 }
             }
         }
@@ -182,13 +187,28 @@ fn a_topology_without_the_links_is_refused_with_one_that_has_them() {
         refused("daily", "ring:4")
             .contains("expected one of static, one-peer-exponential, base-2, random-matching")
     );
+    assert!(refused("epidemic:2", "ring:8").contains("needs the link"));
+    for (name, spec, words) in [
+        ("epidemic", "complete:8", "the number of peers, such as \"epidemic:2\""),
+        ("epidemic:few", "complete:8", "the number of peers, such as \"epidemic:2\""),
+        ("epidemic:0", "complete:8", "from 1 to 7"),
+        ("epidemic:8", "complete:8", "from 1 to 7"),
+        ("epidemic:3", "complete:9", "both are odd: use epidemic:2"),
+        ("base-2:3", "complete:8", "base-2 takes no number"),
+    ] {
+        let error = refused(name, spec);
+        assert!(error.contains(words), "{error}");
+    }
     for n in 1..=40 {
         for &recipe in &schedule::REGISTRY {
+            if recipe.number().is_some_and(|(_, peers)| peers >= n as u64) {
+                continue;
+            }
             let remedy = recipe.remedy(n);
             for spec in remedy.split(" or ").filter(|spec| spec.contains(':')) {
                 let topology = Topology::parse(spec, 1).unwrap();
                 assert!(
-                    Schedule::new(recipe.name(), &topology, 1).is_ok(),
+                    Schedule::new(&recipe.example(), &topology, 1).is_ok(),
                     "{} on {spec}",
                     recipe.name()
                 );
@@ -242,6 +262,35 @@ fn random_matching_shrinks_disagreement_by_rho_a_round() {
     };
     let measured = ((0..100).map(|k| factor(10 * k)).sum::<f64>() / 100.0).exp();
     assert!((measured / rho - 1.0).abs() < 0.02, "{measured} and {rho}");
+}
+
+#[test]
+fn an_epidemic_round_contracts_as_far_as_its_graphs_are_exchangeable() {
+    // The derivation is in the schedule's documentation.
+    for (n, peers) in [(8usize, 1u32), (8, 2), (9, 2), (9, 6), (20, 3), (20, 7), (20, 18)] {
+        let (schedule, _) = make(&format!("epidemic:{peers}"), &format!("complete:{n}"));
+        let (n, s) = (n as f64, f64::from(peers));
+        let expected = (1.0 - s / (n - 1.0)) / (s + 1.0);
+        // One node far away, two nodes apart, and a slope: the draws favour none of them.
+        for x in [
+            (0..n as usize).map(|i| f64::from(i == 0) - 1.0 / n).collect::<Vec<_>>(),
+            (0..n as usize).map(|i| f64::from(i == 0) - f64::from(i == 5)).collect(),
+            (0..n as usize).map(|i| i as f64 - (n - 1.0) / 2.0).collect(),
+        ] {
+            let x: Matrix = x.into_iter().map(|x| vec![x]).collect();
+            let square = |x: &Matrix| x.iter().map(|x| x[0] * x[0]).sum::<f64>();
+            let period = schedule.period();
+            let all = (0..period).map(|t| square(&times(&dense(&schedule, t), &x)) / square(&x));
+            let all: Vec<f64> = all.collect();
+            let mean = all.iter().sum::<f64>() / period as f64;
+            let spread = all.iter().map(|f| (f - mean).powi(2)).sum::<f64>().sqrt();
+            let error = spread / period as f64;
+            assert!(
+                (mean - expected).abs() < 4.5 * error + 1e-12,
+                "{n} nodes, {s} peers: {mean}, {expected} expected, standard error {error}"
+            );
+        }
+    }
 }
 
 /// C in f64.
@@ -333,13 +382,14 @@ fn reference(rule: &str, run: &Run, c: C, eta: f64) -> Matrix {
     quotient(&x, &weight)
 }
 
-const ON: [(&str, &str); 7] = [
+const ON: [(&str, &str); 8] = [
     ("one-peer-exponential", "exponential:8"),
     ("one-peer-exponential", "exponential:6"),
     ("base-2", "complete:5"),
     ("base-2", "exponential:11"),
     ("random-matching", "ring:7"),
     ("random-matching", "star:5"),
+    ("epidemic:3", "complete:8"),
     ("base-2", "complete:1"),
 ];
 

@@ -32,7 +32,7 @@ fn a_kind_is_refused_in_every_section_that_has_none() {
     for section in SECTIONS {
         let error = refused(&[&format!("{section}.kind=adam")]);
         assert!(error.starts_with(&format!("--set: {section}.kind = \"adam\": ")), "{error}");
-        let chooses = ["model", "rule", "compressor"].contains(&section);
+        let chooses = ["model", "rule", "compressor", "optimizer"].contains(&section);
         assert_eq!(error.contains("unknown field `kind`"), !chooses, "{error}");
         let Err(error) =
             Experiment::parse(&format!("[{section}]\nkind = 'adam'\n"), &[]).and_then(Whole::new)
@@ -148,7 +148,7 @@ fn node_topology_and_study_files_refuse_unknown_keys() {
         ),
         (
             format!("{study}[experiment.optimizer]\nkind = 'adam'\n{row}"),
-            "optimizer.kind = \"adam\": unknown field",
+            "optimizer.kind = \"adam\": unknown variant",
         ),
         (
             format!("{study}{row}[[picture]]\ntitle='p'\nx='rounds'\ny='train_loss'\nkind=1\n"),
@@ -199,6 +199,30 @@ fn two_momentums_are_refused_and_one_is_not() {
     with(&["rule.kind=sketched-sgd", "compressor.kind=count-sketch", "optimizer.momentum=0.9"])
         .unwrap();
     with(&["rule.kind=diloco", "compressor.kind=identity", "optimizer.momentum=0.9"]).unwrap();
+}
+
+#[test]
+fn adamw_is_doubted_where_updates_count_as_gradients() {
+    let adamw = |sets: &[&str]| {
+        let all = [&["optimizer.kind=adamw", "optimizer.step=0.001"], sets].concat();
+        with(&all).unwrap().design.rule.warnings.clone()
+    };
+    let identity = "compressor.kind=identity";
+    for rule in ["d2", "gradient-tracking", "delayed", "qg-dsgdm"] {
+        let warnings = adamw(&[&format!("rule.kind={rule}"), identity, "topology.file=complete:8"]);
+        assert!(
+            warnings.iter().any(|warning| warning.contains("takes updates for gradients")),
+            "{rule}: {warnings:?}"
+        );
+    }
+    assert!(adamw(&["rule.kind=beer"]).iter().any(|warning| warning.contains("gradients")));
+    for rule in ["d-psgd", "noloco"] {
+        assert_eq!(adamw(&[&format!("rule.kind={rule}"), identity]), [""; 0]);
+    }
+    let large = adamw(&["rule.kind=d-psgd", identity, "optimizer.step=0.1"]);
+    assert!(large[0].starts_with("optimizer.step = 0.1: adamw moves"), "{large:?}");
+    assert!(refused(&["optimizer.kind=adamw", "optimizer.momentum=0.5"]).contains("beta1"));
+    assert!(refused(&["optimizer.kind=adam"]).contains("optimizer.kind"));
 }
 
 #[test]

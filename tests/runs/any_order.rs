@@ -194,6 +194,7 @@ fn schedules_too() {
         ("base-2", "complete:7"),
         ("random-matching", "path:5"),
         ("random-matching", "star:5"),
+        ("epidemic:2", "complete:5"),
     ] {
         for (rule, compressor) in [
             ("kind = 'd-psgd'", "kind = 'identity'"),

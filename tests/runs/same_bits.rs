@@ -143,6 +143,23 @@ fn the_orders_of_d_psgd_and_choco_overlap_gossip_and_gradients_with_the_same_bit
 }
 
 #[test]
+fn adamw_inside_ends_with_the_same_bits() {
+    for rule in ["d-psgd", "diloco", "c-sgd"] {
+        let sets = [
+            &format!("rule.kind='{rule}'"),
+            "optimizer.kind='adamw'",
+            "optimizer.momentum=0",
+            "optimizer.step=0.01",
+            "optimizer.weight_decay=0.1",
+            "optimizer.local_steps=2",
+            "topology.file='complete:3'",
+        ];
+        let sets: Vec<String> = sets.iter().map(ToString::to_string).collect();
+        assert_eq!(simulated(&sets), networked(&sets, Transport::Tcp), "{sets:?}");
+    }
+}
+
+#[test]
 fn layers_leave_while_gradients_are_computed_with_the_same_bits() {
     for (topology, collective) in
         [("complete:4", "ring"), ("star:4", "server"), ("complete:3", "all-to-all")]
@@ -173,6 +190,7 @@ fn schedules_end_with_the_same_bits() {
         ("one-peer-exponential", "exponential:5"),
         ("base-2", "complete:5"),
         ("random-matching", "path:4"),
+        ("epidemic:2", "complete:4"),
     ] {
         for (rule, compressor) in [
             ("d-psgd", "identity"),

@@ -6,6 +6,7 @@ use gradvine::{
     compress::COMPRESSORS,
     experiment::Experiment,
     gossip::rule::RULES,
+    learn::Tensor,
     mixing,
     run::{self, Run},
     units::NodeId,
@@ -46,6 +47,7 @@ pub fn rules(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
         ];
         let made = entry(py, &texts, rule.constants)?;
         made.set_item("compresses", rule.compresses)?;
+        made.set_item("needs_step", rule.needs_step)?;
         Ok(made)
     };
     RULES.iter().map(rule).collect()
@@ -64,6 +66,37 @@ pub fn compressors(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
         entry(py, &texts, one.constants)
     };
     COMPRESSORS.iter().map(compressor).collect()
+}
+
+/// What a run of an experiment (TOML text, with paths from this folder, and further settings, each
+/// `key=value`) takes with a model of these tensors.
+#[pyfunction]
+pub fn plan<'py>(
+    py: Python<'py>,
+    experiment: (String, PathBuf),
+    settings: Vec<String>,
+    tensors: Vec<(String, Vec<usize>)>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let (text, folder) = experiment;
+    let mut experiment = Experiment::parse(&text, &settings).map_err(of_config)?;
+    experiment.folder = folder;
+    let tensors = tensors.into_iter().map(|(name, shape)| Tensor::new(name, &shape)).collect();
+    let outlook = py.detach(|| run::outlook_of_own(&experiment, tensors)).map_err(of_config)?;
+    let (made, round) = (PyDict::new(py), &outlook.prediction);
+    made.set_item("rule", &outlook.rule)?;
+    made.set_item("compressor", &outlook.compressor)?;
+    made.set_item("topology", &outlook.topology)?;
+    made.set_item("rounds", outlook.rounds)?;
+    made.set_item("round_s", round.round_s)?;
+    made.set_item("run_s", outlook.run_s())?;
+    made.set_item("computing", round.computing)?;
+    made.set_item("bytes_payload", round.payload.0)?;
+    made.set_item("bytes_wire", round.wire.0)?;
+    made.set_item("bytes_wire_most", round.wire.1)?;
+    made.set_item("agreement_rounds", outlook.agreement)?;
+    made.set_item("rho", outlook.rho)?;
+    made.set_item("cost_s", outlook.cost_s())?;
+    Ok(made)
 }
 
 /// The topology that an experiment (TOML text, with paths from this folder) names.

@@ -14,6 +14,7 @@ use std::{
 };
 
 use gradvine::{
+    gossip::rule::RULES,
     learn::Tensor,
     node::{self, Event, Measures, Node, NodeResult, Step},
 };
@@ -155,7 +156,12 @@ impl Exchange {
             let nodes = (0..design.topology.nodes()).map(|node| name(node.into()));
             about.set_item("nodes", nodes.collect::<Vec<_>>())?;
             about.set_item("rule", design.rule_name())?;
+            let rule = RULES.find(design.rule_name());
+            about.set_item("needs_step", rule.is_some_and(|rule| rule.needs_step))?;
             about.set_item("rounds", design.experiment.run.rounds)?;
+            about.set_item("folder", open.exchange.directory())?;
+            let every = design.experiment.checkpoint.every_rounds;
+            about.set_item("checkpoint_every_rounds", every)?;
             Ok(about)
         })
     }

@@ -46,6 +46,7 @@ fn _gradvine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(catalogue::rules, module)?)?;
     module.add_function(wrap_pyfunction!(catalogue::compressors, module)?)?;
     module.add_function(wrap_pyfunction!(catalogue::topology, module)?)?;
+    module.add_function(wrap_pyfunction!(catalogue::plan, module)?)?;
     module.add_function(wrap_pyfunction!(catalogue::report, module)?)?;
     Ok(())
 }

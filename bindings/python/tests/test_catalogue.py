@@ -29,6 +29,36 @@ def test_a_topology_has_its_matrix_and_spectrum():
         gradvine.topology("rung:6")
 
 
+def test_settings_are_priced_before_a_run():
+    link = {"network.preset": "4g", "network.compute_ms": 5.0, "run.rounds": 100}
+    arrays = {"w": np.zeros((100, 50)), "b": np.zeros(50)}
+    bits = {"rule.kind": "choco", "compressor.kind": "min-max", "compressor.bits": 4}
+    plan = gradvine.plan(
+        {"topology.file": "ring:6", "rule.kind": "d-psgd", **link},
+        arrays,
+        settings=[{}, bits, {"rule.kind": "d-psgd", "compressor.kind": "sign"}],
+    )
+    dense, compressed = plan
+    # 5,050 numbers of 4 bytes to two neighbours.
+    assert dense.bytes_payload == 2 * 4 * 5050 and dense.bytes_wire > dense.bytes_payload
+    assert compressed.bytes_payload < dense.bytes_payload / 7
+    assert compressed.round_s < dense.round_s and dense.run_s >= 100 * 0.005
+    assert plan.best in list(plan) and len(plan) == 2
+    ((settings, why),) = plan.refused
+    assert settings["compressor.kind"] == "sign" and "takes no compressor" in why
+    assert "choco" in str(plan) and "<table>" in plan._repr_html_() and why in str(plan)
+    # The bytes are those of a simulated run.
+    run = gradvine.simulate(
+        {"topology.file": "ring:6", "rule.kind": "d-psgd", **link, "run.rounds": 3},
+        arrays,
+        lambda node, x: np.zeros(5050),
+        rows=[1] * 6,
+    )
+    assert run.summary["bytes"]["payload"] == 6 * 3 * dense.bytes_payload
+    with pytest.raises(gradvine.SetupError, match="rule.kind"):
+        gradvine.plan({"topology.file": "ring:6", "rule.kind": "unknown"}, arrays)
+
+
 def test_runs_are_reported(nodes, tmp_path):
     def run(node, file):
         bowl = Bowl(node)

@@ -36,11 +36,53 @@ print(json.dumps({
 """
 
 
+#: The same with AdamW, a schedule, and noise from torch's generator; batches by `sync.steps`.
+TORCH_SITE = """
+import json, sys, time
+import torch
+import gradvine
+
+file, node = sys.argv[1], int(sys.argv[2])
+torch.manual_seed(1)
+torch.set_num_threads(1)
+model = torch.nn.Linear(6, 2)
+rows = torch.randn(40, 6, generator=torch.Generator().manual_seed(node))
+joined = gradvine.join(file, model, rows=40)
+print(json.dumps({"joined": joined.rounds}), flush=True)
+inner = torch.optim.AdamW(model.parameters(), lr=0.02)
+schedule = torch.optim.lr_scheduler.StepLR(inner, step_size=150, gamma=0.5)
+torch.manual_seed(100 + node)
+keep = [schedule, torch.default_generator]
+sync = gradvine.attach(joined, model, inner, every=2, keep=keep)
+if sync.resumed:
+    schedule.step()
+while not sync.done:
+    time.sleep(0.01)
+    x = rows[sync.steps % 10 :: 10]
+    inner.zero_grad()
+    target = x[:, :2] * node + 0.1 * torch.randn(len(x), 2)
+    loss = torch.nn.functional.mse_loss(model(x), target)
+    loss.backward()
+    inner.step()
+    schedule.step()
+    if sync.synced:
+        print(json.dumps({"round": joined.rounds}), flush=True)
+result = gradvine.finish(sync)
+print(json.dumps({
+    "digest": result.digest,
+    "rounds": result.rounds,
+    "restarts": result.participation[str(node)]["restarts"],
+    "resumed": joined.report.resumed,
+    "left": [path.name for path in result.folder.glob("training*")],
+}), flush=True)
+"""
+
+
 class Site:
     """One program, which may be started again."""
 
-    def __init__(self, file: Path, node: int) -> None:
-        self.file, self.node = file, node
+    def __init__(self, file: Path, node: int, program: str = SITE) -> None:
+        self.file, self.node, self.program = file, node, program
         self.start()
 
     def start(self) -> None:
@@ -48,7 +90,7 @@ class Site:
         self.errors = self.file.with_name("stderr.txt")
         with self.errors.open("w") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", SITE, str(self.file), str(self.node)],
+                [sys.executable, "-c", self.program, str(self.file), str(self.node)],
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
@@ -81,11 +123,12 @@ class Site:
 def sites(nodes):
     started: list[Site] = []
 
-    def make(topology: str, keys: dict) -> list[Site]:
+    def make(topology: str, keys: dict, program: str = SITE) -> list[Site]:
         often = {"checkpoint.every_rounds": 10, "run.rounds": 200, "run.evaluate_every": 50}
         files = nodes(topology, {**often, **keys})
-        started.extend(Site(file, node) for node, file in enumerate(files))
-        return started
+        made = [Site(file, node, program) for node, file in enumerate(files)]
+        started.extend(made)
+        return made
 
     yield make
     for site in started:
@@ -109,7 +152,24 @@ def test_a_killed_program_goes_on_with_the_same_bits(sites, nodes):
     assert len({result["digest"] for result in results}) == 1
     assert results[0]["rounds"] == 200 and results[0]["resumed"] == 1
     assert results[0]["participation"]["1"]["restarts"] == 1
-    undisturbed = sites("ring:3", RULE)[3:]
+    undisturbed = sites("ring:3", RULE)
+    assert undisturbed[0].result()["digest"] == results[0]["digest"]
+
+
+@pytest.mark.parametrize("rule", [RULE, {"rule.kind": "noloco"}, {**RULE, "rule.order": "iclr"}])
+def test_moments_schedules_and_noise_are_put_back(sites, rule):
+    pytest.importorskip("torch")
+    keys = {**rule, "run.rounds": 100}
+    run = sites("ring:3", keys, TORCH_SITE)
+    run[1].until(35)
+    run[1].kill()
+    time.sleep(0.5)
+    run[1].start()
+    assert 0 < run[1].line()["joined"] < 36
+    results = [site.result() for site in run]
+    assert [result["restarts"] for result in results] == [0, 1, 0]
+    assert results[0]["resumed"] == 1 and not results[0]["left"]
+    undisturbed = sites("ring:3", keys, TORCH_SITE)
     assert undisturbed[0].result()["digest"] == results[0]["digest"]
 
 

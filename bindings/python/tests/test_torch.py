@@ -329,6 +329,23 @@ def test_a_parameter_that_is_not_finite_is_named_and_the_run_can_go_on(nodes):
     assert np.isfinite(results[0].mean).all()
 
 
+def test_rules_that_use_the_step_size_need_it_stated(nodes):
+    def work(node: int, file: Path):
+        with lock:
+            model = linear()
+        joined = gradvine.join(file, model, rows=32)
+        inner = torch.optim.AdamW(model.parameters(), lr=0.01)
+        with pytest.raises(gradvine.SetupError, match='gradient-tracking .* state size="lr"'):
+            gradvine.attach(joined, model, inner, every=1)
+        sync = gradvine.attach(joined, model, inner, every=1, size="lr")
+        train(sync, model, inner, node)
+        return gradvine.finish(sync)
+
+    lock = threading.Lock()
+    results = everywhere(nodes("path:2", {"rule.kind": "gradient-tracking"}), work)
+    assert results[0].digest == results[1].digest
+
+
 def test_misuse_is_refused_with_what_to_do(nodes):
     def work(node: int, file: Path):
         with lock:

@@ -54,7 +54,7 @@ enum Command {
     Show {
         #[command(flatten)]
         source: Source,
-        /// Also show a schedule of links: one-peer-exponential, base-2 or random-matching
+        /// Also show a schedule: one-peer-exponential, base-2, random-matching, epidemic:N
         #[arg(long, value_name = "NAME")]
         schedule: Option<String>,
         /// Write a picture of the graph and its spectrum

@@ -188,7 +188,14 @@ fn names(file: File, section: &str, key: &str) -> Option<String> {
             format!("{}; `\"given\"` only with a file whose links have weights", weights())
         }
         (File::Topology, "topology", "weights") => weights(),
-        (File::Experiment, "topology", "schedule") => one_of(&schedule::REGISTRY.names()),
+        (File::Experiment, "topology", "schedule") => {
+            let all = schedule::REGISTRY.iter();
+            let names: Vec<&str> =
+                (all.clone().filter(|one| one.number().is_none())).map(|one| one.name()).collect();
+            let numbered = all.filter_map(|one| Some((one.name(), one.number()?.0)));
+            let numbered = numbered.map(|(name, what)| format!(", or `\"{name}:N\"` for N {what}"));
+            one_of(&names) + &numbered.collect::<String>()
+        }
         (File::Experiment, "network", "preset") => one_of(&PRESETS.each_ref().map(|one| one.name)),
         (File::Experiment, "model", "kind") => one_of(&KINDS.map(|kind| kind.name())),
         (File::Experiment, "data", "source") => {

@@ -36,6 +36,8 @@ pub(super) const ENTRY: Entry = Entry {
     compresses: true,
     home: "path",
     relaxation: Some("gamma"),
+    needs_gradients: true,
+    needs_step: true,
     prepare,
     ..Entry::BLANK
 };

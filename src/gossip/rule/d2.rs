@@ -33,6 +33,7 @@ pub(super) const ENTRY: Entry = Entry {
     constants: &[],
     compresses: false,
     home: "path",
+    needs_gradients: true,
     prepare,
     ..Entry::BLANK
 };

@@ -47,6 +47,7 @@ pub(super) const ENTRY: Entry = Entry {
     ],
     compresses: false,
     home: "ring",
+    needs_gradients: true,
     prepare,
     ..Entry::BLANK
 };

@@ -54,6 +54,7 @@ pub(super) const ENTRY: Entry = Entry {
     compresses: false,
     home: "star",
     own_momentum: true,
+    needs_step: true,
     prepare,
     ..Entry::BLANK
 };

@@ -24,6 +24,7 @@ pub(super) const ENTRY: Entry = Entry {
     constants: &[],
     compresses: true,
     home: "star",
+    needs_step: true,
     prepare,
     ..Entry::BLANK
 };

@@ -26,6 +26,8 @@ pub(super) const ENTRY: Entry = Entry {
     constants: &[],
     compresses: false,
     home: "path",
+    needs_gradients: true,
+    needs_step: true,
     prepare,
     ..Entry::BLANK
 };

@@ -162,6 +162,10 @@ pub struct Entry {
     pub relaxation: Option<&'static str>,
     /// Whether it has its own momentum, in the constant `momentum`.
     pub own_momentum: bool,
+    /// Whether its theory needs updates that are step sizes times gradients.
+    pub needs_gradients: bool,
+    /// Whether it computes with the step size of an update.
+    pub needs_step: bool,
     /// The largest recommended step, and the advice above it.
     pub step_advice: Option<(f64, &'static str)>,
     /// Reads the constants and prepares the rule.
@@ -184,6 +188,8 @@ impl Entry {
         follows_schedules: false,
         relaxation: None,
         own_momentum: false,
+        needs_gradients: false,
+        needs_step: false,
         step_advice: None,
         prepare: |_, _| Err(ConfigError::at("rule", "this rule has no `prepare`")),
     };
@@ -381,18 +387,31 @@ fn names_of(holds: impl Fn(&Entry) -> bool) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
+/// What the optimizer does that makes a rule's updates.
+#[derive(Clone, Copy, Debug)]
+pub struct Steps {
+    /// Its momentum.
+    pub momentum: f64,
+    /// The step size.
+    pub step: f64,
+    /// Whether a coordinate's step is relative to its gradients, as of AdamW.
+    pub adaptive: bool,
+}
+
+/// The largest usual step of an adaptive optimizer.
+const ADAPTIVE_STEP: f64 = 0.03;
+
 /// Checks a rule against the optimizer that makes its updates: refuses what cannot work, and warns
-/// of unsuitable values. `rule` is a resolved `[rule]` table; `momentum` and `step` are the
-/// optimizer's.
+/// of unsuitable values. `rule` is a resolved `[rule]` table.
 ///
 /// # Errors
 /// If both the rule and the optimizer have momentum, unless `allow_unstable`.
 pub fn advise(
     rule: &toml::Table,
-    momentum: f64,
-    step: f64,
+    steps: &Steps,
     allow_unstable: bool,
 ) -> Result<Vec<String>, ConfigError> {
+    let Steps { momentum, step, adaptive } = *steps;
     let kind = rule.get("kind").and_then(toml::Value::as_str).unwrap_or_default();
     let mut warnings = Vec::new();
     let own = rule.get("momentum").and_then(toml::Value::as_float).unwrap_or(0.0);
@@ -414,6 +433,19 @@ pub fn advise(
         warnings.push(format!(
             "optimizer.step = {step}: {kind} moves every number by the step in every round, \
              however small its gradient is; {advice}"
+        ));
+    }
+    if adaptive && step > ADAPTIVE_STEP {
+        warnings.push(format!(
+            "optimizer.step = {step}: adamw moves every number by about the step in every local \
+             step, however small its gradient is; 0.001 is usual"
+        ));
+    }
+    if adaptive && (entry.needs_gradients || entry.own_momentum) {
+        warnings.push(format!(
+            "optimizer.kind = \"adamw\": {kind} takes updates for gradients, which those of adamw \
+             are not: its theory does not hold; use kind = \"sgd\", or a rule that moves models \
+             (d-psgd, choco, diloco, noloco)"
         ));
     }
     Ok(warnings)

@@ -14,8 +14,8 @@
 //! model. The mean over the nodes makes a step with heavy-ball momentum alpha and step beta. With
 //! alpha 0 and beta = gamma = 1 it is D-PSGD (atc).
 //!
-//! Disagreement shrinks on its own if, for W of every round, gamma (1 - lambda) < 2 (1 + alpha) with
-//! its least eigenvalue lambda: gamma <= 1 + alpha is enough. With random pairs among many nodes
+//! Disagreement shrinks on its own if, for W of every round, gamma (1 - lambda) < 2 (1 + alpha)
+//! with its least eigenvalue lambda: gamma <= 1 + alpha is enough. With random pairs among many nodes
 //! its mean square shrinks if gamma < 2 (1 - alpha^2), which `tests/rules/properties.rs` tries.
 //!
 //! DIFFERENCE: W in place of the mean over a pair. State: m, one accumulator.
@@ -74,8 +74,8 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
         if schedule.is_static() { 1.0 + momentum } else { 2.0 * (1.0 - momentum * momentum) };
     if pull > most {
         warnings.push(format!(
-            "rule.pull = {pull} with outer_momentum = {momentum}: above {most:.3} the nodes' models \
-             may drift apart"
+            "rule.pull = {pull} with outer_momentum = {momentum}: above {most:.3} the models of \
+             the nodes may drift apart"
         ));
     }
     let plan = Gossip::after_gradient(topology, setting.dense());

@@ -30,6 +30,7 @@ pub(super) const ENTRY: Entry = Entry {
     home: "path",
     follows_schedules: true,
     own_momentum: true,
+    needs_step: true,
     prepare,
     ..Entry::BLANK
 };

@@ -27,6 +27,7 @@ pub(super) const ENTRY: Entry = Entry {
     compresses: false,
     home: "star",
     step_advice: Some((MOST_STEP, SUITS)),
+    needs_step: true,
     prepare,
     ..Entry::BLANK
 };

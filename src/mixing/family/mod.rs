@@ -19,6 +19,7 @@ use std::fmt;
 use crate::{config::ConfigError, registry::Registry};
 
 use super::{Graph, MAX_LINKS, MAX_NODES};
+pub(super) use random_regular::draw_regular;
 
 /// Every family, in the order of lists. `custom`, a graph that lists its links, is not among them.
 pub static REGISTRY: Registry<&dyn Family> = Registry::new(

@@ -67,15 +67,10 @@ impl Family for RandomRegular {
         let (nodes, degree) = (arguments[0] as usize, arguments[1] as usize);
         let stream =
             Stream::new(arguments[2], Purpose::Graph).with(arguments[0]).with(arguments[1]);
-        let dense = degree > (nodes - 1) / 2;
-        let drawn = if dense { nodes - 1 - degree } else { degree };
         for draw in 0..DRAWS {
-            let Some(mut rows) = pair(nodes, drawn, &mut stream.with(draw).sequence()) else {
+            let Some(rows) = draw_regular(nodes, degree, &mut stream.with(draw).sequence()) else {
                 continue;
             };
-            if dense {
-                rows = complement(&rows);
-            }
             let ascending = |(a, row): (usize, Vec<u32>)| {
                 row.into_iter()
                     .filter(move |&b| (a as u32) < b)
@@ -101,6 +96,21 @@ impl Family for RandomRegular {
 
     fn diameter(&self, _arguments: &[u64]) -> Option<usize> {
         None
+    }
+}
+
+/// Draws a simple regular graph, connected or not, as rows of neighbours; `None` after an unlucky
+/// draw. Above half of all links the complement is drawn. All numberings of the nodes are equally
+/// probable.
+pub(in crate::mixing) fn draw_regular(
+    nodes: usize,
+    degree: usize,
+    random: &mut Sequence,
+) -> Option<Vec<Vec<u32>>> {
+    if degree > (nodes - 1) / 2 {
+        Some(complement(&pair(nodes, nodes - 1 - degree, random)?))
+    } else {
+        pair(nodes, degree, random)
     }
 }
 

@@ -44,7 +44,7 @@ impl Recipe for Base2 {
         format!("exponential:{nodes} or complete:{nodes}")
     }
 
-    fn rounds(&self, topology: &Topology, _seed: u64) -> Result<Vec<Mix>, String> {
+    fn rounds(&self, topology: &Topology, _number: u64, _seed: u64) -> Result<Vec<Mix>, String> {
         let n = topology.nodes();
         Ok(pairs(n as u32).iter().map(|pairs| Mix::pairs(n, pairs)).collect())
     }

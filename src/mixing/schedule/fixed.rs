@@ -25,7 +25,7 @@ impl Recipe for Static {
         "any topology".into()
     }
 
-    fn rounds(&self, topology: &Topology, _seed: u64) -> Result<Vec<Mix>, String> {
+    fn rounds(&self, topology: &Topology, _number: u64, _seed: u64) -> Result<Vec<Mix>, String> {
         let row = |i: usize| {
             let i = NodeId::from(i);
             let weights = topology.matrix().neighbour_weights(i);

@@ -21,6 +21,7 @@
 //! To add a schedule, write one file and one line of [`REGISTRY`].
 
 mod base_2;
+mod epidemic;
 mod fixed;
 mod mix;
 mod one_peer;
@@ -46,6 +47,7 @@ pub static REGISTRY: Registry<&dyn Recipe> = Registry::new(
         &one_peer::OnePeerExponential,
         &base_2::Base2,
         &random_matching::RandomMatching,
+        &epidemic::Epidemic,
     ],
 );
 
@@ -66,6 +68,19 @@ pub trait Recipe: Sync + fmt::Debug {
     /// Its name in files and on the command line.
     fn name(&self) -> &'static str;
 
+    /// What the number after its name is, and an example; `None` if it has none.
+    fn number(&self) -> Option<(&'static str, u64)> {
+        None
+    }
+
+    /// How files give it, with an example of its number.
+    fn example(&self) -> String {
+        match self.number() {
+            None => self.name().into(),
+            Some((_, example)) => format!("{}:{example}", self.name()),
+        }
+    }
+
     /// A description in one line.
     fn about(&self) -> &'static str;
 
@@ -76,11 +91,11 @@ pub trait Recipe: Sync + fmt::Debug {
     fn remedy(&self, nodes: usize) -> String;
 
     /// The matrices of one period, at least one. They may use links that the topology lacks: that
-    /// is checked later.
+    /// is checked later. `number` is the one after its name, or 0 if it has none.
     ///
     /// # Errors
     /// If there is no such schedule on this topology: the problem and the remedy.
-    fn rounds(&self, topology: &Topology, seed: u64) -> Result<Vec<Mix>, String>;
+    fn rounds(&self, topology: &Topology, number: u64, seed: u64) -> Result<Vec<Mix>, String>;
 
     /// The rate of agreement, if it is known without the matrices' products.
     fn rate(&self, _topology: &Topology) -> Option<Rate> {
@@ -93,35 +108,50 @@ pub trait Recipe: Sync + fmt::Debug {
     }
 }
 
-/// Finds a recipe by name.
+/// Finds a recipe by name, with the number after it: `base-2`, `epidemic:4`.
 ///
 /// # Errors
-/// If there is none; the error lists the known ones.
-pub fn find(name: &str) -> Result<&'static dyn Recipe, ConfigError> {
-    REGISTRY
-        .find(name)
-        .copied()
-        .ok_or_else(|| ConfigError::new(KEY, format!("\"{name}\""), REGISTRY.expected(name)))
+/// If there is none, or its number is missing or wrong; the error lists what is accepted.
+pub fn find(text: &str) -> Result<(&'static dyn Recipe, u64), ConfigError> {
+    let refused = |problem: String| ConfigError::new(KEY, format!("\"{text}\""), problem);
+    let (name, number) = match text.split_once(':') {
+        Some((name, number)) => (name, Some(number)),
+        None => (text, None),
+    };
+    let recipe = *REGISTRY.find(name).ok_or_else(|| refused(REGISTRY.expected(name)))?;
+    match (recipe.number(), number) {
+        (None, None) => Ok((recipe, 0)),
+        (None, Some(_)) => Err(refused(format!("{name} takes no number: write \"{name}\""))),
+        (Some((what, _)), number) => {
+            let number = number.and_then(|number| number.parse().ok()).ok_or_else(|| {
+                let example = recipe.example();
+                refused(format!("expected the number of {what}, such as \"{example}\""))
+            })?;
+            Ok((recipe, number))
+        }
+    }
 }
 
 /// The links and weights of every round.
 #[derive(Debug)]
 pub struct Schedule {
+    name: String,
     recipe: &'static dyn Recipe,
     rounds: Vec<Mix>,
     rate: OnceLock<Rate>,
 }
 
 impl Schedule {
-    /// The schedule of this name on a topology. `seed` is for random schedules.
+    /// The schedule of this name (`base-2`, `epidemic:4`) on a topology. `seed` is for random
+    /// schedules.
     ///
     /// # Errors
     /// If there is no such schedule, or the topology lacks a link of it: the link, and a topology
     /// that has it.
     pub fn new(name: &str, topology: &Topology, seed: u64) -> Result<Schedule, ConfigError> {
-        let recipe = find(name)?;
+        let (recipe, number) = find(name)?;
         let refused = |problem: String| ConfigError::new(KEY, format!("\"{name}\""), problem);
-        let rounds = recipe.rounds(topology, seed).map_err(refused)?;
+        let rounds = recipe.rounds(topology, number, seed).map_err(refused)?;
         assert!(!rounds.is_empty(), "{name}: a period has a round");
         for mix in &rounds {
             if let Some((a, b)) = mix.arcs().find(|&(a, b)| topology.link(a, b).is_none()) {
@@ -133,7 +163,7 @@ impl Schedule {
                 )));
             }
         }
-        Ok(Schedule { recipe, rounds, rate: OnceLock::new() })
+        Ok(Schedule { name: name.into(), recipe, rounds, rate: OnceLock::new() })
     }
 
     /// The topology's own W in every round.
@@ -164,9 +194,9 @@ impl Schedule {
         self.rounds[0].nodes()
     }
 
-    /// Its name in files.
-    pub fn name(&self) -> &'static str {
-        self.recipe.name()
+    /// Its name in files, with its number.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Its generator.

@@ -36,7 +36,7 @@ impl Recipe for OnePeerExponential {
         format!("exponential:{nodes} or complete:{nodes}")
     }
 
-    fn rounds(&self, topology: &Topology, _seed: u64) -> Result<Vec<Mix>, String> {
+    fn rounds(&self, topology: &Topology, _number: u64, _seed: u64) -> Result<Vec<Mix>, String> {
         let n = topology.nodes();
         let hops = (0..).map(|k| 1usize << k).take_while(|&hop| hop < n);
         let mix = |hop: usize| {

@@ -52,7 +52,7 @@ impl Recipe for RandomMatching {
         "any topology".into()
     }
 
-    fn rounds(&self, topology: &Topology, seed: u64) -> Result<Vec<Mix>, String> {
+    fn rounds(&self, topology: &Topology, _number: u64, seed: u64) -> Result<Vec<Mix>, String> {
         let (nodes, links) = (topology.nodes(), topology.graph().links());
         let period = (ROOM / (nodes + links.len())).clamp(SHORTEST, PERIOD);
         let stream = Stream::new(seed, Purpose::Rule).with(nodes as u64).with(links.len() as u64);

@@ -98,12 +98,12 @@ impl Scenario {
         let parsed = Topology::parse(topology, seed).expect("a valid topology");
         let (nodes, links) = (parsed.nodes(), parsed.edges().count());
         let policy = pick(rng, &[Policy::Wait, Policy::Continue]);
-        let momentum = pick(rng, &["0.0", "0.9"]);
+        let optimizer = pick(rng, &["momentum=0.0", "momentum=0.9", "kind=adamw"]);
         let every = 2 + rng.below(4);
         let settings = vec![
             format!("rule.kind={rule}"),
             format!("compressor.kind={compressor}"),
-            format!("optimizer.momentum={momentum}"),
+            format!("optimizer.{optimizer}"),
             format!("checkpoint.every_rounds={every}"),
         ];
         let mut faults = Vec::new();

@@ -31,6 +31,7 @@ from ._errors import (
 )
 from ._gradvine import __version__
 from ._local import local_nodes
+from ._plan import Outlook, Plan, plan
 from ._node import Node, join
 from ._result import Report, Result
 from ._simulate import Evaluation, Simulation, simulate
@@ -43,7 +44,9 @@ __all__ = [
     "Error",
     "Evaluation",
     "Node",
+    "Outlook",
     "Page",
+    "Plan",
     "Report",
     "Result",
     "Rule",
@@ -63,6 +66,7 @@ __all__ = [
     "finish",
     "join",
     "local_nodes",
+    "plan",
     "report",
     "rules",
     "simulate",

@@ -31,6 +31,8 @@ class Rule:
     conditions: str
     #: Whether its exchanges are compressed.
     compresses: bool
+    #: Whether it computes with the size of a step, which programs then have to state.
+    needs_step: bool
     #: Its constants, each with its meaning and default.
     constants: dict[str, str]
 

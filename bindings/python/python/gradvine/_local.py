@@ -29,6 +29,11 @@ def local_nodes(
     return _gradvine.write_node_files(os.fspath(folder), text, os.fspath(beside))
 
 
+def as_settings(keys: Mapping[str, Value]) -> list[str]:
+    """Keys and values as `key=value`, as files and the command line write them."""
+    return [f"{key}={_as_toml(key, value)}" for key, value in keys.items()]
+
+
 def read_experiment(
     experiment: Mapping[str, Value] | str | os.PathLike[str],
 ) -> tuple[str, Path]:

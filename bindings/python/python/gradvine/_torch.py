@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -13,8 +14,11 @@ import torch
 
 from . import _processes
 from ._errors import SetupError, StateError
+from ._keep import Keeper
 from ._node import Array, Node, as_measures
 from ._result import Report, Result
+
+_log = logging.getLogger("gradvine")
 
 #: The types of parameters that can be trained together. The node computes with f32.
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -201,6 +205,7 @@ class Sync:
         inner: torch.optim.Optimizer,
         every: int,
         size: float | str | None,
+        keep: Iterable[Any] | None,
     ) -> None:
         layout = node._layout
         if layout is None or layout.model is not model:
@@ -211,15 +216,25 @@ class Sync:
         self.node = node
         self.inner = inner
         self.every = every
-        #: Steps of the inner optimizer, and rounds made by them.
+        #: Steps of the inner optimizer in this run. It falls when the run goes back to a
+        #: checkpoint: batches that are chosen by it are then the same again.
         self.steps = 0
+        #: Whether attach has put a state back: what the loop does after ``inner.step()``, such as
+        #: ``schedule.step()``, is then still to be done once.
+        self.resumed = False
+        self._fresh = True
         #: Whether the last step made a round: the model is mixed.
         self.synced = False
         self._late = False
         self._layout = layout
-        self._size = _step_size(inner, size)
+        self._size = _step_size(node, inner, size)
+        self._keeper = Keeper(node, (inner, *(keep or ())), keep is not None)
         self._losses = (0.0, 0)
         self._sizes = 0.0
+        if node.rounds == 0:
+            self._keeper.clear()
+        else:
+            self.resumed = self._restore()
         self._load()
         self._handle = inner.register_step_post_hook(self._after_step)
 
@@ -249,11 +264,12 @@ class Sync:
     def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         if self.node.done:
             # A program that was started again after the end makes one step before it looks.
-            if self.steps == 0 and not self._late:
+            if self._fresh and not self._late:
                 self._late = True
                 return
             raise StateError("the rounds of this run are over: leave the loop when sync.done")
         self.steps += 1
+        self._fresh = False
         self._sizes += self._size()
         self.synced = False
         if self.steps % self.every == 0:
@@ -266,14 +282,31 @@ class Sync:
             x, update = (as_tensor(buffer) for buffer in buffers)
             self._layout.write_update(x, update)
             del x, update, buffers
+            self._keeper.save(self.node.rounds + 1, self.steps)
+            rounds = self.node.rounds + 1
+        else:
+            # An interrupted call has passed the update on.
+            rounds = self.node.rounds
         total, count = self._losses
         size = self._sizes if self._sizes > 0.0 else 1.0
         more = self.node.round(total / count if count else math.nan, size)
         self._losses, self._sizes = (0.0, 0), 0.0
         self.synced = True
+        if self.node.rounds < rounds:
+            self._restore()
         if more:
             self._load()
         return more
+
+    def _restore(self) -> bool:
+        """Puts the training back to where the node is: it has gone back to a checkpoint, or joins a
+        run that goes on. Returns whether there was a state."""
+        rounds = self.node.rounds
+        steps = self._keeper.restore(rounds)
+        if steps is None:
+            _log.info("the optimizer has no state of round %s: its own stays as it is", rounds)
+        self.steps = rounds * self.every if steps is None else steps
+        return steps is not None
 
     def reset(self) -> None:
         """Puts the model back to the last mixed one: local training since then is lost."""
@@ -303,11 +336,19 @@ class Sync:
         self.steps = int(state["steps"])
 
 
-def _step_size(inner: torch.optim.Optimizer, size: float | str | None) -> Callable[[], float]:
+def _step_size(
+    node: Node, inner: torch.optim.Optimizer, size: float | str | None
+) -> Callable[[], float]:
     """The size of one step of the inner optimizer."""
     plain = type(inner) is torch.optim.SGD and all(
         group["momentum"] == 0 and group["weight_decay"] == 0 for group in inner.param_groups
     )
+    if size is None and not plain and node._about["needs_step"]:
+        problem = (
+            f'{node.rule} computes with the size of a step: state size="lr", the optimizer\'s step '
+            "size, or a number (0: the change of a round counts as its gradient)"
+        )
+        raise SetupError(f"size: {problem}", None, "size", None, problem)
     if size is None:
         size = "lr" if plain else 0.0
     if size == "lr":
@@ -339,6 +380,7 @@ def attach(
     *,
     every: int,
     size: float | str | None = None,
+    keep: Iterable[Any] | None = None,
 ) -> Sync:
     """Makes one round after every ``every`` steps of a torch optimizer.
 
@@ -349,10 +391,19 @@ def attach(
 
     ``size`` is the size of one inner step, for rules that divide the change by it to keep gradients
     (gradient tracking, BEER, DGC and others): ``"lr"`` is the optimizer's step size, 0 leaves the
-    change as it is. Without it, ``"lr"`` for plain SGD, and 0 otherwise.
+    change as it is. Without it, ``"lr"`` for plain SGD, and otherwise 0 if the rule does not use it
+    (``rules()`` says which do); if it does, ``size`` must be stated.
+
+    With ``checkpoint.every_rounds`` the state of the optimizer is written beside the node's
+    checkpoints, and put back when the run goes back to one: after a restart of this program or of
+    another one. ``keep`` adds objects with ``state_dict`` and ``load_state_dict`` (schedulers,
+    scalers), or torch generators (``torch.default_generator``). A program that also chooses its
+    batches by ``sync.steps`` ends with the bits of an undisturbed run. The state is that in
+    ``inner.step()``: where the loop calls ``schedule.step()`` after it, a program that is started
+    again calls it once if ``sync.resumed``.
     """
     _processes.check()
-    return Sync(node, model, inner, every, size)
+    return Sync(node, model, inner, every, size, keep)
 
 
 def finish(
@@ -375,5 +426,6 @@ def finish(
         return as_measures(evaluate(model))
 
     result = sync.node.finish(None if evaluate is None else measure)
+    sync._keeper.clear()
     layout.load(torch.from_numpy(np.array(result.mean)))
     return result

@@ -86,7 +86,7 @@ fn text(files: &[File]) -> String {
     }
     text += "\nSchedules, for --schedule; in an experiment as [topology] schedule = \"...\":\n\n";
     for &s in &schedule::REGISTRY {
-        text += &format!("  {:<22} {}\n", s.name(), s.about());
+        text += &format!("  {:<22} {}\n", s.example(), s.about());
     }
     if files.is_empty() {
         return text + &format!("\nThere is no folder {FOLDER} here with topology files.\n");

@@ -13,7 +13,7 @@ use super::figures::{self, Span, count, number};
 /// The key figures of a schedule on a topology.
 #[derive(Clone, Debug, Serialize)]
 pub struct Rounds {
-    name: &'static str,
+    name: String,
     paper: &'static str,
     period: u64,
     directed: bool,
@@ -39,7 +39,7 @@ impl Rounds {
             .map(|(t, node)| schedule.turn(t, node).to.len() as f64)
             .collect();
         Rounds {
-            name: schedule.name(),
+            name: schedule.name().into(),
             paper: schedule.recipe().paper(),
             period,
             directed: schedule.is_directed(),
