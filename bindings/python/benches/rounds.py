@@ -2,7 +2,8 @@
 
     python benches/rounds.py 25000000
 
-Beside it: one copy of the vector. Medians of ten rounds. `cargo bench -p gradvine --bench loopback`
+Beside it: one copy of the vector, and rules whose rounds overlap with training. Medians of ten
+rounds. `cargo bench -p gradvine --bench loopback`
 measures rounds of nodes in Rust.
 """
 
@@ -13,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,22 @@ import gradvine
 ROUNDS = 12
 
 
-def measure(size: int, loop: Callable[..., None], make: Callable[[int], Any]) -> float:
+#: Seconds of training in a round, where overlap is measured.
+TRAINING = 0.3
+
+
+def measure(
+    size: int,
+    loop: Callable[..., None],
+    make: Callable[[int], Any],
+    rule: Mapping[str, Any] | None = None,
+) -> float:
     """Seconds of a round at the slower node."""
     experiment = {
         "run.rounds": ROUNDS,
         "run.evaluate_every": ROUNDS,
         "topology.file": "path:2",
-        "rule.kind": "d-psgd",
+        **(rule or {"rule.kind": "d-psgd"}),
     }
     times: list[list[float]] = [[], []]
     with tempfile.TemporaryDirectory() as folder:
@@ -59,6 +69,16 @@ def lent(node: gradvine.Node, _: object, times: list[float]) -> None:
     while not node.done:
         node.update[:] = 1e-6
         begun = time.perf_counter()
+        node.round(0.0)
+        times.append(time.perf_counter() - begun)
+
+
+def trained(node: gradvine.Node, _: object, times: list[float]) -> None:
+    """The same with training that takes time, as on an accelerator; the whole turn is measured."""
+    while not node.done:
+        begun = time.perf_counter()
+        time.sleep(TRAINING)
+        node.update[:] = 1e-6
         node.round(0.0)
         times.append(time.perf_counter() - begun)
 
@@ -114,6 +134,13 @@ def main() -> None:
         print("torch is not installed: not measured")
     for name, loop, make in ways:
         print(f"{name:<22}{measure(size, loop, make) * 1e3:>12.2f} ms a round")
+    print(f"with {TRAINING * 1e3:.0f} ms of training in each round:")
+    for name, rule in {
+        "d-psgd, order atc": {"rule.kind": "d-psgd", "rule.order": "atc"},
+        "d-psgd, order cta": {"rule.kind": "d-psgd", "rule.order": "cta"},
+        "delayed by 1": {"rule.kind": "delayed", "rule.delay": 1},
+    }.items():
+        print(f"{name:<22}{measure(size, trained, arrays, rule) * 1e3:>12.2f} ms a round")
 
 
 if __name__ == "__main__":

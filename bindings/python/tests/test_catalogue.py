@@ -30,7 +30,12 @@ def test_a_topology_has_its_matrix_and_spectrum():
 
 
 def test_settings_are_priced_before_a_run():
-    link = {"network.preset": "4g", "network.compute_ms": 5.0, "run.rounds": 100}
+    link = {
+        "network.preset": "4g",
+        "network.compute": "fixed",
+        "network.compute_ms": 5.0,
+        "run.rounds": 100,
+    }
     arrays = {"w": np.zeros((100, 50)), "b": np.zeros(50)}
     bits = {"rule.kind": "choco", "compressor.kind": "min-max", "compressor.bits": 4}
     plan = gradvine.plan(

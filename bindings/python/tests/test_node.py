@@ -43,6 +43,33 @@ def test_rounds_follow_the_equation_of_the_rule(nodes):
         assert result.participation.keys() == {"0", "1", "2"}
 
 
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"rule.order": "cta"},
+        {"rule.kind": "choco", "rule.order": "iclr", "compressor.kind": "min-max"},
+        {"rule.kind": "delayed", "rule.delay": 1},
+    ],
+)
+def test_rounds_overlap_with_training_where_the_rule_allows_it(nodes, rule):
+    """A node gets the model for its next local steps while its neighbour still trains."""
+    ahead = threading.Event()
+
+    def run(node: int, file: Path) -> gradvine.Result:
+        bowl = Bowl(node)
+        with gradvine.join(file, model(), rows=1) as joined:
+            if node == 1:
+                assert ahead.wait(30), "the neighbour waits for this node's update"
+            bowl.step(joined)
+            ahead.set()
+            while not joined.done:
+                bowl.step(joined)
+            return joined.finish()
+
+    results = everywhere(nodes("path:2", {**rule, "run.rounds": 10}), run)
+    assert results[0].digest == results[1].digest
+
+
 def test_the_same_run_has_the_same_digest(nodes):
     keys = {"rule.kind": "choco", "compressor.kind": "min-max", "compressor.bits": 4}
     digests = {

@@ -71,7 +71,7 @@ result = gradvine.finish(sync)
 print(json.dumps({
     "digest": result.digest,
     "rounds": result.rounds,
-    "restarts": result.participation[str(node)]["restarts"],
+    "restarts": result.participation[str(node)].get("restarts", 0),
     "resumed": joined.report.resumed,
     "left": [path.name for path in result.folder.glob("training*")],
 }), flush=True)
@@ -156,20 +156,20 @@ def test_a_killed_program_goes_on_with_the_same_bits(sites, nodes):
     assert undisturbed[0].result()["digest"] == results[0]["digest"]
 
 
-@pytest.mark.parametrize("rule", [RULE, {"rule.kind": "noloco"}, {**RULE, "rule.order": "iclr"}])
+@pytest.mark.parametrize("rule", [{"rule.kind": "noloco"}, {**RULE, "rule.order": "iclr"}])
 def test_moments_schedules_and_noise_are_put_back(sites, rule):
     pytest.importorskip("torch")
-    keys = {**rule, "run.rounds": 100}
-    run = sites("ring:3", keys, TORCH_SITE)
-    run[1].until(35)
+    keys = {**rule, "run.rounds": 60}
+    run = sites("path:2", keys, TORCH_SITE)
+    run[1].until(25)
     run[1].kill()
     time.sleep(0.5)
     run[1].start()
-    assert 0 < run[1].line()["joined"] < 36
+    assert 0 < run[1].line()["joined"] < 26
     results = [site.result() for site in run]
-    assert [result["restarts"] for result in results] == [0, 1, 0]
+    assert [result["restarts"] for result in results] == [0, 1]
     assert results[0]["resumed"] == 1 and not results[0]["left"]
-    undisturbed = sites("ring:3", keys, TORCH_SITE)
+    undisturbed = sites("path:2", keys, TORCH_SITE)
     assert undisturbed[0].result()["digest"] == results[0]["digest"]
 
 

@@ -31,8 +31,8 @@ from ._errors import (
 )
 from ._gradvine import __version__
 from ._local import local_nodes
-from ._plan import Outlook, Plan, plan
 from ._node import Node, join
+from ._plan import Outlook, Plan, plan
 from ._result import Report, Result
 from ._simulate import Evaluation, Simulation, simulate
 

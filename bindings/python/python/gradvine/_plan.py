@@ -126,9 +126,10 @@ def plan(
 ) -> Plan:
     """Predicts bytes and time of a run with this model, without computing anything.
 
-    Links come from the experiment's topology file or ``network.preset``, the time of a local step
-    from ``network.compute_ms``, of which a round has ``optimizer.local_steps``. Each of
-    ``settings`` is tried in turn: keys and values that replace those of the experiment, such as
+    Links come from the experiment's topology file or ``network.preset``. A local step takes
+    ``network.compute_ms`` (with ``network.compute = "fixed"``), and a round has
+    ``optimizer.local_steps`` of them. Each of ``settings`` is tried in turn: keys and values that
+    replace those of the experiment, such as
     ``{"rule.kind": "choco", "compressor.kind": "min-max"}``. Those that cannot work are in
     ``refused``; if there is only one, its :class:`SetupError` is raised.
     """
@@ -150,7 +151,7 @@ def plan(
             )
             outlooks.append(Outlook(settings=keys, **found))
         except SetupError as error:
-            refused.append((keys, str(error)))
+            refused.append((keys, str(error).removeprefix("--set: ")))
             errors.append(error)
     if not outlooks and len(errors) == 1:
         raise errors[0]

@@ -1,0 +1,201 @@
+"""Four sites train a small transformer on text that differs between them, with AdamW inside.
+
+    python text.py                      # all ways below, in virtual time
+    python text.py --ways noloco        # one of them
+
+Each site has the source of another package of Python's library, and makes 50 steps of AdamW between
+two rounds over links between four regions. The score is the loss on text of all four packages that
+no site trains on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sysconfig
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+
+import gradvine
+
+PACKAGES = ["asyncio", "email", "unittest", "multiprocessing"]
+LENGTH = 64
+BATCH = 16
+STEPS = 50
+RATE = 2e-3
+
+
+def read(package: str) -> torch.Tensor:
+    """The text of a package, as numbers from 0 to 127."""
+    folder = Path(sysconfig.get_paths()["stdlib"]) / package
+    text = "".join(path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.py")))
+    return torch.tensor([ord(letter) for letter in text if ord(letter) < 128])
+
+
+class Block(nn.Module):
+    """Attention to what came before, then a network for each position."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
+        self.mix = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        self.network = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows, length, width = x.shape
+        parts = self.mix(self.norms[0](x)).view(rows, length, 3, 2, width // 2)
+        q, k, v = parts.permute(2, 0, 3, 1, 4)
+        seen = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(seen.transpose(1, 2).reshape(rows, length, width))
+        return x + self.network(self.norms[1](x))
+
+
+class Transformer(nn.Module):
+    """Predicts the next character: two blocks, some 120,000 parameters."""
+
+    def __init__(self, width: int = 64) -> None:
+        super().__init__()
+        self.letters = nn.Embedding(128, width)
+        self.places = nn.Embedding(LENGTH, width)
+        self.blocks = nn.Sequential(Block(width), Block(width))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, 128)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        places = self.places(torch.arange(x.shape[1]))
+        return self.head(self.norm(self.blocks(self.letters(x) + places)))
+
+
+def build() -> Transformer:
+    """The same initial values at every site."""
+    torch.manual_seed(1)
+    return Transformer()
+
+
+class Site:
+    """A site's text and batches."""
+
+    def __init__(self, text: torch.Tensor, seed: int) -> None:
+        self.text = text
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def loss(self, model: nn.Module) -> torch.Tensor:
+        """The loss on the next batch."""
+        starts = torch.randint(len(self.text) - LENGTH, (BATCH,), generator=self.generator)
+        windows = torch.stack([self.text[start : start + LENGTH + 1] for start in starts])
+        return cross_entropy(model, windows)
+
+
+def cross_entropy(model: nn.Module, windows: torch.Tensor) -> torch.Tensor:
+    scores = model(windows[:, :-1]).flatten(0, 1)
+    return nn.functional.cross_entropy(scores, windows[:, 1:].flatten())
+
+
+def load() -> tuple[list[Site], torch.Tensor]:
+    """The sites with their text, and the windows of the test: the last tenth of each text."""
+    texts = [read(package) for package in PACKAGES]
+    sites = [Site(text[: len(text) * 9 // 10], seed) for seed, text in enumerate(texts)]
+    rests = [text[len(text) * 9 // 10 :] for text in texts]
+    windows = [rest[: len(rest) // (LENGTH + 1) * (LENGTH + 1)] for rest in rests]
+    least = min(len(one) // (LENGTH + 1) for one in windows)
+    return sites, torch.cat([one.view(-1, LENGTH + 1)[:least] for one in windows])
+
+
+def test(model: nn.Module, windows: torch.Tensor) -> dict[str, float]:
+    with torch.no_grad():
+        losses = [cross_entropy(model, part) for part in windows.split(256)]
+    sizes = [len(part) for part in windows.split(256)]
+    total = sum(loss.item() * size for loss, size in zip(losses, sizes, strict=True))
+    return {"loss": total / len(windows)}
+
+
+def train_alone(steps: int, pooled: bool) -> float:
+    """One model in one place: on one site's text, or on the batches of all sites at once."""
+    sites, windows = load()
+    model = build()
+    inner = torch.optim.AdamW(model.parameters(), lr=RATE)
+    used = sites if pooled else sites[:1]
+    for _ in range(steps):
+        inner.zero_grad()
+        for site in used:
+            (site.loss(model) / len(used)).backward()
+        inner.step()
+    return test(model, windows)["loss"]
+
+
+def train_together(rule: dict[str, object], rounds: int) -> gradvine.Simulation:
+    """All four sites."""
+    sites, windows = load()
+    model = build()
+    inners = [torch.optim.AdamW(model.parameters(), lr=RATE) for _ in sites]
+
+    def train(node: int, model: nn.Module) -> float:
+        losses = []
+        for _ in range(STEPS):
+            inners[node].zero_grad()
+            loss = sites[node].loss(model)
+            loss.backward()
+            inners[node].step()
+            losses.append(loss.item())
+        return sum(losses) / len(losses)
+
+    experiment = {
+        "run.rounds": rounds,
+        "run.evaluate_every": rounds,
+        "network.preset": "4g",
+        "network.compute": "fixed",
+        "network.compute_ms": 1000.0,
+        "topology.file": "ring:4",
+        **rule,
+    }
+    return gradvine.simulate(
+        experiment,
+        model,
+        train,
+        rows=[len(site.text) for site in sites],
+        evaluate=lambda model: test(model, windows),
+    )
+
+
+#: The rules to compare; alone and pooled are training in one place.
+WAYS: dict[str, dict[str, object] | None] = {
+    "alone": None,
+    "pooled": None,
+    "d-psgd": {"rule.kind": "d-psgd"},
+    "choco, 4 bits": {
+        "rule.kind": "choco",
+        "compressor.kind": "min-max",
+        "compressor.bits": 4,
+    },
+    "noloco": {"rule.kind": "noloco"},
+    "diloco, all-reduce": {"rule.kind": "diloco", "topology.file": "complete:4"},
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--ways", nargs="*", default=list(WAYS), choices=list(WAYS))
+    parser.add_argument("--rounds", type=int, default=20)
+    arguments = parser.parse_args()
+    print(f"{'':<20}{'test loss':>10}{'kB a round':>12}{'virtual':>10}{'took':>8}")
+    for name in arguments.ways:
+        begun, rule = time.monotonic(), WAYS[name]
+        if rule is None:
+            loss, sent, virtual = train_alone(STEPS * arguments.rounds, name == "pooled"), "-", "-"
+        else:
+            end = train_together(rule, arguments.rounds)
+            last = end.curve[-1]
+            loss = last.measures["loss"]
+            sent = f"{last.bytes_wire / arguments.rounds / 4e3:.0f}"
+            virtual = f"{last.time_s:.0f} s"
+        took = time.monotonic() - begun
+        print(f"{name:<20}{loss:>10.3f}{sent:>12}{virtual:>10}{took:>6.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
