@@ -186,7 +186,11 @@ def main() -> None:
     for name in arguments.ways:
         begun, rule = time.monotonic(), WAYS[name]
         if rule is None:
-            loss, sent, virtual = train_alone(STEPS * arguments.rounds, name == "pooled"), "-", "-"
+            loss, sent, virtual = (
+                train_alone(STEPS * arguments.rounds, name == "pooled"),
+                "-",
+                "-",
+            )
         else:
             end = train_together(rule, arguments.rounds)
             last = end.curve[-1]

@@ -131,8 +131,8 @@ fn node_topology_and_study_files_refuse_unknown_keys() {
         (format!("kind = 'x'\n{study}{row}"), "line 1, kind = 'x': unknown field `kind`"),
         (format!("{study}{row}sets = []\n"), "line 9, sets = []: unknown field `sets`"),
         (
-            format!("{study}{row}set = ['optimizer.kind=adam']\n"),
-            "row \"a\": optimizer.kind = \"adam\": unknown field `kind`",
+            format!("{study}{row}set = ['optimizer.kinds=adam']\n"),
+            "row \"a\": optimizer.kinds = \"adam\": unknown field `kinds`",
         ),
         (
             format!("{study}{row}set = ['rule.gama=1']\n"),
@@ -147,8 +147,8 @@ fn node_topology_and_study_files_refuse_unknown_keys() {
             "over.x: no name, setting or grid of this row has {x} in it",
         ),
         (
-            format!("{study}[experiment.optimizer]\nkind = 'adam'\n{row}"),
-            "optimizer.kind = \"adam\": unknown variant",
+            format!("{study}[experiment.optimizer]\nkinds = 'adam'\n{row}"),
+            "optimizer.kinds = \"adam\": unknown field",
         ),
         (
             format!("{study}{row}[[picture]]\ntitle='p'\nx='rounds'\ny='train_loss'\nkind=1\n"),

@@ -15,7 +15,7 @@
 //! alpha 0 and beta = gamma = 1 it is D-PSGD (atc).
 //!
 //! Disagreement shrinks on its own if, for W of every round, gamma (1 - lambda) < 2 (1 + alpha)
-//! with its least eigenvalue lambda: gamma <= 1 + alpha is enough. With random pairs among many nodes
+//! with its least eigenvalue lambda: gamma <= 1 + alpha is enough. With random pairs of many nodes
 //! its mean square shrinks if gamma < 2 (1 - alpha^2), which `tests/rules/properties.rs` tries.
 //!
 //! DIFFERENCE: W in place of the mean over a pair. State: m, one accumulator.
