@@ -14,7 +14,7 @@ use std::{
 };
 
 use gradvine::{
-    gossip::rule::RULES,
+    gossip::{plan, rule::RULES},
     learn::Tensor,
     node::{self, Event, Measures, Node, NodeResult, Step},
 };
@@ -161,6 +161,7 @@ impl Exchange {
             about.set_item("rounds", design.experiment.run.rounds)?;
             about.set_item("folder", open.exchange.directory())?;
             let every = design.experiment.checkpoint.every_rounds;
+            let every = every.filter(|_| plan::can_pause(&*design.rule.plan));
             about.set_item("checkpoint_every_rounds", every)?;
             Ok(about)
         })

@@ -346,6 +346,25 @@ def test_rules_that_use_the_step_size_need_it_stated(nodes):
     assert results[0].digest == results[1].digest
 
 
+def test_what_cannot_be_kept_is_refused(nodes):
+    def work(node: int, file: Path):
+        with lock:
+            model = linear()
+        joined = gradvine.join(file, model, rows=32)
+        inner = torch.optim.SGD(model.parameters(), lr=0.1)
+        with pytest.raises(gradvine.SetupError, match="dict: expected objects with state_dict"):
+            gradvine.attach(joined, model, inner, every=1, keep=[{}])
+        with pytest.raises(gradvine.SetupError, match="checkpoint.every_rounds"):
+            gradvine.attach(joined, model, inner, every=1, keep=[])
+        sync = gradvine.attach(joined, model, inner, every=1)
+        train(sync, model, inner, node)
+        return gradvine.finish(sync)
+
+    lock = threading.Lock()
+    results = everywhere(nodes("path:2"), work)
+    assert results[0].digest == results[1].digest
+
+
 def test_misuse_is_refused_with_what_to_do(nodes):
     def work(node: int, file: Path):
         with lock:

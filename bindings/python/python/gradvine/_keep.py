@@ -45,7 +45,10 @@ class Keeper:
                 )
         folder, self._every = node._about["folder"], node._about["checkpoint_every_rounds"]
         if asked and (folder is None or self._every is None):
-            problem = "state is kept with checkpoints: set checkpoint.every_rounds, and out"
+            problem = (
+                "state is kept with checkpoints: set checkpoint.every_rounds, and a run directory "
+                "(rules with a delay and asynchronous ones write none)"
+            )
             raise SetupError(f"keep: {problem}", None, "keep", None, problem)
         self._folder = Path(folder or "") if folder and self._every else None
         self._failing = False
