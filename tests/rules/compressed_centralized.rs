@@ -26,6 +26,8 @@ enum Rule {
     Double,
     Ef,
     DoubleSqueeze,
+    /// With beta 0.8 and alpha 0.7.
+    SparseLoco,
 }
 
 /// The common model after all rounds, and the errors that are remembered (their mean, in units of
@@ -49,6 +51,14 @@ fn reference(rule: Rule, run: &Run, c: C) -> (Vec<f64>, Vec<f64>) {
                 let sent: Matrix = p.iter().map(|p| c(p)).collect();
                 errors = p.iter().zip(&sent).map(|(p, sent)| plus(p, -1.0, sent)).collect();
                 x = plus(&x, -1.0, &mean(&sent));
+            }
+            Rule::SparseLoco => {
+                let zero = vec![0.0; run.d];
+                let kept = errors.iter().map(|e| plus(&zero, 0.8, e));
+                let p: Matrix = kept.zip(&u).map(|(e, u)| plus(&e, 1.0, u)).collect();
+                let sent: Matrix = p.iter().map(|p| c(p)).collect();
+                errors = p.iter().zip(&sent).map(|(p, sent)| plus(p, -1.0, sent)).collect();
+                x = plus(&x, -0.7, &mean(&sent));
             }
             Rule::DoubleSqueeze => {
                 // Of gradients, not of steps.
@@ -100,6 +110,11 @@ fn error_feedback() {
 }
 
 #[test]
+fn sparse_loco() {
+    check(Rule::SparseLoco, "kind = 'sparse-loco'\ndecay = 0.8\nouter_step = 0.7", false);
+}
+
+#[test]
 fn double_squeeze() {
     check(Rule::DoubleSqueeze, "kind = 'double-squeeze'", true);
 }
@@ -110,6 +125,7 @@ fn with_the_identity_all_of_them_are_centralized_sgd() {
         "kind = 'compressed-c-sgd'",
         "kind = 'compressed-c-sgd'\ndouble = true",
         "kind = 'ef-sgd'",
+        "kind = 'sparse-loco'",
         "kind = 'double-squeeze'",
     ] {
         for run in Run::new("star:6", rule, IDENTITY).varied() {

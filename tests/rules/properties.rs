@@ -54,6 +54,7 @@ pub const ALL: &[(&str, &str)] = &[
     ("kind = 'compressed-c-sgd'\ndouble = true", FOUR_BITS),
     ("kind = 'sign-sgd'", IDENTITY),
     ("kind = 'ef-sgd'", FOUR_BITS),
+    ("kind = 'sparse-loco'", FOUR_BITS),
     ("kind = 'double-squeeze'", FOUR_BITS),
     ("kind = 'sgp'", IDENTITY),
     ("kind = 'top-k-all-gather'", "kind = 'top-k'\nk = 4"),

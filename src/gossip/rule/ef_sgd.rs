@@ -59,16 +59,23 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
         spawn: Arc::new(move |node, x| {
             let gather = Gather::new(pattern, nodes, node, format.clone(), x.len());
             let zeros = vec![0.0; x.len()];
-            Box::new(EfSgd { all: pattern == Pattern::AllToAll, gather, error: zeros })
+            let all = pattern == Pattern::AllToAll;
+            Box::new(EfSgd { all, gather, decay: 1.0, step: 1.0, error: zeros })
         }),
     })
 }
 
-struct EfSgd {
-    all: bool,
-    gather: Gather,
+/// The rule of one node, also that of `sparse-loco`.
+pub(super) struct EfSgd {
+    /// Whether all send to all; else a server adds.
+    pub all: bool,
+    pub gather: Gather,
+    /// What is kept of the memory in each round: 1 here.
+    pub decay: f32,
+    /// The multiple of the mean that the model moves by: 1 here.
+    pub step: f32,
     /// e_i, and p_i while it is compressed.
-    error: Vec<f32>,
+    pub error: Vec<f32>,
 }
 
 impl Party for EfSgd {
@@ -81,7 +88,7 @@ impl Party for EfSgd {
             own.add_into(-1.0, &mut self.error);
             return self.gather.sent(own);
         }
-        own.add_into(-1.0, &mut local.x);
+        own.add_into(-self.step, &mut local.x);
         self.gather.mean().fill(0.0);
     }
 
@@ -89,7 +96,7 @@ impl Party for EfSgd {
         if at.exchange == 0 {
             self.gather.received(from, p);
         } else {
-            p.add_into(-1.0, &mut local.x);
+            p.add_into(-self.step, &mut local.x);
         }
         Ok(())
     }
@@ -102,13 +109,13 @@ impl Party for EfSgd {
 impl Rule for EfSgd {
     fn gradient(&mut self, local: &mut Local, _: Round, _: f32) {
         for (e, u) in self.error.iter_mut().zip(&local.update) {
-            *e += u;
+            *e = self.decay * *e + u;
         }
     }
 
     fn land(&mut self, local: &mut Local, _: &At) {
         if self.all {
-            self.gather.apply(1.0, &mut local.x);
+            self.gather.apply(self.step, &mut local.x);
         }
     }
 

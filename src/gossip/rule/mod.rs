@@ -35,6 +35,7 @@ mod sgp;
 mod share;
 mod sign_sgd;
 mod sketched_sgd;
+mod sparse_loco;
 mod stale_synchronous;
 mod steps;
 mod top_k_all_gather;
@@ -226,6 +227,7 @@ pub static RULES: Registry<Entry> = Registry::new(
         stale_synchronous::ENTRY,
         local_sgd::ENTRY,
         diloco::ENTRY,
+        sparse_loco::ENTRY,
         noloco::ENTRY,
         qg_dsgdm::ENTRY,
         sgp::ENTRY,
