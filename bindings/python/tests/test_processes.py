@@ -19,9 +19,12 @@ from conftest import Bowl, everywhere, model
 
 #: What every program of these tests begins with.
 BEGIN = """
-import os, sys, time
+import os, signal, sys, time
 import numpy as np
 import gradvine
+
+# A shell that starts the tests in the background has them ignore Ctrl-C, and so their children.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def model():
     return {"weight": np.zeros((2, 4), np.float32), "bias": np.full(2, 0.5, np.float32)}
