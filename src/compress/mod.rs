@@ -42,6 +42,7 @@ mod bf16;
 mod bits;
 mod block;
 mod cells;
+mod chunked_top_k;
 mod count_sketch;
 mod entries;
 mod f16;

@@ -4,8 +4,8 @@
 use std::{fmt, sync::Arc};
 
 use super::{
-    Compressor, bf16, count_sketch, f16, identity, low_rank, min_max, one_bit, qsgd, random_k,
-    sign, ternary, top_k, truncate,
+    Compressor, bf16, chunked_top_k, count_sketch, f16, identity, low_rank, min_max, one_bit, qsgd,
+    random_k, sign, ternary, top_k, truncate,
 };
 use crate::{
     config::{self, ConfigError},
@@ -26,6 +26,7 @@ pub static COMPRESSORS: Registry<Entry> = Registry::new(
         ternary::ENTRY,
         truncate::ENTRY,
         top_k::ENTRY,
+        chunked_top_k::ENTRY,
         random_k::ENTRY,
         low_rank::ENTRY,
         count_sketch::ENTRY,

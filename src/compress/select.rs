@@ -40,8 +40,22 @@ pub(super) fn magnitude(x: f32) -> u32 {
 /// infinity. If the magnitudes inside the first bracket fit into `room`, one pass over `v` is
 /// enough.
 pub(super) fn cut(v: &[f32], k: usize, room: &mut [[u8; 4]]) -> Option<Cut> {
+    cut_with::<BINS, SAMPLE>(v, k, room)
+}
+
+/// [`cut`] for at most some ten thousand numbers: clearing its tables takes less time than reading
+/// them.
+pub(super) fn cut_of_chunk(v: &[f32], k: usize, room: &mut [[u8; 4]]) -> Option<Cut> {
+    cut_with::<256, 512>(v, k, room)
+}
+
+fn cut_with<const BINS: usize, const SAMPLE: usize>(
+    v: &[f32],
+    k: usize,
+    room: &mut [[u8; 4]],
+) -> Option<Cut> {
     let mut bins = [0u32; BINS];
-    let (mut low, mut width) = bracket(v, k);
+    let (mut low, mut width) = bracket::<SAMPLE>(v, k);
     let mut is_checked = false;
     loop {
         // Bins of 2^shift magnitudes, as small as the bracket allows.
@@ -91,7 +105,7 @@ fn cut_among(magnitudes: &mut [[u8; 4]], low: u32, width: u32, k: usize) -> Cut 
 
 /// An estimate: the lowest magnitude and the width of a range that probably holds the `k`-th
 /// greatest, and little else.
-fn bracket(v: &[f32], k: usize) -> (u32, u32) {
+fn bracket<const SAMPLE: usize>(v: &[f32], k: usize) -> (u32, u32) {
     let count = (v.len() / 32).min(SAMPLE);
     if count < 64 {
         return (0, INFINITE);
@@ -118,7 +132,7 @@ kernel! {
     /// 2^shift; writes as many of the latter into `room` as fit. Returns the first count and
     /// whether all are finite.
     fn tally(
-        v: &[f32], low: u32, width: u32, shift: u32, bins: &mut [u32; BINS], room: &mut [[u8; 4]],
+        v: &[f32], low: u32, width: u32, shift: u32, bins: &mut [u32], room: &mut [[u8; 4]],
     ) -> (usize, bool) {
         let end = (low + width) as i32;
         // In lanes, summed at the end.
@@ -139,7 +153,7 @@ kernel! {
             let mut room = room.get_mut(position..).unwrap_or_default().iter_mut();
             for &index in run {
                 let magnitude = magnitude(v[index as usize]);
-                bins[((magnitude - low) >> shift) as usize % BINS] += 1;
+                bins[((magnitude - low) >> shift) as usize & (bins.len() - 1)] += 1;
                 if let Some(free) = room.next() {
                     *free = magnitude.to_le_bytes();
                 }

@@ -35,6 +35,10 @@ const MORE: &[(&str, &[&[&str]])] = &[
     ),
     ("low-rank", &[&["rank = 1", "rank = 3", "rank = 8"]]),
     ("top-k", &[KEPT]),
+    (
+        "chunked-top-k",
+        &[&["k = 1", "k = 7", "k = 100"], &["chunk = 100", "chunk = 600"], &["", "bits = 32"]],
+    ),
     ("random-k", &[KEPT, &["", "scaled = true"]]),
     (
         "count-sketch",
@@ -99,6 +103,11 @@ impl Case {
 
     /// How many numbers of `len` a sparsifier keeps, from its constants.
     fn kept(&self, len: usize) -> usize {
+        if let Some(chunk) = self.constants.get("chunk") {
+            let (chunk, k) = (chunk.as_integer().unwrap() as usize, self.number("k") as usize);
+            // Of a shorter last chunk the same part, rounded up.
+            return len / chunk * k + (len % chunk * k).div_ceil(chunk);
+        }
         let wanted = match self.constants.get("k") {
             Some(k) => k.as_integer().unwrap() as usize,
             None => (self.number("fraction") * len as f64).round() as usize,
@@ -238,6 +247,30 @@ fn element_error(case: &Case, v: &[f32], c: &[f32], whole: usize) -> Vec<f64> {
             sorted.sort_unstable_by(|a, b| b.total_cmp(a));
             let cut = sorted[case.kept(whole) - 1];
             each(&|x| if x.abs() > cut { 0.0 } else { x.abs() })
+        }
+        "chunked-top-k" => {
+            let mut kept: Vec<f64> = v.iter().map(|x| x.abs()).collect();
+            kept.sort_unstable_by(|a, b| b.total_cmp(a));
+            kept.truncate(case.kept(v.len()));
+            let cut = kept[kept.len() - 1];
+            if case.number("bits") == 32.0 {
+                return each(&|x| if x.abs() > cut { 0.0 } else { x.abs() });
+            }
+            let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len().max(1) as f64;
+            let middle = mean(&kept);
+            let (above, below): (Vec<f64>, Vec<f64>) = kept.iter().partition(|x| **x > middle);
+            each(&|x| {
+                let to = |group: &[f64]| (x.abs() - mean(group)).abs() + rounding;
+                match x.abs() {
+                    least if least < cut => least,
+                    // Whether it is kept depends on its place.
+                    least if least == cut => least.max(to(&below)).max(to(&above)),
+                    // On which side of the mean it is may be a matter of rounding.
+                    near if (near - middle).abs() <= rounding => to(&below).max(to(&above)),
+                    great if great > middle => to(&above),
+                    _ => to(&below),
+                }
+            })
         }
         "random-k" => {
             let scale =
@@ -543,7 +576,7 @@ fn entries_are_what_is_added() {
             });
             assert_eq!(
                 is_sparse,
-                matches!(case.compressor.name(), "top-k" | "random-k"),
+                matches!(case.compressor.name(), "top-k" | "chunked-top-k" | "random-k"),
                 "{}",
                 case.text
             );

@@ -364,6 +364,14 @@ fn reference(rule: &str, run: &Run, c: C, eta: f64) -> Matrix {
                 error = plus(&plus(&m, -beta * run.step, &times(&w, &g)), gamma, &pull);
                 plus(&x, 1.0, &error)
             }
+            "gasloc" => {
+                // error is v.
+                let (eta, gamma) = (0.7, 0.5);
+                let next = plus(&x, -eta * run.step, &g);
+                let before = if t == 0 { x.clone() } else { error.clone() };
+                error = next.clone();
+                plus(&times(&w, &next), gamma, &plus(&next, -1.0, &before))
+            }
             "qg-dsgdm" => {
                 let moved = plus(&plus(&x, -run.step, &g), -run.step * 0.9, &error);
                 let next = times(&w, &moved);
@@ -402,6 +410,7 @@ fn every_rule_on_a_schedule_follows_its_equations() {
         ("deep-squeeze", "kind = 'deep-squeeze'\neta = 0.2", true),
         ("sgp", "kind = 'sgp'", false),
         ("noloco", "kind = 'noloco'", false),
+        ("gasloc", "kind = 'gasloc'", false),
         ("qg-dsgdm", "kind = 'qg-dsgdm'", false),
     ];
     for (name, rule, compresses) in rules {
@@ -487,5 +496,5 @@ fn rules_that_keep_copies_are_refused() {
         }
     }
     let follow = RULES.iter().filter(|entry| entry.follows_schedules).count();
-    assert_eq!((refused + follow, follow), (RULES.len(), 7));
+    assert_eq!((refused + follow, follow), (RULES.len(), 8));
 }

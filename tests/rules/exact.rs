@@ -84,6 +84,15 @@ fn reference(rule: &str, run: &Run, c: C, step: f64) -> Matrix {
                 error = plus(&m, gamma, &pull);
                 plus(&x, 1.0, &error)
             }
+            "gasloc" => {
+                // error is v.
+                let (eta, gamma) = (0.6, 0.8);
+                let v = plus(&x, -eta, &u);
+                let moved = plus(&v, -1.0, if t == 0 { &x } else { &error });
+                let next = plus(&mixed(&w, &v), gamma, &moved);
+                error = v;
+                next
+            }
             "qg-dsgdm" => {
                 let (beta, mu) = (0.8, 0.7);
                 let next = mixed(&w, &plus(&plus(&x, -1.0, &u), -lr * beta, &error));
@@ -275,6 +284,11 @@ fn d_psgd_adapt_then_combine() {
 fn noloco() {
     let table = "kind = 'noloco'\nouter_step = 0.6\nouter_momentum = 0.4\npull = 0.9";
     check("noloco", table, 0.0, false);
+}
+
+#[test]
+fn gasloc() {
+    check("gasloc", "kind = 'gasloc'\nouter_step = 0.6\nouter_momentum = 0.8", 0.0, false);
 }
 
 #[test]

@@ -27,6 +27,7 @@ pub const ALL: &[(&str, &str)] = &[
     ("kind = 'd-psgd'", IDENTITY),
     ("kind = 'd-psgd'\norder = 'cta'", IDENTITY),
     ("kind = 'noloco'", IDENTITY),
+    ("kind = 'gasloc'", IDENTITY),
     ("kind = 'qg-dsgdm'", IDENTITY),
     ("kind = 'naive'", FOUR_BITS),
     ("kind = 'dcd'", FOUR_BITS),
@@ -44,6 +45,7 @@ pub const ALL: &[(&str, &str)] = &[
     ("kind = 'c-sgd'\nlayers = true", IDENTITY),
     ("kind = 'local-sgd'", IDENTITY),
     ("kind = 'diloco'", IDENTITY),
+    ("kind = 'streaming-diloco'", FOUR_BITS),
     ("kind = 'delayed'", IDENTITY),
     ("kind = 'delayed'\ndelay = 7\nperiod = 2", IDENTITY),
     ("kind = 'ad-psgd'", IDENTITY),
@@ -111,6 +113,7 @@ fn with_the_identity_the_atc_family_is_d_psgd_atc_from_any_start() {
         "kind = 'choco'",
         "kind = 'choco-edge'",
         "kind = 'noloco'\nouter_step = 1.0\nouter_momentum = 0.0",
+        "kind = 'gasloc'\nouter_step = 1.0\nouter_momentum = 0.0",
         "kind = 'qg-dsgdm'\nmomentum = 0.0",
     ] {
         let mut atc = Run::new("ring:8", "kind = 'd-psgd'", IDENTITY);
@@ -351,22 +354,54 @@ fn a_copy_that_differs_from_its_owner_is_found() {
     }
 }
 
+/// By how much 400 rounds without gradients multiply the disagreement of nodes that start apart.
+fn growth(schedule: &str, topology: &str, rule: &str) -> f64 {
+    let mut run = Run::scheduled(topology, schedule, rule, IDENTITY);
+    (run.step, run.same_start, run.allow_unstable) = (0.0, false, true);
+    let at = |rounds: u64| match (Run { rounds, ..run.clone() }).ended() {
+        Ok(ended) => common::consensus(&ended.into_iter().map(|end| end.model).collect::<Vec<_>>()),
+        // A node whose model has grown out of all bounds ends its run.
+        Err(RunError::Failed { failure: Failure::Diverged { .. }, .. }) => f64::INFINITY,
+        Err(other) => panic!("{other}"),
+    };
+    at(400) / at(1)
+}
+
+/// What the documentation of `gasloc` states.
+#[test]
+fn gasloc_agrees_faster_with_momentum_and_on_random_pairs_within_its_bound() {
+    let apart = |schedule: &str, topology: &str, momentum: f64| {
+        let rule = format!("kind = 'gasloc'\nouter_momentum = {momentum:?}");
+        growth(schedule, topology, &rule)
+    };
+    for momentum in [0.0, 0.5, 0.9] {
+        assert!(apart("static", "ring:8", momentum) < 1e-3, "{momentum}");
+    }
+    assert!(apart("static", "ring:32", 0.8) < 0.1 * apart("static", "ring:32", 0.0));
+    assert!(apart("random-matching", "complete:32", 0.6) < 1e-3);
+    assert!(apart("random-matching", "complete:32", 0.9) > 1e3);
+}
+
+/// Nesterov's method has two usual forms: that of `diloco`, and that of the mean of `gasloc`.
+#[test]
+fn the_mean_of_gasloc_moves_as_diloco_where_gradients_are_the_same() {
+    for (step, momentum) in [(0.7, 0.9), (1.0, 0.5)] {
+        let constants = format!("outer_step = {step:?}\nouter_momentum = {momentum}");
+        let models = |kind: &str| {
+            // One node: W is 1, and the models are the same.
+            Run::new("complete:1", &format!("kind = '{kind}'\n{constants}"), IDENTITY).models()
+        };
+        let off = difference(&widen(&models("diloco")), &models("gasloc"));
+        assert!(off < 1e-5, "{step} {momentum}: {off:e}");
+    }
+}
+
 /// The bounds that the documentation of `noloco` states, tried a little below and above.
 #[test]
 fn noloco_agrees_within_its_bounds_and_not_beyond() {
     let apart = |schedule: &str, topology: &str, momentum: f64, pull: f64| {
         let rule = format!("kind = 'noloco'\nouter_momentum = {momentum:?}\npull = {pull:?}");
-        let mut run = Run::scheduled(topology, schedule, &rule, IDENTITY);
-        (run.step, run.same_start, run.allow_unstable) = (0.0, false, true);
-        let at = |rounds: u64| match (Run { rounds, ..run.clone() }).ended() {
-            Ok(ended) => {
-                common::consensus(&ended.into_iter().map(|end| end.model).collect::<Vec<_>>())
-            }
-            // A node whose model has grown out of all bounds ends its run.
-            Err(RunError::Failed { failure: Failure::Diverged { .. }, .. }) => f64::INFINITY,
-            Err(other) => panic!("{other}"),
-        };
-        at(400) / at(1)
+        growth(schedule, topology, &rule)
     };
     for momentum in [0.0_f64, 0.5, 0.8] {
         // complete:2 has the eigenvalues 1 and 0, an even ring with weights 1/3 has -1/3.

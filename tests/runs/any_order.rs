@@ -202,6 +202,7 @@ fn schedules_too() {
             ("kind = 'deep-squeeze'", "kind = 'min-max'"),
             ("kind = 'sgp'", "kind = 'identity'"),
             ("kind = 'noloco'", "kind = 'identity'"),
+            ("kind = 'gasloc'", "kind = 'identity'"),
             ("kind = 'qg-dsgdm'", "kind = 'identity'"),
         ] {
             in_any_order(Run::scheduled(topology, schedule, rule, compressor));

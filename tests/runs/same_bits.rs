@@ -198,6 +198,7 @@ fn schedules_end_with_the_same_bits() {
             ("deep-squeeze", "min-max"),
             ("sgp", "identity"),
             ("noloco", "identity"),
+            ("gasloc", "identity"),
             ("qg-dsgdm", "identity"),
         ] {
             let mut sets = settings("rule", rule, "");

@@ -22,7 +22,12 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::plan::{At, Meeting, Plan, Step};
-use crate::{compress::Format, config::ConfigError, mixing::Topology, units::NodeId};
+use crate::{
+    compress::Format,
+    config::ConfigError,
+    mixing::Topology,
+    units::{NodeId, Round},
+};
 pub use gather::Gather;
 pub use layered::{Layered, MOST, layers};
 pub use series::Series;
@@ -355,6 +360,35 @@ enum Formats {
     Each(Vec<Format>),
     /// The whole vector, and the chunks of a ring: the formats of a longer and a shorter chunk.
     Chunks { whole: Format, ring: usize, longer: usize, chunks: [Format; 2] },
+    /// One of the fragments in each round: the formats of both exchanges, of a longer and of a
+    /// shorter one.
+    Fragments { fragments: Fragments, formats: [[Format; 2]; 2] },
+}
+
+/// The fragments of a vector, in turn: one in each round. Their lengths differ by at most 1, the
+/// longer ones first.
+#[derive(Clone, Copy, Debug)]
+pub struct Fragments {
+    /// The numbers of the vector.
+    pub len: usize,
+    /// How many fragments it has.
+    pub count: usize,
+}
+
+impl Fragments {
+    /// The range of the fragment of a round.
+    pub fn at(self, round: Round) -> std::ops::Range<usize> {
+        chunk(self.len, self.count, self.index(round))
+    }
+
+    /// Whether it is one of the shorter ones.
+    pub fn is_shorter(self, round: Round) -> bool {
+        self.index(round) >= self.len % self.count
+    }
+
+    fn index(self, round: Round) -> usize {
+        (round.0 % self.count as u64) as usize
+    }
 }
 
 impl Collective {
@@ -375,6 +409,19 @@ impl Collective {
         let chunks = [Format::Floats(d.div_ceil(ring)), Format::Floats(d / ring)];
         let formats = Formats::Chunks { whole: Format::Floats(d), ring, longer: d % ring, chunks };
         Collective { pattern, nodes, steps: steps(lag), formats, every }
+    }
+
+    /// A fragment of the vector in each round; it lands `lag` rounds after its launch. `formats` are
+    /// those of both exchanges, of a longer fragment and of a shorter one.
+    pub fn of_fragments(
+        pattern: Pattern,
+        nodes: usize,
+        fragments: Fragments,
+        formats: [[Format; 2]; 2],
+        lag: u32,
+    ) -> Collective {
+        let formats = Formats::Fragments { fragments, formats };
+        Collective { pattern, nodes, steps: steps(lag), formats, every: 1 }
     }
 
     /// As a plan.
@@ -400,7 +447,7 @@ impl Plan for Collective {
         if (at.round.0 + 1).is_multiple_of(self.every) {
             self.pattern.meet(self.nodes, node, at.exchange, out);
             // A sum needs no encoding if this node sends nothing.
-            out.shared &= !out.send.is_empty() || matches!(self.formats, Formats::Each(_));
+            out.shared &= !out.send.is_empty() || !matches!(self.formats, Formats::Chunks { .. });
         }
     }
 
@@ -414,10 +461,17 @@ impl Plan for Collective {
                 let chunk = chunk_sent(*ring, from.index() % ring, at.exchange);
                 &chunks[usize::from(chunk >= *longer)]
             }
+            Formats::Fragments { fragments, formats } => {
+                let shorter = usize::from(fragments.is_shorter(at.round));
+                &formats[shorter][usize::from(at.exchange).min(1)]
+            }
         }
     }
 
     fn period(&self) -> u64 {
-        self.every
+        match &self.formats {
+            Formats::Fragments { fragments, .. } => fragments.count as u64,
+            _ => self.every,
+        }
     }
 }

@@ -45,6 +45,16 @@ impl Sum {
         &mut self.v
     }
 
+    /// [`Sum::start`] for a vector of another length than the one before.
+    pub fn start_with(&mut self, values: impl Iterator<Item = f32>) {
+        self.v.clear();
+        self.v.extend(values);
+        if self.pattern == Pattern::AllToAll {
+            self.acc.resize(self.v.len(), 0.0);
+        }
+        self.added = false;
+    }
+
     /// Writes the payload of an exchange.
     ///
     /// # Errors

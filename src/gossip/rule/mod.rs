@@ -21,6 +21,7 @@ mod double_squeeze;
 mod ecd;
 mod ef_sgd;
 mod g_top_k;
+mod gasloc;
 mod gradient_tracking;
 mod local_sgd;
 mod mix;
@@ -38,6 +39,7 @@ mod sketched_sgd;
 mod sparse_loco;
 mod stale_synchronous;
 mod steps;
+mod streaming_diloco;
 mod top_k_all_gather;
 mod trimmed_mean;
 
@@ -227,8 +229,10 @@ pub static RULES: Registry<Entry> = Registry::new(
         stale_synchronous::ENTRY,
         local_sgd::ENTRY,
         diloco::ENTRY,
+        streaming_diloco::ENTRY,
         sparse_loco::ENTRY,
         noloco::ENTRY,
+        gasloc::ENTRY,
         qg_dsgdm::ENTRY,
         sgp::ENTRY,
         clipped_gossip::ENTRY,
