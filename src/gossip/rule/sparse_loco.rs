@@ -8,9 +8,10 @@
 //! moves by many rounds' changes at once, as with momentum. With beta = alpha = 1 this is EF-SGD on
 //! the changes.
 //!
-//! DIFFERENCE: C is any compressor that is a contraction. The authors keep the largest numbers of
-//! each chunk of 4096 with 2 bits for a value; `top-k` keeps those of the whole vector, with 32.
+//! DIFFERENCE: C is any compressor that is a contraction; the authors' is `chunked-top-k`.
 //! DIFFERENCE: all-to-all, as the authors' all-gather, or a server that sends the dense mean back.
+//! With neighbours only, `choco` with the same compressor remembers what was not sent as the
+//! difference between a model and its replicas.
 //! State: e_i; the mean on nodes that add.
 
 use super::{compressed_c_sgd, ef_sgd::EfSgd, prelude::*};
@@ -32,8 +33,8 @@ pub(super) const ENTRY: Entry = Entry {
     constants: &[
         (
             "decay",
-            "beta, what is kept of the memory in a round; default 0.95, this crate's choice; 1 \
-             forgets nothing",
+            "beta, what is kept of the memory in a round; default 0.95, the authors'; 1 forgets \
+             nothing",
         ),
         ("outer_step", "alpha; default 1, the mean change as it is"),
         compressed_c_sgd::COLLECTIVE,
