@@ -38,6 +38,14 @@ LENGTH = 64
 BATCH = 16
 STEPS = 50
 RATE = 2e-3
+#: What a step takes in virtual time.
+STEP_MS = 20.0
+#: Of streaming-diloco.
+FRAGMENTS = 5
+TOPOLOGIES = Path(__file__).parents[2] / "topologies"
+#: A ring of four regions with the latencies and rates of their links; and all pairs.
+RING = str(TOPOLOGIES / "four-regions.toml")
+ALL_PAIRS = str(TOPOLOGIES / "four-regions-all.toml")
 
 
 def read(package: str) -> torch.Tensor:
@@ -84,9 +92,9 @@ class Transformer(nn.Module):
         return self.head(self.norm(self.blocks(self.letters(x) + places)))
 
 
-def build() -> Transformer:
+def build(seed: int = 1) -> Transformer:
     """The same initial values at every site."""
-    torch.manual_seed(1)
+    torch.manual_seed(seed)
     return Transformer()
 
 
@@ -109,10 +117,12 @@ def cross_entropy(model: nn.Module, windows: torch.Tensor) -> torch.Tensor:
     return nn.functional.cross_entropy(scores, windows[:, 1:].flatten())
 
 
-def load() -> tuple[list[Site], torch.Tensor]:
+def load(seed: int = 1) -> tuple[list[Site], torch.Tensor]:
     """The sites with their text, and the windows of the test: the last tenth of each text."""
     texts = [read(package) for package in PACKAGES]
-    sites = [Site(text[: len(text) * 9 // 10], seed) for seed, text in enumerate(texts)]
+    sites = [
+        Site(text[: len(text) * 9 // 10], 1000 * seed + site) for site, text in enumerate(texts)
+    ]
     rests = [text[len(text) * 9 // 10 :] for text in texts]
     windows = [rest[: len(rest) // (LENGTH + 1) * (LENGTH + 1)] for rest in rests]
     least = min(len(one) // (LENGTH + 1) for one in windows)
@@ -127,10 +137,10 @@ def test(model: nn.Module, windows: torch.Tensor) -> dict[str, float]:
     return {"loss": total / len(windows)}
 
 
-def train_alone(steps: int, pooled: bool) -> float:
+def train_alone(steps: int, pooled: bool, seed: int = 1) -> float:
     """One model in one place: on one site's text, or on the batches of all sites at once."""
-    sites, windows = load()
-    model = build()
+    sites, windows = load(seed)
+    model = build(seed)
     inner = torch.optim.AdamW(model.parameters(), lr=RATE)
     used = sites if pooled else sites[:1]
     for _ in range(steps):
@@ -141,15 +151,19 @@ def train_alone(steps: int, pooled: bool) -> float:
     return test(model, windows)["loss"]
 
 
-def train_together(rule: dict[str, object], rounds: int) -> gradvine.Simulation:
-    """All four sites."""
-    sites, windows = load()
-    model = build()
+def train_together(
+    rule: dict[str, object], rounds: int, seed: int = 1, evaluations: int = 1
+) -> gradvine.Simulation:
+    """All four sites. ``rounds`` counts rounds of 50 steps, also for a rule with shorter ones."""
+    sites, windows = load(seed)
+    model = build(seed)
     inners = [torch.optim.AdamW(model.parameters(), lr=RATE) for _ in sites]
+    # A fragment of the model travels in each round of streaming-diloco.
+    parts = FRAGMENTS if rule["rule.kind"] == "streaming-diloco" else 1
 
     def train(node: int, model: nn.Module) -> float:
         losses = []
-        for _ in range(STEPS):
+        for _ in range(STEPS // parts):
             inners[node].zero_grad()
             loss = sites[node].loss(model)
             loss.backward()
@@ -158,12 +172,12 @@ def train_together(rule: dict[str, object], rounds: int) -> gradvine.Simulation:
         return sum(losses) / len(losses)
 
     experiment = {
-        "run.rounds": rounds,
-        "run.evaluate_every": rounds,
-        "network.preset": "4g",
+        "run.seed": seed,
+        "run.rounds": rounds * parts,
+        "run.evaluate_every": rounds * parts // evaluations,
         "network.compute": "fixed",
-        "network.compute_ms": 1000.0,
-        "topology.file": "ring:4",
+        "network.compute_ms": STEPS // parts * STEP_MS,
+        "topology.file": RING,
         **rule,
     }
     return gradvine.simulate(
@@ -176,24 +190,37 @@ def train_together(rule: dict[str, object], rounds: int) -> gradvine.Simulation:
 
 
 #: The rules to compare; alone and pooled are training in one place.
-WAYS: dict[str, dict[str, object] | None] = {
-    "alone": None,
-    "pooled": None,
-    "d-psgd": {"rule.kind": "d-psgd"},
-    "choco, 4 bits": {
-        "rule.kind": "choco",
-        "compressor.kind": "min-max",
-        "compressor.bits": 4,
-    },
-    "noloco": {"rule.kind": "noloco"},
-    "sparse-loco, 2 %": {
-        "rule.kind": "sparse-loco",
-        "rule.collective": "all-to-all",
-        "topology.file": "complete:4",
-        "compressor.kind": "top-k",
-        "compressor.fraction": 0.02,
-    },
-    "diloco, all-reduce": {"rule.kind": "diloco", "topology.file": "complete:4"},
+WAYS: dict[str, tuple[str, dict[str, object] | None]] = {
+    "alone": ("alone", None),
+    "pooled": ("pooled", None),
+    "d-psgd": ("d-psgd", {"rule.kind": "d-psgd"}),
+    "choco": (
+        "choco, 4 bits",
+        {"rule.kind": "choco", "compressor.kind": "min-max", "compressor.bits": 4},
+    ),
+    "noloco": ("noloco", {"rule.kind": "noloco"}),
+    "gasloc": ("gasloc", {"rule.kind": "gasloc"}),
+    "sparse-loco": (
+        "sparse-loco, 2 bits",
+        {
+            "rule.kind": "sparse-loco",
+            "rule.collective": "all-to-all",
+            "topology.file": ALL_PAIRS,
+            "compressor.kind": "chunked-top-k",
+        },
+    ),
+    "streaming-diloco": (
+        "streaming-diloco, 4 bits",
+        {
+            "rule.kind": "streaming-diloco",
+            "rule.collective": "all-to-all",
+            "rule.fragments": FRAGMENTS,
+            "topology.file": ALL_PAIRS,
+            "compressor.kind": "min-max",
+            "compressor.bits": 4,
+        },
+    ),
+    "diloco": ("diloco, all-reduce", {"rule.kind": "diloco"}),
 }
 
 
@@ -202,12 +229,13 @@ def main() -> None:
     parser.add_argument("--ways", nargs="*", default=list(WAYS), choices=list(WAYS))
     parser.add_argument("--rounds", type=int, default=20)
     arguments = parser.parse_args()
-    print(f"{'':<20}{'test loss':>10}{'kB a round':>12}{'virtual':>10}{'took':>8}")
-    for name in arguments.ways:
-        begun, rule = time.monotonic(), WAYS[name]
+    torch.set_num_threads(1)
+    print(f"{'':<26}{'test loss':>10}{'kB a round':>12}{'virtual':>10}{'took':>8}")
+    for way in arguments.ways:
+        begun, (name, rule) = time.monotonic(), WAYS[way]
         if rule is None:
             loss, sent, virtual = (
-                train_alone(STEPS * arguments.rounds, name == "pooled"),
+                train_alone(STEPS * arguments.rounds, way == "pooled"),
                 "-",
                 "-",
             )
@@ -215,10 +243,10 @@ def main() -> None:
             end = train_together(rule, arguments.rounds)
             last = end.curve[-1]
             loss = last.measures["loss"]
-            sent = f"{last.bytes_wire / arguments.rounds / 4e3:.0f}"
+            sent = f"{last.bytes_wire / arguments.rounds / 4e3:.0f}"  # of 50 steps
             virtual = f"{last.time_s:.0f} s"
         took = time.monotonic() - begun
-        print(f"{name:<20}{loss:>10.3f}{sent:>12}{virtual:>10}{took:>6.0f} s", flush=True)
+        print(f"{name:<26}{loss:>10.3f}{sent:>12}{virtual:>10}{took:>6.0f} s", flush=True)
 
 
 if __name__ == "__main__":

@@ -54,6 +54,12 @@ fn the_collective_is_chosen_from_the_links_and_written_down() {
         let prepared = Run::new(topology, "kind = 'c-sgd'", IDENTITY).prepare();
         assert_eq!(prepared.resolved["collective"].as_str(), Some(collective));
     }
+    for (topology, collective) in [("star:4", "server"), ("complete:4", "all-to-all")] {
+        for rule in ["kind = 'sparse-loco'", "kind = 'streaming-diloco'"] {
+            let prepared = Run::new(topology, rule, IDENTITY).prepare();
+            assert_eq!(prepared.resolved["collective"].as_str(), Some(collective));
+        }
+    }
 }
 
 #[test]

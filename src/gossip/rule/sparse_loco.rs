@@ -14,7 +14,14 @@
 //! difference between a model and its replicas.
 //! State: e_i; the mean on nodes that add.
 
-use super::{compressed_c_sgd, ef_sgd::EfSgd, prelude::*};
+use super::{ef_sgd::EfSgd, prelude::*};
+
+/// The constant `collective` of this rule and of `streaming-diloco`.
+pub(super) const COLLECTIVE: (&str, &str) = (
+    "collective",
+    "\"all-to-all\" (default where all links exist; everybody adds up) or \"server\" (node 0: up, \
+     then the dense mean down)",
+);
 
 pub(super) const ENTRY: Entry = Entry {
     name: "sparse-loco",
@@ -37,7 +44,7 @@ pub(super) const ENTRY: Entry = Entry {
              nothing",
         ),
         ("outer_step", "alpha; default 1, the mean change as it is"),
-        compressed_c_sgd::COLLECTIVE,
+        COLLECTIVE,
     ],
     compresses: true,
     home: "star",
@@ -60,6 +67,17 @@ impl Default for Params {
     }
 }
 
+/// The pattern of a rule whose vectors are cheap to send to all and dear to send back.
+pub(super) fn choose(
+    rule: &str,
+    wish: Option<Kind>,
+    setting: &Setting<'_>,
+) -> Result<(Kind, Pattern), ConfigError> {
+    let is_complete = || Pattern::AllToAll.missing(setting.topology).is_none();
+    let wish = wish.or_else(|| is_complete().then_some(Kind::AllToAll));
+    Pattern::choose(rule, wish, None, &[Kind::Server, Kind::AllToAll], setting.topology)
+}
+
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
     let mut params: Params = config::read("rule", table)?;
     let decay = params.decay;
@@ -69,9 +87,7 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     params.decay = nine_digits(decay);
     params.outer_step = nine_digits(positive("rule.outer_step", params.outer_step)?);
     let (decay, step) = (params.decay as f32, params.outer_step as f32);
-    let allowed = &[Kind::Server, Kind::AllToAll];
-    let (kind, pattern) =
-        Pattern::choose(ENTRY.name, params.collective, None, allowed, setting.topology)?;
+    let (kind, pattern) = choose(ENTRY.name, params.collective, setting)?;
     params.collective = Some(kind);
     let warnings = setting.require_contraction(ENTRY.name)?;
     let (nodes, format) = (setting.topology.nodes(), setting.compressed());

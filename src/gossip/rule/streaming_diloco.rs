@@ -17,7 +17,7 @@
 //! C is any compressor (`min-max` with 4 bits has an unbiased error), or none. State: th, m, the
 //! sums in flight.
 
-use super::{compressed_c_sgd, prelude::*, share};
+use super::{prelude::*, share, sparse_loco};
 use crate::{compress::Class, gossip::collective::Fragments};
 
 pub(super) const ENTRY: Entry = Entry {
@@ -33,7 +33,7 @@ pub(super) const ENTRY: Entry = Entry {
     conditions: "an unbiased C or one of small error (nothing remembers what is lost); tau < P; \
                  all links, or a server with links to all",
     constants: &[
-        compressed_c_sgd::COLLECTIVE,
+        sparse_loco::COLLECTIVE,
         ("fragments", "P, from 1 to 1000, at most d; default 4"),
         ("delay", "tau, in rounds, from 0, below P; default 1, or 0 if P is 1"),
         ("keep", "alpha, the share of the own model, from 0, below 1; 0.5 (default: the paper's)"),
@@ -74,9 +74,7 @@ impl Default for Params {
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
     let mut params: Params = config::read("rule", table)?;
-    let allowed = &[Kind::Server, Kind::AllToAll];
-    let (kind, pattern) =
-        Pattern::choose(ENTRY.name, params.collective, None, allowed, setting.topology)?;
+    let (kind, pattern) = sparse_loco::choose(ENTRY.name, params.collective, setting)?;
     params.collective = Some(kind);
     let most = 1000.min(setting.parameters.max(1) as i64);
     let fragments = whole("rule.fragments", params.fragments, 1, most)? as usize;
