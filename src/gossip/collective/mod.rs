@@ -411,8 +411,8 @@ impl Collective {
         Collective { pattern, nodes, steps: steps(lag), formats, every }
     }
 
-    /// A fragment of the vector in each round; it lands `lag` rounds after its launch. `formats` are
-    /// those of both exchanges, of a longer fragment and of a shorter one.
+    /// A fragment of the vector in each round; it lands `lag` rounds after its launch. `formats`
+    /// are those of both exchanges, of a longer fragment and of a shorter one.
     pub fn of_fragments(
         pattern: Pattern,
         nodes: usize,

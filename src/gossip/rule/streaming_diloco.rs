@@ -13,9 +13,9 @@
 //!
 //! DIFFERENCE: tau is a whole number of rounds, below P (so that a fragment lands before it is sent
 //! again). DIFFERENCE: fragments are ranges of the vector of as equal a length as possible, in
-//! turn; the paper takes every P-th layer. DIFFERENCE: the paper sends floats of 4 bits (E3M0); here
-//! C is any compressor (`min-max` with 4 bits has an unbiased error), or none. State: th, m, the
-//! sums in flight.
+//! turn; the paper takes every P-th layer. DIFFERENCE: the paper sends floats of 4 bits (E3M0);
+//! here C is any compressor (`min-max` with 4 bits has an unbiased error), or none. State: th, m,
+//! the sums in flight.
 
 use super::{prelude::*, share, sparse_loco};
 use crate::{compress::Class, gossip::collective::Fragments};
@@ -143,9 +143,14 @@ struct StreamingDiLoCo {
 }
 
 impl StreamingDiLoCo {
+    /// The place of a round's sum.
+    fn place(&self, round: Round) -> usize {
+        (round.0 % self.sums.len() as u64) as usize
+    }
+
     fn sum(&mut self, round: Round) -> &mut Sum {
-        let flights = self.sums.len() as u64;
-        &mut self.sums[(round.0 % flights) as usize]
+        let place = self.place(round);
+        &mut self.sums[place]
     }
 }
 
@@ -176,15 +181,13 @@ impl Party for StreamingDiLoCo {
 impl Rule for StreamingDiLoCo {
     fn gradient(&mut self, local: &mut Local, round: Round, _: f32) {
         vector::subtract(&local.update, &mut local.x);
-        let range = self.fragments.at(round);
-        let place = (round.0 % self.sums.len() as u64) as usize;
+        let (range, place) = (self.fragments.at(round), self.place(round));
         let both = self.outer[range.clone()].iter().zip(&local.x[range]);
         self.sums[place].start_with(both.map(|(outer, x)| outer - x));
     }
 
     fn land(&mut self, local: &mut Local, at: &At) {
-        let range = self.fragments.at(at.round);
-        let place = (at.round.0 % self.sums.len() as u64) as usize;
+        let (range, place) = (self.fragments.at(at.round), self.place(at.round));
         let mean = self.sums[place].mean();
         let (outer, m) = (&mut self.outer[range.clone()], &mut self.m[range.clone()]);
         for (((x, outer), m), d) in local.x[range].iter_mut().zip(outer).zip(m).zip(mean) {
