@@ -156,3 +156,20 @@ def test_torch_modules_are_trained_in_place(nodes):
     results = everywhere(nodes("ring:3", only), real)
     assert simulated.digest == results[0].digest
     assert "score" in simulated.curve[0].measures
+
+
+@pytest.mark.parametrize(
+    "unused",
+    [
+        {"run.out": "somewhere"},
+        {"data.split": "by-label"},
+        {"model.kind": "mlp"},
+        {"optimizer.step": 0.1},
+        {"optimizer": {"step": 0.1}},
+    ],
+)
+def test_keys_without_effect_are_refused(unused):
+    experiment = {"topology.file": "ring:4", "rule.kind": "d-psgd", "run.rounds": 3, **unused}
+    with pytest.raises(gradvine.SetupError, match="has no effect here") as raised:
+        gradvine.simulate(experiment, {"w": np.zeros(3)}, lambda node, x: x, rows=[1] * 4)
+    assert raised.value.place == next(iter(unused))

@@ -25,6 +25,7 @@ def local_nodes(
     a port that is free now, and a folder for its run. On several machines each site makes its own
     key, and keeps it to itself (``deploy/README.md``).
     """
+    refuse_unused(experiment)
     text, beside = read_experiment(experiment)
     return _gradvine.write_node_files(os.fspath(folder), text, os.fspath(beside))
 
@@ -46,6 +47,31 @@ def read_experiment(
         return path.read_text(encoding="utf-8"), path.parent
     except OSError as error:
         raise SetupError(f"{path}: cannot be read: {error}", str(path), "experiment") from error
+
+
+#: What a program with a model, data and an optimizer of its own does without.
+_UNUSED = {
+    "data": "the program reads its own data",
+    "optimizer": "the program has its own optimizer",
+    "model.kind": "the program has its own model",
+    "model.hidden": "the program has its own model",
+}
+
+
+def refuse_unused(
+    experiment: Mapping[str, Value] | str | os.PathLike[str], more: Mapping[str, str] | None = None
+) -> None:
+    """Refuses keys that would have no effect. A file may have them: others may use it, too."""
+    if not isinstance(experiment, Mapping):
+        return
+    unused = _UNUSED | dict(more or {})
+    for key, value in experiment.items():
+        inner = [f"{key}.{name}" for name in value] if isinstance(value, Mapping) else []
+        for name in [key, *inner]:
+            reason = unused.get(name) or unused.get(name.partition(".")[0])
+            if reason is not None:
+                problem = f"has no effect here: {reason}; leave it out"
+                raise SetupError(f"{name}: {problem}", None, name, repr(value), problem)
 
 
 def _as_toml(key: str, value: Value) -> str:

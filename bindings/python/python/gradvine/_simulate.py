@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _gradvine, _processes
 from ._errors import SetupError, UpdateError
-from ._local import Value, read_experiment
+from ._local import Value, read_experiment, refuse_unused
 from ._node import Array, as_array, as_measures, of_arrays
 from ._result import Result
 
@@ -74,6 +74,7 @@ def simulate(
     also each node's own one.
     """
     _processes.check()
+    refuse_unused(experiment, {"run.out": "a simulation of a program writes no files"})
     text, beside = read_experiment(experiment)
     if isinstance(model, Mapping):
         tensors, initial = of_arrays(model)
