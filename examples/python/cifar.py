@@ -8,16 +8,18 @@ The folder has CIFAR-10's binary files (data_batch_1.bin to data_batch_5.bin and
 IDX files of 32 x 32 x 3 images; neither comes with gradvine. Links are those of
 topologies/four-regions.toml, and a round is 8 steps of SGD with momentum on 32 images. With 8,000
 images to train and 2,000 to test on, Python 3.11 and torch 2.15 print, on a core of an AMD EPYC CPU
-and in ten minutes for each split (100 rounds; the accuracy is that of the mean of all models):
+and in fifteen minutes for each split (100 rounds; the accuracy is that of the mean of all models):
 
-                             label dirichlet  kB a round   virtual
-    alone, mean of sites     23.6%     33.9%           -         -
-    pooled                   60.1%     61.5%           -         -
-    d-psgd                   52.5%     56.9%         547      48 s
-    choco, 4 bits            52.8%     56.7%          71      32 s
-    noloco                   53.9%     57.1%         547      48 s
-    sparse-loco, 2 %         53.3%     55.4%          20      31 s
-    diloco, all-reduce       49.0%     55.2%         410      81 s
+                                 label dirichlet  kB a round   virtual
+    alone, mean of sites         23.6%     33.9%           -         -
+    pooled                       60.1%     61.5%           -         -
+    d-psgd                       52.5%     56.9%         547      48 s
+    choco, 4 bits                52.8%     56.7%          71      32 s
+    noloco                       53.9%     57.1%         547      48 s
+    gasloc                       56.8%     57.4%         547      48 s
+    sparse-loco, 2 %             53.3%     55.4%          20      31 s
+    streaming-diloco, 4 bits     52.3%     56.3%         106      37 s
+    diloco, all-reduce           49.0%     55.2%         410      81 s
 
 "pooled" is training in one place on the batches of all sites: each step sees four times the
 images. With --seed 2, label gives 0.3 points more or less for d-psgd and noloco, 1 to 1.5 for
