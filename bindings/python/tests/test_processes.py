@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -156,7 +157,7 @@ def test_a_forked_child_raises_and_does_not_keep_connections_open(nodes):
             time.sleep(20)
             os._exit(0)
         os.waitpid(child, os.WNOHANG)
-        print(child, flush=True)
+        print(f"child {child};", flush=True)
         time.sleep(60)
     """
 
@@ -164,9 +165,11 @@ def test_a_forked_child_raises_and_does_not_keep_connections_open(nodes):
         if node == 0:
             process = start(file, program)
             assert process.stdout is not None
-            lines = {process.stdout.readline() for _ in range(3)}
-            child = next(int(line) for line in lines if line.strip().isdigit())
-            assert any("forked" in line for line in lines), lines
+            # Parent and child write to one pipe, in any order.
+            lines = [process.stdout.readline() for _ in range(3)]
+            found = re.findall(r"child (\d+);", "".join(lines))
+            assert len(found) == 1 and "forked" in "".join(lines), lines
+            child = int(found[0])
             process.kill()
             process.wait()
             killed.append(time.monotonic())
