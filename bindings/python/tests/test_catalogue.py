@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from xml.etree import ElementTree
+
 import numpy as np
 import pytest
 
@@ -15,6 +17,14 @@ def test_rules_and_compressors_are_listed():
     assert "outer_momentum" in rules["noloco"].constants
     assert rules["choco"].compresses and not rules["noloco"].compresses
     assert {"identity", "min-max", "top-k"} <= {one.name for one in gradvine.compressors()}
+
+
+def test_a_notebook_shows_a_table_of_rules_and_compressors():
+    for listed in (gradvine.rules(), gradvine.compressors()):
+        table = ElementTree.fromstring(listed._repr_html_())
+        names = [row.findtext("td") for row in table.findall("tbody/tr")]
+        assert names == [one.name for one in listed]
+        assert {len(row) for row in table.iter("tr")} == {3}
 
 
 def test_a_topology_has_its_matrix_and_spectrum():

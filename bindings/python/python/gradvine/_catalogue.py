@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import html
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -51,14 +53,28 @@ class Compressor:
     constants: dict[str, str]
 
 
-def rules() -> list[Rule]:
+Entry = TypeVar("Entry", Rule, Compressor)
+
+
+class Catalogue(list[Entry]):
+    """A list that a notebook shows as a table of names, summaries and papers."""
+
+    def _repr_html_(self) -> str:
+        rows = ([one.name, one.summary, one.paper] for one in self)
+        cells = ("".join(f"<td>{html.escape(text)}</td>" for text in row) for row in rows)
+        body = "".join(f"<tr>{row}</tr>" for row in cells)
+        head = "<tr><th>name</th><th>summary</th><th>paper</th></tr>"
+        return f"<table><thead>{head}</thead><tbody>{body}</tbody></table>"
+
+
+def rules() -> Catalogue[Rule]:
     """All update rules."""
-    return [Rule(**rule) for rule in _gradvine.rules()]
+    return Catalogue(Rule(**rule) for rule in _gradvine.rules())
 
 
-def compressors() -> list[Compressor]:
+def compressors() -> Catalogue[Compressor]:
     """All compressors."""
-    return [Compressor(**compressor) for compressor in _gradvine.compressors()]
+    return Catalogue(Compressor(**compressor) for compressor in _gradvine.compressors())
 
 
 @dataclass(frozen=True)
