@@ -50,6 +50,37 @@ pub(super) fn targets(
     Ok(positions)
 }
 
+/// The positions of columns with these names.
+pub(super) fn named(wanted: &[String], header: &[String]) -> Result<Vec<usize>, ConfigError> {
+    let refuse = |name: &str, problem: String| {
+        Err(ConfigError::new("data.columns", format!("\"{}\"", excerpt(name)), problem))
+    };
+    if wanted.is_empty() {
+        return Err(ConfigError::new("data.columns", "[]", "at least one name is needed"));
+    }
+    let mut positions = Vec::with_capacity(wanted.len());
+    for name in wanted {
+        let mut found = (0..header.len()).filter(|&column| header[column] == *name);
+        let Some(position) = found.next() else {
+            return refuse(name, format!("no such column: the file has {}", list(header)));
+        };
+        if let Some(second) = found.next() {
+            return refuse(name, format!("columns {position} and {second} have this name"));
+        }
+        if positions.contains(&position) {
+            return refuse(name, "is named twice".into());
+        }
+        positions.push(position);
+    }
+    Ok(positions)
+}
+
+/// The first names of a header.
+fn list(header: &[String]) -> String {
+    let shown: Vec<String> = header.iter().take(20).map(|name| excerpt(name)).collect();
+    shown.join(", ") + if header.len() > shown.len() { ", ..." } else { "" }
+}
+
 fn position(wanted: &str, header: Option<&[String]>, columns: usize) -> Result<usize, ConfigError> {
     if let Some(index) = header.and_then(|names| names.iter().position(|name| name == wanted)) {
         return Ok(index);
@@ -63,11 +94,7 @@ fn position(wanted: &str, header: Option<&[String]>, columns: usize) -> Result<u
     };
     found.ok_or_else(|| {
         let names = match header {
-            Some(names) => {
-                let shown: Vec<String> = names.iter().take(20).map(|name| excerpt(name)).collect();
-                let more = if names.len() > shown.len() { ", ..." } else { "" };
-                format!("one of {}{more}, or ", shown.join(", "))
-            }
+            Some(names) => format!("one of {}, or ", list(names)),
             None => "there is no header with names; ".into(),
         };
         let range = format!(

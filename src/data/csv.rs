@@ -7,7 +7,7 @@ use ndarray::Array2;
 
 use super::{
     columns::{self, excerpt},
-    dataset::{Dataset, Task},
+    dataset::{Columns, Dataset, Task},
     load::Options,
 };
 use crate::{config::ConfigError, memory};
@@ -34,13 +34,8 @@ pub(super) fn read(name: &str, bytes: &[u8], options: &Options) -> Result<Datase
         First::Names(names) => Some(names.as_slice()),
         First::Row | First::Counts { .. } => None,
     };
-    let bare = options.bare && options.target.is_none() && options.inputs == Some(columns);
-    let targets = if bare {
-        Vec::new()
-    } else {
-        columns::targets(options.target.as_deref(), header, columns, options.task)?
-    };
-    let inputs = columns - targets.len();
+    let Chosen { features, targets } = choose(header, columns, options)?;
+    let (inputs, bare) = (features.len(), targets.is_empty());
     if let Some(expected) = options.inputs.filter(|&expected| expected != inputs) {
         let problem = format!(
             "{inputs} features beside {} target: {expected} are expected (model.inputs)",
@@ -49,7 +44,8 @@ pub(super) fn read(name: &str, bytes: &[u8], options: &Options) -> Result<Datase
         return Err(ConfigError::at("columns", problem));
     }
     bound(bytes, columns, targets.len())?;
-    let table = Table { columns, targets: &targets, header, task: options.task };
+    let table =
+        Table { columns, features: &features, targets: &targets, header, task: options.task };
     let rows = table.rows(bytes, !matches!(first, First::Row))?;
     let class_names = match &first {
         First::Counts { rows: count, .. } if *count != rows.lines.len() as u64 => {
@@ -60,6 +56,10 @@ pub(super) fn read(name: &str, bytes: &[u8], options: &Options) -> Result<Datase
         First::Counts { classes, .. } => Some(classes.clone()),
         First::Row | First::Names(_) => None,
     };
+    let names = header.map(|header| {
+        let names = |of: &[usize]| of.iter().map(|&column| header[column].clone()).collect();
+        Columns { features: names(&features), targets: names(&targets) }
+    });
     let place =
         |row: usize| table.place(rows.lines[row], targets.first().copied().unwrap_or(columns));
     let (values, width) =
@@ -68,7 +68,57 @@ pub(super) fn read(name: &str, bytes: &[u8], options: &Options) -> Result<Datase
         columns::target(&values, width, options.task, class_names, options.classes, &place)?;
     let features = Array2::from_shape_vec((rows.lines.len(), inputs), rows.features)
         .expect("every row has as many features");
-    Dataset::new(name, features, target)
+    let mut data = Dataset::new(name, features, target)?;
+    data.columns = names;
+    Ok(data)
+}
+
+/// The positions of the columns to read.
+struct Chosen {
+    features: Vec<usize>,
+    /// None of them if rows have no targets.
+    targets: Vec<usize>,
+}
+
+/// Chooses the columns by name or by position.
+fn choose(
+    header: Option<&[String]>,
+    columns: usize,
+    options: &Options,
+) -> Result<Chosen, ConfigError> {
+    let target = options.target.as_deref();
+    let by_target = |target| columns::targets(target, header, columns, options.task);
+    let wanted = match (&options.columns, header) {
+        (Some(wanted), Some(header)) => Some((wanted, header)),
+        (Some(_), None) if !options.by_position => {
+            let problem = "the first line does not name the columns, and data.columns needs names";
+            return Err(ConfigError::at("line 1", problem));
+        }
+        _ => None,
+    };
+    let Some((wanted, header)) = wanted else {
+        let bare = options.bare && target.is_none() && options.inputs == Some(columns);
+        let targets = if bare { Vec::new() } else { by_target(target)? };
+        let features = (0..columns).filter(|column| !targets.contains(column)).collect();
+        return Ok(Chosen { features, targets });
+    };
+    let targets = match target {
+        Some(_) => by_target(target)?,
+        None if options.bare && !wanted.targets.iter().all(|name| header.contains(name)) => {
+            Vec::new()
+        }
+        None if wanted.targets.is_empty() => {
+            let problem = "is missing: data.columns names the features, and this key the target";
+            return Err(ConfigError::at("data.target", problem));
+        }
+        None => columns::named(&wanted.targets, header)?,
+    };
+    let features = columns::named(&wanted.features, header)?;
+    if let Some(both) = features.iter().find(|column| targets.contains(column)) {
+        let problem = "is the target, and is also named as a feature";
+        return Err(ConfigError::new("data.columns", excerpt(&header[*both]), problem));
+    }
+    Ok(Chosen { features, targets })
 }
 
 /// Checks that the numbers of a large table fit into memory beside its text.
@@ -150,6 +200,7 @@ fn line_of(bytes: &[u8], position: &::csv::Position) -> u64 {
 
 struct Table<'a> {
     columns: usize,
+    features: &'a [usize],
     targets: &'a [usize],
     header: Option<&'a [String]>,
     task: Task,
@@ -184,10 +235,8 @@ impl Table<'_> {
             if record.len() != self.columns {
                 return Err(self.ragged(line, &record));
             }
-            for (column, cell) in record.iter().enumerate() {
-                if !self.targets.contains(&column) {
-                    rows.features.push(self.feature(line, column, cell)?);
-                }
+            for &column in self.features {
+                rows.features.push(self.feature(line, column, &record[column])?);
             }
             for &column in self.targets {
                 rows.targets.push(self.target(line, column, &record[column])?);

@@ -15,6 +15,19 @@ pub struct Dataset {
     pub features: Array2<f32>,
     /// The targets, one entry (or row) per row of `features`.
     pub target: Target,
+    /// The names of the columns, if they are known.
+    pub columns: Option<Columns>,
+}
+
+/// The names of a table's columns.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Columns {
+    /// Those of the features, in the order of the model's inputs.
+    pub features: Vec<String>,
+    /// Those of the targets, in the order of the model's outputs; for classes there is one. Empty
+    /// if rows have no targets.
+    pub targets: Vec<String>,
 }
 
 /// The targets of a dataset.
@@ -93,7 +106,7 @@ impl Dataset {
                 Target::Values(values)
             }
         };
-        Ok(Dataset { name, features, target })
+        Ok(Dataset { name, features, target, columns: None })
     }
 
     /// Selects these rows, in this order.
@@ -109,7 +122,12 @@ impl Dataset {
             },
             Target::Values(values) => Target::Values(values.select(Axis(0), rows)),
         };
-        Dataset { name: self.name.clone(), features: self.features.select(Axis(0), rows), target }
+        Dataset {
+            name: self.name.clone(),
+            features: self.features.select(Axis(0), rows),
+            target,
+            columns: self.columns.clone(),
+        }
     }
 
     /// Replaces every feature by (feature - mean) / deviation, computed in `f64` and rounded once.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     array::Numbers,
     csv,
-    dataset::{Dataset, Task},
+    dataset::{Columns, Dataset, Task},
     embedded, idx,
     inflate::inflate,
     npy,
@@ -32,6 +32,12 @@ pub struct Options {
     /// CSV and NPY: the target column, by name or position (from 0; negative from the end); for
     /// regression a comma-separated list is accepted. Default: the last column.
     pub target: Option<String>,
+    /// CSV: the features by name, in the order of the model's inputs, and the targets, if `target`
+    /// is not given. The file may have its columns in any order, and others, which are ignored.
+    pub columns: Option<Columns>,
+    /// Whether a file without names is accepted although `columns` is given: its columns are then
+    /// taken by position.
+    pub by_position: bool,
     /// Whether the targets are classes or numbers.
     pub task: Task,
     /// The number of classes of the model; more in the file are an error.
@@ -136,6 +142,10 @@ pub fn parse(
         );
     }
     let format = Format::of(name, bytes);
+    if format != Format::Csv && options.columns.is_some() && !options.by_position {
+        let problem = "only CSV files with a header name their columns: leave the key out";
+        return Err(ConfigError::at("data.columns", problem));
+    }
     if format == Format::Csv {
         if let Some((file, _)) = labels {
             return Err(ConfigError::new(

@@ -45,7 +45,7 @@ mod synthetic;
 mod write;
 
 pub use columns::MAX_CLASSES;
-pub use dataset::{Dataset, Target, Task};
+pub use dataset::{Columns, Dataset, Target, Task};
 #[cfg(test)]
 pub(crate) use disk::WriteContents;
 pub(crate) use disk::{Disk, FileSystem, replace_file};

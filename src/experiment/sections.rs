@@ -398,6 +398,13 @@ pub struct DataParams {
     /// with several of them, separated by commas. Default: the last column.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "name_or_position")]
     pub target: Option<String>,
+    /// The features of a CSV file, by the names in its first line, in the order of the model's
+    /// inputs. Files may have their columns in any order, and others, which are ignored. Without
+    /// it all columns but the target are features, and the nodes compare their names.
+    ///
+    /// Accepts: a list of names; only with `target`. Default: the other columns, in their order.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub columns: Option<Vec<String>>,
     /// Whether the first line of a CSV file names the columns.
     ///
     /// Accepts: `true` or `false`; not with a dataset that is shipped. Default: `true` if the first
@@ -428,6 +435,7 @@ impl Default for DataParams {
             standardize: false,
             scale: None,
             target: None,
+            columns: None,
             header: None,
             labels: None,
             weighting: Weighting::Nodes,

@@ -8,7 +8,8 @@
 //!
 //! The metadata holds text only, as the format demands: `gradvine.format` ("1"), `gradvine.kind`,
 //! `gradvine.inputs`, `gradvine.outputs`, `gradvine.hidden` and `gradvine.classes` (JSON arrays),
-//! `gradvine.bias`, and with scaling `gradvine.mean` and `gradvine.deviation` (JSON arrays of `f64`
+//! `gradvine.bias`; if columns had names, `gradvine.columns` and `gradvine.targets` (JSON arrays);
+//! with scaling `gradvine.mean` and `gradvine.deviation` (JSON arrays of `f64`
 //! in shortest round-trip form); every other key is the caller's. The same model gives the same
 //! bytes: keys have a fixed order.
 
@@ -20,7 +21,7 @@ use serde_json::{Map, Value, json};
 use super::{KINDS, Model, ModelParams, Tensor};
 use crate::{
     config::ConfigError,
-    data::{Scale, write_atomically},
+    data::{Columns, Scale, write_atomically},
     vector,
 };
 
@@ -42,6 +43,8 @@ pub struct SavedModel {
     pub scale: Option<Scale>,
     /// The names of the classes; empty if they are unknown or the model predicts numbers.
     pub classes: Vec<String>,
+    /// The names of the columns that the model was trained on, if they are known.
+    pub columns: Option<Columns>,
     /// Further texts of the writer, such as the run and the round. No key starts with `gradvine.`.
     pub extra: BTreeMap<String, String>,
 }
@@ -97,6 +100,7 @@ impl SavedModel {
             x,
             scale: keys.scale()?,
             classes: keys.classes()?,
+            columns: keys.columns()?,
             extra: keys.extra(),
             model,
         };
@@ -119,6 +123,12 @@ impl SavedModel {
         if !self.classes.is_empty() && self.classes.len() != shape.outputs {
             let problem = format!("{} names for {} outputs", self.classes.len(), shape.outputs);
             return Err(ConfigError::at("classes", problem));
+        }
+        if let Some(columns) = &self.columns
+            && columns.features.len() != shape.inputs
+        {
+            let problem = format!("{} names for {} inputs", columns.features.len(), shape.inputs);
+            return Err(ConfigError::at("columns", problem));
         }
         if let Some(key) = self.extra.keys().find(|key| key.starts_with(PREFIX)) {
             return Err(ConfigError::at(
@@ -143,6 +153,10 @@ impl SavedModel {
         own("hidden", json!(shape.hidden).to_string());
         own("bias", shape.bias.to_string());
         own("classes", json!(self.classes).to_string());
+        if let Some(columns) = &self.columns {
+            own("columns", json!(columns.features).to_string());
+            own("targets", json!(columns.targets).to_string());
+        }
         if let Some(scale) = &self.scale {
             own("mean", numbers(&scale.mean));
             own("deviation", numbers(&scale.deviation));
@@ -338,6 +352,11 @@ impl Keys {
 
     fn classes(&self) -> Result<Vec<String>, ConfigError> {
         Ok(self.json("classes")?.unwrap_or_default())
+    }
+
+    fn columns(&self) -> Result<Option<Columns>, ConfigError> {
+        let Some(features) = self.json("columns")? else { return Ok(None) };
+        Ok(Some(Columns { features, targets: self.json("targets")?.unwrap_or_default() }))
     }
 
     fn extra(self) -> BTreeMap<String, String> {

@@ -68,7 +68,7 @@ impl RunCard {
         let tensors: Vec<String> = design.tensors.iter().map(tensor).collect();
         model.extend([parameters.as_str(), initial.as_str()]);
         model.extend(tensors.iter().map(String::as_str));
-        let agreed = |(key, value): &(String, String)| format!("model.{key} = {value}");
+        let agreed = |(key, value): &(String, String)| format!("{key} = {value}");
         let agreed: Vec<String> = design.agreed.iter().map(agreed).collect();
         model.extend(agreed.iter().map(String::as_str));
         let texts = [design.topology.canonical(), experiment.join("\n"), model.join("\n")];

@@ -335,6 +335,7 @@ fn own_design(
     let initial = initial.unwrap_or_else(|| vec![0.0; numbers]);
     let design = Design::of_tensors(experiment.clone(), Arc::new(topology), tensors, initial);
     let design = design.map_err(|error| experiment.blame(error))?;
+    let agreed = agreed.into_iter().map(|(key, value)| (format!("model.{key}"), value)).collect();
     Ok(Arc::new(Design { agreed, ..design }))
 }
 

@@ -53,7 +53,8 @@ pub struct Design {
     pub initial: Arc<Vec<f32>>,
     /// The node that gives its x_0 to all.
     pub initial_from: Option<NodeId>,
-    /// Values of a program that must be the same at all nodes, with their keys.
+    /// Further values that must be the same at all nodes, with their keys: those of a program, or
+    /// the names of columns.
     pub agreed: Vec<(String, String)>,
 }
 

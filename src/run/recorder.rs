@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     config::ConfigError,
-    data::Scale,
+    data::{Columns, Scale},
     digest,
     drive::{Elapsed, Lent, RunError},
     gossip::OwnModel,
@@ -40,6 +40,7 @@ pub struct RunInfo {
     model: Option<Model>,
     scale: Arc<OnceLock<Scale>>,
     classes: Vec<String>,
+    columns: Option<Columns>,
     /// Rows and rows per class of the nodes whose data is here.
     rows: BTreeMap<NodeId, (u64, Vec<u64>)>,
 }
@@ -54,6 +55,7 @@ impl From<&Whole> for RunInfo {
             model: Some(whole.model.clone()),
             scale: Arc::clone(&whole.scale),
             classes: whole.classes.clone(),
+            columns: whole.pooled.columns.clone(),
             rows: whole.shards.iter().enumerate().map(rows).collect(),
         }
     }
@@ -66,6 +68,7 @@ impl From<&Single> for RunInfo {
             model: Some(single.model.clone()),
             scale: Arc::clone(&single.scale),
             classes: single.classes.clone(),
+            columns: single.columns().cloned(),
             rows: [(single.node, (single.rows, single.class_rows.clone()))].into(),
         }
     }
@@ -79,6 +82,7 @@ impl RunInfo {
             model: None,
             scale: Arc::default(),
             classes: Vec::new(),
+            columns: None,
             rows: [(node, (rows, Vec::new()))].into(),
         }
     }
@@ -340,6 +344,7 @@ impl RunInfo {
             x: x.to_vec(),
             scale: self.scale.get().cloned(),
             classes: self.classes.clone(),
+            columns: self.columns.clone(),
             extra,
         };
         saved.write(path)

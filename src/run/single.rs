@@ -7,6 +7,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use super::{
     Needs,
@@ -17,7 +18,8 @@ use super::{
 };
 use crate::{
     config::{self, ConfigError},
-    data::{self, Scale, Target},
+    data::{self, Columns, Options, Scale, Target},
+    digest,
     drive::{Learner, NodeSpec},
     experiment::Experiment,
     gossip::tree::Readers,
@@ -161,6 +163,24 @@ fn scale_warning(experiment: &Experiment) -> Option<String> {
     })
 }
 
+/// The names of columns as nodes compare them: all of them, or of a wide table the first ones and a
+/// hash of all.
+fn agreed_names(columns: &Columns) -> Vec<(String, String)> {
+    const SHOWN: usize = 8;
+    let value = |names: &[String]| {
+        let all = format!("{names:?}");
+        if all.len() <= 300 {
+            return all;
+        }
+        let first = &names[..names.len().min(SHOWN)];
+        let hash = digest::hex(&Sha256::digest(all.as_bytes())[..8]);
+        format!("{first:?} and more: {} columns, SHA-256 of all names {hash}", names.len())
+    };
+    [("data.columns", &columns.features), ("data.target", &columns.targets)]
+        .map(|(key, names)| (key.to_string(), value(names)))
+        .into()
+}
+
 /// One node's part of a run.
 pub struct Single {
     /// The design that all nodes share.
@@ -188,6 +208,11 @@ pub struct Single {
 }
 
 impl Single {
+    /// The names of the columns of the node's rows, if they are known.
+    pub(super) fn columns(&self) -> Option<&Columns> {
+        self.train.raw().columns.as_ref()
+    }
+
     /// Loads the node's own data and resolves the experiment on the given topology.
     ///
     /// # Errors
@@ -224,15 +249,22 @@ impl Single {
         experiment.data.source.clone_from(data);
         experiment.own_init = own_init(file, &experiment, &topology, node)?;
         let options = options(&experiment)?;
-        let load = |key: &str, source: &str| {
-            data::load(source, &options).map_err(|error| match error.place.as_str() {
+        let load = |key: &str, source: &str, options: &Options| {
+            data::load(source, options).map_err(|error| match error.place.as_str() {
                 "data.source" => ConfigError { place: format!("node.{key}"), ..error },
                 _ => error,
             })
         };
-        let all = load("data", data)?;
+        let all = load("data", data, &options)?;
         let (train, test) = match &file.test {
-            Some(test) => (all, Some(load("test", test)?)),
+            Some(test) => {
+                // By the same names, whatever their order in this file.
+                let columns = all.columns.clone();
+                let by_position = experiment.data.columns.is_none();
+                let options = Options { columns, by_position, ..options };
+                let test = load("test", test, &options)?;
+                (all, Some(test))
+            }
             None => {
                 let (train, test) =
                     data::split_test(&all, experiment.data.test_share, experiment.run.seed)?;
@@ -246,12 +278,14 @@ impl Single {
         };
         let warning = scale_warning(&experiment);
         let design = Design::new(experiment, Arc::new(topology), inputs, outputs);
-        let design = Arc::new(design.map_err(|error| match error.place.as_str() {
+        let design = design.map_err(|error| match error.place.as_str() {
             "model.init" if file.init.is_some() => {
                 ConfigError { place: "node.init".into(), ..error }
             }
             _ => error,
-        })?);
+        })?;
+        let agreed = train.columns.as_ref().map(agreed_names).unwrap_or_default();
+        let design = Arc::new(Design { agreed, ..design });
         let rows = std::iter::once(&train).chain(&test);
         let model = design.table_model()?;
         Needs::alone(&design, node, rows).check(&design, "this node", "")?;

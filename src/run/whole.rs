@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     config::ConfigError,
-    data::{self, Dataset, Options, SYNTHETIC, Scale, Split, Synthetic, Target, Task},
+    data::{self, Columns, Dataset, Options, SYNTHETIC, Scale, Split, Synthetic, Target, Task},
     drive::{Change, Learner, NodeSpec},
     experiment::{Compute, Experiment, SplitKind},
     gossip::{Lie, tree::Readers},
@@ -30,7 +30,7 @@ pub struct Whole {
     /// Each node's rows.
     pub shards: Vec<Arc<Shared>>,
     /// The whole file and its training rows, for the comparison with one machine.
-    pooled: Arc<Dataset>,
+    pub(super) pooled: Arc<Dataset>,
     train: Vec<usize>,
     /// Rows that no node trains on; `None` if `test_share` is 0.
     pub test: Option<Arc<Shared>>,
@@ -243,6 +243,8 @@ pub fn options(experiment: &Experiment) -> Result<Options, ConfigError> {
     Ok(Options {
         header: data.header,
         target: data.target.clone(),
+        columns: data.columns.clone().map(|features| Columns { features, targets: Vec::new() }),
+        by_position: false,
         task: experiment.model.task()?,
         classes: experiment.model.outputs,
         inputs: experiment.model.inputs,
@@ -281,6 +283,10 @@ fn synthetic(experiment: &mut Experiment) -> Result<Option<Synthetic>, ConfigErr
             )),
             None => Ok(None),
         };
+    }
+    if data.columns.is_some() {
+        let problem = "only CSV files with a header name their columns: leave the key out";
+        return Err(ConfigError::at("data.columns", problem));
     }
     if task != Task::Regression {
         let problem = "synthetic rows have numbers as targets: expected \"least-squares\"";

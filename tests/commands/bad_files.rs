@@ -250,6 +250,35 @@ fn model(files: &Files) -> PathBuf {
 }
 
 #[test]
+fn rows_are_matched_to_a_models_columns_by_name() {
+    let files = Files::new();
+    let model = model(&files);
+    let lines = |columns: &[usize]| {
+        let line = |line: &str| {
+            let cells: Vec<&str> = line.split(',').collect();
+            columns.iter().map(|&column| cells[column]).collect::<Vec<_>>().join(",") + "\n"
+        };
+        command::rows(0).lines().map(line).collect::<String>()
+    };
+    let output = |command: &str, rows: &str| {
+        let output = gradvine().arg(command).arg(&model).arg(rows).assert().success();
+        String::from_utf8(output.get_output().stdout.clone()).unwrap()
+    };
+    let as_trained = files.path("rows.csv");
+    for (name, columns) in [("turned.csv", &[2, 1, 0, 1][..]), ("bare.csv", &[1, 0])] {
+        let text = lines(columns).replacen(",x,y\n", ",x,more\n", 1);
+        let rows = files.write(name, text);
+        assert_eq!(output("predict", &rows), output("predict", &as_trained), "{name}");
+    }
+    let turned = files.path("turned.csv");
+    assert_eq!(output("evaluate", &turned), output("evaluate", &as_trained));
+    let other = files.write("other.csv", lines(&[0, 2]).replacen("label", "y2", 1));
+    let error = refused(gradvine().arg("predict").arg(&model).arg(&other));
+    let expected = "the model's columns = \"y\": no such column: the file has x, y2";
+    assert!(error.contains(expected), "{error}");
+}
+
+#[test]
 fn models_that_are_cut_short_or_foreign_are_refused() {
     let files = Files::new();
     let bytes = fs::read(model(&files)).unwrap();

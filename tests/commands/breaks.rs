@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use command::{Deployment, Reach, Running, experiment, json, until_running};
+use command::{Deployment, NAMES, Reach, Running, experiment, json, until_running};
 
 /// A run longer than any test.
 const LONG: &str = "rounds = 1000000000\nevaluate_every = 20\n[absence]\ndeadline_s = 1";
@@ -226,6 +226,41 @@ fn nodes_with_different_experiments_name_the_key_and_both_values() {
             "nothing ran, so no folder stays, and the next attempt may use its name"
         );
     }
+}
+
+#[test]
+fn nodes_whose_columns_differ_say_so_unless_the_experiment_names_them() {
+    const SHORT: &str = "rounds = 5\nconnect_s = 3";
+    // x, y and the label become y, x, the label and one more.
+    let turned = |end: &str| {
+        let line = |line: &str| {
+            let cells: Vec<&str> = line.split(',').collect();
+            format!("{},{},{}{end}\n", cells[1], cells[0], cells[2])
+        };
+        command::rows(0).lines().map(line).collect::<String>()
+    };
+    let deployment = Deployment::new(Reach::Tcp, SHORT);
+    deployment.write("tokyo.csv", &turned(""));
+    let (mut tokyo, mut london) = (deployment.start("tokyo"), deployment.start("london"));
+    assert_eq!((tokyo.end().0, london.end().0), (Some(2), Some(2)), "{}", tokyo.errors());
+    let differ = "data.columns = [\"y\", \"x\"] here, [\"x\", \"y\"] there";
+    assert!(tokyo.errors().contains(differ), "{}", tokyo.errors());
+
+    let wider = turned(",7").replacen(",7\n", ",more\n", 1);
+    let digests = [command::rows(0), wider].map(|rows| {
+        let deployment = Deployment::new(Reach::Tcp, SHORT);
+        deployment.write("tokyo.csv", &rows);
+        let named = "[data]\ncolumns = [\"x\", \"y\"]\ntarget = \"label\"";
+        let text = experiment(SHORT, "0.1").replacen("[data]", named, 1);
+        deployment.write("experiment.toml", &text);
+        let mut nodes = NAMES.map(|name| deployment.start(name));
+        for node in &mut nodes {
+            assert_eq!(node.end().0, Some(0), "{}", node.errors());
+        }
+        json(&deployment.run("tokyo").join("summary.json"))["digest"].clone()
+    });
+    assert!(digests[0].is_string());
+    assert_eq!(digests[0], digests[1], "the order of columns in a file changes nothing");
 }
 
 #[test]

@@ -6,7 +6,8 @@ use std::{fs, io::Write, path::Path};
 use flate2::{Compression, write::GzEncoder};
 use gradvine::{
     data::{
-        Dataset, EMBEDDED, Moments, Options, Scale, Split, Target, Task, load, shards, split_test,
+        Columns, Dataset, EMBEDDED, Moments, Options, Scale, Split, Target, Task, load, parse,
+        shards, split_test,
     },
     rng::{Purpose, Stream},
 };
@@ -329,4 +330,71 @@ fn whole_numbers_pool_to_the_same_bits_and_constants_divide_by_one() {
     let mut alone = labelled(&[0, 0, 0], 1);
     alone.features.fill(41.7);
     assert_eq!(Scale::from_moments(&Moments::of(&alone)).deviation, [1.0]);
+}
+
+const PATIENTS: &[u8] = b"age,weight,sick\n1,2,0\n3,4,1\n";
+
+fn by_name(features: &[&str], targets: &[&str]) -> Options {
+    let names = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
+    let columns = Columns { features: names(features), targets: names(targets) };
+    Options { columns: Some(columns), ..Options::default() }
+}
+
+#[test]
+fn columns_are_found_by_name_in_any_order_and_others_are_ignored() {
+    let expected = load_both(&[("a.csv", PATIENTS)], &by_name(&["age", "weight"], &["sick"]));
+    assert_eq!(expected.features, array![[1.0, 2.0], [3.0, 4.0]]);
+    let other = b"sick,note,weight,age\n0,text,2,1\n1,,4,3\n";
+    let data = load_both(&[("b.csv", other)], &by_name(&["age", "weight"], &["sick"]));
+    assert_eq!(
+        (data.features, data.target, data.columns),
+        (expected.features, expected.target, expected.columns)
+    );
+    // Without targets, where rows may lack them.
+    let options = Options { bare: true, ..by_name(&["age", "weight"], &["sick"]) };
+    let bare = load_both(&[("c.csv", b"weight,age\n2,1\n4,3\n")], &options);
+    assert_eq!(bare.features, array![[1.0, 2.0], [3.0, 4.0]]);
+    assert_eq!(bare.columns.unwrap().targets, Vec::<String>::new());
+    // By position, where the file has no names and that is accepted.
+    let options = Options { by_position: true, ..by_name(&["age", "weight"], &["sick"]) };
+    let plain = load_both(&[("d.csv", b"1,2,0\n3,4,1\n")], &options);
+    assert_eq!((plain.features, plain.columns), (array![[1.0, 2.0], [3.0, 4.0]], None));
+}
+
+#[test]
+fn columns_that_cannot_be_found_are_named() {
+    let problem = |text: &[u8], options: &Options| {
+        parse("t.csv", text, None, options).unwrap_err().to_string()
+    };
+    for (text, features, targets, message) in [
+        (
+            PATIENTS,
+            &["age", "height"][..],
+            &["sick"][..],
+            "data.columns = \"height\": no such column: the file has age, weight, sick",
+        ),
+        (PATIENTS, &["age", "age"], &["sick"], "data.columns = \"age\": is named twice"),
+        (PATIENTS, &[], &["sick"], "data.columns = []: at least one name is needed"),
+        (
+            PATIENTS,
+            &["age", "sick"],
+            &["sick"],
+            "data.columns = sick: is the target, and is also named as a feature",
+        ),
+        (
+            PATIENTS,
+            &["age"],
+            &[],
+            "data.target: is missing: data.columns names the features, and this key the target",
+        ),
+        (b"a,a,y\n1,2,0\n", &["a"], &["y"], "data.columns = \"a\": columns 0 and 1 have this name"),
+        (
+            b"1,2,0\n3,4,1\n",
+            &["age"],
+            &["sick"],
+            "line 1: the first line does not name the columns, and data.columns needs names",
+        ),
+    ] {
+        assert_eq!(problem(text, &by_name(features, targets)), format!("{message} (in t.csv)"));
+    }
 }

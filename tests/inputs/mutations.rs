@@ -4,6 +4,7 @@
 use std::fs;
 
 use gradvine::{
+    data::Columns,
     experiment::Experiment,
     learn::{Init, Model, ModelParams, SavedModel},
     mixing::{FileFormat, Topology},
@@ -148,6 +149,10 @@ fn models() {
         x,
         scale: None,
         classes: vec!["n".into(), "y".into()],
+        columns: Some(Columns {
+            features: ["a", "b", "c", "d"].map(String::from).into(),
+            targets: vec!["sick".into()],
+        }),
         extra: Default::default(),
     };
     let folder = tempfile::tempdir().unwrap();

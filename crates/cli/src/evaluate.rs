@@ -32,7 +32,8 @@ pub struct Args {
 /// How to read the data file.
 #[derive(clap::Args, Debug)]
 pub struct Reading {
-    /// The target column, by name or position [default: the last]
+    /// The target column, by name or position [default: the one of the training, if it has a
+    /// name; else the last]
     #[arg(long)]
     pub target: Option<String>,
     /// The file of labels of an IDX or NPY file
@@ -51,6 +52,8 @@ pub fn open(
     let task = saved.model.task();
     let options = Options {
         target: reading.target.clone(),
+        columns: saved.columns.clone(),
+        by_position: true,
         labels_file: reading.labels.clone(),
         task,
         inputs: Some(saved.model.shape().inputs),
@@ -67,7 +70,8 @@ pub fn open(
 
 /// Keys of an experiment and the matching arguments of these commands.
 fn named_by_argument(error: ConfigError) -> ConfigError {
-    const NAMES: [(&str, &str); 6] = [
+    const NAMES: [(&str, &str); 7] = [
+        ("data.columns", "the model's columns"),
         ("data.source", "DATA"),
         ("data.target", "--target"),
         ("data.labels_file", "--labels"),
