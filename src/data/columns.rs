@@ -13,7 +13,7 @@ pub const MAX_CLASSES: usize = 65_536;
 ///
 /// `wanted` is a comma-separated list of names or positions (from 0; negative ones from the end).
 /// Without it: the last column; or, for regression, the trailing columns of a header named `y0`,
-/// `y1`, ... (as `write_csv` names them).
+/// `y1`, ....
 pub(super) fn targets(
     wanted: Option<&str>,
     header: Option<&[String]>,

@@ -8,22 +8,23 @@ use super::{
 };
 use crate::config::ConfigError;
 
-/// Writes a CSV file from which [`load`](super::load) reads the same bits: shortest decimals, a
-/// header `f0,f1,...,label` (or `...,y0,y1,...` for numbers, which `task = "regression"` finds).
+/// Writes a CSV file from which [`load`](super::load) reads the same bits: shortest decimals, the
+/// targets last. The first line names the columns if their names are known, otherwise there is no
+/// such line.
 ///
-/// Class names are not kept: labels are written as numbers.
+/// Class names are not kept: labels are written as numbers. For several numbers a row, the reader
+/// needs [`Options::target`](super::Options), such as `-2,-1`.
 ///
 /// # Errors
 /// If the file cannot be written; an existing one is then unchanged.
 pub fn write_csv(data: &Dataset, path: &Path) -> Result<(), ConfigError> {
     let mut text = String::new();
-    let names = (0..data.inputs()).map(|i| format!("f{i}"));
-    let targets: Vec<String> = match &data.target {
-        Target::Classes { .. } => vec!["label".into()],
-        Target::Values(values) => (0..values.ncols()).map(|i| format!("y{i}")).collect(),
-    };
-    text.push_str(&names.chain(targets).collect::<Vec<_>>().join(","));
-    text.push('\n');
+    if let Some(columns) = &data.columns {
+        let names: Vec<String> =
+            columns.features.iter().chain(&columns.targets).map(|name| quote(name)).collect();
+        text.push_str(&names.join(","));
+        text.push('\n');
+    }
     for (row, features) in data.features.rows().into_iter().enumerate() {
         for value in features {
             write!(text, "{value},").expect("a String takes any text");
@@ -42,6 +43,15 @@ pub fn write_csv(data: &Dataset, path: &Path) -> Result<(), ConfigError> {
     write_atomically(path, &[text.as_bytes()])
 }
 
+/// Quotes a cell if it would otherwise be read as several.
+fn quote(cell: &str) -> String {
+    if cell.contains(['"', ',', '\n', '\r']) {
+        format!("\"{}\"", cell.replace('"', "\"\""))
+    } else {
+        cell.to_string()
+    }
+}
+
 /// Writes these parts, in order, beside `path`, then moves the file there: readers see the old file
 /// or the whole new one, also after a power cut.
 ///
@@ -57,7 +67,7 @@ pub fn write_atomically(path: &Path, parts: &[&[u8]]) -> Result<(), ConfigError>
 mod tests {
     use ndarray::array;
 
-    use super::super::{Options, Task, load};
+    use super::super::{Columns, Options, Task, load};
     use super::*;
 
     #[test]
@@ -72,12 +82,28 @@ mod tests {
         let classes = Target::Classes { labels: vec![3, 0, 1, 1], names };
         let values =
             Target::Values(array![[0.5, 1e-30], [-0.0, 2.0], [3.0, 4.0], [1.0 / 3.0, 0.7]]);
-        for (target, task) in [(classes, Task::Classification), (values, Task::Regression)] {
-            let data = Dataset::new("x", features.clone(), target).unwrap();
-            write_csv(&data, &path).unwrap();
-            let back =
-                load(path.to_str().unwrap(), &Options { task, ..Options::default() }).unwrap();
-            assert_eq!((bits(&back), &back.target), (bits(&data), &data.target));
+        let named = |targets: &[&str]| Columns {
+            features: vec!["a, \"b\"".into(), "2".into()],
+            targets: targets.iter().map(|name| name.to_string()).collect(),
+        };
+        for (target, task, position, columns) in [
+            (classes, Task::Classification, "-1", named(&["kind"])),
+            (values, Task::Regression, "-2,-1", named(&["p", "q"])),
+        ] {
+            for columns in [None, Some(columns)] {
+                let mut data = Dataset::new("x", features.clone(), target.clone()).unwrap();
+                data.columns = columns;
+                write_csv(&data, &path).unwrap();
+                let options = Options {
+                    task,
+                    target: Some(position.into()),
+                    header: Some(data.columns.is_some()),
+                    ..Options::default()
+                };
+                let back = load(path.to_str().unwrap(), &options).unwrap();
+                assert_eq!((bits(&back), &back.target), (bits(&data), &data.target));
+                assert_eq!(back.columns, data.columns);
+            }
         }
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no leftovers");
     }

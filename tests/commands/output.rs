@@ -289,7 +289,7 @@ fn evaluate_and_predict_read_a_file_as_it_was_trained_on() {
         .args(["evaluate", model, &path("bare.csv")])
         .assert()
         .code(2)
-        .stderr(contains("2 are expected by the model"));
+        .stderr(contains("the model's columns = \"kind\": no such column"));
 }
 
 #[test]

@@ -20,7 +20,7 @@ use std::{
 
 use gradvine::{
     config::ConfigError,
-    data::write_csv,
+    data::{Target, write_csv},
     experiment::Experiment,
     learn::SavedModel,
     memory,
@@ -219,9 +219,17 @@ pub fn write_files(
     }
     let topology = (*design.topology).clone().with_nodes(infos)?;
     directory.write("topology.toml", &topology.to_toml())?;
-    // The nodes' files are plain CSV with the target last, for any format of the experiment's data.
+    // The nodes' files are plain CSV with the targets last, for any format of the experiment's data.
     let mut experiment: Experiment = design.experiment.clone();
-    (experiment.data.target, experiment.data.header, experiment.data.labels) = (None, None, None);
+    let rows = whole.shards[0].raw();
+    let targets = match &rows.target {
+        Target::Classes { .. } => 1,
+        Target::Values(values) => values.ncols(),
+    };
+    let targets: Vec<String> = (1..=targets).rev().map(|back| format!("-{back}")).collect();
+    experiment.data.target = Some(targets.join(","));
+    experiment.data.header = Some(rows.columns.is_some());
+    (experiment.data.columns, experiment.data.labels) = (None, None);
     (experiment.data.rows, experiment.data.features) = (None, None);
     (experiment.data.noise, experiment.data.heterogeneity) = (None, None);
     (experiment.data.alpha, experiment.data.split) = (None, Default::default());
