@@ -76,7 +76,7 @@ pub(super) fn named(wanted: &[String], header: &[String]) -> Result<Vec<usize>, 
 }
 
 /// The first names of a header.
-fn list(header: &[String]) -> String {
+pub(super) fn list(header: &[String]) -> String {
     let shown: Vec<String> = header.iter().take(20).map(|name| excerpt(name)).collect();
     shown.join(", ") + if header.len() > shown.len() { ", ..." } else { "" }
 }

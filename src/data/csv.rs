@@ -6,7 +6,7 @@
 use ndarray::Array2;
 
 use super::{
-    columns::{self, excerpt},
+    columns::{self, excerpt, list},
     dataset::{Columns, Dataset, Task},
     load::Options,
 };
@@ -90,9 +90,10 @@ fn choose(
     let by_target = |target| columns::targets(target, header, columns, options.task);
     let wanted = match (&options.columns, header) {
         (Some(wanted), Some(header)) => Some((wanted, header)),
-        (Some(_), None) if !options.by_position => {
-            let problem = "the first line does not name the columns, and data.columns needs names";
-            return Err(ConfigError::at("line 1", problem));
+        (Some(wanted), None) if !options.by_position => {
+            let names = list(&wanted.features);
+            let problem = "the first line does not name the columns";
+            return Err(ConfigError::new("data.columns", names, problem));
         }
         _ => None,
     };

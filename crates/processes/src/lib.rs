@@ -219,7 +219,7 @@ pub fn write_files(
     }
     let topology = (*design.topology).clone().with_nodes(infos)?;
     directory.write("topology.toml", &topology.to_toml())?;
-    // The nodes' files are plain CSV with the targets last, for any format of the experiment's data.
+    // The nodes' files are plain CSV with the targets last, whatever the experiment reads.
     let mut experiment: Experiment = design.experiment.clone();
     let rows = whole.shards[0].raw();
     let targets = match &rows.target {
