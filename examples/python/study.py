@@ -301,7 +301,9 @@ def draw(task: Task, runs: Runs, path: Path) -> None:
     axes[1].set_xscale("log")
     axes[0].set_ylabel(task.score)
     # A rule that begins far above would flatten the others.
-    axes[0].set_ylim(top=1.4 * statistics.mean(ends(runs["alone"], "score")))
+    highest = max(one.score for way in runs.values() for moments in way.values() for one in moments)
+    alone = statistics.mean(ends(runs["alone"], "score"))
+    axes[0].set_ylim(top=min(1.4 * alone, 1.05 * highest))
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=5, frameon=False)
     path.parent.mkdir(parents=True, exist_ok=True)
