@@ -4,13 +4,32 @@ use sha2::{Digest, Sha256};
 
 /// SHA-256 of a model's little-endian bytes, in hexadecimal.
 pub fn of_model(x: &[f32]) -> String {
-    let mut hasher = Sha256::new();
-    if cfg!(target_endian = "little") {
-        hasher.update(bytemuck::cast_slice::<f32, u8>(x));
-    } else {
-        x.iter().for_each(|x| hasher.update(x.to_le_bytes()));
+    let mut hasher = Hasher::default();
+    hasher.add_floats(x);
+    hasher.finish()
+}
+
+/// SHA-256 of numbers in little-endian bytes.
+#[derive(Default)]
+pub(crate) struct Hasher(Sha256);
+
+impl Hasher {
+    pub fn add_floats(&mut self, x: &[f32]) {
+        if cfg!(target_endian = "little") {
+            self.0.update(bytemuck::cast_slice::<f32, u8>(x));
+        } else {
+            x.iter().for_each(|x| self.0.update(x.to_le_bytes()));
+        }
     }
-    hex(&hasher.finalize())
+
+    pub fn add_number(&mut self, number: u64) {
+        self.0.update(number.to_le_bytes());
+    }
+
+    /// In hexadecimal digits.
+    pub fn finish(self) -> String {
+        hex(&self.0.finalize())
+    }
 }
 
 /// A number that tells two models apart: the first 8 bytes of the SHA-256.

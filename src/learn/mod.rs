@@ -13,6 +13,7 @@
 //! | `model` | [`Model`]: an architecture whose sizes are known |
 //! | `supervised` | an [`Objective`] from a learner and a dataset |
 //! | `batches`, `schedule`, `optimizer` | the rows of a gradient; its step; [`Optimizer`] and its settings |
+//! | `quality` | [`ClassQuality`], [`ValueQuality`]: figures beside trivial predictions |
 //! | `model_file` | [`SavedModel`]: safetensors |
 //!
 //! To add a model, write one file that implements [`Kind`] and one line of [`KINDS`]. An objective
@@ -34,6 +35,7 @@ mod model;
 mod model_file;
 mod optimizer;
 mod optimizer_config;
+mod quality;
 mod schedule;
 mod softmax;
 mod supervised;
@@ -50,6 +52,7 @@ pub(crate) use model_file::write_header;
 pub use model_file::{SavedModel, read_scale, read_tensors, write_tensors};
 pub use optimizer::Optimizer;
 pub use optimizer_config::{Adam, BatchSize, OptimizerConfig, OptimizerKind, OptimizerParams};
+pub use quality::{Bin, ClassQuality, MAX_CURVES, ValueQuality};
 pub use schedule::{Schedule, ScheduleKind};
 pub use supervised::BLOCK_ROWS;
 

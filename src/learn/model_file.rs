@@ -21,7 +21,7 @@ use serde_json::{Map, Value, json};
 use super::{KINDS, Model, ModelParams, Tensor};
 use crate::{
     config::ConfigError,
-    data::{Columns, Scale, write_atomically},
+    data::{Columns, Dataset, Scale, write_atomically},
     vector,
 };
 
@@ -50,6 +50,17 @@ pub struct SavedModel {
 }
 
 impl SavedModel {
+    /// Scales the features as in training.
+    ///
+    /// # Errors
+    /// If there are more or fewer features, or a scaled one is beyond `f32`.
+    pub fn scale(&self, data: &mut Dataset) -> Result<(), ConfigError> {
+        match &self.scale {
+            Some(scale) => data.apply(scale),
+            None => Ok(()),
+        }
+    }
+
     /// Writes the file, whole or not at all.
     ///
     /// # Errors

@@ -21,8 +21,8 @@ use crate::{
     mixing::Topology,
     net::{Keypair, Place, RunCard, identity},
     run::{
-        Checkpoints, Design, Evaluate, NodeFile, OwnLearner, RunDirectory, RunInfo, SavedFiles,
-        Security, Single, Space, Warn, checkpoint::Every, count_parameters,
+        Checkpoints, DataRecord, Design, Evaluate, NodeFile, OwnLearner, RunDirectory, RunInfo,
+        SavedFiles, Security, Single, Space, Warn, checkpoint::Every, count_parameters,
     },
     state::State,
 };
@@ -196,6 +196,7 @@ impl NodeBuilder {
         })?;
         let place = place.with_security(file.security);
         let node = place.node;
+        let mut read = DataRecord::default();
         let (design, mut spec, known, score): (_, _, _, super::prepared::ScoreModel) = match problem
         {
             Problem::File => {
@@ -209,6 +210,7 @@ impl NodeBuilder {
                 }
                 let spec = single.spec.take().expect("a node has its learner before it runs");
                 let (design, known) = (Arc::clone(&single.design), RunInfo::from(&single));
+                read = std::mem::take(&mut single.read);
                 (design, spec, known, Box::new(move |x| single.score(x)))
             }
             Problem::Objective(objective) => {
@@ -238,7 +240,7 @@ impl NodeBuilder {
         let mut checkpoints = checkpoints.transpose()?;
         if let Some(directory) = &directory {
             // Not before the files of another run are recognised.
-            write_design(&design, directory).map_err(&blame)?;
+            write_design(&design, &read, directory).map_err(&blame)?;
         }
         let complete = directory
             .as_ref()
@@ -370,10 +372,14 @@ fn make_directory(
 }
 
 /// Writes the files that are known before the run.
-fn write_design(design: &Design, directory: &RunDirectory) -> Result<(), ConfigError> {
-    let write = |name: &str, text: &str| {
-        directory.write(name, text).map_err(|error| ConfigError::at("node.out", error.to_string()))
-    };
-    write("experiment.toml", &design.experiment.moved().to_toml())?;
-    write("topology.toml", &design.topology.to_toml())
+fn write_design(
+    design: &Design,
+    read: &DataRecord,
+    directory: &RunDirectory,
+) -> Result<(), ConfigError> {
+    directory
+        .write("experiment.toml", &design.experiment.moved().to_toml())
+        .and_then(|()| directory.write("topology.toml", &design.topology.to_toml()))
+        .and_then(|()| read.write(directory))
+        .map_err(|error| ConfigError::at("node.out", error.to_string()))
 }

@@ -11,7 +11,8 @@ use super::{Summary, leave, metrics::Metric};
 use crate::config::ConfigError;
 
 /// The files that a run writes before its first round, and its summary.
-const FILES: [&str; 4] = ["metrics.jsonl", "experiment.toml", "topology.toml", "summary.json"];
+const FILES: [&str; 5] =
+    ["metrics.jsonl", "experiment.toml", "topology.toml", "data.json", "summary.json"];
 
 /// The folder of checkpoints in a run's.
 pub(super) const CHECKPOINTS: &str = "checkpoints";

@@ -8,6 +8,7 @@
 pub mod arithmetic;
 pub mod checkpoint;
 mod constants;
+mod data_record;
 mod design;
 mod directory;
 mod end;
@@ -31,6 +32,7 @@ mod whole;
 
 pub use checkpoint::{Checkpoint, Checkpoints};
 pub use constants::Constants;
+pub use data_record::{DataRecord, Usage};
 #[cfg(feature = "net")]
 pub(crate) use design::count_parameters;
 pub use design::{Design, topology};

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::{
-    Needs,
+    DataRecord, Needs,
     design::Design,
     record::Score,
     shard::{ShardLearner, Shared, class_counts, evaluate},
@@ -199,6 +199,8 @@ pub struct Single {
     pub classes: Vec<String>,
     /// The scale, set when the run begins.
     pub scale: Arc<OnceLock<Scale>>,
+    /// The rows that were read.
+    pub read: DataRecord,
     /// The rows that this node trains on.
     train: Arc<Shared>,
     /// This node's test rows.
@@ -256,20 +258,21 @@ impl Single {
             })
         };
         let all = load("data", data, &options)?;
-        let (train, test) = match &file.test {
+        let (train, test, read) = match &file.test {
             Some(test) => {
                 // By the same names, whatever their order in this file.
                 let columns = all.columns.clone();
                 let by_position = experiment.data.columns.is_none();
                 let options = Options { columns, by_position, ..options };
                 let test = load("test", test, &options)?;
-                (all, Some(test))
+                let read = DataRecord::apart(&all, &test);
+                (all, Some(test), read)
             }
             None => {
-                let (train, test) =
-                    data::split_test(&all, experiment.data.test_share, experiment.run.seed)?;
+                let (share, seed) = (experiment.data.test_share, experiment.run.seed);
+                let (train, test) = data::split_test(&all, share, seed)?;
                 let rest = (!test.is_empty()).then(|| all.select(&test));
-                (all.select(&train), rest)
+                (all.select(&train), rest, DataRecord::split(&all, share, seed))
             }
         };
         let classes = match &train.target {
@@ -311,6 +314,7 @@ impl Single {
             class_rows,
             classes,
             scale,
+            read,
             train,
             test,
             warning,

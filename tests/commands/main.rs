@@ -10,6 +10,7 @@ mod compare;
 mod doctor;
 mod faults;
 mod interrupts;
+mod judging;
 mod members;
 mod no_room;
 mod output;

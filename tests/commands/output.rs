@@ -209,12 +209,18 @@ fn runs_suggest_commands_that_work() {
 
 #[test]
 fn evaluate_and_predict_agree_on_an_embedded_set() {
-    let (_folder, model) =
+    let (folder, model) =
         trained(&["--topology", "path:3", "--rounds", "20", "--set", "model.kind=softmax"]);
     let model = model.to_str().unwrap();
     let score = printed(&["evaluate", model, "digits", "--json"]);
-    has(&score, &["rows", "loss", "accuracy", "correct"]);
-    assert_eq!(score["rows"], 1797);
+    has(&score, &["rows", "loss", "accuracy", "correct", "balanced_accuracy", "auc", "confusion"]);
+    assert_eq!(score["rows"], 359);
+    let summary = fs::read_to_string(folder.path().join("run/summary.json")).unwrap();
+    let summary: Value = serde_json::from_str(&summary).unwrap();
+    assert_eq!(score["accuracy"], summary["final"]["test_accuracy_of_mean"], "the same rows");
+    assert_eq!(score["loss"], summary["final"]["test_loss_of_mean"]);
+    let everything = printed(&["evaluate", model, "digits", "--rows", "all", "--json"]);
+    assert_eq!(everything["rows"], 1797);
     let predicted = gradvine().args(["predict", model, "digits"]).assert().success();
     let text = String::from_utf8(predicted.get_output().stdout.clone()).unwrap();
     let mut lines = text.lines();

@@ -1,15 +1,18 @@
 //! `gradvine evaluate`
 
+mod table;
+
 use std::path::PathBuf;
 
 use gradvine::{
     config::ConfigError,
     data::{self, Dataset, Options, Task},
     learn::SavedModel,
-    run::record::Score,
+    run::{DataRecord, Usage},
 };
 use serde_json::json;
 
+use self::table::Quality;
 use super::{Exit, print, print_json};
 
 /// The arguments of `gradvine evaluate`
@@ -24,9 +27,22 @@ pub struct Args {
     data: String,
     #[command(flatten)]
     reading: Reading,
+    /// The rows to score [default: those that the run held out of training, if it has read this
+    /// data; else all]
+    #[arg(long, value_enum)]
+    rows: Option<Rows>,
     /// Print an object
     #[arg(long)]
     json: bool,
+}
+
+/// The rows to score.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum Rows {
+    /// Those that the run held out of training
+    HeldOut,
+    /// All
+    All,
 }
 
 /// How to read the data file.
@@ -41,7 +57,7 @@ pub struct Reading {
     pub labels: Option<PathBuf>,
 }
 
-/// Reads a model and the rows to score, scaled as in training. With `bare`, rows may lack a target.
+/// Reads a model and the rows to score, not yet scaled. With `bare`, rows may lack a target.
 pub fn open(
     model: &std::path::Path,
     source: &str,
@@ -61,10 +77,7 @@ pub fn open(
         bare,
         ..Options::default()
     };
-    let mut data = data::load(source, &options).map_err(named_by_argument)?;
-    if let Some(scale) = &saved.scale {
-        data.apply(scale)?;
-    }
+    let data = data::load(source, &options).map_err(named_by_argument)?;
     Ok((saved, data))
 }
 
@@ -85,24 +98,66 @@ fn named_by_argument(error: ConfigError) -> ConfigError {
     ConfigError { place: rename(&error.place), problem: rename(&error.problem), ..error }
 }
 
-/// Prints accuracy and loss.
+/// Prints how good the model is on rows.
 pub fn run(args: Args) -> Result<(), Exit> {
     let (saved, data) = open(&args.model, &args.data, &args.reading, false)?;
-    let score: Score = saved.model.evaluate(&saved.x, &data)?.into();
+    let (mut data, usage) = choose(data, &args)?;
+    saved.scale(&mut data)?;
+    let loss = saved.model.evaluate(&saved.x, &data)?.loss;
+    let quality = Quality::new(&saved, &data)?;
+    for warning in quality.warnings() {
+        note!("warning: {warning}");
+    }
     if args.json {
-        let value = json!({
+        let mut value = json!({
             "model": args.model,
             "data": args.data,
-            "rows": score.rows,
-            "loss": score.loss,
-            "correct": score.correct,
-            "accuracy": score.accuracy(),
+            "rows": data.rows(),
+            "rows_are": usage,
+            "loss": loss,
         });
+        for (key, figure) in quality.to_json() {
+            value[key] = figure;
+        }
         return Ok(print_json(&value)?);
     }
-    let mut text = format!("rows      {}\nloss      {:.5}\n", score.rows, score.loss);
-    if let (Some(correct), Some(accuracy)) = (score.correct, score.accuracy()) {
-        text += &format!("accuracy  {:.2}% ({correct} right)\n", 100.0 * accuracy);
-    }
-    Ok(print(&text)?)
+    let head = [("rows", format!("{} ({usage})", data.rows())), ("loss", format!("{loss:.5}"))];
+    Ok(print(&quality.to_text(&head))?)
+}
+
+/// Selects the rows to score; and says what they are.
+fn choose(data: Dataset, args: &Args) -> Result<(Dataset, String), Exit> {
+    let usage = DataRecord::beside(&args.model)?.usage(&data)?;
+    let all = args.rows == Some(Rows::All);
+    let rows = data.rows();
+    let said = match usage {
+        Usage::Split(test) if !all => {
+            return Ok((data.select(&test), format!("held out of training, of {rows}")));
+        }
+        Usage::HeldOut if !all => "held out of training".into(),
+        _ if args.rows == Some(Rows::HeldOut) => {
+            let problem = match usage {
+                Usage::Trained => "the run has trained on all of these rows",
+                _ => {
+                    "beside the model no data.json says that the run has held out rows of this \
+                      data"
+                }
+            };
+            return Err(ConfigError::new("--rows", "held-out", problem).into());
+        }
+        Usage::Trained => {
+            note!("warning: the model was trained on these rows: it may do worse on others");
+            "trained on".into()
+        }
+        Usage::Split(test) => {
+            note!(
+                "warning: the model was trained on {} of these rows: it may do worse on others",
+                rows - test.len()
+            );
+            format!("of which {} were trained on", rows - test.len())
+        }
+        Usage::HeldOut => "held out of training".into(),
+        _ => "not read by the run".into(),
+    };
+    Ok((data, said))
 }

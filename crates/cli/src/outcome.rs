@@ -158,7 +158,7 @@ fn next(
             format!("gradvine report {}", path(folder)),
             "curves, bytes and topology as a page: report.html",
         ),
-        (evaluate, "the mean model on all rows"),
+        (evaluate, "how good the mean model is, class by class"),
     ];
     let again = format!("gradvine {other} {}", path(&folder.join("experiment.toml")));
     lines.push(match (summary.interrupted, summary.history.is_empty()) {

@@ -37,7 +37,8 @@ pub struct Args {
 
 /// Prints one line per row: the prediction, then the probability of each class (or the values).
 pub fn run(args: Args) -> Result<(), Exit> {
-    let (saved, data) = open(&args.model, &args.data, &args.reading, true)?;
+    let (saved, mut data) = open(&args.model, &args.data, &args.reading, true)?;
+    saved.scale(&mut data)?;
     let predictions = saved.model.predict(&saved.x, data.features.view())?;
     let mut out: Box<dyn Write> = match &args.out {
         Some(path) => {

@@ -127,7 +127,7 @@ impl Display {
 fn words(progress: &Progress, simulated_time: bool) -> String {
     let mut words = format!("loss {:.4}", progress.loss);
     if let Some(accuracy) = progress.accuracy {
-        words += &format!("  accuracy {:.1}%", 100.0 * accuracy);
+        words += &format!("  test accuracy {:.1}%", 100.0 * accuracy);
     }
     if let Some(consensus) = progress.consensus {
         words += &format!("  consensus {consensus:.2e}");

@@ -11,7 +11,7 @@ use gradvine::{
     config::ConfigError,
     experiment::Experiment,
     memory,
-    run::{Design, RunDirectory, SavedFiles, Space, Whole},
+    run::{DataRecord, Design, RunDirectory, SavedFiles, Space, Whole},
 };
 
 use super::Exit;
@@ -194,6 +194,7 @@ impl RunArgs {
         })?;
         directory.write("experiment.toml", &whole.design.experiment.moved().to_toml())?;
         directory.write("topology.toml", &whole.design.topology.to_toml())?;
+        DataRecord::from(whole).write(&directory)?;
         Ok(directory)
     }
 

@@ -28,17 +28,18 @@ pub fn table(summary: &Summary, tree: u64) -> String {
     );
     text += &participants(summary);
     let outcome = &summary.outcome;
-    text += &format!("\nmean model       accuracy {}", percent(outcome.test_accuracy_of_mean));
-    text +=
-        &format!(", loss {}", outcome.train_loss.map_or("-".into(), |loss| format!("{loss:.5}")));
-    text += &format!("\nworst node       accuracy {}", percent(outcome.test_accuracy_min));
+    text += &format!(
+        "\nmean model       {}",
+        figures(outcome.test_accuracy_of_mean, outcome.test_loss_of_mean, outcome.train_loss)
+    );
+    if let Some(worst) = outcome.test_accuracy_min {
+        text += &format!("\nworst node       test accuracy {}", percent(Some(worst)));
+    }
     text += &mean_is_the_result(outcome.test_accuracy_min, outcome.test_accuracy_of_mean);
     if let Some(pooled) = &summary.pooled {
         text += &format!(
-            "\npooled SGD       accuracy {}, loss {:.5} (all rows in one place, batch n times as \
-             large)",
-            percent(pooled.test_accuracy),
-            pooled.train_loss
+            "\npooled SGD       {} (all rows in one place, batch n times as large)",
+            figures(pooled.test_accuracy, None, Some(pooled.train_loss)),
         );
     }
     if let Some(consensus) = outcome.consensus {
@@ -142,7 +143,8 @@ fn participants(summary: &Summary) -> String {
             .join(", ");
         if all.len() > WIDEST { format!("{} classes", held.count()) } else { all }
     };
-    let mut rows = vec![["node", "rows", "classes (rows)", "accuracy", "sent"].map(String::from)];
+    let mut rows =
+        vec![["node", "rows", "classes (rows)", "test accuracy", "sent"].map(String::from)];
     rows.extend(summary.participation.iter().take(SHOWN).map(|(name, part)| {
         let accuracy = percent(part.test_accuracy);
         [
@@ -167,6 +169,17 @@ fn participants(summary: &Summary) -> String {
         );
     }
     text
+}
+
+/// The figures of a model that are known, each with the rows that it is of.
+fn figures(accuracy: Option<f64>, test_loss: Option<f64>, train_loss: Option<f64>) -> String {
+    let test = accuracy
+        .map(|share| format!("test accuracy {}", percent(Some(share))))
+        .into_iter()
+        .chain(test_loss.map(|loss| format!("test loss {loss:.5}")));
+    let train =
+        train_loss.map_or("training loss -".into(), |loss| format!("training loss {loss:.5}"));
+    test.chain([train]).collect::<Vec<_>>().join(", ")
 }
 
 fn percent(share: Option<f64>) -> String {

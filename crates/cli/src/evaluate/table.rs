@@ -1,0 +1,309 @@
+//! The figures of `gradvine evaluate` as text and as JSON.
+
+use gradvine::{
+    config::ConfigError,
+    data::{Dataset, Target},
+    learn::{ClassQuality, MAX_CURVES, SavedModel, ValueQuality},
+};
+use serde_json::{Value, json};
+
+/// Tables of confusion with more classes do not fit into a terminal.
+const MAX_TABLE: usize = 12;
+
+/// How many classes and mistakes are shown where there are more.
+const SHOWN: usize = 20;
+
+/// The largest class is this many times as frequent as the mean one where classes are called
+/// unbalanced.
+const UNBALANCED: f64 = 1.5;
+
+/// How good a model is on some rows.
+pub enum Quality {
+    /// Classes with their names.
+    Classes { quality: ClassQuality, names: Vec<String> },
+    /// Numbers with their names.
+    Values { outputs: Vec<(String, ValueQuality)> },
+}
+
+impl Quality {
+    /// Compares a model's predictions with scaled rows.
+    pub fn new(saved: &SavedModel, data: &Dataset) -> Result<Quality, ConfigError> {
+        let predictions = saved.model.predict(&saved.x, data.features.view())?;
+        match &data.target {
+            Target::Classes { labels, .. } => {
+                let name = |class: usize| {
+                    saved.classes.get(class).cloned().unwrap_or_else(|| class.to_string())
+                };
+                let names = (0..predictions.ncols()).map(name).collect();
+                let quality = ClassQuality::new(predictions.view(), labels)?;
+                Ok(Quality::Classes { quality, names })
+            }
+            Target::Values(values) => {
+                let outputs = ValueQuality::of_outputs(predictions.view(), values.view())?;
+                let names = saved.columns.as_ref().map(|columns| &columns.targets);
+                let name = |(output, quality)| {
+                    let name = names.and_then(|names| names.get(output)).cloned();
+                    (name.unwrap_or_else(|| format!("y{output}")), quality)
+                };
+                Ok(Quality::Values { outputs: outputs.into_iter().enumerate().map(name).collect() })
+            }
+        }
+    }
+
+    /// What a reader of the figures alone could miss.
+    pub fn warnings(&self) -> Vec<String> {
+        match self {
+            Quality::Classes { quality, names } => warnings_of_classes(quality, names),
+            Quality::Values { outputs } => outputs
+                .iter()
+                .filter(|(_, quality)| quality.rmse >= quality.baseline && quality.baseline > 0.0)
+                .map(|(name, quality)| {
+                    format!(
+                        "{name}: the model (RMSE {}) is not better than always predicting the mean \
+                         of these rows ({})",
+                        number(quality.rmse),
+                        number(quality.baseline)
+                    )
+                })
+                .collect(),
+        }
+    }
+
+    /// Keys and values for an object.
+    pub fn to_json(&self) -> Vec<(&'static str, Value)> {
+        match self {
+            Quality::Classes { quality, names } => {
+                let (most, share) = quality.baseline();
+                let classes: Vec<Value> = (0..names.len())
+                    .map(|class| {
+                        json!({
+                            "name": names[class],
+                            "rows": quality.rows()[class],
+                            "predicted": quality.predicted()[class],
+                            "recall": quality.recall(class),
+                            "precision": quality.precision(class),
+                            "auc": quality.area(class),
+                        })
+                    })
+                    .collect();
+                let confusion = (names.len() <= MAX_CURVES).then(|| {
+                    let line = |class| -> Vec<u64> {
+                        (0..names.len()).map(|other| quality.confused(class, other)).collect()
+                    };
+                    (0..names.len()).map(line).collect::<Vec<_>>()
+                });
+                let bins: Vec<Value> = quality
+                    .bins()
+                    .iter()
+                    .map(|bin| {
+                        let of_rows = |sum: f64| (bin.rows > 0).then(|| sum / bin.rows as f64);
+                        json!({
+                            "rows": bin.rows,
+                            "confidence": of_rows(bin.confidence),
+                            "accuracy": of_rows(bin.correct as f64),
+                        })
+                    })
+                    .collect();
+                vec![
+                    ("correct", json!(quality.correct())),
+                    ("accuracy", json!(quality.accuracy())),
+                    ("balanced_accuracy", json!(quality.balanced_accuracy())),
+                    ("auc", json!(quality.mean_area())),
+                    ("calibration_error", json!(quality.calibration_error())),
+                    ("calibration", json!(bins)),
+                    ("baseline", json!({ "class": names[most], "accuracy": share })),
+                    ("classes", json!(classes)),
+                    ("confusion", json!(confusion)),
+                ]
+            }
+            Quality::Values { outputs } => {
+                let values: Vec<Value> = outputs
+                    .iter()
+                    .map(|(name, quality)| {
+                        json!({
+                            "name": name,
+                            "mae": quality.mae,
+                            "rmse": quality.rmse,
+                            "r2": quality.r2,
+                            "baseline_rmse": quality.baseline,
+                        })
+                    })
+                    .collect();
+                vec![
+                    ("correct", Value::Null),
+                    ("accuracy", Value::Null),
+                    ("outputs", json!(values)),
+                ]
+            }
+        }
+    }
+
+    /// The figures after these lines of name and value.
+    pub fn to_text(&self, head: &[(&str, String)]) -> String {
+        let mut lines: Vec<(&str, String)> = head.to_vec();
+        let tables = match self {
+            Quality::Classes { quality, names } => {
+                let (most, share) = quality.baseline();
+                let rows = quality.correct();
+                lines.push(("accuracy", format!("{} ({rows} right)", percent(quality.accuracy()))));
+                let always = format!("{} (always \"{}\")", percent(share), names[most]);
+                lines.push(("  baseline", always));
+                let of = quality.rows().iter().filter(|rows| **rows > 0).count();
+                let balanced = percent(quality.balanced_accuracy());
+                lines
+                    .push(("balanced accuracy", format!("{balanced} (mean recall, {of} classes)")));
+                lines.push(("  baseline", format!("{} (any one class)", percent(1.0 / of as f64))));
+                if let Some(area) = quality.mean_area() {
+                    let text = format!("{area:.4} (mean of each class against the rest)");
+                    lines.push(("AUC", text));
+                }
+                let error = percent(quality.calibration_error());
+                let text = format!("{error} (mean distance of confidence and accuracy)");
+                lines.push(("calibration error", text));
+                let confusion = if names.len() <= MAX_TABLE {
+                    confusion_table(quality, names)
+                } else {
+                    mistakes_table(quality, names)
+                };
+                [classes_table(quality, names), confusion].join("\n")
+            }
+            Quality::Values { outputs } => outputs_table(outputs),
+        };
+        let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+        let lines: String =
+            lines.iter().map(|(name, value)| format!("{name:width$}  {value}\n")).collect();
+        format!("{lines}\n{tables}")
+    }
+}
+
+fn warnings_of_classes(quality: &ClassQuality, names: &[String]) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let (most, share) = quality.baseline();
+    let present = quality.rows().iter().filter(|rows| **rows > 0).count();
+    if quality.accuracy() <= share && present > 1 {
+        warnings.push(format!(
+            "the model ({}) is not better than always predicting \"{}\" ({})",
+            percent(quality.accuracy()),
+            names[most],
+            percent(share)
+        ));
+    }
+    if present > 1 && share * present as f64 > UNBALANCED {
+        warnings.push(format!(
+            "the classes are not balanced: {} of the rows are \"{}\": compare the balanced \
+             accuracy, and the recall of each class",
+            percent(share),
+            names[most]
+        ));
+    }
+    let missing: Vec<&str> = (0..names.len())
+        .filter(|&class| quality.rows()[class] == 0)
+        .map(|class| names[class].as_str())
+        .collect();
+    if !missing.is_empty() {
+        let more = if missing.len() > SHOWN { ", ..." } else { "" };
+        let shown = missing[..missing.len().min(SHOWN)].join(", ");
+        warnings.push(format!("no row is of class {shown}{more}"));
+    }
+    warnings
+}
+
+fn classes_table(quality: &ClassQuality, names: &[String]) -> String {
+    // Of many classes the ones that are found least.
+    let mut order: Vec<usize> = (0..names.len()).collect();
+    let hidden = order.len().saturating_sub(SHOWN);
+    if hidden > 0 {
+        let recall = |class: usize| quality.recall(class).unwrap_or(2.0);
+        order.sort_by(|&a, &b| recall(a).total_cmp(&recall(b)));
+        order.truncate(SHOWN);
+    }
+    let mut rows = vec![
+        ["class", "rows", "predicted", "recall", "precision", "AUC"].map(String::from).to_vec(),
+    ];
+    rows.extend(order.iter().map(|&class| {
+        vec![
+            names[class].clone(),
+            quality.rows()[class].to_string(),
+            quality.predicted()[class].to_string(),
+            quality.recall(class).map_or_else(none, percent),
+            quality.precision(class).map_or_else(none, percent),
+            quality.area(class).map_or_else(none, |area| format!("{area:.4}")),
+        ]
+    }));
+    let note = match hidden {
+        0 => String::new(),
+        hidden => format!("({hidden} classes with a greater recall are not shown)\n"),
+    };
+    align(&rows) + &note
+}
+
+fn confusion_table(quality: &ClassQuality, names: &[String]) -> String {
+    let mut rows = vec![vec!["rows by class".to_string()]];
+    rows[0].extend(names.iter().map(|name| format!("as {name}")));
+    rows.extend((0..names.len()).map(|class| {
+        let counts = (0..names.len()).map(|other| quality.confused(class, other).to_string());
+        std::iter::once(names[class].clone()).chain(counts).collect()
+    }));
+    align(&rows)
+}
+
+fn mistakes_table(quality: &ClassQuality, names: &[String]) -> String {
+    let mut rows = vec![["class", "taken for", "rows"].map(String::from).to_vec()];
+    rows.extend(quality.mistakes().iter().take(SHOWN).map(|&(class, as_, count)| {
+        vec![names[class].clone(), names[as_].clone(), count.to_string()]
+    }));
+    format!("the most frequent mistakes\n{}", align(&rows))
+}
+
+fn outputs_table(outputs: &[(String, ValueQuality)]) -> String {
+    let mut rows =
+        vec![["target", "MAE", "RMSE", "baseline RMSE", "R2"].map(String::from).to_vec()];
+    rows.extend(outputs.iter().take(SHOWN).map(|(name, quality)| {
+        vec![
+            name.clone(),
+            number(quality.mae),
+            number(quality.rmse),
+            number(quality.baseline),
+            quality.r2.map_or_else(none, |r2| format!("{r2:.4}")),
+        ]
+    }));
+    align(&rows) + "The baseline always predicts the mean of these rows.\n"
+}
+
+/// Columns side by side: the first to the left, the others to the right.
+fn align(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()
+    };
+    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+    let mut text = String::new();
+    for row in rows {
+        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            let pad = " ".repeat(width - cell.chars().count());
+            text += &match column {
+                0 => format!("{cell}{pad}"),
+                _ => format!("  {pad}{cell}"),
+            };
+        }
+        text.truncate(text.trim_end().len());
+        text.push('\n');
+    }
+    text
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.2} %", 100.0 * share)
+}
+
+fn number(value: f64) -> String {
+    if value == 0.0 || (1e-3..1e6).contains(&value.abs()) {
+        format!("{value:.4}")
+    } else {
+        format!("{value:.3e}")
+    }
+}
+
+fn none() -> String {
+    "-".into()
+}

@@ -1,0 +1,230 @@
+//! `gradvine evaluate`: its figures against those of plain code, and the rows that it scores.
+
+use std::{fs, path::Path};
+
+use predicates::{boolean::PredicateBooleanExt, str::contains};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::command::{folder, gradvine};
+
+/// Rows of three classes of which the third is rare: x, y and the class.
+fn rows(count: usize) -> String {
+    let row = |i: usize| {
+        let class = if i % 10 == 9 { 2 } else { usize::from(i % 3 == 0) };
+        let noise = |k: usize| ((i * k) % 17) as f64 / 17.0;
+        format!("{},{},{class}\n", noise(7) + 0.6 * class as f64, noise(11) - 0.3 * class as f64)
+    };
+    "x,y,class\n".to_string() + &(0..count).map(row).collect::<String>()
+}
+
+/// A folder with `rows.csv` and a run on it.
+fn trained(text: &str, settings: &[&str]) -> TempDir {
+    let folder = folder();
+    fs::write(folder.path().join("rows.csv"), text).unwrap();
+    gradvine()
+        .current_dir(folder.path())
+        .args(["simulate", "--topology", "path:3", "--set", "data.source=rows.csv"])
+        .args(["--set", "model.kind=softmax", "-q", "--out", "run"])
+        .args(settings)
+        .assert()
+        .success();
+    folder
+}
+
+fn evaluated(folder: &Path, arguments: &[&str]) -> Value {
+    let output = gradvine()
+        .current_dir(folder)
+        .args(["evaluate", "run/model-mean.safetensors", "--json"])
+        .args(arguments)
+        .assert()
+        .success();
+    serde_json::from_slice(&output.get_output().stdout).unwrap()
+}
+
+/// The numbers of the lines of `gradvine predict`, without the row's number.
+fn predicted(folder: &Path) -> Vec<Vec<f64>> {
+    let output = gradvine()
+        .current_dir(folder)
+        .args(["predict", "run/model-mean.safetensors", "rows.csv"])
+        .assert()
+        .success();
+    let text = String::from_utf8(output.get_output().stdout.clone()).unwrap();
+    let numbers = |line: &str| line.split(',').skip(1).map(|cell| cell.parse().unwrap()).collect();
+    text.lines().skip(1).map(numbers).collect()
+}
+
+fn close(value: &Value, expected: f64, what: &str) {
+    let value = value.as_f64().unwrap_or_else(|| panic!("{what}: {value}"));
+    assert!((value - expected).abs() < 1e-5, "{what}: {value} instead of {expected}");
+}
+
+#[test]
+fn figures_of_classes_follow_from_the_predictions() {
+    let text = rows(200);
+    let folder = trained(&text, &["--rounds", "40"]);
+    let score = evaluated(folder.path(), &["rows.csv", "--rows", "all"]);
+    let labels: Vec<usize> = text
+        .lines()
+        .skip(1)
+        .map(|line| line.rsplit(',').next().unwrap().parse().unwrap())
+        .collect();
+    let lines = predicted(folder.path());
+    let mut confusion = [[0u64; 3]; 3];
+    for (line, &label) in lines.iter().zip(&labels) {
+        confusion[label][line[0] as usize] += 1;
+    }
+    assert_eq!(score["rows"], 200);
+    assert_eq!(score["confusion"], serde_json::json!(confusion));
+    let (mut recalls, mut areas) = (0.0, 0.0);
+    for class in 0..3 {
+        let of_class: u64 = confusion[class].iter().sum();
+        let found: u64 = confusion.iter().map(|row| row[class]).sum();
+        let figures = &score["classes"][class];
+        assert_eq!((&figures["rows"], &figures["predicted"]), (&of_class.into(), &found.into()));
+        let right = confusion[class][class] as f64;
+        recalls += right / of_class as f64;
+        close(&figures["recall"], right / of_class as f64, "recall");
+        match found {
+            0 => assert!(figures["precision"].is_null()),
+            found => close(&figures["precision"], right / found as f64, "precision"),
+        }
+        let (mut won, mut pairs) = (0.0, 0.0);
+        for (a, _) in labels.iter().enumerate().filter(|(_, label)| **label == class) {
+            for (b, _) in labels.iter().enumerate().filter(|(_, label)| **label != class) {
+                let (a, b) = (lines[a][1 + class], lines[b][1 + class]);
+                pairs += 1.0;
+                won += f64::from(u8::from(a > b)) + 0.5 * f64::from(u8::from(a == b));
+            }
+        }
+        areas += won / pairs;
+        close(&figures["auc"], won / pairs, "area");
+    }
+    close(&score["balanced_accuracy"], recalls / 3.0, "balanced accuracy");
+    close(&score["auc"], areas / 3.0, "mean area");
+    let right: u64 = (0..3).map(|class| confusion[class][class]).sum();
+    close(&score["accuracy"], right as f64 / 200.0, "accuracy");
+    let loss = lines.iter().zip(&labels).map(|(line, &label)| -line[1 + label].ln()).sum::<f64>();
+    close(&score["loss"], loss / 200.0, "loss");
+    let mut bins = [(0.0f64, 0.0f64); 10];
+    for (line, &label) in lines.iter().zip(&labels) {
+        let confidence = line[1..].iter().copied().fold(0.0, f64::max);
+        let bin = &mut bins[((confidence * 10.0) as usize).min(9)];
+        bin.0 += confidence;
+        bin.1 += f64::from(u8::from(line[0] as usize == label));
+    }
+    let distance = bins.iter().map(|(sum, right)| (sum - right).abs()).sum::<f64>() / 200.0;
+    close(&score["calibration_error"], distance, "calibration");
+    let most = (0..3).map(|class| labels.iter().filter(|l| **l == class).count()).max().unwrap();
+    close(&score["baseline"]["accuracy"], most as f64 / 200.0, "baseline");
+}
+
+#[test]
+fn figures_of_numbers_follow_from_the_predictions() {
+    let row = |i: usize| {
+        let (x, y) = ((i % 7) as f64, (i % 5) as f64);
+        format!("{x},{y},{},{}\n", x - 2.0 * y + (i % 3) as f64, 3.0 * y)
+    };
+    let text = "x,y,price,days\n".to_string() + &(0..120).map(row).collect::<String>();
+    let settings = ["--rounds", "30", "--set", "model.kind=least-squares"];
+    let more = ["--set", "data.target=price,days", "--set", "data.split=iid"];
+    let folder = trained(&text, &[settings, more].concat());
+    let score = evaluated(folder.path(), &["rows.csv", "--rows", "all"]);
+    let lines = predicted(folder.path());
+    for output in 0..2 {
+        let values: Vec<f64> = text
+            .lines()
+            .skip(1)
+            .map(|line| line.split(',').nth(2 + output).unwrap().parse().unwrap())
+            .collect();
+        let middle = values.iter().sum::<f64>() / 120.0;
+        let pairs = || values.iter().zip(lines.iter().map(|line| line[output]));
+        let square: f64 = pairs().map(|(y, p)| (y - p).powi(2)).sum();
+        let around: f64 = values.iter().map(|y| (y - middle).powi(2)).sum();
+        let figures = &score["outputs"][output];
+        assert_eq!(figures["name"], ["price", "days"][output]);
+        close(&figures["mae"], pairs().map(|(y, p)| (y - p).abs()).sum::<f64>() / 120.0, "MAE");
+        close(&figures["rmse"], (square / 120.0).sqrt(), "RMSE");
+        close(&figures["r2"], 1.0 - square / around, "R2");
+        close(&figures["baseline_rmse"], (around / 120.0).sqrt(), "baseline");
+    }
+    gradvine()
+        .current_dir(folder.path())
+        .args(["evaluate", "run/model-mean.safetensors", "rows.csv"])
+        .assert()
+        .success()
+        .stdout(contains("target").and(contains("R2")).and(contains("\nprice ")));
+}
+
+#[test]
+fn rows_that_were_held_out_are_told_from_others() {
+    let folder = trained(&rows(200), &["--rounds", "5"]);
+    let path = folder.path();
+    let usage = |arguments: &[&str]| {
+        let score = evaluated(path, arguments);
+        (score["rows"].as_u64().unwrap(), score["rows_are"].as_str().unwrap().to_string())
+    };
+    assert_eq!(usage(&["rows.csv"]), (40, "held out of training, of 200".into()));
+    assert_eq!(usage(&["rows.csv", "--rows", "held-out"]).0, 40);
+    let (all, words) = usage(&["rows.csv", "--rows", "all"]);
+    assert_eq!((all, words.as_str()), (200, "of which 160 were trained on"));
+    fs::write(path.join("other.csv"), rows(201)).unwrap();
+    assert_eq!(usage(&["other.csv"]), (201, "not read by the run".into()));
+    let evaluate = |arguments: &[&str]| {
+        let mut command = gradvine();
+        command.current_dir(path).arg("evaluate").args(arguments);
+        command.assert()
+    };
+    evaluate(&["run/model-mean.safetensors", "other.csv", "--rows", "held-out"])
+        .code(2)
+        .stderr(contains("--rows = held-out: beside the model no data.json"));
+    // A record that cannot be used is not ignored.
+    fs::write(path.join("run/data.json"), "[{}]").unwrap();
+    evaluate(&["run/model-mean.safetensors", "rows.csv"])
+        .code(2)
+        .stderr(contains("data.json: is no record of a run's data"));
+
+    // Nodes with a file of their own test rows.
+    let started = gradvine()
+        .current_dir(path)
+        .args(["train", "--processes", "--topology", "path:2", "--rounds", "2", "-q"])
+        .args(["--set", "data.source=rows.csv", "--set", "model.kind=softmax", "--out", "many"])
+        .assert();
+    started.success();
+    let model = "many/nodes/1/run/model-mean.safetensors";
+    evaluate(&[model, "many/nodes/test.csv"])
+        .success()
+        .stdout(contains("40 (held out of training)"));
+    evaluate(&[model, "many/nodes/1/data.csv"])
+        .success()
+        .stdout(contains("(trained on)"))
+        .stderr(contains("warning: the model was trained on these rows"));
+    evaluate(&[model, "many/nodes/1/data.csv", "--rows", "held-out"])
+        .code(2)
+        .stderr(contains("the run has trained on all of these rows"));
+}
+
+#[test]
+fn figures_that_could_mislead_are_warned_of() {
+    // One class in nine of ten rows, and features that say nothing.
+    let row = |i: usize| format!("{},{}\n", (i * 7) % 13, u8::from(i % 10 == 0));
+    let text = "x,sick\n".to_string() + &(0..300).map(row).collect::<String>();
+    let folder = trained(&text, &["--rounds", "20", "--set", "data.split=iid"]);
+    gradvine()
+        .current_dir(folder.path())
+        .args(["evaluate", "run/model-mean.safetensors", "rows.csv"])
+        .assert()
+        .success()
+        .stderr(
+            contains("warning: the model (90.00 %) is not better than always predicting \"0\"")
+                .and(contains("warning: the classes are not balanced: 90.00 % of the rows are")),
+        );
+    let one = "x,sick\n1,0\n2,0\n";
+    fs::write(folder.path().join("one.csv"), one).unwrap();
+    gradvine()
+        .current_dir(folder.path())
+        .args(["evaluate", "run/model-mean.safetensors", "one.csv"])
+        .assert()
+        .success()
+        .stderr(contains("warning: no row is of class 1"));
+}
