@@ -4,7 +4,7 @@ use ndarray::{Array2, Axis};
 use serde::{Deserialize, Serialize};
 
 use super::scale::Scale;
-use crate::{config::ConfigError, digest, vector};
+use crate::{config::ConfigError, vector};
 
 /// Rows of features with the targets to predict from them.
 #[derive(Clone, Debug, PartialEq)]
@@ -107,24 +107,6 @@ impl Dataset {
             }
         };
         Ok(Dataset { name, features, target, columns: None })
-    }
-
-    /// SHA-256 of the shape, the features and the targets, in hexadecimal digits. Names do not
-    /// count.
-    pub fn digest(&self) -> String {
-        let mut hasher = digest::Hasher::default();
-        hasher.add_number(self.rows() as u64);
-        hasher.add_number(self.inputs() as u64);
-        hasher.add_floats(self.features.as_slice().expect("standard layout"));
-        match &self.target {
-            Target::Classes { labels, .. } => {
-                labels.iter().for_each(|&label| hasher.add_number(u64::from(label)));
-            }
-            Target::Values(values) => {
-                hasher.add_floats(values.as_slice().expect("standard layout"));
-            }
-        }
-        hasher.finish()
     }
 
     /// Selects these rows, in this order.

@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 use super::{RunDirectory, Whole};
 use crate::{
     config::ConfigError,
-    data::{self, Dataset},
+    data::{self, Dataset, Target},
+    digest,
 };
 
 const FILE: &str = "data.json";
@@ -111,7 +112,7 @@ impl DataRecord {
         if self.sources.is_empty() {
             return Ok(Usage::Unknown);
         }
-        let digest = data.digest();
+        let digest = digest_of(data);
         let Some(source) = self.sources.iter().find(|source| source.digest == digest) else {
             return Ok(Usage::Unknown);
         };
@@ -130,10 +131,25 @@ impl SourceRecord {
         SourceRecord {
             source: data.name.clone(),
             rows: data.rows() as u64,
-            digest: data.digest(),
+            digest: digest_of(data),
             held_out,
         }
     }
+}
+
+/// SHA-256 of the shape, the features and the targets. Names do not count.
+fn digest_of(data: &Dataset) -> String {
+    let mut hasher = digest::Hasher::default();
+    hasher.add_number(data.rows() as u64);
+    hasher.add_number(data.inputs() as u64);
+    hasher.add_floats(data.features.as_slice().expect("standard layout"));
+    match &data.target {
+        Target::Classes { labels, .. } => {
+            labels.iter().for_each(|&label| hasher.add_number(u64::from(label)));
+        }
+        Target::Values(values) => hasher.add_floats(values.as_slice().expect("standard layout")),
+    }
+    hasher.finish()
 }
 
 impl From<&Whole> for DataRecord {
