@@ -11,7 +11,7 @@ use crate::command::{folder, gradvine};
 /// Rows of three classes of which the third is rare: x, y and the class.
 fn rows(count: usize) -> String {
     let row = |i: usize| {
-        let class = if i % 10 == 9 { 2 } else { usize::from(i % 3 == 0) };
+        let class = if i % 10 == 9 { 2 } else { usize::from(i.is_multiple_of(3)) };
         let noise = |k: usize| ((i * k) % 17) as f64 / 17.0;
         format!("{},{},{class}\n", noise(7) + 0.6 * class as f64, noise(11) - 0.3 * class as f64)
     };
@@ -207,7 +207,7 @@ fn rows_that_were_held_out_are_told_from_others() {
 #[test]
 fn figures_that_could_mislead_are_warned_of() {
     // One class in nine of ten rows, and features that say nothing.
-    let row = |i: usize| format!("{},{}\n", (i * 7) % 13, u8::from(i % 10 == 0));
+    let row = |i: usize| format!("{},{}\n", (i * 7) % 13, u8::from(i.is_multiple_of(10)));
     let text = "x,sick\n".to_string() + &(0..300).map(row).collect::<String>();
     let folder = trained(&text, &["--rounds", "20", "--set", "data.split=iid"]);
     gradvine()
