@@ -18,38 +18,31 @@ use crate::config::ConfigError;
 /// # Errors
 /// If the file cannot be written; an existing one is then unchanged.
 pub fn write_csv(data: &Dataset, path: &Path) -> Result<(), ConfigError> {
-    let mut text = String::new();
-    if let Some(columns) = &data.columns {
-        let names: Vec<String> =
-            columns.features.iter().chain(&columns.targets).map(|name| quote(name)).collect();
-        text.push_str(&names.join(","));
-        text.push('\n');
-    }
-    for (row, features) in data.features.rows().into_iter().enumerate() {
-        for value in features {
-            write!(text, "{value},").expect("a String takes any text");
+    let mut writer = ::csv::WriterBuilder::new().flexible(true).from_writer(Vec::new());
+    let write = || -> ::csv::Result<Vec<u8>> {
+        if let Some(columns) = &data.columns {
+            writer.write_record(columns.features.iter().chain(&columns.targets))?;
         }
-        match &data.target {
-            Target::Classes { labels, .. } => {
-                writeln!(text, "{}", labels[row]).expect("a String takes any text")
+        let mut cell = String::new();
+        let mut field = |writer: &mut ::csv::Writer<Vec<u8>>, value: f32| {
+            cell.clear();
+            write!(cell, "{value}").expect("a String takes any text");
+            writer.write_field(&cell)
+        };
+        for (row, features) in data.features.rows().into_iter().enumerate() {
+            features.iter().try_for_each(|value| field(&mut writer, *value))?;
+            match &data.target {
+                Target::Classes { labels, .. } => writer.write_field(labels[row].to_string())?,
+                Target::Values(values) => {
+                    values.row(row).iter().try_for_each(|value| field(&mut writer, *value))?;
+                }
             }
-            Target::Values(values) => {
-                let values: Vec<String> = values.row(row).iter().map(f32::to_string).collect();
-                text.push_str(&values.join(","));
-                text.push('\n');
-            }
+            writer.write_record(None::<&[u8]>)?;
         }
-    }
-    write_atomically(path, &[text.as_bytes()])
-}
-
-/// Quotes a cell if it would otherwise be read as several.
-fn quote(cell: &str) -> String {
-    if cell.contains(['"', ',', '\n', '\r']) {
-        format!("\"{}\"", cell.replace('"', "\"\""))
-    } else {
-        cell.to_string()
-    }
+        writer.into_inner().map_err(|error| error.into_error().into())
+    };
+    let text = write().expect("a Vec takes any bytes");
+    write_atomically(path, &[&text])
 }
 
 /// Writes these parts, in order, beside `path`, then moves the file there: readers see the old file

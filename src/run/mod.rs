@@ -45,7 +45,7 @@ pub use outlook::Outlook;
 pub use own::{Evaluate, Gradients, Measures, OwnLearner, specs};
 pub use own_run::{OwnRun, outlook_of_own};
 pub use read::{Point, Run, Span, Status};
-pub use recorder::{Recorder, RunInfo, Warn, write_summary};
+pub use recorder::{MEAN_MODEL, Recorder, RunInfo, Warn, write_summary};
 pub use shard::{ShardLearner, Shared, class_counts};
 pub use single::{NodeFile, Security, Single};
 pub use space::{SavedFiles, Space};

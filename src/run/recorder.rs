@@ -27,6 +27,9 @@ use crate::{
     vector,
 };
 
+/// The file of a run directory that holds the mean of all models.
+pub const MEAN_MODEL: &str = "model-mean.safetensors";
+
 /// How long, and how often, models that cannot be written are tried again at the end.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_secs(1);
@@ -145,7 +148,7 @@ impl Recorder {
         let mut state = self.lock();
         if state.mean.is_none() {
             state.mean = Some(digest::of_model(mean));
-            let path = state.folder.join("model-mean.safetensors");
+            let path = state.folder.join(MEAN_MODEL);
             state.write(path, mean, None);
         }
     }

@@ -35,7 +35,7 @@ fn trained(text: &str, settings: &[&str]) -> TempDir {
 fn evaluated(folder: &Path, arguments: &[&str]) -> Value {
     let output = gradvine()
         .current_dir(folder)
-        .args(["evaluate", "run/model-mean.safetensors", "--json"])
+        .args(["evaluate", "run", "--json"])
         .args(arguments)
         .assert()
         .success();
@@ -44,11 +44,8 @@ fn evaluated(folder: &Path, arguments: &[&str]) -> Value {
 
 /// The numbers of the lines of `gradvine predict`, without the row's number.
 fn predicted(folder: &Path) -> Vec<Vec<f64>> {
-    let output = gradvine()
-        .current_dir(folder)
-        .args(["predict", "run/model-mean.safetensors", "rows.csv"])
-        .assert()
-        .success();
+    let output =
+        gradvine().current_dir(folder).args(["predict", "run", "rows.csv"]).assert().success();
     let text = String::from_utf8(output.get_output().stdout.clone()).unwrap();
     let numbers = |line: &str| line.split(',').skip(1).map(|cell| cell.parse().unwrap()).collect();
     text.lines().skip(1).map(numbers).collect()
@@ -164,12 +161,12 @@ fn rows_that_were_held_out_are_told_from_others() {
         let score = evaluated(path, arguments);
         (score["rows"].as_u64().unwrap(), score["rows_are"].as_str().unwrap().to_string())
     };
-    assert_eq!(usage(&["rows.csv"]), (40, "held out of training, of 200".into()));
+    assert_eq!(usage(&["rows.csv"]), (40, "held-out".into()));
     assert_eq!(usage(&["rows.csv", "--rows", "held-out"]).0, 40);
     let (all, words) = usage(&["rows.csv", "--rows", "all"]);
-    assert_eq!((all, words.as_str()), (200, "of which 160 were trained on"));
+    assert_eq!((all, words.as_str()), (200, "partly-trained-on"));
     fs::write(path.join("other.csv"), rows(201)).unwrap();
-    assert_eq!(usage(&["other.csv"]), (201, "not read by the run".into()));
+    assert_eq!(usage(&["other.csv"]), (201, "not-read".into()));
     let evaluate = |arguments: &[&str]| {
         let mut command = gradvine();
         command.current_dir(path).arg("evaluate").args(arguments);
@@ -216,8 +213,8 @@ fn figures_that_could_mislead_are_warned_of() {
         .assert()
         .success()
         .stderr(
-            contains("warning: the model (90.00 %) is not better than always predicting \"0\"")
-                .and(contains("warning: the classes are not balanced: 90.00 % of the rows are")),
+            contains("warning: the model (90.00%) is not better than always predicting \"0\"")
+                .and(contains("warning: the classes are not balanced: 90.00% of the rows are")),
         );
     let one = "x,sick\n1,0\n2,0\n";
     fs::write(folder.path().join("one.csv"), one).unwrap();

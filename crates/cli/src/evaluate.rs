@@ -2,13 +2,13 @@
 
 mod table;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use gradvine::{
     config::ConfigError,
     data::{self, Dataset, Options, Task},
     learn::SavedModel,
-    run::{DataRecord, Usage},
+    run::{DataRecord, MEAN_MODEL, Usage},
 };
 use serde_json::json;
 
@@ -18,10 +18,10 @@ use super::{Exit, print, print_json};
 /// The arguments of `gradvine evaluate`
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
-    gradvine evaluate runs/first/model-mean.safetensors digits\n  \
+    gradvine evaluate runs/first digits\n  \
     gradvine evaluate model-mean.safetensors rows.csv --target diagnosis --json")]
 pub struct Args {
-    /// A model file written by a run
+    /// A model file written by a run, or a run directory: its mean model
     model: PathBuf,
     /// `digits`, `breast-cancer`, or a data file (CSV, NPY, IDX, each also .gz)
     data: String,
@@ -59,12 +59,12 @@ pub struct Reading {
 
 /// Reads a model and the rows to score, not yet scaled. With `bare`, rows may lack a target.
 pub fn open(
-    model: &std::path::Path,
+    model: &Path,
     source: &str,
     reading: &Reading,
     bare: bool,
 ) -> Result<(SavedModel, Dataset), Exit> {
-    let saved = SavedModel::read(model)?;
+    let saved = SavedModel::read(&model_file(model))?;
     let task = saved.model.task();
     let options = Options {
         target: reading.target.clone(),
@@ -79,6 +79,11 @@ pub fn open(
     };
     let data = data::load(source, &options).map_err(named_by_argument)?;
     Ok((saved, data))
+}
+
+/// The model file that an argument names: the file itself, or the mean model of a run directory.
+fn model_file(argument: &Path) -> PathBuf {
+    if argument.is_dir() { argument.join(MEAN_MODEL) } else { argument.to_path_buf() }
 }
 
 /// Keys of an experiment and the matching arguments of these commands.
@@ -101,7 +106,8 @@ fn named_by_argument(error: ConfigError) -> ConfigError {
 /// Prints how good the model is on rows.
 pub fn run(args: Args) -> Result<(), Exit> {
     let (saved, data) = open(&args.model, &args.data, &args.reading, false)?;
-    let (mut data, usage) = choose(data, &args)?;
+    let usage = DataRecord::beside(&model_file(&args.model))?.usage(&data)?;
+    let Choice { mut data, scored, words } = choose(data, usage, args.rows)?;
     saved.scale(&mut data)?;
     let loss = saved.model.evaluate(&saved.x, &data)?.loss;
     let quality = Quality::new(&saved, &data)?;
@@ -113,7 +119,7 @@ pub fn run(args: Args) -> Result<(), Exit> {
             "model": args.model,
             "data": args.data,
             "rows": data.rows(),
-            "rows_are": usage,
+            "rows_are": scored,
             "loss": loss,
         });
         for (key, figure) in quality.to_json() {
@@ -121,43 +127,67 @@ pub fn run(args: Args) -> Result<(), Exit> {
         }
         return Ok(print_json(&value)?);
     }
-    let head = [("rows", format!("{} ({usage})", data.rows())), ("loss", format!("{loss:.5}"))];
+    let head = [("rows", format!("{} ({words})", data.rows())), ("loss", format!("{loss:.5}"))];
     Ok(print(&quality.to_text(&head))?)
 }
 
-/// Selects the rows to score; and says what they are.
-fn choose(data: Dataset, args: &Args) -> Result<(Dataset, String), Exit> {
-    let usage = DataRecord::beside(&args.model)?.usage(&data)?;
-    let all = args.rows == Some(Rows::All);
+/// What the run that made a model has done with the rows that are scored.
+#[derive(serde::Serialize, Clone, Copy, Debug, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+enum Scored {
+    /// Held out of training.
+    HeldOut,
+    /// Trained on all.
+    TrainedOn,
+    /// Trained on some.
+    PartlyTrainedOn,
+    /// There is no record of it, or the run has not read them.
+    NotRead,
+}
+
+/// Selects the rows to score. Returns what the run has done with them, also in words.
+fn choose(data: Dataset, usage: Usage, wanted: Option<Rows>) -> Result<Choice, Exit> {
     let rows = data.rows();
-    let said = match usage {
-        Usage::Split(test) if !all => {
-            return Ok((data.select(&test), format!("held out of training, of {rows}")));
+    let only_held_out = wanted == Some(Rows::HeldOut);
+    let (scored, words) = match usage {
+        Usage::Split(test) if wanted != Some(Rows::All) => {
+            let words = format!("held out of training, of {rows}");
+            return Ok(Choice { data: data.select(&test), scored: Scored::HeldOut, words });
         }
-        Usage::HeldOut if !all => "held out of training".into(),
-        _ if args.rows == Some(Rows::HeldOut) => {
-            let problem = match usage {
-                Usage::Trained => "the run has trained on all of these rows",
-                _ => {
-                    "beside the model no data.json says that the run has held out rows of this \
-                      data"
-                }
-            };
-            return Err(ConfigError::new("--rows", "held-out", problem).into());
+        Usage::HeldOut => (Scored::HeldOut, "held out of training".to_string()),
+        Usage::Trained if only_held_out => {
+            return Err(refuse_held_out("the run has trained on all of these rows"));
+        }
+        _ if only_held_out => {
+            return Err(refuse_held_out(
+                "beside the model no data.json says that the run has held out rows of this data",
+            ));
+        }
+        Usage::Split(test) => {
+            let trained = rows - test.len();
+            note!(
+                "warning: the model was trained on {trained} of these rows: it may do worse on \
+                 others"
+            );
+            (Scored::PartlyTrainedOn, format!("of which {trained} were trained on"))
         }
         Usage::Trained => {
             note!("warning: the model was trained on these rows: it may do worse on others");
-            "trained on".into()
+            (Scored::TrainedOn, "trained on".into())
         }
-        Usage::Split(test) => {
-            note!(
-                "warning: the model was trained on {} of these rows: it may do worse on others",
-                rows - test.len()
-            );
-            format!("of which {} were trained on", rows - test.len())
-        }
-        Usage::HeldOut => "held out of training".into(),
-        _ => "not read by the run".into(),
+        _ => (Scored::NotRead, "not read by the run".into()),
     };
-    Ok((data, said))
+    Ok(Choice { data, scored, words })
+}
+
+/// The rows to score.
+struct Choice {
+    data: Dataset,
+    scored: Scored,
+    /// `scored`, in words.
+    words: String,
+}
+
+fn refuse_held_out(problem: &str) -> Exit {
+    ConfigError::new("--rows", "held-out", problem).into()
 }

@@ -7,7 +7,7 @@ use gradvine::{
     experiment::RunParams,
     gossip::rule::RULES,
     mixing::Weights,
-    run::{Design, Recorder, RunDirectory, Summary, Whole},
+    run::{Design, MEAN_MODEL, Recorder, RunDirectory, Summary, Whole},
 };
 use gradvine_report::table;
 
@@ -143,7 +143,7 @@ fn next(
     let (folder, experiment) = (directory.path(), whole.design.experiment.moved());
     let mut evaluate = format!(
         "gradvine evaluate {} {}",
-        path(&folder.join("model-mean.safetensors")),
+        path(&folder.join(MEAN_MODEL)),
         quoted(&experiment.data.source)
     );
     for (flag, value) in

@@ -18,12 +18,12 @@ use super::{
 /// The arguments of `gradvine predict`
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
-    gradvine predict runs/first/model-mean.safetensors rows.csv > predictions.csv\n  \
+    gradvine predict runs/first rows.csv > predictions.csv\n  \
     gradvine predict model-mean.safetensors digits --out predictions.csv\n\n\
     One line a row: its number from 0, the predicted class, the probability of each class (or the \
     predicted numbers).")]
 pub struct Args {
-    /// A model file written by a run
+    /// A model file written by a run, or a run directory: its mean model
     model: PathBuf,
     /// `digits`, `breast-cancer`, or a data file with the columns that the model was trained on; a
     /// CSV file may lack the target

@@ -5,7 +5,9 @@
 pub mod chart;
 mod page;
 mod summary;
+mod text;
 pub mod topology;
 
 pub use page::{Figure, MARK, Page, page};
 pub use summary::table;
+pub use text::aligned;

@@ -5,6 +5,8 @@ use gradvine::{
     units::{Bytes, duration},
 };
 
+use super::text::aligned;
+
 /// The table at the end of a run. `tree`: the bytes that formed the mean, or 0.
 pub fn table(summary: &Summary, tree: u64) -> String {
     let mut text = String::new();
@@ -155,13 +157,8 @@ fn participants(summary: &Summary) -> String {
             Bytes(part.bytes_payload).to_string(),
         ]
     }));
-    let width =
-        |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let [node, count, held, accuracy, sent] = std::array::from_fn(width);
-    let mut text = String::new();
-    for [a, b, c, d, e] in &rows {
-        text += &format!("  {a:<node$}  {b:>count$}  {c:<held$}  {d:>accuracy$}  {e:>sent$}\n");
-    }
+    let mut text: String =
+        aligned(&rows, &[0, 2]).lines().map(|line| format!("  {line}\n")).collect();
     if summary.participation.len() > SHOWN {
         text += &format!(
             "  ... and {} more nodes in summary.json\n",

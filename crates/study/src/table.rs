@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, fs, path::Path};
 
 use gradvine::{config::ConfigError, data::write_atomically};
-use gradvine_report::chart::Chart;
+use gradvine_report::{aligned, chart::Chart};
 use serde_json::{Value, json};
 
 use crate::{Curve, Figure, Interval, Outcome, Row, Spread, chart, rounded};
@@ -69,7 +69,8 @@ impl Table<'_> {
             line.push(row.outcome.status());
             lines.push(line);
         }
-        let mut text = format!("\n{}\n", aligned(&lines, names));
+        let left: Vec<usize> = (0..names).chain([lines[0].len() - 1]).collect();
+        let mut text = format!("\n{}\n", aligned(&lines, &left));
         let count = self.seeds.len();
         let seeds = if count == 1 {
             "one seed".to_string()
@@ -288,26 +289,4 @@ fn field(word: &str) -> String {
     } else {
         word.to_string()
     }
-}
-
-/// Aligns columns: the first `left` to the left, the others to the right, and the last one
-/// unpadded.
-fn aligned(lines: &[Vec<String>], left: usize) -> String {
-    let width =
-        |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-    let last = lines[0].len() - 1;
-    let mut text = String::new();
-    for line in lines {
-        for (column, cell) in line.iter().enumerate() {
-            let pad = " ".repeat(width(column) - cell.chars().count());
-            text += &match column {
-                column if column == last => format!("  {cell}"),
-                column if column < left => format!("{cell}{pad}  "),
-                _ => format!("{pad}{cell}  "),
-            };
-        }
-        text.truncate(text.trim_end().len());
-        text.push('\n');
-    }
-    text
 }

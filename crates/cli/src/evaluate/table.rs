@@ -5,6 +5,7 @@ use gradvine::{
     data::{Dataset, Target},
     learn::{ClassQuality, MAX_CURVES, SavedModel, ValueQuality},
 };
+use gradvine_report::aligned;
 use serde_json::{Value, json};
 
 /// Tables of confusion with more classes do not fit into a terminal.
@@ -234,7 +235,7 @@ fn classes_table(quality: &ClassQuality, names: &[String]) -> String {
         0 => String::new(),
         hidden => format!("({hidden} classes with a greater recall are not shown)\n"),
     };
-    align(&rows) + &note
+    aligned(&rows, &[0]) + &note
 }
 
 fn confusion_table(quality: &ClassQuality, names: &[String]) -> String {
@@ -244,7 +245,7 @@ fn confusion_table(quality: &ClassQuality, names: &[String]) -> String {
         let counts = (0..names.len()).map(|other| quality.confused(class, other).to_string());
         std::iter::once(names[class].clone()).chain(counts).collect()
     }));
-    align(&rows)
+    aligned(&rows, &[0])
 }
 
 fn mistakes_table(quality: &ClassQuality, names: &[String]) -> String {
@@ -252,7 +253,7 @@ fn mistakes_table(quality: &ClassQuality, names: &[String]) -> String {
     rows.extend(quality.mistakes().iter().take(SHOWN).map(|&(class, as_, count)| {
         vec![names[class].clone(), names[as_].clone(), count.to_string()]
     }));
-    format!("the most frequent mistakes\n{}", align(&rows))
+    format!("the most frequent mistakes\n{}", aligned(&rows, &[0]))
 }
 
 fn outputs_table(outputs: &[(String, ValueQuality)]) -> String {
@@ -267,33 +268,11 @@ fn outputs_table(outputs: &[(String, ValueQuality)]) -> String {
             quality.r2.map_or_else(none, |r2| format!("{r2:.4}")),
         ]
     }));
-    align(&rows) + "The baseline always predicts the mean of these rows.\n"
-}
-
-/// Columns side by side: the first to the left, the others to the right.
-fn align(rows: &[Vec<String>]) -> String {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| {
-        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()
-    };
-    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
-    let mut text = String::new();
-    for row in rows {
-        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            let pad = " ".repeat(width - cell.chars().count());
-            text += &match column {
-                0 => format!("{cell}{pad}"),
-                _ => format!("  {pad}{cell}"),
-            };
-        }
-        text.truncate(text.trim_end().len());
-        text.push('\n');
-    }
-    text
+    aligned(&rows, &[0]) + "The baseline always predicts the mean of these rows.\n"
 }
 
 fn percent(share: f64) -> String {
-    format!("{:.2} %", 100.0 * share)
+    format!("{:.2}%", 100.0 * share)
 }
 
 fn number(value: f64) -> String {

@@ -1,0 +1,41 @@
+//! Tables of text.
+
+/// Writes rows as lines of columns, two spaces apart. The columns at the positions `left` are
+/// aligned to the left, the others to the right. Rows may have fewer cells than the longest one.
+pub fn aligned<Row: AsRef<[String]>>(rows: &[Row], left: &[usize]) -> String {
+    let columns = rows.iter().map(|row| row.as_ref().len()).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter()
+            .filter_map(|row| row.as_ref().get(column))
+            .map(|cell| cell.chars().count())
+            .max()
+    };
+    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+    let mut text = String::new();
+    for row in rows {
+        let cells = row.as_ref().iter().zip(&widths).enumerate();
+        let cells: Vec<String> = cells
+            .map(|(column, (cell, &width))| match left.contains(&column) {
+                true => format!("{cell:<width$}"),
+                false => format!("{cell:>width$}"),
+            })
+            .collect();
+        text += cells.join("  ").trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let rows =
+            [["node", "rows", "note"], ["é", "1234567", ""]].map(|row| row.map(String::from));
+        assert_eq!(aligned(&rows, &[0, 2]), "node     rows  note\né     1234567\n");
+        let short = vec![vec!["a".to_string()], vec!["b".to_string(), "c".to_string()]];
+        assert_eq!(aligned(&short, &[]), "a\nb  c\n");
+    }
+}
