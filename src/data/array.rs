@@ -120,8 +120,7 @@ impl<'a> Numbers<'a> {
             .flat_map(|row| targets.iter().map(move |&column| self.value(row, column)))
             .collect();
         let place = |row| format!("row {row}, column {}", targets[0]);
-        let target =
-            columns::target(&values, targets.len(), options.task, None, options.classes, &place)?;
+        let target = columns::target(values, targets.len(), options, None, &place)?;
         Dataset::new(name, self.features(&features, options)?, target)
     }
 
@@ -154,10 +153,9 @@ impl<'a> Numbers<'a> {
             .collect();
         let place = |row| format!("row {row}");
         let target: Target =
-            columns::target(&values, targets.columns, options.task, None, options.classes, &place)
-                .map_err(|error| {
-                    if error.place.starts_with("data.") { error } else { error.within(file) }
-                })?;
+            columns::target(values, targets.columns, options, None, &place).map_err(|error| {
+                if error.place.starts_with("data.") { error } else { error.within(file) }
+            })?;
         let all: Vec<usize> = (0..self.columns).collect();
         Dataset::new(name, self.features(&all, options)?, target)
     }

@@ -2,7 +2,11 @@
 
 use ndarray::Array2;
 
-use super::dataset::{Target, Task};
+use super::{
+    classes::Classes,
+    dataset::{Target, Task},
+    load::Options,
+};
 use crate::config::ConfigError;
 
 /// The maximum number of classes of a file: a larger label is refused as a mistake, such as a
@@ -167,17 +171,31 @@ pub(super) fn labels(
     Ok(Target::Classes { labels, names })
 }
 
-/// Targets from the numbers of the target columns, `width` per row.
+/// Targets from the numbers of the target columns, `width` per row. `names` are the classes that
+/// the file names; their positions are then the values.
 pub(super) fn target(
-    values: &[f64],
+    mut values: Vec<f64>,
     width: usize,
-    task: Task,
+    options: &Options,
     names: Option<Vec<String>>,
-    classes: Option<usize>,
     place: &dyn Fn(usize) -> String,
 ) -> Result<Target, ConfigError> {
-    if task == Task::Classification {
-        return labels(values, names, classes, place);
+    if options.task == Task::Classification {
+        let names = match (names, &options.class_names) {
+            (Some(names), _) => Some(names),
+            (None, Some(wanted)) => {
+                let classes = Classes::new(wanted);
+                for (row, value) in values.iter_mut().enumerate() {
+                    *value = classes
+                        .numbered(*value)
+                        .map(f64::from)
+                        .ok_or_else(|| ConfigError::new(place(row), *value, classes.problem()))?;
+                }
+                Some(wanted.clone())
+            }
+            (None, None) => None,
+        };
+        return labels(&values, names, options.classes, place);
     }
     let mut numbers = Vec::with_capacity(values.len());
     for (index, &value) in values.iter().enumerate() {

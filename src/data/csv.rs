@@ -1,4 +1,6 @@
-//! Comma-separated text: one row per line, numbers only, with or without a line of column names.
+//! Text separated by commas, semicolons or tabs: one row per line, numbers and labels, with or
+//! without a line of column names. The separator is the one that is most frequent in the first
+//! line.
 //!
 //! It also reads the first line of scikit-learn's files, `rows,columns,class,class,...`, which
 //! names the classes.
@@ -6,7 +8,8 @@
 use ndarray::Array2;
 
 use super::{
-    columns::{self, excerpt, list},
+    classes::{Classes, Found},
+    columns::{self, MAX_CLASSES, excerpt, list},
     dataset::{Columns, Dataset, Task},
     load::Options,
 };
@@ -44,17 +47,48 @@ pub(super) fn read(name: &str, bytes: &[u8], options: &Options) -> Result<Datase
         return Err(ConfigError::at("columns", problem));
     }
     bound(bytes, columns, targets.len())?;
-    let table =
-        Table { columns, features: &features, targets: &targets, header, task: options.task };
-    let rows = table.rows(bytes, !matches!(first, First::Row))?;
+    let mut table = Table {
+        columns,
+        features: &features,
+        targets: &targets,
+        header,
+        task: options.task,
+        labels: match &options.class_names {
+            Some(names) => Labels::Named(Classes::new(names)),
+            None if options.number_classes => Labels::Unknown,
+            None => Labels::Numbers,
+        },
+    };
+    let mut rows = table.rows(bytes, !matches!(first, First::Row))?;
     let class_names = match &first {
         First::Counts { rows: count, .. } if *count != rows.lines.len() as u64 => {
             let problem =
                 format!("the first line announces {count} rows, {} follow", rows.lines.len());
             return Err(ConfigError::at("line 1", problem));
         }
-        First::Counts { classes, .. } => Some(classes.clone()),
+        First::Counts { classes, .. } => match &options.class_names {
+            Some(names) if names != classes => {
+                let problem = format!("{name} names its classes {}", list(classes));
+                return Err(ConfigError::new("data.classes", list(names), problem));
+            }
+            _ => Some(classes.clone()),
+        },
         First::Row | First::Names(_) => None,
+    };
+    let class_names = match std::mem::replace(&mut table.labels, Labels::Numbers) {
+        Labels::Found(found) => {
+            let (names, positions) = found.sorted();
+            if names.len() > MAX_CLASSES {
+                let problem = format!("{} names of classes: up to {MAX_CLASSES}", names.len());
+                return Err(ConfigError::at("labels", problem + " are accepted"));
+            }
+            for label in &mut rows.targets {
+                *label = f64::from(positions[*label as usize]);
+            }
+            Some(names)
+        }
+        Labels::Named(_) => options.class_names.clone(),
+        Labels::Unknown | Labels::Numbers => class_names,
     };
     let names = header.map(|header| {
         let names = |of: &[usize]| of.iter().map(|&column| header[column].clone()).collect();
@@ -64,8 +98,7 @@ pub(super) fn read(name: &str, bytes: &[u8], options: &Options) -> Result<Datase
         |row: usize| table.place(rows.lines[row], targets.first().copied().unwrap_or(columns));
     let (values, width) =
         if bare { (vec![0.0; rows.lines.len()], 1) } else { (rows.targets, targets.len()) };
-    let target =
-        columns::target(&values, width, options.task, class_names, options.classes, &place)?;
+    let target = columns::target(values, width, options, class_names, &place)?;
     let features = Array2::from_shape_vec((rows.lines.len(), inputs), rows.features)
         .expect("every row has as many features");
     let mut data = Dataset::new(name, features, target)?;
@@ -140,9 +173,33 @@ fn bound(bytes: &[u8], columns: usize, targets: usize) -> Result<(), ConfigError
 fn reader(bytes: &[u8]) -> ::csv::Reader<&[u8]> {
     ::csv::ReaderBuilder::new()
         .has_headers(false)
+        .delimiter(separator(bytes))
         .flexible(true)
         .trim(::csv::Trim::All)
         .from_reader(bytes)
+}
+
+/// The most frequent separator in the first line outside quotes; of equal ones the comma, then the
+/// semicolon.
+fn separator(bytes: &[u8]) -> u8 {
+    let start = bytes.iter().position(|byte| !byte.is_ascii_whitespace()).unwrap_or(0);
+    let (mut quoted, mut counts) = (false, [0usize; 3]);
+    for byte in &bytes[start..] {
+        match byte {
+            b'"' => quoted = !quoted,
+            b'\n' | b'\r' if !quoted => break,
+            b',' if !quoted => counts[0] += 1,
+            b';' if !quoted => counts[1] += 1,
+            b'\t' if !quoted => counts[2] += 1,
+            _ => {}
+        }
+    }
+    let most = counts.into_iter().max().unwrap_or(0);
+    match counts.iter().position(|&count| count == most) {
+        Some(1) => b';',
+        Some(2) => b'\t',
+        _ => b',',
+    }
 }
 
 /// The kind of the first line, and the number of columns of the rows.
@@ -205,6 +262,19 @@ struct Table<'a> {
     targets: &'a [usize],
     header: Option<&'a [String]>,
     task: Task,
+    labels: Labels,
+}
+
+/// How labels are read.
+enum Labels {
+    /// As numbers.
+    Numbers,
+    /// By the names of the classes.
+    Named(Classes),
+    /// As the first label is: a number or a name.
+    Unknown,
+    /// By the names that are found.
+    Found(Found),
 }
 
 /// The numbers as read, row by row.
@@ -217,7 +287,7 @@ struct Rows {
 }
 
 impl Table<'_> {
-    fn rows(&self, bytes: &[u8], skip_first: bool) -> Result<Rows, ConfigError> {
+    fn rows(&mut self, bytes: &[u8], skip_first: bool) -> Result<Rows, ConfigError> {
         let mut rows = Rows::default();
         let mut reader = reader(bytes);
         let mut record = ::csv::ByteRecord::new();
@@ -263,20 +333,42 @@ impl Table<'_> {
             None if cell.is_empty() => {
                 Err(self.refuse(line, column, cell, "an empty cell, but a number is needed"))
             }
+            None if cell.contains(&b',') => {
+                let problem = "text, but a number is needed, with a point before its fraction";
+                Err(self.refuse(line, column, cell, problem))
+            }
             None => Err(self.refuse(line, column, cell, "text, but a number is needed")),
         }
     }
 
-    fn target(&self, line: u64, column: usize, cell: &[u8]) -> Result<f64, ConfigError> {
+    fn target(&mut self, line: u64, column: usize, cell: &[u8]) -> Result<f64, ConfigError> {
         if self.task == Task::Regression {
             return self.feature(line, column, cell).map(f64::from);
         }
-        number(cell).ok_or_else(|| {
-            let problem =
-                "text, but a label is needed: number the classes 0, 1, 2, ..., in the same order \
-                 on every node";
-            self.refuse(line, column, cell, problem)
-        })
+        if let Labels::Unknown = self.labels {
+            self.labels = match number(cell) {
+                Some(_) => Labels::Numbers,
+                None => Labels::Found(Found::default()),
+            };
+        }
+        let problem = match &mut self.labels {
+            _ if cell.is_empty() => "an empty cell, but a label is needed".into(),
+            Labels::Named(classes) => match classes.find(cell) {
+                Some(class) => return Ok(f64::from(class)),
+                None => classes.problem(),
+            },
+            Labels::Found(found) => match found.number(cell) {
+                Some(class) => return Ok(f64::from(class)),
+                None => "is not UTF-8".into(),
+            },
+            Labels::Numbers | Labels::Unknown => match number(cell) {
+                Some(label) => return Ok(label),
+                None => "text, but a label is needed: name the classes in data.classes, or number \
+                         them 0, 1, 2, ..., in the same order on every node"
+                    .to_string(),
+            },
+        };
+        Err(self.refuse(line, column, cell, &problem))
     }
 
     fn place(&self, line: u64, column: usize) -> String {
@@ -374,11 +466,63 @@ mod tests {
         let text = problem("5.1,setosa\n4.9,virginica\n");
         assert!(
             text.starts_with(
-                "line 1, column 1 = \"setosa\": text, but a label is needed: number the classes"
+                "line 1, column 1 = \"setosa\": text, but a label is needed: name the classes in \
+                 data.classes"
             ),
             "{text}"
         );
-        assert!(problem("1;2;0\n1;2;0").contains("none is left for the features"));
+        assert_eq!(
+            problem("1,5;2;0\n1,5;3;1\n"),
+            "line 1, column 0 = \"1,5\": text, but a number is needed, with a point before its \
+             fraction"
+        );
+    }
+
+    #[test]
+    fn the_separator_is_the_most_frequent_one() {
+        for text in ["1,2,0\n3,4,1\n", "1;2;0\n3;4;1\n", "1\t2\t0\n3\t4\t1\n"] {
+            let data = parse(text).unwrap();
+            assert_eq!(data.features, array![[1.0, 2.0], [3.0, 4.0]], "{text:?}");
+            assert_eq!(data.labels().unwrap(), [0, 1]);
+        }
+        let quoted = parse("\"a,b,c\";x;\"the; class\"\n1;2;0\n").unwrap();
+        let columns = quoted.columns.unwrap();
+        assert_eq!((columns.features.len(), &columns.features[0][..]), (2, "a,b,c"));
+        assert_eq!(columns.targets, ["the; class"]);
+    }
+
+    #[test]
+    fn labels_are_names_of_classes() {
+        let names = |names: &[&str]| Options {
+            class_names: Some(names.iter().map(|name| name.to_string()).collect()),
+            ..Options::default()
+        };
+        let read = |text: &str, options: &Options| read("t", text.as_bytes(), options);
+        // In the order of the list, whatever the file has first; positions are accepted too.
+        let data = read("1,no\n2,yes\n3,1\n", &names(&["yes", "no"])).unwrap();
+        assert_eq!((data.labels().unwrap(), data.outputs()), (&[1, 0, 1][..], 2));
+        // Where a name is a number, labels are names only.
+        let data = read("1,2\n2,1.0\n", &names(&["1", "2"])).unwrap();
+        assert_eq!(data.labels().unwrap(), [1, 0]);
+        let problem = |text: &str, options: &Options| read(text, options).unwrap_err().to_string();
+        assert_eq!(
+            problem("1,0\n", &names(&["1", "2"])),
+            "line 1, column 1 = \"0\": no class has this name: 1, 2 are accepted (data.classes)"
+        );
+        assert_eq!(
+            problem("1,yes\n1,\n", &names(&["yes", "no"])),
+            "line 2, column 1 = \"\": an empty cell, but a label is needed"
+        );
+        // Where all rows are in the file, it names its classes itself.
+        let all = Options { number_classes: true, ..Options::default() };
+        let data = read("1,b\n2,a\n3,b\n", &all).unwrap();
+        assert_eq!(data.labels().unwrap(), [1, 0, 1]);
+        assert_eq!(data.class_names(), ["a", "b"]);
+        let data = read("1,1\n2,0\n", &all).unwrap();
+        assert_eq!(
+            (data.labels().unwrap(), data.class_names()),
+            (&[1, 0][..], &["0".into(), "1".into()][..])
+        );
     }
 
     #[test]

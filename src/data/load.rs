@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     array::Numbers,
-    csv,
+    classes, csv,
     dataset::{Columns, Dataset, Task},
     embedded, idx,
     inflate::inflate,
@@ -40,6 +40,12 @@ pub struct Options {
     pub by_position: bool,
     /// Whether the targets are classes or numbers.
     pub task: Task,
+    /// The names of the classes, in the order of the model's outputs: labels are these names. If
+    /// none of them is a number, labels may also be their positions from 0.
+    pub class_names: Option<Vec<String>>,
+    /// CSV: whether labels that are text are accepted without `class_names`: the classes are then
+    /// those of the file, sorted. Only where all rows of a run are in it.
+    pub number_classes: bool,
     /// The number of classes of the model; more in the file are an error.
     pub classes: Option<usize>,
     /// The required number of features per row.
@@ -140,6 +146,9 @@ pub fn parse(
         return Err(
             ConfigError::at("line 1", "the file is empty: at least one row is needed").within(name)
         );
+    }
+    if let Some(names) = &options.class_names {
+        classes::check(names, options)?;
     }
     let format = Format::of(name, bytes);
     if format != Format::Csv && options.columns.is_some() && !options.by_position {

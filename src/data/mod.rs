@@ -10,15 +10,16 @@
 //! | `load` | [`load`]: an embedded set or a file, found by name or by its first bytes |
 //! | `csv`, `npy`, `idx` | one format each; all three also gzip-compressed |
 //! | `array`, `columns` | the common part of NPY and IDX; the rules for target columns and labels |
+//! | `classes` | labels by the names of their classes |
 //! | `split` | [`split_test`], [`shards`]: test rows leave first, then the rest is divided |
 //! | `scale` | [`Moments`] and [`Scale`]: zero mean and unit deviation; rows stay on their node |
 //! | `synthetic` | [`Synthetic`]: random rows, each node's with an optimum of its own |
 //! | `write` | [`write_csv`]: a dataset as a file that [`load`] reads back to the bit |
 //!
-//! **Limits.** Values are finite `f32`; labels are whole numbers 0, 1, ... below [`MAX_CLASSES`]: a
-//! node that has only its own rows could not number text labels as its neighbours do. A file is
-//! read whole, after its size was compared with [`MAX_FILE_BYTES`]; a compressed one may grow to 64
-//! MiB plus 200 times its size. No bytes make a reader panic or allocate more than that.
+//! **Limits.** Values are finite `f32`; labels are whole numbers 0, 1, ... below [`MAX_CLASSES`], or
+//! names: a node that has only its own rows needs all names to number them as its neighbours do. A
+//! file is read whole, after its size was compared with [`MAX_FILE_BYTES`]; a compressed one may
+//! grow to 64 MiB plus 200 times its size. No bytes make a reader panic or allocate more than that.
 //!
 //! ```
 //! use gradvine::data::{self, Split};
@@ -30,6 +31,7 @@
 //! ```
 
 mod array;
+mod classes;
 mod columns;
 mod csv;
 mod dataset;

@@ -12,8 +12,9 @@ use crate::config::ConfigError;
 /// targets last. The first line names the columns if their names are known, otherwise there is no
 /// such line.
 ///
-/// Class names are not kept: labels are written as numbers. For several numbers a row, the reader
-/// needs [`Options::target`](super::Options), such as `-2,-1`.
+/// Labels are written as the names of their classes, which the reader needs
+/// ([`Options::class_names`](super::Options)) unless they are 0, 1, .... For several numbers a row,
+/// the reader needs [`Options::target`](super::Options), such as `-2,-1`.
 ///
 /// # Errors
 /// If the file cannot be written; an existing one is then unchanged.
@@ -32,7 +33,9 @@ pub fn write_csv(data: &Dataset, path: &Path) -> Result<(), ConfigError> {
         for (row, features) in data.features.rows().into_iter().enumerate() {
             features.iter().try_for_each(|value| field(&mut writer, *value))?;
             match &data.target {
-                Target::Classes { labels, .. } => writer.write_field(labels[row].to_string())?,
+                Target::Classes { labels, names } => {
+                    writer.write_field(&names[labels[row] as usize])?;
+                }
                 Target::Values(values) => {
                     values.row(row).iter().try_for_each(|value| field(&mut writer, *value))?;
                 }
@@ -71,8 +74,9 @@ mod tests {
             [0.1f32, -0.0, f32::MAX, f32::MIN_POSITIVE, 1e-45, 16_777_217.0, 1.0 / 3.0, -2.5e-8];
         let features = ndarray::Array2::from_shape_vec((4, 2), odd.to_vec()).unwrap();
         let bits = |data: &Dataset| data.features.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-        let names = (0..4).map(|c| c.to_string()).collect();
-        let classes = Target::Classes { labels: vec![3, 0, 1, 1], names };
+        let classes: Vec<String> = ["a,b", "4", "\u{e9}", "c \"d\""].map(String::from).to_vec();
+        let names = classes.clone();
+        let labelled = Target::Classes { labels: vec![3, 0, 1, 1], names };
         let values =
             Target::Values(array![[0.5, 1e-30], [-0.0, 2.0], [3.0, 4.0], [1.0 / 3.0, 0.7]]);
         let named = |targets: &[&str]| Columns {
@@ -80,7 +84,7 @@ mod tests {
             targets: targets.iter().map(|name| name.to_string()).collect(),
         };
         for (target, task, position, columns) in [
-            (classes, Task::Classification, "-1", named(&["kind"])),
+            (labelled, Task::Classification, "-1", named(&["kind"])),
             (values, Task::Regression, "-2,-1", named(&["p", "q"])),
         ] {
             for columns in [None, Some(columns)] {
@@ -91,6 +95,7 @@ mod tests {
                     task,
                     target: Some(position.into()),
                     header: Some(data.columns.is_some()),
+                    class_names: (task == Task::Classification).then(|| classes.clone()),
                     ..Options::default()
                 };
                 let back = load(path.to_str().unwrap(), &options).unwrap();

@@ -405,6 +405,14 @@ pub struct DataParams {
     /// Accepts: a list of names; only with `target`. Default: the other columns, in their order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub columns: Option<Vec<String>>,
+    /// The names of the classes, in the order of the model's outputs: the labels of a CSV file are
+    /// these names. If none of them is a number, labels may also be their positions from 0.
+    ///
+    /// Accepts: a list of different names, as many as `model.outputs`; only with classes. Default:
+    /// labels are whole numbers from 0; where all rows are in one file, they may be text, and the
+    /// classes are then those of the file, sorted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub classes: Option<Vec<String>>,
     /// Whether the first line of a CSV file names the columns.
     ///
     /// Accepts: `true` or `false`; not with a dataset that is shipped. Default: `true` if the first
@@ -436,6 +444,7 @@ impl Default for DataParams {
             scale: None,
             target: None,
             columns: None,
+            classes: None,
             header: None,
             labels: None,
             weighting: Weighting::Nodes,

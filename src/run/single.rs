@@ -242,8 +242,9 @@ impl Single {
                 ConfigError::at(format!("model.{key}"), problem).within(file.experiment.display())
             })
         };
+        let named = experiment.data.classes.as_ref().map(Vec::len);
         let inputs = need("inputs", experiment.model.inputs)?;
-        let outputs = need("outputs", experiment.model.outputs)?;
+        let outputs = need("outputs", experiment.model.outputs.or(named))?;
         let Some(data) = &file.data else {
             let problem = "is missing: name this node's rows, such as data = \"london.csv\"";
             return Err(ConfigError::at("node.data", problem));

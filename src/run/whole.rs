@@ -58,7 +58,7 @@ impl Whole {
     fn checked(mut experiment: Experiment) -> Result<Whole, ConfigError> {
         let seed = experiment.run.seed;
         let topology = Arc::new(design::topology(&experiment.topology, &experiment.folder, seed)?);
-        let options = options(&experiment)?;
+        let options = Options { number_classes: true, ..options(&experiment)? };
         let drawn = synthetic(&mut experiment)?;
         let all = Arc::new(match drawn {
             Some(drawn) => drawn.draw(topology.nodes(), seed)?,
@@ -68,6 +68,10 @@ impl Whole {
             Target::Classes { names, .. } => names.clone(),
             Target::Values(_) => Vec::new(),
         };
+        if experiment.data.classes.is_none() && names_classes(&classes) {
+            // So that nodes which read this experiment number their classes alike.
+            experiment.data.classes = Some(classes.clone());
+        }
         let (inputs, outputs) = (all.inputs(), all.outputs());
         let split = split(&experiment)?;
         let (train, test) = data::split_test(&all, experiment.data.test_share, seed)?;
@@ -245,12 +249,19 @@ pub fn options(experiment: &Experiment) -> Result<Options, ConfigError> {
         target: data.target.clone(),
         columns: data.columns.clone().map(|features| Columns { features, targets: Vec::new() }),
         by_position: false,
+        class_names: data.classes.clone(),
+        number_classes: false,
         task: experiment.model.task()?,
         classes: experiment.model.outputs,
         inputs: experiment.model.inputs,
         bare: false,
         labels_file: data.labels.as_ref().map(|labels| experiment.folder.join(labels)),
     })
+}
+
+/// Whether classes have names other than their numbers.
+fn names_classes(names: &[String]) -> bool {
+    names.iter().enumerate().any(|(class, name)| *name != class.to_string())
 }
 
 fn load(experiment: &Experiment, options: &Options) -> Result<Dataset, ConfigError> {

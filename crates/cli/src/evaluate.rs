@@ -70,6 +70,7 @@ pub fn open(
         target: reading.target.clone(),
         columns: saved.columns.clone(),
         by_position: true,
+        class_names: Some(saved.classes.clone()).filter(|names| !names.is_empty()),
         labels_file: reading.labels.clone(),
         task,
         inputs: Some(saved.model.shape().inputs),
