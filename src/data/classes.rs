@@ -9,6 +9,11 @@ use super::{
 };
 use crate::config::ConfigError;
 
+/// Whether classes have names other than their positions 0, 1, ....
+pub fn are_named(classes: &[String]) -> bool {
+    classes.iter().enumerate().any(|(class, name)| *name != class.to_string())
+}
+
 /// The classes of a run, found by name.
 pub(super) struct Classes {
     by_name: HashMap<String, u32>,

@@ -16,9 +16,9 @@
 //! | `synthetic` | [`Synthetic`]: random rows, each node's with an optimum of its own |
 //! | `write` | [`write_csv`]: a dataset as a file that [`load`] reads back to the bit |
 //!
-//! **Limits.** Values are finite `f32`; labels are whole numbers 0, 1, ... below [`MAX_CLASSES`], or
-//! names: a node that has only its own rows needs all names to number them as its neighbours do. A
-//! file is read whole, after its size was compared with [`MAX_FILE_BYTES`]; a compressed one may
+//! **Limits.** Values are finite `f32`; labels are whole numbers below [`MAX_CLASSES`], or names: a
+//! node that has only its own rows needs all names to number them as its neighbours do. A file is
+//! read whole, after its size was compared with [`MAX_FILE_BYTES`]; a compressed one may
 //! grow to 64 MiB plus 200 times its size. No bytes make a reader panic or allocate more than that.
 //!
 //! ```
@@ -46,6 +46,7 @@ mod split;
 mod synthetic;
 mod write;
 
+pub use classes::are_named;
 pub use columns::MAX_CLASSES;
 pub use dataset::{Columns, Dataset, Target, Task};
 #[cfg(test)]

@@ -68,7 +68,7 @@ impl Whole {
             Target::Classes { names, .. } => names.clone(),
             Target::Values(_) => Vec::new(),
         };
-        if experiment.data.classes.is_none() && names_classes(&classes) {
+        if experiment.data.classes.is_none() && data::are_named(&classes) {
             // So that nodes which read this experiment number their classes alike.
             experiment.data.classes = Some(classes.clone());
         }
@@ -257,11 +257,6 @@ pub fn options(experiment: &Experiment) -> Result<Options, ConfigError> {
         bare: false,
         labels_file: data.labels.as_ref().map(|labels| experiment.folder.join(labels)),
     })
-}
-
-/// Whether classes have names other than their numbers.
-fn names_classes(names: &[String]) -> bool {
-    names.iter().enumerate().any(|(class, name)| *name != class.to_string())
 }
 
 fn load(experiment: &Experiment, options: &Options) -> Result<Dataset, ConfigError> {

@@ -70,7 +70,7 @@ pub fn open(
         target: reading.target.clone(),
         columns: saved.columns.clone(),
         by_position: true,
-        class_names: Some(saved.classes.clone()).filter(|names| !names.is_empty()),
+        class_names: Some(saved.classes.clone()).filter(|names| data::are_named(names)),
         labels_file: reading.labels.clone(),
         task,
         inputs: Some(saved.model.shape().inputs),
