@@ -125,50 +125,76 @@ fn trailing_values(header: &[String]) -> usize {
     }
 }
 
-/// Classes from numbers: each must be whole, from 0, and below `classes` if that is known. `place`
-/// returns the place of row i in the file.
-pub(super) fn labels(
-    values: &[f64],
+/// The class that a number is: it must be whole, from 0, and below `classes` if that is known, else
+/// below the number of the file's `names`.
+///
+/// # Errors
+/// What is accepted.
+pub(super) fn label(
+    value: f64,
+    names: Option<usize>,
+    classes: Option<usize>,
+) -> Result<u32, String> {
+    let bound = classes.or(names).unwrap_or(MAX_CLASSES);
+    // NaN fails every comparison, so it ends here too.
+    if value >= 0.0 && value < bound as f64 && value.fract() == 0.0 {
+        return Ok(value as u32);
+    }
+    Err(match (classes, names) {
+        (Some(classes), _) => format!(
+            "a label is a whole number from 0 to {} ({classes} classes)",
+            classes.saturating_sub(1)
+        ),
+        (None, Some(_)) => {
+            format!("a label is a whole number from 0 to {} (the named classes)", bound - 1)
+        }
+        (None, None) => format!("a label is a whole number 0, 1, 2, ..., below {MAX_CLASSES}"),
+    })
+}
+
+/// Checks the number of classes that a model has.
+pub(super) fn check_count(classes: Option<usize>) -> Result<(), ConfigError> {
+    match classes.filter(|&classes| classes == 0 || classes > MAX_CLASSES) {
+        Some(classes) => {
+            let problem = format!("from 1 to {MAX_CLASSES} classes are accepted");
+            Err(ConfigError::new("data.classes", classes, problem))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Labels with the names of their classes: those of the file, then numbers.
+pub(super) fn name_classes(
+    labels: Vec<u32>,
     names: Option<Vec<String>>,
     classes: Option<usize>,
-    place: &dyn Fn(usize) -> String,
 ) -> Result<Target, ConfigError> {
-    if classes.is_some_and(|classes| classes == 0 || classes > MAX_CLASSES) {
-        let problem = format!("from 1 to {MAX_CLASSES} classes are accepted");
-        return Err(ConfigError::new("data.classes", classes.unwrap_or(0), problem));
-    }
-    let bound = classes.or(names.as_ref().map(Vec::len)).unwrap_or(MAX_CLASSES);
-    let mut labels = Vec::with_capacity(values.len());
-    let mut largest = 0;
-    for (row, &value) in values.iter().enumerate() {
-        // NaN fails every comparison, so it ends here too.
-        if !(value >= 0.0 && value < bound as f64 && value.fract() == 0.0) {
-            let problem = match classes {
-                Some(classes) => format!(
-                    "a label is a whole number from 0 to {} ({classes} classes)",
-                    classes - 1
-                ),
-                None if names.is_some() => {
-                    format!("a label is a whole number from 0 to {} (the named classes)", bound - 1)
-                }
-                None => format!("a label is a whole number 0, 1, 2, ..., below {MAX_CLASSES}"),
-            };
-            return Err(ConfigError::new(place(row), value, problem));
-        }
-        let label = value as u32;
-        if label > largest {
-            largest = label;
-        }
-        labels.push(label);
-    }
+    check_count(classes)?;
     let mut names = names.unwrap_or_default();
-    let count = classes.unwrap_or(largest as usize + 1);
+    let largest = labels.iter().copied().max().unwrap_or(0);
+    let count = classes.unwrap_or_else(|| names.len().max(largest as usize + 1));
     if names.len() > count {
         let problem = format!("the file names {} classes", names.len());
         return Err(ConfigError::new("data.classes", count, problem));
     }
     names.extend((names.len()..count).map(|class| class.to_string()));
     Ok(Target::Classes { labels, names })
+}
+
+/// Classes from numbers. `place` returns the place of row i in the file.
+fn labels(
+    values: &[f64],
+    names: Option<Vec<String>>,
+    classes: Option<usize>,
+    place: &dyn Fn(usize) -> String,
+) -> Result<Target, ConfigError> {
+    check_count(classes)?;
+    let named = names.as_ref().map(Vec::len);
+    let class = |(row, &value): (usize, &f64)| {
+        label(value, named, classes).map_err(|problem| ConfigError::new(place(row), value, problem))
+    };
+    let labels = values.iter().enumerate().map(class).collect::<Result<_, _>>()?;
+    name_classes(labels, names, classes)
 }
 
 /// Targets from the numbers of the target columns, `width` per row. `names` are the classes that

@@ -5,12 +5,10 @@
 //! It also reads the first line of scikit-learn's files, `rows,columns,class,class,...`, which
 //! names the classes.
 
-use ndarray::Array2;
-
 use super::{
-    classes::{Classes, Found},
-    columns::{self, MAX_CLASSES, excerpt, list},
-    dataset::{Columns, Dataset, Task},
+    cell::Cell,
+    dataset::Dataset,
+    encode::{Encoder, Heading},
     load::Options,
 };
 use crate::{config::ConfigError, memory};
@@ -33,126 +31,22 @@ enum First {
 pub(super) fn read(name: &str, bytes: &[u8], options: &Options) -> Result<Dataset, ConfigError> {
     let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
     let (first, columns) = first_line(bytes, options.header)?;
-    let header = match &first {
-        First::Names(names) => Some(names.as_slice()),
-        First::Row | First::Counts { .. } => None,
+    let skip_first = !matches!(first, First::Row);
+    let (names, classes, announced) = match first {
+        First::Row => (None, None, None),
+        First::Names(names) => (Some(names), None, None),
+        First::Counts { rows, classes } => (None, Some(classes), Some(rows)),
     };
-    let Chosen { features, targets } = choose(header, columns, options)?;
-    let (inputs, bare) = (features.len(), targets.is_empty());
-    if let Some(expected) = options.inputs.filter(|&expected| expected != inputs) {
-        let problem = format!(
-            "{inputs} features beside {} target: {expected} are expected (model.inputs)",
-            targets.len()
-        );
-        return Err(ConfigError::at("columns", problem));
+    let heading = Heading { columns, names, classes, unit: "line" };
+    let mut encoder = Encoder::new(heading, options)?;
+    bound(bytes, columns, encoder.widths().1)?;
+    read_rows(bytes, skip_first, columns, &mut encoder)?;
+    if let Some(announced) = announced.filter(|&count| count != encoder.rows() as u64) {
+        let problem =
+            format!("the first line announces {announced} rows, {} follow", encoder.rows());
+        return Err(ConfigError::at("line 1", problem));
     }
-    bound(bytes, columns, targets.len())?;
-    let mut table = Table {
-        columns,
-        features: &features,
-        targets: &targets,
-        header,
-        task: options.task,
-        labels: match &options.class_names {
-            Some(names) => Labels::Named(Classes::new(names)),
-            None if options.number_classes => Labels::Unknown,
-            None => Labels::Numbers,
-        },
-    };
-    let mut rows = table.rows(bytes, !matches!(first, First::Row))?;
-    let class_names = match &first {
-        First::Counts { rows: count, .. } if *count != rows.lines.len() as u64 => {
-            let problem =
-                format!("the first line announces {count} rows, {} follow", rows.lines.len());
-            return Err(ConfigError::at("line 1", problem));
-        }
-        First::Counts { classes, .. } => match &options.class_names {
-            Some(names) if names != classes => {
-                let problem = format!("{name} names its classes {}", list(classes));
-                return Err(ConfigError::new("data.classes", list(names), problem));
-            }
-            _ => Some(classes.clone()),
-        },
-        First::Row | First::Names(_) => None,
-    };
-    let class_names = match std::mem::replace(&mut table.labels, Labels::Numbers) {
-        Labels::Found(found) => {
-            let (names, positions) = found.sorted();
-            if names.len() > MAX_CLASSES {
-                let problem = format!("{} names of classes: up to {MAX_CLASSES}", names.len());
-                return Err(ConfigError::at("labels", problem + " are accepted"));
-            }
-            for label in &mut rows.targets {
-                *label = f64::from(positions[*label as usize]);
-            }
-            Some(names)
-        }
-        Labels::Named(_) => options.class_names.clone(),
-        Labels::Unknown | Labels::Numbers => class_names,
-    };
-    let names = header.map(|header| {
-        let names = |of: &[usize]| of.iter().map(|&column| header[column].clone()).collect();
-        Columns { features: names(&features), targets: names(&targets) }
-    });
-    let place =
-        |row: usize| table.place(rows.lines[row], targets.first().copied().unwrap_or(columns));
-    let (values, width) =
-        if bare { (vec![0.0; rows.lines.len()], 1) } else { (rows.targets, targets.len()) };
-    let target = columns::target(values, width, options, class_names, &place)?;
-    let features = Array2::from_shape_vec((rows.lines.len(), inputs), rows.features)
-        .expect("every row has as many features");
-    let mut data = Dataset::new(name, features, target)?;
-    data.columns = names;
-    Ok(data)
-}
-
-/// The positions of the columns to read.
-struct Chosen {
-    features: Vec<usize>,
-    /// None of them if rows have no targets.
-    targets: Vec<usize>,
-}
-
-/// Chooses the columns by name or by position.
-fn choose(
-    header: Option<&[String]>,
-    columns: usize,
-    options: &Options,
-) -> Result<Chosen, ConfigError> {
-    let target = options.target.as_deref();
-    let by_target = |target| columns::targets(target, header, columns, options.task);
-    let wanted = match (&options.columns, header) {
-        (Some(wanted), Some(header)) => Some((wanted, header)),
-        (Some(wanted), None) if !options.by_position => {
-            let names = list(&wanted.features);
-            let problem = "the first line does not name the columns";
-            return Err(ConfigError::new("data.columns", names, problem));
-        }
-        _ => None,
-    };
-    let Some((wanted, header)) = wanted else {
-        let bare = options.bare && target.is_none() && options.inputs == Some(columns);
-        let targets = if bare { Vec::new() } else { by_target(target)? };
-        let features = (0..columns).filter(|column| !targets.contains(column)).collect();
-        return Ok(Chosen { features, targets });
-    };
-    let targets = match target {
-        Some(_) => by_target(target)?,
-        None if options.bare && !wanted.targets.iter().all(|name| header.contains(name)) => {
-            Vec::new()
-        }
-        None if wanted.targets.is_empty() => {
-            let problem = "is missing: data.columns names the features, and this key the target";
-            return Err(ConfigError::at("data.target", problem));
-        }
-        None => columns::named(&wanted.targets, header)?,
-    };
-    let features = columns::named(&wanted.features, header)?;
-    if let Some(both) = features.iter().find(|column| targets.contains(column)) {
-        let problem = "is the target, and is also named as a feature";
-        return Err(ConfigError::new("data.columns", excerpt(&header[*both]), problem));
-    }
-    Ok(Chosen { features, targets })
+    encoder.finish(name)
 }
 
 /// Checks that the numbers of a large table fit into memory beside its text.
@@ -256,140 +150,32 @@ fn line_of(bytes: &[u8], position: &::csv::Position) -> u64 {
     position.line() + breaks.filter(|&&byte| byte == b'\n').count() as u64
 }
 
-struct Table<'a> {
+fn read_rows(
+    bytes: &[u8],
+    skip_first: bool,
     columns: usize,
-    features: &'a [usize],
-    targets: &'a [usize],
-    header: Option<&'a [String]>,
-    task: Task,
-    labels: Labels,
-}
-
-/// How labels are read.
-enum Labels {
-    /// As numbers.
-    Numbers,
-    /// By the names of the classes.
-    Named(Classes),
-    /// As the first label is: a number or a name.
-    Unknown,
-    /// By the names that are found.
-    Found(Found),
-}
-
-/// The numbers as read, row by row.
-#[derive(Default)]
-struct Rows {
-    features: Vec<f32>,
-    targets: Vec<f64>,
-    /// The line of each row.
-    lines: Vec<u64>,
-}
-
-impl Table<'_> {
-    fn rows(&mut self, bytes: &[u8], skip_first: bool) -> Result<Rows, ConfigError> {
-        let mut rows = Rows::default();
-        let mut reader = reader(bytes);
-        let mut record = ::csv::ByteRecord::new();
-        let mut skip = skip_first;
-        loop {
-            let more = reader
-                .read_byte_record(&mut record)
-                .map_err(|error| ConfigError::at("the table", error.to_string()))?;
-            if !more {
-                break;
-            }
-            if std::mem::take(&mut skip) {
-                continue;
-            }
-            let line = record.position().map_or(0, |position| line_of(bytes, position));
-            if record.len() != self.columns {
-                return Err(self.ragged(line, &record));
-            }
-            for &column in self.features {
-                rows.features.push(self.feature(line, column, &record[column])?);
-            }
-            for &column in self.targets {
-                rows.targets.push(self.target(line, column, &record[column])?);
-            }
-            rows.lines.push(line);
+    encoder: &mut Encoder<'_>,
+) -> Result<(), ConfigError> {
+    let mut reader = reader(bytes);
+    let mut record = ::csv::ByteRecord::new();
+    let mut skip = skip_first;
+    loop {
+        let more = reader
+            .read_byte_record(&mut record)
+            .map_err(|error| ConfigError::at("the table", error.to_string()))?;
+        if !more {
+            return Ok(());
         }
-        if rows.lines.is_empty() {
-            return Err(ConfigError::at("line 1", "there is no row: at least one is needed"));
+        if std::mem::take(&mut skip) {
+            continue;
         }
-        Ok(rows)
-    }
-
-    fn feature(&self, line: u64, column: usize, cell: &[u8]) -> Result<f32, ConfigError> {
-        // From text to f32 in one rounding.
-        match std::str::from_utf8(cell).ok().and_then(|text| text.parse::<f32>().ok()) {
-            Some(value) if value.is_finite() => Ok(value),
-            Some(_) => Err(self.refuse(
-                line,
-                column,
-                cell,
-                "a finite number within f32 is needed: up to about 3.4e38",
-            )),
-            None if cell.is_empty() => {
-                Err(self.refuse(line, column, cell, "an empty cell, but a number is needed"))
-            }
-            None if cell.contains(&b',') => {
-                let problem = "text, but a number is needed, with a point before its fraction";
-                Err(self.refuse(line, column, cell, problem))
-            }
-            None => Err(self.refuse(line, column, cell, "text, but a number is needed")),
+        let line = record.position().map_or(0, |position| line_of(bytes, position));
+        if record.len() != columns {
+            let problem =
+                format!("{} columns found, {columns} expected, as in the first line", record.len());
+            return Err(ConfigError::at(format!("line {line}"), problem));
         }
-    }
-
-    fn target(&mut self, line: u64, column: usize, cell: &[u8]) -> Result<f64, ConfigError> {
-        if self.task == Task::Regression {
-            return self.feature(line, column, cell).map(f64::from);
-        }
-        if let Labels::Unknown = self.labels {
-            self.labels = match number(cell) {
-                Some(_) => Labels::Numbers,
-                None => Labels::Found(Found::default()),
-            };
-        }
-        let problem = match &mut self.labels {
-            _ if cell.is_empty() => "an empty cell, but a label is needed".into(),
-            Labels::Named(classes) => match classes.find(cell) {
-                Some(class) => return Ok(f64::from(class)),
-                None => classes.problem(),
-            },
-            Labels::Found(found) => match found.number(cell) {
-                Some(class) => return Ok(f64::from(class)),
-                None => "is not UTF-8".into(),
-            },
-            Labels::Numbers | Labels::Unknown => match number(cell) {
-                Some(label) => return Ok(label),
-                None => "text, but a label is needed: name the classes in data.classes, or number \
-                         them 0, 1, 2, ..., in the same order on every node"
-                    .to_string(),
-            },
-        };
-        Err(self.refuse(line, column, cell, &problem))
-    }
-
-    fn place(&self, line: u64, column: usize) -> String {
-        match self.header.and_then(|names| names.get(column)) {
-            Some(name) => format!("line {line}, column {column} ({})", excerpt(name)),
-            None => format!("line {line}, column {column}"),
-        }
-    }
-
-    fn refuse(&self, line: u64, column: usize, cell: &[u8], problem: &str) -> ConfigError {
-        let text = String::from_utf8_lossy(cell);
-        ConfigError::new(self.place(line, column), format!("\"{}\"", excerpt(&text)), problem)
-    }
-
-    fn ragged(&self, line: u64, record: &::csv::ByteRecord) -> ConfigError {
-        let problem = format!(
-            "{} columns found, {} expected, as in the first line",
-            record.len(),
-            self.columns
-        );
-        ConfigError::at(format!("line {line}"), problem)
+        encoder.add(line, |column| Cell::of_text(&record[column]))?;
     }
 }
 
@@ -397,7 +183,7 @@ impl Table<'_> {
 mod tests {
     use ndarray::array;
 
-    use super::super::dataset::Target;
+    use super::super::dataset::{Target, Task};
     use super::*;
 
     fn parse(text: &str) -> Result<Dataset, ConfigError> {

@@ -10,6 +10,7 @@
 //! | `load` | [`load`]: an embedded set or a file, found by name or by its first bytes |
 //! | `csv`, `npy`, `idx` | one format each; all three also gzip-compressed |
 //! | `array`, `columns` | the common part of NPY and IDX; the rules for target columns and labels |
+//! | `cell`, `encode` | one cell of a table, and a dataset from cells, row by row |
 //! | `classes` | labels by the names of their classes |
 //! | `split` | [`split_test`], [`shards`]: test rows leave first, then the rest is divided |
 //! | `scale` | [`Moments`] and [`Scale`]: zero mean and unit deviation; rows stay on their node |
@@ -31,12 +32,14 @@
 //! ```
 
 mod array;
+mod cell;
 mod classes;
 mod columns;
 mod csv;
 mod dataset;
 mod disk;
 mod embedded;
+mod encode;
 mod idx;
 mod inflate;
 mod load;

@@ -1,0 +1,313 @@
+//! Makes a dataset from the cells of a table, row by row: the same rules for every format whose
+//! columns have names or cells of several kinds.
+
+use ndarray::Array2;
+
+use super::{
+    cell::Cell,
+    classes::{Classes, Found},
+    columns::{self, MAX_CLASSES, excerpt, list},
+    dataset::{Columns, Dataset, Target, Task},
+    load::Options,
+};
+use crate::config::ConfigError;
+
+/// What a file says about its rows before they follow.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Heading {
+    /// The number of columns.
+    pub columns: usize,
+    /// Their names.
+    pub names: Option<Vec<String>>,
+    /// The names of the classes, in the order of their numbers.
+    pub classes: Option<Vec<String>>,
+    /// The word for a row in messages, such as "line".
+    pub unit: &'static str,
+}
+
+/// The rows of a table that are already encoded.
+pub(super) struct Encoder<'a> {
+    heading: Heading,
+    options: &'a Options,
+    /// The positions of the columns to read.
+    chosen: Chosen,
+    labels: Labels,
+    rows: usize,
+    features: Vec<f32>,
+    /// The classes or the numbers to predict.
+    targets: Vec<f64>,
+}
+
+/// How labels are read.
+enum Labels {
+    /// As numbers.
+    Numbers,
+    /// By the names of the classes.
+    Named(Classes),
+    /// As the first label is: a number or a name.
+    Unknown,
+    /// By the names that are found.
+    Found(Found),
+}
+
+/// The positions of the columns to read.
+struct Chosen {
+    features: Vec<usize>,
+    /// None of them if rows have no targets.
+    targets: Vec<usize>,
+}
+
+impl<'a> Encoder<'a> {
+    /// An encoder of the rows of a file.
+    ///
+    /// # Errors
+    /// If the file lacks the columns that the options name, or names other classes.
+    pub fn new(heading: Heading, options: &'a Options) -> Result<Encoder<'a>, ConfigError> {
+        let chosen = choose(heading.names.as_deref(), heading.columns, options)?;
+        let inputs = chosen.features.len();
+        if let Some(expected) = options.inputs.filter(|&expected| expected != inputs) {
+            let problem = format!(
+                "{inputs} features beside {} target: {expected} are expected (model.inputs)",
+                chosen.targets.len()
+            );
+            return Err(ConfigError::at("columns", problem));
+        }
+        if let (Some(wanted), Some(classes)) = (&options.class_names, &heading.classes)
+            && wanted != classes
+        {
+            let problem = format!("the first line names the classes {}", list(classes));
+            return Err(ConfigError::new("data.classes", list(wanted), problem));
+        }
+        if options.task == Task::Classification {
+            columns::check_count(options.classes)?;
+        }
+        let labels = match &options.class_names {
+            Some(names) => Labels::Named(Classes::new(names)),
+            None if options.number_classes => Labels::Unknown,
+            None => Labels::Numbers,
+        };
+        let (rows, features, targets) = (0, Vec::new(), Vec::new());
+        Ok(Encoder { heading, options, chosen, labels, rows, features, targets })
+    }
+
+    /// The number of columns that are features, and of those that are targets.
+    pub fn widths(&self) -> (usize, usize) {
+        (self.chosen.features.len(), self.chosen.targets.len())
+    }
+
+    /// The number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Adds a row, whose number in the file is for messages. `cell` returns the cell of a column.
+    ///
+    /// # Errors
+    /// If a cell is not what its column needs; the encoder is then of no use.
+    pub fn add<'c>(
+        &mut self,
+        number: u64,
+        cell: impl Fn(usize) -> Cell<'c>,
+    ) -> Result<(), ConfigError> {
+        for &column in &self.chosen.features {
+            self.features.push(self.feature(number, column, cell(column))?);
+        }
+        for index in 0..self.chosen.targets.len() {
+            let column = self.chosen.targets[index];
+            let target = self.target(number, column, cell(column))?;
+            self.targets.push(target);
+        }
+        self.rows += 1;
+        Ok(())
+    }
+
+    /// The rows as a dataset.
+    ///
+    /// # Errors
+    /// If there is no row, or too many classes.
+    pub fn finish(mut self, name: &str) -> Result<Dataset, ConfigError> {
+        if self.rows == 0 {
+            let place = format!("{} 1", self.heading.unit);
+            return Err(ConfigError::at(place, "there is no row: at least one is needed"));
+        }
+        let columns = self.heading.names.take().map(|names| {
+            let of = |positions: &[usize]| positions.iter().map(|&at| names[at].clone()).collect();
+            Columns { features: of(&self.chosen.features), targets: of(&self.chosen.targets) }
+        });
+        let (inputs, outputs) = self.widths();
+        let (rows, features) = (self.rows, std::mem::take(&mut self.features));
+        let target = self.finish_targets(outputs)?;
+        let features = Array2::from_shape_vec((rows, inputs), features)
+            .expect("every row has as many features");
+        let mut data = Dataset::new(name, features, target)?;
+        data.columns = columns;
+        Ok(data)
+    }
+
+    fn finish_targets(mut self, width: usize) -> Result<Target, ConfigError> {
+        if width == 0 {
+            self.targets = vec![0.0; self.rows];
+        }
+        if self.options.task == Task::Regression {
+            let numbers = self.targets.iter().map(|&value| value as f32).collect();
+            return Ok(Target::Values(
+                Array2::from_shape_vec((self.rows, width.max(1)), numbers)
+                    .expect("every row has as many targets"),
+            ));
+        }
+        let mut labels: Vec<u32> = self.targets.iter().map(|&label| label as u32).collect();
+        let names = match self.labels {
+            Labels::Found(found) => {
+                let (names, positions) = found.sorted();
+                if names.len() > MAX_CLASSES {
+                    let problem = format!("{} names of classes: up to {MAX_CLASSES}", names.len());
+                    return Err(ConfigError::at("labels", problem + " are accepted"));
+                }
+                for label in &mut labels {
+                    *label = positions[*label as usize];
+                }
+                Some(names)
+            }
+            Labels::Named(_) => self.options.class_names.clone(),
+            Labels::Unknown | Labels::Numbers => self.heading.classes,
+        };
+        columns::name_classes(labels, names, self.options.classes)
+    }
+
+    fn feature(&self, number: u64, column: usize, cell: Cell<'_>) -> Result<f32, ConfigError> {
+        let problem = match cell.rounded() {
+            Some(value) if value.is_finite() => return Ok(value),
+            Some(_) => "a finite number within f32 is needed: up to about 3.4e38",
+            None => match cell {
+                Cell::Empty => "an empty cell, but a number is needed",
+                Cell::Text(text) if text.contains(&b',') => {
+                    "text, but a number is needed, with a point before its fraction"
+                }
+                _ => "text, but a number is needed",
+            },
+        };
+        Err(self.refuse(number, column, cell, problem))
+    }
+
+    fn target(&mut self, number: u64, column: usize, cell: Cell<'_>) -> Result<f64, ConfigError> {
+        if self.options.task == Task::Regression {
+            return self.feature(number, column, cell).map(f64::from);
+        }
+        if let Labels::Unknown = self.labels {
+            self.labels = match cell.number() {
+                Some(_) => Labels::Numbers,
+                None => Labels::Found(Found::default()),
+            };
+        }
+        let problem = match &mut self.labels {
+            _ if cell == Cell::Empty => "an empty cell, but a label is needed".into(),
+            Labels::Named(classes) => match find(classes, cell) {
+                Some(class) => return Ok(f64::from(class)),
+                None => classes.problem(),
+            },
+            Labels::Found(found) => match found.number(&text_of(cell)) {
+                Some(class) => return Ok(f64::from(class)),
+                None => "is not UTF-8".into(),
+            },
+            Labels::Numbers | Labels::Unknown => match cell.number() {
+                Some(value) => {
+                    let names = self.heading.classes.as_ref().map(Vec::len);
+                    return columns::label(value, names, self.options.classes)
+                        .map(f64::from)
+                        .map_err(|problem| {
+                            ConfigError::new(self.place(number, column), value, problem)
+                        });
+                }
+                None => "text, but a label is needed: name the classes in data.classes, or number \
+                         them 0, 1, 2, ..., in the same order on every node"
+                    .to_string(),
+            },
+        };
+        Err(self.refuse(number, column, cell, &problem))
+    }
+
+    fn place(&self, number: u64, column: usize) -> String {
+        let unit = self.heading.unit;
+        match self.heading.names.as_ref().and_then(|names| names.get(column)) {
+            Some(name) => format!("{unit} {number}, column {column} ({})", excerpt(name)),
+            None => format!("{unit} {number}, column {column}"),
+        }
+    }
+
+    fn refuse(&self, number: u64, column: usize, cell: Cell<'_>, problem: &str) -> ConfigError {
+        let text = text_of(cell);
+        let text = excerpt(&String::from_utf8_lossy(&text));
+        let value = match cell {
+            Cell::Number(_) | Cell::Bool(_) => text,
+            Cell::Empty | Cell::Text(_) => format!("\"{text}\""),
+        };
+        ConfigError::new(self.place(number, column), value, problem)
+    }
+}
+
+/// The class of a label.
+fn find(classes: &Classes, cell: Cell<'_>) -> Option<u32> {
+    match cell {
+        Cell::Empty => None,
+        Cell::Text(text) => classes.find(text),
+        Cell::Number(value) => classes.numbered(value),
+        // As Python writes it, as others do, and as a number.
+        Cell::Bool(value) => {
+            let names: [&[u8]; 3] =
+                if value { [b"True", b"true", b"1"] } else { [b"False", b"false", b"0"] };
+            names.into_iter().find_map(|name| classes.find(name))
+        }
+    }
+}
+
+/// A cell as text.
+fn text_of(cell: Cell<'_>) -> std::borrow::Cow<'_, [u8]> {
+    match cell {
+        Cell::Empty => b"".into(),
+        Cell::Text(text) => text.into(),
+        Cell::Number(value) => value.to_string().into_bytes().into(),
+        Cell::Bool(value) => value.to_string().into_bytes().into(),
+    }
+}
+
+/// Chooses the columns by name or by position.
+fn choose(
+    header: Option<&[String]>,
+    columns: usize,
+    options: &Options,
+) -> Result<Chosen, ConfigError> {
+    let target = options.target.as_deref();
+    let by_target = |target| columns::targets(target, header, columns, options.task);
+    let wanted = match (&options.columns, header) {
+        (Some(wanted), Some(header)) => Some((wanted, header)),
+        (Some(wanted), None) if !options.by_position => {
+            let names = list(&wanted.features);
+            let problem = "the first line does not name the columns";
+            return Err(ConfigError::new("data.columns", names, problem));
+        }
+        _ => None,
+    };
+    let Some((wanted, header)) = wanted else {
+        let bare = options.bare && target.is_none() && options.inputs == Some(columns);
+        let targets = if bare { Vec::new() } else { by_target(target)? };
+        let features = (0..columns).filter(|column| !targets.contains(column)).collect();
+        return Ok(Chosen { features, targets });
+    };
+    let targets = match target {
+        Some(_) => by_target(target)?,
+        None if options.bare && !wanted.targets.iter().all(|name| header.contains(name)) => {
+            Vec::new()
+        }
+        None if wanted.targets.is_empty() => {
+            let problem = "is missing: data.columns names the features, and this key the target";
+            return Err(ConfigError::at("data.target", problem));
+        }
+        None => columns::named(&wanted.targets, header)?,
+    };
+    let features = columns::named(&wanted.features, header)?;
+    if let Some(both) = features.iter().find(|column| targets.contains(column)) {
+        let problem = "is the target, and is also named as a feature";
+        return Err(ConfigError::new("data.columns", excerpt(&header[*both]), problem));
+    }
+    Ok(Chosen { features, targets })
+}
