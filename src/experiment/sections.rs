@@ -425,8 +425,16 @@ pub struct DataParams {
     /// beside `NAME.idx` `NAME-labels.idx`, beside `images-idx3-ubyte` `labels-idx1-ubyte`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub labels: Option<String>,
-    /// How the nodes' losses are weighted in the mean.
-    pub weighting: Weighting,
+    /// How the nodes' losses are weighted in the mean. With `"rows"` the updates of a node with w
+    /// times the mean number of rows count w times, also in its own model: choose a step that suits
+    /// the largest node.
+    ///
+    /// Default: `"rows"` for `gradvine node`, where each node has its own file, except with rules
+    /// in which nodes count alike (`sign-sgd`, `clipped-gossip`, `trimmed-mean`: a node could claim
+    /// any number of rows); `"nodes"` where one source is divided, and for the objectives of a
+    /// program.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weighting: Option<Weighting>,
 }
 
 impl Default for DataParams {
@@ -447,7 +455,7 @@ impl Default for DataParams {
             classes: None,
             header: None,
             labels: None,
-            weighting: Weighting::Nodes,
+            weighting: None,
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::{
     },
     gossip::{
         NewRule, NodeConfig, plan,
-        rule::{self, Prepared, Setting, Steps},
+        rule::{self, Prepared, RULES, Setting, Steps},
         tree::{self, Readers, Setup},
     },
     learn::{
@@ -80,6 +80,7 @@ impl Design {
         let model = Model::resolve(&experiment.model, Some(inputs), Some(outputs))?;
         experiment.model.inputs = Some(inputs);
         experiment.model.outputs = Some(outputs);
+        experiment.data.weighting.get_or_insert(Weighting::Nodes);
         if let Some(scale) = scale_of_init(&experiment) {
             experiment.data.scale = Some(scale);
         }
@@ -114,7 +115,7 @@ impl Design {
         let init = experiment.model.init.filter(|init| matches!(init, Init::From(_)));
         experiment.model = ModelParams { kind: OWN_MODEL.into(), init, ..ModelParams::default() };
         experiment.data = DataParams {
-            weighting: experiment.data.weighting,
+            weighting: experiment.data.weighting.or(Some(Weighting::Nodes)),
             source: OWN_MODEL.into(),
             standardize: false,
             ..DataParams::default()
@@ -219,6 +220,7 @@ impl Design {
         let steps = Steps { momentum, step, adaptive: optimizer.adam.is_some() };
         let unstable = experiment.run.allow_unstable;
         rule.warnings.extend(rule::advise(&rule.resolved, &steps, unstable)?);
+        rule.warnings.extend(weighting_warning(&experiment));
         experiment.rule = rule.resolved.clone();
         experiment.compressor = built.resolved;
         Ok(Design {
@@ -300,7 +302,7 @@ impl Design {
 
     /// Whether f_i is weighted by its share of the rows.
     pub fn by_rows(&self) -> bool {
-        self.experiment.data.weighting == Weighting::Rows
+        self.experiment.data.weighting == Some(Weighting::Rows)
     }
 
     /// The maximum frame length, in bytes: the plan's, or that of a tree exchange.
@@ -329,6 +331,26 @@ impl Design {
     pub fn rule_name(&self) -> &str {
         self.experiment.rule.get("kind").and_then(toml::Value::as_str).unwrap_or("?")
     }
+}
+
+/// The weighting of nodes that have files of their own, if the experiment does not state it.
+pub(super) fn weighting_of_files(experiment: &Experiment) -> Weighting {
+    if counts_nodes(experiment) { Weighting::Nodes } else { Weighting::Rows }
+}
+
+fn counts_nodes(experiment: &Experiment) -> bool {
+    let kind = experiment.rule.get("kind").and_then(toml::Value::as_str);
+    kind.and_then(|kind| RULES.find(kind)).is_some_and(|rule| rule.counts_nodes)
+}
+
+/// A warning if nodes are weighted by rows with a rule that counts nodes.
+fn weighting_warning(experiment: &Experiment) -> Option<String> {
+    let by_rows = experiment.data.weighting == Some(Weighting::Rows);
+    (by_rows && counts_nodes(experiment)).then(|| {
+        "data.weighting = \"rows\": this rule counts nodes: it ignores the sizes of updates, or \
+         takes large ones for lies; use \"nodes\""
+            .to_string()
+    })
 }
 
 /// The feature scale that the model of `model.init` was trained with, if the experiment

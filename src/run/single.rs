@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 use super::{
     DataRecord, Needs,
-    design::Design,
+    design::{Design, weighting_of_files},
     record::Score,
     shard::{ShardLearner, Shared, class_counts, evaluate},
     whole::{gradients_take, options},
@@ -250,6 +250,8 @@ impl Single {
             return Err(ConfigError::at("node.data", problem));
         };
         experiment.data.source.clone_from(data);
+        let weighting = weighting_of_files(&experiment);
+        experiment.data.weighting.get_or_insert(weighting);
         experiment.own_init = own_init(file, &experiment, &topology, node)?;
         let options = options(&experiment)?;
         let load = |key: &str, source: &str, options: &Options| {

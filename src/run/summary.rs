@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     config::ConfigError,
     drive,
+    experiment::Weighting,
     mixing::Topology,
     run::{
         Design, Pooled,
@@ -33,6 +34,9 @@ pub struct Summary {
     pub nodes: usize,
     /// d.
     pub parameters: usize,
+    /// How the nodes' losses are weighted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weighting: Option<Weighting>,
     /// Rounds done.
     pub rounds: u64,
     /// max(|lambda_2|, |lambda_n|) of W; for a schedule the factor per round by which a period
@@ -275,6 +279,7 @@ impl Summary {
             schedule: (!design.schedule.is_static()).then(|| design.schedule.name().to_string()),
             nodes: design.topology.nodes(),
             parameters: design.parameters(),
+            weighting: design.experiment.data.weighting,
             rounds: 0,
             rho: rate.rho,
             gap: rate.gap,

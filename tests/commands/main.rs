@@ -21,4 +21,5 @@ mod report;
 mod report_pictures;
 mod restarts;
 mod runs;
+mod sites;
 mod strangers;

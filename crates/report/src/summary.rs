@@ -1,6 +1,7 @@
 //! The summary of a run as text.
 
 use gradvine::{
+    experiment::Weighting,
     run::{Change, Participation, Summary},
     units::{Bytes, duration},
 };
@@ -29,6 +30,7 @@ pub fn table(summary: &Summary, tree: u64) -> String {
         summary.gap
     );
     text += &participants(summary);
+    text += &weights(summary);
     let outcome = &summary.outcome;
     text += &format!(
         "\nmean model       {}",
@@ -166,6 +168,19 @@ fn participants(summary: &Summary) -> String {
         );
     }
     text
+}
+
+/// How nodes count in the mean, where it matters: rows that were divided evenly differ by one.
+fn weights(summary: &Summary) -> String {
+    let rows = || summary.participation.values().map(|part| part.rows);
+    let even = rows().max().unwrap_or(0) <= rows().min().unwrap_or(0).saturating_add(1);
+    let words = match summary.weighting {
+        _ if even => return String::new(),
+        Some(Weighting::Nodes) => "each node counts equally, whatever its rows",
+        Some(Weighting::Rows) => "each node counts by its rows",
+        _ => return String::new(),
+    };
+    format!("\nweighting        {words}")
 }
 
 /// The figures of a model that are known, each with the rows that it is of.

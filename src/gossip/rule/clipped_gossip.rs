@@ -36,6 +36,7 @@ pub(super) const ENTRY: Entry = Entry {
     compresses: false,
     home: "path",
     follows_schedules: true,
+    counts_nodes: true,
     prepare,
     ..Entry::BLANK
 };

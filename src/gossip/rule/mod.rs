@@ -169,6 +169,9 @@ pub struct Entry {
     pub needs_gradients: bool,
     /// Whether it computes with the step size of an update.
     pub needs_step: bool,
+    /// Whether it counts nodes, not rows: a vote of a majority, or a defence against nodes that
+    /// lie, also about their number of rows.
+    pub counts_nodes: bool,
     /// The largest recommended step, and the advice above it.
     pub step_advice: Option<(f64, &'static str)>,
     /// Reads the constants and prepares the rule.
@@ -193,6 +196,7 @@ impl Entry {
         own_momentum: false,
         needs_gradients: false,
         needs_step: false,
+        counts_nodes: false,
         step_advice: None,
         prepare: |_, _| Err(ConfigError::at("rule", "this rule has no `prepare`")),
     };

@@ -28,6 +28,7 @@ pub(super) const ENTRY: Entry = Entry {
     home: "star",
     step_advice: Some((MOST_STEP, SUITS)),
     needs_step: true,
+    counts_nodes: true,
     prepare,
     ..Entry::BLANK
 };

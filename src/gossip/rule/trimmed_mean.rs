@@ -29,6 +29,7 @@ pub(super) const ENTRY: Entry = Entry {
     )],
     compresses: false,
     home: "path",
+    counts_nodes: true,
     prepare,
     ..Entry::BLANK
 };
