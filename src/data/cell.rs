@@ -1,5 +1,7 @@
 //! One cell of a table, as the reader of a format hands it to the encoder.
 
+use super::decimal;
+
 /// The value of a cell.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[allow(dead_code, reason = "text files have no typed cells")]
@@ -36,7 +38,7 @@ impl<'a> Cell<'a> {
     /// Its value in one rounding from its text or number; infinite if it is beyond `f32`.
     pub fn rounded(self) -> Option<f32> {
         match self {
-            Cell::Text(text) => std::str::from_utf8(text).ok()?.parse().ok(),
+            Cell::Text(text) => decimal::parse(text),
             other => other.number().map(|value| value as f32),
         }
     }

@@ -5,16 +5,18 @@
 //! It also reads the first line of scikit-learn's files, `rows,columns,class,class,...`, which
 //! names the classes.
 
+use std::io::Read;
+
 use super::{
     cell::Cell,
-    dataset::Dataset,
     encode::{Encoder, Heading},
-    load::Options,
+    input::Count,
+    records::{Record, Records},
 };
-use crate::{config::ConfigError, memory};
+use crate::config::ConfigError;
 
-/// A table with at least this many bytes is measured before it is read.
-const LARGE: usize = 64 << 20;
+/// The rest of a file is estimated once this many bytes of it were read.
+const SAMPLE: u64 = 8 << 20;
 
 /// The kind of the first line.
 enum First {
@@ -27,102 +29,95 @@ enum First {
     },
 }
 
-/// Reads a table.
-pub(super) fn read(name: &str, bytes: &[u8], options: &Options) -> Result<Dataset, ConfigError> {
-    let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
-    let (first, columns) = first_line(bytes, options.header)?;
-    let skip_first = !matches!(first, First::Row);
-    let (names, classes, announced) = match first {
-        First::Row => (None, None, None),
-        First::Names(names) => (Some(names), None, None),
-        First::Counts { rows, classes } => (None, Some(classes), Some(rows)),
+/// A record that is kept.
+struct Kept {
+    line: u64,
+    cells: Vec<Vec<u8>>,
+}
+
+impl From<Record<'_>> for Kept {
+    fn from(record: Record<'_>) -> Kept {
+        let cells = record.cells().map(|cell| cell.trim_ascii().to_vec()).collect();
+        Kept { line: record.line, cells }
+    }
+}
+
+/// Reads the rows of a table into an encoder. `count` counts the bytes of the file; `piece` of them
+/// are in memory.
+pub(super) fn read(
+    source: impl Read,
+    count: &Count,
+    piece: usize,
+    header: Option<bool>,
+    encoder: &mut Encoder<'_>,
+) -> Result<(), ConfigError> {
+    let mut records = Records::new(source, piece)?;
+    let Some(first) = records.next()?.map(Kept::from) else {
+        return Err(ConfigError::at("line 1", "the file is empty: at least one row is needed"));
     };
-    let heading = Heading { columns, names, classes, unit: "line" };
-    let mut encoder = Encoder::new(heading, options)?;
-    bound(bytes, columns, encoder.widths().1)?;
-    read_rows(bytes, skip_first, columns, &mut encoder)?;
-    if let Some(announced) = announced.filter(|&count| count != encoder.rows() as u64) {
-        let problem =
-            format!("the first line announces {announced} rows, {} follow", encoder.rows());
-        return Err(ConfigError::at("line 1", problem));
+    let second = records.next()?.map(Kept::from);
+    let (kind, columns) = first_line(&first.cells, second.as_ref(), header)?;
+    let (names, classes, announced) = match kind {
+        First::Row => (None, None, None),
+        First::Names(ref names) => (Some(names.clone()), None, None),
+        First::Counts { rows, ref classes } => (None, Some(classes.clone()), Some(rows)),
+    };
+    encoder.begin(Heading { columns, names, classes, unit: "line" })?;
+    let before = encoder.rows();
+    let first = matches!(kind, First::Row).then_some(first);
+    for Kept { line, cells } in first.into_iter().chain(second) {
+        check_width(line, cells.len(), columns)?;
+        encoder.add(line, |column| Cell::of_text(&cells[column]))?;
     }
-    encoder.finish(name)
-}
-
-/// Checks that the numbers of a large table fit into memory beside its text.
-fn bound(bytes: &[u8], columns: usize, targets: usize) -> Result<(), ConfigError> {
-    if bytes.len() < LARGE {
-        return Ok(());
-    }
-    // The maximum number of lines: shorter lines have fewer cells and are refused.
-    let lines =
-        (bytes.len() / (2 * columns)).min(bytes.iter().filter(|byte| **byte == b'\n').count() + 1);
-    // A feature has 4 bytes, a target and a line's number 8.
-    let row = 4 * (columns - targets) + 8 * targets + 8;
-    let value = format!("{lines} lines of {columns} columns");
-    let remedy = "cut the file into shards, or take a machine with more";
-    memory::require(lines as u64 * row as u64, "the table", &value, "it", remedy)
-}
-
-fn reader(bytes: &[u8]) -> ::csv::Reader<&[u8]> {
-    ::csv::ReaderBuilder::new()
-        .has_headers(false)
-        .delimiter(separator(bytes))
-        .flexible(true)
-        .trim(::csv::Trim::All)
-        .from_reader(bytes)
-}
-
-/// The most frequent separator in the first line outside quotes; of equal ones the comma, then the
-/// semicolon.
-fn separator(bytes: &[u8]) -> u8 {
-    let start = bytes.iter().position(|byte| !byte.is_ascii_whitespace()).unwrap_or(0);
-    let (mut quoted, mut counts) = (false, [0usize; 3]);
-    for byte in &bytes[start..] {
-        match byte {
-            b'"' => quoted = !quoted,
-            b'\n' | b'\r' if !quoted => break,
-            b',' if !quoted => counts[0] += 1,
-            b';' if !quoted => counts[1] += 1,
-            b'\t' if !quoted => counts[2] += 1,
-            _ => {}
+    let mut estimated = false;
+    while let Some(record) = records.next()? {
+        check_width(record.line, record.len(), columns)?;
+        encoder.add(record.line, |column| Cell::of_text(record.cell(column)))?;
+        if !estimated && count.read() >= SAMPLE {
+            estimated = true;
+            if let Some(share) = count.share() {
+                let rows = (encoder.rows() - before) as f64;
+                encoder.check_memory(rows / share - rows)?;
+            }
         }
     }
-    let most = counts.into_iter().max().unwrap_or(0);
-    match counts.iter().position(|&count| count == most) {
-        Some(1) => b';',
-        Some(2) => b'\t',
-        _ => b',',
+    let rows = encoder.rows() - before;
+    if let Some(announced) = announced.filter(|&count| count != rows as u64) {
+        let problem = format!("the first line announces {announced} rows, {rows} follow");
+        return Err(ConfigError::at("line 1", problem));
     }
+    Ok(())
+}
+
+fn check_width(line: u64, found: usize, columns: usize) -> Result<(), ConfigError> {
+    if found == columns {
+        return Ok(());
+    }
+    let problem = format!("{found} columns found, {columns} expected, as in the first line");
+    Err(ConfigError::at(format!("line {line}"), problem))
 }
 
 /// The kind of the first line, and the number of columns of the rows.
-fn first_line(bytes: &[u8], header: Option<bool>) -> Result<(First, usize), ConfigError> {
-    let mut records = reader(bytes).into_byte_records();
-    let mut next =
-        || records.next().transpose().map_err(|error| ConfigError::at("line 1", error.to_string()));
-    let Some(first) = next()? else {
-        return Err(ConfigError::at("line 1", "the file is empty: at least one row is needed"));
+fn first_line(
+    first: &[Vec<u8>],
+    second: Option<&Kept>,
+    header: Option<bool>,
+) -> Result<(First, usize), ConfigError> {
+    let texts = || -> Vec<String> {
+        first.iter().map(|cell| String::from_utf8_lossy(cell).into_owned()).collect()
     };
-    let second = next()?;
-    let texts = || {
-        first.iter().map(|cell| String::from_utf8_lossy(cell).into_owned()).collect::<Vec<String>>()
-    };
-    let numeric = |cell: &[u8]| number(cell).is_some();
-    if let (None, Some(second)) = (header, &second)
+    let numeric = |cell: &[u8]| Cell::of_text(cell).number().is_some();
+    if let (None, Some(second)) = (header, second)
         && let [rows, features, classes @ ..] = texts().as_slice()
         && let (Ok(rows), Ok(features)) = (rows.parse::<u64>(), features.parse::<u64>())
         && !classes.is_empty()
         && classes.iter().all(|class| !numeric(class.as_bytes()))
-        && features.checked_add(1) == Some(second.len() as u64)
+        && features.checked_add(1) == Some(second.cells.len() as u64)
     {
-        return Ok((First::Counts { rows, classes: classes.to_vec() }, second.len()));
+        return Ok((First::Counts { rows, classes: classes.to_vec() }, second.cells.len()));
     }
-    let named = header.unwrap_or_else(|| match &second {
-        Some(second) => first
-            .iter()
-            .enumerate()
-            .any(|(i, cell)| !numeric(cell) && second.get(i).is_some_and(numeric)),
+    let named = header.unwrap_or_else(|| match second {
+        Some(second) => first.iter().zip(&second.cells).any(|(a, b)| !numeric(a) && numeric(b)),
         None => first.iter().all(|cell| !numeric(cell)),
     });
     if named && second.is_none() {
@@ -134,57 +129,32 @@ fn first_line(bytes: &[u8], header: Option<bool>) -> Result<(First, usize), Conf
     Ok((if named { First::Names(texts()) } else { First::Row }, first.len()))
 }
 
-fn number(cell: &[u8]) -> Option<f64> {
-    std::str::from_utf8(cell).ok()?.parse().ok()
-}
-
-/// The line number of a record: its position is before the blank lines (and the second half of a CR
-/// LF) that precede it.
-fn line_of(bytes: &[u8], position: &::csv::Position) -> u64 {
-    let start = usize::try_from(position.byte()).unwrap_or(usize::MAX);
-    let breaks = bytes
-        .get(start..)
-        .unwrap_or_default()
-        .iter()
-        .take_while(|&&byte| byte == b'\n' || byte == b'\r');
-    position.line() + breaks.filter(|&&byte| byte == b'\n').count() as u64
-}
-
-fn read_rows(
-    bytes: &[u8],
-    skip_first: bool,
-    columns: usize,
-    encoder: &mut Encoder<'_>,
-) -> Result<(), ConfigError> {
-    let mut reader = reader(bytes);
-    let mut record = ::csv::ByteRecord::new();
-    let mut skip = skip_first;
-    loop {
-        let more = reader
-            .read_byte_record(&mut record)
-            .map_err(|error| ConfigError::at("the table", error.to_string()))?;
-        if !more {
-            return Ok(());
-        }
-        if std::mem::take(&mut skip) {
-            continue;
-        }
-        let line = record.position().map_or(0, |position| line_of(bytes, position));
-        if record.len() != columns {
-            let problem =
-                format!("{} columns found, {columns} expected, as in the first line", record.len());
-            return Err(ConfigError::at(format!("line {line}"), problem));
-        }
-        encoder.add(line, |column| Cell::of_text(&record[column]))?;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use ndarray::array;
 
-    use super::super::dataset::{Target, Task};
+    use super::super::{
+        dataset::{Dataset, Target, Task},
+        input::Counted,
+        load::Options,
+        records,
+    };
     use super::*;
+
+    /// Reads the text in pieces of every length that matters: all give the same.
+    fn read(name: &str, text: &[u8], options: &Options) -> Result<Dataset, ConfigError> {
+        let in_pieces = |piece: usize| {
+            let source = Counted::new(text, name, Some(text.len() as u64));
+            let (count, mut encoder) = (source.count(), Encoder::new(options));
+            super::read(source, &count, piece, options.header, &mut encoder)?;
+            encoder.finish(name)
+        };
+        let whole = in_pieces(records::PIECE);
+        for piece in [1, 5, 6, 7, 11, 13] {
+            assert_eq!(in_pieces(piece), whole, "{piece} bytes at once");
+        }
+        whole
+    }
 
     fn parse(text: &str) -> Result<Dataset, ConfigError> {
         read("t", text.as_bytes(), &Options::default())

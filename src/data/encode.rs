@@ -10,7 +10,7 @@ use super::{
     dataset::{Columns, Dataset, Target, Task},
     load::Options,
 };
-use crate::config::ConfigError;
+use crate::{config::ConfigError, memory};
 
 /// What a file says about its rows before they follow.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -25,18 +25,33 @@ pub(super) struct Heading {
     pub unit: &'static str,
 }
 
-/// The rows of a table that are already encoded.
+/// The rows of one or several files that are already encoded.
 pub(super) struct Encoder<'a> {
-    heading: Heading,
     options: &'a Options,
+    /// Of the file that is read, as all that follows it here.
+    heading: Heading,
     /// The positions of the columns to read.
     chosen: Chosen,
+    /// Of the first file.
+    first: Option<FirstFile>,
     labels: Labels,
     rows: usize,
     features: Vec<f32>,
     /// The classes or the numbers to predict.
     targets: Vec<f64>,
 }
+
+/// What the first file has decided for all.
+struct FirstFile {
+    columns: usize,
+    names: Option<Columns>,
+    classes: Option<Vec<String>>,
+}
+
+/// Numbers for which there is at least room.
+const ROOM: usize = 1 << 14;
+/// More bytes than these are compared with the available memory before they are allocated.
+const LARGE: usize = 64 << 20;
 
 /// How labels are read.
 enum Labels {
@@ -51,6 +66,7 @@ enum Labels {
 }
 
 /// The positions of the columns to read.
+#[derive(Default)]
 struct Chosen {
     features: Vec<usize>,
     /// None of them if rows have no targets.
@@ -58,17 +74,57 @@ struct Chosen {
 }
 
 impl<'a> Encoder<'a> {
-    /// An encoder of the rows of a file.
+    /// An encoder without rows.
+    pub fn new(options: &'a Options) -> Encoder<'a> {
+        let labels = match &options.class_names {
+            Some(names) => Labels::Named(Classes::new(names)),
+            None if options.number_classes => Labels::Unknown,
+            None => Labels::Numbers,
+        };
+        Encoder {
+            options,
+            heading: Heading::default(),
+            chosen: Chosen::default(),
+            first: None,
+            labels,
+            rows: 0,
+            features: Vec::new(),
+            targets: Vec::new(),
+        }
+    }
+
+    /// Begins a file, whose rows follow. It has the columns of the first one, by name in any order
+    /// if they have names.
     ///
     /// # Errors
     /// If the file lacks the columns that the options name, or names other classes.
-    pub fn new(heading: Heading, options: &'a Options) -> Result<Encoder<'a>, ConfigError> {
-        let chosen = choose(heading.names.as_deref(), heading.columns, options)?;
-        let inputs = chosen.features.len();
+    pub fn begin(&mut self, heading: Heading) -> Result<(), ConfigError> {
+        match &self.first {
+            Some(first) => self.chosen = same_columns(first, &self.chosen, &heading)?,
+            None => {
+                self.chosen = choose(heading.names.as_deref(), heading.columns, self.options)?;
+                self.check_heading(&heading)?;
+                let names = heading.names.as_ref().map(|names| {
+                    let of = |positions: &[usize]| {
+                        positions.iter().map(|&at| names[at].clone()).collect()
+                    };
+                    let Chosen { features, targets } = &self.chosen;
+                    Columns { features: of(features), targets: of(targets) }
+                });
+                let (columns, classes) = (heading.columns, heading.classes.clone());
+                self.first = Some(FirstFile { columns, names, classes });
+            }
+        }
+        self.heading = heading;
+        Ok(())
+    }
+
+    fn check_heading(&self, heading: &Heading) -> Result<(), ConfigError> {
+        let (options, inputs) = (self.options, self.chosen.features.len());
         if let Some(expected) = options.inputs.filter(|&expected| expected != inputs) {
             let problem = format!(
                 "{inputs} features beside {} target: {expected} are expected (model.inputs)",
-                chosen.targets.len()
+                self.chosen.targets.len()
             );
             return Err(ConfigError::at("columns", problem));
         }
@@ -81,23 +137,39 @@ impl<'a> Encoder<'a> {
         if options.task == Task::Classification {
             columns::check_count(options.classes)?;
         }
-        let labels = match &options.class_names {
-            Some(names) => Labels::Named(Classes::new(names)),
-            None if options.number_classes => Labels::Unknown,
-            None => Labels::Numbers,
-        };
-        let (rows, features, targets) = (0, Vec::new(), Vec::new());
-        Ok(Encoder { heading, options, chosen, labels, rows, features, targets })
+        Ok(())
     }
 
-    /// The number of columns that are features, and of those that are targets.
-    pub fn widths(&self) -> (usize, usize) {
-        (self.chosen.features.len(), self.chosen.targets.len())
+    /// How the rows are read.
+    pub fn options(&self) -> &'a Options {
+        self.options
     }
 
     /// The number of rows.
     pub fn rows(&self) -> usize {
         self.rows
+    }
+
+    /// Checks that about this many rows more fit into memory.
+    ///
+    /// # Errors
+    /// If they clearly do not.
+    pub fn check_memory(&self, more: f64) -> Result<(), ConfigError> {
+        let Chosen { features, targets } = &self.chosen;
+        let need = more * (4 * features.len() + 8 * targets.len()) as f64;
+        if need < LARGE as f64 {
+            return Ok(());
+        }
+        let value = format!("about {:.0} more rows of {} columns", more, self.heading.columns);
+        memory::require((0.8 * need) as u64, "the table", &value, "it", REMEDY)
+    }
+
+    /// Makes room for one row more.
+    fn make_room(&mut self) -> Result<(), ConfigError> {
+        let Chosen { features, targets } = &self.chosen;
+        let place = || format!("{} rows of {} columns", self.rows, self.heading.columns);
+        room(&mut self.features, features.len(), &place)?;
+        room(&mut self.targets, targets.len(), &place)
     }
 
     /// Adds a row, whose number in the file is for messages. `cell` returns the cell of a column.
@@ -109,6 +181,7 @@ impl<'a> Encoder<'a> {
         number: u64,
         cell: impl Fn(usize) -> Cell<'c>,
     ) -> Result<(), ConfigError> {
+        self.make_room()?;
         for &column in &self.chosen.features {
             self.features.push(self.feature(number, column, cell(column))?);
         }
@@ -130,12 +203,10 @@ impl<'a> Encoder<'a> {
             let place = format!("{} 1", self.heading.unit);
             return Err(ConfigError::at(place, "there is no row: at least one is needed"));
         }
-        let columns = self.heading.names.take().map(|names| {
-            let of = |positions: &[usize]| positions.iter().map(|&at| names[at].clone()).collect();
-            Columns { features: of(&self.chosen.features), targets: of(&self.chosen.targets) }
-        });
-        let (inputs, outputs) = self.widths();
-        let (rows, features) = (self.rows, std::mem::take(&mut self.features));
+        let columns = self.first.as_mut().and_then(|first| first.names.take());
+        let (inputs, outputs) = (self.chosen.features.len(), self.chosen.targets.len());
+        let (rows, mut features) = (self.rows, std::mem::take(&mut self.features));
+        features.shrink_to_fit();
         let target = self.finish_targets(outputs)?;
         let features = Array2::from_shape_vec((rows, inputs), features)
             .expect("every row has as many features");
@@ -169,7 +240,7 @@ impl<'a> Encoder<'a> {
                 Some(names)
             }
             Labels::Named(_) => self.options.class_names.clone(),
-            Labels::Unknown | Labels::Numbers => self.heading.classes,
+            Labels::Unknown | Labels::Numbers => self.first.and_then(|first| first.classes),
         };
         columns::name_classes(labels, names, self.options.classes)
     }
@@ -211,7 +282,7 @@ impl<'a> Encoder<'a> {
             },
             Labels::Numbers | Labels::Unknown => match cell.number() {
                 Some(value) => {
-                    let names = self.heading.classes.as_ref().map(Vec::len);
+                    let names = self.class_count();
                     return columns::label(value, names, self.options.classes)
                         .map(f64::from)
                         .map_err(|problem| {
@@ -224,6 +295,11 @@ impl<'a> Encoder<'a> {
             },
         };
         Err(self.refuse(number, column, cell, &problem))
+    }
+
+    /// The number of classes that the first file names.
+    fn class_count(&self) -> Option<usize> {
+        self.first.as_ref()?.classes.as_ref().map(Vec::len)
     }
 
     fn place(&self, number: u64, column: usize) -> String {
@@ -242,6 +318,58 @@ impl<'a> Encoder<'a> {
             Cell::Empty | Cell::Text(_) => format!("\"{text}\""),
         };
         ConfigError::new(self.place(number, column), value, problem)
+    }
+}
+
+/// What to do about rows that do not fit.
+const REMEDY: &str = "cut the file into shards, or take a machine with more";
+
+/// Makes room for `more` numbers after those in `numbers`.
+fn room<T>(
+    numbers: &mut Vec<T>,
+    more: usize,
+    value: &dyn Fn() -> String,
+) -> Result<(), ConfigError> {
+    if numbers.capacity() - numbers.len() >= more {
+        return Ok(());
+    }
+    let more = more.max(numbers.len() / 2).max(ROOM);
+    let bytes = more.saturating_mul(size_of::<T>());
+    if bytes >= LARGE {
+        memory::require(bytes as u64, "the table", &value(), "the next part", REMEDY)?;
+    }
+    numbers.try_reserve_exact(more).map_err(|_| {
+        ConfigError::new("the table", value(), format!("does not fit into memory: {REMEDY}"))
+    })
+}
+
+/// The columns to read of a file that follows another one.
+fn same_columns(
+    first: &FirstFile,
+    chosen: &Chosen,
+    heading: &Heading,
+) -> Result<Chosen, ConfigError> {
+    let refuse = |problem: String| Err(ConfigError::at("columns", problem));
+    if heading.columns != first.columns {
+        return refuse(format!("{}, but the first file has {}", heading.columns, first.columns));
+    }
+    if heading.classes != first.classes {
+        return refuse("the first line names other classes than that of the first file".into());
+    }
+    match (&first.names, &heading.names) {
+        (None, None) => {
+            Ok(Chosen { features: chosen.features.clone(), targets: chosen.targets.clone() })
+        }
+        (None, Some(_)) => refuse("have names, but those of the first file have none".into()),
+        (Some(_), None) => refuse("have no names, but those of the first file have".into()),
+        (Some(first), Some(names)) => {
+            let find = |wanted: &[String]| match wanted {
+                [] => Ok(Vec::new()),
+                wanted => columns::named(wanted, names)
+                    .map_err(|error| ConfigError { place: "columns".into(), ..error }),
+            };
+            Ok(Chosen { features: find(&first.features)?, targets: find(&first.targets)? })
+        }
     }
 }
 

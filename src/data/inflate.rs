@@ -1,12 +1,16 @@
 //! Decompresses gzip files block by block, so that a file that is too large is refused before all
 //! of it is in memory.
 
-use std::io::Read;
+use std::{
+    io::{self, BufReader, ErrorKind, Read},
+    sync::Arc,
+};
 
 use flate2::bufread::MultiGzDecoder;
 
 use super::{
     idx,
+    input::{Count, error_of},
     load::{Format, MAX_FILE_BYTES},
     npy,
 };
@@ -31,20 +35,78 @@ struct Bound {
     because: String,
 }
 
-/// The contents of gzip-compressed bytes (one or several members); `None` if they are not
-/// compressed.
+/// The first bytes of a gzip stream.
+pub(super) const MAGIC: &[u8] = &[0x1F, 0x8B];
+
+/// Checks that a file whose first bytes are `head` is compressed if its name says so.
+pub(super) fn check_name(name: &str, head: &[u8]) -> Result<(), ConfigError> {
+    if name.to_ascii_lowercase().ends_with(".gz") && !head.starts_with(MAGIC) {
+        let problem =
+            "not gzip-compressed, as its name says: a .gz file starts with the bytes 1f 8b";
+        return Err(ConfigError::at("byte 0", problem));
+    }
+    Ok(())
+}
+
+/// The contents of a gzip stream (one or several members). Reading fails where it is damaged, and
+/// where it inflates to more than a plausible file. The errors are those of this module.
+pub(super) struct Inflate<R> {
+    decoder: MultiGzDecoder<BufReader<R>>,
+    count: Arc<Count>,
+    inflated: u64,
+}
+
+impl<R: Read> Inflate<R> {
+    /// `count` counts the compressed bytes.
+    pub fn new(source: R, count: Arc<Count>) -> Inflate<R> {
+        let decoder = MultiGzDecoder::new(BufReader::with_capacity(BLOCK, source));
+        Inflate { decoder, count, inflated: 0 }
+    }
+}
+
+impl<R: Read> Read for Inflate<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = buffer.len().min(BLOCK);
+        let length = self.decoder.read(&mut buffer[..length]).map_err(|error| {
+            if error.kind() == ErrorKind::Interrupted
+                || error.get_ref().is_some_and(|inner| inner.is::<ConfigError>())
+            {
+                return error;
+            }
+            let place = format!("after {} uncompressed bytes", self.inflated);
+            let problem = format!("the gzip stream is damaged or cut short: {error}");
+            io::Error::other(ConfigError::at(place, problem))
+        })?;
+        self.inflated += length as u64;
+        let read = self.count.read() - self.decoder.get_ref().buffer().len() as u64;
+        let plausible = ALWAYS + TIMES * read;
+        if self.inflated > plausible {
+            let of = self.count.total.map(|total| format!(" of {total}")).unwrap_or_default();
+            let problem = format!(
+                "the first {read}{of} compressed bytes inflate to more than {plausible}: \
+                 {ALWAYS} and \
+                 {TIMES} for each compressed byte are accepted; uncompress the file if it is meant"
+            );
+            return Err(io::Error::other(ConfigError::at("size", problem)));
+        }
+        if self.inflated > MAX_FILE_BYTES {
+            let problem = format!(
+                "uncompressed at least: at most {MAX_FILE_BYTES} bytes are accepted, the largest \
+                 file that is read"
+            );
+            return Err(io::Error::other(ConfigError::new("size", self.inflated, problem)));
+        }
+        Ok(length)
+    }
+}
+
+/// All bytes of an inflated file that is not text.
 ///
 /// # Errors
 /// If they are damaged, or more than the format's header announces, than the memory allows, or than
 /// a plausible file inflates to.
-pub(super) fn inflate(name: &str, bytes: &[u8]) -> Result<Option<Vec<u8>>, ConfigError> {
-    if !bytes.starts_with(&[0x1F, 0x8B]) {
-        let gz = name.to_ascii_lowercase().ends_with(".gz");
-        let problem =
-            "not gzip-compressed, as its name says: a .gz file starts with the bytes 1f 8b";
-        return if gz { Err(ConfigError::at("byte 0", problem).within(name)) } else { Ok(None) };
-    }
-    // The text and its numbers must fit into memory together.
+pub(super) fn whole(name: &str, inflate: impl Read) -> Result<Vec<u8>, ConfigError> {
+    // The bytes and their numbers must fit into memory together.
     let bound = match memory::available()
         .map(|available| available / 2)
         .filter(|half| *half < MAX_FILE_BYTES)
@@ -52,20 +114,18 @@ pub(super) fn inflate(name: &str, bytes: &[u8]) -> Result<Option<Vec<u8>>, Confi
         Some(most) => Bound { most, because: "half of the memory that is available".into() },
         None => Bound { most: MAX_FILE_BYTES, because: "the largest file that is read".into() },
     };
-    within(name, bytes, bound).map(Some).map_err(|error| error.within(name))
+    within(name, inflate, bound)
 }
 
-fn within(name: &str, bytes: &[u8], mut bound: Bound) -> Result<Vec<u8>, ConfigError> {
-    let mut decoder = MultiGzDecoder::new(bytes);
+fn within(name: &str, mut inflate: impl Read, mut bound: Bound) -> Result<Vec<u8>, ConfigError> {
     let (mut inflated, mut block, mut announced) = (Vec::new(), vec![0; BLOCK], false);
     loop {
-        let length = decoder.read(&mut block).map_err(|error| {
-            let problem = format!("the gzip stream is damaged or cut short: {error}");
-            ConfigError::at(format!("after {} uncompressed bytes", inflated.len()), problem)
-        })?;
-        if length == 0 {
-            return Ok(inflated);
-        }
+        let length = match inflate.read(&mut block) {
+            Ok(0) => return Ok(inflated),
+            Ok(length) => length,
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error_of(error)),
+        };
         inflated.extend_from_slice(&block[..length]);
         if !announced && inflated.len() > HEADER_ENDS {
             announced = true;
@@ -80,17 +140,6 @@ fn within(name: &str, bytes: &[u8], mut bound: Bound) -> Result<Vec<u8>, ConfigE
             }
         }
         check(inflated.len() as u64, &bound)?;
-        let read = (bytes.len() - decoder.get_ref().len()) as u64;
-        let plausible = ALWAYS + TIMES * read;
-        if inflated.len() as u64 > plausible {
-            let problem = format!(
-                "the first {read} of {} compressed bytes inflate to more than {plausible}: \
-                 {ALWAYS} and \
-                 {TIMES} for each compressed byte are accepted; uncompress the file if it is meant",
-                bytes.len()
-            );
-            return Err(ConfigError::at("size", problem));
-        }
     }
 }
 
@@ -118,8 +167,15 @@ fn announce(name: &str, bytes: &[u8]) -> Result<Option<Bound>, ConfigError> {
 mod tests {
     use std::io::Write;
 
-    use super::super::{Options, parse};
+    use super::super::{Options, input::Counted, parse};
     use super::*;
+
+    /// [`super::within`] of compressed bytes.
+    fn within(name: &str, bytes: &[u8], bound: Bound) -> Result<Vec<u8>, ConfigError> {
+        let source = Counted::new(bytes, name, Some(bytes.len() as u64));
+        let count = source.count();
+        super::within(name, Inflate::new(source, count), bound)
+    }
 
     fn gzip(bytes: &[u8]) -> Vec<u8> {
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());

@@ -1,9 +1,10 @@
 //! Makes a [`Dataset`] from a name: finds the bytes, limits their size, detects the format.
 
 use std::{
-    fs::File,
+    fs::{self, File},
     io::Read,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use serde::{Deserialize, Serialize};
@@ -12,9 +13,12 @@ use super::{
     array::Numbers,
     classes, csv,
     dataset::{Columns, Dataset, Task},
-    embedded, idx,
-    inflate::inflate,
-    npy,
+    embedded,
+    encode::Encoder,
+    idx,
+    inflate::{self, Inflate},
+    input::{Count, Counted, error_of, peek},
+    npy, records,
 };
 use crate::{config::ConfigError, memory};
 
@@ -72,6 +76,9 @@ pub enum Format {
 }
 
 impl Format {
+    /// The formats that a folder may hold.
+    const TABLES: &str = "CSV files (also .gz)";
+
     /// The format of a file: by its name (without `.gz`), else by its first bytes.
     pub fn of(name: &str, bytes: &[u8]) -> Format {
         let lower = name.to_ascii_lowercase();
@@ -90,7 +97,8 @@ impl Format {
 }
 
 /// Loads an embedded set (`digits`, `breast-cancer`) or a file: CSV, NPY or IDX, each also
-/// gzip-compressed.
+/// gzip-compressed. The CSV files of a folder are read as one table, in the order of their names:
+/// all have the same columns, by name in any order if they have names.
 ///
 /// # Errors
 /// If the file cannot be read or is not in the expected format: the message names the file, the
@@ -111,22 +119,58 @@ pub fn load(source: &str, options: &Options) -> Result<Dataset, ConfigError> {
     if !path.exists() {
         let names = embedded::EMBEDDED.names();
         let problem = format!(
-            "no such file; accepted: a path to a CSV, NPY or IDX file (also .gz), or one of {}",
+            "no such file; accepted: a path to a CSV, NPY or IDX file (also .gz), a folder of CSV files, or \
+             one of {}",
             names.join(", ")
         );
         return Err(ConfigError::new("data.source", format!("\"{source}\""), problem));
     }
-    let bytes = read(path)?;
-    let labels = match labels_path(source, options) {
-        Some(labels) => Some((labels.display().to_string(), read(&labels)?)),
-        None => None,
-    };
-    parse(
-        source,
-        &bytes,
-        labels.as_ref().map(|(name, bytes)| (name.as_str(), bytes.as_slice())),
-        options,
-    )
+    let files = if path.is_dir() { files_of(path)? } else { vec![path.to_path_buf()] };
+    if let Some(names) = &options.class_names {
+        classes::check(names, options)?;
+    }
+    let mut encoder = Encoder::new(options);
+    for file in &files {
+        let name = file.display().to_string();
+        let (stream, total) = open_file(file)?;
+        let opened = open(&name, stream, total).map_err(|error| error.within(&name))?;
+        if opened.format == Format::Csv {
+            opened.encode(&name, &mut encoder)?;
+            continue;
+        }
+        if path.is_dir() {
+            let problem = format!(
+                "is no table, but a folder's files are the parts of one: {} are accepted",
+                Format::TABLES
+            );
+            return Err(ConfigError::at("format", problem).within(name));
+        }
+        let bytes = opened.whole(&name)?;
+        let labels = match labels_path(source, options) {
+            Some(labels) => Some((labels.display().to_string(), read_labels(&labels)?)),
+            None => None,
+        };
+        let labels = labels.as_ref().map(|(name, bytes)| (name.as_str(), bytes.as_slice()));
+        return arrays(source, &bytes, labels, options);
+    }
+    if let Some(labels) = &options.labels_file {
+        return Err(no_labels_file(&labels.display().to_string()));
+    }
+    encoder.finish(source).map_err(|error| blame(error, source))
+}
+
+/// Reads a dataset from a stream, such as standard input, as [`load`] reads it from a file. The name
+/// is only for messages and for [`Format::of`].
+///
+/// # Errors
+/// As [`load`].
+pub fn read(name: &str, source: impl Read, options: &Options) -> Result<Dataset, ConfigError> {
+    let opened = open(name, source, None).map_err(|error| error.within(name))?;
+    if opened.format == Format::Csv {
+        return table(name, opened, options);
+    }
+    let bytes = opened.whole(name)?;
+    arrays(name, &bytes, None, options)
 }
 
 /// Reads a dataset from the bytes of a file, compressed or not, and of its file of labels, if there
@@ -140,44 +184,122 @@ pub fn parse(
     labels: Option<(&str, &[u8])>,
     options: &Options,
 ) -> Result<Dataset, ConfigError> {
-    let inflated = inflate(name, bytes)?;
-    let bytes = inflated.as_deref().unwrap_or(bytes);
-    if bytes.is_empty() {
-        return Err(
-            ConfigError::at("line 1", "the file is empty: at least one row is needed").within(name)
-        );
+    let total = Some(bytes.len() as u64);
+    let opened = open(name, bytes, total).map_err(|error| error.within(name))?;
+    if opened.format == Format::Csv {
+        return match labels {
+            Some((file, _)) => Err(no_labels_file(file)),
+            None => table(name, opened, options),
+        };
     }
+    let inflated = if opened.compressed { Some(opened.whole(name)?) } else { None };
+    arrays(name, inflated.as_deref().unwrap_or(bytes), labels, options)
+}
+
+/// A table of one file.
+fn table(name: &str, opened: Opened<'_>, options: &Options) -> Result<Dataset, ConfigError> {
     if let Some(names) = &options.class_names {
         classes::check(names, options)?;
     }
-    let format = Format::of(name, bytes);
-    if format != Format::Csv && options.columns.is_some() && !options.by_position {
+    let mut encoder = Encoder::new(options);
+    opened.encode(name, &mut encoder)?;
+    encoder.finish(name).map_err(|error| blame(error, name))
+}
+
+fn no_labels_file(file: &str) -> ConfigError {
+    let problem = "a CSV file holds its labels itself: use data.target";
+    ConfigError::new("data.labels_file", file, problem)
+}
+
+/// Features, and targets in a column or in a file of their own, from the bytes of arrays.
+fn arrays(
+    name: &str,
+    bytes: &[u8],
+    labels: Option<(&str, &[u8])>,
+    options: &Options,
+) -> Result<Dataset, ConfigError> {
+    if let Some(names) = &options.class_names {
+        classes::check(names, options)?;
+    }
+    if options.columns.is_some() && !options.by_position {
         let problem = "only CSV files with a header name their columns: leave the key out";
         return Err(ConfigError::at("data.columns", problem));
     }
-    if format == Format::Csv {
-        if let Some((file, _)) = labels {
-            return Err(ConfigError::new(
-                "data.labels_file",
-                file,
-                "a CSV file holds its labels itself: use data.target",
-            ));
-        }
-        return csv::read(name, bytes, options).map_err(|error| blame(error, name));
-    }
     let features = numbers(name, bytes).map_err(|error| error.within(name))?;
     let Some((file, labels)) = labels else {
-        if format == Format::Idx {
+        if Format::of(name, bytes) == Format::Idx {
             let problem =
                 "an IDX file of features needs a file of labels: name it as data.labels_file";
             return Err(ConfigError::at("labels", problem).within(name));
         }
         return features.table(name, options).map_err(|error| blame(error, name));
     };
-    let inflated = inflate(file, labels)?;
+    let total = Some(labels.len() as u64);
+    let opened = open(file, labels, total).map_err(|error| error.within(file))?;
+    let inflated = if opened.compressed { Some(opened.whole(file)?) } else { None };
     let labels =
         numbers(file, inflated.as_deref().unwrap_or(labels)).map_err(|error| error.within(file))?;
     features.with_targets(name, &labels, file, options).map_err(|error| blame(error, name))
+}
+
+/// A file whose format is known from its name or its first bytes.
+struct Opened<'a> {
+    format: Format,
+    compressed: bool,
+    /// The uncompressed bytes.
+    stream: Box<dyn Read + 'a>,
+    /// Counts the bytes of the file.
+    count: Arc<Count>,
+}
+
+/// The first bytes of a file, from which its format is seen.
+const HEAD: u64 = 16;
+
+fn open<'a>(
+    name: &str,
+    source: impl Read + 'a,
+    total: Option<u64>,
+) -> Result<Opened<'a>, ConfigError> {
+    let counted = Counted::new(source, name, total);
+    let count = counted.count();
+    let (mut head, stream) = peek(counted, HEAD)?;
+    let mut stream: Box<dyn Read + 'a> = Box::new(stream);
+    inflate::check_name(name, &head)?;
+    let compressed = head.starts_with(inflate::MAGIC);
+    if compressed {
+        let (inflated, rest) = peek(Inflate::new(stream, Arc::clone(&count)), HEAD)?;
+        (head, stream) = (inflated, Box::new(rest));
+    }
+    if head.is_empty() {
+        return Err(ConfigError::at("line 1", "the file is empty: at least one row is needed"));
+    }
+    Ok(Opened { format: Format::of(name, &head), compressed, stream, count })
+}
+
+impl Opened<'_> {
+    /// Adds the rows of a table.
+    fn encode(self, name: &str, encoder: &mut Encoder<'_>) -> Result<(), ConfigError> {
+        let header = encoder.options().header;
+        csv::read(self.stream, &self.count, records::PIECE, header, encoder)
+            .map_err(|error| blame(error, name))
+    }
+
+    /// All uncompressed bytes.
+    fn whole(mut self, name: &str) -> Result<Vec<u8>, ConfigError> {
+        if self.compressed {
+            return inflate::whole(name, self.stream).map_err(|error| error.within(name));
+        }
+        let mut bytes = Vec::new();
+        if let Some(total) = self.count.total {
+            let remedy = "cut it into shards, or take a machine with more";
+            memory::require(total, "size", &total.to_string(), "the file", remedy)
+                .map_err(|error| error.within(name))?;
+            // The size is a hint; reading is limited again.
+            let _ = bytes.try_reserve_exact(usize::try_from(total).unwrap_or(0));
+        }
+        self.stream.read_to_end(&mut bytes).map_err(|error| error_of(error).within(name))?;
+        Ok(bytes)
+    }
 }
 
 /// An error about a key of the configuration does not belong to the data file; all others do.
@@ -222,36 +344,66 @@ fn labels_path(source: &str, options: &Options) -> Option<PathBuf> {
         .find(|path| path.exists())
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
+fn read_labels(path: &Path) -> Result<Vec<u8>, ConfigError> {
+    let name = path.display().to_string();
+    let (file, total) = open_file(path)?;
+    let mut bytes = Vec::new();
+    Counted::new(file, &name, total)
+        .read_to_end(&mut bytes)
+        .map_err(|error| error_of(error).within(name))?;
+    Ok(bytes)
+}
+
+/// Opens a file; its length if it has one, as pipes have not.
+fn open_file(path: &Path) -> Result<(File, Option<u64>), ConfigError> {
     let fail = |error: std::io::Error| {
         ConfigError::at("cannot be read", error.to_string()).within(path.display())
     };
-    let mut file = File::open(path).map_err(fail)?;
+    let file = File::open(path).map_err(fail)?;
     let metadata = file.metadata().map_err(fail)?;
     if metadata.is_dir() {
         return Err(ConfigError::at("cannot be read", "a folder, but a file is needed")
             .within(path.display()));
     }
-    let too_large = || {
-        let problem = format!("at most {MAX_FILE_BYTES} bytes are accepted");
-        ConfigError::new("size", metadata.len(), problem).within(path.display())
-    };
     if metadata.len() > MAX_FILE_BYTES {
-        return Err(too_large());
+        let problem = format!("at most {MAX_FILE_BYTES} bytes are accepted");
+        return Err(ConfigError::new("size", metadata.len(), problem).within(path.display()));
     }
-    memory::require(
-        metadata.len(),
-        "size",
-        &metadata.len().to_string(),
-        "the file",
-        "cut it into shards, or take a machine with more",
-    )
-    .map_err(|error| error.within(path.display()))?;
-    let mut bytes = Vec::new();
-    // The size is a hint (a pipe has none); reading is limited again.
-    let _ = bytes.try_reserve_exact(usize::try_from(metadata.len()).unwrap_or(0));
-    let length = (&mut file).take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(fail)?;
-    if length as u64 > MAX_FILE_BYTES { Err(too_large()) } else { Ok(bytes) }
+    Ok((file, metadata.is_file().then_some(metadata.len())))
+}
+
+/// The files of a folder, sorted by name: those of folders in it are not read, nor those whose
+/// names begin with a point or an underscore, as other programs name their notes.
+fn files_of(folder: &Path) -> Result<Vec<PathBuf>, ConfigError> {
+    let fail = |error: std::io::Error| {
+        ConfigError::at("cannot be read", error.to_string()).within(folder.display())
+    };
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).map_err(fail)? {
+        let path = entry.map_err(fail)?.path();
+        let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+        if !name.starts_with(b".") && !name.starts_with(b"_") && path.is_file() {
+            files.push(path);
+        }
+    }
+    if files.is_empty() {
+        let problem = "a folder without files: at least one is needed";
+        return Err(ConfigError::at("cannot be read", problem).within(folder.display()));
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// The path of a source: beside `folder` if a file or a folder is there, else as it is. The name of
+/// an embedded set is never that of a folder.
+pub fn beside(folder: &Path, source: &str) -> String {
+    let path = folder.join(source);
+    let is_set = embedded::EMBEDDED.find(source).is_some();
+    if path.is_file() || (path.is_dir() && !is_set) {
+        path.display().to_string()
+    } else {
+        source.to_string()
+    }
 }
 
 #[cfg(test)]
@@ -294,6 +446,5 @@ mod tests {
             error.starts_with("data.source = \"digit\": no such file; accepted: ")
                 && error.ends_with("digits, breast-cancer")
         );
-        assert!(load("/", &Options::default()).unwrap_err().to_string().contains("a folder"));
     }
 }

@@ -8,6 +8,8 @@
 //! |---|---|
 //! | `dataset` | [`Dataset`]: features and targets of some rows |
 //! | `load` | [`load`]: an embedded set or a file, found by name or by its first bytes |
+//! | `input`, `inflate` | the bytes of a file as a stream, compressed or not |
+//! | `records`, `decimal` | records of separated text from a stream, and numbers from their text |
 //! | `csv`, `npy`, `idx` | one format each; all three also gzip-compressed |
 //! | `array`, `columns` | the common part of NPY and IDX; the rules for target columns and labels |
 //! | `cell`, `encode` | one cell of a table, and a dataset from cells, row by row |
@@ -37,13 +39,16 @@ mod classes;
 mod columns;
 mod csv;
 mod dataset;
+mod decimal;
 mod disk;
 mod embedded;
 mod encode;
 mod idx;
 mod inflate;
+mod input;
 mod load;
 mod npy;
+mod records;
 mod scale;
 mod split;
 mod synthetic;
@@ -56,7 +61,8 @@ pub use dataset::{Columns, Dataset, Target, Task};
 pub(crate) use disk::WriteContents;
 pub(crate) use disk::{Disk, FileSystem, replace_file};
 pub use embedded::{EMBEDDED, Embedded};
-pub use load::{Format, MAX_FILE_BYTES, Options, load, parse};
+pub use input::{Reading, observe_reading};
+pub use load::{Format, MAX_FILE_BYTES, Options, beside, load, parse, read};
 pub use scale::{Moments, Scale};
 pub use split::{Split, shards, split_test};
 pub use synthetic::{SYNTHETIC, Synthetic};

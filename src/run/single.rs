@@ -109,10 +109,13 @@ impl NodeFile {
         for path in [&mut file.key, &mut file.topology, &mut file.experiment, &mut file.out] {
             *path = folder.join(&*path);
         }
-        for source in file.data.iter_mut().chain(&mut file.test).chain(&mut file.init) {
-            let beside = folder.join(&*source);
+        for source in file.data.iter_mut().chain(&mut file.test) {
+            *source = data::beside(folder, source);
+        }
+        if let Some(init) = &mut file.init {
+            let beside = folder.join(&*init);
             if beside.is_file() {
-                *source = beside.display().to_string();
+                *init = beside.display().to_string();
             }
         }
         Ok(file)

@@ -260,13 +260,7 @@ pub fn options(experiment: &Experiment) -> Result<Options, ConfigError> {
 }
 
 fn load(experiment: &Experiment, options: &Options) -> Result<Dataset, ConfigError> {
-    let source = &experiment.data.source;
-    let beside = experiment.folder.join(source);
-    if beside.is_file() {
-        data::load(&beside.display().to_string(), options)
-    } else {
-        data::load(source, options)
-    }
+    data::load(&data::beside(&experiment.folder, &experiment.data.source), options)
 }
 
 /// The synthetic data to draw, with all defaults written into the experiment; `None` if rows come

@@ -86,8 +86,8 @@ fn csv_faults() {
         ("1,2,0\n3,4,NaN\n", format!("a.csv: line 2, column 2 = NaN: {label}")),
         (
             "1,2,0\n3,4,cat\n",
-            "a.csv: line 2, column 2 = \"cat\": text, but a label is needed: number the classes \
-             0, 1, 2, ..., in the same order on every node"
+            "a.csv: line 2, column 2 = \"cat\": text, but a label is needed: name the classes in \
+             data.classes, or number them 0, 1, 2, ..., in the same order on every node"
                 .into(),
         ),
         (
@@ -293,6 +293,15 @@ fn places_that_hold_no_file() {
     );
     assert!(error.ends_with("digits, breast-cancer"), "{error}");
     let error = load(folder.path().to_str().unwrap(), &Options::default()).unwrap_err().to_string();
+    assert!(error.ends_with("a folder without files: at least one is needed"), "{error}");
+    let inner = folder.path().join("a");
+    fs::create_dir(&inner).unwrap();
+    fs::write(inner.join("a.idx"), idx(8, &[1], &[0])).unwrap();
+    let error = load(inner.to_str().unwrap(), &Options::default()).unwrap_err().to_string();
+    assert!(error.contains("a.idx: format: is no table, but a folder's files are"), "{error}");
+    // A folder in the place of a file of labels.
+    let options = Options { labels_file: Some(folder.path().into()), ..Options::default() };
+    let error = load(inner.join("a.idx").to_str().unwrap(), &options).unwrap_err().to_string();
     assert!(error.contains("a folder, but a file is needed"), "{error}");
 }
 

@@ -12,5 +12,6 @@ mod parts;
 mod reference;
 mod schedules;
 mod settings;
+mod tables;
 mod topologies;
 mod warnings;

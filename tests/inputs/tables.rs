@@ -1,0 +1,107 @@
+//! Tables in several files and in every format: the same rows give the same dataset.
+
+use std::{fs, io::Write, path::Path};
+
+use flate2::{Compression, write::GzEncoder};
+use gradvine::data::{Columns, Dataset, Options, Target, Task, load, parse, read};
+use ndarray::array;
+
+fn load_folder(folder: &Path, options: &Options) -> Result<Dataset, String> {
+    load(folder.to_str().unwrap(), options)
+        .map_err(|error| error.to_string().replace(&folder.display().to_string(), "F"))
+}
+
+fn folder_of(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        let mut bytes = text.as_bytes().to_vec();
+        if name.ends_with(".gz") {
+            let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+            encoder.write_all(&bytes).unwrap();
+            bytes = encoder.finish().unwrap();
+        }
+        fs::write(folder.path().join(name), bytes).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn the_files_of_a_folder_are_one_table() {
+    let folder = folder_of(&[
+        ("b.csv.gz", "sick,weight,age\r\n1,4,3\r\n0,6,5\r\n"),
+        ("a.csv", "age,weight,sick\n1,2,0\n"),
+        ("c.csv", "weight;age;sick\n8;7;2\n"),
+        ("_SUCCESS", ""),
+        (".b.csv.crc", "\0\0"),
+    ]);
+    fs::create_dir(folder.path().join("old")).unwrap();
+    let data = load_folder(folder.path(), &Options::default()).unwrap();
+    assert_eq!(data.features, array![[1.0, 2.0], [3.0, 4.0], [5.0, 6.0], [7.0, 8.0]]);
+    assert_eq!((data.labels().unwrap(), data.outputs()), (&[0, 1, 0, 2][..], 3));
+    let names = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
+    let columns = Columns { features: names(&["age", "weight"]), targets: names(&["sick"]) };
+    assert_eq!(data.columns, Some(columns));
+    assert_eq!(data.name, folder.path().display().to_string());
+    // The same as one file.
+    let one = b"age,weight,sick\n1,2,0\n3,4,1\n5,6,0\n7,8,2\n";
+    let one = parse("one.csv", one, None, &Options::default()).unwrap();
+    assert_eq!((data.features, data.target), (one.features, one.target));
+}
+
+#[test]
+fn classes_are_named_over_all_files() {
+    let folder = folder_of(&[("a.csv", "1,red\n2,blue\n"), ("b.csv", "3,green\n4,red\n")]);
+    let options = Options { number_classes: true, ..Options::default() };
+    let data = load_folder(folder.path(), &options).unwrap();
+    assert_eq!(data.class_names(), ["blue", "green", "red"]);
+    assert_eq!(data.labels().unwrap(), [2, 0, 1, 2]);
+}
+
+#[test]
+fn files_that_are_not_parts_of_one_table_are_named() {
+    for (second, message) in [
+        ("a,b\n1,0\n", "F/b.csv: columns: 2, but the first file has 3"),
+        ("a,c,y\n1,2,0\n", "F/b.csv: columns = \"b\": no such column: the file has a, c, y"),
+        ("1,2,0\n", "F/b.csv: columns: have no names, but those of the first file have"),
+        (
+            "a,b,y\n1,2,0\nx,2,1\n",
+            "F/b.csv: line 3, column 0 (a) = \"x\": text, but a number is \
+                                   needed",
+        ),
+        (
+            "a,b,y\n1,2,0\n1,2\n",
+            "F/b.csv: line 3: 2 columns found, 3 expected, as in the first line",
+        ),
+        (
+            "a,b,y\n1,2,0.5\n",
+            "F/b.csv: line 2, column 2 (y) = 0.5: a label is a whole number 0, 1, \
+                              2, ..., below 65536",
+        ),
+        ("", "F/b.csv: line 1: the file is empty: at least one row is needed"),
+        (
+            "1,2,no,yes\n3,4,0\n",
+            "F/b.csv: columns: the first line names other classes than that of the first file",
+        ),
+    ] {
+        let folder = folder_of(&[("a.csv", "a,b,y\n1,2,0\n"), ("b.csv", second)]);
+        let error = load_folder(folder.path(), &Options::default()).unwrap_err();
+        assert_eq!(error, message, "{second:?}");
+    }
+    let folder = folder_of(&[("a.csv", "1,0\n"), ("b.csv", "a,y\n1,0\n")]);
+    let error = load_folder(folder.path(), &Options::default()).unwrap_err();
+    assert_eq!(error, "F/b.csv: columns: have names, but those of the first file have none");
+}
+
+#[test]
+fn a_stream_is_read_as_a_file() {
+    let text = b"x\ty\n0.5\t1\n-2\t3\n";
+    let options = Options { task: Task::Regression, ..Options::default() };
+    let data = read("standard input", &text[..], &options).unwrap();
+    assert_eq!(data.target, Target::Values(array![[1.0], [3.0]]));
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(text).unwrap();
+    let compressed = encoder.finish().unwrap();
+    assert_eq!(read("standard input", &compressed[..], &options).unwrap(), data);
+    let error = read("standard input", &b"x,y\n1,a\n"[..], &options).unwrap_err().to_string();
+    assert_eq!(error, "standard input: line 2, column 1 (y) = \"a\": text, but a number is needed");
+}
