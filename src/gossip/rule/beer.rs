@@ -77,24 +77,19 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
         resolved: config::resolved(ENTRY.name, &params),
         warnings,
         spawn: Arc::new(move |node, x| {
-            let row = Row::of(&topology, node);
-            let zeros = vec![0.0; x.len()];
-            let both = vec![0.0; 2 * x.len()];
+            let copies = Replicas::new(&topology, node, &vec![0.0; 2 * x.len()]);
             Box::new(Beer {
-                off_diagonal: gamma as f32 * row.off_diagonal(),
-                weights: row.weights.iter().map(|w| gamma as f32 * w).collect(),
-                copies: vec![both.clone(); row.neighbours.len()],
-                row,
+                off_diagonal: gamma as f32 * copies.row.off_diagonal(),
+                weights: copies.row.weights.iter().map(|w| gamma as f32 * w).collect(),
                 step: 0.0,
-                v: zeros,
-                own: both,
+                v: vec![0.0; x.len()],
+                copies,
             })
         }),
     })
 }
 
 struct Beer {
-    row: Row,
     /// gamma W_ij.
     weights: Vec<f32>,
     /// gamma (1 - W_ii).
@@ -103,10 +98,8 @@ struct Beer {
     step: f32,
     /// V; V - g + gamma (W - I) G between rounds.
     v: Vec<f32>,
-    /// H, then G: one slice, so that one digest covers both.
-    own: Vec<f32>,
-    /// H and G of the neighbours, ascending.
-    copies: Vec<Vec<f32>>,
+    /// H, then G, of the node and of its neighbours: one slice, so that one digest covers both.
+    copies: Replicas,
 }
 
 /// The half of H and G that a flight updates.
@@ -120,7 +113,7 @@ impl Party for Beer {
         if at.round == Round(0) {
             local.update.fill(0.0);
         } else if at.flight == MODELS {
-            for ((spare, x), h) in local.update.iter_mut().zip(&local.x).zip(&self.own) {
+            for ((spare, x), h) in local.update.iter_mut().zip(&local.x).zip(&self.copies.own) {
                 *spare = x - h;
             }
         }
@@ -128,26 +121,16 @@ impl Party for Beer {
     }
 
     fn sent(&mut self, _: &mut Local, at: &At, _: Option<NodeId>, own: &Payload<'_>) {
-        own.add_into(1.0, half(at.flight, &mut self.own));
+        own.add_into(1.0, half(at.flight, &mut self.copies.own));
     }
 
     fn received(&mut self, _: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
-        p.add_into(1.0, half(at.flight, &mut self.copies[self.row.place(from)]));
+        p.add_into(1.0, half(at.flight, self.copies.of_mut(from)));
         Ok(())
     }
 
     fn copies(&self) -> Option<&dyn Copies> {
-        Some(self)
-    }
-}
-
-impl Copies for Beer {
-    fn own<'a>(&'a self, _: &'a Local, _: Option<NodeId>) -> Option<&'a [f32]> {
-        Some(&self.own)
-    }
-
-    fn of<'a>(&'a self, _: &'a Local, from: NodeId) -> Option<&'a [f32]> {
-        Some(&self.copies[self.row.place(from)])
+        Some(&self.copies)
     }
 }
 
@@ -161,16 +144,13 @@ impl Rule for Beer {
 
     fn land(&mut self, local: &mut Local, at: &At) {
         let (off_diagonal, step, d) = (self.off_diagonal, self.step, local.x.len());
+        let Replicas { own, theirs, .. } = &self.copies;
         if at.flight == TRACKED {
-            sum_at(d, &mut self.v, &self.own, &self.weights, &self.copies, |v, g| {
-                v - off_diagonal * g
-            });
+            sum_at(d, &mut self.v, own, &self.weights, theirs, |v, g| v - off_diagonal * g);
             return;
         }
-        sum_at(0, &mut local.x, &self.own, &self.weights, &self.copies, |x, h| {
-            x - off_diagonal * h
-        });
-        let tracked = self.v.iter_mut().zip(&self.own[d..]);
+        sum_at(0, &mut local.x, own, &self.weights, theirs, |x, h| x - off_diagonal * h);
+        let tracked = self.v.iter_mut().zip(&own[d..]);
         for ((x, spare), (v, copy)) in local.x.iter_mut().zip(&mut local.update).zip(tracked) {
             *x -= step * *v;
             let g = unscaled(*spare, step);
@@ -181,7 +161,6 @@ impl Rule for Beer {
 
     fn state(&mut self, visitor: &mut dyn Visitor) {
         visitor.vector("v", &mut self.v);
-        visitor.vector("h_i, g_i", &mut self.own);
-        visit_all(visitor, "h_j, g_j", &mut self.copies);
+        self.copies.state(visitor, "h_i, g_i", "h_j, g_j");
     }
 }

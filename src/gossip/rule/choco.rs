@@ -87,62 +87,41 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
         resolved: config::resolved("choco", &params),
         warnings,
         spawn: Arc::new(move |node, x| {
-            let row = Row::of(&topology, node);
-            let zeros = vec![0.0; x.len()];
-            let weights = row.weights.iter().map(|w| gamma as f32 * w).collect();
-            let copies = vec![zeros.clone(); row.neighbours.len()];
-            Box::new(Choco {
-                off_diagonal: gamma as f32 * row.off_diagonal(),
-                weights,
-                row,
-                order,
-                own: zeros,
-                copies,
-            })
+            let copies = Replicas::new(&topology, node, &vec![0.0; x.len()]);
+            let weights = copies.row.weights.iter().map(|w| gamma as f32 * w).collect();
+            let off_diagonal = gamma as f32 * copies.row.off_diagonal();
+            Box::new(Choco { order, weights, off_diagonal, copies })
         }),
     })
 }
 
 struct Choco {
-    row: Row,
     order: Order,
     /// gamma W_ij.
     weights: Vec<f32>,
     /// gamma (1 - W_ii).
     off_diagonal: f32,
-    /// xh_i.
-    own: Vec<f32>,
-    /// xh_j, ascending.
-    copies: Vec<Vec<f32>>,
+    /// xh_i and xh_j.
+    copies: Replicas,
 }
 
 impl Party for Choco {
     fn outgoing(&mut self, local: &mut Local, _: &At, out: &mut Writer<'_>) -> Encoded {
-        vector::difference(&local.x, &self.own, &mut local.update);
+        vector::difference(&local.x, &self.copies.own, &mut local.update);
         out.vector(&local.update)
     }
 
     fn sent(&mut self, _: &mut Local, _: &At, _: Option<NodeId>, own: &Payload<'_>) {
-        own.add_into(1.0, &mut self.own);
+        own.add_into(1.0, &mut self.copies.own);
     }
 
     fn received(&mut self, _: &mut Local, _: &At, from: NodeId, payload: &Payload<'_>) -> Received {
-        payload.add_into(1.0, &mut self.copies[self.row.place(from)]);
+        payload.add_into(1.0, self.copies.of_mut(from));
         Ok(())
     }
 
     fn copies(&self) -> Option<&dyn Copies> {
-        Some(self)
-    }
-}
-
-impl Copies for Choco {
-    fn own<'a>(&'a self, _: &'a Local, _: Option<NodeId>) -> Option<&'a [f32]> {
-        Some(&self.own)
-    }
-
-    fn of<'a>(&'a self, _: &'a Local, from: NodeId) -> Option<&'a [f32]> {
-        Some(&self.copies[self.row.place(from)])
+        Some(&self.copies)
     }
 }
 
@@ -158,13 +137,10 @@ impl Rule for Choco {
         if self.order == Order::Iclr {
             vector::subtract(&local.update, &mut local.x);
         }
-        sum_into(&mut local.x, &self.own, &self.weights, &self.copies, |x, own| {
-            x - off_diagonal * own
-        });
+        self.copies.sum_into(&mut local.x, &self.weights, |x, own| x - off_diagonal * own);
     }
 
     fn state(&mut self, visitor: &mut dyn Visitor) {
-        visitor.vector("xh_i", &mut self.own);
-        visit_all(visitor, "xh_j", &mut self.copies);
+        self.copies.state(visitor, "xh_i", "xh_j");
     }
 }

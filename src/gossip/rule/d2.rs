@@ -39,15 +39,12 @@ pub(super) const ENTRY: Entry = Entry {
 };
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
-    let params: NoParams = config::read("rule", table)?;
     let topology = Arc::clone(setting.topology);
-    Ok(Prepared {
-        plan: Arc::new(Gossip::after_gradient(Arc::clone(&topology), setting.dense())),
-        resolved: config::resolved(ENTRY.name, &params),
-        warnings: require_positive_enough(setting)?,
-        spawn: Arc::new(move |node, x| {
-            Box::new(D2 { row: Row::of(&topology, node), c: vec![0.0; x.len()] })
-        }),
+    let plan = Gossip::after_gradient(Arc::clone(&topology), setting.dense());
+    let warnings = require_positive_enough(setting)?;
+    ENTRY.without_constants(table, plan, warnings, move |node, x| D2 {
+        row: Row::of(&topology, node),
+        c: vec![0.0; x.len()],
     })
 }
 

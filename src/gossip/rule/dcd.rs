@@ -1,12 +1,9 @@
-//! DCD-PSGD: difference compression.
+//! DCD-PSGD: difference compression. Tang, Gan, Zhang, Zhang, Liu: Communication Compression for
+//! Decentralized Training (2018), Algorithm 1.
 //!
-//! Tang, Gan, Zhang, Zhang, Liu: Communication Compression for Decentralized Training (2018),
-//! Algorithm 1.
-//!
-//! The owner's own copy is its model: both start at x_0 and add the same bits, so xh_i = x_i
-//! always, and it is stored once. DIFFERENCE to widely shown slides: they print x_{t+1} = xh_t +
-//! C(xh_t - x_t), which diverges even with C = identity. State: x, one copy per neighbour. All
-//! copies start equal to the owners' x_0, so all nodes must start from the same x_0.
+//! The owner's copy is its model: both start at x_0, the same on all nodes, and add the same bits.
+//! DIFFERENCE to widely shown slides: they print x_{t+1} = xh_t + C(xh_t - x_t), which diverges
+//! even with C = identity.
 
 use super::prelude::*;
 
@@ -31,44 +28,16 @@ pub(super) const ENTRY: Entry = Entry {
 };
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
-    let params: NoParams = config::read("rule", table)?;
     let topology = Arc::clone(setting.topology);
-    Ok(Prepared {
-        plan: Arc::new(Gossip::after_gradient(Arc::clone(&topology), setting.compressed())),
-        resolved: config::resolved("dcd", &params),
-        warnings: warn_of_noise(setting),
-        spawn: Arc::new(move |node, x| {
-            let row = Row::of(&topology, node);
-            Box::new(Dcd { copies: vec![x.to_vec(); row.neighbours.len()], row })
-        }),
+    let plan = Gossip::after_gradient(Arc::clone(&topology), setting.compressed());
+    let warnings = steps::warn_of_differences(ENTRY.name, setting);
+    ENTRY.without_constants(table, plan, warnings, move |node, x| {
+        Dcd(Replicas::of_models(&topology, node, x))
     })
 }
 
-/// Warns if the compressor's nominal error on Gaussian vectors exceeds the bound of `conditions`.
-fn warn_of_noise(setting: &Setting<'_>) -> Vec<String> {
-    let alpha = (1.0 - setting.nominal_delta).max(0.0).sqrt();
-    if setting.topology.nodes() == 1 || alpha == 0.0 {
-        return Vec::new();
-    }
-    let spectrum = setting.topology.spectrum();
-    let bound = (1.0 - spectrum.rho * spectrum.rho).max(0.0).sqrt() / spectrum.mu;
-    if alpha < bound {
-        return Vec::new();
-    }
-    vec![format!(
-        "dcd with `{}`: its error alpha = {alpha:.3} is past the bound sqrt(1 - rho^2) / |I - W| \
-         = {bound:.3} of `{}`, so it may diverge (near 1.2 it does); \
-         deep-squeeze or choco stand more, so do more bits and smaller buckets",
-        setting.compressor.name(),
-        setting.topology.name()
-    )]
-}
-
-struct Dcd {
-    row: Row,
-    /// xh_j of the neighbours, ascending.
-    copies: Vec<Vec<f32>>,
-}
+/// xh_j at every holder.
+struct Dcd(Replicas);
 
 impl Party for Dcd {
     fn outgoing(&mut self, local: &mut Local, _: &At, out: &mut Writer<'_>) -> Encoded {
@@ -80,34 +49,25 @@ impl Party for Dcd {
     }
 
     fn received(&mut self, _: &mut Local, _: &At, from: NodeId, payload: &Payload<'_>) -> Received {
-        payload.add_into(1.0, &mut self.copies[self.row.place(from)]);
+        payload.add_into(1.0, self.0.of_mut(from));
         Ok(())
     }
 
     fn copies(&self) -> Option<&dyn Copies> {
-        Some(self)
-    }
-}
-
-impl Copies for Dcd {
-    fn own<'a>(&'a self, local: &'a Local, _: Option<NodeId>) -> Option<&'a [f32]> {
-        Some(&local.x)
-    }
-
-    fn of<'a>(&'a self, _: &'a Local, from: NodeId) -> Option<&'a [f32]> {
-        Some(&self.copies[self.row.place(from)])
+        Some(&self.0)
     }
 }
 
 impl Rule for Dcd {
     fn gradient(&mut self, local: &mut Local, _: Round, _: f32) {
-        let off_diagonal = self.row.off_diagonal();
-        sum_into(&mut local.update, &local.x, &self.row.weights, &self.copies, |update, x| {
+        let Replicas { row, theirs, .. } = &self.0;
+        let off_diagonal = row.off_diagonal();
+        sum_into(&mut local.update, &local.x, &row.weights, theirs, |update, x| {
             -off_diagonal * x - update
         });
     }
 
     fn state(&mut self, visitor: &mut dyn Visitor) {
-        visit_all(visitor, "xh_j", &mut self.copies);
+        self.0.state(visitor, "xh_i", "xh_j");
     }
 }

@@ -30,18 +30,14 @@ pub(super) const ENTRY: Entry = Entry {
 };
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
-    let params: NoParams = config::read("rule", table)?;
     let (_, pattern) = Pattern::choose(ENTRY.name, None, None, &[Kind::Server], setting.topology)?;
     let warnings = setting.require_contraction(ENTRY.name)?;
     let (nodes, format) = (setting.topology.nodes(), setting.compressed());
-    Ok(Prepared {
-        plan: Arc::new(Collective::after_gradient(pattern, nodes, vec![format.clone()])),
-        resolved: config::resolved(ENTRY.name, &params),
-        warnings,
-        spawn: Arc::new(move |node, x| {
-            let gather = Gather::new(pattern, nodes, node, format.clone(), x.len());
-            Box::new(DoubleSqueeze { gather, step: 0.0, error: vec![0.0; x.len()] })
-        }),
+    let plan = Collective::after_gradient(pattern, nodes, vec![format.clone()]);
+    ENTRY.without_constants(table, plan, warnings, move |node, x| DoubleSqueeze {
+        gather: Gather::new(pattern, nodes, node, format.clone(), x.len()),
+        step: 0.0,
+        error: vec![0.0; x.len()],
     })
 }
 

@@ -33,7 +33,6 @@ pub(super) const ENTRY: Entry = Entry {
 };
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
-    let params: NoParams = config::read("rule", table)?;
     let topology = Arc::clone(setting.topology);
     let mut warnings = Vec::new();
     if setting.compressor.name() != "identity" {
@@ -44,25 +43,14 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
             setting.compressor.name()
         ));
     }
-    Ok(Prepared {
-        plan: Arc::new(Gossip::after_gradient(Arc::clone(&topology), setting.compressed())),
-        resolved: config::resolved(ENTRY.name, &params),
-        warnings,
-        spawn: Arc::new(move |node, x| {
-            let row = Row::of(&topology, node);
-            let copies = vec![x.to_vec(); row.neighbours.len()];
-            Box::new(Ecd { row, own: x.to_vec(), copies })
-        }),
+    let plan = Gossip::after_gradient(Arc::clone(&topology), setting.compressed());
+    ENTRY.without_constants(table, plan, warnings, move |node, x| {
+        Ecd(Replicas::new(&topology, node, x))
     })
 }
 
-struct Ecd {
-    row: Row,
-    /// xt_i.
-    own: Vec<f32>,
-    /// xt_j, ascending.
-    copies: Vec<Vec<f32>>,
-}
+/// xt_j at every holder, the owner too.
+struct Ecd(Replicas);
 
 /// t, which starts at 1.
 fn t(round: Round) -> f32 {
@@ -82,35 +70,23 @@ impl Party for Ecd {
     }
 
     fn sent(&mut self, _: &mut Local, at: &At, _: Option<NodeId>, own: &Payload<'_>) {
-        estimate(at.round, own, &mut self.own);
+        estimate(at.round, own, &mut self.0.own);
     }
 
     fn received(&mut self, _: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
-        estimate(at.round, p, &mut self.copies[self.row.place(from)]);
+        estimate(at.round, p, self.0.of_mut(from));
         Ok(())
     }
 
     fn copies(&self) -> Option<&dyn Copies> {
-        Some(self)
-    }
-}
-
-impl Copies for Ecd {
-    fn own<'a>(&'a self, _: &'a Local, _: Option<NodeId>) -> Option<&'a [f32]> {
-        Some(&self.own)
-    }
-
-    fn of<'a>(&'a self, _: &'a Local, from: NodeId) -> Option<&'a [f32]> {
-        Some(&self.copies[self.row.place(from)])
+        Some(&self.0)
     }
 }
 
 impl Rule for Ecd {
     fn gradient(&mut self, local: &mut Local, round: Round, _: f32) {
-        let own = self.row.own;
-        sum_into(&mut local.update, &self.own, &self.row.weights, &self.copies, |update, xt| {
-            own * xt - update
-        });
+        let Row { own, weights, .. } = &self.0.row;
+        self.0.sum_into(&mut local.update, weights, |update, xt| own * xt - update);
         let half = 0.5 * t(round);
         for (x, next) in local.x.iter_mut().zip(&mut local.update) {
             let z = (1.0 - half) * *x + half * *next;
@@ -120,7 +96,6 @@ impl Rule for Ecd {
     }
 
     fn state(&mut self, visitor: &mut dyn Visitor) {
-        visitor.vector("xt_i", &mut self.own);
-        visit_all(visitor, "xt_j", &mut self.copies);
+        self.0.state(visitor, "xt_i", "xt_j");
     }
 }

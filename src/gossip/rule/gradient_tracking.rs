@@ -46,18 +46,13 @@ const STEPS: &[Step] = &[
 ];
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
-    let params: NoParams = config::read("rule", table)?;
     let topology = Arc::clone(setting.topology);
     let formats = vec![setting.dense(), setting.dense()];
-    Ok(Prepared {
-        plan: Arc::new(Gossip::of_steps(Arc::clone(&topology), STEPS, formats)),
-        resolved: config::resolved(ENTRY.name, &params),
-        warnings: Vec::new(),
-        spawn: Arc::new(move |node, x| {
-            let zeros = vec![0.0; x.len()];
-            let row = Row::of(&topology, node);
-            Box::new(GradientTracking { row, y: zeros.clone(), next: zeros })
-        }),
+    let plan = Gossip::of_steps(Arc::clone(&topology), STEPS, formats);
+    ENTRY.without_constants(table, plan, Vec::new(), move |node, x| GradientTracking {
+        row: Row::of(&topology, node),
+        y: vec![0.0; x.len()],
+        next: vec![0.0; x.len()],
     })
 }
 

@@ -32,6 +32,7 @@ mod pairwise;
 mod power_gossip;
 mod prelude;
 mod qg_dsgdm;
+mod replicas;
 mod sgp;
 mod share;
 mod sign_sgd;
@@ -200,6 +201,26 @@ impl Entry {
         step_advice: None,
         prepare: |_, _| Err(ConfigError::at("rule", "this rule has no `prepare`")),
     };
+
+    /// Prepares a rule that has no constants.
+    ///
+    /// # Errors
+    /// If the table has one.
+    fn without_constants<R: Rule + 'static>(
+        &self,
+        table: &toml::Table,
+        plan: impl Plan + 'static,
+        warnings: Vec<String>,
+        make: impl Fn(NodeId, &[f32]) -> R + Send + Sync + 'static,
+    ) -> Result<Prepared, ConfigError> {
+        let params: NoParams = config::read("rule", table)?;
+        Ok(Prepared {
+            plan: Arc::new(plan),
+            resolved: config::resolved(self.name, &params),
+            warnings,
+            spawn: Arc::new(move |node, x| Box::new(make(node, x))),
+        })
+    }
 }
 
 /// All rules, in the order of the documentation.

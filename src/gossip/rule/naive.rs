@@ -26,7 +26,6 @@ pub(super) const ENTRY: Entry = Entry {
 };
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
-    let params: NoParams = config::read("rule", table)?;
     let schedule = Arc::clone(setting.schedule);
     let mut warnings = Vec::new();
     if setting.compressor.name() != "identity" {
@@ -36,16 +35,10 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
                 .to_string(),
         );
     }
-    Ok(Prepared {
-        plan: Arc::new(
-            Gossip::around_gradient(Arc::clone(setting.topology), setting.compressed())
-                .following(&schedule),
-        ),
-        resolved: config::resolved("naive", &params),
-        warnings,
-        spawn: Arc::new(move |node, x| {
-            Box::new(Naive { rows: Rows::of(&schedule, node), acc: vec![0.0; x.len()] })
-        }),
+    let plan = Gossip::around_gradient(Arc::clone(setting.topology), setting.compressed());
+    ENTRY.without_constants(table, plan.following(&schedule), warnings, move |node, x| Naive {
+        rows: Rows::of(&schedule, node),
+        acc: vec![0.0; x.len()],
     })
 }
 

@@ -69,16 +69,11 @@ fn prepare(
     table: &toml::Table,
     setting: &Setting<'_>,
 ) -> Result<Prepared, ConfigError> {
-    let params: NoParams = config::read("rule", table)?;
     let topology = Arc::clone(setting.topology);
-    Ok(Prepared {
-        plan: Arc::new(Calls { topology, seed: setting.seed, steps, format: setting.dense() }),
-        resolved: config::resolved(entry.name, &params),
-        warnings: Vec::new(),
-        spawn: Arc::new(|_, x| {
-            let zeros = vec![0.0; x.len()];
-            Box::new(Pairwise { movement: zeros, x: x.to_vec() })
-        }),
+    let plan = Calls { topology, seed: setting.seed, steps, format: setting.dense() };
+    entry.without_constants(table, plan, Vec::new(), |_, x| Pairwise {
+        movement: vec![0.0; x.len()],
+        x: x.to_vec(),
     })
 }
 

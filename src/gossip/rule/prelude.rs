@@ -5,9 +5,11 @@ pub(super) use std::sync::Arc;
 pub(super) use serde::{Deserialize, Serialize};
 
 pub(super) use super::{
-    Entry, NoParams, Parts, Prepared, Rule, SameModel, Setting, Visitor,
+    Entry, Parts, Prepared, Rule, SameModel, Setting, Visitor,
     mix::{Held, Row, Rows, sum_at, sum_into, unscaled},
-    nine_digits, positive, steps, visit_all, whole,
+    nine_digits, positive,
+    replicas::Replicas,
+    steps, visit_all, whole,
 };
 pub(super) use crate::{
     compress::{Entries, Format, NonFinite, Payload},

@@ -44,21 +44,17 @@ pub(super) const ENTRY: Entry = Entry {
 const WEIGHT: usize = 2;
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
-    let params: NoParams = config::read("rule", table)?;
     let (topology, schedule) = (Arc::clone(setting.topology), Arc::clone(setting.schedule));
     let format = Format::Floats(setting.parameters + WEIGHT);
     let plan =
         Gossip::after_gradient(Arc::clone(&topology), format).following(&schedule).one_for_each();
-    Ok(Prepared {
-        plan: Arc::new(plan),
-        resolved: config::resolved("sgp", &params),
-        warnings: Vec::new(),
-        spawn: Arc::new(move |node, x| {
-            let degree = topology.neighbours(node).len();
-            let share = schedule.is_static().then(|| 1.0 / (1.0 + degree as f32));
-            let (schedule, x) = (Arc::clone(&schedule), x.to_vec());
-            Box::new(Sgp { node, schedule, share, w: 1.0, x, written: None })
-        }),
+    ENTRY.without_constants(table, plan, Vec::new(), move |node, x| Sgp {
+        share: schedule.is_static().then(|| 1.0 / (1.0 + topology.neighbours(node).len() as f32)),
+        node,
+        schedule: Arc::clone(&schedule),
+        w: 1.0,
+        x: x.to_vec(),
+        written: None,
     })
 }
 

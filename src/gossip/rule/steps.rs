@@ -56,6 +56,28 @@ pub(super) fn of_models(setting: &Setting<'_>) -> f64 {
     factor(setting) * half * delta(setting, TOP_K)
 }
 
+/// Warns if the compressor's nominal error alpha on Gaussian vectors exceeds the bound under which
+/// compressed differences of models are known to converge: sqrt(1 - rho^2) / |I - W| (Tang et al.
+/// 2018, Theorem 1).
+pub(super) fn warn_of_differences(rule: &str, setting: &Setting<'_>) -> Vec<String> {
+    let alpha = (1.0 - setting.nominal_delta).max(0.0).sqrt();
+    if setting.topology.nodes() == 1 || alpha == 0.0 {
+        return Vec::new();
+    }
+    let spectrum = setting.topology.spectrum();
+    let bound = (1.0 - spectrum.rho * spectrum.rho).max(0.0).sqrt() / spectrum.mu;
+    if alpha < bound {
+        return Vec::new();
+    }
+    vec![format!(
+        "{rule} with `{}`: its error alpha = {alpha:.3} is past the bound sqrt(1 - rho^2) / |I - W| \
+         = {bound:.3} of `{}`, so it may diverge (near 1.2 it does); \
+         deep-squeeze or choco stand more, so do more bits and smaller buckets",
+        setting.compressor.name(),
+        setting.topology.name()
+    )]
+}
+
 /// F.
 fn factor(setting: &Setting<'_>) -> f64 {
     let away = furthest(setting);
