@@ -14,6 +14,7 @@
 //! | `supervised` | an [`Objective`] from a learner and a dataset |
 //! | `batches`, `schedule`, `optimizer` | the rows of a gradient; its step; [`Optimizer`] and its settings |
 //! | `quality` | [`ClassQuality`], [`ValueQuality`]: figures beside trivial predictions |
+//! | `counts` | [`Counts`]: what these figures follow from, without rows |
 //! | `model_file` | [`SavedModel`]: safetensors |
 //!
 //! To add a model, write one file that implements [`Kind`] and one line of [`KINDS`]. An objective
@@ -28,6 +29,7 @@
 
 mod affine;
 mod batches;
+mod counts;
 mod kind;
 mod least_squares;
 mod mlp;
@@ -45,6 +47,7 @@ use std::ops::Range;
 use crate::state::Visitor;
 
 pub use batches::Batches;
+pub use counts::{ClassCounts, Counts, MOST_CONFUSED, MOST_OUTPUTS, ValueSums};
 pub use kind::{Gradient, Init, Kind, Learner, Shape, Sums, Targets};
 pub(crate) use model::count_elements;
 pub use model::{MAX_PARAMETERS, Model, ModelParams};

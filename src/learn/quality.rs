@@ -5,12 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use ndarray::{ArrayView2, Axis};
+use ndarray::{ArrayView1, ArrayView2, Axis};
 
+use super::counts::{CONFIDENCE_BINS, ClassCounts, ValueSums};
 use crate::config::ConfigError;
-
-/// The number of bins of [`ClassQuality::bins`].
-const BINS: usize = 10;
 
 /// Areas under curves are computed for up to this many classes: each sorts all rows.
 pub const MAX_CURVES: usize = 256;
@@ -40,6 +38,31 @@ pub struct Bin {
     pub correct: u64,
 }
 
+impl Bin {
+    /// The number of the bin of a greatest probability.
+    pub(super) fn of(confidence: f64) -> usize {
+        ((confidence * CONFIDENCE_BINS as f64) as usize).min(CONFIDENCE_BINS - 1)
+    }
+
+    /// Adds a row.
+    pub(super) fn add(&mut self, confidence: f64, is_correct: bool) {
+        self.rows += 1;
+        self.confidence += confidence;
+        self.correct += u64::from(is_correct);
+    }
+}
+
+/// The most probable class, of equal ones the first, and its probability.
+pub(super) fn most_probable(of_row: ArrayView1<'_, f32>) -> (usize, f64) {
+    let mut best = 0;
+    for (class, p) in of_row.iter().enumerate() {
+        if *p > of_row[best] {
+            best = class;
+        }
+    }
+    (best, f64::from(of_row[best]))
+}
+
 impl ClassQuality {
     /// Compares predicted probabilities (rows x classes) with the classes of the rows. A row is
     /// predicted to be of its most probable class, of equal ones the first.
@@ -61,29 +84,46 @@ impl ClassQuality {
             predicted: vec![0; classes],
             confusion: BTreeMap::new(),
             areas: Vec::new(),
-            bins: vec![Bin::default(); BINS],
+            bins: vec![Bin::default(); CONFIDENCE_BINS],
         };
         for (row, (of_row, &label)) in probabilities.rows().into_iter().zip(labels).enumerate() {
             check_finite(row, of_row.iter())?;
-            let mut best = 0;
-            for (class, p) in of_row.iter().enumerate() {
-                if *p > of_row[best] {
-                    best = class;
-                }
-            }
-            let confidence = f64::from(of_row[best]);
+            let (best, confidence) = most_probable(of_row);
             quality.rows[label as usize] += 1;
             quality.predicted[best] += 1;
             *quality.confusion.entry((label, best as u32)).or_default() += 1;
-            let bin = &mut quality.bins[((confidence * BINS as f64) as usize).min(BINS - 1)];
-            bin.rows += 1;
-            bin.confidence += confidence;
-            bin.correct += u64::from(best == label as usize);
+            quality.bins[Bin::of(confidence)].add(confidence, best == label as usize);
         }
         if classes <= MAX_CURVES {
             quality.areas = (0..classes).map(|class| area(probabilities, labels, class)).collect();
         }
         Ok(quality)
+    }
+
+    /// The figures that follow from counts. Areas are those of scores that are equal within a bin;
+    /// without a confusion matrix only the rows that were found are known, and no mistakes.
+    pub fn of_counts(counts: &ClassCounts) -> ClassQuality {
+        let classes = counts.classes();
+        let mut quality = ClassQuality {
+            classes,
+            rows: counts.rows().to_vec(),
+            predicted: counts.predicted().to_vec(),
+            confusion: BTreeMap::new(),
+            areas: (0..classes).map(|class| counts.area(class)).collect(),
+            bins: counts.bins().to_vec(),
+        };
+        for (class, &right) in counts.right().iter().enumerate() {
+            quality.confusion.insert((class as u32, class as u32), right);
+        }
+        if counts.is_detailed() {
+            for (class, predicted) in (0..classes * classes).map(|at| (at / classes, at % classes))
+            {
+                let rows = counts.confused(class, predicted);
+                quality.confusion.insert((class as u32, predicted as u32), rows);
+            }
+        }
+        quality.confusion.retain(|_, rows| *rows > 0);
+        quality
     }
 
     /// The number of classes of the model; rows may lack some.
@@ -197,7 +237,8 @@ pub struct ValueQuality {
     /// 1 - sum of square errors / sum of square distances from the mean of these rows; `None` if
     /// all are equal.
     pub r2: Option<f64>,
-    /// The root of the mean square error of always predicting the mean of these rows.
+    /// The root of the mean square error of always predicting one number: the mean of these rows,
+    /// unless another one is given.
     pub baseline: f64,
 }
 
@@ -217,26 +258,25 @@ impl ValueQuality {
         for (row, of_row) in predicted.rows().into_iter().enumerate() {
             check_finite(row, of_row.iter())?;
         }
-        let rows = values.nrows() as f64;
         let outputs = predicted.axis_iter(Axis(1)).zip(values.axis_iter(Axis(1)));
         Ok(outputs
             .map(|(predicted, values)| {
-                let middle = values.iter().map(|&y| f64::from(y)).sum::<f64>() / rows;
-                let (mut absolute, mut square, mut around) = (0.0, 0.0, 0.0);
-                for (&p, &y) in predicted.iter().zip(values) {
-                    let error = f64::from(p) - f64::from(y);
-                    absolute += error.abs();
-                    square += error * error;
-                    around += (f64::from(y) - middle).powi(2);
-                }
-                ValueQuality {
-                    mae: absolute / rows,
-                    rmse: (square / rows).sqrt(),
-                    r2: (around > 0.0).then(|| 1.0 - square / around),
-                    baseline: (around / rows).sqrt(),
-                }
+                let mut sums = ValueSums::around(values.iter());
+                sums.add(predicted.iter().zip(values));
+                ValueQuality::of_sums(&sums, sums.mean)
             })
             .collect())
+    }
+
+    /// The figures that follow from sums, beside always predicting `middle`.
+    pub fn of_sums(sums: &ValueSums, middle: f64) -> ValueQuality {
+        let rows = sums.rows as f64;
+        ValueQuality {
+            mae: sums.absolute / rows,
+            rmse: (sums.square / rows).sqrt(),
+            r2: (sums.around > 0.0).then(|| 1.0 - sums.square / sums.around),
+            baseline: (sums.around / rows + (sums.mean - middle).powi(2)).sqrt(),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use super::{needs, record::Opening};
 use crate::{
     compress::{self, Compressor},
     config::ConfigError,
-    data::Scale,
+    data::{Scale, Task},
     experiment::{
         DataParams, Experiment, Policy, RequireParams, StartParams, TopologyParams, Transport,
         Weighting,
@@ -298,6 +298,22 @@ impl Design {
     /// The model's dimension d.
     pub fn parameters(&self) -> usize {
         self.initial.len()
+    }
+
+    /// The names of the classes or of the predicted numbers, as far as the experiment gives them.
+    pub fn output_names(&self) -> Vec<String> {
+        let data = &self.experiment.data;
+        if let Some(classes) = &data.classes {
+            return classes.clone();
+        }
+        let targets = data.target.as_deref().unwrap_or_default();
+        let names: Vec<String> = targets.split(',').map(|name| name.trim().to_string()).collect();
+        let are_values = self.table_model().is_ok_and(|model| model.task() == Task::Regression);
+        if are_values && names.len() == self.outputs && !targets.is_empty() {
+            names
+        } else {
+            Vec::new()
+        }
     }
 
     /// Whether f_i is weighted by its share of the rows.

@@ -10,7 +10,7 @@ use crate::{
     digest,
     drive::{Conclusion, Elapsed},
     gossip::{LinkTraffic, OwnModel, Traffic},
-    learn::Evaluation,
+    learn::{Counts, Evaluation},
     run::{Design, arithmetic},
     vector,
 };
@@ -145,6 +145,15 @@ pub struct Closing {
     pub test: Option<Score>,
     /// The mean model on its test rows.
     pub test_of_mean: Option<Score>,
+    /// Counts of its own model's predictions for its test rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counts: Option<Counts>,
+    /// The same of the mean model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counts_of_mean: Option<Counts>,
+    /// The mean of each target of the shard, if numbers are predicted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub targets: Vec<f64>,
     /// Hash of the arithmetic self-test, in hexadecimal.
     pub arithmetic: String,
     /// Bytes sent for the rule: payload, wire, dense.
@@ -188,6 +197,22 @@ impl From<Evaluation> for Score {
     fn from(evaluation: Evaluation) -> Score {
         Score { rows: evaluation.rows, loss: evaluation.loss, correct: evaluation.correct }
     }
+}
+
+/// Checks a score and the counts of the same rows.
+fn check_score(
+    score: Option<Score>,
+    counts: Option<&Counts>,
+    outputs: usize,
+) -> Result<(), String> {
+    let Some(score) = score else {
+        return counts.map_or(Ok(()), |_| Err("counts without a score".into()));
+    };
+    let most = score.rows.min(MOST_ROWS);
+    if most == 0 || most < score.rows || score.correct.is_some_and(|correct| correct > most) {
+        return Err(format!("a score of {:?} right answers in {} rows", score.correct, score.rows));
+    }
+    counts.map_or(Ok(()), |counts| counts.check(outputs, score.rows))
 }
 
 /// Whether a count is 0.
@@ -237,6 +262,9 @@ impl Closing {
             distance_squared: if same { vector::distance_squared(model, mean) } else { f64::NAN },
             test: None,
             test_of_mean: None,
+            counts: None,
+            counts_of_mean: None,
+            targets: Vec::new(),
             arithmetic: arithmetic::name(),
             bytes: Closing::traffic(conclusion.traffic),
             time_s: elapsed.time.seconds(),
@@ -265,15 +293,17 @@ impl Closing {
                 return Err(format!("{key}: this is not a SHA-256 in 64 hexadecimal digits"));
             }
         }
-        for score in [self.test, self.test_of_mean].iter().flatten() {
-            if score.rows == 0 || score.correct.is_some_and(|correct| correct > score.rows) {
-                return Err(format!(
-                    "a score of {:?} right answers in {} rows",
-                    score.correct, score.rows
-                ));
-            }
-        }
         let outputs = design.outputs;
+        let scored = [(self.test, &self.counts), (self.test_of_mean, &self.counts_of_mean)];
+        for (score, counts) in scored {
+            check_score(score, counts.as_ref(), outputs)?;
+        }
+        if self.targets.len() > outputs || self.targets.iter().any(|mean| !mean.is_finite()) {
+            return Err(format!(
+                "the means of {} targets: at most {outputs} finite ones are accepted",
+                self.targets.len()
+            ));
+        }
         if self.classes.len() > outputs.max(1) || self.links.len() > MOST_LINKS {
             return Err(format!(
                 "{} classes and {} links: at most {outputs} and {MOST_LINKS} are accepted",
@@ -352,6 +382,9 @@ mod tests {
             distance_squared: 0.1,
             test: Some(Score { rows: 2, loss: f64::NAN, correct: Some(1) }),
             test_of_mean: None,
+            counts: None,
+            counts_of_mean: None,
+            targets: Vec::new(),
             arithmetic: arithmetic::name(),
             bytes: [1, 2, 3],
             time_s: 0.5,

@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, OnceLock};
 
+use ndarray::ArrayView1;
+
 use super::{
     Design,
     record::{Closing, Opening, merge},
@@ -11,11 +13,14 @@ use crate::{
     data::{Dataset, Scale, Target},
     drive::{Conclusion, Learner},
     gossip::tree::Setup,
-    learn::{Evaluation, Model, Objective, Optimizer, Ready},
+    learn::{Counts, Evaluation, MOST_OUTPUTS, Model, Objective, Optimizer, Ready},
     state::Visitor,
     units::{NodeId, Round},
     vector,
 };
+
+/// In larger runs records hold no counts: the root keeps the records of all nodes in memory.
+const MOST_COUNTING: usize = 256;
 
 /// Data that the first learner to know the scale scales once, and that all of them share.
 #[derive(Debug)]
@@ -191,14 +196,19 @@ impl Learner for ShardLearner {
     }
 
     fn conclude(&mut self, conclusion: &Conclusion<'_>) -> Vec<u8> {
-        let model = self.model.clone();
+        let (model, nodes) = (self.model.clone(), self.design.topology.nodes());
         let started = self.started();
-        let score = |x: &[f32]| started.test.as_ref().map(|test| evaluate(&model, x, test).into());
+        let test = started.test.as_deref();
+        let score = |x: &[f32]| test.map(|test| evaluate(&model, x, test).into());
+        let count = |x: &[f32]| Counts::of(&model, x, test.filter(|_| nodes <= MOST_COUNTING)?);
         Closing {
             classes: Closing::classes(class_counts(&started.data)),
             train_loss_of_mean: evaluate(&model, conclusion.mean, &started.data).loss,
             test: score(conclusion.model),
             test_of_mean: score(conclusion.mean),
+            counts: count(conclusion.model),
+            counts_of_mean: count(conclusion.mean),
+            targets: target_means(&started.data),
             ..Closing::of(conclusion, started.data.rows() as u64)
         }
         .to_bytes()
@@ -211,6 +221,19 @@ impl Learner for ShardLearner {
 /// If they do not fit the model.
 pub fn evaluate(model: &Model, x: &[f32], data: &Dataset) -> Evaluation {
     model.evaluate(x, data).expect("the data was checked against the model before the run")
+}
+
+/// The mean of each target; empty if there are classes, or more targets than are summed.
+fn target_means(data: &Dataset) -> Vec<f64> {
+    match &data.target {
+        Target::Values(values) if values.ncols() <= MOST_OUTPUTS => {
+            let mean = |column: ArrayView1<'_, f32>| {
+                column.iter().map(|&y| f64::from(y)).sum::<f64>() / column.len() as f64
+            };
+            values.columns().into_iter().map(mean).collect()
+        }
+        _ => Vec::new(),
+    }
 }
 
 /// Rows per class; empty if there are no classes.

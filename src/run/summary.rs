@@ -12,7 +12,8 @@ use crate::{
     experiment::Weighting,
     mixing::Topology,
     run::{
-        Design, Pooled,
+        Design, Figures, Pooled,
+        figures::Judged,
         record::{Closing, MOST_MEASURES, Score, is_none},
     },
     units::{NodeId, Round},
@@ -58,6 +59,9 @@ pub struct Summary {
     /// The mean share of time in which nodes computed gradients; 0 if nothing takes time.
     #[serde(default)]
     pub computing: f64,
+    /// What a reader of the figures could miss.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// The rounds in which each node took part, in node order.
     pub participation: IndexMap<String, Participation>,
     /// Nodes whose records are missing or cannot be used, with the reason. They are not in
@@ -171,6 +175,9 @@ pub struct Outcome {
     /// The mean model's loss on the test rows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test_loss_of_mean: Option<f64>,
+    /// The mean model on the test rows of all nodes; rows that all nodes test on count once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub test: Option<Figures>,
     /// (1/n) sum |x_i - mean|^2.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub consensus: Option<f64>,
@@ -241,6 +248,12 @@ pub struct Participation {
     /// Its own model on its test rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub test_accuracy: Option<f64>,
+    /// The same with all figures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub test: Option<Figures>,
+    /// The mean model on its test rows; left out if all nodes test on the same rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub test_of_mean: Option<Figures>,
     /// Payload bytes that it sent.
     pub bytes_payload: u64,
     /// With envelopes and headers, before encryption.
@@ -288,6 +301,7 @@ impl Summary {
             bytes: TotalBytes::default(),
             time_s: 0.0,
             computing: 0.0,
+            warnings: Vec::new(),
             participation: IndexMap::new(),
             history: Vec::new(),
             away: IndexMap::new(),
@@ -381,8 +395,11 @@ impl Summary {
         let names: Vec<&str> = (0..design.topology.nodes())
             .map(|node| design.topology.node(node.into()).name.as_str())
             .collect();
-        for (node, closing) in closings {
-            summary.add(names[node.index()], Participation::of(closing, &names), closing.time_s);
+        let Judged { of_all, own, mut of_mean, warnings } = Judged::of(design, closings);
+        of_mean.resize(closings.len(), None);
+        for (((node, closing), test), test_of_mean) in closings.iter().zip(own).zip(of_mean) {
+            let part = Participation { test, test_of_mean, ..Participation::of(closing, &names) };
+            summary.add(names[node.index()], part, closing.time_s);
         }
         let all: Vec<&Closing> = closings.iter().map(|(_, closing)| closing).collect();
         summary.rounds = all.iter().map(|closing| closing.rounds).min().unwrap_or(0);
@@ -391,7 +408,8 @@ impl Summary {
         };
         summary.computing = all.iter().map(share).sum::<f64>() / all.len().max(1) as f64;
         if all.iter().any(|closing| closing.mean.is_some()) {
-            summary.outcome = Outcome::of(&all, design.by_rows());
+            summary.outcome = Outcome { test: of_all, ..Outcome::of(&all, design.by_rows()) };
+            summary.warnings = warnings;
         }
         summary
     }
@@ -492,6 +510,7 @@ impl Outcome {
                 of_mean.iter().map(|score| score.loss * score.rows as f64).sum::<f64>()
                     / rows as f64
             }),
+            test: None,
             consensus: Some(
                 closings.iter().map(|closing| closing.distance_squared).sum::<f64>() / nodes,
             ),
@@ -533,6 +552,8 @@ impl Participation {
             rows: closing.rows,
             classes: closing.classes.clone(),
             test_accuracy: closing.test.as_ref().and_then(Score::accuracy),
+            test: None,
+            test_of_mean: None,
             bytes_payload: closing.bytes[0],
             bytes_wire: closing.bytes[1],
             bytes_dense: closing.bytes[2],

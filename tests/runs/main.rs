@@ -12,6 +12,7 @@ mod encryption;
 mod golden_runs;
 mod held_calls;
 mod hostile_frames;
+mod judging;
 mod leaving;
 mod links;
 mod lost_frames;

@@ -2,7 +2,7 @@
 
 use gradvine::{
     experiment::Weighting,
-    run::{Change, Participation, Summary},
+    run::{Change, Figures, Participation, Summary},
     units::{Bytes, duration},
 };
 
@@ -36,6 +36,7 @@ pub fn table(summary: &Summary, tree: u64) -> String {
         "\nmean model       {}",
         figures(outcome.test_accuracy_of_mean, outcome.test_loss_of_mean, outcome.train_loss)
     );
+    text += &outcome.test.as_ref().map_or_else(String::new, quality);
     if let Some(worst) = outcome.test_accuracy_min {
         text += &format!("\nworst node       test accuracy {}", percent(Some(worst)));
     }
@@ -69,11 +70,62 @@ pub fn table(summary: &Summary, tree: u64) -> String {
         );
     }
     text += &restarts(summary);
+    for warning in &summary.warnings {
+        text += &format!("\nwarning          {warning}");
+    }
     if !summary.digest.is_empty() {
         text += &format!("\ndigest           {}", summary.digest);
     }
     if let Some(trace) = summary.trace.as_ref().filter(|_| summary.time_s > 0.0) {
         text += &format!("\ntrace            {trace}");
+    }
+    text
+}
+
+/// How good the mean model is beside trivial predictions.
+fn quality(test: &Figures) -> String {
+    /// Of more outputs summary.json has the rest.
+    const SHOWN: usize = 8;
+    let mut text = String::new();
+    if let Some(baseline) = &test.baseline {
+        text += &format!("\n  baseline       test accuracy {} (", percent(Some(baseline.accuracy)));
+        text += &format!("always \"{}\")", baseline.class);
+    }
+    let mut parts = Vec::new();
+    if let Some(share) = test.balanced_accuracy {
+        parts.push(format!("balanced accuracy {}", percent(Some(share))));
+    }
+    if let Some(area) = test.auc {
+        parts.push(format!("AUC {area:.3}"));
+    }
+    if let Some(error) = test.calibration_error {
+        parts.push(format!("calibration error {}", percent(Some(error))));
+    }
+    if !parts.is_empty() {
+        text += &format!("\n  by class       {}", parts.join(", "));
+    }
+    let recall = |class: usize| test.classes[class].recall;
+    let known = (0..test.classes.len()).filter(|&class| recall(class).is_some());
+    if let Some(worst) =
+        known.min_by(|&a, &b| recall(a).unwrap_or(1.0).total_cmp(&recall(b).unwrap_or(1.0)))
+    {
+        let class = &test.classes[worst];
+        text += &format!(
+            "\n  worst class    \"{}\": {} of its {} rows are found",
+            class.class,
+            percent(class.recall),
+            class.rows
+        );
+    }
+    for output in test.outputs.iter().take(SHOWN) {
+        let r2 = output.r2.map_or_else(String::new, |r2| format!(", R2 {r2:.4}"));
+        text += &format!(
+            "\n  {:14} RMSE {} (always the mean: {}), MAE {}{r2}",
+            output.output,
+            number(output.rmse),
+            number(output.baseline_rmse),
+            number(output.mae)
+        );
     }
     text
 }
@@ -133,6 +185,9 @@ fn mean_is_the_result(worst: Option<f64>, mean: Option<f64>) -> String {
     }
 }
 
+/// The text of a node in one column.
+type Cell = fn(&Participation) -> String;
+
 /// One line per node, in aligned columns.
 fn participants(summary: &Summary) -> String {
     const SHOWN: usize = 64;
@@ -147,17 +202,27 @@ fn participants(summary: &Summary) -> String {
             .join(", ");
         if all.len() > WIDEST { format!("{} classes", held.count()) } else { all }
     };
-    let mut rows =
-        vec![["node", "rows", "classes (rows)", "test accuracy", "sent"].map(String::from)];
+    let parts = || summary.participation.values().take(SHOWN);
+    // Where all nodes test on the same rows, the mean model has one figure.
+    let apart = parts().any(|part| part.test_of_mean.is_some());
+    let known = |of: fn(&Participation) -> Option<f64>| parts().any(|part| of(part).is_some());
+    let columns: [(&str, bool, Cell); 5] = [
+        ("test rows", apart, |part| {
+            part.test.as_ref().map_or("-".into(), |test| test.rows.to_string())
+        }),
+        ("test accuracy", !apart, |part| percent(part.test_accuracy)),
+        ("own model", apart && known(own), |part| percent(own(part))),
+        ("mean model", apart && known(of_mean), |part| percent(of_mean(part))),
+        ("baseline", known(baseline), |part| percent(baseline(part))),
+    ];
+    let columns: Vec<_> = columns.into_iter().filter(|(_, shown, _)| *shown).collect();
+    let mut rows = vec![vec!["node".to_string(), "rows".into(), "classes (rows)".into()]];
+    rows[0].extend(columns.iter().map(|(head, ..)| (*head).to_string()).chain(["sent".into()]));
     rows.extend(summary.participation.iter().take(SHOWN).map(|(name, part)| {
-        let accuracy = percent(part.test_accuracy);
-        [
-            name.clone(),
-            part.rows.to_string(),
-            classes(part),
-            accuracy,
-            Bytes(part.bytes_payload).to_string(),
-        ]
+        let mut row = vec![name.clone(), part.rows.to_string(), classes(part)];
+        row.extend(columns.iter().map(|(.., cell)| cell(part)));
+        row.push(Bytes(part.bytes_payload).to_string());
+        row
     }));
     let mut text: String =
         aligned(&rows, &[0, 2]).lines().map(|line| format!("  {line}\n")).collect();
@@ -183,6 +248,18 @@ fn weights(summary: &Summary) -> String {
     format!("\nweighting        {words}")
 }
 
+fn own(part: &Participation) -> Option<f64> {
+    part.test.as_ref()?.accuracy
+}
+
+fn of_mean(part: &Participation) -> Option<f64> {
+    part.test_of_mean.as_ref()?.accuracy
+}
+
+fn baseline(part: &Participation) -> Option<f64> {
+    Some(part.test.as_ref()?.baseline.as_ref()?.accuracy)
+}
+
 /// The figures of a model that are known, each with the rows that it is of.
 fn figures(accuracy: Option<f64>, test_loss: Option<f64>, train_loss: Option<f64>) -> String {
     let test = accuracy
@@ -192,6 +269,14 @@ fn figures(accuracy: Option<f64>, test_loss: Option<f64>, train_loss: Option<f64
     let train =
         train_loss.map_or("training loss -".into(), |loss| format!("training loss {loss:.5}"));
     test.chain([train]).collect::<Vec<_>>().join(", ")
+}
+
+fn number(value: f64) -> String {
+    if value == 0.0 || (1e-3..1e6).contains(&value.abs()) {
+        format!("{value:.4}")
+    } else {
+        format!("{value:.3e}")
+    }
 }
 
 fn percent(share: Option<f64>) -> String {
