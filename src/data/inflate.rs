@@ -38,6 +38,11 @@ struct Bound {
 /// The first bytes of a gzip stream.
 pub(super) const MAGIC: &[u8] = &[0x1F, 0x8B];
 
+/// The most bytes that a file inflates to, of which this many compressed bytes were read.
+pub(super) fn plausible(read: u64) -> u64 {
+    ALWAYS + TIMES * read
+}
+
 /// Checks that a file whose first bytes are `head` is compressed if its name says so.
 pub(super) fn check_name(name: &str, head: &[u8]) -> Result<(), ConfigError> {
     if name.to_ascii_lowercase().ends_with(".gz") && !head.starts_with(MAGIC) {
@@ -79,7 +84,7 @@ impl<R: Read> Read for Inflate<R> {
         })?;
         self.inflated += length as u64;
         let read = self.count.read() - self.decoder.get_ref().buffer().len() as u64;
-        let plausible = ALWAYS + TIMES * read;
+        let plausible = plausible(read);
         if self.inflated > plausible {
             let of = self.count.total.map(|total| format!(" of {total}")).unwrap_or_default();
             let problem = format!(

@@ -119,8 +119,8 @@ pub fn load(source: &str, options: &Options) -> Result<Dataset, ConfigError> {
     if !path.exists() {
         let names = embedded::EMBEDDED.names();
         let problem = format!(
-            "no such file; accepted: a path to a CSV, NPY or IDX file (also .gz), a folder of CSV files, or \
-             one of {}",
+            "no such file; accepted: a path to a CSV, NPY or IDX file (also .gz), a folder \
+             of CSV files, or one of {}",
             names.join(", ")
         );
         return Err(ConfigError::new("data.source", format!("\"{source}\""), problem));
@@ -159,8 +159,8 @@ pub fn load(source: &str, options: &Options) -> Result<Dataset, ConfigError> {
     encoder.finish(source).map_err(|error| blame(error, source))
 }
 
-/// Reads a dataset from a stream, such as standard input, as [`load`] reads it from a file. The name
-/// is only for messages and for [`Format::of`].
+/// Reads a dataset from a stream, such as standard input, as [`load`] reads it from a file. The
+/// name is only for messages and for [`Format::of`].
 ///
 /// # Errors
 /// As [`load`].

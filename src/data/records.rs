@@ -303,8 +303,8 @@ mod tests {
 
     #[test]
     fn records_are_cut_at_every_border_alike() {
-        let text = "\u{FEFF}\r\n a;b ;\"c \"\"d\"\"\"\r\n\r\n\n1;\"2\r\n,3\";\n\r4;;5\rx\"y;6;\"7\"8\n\
-                    ;;\n\"\";\"\n\n";
+        let text = "\u{FEFF}\r\n a;b ;\"c \"\"d\"\"\"\r\n\r\n\n1;\"2\r\n,3\";\n\
+                    \r4;;5\rx\"y;6;\"7\"8\n;;\n\"\";\"\n\n";
         let expected = reference(text.as_bytes());
         assert_eq!(expected.len(), 6);
         assert_eq!(

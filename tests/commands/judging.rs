@@ -225,3 +225,49 @@ fn figures_that_could_mislead_are_warned_of() {
         .success()
         .stderr(contains("warning: no row is of class 1"));
 }
+
+#[test]
+fn rows_are_read_from_standard_input_and_from_the_files_of_a_folder() {
+    let text = rows(60);
+    let folder = trained(&text, &[]);
+    let path = folder.path();
+    let expected =
+        gradvine().current_dir(path).args(["predict", "run", "rows.csv"]).assert().success();
+    let expected = String::from_utf8(expected.get_output().stdout.clone()).unwrap();
+    let piped = |command: &str, text: &str| {
+        gradvine().current_dir(path).args([command, "run", "-"]).write_stdin(text).assert()
+    };
+    piped("predict", &text).success().stdout(expected.clone());
+    piped("evaluate", &text).success().stdout(contains("held out of training"));
+    piped("evaluate", "x,y,class\n1,2,0\n1,?,0\n").code(2).stderr(contains(
+        "standard input: line 3, column 1 (y) = \"?\": text, but a number is needed",
+    ));
+    // The same rows in two files, of which the second has its columns in another order.
+    let lines: Vec<&str> = text.lines().collect();
+    let turned = |line: &&str| line.split(',').rev().collect::<Vec<&str>>().join(",") + "\n";
+    let second: String = lines[..1].iter().chain(&lines[31..]).map(turned).collect();
+    fs::create_dir(path.join("parts")).unwrap();
+    fs::write(path.join("parts/1.csv"), lines[..31].join("\n")).unwrap();
+    fs::write(path.join("parts/2.csv"), second).unwrap();
+    gradvine()
+        .current_dir(path)
+        .args(["predict", "run", "parts"])
+        .assert()
+        .success()
+        .stdout(expected);
+    // The run has read the same rows.
+    let value = evaluated(path, &["parts"]);
+    assert_eq!(value["rows_are"], "held-out");
+    assert_eq!(value["loss"], evaluated(path, &["rows.csv"])["loss"]);
+    let digest = |out: &str, source: &str| {
+        gradvine()
+            .current_dir(path)
+            .args(["simulate", "--topology", "path:3", "--set", "model.kind=softmax", "-q"])
+            .args(["--out", out, "--set", &format!("data.source={source}")])
+            .assert()
+            .success();
+        let summary = fs::read(path.join(out).join("summary.json")).unwrap();
+        serde_json::from_slice::<Value>(&summary).unwrap()["digest"].clone()
+    };
+    assert_eq!(digest("one", "rows.csv"), digest("two", "parts"));
+}

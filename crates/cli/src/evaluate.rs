@@ -13,7 +13,7 @@ use gradvine::{
 use serde_json::json;
 
 use self::table::Quality;
-use super::{Exit, print, print_json};
+use super::{Exit, print, print_json, progress};
 
 /// The arguments of `gradvine evaluate`
 #[derive(clap::Args, Debug)]
@@ -23,7 +23,8 @@ use super::{Exit, print, print_json};
 pub struct Args {
     /// A model file written by a run, or a run directory: its mean model
     model: PathBuf,
-    /// `digits`, `breast-cancer`, or a data file (CSV, NPY, IDX, each also .gz)
+    /// `digits`, `breast-cancer`, a data file (CSV, NPY, IDX, each also .gz), a folder of CSV
+    /// files, or `-`: standard input, CSV or another of these
     data: String,
     #[command(flatten)]
     reading: Reading,
@@ -78,7 +79,12 @@ pub fn open(
         bare,
         ..Options::default()
     };
-    let data = data::load(source, &options).map_err(named_by_argument)?;
+    progress::show_reading();
+    let data = match source {
+        "-" => data::read("standard input", std::io::stdin().lock(), &options),
+        source => data::load(source, &options),
+    };
+    let data = data.map_err(named_by_argument)?;
     Ok((saved, data))
 }
 

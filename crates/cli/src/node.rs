@@ -9,7 +9,12 @@ use gradvine::{
     run::{EndError, Progress},
 };
 
-use super::{Exit, interrupt::Interrupt, outcome, print_json, progress::Display};
+use super::{
+    Exit,
+    interrupt::Interrupt,
+    outcome, print_json,
+    progress::{self, Display},
+};
 
 /// The arguments of `gradvine node`
 #[derive(clap::Args, Debug)]
@@ -62,6 +67,9 @@ pub struct Args {
 pub fn run(args: Args) -> Result<(), Exit> {
     if args.no_space_check {
         memory::trust();
+    }
+    if !args.quiet {
+        progress::show_reading();
     }
     let mut builder = Node::builder(&args.node)?.warn(super::warnings());
     if let Some(out) = &args.out {

@@ -19,7 +19,8 @@ use super::{
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     gradvine predict runs/first rows.csv > predictions.csv\n  \
-    gradvine predict model-mean.safetensors digits --out predictions.csv\n\n\
+    gradvine predict model-mean.safetensors digits --out predictions.csv\n  \
+    zcat rows.csv.gz | gradvine predict runs/first -\n\n\
     One line a row: its number from 0, the predicted class, the probability of each class (or the \
     predicted numbers).")]
 pub struct Args {

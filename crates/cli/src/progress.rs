@@ -3,10 +3,12 @@
 use std::{
     collections::BTreeSet,
     io::IsTerminal,
+    sync::Mutex,
     time::{Duration, Instant},
 };
 
 use gradvine::{
+    data::{self, Reading},
     run::Progress,
     units::{Bytes, duration},
 };
@@ -135,6 +137,56 @@ fn words(progress: &Progress, simulated_time: bool) -> String {
     words += &format!("  sent {}", Bytes(progress.payload));
     if simulated_time && progress.time.0 > 0 {
         words += &format!("  virtual {:.1} s", progress.time.seconds());
+    }
+    words
+}
+
+/// Shows on a terminal how far the reading of a file is, once it has taken a second.
+pub fn show_reading() {
+    if !std::io::stderr().is_terminal() {
+        return;
+    }
+    let shown = Mutex::new(None);
+    data::observe_reading(move |reading| {
+        let mut shown = shown.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let (begun, bar) = shown.get_or_insert_with(|| (Instant::now(), None::<ProgressBar>));
+        if reading.ended {
+            if let Some(bar) = bar {
+                bar.finish_and_clear();
+            }
+            *shown = None;
+            return;
+        }
+        let elapsed = begun.elapsed();
+        if elapsed >= Duration::from_secs(1) {
+            let bar = bar.get_or_insert_with(|| reading_bar(reading));
+            bar.set_position(reading.read);
+            bar.set_message(pace(reading, elapsed.as_secs_f64()));
+        }
+    });
+}
+
+fn reading_bar(reading: &Reading) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(reading.total, ProgressDrawTarget::stderr_with_hz(10));
+    let template =
+        if reading.total.is_some() { "  {prefix} [{bar:28}] {msg}" } else { "  {prefix} {msg}" };
+    let style = ProgressStyle::with_template(template).expect("the template is well formed");
+    bar.set_style(style.progress_chars("=> "));
+    bar.set_prefix(reading.name.clone());
+    bar
+}
+
+/// Bytes read, the speed, and the rest of the time if the length is known.
+fn pace(reading: &Reading, seconds: f64) -> String {
+    let speed = reading.read as f64 / seconds;
+    let mut words = Bytes(reading.read).to_string();
+    if let Some(total) = reading.total {
+        words += &format!(" of {}", Bytes(total));
+    }
+    words += &format!("  {:.0} MB/s", speed / 1e6);
+    if let Some(total) = reading.total {
+        let left = total.saturating_sub(reading.read) as f64 / speed;
+        words += &format!("  {} left", duration(left));
     }
     words
 }

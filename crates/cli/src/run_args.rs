@@ -14,7 +14,7 @@ use gradvine::{
     run::{DataRecord, Design, RunDirectory, SavedFiles, Space, Whole},
 };
 
-use super::Exit;
+use super::{Exit, progress};
 
 /// Selects an experiment: a file and settings.
 #[derive(clap::Args, Clone, Debug)]
@@ -89,6 +89,9 @@ impl Selection {
     ) -> Result<Arc<Whole>, Exit> {
         if self.no_space_check {
             memory::trust();
+        }
+        if !quiet {
+            progress::show_reading();
         }
         let changed = self.read(&[]).map(|mut experiment| {
             change(&mut experiment);
