@@ -157,7 +157,7 @@ pub(super) fn check_count(classes: Option<usize>) -> Result<(), ConfigError> {
     match classes.filter(|&classes| classes == 0 || classes > MAX_CLASSES) {
         Some(classes) => {
             let problem = format!("from 1 to {MAX_CLASSES} classes are accepted");
-            Err(ConfigError::new("data.classes", classes, problem))
+            Err(ConfigError::new("data.class_count", classes, problem))
         }
         None => Ok(()),
     }
@@ -175,7 +175,7 @@ pub(super) fn name_classes(
     let count = classes.unwrap_or_else(|| names.len().max(largest as usize + 1));
     if names.len() > count {
         let problem = format!("the file names {} classes", names.len());
-        return Err(ConfigError::new("data.classes", count, problem));
+        return Err(ConfigError::new("data.class_count", count, problem));
     }
     names.extend((names.len()..count).map(|class| class.to_string()));
     Ok(Target::Classes { labels, names })

@@ -90,7 +90,7 @@ impl Origin {
     fn blame(&self, mut error: ConfigError) -> ConfigError {
         let place = &mut error.place;
         for (reader, experiment) in
-            [("data.labels_file", "data.labels"), ("data.classes", "model.outputs")]
+            [("data.labels_file", "data.labels"), ("data.class_count", "model.outputs")]
         {
             // The reader of data files has other names for these.
             *place = place.replace(reader, experiment);

@@ -95,12 +95,13 @@ fn model_file(argument: &Path) -> PathBuf {
 
 /// Keys of an experiment and the matching arguments of these commands.
 fn named_by_argument(error: ConfigError) -> ConfigError {
-    const NAMES: [(&str, &str); 7] = [
+    const NAMES: [(&str, &str); 8] = [
         ("data.columns", "the model's columns"),
         ("data.source", "DATA"),
         ("data.target", "--target"),
         ("data.labels_file", "--labels"),
         ("data.task", "the model's kind"),
+        ("data.class_count", "the model's classes"),
         ("data.classes", "the model's classes"),
         ("(model.inputs)", "by the model"),
     ];

@@ -56,7 +56,7 @@ pub(super) fn of_models(setting: &Setting<'_>) -> f64 {
     factor(setting) * half * delta(setting, TOP_K)
 }
 
-/// Warns if the compressor's nominal error alpha on Gaussian vectors exceeds the bound under which
+/// Warns if the compressor's nominal error alpha on Gaussian vectors is past the bound under which
 /// compressed differences of models are known to converge: sqrt(1 - rho^2) / |I - W| (Tang et al.
 /// 2018, Theorem 1).
 pub(super) fn warn_of_differences(rule: &str, setting: &Setting<'_>) -> Vec<String> {
