@@ -70,9 +70,9 @@ pub(super) fn warn_of_differences(rule: &str, setting: &Setting<'_>) -> Vec<Stri
         return Vec::new();
     }
     vec![format!(
-        "{rule} with `{}`: its error alpha = {alpha:.3} is past the bound sqrt(1 - rho^2) / |I - W| \
-         = {bound:.3} of `{}`, so it may diverge (near 1.2 it does); \
-         deep-squeeze or choco stand more, so do more bits and smaller buckets",
+        "{rule} with `{}`: its error alpha = {alpha:.3} is past the bound sqrt(1 - rho^2) / |I - \
+         W| = {bound:.3} of `{}`, so it may diverge (near 1.2 it does); deep-squeeze or choco \
+         stand more, so do more bits and smaller buckets",
         setting.compressor.name(),
         setting.topology.name()
     )]
