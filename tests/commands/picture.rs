@@ -7,8 +7,10 @@ use command::gradvine;
 /// The lines of the picture, as text.
 fn picture() -> Vec<String> {
     let svg = include_str!("../../docs/img/train.svg");
-    let unescape =
-        |text: &str| text.replace("&#x27;", "'").replace("&lt;", "<").replace("&gt;", ">");
+    let unescape = |text: &str| {
+        let text = text.replace("&#x27;", "'").replace("&quot;", "\"");
+        text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+    };
     svg.lines()
         .filter_map(|line| line.strip_prefix("<text")?.split_once('>')?.1.strip_suffix("</text>"))
         .map(unescape)
