@@ -56,6 +56,16 @@ pub enum Task {
     Regression,
 }
 
+impl Task {
+    /// Its name in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Task::Classification => "classification",
+            Task::Regression => "regression",
+        }
+    }
+}
+
 impl Dataset {
     /// Makes a dataset from a program's own rows.
     ///

@@ -19,8 +19,9 @@ pub trait Kind: Send + Sync + fmt::Debug {
     /// Its source in the literature.
     fn reference(&self) -> &'static str;
 
-    /// Whether it predicts classes or numbers.
-    fn task(&self) -> Task;
+    /// Whether it predicts classes or numbers: the tasks that it can learn, at least one. The first
+    /// is the default.
+    fn tasks(&self) -> &'static [Task];
 
     /// The default sizes of the hidden layers; `None` if this kind has no hidden layers.
     fn default_hidden(&self) -> Option<&'static [usize]> {
@@ -83,9 +84,11 @@ impl From<Init> for String {
     }
 }
 
-/// The sizes of a model.
+/// The sizes of a model, and what it predicts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
+    /// Whether it predicts classes or numbers.
+    pub task: Task,
     /// Features of a row.
     pub inputs: usize,
     /// Classes, or numbers to be predicted.

@@ -29,8 +29,8 @@ impl Kind for LeastSquares {
         "Gauss, Theoria motus corporum coelestium, 1809"
     }
 
-    fn task(&self) -> Task {
-        Task::Regression
+    fn tasks(&self) -> &'static [Task] {
+        &[Task::Regression]
     }
 
     fn tensors(&self, shape: &Shape) -> Vec<Tensor> {
@@ -74,21 +74,14 @@ impl Learner for Linear {
         targets: Targets<'_>,
         gradient: Option<Gradient<'_>>,
     ) -> Sums {
-        let Targets::Values(values) = targets else {
-            panic!("least squares of classes: the model was not checked against its data")
-        };
         let mut residual = buffer(&mut self.residual, features.nrows(), self.layer.outputs);
         self.layer.forward(x, &features, &mut residual);
-        let mut sum = 0.0;
-        for (r, y) in residual.iter_mut().zip(values) {
-            *r -= y;
-            sum += f64::from(*r) * f64::from(*r);
-        }
+        let weight = gradient.as_ref().map(|gradient| gradient.weight);
+        let sums = squared_error(&mut residual, values(targets), weight);
         if let Some(mut gradient) = gradient {
-            residual.map_inplace(|r| *r *= gradient.weight);
             self.layer.backward(&features, &residual.view(), &mut gradient);
         }
-        Sums { loss: 0.5 * sum, correct: 0 }
+        sums
     }
 
     fn predict(
@@ -99,4 +92,33 @@ impl Learner for Linear {
     ) {
         self.layer.forward(x, &features, &mut out);
     }
+}
+
+/// The numbers to be predicted of a block: rows x outputs.
+///
+/// # Panics
+/// If there are none: then the model was not checked against its data.
+pub(super) fn values(targets: Targets<'_>) -> ArrayView2<'_, f32> {
+    let Targets::Values(values) = targets else {
+        panic!("squares of classes: the model was not checked against its data")
+    };
+    values
+}
+
+/// Half the sum over rows of |z - y|^2; with a weight, `outputs` becomes weight * (z - y), its
+/// gradient.
+pub(super) fn squared_error(
+    outputs: &mut ArrayViewMut2<'_, f32>,
+    values: ArrayView2<'_, f32>,
+    weight: Option<f32>,
+) -> Sums {
+    let mut sum = 0.0;
+    for (z, y) in outputs.iter_mut().zip(values) {
+        *z -= y;
+        sum += f64::from(*z) * f64::from(*z);
+    }
+    if let Some(weight) = weight {
+        outputs.map_inplace(|z| *z *= weight);
+    }
+    Sums { loss: 0.5 * sum, correct: 0 }
 }

@@ -1,5 +1,6 @@
-//! A multilayer perceptron: affine layers with ReLU between them, cross-entropy of softmax at the
-//! end (Rumelhart, Hinton and Williams 1986).
+//! A multilayer perceptron: affine layers with ReLU between them (Rumelhart, Hinton and Williams
+//! 1986); at the end cross-entropy of softmax for classes, 1/(2m) sum over m rows of |z - y|^2 for
+//! numbers.
 //!
 //! Tensors `layer0.weight` (inputs x hidden), `layer0.bias`, `layer1.weight`, ... Hidden layers
 //! start from normal weights of variance 2 / inputs (He, Zhang, Ren and Sun, "Delving Deep into
@@ -12,6 +13,7 @@ use ndarray::{ArrayView2, ArrayViewMut2};
 use super::{
     Gradient, Init, Kind, Learner, Shape, Sums, Targets, Tensor,
     affine::{Affine, buffer, view},
+    least_squares::{squared_error, values},
     softmax::{classes, cross_entropy, probabilities},
 };
 use crate::{data::Task, rng::Stream};
@@ -26,7 +28,8 @@ impl Kind for Mlp {
     }
 
     fn summary(&self) -> &'static str {
-        "multilayer perceptron: ReLU layers, cross-entropy of softmax; not convex"
+        "multilayer perceptron: ReLU layers, then cross-entropy of softmax, or squared errors of \
+         numbers; not convex"
     }
 
     fn reference(&self) -> &'static str {
@@ -34,8 +37,8 @@ impl Kind for Mlp {
          1986; initial weights: He et al. 2015"
     }
 
-    fn task(&self) -> Task {
-        Task::Classification
+    fn tasks(&self) -> &'static [Task] {
+        &[Task::Classification, Task::Regression]
     }
 
     /// One layer of 256: with the digits d is 19,210, large enough that compressing pays and small
@@ -68,7 +71,7 @@ impl Kind for Mlp {
     fn learner(&self, shape: &Shape) -> Box<dyn Learner> {
         let layers = layers(shape);
         let outputs = vec![Vec::new(); layers.len()];
-        Box::new(Perceptron { layers, outputs, deltas: [Vec::new(), Vec::new()] })
+        Box::new(Perceptron { task: shape.task, layers, outputs, deltas: [Vec::new(), Vec::new()] })
     }
 }
 
@@ -81,9 +84,10 @@ fn layers(shape: &Shape) -> Vec<Affine> {
 }
 
 struct Perceptron {
+    task: Task,
     layers: Vec<Affine>,
-    /// The output of each layer for the current block: after ReLU; the last one's scores, then
-    /// their gradient.
+    /// The output of each layer for the current block: after ReLU; the last one's scores or
+    /// numbers, then their gradient.
     outputs: Vec<Vec<f32>>,
     /// The gradients of two layers' outputs, used alternately.
     deltas: [Vec<f32>; 2],
@@ -112,12 +116,12 @@ impl Perceptron {
         }
     }
 
-    /// Backpropagates the scores' gradient, from the last output to the first layer.
+    /// Backpropagates the gradient of the last outputs, from the last layer to the first.
     fn backward(&mut self, x: &[f32], features: &ArrayView2<'_, f32>, mut gradient: Gradient<'_>) {
         let rows = features.nrows();
         for (i, layer) in self.layers.iter().enumerate().rev() {
             let (below, own) = self.outputs.split_at_mut(i);
-            // The last layer's delta overwrites its scores; the others alternate between two
+            // The last layer's delta overwrites its outputs; the others alternate between two
             // buffers.
             let (here, next) = self.deltas.split_at_mut(1);
             let (here, next) = if i % 2 == 0 {
@@ -155,13 +159,13 @@ impl Learner for Perceptron {
     ) -> Sums {
         self.forward(x, &features);
         let outputs = self.layers.last().map_or(0, |layer| layer.outputs);
-        let scores = self.outputs.last_mut().expect("there is a last layer");
-        let mut scores = buffer(scores, features.nrows(), outputs);
-        let sums = cross_entropy(
-            &mut scores,
-            classes(targets),
-            gradient.as_ref().map(|gradient| gradient.weight),
-        );
+        let last = self.outputs.last_mut().expect("there is a last layer");
+        let mut last = buffer(last, features.nrows(), outputs);
+        let weight = gradient.as_ref().map(|gradient| gradient.weight);
+        let sums = match self.task {
+            Task::Classification => cross_entropy(&mut last, classes(targets), weight),
+            Task::Regression => squared_error(&mut last, values(targets), weight),
+        };
         if let Some(gradient) = gradient {
             self.backward(x, &features, gradient);
         }
@@ -175,9 +179,12 @@ impl Learner for Perceptron {
         mut out: ArrayViewMut2<'_, f32>,
     ) {
         self.forward(x, &features);
-        let scores = self.outputs.last().expect("there is a last layer");
+        let last = self.outputs.last().expect("there is a last layer");
         let (rows, columns) = out.dim();
-        out.assign(&view(&scores[..rows * columns], rows, columns));
-        probabilities(&mut out);
+        out.assign(&view(&last[..rows * columns], rows, columns));
+        match self.task {
+            Task::Classification => probabilities(&mut out),
+            Task::Regression => {}
+        }
     }
 }

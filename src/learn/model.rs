@@ -28,6 +28,12 @@ const MAX_LAYERS: usize = 64;
 pub struct ModelParams {
     /// The kind of model. Default: `softmax`, because it is convex and fits both embedded sets.
     pub kind: String,
+    /// Whether it predicts classes or numbers.
+    ///
+    /// Accepts: `"classification"` (`softmax`, `mlp`) or `"regression"` (`least-squares`, `mlp`).
+    /// Default: the only one that the kind can learn; with `kind = "mlp"` `"classification"`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task: Option<Task>,
     /// The widths of the hidden layers.
     ///
     /// Accepts: a list of up to 64 whole numbers, each from 1; only with `kind = "mlp"`. The model
@@ -63,6 +69,7 @@ impl Default for ModelParams {
     fn default() -> Self {
         ModelParams {
             kind: "softmax".into(),
+            task: None,
             hidden: None,
             bias: true,
             init: None,
@@ -90,12 +97,25 @@ impl ModelParams {
         }
     }
 
-    /// Whether the kind predicts classes or numbers: needed before the data is read.
+    /// Whether the model predicts classes or numbers: needed before the data is read.
     ///
     /// # Errors
-    /// If there is no such kind.
+    /// If there is no such kind, or it cannot learn the task.
     pub fn task(&self) -> Result<Task, ConfigError> {
-        kind(&self.kind).map(Kind::task)
+        let kind = kind(&self.kind)?;
+        let Some(task) = self.task else { return Ok(kind.tasks()[0]) };
+        if kind.tasks().contains(&task) {
+            return Ok(task);
+        }
+        let can = |kind: &&&dyn Kind| kind.tasks().contains(&task);
+        let others: Vec<String> =
+            KINDS.iter().filter(can).map(|kind| format!("\"{}\"", kind.name())).collect();
+        let problem = format!(
+            "{} cannot learn it: leave the key out, or use kind = {}",
+            kind.name(),
+            others.join(" or ")
+        );
+        Err(ConfigError::new("model.task", format!("\"{}\"", task.name()), problem))
     }
 }
 
@@ -133,7 +153,7 @@ impl Model {
     /// it; else `params` must have them.
     ///
     /// # Errors
-    /// If the kind is unknown, a size is missing, zero, contradicts the data, or makes more than
+    /// If the kind is unknown or cannot learn the task, a size is missing, zero, contradicts the data, or makes more than
     /// [`MAX_PARAMETERS`]; if hidden layers are given to a kind that has none, or zeros to one that
     /// cannot leave them.
     pub fn resolve(
@@ -159,6 +179,7 @@ impl Model {
         }
         check_init(kind, params.init.as_ref())?;
         let shape = Shape {
+            task: params.task()?,
             inputs: size("model.inputs", params.inputs, inputs)?,
             outputs: size("model.outputs", params.outputs, outputs)?,
             hidden,
@@ -274,7 +295,10 @@ impl Model {
             };
             let problem =
                 format!("predicts {needs}, but {} holds {has} to be predicted", data.name);
-            return Err(ConfigError::new("model.kind", self.kind.name(), problem));
+            return Err(match self.kind.tasks() {
+                [_] => ConfigError::new("model.kind", self.kind.name(), problem),
+                _ => ConfigError::new("model.task", self.task().name(), problem),
+            });
         }
         let fits = match self.task() {
             Task::Classification => outputs <= self.shape.outputs,
@@ -294,10 +318,10 @@ impl Model {
 
     /// Whether it predicts classes or numbers.
     pub fn task(&self) -> Task {
-        self.kind.task()
+        self.shape.task
     }
 
-    /// Its sizes.
+    /// Its sizes, and what it predicts.
     pub fn shape(&self) -> &Shape {
         &self.shape
     }

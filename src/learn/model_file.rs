@@ -7,11 +7,11 @@
 //! ```
 //!
 //! The metadata holds text only, as the format demands: `gradvine.format` ("1"), `gradvine.kind`,
-//! `gradvine.inputs`, `gradvine.outputs`, `gradvine.hidden` and `gradvine.classes` (JSON arrays),
-//! `gradvine.bias`; if columns had names, `gradvine.columns` and `gradvine.targets` (JSON arrays);
-//! with scaling `gradvine.mean` and `gradvine.deviation` (JSON arrays of `f64`
-//! in shortest round-trip form); every other key is the caller's. The same model gives the same
-//! bytes: keys have a fixed order.
+//! `gradvine.task`, `gradvine.inputs`, `gradvine.outputs`, `gradvine.hidden` and
+//! `gradvine.classes` (JSON arrays), `gradvine.bias`; if columns had names, `gradvine.columns` and
+//! `gradvine.targets` (JSON arrays); with scaling `gradvine.mean` and `gradvine.deviation` (JSON
+//! arrays of `f64` in shortest round-trip form); every other key is the caller's. The same model
+//! gives the same bytes: keys have a fixed order.
 
 use std::{collections::BTreeMap, fs::File, io::Read, path::Path};
 
@@ -21,7 +21,7 @@ use serde_json::{Map, Value, json};
 use super::{KINDS, Model, ModelParams, Tensor};
 use crate::{
     config::ConfigError,
-    data::{Columns, Dataset, Scale, write_atomically},
+    data::{Columns, Dataset, Scale, Task, write_atomically},
     vector,
 };
 
@@ -159,6 +159,7 @@ impl SavedModel {
         };
         own("format", "1".into());
         own("kind", self.model.kind().name().into());
+        own("task", self.model.task().name().into());
         own("inputs", shape.inputs.to_string());
         own("outputs", shape.outputs.to_string());
         own("hidden", json!(shape.hidden).to_string());
@@ -338,6 +339,7 @@ impl Keys {
             KINDS.iter().any(|known| known.name() == kind && known.default_hidden().is_some());
         let params = ModelParams {
             kind: kind.to_string(),
+            task: self.task()?,
             hidden: Some(hidden).filter(|hidden| may_hide || !hidden.is_empty()),
             bias: self
                 .needed("bias")?
@@ -348,6 +350,14 @@ impl Keys {
             outputs: Some(self.size("outputs")?),
         };
         Model::resolve(&params, None, None)
+    }
+
+    /// Files of before there was a choice have no task.
+    fn task(&self) -> Result<Option<Task>, ConfigError> {
+        let Some(name) = self.own("task") else { return Ok(None) };
+        let task = [Task::Classification, Task::Regression].into_iter().find(|t| t.name() == name);
+        task.map(Some)
+            .ok_or_else(|| self.bad("task", "\"classification\" or \"regression\" is accepted"))
     }
 
     fn scale(&self) -> Result<Option<Scale>, ConfigError> {

@@ -30,8 +30,8 @@ impl Kind for Softmax {
         "Bishop, Pattern Recognition and Machine Learning, 2006, section 4.3.4"
     }
 
-    fn task(&self) -> Task {
-        Task::Classification
+    fn tasks(&self) -> &'static [Task] {
+        &[Task::Classification]
     }
 
     fn tensors(&self, shape: &Shape) -> Vec<Tensor> {

@@ -289,7 +289,8 @@ fn synthetic(experiment: &mut Experiment) -> Result<Option<Synthetic>, ConfigErr
         return Err(ConfigError::at("data.columns", problem));
     }
     if task != Task::Regression {
-        let problem = "synthetic rows have numbers as targets: expected \"least-squares\"";
+        let problem = "synthetic rows have numbers as targets: expected \"least-squares\", or \
+                       \"mlp\" with task = \"regression\"";
         return Err(ConfigError::new(
             "model.kind",
             format!("\"{}\"", experiment.model.kind),

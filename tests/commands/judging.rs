@@ -123,9 +123,14 @@ fn figures_of_numbers_follow_from_the_predictions() {
         format!("{x},{y},{},{}\n", x - 2.0 * y + (i % 3) as f64, 3.0 * y)
     };
     let text = "x,y,price,days\n".to_string() + &(0..120).map(row).collect::<String>();
-    let settings = ["--rounds", "30", "--set", "model.kind=least-squares"];
-    let more = ["--set", "data.target=price,days", "--set", "data.split=iid"];
-    let folder = trained(&text, &[settings, more].concat());
+    figures_of_numbers(&text, &["--set", "model.kind=least-squares"]);
+    let network = ["model.kind=mlp", "model.task=regression", "model.hidden=[6]"];
+    figures_of_numbers(&text, &network.map(|set| ["--set", set]).concat());
+}
+
+fn figures_of_numbers(text: &str, model: &[&str]) {
+    let settings = ["--rounds", "30", "--set", "data.target=price,days", "--set", "data.split=iid"];
+    let folder = trained(text, &[&settings, model].concat());
     let score = evaluated(folder.path(), &["rows.csv", "--rows", "all"]);
     let lines = predicted(folder.path());
     for output in 0..2 {
@@ -151,6 +156,45 @@ fn figures_of_numbers_follow_from_the_predictions() {
         .assert()
         .success()
         .stdout(contains("target").and(contains("R2")).and(contains("\nprice ")));
+}
+
+/// A parabola, which no line fits: with nodes of their own, then all in one process.
+#[test]
+fn a_network_learns_numbers() {
+    let x = |i: usize| (i * 37 % 101) as f64 / 50.0 - 1.0;
+    let row = |i: usize| format!("{},{}\n", x(i), 4.0 * x(i) * x(i));
+    let folder = folder();
+    let path = folder.path();
+    fs::write(path.join("rows.csv"), "x,y\n".to_string() + &(0..202).map(row).collect::<String>())
+        .unwrap();
+    let run = |command: &[&str], model: &[&str], out: &str| {
+        let common = ["data.source=rows.csv", "data.split=iid", "optimizer.step=0.1"];
+        let settings = common.iter().chain(model).flat_map(|set| ["--set", set]);
+        gradvine()
+            .current_dir(path)
+            .args(command)
+            .args(["--topology", "path:2", "--rounds", "300", "-q", "--out", out])
+            .args(settings)
+            .assert()
+            .success();
+        crate::command::json(&path.join(out).join("summary.json"))
+    };
+    let network = ["model.kind=mlp", "model.task=regression", "model.hidden=[16]"];
+    let apart = run(&["train", "--processes"], &network, "apart");
+    let together = run(&["train"], &network, "together");
+    assert_eq!(together["digest"], run(&["simulate"], &network, "simulated")["digest"]);
+    let line = run(&["simulate"], &["model.kind=least-squares"], "line");
+    let figures = |summary: &Value| summary["final"]["test"]["outputs"][0].clone();
+    assert!(figures(&line)["r2"].as_f64().unwrap() < 0.2, "{line}");
+    for summary in [&apart, &together] {
+        let figures = figures(summary);
+        assert!(figures["r2"].as_f64().unwrap() > 0.9, "{figures}");
+        let number = |key: &str| figures[key].as_f64().unwrap();
+        assert!(number("rmse") < 0.3 * number("baseline_rmse"), "{figures}");
+        assert!(number("mae") <= number("rmse"), "{figures}");
+    }
+    let bytes = fs::read(path.join("together/model-mean.safetensors")).unwrap();
+    assert!(String::from_utf8_lossy(&bytes).contains(r#""gradvine.task":"regression""#));
 }
 
 #[test]

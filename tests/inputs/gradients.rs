@@ -26,6 +26,7 @@ fn dice(name: u64) -> Sequence {
 /// A model as the test computes it.
 struct Reference {
     kind: &'static str,
+    task: Task,
     /// Inputs, hidden layers, outputs.
     widths: Vec<usize>,
     bias: bool,
@@ -37,6 +38,7 @@ impl Reference {
         let hidden = self.widths[1..self.widths.len() - 1].to_vec();
         let params = ModelParams {
             kind: self.kind.into(),
+            task: Some(self.task),
             hidden: (self.kind == "mlp").then_some(hidden),
             bias: self.bias,
             ..ModelParams::default()
@@ -111,17 +113,21 @@ impl Reference {
         let (inputs, outputs) = (self.widths[0], self.widths[self.widths.len() - 1]);
         let mut random = dice(rows as u64);
         let features = Array2::from_shape_simple_fn((rows, inputs), || random.normal() as f32);
-        let target = if self.kind == "least-squares" {
-            Target::Values(Array2::from_shape_simple_fn((rows, outputs), || random.normal() as f32))
-        } else {
-            let labels = (0..rows).map(|_| random.below(outputs as u64) as u32).collect();
-            Target::Classes { labels, names: (0..outputs).map(|c| c.to_string()).collect() }
+        let target = match self.task {
+            Task::Regression => {
+                let value = || random.normal() as f32;
+                Target::Values(Array2::from_shape_simple_fn((rows, outputs), value))
+            }
+            _ => {
+                let labels = (0..rows).map(|_| random.below(outputs as u64) as u32).collect();
+                Target::Classes { labels, names: (0..outputs).map(|c| c.to_string()).collect() }
+            }
         };
         Dataset::new("generated", features, target).unwrap()
     }
 }
 
-/// Each kind of the registry, with and without bias; for a new kind this fails until it is written
+/// Each kind of the registry with each of its tasks, with and without bias; for a new kind this fails until it is written
 /// here.
 fn references() -> Vec<Reference> {
     let mut all = Vec::new();
@@ -132,9 +138,12 @@ fn references() -> Vec<Reference> {
             "mlp" => &[&[4, 8, 3], &[3, 1, 2], &[5, 7, 6, 3], &[2, 3, 4, 5, 2], &[4, 3]],
             other => panic!("`{other}` is new: say its sizes here and its loss in row_loss"),
         };
-        for widths in widths {
-            for bias in [true, false] {
-                all.push(Reference { kind: kind.name(), widths: widths.to_vec(), bias });
+        for &task in kind.tasks() {
+            for widths in widths {
+                for bias in [true, false] {
+                    let widths = widths.to_vec();
+                    all.push(Reference { kind: kind.name(), task, widths, bias });
+                }
             }
         }
     }
@@ -174,8 +183,9 @@ fn gradients_are_the_slopes_of_the_loss() {
             (Batch::Rows(&long), &long),
         ] {
             let name = format!(
-                "{} {:?} bias {} over {} rows",
+                "{} for {} {:?} bias {} over {} rows",
                 reference.kind,
+                reference.task.name(),
                 reference.widths,
                 reference.bias,
                 rows.len()
@@ -221,18 +231,21 @@ fn the_tolerance_detects_a_wrong_slope() {
         // One class has the loss 0 for any x.
         assert!(
             apart * 2 > slopes.len()
-                || reference.widths.ends_with(&[1]) && reference.kind == "softmax"
+                || reference.widths.ends_with(&[1]) && reference.task == Task::Classification
         );
     }
 }
 
 #[test]
 fn tasks_are_those_of_the_references() {
-    for kind in KINDS {
-        let expected =
-            if kind.name() == "least-squares" { Task::Regression } else { Task::Classification };
-        assert_eq!(kind.task(), expected);
-    }
+    use Task::{Classification, Regression};
+    let tasks: Vec<_> = KINDS.iter().map(|kind| (kind.name(), kind.tasks())).collect();
+    let expected: [(&str, &[Task]); 3] = [
+        ("least-squares", &[Regression]),
+        ("softmax", &[Classification]),
+        ("mlp", &[Classification, Regression]),
+    ];
+    assert_eq!(tasks, expected);
 }
 
 /// f(x) = mean over rows of (a_r / 2) |x - c_r|^2, whose batches are kept.
@@ -556,7 +569,8 @@ fn a_full_batch_is_every_row_in_order() {
         assert_eq!(Batches::new(3, NodeId(1), 10, size).at(4), Batch::All);
     }
     // A full batch and one that lists all rows are the same mean.
-    let reference = Reference { kind: "softmax", widths: vec![6, 3], bias: true };
+    let (task, widths) = (Task::Classification, vec![6, 3]);
+    let reference = Reference { kind: "softmax", task, widths, bias: true };
     let model = reference.model();
     let mut objective = model.objective(Arc::new(reference.data(70))).unwrap();
     let (x, all) = (parameters(model.parameters()), (0..70).collect::<Vec<u32>>());

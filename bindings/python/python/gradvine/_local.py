@@ -54,6 +54,7 @@ _UNUSED = {
     "data": "the program reads its own data",
     "optimizer": "the program has its own optimizer",
     "model.kind": "the program has its own model",
+    "model.task": "the program has its own model",
     "model.hidden": "the program has its own model",
 }
 
