@@ -153,9 +153,9 @@ impl Model {
     /// it; else `params` must have them.
     ///
     /// # Errors
-    /// If the kind is unknown or cannot learn the task, a size is missing, zero, contradicts the data, or makes more than
-    /// [`MAX_PARAMETERS`]; if hidden layers are given to a kind that has none, or zeros to one that
-    /// cannot leave them.
+    /// If the kind is unknown or cannot learn the task; if a size is missing, zero, contradicts the
+    /// data, or makes more than [`MAX_PARAMETERS`]; if hidden layers are given to a kind that has
+    /// none, or zeros to one that cannot leave them.
     pub fn resolve(
         params: &ModelParams,
         inputs: Option<usize>,

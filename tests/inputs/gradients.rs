@@ -127,8 +127,8 @@ impl Reference {
     }
 }
 
-/// Each kind of the registry with each of its tasks, with and without bias; for a new kind this fails until it is written
-/// here.
+/// Each kind of the registry with each of its tasks, with and without bias; for a new kind this
+/// fails until it is written here.
 fn references() -> Vec<Reference> {
     let mut all = Vec::new();
     for kind in KINDS {
