@@ -79,6 +79,17 @@ impl SavedModel {
         SavedModel::from_bytes(&read_file(path)?).map_err(|error| error.within(path.display()))
     }
 
+    /// Reads only the metadata of such a file: `x` is empty.
+    ///
+    /// # Errors
+    /// As [`SavedModel::read`], except for the tensors.
+    pub fn read_metadata(path: &Path) -> Result<SavedModel, ConfigError> {
+        let keys = read_keys(path).ok_or_else(|| {
+            ConfigError::at("safetensors", "the file has no header").within(path.display())
+        })?;
+        keys.saved(Vec::new()).map_err(|error| error.within(path.display()))
+    }
+
     /// Decodes a model from the bytes of a file.
     ///
     /// # Errors
@@ -107,27 +118,23 @@ impl SavedModel {
             );
             return Err(ConfigError::at("tensors", problem));
         }
-        let saved = SavedModel {
-            x,
-            scale: keys.scale()?,
-            classes: keys.classes()?,
-            columns: keys.columns()?,
-            extra: keys.extra(),
-            model,
-        };
-        saved.check()?;
-        Ok(saved)
+        keys.saved(x)
     }
 
     /// Checks that the parts fit together.
     fn check(&self) -> Result<(), ConfigError> {
-        let (d, shape) = (self.model.parameters(), self.model.shape());
+        let d = self.model.parameters();
         if self.x.len() != d {
             return Err(ConfigError::at(
                 "x",
                 format!("{} parameters, but {d} are needed", self.x.len()),
             ));
         }
+        self.check_metadata()
+    }
+
+    fn check_metadata(&self) -> Result<(), ConfigError> {
+        let shape = self.model.shape();
         if let Some(scale) = &self.scale {
             scale.check(shape.inputs)?;
         }
@@ -216,6 +223,11 @@ pub fn read_tensors(path: &Path, tensors: &[Tensor]) -> Result<Vec<f32>, ConfigE
 /// The feature scale in a model file's metadata; the tensors are not read. `None` if there is none,
 /// or the file is no model file.
 pub fn read_scale(path: &Path) -> Option<Scale> {
+    read_keys(path)?.scale().ok()?
+}
+
+/// The metadata of a file; `None` if it has none that can be read.
+fn read_keys(path: &Path) -> Option<Keys> {
     let mut file = File::open(path).ok()?;
     let mut length = [0; 8];
     file.read_exact(&mut length).ok()?;
@@ -224,7 +236,7 @@ pub fn read_scale(path: &Path) -> Option<Scale> {
     file.take(length.min(MAX_HEADER)).read_to_end(&mut header).ok()?;
     let header: Value = serde_json::from_slice(&header).ok()?;
     let text = |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_string()));
-    Keys(header.get("__metadata__")?.as_object()?.iter().filter_map(text).collect()).scale().ok()?
+    Some(Keys(header.get("__metadata__")?.as_object()?.iter().filter_map(text).collect()))
 }
 
 fn read_file(path: &Path) -> Result<Vec<u8>, ConfigError> {
@@ -320,6 +332,20 @@ impl Keys {
     fn of(metadata: &Metadata) -> Keys {
         let keys = metadata.metadata().iter().flatten();
         Keys(keys.map(|(key, value)| (key.clone(), value.clone())).collect())
+    }
+
+    /// The model with these parameters; its tensors are not compared.
+    fn saved(self, x: Vec<f32>) -> Result<SavedModel, ConfigError> {
+        let saved = SavedModel {
+            model: self.model()?,
+            x,
+            scale: self.scale()?,
+            classes: self.classes()?,
+            columns: self.columns()?,
+            extra: self.extra(),
+        };
+        saved.check_metadata()?;
+        Ok(saved)
     }
 
     fn model(&self) -> Result<Model, ConfigError> {

@@ -7,12 +7,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Summary, leave, metrics::Metric};
+use super::{
+    Summary,
+    card::{self, MODEL_CARD},
+    leave,
+    metrics::Metric,
+};
 use crate::config::ConfigError;
 
-/// The files that a run writes before its first round, and its summary.
-const FILES: [&str; 5] =
-    ["metrics.jsonl", "experiment.toml", "topology.toml", "data.json", "summary.json"];
+/// The files that a run writes before its first round, and its summaries.
+const FILES: [&str; 6] =
+    ["metrics.jsonl", "experiment.toml", "topology.toml", "data.json", "summary.json", MODEL_CARD];
 
 /// The folder of checkpoints in a run's.
 pub(super) const CHECKPOINTS: &str = "checkpoints";
@@ -118,8 +123,10 @@ impl RunDirectory {
             append(&path)
         })();
         self.metrics = Lines::new(rewound.map_err(|error| at(&path, &error))?);
-        // It would say how the run ended.
-        let _ = fs::remove_file(self.path.join("summary.json"));
+        // They would say how the run ended.
+        for name in ["summary.json", MODEL_CARD] {
+            let _ = fs::remove_file(self.path.join(name));
+        }
         Ok(())
     }
 
@@ -178,12 +185,17 @@ impl RunDirectory {
         })
     }
 
-    /// Writes `summary.json`.
+    /// Writes `summary.json`, and `MODEL.md` if the folder has a mean model that no program
+    /// brought.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If one of them cannot be written.
     pub fn summary(&self, summary: &Summary) -> io::Result<()> {
-        self.write("summary.json", &(serde_json::to_string_pretty(summary)? + "\n"))
+        self.write("summary.json", &(serde_json::to_string_pretty(summary)? + "\n"))?;
+        match card::describe(&self.path, summary) {
+            Some(text) => self.write(MODEL_CARD, &text),
+            None => Ok(()),
+        }
     }
 }
 

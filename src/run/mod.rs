@@ -6,6 +6,7 @@
 //! results by [`RunDirectory`] and [`Summary`].
 
 pub mod arithmetic;
+mod card;
 pub mod checkpoint;
 mod constants;
 mod data_record;
@@ -16,6 +17,7 @@ mod figures;
 mod history;
 mod leave;
 mod lies;
+mod markdown;
 pub mod metrics;
 mod needs;
 pub mod outlook;

@@ -5,6 +5,7 @@ mod command;
 
 mod bad_files;
 mod breaks;
+mod card;
 mod cases;
 mod compare;
 mod doctor;

@@ -34,7 +34,7 @@ Examples:
   gradvine train --set run.transport=quic --rounds 100
 
 The run directory holds experiment.toml (every default filled in), metrics.jsonl, \
-                        model-*.safetensors and summary.json.")]
+                        model-*.safetensors, summary.json and MODEL.md.")]
 pub struct Args {
     #[command(flatten)]
     run: RunArgs,
