@@ -397,13 +397,14 @@ fn files_of(folder: &Path) -> Result<Vec<PathBuf>, ConfigError> {
 /// The path of a source: beside `folder` if a file or a folder is there, else as it is. The name of
 /// an embedded set is never that of a folder.
 pub fn beside(folder: &Path, source: &str) -> String {
+    path_beside(folder, source).map_or_else(|| source.into(), |path| path.display().to_string())
+}
+
+/// The file or the folder of a source beside `folder`, if there is one.
+pub(crate) fn path_beside(folder: &Path, source: &str) -> Option<PathBuf> {
     let path = folder.join(source);
     let is_set = embedded::EMBEDDED.find(source).is_some();
-    if path.is_file() || (path.is_dir() && !is_set) {
-        path.display().to_string()
-    } else {
-        source.to_string()
-    }
+    (path.is_file() || (path.is_dir() && !is_set)).then_some(path)
 }
 
 #[cfg(test)]

@@ -93,11 +93,57 @@ pub fn shards(
     split: Split,
     seed: u64,
 ) -> Result<Vec<Vec<usize>>, ConfigError> {
+    check_rows(data, rows, nodes)?;
+    divide(data, rows, &even(rows.len(), nodes), split, seed)
+}
+
+/// As [`shards`], with a node for each of `sizes`, which are relative: node i gets the share
+/// `sizes[i]` of the rows, to within one row (largest remainders, then lower nodes first), and at
+/// least one.
+///
+/// # Errors
+/// As [`shards`]; if a size is not a finite number above 0; or with [`Split::Dirichlet`], which
+/// draws the sizes itself.
+///
+/// # Panics
+/// If a row does not exist.
+pub fn sized_shards(
+    data: &Dataset,
+    rows: &[usize],
+    sizes: &[f64],
+    split: Split,
+    seed: u64,
+) -> Result<Vec<Vec<usize>>, ConfigError> {
+    check_rows(data, rows, sizes.len())?;
+    let list = || format!("{sizes:?}");
+    if let Split::Dirichlet { .. } = split {
+        let problem = "a dirichlet split draws the sizes: leave the key out";
+        return Err(ConfigError::new("data.sizes", list(), problem));
+    }
+    if sizes.iter().any(|size| !(*size > 0.0 && *size <= 1e9)) {
+        let problem = "each is a number above 0, up to 1e9";
+        return Err(ConfigError::new("data.sizes", list(), problem));
+    }
+    divide(data, rows, &apportion_sizes(rows.len(), sizes), split, seed)
+}
+
+fn check_rows(data: &Dataset, rows: &[usize], nodes: usize) -> Result<(), ConfigError> {
     if nodes == 0 || rows.len() < nodes {
         let problem =
             format!("{} rows for {nodes} nodes: every node needs at least one", rows.len());
         return Err(ConfigError::at("data", problem).within(&data.name));
     }
+    Ok(())
+}
+
+/// Divides rows into blocks of these sizes.
+fn divide(
+    data: &Dataset,
+    rows: &[usize],
+    sizes: &[usize],
+    split: Split,
+    seed: u64,
+) -> Result<Vec<Vec<usize>>, ConfigError> {
     let unlabelled = |name: &str| {
         ConfigError::new(
             "data.split",
@@ -107,17 +153,17 @@ pub fn shards(
     };
     let stream = Stream::new(seed, Purpose::Split);
     match split {
-        Split::Contiguous => Ok(blocks(rows, nodes)),
+        Split::Contiguous => Ok(blocks(rows, sizes)),
         Split::Iid => {
             let mut shuffled = rows.to_vec();
             stream.with(IID).sequence().shuffle(&mut shuffled);
-            Ok(ascending(blocks(&shuffled, nodes)))
+            Ok(ascending(blocks(&shuffled, sizes)))
         }
         Split::ByLabel => {
             let labels = data.labels().ok_or_else(|| unlabelled("by-label"))?;
             let mut sorted = rows.to_vec();
             sorted.sort_by_key(|&row| labels[row]);
-            Ok(blocks(&sorted, nodes))
+            Ok(blocks(&sorted, sizes))
         }
         Split::Dirichlet { alpha } => {
             if !(alpha > 0.0 && alpha <= 1e9) {
@@ -128,7 +174,7 @@ pub fn shards(
                 ));
             }
             let classes = by_class(data, rows).ok_or_else(|| unlabelled("dirichlet"))?;
-            dirichlet(&classes, nodes, alpha, stream.with(DIRICHLET)).map(ascending)
+            dirichlet(&classes, sizes.len(), alpha, stream.with(DIRICHLET)).map(ascending)
         }
     }
 }
@@ -166,15 +212,40 @@ fn by_class(data: &Dataset, rows: &[usize]) -> Option<Vec<Vec<usize>>> {
     Some(classes)
 }
 
-fn blocks(rows: &[usize], nodes: usize) -> Vec<Vec<usize>> {
-    let (size, larger) = (rows.len() / nodes, rows.len() % nodes);
+/// Sizes that differ by at most 1, larger first.
+fn even(rows: usize, nodes: usize) -> Vec<usize> {
+    (0..nodes).map(|node| rows / nodes + usize::from(node < rows % nodes)).collect()
+}
+
+/// At least one row for each size, which are relative, and all rows together.
+fn apportion_sizes(rows: usize, sizes: &[f64]) -> Vec<usize> {
+    let total: f64 = sizes.iter().sum();
+    let exact: Vec<f64> = sizes.iter().map(|size| size / total * rows as f64).collect();
+    let mut take: Vec<usize> = exact.iter().map(|&exact| (exact as usize).max(1)).collect();
+    let lacks = |take: &[usize], node: usize| exact[node] - take[node] as f64;
+    // Whole parts lack less than a row each. Nodes that were given their only row take it from
+    // those that have the most above their share.
+    while take.iter().sum::<usize>() < rows {
+        let most =
+            (0..take.len()).rev().max_by(|&a, &b| lacks(&take, a).total_cmp(&lacks(&take, b)));
+        take[most.expect("there are nodes")] += 1;
+    }
+    while take.iter().sum::<usize>() > rows {
+        let several = (0..take.len()).filter(|&node| take[node] > 1);
+        let least = several.min_by(|&a, &b| lacks(&take, a).total_cmp(&lacks(&take, b)));
+        take[least.expect("there are at least as many rows as nodes")] -= 1;
+    }
+    take
+}
+
+fn blocks(rows: &[usize], sizes: &[usize]) -> Vec<Vec<usize>> {
     let mut rest = rows;
-    let block = |node| {
-        let (block, after) = rest.split_at(size + usize::from(node < larger));
+    let block = |size: &usize| {
+        let (block, after) = rest.split_at(*size);
         rest = after;
         block.to_vec()
     };
-    (0..nodes).map(block).collect()
+    sizes.iter().map(block).collect()
 }
 
 fn ascending(mut shards: Vec<Vec<usize>>) -> Vec<Vec<usize>> {
@@ -351,6 +422,32 @@ mod tests {
             shards.iter().map(of).sum::<f64>() / 8.0
         };
         assert!(purity(1000.0) < 0.13 && purity(0.05) > 0.5, "{} {}", purity(1000.0), purity(0.05));
+    }
+
+    #[test]
+    fn sizes_are_relative_and_no_node_is_empty() {
+        let sizes = |rows, of: &[f64]| {
+            let sizes = apportion_sizes(rows, of);
+            assert_eq!(sizes.iter().sum::<usize>(), rows);
+            sizes
+        };
+        assert_eq!(sizes(70, &[1.0, 2.0, 4.0]), [10, 20, 40]);
+        assert_eq!(sizes(72, &[0.1, 0.2, 0.4]), [10, 21, 41]);
+        assert_eq!(sizes(10, &[1.0; 4]), [3, 3, 2, 2]);
+        assert_eq!(sizes(5, &[1e9, 1e-9, 1e-9]), [3, 1, 1]);
+        assert_eq!(sizes(3, &[1.0, 1e6, 1.0]), [1, 1, 1]);
+        let data = labelled(&[2, 0, 1, 0, 2, 1, 0], 3);
+        let rows: Vec<usize> = (0..7).collect();
+        let of = |split| sized_shards(&data, &rows, &[1.0, 2.0, 4.0], split, 0).unwrap();
+        assert_eq!(of(Split::Contiguous), [vec![0], vec![1, 2], vec![3, 4, 5, 6]]);
+        assert_eq!(of(Split::ByLabel), [vec![1], vec![3, 6], vec![2, 5, 0, 4]]);
+        let even = sized_shards(&data, &rows, &[3.0; 3], Split::Iid, 5).unwrap();
+        assert_eq!(even, shards(&data, &rows, 3, Split::Iid, 5).unwrap());
+        for wrong in [[1.0, 0.0], [1.0, f64::NAN], [1.0, -1.0], [1e10, 1.0]] {
+            let error = sized_shards(&data, &rows, &wrong, Split::Iid, 0).unwrap_err();
+            assert!(error.to_string().starts_with("data.sizes = ["), "{error}");
+        }
+        assert!(sized_shards(&data, &rows, &[1.0; 8], Split::Iid, 0).is_err());
     }
 
     #[test]

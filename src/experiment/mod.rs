@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     config::{self, ConfigError},
+    data,
     learn::{Init, ModelParams, OptimizerParams},
 };
 pub use network::{AbsentParams, Compute, LiarParams, NetworkParams, Sends, Uplink};
@@ -175,10 +176,19 @@ impl Experiment {
         }
         let [run, topology, data, model, rule, rest @ ..] = sections;
         let [compressor, optimizer, network, absence, checkpoint, robust] = rest;
+        let mut params: DataParams = config::read("data", &data)?;
+        if let Some(sources) = data.get("sources") {
+            if data.contains_key("source") {
+                let problem = "one source for each node, but data.source names one for all: leave \
+                               one of both out";
+                return Err(ConfigError::new("data.sources", sources, problem));
+            }
+            params.source.clear();
+        }
         Ok(Experiment {
             run: config::read("run", &run)?,
             topology: config::read("topology", &topology)?,
-            data: config::read("data", &data)?,
+            data: params,
             model: ModelParams::read(&model)?,
             rule,
             compressor,
@@ -218,17 +228,19 @@ impl Experiment {
             Some(Init::File(path)) => Some(path),
             _ => None,
         };
-        let paths = [
-            init,
-            Some(&mut moved.data.source),
-            moved.data.labels.as_mut(),
-            moved.topology.file.as_mut(),
-        ];
-        for path in paths.into_iter().flatten() {
+        let files = [init, moved.data.labels.as_mut(), moved.topology.file.as_mut()];
+        let files = files.into_iter().flatten().map(|path| {
             let beside = self.folder.join(&*path);
-            if beside.is_file()
-                && let Ok(absolute) = std::path::absolute(&beside)
-            {
+            let beside = beside.is_file().then_some(beside);
+            (path, beside)
+        });
+        let sources = moved.data.sources.iter_mut().flatten().chain([&mut moved.data.source]);
+        let sources = sources.filter(|source| !source.is_empty()).map(|source| {
+            let beside = data::path_beside(&self.folder, source);
+            (source, beside)
+        });
+        for (path, beside) in files.chain(sources) {
+            if let Some(absolute) = beside.and_then(|beside| std::path::absolute(beside).ok()) {
                 *path = absolute.display().to_string();
             }
         }
@@ -251,7 +263,7 @@ impl Experiment {
     pub fn canonical(&self) -> String {
         // The rest of the topology is compared by its links, not by its name.
         const SCHEDULE: &str = "topology.schedule";
-        const PRIVATE: [&str; 25] = [
+        const PRIVATE: [&str; 26] = [
             "run.require.",
             "absence.deadline_s",
             "absence.wait_s",
@@ -272,6 +284,7 @@ impl Experiment {
             "data.heterogeneity",
             "data.split",
             "data.alpha",
+            "data.sizes",
             "data.test_share",
             "data.target",
             "data.header",
@@ -307,8 +320,10 @@ fn apply_all(table: &mut toml::Table, sets: &[String]) -> Result<Vec<String>, Co
         let (key, text) = set.split_once('=').ok_or_else(wrong)?;
         pairs.push((key.trim(), text.trim()));
     }
-    let chooses =
-        |key: &str| key.ends_with(".kind") || key == "topology.file" || key == "topology.family";
+    let chooses = |key: &str| {
+        let names = ["topology.file", "topology.family", "data.source", "data.sources"];
+        key.ends_with(".kind") || names.contains(&key)
+    };
     pairs.sort_by_key(|(key, _)| !chooses(key));
     pairs.iter().try_for_each(|(key, text)| apply(table, key, text))?;
     Ok(pairs.iter().map(|(key, _)| key.to_string()).collect())
@@ -345,6 +360,15 @@ fn apply(table: &mut toml::Table, key: &str, text: &str) -> Result<(), ConfigErr
         for other in ["file", "family", "nodes", "rows", "columns", "degree"] {
             place.remove(other);
         }
+    }
+    // Rows come from one source or from several, which are not divided.
+    let others: &[&str] = match key {
+        "data.source" => &["sources"],
+        "data.sources" => &["source", "split", "alpha", "sizes"],
+        _ => &[],
+    };
+    for other in others {
+        place.remove(*other);
     }
     place.insert(last.to_string(), value);
     Ok(())

@@ -348,7 +348,17 @@ impl Default for TopologyParams {
 #[serde(deny_unknown_fields, default)]
 pub struct DataParams {
     /// The rows to train and test on.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub source: String,
+    /// A source for each node instead of one that is divided: node i has the rows of the i-th, as
+    /// if it were a site with this file. So a deployment is rehearsed on one machine, and ends with
+    /// the same bits. `gradvine node` ignores the key. Nodes that have only numbers are named by
+    /// their files.
+    ///
+    /// Accepts: a list of one path or dataset for each node, as `source`; not with `source`,
+    /// `split`, `sizes` or `labels`. Default: `source` is divided.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sources: Option<Vec<String>>,
     /// Synthetic: rows of all nodes together.
     ///
     /// Accepts: a whole number from 1 to 1073741824; `rows` times `features` is at most 1073741824.
@@ -380,6 +390,13 @@ pub struct DataParams {
     /// Accepts: a number above 0; only with `split = "dirichlet"`, where it is required.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alpha: Option<f64>,
+    /// The relative sizes of the nodes' parts of the rows: with `[1, 2, 4]` the last of three nodes
+    /// has four times as many rows as the first.
+    ///
+    /// Accepts: a list of one number above 0 for each node; not with `split = "dirichlet"`.
+    /// Default: parts of the same size.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sizes: Option<Vec<f64>>,
     /// The share of rows that leave for the test set first, stratified by label.
     ///
     /// Accepts: a number from 0 to below 1; at least one row must be left for training.
@@ -429,10 +446,10 @@ pub struct DataParams {
     /// times the mean number of rows count w times, also in its own model: choose a step that suits
     /// the largest node.
     ///
-    /// Default: `"rows"` for `gradvine node`, where each node has its own file, except with rules
+    /// Default: `"rows"` for `gradvine node`, and with `sources` or `sizes`, except with rules
     /// in which nodes count alike (`sign-sgd`, `clipped-gossip`, `trimmed-mean`: a node could claim
-    /// any number of rows); `"nodes"` where one source is divided, and for the objectives of a
-    /// program.
+    /// any number of rows); `"nodes"` where one source is divided evenly, and for the objectives of
+    /// a program.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weighting: Option<Weighting>,
 }
@@ -441,12 +458,14 @@ impl Default for DataParams {
     fn default() -> DataParams {
         DataParams {
             source: "digits".into(),
+            sources: None,
             rows: None,
             features: None,
             noise: None,
             heterogeneity: None,
             split: SplitKind::Iid,
             alpha: None,
+            sizes: None,
             test_share: 0.2,
             standardize: false,
             scale: None,

@@ -9,7 +9,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{RunDirectory, Whole};
+use super::{RunDirectory, Whole, division::Origin};
 use crate::{
     config::ConfigError,
     data::{self, Dataset, Target},
@@ -64,8 +64,14 @@ pub enum Usage {
 impl DataRecord {
     /// Rows of which a share was drawn for tests.
     pub(super) fn split(all: &Dataset, test_share: f64, seed: u64) -> DataRecord {
-        let held_out = HeldOut::Drawn { test_share, seed };
-        DataRecord { sources: vec![SourceRecord::new(all, held_out)] }
+        let mut record = DataRecord::default();
+        record.add_split(all, test_share, seed);
+        record
+    }
+
+    /// Adds such rows.
+    pub(super) fn add_split(&mut self, all: &Dataset, test_share: f64, seed: u64) {
+        self.sources.push(SourceRecord::new(all, HeldOut::Drawn { test_share, seed }));
     }
 
     /// Rows that were only trained on, and rows that were only for tests.
@@ -155,6 +161,11 @@ fn digest_of(data: &Dataset) -> String {
 impl From<&Whole> for DataRecord {
     fn from(whole: &Whole) -> DataRecord {
         let experiment = &whole.design.experiment;
-        DataRecord::split(&whole.pooled, experiment.data.test_share, experiment.run.seed)
+        match &whole.origin {
+            Origin::One(all, _) => {
+                DataRecord::split(all, experiment.data.test_share, experiment.run.seed)
+            }
+            Origin::Each(record) => record.clone(),
+        }
     }
 }

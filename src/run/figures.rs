@@ -176,11 +176,7 @@ impl<'a> Part<'a> {
 
 /// The score and the counts of all these rows; `None` of none.
 fn pooled(parts: &[Part<'_>]) -> Option<(Score, Option<Counts>)> {
-    let rows = parts.iter().fold(0u64, |rows, part| rows.saturating_add(part.score.rows));
-    let correct =
-        parts.iter().try_fold(0u64, |sum, part| Some(sum.saturating_add(part.score.correct?)));
-    let loss = |part: &Part<'_>| part.score.loss * part.score.rows as f64;
-    let score = Score { rows, correct, loss: parts.iter().map(loss).sum::<f64>() / rows as f64 };
+    let score = Score::merged(&parts.iter().map(|part| part.score).collect::<Vec<_>>())?;
     let mut all = parts.iter().map(|part| part.counts);
     let first = all.next()?.cloned();
     let counts = first.and_then(|first| all.try_fold(first, |sum, counts| sum.merged(counts?)));

@@ -68,7 +68,7 @@ impl Needs {
         let rounds = rules.saturating_add(seen).saturating_mul(vector);
         let end = (4 * nodes).saturating_add(2 * (nodes - 1)).saturating_mul(vector);
         let rows =
-            whole.shards.iter().chain(&whole.test).map(|shared| scaled(design, shared.raw()));
+            whole.shards.iter().chain(whole.tests.all()).map(|shared| scaled(design, shared.raw()));
         Needs {
             vectors: rounds.max(end),
             frames: frames(design, (0..design.topology.nodes()).map(NodeId::from)),

@@ -191,6 +191,19 @@ impl Score {
     pub fn accuracy(&self) -> Option<f64> {
         self.correct.map(|correct| correct as f64 / self.rows as f64)
     }
+
+    /// The score on all these rows together; `None` without any.
+    pub fn merged(scores: &[Score]) -> Option<Score> {
+        let [first, rest @ ..] = scores else { return None };
+        if rest.is_empty() {
+            return Some(*first);
+        }
+        let rows = scores.iter().fold(0u64, |rows, score| rows.saturating_add(score.rows));
+        let correct =
+            scores.iter().try_fold(0u64, |sum, score| Some(sum.saturating_add(score.correct?)));
+        let loss = scores.iter().map(|score| score.loss * score.rows as f64).sum::<f64>();
+        Some(Score { rows, loss: loss / rows as f64, correct })
+    }
 }
 
 impl From<Evaluation> for Score {

@@ -58,7 +58,7 @@ impl From<&Whole> for RunInfo {
             model: Some(whole.model.clone()),
             scale: Arc::clone(&whole.scale),
             classes: whole.classes.clone(),
-            columns: whole.pooled.columns.clone(),
+            columns: whole.shards[0].raw().columns.clone(),
             rows: whole.shards.iter().enumerate().map(rows).collect(),
         }
     }

@@ -254,6 +254,8 @@ impl Single {
             return Err(ConfigError::at("node.data", problem));
         };
         experiment.data.source.clone_from(data);
+        // They describe a rehearsal of this run in one place.
+        (experiment.data.sources, experiment.data.sizes) = (None, None);
         let weighting = weighting_of_files(&experiment);
         experiment.data.weighting.get_or_insert(weighting);
         experiment.own_init = own_init(file, &experiment, &topology, node)?;

@@ -40,7 +40,7 @@ pub struct Snapshot {
     pub train_loss: Option<f64>,
     /// The mean model's accuracy on the test rows.
     pub accuracy_of_mean: Option<f64>,
-    /// The accuracy of each node's own model on the test rows; empty if there are none.
+    /// The accuracy of each node's own model on its test rows; empty if there are none.
     pub accuracies: Vec<f64>,
     /// (1/n) sum |x_i - mean|^2.
     pub consensus: f64,
@@ -150,7 +150,8 @@ impl<'a> Watch<'a> {
             traffic: Traffic::default(),
         };
         for (node, (elapsed, done)) in all.iter().flatten().enumerate() {
-            let score = done.model.as_ref().and_then(|model| self.whole.score(model));
+            let at = NodeId::from(node);
+            let score = done.model.as_ref().and_then(|model| self.whole.score_at(at, model));
             (self.on_metric)(&Metric {
                 round: round.0 + 1,
                 node: node as u32,

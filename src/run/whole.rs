@@ -7,14 +7,15 @@ use std::{
 
 use super::{
     design::{self, Design},
+    division::{Division, Origin, TestRows, name_by_sources},
     record::Score,
     shard::{ShardLearner, Shared, class_counts, evaluate, scale_over},
 };
 use crate::{
     config::ConfigError,
-    data::{self, Columns, Dataset, Options, SYNTHETIC, Scale, Split, Synthetic, Target, Task},
+    data::{Columns, Dataset, Options, Scale},
     drive::{Change, Learner, NodeSpec},
-    experiment::{Compute, Experiment, SplitKind},
+    experiment::{Compute, Experiment},
     gossip::{Lie, tree::Readers},
     learn::{Model, Optimizer},
     links::{Conditions, conditions},
@@ -29,11 +30,10 @@ pub struct Whole {
     pub model: Model,
     /// Each node's rows.
     pub shards: Vec<Arc<Shared>>,
-    /// The whole file and its training rows, for the comparison with one machine.
-    pub(super) pooled: Arc<Dataset>,
-    train: Vec<usize>,
-    /// Rows that no node trains on; `None` if `test_share` is 0.
-    pub test: Option<Arc<Shared>>,
+    /// Rows that no node trains on.
+    pub tests: TestRows,
+    /// Where the rows are from.
+    pub(super) origin: Origin,
     /// Class names, if there are classes.
     pub classes: Vec<String>,
     /// The scale, set when the run begins.
@@ -57,28 +57,17 @@ impl Whole {
 
     fn checked(mut experiment: Experiment) -> Result<Whole, ConfigError> {
         let seed = experiment.run.seed;
-        let topology = Arc::new(design::topology(&experiment.topology, &experiment.folder, seed)?);
-        let options = Options { number_classes: true, ..options(&experiment)? };
-        let drawn = synthetic(&mut experiment)?;
-        let all = Arc::new(match drawn {
-            Some(drawn) => drawn.draw(topology.nodes(), seed)?,
-            None => load(&experiment, &options)?,
-        });
-        let classes = match &all.target {
-            Target::Classes { names, .. } => names.clone(),
-            Target::Values(_) => Vec::new(),
-        };
-        if experiment.data.classes.is_none() && data::are_named(&classes) {
-            // So that nodes which read this experiment number their classes alike.
-            experiment.data.classes = Some(classes.clone());
+        let mut topology = design::topology(&experiment.topology, &experiment.folder, seed)?;
+        if let Some(sources) = &experiment.data.sources {
+            topology = name_by_sources(topology, sources);
         }
-        let (inputs, outputs) = (all.inputs(), all.outputs());
-        let split = split(&experiment)?;
-        let (train, test) = data::split_test(&all, experiment.data.test_share, seed)?;
-        let shards = data::shards(&all, &train, topology.nodes(), split, seed)?;
-        let mut design = Design::new(experiment, topology, inputs, outputs)?;
-        let shards: Vec<Arc<Shared>> =
-            shards.iter().map(|rows| Shared::new(all.select(rows))).collect();
+        let Division { shards, tests, classes, inputs, outputs, origin } =
+            Division::read(&mut experiment, topology.nodes())?;
+        if experiment.data.sources.is_some() || experiment.data.sizes.is_some() {
+            let weighting = design::weighting_of_files(&experiment);
+            experiment.data.weighting.get_or_insert(weighting);
+        }
+        let mut design = Design::new(experiment, Arc::new(topology), inputs, outputs)?;
         let model = design.table_model()?;
         let conditions = measured_conditions(&mut design, &model, &shards[0])?;
         Ok(Whole {
@@ -87,10 +76,9 @@ impl Whole {
             conditions,
             design: Arc::new(design),
             model,
-            pooled: Arc::clone(&all),
-            train,
             shards,
-            test: (!test.is_empty()).then(|| Shared::new(all.select(&test))),
+            tests,
+            origin,
             classes,
             scale: Arc::default(),
         })
@@ -109,7 +97,7 @@ impl Whole {
             self.model.clone(),
             node,
             shard,
-            self.test.clone(),
+            self.tests.of(node).cloned(),
             Arc::clone(&self.scale),
         );
         NodeSpec {
@@ -131,9 +119,15 @@ impl Whole {
         Some(sum / weights)
     }
 
-    /// Scores a model on the test rows; `None` without test rows, or before the run has begun.
+    /// Scores a model on the test rows of all nodes; `None` without test rows, or before the run
+    /// has begun.
     pub fn score(&self, x: &[f32]) -> Option<Score> {
-        let test = self.test.as_ref()?.ready()?;
+        self.tests.score(&self.model, x)
+    }
+
+    /// Scores a model on the test rows of a node; `None` without any, or before the run has begun.
+    pub fn score_at(&self, node: NodeId, x: &[f32]) -> Option<Score> {
+        let test = self.tests.of(node)?.ready()?;
         Some(evaluate(&self.model, x, test).into())
     }
 
@@ -150,11 +144,12 @@ impl Whole {
     pub fn pooled_baseline(&self) -> Result<Pooled, ConfigError> {
         let design = &self.design;
         let scale = scale_over(design, &self.shards)?;
-        let mut pooled = self.pooled.select(&self.train);
-        let mut test = self.test.as_ref().map(|test| Dataset::clone(test.raw()));
+        let mut pooled = self.origin.pooled(&self.shards);
+        let mut tests: Vec<Dataset> =
+            self.tests.all().map(|test| Dataset::clone(test.raw())).collect();
         if let Some(scale) = &scale {
             pooled.apply(scale)?;
-            test.iter_mut().try_for_each(|test| test.apply(scale))?;
+            tests.iter_mut().try_for_each(|test| test.apply(scale))?;
         }
         let rows = pooled.rows();
         let config = design.optimizer.pooled(self.shards.len());
@@ -173,8 +168,9 @@ impl Whole {
             crate::vector::subtract(&update, &mut x);
         }
         let train_loss = evaluate(&self.model, &x, &pooled).loss;
-        let test = test.map(|test| evaluate(&self.model, &x, &test).into());
-        Ok(Pooled { train_loss, test })
+        let scores: Vec<Score> =
+            tests.iter().map(|test| evaluate(&self.model, &x, test).into()).collect();
+        Ok(Pooled { train_loss, test: Score::merged(&scores) })
     }
 }
 
@@ -257,79 +253,4 @@ pub fn options(experiment: &Experiment) -> Result<Options, ConfigError> {
         bare: false,
         labels_file: data.labels.as_ref().map(|labels| experiment.folder.join(labels)),
     })
-}
-
-fn load(experiment: &Experiment, options: &Options) -> Result<Dataset, ConfigError> {
-    data::load(&data::beside(&experiment.folder, &experiment.data.source), options)
-}
-
-/// The synthetic data to draw, with all defaults written into the experiment; `None` if rows come
-/// from a file.
-fn synthetic(experiment: &mut Experiment) -> Result<Option<Synthetic>, ConfigError> {
-    let task = experiment.model.task()?;
-    let data = &mut experiment.data;
-    if data.source != SYNTHETIC {
-        let keys = [
-            ("rows", data.rows.map(|x| x.to_string())),
-            ("features", data.features.map(|x| x.to_string())),
-            ("noise", data.noise.map(|x| x.to_string())),
-            ("heterogeneity", data.heterogeneity.map(|x| x.to_string())),
-        ];
-        return match keys.into_iter().find_map(|(key, value)| Some((key, value?))) {
-            Some((key, value)) => Err(ConfigError::new(
-                format!("data.{key}"),
-                value,
-                "only source = \"synthetic\" has this key",
-            )),
-            None => Ok(None),
-        };
-    }
-    if data.columns.is_some() {
-        let problem = "only CSV files with a header name their columns: leave the key out";
-        return Err(ConfigError::at("data.columns", problem));
-    }
-    if task != Task::Regression {
-        let problem = "synthetic rows have numbers as targets: expected \"least-squares\", or \
-                       \"mlp\" with task = \"regression\"";
-        return Err(ConfigError::new(
-            "model.kind",
-            format!("\"{}\"", experiment.model.kind),
-            problem,
-        ));
-    }
-    let drawn = Synthetic {
-        rows: *data.rows.get_or_insert(2048),
-        features: *data.features.get_or_insert(64),
-        noise: *data.noise.get_or_insert(0.1),
-        heterogeneity: *data.heterogeneity.get_or_insert(0.0),
-    };
-    if drawn.heterogeneity != 0.0 && (data.split != SplitKind::Contiguous || data.test_share != 0.0)
-    {
-        let problem = "each node's rows are a block with its own optimum: set split \
-                       = \"contiguous\" and test_share = 0";
-        return Err(ConfigError::new("data.heterogeneity", drawn.heterogeneity, problem));
-    }
-    Ok(Some(drawn))
-}
-
-fn split(experiment: &Experiment) -> Result<Split, ConfigError> {
-    let data = &experiment.data;
-    match (data.split, data.alpha) {
-        (SplitKind::Dirichlet, Some(alpha)) if alpha.is_finite() && alpha > 0.0 => {
-            Ok(Split::Dirichlet { alpha })
-        }
-        (SplitKind::Dirichlet, Some(alpha)) => {
-            Err(ConfigError::new("data.alpha", alpha, "expected a number above 0"))
-        }
-        (SplitKind::Dirichlet, None) => Err(ConfigError::at(
-            "data.alpha",
-            "a dirichlet split needs it: 0.1 is very uneven, 100 nearly even",
-        )),
-        (_, Some(alpha)) => {
-            Err(ConfigError::new("data.alpha", alpha, "only a dirichlet split has an alpha"))
-        }
-        (SplitKind::Iid, None) => Ok(Split::Iid),
-        (SplitKind::Contiguous, None) => Ok(Split::Contiguous),
-        (SplitKind::ByLabel, None) => Ok(Split::ByLabel),
-    }
 }

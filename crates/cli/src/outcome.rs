@@ -144,7 +144,7 @@ fn next(
     let mut evaluate = format!(
         "gradvine evaluate {} {}",
         path(&folder.join(MEAN_MODEL)),
-        quoted(&experiment.data.source)
+        quoted(experiment.data.sources.as_ref().map_or(&experiment.data.source, |all| &all[0]))
     );
     for (flag, value) in
         [("--target", &experiment.data.target), ("--labels", &experiment.data.labels)]

@@ -8,6 +8,7 @@ use std::{
 
 use gradvine::{
     drive::{Elapsed, Ended, Lent, Observer, RunError},
+    experiment::SplitKind,
     gossip::{OwnModel, RoundDone},
     net::{self, RunCard},
     run::{Checkpoints, Needs, Progress, Recorder, RunInfo, SavedFiles, Watch, Whole},
@@ -215,25 +216,30 @@ fn banner(whole: &Whole, command: &str) -> String {
     let design = &whole.design;
     let data = &design.experiment.data;
     let rows: usize = whole.shards.iter().map(|shard| shard.raw().rows()).sum();
-    let test = whole.test.as_ref().map_or(0, |test| test.raw().rows());
+    let test = whole.tests.rows();
+    let from = match &data.sources {
+        Some(sources) => format!("{} sources, one for each node", sources.len()),
+        None => format!("{} split {}", data.source, name_of(data.split)),
+    };
     let how = match command {
         "train" => "libp2p hosts on loopback, encrypted",
         _ => "nodes on a virtual network",
     };
     format!(
-        "{} x {how}: {} with {} on {}\n{} rows of {} split {}, {test} for testing; {} parameters, \
-         {} rounds",
+        "{} x {how}: {} with {} on {}\n{} rows of {from}, {test} for testing; {} parameters, {} \
+         rounds",
         design.topology.nodes(),
         design.rule_name(),
         design.compressor.name(),
         design.topology.name(),
         rows,
-        data.source,
-        serde_json::to_value(data.split)
-            .ok()
-            .and_then(|v| v.as_str().map(String::from))
-            .unwrap_or_default(),
         design.parameters(),
         design.experiment.run.rounds
     )
+}
+
+/// The name of a split, as in experiments.
+fn name_of(split: SplitKind) -> String {
+    let value = serde_json::to_value(split).ok();
+    value.and_then(|value| value.as_str().map(String::from)).unwrap_or_default()
 }

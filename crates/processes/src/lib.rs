@@ -27,8 +27,8 @@ use gradvine::{
     mixing::NodeInfo,
     net::{free_ports, identity},
     run::{
-        EndError, Ending, NodeFile, Progress, RunDirectory, Summary, Warn, Whole, metrics::Metric,
-        write_summary,
+        EndError, Ending, NodeFile, Progress, RunDirectory, Summary, TestRows, Warn, Whole,
+        metrics::Metric, write_summary,
     },
     units::NodeId,
 };
@@ -199,18 +199,28 @@ pub fn write_files(
 ) -> Result<(), EndError> {
     let design = &whole.design;
     let nodes = directory.path().join("nodes");
-    let test = whole.test.as_ref().filter(|_| tested);
+    let none = TestRows::None;
+    let tests = if tested { &whole.tests } else { &none };
     let mut infos = Vec::new();
     fs::create_dir_all(&nodes)?;
-    if let Some(test) = test {
+    if let TestRows::Same(test) = tests {
         write_csv(test.raw(), &nodes.join("test.csv"))?;
     }
     for (index, address) in addresses.iter().enumerate() {
         let name = design.topology.node(NodeId::from(index)).name.clone();
+        let test = match (tests, tests.of(NodeId::from(index))) {
+            (TestRows::Same(_), _) => Some("../test.csv"),
+            (_, Some(test)) => {
+                fs::create_dir_all(nodes.join(&name))?;
+                write_csv(test.raw(), &nodes.join(&name).join("test.csv"))?;
+                Some("test.csv")
+            }
+            (_, None) => None,
+        };
         let file = NodeFile {
             topology: "../../topology.toml".into(),
             data: Some("data.csv".into()),
-            test: test.map(|_| "../test.csv".into()),
+            test: test.map(String::from),
             ..NodeFile::default()
         };
         infos.push(write_node(&nodes.join(&name), name, address, file)?);
@@ -233,10 +243,9 @@ pub fn write_files(
     (experiment.data.rows, experiment.data.features) = (None, None);
     (experiment.data.noise, experiment.data.heterogeneity) = (None, None);
     (experiment.data.alpha, experiment.data.split) = (None, Default::default());
-    if !tested {
-        // Otherwise each node would take test rows from its own rows, and train on the rest.
-        experiment.data.test_share = 0.0;
-    }
+    (experiment.data.sources, experiment.data.sizes) = (None, None);
+    // Otherwise nodes without test rows would take some from their own rows.
+    experiment.data.test_share = 0.0;
     (experiment.data.source, experiment.run.out) = ("data.csv".into(), None);
     fs::write(nodes.join("experiment.toml"), experiment.to_toml())?;
     Ok(())
