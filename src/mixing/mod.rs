@@ -46,7 +46,7 @@ mod tree;
 mod weights;
 
 pub use draw::sheet;
-pub use draw::{draw, svg};
+pub use draw::{draw, narrow_svg, svg};
 pub use family::{Family, Shape};
 pub use file::{FileFormat, MAX_FILE_BYTES};
 pub use graph::Graph;

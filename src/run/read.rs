@@ -43,7 +43,9 @@ pub struct Point {
     /// f at the mean of all models; if no process has all nodes, the losses over their last
     /// batches.
     pub train_loss: Option<Span>,
-    /// The nodes' own models on their test rows.
+    /// The losses of the nodes' own models on their test rows.
+    pub test_loss: Option<Span>,
+    /// The shares of their test rows that these classify correctly.
     pub test_accuracy: Option<Span>,
     /// (1/n) sum |x_i - mean|^2.
     pub consensus: Option<f64>,
@@ -271,6 +273,7 @@ struct Sums {
     count: u64,
     time_s: f64,
     train_loss: Sum,
+    test_loss: Sum,
     test_accuracy: Sum,
     consensus: Option<f64>,
     payload: f64,
@@ -288,6 +291,7 @@ impl Sums {
         self.count += 1;
         self.time_s = self.time_s.max(metric.time_s);
         self.train_loss.add(metric.train_loss);
+        self.test_loss.add(metric.test_loss);
         self.test_accuracy.add(metric.test_accuracy);
         self.consensus = self.consensus.or(metric.consensus);
         self.payload += metric.bytes_payload as f64;
@@ -298,6 +302,7 @@ impl Sums {
             round,
             time_s: self.time_s,
             train_loss: self.train_loss.span(),
+            test_loss: self.test_loss.span(),
             test_accuracy: self.test_accuracy.span(),
             consensus: self.consensus,
             payload: self.payload / self.count as f64,

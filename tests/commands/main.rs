@@ -20,6 +20,7 @@ mod plan;
 mod refusals;
 mod report;
 mod report_pictures;
+mod report_quality;
 mod restarts;
 mod runs;
 mod sites;

@@ -11,12 +11,12 @@ use std::{
     process::{Command, Stdio},
 };
 
-use command::{folder, gradvine, json, metrics};
+use command::{folder, gradvine, json as read_json, metrics};
 use quick_xml::{
     Reader,
     events::{BytesStart, Event},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// Two runs and their page.
@@ -158,10 +158,13 @@ impl Picture {
     }
 }
 
-const CURVES: [(&str, &str, &str); 7] = [
+const CURVES: [(&str, &str, &str); 10] = [
     ("loss-rounds", "round", "train_loss"),
     ("loss-bytes", "bytes_payload", "train_loss"),
     ("loss-time", "time_s", "train_loss"),
+    ("test-loss-rounds", "round", "test_loss"),
+    ("test-loss-bytes", "bytes_payload", "test_loss"),
+    ("test-loss-time", "time_s", "test_loss"),
     ("accuracy-rounds", "round", "test_accuracy"),
     ("accuracy-bytes", "bytes_payload", "test_accuracy"),
     ("accuracy-time", "time_s", "test_accuracy"),
@@ -211,14 +214,20 @@ fn curves_go_through_the_evaluations() {
             pairs.iter().map(|(v, p)| (v.log10(), *p)).collect()
         };
         assert!(scales(&across) || scales(&log(&across)), "{id}: {across:?}");
-        let fits = if y == "test_accuracy" { scales(&upwards) } else { scales(&log(&upwards)) };
+        // The axis of accuracies is logarithmic in the error.
+        let errors = |pairs: &[(f64, f64)]| -> Vec<(f64, f64)> {
+            pairs.iter().map(|(v, p)| ((1.0 - v).log10(), *p)).collect()
+        };
+        let is_accuracy = y == "test_accuracy";
+        let fits = scales(&if is_accuracy { errors(&upwards) } else { log(&upwards) });
         assert!(fits, "{id}: {upwards:?}");
         // Losses fall and accuracies rise: the picture is not upside down.
         let (first, last) = (upwards[0], upwards[11]);
         assert_eq!(first.0 < last.0, first.1 > last.1, "{id}");
         // A point drawn elsewhere fails the test.
         upwards[5].1 += 3.0;
-        assert!(!scales(&upwards) && !scales(&log(&upwards)), "{id}: the check finds nothing");
+        let moved = if is_accuracy { errors(&upwards) } else { log(&upwards) };
+        assert!(!scales(&moved), "{id}: the check finds nothing");
     }
 }
 
@@ -226,7 +235,7 @@ fn curves_go_through_the_evaluations() {
 fn bars_are_as_long_as_the_bytes() {
     let shown = Shown::new();
     for (run, path) in shown.runs.iter().enumerate() {
-        let summary = json(&path.join("summary.json"));
+        let summary = read_json(&path.join("summary.json"));
         let picture = shown.picture(&format!("nodes-{}", run + 1));
         // The first is the ground; then three of the legend; then three a node.
         let bars: Vec<f64> = (picture.elements.iter())
@@ -292,23 +301,27 @@ fn browse(browser: &Path, page: &Path, width: u32, height: u32, more: &[String])
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The positions of the pictures, and the real and the full width of the page: measured by a script
-/// in a copy of the page.
-fn measured(browser: &Path, shown: &Shown, width: u32) -> Value {
-    const SCRIPT: &str = "<script>const seen = {page: document.documentElement.scrollWidth, \
-                          window: innerWidth, \
-        body: document.body.scrollWidth, high: document.documentElement.scrollHeight, boxes: {}};\
-        for (const svg of document.querySelectorAll('figure svg')) { const at = \
-        svg.getBoundingClientRect(); \
-        seen.boxes[svg.closest('figure').id] = [at.left, at.top + scrollY, at.width, at.height]; }\
-        document.body.textContent = JSON.stringify(seen);</script>";
-    let copy = shown.folder.path().join("measured.html");
-    let open = shown
-        .html
-        .replace("default-src 'none'; style-src 'unsafe-inline'", "default-src 'unsafe-inline'");
-    assert_ne!(open, shown.html);
-    fs::write(&copy, open.replace("</body>", &format!("{SCRIPT}</body>"))).unwrap();
-    let dom = browse(browser, &copy, width, 900, &["--dump-dom".into()]);
+/// The positions of the pictures that are shown, those that are wider than their boxes, and the
+/// real and the full width of the page: in a frame, because windows have a least width.
+fn measured(browser: &Path, folder: &Path, html: &str, width: u32) -> Value {
+    const SCRIPT: &str = "const frame = document.querySelector('iframe'); frame.onload = () => { \
+        const page = frame.contentDocument, root = page.documentElement; \
+        const seen = {page: root.scrollWidth, window: frame.contentWindow.innerWidth, \
+        body: page.body.scrollWidth, high: root.scrollHeight, boxes: {}, cut: []}; \
+        for (const svg of page.querySelectorAll('figure svg')) { \
+        const at = svg.getBoundingClientRect(), box = svg.parentElement; \
+        if (at.width === 0) continue; const id = svg.closest('figure').id; \
+        if (box.scrollWidth > box.clientWidth) seen.cut.push(id); \
+        seen.boxes[id] = [at.left, at.top, at.width, at.height]; } \
+        document.body.textContent = JSON.stringify(seen); };";
+    let page = html.replace('&', "&amp;").replace('"', "&quot;");
+    let framed = format!(
+        "<!doctype html><body><iframe style=\"border:0;width:{width}px;height:900px\" \
+         srcdoc=\"{page}\"></iframe><script>{SCRIPT}</script>"
+    );
+    let copy = folder.join("measured.html");
+    fs::write(&copy, framed).unwrap();
+    let dom = browse(browser, &copy, 1400, 1000, &["--dump-dom".into()]);
     let text =
         &dom[dom.find("{\"page\"").unwrap_or_else(|| panic!("{dom}"))..dom.rfind('}').unwrap() + 1];
     serde_json::from_str(text).unwrap()
@@ -426,17 +439,25 @@ fn a_browser_paints_the_pictures() {
         return;
     };
     let shown = Shown::new();
-    for width in [1200, 600] {
-        let seen = measured(&browser, &shown, width);
+    let folder = shown.folder.path();
+    let figures = shown.html.matches("<figure id=").count();
+    for width in [1280, 700, 390] {
+        let seen = measured(&browser, folder, &shown.html, width);
+        assert_eq!(seen["window"], width);
+        assert_eq!(seen["cut"], json!([]), "at {width} pixels");
+        assert_eq!(seen["boxes"].as_object().unwrap().len(), figures, "at {width} pixels");
         assert_eq!(
             seen["page"], seen["window"],
             "at {width} pixels the page is wider than its window"
         );
         assert!(seen["body"].as_f64() <= seen["window"].as_f64(), "{seen}");
     }
-    let seen = measured(&browser, &shown, 1200);
+    // Without the narrow pictures the check finds those that are cut.
+    let only_wide = shown.html.replace(".wide{display:none}.narrow{display:block}", "");
+    let seen = measured(&browser, folder, &only_wide, 390);
+    assert_eq!(seen["cut"].as_array().unwrap().len(), figures);
+    let seen = measured(&browser, folder, &shown.html, 1200);
     let boxes = &seen["boxes"];
-    assert_eq!(boxes.as_object().unwrap().len(), shown.html.matches("<svg ").count());
     for place in boxes.as_object().unwrap().values() {
         assert!(place[2].as_f64().unwrap() > 600.0 && place[3].as_f64().unwrap() > 100.0, "{seen}");
     }

@@ -40,7 +40,10 @@ pub fn table(summary: &Summary, tree: u64) -> String {
     if let Some(worst) = outcome.test_accuracy_min {
         text += &format!("\nworst node       test accuracy {}", percent(Some(worst)));
     }
-    text += &mean_is_the_result(outcome.test_accuracy_min, outcome.test_accuracy_of_mean);
+    if let Some(far) = mean_is_the_result(outcome.test_accuracy_min, outcome.test_accuracy_of_mean)
+    {
+        text += &format!("\nwarning          {far}");
+    }
     if let Some(pooled) = &summary.pooled {
         text += &format!(
             "\npooled SGD       {} (all rows in one place, batch n times as large)",
@@ -173,16 +176,16 @@ pub(crate) fn describe(change: &Change) -> String {
 
 /// A warning if the worst node's own model is far worse than the mean model: then the mean is the
 /// result.
-fn mean_is_the_result(worst: Option<f64>, mean: Option<f64>) -> String {
+pub(crate) fn mean_is_the_result(worst: Option<f64>, mean: Option<f64>) -> Option<String> {
     const FAR: f64 = 0.05;
-    match (worst, mean) {
-        (Some(worst), Some(mean)) if mean - worst > FAR => format!(
-            "\nwarning          nodes' own models are up to {:.1} points worse than the mean \
-             model, which is the result: use model-mean",
-            100.0 * (mean - worst)
-        ),
-        _ => String::new(),
-    }
+    let below = mean? - worst?;
+    (below > FAR).then(|| {
+        format!(
+            "nodes' own models are up to {:.1} points worse than the mean model, which is the \
+             result: use model-mean",
+            100.0 * below
+        )
+    })
 }
 
 /// The text of a node in one column.
@@ -289,11 +292,9 @@ mod tests {
 
     #[test]
     fn own_models_far_below_the_mean_are_warned_of() {
-        assert_eq!(mean_is_the_result(Some(0.90), Some(0.94)), "");
-        assert_eq!(mean_is_the_result(None, Some(0.94)), "");
-        assert!(
-            mean_is_the_result(Some(0.76), Some(0.94))
-                .contains("18.0 points worse than the mean model")
-        );
+        assert_eq!(mean_is_the_result(Some(0.90), Some(0.94)), None);
+        assert_eq!(mean_is_the_result(None, Some(0.94)), None);
+        let far = mean_is_the_result(Some(0.76), Some(0.94));
+        assert!(far.is_some_and(|far| far.contains("18.0 points worse than the mean model")));
     }
 }

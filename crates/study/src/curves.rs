@@ -8,7 +8,7 @@ use super::{
     figure::{Figure, Spread},
     trace::{Status, Trace},
 };
-use gradvine_report::chart::{Axis, Chart, Dot, Line, Unit};
+use gradvine_report::chart::{Axis, Chart, Dot, Line, Spacing, Unit};
 
 /// Lines that rise above this many times their start leave the picture.
 const CEILING: f64 = 3.0;
@@ -44,12 +44,15 @@ pub fn chart(title: &str, subtitle: &str, curve: Curve, outcomes: &[(&str, &Outc
         x: Axis {
             words: along(curve.x).into(),
             unit: if bytes { Unit::Bytes } else { Unit::Plain },
-            log: (bytes || curve.x == Figure::Time) && wide,
+            spacing: match (bytes || curve.x == Figure::Time) && wide {
+                true => Spacing::Log,
+                false => Spacing::Linear,
+            },
         },
         y: Axis {
             words: upwards(curve.y).into(),
             unit: if accuracy { Unit::Percent } else { Unit::Plain },
-            log: !accuracy,
+            spacing: if accuracy { Spacing::Linear } else { Spacing::Log },
         },
         ceiling: matches!(curve.y, Figure::TrainLoss | Figure::Excess).then_some(CEILING * starts),
         lines,

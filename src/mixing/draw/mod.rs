@@ -17,7 +17,7 @@ use super::{Graph, Topology};
 
 use layout::Layout;
 
-pub use svg::svg;
+pub use svg::{narrow_svg, svg};
 pub use text::draw;
 
 /// The number of nodes with each degree, ascending.

@@ -17,6 +17,9 @@ use super::{
 
 /// The page, in pixels.
 const PAGE: Point = (980.0, 600.0);
+/// The narrow page, and how far the spectrum moves there.
+const NARROW: Point = (580.0, 1110.0);
+const BELOW: Point = (-520.0, 525.0);
 /// The square of the graph: its middle and half its side.
 const MIDDLE: Point = (290.0, 320.0);
 const HALF: f64 = 228.0;
@@ -49,22 +52,39 @@ pub fn svg(topology: &Topology) -> String {
     compose(topology).finish()
 }
 
-fn compose(topology: &Topology) -> Sheet {
-    let mut sheet = Sheet::new(
-        PAGE,
-        &format!("topology {} and the spectrum of its mixing matrix", topology.name()),
-    );
-    heading(topology, &mut sheet);
+/// The same for narrow screens: the spectrum is below the graph.
+pub fn narrow_svg(topology: &Topology) -> String {
+    let mut sheet = Sheet::new(NARROW, &title(topology));
+    heading(topology, true, &mut sheet);
+    graph(topology, &mut sheet);
+    let (right, down) = BELOW;
+    sheet.raw(format_args!("<g transform=\"translate({right} {down})\">"));
     chart::spectrum(topology, &mut sheet);
-    if topology.nodes() <= MAX_NODES && topology.links() <= MAX_LINKS {
-        Graph::new(topology).draw(&mut sheet);
-    } else {
-        bars(topology, &mut sheet);
-    }
+    sheet.raw("</g>");
+    sheet.finish()
+}
+
+fn compose(topology: &Topology) -> Sheet {
+    let mut sheet = Sheet::new(PAGE, &title(topology));
+    heading(topology, false, &mut sheet);
+    chart::spectrum(topology, &mut sheet);
+    graph(topology, &mut sheet);
     sheet
 }
 
-fn heading(topology: &Topology, sheet: &mut Sheet) {
+fn title(topology: &Topology) -> String {
+    format!("topology {} and the spectrum of its mixing matrix", topology.name())
+}
+
+fn graph(topology: &Topology, sheet: &mut Sheet) {
+    if topology.nodes() <= MAX_NODES && topology.links() <= MAX_LINKS {
+        Graph::new(topology).draw(sheet);
+    } else {
+        bars(topology, sheet);
+    }
+}
+
+fn heading(topology: &Topology, narrow: bool, sheet: &mut Sheet) {
     let title = Word::new((24.0, 30.0), Anchor::Start, shortened(topology.name(), 48)).sized(20.0);
     sheet.write(&Word { bold: true, ..title });
     let spectrum = topology.spectrum();
@@ -75,7 +95,8 @@ fn heading(topology: &Topology, sheet: &mut Sheet) {
         count(topology.links(), "link"),
         topology.weights()
     );
-    let _ = write!(text, "; rho {}, gap {}", figure(spectrum.rho), figure(spectrum.gap));
+    let more = if narrow { ";\n" } else { "; " };
+    let _ = write!(text, "{more}rho {}, gap {}", figure(spectrum.rho), figure(spectrum.gap));
     if let Some(rounds) = spectrum.mixing_time() {
         let least = if spectrum.converged { "" } else { "at least " };
         let _ = write!(
@@ -84,7 +105,10 @@ fn heading(topology: &Topology, sheet: &mut Sheet) {
             count(rounds as usize, "round")
         );
     }
-    sheet.write(&Word::new((24.0, 56.0), Anchor::Start, text).coloured(FAINT));
+    for (line, text) in text.lines().enumerate() {
+        let at = (24.0, if narrow { 50.0 } else { 56.0 } + 16.0 * line as f64);
+        sheet.write(&Word::new(at, Anchor::Start, text).coloured(FAINT));
+    }
     sheet.write(
         &Word::new((24.0, PAGE.1 - 16.0), Anchor::Start, weights_in_words(topology))
             .sized(11.0)

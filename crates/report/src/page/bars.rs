@@ -3,17 +3,45 @@
 use super::markup::{self, short};
 use gradvine::mixing::sheet::{Anchor, FAINT, GREY, INK, Point, RULE, Sheet, Word, width};
 
-use crate::chart::{COLOURS, Scale, Unit, figure};
+use crate::chart::{COLOURS, Scale, Spacing, Unit, figure};
 
-/// The width of the page in pixels, and the limits of the bars.
-const WIDE: f64 = 900.0;
-const RIGHT: f64 = 800.0;
-const TOP: f64 = 62.0;
 /// The height of a bar, and the room between two rows.
 const BAR: f64 = 10.0;
 const AIR: f64 = 9.0;
-/// The maximum length of a name, in characters.
-const LONGEST: usize = 40;
+
+/// The measures of a drawing, in pixels.
+struct Frame {
+    /// The width of the page.
+    wide: f64,
+    /// The right and the upper limit of the bars.
+    right: f64,
+    top: f64,
+    /// The size of the title, and where the subtitle is.
+    title: f64,
+    under: f64,
+    margin: f64,
+    /// The maximum length of a name, in characters.
+    longest: usize,
+}
+
+const WIDE: Frame = Frame {
+    wide: 900.0,
+    right: 800.0,
+    top: 62.0,
+    title: 16.0,
+    under: 45.0,
+    margin: 24.0,
+    longest: 40,
+};
+const NARROW: Frame = Frame {
+    wide: 360.0,
+    right: 298.0,
+    top: 76.0,
+    title: 13.0,
+    under: 36.0,
+    margin: 8.0,
+    longest: 14,
+};
 
 /// Bars of bytes: one row per name, one bar per series.
 #[derive(Clone, Debug)]
@@ -34,56 +62,75 @@ const FILLS: [&str; 4] = [COLOURS[0], COLOURS[1], GREY, COLOURS[2]];
 impl Bars {
     /// The bars as an SVG file; `description` is the text for screen readers after the title.
     pub(super) fn svg(&self, description: &str) -> String {
+        self.drawn(&WIDE, description)
+    }
+
+    /// The same for narrow screens.
+    pub(super) fn narrow(&self, description: &str) -> String {
+        self.drawn(&NARROW, description)
+    }
+
+    fn drawn(&self, frame: &Frame, description: &str) -> String {
+        let (top, margin) = (frame.top, frame.margin);
         let row = self.series.len() as f64 * BAR + AIR;
-        let bottom = TOP + 8.0 + row * self.rows.len() as f64;
-        let mut sheet = Sheet::new((WIDE, bottom + 44.0), &self.title);
+        let bottom = top + 8.0 + row * self.rows.len() as f64;
+        let mut sheet = Sheet::new((frame.wide, bottom + 44.0), &self.title);
         sheet.describe(description);
+        // A long title gets smaller.
+        let room = (frame.wide - 2.0 * margin) / (width(&self.title, 0.86) + 0.1);
         sheet.write(&Word {
             bold: true,
-            ..Word::new((24.0, 24.0), Anchor::Start, &self.title).sized(16.0)
+            ..Word::new((margin, frame.under - 21.0), Anchor::Start, &self.title)
+                .sized(frame.title.min(room))
         });
-        sheet.write(&Word::new((24.0, 45.0), Anchor::Start, &self.subtitle).coloured(FAINT));
-        self.legend(&mut sheet);
-        let names: Vec<String> = self.rows.iter().map(|(name, _)| short(name, LONGEST)).collect();
-        let left = 34.0 + names.iter().map(|name| width(name, 9.6)).fold(0.0, f64::max);
+        let under = Word::new((margin, frame.under), Anchor::Start, &self.subtitle);
+        sheet.write(&under.coloured(FAINT));
+        self.legend(frame, &mut sheet);
+        let names: Vec<String> =
+            self.rows.iter().map(|(name, _)| short(name, frame.longest)).collect();
+        let left = margin + 10.0 + names.iter().map(|name| width(name, 9.6)).fold(0.0, f64::max);
         let most = self
             .rows
             .iter()
             .flat_map(|(_, values)| values.iter().flatten())
             .fold(0.0, |a: f64, b| a.max(*b));
         let ends = [0.0, if most > 0.0 { most } else { 1.0 }];
-        let Some(scale) = Scale::over(ends.into_iter(), false, (left, RIGHT), false) else {
+        let limits = (left, frame.right);
+        let Some(scale) = Scale::over(ends.into_iter(), Spacing::Linear, limits, false) else {
             return sheet.finish();
         };
-        for (tick, _) in scale.ticks() {
+        for (tick, _) in scale.ticks(if frame.wide < 500.0 { 3 } else { 6 }) {
             let x = scale.place(tick);
-            sheet.line((x, TOP), (x, bottom), RULE, "stroke-width=\"1\"");
+            sheet.line((x, top), (x, bottom), RULE, "stroke-width=\"1\"");
             let word = Word::new((x, bottom + 16.0), Anchor::Middle, figure(tick, Unit::Bytes));
             sheet.write(&word.sized(11.0).coloured(INK));
         }
-        sheet.line((left, TOP), (left, bottom), FAINT, "stroke-width=\"1.2\"");
+        sheet.line((left, top), (left, bottom), FAINT, "stroke-width=\"1.2\"");
         for (index, ((_, values), name)) in self.rows.iter().zip(&names).enumerate() {
-            let top = TOP + 8.0 + row * index as f64;
-            let middle = top + (row - AIR) / 2.0;
+            let above = top + 8.0 + row * index as f64;
+            let middle = above + (row - AIR) / 2.0;
             sheet.write(
                 &Word::new((left - 8.0, middle), Anchor::End, name).sized(11.0).coloured(INK),
             );
             for (bar, value) in values.iter().enumerate() {
-                let at = (left, top + BAR * bar as f64);
+                let at = (left, above + BAR * bar as f64);
                 self::bar(at, *value, FILLS[bar % FILLS.len()], &scale, &mut sheet);
             }
         }
         sheet.finish()
     }
 
-    fn legend(&self, sheet: &mut Sheet) {
-        let mut x = WIDE - 24.0;
-        for (bar, name) in self.series.iter().enumerate().rev() {
-            x -= width(name, 10.4);
-            sheet.write(&Word::new((x, 45.0), Anchor::Start, *name).coloured(INK));
-            x -= 18.0;
-            rectangle((x, 39.5), 12.0, 11.0, FILLS[bar % FILLS.len()], sheet);
-            x -= 14.0;
+    /// The names of the series: at the right of the subtitle, or below it on a narrow page.
+    fn legend(&self, frame: &Frame, sheet: &mut Sheet) {
+        let narrow = frame.wide < 500.0;
+        let height = if narrow { frame.under + 20.0 } else { frame.under };
+        let long = |name: &str| width(name, 10.4) + 32.0;
+        let whole: f64 = self.series.iter().map(|name| long(name)).sum();
+        let mut x = if narrow { frame.margin } else { frame.wide - frame.margin - whole + 14.0 };
+        for (bar, name) in self.series.iter().enumerate() {
+            rectangle((x, height - 5.5), 12.0, 11.0, FILLS[bar % FILLS.len()], sheet);
+            sheet.write(&Word::new((x + 18.0, height), Anchor::Start, *name).coloured(INK));
+            x += long(name);
         }
     }
 }

@@ -6,10 +6,11 @@ use super::{
 };
 use gradvine::run::{Point, Run, Span, Status};
 
-use crate::chart::{Axis, Chart, Dot, Line, Unit};
+use crate::chart::{Axis, Chart, Dot, Line, Spacing, Unit};
 
-/// A curve with more evaluations than this is thinned.
+/// A curve with more evaluations than this is thinned; also in the narrow picture.
 pub(super) const MOST_DOTS: usize = 500;
+const MOST_NARROW_DOTS: usize = 120;
 /// The maximum number of rows per run in the table behind a picture.
 const MOST_ROWS: usize = 40;
 /// Losses that rise above this many times the highest of the runs that did not diverge leave the
@@ -29,8 +30,9 @@ pub(super) enum X {
 /// The vertical axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Y {
-    Loss,
     Accuracy,
+    TestLoss,
+    TrainLoss,
     Consensus,
 }
 
@@ -81,26 +83,29 @@ impl X {
 }
 
 impl Y {
-    const fn slug(self) -> &'static str {
+    pub(super) const fn slug(self) -> &'static str {
         match self {
-            Y::Loss => "loss",
             Y::Accuracy => "accuracy",
+            Y::TestLoss => "test-loss",
+            Y::TrainLoss => "loss",
             Y::Consensus => "consensus",
         }
     }
 
-    const fn title(self) -> &'static str {
+    pub(super) const fn title(self) -> &'static str {
         match self {
-            Y::Loss => "Train loss",
             Y::Accuracy => "Test accuracy",
+            Y::TestLoss => "Test loss",
+            Y::TrainLoss => "Training loss",
             Y::Consensus => "Consensus distance",
         }
     }
 
     fn of(self, point: &Point) -> Option<Span> {
         match self {
-            Y::Loss => point.train_loss,
             Y::Accuracy => point.test_accuracy,
+            Y::TestLoss => point.test_loss,
+            Y::TrainLoss => point.train_loss,
             Y::Consensus => {
                 point.consensus.map(|value| Span { mean: value, least: value, greatest: value })
             }
@@ -115,7 +120,13 @@ impl Y {
     fn subtitle(self, runs: &[Run]) -> String {
         let sees = |run: &&Run| run.points.iter().any(|point| point.consensus.is_some());
         match self {
-            Y::Loss => match runs.iter().filter(sees).count() {
+            Y::Accuracy => "the nodes' own models on the test rows: mean, band from the worst \
+                            node to the best"
+                .into(),
+            Y::TestLoss => "the nodes' own models on the test rows: mean, band from the least to \
+                            the greatest"
+                .into(),
+            Y::TrainLoss => match runs.iter().filter(sees).count() {
                 all if all == runs.len() => "f at the mean of all models".into(),
                 0 => "losses over each node's last batches: mean, band from the least to the \
                       greatest"
@@ -124,9 +135,6 @@ impl Y {
                       their last batches"
                     .into(),
             },
-            Y::Accuracy => "the nodes' own models on the test rows: mean, band from the worst \
-                            node to the best"
-                .into(),
             Y::Consensus => "(1/n) sum |x_i - mean|²: how far the nodes' models are from their \
                              mean"
                 .into(),
@@ -136,7 +144,8 @@ impl Y {
     /// Why there is no picture of it.
     pub(super) fn absent(self) -> &'static str {
         match self {
-            Y::Loss => "No run has an evaluation with a train loss.",
+            Y::TrainLoss => "No run has an evaluation with a training loss.",
+            Y::TestLoss => "No run has test losses: there were no test rows.",
             Y::Accuracy => {
                 "No run has test accuracies: there were no test rows, or the model predicts \
                  numbers."
@@ -156,7 +165,7 @@ pub(super) fn figure(runs: &[Run], x: X, y: Y) -> Option<Figure> {
     if curves.iter().all(|(_, dots)| dots.is_empty()) {
         return None;
     }
-    let chart = chart(drawn, &curves, x, y);
+    let chart = chart(drawn, &curves, x, y, MOST_DOTS);
     let id = format!("{}-{}", y.slug(), x.slug());
     let thinned = curves.iter().any(|(_, dots)| dots.len() > MOST_DOTS);
     let mut caption = String::new();
@@ -173,8 +182,18 @@ pub(super) fn figure(runs: &[Run], x: X, y: Y) -> Option<Figure> {
     if y != Y::Accuracy && curves.iter().any(|(_, dots)| dots.iter().any(|dot| dot.y <= 0.0)) {
         caption += "Values of 0 have no place on the logarithmic axis. ";
     }
+    if y == Y::Accuracy {
+        caption += "The axis separates good models: each step towards 100 % that divides the \
+                    error by the same number is equally long. ";
+    }
+    if y == Y::Accuracy && curves.iter().any(|(_, dots)| dots.iter().any(|dot| dot.high >= 1.0)) {
+        caption += "100 % is drawn half as far from 100 % as the best other value. ";
+    }
+    let description = describe(&curves, x, y);
+    let small = self::chart(drawn, &curves, x, y, MOST_NARROW_DOTS);
     Some(Figure {
-        svg: chart.drawn(&format!("clip-{id}"), &describe(&curves, x, y)),
+        svg: chart.drawn(&format!("clip-{id}"), &description),
+        narrow: Some(small.narrow(&format!("clip-{id}-narrow"), &description)),
         title: chart.title,
         caption: caption.trim_end().into(),
         table: table(&curves, x, y),
@@ -194,7 +213,7 @@ fn dots(run: &Run, x: X, y: Y) -> Vec<Dot> {
     run.points.iter().filter_map(dot).collect()
 }
 
-fn chart(runs: &[Run], curves: &[(&Run, Vec<Dot>)], x: X, y: Y) -> Chart {
+fn chart(runs: &[Run], curves: &[(&Run, Vec<Dot>)], x: X, y: Y, most: usize) -> Chart {
     let broken = |run: &Run| matches!(run.status(), Status::Diverged(_));
     let ends: Vec<f64> =
         curves.iter().filter_map(|(_, dots)| dots.last()).map(|dot| dot.x).collect();
@@ -203,7 +222,7 @@ fn chart(runs: &[Run], curves: &[(&Run, Vec<Dot>)], x: X, y: Y) -> Chart {
     let highest = sound.flat_map(|(_, dots)| dots).map(|dot| dot.y).reduce(f64::max);
     let line = |(run, dots): &(&Run, Vec<Dot>)| Line {
         name: run.name.clone(),
-        dots: thinned(dots, MOST_DOTS),
+        dots: thinned(dots, most),
         broken: broken(run),
     };
     Chart {
@@ -212,14 +231,16 @@ fn chart(runs: &[Run], curves: &[(&Run, Vec<Dot>)], x: X, y: Y) -> Chart {
         x: Axis {
             words: x.words(runs).into(),
             unit: if x == X::Payload { Unit::Bytes } else { Unit::Plain },
-            log: x != X::Rounds && wide,
+            spacing: if x != X::Rounds && wide { Spacing::Log } else { Spacing::Linear },
         },
         y: Axis {
             words: y.title().to_lowercase(),
             unit: if y == Y::Accuracy { Unit::Percent } else { Unit::Plain },
-            log: y != Y::Accuracy,
+            spacing: if y == Y::Accuracy { Spacing::Error } else { Spacing::Log },
         },
-        ceiling: highest.filter(|_| y == Y::Loss).map(|highest| CEILING * highest),
+        ceiling: highest
+            .filter(|_| matches!(y, Y::TestLoss | Y::TrainLoss))
+            .map(|highest| CEILING * highest),
         lines: curves.iter().map(line).collect(),
     }
 }

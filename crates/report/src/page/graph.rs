@@ -71,6 +71,7 @@ fn figure(users: &[&Run], number: usize) -> Figure {
         title: format!("{} and the spectrum of its mixing matrix", short(topology.name(), 60)),
         caption,
         svg: described(&mixing::svg(topology), &in_words(topology)),
+        narrow: Some(described(&mixing::narrow_svg(topology), &in_words(topology))),
         table: table(topology),
     }
 }

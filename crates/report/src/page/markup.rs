@@ -83,6 +83,9 @@ pub(super) enum Cell {
     Nothing,
 }
 
+/// Words of at most this many characters stay in one line.
+const SHORT: usize = 14;
+
 /// A table: its columns, and the rows that are shown.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Table {
@@ -105,15 +108,20 @@ impl Table {
             " aria-label=\"{0}\"><table><caption>{0}</caption><thead><tr>",
             text(&self.caption)
         );
-        for word in &self.head {
-            let _ = write!(html, "<th scope=\"col\">{}</th>", text(word));
+        for (column, word) in self.head.iter().enumerate() {
+            let side = if self.has_figures(column) { " class=\"n\"" } else { "" };
+            let _ = write!(html, "<th scope=\"col\"{side}>{}</th>", text(word));
         }
         html += "</tr></thead><tbody>\n";
         for row in &self.rows {
             html += "<tr>";
             for cell in row {
                 let _ = match cell {
-                    Cell::Word(word) => write!(html, "<td>{}</td>", text(word)),
+                    Cell::Word(word) => {
+                        let short = word.chars().count() <= SHORT;
+                        let whole = if short { " class=\"w\"" } else { "" };
+                        write!(html, "<td{whole}>{}</td>", text(word))
+                    }
                     Cell::Figure(figure) => write!(html, "<td class=\"n\">{}</td>", text(figure)),
                     Cell::Best(figure) => {
                         write!(html, "<td class=\"n\"><strong>{}*</strong></td>", text(figure))
@@ -129,6 +137,14 @@ impl Table {
             let _ = writeln!(html, "<p class=\"note\">{}</p>", text(&self.left_out));
         }
         html
+    }
+
+    /// Whether a column has figures only, so that its name is aligned as they are.
+    fn has_figures(&self, column: usize) -> bool {
+        let is_figure = |row: &Vec<Cell>| {
+            matches!(row.get(column), Some(Cell::Figure(_) | Cell::Best(_) | Cell::Nothing))
+        };
+        !self.rows.is_empty() && self.rows.iter().all(is_figure)
     }
 }
 

@@ -9,7 +9,8 @@
 //!
 //! | file | makes |
 //! |---|---|
-//! | `curves` | loss, accuracy and consensus over rounds, bytes and time |
+//! | `quality` | how good the models are on test rows: nodes, classes, confusion matrix |
+//! | `curves` | accuracy, losses and consensus over rounds, bytes and time |
 //! | `traffic` | bytes of runs, nodes and links |
 //! | `graph` | topologies and their spectra |
 //! | `tables` | final figures; settings that differ between the runs |
@@ -21,6 +22,7 @@ mod bars;
 mod curves;
 mod graph;
 mod markup;
+mod quality;
 mod style;
 mod tables;
 mod traffic;
@@ -31,7 +33,7 @@ use curves::{X, Y};
 use gradvine::run::{Run, Status};
 use markup::{Table, count, details, grouped, paragraph, short, text};
 
-use crate::summary::describe;
+use crate::summary::{describe, mean_is_the_result};
 
 /// The maximum number of lines of a chart, bars of a picture of runs, columns of the differences.
 const MOST_CURVES: usize = 24;
@@ -54,6 +56,8 @@ pub struct Figure {
     caption: String,
     /// The picture.
     pub svg: String,
+    /// The same for narrow screens, where it is not just a smaller one.
+    narrow: Option<String>,
     table: Table,
 }
 
@@ -85,13 +89,17 @@ impl Draft {
     }
 
     fn figure(&mut self, figure: Figure) {
-        let Figure { id, title, caption, svg, table } = &figure;
+        let Figure { id, title, caption, svg, narrow, table } = &figure;
         let label = text(title);
+        let wide = if narrow.is_some() { " wide" } else { "" };
         let _ = write!(
             self.body,
-            "<figure id=\"{id}\"><div class=\"picture\" tabindex=\"0\" role=\"group\" \
+            "<figure id=\"{id}\"><div class=\"picture{wide}\" tabindex=\"0\" role=\"group\" \
              aria-label=\"{label}\">\n{svg}</div>\n"
         );
+        if let Some(svg) = narrow {
+            let _ = write!(self.body, "<div class=\"picture narrow\">\n{svg}</div>\n");
+        }
         if !caption.is_empty() {
             let _ = writeln!(self.body, "<figcaption>{}</figcaption>", text(caption));
         }
@@ -117,6 +125,10 @@ pub fn page(mut runs: Vec<Run>) -> Page {
                        distances and bytes.</p>\n";
     }
     notes(&runs, &mut draft);
+    if let [run] = &runs[..] {
+        draft.heading("quality", "How good the model is");
+        quality::section(run, &mut draft);
+    }
     if runs.len() > 1 {
         draft.heading("differences", "What differs");
         match tables::differences(&runs) {
@@ -124,13 +136,10 @@ pub fn page(mut runs: Vec<Run>) -> Page {
             None => draft.paragraph("Nothing: all settings and topologies are the same."),
         }
     }
-    for (y, id, title) in [
-        (Y::Loss, "loss", "Loss"),
-        (Y::Accuracy, "accuracy", "Accuracy"),
-        (Y::Consensus, "consensus", "Consensus"),
-    ] {
-        draft.heading(id, title);
-        curves(&runs, y, &mut draft);
+    let mut timeless = false;
+    for y in [Y::Accuracy, Y::TestLoss, Y::TrainLoss, Y::Consensus] {
+        draft.heading(y.slug(), y.title());
+        timeless |= curves(&runs, y, timeless, &mut draft);
     }
     draft.heading("traffic", "Bytes");
     match traffic::of_runs(&runs) {
@@ -144,7 +153,7 @@ pub fn page(mut runs: Vec<Run>) -> Page {
         draft.paragraph(&format!("{more} more topologies are not drawn."));
     }
     for (index, run) in runs.iter().enumerate().take(MOST_RUNS) {
-        section(run, index + 1, &mut draft);
+        section(run, index + 1, runs.len() > 1, &mut draft);
     }
     Page { html: html(&runs, &draft), figures: draft.figures }
 }
@@ -186,6 +195,9 @@ fn notes(runs: &[Run], draft: &mut Draft) {
                 notes.push((name.clone(), "it has no summary.json: it runs, or was killed.".into()))
             }
         }
+        for warning in warnings(run) {
+            notes.push((format!("Warning, {name}"), warning));
+        }
         for change in run.summary.iter().flat_map(|summary| &summary.history) {
             let what = format!("after round {}, {}.", change.round, describe(change));
             notes.push((name.clone(), short(&what, 600)));
@@ -223,7 +235,18 @@ fn notes(runs: &[Run], draft: &mut Draft) {
     draft.body += "</ul>\n";
 }
 
-fn curves(runs: &[Run], y: Y, draft: &mut Draft) {
+/// What a reader of a run's figures could miss, as sentences.
+fn warnings(run: &Run) -> Vec<String> {
+    let Some(summary) = &run.summary else { return Vec::new() };
+    let outcome = &summary.outcome;
+    let far = mean_is_the_result(outcome.test_accuracy_min, outcome.test_accuracy_of_mean);
+    let all = summary.warnings.iter().cloned().chain(far);
+    all.map(|warning| short(&warning, 600) + ".").collect()
+}
+
+/// The pictures of a figure. Returns whether there is none over time; the page says so once, unless
+/// it is `said`.
+fn curves(runs: &[Run], y: Y, said: bool, draft: &mut Draft) -> bool {
     if runs.len() > MOST_CURVES {
         draft.paragraph(&format!(
             "Of {} the first {MOST_CURVES} are drawn.",
@@ -232,26 +255,30 @@ fn curves(runs: &[Run], y: Y, draft: &mut Draft) {
     }
     let axes: &[X] =
         if y == Y::Consensus { &[X::Rounds] } else { &[X::Rounds, X::Payload, X::Time] };
-    let mut any = false;
+    let (mut any, mut timeless) = (false, false);
     for &x in axes {
         match curves::figure(runs, x, y) {
             Some(figure) => {
                 any = true;
                 draft.figure(figure);
             }
-            None if any && x == X::Time => draft.paragraph(
-                "There is no picture over time: all times are 0, as they are on an ideal virtual \
-                 network (see [network]).",
-            ),
-            None => {}
+            None => timeless |= any && x == X::Time,
         }
+    }
+    if timeless && !said {
+        draft.paragraph(
+            "There is no picture over time: all times are 0, as they are on an ideal virtual \
+             network (see [network]).",
+        );
     }
     if !any {
         draft.paragraph(y.absent());
     }
+    timeless
 }
 
-fn section(run: &Run, number: usize, draft: &mut Draft) {
+/// A run's own section; with its quality if it is one of several.
+fn section(run: &Run, number: usize, several: bool, draft: &mut Draft) {
     draft.heading(&format!("run-{number}"), &run.name);
     let digest = run
         .summary
@@ -274,18 +301,21 @@ fn section(run: &Run, number: usize, draft: &mut Draft) {
         if let Some(pooled) = &summary.pooled {
             let _ = write!(
                 words,
-                " Plain SGD on all rows in one place: train loss {}",
+                " Plain SGD on all rows in one place: training loss {}",
                 markup::number(pooled.train_loss)
             );
-            let accuracy = pooled
-                .test_accuracy
-                .map_or_else(String::new, |share| format!(", accuracy {}", markup::percent(share)));
+            let accuracy = pooled.test_accuracy.map_or_else(String::new, |share| {
+                format!(", test accuracy {}", markup::percent(share))
+            });
             words += &(accuracy + ".");
         }
     }
     draft.paragraph(&words);
     if let Some(digest) = digest {
         draft.paragraph(&format!("Digest {}", short(digest, 128)));
+    }
+    if several {
+        quality::section(run, draft);
     }
     match traffic::of_nodes(run, number) {
         Some(figure) => draft.figure(figure),

@@ -28,8 +28,8 @@ pub(super) const COLOURS: [(&str, &str); 15] = [
 
 const PLAIN: &str = "\
 :root{color-scheme:light \
-                     dark;--paper:#fff;--ink:#1b2733;--faint:#5d6b78;--rule:#d5dce3;--wash:#f4f7f9;--link:#0064a8;--bad:#b91c1c}
-@media screen and (prefers-color-scheme:dark){:root{--paper:#14191f;--ink:#e4eaf0;--faint:#a3b0bd;--rule:#39444f;--wash:#1c232b;--link:#58aef2;--bad:#f27b7b}}
+                     dark;--paper:#fff;--ink:#1b2733;--faint:#5d6b78;--rule:#d5dce3;--wash:#f4f7f9;--link:#0064a8;--bad:#b91c1c;--hit:0 100 168;--miss:213 94 0}
+@media screen and (prefers-color-scheme:dark){:root{--paper:#14191f;--ink:#e4eaf0;--faint:#a3b0bd;--rule:#39444f;--wash:#1c232b;--link:#58aef2;--bad:#f27b7b;--hit:88 174 242;--miss:255 145 71}}
 *{box-sizing:border-box}
 body{margin:0 auto;padding:1.5rem 1.25rem \
                      4rem;max-width:72rem;background:var(--paper);color:var(--ink);font:15px/1.55 \
@@ -47,16 +47,34 @@ figcaption,.note,footer{color:var(--faint);font-size:.87rem}
 .picture:focus-visible,.table:focus-visible,summary:focus-visible{outline:2px solid \
                      var(--link);outline-offset:2px}
 .picture svg{display:block;width:100%;max-width:61rem;height:auto;min-width:38rem}
-table{border-collapse:collapse;font-size:.82rem;font-variant-numeric:tabular-nums}
-caption{text-align:left;color:var(--faint);padding:.2rem 0 .4rem}
+.narrow{display:none}
+@media screen and (max-width:42rem){.wide{display:none}.narrow{display:block}}
+.picture.narrow svg{min-width:0;max-width:32rem}
+table{border-collapse:separate;border-spacing:0;font-size:.82rem;font-variant-numeric:tabular-nums}
+caption{min-width:17rem;max-width:calc(100vw - 2.5rem);
+text-align:left;color:var(--faint);padding:.2rem 0 .4rem}
 th,td{padding:.28rem .5rem;border-bottom:1px solid \
                      var(--rule);text-align:left;vertical-align:top;max-width:22rem}
-td.n{text-align:right;white-space:nowrap}
+th.n,td.n{text-align:right}
+td.n{white-space:nowrap}
+tbody th{position:sticky;left:0;background:var(--paper)}
 tbody th,td.w{white-space:nowrap}
 thead th{font-weight:600;border-bottom:2px solid var(--rule);vertical-align:bottom}
-tbody tr:hover{background:var(--wash)}
+tbody tr:hover,tbody tr:hover th{background:var(--wash)}
 strong{font-weight:700}
+.confusion th,.confusion td{padding:.3rem \
+                     .4rem;text-align:right;border:1px solid var(--paper)}
+.confusion thead th:first-child,.confusion tbody th{text-align:left;white-space:nowrap}
+.table+.table{margin-top:1.5rem}
+.confusion .up{writing-mode:vertical-rl;transform:rotate(180deg);white-space:nowrap}
+.confusion .z{color:var(--faint);opacity:.6}
+.confusion .hit{background:rgb(var(--hit)/var(--s))}
+.confusion .miss{background:rgb(var(--miss)/var(--s))}
+.confusion .strong{color:var(--paper)}
 .bad{color:var(--bad)}
+@media screen and (max-width:42rem){th,td{padding:.28rem .35rem}
+.confusion th,.confusion td{padding:.3rem .25rem}
+tbody th{white-space:normal;max-width:11rem}}
 details{margin:.5rem 0;border:1px solid var(--rule);border-radius:6px;padding:.35rem .75rem}
 summary{cursor:pointer;font-size:.9rem}
 pre{overflow-x:auto;background:var(--wash);padding:.75rem 1rem;border-radius:6px;font:12.5px/1.5 \

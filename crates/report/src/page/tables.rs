@@ -6,7 +6,7 @@ use super::{
     MOST_RUNS,
     markup::{Cell, Table, bytes, grouped, number, percent, short},
 };
-use gradvine::run::{Outcome, Run, Status, Summary};
+use gradvine::run::{Outcome, OutputFigures, Run, Status, Summary};
 
 /// The maximum length of a setting's value, in characters.
 const LONGEST: usize = 80;
@@ -23,24 +23,66 @@ struct Column {
     better: Option<Ordering>,
 }
 
-const COLUMNS: [Column; 8] = [
+const COLUMNS: [Column; 15] = [
     Column {
-        head: "train loss",
-        of: |run| outcome(run)?.train_loss,
-        show: number,
-        better: Some(Ordering::Less),
-    },
-    Column {
-        head: "accuracy of the mean model",
+        head: "test accuracy, mean model",
         of: |run| outcome(run)?.test_accuracy_of_mean,
         show: percent,
         better: Some(Ordering::Greater),
     },
     Column {
-        head: "accuracy, worst node",
+        head: "test accuracy, baseline",
+        of: |run| Some(outcome(run)?.test.as_ref()?.baseline.as_ref()?.accuracy),
+        show: percent,
+        better: None,
+    },
+    Column {
+        head: "balanced accuracy, mean model",
+        of: |run| outcome(run)?.test.as_ref()?.balanced_accuracy,
+        show: percent,
+        better: Some(Ordering::Greater),
+    },
+    Column {
+        head: "test accuracy, worst node's own model",
         of: |run| outcome(run)?.test_accuracy_min,
         show: percent,
         better: Some(Ordering::Greater),
+    },
+    Column {
+        head: "AUC, mean model",
+        of: |run| outcome(run)?.test.as_ref()?.auc,
+        show: |area| format!("{area:.4}"),
+        better: Some(Ordering::Greater),
+    },
+    Column {
+        head: "RMSE on test rows, mean model",
+        of: |run| Some(output(run)?.rmse),
+        show: number,
+        better: Some(Ordering::Less),
+    },
+    Column {
+        head: "RMSE on test rows, baseline",
+        of: |run| Some(output(run)?.baseline_rmse),
+        show: number,
+        better: None,
+    },
+    Column {
+        head: "R2 on test rows, mean model",
+        of: |run| output(run)?.r2,
+        show: |r2| format!("{r2:.4}"),
+        better: Some(Ordering::Greater),
+    },
+    Column {
+        head: "test loss, mean model",
+        of: |run| outcome(run)?.test_loss_of_mean,
+        show: number,
+        better: Some(Ordering::Less),
+    },
+    Column {
+        head: "training loss, mean model",
+        of: |run| outcome(run)?.train_loss,
+        show: number,
+        better: Some(Ordering::Less),
     },
     Column {
         head: "consensus distance",
@@ -78,6 +120,14 @@ fn outcome(run: &Run) -> Option<&Outcome> {
     run.summary.as_ref().map(|summary| &summary.outcome)
 }
 
+/// The one number that a run's model predicts; `None` if there are several, or classes.
+fn output(run: &Run) -> Option<&OutputFigures> {
+    match outcome(run)?.test.as_ref()?.outputs.as_slice() {
+        [output] => Some(output),
+        _ => None,
+    }
+}
+
 /// The mean over the known nodes; over all nodes if the summary has all.
 pub(super) fn sent(run: &Run, which: usize) -> Option<f64> {
     let known: Vec<f64> =
@@ -99,7 +149,8 @@ pub(super) fn ended(run: &Run) -> String {
     }
 }
 
-/// One line per run; the best of each column is marked.
+/// One line per run; the best of each column is marked. Of a single run one line per figure, which
+/// narrow screens can show.
 pub(super) fn summary(runs: &[Run]) -> Table {
     let columns: Vec<&Column> =
         COLUMNS.iter().filter(|column| runs.iter().any(|run| (column.of)(run).is_some())).collect();
@@ -127,6 +178,19 @@ pub(super) fn summary(runs: &[Run]) -> Table {
         row
     };
     let rows: Vec<Vec<Cell>> = runs.iter().take(MOST_RUNS).map(row).collect();
+    if let [only] = &rows[..]
+        && runs.len() == 1
+    {
+        let lines = head.into_iter().zip(only.iter().cloned());
+        let word = |cell| match cell {
+            Cell::Name(text) | Cell::Figure(text) => Cell::Word(text),
+            other => other,
+        };
+        let rows = lines.map(|(name, cell)| vec![Cell::Name(name), word(cell)]).collect();
+        let caption = "Figures at the end of the run".into();
+        let head = vec!["figure".into(), "value".into()];
+        return Table { caption, head, rows, left_out: String::new() };
+    }
     let left_out = match runs.len() - rows.len() {
         0 => String::new(),
         more => format!("{more} more runs are not shown."),

@@ -53,6 +53,7 @@ pub(super) fn of_runs(runs: &[Run]) -> Option<Figure> {
                   them."
             .into(),
         svg: bars.svg(&describe(&bars.rows)),
+        narrow: Some(bars.narrow(&describe(&bars.rows))),
         table,
     })
 }
@@ -87,6 +88,7 @@ pub(super) fn of_nodes(run: &Run, number: usize) -> Option<Figure> {
     Some(Figure {
         id: format!("nodes-{number}"),
         svg: bars.svg(&describe(&bars.rows)),
+        narrow: Some(bars.narrow(&describe(&bars.rows))),
         title,
         caption: String::new(),
         table: participants(run),
@@ -123,7 +125,7 @@ fn participants(run: &Run) -> Table {
         "rows",
         "rounds",
         "missed",
-        "accuracy of its model",
+        "test accuracy of its own model",
         "payload",
         "on the wire",
         "dense gossip",
@@ -185,6 +187,7 @@ pub(super) fn of_links(run: &Run, number: usize) -> Option<Figure> {
     Some(Figure {
         id: format!("links-{number}"),
         svg: bars.svg(&describe(&bars.rows)),
+        narrow: Some(bars.narrow(&describe(&bars.rows))),
         title,
         caption: latencies(run, &loads).into(),
         table: links(run, &loads),

@@ -1,0 +1,476 @@
+//! Line charts as SVG: one line per name, a band around it, and a legend at the ends of the lines.
+//!
+//! Made for documents: 900 pixels wide, dark words on white, colours that colour-blind readers can
+//! distinguish (Okabe and Ito, "Color Universal Design", 2008, darkened for thin lines), dashes
+//! from the ninth line on. For narrow screens there is a drawing 360 pixels wide, with the legend
+//! below the plot.
+
+mod scale;
+
+pub(crate) use scale::{Scale, figure};
+
+use gradvine::mixing::sheet::{Anchor, FAINT, INK, Point, RULE, Sheet, Word, width};
+
+/// The wide page, and the frame of the plot in it, in pixels. The right edge leaves room for the
+/// legend.
+const PAGE: Point = (900.0, 500.0);
+const LEFT: f64 = 78.0;
+const TOP: f64 = 62.0;
+const BOTTOM: f64 = 432.0;
+const NARROWEST: f64 = 500.0;
+/// The narrow page: its width, the edges and the height of the plot.
+const NARROW: f64 = 360.0;
+const NARROW_LEFT: f64 = 58.0;
+const NARROW_RIGHT: f64 = 348.0;
+const NARROW_HIGH: f64 = 250.0;
+/// The legend: size of letters, minimum distance of lines, and maximum length of a name in
+/// characters.
+const LETTERS: f64 = 11.5;
+const LINE: f64 = 16.0;
+const LONGEST: usize = 44;
+
+/// In the order of lines.
+pub(crate) const COLOURS: [&str; 8] =
+    ["#0064a8", "#d55e00", "#008a62", "#b0427f", "#1b2733", "#a87900", "#3a9bd1", "#7a4ea3"];
+const DASHES: [&str; 3] = ["", "7 3", "2 3"];
+
+/// The unit of an axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Numbers.
+    Plain,
+    /// Bytes, in decimal units.
+    Bytes,
+    /// Shares of 1, shown as per cent.
+    Percent,
+}
+
+/// How figures are spaced along an axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spacing {
+    /// Evenly.
+    Linear,
+    /// By their logarithms; figures at or below 0 are left out.
+    Log,
+    /// Shares of 1 by the logarithm of their distance from 1, so that good ones are told apart:
+    /// 90 %, 99 % and 99.9 % lie equally far from each other. A share of 1 is drawn half as far
+    /// from 1 as the best other one; above 1 they are left out.
+    Error,
+}
+
+/// One of the two axes.
+#[derive(Clone, Debug)]
+pub struct Axis {
+    /// Its label.
+    pub words: String,
+    /// Its unit.
+    pub unit: Unit,
+    /// How its figures are spaced.
+    pub spacing: Spacing,
+}
+
+/// A point of a line: the mean over seeds, and the least and the greatest of them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Dot {
+    /// The horizontal position.
+    pub x: f64,
+    /// The vertical position.
+    pub y: f64,
+    /// The lower edge of the band.
+    pub low: f64,
+    /// Its upper edge.
+    pub high: f64,
+}
+
+/// One line.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// Its name in the legend.
+    pub name: String,
+    /// From left to right.
+    pub dots: Vec<Dot>,
+    /// Whether it ended by divergence: a cross marks the end.
+    pub broken: bool,
+}
+
+/// A chart.
+#[derive(Clone, Debug)]
+pub struct Chart {
+    /// The title, in bold.
+    pub title: String,
+    /// The line below the title, smaller.
+    pub subtitle: String,
+    /// The horizontal axis.
+    pub x: Axis,
+    /// The vertical axis.
+    pub y: Axis,
+    /// Lines that rise above this leave the plot.
+    pub ceiling: Option<f64>,
+    /// In the order of the colours.
+    pub lines: Vec<Line>,
+}
+
+impl Chart {
+    /// The chart as an SVG file.
+    pub fn svg(&self) -> String {
+        self.drawn("plot", "")
+    }
+
+    /// The same for a document with several pictures: `clip` is the one id in it, `description` the
+    /// text for screen readers after the title.
+    pub fn drawn(&self, clip: &str, description: &str) -> String {
+        let names: Vec<String> = self.lines.iter().map(label).collect();
+        let longest = names.iter().map(|name| width(name, 0.86 * LETTERS)).fold(0.0, f64::max);
+        let right = (PAGE.0 - 62.0 - longest).max(NARROWEST);
+        let frame = Frame { page: PAGE, left: LEFT, right, top: TOP, bottom: BOTTOM, wide: true };
+        let mut sheet = self.sheet(&frame, description);
+        sheet.write(&Word {
+            bold: true,
+            ..Word::new((24.0, 24.0), Anchor::Start, &self.title).sized(16.0)
+        });
+        sheet.write(&Word::new((24.0, 45.0), Anchor::Start, &self.subtitle).coloured(FAINT));
+        if let Some((x, y)) = self.plot(&frame, clip, &mut sheet) {
+            self.legend(&names, &x, &y, right, &mut sheet);
+        }
+        sheet.finish()
+    }
+
+    /// The chart for a narrow screen.
+    pub fn narrow(&self, clip: &str, description: &str) -> String {
+        let subtitle = wrapped(&self.subtitle, 11.0, NARROW - 16.0);
+        let top = 40.0 + 15.0 * subtitle.len() as f64;
+        let bottom = top + NARROW_HIGH;
+        let named: Vec<usize> =
+            (0..self.lines.len()).filter(|&line| !self.lines[line].dots.is_empty()).collect();
+        let page = (NARROW, bottom + 56.0 + LINE * named.len() as f64);
+        let (left, right) = (NARROW_LEFT, NARROW_RIGHT);
+        let frame = Frame { page, left, right, top, bottom, wide: false };
+        let mut sheet = self.sheet(&frame, description);
+        sheet.write(&Word {
+            bold: true,
+            ..Word::new((8.0, 16.0), Anchor::Start, &self.title).sized(14.0)
+        });
+        for (index, line) in subtitle.iter().enumerate() {
+            let at = (8.0, 36.0 + 15.0 * index as f64);
+            sheet.write(&Word::new(at, Anchor::Start, line).sized(11.0).coloured(FAINT));
+        }
+        if self.plot(&frame, clip, &mut sheet).is_some() {
+            for (row, line) in named.into_iter().enumerate() {
+                let height = bottom + 60.0 + LINE * row as f64;
+                let name = label(&self.lines[line]);
+                entry(line, &name, (10.0, height), NARROW - 50.0, &mut sheet);
+            }
+        }
+        sheet.finish()
+    }
+
+    fn sheet(&self, frame: &Frame, description: &str) -> Sheet {
+        let mut sheet = Sheet::new(frame.page, &self.title);
+        sheet.describe(description);
+        sheet
+    }
+
+    /// Draws axes and lines; `None` if there is nothing to draw.
+    fn plot(&self, frame: &Frame, clip: &str, sheet: &mut Sheet) -> Option<(Scale, Scale)> {
+        let (Some(x), Some(y)) = (self.across(frame), self.upwards(frame)) else {
+            let at = (frame.left, f64::midpoint(frame.top, frame.bottom));
+            sheet.write(&Word::new(at, Anchor::Start, "There is nothing to draw."));
+            return None;
+        };
+        self.axes(&x, &y, frame, sheet);
+        sheet.raw(format_args!(
+            "<clipPath id=\"{clip}\"><rect x=\"{}\" y=\"{}\" width=\"{:.1}\" \
+             height=\"{:.1}\"/></clipPath>",
+            frame.left,
+            frame.top,
+            frame.right - frame.left,
+            frame.bottom - frame.top
+        ));
+        for (index, line) in self.lines.iter().enumerate() {
+            band(line, index, clip, (&x, &y), frame, sheet);
+        }
+        for (index, line) in self.lines.iter().enumerate() {
+            stroke(line, index, clip, (&x, &y), frame, sheet);
+        }
+        Some((x, y))
+    }
+
+    fn across(&self, frame: &Frame) -> Option<Scale> {
+        let values = self.lines.iter().flat_map(|line| line.dots.iter().map(|dot| dot.x));
+        Scale::over(values, self.x.spacing, (frame.left, frame.right), false)
+    }
+
+    fn upwards(&self, frame: &Frame) -> Option<Scale> {
+        let most = self.ceiling.unwrap_or(f64::INFINITY);
+        let dots = self.lines.iter().flat_map(|line| &line.dots);
+        let values = dots
+            .flat_map(|dot| [dot.y, dot.low, dot.high])
+            .map(|y| if y > most { most } else { y });
+        Scale::over(values, self.y.spacing, (frame.bottom, frame.top), true)
+    }
+
+    fn axes(&self, x: &Scale, y: &Scale, frame: &Frame, sheet: &mut Sheet) {
+        let Frame { left, right, top, bottom, wide, .. } = *frame;
+        for (tick, major) in y.ticks(6) {
+            let at = y.place(tick);
+            sheet.line(
+                (left, at),
+                (right, at),
+                RULE,
+                if major { "stroke-width=\"1\"" } else { "stroke-width=\"0.4\"" },
+            );
+            if major {
+                let word = Word::new((left - 7.0, at), Anchor::End, figure(tick, self.y.unit));
+                sheet.write(&word.sized(11.0).coloured(INK));
+            }
+        }
+        for (tick, major) in self.ticks_across(x) {
+            let at = x.place(tick);
+            sheet.line(
+                (at, bottom),
+                (at, bottom + if major { 6.0 } else { 3.0 }),
+                FAINT,
+                "stroke-width=\"1\"",
+            );
+            if major {
+                let label = figure(tick, self.x.unit);
+                let half = 0.5 * width(&label, 11.0);
+                // A label at the edge of a narrow page would be cut off.
+                let middle = at.min(frame.page.0 - half);
+                let word = Word::new((middle, bottom + 16.0), Anchor::Middle, label);
+                sheet.write(&word.sized(11.0).coloured(INK));
+            }
+        }
+        sheet.line((left, bottom), (right, bottom), FAINT, "stroke-width=\"1.2\"");
+        sheet.line((left, top), (left, bottom), FAINT, "stroke-width=\"1.2\"");
+        let middle = f64::midpoint(left, right);
+        sheet.write(
+            &Word::new((middle, bottom + 40.0), Anchor::Middle, &self.x.words).coloured(INK),
+        );
+        // In a narrow picture the title says it.
+        if wide {
+            let at = (18.0, f64::midpoint(top, bottom));
+            let turn = format!("transform=\"rotate(-90 {} {})\"", at.0, at.1);
+            sheet.letters(&Word::new(at, Anchor::Middle, &self.y.words).coloured(INK), &turn);
+        }
+    }
+
+    /// Ticks of the horizontal axis: as many as have room for their labels.
+    fn ticks_across(&self, x: &Scale) -> Vec<(f64, bool)> {
+        let fit = |ticks: &Vec<(f64, bool)>| {
+            let label = |tick: f64| 0.5 * width(&figure(tick, self.x.unit), 11.0);
+            let major: Vec<f64> =
+                ticks.iter().filter(|(_, major)| *major).map(|(tick, _)| *tick).collect();
+            major
+                .windows(2)
+                .all(|pair| x.place(pair[1]) - x.place(pair[0]) >= label(pair[0]) + label(pair[1]))
+        };
+        [6, 4, 3].map(|about| x.ticks(about)).into_iter().find(fit).unwrap_or_else(|| x.ticks(2))
+    }
+
+    /// Writes the names at the ends of their lines, moved apart if they would overlap. A line
+    /// without a dot keeps its colour and has no name here.
+    fn legend(&self, names: &[String], x: &Scale, y: &Scale, right: f64, sheet: &mut Sheet) {
+        let mut ends: Vec<(usize, f64, f64)> = Vec::new();
+        for (index, line) in self.lines.iter().enumerate().filter(|(_, line)| !line.dots.is_empty())
+        {
+            let last = line.dots.iter().rev().find(|dot| x.has(dot.x) && y.has(dot.y));
+            let end = last
+                .map_or((LEFT, BOTTOM), |dot| (x.place(dot.x), y.place(dot.y).clamp(TOP, BOTTOM)));
+            ends.push((index, end.0, end.1));
+        }
+        ends.sort_by(|a, b| a.2.total_cmp(&b.2).then(a.0.cmp(&b.0)));
+        let heights = apart(&ends.iter().map(|end| end.2).collect::<Vec<_>>());
+        for (&(index, end, height), placed) in ends.iter().zip(heights) {
+            if right - end < 6.0 {
+                let from = (right + 3.0, height);
+                sheet.line(from, (right + 14.0, placed), RULE, "stroke-width=\"1\"");
+            }
+            let spare = PAGE.0 - right - 56.0;
+            entry(index, &names[index], (right + 16.0, placed), spare, sheet);
+        }
+    }
+}
+
+/// The page of a drawing, and the frame of the plot in it.
+struct Frame {
+    page: Point,
+    left: f64,
+    right: f64,
+    top: f64,
+    bottom: f64,
+    /// Whether it is the wide drawing.
+    wide: bool,
+}
+
+/// A piece of a line and its name, which shrinks to at most `spare` pixels.
+fn entry(index: usize, name: &str, (x, y): Point, spare: f64, sheet: &mut Sheet) {
+    let colour = COLOURS[index % COLOURS.len()];
+    let dashes = DASHES[index / COLOURS.len() % DASHES.len()];
+    let more = format!("stroke-width=\"2.4\" stroke-dasharray=\"{dashes}\"");
+    sheet.line((x, y), (x + 24.0, y), colour, &more);
+    let size = (LETTERS * spare / (width(name, 0.86 * LETTERS) + 0.1)).min(LETTERS);
+    sheet.write(&Word::new((x + 30.0, y), Anchor::Start, name).sized(size));
+}
+
+/// A text in lines of at most this many pixels.
+fn wrapped(text: &str, size: f64, most: f64) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if width(&format!("{line} {word}"), 0.9 * size) <= most => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_string()),
+        }
+    }
+    lines
+}
+
+/// The legend's text for a line.
+fn label(line: &Line) -> String {
+    let mut name: String = line.name.chars().take(LONGEST).collect();
+    if name.len() < line.name.len() {
+        name.pop();
+        name.push('…');
+    }
+    name + if line.broken { " (diverged)" } else { "" }
+}
+
+fn band(
+    line: &Line,
+    index: usize,
+    clip: &str,
+    (x, y): (&Scale, &Scale),
+    frame: &Frame,
+    sheet: &mut Sheet,
+) {
+    let colour = COLOURS[index % COLOURS.len()];
+    let dots: Vec<&Dot> = line.dots.iter().filter(|dot| x.has(dot.x) && y.has(dot.y)).collect();
+    if dots.len() < 2 || dots.iter().all(|dot| dot.low >= dot.high) {
+        return;
+    }
+    let low = |dot: &Dot| if y.has(dot.low) { y.place(dot.low) } else { frame.bottom };
+    let there = dots.iter().map(|dot| (x.place(dot.x), y.place(dot.high)));
+    let back = dots.iter().rev().map(|dot| (x.place(dot.x), low(dot)));
+    sheet.raw(format_args!(
+        "<path d=\"{}Z\" fill=\"{colour}\" fill-opacity=\"0.13\" clip-path=\"url(#{clip})\"/>",
+        path(there.chain(back))
+    ));
+}
+
+fn stroke(
+    line: &Line,
+    index: usize,
+    clip: &str,
+    (x, y): (&Scale, &Scale),
+    frame: &Frame,
+    sheet: &mut Sheet,
+) {
+    let colour = COLOURS[index % COLOURS.len()];
+    let dashes = DASHES[index / COLOURS.len() % DASHES.len()];
+    let dots: Vec<&Dot> = line.dots.iter().filter(|dot| x.has(dot.x) && y.has(dot.y)).collect();
+    let Some(last) = dots.last() else { return };
+    let way = path(dots.iter().map(|dot| (x.place(dot.x), y.place(dot.y))));
+    sheet.raw(format_args!(
+        "<path d=\"{way}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\" \
+         stroke-linejoin=\"round\" stroke-dasharray=\"{dashes}\" clip-path=\"url(#{clip})\"/>"
+    ));
+    let end = (x.place(last.x), y.place(last.y).clamp(frame.top, frame.bottom));
+    if line.broken {
+        for (dx, dy) in [(4.5, 4.5), (4.5, -4.5)] {
+            sheet.line(
+                (end.0 - dx, end.1 - dy),
+                (end.0 + dx, end.1 + dy),
+                colour,
+                "stroke-width=\"2.2\"",
+            );
+        }
+    } else {
+        sheet.disc(end, 3.0, colour);
+    }
+}
+
+fn path(points: impl Iterator<Item = Point>) -> String {
+    let mut text = String::new();
+    for (index, (x, y)) in points.enumerate() {
+        text += &format!("{}{x:.1} {y:.1}", if index == 0 { 'M' } else { 'L' });
+    }
+    text
+}
+
+/// Moves ascending heights apart, as little as necessary, inside the page.
+fn apart(wanted: &[f64]) -> Vec<f64> {
+    let lowest = PAGE.1 - 12.0;
+    let mut placed: Vec<f64> = Vec::with_capacity(wanted.len());
+    for &y in wanted {
+        placed.push(placed.last().map_or(y, |last| y.max(last + LINE)));
+    }
+    let mut limit = lowest;
+    for y in placed.iter_mut().rev() {
+        *y = y.min(limit);
+        limit = *y - LINE;
+    }
+    placed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stay_in_order_apart_and_on_the_page() {
+        let placed = apart(&[100.0, 101.0, 430.0, 431.0, 432.0]);
+        assert!(
+            placed.windows(2).all(|pair| pair[1] - pair[0] >= LINE) && placed[0] == 100.0,
+            "{placed:?}"
+        );
+        let crowd = apart(&[480.0; 20]);
+        assert!(
+            crowd.iter().all(|y| *y <= PAGE.1 - 12.0)
+                && crowd.windows(2).all(|pair| pair[1] - pair[0] >= LINE)
+        );
+    }
+
+    #[test]
+    fn figures_that_cannot_be_drawn_leave_no_trace() {
+        let dot = |x: f64, y: f64| Dot { x, y, low: 0.5 * y, high: 2.0 * y };
+        let axis = |spacing| Axis { words: "a < b".into(), unit: Unit::Plain, spacing };
+        let dots = vec![
+            dot(0.0, 1.0),
+            dot(1.0, f64::NAN),
+            dot(2.0, 0.0),
+            dot(3.0, 1e300),
+            dot(4.0, f64::INFINITY),
+        ];
+        for spacing in [Spacing::Linear, Spacing::Log, Spacing::Error] {
+            let lines = vec![
+                Line { name: "<one>".into(), dots: dots.clone(), broken: true },
+                Line { name: "none".into(), dots: Vec::new(), broken: false },
+            ];
+            let chart = Chart {
+                title: "t".into(),
+                subtitle: String::new(),
+                x: axis(spacing),
+                y: axis(spacing),
+                ceiling: Some(10.0),
+                lines,
+            };
+            for picture in [chart.svg(), chart.narrow("n", "")] {
+                assert!(
+                    picture.contains("&lt;one&gt; (diverged)")
+                        && !picture.contains("NaN")
+                        && !picture.contains("inf")
+                );
+            }
+            assert!(Chart { lines: Vec::new(), ..chart }.svg().contains("nothing to draw"));
+        }
+    }
+
+    #[test]
+    fn texts_are_wrapped_between_words() {
+        assert_eq!(wrapped("one two three", 10.0, 45.0), ["one two", "three"]);
+        assert_eq!(wrapped("", 10.0, 45.0), Vec::<String>::new());
+    }
+}
