@@ -282,6 +282,7 @@ impl Card<'_> {
              ```console\n\
              $ gradvine predict {MEAN_MODEL} rows.csv > predictions.csv\n\
              $ gradvine evaluate {MEAN_MODEL} rows-with-target.csv\n\
+             $ gradvine export {MEAN_MODEL} --format onnx\n\
              ```\n"
         )
     }

@@ -138,7 +138,7 @@ fn it_has_the_constants_the_figures_and_working_commands() {
     }
     let commands: Vec<&str> =
         text.lines().filter_map(|line| line.strip_prefix("$ gradvine ")).collect();
-    assert_eq!(commands.len(), 2, "{text}");
+    assert_eq!(commands.len(), 3, "{text}");
     for command in commands {
         let words = command.split(" > ").next().unwrap().split(' ');
         gradvine().current_dir(&run).args(words).assert().success();

@@ -89,7 +89,7 @@ pub fn open(
 }
 
 /// The model file that an argument names: the file itself, or the mean model of a run directory.
-fn model_file(argument: &Path) -> PathBuf {
+pub fn model_file(argument: &Path) -> PathBuf {
     if argument.is_dir() { argument.join(MEAN_MODEL) } else { argument.to_path_buf() }
 }
 

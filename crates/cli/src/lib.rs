@@ -17,6 +17,7 @@ mod completions;
 mod doctor;
 mod evaluate;
 mod exit;
+mod export;
 mod identity;
 mod interrupt;
 mod lab;
@@ -72,6 +73,7 @@ Examples:
   gradvine doctor node.toml              what prevents or slows its run, and what to do
   gradvine relay relay.toml              carries links between nodes without a public address
   gradvine evaluate runs/first/model-mean.safetensors digits
+  gradvine export runs/first --format onnx           for onnxruntime and others
 
 Exit codes:
   0    done, and all nodes took part
@@ -140,6 +142,8 @@ enum Command {
     Evaluate(evaluate::Args),
     /// A saved model's predictions for a data file, as CSV
     Predict(predict::Args),
+    /// Write a saved model for other programs: ONNX
+    Export(export::Args),
     /// Print a completion script for a shell
     Completions(completions::Args),
 }
@@ -207,6 +211,7 @@ pub fn run(program: Program, arguments: Vec<OsString>) -> u8 {
         Command::Identity(args) => identity::run(args),
         Command::Evaluate(args) => evaluate::run(args),
         Command::Predict(args) => predict::run(args),
+        Command::Export(args) => export::run(&args),
         Command::Completions(args) => completions::run(&args),
     };
     match result {

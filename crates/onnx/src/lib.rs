@@ -1,0 +1,174 @@
+//! Trained models as ONNX graphs, for programs that know nothing of this one: version 8 of the
+//! intermediate representation, operators of set 17.
+//!
+//! ```text
+//! features [rows, inputs], f32: numbers as they are in the data
+//!   -> Cast to f64, Sub mean, Div deviation, Cast to f32      if the model has a scale
+//!   -> Gemm, Relu, Gemm, ...                                  one Gemm a layer
+//!   -> Softmax -> probabilities [rows, classes], f32
+//!              -> ArgMax -> label [rows], i64                 of classes
+//!   -> values [rows, outputs], f32                            of numbers
+//! ```
+//!
+//! The scale is applied in `f64` as in training, so that the layers get the same bits. The metadata
+//! has the texts of the model file: `gradvine.kind`, `gradvine.task`, `gradvine.classes`,
+//! `gradvine.columns` and `gradvine.targets` (JSON arrays), and `gradvine.version` and
+//! `gradvine.digest`.
+//! The format: <https://github.com/onnx/onnx/blob/main/docs/IR.md>.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod graph;
+mod proto;
+
+use gradvine::{config::ConfigError, data::Task, digest, learn::SavedModel};
+use prost::Message;
+use serde_json::json;
+
+use graph::Graph;
+use proto::{DOUBLE, FLOAT, INT64, ModelProto, OperatorSetIdProto, StringStringEntryProto};
+
+/// The version of the intermediate representation.
+const IR_VERSION: i64 = 8;
+
+/// The version of the set of operators.
+const OPERATORS: i64 = 17;
+
+/// No message of protocol buffers is longer.
+const LONGEST: usize = i32::MAX as usize;
+
+/// The name of the graph's input.
+pub const FEATURES: &str = "features";
+
+/// The bytes of an ONNX file with this model.
+///
+/// # Errors
+/// If the kind of model has no graph here, or the file would be longer than 2 GiB.
+pub fn export(saved: &SavedModel) -> Result<Vec<u8>, ConfigError> {
+    if 4 * saved.x.len() > LONGEST {
+        return Err(too_long(saved.x.len()));
+    }
+    let shape = saved.model.shape();
+    let mut graph = Graph::default();
+    graph.input(FEATURES, FLOAT, shape.inputs, &about_features(saved));
+    let scaled = scale(&mut graph, saved);
+    match saved.model.task() {
+        Task::Classification => {
+            let scores = layers(&mut graph, saved, scaled, "scores")?;
+            graph.apply("Softmax", &[&scores], "probabilities", &[("axis", 1)]);
+            // Of equal probabilities the first class counts.
+            let first = [("axis", 1), ("keepdims", 0), ("select_last_index", 0)];
+            graph.apply("ArgMax", &["probabilities"], "label", &first);
+            graph.output("label", INT64, None, "The position of the most probable class.");
+            let about = "The probability of each class.";
+            graph.output("probabilities", FLOAT, Some(shape.outputs), about);
+        }
+        Task::Regression => {
+            layers(&mut graph, saved, scaled, "values")?;
+            graph.output("values", FLOAT, Some(shape.outputs), "The predicted numbers.");
+        }
+        _ => return Err(unknown(saved)),
+    }
+    let model = ModelProto {
+        ir_version: Some(IR_VERSION),
+        producer_name: Some("gradvine".into()),
+        producer_version: Some(env!("CARGO_PKG_VERSION").into()),
+        doc_string: Some(saved.model.kind().summary().into()),
+        graph: Some(graph.finish(saved.model.kind().name())),
+        opset_import: vec![OperatorSetIdProto {
+            domain: Some(String::new()),
+            version: Some(OPERATORS),
+        }],
+        metadata_props: metadata(saved),
+    };
+    if model.encoded_len() > LONGEST {
+        return Err(too_long(saved.x.len()));
+    }
+    Ok(model.encode_to_vec())
+}
+
+/// Scales the features; returns the name of the result.
+fn scale(graph: &mut Graph, saved: &SavedModel) -> String {
+    let Some(scale) = &saved.scale else { return FEATURES.into() };
+    graph.doubles("mean", &scale.mean);
+    graph.doubles("deviation", &scale.deviation);
+    let wide = graph.apply("Cast", &[FEATURES], "features.f64", &[("to", DOUBLE.into())]);
+    let centred = graph.apply("Sub", &[&wide, "mean"], "features.centred", &[]);
+    let scaled = graph.apply("Div", &[&centred, "deviation"], "features.scaled", &[]);
+    graph.apply("Cast", &[&scaled], "features.f32", &[("to", FLOAT.into())])
+}
+
+/// The dense layers, with ReLU between them; the last one's output gets this name.
+fn layers(
+    graph: &mut Graph,
+    saved: &SavedModel,
+    mut value: String,
+    last: &str,
+) -> Result<String, ConfigError> {
+    let (model, shape) = (&saved.model, saved.model.shape());
+    if !matches!(model.kind().name(), "least-squares" | "softmax" | "mlp") {
+        return Err(unknown(saved));
+    }
+    let layers = shape.hidden.len() + 1;
+    let (mut tensors, mut rest) = (model.tensors().iter(), &saved.x[..]);
+    let mut constant = |graph: &mut Graph| {
+        let tensor = tensors.next().expect("a layer has a weight, and a bias if all have one");
+        let (values, after) = rest.split_at(tensor.len());
+        rest = after;
+        graph.floats(&tensor.name, &tensor.shape, values);
+        tensor.name.as_str()
+    };
+    for layer in 0..layers {
+        let weight = constant(graph);
+        let mut inputs = vec![value.as_str(), weight];
+        if shape.bias {
+            inputs.push(constant(graph));
+        }
+        let output = if layer + 1 == layers { last.into() } else { format!("layer{layer}") };
+        let sum = graph.apply("Gemm", &inputs, &output, &[]);
+        value = if layer + 1 == layers {
+            sum
+        } else {
+            graph.apply("Relu", &[&sum], &format!("{sum}.relu"), &[])
+        };
+    }
+    Ok(value)
+}
+
+fn about_features(saved: &SavedModel) -> String {
+    match &saved.columns {
+        Some(columns) => format!("The columns {}.", columns.features.join(", ")),
+        None => "The features of a row, in the order of the training data.".into(),
+    }
+}
+
+fn metadata(saved: &SavedModel) -> Vec<StringStringEntryProto> {
+    let mut texts = vec![
+        ("kind", saved.model.kind().name().into()),
+        ("task", saved.model.task().name().into()),
+        ("version", env!("CARGO_PKG_VERSION").into()),
+        ("digest", digest::of_model(&saved.x)),
+    ];
+    if !saved.classes.is_empty() {
+        texts.push(("classes", json!(saved.classes).to_string()));
+    }
+    if let Some(columns) = &saved.columns {
+        texts.push(("columns", json!(columns.features).to_string()));
+        texts.push(("targets", json!(columns.targets).to_string()));
+    }
+    let entry = |(key, value)| StringStringEntryProto {
+        key: Some(format!("gradvine.{key}")),
+        value: Some(value),
+    };
+    texts.into_iter().map(entry).collect()
+}
+
+fn unknown(saved: &SavedModel) -> ConfigError {
+    let problem = "has no ONNX graph: least-squares, softmax and mlp have one";
+    ConfigError::new("model.kind", saved.model.kind().name(), problem)
+}
+
+fn too_long(parameters: usize) -> ConfigError {
+    let problem = "an ONNX file has at most 2 GiB, about 536 million parameters";
+    ConfigError::new("parameters", parameters, problem)
+}
