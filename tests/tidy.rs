@@ -72,6 +72,7 @@ const LAYERS: &[(&str, May)] = &[
     ("plan", May::Above),
     ("doctor", May::Above),
     ("reference", May::Only(&["data", "mixing", "learn", "experiment", "links"])),
+    ("onnx", May::Only(&["digest", "config", "data", "learn"])),
     ("cli", May::Above),
 ];
 
