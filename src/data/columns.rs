@@ -27,7 +27,7 @@ pub(super) fn targets(
     let positions = match wanted {
         Some(wanted) => wanted
             .split(',')
-            .map(|one| position(one.trim(), header, columns))
+            .map(|one| position(one.trim(), header, columns, "data.target"))
             .collect::<Result<Vec<usize>, _>>()?,
         None if task == Task::Regression => {
             let named = header.map_or(0, trailing_values).clamp(1, columns.max(1));
@@ -85,7 +85,13 @@ pub(super) fn list(header: &[String]) -> String {
     shown.join(", ") + if header.len() > shown.len() { ", ..." } else { "" }
 }
 
-fn position(wanted: &str, header: Option<&[String]>, columns: usize) -> Result<usize, ConfigError> {
+/// The position of a column by its name or its position, which `key` gives.
+pub(super) fn position(
+    wanted: &str,
+    header: Option<&[String]>,
+    columns: usize,
+    key: &str,
+) -> Result<usize, ConfigError> {
     if let Some(index) = header.and_then(|names| names.iter().position(|name| name == wanted)) {
         return Ok(index);
     }
@@ -106,7 +112,7 @@ fn position(wanted: &str, header: Option<&[String]>, columns: usize) -> Result<u
             columns.saturating_sub(1)
         );
         ConfigError::new(
-            "data.target",
+            key,
             excerpt(wanted),
             format!("no such column: {names}{range} is accepted"),
         )

@@ -17,6 +17,17 @@ pub struct Dataset {
     pub target: Target,
     /// The names of the columns, if they are known.
     pub columns: Option<Columns>,
+    /// What identifies the rows, if it was read.
+    pub identifiers: Option<Identifiers>,
+}
+
+/// A column that is neither a feature nor a target: it says which row is which.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Identifiers {
+    /// The name of the column, if it has one.
+    pub name: Option<String>,
+    /// The text of each row, without the blanks around it.
+    pub texts: Vec<String>,
 }
 
 /// The names of a table's columns.
@@ -116,7 +127,7 @@ impl Dataset {
                 Target::Values(values)
             }
         };
-        Ok(Dataset { name, features, target, columns: None })
+        Ok(Dataset { name, features, target, columns: None, identifiers: None })
     }
 
     /// Selects these rows, in this order.
@@ -137,6 +148,10 @@ impl Dataset {
             features: self.features.select(Axis(0), rows),
             target,
             columns: self.columns.clone(),
+            identifiers: self.identifiers.as_ref().map(|all| Identifiers {
+                name: all.name.clone(),
+                texts: rows.iter().map(|&row| all.texts[row].clone()).collect(),
+            }),
         }
     }
 

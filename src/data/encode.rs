@@ -7,7 +7,7 @@ use super::{
     cell::Cell,
     classes::{Classes, Found},
     columns::{self, MAX_CLASSES, excerpt, list},
-    dataset::{Columns, Dataset, Target, Task},
+    dataset::{Columns, Dataset, Identifiers, Target, Task},
     load::Options,
 };
 use crate::{config::ConfigError, memory};
@@ -39,6 +39,7 @@ pub(super) struct Encoder<'a> {
     features: Vec<f32>,
     /// The classes or the numbers to predict.
     targets: Vec<f64>,
+    identifiers: Vec<String>,
 }
 
 /// What the first file has decided for all.
@@ -71,6 +72,7 @@ struct Chosen {
     features: Vec<usize>,
     /// None of them if rows have no targets.
     targets: Vec<usize>,
+    identifier: Option<usize>,
 }
 
 impl<'a> Encoder<'a> {
@@ -90,6 +92,7 @@ impl<'a> Encoder<'a> {
             rows: 0,
             features: Vec::new(),
             targets: Vec::new(),
+            identifiers: Vec::new(),
         }
     }
 
@@ -100,15 +103,19 @@ impl<'a> Encoder<'a> {
     /// If the file lacks the columns that the options name, or names other classes.
     pub fn begin(&mut self, heading: Heading) -> Result<(), ConfigError> {
         match &self.first {
-            Some(first) => self.chosen = same_columns(first, &self.chosen, &heading)?,
+            Some(first) => {
+                let identifier = identifier(self.options, &heading)?;
+                let chosen = same_columns(first, &self.chosen, &heading)?;
+                self.chosen = Chosen { identifier, ..chosen };
+            }
             None => {
-                self.chosen = choose(heading.names.as_deref(), heading.columns, self.options)?;
+                self.chosen = choose(&heading, self.options)?;
                 self.check_heading(&heading)?;
                 let names = heading.names.as_ref().map(|names| {
                     let of = |positions: &[usize]| {
                         positions.iter().map(|&at| names[at].clone()).collect()
                     };
-                    let Chosen { features, targets } = &self.chosen;
+                    let Chosen { features, targets, .. } = &self.chosen;
                     Columns { features: of(features), targets: of(targets) }
                 });
                 let (columns, classes) = (heading.columns, heading.classes.clone());
@@ -155,7 +162,7 @@ impl<'a> Encoder<'a> {
     /// # Errors
     /// If they clearly do not.
     pub fn check_memory(&self, more: f64) -> Result<(), ConfigError> {
-        let Chosen { features, targets } = &self.chosen;
+        let Chosen { features, targets, .. } = &self.chosen;
         let need = more * (4 * features.len() + 8 * targets.len()) as f64;
         if need < LARGE as f64 {
             return Ok(());
@@ -166,7 +173,7 @@ impl<'a> Encoder<'a> {
 
     /// Makes room for one row more.
     fn make_room(&mut self) -> Result<(), ConfigError> {
-        let Chosen { features, targets } = &self.chosen;
+        let Chosen { features, targets, .. } = &self.chosen;
         let place = || format!("{} rows of {} columns", self.rows, self.heading.columns);
         room(&mut self.features, features.len(), &place)?;
         room(&mut self.targets, targets.len(), &place)
@@ -190,6 +197,11 @@ impl<'a> Encoder<'a> {
             let target = self.target(number, column, cell(column))?;
             self.targets.push(target);
         }
+        if let Some(column) = self.chosen.identifier {
+            let text = String::from_utf8(text_of(cell(column)).into_owned())
+                .map_err(|_| self.refuse(number, column, cell(column), "is not UTF-8"))?;
+            self.identifiers.push(text);
+        }
         self.rows += 1;
         Ok(())
     }
@@ -204,6 +216,11 @@ impl<'a> Encoder<'a> {
             return Err(ConfigError::at(place, "there is no row: at least one is needed"));
         }
         let columns = self.first.as_mut().and_then(|first| first.names.take());
+        let name_of = |column: usize| self.heading.names.as_ref()?.get(column).cloned();
+        let identifiers = self.chosen.identifier.map(|column| Identifiers {
+            name: name_of(column),
+            texts: std::mem::take(&mut self.identifiers),
+        });
         let (inputs, outputs) = (self.chosen.features.len(), self.chosen.targets.len());
         let (rows, mut features) = (self.rows, std::mem::take(&mut self.features));
         features.shrink_to_fit();
@@ -211,7 +228,7 @@ impl<'a> Encoder<'a> {
         let features = Array2::from_shape_vec((rows, inputs), features)
             .expect("every row has as many features");
         let mut data = Dataset::new(name, features, target)?;
-        data.columns = columns;
+        (data.columns, data.identifiers) = (columns, identifiers);
         Ok(data)
     }
 
@@ -358,7 +375,8 @@ fn same_columns(
     }
     match (&first.names, &heading.names) {
         (None, None) => {
-            Ok(Chosen { features: chosen.features.clone(), targets: chosen.targets.clone() })
+            let (features, targets) = (chosen.features.clone(), chosen.targets.clone());
+            Ok(Chosen { features, targets, identifier: None })
         }
         (None, Some(_)) => refuse("have names, but those of the first file have none".into()),
         (Some(_), None) => refuse("have no names, but those of the first file have".into()),
@@ -368,7 +386,8 @@ fn same_columns(
                 wanted => columns::named(wanted, names)
                     .map_err(|error| ConfigError { place: "columns".into(), ..error }),
             };
-            Ok(Chosen { features: find(&first.features)?, targets: find(&first.targets)? })
+            let (features, targets) = (find(&first.features)?, find(&first.targets)?);
+            Ok(Chosen { features, targets, identifier: None })
         }
     }
 }
@@ -398,12 +417,18 @@ fn text_of(cell: Cell<'_>) -> std::borrow::Cow<'_, [u8]> {
     }
 }
 
+/// The position of the column that identifies rows.
+fn identifier(options: &Options, heading: &Heading) -> Result<Option<usize>, ConfigError> {
+    let find = |wanted: &String| {
+        columns::position(wanted, heading.names.as_deref(), heading.columns, "data.identifier")
+    };
+    options.identifier.as_ref().map(find).transpose()
+}
+
 /// Chooses the columns by name or by position.
-fn choose(
-    header: Option<&[String]>,
-    columns: usize,
-    options: &Options,
-) -> Result<Chosen, ConfigError> {
+fn choose(heading: &Heading, options: &Options) -> Result<Chosen, ConfigError> {
+    let (header, columns) = (heading.names.as_deref(), heading.columns);
+    let identifier = identifier(options, heading)?;
     let target = options.target.as_deref();
     let by_target = |target| columns::targets(target, header, columns, options.task);
     let wanted = match (&options.columns, header) {
@@ -416,10 +441,18 @@ fn choose(
         _ => None,
     };
     let Some((wanted, header)) = wanted else {
-        let bare = options.bare && target.is_none() && options.inputs == Some(columns);
-        let targets = if bare { Vec::new() } else { by_target(target)? };
-        let features = (0..columns).filter(|column| !targets.contains(column)).collect();
-        return Ok(Chosen { features, targets });
+        let others = columns - usize::from(identifier.is_some());
+        let targets = if options.bare && target.is_none() && options.inputs == Some(others) {
+            Vec::new()
+        } else if target.is_none() && identifier == Some(others) {
+            // The last column but one is the target.
+            columns::targets(None, header.map(|names| &names[..others]), others, options.task)?
+        } else {
+            by_target(target)?
+        };
+        let is_feature = |column: &usize| !targets.contains(column) && identifier != Some(*column);
+        let features = (0..columns).filter(is_feature).collect();
+        return Ok(Chosen { features, targets, identifier });
     };
     let targets = match target {
         Some(_) => by_target(target)?,
@@ -437,5 +470,5 @@ fn choose(
         let problem = "is the target, and is also named as a feature";
         return Err(ConfigError::new("data.columns", excerpt(&header[*both]), problem));
     }
-    Ok(Chosen { features, targets })
+    Ok(Chosen { features, targets, identifier })
 }

@@ -42,6 +42,9 @@ pub struct Options {
     /// Whether a file without names is accepted although `columns` is given: its columns are then
     /// taken by position.
     pub by_position: bool,
+    /// CSV: a column that is read as text into [`Dataset::identifiers`], by name or position as
+    /// `target`. By position it is no feature, and not the target unless `target` names it.
+    pub identifier: Option<String>,
     /// Whether the targets are classes or numbers.
     pub task: Task,
     /// The names of the classes, in the order of the model's outputs: labels are these names. If
@@ -224,6 +227,10 @@ fn arrays(
     if options.columns.is_some() && !options.by_position {
         let problem = "only CSV files with a header name their columns: leave the key out";
         return Err(ConfigError::at("data.columns", problem));
+    }
+    if let Some(column) = &options.identifier {
+        let problem = "only CSV files have columns of text: leave the key out";
+        return Err(ConfigError::new("data.identifier", column, problem));
     }
     let features = numbers(name, bytes).map_err(|error| error.within(name))?;
     let Some((file, labels)) = labels else {

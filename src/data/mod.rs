@@ -56,7 +56,7 @@ mod write;
 
 pub use classes::are_named;
 pub use columns::MAX_CLASSES;
-pub use dataset::{Columns, Dataset, Target, Task};
+pub use dataset::{Columns, Dataset, Identifiers, Target, Task};
 #[cfg(test)]
 pub(crate) use disk::WriteContents;
 pub(crate) use disk::{Disk, FileSystem, replace_file};

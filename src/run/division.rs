@@ -343,6 +343,7 @@ fn join(parts: &[&Dataset]) -> Dataset {
         features: stack(parts.iter().map(|part| part.features.view()).collect()),
         target,
         columns: first.columns.clone(),
+        identifiers: None,
     }
 }
 

@@ -245,6 +245,7 @@ pub fn options(experiment: &Experiment) -> Result<Options, ConfigError> {
         target: data.target.clone(),
         columns: data.columns.clone().map(|features| Columns { features, targets: Vec::new() }),
         by_position: false,
+        identifier: None,
         class_names: data.classes.clone(),
         number_classes: false,
         task: experiment.model.task()?,

@@ -18,6 +18,7 @@ mod no_room;
 mod output;
 mod picture;
 mod plan;
+mod predict;
 mod refusals;
 mod report;
 mod report_pictures;

@@ -58,12 +58,12 @@ pub struct Reading {
     pub labels: Option<PathBuf>,
 }
 
-/// Reads a model and the rows to score, not yet scaled. With `bare`, rows may lack a target.
+/// Reads a model and the rows to score, not yet scaled. `more` are further options.
 pub fn open(
     model: &Path,
     source: &str,
     reading: &Reading,
-    bare: bool,
+    more: Options,
 ) -> Result<(SavedModel, Dataset), Exit> {
     let saved = SavedModel::read(&model_file(model))?;
     let task = saved.model.task();
@@ -76,8 +76,7 @@ pub fn open(
         task,
         inputs: Some(saved.model.shape().inputs),
         classes: Some(saved.model.shape().outputs).filter(|_| task == Task::Classification),
-        bare,
-        ..Options::default()
+        ..more
     };
     progress::show_reading();
     let data = match source {
@@ -95,7 +94,8 @@ pub fn model_file(argument: &Path) -> PathBuf {
 
 /// Keys of an experiment and the matching arguments of these commands.
 fn named_by_argument(error: ConfigError) -> ConfigError {
-    const NAMES: [(&str, &str); 8] = [
+    const NAMES: [(&str, &str); 9] = [
+        ("data.identifier", "--id"),
         ("data.columns", "the model's columns"),
         ("data.source", "DATA"),
         ("data.target", "--target"),
@@ -113,7 +113,7 @@ fn named_by_argument(error: ConfigError) -> ConfigError {
 
 /// Prints how good the model is on rows.
 pub fn run(args: Args) -> Result<(), Exit> {
-    let (saved, data) = open(&args.model, &args.data, &args.reading, false)?;
+    let (saved, data) = open(&args.model, &args.data, &args.reading, Options::default())?;
     let usage = DataRecord::beside(&model_file(&args.model))?.usage(&data)?;
     let Choice { mut data, scored, words } = choose(data, usage, args.rows)?;
     saved.scale(&mut data)?;
