@@ -317,4 +317,16 @@ fn models_that_are_cut_short_or_foreign_are_refused() {
         "{}",
         error_line(&wider)
     );
+    let with = |from: &str, to: &str| {
+        let at = bytes.windows(from.len()).position(|window| window == from.as_bytes()).unwrap();
+        [&bytes[..at], to.as_bytes(), &bytes[at + from.len()..]].concat()
+    };
+    let (key, task) = ("\"gradvine.task\":", "\"classification\"");
+    assert!(
+        error_line(&with(&format!("{key}{task}"), &format!("{key}\"classificatiom\"")))
+            .starts_with("metadata gradvine.task = classificatiom: \"classification\" or")
+    );
+    // Files of before models had a task.
+    let file = files.write("older.safetensors", with(key, "\"gradvine.tasx\":"));
+    gradvine().args(["evaluate", &file, &rows]).assert().success();
 }
