@@ -43,8 +43,10 @@ pub enum Event {
     Round {
         /// Rounds done.
         rounds: u64,
-        /// The mean loss over this node's last batches.
+        /// The mean loss over this node's batches of the round.
         loss: f64,
+        /// The mean loss over its batches since the last [`Event::Evaluation`] of an earlier round.
+        mean_loss: f64,
         /// Bytes sent so far.
         traffic: Traffic,
         /// Time since the start.

@@ -13,7 +13,10 @@ use crate::{
     net::{self, PeerId, Place},
     run::{
         Checkpoints, Departure, Design, Ending, Evaluate, Measures, Recorder, RunDirectory,
-        RunInfo, Summary, Warn, checkpoint::Written, metrics::Metric, record::Score,
+        RunInfo, Summary, Warn,
+        checkpoint::Written,
+        metrics::{MeanLoss, Metric},
+        record::Score,
     },
     units::{NodeId, Round},
 };
@@ -130,6 +133,7 @@ impl Prepared {
             evaluate,
             events,
             rounds: 0,
+            losses: MeanLoss::default(),
             resumed: false,
             written: None,
             warn: Arc::clone(&warn),
@@ -265,6 +269,7 @@ struct RunObserver<'a> {
     evaluate: Option<Evaluate>,
     events: &'a mut dyn FnMut(Event),
     rounds: u64,
+    losses: MeanLoss,
     /// Whether the run went on, so that its files are no longer those of an earlier end.
     resumed: bool,
     /// The summary, once the run is over.
@@ -277,7 +282,13 @@ impl RunObserver<'_> {
         self.design.topology.node(node).name.clone()
     }
 
-    fn metric(&self, node: NodeId, elapsed: Elapsed, done: &RoundDone, x: &[f32]) -> Metric {
+    fn metric(
+        &self,
+        node: NodeId,
+        elapsed: Elapsed,
+        done: &RoundDone,
+        (x, mean_loss): (&[f32], f64),
+    ) -> Metric {
         let score = (self.score)(x);
         let measures = self.evaluate.as_ref().map_or_else(Measures::new, |evaluate| evaluate.of(x));
         Metric {
@@ -285,7 +296,7 @@ impl RunObserver<'_> {
             node: node.0,
             time_s: elapsed.time.seconds(),
             computing_s: elapsed.computing.seconds(),
-            train_loss: Some(done.loss),
+            train_loss: Some(mean_loss),
             test_loss: score.map(|score| score.loss),
             test_accuracy: score.and_then(|score| score.accuracy()),
             consensus: None,
@@ -300,15 +311,16 @@ impl RunObserver<'_> {
 impl Observer for RunObserver<'_> {
     fn round(&mut self, node: NodeId, elapsed: Elapsed, done: RoundDone) {
         self.rounds = done.round.0 + 1;
+        let mean_loss = self.losses.add(done.loss, done.model.is_some());
         if let Some(x) = &done.model {
-            let metric = self.metric(node, elapsed, &done, x);
+            let metric = self.metric(node, elapsed, &done, (x, mean_loss));
             if let Some(Err(error)) = self.directory.as_mut().map(|to| to.metric(&metric)) {
                 (self.warn)(&format!("warning: {error}"));
             }
             (self.events)(Event::Evaluation(metric));
         }
         let (rounds, loss, traffic) = (self.rounds, done.loss, done.traffic);
-        (self.events)(Event::Round { rounds, loss, traffic, elapsed });
+        (self.events)(Event::Round { rounds, loss, mean_loss, traffic, elapsed });
     }
 
     fn linked(&mut self, _node: NodeId, peer: NodeId, up: usize, links: usize) {
@@ -335,6 +347,7 @@ impl Observer for RunObserver<'_> {
 
     fn resumes(&mut self, node: NodeId, rounds: Round) {
         (self.rounds, self.resumed) = (rounds.0, true);
+        self.losses = MeanLoss::default();
         // The node forms its results anew.
         self.written = None;
         if let Some(recorder) = self.recorder {

@@ -17,8 +17,9 @@ pub struct Metric {
     /// The part of them spent on gradients.
     #[serde(default)]
     pub computing_s: f64,
-    /// f at the mean of all models, if one process has all nodes; else the loss over this node's
-    /// last batches.
+    /// f at the mean of all models, if one process has all nodes. Else the mean loss of this node's
+    /// batches since its record before (or since the checkpoint from which it went on), each at the
+    /// model of its round.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub train_loss: Option<f64>,
     /// Mean loss of this node's model on its test rows.
@@ -39,4 +40,43 @@ pub struct Metric {
     /// Measures of the program, of this node's model.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub measures: BTreeMap<String, f64>,
+}
+
+/// The mean loss of batches between two records.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MeanLoss {
+    sum: f64,
+    rounds: u64,
+    /// Whether the next round begins anew.
+    recorded: bool,
+}
+
+impl MeanLoss {
+    /// Adds the loss over the batches of a round, of which all have as many. Returns the mean since
+    /// the last record; `records`: this round has one.
+    pub fn add(&mut self, loss: f64, records: bool) -> f64 {
+        if self.recorded {
+            *self = MeanLoss::default();
+        }
+        self.sum += loss;
+        self.rounds += 1;
+        self.recorded = records;
+        self.sum / self.rounds as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mean_begins_anew_after_each_record() {
+        let mut mean = MeanLoss::default();
+        assert_eq!(mean.add(4.0, false), 4.0);
+        assert_eq!(mean.add(2.0, true), 3.0);
+        assert_eq!(mean.add(9.0, true), 9.0);
+        assert!(mean.add(f64::NAN, false).is_nan());
+        assert!(mean.add(1.0, true).is_nan(), "a loss that is not known is not hidden");
+        assert_eq!(mean.add(1.0, true), 1.0);
+    }
 }

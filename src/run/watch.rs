@@ -15,7 +15,8 @@ use crate::{
 pub struct Progress {
     /// Rounds that every node has done.
     pub rounds: u64,
-    /// Mean of the nodes' last batch losses.
+    /// In one process, the mean over all nodes of the loss over their batches of the last round; in
+    /// a deployment, the mean over the batches since the last record.
     pub loss: f64,
     /// (1/n) sum |x_i - mean|^2 at the last evaluation.
     pub consensus: Option<f64>,

@@ -148,11 +148,24 @@ fn an_objective_of_ones_own_ends_with_the_simulators_bits_and_leaves_a_run_direc
             .spawn_blocking()
             .unwrap();
         let (mut linked, mut rounds, mut evaluations) = (0, 0, 0);
+        // The losses since the last evaluation, and its record of their mean.
+        let (mut losses, mut recorded) = (Vec::new(), None);
         while let Some(event) = node.next_blocking() {
             match event {
                 Event::Linked { .. } => linked += 1,
-                Event::Round { rounds: done, .. } => rounds = done,
+                Event::Round { rounds: done, loss, mean_loss, .. } => {
+                    rounds = done;
+                    losses.push(loss);
+                    let mean = losses.iter().sum::<f64>() / losses.len() as f64;
+                    assert_eq!(mean_loss, mean);
+                    if let Some(recorded) = recorded.take() {
+                        assert_eq!((recorded, losses.len()), (mean, 10), "not the last batch");
+                        assert!(losses[0] > losses[9], "losses differ");
+                        losses.clear();
+                    }
+                }
                 Event::Evaluation(metric) => {
+                    recorded = metric.train_loss;
                     assert_eq!(metric.measures.len(), 1);
                     evaluations += 1;
                 }

@@ -352,7 +352,7 @@ fn of_event<'py>(py: Python<'py>, event: Event) -> PyResult<Bound<'py, PyDict>> 
             made.set_item("measures", metric.measures)?;
             "evaluation"
         }
-        Event::Round { rounds, loss, traffic, elapsed } => {
+        Event::Round { rounds, loss, traffic, elapsed, .. } => {
             made.set_item("rounds", rounds)?;
             made.set_item("loss", loss)?;
             made.set_item("bytes_payload", traffic.payload)?;

@@ -104,7 +104,7 @@ pub fn run(args: Args) -> Result<(), Exit> {
     let mut accuracy = None;
     let mut show = |event: Event| match event {
         Event::Evaluation(metric) => accuracy = metric.test_accuracy,
-        Event::Round { rounds, loss, traffic, elapsed } => {
+        Event::Round { rounds, mean_loss: loss, traffic, elapsed, .. } => {
             interrupt.reached(rounds);
             let (payload, time) = (traffic.payload, elapsed.time);
             let accuracy = accuracy.take();

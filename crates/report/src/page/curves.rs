@@ -128,11 +128,13 @@ impl Y {
                 .into(),
             Y::TrainLoss => match runs.iter().filter(sees).count() {
                 all if all == runs.len() => "f at the mean of all models".into(),
-                0 => "losses over each node's last batches: mean, band from the least to the \
-                      greatest"
-                    .into(),
+                0 => {
+                    "losses over each node's batches since its record before: mean, band from the \
+                      least to the greatest"
+                        .into()
+                }
                 _ => "f at the mean of all models; where no process sees all nodes, losses over \
-                      their last batches"
+                      their batches since the record before"
                     .into(),
             },
             Y::Consensus => "(1/n) sum |x_i - mean|²: how far the nodes' models are from their \
