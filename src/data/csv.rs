@@ -9,7 +9,8 @@ use std::io::Read;
 
 use super::{
     cell::Cell,
-    encode::{Encoder, Heading},
+    codes::{date, is_missing},
+    encode::{Heading, Rows},
     input::Count,
     records::{Record, Records},
 };
@@ -42,48 +43,49 @@ impl From<Record<'_>> for Kept {
     }
 }
 
-/// Reads the rows of a table into an encoder. `count` counts the bytes of the file; `piece` of them
+/// Reads the rows of a table. `count` counts the bytes of the file; `piece` of them
 /// are in memory.
 pub(super) fn read(
     source: impl Read,
     count: &Count,
     piece: usize,
     header: Option<bool>,
-    encoder: &mut Encoder<'_>,
+    rows: &mut impl Rows,
 ) -> Result<(), ConfigError> {
     let mut records = Records::new(source, piece)?;
     let Some(first) = records.next()?.map(Kept::from) else {
         return Err(ConfigError::at("line 1", "the file is empty: at least one row is needed"));
     };
     let second = records.next()?.map(Kept::from);
-    let (kind, columns) = first_line(&first.cells, second.as_ref(), header)?;
+    let (kind, columns) =
+        first_line(&first.cells, second.as_ref(), header, |names| rows.are_names(names))?;
     let (names, classes, announced) = match kind {
         First::Row => (None, None, None),
         First::Names(ref names) => (Some(names.clone()), None, None),
         First::Counts { rows, ref classes } => (None, Some(classes.clone()), Some(rows)),
     };
-    encoder.begin(Heading { columns, names, classes, unit: "line" })?;
-    let before = encoder.rows();
+    rows.begin(Heading { columns, names, classes, unit: "line" })?;
+    let before = rows.rows();
     let first = matches!(kind, First::Row).then_some(first);
     for Kept { line, cells } in first.into_iter().chain(second) {
         check_width(line, cells.len(), columns)?;
-        encoder.add(line, |column| Cell::of_text(&cells[column]))?;
+        rows.add(line, |column| Cell::of_text(&cells[column]))?;
     }
     let mut estimated = false;
     while let Some(record) = records.next()? {
         check_width(record.line, record.len(), columns)?;
-        encoder.add(record.line, |column| Cell::of_text(record.cell(column)))?;
+        rows.add(record.line, |column| Cell::of_text(record.cell(column)))?;
         if !estimated && count.read() >= SAMPLE {
             estimated = true;
             if let Some(share) = count.share() {
-                let rows = (encoder.rows() - before) as f64;
-                encoder.check_memory(rows / share - rows)?;
+                let read = (rows.rows() - before) as f64;
+                rows.check_memory(read / share - read)?;
             }
         }
     }
-    let rows = encoder.rows() - before;
-    if let Some(announced) = announced.filter(|&count| count != rows as u64) {
-        let problem = format!("the first line announces {announced} rows, {rows} follow");
+    let read = rows.rows() - before;
+    if let Some(announced) = announced.filter(|&count| count != read as u64) {
+        let problem = format!("the first line announces {announced} rows, {read} follow");
         return Err(ConfigError::at("line 1", problem));
     }
     Ok(())
@@ -102,6 +104,7 @@ fn first_line(
     first: &[Vec<u8>],
     second: Option<&Kept>,
     header: Option<bool>,
+    are_names: impl Fn(&[String]) -> bool,
 ) -> Result<(First, usize), ConfigError> {
     let texts = || -> Vec<String> {
         first.iter().map(|cell| String::from_utf8_lossy(cell).into_owned()).collect()
@@ -116,8 +119,14 @@ fn first_line(
     {
         return Ok((First::Counts { rows, classes: classes.to_vec() }, second.cells.len()));
     }
+    // Names are texts, also above a cell that is a date or has no value.
+    let is_value = |cell: &[u8]| {
+        let cell = Cell::of_text(cell);
+        cell.number().is_some() || is_missing(cell) || date(cell).is_some()
+    };
     let named = header.unwrap_or_else(|| match second {
-        Some(second) => first.iter().zip(&second.cells).any(|(a, b)| !numeric(a) && numeric(b)),
+        _ if are_names(&texts()) => true,
+        Some(second) => first.iter().zip(&second.cells).any(|(a, b)| !is_value(a) && is_value(b)),
         None => first.iter().all(|cell| !numeric(cell)),
     });
     if named && second.is_none() {
@@ -135,6 +144,7 @@ mod tests {
 
     use super::super::{
         dataset::{Dataset, Target, Task},
+        encode::Encoder,
         input::Counted,
         load::Options,
         records,
@@ -145,7 +155,7 @@ mod tests {
     fn read(name: &str, text: &[u8], options: &Options) -> Result<Dataset, ConfigError> {
         let in_pieces = |piece: usize| {
             let source = Counted::new(text, name, Some(text.len() as u64));
-            let (count, mut encoder) = (source.count(), Encoder::new(options));
+            let (count, mut encoder) = (source.count(), Encoder::new(options)?);
             super::read(source, &count, piece, options.header, &mut encoder)?;
             encoder.finish(name)
         };

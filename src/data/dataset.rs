@@ -3,7 +3,7 @@
 use ndarray::{Array2, Axis};
 use serde::{Deserialize, Serialize};
 
-use super::scale::Scale;
+use super::{preprocessing::Gaps, scale::Scale};
 use crate::{config::ConfigError, vector};
 
 /// Rows of features with the targets to predict from them.
@@ -17,6 +17,9 @@ pub struct Dataset {
     pub target: Target,
     /// The names of the columns, if they are known.
     pub columns: Option<Columns>,
+    /// The features whose missing values become what all nodes agree on, in ascending order; a
+    /// feature may have none here. Empty once they are filled.
+    pub gaps: Vec<Gaps>,
     /// What identifies the rows, if it was read.
     pub identifiers: Option<Identifiers>,
 }
@@ -127,7 +130,8 @@ impl Dataset {
                 Target::Values(values)
             }
         };
-        Ok(Dataset { name, features, target, columns: None, identifiers: None })
+        let gaps = Vec::new();
+        Ok(Dataset { name, features, target, columns: None, gaps, identifiers: None })
     }
 
     /// Selects these rows, in this order.
@@ -152,7 +156,29 @@ impl Dataset {
                 name: all.name.clone(),
                 texts: rows.iter().map(|&row| all.texts[row].clone()).collect(),
             }),
+            gaps: self.gaps.iter().map(|gaps| gaps.select(rows)).collect(),
         }
+    }
+
+    /// Puts these numbers in the place of missing values: one for each of [`Dataset::gaps`].
+    ///
+    /// # Errors
+    /// If there are more or fewer.
+    pub fn fill(&mut self, fills: &[f32]) -> Result<(), ConfigError> {
+        if fills.len() != self.gaps.len() {
+            let problem = format!(
+                "{} numbers for {} features with missing values: one for each is needed",
+                fills.len(),
+                self.gaps.len()
+            );
+            return Err(ConfigError::at("missing values", problem).within(&self.name));
+        }
+        for (gaps, fill) in std::mem::take(&mut self.gaps).iter().zip(fills) {
+            for &row in &gaps.rows {
+                self.features[(row as usize, gaps.feature)] = *fill;
+            }
+        }
+        Ok(())
     }
 
     /// Replaces every feature by (feature - mean) / deviation, computed in `f64` and rounded once.

@@ -6,9 +6,11 @@ use ndarray::Array2;
 use super::{
     cell::Cell,
     classes::{Classes, Found},
+    codes::{Code, Encoded},
     columns::{self, MAX_CLASSES, excerpt, list},
     dataset::{Columns, Dataset, Identifiers, Target, Task},
     load::Options,
+    preprocessing::Gaps,
 };
 use crate::{config::ConfigError, memory};
 
@@ -25,6 +27,34 @@ pub(super) struct Heading {
     pub unit: &'static str,
 }
 
+/// Takes the rows of tables.
+pub(super) trait Rows {
+    /// Whether the first line of a file has the names of the columns that are needed.
+    fn are_names(&self, first: &[String]) -> bool;
+
+    /// Begins a file, whose rows follow.
+    ///
+    /// # Errors
+    /// If its columns are not those that are needed.
+    fn begin(&mut self, heading: Heading) -> Result<(), ConfigError>;
+
+    /// The number of rows so far.
+    fn rows(&self) -> usize;
+
+    /// Checks that about this many rows more fit into memory.
+    ///
+    /// # Errors
+    /// If they clearly do not.
+    fn check_memory(&self, more: f64) -> Result<(), ConfigError>;
+
+    /// Takes a row, whose number in the file is for messages. `cell` returns the cell of a column.
+    ///
+    /// # Errors
+    /// If a cell is not what its column needs; no more rows can then be taken.
+    fn add<'c>(&mut self, number: u64, cell: impl Fn(usize) -> Cell<'c>)
+    -> Result<(), ConfigError>;
+}
+
 /// The rows of one or several files that are already encoded.
 pub(super) struct Encoder<'a> {
     options: &'a Options,
@@ -35,6 +65,10 @@ pub(super) struct Encoder<'a> {
     /// Of the first file.
     first: Option<FirstFile>,
     labels: Labels,
+    /// How the chosen columns become features; `None` if each is a number.
+    codes: Option<Vec<Code>>,
+    /// The features whose missing values are filled later.
+    gaps: Vec<Gaps>,
     rows: usize,
     features: Vec<f32>,
     /// The classes or the numbers to predict.
@@ -77,57 +111,49 @@ struct Chosen {
 
 impl<'a> Encoder<'a> {
     /// An encoder without rows.
-    pub fn new(options: &'a Options) -> Encoder<'a> {
+    ///
+    /// # Errors
+    /// If the schema lacks values of a category.
+    pub fn new(options: &'a Options) -> Result<Encoder<'a>, ConfigError> {
         let labels = match &options.class_names {
             Some(names) => Labels::Named(Classes::new(names)),
             None if options.number_classes => Labels::Unknown,
             None => Labels::Numbers,
         };
-        Encoder {
+        let codes = options.schema.as_ref().map(Code::of).transpose()?;
+        let mut gaps = Vec::new();
+        let mut feature = 0;
+        for code in codes.iter().flatten() {
+            if code.is_agreed() {
+                gaps.push(Gaps { feature, rows: Vec::new() });
+            }
+            feature += code.width();
+        }
+        Ok(Encoder {
             options,
             heading: Heading::default(),
             chosen: Chosen::default(),
             first: None,
             labels,
+            codes,
+            gaps,
             rows: 0,
             features: Vec::new(),
             targets: Vec::new(),
             identifiers: Vec::new(),
-        }
+        })
     }
 
-    /// Begins a file, whose rows follow. It has the columns of the first one, by name in any order
-    /// if they have names.
-    ///
-    /// # Errors
-    /// If the file lacks the columns that the options name, or names other classes.
-    pub fn begin(&mut self, heading: Heading) -> Result<(), ConfigError> {
-        match &self.first {
-            Some(first) => {
-                let identifier = identifier(self.options, &heading)?;
-                let chosen = same_columns(first, &self.chosen, &heading)?;
-                self.chosen = Chosen { identifier, ..chosen };
-            }
-            None => {
-                self.chosen = choose(&heading, self.options)?;
-                self.check_heading(&heading)?;
-                let names = heading.names.as_ref().map(|names| {
-                    let of = |positions: &[usize]| {
-                        positions.iter().map(|&at| names[at].clone()).collect()
-                    };
-                    let Chosen { features, targets, .. } = &self.chosen;
-                    Columns { features: of(features), targets: of(targets) }
-                });
-                let (columns, classes) = (heading.columns, heading.classes.clone());
-                self.first = Some(FirstFile { columns, names, classes });
-            }
+    /// The number of features.
+    fn inputs(&self) -> usize {
+        match &self.codes {
+            Some(codes) => codes.iter().map(Code::width).sum(),
+            None => self.chosen.features.len(),
         }
-        self.heading = heading;
-        Ok(())
     }
 
     fn check_heading(&self, heading: &Heading) -> Result<(), ConfigError> {
-        let (options, inputs) = (self.options, self.chosen.features.len());
+        let (options, inputs) = (self.options, self.inputs());
         if let Some(expected) = options.inputs.filter(|&expected| expected != inputs) {
             let problem = format!(
                 "{inputs} features beside {} target: {expected} are expected (model.inputs)",
@@ -147,62 +173,34 @@ impl<'a> Encoder<'a> {
         Ok(())
     }
 
-    /// How the rows are read.
-    pub fn options(&self) -> &'a Options {
-        self.options
-    }
-
-    /// The number of rows.
-    pub fn rows(&self) -> usize {
-        self.rows
-    }
-
-    /// Checks that about this many rows more fit into memory.
-    ///
-    /// # Errors
-    /// If they clearly do not.
-    pub fn check_memory(&self, more: f64) -> Result<(), ConfigError> {
-        let Chosen { features, targets, .. } = &self.chosen;
-        let need = more * (4 * features.len() + 8 * targets.len()) as f64;
-        if need < LARGE as f64 {
-            return Ok(());
-        }
-        let value = format!("about {:.0} more rows of {} columns", more, self.heading.columns);
-        memory::require((0.8 * need) as u64, "the table", &value, "it", REMEDY)
-    }
-
     /// Makes room for one row more.
     fn make_room(&mut self) -> Result<(), ConfigError> {
-        let Chosen { features, targets, .. } = &self.chosen;
+        let inputs = self.inputs();
         let place = || format!("{} rows of {} columns", self.rows, self.heading.columns);
-        room(&mut self.features, features.len(), &place)?;
-        room(&mut self.targets, targets.len(), &place)
+        room(&mut self.features, inputs, &place)?;
+        room(&mut self.targets, self.chosen.targets.len(), &place)
     }
 
-    /// Adds a row, whose number in the file is for messages. `cell` returns the cell of a column.
-    ///
-    /// # Errors
-    /// If a cell is not what its column needs; the encoder is then of no use.
-    pub fn add<'c>(
+    /// Adds the features of a row by the schema.
+    fn encode<'c>(
         &mut self,
         number: u64,
-        cell: impl Fn(usize) -> Cell<'c>,
+        cell: &impl Fn(usize) -> Cell<'c>,
     ) -> Result<(), ConfigError> {
-        self.make_room()?;
-        for &column in &self.chosen.features {
-            self.features.push(self.feature(number, column, cell(column))?);
+        let row = u32::try_from(self.rows).map_err(|_| {
+            ConfigError::new("the table", self.rows, "at most 2^32 rows are accepted")
+        })?;
+        let mut gaps = self.gaps.iter_mut();
+        for (code, &column) in self.codes.iter().flatten().zip(&self.chosen.features) {
+            let gaps = code.is_agreed().then(|| gaps.next()).flatten();
+            match code.encode(cell(column), &mut self.features) {
+                Ok(Encoded::Value) => (),
+                Ok(Encoded::Gap) => gaps.into_iter().for_each(|gaps| gaps.rows.push(row)),
+                Err(problem) => {
+                    return Err(self.refuse(number, column, cell(column), &problem));
+                }
+            }
         }
-        for index in 0..self.chosen.targets.len() {
-            let column = self.chosen.targets[index];
-            let target = self.target(number, column, cell(column))?;
-            self.targets.push(target);
-        }
-        if let Some(column) = self.chosen.identifier {
-            let text = String::from_utf8(text_of(cell(column)).into_owned())
-                .map_err(|_| self.refuse(number, column, cell(column), "is not UTF-8"))?;
-            self.identifiers.push(text);
-        }
-        self.rows += 1;
         Ok(())
     }
 
@@ -215,20 +213,24 @@ impl<'a> Encoder<'a> {
             let place = format!("{} 1", self.heading.unit);
             return Err(ConfigError::at(place, "there is no row: at least one is needed"));
         }
-        let columns = self.first.as_mut().and_then(|first| first.names.take());
+        let mut columns = self.first.as_mut().and_then(|first| first.names.take());
+        if let (Some(columns), Some(schema)) = (&mut columns, &self.options.schema) {
+            columns.features = schema.features();
+        }
         let name_of = |column: usize| self.heading.names.as_ref()?.get(column).cloned();
         let identifiers = self.chosen.identifier.map(|column| Identifiers {
             name: name_of(column),
             texts: std::mem::take(&mut self.identifiers),
         });
-        let (inputs, outputs) = (self.chosen.features.len(), self.chosen.targets.len());
+        let (inputs, outputs) = (self.inputs(), self.chosen.targets.len());
+        let gaps = std::mem::take(&mut self.gaps);
         let (rows, mut features) = (self.rows, std::mem::take(&mut self.features));
         features.shrink_to_fit();
         let target = self.finish_targets(outputs)?;
         let features = Array2::from_shape_vec((rows, inputs), features)
             .expect("every row has as many features");
         let mut data = Dataset::new(name, features, target)?;
-        (data.columns, data.identifiers) = (columns, identifiers);
+        (data.columns, data.gaps, data.identifiers) = (columns, gaps, identifiers);
         Ok(data)
     }
 
@@ -338,6 +340,79 @@ impl<'a> Encoder<'a> {
     }
 }
 
+impl Rows for Encoder<'_> {
+    fn are_names(&self, first: &[String]) -> bool {
+        let wanted = wanted(self.options);
+        wanted.is_some_and(|wanted| wanted.iter().all(|name| first.contains(name)))
+    }
+
+    /// It has the columns of the first one, by name in any order if they have names.
+    fn begin(&mut self, heading: Heading) -> Result<(), ConfigError> {
+        match &self.first {
+            Some(first) => {
+                let identifier = identifier(self.options, &heading)?;
+                let chosen = same_columns(first, &self.chosen, &heading)?;
+                self.chosen = Chosen { identifier, ..chosen };
+            }
+            None => {
+                self.chosen = choose(&heading, self.options)?;
+                self.check_heading(&heading)?;
+                let names = heading.names.as_ref().map(|names| {
+                    let of = |positions: &[usize]| {
+                        positions.iter().map(|&at| names[at].clone()).collect()
+                    };
+                    let Chosen { features, targets, .. } = &self.chosen;
+                    Columns { features: of(features), targets: of(targets) }
+                });
+                let (columns, classes) = (heading.columns, heading.classes.clone());
+                self.first = Some(FirstFile { columns, names, classes });
+            }
+        }
+        self.heading = heading;
+        Ok(())
+    }
+
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn check_memory(&self, more: f64) -> Result<(), ConfigError> {
+        let need = more * (4 * self.inputs() + 8 * self.chosen.targets.len()) as f64;
+        if need < LARGE as f64 {
+            return Ok(());
+        }
+        let value = format!("about {:.0} more rows of {} columns", more, self.heading.columns);
+        memory::require((0.8 * need) as u64, "the table", &value, "it", REMEDY)
+    }
+
+    fn add<'c>(
+        &mut self,
+        number: u64,
+        cell: impl Fn(usize) -> Cell<'c>,
+    ) -> Result<(), ConfigError> {
+        self.make_room()?;
+        if self.codes.is_some() {
+            self.encode(number, &cell)?;
+        } else {
+            for &column in &self.chosen.features {
+                self.features.push(self.feature(number, column, cell(column))?);
+            }
+        }
+        for index in 0..self.chosen.targets.len() {
+            let column = self.chosen.targets[index];
+            let target = self.target(number, column, cell(column))?;
+            self.targets.push(target);
+        }
+        if let Some(column) = self.chosen.identifier {
+            let text = String::from_utf8(text_of(cell(column)).into_owned())
+                .map_err(|_| self.refuse(number, column, cell(column), "is not UTF-8"))?;
+            self.identifiers.push(text);
+        }
+        self.rows += 1;
+        Ok(())
+    }
+}
+
 /// What to do about rows that do not fit.
 const REMEDY: &str = "cut the file into shards, or take a machine with more";
 
@@ -425,18 +500,26 @@ fn identifier(options: &Options, heading: &Heading) -> Result<Option<usize>, Con
     options.identifier.as_ref().map(find).transpose()
 }
 
+/// The names of the features, if they are given.
+fn wanted(options: &Options) -> Option<Vec<String>> {
+    match &options.schema {
+        Some(schema) => Some(schema.names()),
+        None => Some(options.columns.as_ref()?.features.clone()),
+    }
+}
+
 /// Chooses the columns by name or by position.
 fn choose(heading: &Heading, options: &Options) -> Result<Chosen, ConfigError> {
     let (header, columns) = (heading.names.as_deref(), heading.columns);
     let identifier = identifier(options, heading)?;
     let target = options.target.as_deref();
     let by_target = |target| columns::targets(target, header, columns, options.task);
-    let wanted = match (&options.columns, header) {
+    let key = if options.schema.is_some() { "data.schema" } else { "data.columns" };
+    let wanted = match (wanted(options), header) {
         (Some(wanted), Some(header)) => Some((wanted, header)),
-        (Some(wanted), None) if !options.by_position => {
-            let names = list(&wanted.features);
+        (Some(wanted), None) if !options.by_position || options.schema.is_some() => {
             let problem = "the first line does not name the columns";
-            return Err(ConfigError::new("data.columns", names, problem));
+            return Err(ConfigError::new(key, list(&wanted), problem));
         }
         _ => None,
     };
@@ -454,21 +537,24 @@ fn choose(heading: &Heading, options: &Options) -> Result<Chosen, ConfigError> {
         let features = (0..columns).filter(is_feature).collect();
         return Ok(Chosen { features, targets, identifier });
     };
+    let named = options.columns.as_ref().map_or(&[][..], |columns| &columns.targets);
     let targets = match target {
         Some(_) => by_target(target)?,
-        None if options.bare && !wanted.targets.iter().all(|name| header.contains(name)) => {
-            Vec::new()
-        }
-        None if wanted.targets.is_empty() => {
-            let problem = "is missing: data.columns names the features, and this key the target";
+        None if options.bare && !named.iter().all(|name| header.contains(name)) => Vec::new(),
+        None if named.is_empty() => {
+            let problem = format!("is missing: {key} names the features, and this key the target");
             return Err(ConfigError::at("data.target", problem));
         }
-        None => columns::named(&wanted.targets, header)?,
+        None => columns::named(named, header)?,
     };
-    let features = columns::named(&wanted.features, header)?;
+    let in_key = |error: ConfigError| ConfigError {
+        place: error.place.replace("data.columns", key),
+        ..error
+    };
+    let features = columns::named(&wanted, header).map_err(in_key)?;
     if let Some(both) = features.iter().find(|column| targets.contains(column)) {
         let problem = "is the target, and is also named as a feature";
-        return Err(ConfigError::new("data.columns", excerpt(&header[*both]), problem));
+        return Err(ConfigError::new(key, excerpt(&header[*both]), problem));
     }
     Ok(Chosen { features, targets, identifier })
 }

@@ -14,11 +14,12 @@ use super::{
     classes, csv,
     dataset::{Columns, Dataset, Task},
     embedded,
-    encode::Encoder,
+    encode::{Encoder, Rows},
     idx,
     inflate::{self, Inflate},
     input::{Count, Counted, error_of, peek},
     npy, records,
+    schema::Schema,
 };
 use crate::{config::ConfigError, memory};
 
@@ -39,6 +40,9 @@ pub struct Options {
     /// CSV: the features by name, in the order of the model's inputs, and the targets, if `target`
     /// is not given. The file may have its columns in any order, and others, which are ignored.
     pub columns: Option<Columns>,
+    /// CSV: the features by name, what they hold and how they become the model's inputs, instead
+    /// of the features of `columns`.
+    pub schema: Option<Schema>,
     /// Whether a file without names is accepted although `columns` is given: its columns are then
     /// taken by position.
     pub by_position: bool,
@@ -118,27 +122,18 @@ pub fn load(source: &str, options: &Options) -> Result<Dataset, ConfigError> {
         }
         return parse(source, set.bytes, None, options);
     }
-    let path = Path::new(source);
-    if !path.exists() {
-        let names = embedded::EMBEDDED.names();
-        let problem = format!(
-            "no such file; accepted: a path to a CSV, NPY or IDX file (also .gz), a folder \
-             of CSV files, or one of {}",
-            names.join(", ")
-        );
-        return Err(ConfigError::new("data.source", format!("\"{source}\""), problem));
-    }
+    let path = existing(source)?;
     let files = if path.is_dir() { files_of(path)? } else { vec![path.to_path_buf()] };
     if let Some(names) = &options.class_names {
         classes::check(names, options)?;
     }
-    let mut encoder = Encoder::new(options);
+    let mut encoder = Encoder::new(options)?;
     for file in &files {
         let name = file.display().to_string();
         let (stream, total) = open_file(file)?;
         let opened = open(&name, stream, total).map_err(|error| error.within(&name))?;
         if opened.format == Format::Csv {
-            opened.encode(&name, &mut encoder)?;
+            opened.read(&name, options.header, &mut encoder)?;
             continue;
         }
         if path.is_dir() {
@@ -160,6 +155,49 @@ pub fn load(source: &str, options: &Options) -> Result<Dataset, ConfigError> {
         return Err(no_labels_file(&labels.display().to_string()));
     }
     encoder.finish(source).map_err(|error| blame(error, source))
+}
+
+/// The path of a source that is no embedded set.
+fn existing(source: &str) -> Result<&Path, ConfigError> {
+    let path = Path::new(source);
+    if !path.exists() {
+        let names = embedded::EMBEDDED.names();
+        let problem = format!(
+            "no such file; accepted: a path to a CSV, NPY or IDX file (also .gz), a folder \
+             of CSV files, or one of {}",
+            names.join(", ")
+        );
+        return Err(ConfigError::new("data.source", format!("\"{source}\""), problem));
+    }
+    Ok(path)
+}
+
+/// Reads the rows of an embedded set, a CSV file, or the CSV files of a folder.
+pub(super) fn tables(
+    source: &str,
+    header: Option<bool>,
+    rows: &mut impl Rows,
+) -> Result<(), ConfigError> {
+    let no_table = |name: &str| {
+        let problem = format!("is no table: {} are accepted", Format::TABLES);
+        Err(ConfigError::at("format", problem).within(name))
+    };
+    if let Some(set) = embedded::EMBEDDED.find(source) {
+        let opened = open(source, set.bytes, Some(set.bytes.len() as u64))?;
+        return opened.read(source, header, rows);
+    }
+    let path = existing(source)?;
+    let files = if path.is_dir() { files_of(path)? } else { vec![path.to_path_buf()] };
+    for file in &files {
+        let name = file.display().to_string();
+        let (stream, total) = open_file(file)?;
+        let opened = open(&name, stream, total).map_err(|error| error.within(&name))?;
+        if opened.format != Format::Csv {
+            return no_table(&name);
+        }
+        opened.read(&name, header, rows)?;
+    }
+    Ok(())
 }
 
 /// Reads a dataset from a stream, such as standard input, as [`load`] reads it from a file. The
@@ -204,8 +242,8 @@ fn table(name: &str, opened: Opened<'_>, options: &Options) -> Result<Dataset, C
     if let Some(names) = &options.class_names {
         classes::check(names, options)?;
     }
-    let mut encoder = Encoder::new(options);
-    opened.encode(name, &mut encoder)?;
+    let mut encoder = Encoder::new(options)?;
+    opened.read(name, options.header, &mut encoder)?;
     encoder.finish(name).map_err(|error| blame(error, name))
 }
 
@@ -231,6 +269,10 @@ fn arrays(
     if let Some(column) = &options.identifier {
         let problem = "only CSV files have columns of text: leave the key out";
         return Err(ConfigError::new("data.identifier", column, problem));
+    }
+    if options.schema.is_some() {
+        let problem = "only CSV files with a header name their columns: leave the key out";
+        return Err(ConfigError::at("data.schema", problem));
     }
     let features = numbers(name, bytes).map_err(|error| error.within(name))?;
     let Some((file, labels)) = labels else {
@@ -285,9 +327,13 @@ fn open<'a>(
 
 impl Opened<'_> {
     /// Adds the rows of a table.
-    fn encode(self, name: &str, encoder: &mut Encoder<'_>) -> Result<(), ConfigError> {
-        let header = encoder.options().header;
-        csv::read(self.stream, &self.count, records::PIECE, header, encoder)
+    fn read(
+        self,
+        name: &str,
+        header: Option<bool>,
+        rows: &mut impl Rows,
+    ) -> Result<(), ConfigError> {
+        csv::read(self.stream, &self.count, records::PIECE, header, rows)
             .map_err(|error| blame(error, name))
     }
 

@@ -14,7 +14,10 @@
 //! | `array`, `columns` | the common part of NPY and IDX; the rules for target columns and labels |
 //! | `cell`, `encode` | one cell of a table, and a dataset from cells, row by row |
 //! | `classes` | labels by the names of their classes |
+//! | `schema`, `codes` | [`Schema`]: the columns by name, and their features |
 //! | `split` | [`split_test`], [`shards`]: test rows leave first, then the rest is divided |
+//! | `describe` | [`describe`]: what is in each column, and a schema drafted from it |
+//! | `preprocessing` | what missing values become, by sums over all nodes |
 //! | `scale` | [`Moments`] and [`Scale`]: zero mean and unit deviation; rows stay on their node |
 //! | `synthetic` | [`Synthetic`]: random rows, each node's with an optimum of its own |
 //! | `write` | [`write_csv`]: a dataset as a file that [`load`] reads back to the bit |
@@ -36,10 +39,12 @@
 mod array;
 mod cell;
 mod classes;
+mod codes;
 mod columns;
 mod csv;
 mod dataset;
 mod decimal;
+mod describe;
 mod disk;
 mod embedded;
 mod encode;
@@ -48,8 +53,10 @@ mod inflate;
 mod input;
 mod load;
 mod npy;
+mod preprocessing;
 mod records;
 mod scale;
+mod schema;
 mod split;
 mod synthetic;
 mod write;
@@ -57,6 +64,7 @@ mod write;
 pub use classes::are_named;
 pub use columns::MAX_CLASSES;
 pub use dataset::{Columns, Dataset, Identifiers, Target, Task};
+pub use describe::{ColumnDescription, Description, complete, describe};
 #[cfg(test)]
 pub(crate) use disk::WriteContents;
 pub(crate) use disk::{Disk, FileSystem, replace_file};
@@ -64,7 +72,9 @@ pub use embedded::{EMBEDDED, Embedded};
 pub use input::{Reading, observe_reading};
 pub(crate) use load::path_beside;
 pub use load::{Format, MAX_FILE_BYTES, Options, beside, load, parse, read};
+pub use preprocessing::{GapSums, Gaps, Preprocessing, agree};
 pub use scale::{Moments, Scale};
+pub use schema::{Column, ColumnKind, MAX_VALUES, Missing, Schema};
 pub use split::{Split, shards, sized_shards, split_test};
 pub use synthetic::{SYNTHETIC, Synthetic};
 pub use write::{write_atomically, write_csv};

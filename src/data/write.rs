@@ -9,8 +9,8 @@ use super::{
 use crate::config::ConfigError;
 
 /// Writes a CSV file from which [`load`](super::load) reads the same bits: shortest decimals, the
-/// targets last. The first line names the columns if their names are known, otherwise there is no
-/// such line.
+/// targets last, missing values as empty cells. The first line names the columns if their names are
+/// known, otherwise there is no such line.
 ///
 /// Labels are written as the names of their classes, which the reader needs
 /// ([`Options::class_names`](super::Options)) unless they are 0, 1, .... For several numbers a row,
@@ -31,7 +31,13 @@ pub fn write_csv(data: &Dataset, path: &Path) -> Result<(), ConfigError> {
             writer.write_field(&cell)
         };
         for (row, features) in data.features.rows().into_iter().enumerate() {
-            features.iter().try_for_each(|value| field(&mut writer, *value))?;
+            for (column, value) in features.iter().enumerate() {
+                if is_missing(data, row, column) {
+                    writer.write_field("")?;
+                } else {
+                    field(&mut writer, *value)?;
+                }
+            }
             match &data.target {
                 Target::Classes { labels, names } => {
                     writer.write_field(&names[labels[row] as usize])?;
@@ -46,6 +52,12 @@ pub fn write_csv(data: &Dataset, path: &Path) -> Result<(), ConfigError> {
     };
     let text = write().expect("a Vec takes any bytes");
     write_atomically(path, &[&text])
+}
+
+/// Whether this value is not known yet.
+fn is_missing(data: &Dataset, row: usize, feature: usize) -> bool {
+    let gaps = data.gaps.iter().find(|gaps| gaps.feature == feature);
+    gaps.is_some_and(|gaps| gaps.rows.binary_search(&(row as u32)).is_ok())
 }
 
 /// Writes these parts, in order, beside `path`, then moves the file there: readers see the old file

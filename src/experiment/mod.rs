@@ -291,8 +291,18 @@ impl Experiment {
             "data.labels",
             "network.",
         ];
-        let table = toml::Table::try_from(self).expect("an experiment serialises");
+        let mut table = toml::Table::try_from(self).expect("an experiment serialises");
         let mut lines = Vec::new();
+        if let (Some(schema), Some(toml::Value::Table(data))) =
+            (&self.data.schema, table.get_mut("data"))
+        {
+            // One line a column, so that a difference is seen.
+            data.remove("schema");
+            for (at, column) in schema.used().enumerate() {
+                let code = toml::Value::try_from(column).expect("a column serialises");
+                lines.push(format!("data.schema[{at}] = {code}"));
+            }
+        }
         flatten("", &toml::Value::Table(table), &mut lines);
         lines.retain(|line| {
             line.starts_with(SCHEDULE) || !PRIVATE.iter().any(|key| line.starts_with(key))

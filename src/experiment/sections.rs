@@ -7,6 +7,8 @@ use serde::{
     de::{self, MapAccess, Visitor, value::MapAccessDeserializer},
 };
 
+use crate::data::Schema;
+
 /// `[run]`: length, evaluations, output, limits.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -422,6 +424,16 @@ pub struct DataParams {
     /// Accepts: a list of names; only with `target`. Default: the other columns, in their order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub columns: Option<Vec<String>>,
+    /// The features of a CSV file by name, in the order of the model's inputs, with what their
+    /// cells hold: see `docs/data.md`. `gradvine data describe FILE` drafts it. Files may have
+    /// their columns in any order, and others, which are ignored.
+    ///
+    /// Accepts: a list of tables with `name`; `kind`: `"number"`, `"category"` (with `values`, a
+    /// list of texts, and `other`, `true` or `false`), `"boolean"`, `"date"` or `"ignore"`; and
+    /// `missing`: `"refuse"`, `"mean"`, `"median"`, `"category"`, `"other"` or a number; only with
+    /// `target`, not together with `columns`. Default: every column but the target is a number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schema: Option<Schema>,
     /// The names of the classes, in the order of the model's outputs: the labels of a CSV file are
     /// these names. If none of them is a number, labels may also be their positions from 0.
     ///
@@ -471,6 +483,7 @@ impl Default for DataParams {
             scale: None,
             target: None,
             columns: None,
+            schema: None,
             classes: None,
             header: None,
             labels: None,

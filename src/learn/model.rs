@@ -50,7 +50,8 @@ pub struct ModelParams {
     /// `"seeded"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub init: Option<Init>,
-    /// Features of a row. Required for `gradvine node`, which sees only its own rows.
+    /// Features of a row. Required for `gradvine node`, which sees only its own rows, unless
+    /// `data.schema` lists them.
     ///
     /// Accepts: a whole number from 1; where the data is seen, as many as a row of it has. Default:
     /// taken from the data.

@@ -9,7 +9,9 @@
 //! The metadata holds text only, as the format demands: `gradvine.format` ("1"), `gradvine.kind`,
 //! `gradvine.task`, `gradvine.inputs`, `gradvine.outputs`, `gradvine.hidden` and
 //! `gradvine.classes` (JSON arrays), `gradvine.bias`; if columns had names, `gradvine.columns` and
-//! `gradvine.targets` (JSON arrays); with scaling `gradvine.mean` and `gradvine.deviation` (JSON
+//! `gradvine.targets` (JSON arrays); with a schema `gradvine.schema` (a JSON array of tables, as in
+//! an experiment) and `gradvine.fills` (a JSON array: what missing values become whose schema says
+//! mean or median); with scaling `gradvine.mean` and `gradvine.deviation` (JSON
 //! arrays of `f64` in shortest round-trip form); every other key is the caller's. The same model
 //! gives the same bytes: keys have a fixed order.
 
@@ -21,7 +23,7 @@ use serde_json::{Map, Value, json};
 use super::{KINDS, Model, ModelParams, Tensor};
 use crate::{
     config::ConfigError,
-    data::{Columns, Dataset, Scale, Task, write_atomically},
+    data::{Columns, Dataset, Preprocessing, Scale, Schema, Task, write_atomically},
     vector,
 };
 
@@ -39,26 +41,25 @@ pub struct SavedModel {
     pub model: Model,
     /// Its parameters, flat.
     pub x: Vec<f32>,
-    /// The scaling of the features before training.
-    pub scale: Option<Scale>,
+    /// What was done with the features before training.
+    pub preprocessing: Preprocessing,
     /// The names of the classes; empty if they are unknown or the model predicts numbers.
     pub classes: Vec<String>,
     /// The names of the columns that the model was trained on, if they are known.
     pub columns: Option<Columns>,
+    /// The columns of the files that the model reads, if it was trained with a schema.
+    pub schema: Option<Schema>,
     /// Further texts of the writer, such as the run and the round. No key starts with `gradvine.`.
     pub extra: BTreeMap<String, String>,
 }
 
 impl SavedModel {
-    /// Scales the features as in training.
+    /// Prepares the features as in training: fills in missing values, and scales.
     ///
     /// # Errors
     /// If there are more or fewer features, or a scaled one is beyond `f32`.
-    pub fn scale(&self, data: &mut Dataset) -> Result<(), ConfigError> {
-        match &self.scale {
-            Some(scale) => data.apply(scale),
-            None => Ok(()),
-        }
+    pub fn prepare(&self, data: &mut Dataset) -> Result<(), ConfigError> {
+        self.preprocessing.apply(data)
     }
 
     /// Writes the file, whole or not at all.
@@ -135,8 +136,23 @@ impl SavedModel {
 
     fn check_metadata(&self) -> Result<(), ConfigError> {
         let shape = self.model.shape();
-        if let Some(scale) = &self.scale {
+        if let Some(scale) = &self.preprocessing.scale {
             scale.check(shape.inputs)?;
+        }
+        let mut agreed = 0;
+        if let Some(schema) = &self.schema {
+            schema.check()?;
+            let width = schema.width()?;
+            if width != shape.inputs {
+                let problem = format!("{width} features for {} inputs", shape.inputs);
+                return Err(ConfigError::at("schema", problem));
+            }
+            agreed = schema.agreed().len();
+        }
+        let fills = &self.preprocessing.fills;
+        if fills.len() != agreed || fills.iter().any(|fill| !fill.is_finite()) {
+            let problem = format!("{} numbers: {agreed} finite ones are needed", fills.len());
+            return Err(ConfigError::at("fills", problem));
         }
         if !self.classes.is_empty() && self.classes.len() != shape.outputs {
             let problem = format!("{} names for {} outputs", self.classes.len(), shape.outputs);
@@ -176,9 +192,15 @@ impl SavedModel {
             own("columns", json!(columns.features).to_string());
             own("targets", json!(columns.targets).to_string());
         }
-        if let Some(scale) = &self.scale {
-            own("mean", numbers(&scale.mean));
-            own("deviation", numbers(&scale.deviation));
+        if let Some(schema) = &self.schema {
+            own("schema", json!(schema).to_string());
+        }
+        if !self.preprocessing.fills.is_empty() {
+            own("fills", numbers(self.preprocessing.fills.iter().map(|fill| f64::from(*fill))));
+        }
+        if let Some(scale) = &self.preprocessing.scale {
+            own("mean", numbers(scale.mean.iter().copied()));
+            own("deviation", numbers(scale.deviation.iter().copied()));
         }
         metadata.extend(
             self.extra.iter().map(|(key, value)| (key.clone(), Value::String(value.clone()))),
@@ -320,8 +342,8 @@ pub fn write_header<'a>(
 }
 
 /// A JSON array of `f64` in shortest round-trip form.
-fn numbers(values: &[f64]) -> String {
-    let texts: Vec<String> = values.iter().map(|value| format!("{value:?}")).collect();
+fn numbers(values: impl Iterator<Item = f64>) -> String {
+    let texts: Vec<String> = values.map(|value| format!("{value:?}")).collect();
     format!("[{}]", texts.join(","))
 }
 
@@ -339,7 +361,8 @@ impl Keys {
         let saved = SavedModel {
             model: self.model()?,
             x,
-            scale: self.scale()?,
+            preprocessing: Preprocessing { fills: self.fills()?, scale: self.scale()? },
+            schema: self.json("schema")?,
             classes: self.classes()?,
             columns: self.columns()?,
             extra: self.extra(),
@@ -395,6 +418,11 @@ impl Keys {
                 "both or neither are needed",
             )),
         }
+    }
+
+    fn fills(&self) -> Result<Vec<f32>, ConfigError> {
+        let fills = self.floats("fills")?.unwrap_or_default();
+        Ok(fills.into_iter().map(|fill| fill as f32).collect())
     }
 
     fn classes(&self) -> Result<Vec<String>, ConfigError> {

@@ -12,7 +12,7 @@ use super::{
     recorder::MEAN_MODEL,
 };
 use crate::{
-    data::Task,
+    data::{Missing, Task},
     experiment::Weighting,
     learn::{Model, SavedModel},
 };
@@ -108,10 +108,40 @@ impl Card<'_> {
         text
     }
 
+    /// The columns of files, if they have a schema.
+    fn columns(&self) -> String {
+        let Some(schema) = &self.saved.schema else { return String::new() };
+        let mut text = String::from(
+            "\n## Columns\n\nFiles are read by the names of their columns, in any order; others \
+             are ignored.\n\n",
+        );
+        let mut table = Table::new(&["column", "kind", "values", "a missing value becomes"]);
+        for column in schema.filled(&self.saved.preprocessing.fills).used() {
+            let mut values = column.values.clone().unwrap_or_default();
+            if values.len() > SHOWN {
+                values.truncate(SHOWN);
+                values.push("...".into());
+            }
+            if column.other {
+                values.push("(other)".into());
+            }
+            let missing = match column.missing {
+                Missing::Value(value) => number(value),
+                Missing::Category => "a category of its own".into(),
+                Missing::Other => "one of the other values".into(),
+                _ => "refused".into(),
+            };
+            let kind = column.kind.name().to_string();
+            table.add([escape(&column.name), kind, escape(&values.join(", ")), missing]);
+        }
+        text += &table.to_string();
+        text
+    }
+
     fn inputs(&self) -> String {
         let inputs = self.model().shape().inputs;
-        let mut text = String::from("\n## Inputs\n\n");
-        text += match &self.saved.scale {
+        let mut text = self.columns() + "\n## Inputs\n\n";
+        text += match &self.saved.preprocessing.scale {
             Some(_) => {
                 "The model takes the numbers of a row as they are in the data. It subtracts the \
                  mean and divides by the deviation, which are of the training rows of all \
@@ -121,7 +151,7 @@ impl Card<'_> {
         };
         let names = self.saved.columns.as_ref().map(|columns| &columns.features);
         let mut heads = vec!["position>"];
-        match (names, &self.saved.scale) {
+        match (names, &self.saved.preprocessing.scale) {
             (None, None) => {
                 let _ = writeln!(text, "It takes {inputs} numbers, which have no names.");
                 return text;
@@ -134,7 +164,7 @@ impl Card<'_> {
         for input in 0..inputs.min(SHOWN) {
             let mut line = vec![input.to_string()];
             line.extend(names.map(|names| escape(&names[input])));
-            if let Some(scale) = &self.saved.scale {
+            if let Some(scale) = &self.saved.preprocessing.scale {
                 line.extend([number(scale.mean[input]), number(scale.deviation[input])]);
             }
             table.add(line);

@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use super::{Whole, shard::scale_over};
+use super::{Whole, shard::preprocessing_over};
 use crate::{
     config::ConfigError,
     learn::{Batch, BatchSize, Batches, Objective},
@@ -51,13 +51,11 @@ impl Constants {
     /// If the data does not fit the model.
     pub fn measure(whole: &Whole) -> Result<Constants, ConfigError> {
         let design = &whole.design;
-        let scale = scale_over(design, &whole.shards)?;
+        let preprocessing = preprocessing_over(design, &whole.shards)?;
         let mut objectives: Vec<Box<dyn Objective>> = Vec::new();
         for shard in &whole.shards {
             let mut rows = (**shard.raw()).clone();
-            if let Some(scale) = &scale {
-                rows.apply(scale)?;
-            }
+            preprocessing.apply(&mut rows)?;
             objectives.push(whole.model.objective(Arc::new(rows))?);
         }
         let (x, d) = (design.initial.to_vec(), design.parameters());

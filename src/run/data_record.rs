@@ -149,6 +149,10 @@ fn digest_of(data: &Dataset) -> String {
     hasher.add_number(data.rows() as u64);
     hasher.add_number(data.inputs() as u64);
     hasher.add_floats(data.features.as_slice().expect("standard layout"));
+    for gaps in &data.gaps {
+        hasher.add_number(gaps.feature as u64);
+        gaps.rows.iter().for_each(|&row| hasher.add_number(u64::from(row)));
+    }
     match &data.target {
         Target::Classes { labels, .. } => {
             labels.iter().for_each(|&label| hasher.add_number(u64::from(label)));

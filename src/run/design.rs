@@ -3,11 +3,14 @@
 
 use std::{path::Path, sync::Arc};
 
-use super::{needs, record::Opening};
+use super::{
+    needs,
+    record::{Opening, Sums},
+};
 use crate::{
     compress::{self, Compressor},
     config::ConfigError,
-    data::{Scale, Task},
+    data::{Scale, Schema, Task},
     experiment::{
         DataParams, Experiment, Policy, RequireParams, StartParams, TopologyParams, Transport,
         Weighting,
@@ -324,10 +327,14 @@ impl Design {
     /// The maximum frame length, in bytes: the plan's, or that of a tree exchange.
     pub fn frame_limit(&self) -> usize {
         use crate::gossip::frame::HEADER;
-        let sums = sums_wanted(&self.experiment);
-        let record = tree::setup_limit(Opening::byte_len(self.features, sums));
+        let record = tree::setup_limit(Opening::byte_len(&self.sums()));
         let tree = (8 * self.parameters()).max(self.topology.nodes().saturating_mul(record + 8));
         HEADER + plan::payload_limit(&*self.rule.plan, self.topology.nodes()).max(tree)
+    }
+
+    /// The sums that nodes exchange before round 0.
+    pub fn sums(&self) -> Sums {
+        sums(&self.experiment, self.features)
     }
 
     /// The model of `[model]`, with known sizes.
@@ -541,14 +548,17 @@ fn family_spec(name: &str, sizes: &[(&str, Option<u32>)]) -> Result<String, Conf
     Ok(format!("{name}:{}", values.join(&family.separator().to_string())))
 }
 
-/// Whether a run exchanges sums before round 0.
-pub(super) fn sums_wanted(experiment: &Experiment) -> bool {
-    experiment.data.standardize && experiment.data.scale.is_none()
+/// The sums that nodes exchange before round 0, of so many features.
+fn sums(experiment: &Experiment, inputs: usize) -> Sums {
+    let data = &experiment.data;
+    let gaps = data.schema.as_ref().map(Schema::agreed).unwrap_or_default();
+    let moments = (data.standardize && data.scale.is_none()) || !gaps.is_empty();
+    Sums { inputs, moments, gaps }
 }
 
 /// Checks that the sums of this many features can be exchanged.
 fn check_setup(experiment: &Experiment, inputs: usize) -> Result<(), ConfigError> {
-    let record = Opening::byte_len(inputs, sums_wanted(experiment));
+    let record = Opening::byte_len(&sums(experiment, inputs));
     if record <= tree::SETUP_LIMIT {
         return Ok(());
     }

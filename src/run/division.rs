@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     config::ConfigError,
-    data::{self, Dataset, Options, SYNTHETIC, Split, Synthetic, Target, Task},
+    data::{self, Dataset, Gaps, Options, SYNTHETIC, Split, Synthetic, Target, Task},
     experiment::{Experiment, SplitKind},
     learn::Model,
     mixing::{NodeInfo, Topology},
@@ -132,6 +132,8 @@ impl Origin {
 
 /// One source, divided.
 fn of_one(experiment: &mut Experiment, nodes: usize) -> Result<Division, ConfigError> {
+    let source = data::beside(&experiment.folder, &experiment.data.source);
+    complete_schema(experiment, &[source])?;
     let options = Options { number_classes: true, ..options(experiment)? };
     let (seed, drawn) = (experiment.run.seed, synthetic(experiment)?);
     let data = &experiment.data;
@@ -156,13 +158,28 @@ fn of_one(experiment: &mut Experiment, nodes: usize) -> Result<Division, ConfigE
     Ok(Division::new(shards, tests, Origin::One(Arc::new(all), train)))
 }
 
+/// Lists the values of categories in the schema of the experiment, so that nodes which read this
+/// experiment have the same features.
+fn complete_schema(experiment: &mut Experiment, sources: &[String]) -> Result<(), ConfigError> {
+    let options = options(experiment)?;
+    match &mut experiment.data.schema {
+        Some(schema) if experiment.data.source != SYNTHETIC => {
+            data::complete(schema, sources, &options)
+        }
+        _ => Ok(()),
+    }
+}
+
 /// A source for each node, of which each has its test rows, as `gradvine node` takes them.
 fn of_each(
-    experiment: &Experiment,
+    experiment: &mut Experiment,
     sources: &[String],
     nodes: usize,
 ) -> Result<Division, ConfigError> {
     check_count("data.sources", sources.len(), nodes)?;
+    let beside: Vec<String> =
+        sources.iter().map(|source| data::beside(&experiment.folder, source)).collect();
+    complete_schema(experiment, &beside)?;
     let options = Options { number_classes: true, ..options(experiment)? };
     let mut all = Vec::new();
     for (node, source) in sources.iter().enumerate() {
@@ -344,6 +361,7 @@ fn join(parts: &[&Dataset]) -> Dataset {
         target,
         columns: first.columns.clone(),
         identifiers: None,
+        gaps: Gaps::join(parts),
     }
 }
 
@@ -389,9 +407,10 @@ fn synthetic(experiment: &mut Experiment) -> Result<Option<Synthetic>, ConfigErr
             None => Ok(None),
         };
     }
-    if data.columns.is_some() {
+    let named = [("columns", data.columns.is_some()), ("schema", data.schema.is_some())];
+    if let Some((key, _)) = named.into_iter().find(|(_, given)| *given) {
         let problem = "only CSV files with a header name their columns: leave the key out";
-        return Err(ConfigError::at("data.columns", problem));
+        return Err(ConfigError::at(format!("data.{key}"), problem));
     }
     if task != Task::Regression {
         let problem = "synthetic rows have numbers as targets: expected \"least-squares\", or \

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use super::{Design, Whole, design::sums_wanted, record::Opening};
+use super::{Design, Whole, record::Opening};
 use crate::{
     compress::{self, Size},
     config::ConfigError,
@@ -231,13 +231,13 @@ fn frames(design: &Design, nodes: impl Iterator<Item = NodeId>) -> u64 {
 /// The bytes of a scaled copy of rows; 0 if they are used unscaled.
 fn scaled(design: &Design, rows: &Dataset) -> u64 {
     let data = &design.experiment.data;
-    let copied = data.standardize || data.scale.is_some();
+    let copied = data.standardize || data.scale.is_some() || !rows.gaps.is_empty();
     if copied { FLOAT * rows.features.len() as u64 } else { 0 }
 }
 
 /// The setup records of all nodes, which the root collects.
 fn setup(design: &Design) -> u64 {
-    let sums = sums_wanted(&design.experiment);
-    let record = if sums { Opening::byte_len(design.features, sums) as u64 } else { 0 };
+    let sums = design.sums();
+    let record = if sums.moments { Opening::byte_len(&sums) as u64 } else { 0 };
     record.saturating_mul(design.topology.nodes() as u64)
 }

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     config::ConfigError,
-    data::{Columns, Scale},
+    data::{Columns, Preprocessing},
     digest,
     drive::{Elapsed, Lent, RunError},
     gossip::OwnModel,
@@ -41,7 +41,7 @@ pub struct RunInfo {
     design: Arc<Design>,
     /// `None` for a program's model.
     model: Option<Model>,
-    scale: Arc<OnceLock<Scale>>,
+    preprocessing: Arc<OnceLock<Preprocessing>>,
     classes: Vec<String>,
     columns: Option<Columns>,
     /// Rows and rows per class of the nodes whose data is here.
@@ -56,7 +56,7 @@ impl From<&Whole> for RunInfo {
         RunInfo {
             design: Arc::clone(&whole.design),
             model: Some(whole.model.clone()),
-            scale: Arc::clone(&whole.scale),
+            preprocessing: Arc::clone(&whole.preprocessing),
             classes: whole.classes.clone(),
             columns: whole.shards[0].raw().columns.clone(),
             rows: whole.shards.iter().enumerate().map(rows).collect(),
@@ -69,7 +69,7 @@ impl From<&Single> for RunInfo {
         RunInfo {
             design: Arc::clone(&single.design),
             model: Some(single.model.clone()),
-            scale: Arc::clone(&single.scale),
+            preprocessing: Arc::clone(&single.preprocessing),
             classes: single.classes.clone(),
             columns: single.columns().cloned(),
             rows: [(single.node, (single.rows, single.class_rows.clone()))].into(),
@@ -83,7 +83,7 @@ impl RunInfo {
         RunInfo {
             design,
             model: None,
-            scale: Arc::default(),
+            preprocessing: Arc::default(),
             classes: Vec::new(),
             columns: None,
             rows: [(node, (rows, Vec::new()))].into(),
@@ -345,7 +345,8 @@ impl RunInfo {
         let saved = SavedModel {
             model: model.clone(),
             x: x.to_vec(),
-            scale: self.scale.get().cloned(),
+            preprocessing: self.preprocessing.get().cloned().unwrap_or_default(),
+            schema: self.design.experiment.data.schema.clone(),
             classes: self.classes.clone(),
             columns: self.columns.clone(),
             extra,

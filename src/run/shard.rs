@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     config::ConfigError,
-    data::{Dataset, Scale, Target},
+    data::{Dataset, Preprocessing, Schema, Target, agree},
     drive::{Conclusion, Learner},
     gossip::tree::Setup,
     learn::{Counts, Evaluation, MOST_OUTPUTS, Model, Objective, Optimizer, Ready},
@@ -22,17 +22,18 @@ use crate::{
 /// In larger runs records hold no counts: the root keeps the records of all nodes in memory.
 const MOST_COUNTING: usize = 256;
 
-/// Data that the first learner to know the scale scales once, and that all of them share.
+/// Data that the first learner to know the run's constants prepares once, and that all of them
+/// share.
 #[derive(Debug)]
 pub struct Shared {
     raw: Arc<Dataset>,
-    scaled: OnceLock<Arc<Dataset>>,
+    prepared: OnceLock<Arc<Dataset>>,
 }
 
 impl Shared {
-    /// Not yet scaled.
+    /// Not yet prepared.
     pub fn new(raw: Dataset) -> Arc<Shared> {
-        Arc::new(Shared { raw: Arc::new(raw), scaled: OnceLock::new() })
+        Arc::new(Shared { raw: Arc::new(raw), prepared: OnceLock::new() })
     }
 
     /// The data as loaded.
@@ -40,24 +41,23 @@ impl Shared {
         &self.raw
     }
 
-    /// The scaled data for the model, once the run has begun.
+    /// The data as the model sees it, once the run has begun.
     pub fn ready(&self) -> Option<&Arc<Dataset>> {
-        self.scaled.get()
+        self.prepared.get()
     }
 
-    fn scale(&self, scale: Option<&Scale>) -> Result<Arc<Dataset>, ConfigError> {
-        if let Some(ready) = self.scaled.get() {
+    fn prepare(&self, preprocessing: &Preprocessing) -> Result<Arc<Dataset>, ConfigError> {
+        if let Some(ready) = self.prepared.get() {
             return Ok(Arc::clone(ready));
         }
-        let scaled = match scale {
-            Some(scale) => {
-                let mut data = Dataset::clone(&self.raw);
-                data.apply(scale)?;
-                Arc::new(data)
-            }
-            None => Arc::clone(&self.raw),
+        let prepared = if preprocessing.is_none() {
+            Arc::clone(&self.raw)
+        } else {
+            let mut data = Dataset::clone(&self.raw);
+            preprocessing.apply(&mut data)?;
+            Arc::new(data)
         };
-        Ok(Arc::clone(self.scaled.get_or_init(|| scaled)))
+        Ok(Arc::clone(self.prepared.get_or_init(|| prepared)))
     }
 }
 
@@ -68,8 +68,8 @@ pub struct ShardLearner {
     model: Model,
     shard: Arc<Shared>,
     test: Option<Arc<Shared>>,
-    /// The scale that all nodes use, once known.
-    scale: Arc<OnceLock<Scale>>,
+    /// The constants that all nodes use, once known.
+    preprocessing: Arc<OnceLock<Preprocessing>>,
     started: Option<Started>,
 }
 
@@ -83,16 +83,17 @@ struct Started {
 }
 
 impl ShardLearner {
-    /// A learner that has not begun. The first learner that knows the scale sets `scale`.
+    /// A learner that has not begun. The first learner that knows the constants of the run sets
+    /// `preprocessing`.
     pub fn new(
         design: Arc<Design>,
         model: Model,
         node: NodeId,
         shard: Arc<Shared>,
         test: Option<Arc<Shared>>,
-        scale: Arc<OnceLock<Scale>>,
+        preprocessing: Arc<OnceLock<Preprocessing>>,
     ) -> ShardLearner {
-        ShardLearner { node, design, model, shard, test, scale, started: None }
+        ShardLearner { node, design, model, shard, test, preprocessing, started: None }
     }
 
     fn started(&mut self) -> &mut Started {
@@ -100,51 +101,59 @@ impl ShardLearner {
     }
 }
 
-fn sums_wanted(design: &Design) -> bool {
-    super::design::sums_wanted(&design.experiment)
-}
-
-/// The scale from the sums over all rows, or the one of the experiment.
+/// The constants from the sums over all rows; the scale may be that of the experiment.
 ///
 /// # Errors
-/// If the experiment's scale has another number of features.
-pub fn scale_of(design: &Design, all: &Opening) -> Result<Option<Scale>, ConfigError> {
+/// If the experiment's scale has another number of features, or a feature has no value at any node.
+pub fn preprocessing_of(design: &Design, all: &Opening) -> Result<Preprocessing, ConfigError> {
     let data = &design.experiment.data;
+    let features = design.sums().gaps.into_iter().map(|(feature, _)| feature);
+    let gaps: Vec<_> = features.zip(all.gaps.iter().cloned()).collect();
+    let standardize = data.standardize && data.scale.is_none();
+    let mut agreed = agree(all.moments.as_ref(), &gaps, standardize).map_err(|at| {
+        let names = data.schema.as_ref().map(Schema::features).unwrap_or_default();
+        let name = names.get(gaps[at].0).map_or("", String::as_str);
+        let problem = "no row of any node has a value: leave the column out, or set missing to a \
+                       number";
+        ConfigError::at(format!("data.schema[{name}]"), problem)
+    })?;
     if let Some(scale) = &data.scale {
         scale.check(design.features)?;
-        return Ok(Some(scale.clone()));
+        agreed.scale = Some(scale.clone());
     }
-    Ok(all.moments.as_ref().filter(|_| data.standardize).map(Scale::from_moments))
+    Ok(agreed)
 }
 
-/// The merged setup of a run over these shards.
+/// The constants of a run over these shards.
 ///
 /// # Errors
-/// As [`scale_of`].
-pub fn scale_over(design: &Design, shards: &[Arc<Shared>]) -> Result<Option<Scale>, ConfigError> {
-    let mut openings = shards.iter().map(|shard| Opening::of(shard.raw(), sums_wanted(design)));
+/// As [`preprocessing_of`].
+pub fn preprocessing_over(
+    design: &Design,
+    shards: &[Arc<Shared>],
+) -> Result<Preprocessing, ConfigError> {
+    let sums = design.sums();
+    let mut openings = shards.iter().map(|shard| Opening::of(shard.raw(), &sums));
     let mut all = openings.next().expect("a run has nodes");
     openings.for_each(|opening| all.merge(&opening));
-    scale_of(design, &all)
+    preprocessing_of(design, &all)
 }
 
 impl Learner for ShardLearner {
     fn setup(&mut self) -> Option<Setup> {
-        let (inputs, sums) = (self.design.features, sums_wanted(&self.design));
-        let merge = move |records: &[&[u8]]| merge(records, inputs, sums);
-        let record = Opening::of(self.shard.raw(), sums).to_bytes();
+        let sums = self.design.sums();
+        let record = Opening::of(self.shard.raw(), &sums).to_bytes();
+        let merge = move |records: &[&[u8]]| merge(records, &sums);
         Some(Setup::new(record, Arc::new(merge)))
     }
 
     fn prepare(&mut self, merged: &[u8]) -> Result<(), ConfigError> {
         let design = &self.design;
-        let all = Opening::from_bytes(merged, design.features, sums_wanted(design))
+        let all = Opening::from_bytes(merged, &design.sums())
             .map_err(|error| ConfigError::at("setup record of all nodes", error))?;
-        if let Some(scale) = scale_of(design, &all)? {
-            self.scale.get_or_init(|| scale);
-        }
-        let scale = self.scale.get();
-        let data = self.shard.scale(scale)?;
+        let agreed = preprocessing_of(design, &all)?;
+        let preprocessing = self.preprocessing.get_or_init(|| agreed);
+        let data = self.shard.prepare(preprocessing)?;
         let nodes = design.topology.nodes();
         let weight =
             if design.by_rows() { (nodes * data.rows()) as f64 / all.rows as f64 } else { 1.0 };
@@ -152,7 +161,7 @@ impl Learner for ShardLearner {
             objective: self.model.objective(Arc::clone(&data))?,
             optimizer: self.design.optimizer(self.node, data.rows()),
             weight: weight as f32,
-            test: self.test.as_ref().map(|test| test.scale(scale)).transpose()?,
+            test: self.test.as_ref().map(|test| test.prepare(preprocessing)).transpose()?,
             data,
         });
         Ok(())

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     config::{self, ConfigError},
-    data::{self, Columns, Options, Scale, Target},
+    data::{self, Columns, Options, Preprocessing, Target},
     digest,
     drive::{Learner, NodeSpec},
     experiment::Experiment,
@@ -181,8 +181,10 @@ fn agreed_names(columns: &Columns) -> Vec<(String, String)> {
         format!("{first:?} and more: {} columns, SHA-256 of all names {hash}", names.len())
     };
     [("data.columns", &columns.features), ("data.target", &columns.targets)]
+        .into_iter()
+        .filter(|(_, names)| !names.is_empty())
         .map(|(key, names)| (key.to_string(), value(names)))
-        .into()
+        .collect()
 }
 
 /// One node's part of a run.
@@ -202,7 +204,7 @@ pub struct Single {
     /// Class names, if there are classes.
     pub classes: Vec<String>,
     /// The scale, set when the run begins.
-    pub scale: Arc<OnceLock<Scale>>,
+    pub preprocessing: Arc<OnceLock<Preprocessing>>,
     /// The rows that were read.
     pub read: DataRecord,
     /// The rows that this node trains on.
@@ -247,7 +249,12 @@ impl Single {
             })
         };
         let named = experiment.data.classes.as_ref().map(Vec::len);
-        let inputs = need("inputs", experiment.model.inputs)?;
+        let schema = experiment.data.schema.as_ref().map(|schema| {
+            schema.check()?;
+            schema.width()
+        });
+        let schema = schema.transpose()?;
+        let inputs = need("inputs", experiment.model.inputs.or(schema))?;
         let outputs = need("outputs", experiment.model.outputs.or(named))?;
         let Some(data) = &file.data else {
             let problem = "is missing: name this node's rows, such as data = \"london.csv\"";
@@ -272,6 +279,7 @@ impl Single {
                 // By the same names, whatever their order in this file.
                 let columns = all.columns.clone();
                 let by_position = experiment.data.columns.is_none();
+                let by_position = by_position && schema.is_none();
                 let options = Options { columns, by_position, ..options };
                 let test = load("test", test, &options)?;
                 let read = DataRecord::apart(&all, &test);
@@ -296,12 +304,19 @@ impl Single {
             }
             _ => error,
         })?;
-        let agreed = train.columns.as_ref().map(agreed_names).unwrap_or_default();
+        let agreed = match (&train.columns, schema) {
+            // The schema is part of the experiment.
+            (Some(columns), Some(_)) => {
+                agreed_names(&Columns { features: Vec::new(), ..columns.clone() })
+            }
+            (Some(columns), None) => agreed_names(columns),
+            (None, _) => Vec::new(),
+        };
         let design = Arc::new(Design { agreed, ..design });
         let rows = std::iter::once(&train).chain(&test);
         let model = design.table_model()?;
         Needs::alone(&design, node, rows).check(&design, "this node", "")?;
-        let scale = Arc::new(OnceLock::new());
+        let preprocessing = Arc::new(OnceLock::new());
         let test = test.map(Shared::new);
         let (rows, class_rows) = (train.rows() as u64, class_counts(&train));
         let train = Shared::new(train);
@@ -311,7 +326,7 @@ impl Single {
             node,
             Arc::clone(&train),
             test.clone(),
-            Arc::clone(&scale),
+            Arc::clone(&preprocessing),
         );
         let config = design.node(node, learner.setup(), Readers::Everyone);
         Ok(Single {
@@ -322,7 +337,7 @@ impl Single {
             rows,
             class_rows,
             classes,
-            scale,
+            preprocessing,
             read,
             train,
             test,

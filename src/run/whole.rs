@@ -9,11 +9,11 @@ use super::{
     design::{self, Design},
     division::{Division, Origin, TestRows, name_by_sources},
     record::Score,
-    shard::{ShardLearner, Shared, class_counts, evaluate, scale_over},
+    shard::{ShardLearner, Shared, class_counts, evaluate, preprocessing_over},
 };
 use crate::{
     config::ConfigError,
-    data::{Columns, Dataset, Options, Scale},
+    data::{Columns, Dataset, Options, Preprocessing},
     drive::{Change, Learner, NodeSpec},
     experiment::{Compute, Experiment},
     gossip::{Lie, tree::Readers},
@@ -36,8 +36,8 @@ pub struct Whole {
     pub(super) origin: Origin,
     /// Class names, if there are classes.
     pub classes: Vec<String>,
-    /// The scale, set when the run begins.
-    pub scale: Arc<OnceLock<Scale>>,
+    /// What is done with features before the model sees them, set when the run begins.
+    pub preprocessing: Arc<OnceLock<Preprocessing>>,
     /// The conditions of links and machines for `simulate` and `plan`.
     pub conditions: Conditions,
     /// The absences that a simulation has.
@@ -80,7 +80,7 @@ impl Whole {
             tests,
             origin,
             classes,
-            scale: Arc::default(),
+            preprocessing: Arc::default(),
         })
     }
 
@@ -98,7 +98,7 @@ impl Whole {
             node,
             shard,
             self.tests.of(node).cloned(),
-            Arc::clone(&self.scale),
+            Arc::clone(&self.preprocessing),
         );
         NodeSpec {
             config: self.design.node(node, learner.setup(), Readers::Root),
@@ -143,14 +143,12 @@ impl Whole {
     /// If the pooled data does not fit the model; it does if the shards do.
     pub fn pooled_baseline(&self) -> Result<Pooled, ConfigError> {
         let design = &self.design;
-        let scale = scale_over(design, &self.shards)?;
+        let preprocessing = preprocessing_over(design, &self.shards)?;
         let mut pooled = self.origin.pooled(&self.shards);
         let mut tests: Vec<Dataset> =
             self.tests.all().map(|test| Dataset::clone(test.raw())).collect();
-        if let Some(scale) = &scale {
-            pooled.apply(scale)?;
-            tests.iter_mut().try_for_each(|test| test.apply(scale))?;
-        }
+        preprocessing.apply(&mut pooled)?;
+        tests.iter_mut().try_for_each(|test| preprocessing.apply(test))?;
         let rows = pooled.rows();
         let config = design.optimizer.pooled(self.shards.len());
         let mut optimizer = Optimizer::new(
@@ -240,10 +238,18 @@ pub struct Pooled {
 /// If there is no such model.
 pub fn options(experiment: &Experiment) -> Result<Options, ConfigError> {
     let data = &experiment.data;
+    if let Some(schema) = &data.schema {
+        schema.check()?;
+        if data.columns.is_some() {
+            let problem = "data.schema names the columns too: leave one of the two keys out";
+            return Err(ConfigError::at("data.columns", problem));
+        }
+    }
     Ok(Options {
         header: data.header,
         target: data.target.clone(),
         columns: data.columns.clone().map(|features| Columns { features, targets: Vec::new() }),
+        schema: data.schema.clone(),
         by_position: false,
         identifier: None,
         class_names: data.classes.clone(),

@@ -25,5 +25,6 @@ mod report_pictures;
 mod report_quality;
 mod restarts;
 mod runs;
+mod schema;
 mod sites;
 mod strangers;

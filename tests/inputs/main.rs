@@ -11,6 +11,7 @@ mod mutations;
 mod parts;
 mod reference;
 mod schedules;
+mod schema;
 mod settings;
 mod tables;
 mod topologies;

@@ -4,7 +4,7 @@
 use std::fs;
 
 use gradvine::{
-    data::Columns,
+    data::{Column, ColumnKind, Columns, Missing, Preprocessing, Schema},
     experiment::Experiment,
     learn::{Init, Model, ModelParams, SavedModel},
     mixing::{FileFormat, Topology},
@@ -144,10 +144,28 @@ fn models() {
         ModelParams { kind: "mlp".into(), hidden: Some(vec![5, 3]), ..ModelParams::default() };
     let model = Model::resolve(&params, Some(4), Some(2)).unwrap();
     let x = model.initial(Some(&Init::Seeded), std::path::Path::new(""), 1).unwrap();
+    let column = |name: &str, kind, missing| Column {
+        name: name.into(),
+        kind,
+        values: None,
+        other: false,
+        missing,
+    };
+    let schema = Schema {
+        columns: vec![
+            column("a", ColumnKind::Number, Missing::Mean),
+            column("b", ColumnKind::Date, Missing::Value(2.0)),
+            Column {
+                values: Some(vec!["x".into(), "y".into()]),
+                ..column("c", ColumnKind::Category, Missing::Refuse)
+            },
+        ],
+    };
     let saved = SavedModel {
         model,
         x,
-        scale: None,
+        preprocessing: Preprocessing { fills: vec![1.5], scale: None },
+        schema: Some(schema),
         classes: vec!["n".into(), "y".into()],
         columns: Some(Columns {
             features: ["a", "b", "c", "d"].map(String::from).into(),

@@ -36,7 +36,8 @@ fn whole(folder: &std::path::Path) -> Whole {
 }
 
 fn checked(whole: &Whole, ended: &[Ended]) {
-    let scale = whole.scale.get().expect("the run has begun");
+    let preprocessing = whole.preprocessing.get().expect("the run has begun");
+    let scale = preprocessing.scale.as_ref().expect("it standardises");
     assert!(16 * scale.mean.len() > RECORD_LIMIT, "the sums do not fit an ordinary record");
     for (k, (mean, deviation)) in scale.mean.iter().zip(&scale.deviation).enumerate() {
         assert!((mean - (k % 7) as f64).abs() < 1e-6, "{k}: {mean}");

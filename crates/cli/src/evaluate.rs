@@ -70,6 +70,7 @@ pub fn open(
     let options = Options {
         target: reading.target.clone(),
         columns: saved.columns.clone(),
+        schema: saved.schema.clone(),
         by_position: true,
         class_names: Some(saved.classes.clone()).filter(|names| data::are_named(names)),
         labels_file: reading.labels.clone(),
@@ -94,9 +95,10 @@ pub fn model_file(argument: &Path) -> PathBuf {
 
 /// Keys of an experiment and the matching arguments of these commands.
 fn named_by_argument(error: ConfigError) -> ConfigError {
-    const NAMES: [(&str, &str); 9] = [
+    const NAMES: [(&str, &str); 10] = [
         ("data.identifier", "--id"),
         ("data.columns", "the model's columns"),
+        ("data.schema", "the model's schema"),
         ("data.source", "DATA"),
         ("data.target", "--target"),
         ("data.labels_file", "--labels"),
@@ -116,7 +118,7 @@ pub fn run(args: Args) -> Result<(), Exit> {
     let (saved, data) = open(&args.model, &args.data, &args.reading, Options::default())?;
     let usage = DataRecord::beside(&model_file(&args.model))?.usage(&data)?;
     let Choice { mut data, scored, words } = choose(data, usage, args.rows)?;
-    saved.scale(&mut data)?;
+    saved.prepare(&mut data)?;
     let loss = saved.model.evaluate(&saved.x, &data)?.loss;
     let quality = Quality::new(&saved, &data)?;
     for warning in quality.warnings() {

@@ -14,6 +14,7 @@ macro_rules! note {
 mod catalogue;
 mod compare;
 mod completions;
+mod data;
 mod doctor;
 mod evaluate;
 mod exit;
@@ -74,6 +75,7 @@ Examples:
   gradvine relay relay.toml              carries links between nodes without a public address
   gradvine evaluate runs/first/model-mean.safetensors digits
   gradvine export runs/first --format onnx           for onnxruntime and others
+  gradvine data describe patients.csv    what is in its columns, and a draft of an experiment
 
 Exit codes:
   0    done, and all nodes took part
@@ -144,6 +146,8 @@ enum Command {
     Predict(predict::Args),
     /// Write a saved model for other programs: ONNX
     Export(export::Args),
+    /// Look at data files before a run
+    Data(data::Args),
     /// Print a completion script for a shell
     Completions(completions::Args),
 }
@@ -212,6 +216,7 @@ pub fn run(program: Program, arguments: Vec<OsString>) -> u8 {
         Command::Evaluate(args) => evaluate::run(args),
         Command::Predict(args) => predict::run(args),
         Command::Export(args) => export::run(&args),
+        Command::Data(args) => data::run(&args),
         Command::Completions(args) => completions::run(&args),
     };
     match result {

@@ -65,7 +65,7 @@ enum Format {
 pub fn run(args: Args) -> Result<(), Exit> {
     let more = Options { bare: true, identifier: args.id.clone(), ..Options::default() };
     let (saved, mut data) = open(&args.model, &args.data, &args.reading, more)?;
-    saved.scale(&mut data)?;
+    saved.prepare(&mut data)?;
     let predictions = saved.model.predict(&saved.x, data.features.view())?;
     let mut out: Box<dyn Write> = match &args.out {
         Some(path) => {

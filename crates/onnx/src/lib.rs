@@ -89,7 +89,7 @@ pub fn export(saved: &SavedModel) -> Result<Vec<u8>, ConfigError> {
 
 /// Scales the features; returns the name of the result.
 fn scale(graph: &mut Graph, saved: &SavedModel) -> String {
-    let Some(scale) = &saved.scale else { return FEATURES.into() };
+    let Some(scale) = &saved.preprocessing.scale else { return FEATURES.into() };
     graph.doubles("mean", &scale.mean);
     graph.doubles("deviation", &scale.deviation);
     let wide = graph.apply("Cast", &[FEATURES], "features.f64", &[("to", DOUBLE.into())]);
@@ -137,6 +137,10 @@ fn layers(
 
 fn about_features(saved: &SavedModel) -> String {
     match &saved.columns {
+        Some(columns) if saved.schema.is_some() => format!(
+            "The features {}, which gradvine.schema makes of the columns of a file.",
+            columns.features.join(", ")
+        ),
         Some(columns) => format!("The columns {}.", columns.features.join(", ")),
         None => "The features of a row, in the order of the training data.".into(),
     }
@@ -155,6 +159,9 @@ fn metadata(saved: &SavedModel) -> Vec<StringStringEntryProto> {
     if let Some(columns) = &saved.columns {
         texts.push(("columns", json!(columns.features).to_string()));
         texts.push(("targets", json!(columns.targets).to_string()));
+    }
+    if let Some(schema) = &saved.schema {
+        texts.push(("schema", json!(schema.filled(&saved.preprocessing.fills)).to_string()));
     }
     let entry = |(key, value)| StringStringEntryProto {
         key: Some(format!("gradvine.{key}")),

@@ -20,7 +20,7 @@ use std::{
 
 use gradvine::{
     config::ConfigError,
-    data::{Target, write_csv},
+    data::{Schema, Target, write_csv},
     experiment::Experiment,
     learn::SavedModel,
     memory,
@@ -240,6 +240,7 @@ pub fn write_files(
     experiment.data.target = Some(targets.join(","));
     experiment.data.header = Some(rows.columns.is_some());
     (experiment.data.columns, experiment.data.labels) = (None, None);
+    experiment.data.schema = experiment.data.schema.as_ref().map(Schema::of_features);
     (experiment.data.rows, experiment.data.features) = (None, None);
     (experiment.data.noise, experiment.data.heterogeneity) = (None, None);
     (experiment.data.alpha, experiment.data.split) = (None, Default::default());
@@ -506,7 +507,8 @@ fn salvage(whole: &Whole, directory: &RunDirectory, processes: &[Process], warn:
     all
 }
 
-/// Copies a node's model into this run, with the names of the classes, which no node's rows hold.
+/// Copies a node's model into this run, with the names of the classes and the schema, which no
+/// node's rows hold.
 fn copy_model(
     whole: &Whole,
     process: &Process,
@@ -515,6 +517,8 @@ fn copy_model(
 ) -> Result<(), EndError> {
     let mut saved = SavedModel::read(&process.folder.join("run").join(name))?;
     saved.classes.clone_from(&whole.classes);
+    // The nodes' files have the features as columns, the experiment's file the columns themselves.
+    saved.schema.clone_from(&whole.design.experiment.data.schema);
     Ok(saved.write(&directory.path().join(name))?)
 }
 

@@ -1,0 +1,328 @@
+//! What is in the columns of a table, and a schema drafted from it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    cell::Cell,
+    codes::{boolean, date, is_missing},
+    columns,
+    encode::{Heading, Rows},
+    load::{Options, tables},
+    schema::{Column, ColumnKind, Missing, Schema},
+};
+use crate::config::ConfigError;
+
+/// Different texts of a column that are counted.
+const MOST_TEXTS: usize = 4096;
+
+/// A text column with more different values than these is no category in a draft.
+const MOST_VALUES: usize = 50;
+
+/// What is in a table.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Description {
+    /// The number of rows.
+    pub rows: u64,
+    /// Its columns, in the order of the file.
+    pub columns: Vec<ColumnDescription>,
+    /// The position of the target column.
+    pub target: usize,
+}
+
+/// What is in one column.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct ColumnDescription {
+    /// Its name; its position, if the file has no names.
+    pub name: String,
+    /// Cells without a value: empty ones, and those such as `NA`.
+    pub missing: u64,
+    /// Cells that are numbers.
+    pub numbers: u64,
+    /// Cells that are dates.
+    pub dates: u64,
+    /// Cells that are words for booleans, such as `yes`, but no numbers.
+    pub booleans: u64,
+    /// Whether all numbers are whole.
+    pub whole: bool,
+    /// The least, the mean and the greatest number, if there are numbers.
+    pub range: Option<(f64, f64, f64)>,
+    /// How often each value occurs, as it is written; `None` if there are more than 4096 different
+    /// ones.
+    pub values: Option<BTreeMap<String, u64>>,
+    /// Whether the numbers count the rows, from 0 or 1, as an index that another program wrote.
+    pub is_index: bool,
+}
+
+impl ColumnDescription {
+    fn new(name: String) -> ColumnDescription {
+        ColumnDescription {
+            name,
+            missing: 0,
+            numbers: 0,
+            dates: 0,
+            booleans: 0,
+            whole: true,
+            range: None,
+            values: Some(BTreeMap::new()),
+            is_index: true,
+        }
+    }
+
+    fn add(&mut self, row: u64, cell: Cell<'_>) {
+        if is_missing(cell) {
+            self.missing += 1;
+            self.is_index = false;
+            return;
+        }
+        let number = cell.number().filter(|value| value.is_finite());
+        if let Some(value) = number {
+            self.numbers += 1;
+            self.whole &= value.fract() == 0.0;
+            let (least, sum, most) = self.range.unwrap_or((value, 0.0, value));
+            self.range = Some((least.min(value), sum + value, most.max(value)));
+            let from = least.min(value);
+            self.is_index &= value == row as f64 + from && (from == 0.0 || from == 1.0);
+        } else {
+            self.is_index = false;
+            self.booleans += u64::from(boolean(cell).is_some());
+            self.dates += u64::from(date(cell).is_some());
+        }
+        let Some(values) = &mut self.values else { return };
+        let text = match cell {
+            Cell::Text(text) => String::from_utf8_lossy(text).into_owned(),
+            Cell::Number(value) => value.to_string(),
+            Cell::Bool(value) => value.to_string(),
+            Cell::Empty => return,
+        };
+        if let Some(count) = values.get_mut(&text) {
+            *count += 1;
+        } else if values.len() < MOST_TEXTS {
+            values.insert(text, 1);
+        } else {
+            self.values = None;
+        }
+    }
+
+    /// Ends the sums.
+    fn finish(&mut self) {
+        if let Some((_, sum, _)) = &mut self.range {
+            *sum /= self.numbers as f64;
+        }
+        self.is_index &= self.numbers > 1;
+    }
+
+    fn present(&self, rows: u64) -> u64 {
+        rows - self.missing
+    }
+
+    /// What its cells seem to hold, and a remark on what is suspicious about it.
+    pub fn guess(&self, rows: u64) -> (ColumnKind, Option<String>) {
+        let present = self.present(rows);
+        let different = self.values.as_ref().map(BTreeMap::len);
+        if present == 0 {
+            return (ColumnKind::Ignore, Some("no cell has a value".into()));
+        }
+        if different == Some(1) && rows > 1 && self.missing == 0 {
+            return (ColumnKind::Ignore, Some("all cells have the same value".into()));
+        }
+        if self.numbers == present {
+            if self.is_index {
+                let problem = "it counts the rows: an index that another program has written?";
+                return (ColumnKind::Ignore, Some(problem.into()));
+            }
+            let unnamed = self.name.is_empty() || self.name.starts_with("Unnamed:");
+            let remark = if unnamed {
+                Some("it has no name".to_string())
+            } else if self.whole && different.is_none_or(|count| count as u64 == rows && rows > 20)
+            {
+                Some("each row has another whole number: an identifier?".to_string())
+            } else {
+                None
+            };
+            return (ColumnKind::Number, remark);
+        }
+        if self.dates == present {
+            return (ColumnKind::Date, None);
+        }
+        if self.booleans == present && different.is_some_and(|count| count <= 2) {
+            return (ColumnKind::Boolean, None);
+        }
+        match different {
+            Some(count) if count <= MOST_VALUES && (count as u64) < present => {
+                let numbers = self.numbers;
+                let remark = (numbers > 0).then(|| format!("{numbers} cells are numbers"));
+                (ColumnKind::Category, remark)
+            }
+            _ => {
+                let text = present - self.numbers;
+                let remark = if text < self.numbers {
+                    let example = self
+                        .values
+                        .iter()
+                        .flat_map(BTreeMap::keys)
+                        .find(|value| value.parse::<f64>().is_err())
+                        .map(|value| format!(", such as \"{}\"", columns::excerpt(value)));
+                    format!("{text} cells are no numbers{}", example.unwrap_or_default())
+                } else {
+                    "text with many different values".into()
+                };
+                (ColumnKind::Ignore, Some(remark))
+            }
+        }
+    }
+}
+
+impl Description {
+    /// Whether the target seems to be a class, with the names of the classes; `None` if it is a
+    /// number.
+    pub fn classes(&self) -> Option<Vec<String>> {
+        let target = &self.columns[self.target];
+        let values = target.values.as_ref().filter(|values| values.len() <= MOST_VALUES)?;
+        let all_numbers = target.numbers == target.present(self.rows);
+        let few = (values.len() as u64) * 5 <= target.present(self.rows);
+        if all_numbers && !(target.whole && few) {
+            return None;
+        }
+        let mut names: Vec<String> = values.keys().cloned().collect();
+        if all_numbers {
+            let number = |name: &String| name.parse::<f64>().unwrap_or(f64::NAN);
+            names.sort_by(|a, b| number(a).total_cmp(&number(b)));
+        }
+        Some(names)
+    }
+
+    /// A schema of all columns but the target.
+    pub fn schema(&self) -> Schema {
+        let draft = |column: &ColumnDescription| {
+            let (kind, _) = column.guess(self.rows);
+            let category = kind == ColumnKind::Category;
+            let values = column.values.iter().flatten().map(|(value, _)| value.clone());
+            Column {
+                name: column.name.clone(),
+                kind,
+                values: category.then(|| values.collect()),
+                other: category,
+                missing: match kind {
+                    ColumnKind::Ignore => Missing::Refuse,
+                    _ if column.missing == 0 => Missing::Refuse,
+                    ColumnKind::Category => Missing::Category,
+                    _ => Missing::Mean,
+                },
+            }
+        };
+        let features = self.columns.iter().enumerate().filter(|(at, _)| *at != self.target);
+        Schema { columns: features.map(|(_, column)| draft(column)).collect() }
+    }
+}
+
+/// Counts what is in columns.
+#[derive(Default)]
+struct Describer {
+    rows: u64,
+    names: Option<Vec<String>>,
+    /// The name of the target, if it is given.
+    target: Option<String>,
+    columns: Vec<ColumnDescription>,
+}
+
+impl Rows for Describer {
+    fn are_names(&self, first: &[String]) -> bool {
+        self.target.as_ref().is_some_and(|target| first.contains(target))
+    }
+
+    fn begin(&mut self, heading: Heading) -> Result<(), ConfigError> {
+        let names = heading
+            .names
+            .unwrap_or_else(|| (0..heading.columns).map(|at| at.to_string()).collect());
+        if self.names.is_none() {
+            self.columns = names.iter().cloned().map(ColumnDescription::new).collect();
+            self.names = Some(names);
+            return Ok(());
+        }
+        if self.names.as_ref() == Some(&names) {
+            return Ok(());
+        }
+        let problem = "are others than in the first file, or in another order: describe the files \
+                       one by one";
+        Err(ConfigError::at("columns", problem))
+    }
+
+    fn rows(&self) -> usize {
+        self.rows as usize
+    }
+
+    fn check_memory(&self, _: f64) -> Result<(), ConfigError> {
+        Ok(())
+    }
+
+    fn add<'c>(&mut self, _: u64, cell: impl Fn(usize) -> Cell<'c>) -> Result<(), ConfigError> {
+        for (at, column) in self.columns.iter_mut().enumerate() {
+            column.add(self.rows, cell(at));
+        }
+        self.rows += 1;
+        Ok(())
+    }
+}
+
+/// Reads a CSV file, or the CSV files of a folder, and counts what is in each column. Of the
+/// options `header` and `target` count.
+///
+/// # Errors
+/// If the file cannot be read, is no table, or has no such target.
+pub fn describe(source: &str, options: &Options) -> Result<Description, ConfigError> {
+    let mut describer = Describer { target: options.target.clone(), ..Describer::default() };
+    tables(source, options.header, &mut describer)?;
+    let Describer { rows, names, mut columns, .. } = describer;
+    if rows == 0 {
+        let problem = "there is no row: at least one is needed";
+        return Err(ConfigError::at("line 2", problem).within(source));
+    }
+    columns.iter_mut().for_each(ColumnDescription::finish);
+    let target = options.target.as_deref();
+    let task = super::Task::Classification;
+    let target = columns::targets(target, names.as_deref(), columns.len(), task)?[0];
+    Ok(Description { rows, columns, target })
+}
+
+/// Completes the categories of a schema that list no values by those in these files, sorted.
+///
+/// # Errors
+/// As [`describe`]; if a file lacks a column, or a category has too many values.
+pub fn complete(
+    schema: &mut Schema,
+    sources: &[String],
+    options: &Options,
+) -> Result<(), ConfigError> {
+    let open =
+        |column: &&mut Column| column.kind == ColumnKind::Category && column.values.is_none();
+    if !schema.columns.iter_mut().any(|column| open(&column)) {
+        return Ok(());
+    }
+    let described: Vec<Description> =
+        sources.iter().map(|source| describe(source, options)).collect::<Result<_, _>>()?;
+    for column in schema.columns.iter_mut().filter(open) {
+        let mut all = BTreeSet::new();
+        for (source, description) in sources.iter().zip(&described) {
+            let refuse =
+                |problem: String| Err(ConfigError::at(column.place(), problem).within(source));
+            let found = description.columns.iter().find(|found| found.name == column.name);
+            let Some(found) = found else {
+                let names: Vec<String> =
+                    description.columns.iter().map(|column| column.name.clone()).collect();
+                return refuse(format!("no such column: the file has {}", columns::list(&names)));
+            };
+            let Some(values) = &found.values else {
+                return refuse(format!("more than {MOST_TEXTS} different values: no category"));
+            };
+            all.extend(values.keys().cloned());
+        }
+        if all.is_empty() {
+            let problem = "no cell has a value: leave the column out";
+            return Err(ConfigError::at(column.place(), problem));
+        }
+        column.values = Some(all.into_iter().collect());
+    }
+    schema.check()
+}
