@@ -31,6 +31,7 @@ mod shard;
 mod single;
 mod space;
 mod summary;
+mod warm_start;
 mod watch;
 mod whole;
 

@@ -14,6 +14,7 @@ use super::{
     design::{Design, weighting_of_files},
     record::Score,
     shard::{ShardLearner, Shared, class_counts, evaluate},
+    warm_start,
     whole::{gradients_take, options},
 };
 use crate::{
@@ -266,6 +267,7 @@ impl Single {
         let weighting = weighting_of_files(&experiment);
         experiment.data.weighting.get_or_insert(weighting);
         experiment.own_init = own_init(file, &experiment, &topology, node)?;
+        warm_start::keep_fills(&mut experiment);
         let options = options(&experiment)?;
         let load = |key: &str, source: &str, options: &Options| {
             data::load(source, options).map_err(|error| match error.place.as_str() {
@@ -297,7 +299,8 @@ impl Single {
             Target::Values(_) => Vec::new(),
         };
         let warning = scale_warning(&experiment);
-        let design = Design::new(experiment, Arc::new(topology), inputs, outputs);
+        let design = warm_start::check(&experiment, &train)
+            .and_then(|()| Design::new(experiment, Arc::new(topology), inputs, outputs));
         let design = design.map_err(|error| match error.place.as_str() {
             "model.init" if file.init.is_some() => {
                 ConfigError { place: "node.init".into(), ..error }

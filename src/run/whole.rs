@@ -10,6 +10,7 @@ use super::{
     division::{Division, Origin, TestRows, name_by_sources},
     record::Score,
     shard::{ShardLearner, Shared, class_counts, evaluate, preprocessing_over},
+    warm_start,
 };
 use crate::{
     config::ConfigError,
@@ -61,12 +62,14 @@ impl Whole {
         if let Some(sources) = &experiment.data.sources {
             topology = name_by_sources(topology, sources);
         }
+        warm_start::keep_fills(&mut experiment);
         let Division { shards, tests, classes, inputs, outputs, origin } =
             Division::read(&mut experiment, topology.nodes())?;
         if experiment.data.sources.is_some() || experiment.data.sizes.is_some() {
             let weighting = design::weighting_of_files(&experiment);
             experiment.data.weighting.get_or_insert(weighting);
         }
+        warm_start::check(&experiment, shards[0].raw())?;
         let mut design = Design::new(experiment, Arc::new(topology), inputs, outputs)?;
         let model = design.table_model()?;
         let conditions = measured_conditions(&mut design, &model, &shards[0])?;

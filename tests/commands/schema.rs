@@ -216,3 +216,49 @@ fn the_page_about_data_shows_what_the_command_prints() {
     let page = include_str!("../../docs/data.md");
     assert!(page.contains(&format!("```text\n{printed}```\n")), "docs/data.md is stale: {printed}");
 }
+
+#[test]
+fn a_run_goes_on_with_a_model_of_the_same_columns_and_classes_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+    write("site.csv", &file(0, [0, 1, 2, 3, 4, 5]));
+    write("later.csv", &file(1, [0, 1, 2, 3, 4, 5]));
+    let text = |source: &str| {
+        experiment(&format!("source = \"{source}\"\n{SCHEMA}")) + "[topology]\nfile = \"ring:3\"\n"
+    };
+    write("first.toml", &text("site.csv"));
+    let simulate = |experiment: &str, out: &str, more: &[&str]| {
+        let mut command = gradvine();
+        command.current_dir(folder.path()).args(["simulate", experiment, "--quiet", "--out", out]);
+        command.args(more).assert()
+    };
+    simulate("first.toml", "first", &[]).success();
+    let init = ["--init", "first/model-mean.safetensors"];
+    write("second.toml", &text("later.csv"));
+    simulate("second.toml", "second", &init).success();
+    // What missing values become, and the scale, are those of the first run.
+    let later = fs::read_to_string(folder.path().join("second/experiment.toml")).unwrap();
+    let fill = |run: &str| {
+        let bytes = fs::read(folder.path().join(run).join("model-mean.safetensors")).unwrap();
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let after = text.split_once("gradvine.fills").map(|(_, after)| after.to_string());
+        after.map(|text| text.split(['[', ']']).nth(1).unwrap().to_string())
+    };
+    let fill = fill("first").expect("the first run has formed a mean");
+    assert!(later.contains(&format!("missing = {fill}")), "{fill}: {later}");
+    assert!(later.contains("[data.scale]"), "{later}");
+
+    let refusals = [
+        (
+            ["[\"healthy\", \"sick\"]", "[\"sick\", \"healthy\"]"],
+            "class 0 of this model is `healthy`",
+        ),
+        (["[\"f\", \"m\"]", "[\"m\", \"f\"]"], "feature 1 of this model is `sex=f`"),
+    ];
+    for ([from, to], problem) in refusals {
+        write("other.toml", &text("later.csv").replace(from, to));
+        let assert = simulate("other.toml", "other", &init).failure().code(2);
+        let errors = String::from_utf8(assert.get_output().stderr.clone()).unwrap();
+        assert!(errors.contains(problem), "{errors}");
+    }
+}
