@@ -196,14 +196,18 @@ fn participants(summary: &Summary) -> String {
     const SHOWN: usize = 64;
     /// Longer lists of classes are replaced by their number.
     const WIDEST: usize = 40;
+    let name = |class: usize| {
+        let figures = summary.outcome.test.as_ref().and_then(|test| test.classes.get(class));
+        figures.map_or_else(|| class.to_string(), |figures| figures.class.clone())
+    };
     let classes = |part: &Participation| {
         let held = part.classes.iter().enumerate().filter(|(_, rows)| **rows > 0);
         let all = held
             .clone()
-            .map(|(class, rows)| format!("{class} ({rows})"))
+            .map(|(class, rows)| format!("{} ({rows})", name(class)))
             .collect::<Vec<_>>()
             .join(", ");
-        if all.len() > WIDEST { format!("{} classes", held.count()) } else { all }
+        if all.chars().count() > WIDEST { format!("{} classes", held.count()) } else { all }
     };
     let parts = || summary.participation.values().take(SHOWN);
     // Where all nodes test on the same rows, the mean model has one figure.
