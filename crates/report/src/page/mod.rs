@@ -238,9 +238,7 @@ fn notes(runs: &[Run], draft: &mut Draft) {
 /// What a reader of a run's figures could miss, as sentences.
 fn warnings(run: &Run) -> Vec<String> {
     let Some(summary) = &run.summary else { return Vec::new() };
-    let outcome = &summary.outcome;
-    let far = mean_is_the_result(outcome.test_accuracy_min, outcome.test_accuracy_of_mean);
-    let all = summary.warnings.iter().cloned().chain(far);
+    let all = summary.warnings.iter().cloned().chain(mean_is_the_result(summary));
     all.map(|warning| short(&warning, 600) + ".").collect()
 }
 
