@@ -175,7 +175,8 @@ pub fn node_file(bytes: &[u8]) {
 /// A data file: its format, then its bytes.
 pub fn data(bytes: &[u8]) {
     let (which, rest) = first(bytes);
-    let name = ["a.csv", "a.npy", "a.idx", "a.csv.gz"][usize::from(which % 4)];
+    let names = ["a.csv", "a.npy", "a.idx", "a.csv.gz"];
+    let name = if which & 8 != 0 { "a.npz" } else { names[usize::from(which % 4)] };
     let labels = (which & 4 != 0).then_some(("labels.idx", &rest[..rest.len().min(64)]));
     if let Ok(read) = data::parse(name, rest, labels, &Options::default()) {
         assert!(read.rows() > 0 && read.inputs() > 0);
@@ -274,6 +275,7 @@ pub fn seeds(name: &str) -> Vec<Vec<u8>> {
                 with(1, npy),
                 with(2, &idx),
                 with(6, &idx),
+                with(8, include_bytes!("../tests/inputs/deflated.npz")),
             ]
         }
         "checkpoint" => {

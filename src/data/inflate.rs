@@ -111,15 +111,35 @@ impl<R: Read> Read for Inflate<R> {
 /// If they are damaged, or more than the format's header announces, than the memory allows, or than
 /// a plausible file inflates to.
 pub(super) fn whole(name: &str, inflate: impl Read) -> Result<Vec<u8>, ConfigError> {
-    // The bytes and their numbers must fit into memory together.
-    let bound = match memory::available()
-        .map(|available| available / 2)
-        .filter(|half| *half < MAX_FILE_BYTES)
-    {
+    within(name, inflate, memory_bound())
+}
+
+/// All bytes of an array in an archive, which are so many bytes there.
+///
+/// # Errors
+/// As [`whole`].
+pub(super) fn member(
+    name: &str,
+    inflate: impl Read,
+    compressed: u64,
+) -> Result<Vec<u8>, ConfigError> {
+    let (bound, most) = (memory_bound(), plausible(compressed));
+    let because = || {
+        format!(
+            "{ALWAYS} and {TIMES} for each of {compressed} compressed bytes; uncompress the file \
+             if it is meant"
+        )
+    };
+    let bound = if most < bound.most { Bound { most, because: because() } } else { bound };
+    within(name, inflate, bound)
+}
+
+/// The bytes and their numbers must fit into memory together.
+fn memory_bound() -> Bound {
+    match memory::available().map(|available| available / 2).filter(|half| *half < MAX_FILE_BYTES) {
         Some(most) => Bound { most, because: "half of the memory that is available".into() },
         None => Bound { most: MAX_FILE_BYTES, because: "the largest file that is read".into() },
-    };
-    within(name, inflate, bound)
+    }
 }
 
 fn within(name: &str, mut inflate: impl Read, mut bound: Bound) -> Result<Vec<u8>, ConfigError> {
@@ -160,7 +180,7 @@ fn check(length: u64, bound: &Bound) -> Result<(), ConfigError> {
 /// The length that the header of an array announces; `None` for text.
 fn announce(name: &str, bytes: &[u8]) -> Result<Option<Bound>, ConfigError> {
     let length = match Format::of(name, bytes) {
-        Format::Csv => return Ok(None),
+        Format::Csv | Format::Npz => return Ok(None),
         Format::Npy => npy::length(bytes)?,
         Format::Idx => idx::length(bytes)?,
     };
@@ -234,6 +254,29 @@ mod tests {
         let [read, all, limit, ..] = figures[..] else { panic!("{error}") };
         assert_eq!((all, limit), (bomb.len() as u64, ALWAYS + TIMES * read), "{error}");
         assert!(read < 200_000 && limit < 110_000_000, "{error}");
+    }
+
+    #[test]
+    fn an_array_of_an_archive_is_bounded_by_its_bytes_there() {
+        let header = |shape: &str| {
+            let text = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}");
+            [b"\x93NUMPY\x01\x00", &(text.len() as u16).to_le_bytes()[..], text.as_bytes()].concat()
+        };
+        // 1 GiB of zeros, said to be a thousand bytes there.
+        let (large, zeros) = (header("(1073741824,)"), || io::repeat(0).take(1 << 30));
+        let error = member("x.npy", large.chain(zeros()), 1000).unwrap_err().to_string();
+        assert!(error.starts_with("size = 1073741"), "{error}");
+        assert!(
+            error
+                .contains("at most 67308864 bytes are accepted, 67108864 and 200 for each of 1000"),
+            "{error}"
+        );
+        // More than the header says.
+        let small = header("(70000,)");
+        let error = member("x.npy", small.chain(zeros()), 1000).unwrap_err().to_string();
+        assert!(error.ends_with("which its header announces"), "{error}");
+        let whole = [&small[..], &[7; 70_000]].concat();
+        assert_eq!(member("x.npy", &whole[..], 1000).unwrap(), whole);
     }
 
     #[test]

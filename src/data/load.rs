@@ -18,7 +18,7 @@ use super::{
     idx,
     inflate::{self, Inflate},
     input::{Count, Counted, error_of, peek},
-    npy, records,
+    npy, npz, records,
     schema::Schema,
 };
 use crate::{config::ConfigError, memory};
@@ -35,7 +35,8 @@ pub struct Options {
     /// next line has a number.
     pub header: Option<bool>,
     /// CSV and NPY: the target column, by name or position (from 0; negative from the end); for
-    /// regression a comma-separated list is accepted. Default: the last column.
+    /// regression a comma-separated list is accepted. Default: the last column. NPZ: the array of
+    /// labels, or a column of the only array. Default: `y`, `labels` or `target`.
     pub target: Option<String>,
     /// CSV: the features by name, in the order of the model's inputs, and the targets, if `target`
     /// is not given. The file may have its columns in any order, and others, which are ignored.
@@ -78,6 +79,8 @@ pub enum Format {
     Csv,
     /// NumPy's array format, versions 1 to 3.
     Npy,
+    /// NumPy's archive of arrays: one of features, one of labels.
+    Npz,
     /// The format of the MNIST files.
     Idx,
 }
@@ -94,16 +97,20 @@ impl Format {
             Format::Csv
         } else if lower.ends_with(".npy") || bytes.starts_with(npy::MAGIC) {
             Format::Npy
+        } else if lower.ends_with(".npz") {
+            Format::Npz
         } else if lower.ends_with(".idx") || lower.ends_with("-ubyte") || bytes.starts_with(&[0, 0])
         {
             Format::Idx
+        } else if bytes.starts_with(npz::MAGIC) {
+            Format::Npz
         } else {
             Format::Csv
         }
     }
 }
 
-/// Loads an embedded set (`digits`, `breast-cancer`) or a file: CSV, NPY or IDX, each also
+/// Loads an embedded set (`digits`, `breast-cancer`) or a file: CSV, NPY, NPZ or IDX, each also
 /// gzip-compressed. The CSV files of a folder are read as one table, in the order of their names:
 /// all have the same columns, by name in any order if they have names.
 ///
@@ -163,7 +170,7 @@ fn existing(source: &str) -> Result<&Path, ConfigError> {
     if !path.exists() {
         let names = embedded::EMBEDDED.names();
         let problem = format!(
-            "no such file; accepted: a path to a CSV, NPY or IDX file (also .gz), a folder \
+            "no such file; accepted: a path to a CSV, NPY, NPZ or IDX file (also .gz), a folder \
              of CSV files, or one of {}",
             names.join(", ")
         );
@@ -274,6 +281,9 @@ fn arrays(
         let problem = "only CSV files with a header name their columns: leave the key out";
         return Err(ConfigError::at("data.schema", problem));
     }
+    if Format::of(name, bytes) == Format::Npz {
+        return archive(name, bytes, labels, options);
+    }
     let features = numbers(name, bytes).map_err(|error| error.within(name))?;
     let Some((file, labels)) = labels else {
         if Format::of(name, bytes) == Format::Idx {
@@ -289,6 +299,31 @@ fn arrays(
     let labels =
         numbers(file, inflated.as_deref().unwrap_or(labels)).map_err(|error| error.within(file))?;
     features.with_targets(name, &labels, file, options).map_err(|error| blame(error, name))
+}
+
+/// Features and targets from the arrays of one file.
+fn archive(
+    name: &str,
+    bytes: &[u8],
+    labels: Option<(&str, &[u8])>,
+    options: &Options,
+) -> Result<Dataset, ConfigError> {
+    if let Some((file, _)) = labels {
+        let problem = "an NPZ file holds its labels itself: use data.target";
+        return Err(ConfigError::new("data.labels_file", file, problem));
+    }
+    let npz::Arrays { features, targets } =
+        npz::read(bytes, options).map_err(|error| blame(error, name))?;
+    let place = |array: &npz::Array| format!("{name}, array {}", array.name);
+    let rows = npy::read(&features.bytes).map_err(|error| error.within(place(&features)))?;
+    let Some(targets) = &targets else {
+        return rows.table(name, options).map_err(|error| blame(error, &place(&features)));
+    };
+    // It has named the array.
+    let options = Options { target: None, ..options.clone() };
+    let labels = npy::read(&targets.bytes).map_err(|error| error.within(place(targets)))?;
+    rows.with_targets(name, &labels, &place(targets), &options)
+        .map_err(|error| blame(error, &place(&features)))
 }
 
 /// A file whose format is known from its name or its first bytes.
@@ -368,7 +403,9 @@ fn numbers<'a>(name: &str, bytes: &'a [u8]) -> Result<Numbers<'a>, ConfigError> 
     match Format::of(name, bytes) {
         Format::Npy => npy::read(bytes),
         Format::Idx => idx::read(bytes),
-        Format::Csv => Err(ConfigError::at("byte 0", "an NPY or IDX file is needed here")),
+        Format::Csv | Format::Npz => {
+            Err(ConfigError::at("byte 0", "an NPY or IDX file is needed here"))
+        }
     }
 }
 
@@ -471,6 +508,8 @@ mod tests {
             ("A.CSV", b"\0\0", Format::Csv),
             ("a.npy", b"1,2", Format::Npy),
             ("a", npy::MAGIC, Format::Npy),
+            ("a.NPZ", b"", Format::Npz),
+            ("a", npz::MAGIC, Format::Npz),
             ("t10k-images-idx3-ubyte.gz", b"", Format::Idx),
             ("a.bin", b"\0\0\x08\x01", Format::Idx),
             ("a.txt", b"1,2", Format::Csv),

@@ -10,7 +10,7 @@
 //! | `load` | [`load`]: an embedded set or a file, found by name or by its first bytes |
 //! | `input`, `inflate` | the bytes of a file as a stream, compressed or not |
 //! | `records`, `decimal` | records of separated text from a stream, and numbers from their text |
-//! | `csv`, `npy`, `idx` | one format each; all three also gzip-compressed |
+//! | `csv`, `npy`, `npz`, `idx` | one format each; all also gzip-compressed |
 //! | `array`, `columns` | the common part of NPY and IDX; the rules for target columns and labels |
 //! | `cell`, `encode` | one cell of a table, and a dataset from cells, row by row |
 //! | `classes` | labels by the names of their classes |
@@ -53,6 +53,7 @@ mod inflate;
 mod input;
 mod load;
 mod npy;
+mod npz;
 mod preprocessing;
 mod records;
 mod scale;

@@ -411,10 +411,12 @@ pub struct DataParams {
     /// a list of one number per feature.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scale: Option<crate::data::Scale>,
-    /// The target column of a CSV or NPY file.
+    /// The target column of a CSV or NPY file, or the array of labels of an NPZ file.
     ///
     /// Accepts: a column's name, or its position from 0 (-1 is the last); for regression a text
-    /// with several of them, separated by commas. Default: the last column.
+    /// with several of them, separated by commas; an array's name. Default: the last column; of an
+    /// NPZ file the array `y`, `labels` or `target` (the features are then the other one, or `x`,
+    /// `X`, `features` or `data`).
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "name_or_position")]
     pub target: Option<String>,
     /// The features of a CSV file, by the names in its first line, in the order of the model's

@@ -71,7 +71,7 @@ pub struct NodeFile {
     pub experiment: PathBuf,
     /// This node's own rows. Required, except where a program brings an objective of its own.
     ///
-    /// Accepts: the path of a CSV, NPY or IDX file (also .gz) or of a folder of CSV files with
+    /// Accepts: the path of a CSV, NPY, NPZ or IDX file (also .gz) or of a folder of CSV files with
     /// the same columns, or a dataset that is shipped:
     /// `digits` or `breast-cancer`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -288,7 +288,7 @@ fn places_that_hold_no_file() {
     let error = load(missing.to_str().unwrap(), &Options::default()).unwrap_err().to_string();
     assert!(error.starts_with("data.source = ") && error.contains("b.csv"), "{error}");
     assert!(
-        error.contains("no such file; accepted: a path to a CSV, NPY or IDX file (also .gz)"),
+        error.contains("no such file; accepted: a path to a CSV, NPY, NPZ or IDX file (also .gz)"),
         "{error}"
     );
     assert!(error.ends_with("digits, breast-cancer"), "{error}");

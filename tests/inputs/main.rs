@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod archives;
 mod bad_data;
 mod corpora;
 mod datasets;

@@ -183,6 +183,17 @@ fn models() {
 }
 
 #[test]
+fn archives_of_arrays() {
+    use crate::archives::{DEFLATED, STORED};
+    for (name, bytes) in [("stored arrays", STORED), ("compressed arrays", DEFLATED)] {
+        each(name, bytes, |bytes| {
+            let read = gradvine::data::parse("a.npz", bytes, None, &Default::default());
+            read.map(drop).map_err(|error| error.to_string())
+        });
+    }
+}
+
+#[test]
 fn run_directories() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run");

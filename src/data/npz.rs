@@ -1,0 +1,171 @@
+//! NumPy's archive of arrays (`numpy.savez`, `numpy.savez_compressed`): a ZIP file of NPY files.
+
+use std::io::Cursor;
+
+use zip::{ZipArchive, result::ZipError};
+
+use super::{inflate, load::Options};
+use crate::config::ConfigError;
+
+/// The first bytes of an archive with at least one file.
+pub(super) const MAGIC: &[u8] = b"PK\x03\x04";
+
+/// Names of arrays of features.
+const FEATURES: [&str; 4] = ["x", "X", "features", "data"];
+/// Names of arrays of targets.
+const TARGETS: [&str; 3] = ["y", "labels", "target"];
+
+/// The arrays of a dataset, as NPY files.
+#[derive(Debug, PartialEq)]
+pub(super) struct Arrays {
+    pub features: Array,
+    /// `None`: the targets are in columns of the features.
+    pub targets: Option<Array>,
+}
+
+/// An array with its name.
+#[derive(Debug, PartialEq)]
+pub(super) struct Array {
+    pub name: String,
+    pub bytes: Vec<u8>,
+}
+
+/// Reads the arrays of features and of targets.
+///
+/// # Errors
+/// If the archive is damaged, it is not clear which arrays these are, or one inflates to more than
+/// a plausible file or than the memory allows.
+pub(super) fn read(bytes: &[u8], options: &Options) -> Result<Arrays, ConfigError> {
+    let mut archive = ZipArchive::new(Cursor::new(bytes)).map_err(|error| damaged(&error))?;
+    let names: Vec<String> = archive
+        .file_names()
+        .filter_map(|name| name.strip_suffix(".npy"))
+        .map(String::from)
+        .collect();
+    let (features, targets) = choose(&names, options.target.as_deref())?;
+    let mut array = |name: &str| {
+        let most = bytes.len() as u64;
+        Ok(Array { name: name.to_string(), bytes: inflated(&mut archive, name, most)? })
+    };
+    Ok(Arrays { features: array(features)?, targets: targets.map(array).transpose()? })
+}
+
+/// The names of the array of features and of that of targets, if there is one.
+fn choose<'a>(
+    names: &'a [String],
+    target: Option<&str>,
+) -> Result<(&'a str, Option<&'a str>), ConfigError> {
+    let all = || names.join(", ");
+    let among = |known: &[&str]| {
+        let mut found = names.iter().filter(|name| known.contains(&name.as_str()));
+        found.next().filter(|_| found.next().is_none()).map(String::as_str)
+    };
+    if let [only] = names
+        && target.is_none_or(|target| target != only)
+    {
+        return Ok((only, None));
+    }
+    let targets = match target {
+        Some(target) => match names.iter().find(|name| *name == target) {
+            Some(name) if names.len() > 1 => name.as_str(),
+            Some(_) => {
+                let problem = "the only array of the file: another one, of features, is needed";
+                return Err(ConfigError::new("data.target", target, problem));
+            }
+            None => {
+                let problem = format!("no such array: the file has {}", all());
+                return Err(ConfigError::new("data.target", target, problem));
+            }
+        },
+        None => among(&TARGETS).ok_or_else(|| match names {
+            [] => ConfigError::at("arrays", "the file has none: expected features and labels"),
+            _ => unclear("labels", &TARGETS, &all(), "; or name it as data.target"),
+        })?,
+    };
+    let mut others = names.iter().filter(|name| *name != targets);
+    let only = others.next().filter(|_| others.next().is_none()).map(String::as_str);
+    let features = only.or_else(|| among(&FEATURES)).filter(|name| *name != targets);
+    features
+        .map(|features| (features, Some(targets)))
+        .ok_or_else(|| unclear("features", &FEATURES, &all(), ""))
+}
+
+/// It is not clear which array is meant.
+fn unclear(what: &str, known: &[&str], all: &str, more: &str) -> ConfigError {
+    let problem = format!(
+        "it is not clear which array holds the {what}: the file has {all}; expected one of the \
+         name {}{more}",
+        known.join(" or ")
+    );
+    ConfigError::at("arrays", problem)
+}
+
+/// The bytes of an array in an archive of `most` bytes.
+fn inflated(
+    archive: &mut ZipArchive<Cursor<&[u8]>>,
+    name: &str,
+    most: u64,
+) -> Result<Vec<u8>, ConfigError> {
+    let file = format!("{name}.npy");
+    let member = archive.by_name(&file).map_err(|error| damaged(&error))?;
+    // The archive may say more than it has.
+    let compressed = member.compressed_size().min(most);
+    inflate::member(&file, member, compressed)
+        .map_err(|error| ConfigError { place: format!("array {name}, {}", error.place), ..error })
+}
+
+fn damaged(error: &ZipError) -> ConfigError {
+    ConfigError::at("archive", format!("is no ZIP file that can be read: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(names: &[&str], target: Option<&str>) -> Result<(String, Option<String>), String> {
+        let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+        choose(&names, target)
+            .map(|(features, targets)| (features.into(), targets.map(String::from)))
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn arrays_are_chosen_by_their_names() {
+        let pair = |features: &str, targets: &str| Ok((features.into(), Some(targets.into())));
+        assert_eq!(chosen(&["x", "y"], None), pair("x", "y"));
+        assert_eq!(chosen(&["labels", "images"], None), pair("images", "labels"));
+        assert_eq!(chosen(&["when", "target", "X"], None), pair("X", "target"));
+        assert_eq!(chosen(&["x", "kind"], Some("kind")), pair("x", "kind"));
+        assert_eq!(chosen(&["kind", "y", "data"], Some("kind")), pair("data", "kind"));
+        assert_eq!(chosen(&["y", "x"], Some("x")), pair("y", "x"));
+        // One array has its targets in a column.
+        assert_eq!(chosen(&["table"], None), Ok(("table".into(), None)));
+        assert_eq!(chosen(&["table"], Some("0")), Ok(("table".into(), None)));
+    }
+
+    #[test]
+    fn a_choice_that_is_not_clear_is_refused_with_the_arrays() {
+        for (names, target, problem) in [
+            (
+                &["a", "b"][..],
+                None,
+                "arrays: it is not clear which array holds the labels: the file has a, b; expected \
+                 one of the name y or labels or target; or name it as data.target",
+            ),
+            (
+                &["a", "b", "y"],
+                None,
+                "arrays: it is not clear which array holds the features: the file has a, b, y; \
+                 expected one of the name x or X or features or data",
+            ),
+            (&["x", "X", "y"], None, "arrays: it is not clear which array holds the features"),
+            (&["x", "y", "labels"], None, "arrays: it is not clear which array holds the labels"),
+            (&["x", "y"], Some("z"), "data.target = z: no such array: the file has x, y"),
+            (&["y"], Some("y"), "data.target = y: the only array of the file"),
+            (&[], None, "arrays: the file has none: expected features and labels"),
+        ] {
+            let error = chosen(names, target).unwrap_err();
+            assert!(error.starts_with(problem), "{names:?}: {error}");
+        }
+    }
+}
