@@ -34,7 +34,8 @@ pub struct ModelParams {
     /// Default: the only one that the kind can learn; with `kind = "mlp"` `"classification"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task: Option<Task>,
-    /// The widths of the hidden layers.
+    /// The widths of the hidden layers. Each ends with a ReLU, max(0, x); there is no dropout and
+    /// no normalisation.
     ///
     /// Accepts: a list of up to 64 whole numbers, each from 1; only with `kind = "mlp"`. The model
     /// has at most 4294967295 parameters. Default: `[256]`.

@@ -286,6 +286,10 @@ fn rows_are_read_from_standard_input_and_from_the_files_of_a_folder() {
     piped("evaluate", "x,y,class\n1,2,0\n1,?,0\n").code(2).stderr(contains(
         "standard input: line 3, column 1 (y) = \"?\": text, but a number is needed",
     ));
+    // Without names the order of the columns counts, which is said.
+    let bare: String = text.lines().skip(1).map(|line| format!("{line}\n")).collect();
+    let unnamed = "the columns of - have no names: they are taken in the order of the training";
+    piped("predict", &bare).success().stdout(expected.clone()).stderr(contains(unnamed));
     // The same rows in two files, of which the second has its columns in another order.
     let lines: Vec<&str> = text.lines().collect();
     let turned = |line: &&str| line.split(',').rev().collect::<Vec<&str>>().join(",") + "\n";

@@ -85,6 +85,12 @@ pub fn open(
         source => data::load(source, &options),
     };
     let data = data.map_err(named_by_argument)?;
+    if saved.columns.is_some() && data.columns.is_none() {
+        note!(
+            "warning: the columns of {source} have no names: they are taken in the order of the \
+             training data"
+        );
+    }
     Ok((saved, data))
 }
 
