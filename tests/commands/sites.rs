@@ -237,3 +237,39 @@ fn one_source_is_divided_by_given_sizes() {
     let even = run(&["--set", "data.sizes=[2, 2, 2]", "--set", "data.weighting=nodes"], "even");
     assert_eq!(even["digest"], run(&[], "plain")["digest"]);
 }
+
+/// The values of categories are those of all sites, and missing numbers become the mean of all.
+#[test]
+fn sites_of_a_rehearsal_share_a_schema() {
+    let deployment = unequal("rounds = 5");
+    let sources = SOURCES.trim_start_matches("data.");
+    let text = format!(
+        "[run]\nrounds = 5\n[topology]\nfile = \"path:3\"\n[data]\n{sources}\ntarget = \
+         \"sick\"\nstandardize = true\nschema = [\n  {{ name = \"age\", kind = \"number\", \
+         missing = \"mean\" }},\n  {{ name = \"ward\", kind = \"category\" }},\n  {{ name = \
+         \"patient\", kind = \"ignore\" }},\n]\n[model]\nkind = \"softmax\"\n[rule]\nkind = \
+         \"d-psgd\"\n[compressor]\nkind = \"identity\"\n"
+    );
+    deployment.write("experiment.toml", &text);
+    for (site, ward) in NAMES.into_iter().zip(["east", "west", "north"]) {
+        let row = |i: usize| {
+            let age = if i == 4 { String::new() } else { (i * 7 % 50).to_string() };
+            format!("{site}-{i},{age},{ward},{}\n", ["no", "yes"][i % 2])
+        };
+        let rows: String = (0..20).map(row).collect();
+        deployment.write(&format!("{site}.csv"), &format!("patient,age,ward,sick\n{rows}"));
+    }
+    let simulated = summary(&deployment, &["simulate"], "simulated");
+    let processes = summary(&deployment, &["train", "--processes"], "processes");
+    assert_eq!(simulated["digest"], processes["digest"]);
+    // Four features: age, and one for each ward or more.
+    assert!(simulated["parameters"].as_u64().unwrap() >= 2 * 4 + 2, "{simulated}");
+    gradvine()
+        .arg("predict")
+        .arg(deployment.file("processes"))
+        .arg(deployment.file("oslo.csv"))
+        .args(["--id", "patient"])
+        .assert()
+        .success()
+        .stdout(predicate::str::starts_with("patient,prediction,p(no),p(yes)\noslo-0,"));
+}
