@@ -109,6 +109,7 @@ fn round(rule: &Entry, compressor_kind: &str) -> Option<f64> {
             max_norm: None,
             rounds: ROUNDS,
             evaluate_every: u64::MAX,
+            stopping: None,
             setup: None,
             readers: Readers::Everyone,
         },

@@ -10,7 +10,7 @@ use std::{
 use super::Elapsed;
 use crate::{
     config::ConfigError,
-    gossip::{Input, LinkTraffic, OwnModel, Part, Traffic, tree::Setup},
+    gossip::{Input, LinkTraffic, OwnModel, Part, Tally, Traffic, tree::Setup},
     learn::Ready,
     state::Visitor,
     units::Round,
@@ -75,6 +75,12 @@ pub trait Learner: Send {
     /// end after the same round, in as many rounds as it takes to inform all of them.
     fn ends(&self) -> bool {
         false
+    }
+
+    /// The loss of the model of the last gradient on rows that are kept for validation, in rounds
+    /// in which it is asked for; looked at after each gradient.
+    fn tally(&mut self) -> Option<Tally> {
+        None
     }
 
     /// Visits what later rounds need, and returns whether the learner can be put back by it: then
@@ -143,12 +149,15 @@ pub fn compute(
     // A learner that has panicked is not called again.
     let computed = panic::catch_unwind(AssertUnwindSafe(|| {
         let computed = learner.compute_lent(round, &x, update, &mut ready)?;
-        Ok((computed, learner.step(round), learner.ends()))
+        Ok((computed, learner.step(round), learner.ends(), learner.tally()))
     }));
     let computed = computed.unwrap_or_else(|payload| Err(describe_panic(&*payload)));
     let x = Arc::unwrap_or_clone(x);
+    if let Ok((.., Some(tally))) = &computed {
+        hand(Input::Tally { round, tally: *tally });
+    }
     hand(match computed {
-        Ok(((update, loss), step, ends)) if update.len() == length => {
+        Ok(((update, loss), step, ends, _)) if update.len() == length => {
             Input::Computed { round, x, update, loss, step, ends }
         }
         Ok(((update, _), ..)) => {

@@ -19,7 +19,7 @@ use crate::{
 pub use network::{AbsentParams, Compute, LiarParams, NetworkParams, Sends, Uplink};
 pub use sections::{
     AbsenceParams, CheckpointParams, DataParams, Policy, QuorumParams, RequireParams, RobustParams,
-    RunParams, SplitKind, StartParams, TopologyParams, Transport, Weighting,
+    RunParams, SplitKind, StartParams, StopParams, TopologyParams, Transport, Weighting,
 };
 
 /// The default experiment: an MLP on the embedded digits, label-sorted over a ring of 8.

@@ -58,6 +58,16 @@ pub struct RunParams {
     /// Accepts: `{ nodes = 4, share = 0.95 }`. Default: all nodes, in all rounds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub require: Option<RequireParams>,
+    /// Ends the run early when the loss on rows that are kept for validation has not fallen for
+    /// some evaluations. Each node keeps a share of its training rows; the loss is that of the
+    /// nodes' own models on them, over all nodes. All nodes end after the same round, a few rounds
+    /// after the last of these evaluations.
+    ///
+    /// Accepts: `{ share = 0.1, every = 25, patience = 5 }`: a share above 0 and below 1, the
+    /// rounds between two evaluations and their number, from 1; not with asynchronous rules.
+    /// Default: all rounds, all training rows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_early: Option<StopParams>,
     /// The transport of `train` on one machine; in a deployment the addresses decide.
     pub transport: Transport,
     /// Whether links may carry frames through a relay where no direct connection can be had.
@@ -136,6 +146,18 @@ pub struct RequireParams {
     pub nodes: u32,
     /// In at least this share of the rounds.
     pub share: f64,
+}
+
+/// When a run ends early.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StopParams {
+    /// The share of each node's training rows that is kept for validation.
+    pub share: f64,
+    /// Rounds between two evaluations.
+    pub every: u64,
+    /// The number of evaluations without a lower loss after which the run ends.
+    pub patience: u64,
 }
 
 impl StartParams {
@@ -257,6 +279,7 @@ impl Default for RunParams {
             connect_s: 60.0,
             start: StartParams::All,
             require: None,
+            stop_early: None,
             transport: Transport::Tcp,
             relayed: false,
             congestion: None,

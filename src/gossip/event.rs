@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{plan::At, snapshot::Snapshot};
+use super::{plan::At, snapshot::Snapshot, stopping::Tally};
 use crate::units::{NodeId, Round};
 
 /// An event that a driver reports.
@@ -43,6 +43,14 @@ pub enum Input {
         part: u8,
         /// Its values of the update.
         values: Vec<f32>,
+    },
+    /// The loss on validation rows of the model that is lent for this round, before
+    /// [`Input::Computed`].
+    Tally {
+        /// The round that it was lent for.
+        round: Round,
+        /// The loss.
+        tally: Tally,
     },
     /// The gradient is computed: `update` is the sum of step times direction, `x` the lent model,
     /// unchanged.
@@ -175,7 +183,7 @@ pub struct Traffic {
     /// What dense gossip would have sent: 4 d bytes per neighbour and round.
     pub dense: u64,
     /// Envelopes, headers and payloads of the setup, of an initial model that one node gives, of
-    /// the notice of an early end, of farewells and of the exact mean at the end. `wire` does not
+    /// the notice of an early end, of tallies of validation rows, of farewells and of the exact mean at the end. `wire` does not
     /// count them; neither field counts the records sent last.
     pub tree: u64,
 }

@@ -17,9 +17,11 @@ pub mod plan;
 pub mod program;
 pub mod rule;
 pub mod snapshot;
+mod stopping;
 mod transfer;
 pub mod tree;
 
 pub use event::{Cause, Effect, Failure, Input, LinkTraffic, OwnModel, Part, RoundDone, Traffic};
 pub use lie::Lie;
 pub use node::{NewRule, Node, NodeConfig, Rejoin};
+pub use stopping::{Patience, Tally};

@@ -10,6 +10,8 @@
 //!   computed.
 //! * Upon `Computed`: pass the update to the rule and continue the round. If the learner requests
 //!   an early end, all nodes end after the same later round, which they learn from notices.
+//! * Upon `Tally`: add it to those of the subtree, whose sum goes up the tree; the root decides in a
+//!   fixed round whether the run ends early.
 //! * Upon `LinkDown` or `Left`: before the start, drop what was received over the link; if only
 //!   tree exchanges remain and none of them uses the link, continue; else fail. The reason names
 //!   the link and the round, or the first cause of the end.
@@ -39,10 +41,11 @@ use super::{
     plan::{self, At, Plan, Step},
     program::{Next, Program},
     rule::Rule,
+    stopping::{Patience, Stopping},
     transfer::{Exchange, Transfer},
     tree::{
         Agreement, FAREWELL, Farewell, INITIAL, MEAN, Mean, Readers, Records, SETUP, SETUP_LIMIT,
-        SUMMARY, Setup, TreePlan,
+        SUMMARY, Setup, TALLY, TreePlan,
     },
 };
 use crate::{
@@ -78,6 +81,8 @@ pub struct NodeConfig {
     pub rounds: u64,
     /// Rounds between evaluations; the last round is always evaluated.
     pub evaluate_every: u64,
+    /// When the run ends by itself, in synchronous rounds.
+    pub stopping: Option<Patience>,
     /// The record that all nodes agree on before round 0 (sums for standardisation); either all
     /// nodes have one or none.
     pub setup: Option<Setup>,
@@ -111,6 +116,7 @@ pub struct Node {
     loss: f64,
     growth: Growth,
     calls: Calls,
+    stopping: Option<Stopping>,
     /// Neighbours that have not been sent the notice of an early end.
     uninformed: Vec<NodeId>,
     /// The round of that notice.
@@ -178,6 +184,7 @@ impl Node {
             max_norm,
             rounds,
             evaluate_every,
+            stopping,
             setup,
             readers,
         } = config;
@@ -202,7 +209,7 @@ impl Node {
             mean: TreePlan::mean(&topology, parameters),
             summary: TreePlan::summary(&topology, readers),
         };
-        Node {
+        let mut node = Node {
             lag,
             flights: Flights::new(id, ahead),
             transfer: Transfer::new(id, seed, neighbours, plan::crosses(&*plan))
@@ -213,6 +220,7 @@ impl Node {
             loss: f64::NAN,
             growth: Growth::default(),
             calls: Calls::new(id, &*plan, &topology),
+            stopping: None,
             uninformed: Vec::new(),
             asked_last: Round(0),
             spent: Traffic::default(),
@@ -230,7 +238,9 @@ impl Node {
             evaluate_every: evaluate_every.max(1),
             parameters,
             trees,
-        }
+        };
+        node.stopping = stopping.map(|patience| node.watch(patience, Round(0)));
+        node
     }
 
     /// Handles one input and appends the effects, in order.
@@ -276,8 +286,12 @@ impl Node {
     /// The nodes that are too far behind for this node to begin its next gradient.
     fn held_back(&self) -> Option<(At, Vec<NodeId>)> {
         let round = self.round();
-        let late: Vec<NodeId> = self.calls.behind(round.0, round.0).collect();
-        let at = At { round, flight: 0, exchange: 0 };
+        let mut late: Vec<NodeId> = self.calls.behind(round.0, round.0).collect();
+        let mut at = At { round, flight: 0, exchange: 0 };
+        if let (Some(stopping), true) = (&self.stopping, late.is_empty()) {
+            late = stopping.late(round.0);
+            at.flight = TALLY;
+        }
         let waits = self.program.is_at_gradient(&*self.plan) && !late.is_empty();
         waits.then_some((at, late))
     }
@@ -313,6 +327,11 @@ impl Node {
                 // The rule is useless without its model, which is this node's result.
                 (self.rule, self.model, self.spent) = (None, Arc::new(x), self.transfer.traffic);
                 return Err(Failure::Gradient { round: self.round(), reason });
+            }
+            Input::Tally { round, tally } => {
+                if let Some(stopping) = &mut self.stopping {
+                    stopping.keep(round.0, tally);
+                }
             }
             Input::Part { round, part, values } => {
                 self.program.finish_part(part);
@@ -364,7 +383,7 @@ impl Node {
         };
         if let Some((x, state)) = self.restored.take() {
             self.local.x = x;
-            let restored = state.restore(|visitor| rule(&mut self.rule).state(visitor));
+            let restored = state.restore(|visitor| self.state(visitor));
             restored.map_err(|reason| Failure::Snapshot { round: self.round(), reason })?;
         }
         Ok(())
@@ -388,6 +407,7 @@ impl Node {
         loop {
             if !matches!(self.stage, Stage::Waiting { .. } | Stage::Setup(_) | Stage::Initial(_)) {
                 self.inform(out);
+                self.tell_tallies(out);
             }
             let Node { flights, transfer, local, trees, .. } = self;
             let mut fly = |plan: &dyn Plan, party: &mut dyn Party| {
@@ -473,7 +493,11 @@ impl Node {
         let next = if matches!(self.stage, Stage::Landing) {
             self.program.land_rest(plan, flights)
         } else {
-            Some(self.program.advance(plan, flights, |round| self.calls.may_begin(round)))
+            let stopping = &self.stopping;
+            let decided =
+                |round: Round| stopping.as_ref().is_none_or(|stopping| stopping.may_begin(round.0));
+            let may_begin = |round: Round| self.calls.may_begin(round) && decided(round);
+            Some(self.program.advance(plan, flights, may_begin))
         };
         match next {
             Some(Next::Wait) => return Ok(false),
@@ -494,6 +518,7 @@ impl Node {
 
     /// Lends the model to compute its gradient.
     fn compute(&mut self, round: Round, out: &mut Vec<Effect>) {
+        self.decide(round);
         let rule = rule(&mut self.rule);
         rule.point(&mut self.local);
         let Local { x, update } = std::mem::take(&mut self.local);

@@ -198,9 +198,15 @@ impl Transfer {
 
     /// Sends a frame without a payload. The link has a slot.
     pub fn notify(&mut self, to: NodeId, at: At, out: &mut Vec<Effect>) {
+        self.tell(to, at, &[], out);
+    }
+
+    /// Sends a frame with these bytes. The link has a slot.
+    pub fn tell(&mut self, to: NodeId, at: At, payload: &[u8], out: &mut Vec<Effect>) {
         let mut frame = self.buffer();
         let buffer = Arc::get_mut(&mut frame).expect("a frame that no other holds");
         frame::reserve(buffer);
+        buffer.extend_from_slice(payload);
         frame::seal(&Header { at, replica: None }, None, buffer);
         self.pool.push(Arc::clone(&frame));
         self.send(to, &frame, &at, out);

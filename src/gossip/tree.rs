@@ -35,6 +35,9 @@ pub const SUMMARY: u8 = 252;
 
 /// The flight of a notice that all nodes end after the round of its frame.
 pub const STOP: u8 = 253;
+/// The flight of the sum of a subtree's losses on validation rows, to the parent; its round is that
+/// of the evaluation.
+pub const TALLY: u8 = 255;
 /// The flight of the initial model, if one node gives it to all.
 pub const INITIAL: u8 = 254;
 

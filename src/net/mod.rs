@@ -75,7 +75,7 @@ pub use together::{together, together_from};
 pub use wire::{Hello, Message, Reason, Section, StartMessage, decode, encode};
 
 /// The version of the wire format of a link.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 
 pub use libp2p::{Multiaddr, PeerId, identity::Keypair};
 

@@ -12,11 +12,11 @@ use crate::{
     config::ConfigError,
     data::{Scale, Schema, Task},
     experiment::{
-        DataParams, Experiment, Policy, RequireParams, StartParams, TopologyParams, Transport,
-        Weighting,
+        DataParams, Experiment, Policy, RequireParams, StartParams, StopParams, TopologyParams,
+        Transport, Weighting,
     },
     gossip::{
-        NewRule, NodeConfig, plan,
+        NewRule, NodeConfig, Patience, plan,
         rule::{self, Prepared, RULES, Setting, Steps},
         tree::{self, Readers, Setup},
     },
@@ -114,6 +114,11 @@ impl Design {
     ) -> Result<Design, ConfigError> {
         check_run(&experiment)?;
         check_tensors(&tensors, &initial)?;
+        if experiment.run.stop_early.is_some() {
+            let problem = "a program that brings its own model ends its run itself: leave the key \
+                           out";
+            return Err(ConfigError::at("run.stop_early", problem));
+        }
         needs::one_copy(initial.len())?;
         let init = experiment.model.init.filter(|init| matches!(init, Init::From(_)));
         experiment.model = ModelParams { kind: OWN_MODEL.into(), init, ..ModelParams::default() };
@@ -224,6 +229,12 @@ impl Design {
         let unstable = experiment.run.allow_unstable;
         rule.warnings.extend(rule::advise(&rule.resolved, &steps, unstable)?);
         rule.warnings.extend(weighting_warning(&experiment));
+        if experiment.run.stop_early.is_some() && plan::is_asynchronous(&*rule.plan) {
+            let problem = "the rule is asynchronous and has no round that all nodes share, after \
+                           which they could end: choose a synchronous rule (`gradvine rules`), or \
+                           leave the key out";
+            return Err(ConfigError::at("run.stop_early", problem));
+        }
         experiment.rule = rule.resolved.clone();
         experiment.compressor = built.resolved;
         Ok(Design {
@@ -277,6 +288,12 @@ impl Design {
             max_norm: self.experiment.robust.max_norm,
             rounds: self.experiment.run.rounds,
             evaluate_every: self.experiment.run.evaluate_every,
+            stopping: self
+                .experiment
+                .run
+                .stop_early
+                .as_ref()
+                .map(|stop| Patience { every: stop.every, evaluations: stop.patience }),
             setup,
             readers,
         }
@@ -586,6 +603,18 @@ pub(super) fn check_run(experiment: &Experiment) -> Result<(), ConfigError> {
     for (key, value) in [("run.rounds", run.rounds), ("run.evaluate_every", run.evaluate_every)] {
         if value == 0 {
             return Err(ConfigError::new(key, value, "expected a whole number from 1"));
+        }
+    }
+    if let Some(StopParams { share, every, patience }) = &run.stop_early {
+        if !(*share > 0.0 && *share < 1.0) {
+            let problem = "expected a share above 0 and below 1";
+            return Err(ConfigError::new("run.stop_early.share", share, problem));
+        }
+        for (key, value) in [("every", every), ("patience", patience)] {
+            if !(1..=i64::MAX as u64).contains(value) {
+                let problem = "expected a whole number from 1 to 9223372036854775807";
+                return Err(ConfigError::new(format!("run.stop_early.{key}"), value, problem));
+            }
         }
     }
     check_seconds("run.patience_s", run.patience_s)?;

@@ -142,7 +142,7 @@ impl Run {
         if let Some(why) = &summary.failure {
             return Status::Failed(why.clone());
         }
-        let short = summary.short_of(self.experiment.run.rounds);
+        let short = summary.short_of(summary.rounds_of(self.experiment.run.rounds));
         let short: Vec<String> = short.iter().map(|(name, _)| name.to_string()).collect();
         if short.is_empty() { Status::Done } else { Status::Short(short) }
     }

@@ -10,14 +10,18 @@ use super::{
 };
 use crate::{
     config::ConfigError,
-    data::{Dataset, Preprocessing, Schema, Target, agree},
+    data::{self, Dataset, Preprocessing, Schema, Target, agree},
     drive::{Conclusion, Learner},
-    gossip::tree::Setup,
+    experiment::RunParams,
+    gossip::{Tally, tree::Setup},
     learn::{Counts, Evaluation, MOST_OUTPUTS, Model, Objective, Optimizer, Ready},
     state::Visitor,
     units::{NodeId, Round},
     vector,
 };
+
+/// Tells the stream that draws validation rows from that of test rows.
+const VALIDATION: u64 = 0x7661_6c69_6461_7465;
 
 /// In larger runs records hold no counts: the root keeps the records of all nodes in memory.
 const MOST_COUNTING: usize = 256;
@@ -28,12 +32,36 @@ const MOST_COUNTING: usize = 256;
 pub struct Shared {
     raw: Arc<Dataset>,
     prepared: OnceLock<Arc<Dataset>>,
+    /// Rows that are kept for validation.
+    kept: Option<Box<Shared>>,
 }
 
 impl Shared {
     /// Not yet prepared.
     pub fn new(raw: Dataset) -> Arc<Shared> {
-        Arc::new(Shared { raw: Arc::new(raw), prepared: OnceLock::new() })
+        Arc::new(Shared::of(raw, None))
+    }
+
+    /// Training rows, of which a share is kept for validation if the run may stop early.
+    ///
+    /// # Errors
+    /// If no row is left for training.
+    pub fn training(all: Arc<Shared>, run: &RunParams) -> Result<Arc<Shared>, ConfigError> {
+        let Some(stop) = &run.stop_early else { return Ok(all) };
+        let raw = all.raw();
+        // Another stream than that of the test rows.
+        let split = data::split_test(raw, stop.share, run.seed ^ VALIDATION);
+        let (train, kept) =
+            split.map_err(|error| ConfigError { place: "run.stop_early.share".into(), ..error })?;
+        if kept.is_empty() {
+            return Ok(all);
+        }
+        let kept = Box::new(Shared::of(raw.select(&kept), None));
+        Ok(Arc::new(Shared::of(raw.select(&train), Some(kept))))
+    }
+
+    fn of(raw: Dataset, kept: Option<Box<Shared>>) -> Shared {
+        Shared { raw: Arc::new(raw), prepared: OnceLock::new(), kept }
     }
 
     /// The data as loaded.
@@ -80,6 +108,10 @@ struct Started {
     weight: f32,
     data: Arc<Dataset>,
     test: Option<Arc<Dataset>>,
+    /// Rows that are kept for validation.
+    kept: Option<Arc<Dataset>>,
+    /// The loss on them in the last round, if it was asked for.
+    tally: Option<Tally>,
 }
 
 impl ShardLearner {
@@ -94,6 +126,18 @@ impl ShardLearner {
         preprocessing: Arc<OnceLock<Preprocessing>>,
     ) -> ShardLearner {
         ShardLearner { node, design, model, shard, test, preprocessing, started: None }
+    }
+
+    /// The loss at x on the rows for validation, in rounds that begin with an evaluation.
+    fn validate(&mut self, round: Round, x: &[f32]) -> Option<Tally> {
+        let stop = self.design.experiment.run.stop_early.as_ref()?;
+        if round.0 == 0 || !round.0.is_multiple_of(stop.every) {
+            return None;
+        }
+        let started = self.started.as_ref()?;
+        let Some(kept) = started.kept.as_deref() else { return Some(Tally::default()) };
+        let rows = kept.rows() as u64;
+        Some(Tally { loss: evaluate(&self.model, x, kept).loss * rows as f64, rows })
     }
 
     fn started(&mut self) -> &mut Started {
@@ -162,6 +206,8 @@ impl Learner for ShardLearner {
             optimizer: self.design.optimizer(self.node, data.rows()),
             weight: weight as f32,
             test: self.test.as_ref().map(|test| test.prepare(preprocessing)).transpose()?,
+            kept: self.shard.kept.as_ref().map(|kept| kept.prepare(preprocessing)).transpose()?,
+            tally: None,
             data,
         });
         Ok(())
@@ -178,7 +224,9 @@ impl Learner for ShardLearner {
         update: &mut [f32],
         ready: &mut Ready<'_>,
     ) -> f64 {
+        let tally = self.validate(round, x);
         let started = self.started();
+        started.tally = tally;
         started.optimizer.update_by_parts(
             round,
             x,
@@ -191,6 +239,10 @@ impl Learner for ShardLearner {
                 ready(range, update);
             },
         )
+    }
+
+    fn tally(&mut self) -> Option<Tally> {
+        self.started().tally
     }
 
     fn state(&mut self, visitor: &mut dyn Visitor) -> bool {
@@ -256,5 +308,45 @@ pub fn class_counts(data: &Dataset) -> Vec<u64> {
             counts
         }
         Target::Values(_) => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ndarray::Array2;
+
+    use super::*;
+    use crate::experiment::StopParams;
+
+    fn rows(target: Target) -> Arc<Shared> {
+        let features = Array2::from_shape_fn((20, 2), |(row, column)| (2 * row + column) as f32);
+        Shared::new(Dataset::new("rows", features, target).unwrap())
+    }
+
+    #[test]
+    fn rows_for_validation_are_no_training_rows() {
+        let stop = |share| StopParams { share, every: 5, patience: 2 };
+        let run = |share| RunParams { stop_early: Some(stop(share)), ..RunParams::default() };
+        let classes = Target::Classes {
+            labels: (0..20).map(|row| u32::from(row % 4 == 0)).collect(),
+            names: vec!["a".into(), "b".into()],
+        };
+        let values = Target::Values(Array2::from_shape_fn((20, 1), |(row, _)| row as f32));
+        for target in [classes, values] {
+            let all = rows(target);
+            let part = Shared::training(Arc::clone(&all), &run(0.2)).unwrap();
+            let kept = part.kept.as_ref().unwrap();
+            assert_eq!((part.raw().rows(), kept.raw().rows()), (16, 4));
+            for row in kept.raw().features.rows() {
+                assert!(part.raw().features.rows().into_iter().all(|other| other != row));
+            }
+            let untouched = Shared::training(Arc::clone(&all), &RunParams::default()).unwrap();
+            assert!(Arc::ptr_eq(&untouched, &all));
+            // Too few rows for the share: all are for training.
+            let none = Shared::training(Arc::clone(&all), &run(0.01)).unwrap();
+            assert_eq!(none.raw().rows(), 20);
+            let error = Shared::training(all, &run(0.99)).err().map(|error| error.to_string());
+            assert!(error.is_some_and(|error| error.contains("run.stop_early.share = 0.99")));
+        }
     }
 }

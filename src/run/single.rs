@@ -321,8 +321,8 @@ impl Single {
         Needs::alone(&design, node, rows).check(&design, "this node", "")?;
         let preprocessing = Arc::new(OnceLock::new());
         let test = test.map(Shared::new);
-        let (rows, class_rows) = (train.rows() as u64, class_counts(&train));
-        let train = Shared::new(train);
+        let train = Shared::training(Shared::new(train), &design.experiment.run)?;
+        let (rows, class_rows) = (train.raw().rows() as u64, class_counts(train.raw()));
         let mut learner = ShardLearner::new(
             Arc::clone(&design),
             model.clone(),

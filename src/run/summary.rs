@@ -86,6 +86,9 @@ pub struct Summary {
     /// The round in which a parameter stopped being finite.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub diverged_at: Option<u64>,
+    /// Whether it ended before its last round because the loss on validation rows had not fallen.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stopped_early: bool,
     /// Whether it was interrupted before its last round.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub interrupted: bool,
@@ -310,6 +313,7 @@ impl Summary {
             digest: String::new(),
             trace: None,
             diverged_at: None,
+            stopped_early: false,
             interrupted: false,
             failure: None,
             failed_at: None,
@@ -408,6 +412,8 @@ impl Summary {
         };
         summary.computing = all.iter().map(share).sum::<f64>() / all.len().max(1) as f64;
         if all.iter().any(|closing| closing.mean.is_some()) {
+            let run = &design.experiment.run;
+            summary.stopped_early = run.stop_early.is_some() && summary.rounds < run.rounds;
             summary.outcome = Outcome { test: of_all, ..Outcome::of(&all, design.by_rows()) };
             summary.warnings = warnings;
         }
@@ -458,6 +464,11 @@ impl Summary {
         });
         let away = self.away.iter().map(|(name, rounds)| (name.as_str(), *rounds));
         parts.chain(away).filter(|(_, part)| *part < rounds).collect()
+    }
+
+    /// The rounds of a run that had so many: fewer if it stopped early.
+    pub fn rounds_of(&self, rounds: u64) -> u64 {
+        if self.stopped_early { self.rounds.min(rounds) } else { rounds }
     }
 
     /// Dense bytes per payload byte.

@@ -29,8 +29,10 @@ pub struct Whole {
     pub design: Arc<Design>,
     /// The model.
     pub model: Model,
-    /// Each node's rows.
+    /// The rows that each node trains on.
     pub shards: Vec<Arc<Shared>>,
+    /// The same with those that it keeps for validation.
+    rows: Vec<Arc<Shared>>,
     /// Rows that no node trains on.
     pub tests: TestRows,
     /// Where the rows are from.
@@ -71,6 +73,10 @@ impl Whole {
         }
         warm_start::check(&experiment, shards[0].raw())?;
         let mut design = Design::new(experiment, Arc::new(topology), inputs, outputs)?;
+        let run = &design.experiment.run;
+        let keep = |shard| Shared::training(shard, run);
+        let rows = shards;
+        let shards = rows.iter().cloned().map(keep).collect::<Result<Vec<_>, _>>()?;
         let model = design.table_model()?;
         let conditions = measured_conditions(&mut design, &model, &shards[0])?;
         Ok(Whole {
@@ -79,6 +85,7 @@ impl Whole {
             conditions,
             design: Arc::new(design),
             model,
+            rows,
             shards,
             tests,
             origin,
@@ -107,6 +114,11 @@ impl Whole {
             config: self.design.node(node, learner.setup(), Readers::Root),
             learner: Box::new(learner),
         }
+    }
+
+    /// A node's rows as loaded: those that it trains on, and those that it keeps for validation.
+    pub fn rows_of(&self, node: NodeId) -> &Arc<Dataset> {
+        self.rows[node.index()].raw()
     }
 
     /// f(x): the nodes' losses at x, with the experiment's weights; `None` before the run has

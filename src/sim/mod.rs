@@ -183,6 +183,7 @@ impl EventKind {
             EventKind::Input(Input::Left { .. }) => 9,
             EventKind::Input(Input::ComputeFailed { .. }) => 10,
             EventKind::Input(Input::Snapshot(_)) => 11,
+            EventKind::Input(Input::Tally { .. }) => 12,
             EventKind::Arrival(_) => 8,
         }
     }

@@ -9,6 +9,7 @@ mod card;
 mod cases;
 mod compare;
 mod doctor;
+mod early_stop;
 mod export;
 mod faults;
 mod interrupts;

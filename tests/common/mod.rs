@@ -278,6 +278,7 @@ impl Run {
                     max_norm: None,
                     rounds: self.rounds,
                     evaluate_every: u64::MAX,
+                    stopping: None,
                     setup: None,
                     readers: Readers::Everyone,
                 };

@@ -6,11 +6,62 @@ use crate::properties::{ALL, home};
 use common::Run;
 use gradvine::{
     drive::{Conclusion, Ended, Learner, NodeSpec, NoopObserver},
-    gossip::plan,
+    gossip::{NodeConfig, Patience, Tally, plan},
     links::{ComputeModel, Conditions, LinkModel},
     sim,
     units::{NodeId, Round},
 };
+
+/// Has losses on rows for validation that fall until round 20.
+struct Tallying {
+    inner: Box<dyn Learner>,
+    every: u64,
+    tally: Option<Tally>,
+}
+
+impl Learner for Tallying {
+    fn compute(&mut self, round: Round, x: &[f32], update: &mut [f32]) -> f64 {
+        let loss = 100.0 - round.0.min(20) as f64;
+        let is_asked = round.0.is_multiple_of(self.every);
+        self.tally = is_asked.then_some(Tally { loss, rows: 1 });
+        self.inner.compute(round, x, update)
+    }
+
+    fn tally(&mut self) -> Option<Tally> {
+        self.tally
+    }
+
+    fn step(&self, round: Round) -> f32 {
+        self.inner.step(round)
+    }
+
+    fn conclude(&mut self, conclusion: &Conclusion<'_>) -> Vec<u8> {
+        self.inner.conclude(conclusion)
+    }
+}
+
+#[test]
+fn all_nodes_stop_after_the_same_round_if_their_losses_do_not_fall() {
+    const STOPPING: Patience = Patience { every: 5, evaluations: 2 };
+    for (rule, compressor) in ALL {
+        let run = Run { rounds: 400, ..Run::new(&format!("{}:8", home(rule)), rule, compressor) };
+        if plan::is_asynchronous(&*run.prepare().plan) {
+            continue;
+        }
+        let wrap = |spec: NodeSpec| NodeSpec {
+            config: NodeConfig { stopping: Some(STOPPING), ..spec.config },
+            learner: Box::new(Tallying { inner: spec.learner, every: 5, tally: None }),
+        };
+        let specs: Vec<NodeSpec> = run.specs().into_iter().map(wrap).collect();
+        let early = sim::run(specs, &mut NoopObserver).unwrap();
+        let done = rounds(&early);
+        // The losses of rounds 25 and 30 are not lower; then all hear of it.
+        assert!(done[0] > 30 && done[0] < 200, "{}: {done:?}", run.words());
+        assert!(done.iter().all(|rounds| *rounds == done[0]), "{}: {done:?}", run.words());
+        let short = Run { rounds: done[0], ..run.clone() };
+        assert_eq!(models(early), short.models(), "{}", run.words());
+    }
+}
 
 /// Asks for the end in one round.
 struct Ending {

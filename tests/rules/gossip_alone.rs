@@ -223,6 +223,7 @@ impl Case<'_> {
                 max_norm: None,
                 rounds: ROUNDS,
                 evaluate_every: 100,
+                stopping: None,
                 setup: None,
                 readers: Readers::Root,
             };

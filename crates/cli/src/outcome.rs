@@ -37,6 +37,7 @@ pub fn conclude(
     warn_of_records(&summary);
     summary.trace.clone_from(&result.trace);
     summary.interrupted = interrupted;
+    summary.stopped_early &= !interrupted;
     if !(args.no_baseline || interrupted) {
         summary.pooled = Some(whole.pooled_baseline()?.into());
     }
@@ -107,7 +108,8 @@ pub fn participation(summary: &Summary, run: &RunParams) -> Result<(), Exit> {
     if summary.interrupted {
         return Ok(());
     }
-    let (rounds, nodes) = (run.rounds, summary.participation.len() + summary.away.len());
+    let (rounds, nodes) =
+        (summary.rounds_of(run.rounds), summary.participation.len() + summary.away.len());
     let (least, share) = match &run.require {
         Some(require) => (require.nodes as usize, require.share),
         None => (nodes, 1.0),

@@ -225,7 +225,7 @@ pub fn write_files(
         };
         infos.push(write_node(&nodes.join(&name), name, address, file)?);
         let rows = nodes.join(&infos[index].name).join("data.csv");
-        write_csv(whole.shards[index].raw(), &rows)?;
+        write_csv(whole.rows_of(index.into()), &rows)?;
     }
     let topology = (*design.topology).clone().with_nodes(infos)?;
     directory.write("topology.toml", &topology.to_toml())?;
@@ -464,6 +464,7 @@ pub fn interrupted(
 ) -> EndError {
     let mut summary = salvage(whole, directory, processes, warn);
     summary.interrupted = true;
+    summary.stopped_early = false;
     write_summary(directory, &summary, warn);
     let (rounds, folder) = (summary.rounds, directory.path());
     let place = folder.display();

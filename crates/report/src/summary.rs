@@ -71,6 +71,13 @@ pub fn table(summary: &Summary, tree: u64) -> String {
             Bytes(tree)
         );
     }
+    if summary.stopped_early {
+        text += &format!(
+            "\nstopped early    after round {}: the loss on the rows for validation had not fallen \
+             (run.stop_early)",
+            summary.rounds
+        );
+    }
     text += &restarts(summary);
     for warning in &summary.warnings {
         text += &format!("\nwarning          {warning}");

@@ -7,7 +7,8 @@ use crate::{
         event::{Effect, Failure},
         frame::Sealed,
         plan::{self, At, Meeting, Plan},
-        tree::{FAREWELL, INITIAL, MEAN, SETUP, STOP, SUMMARY},
+        stopping::Tally,
+        tree::{FAREWELL, INITIAL, MEAN, SETUP, STOP, SUMMARY, TALLY},
     },
     units::NodeId,
 };
@@ -32,6 +33,14 @@ impl Node {
             }
             out.push(Effect::Recycle { from, buffer: bytes });
             return self.end_after(at.round, Some(from)).map_err(wrong);
+        }
+        if at.flight == TALLY {
+            sealed
+                .verify(crc32c::crc32c_append(sealed.sum, sealed.payload))
+                .map_err(|error| wrong(error.to_string()))?;
+            self.tallied(from, &at, sealed.payload).map_err(wrong)?;
+            out.push(Effect::Recycle { from, buffer: bytes });
+            return Ok(());
         }
         let plan = self.place(from, &at);
         let (checked, sum) = match plan {
@@ -58,6 +67,20 @@ impl Node {
         self.flights.hold(from, at, bytes).map_err(wrong)?;
         self.transfer.read_on(from, out);
         Ok(())
+    }
+
+    /// Keeps a child's sum of losses on validation rows.
+    fn tallied(&mut self, from: NodeId, at: &At, payload: &[u8]) -> Result<(), String> {
+        let Some(stopping) = &mut self.stopping else {
+            return Err(format!("{at}: nothing of it is expected there"));
+        };
+        let tally = Tally::from_bytes(payload)
+            .ok_or_else(|| format!("{at}: a tally has {} bytes", Tally::BYTES))?;
+        // No neighbour is further ahead than as many rounds as there are nodes.
+        let ahead = self.lag + 2 + self.topology.nodes() as u64;
+        let rounds = self.agreed.min(self.program.round().0.saturating_add(ahead));
+        let kept = stopping.arrived(from, at.round.0, tally, rounds);
+        kept.map_err(|reason| format!("{at}: {reason}"))
     }
 
     pub(super) fn is_call(&self, at: &At) -> bool {

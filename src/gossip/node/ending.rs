@@ -8,8 +8,9 @@ use crate::{
         event::{Effect, Failure},
         party::Local,
         plan::At,
+        stopping::{Patience, Stopping},
         transfer::Exchange,
-        tree::{FAREWELL, Leaving, Mean, STOP},
+        tree::{FAREWELL, Leaving, Mean, STOP, TALLY},
     },
     units::{NodeId, Round},
 };
@@ -41,11 +42,46 @@ impl Node {
                 "the run is to end after round {last}, and round {round} has begun"
             ));
         }
-        self.rounds = (last.0 + 1).max(round + 1).min(self.rounds);
+        self.lower(Round(last.0.max(round)), from);
+        self.asked_last = last;
+        Ok(())
+    }
+
+    /// Makes an earlier round the last, and marks the neighbours to inform.
+    pub(super) fn lower(&mut self, last: Round, from: Option<NodeId>) {
+        self.rounds = self.rounds.min(last.0 + 1);
         self.asked_last = last;
         let neighbours = self.topology.neighbours(self.id);
         self.uninformed = neighbours.iter().copied().filter(|&peer| Some(peer) != from).collect();
-        Ok(())
+    }
+
+    /// This node's part in early stopping, from this round on.
+    pub(super) fn watch(&self, patience: Patience, from: Round) -> Stopping {
+        let hop = (self.lag + 1) * self.plan.period();
+        Stopping::new(patience, &self.topology, self.id, hop, from.0)
+    }
+
+    /// Requests the early end in the round in which the losses say so.
+    pub(super) fn decide(&mut self, round: Round) {
+        let ends = self.stopping.as_mut().is_some_and(|stopping| stopping.decides(round.0));
+        if ends {
+            let last = Round(round.0 + self.rounds_to_inform());
+            self.end_after(last, None).expect("it ends later than now");
+        }
+    }
+
+    /// Sends sums of losses on validation rows to the parent in the tree, before later frames.
+    pub(super) fn tell_tallies(&mut self, out: &mut Vec<Effect>) {
+        let Node { flights, transfer, stopping, .. } = self;
+        let Some(stopping) = stopping else { return };
+        while let Some((parent, round, sum)) = stopping.next()
+            && flights.has_slot(parent)
+        {
+            flights.take_slot(parent);
+            let at = At { round: Round(round), flight: TALLY, exchange: 0 };
+            transfer.tell(parent, at, &sum.to_bytes(), out);
+            stopping.sent(round);
+        }
     }
 
     /// Sends the notice of an earlier end before any other frame.

@@ -11,7 +11,7 @@ use crate::{
         snapshot::Snapshot,
         tree::TreePlan,
     },
-    state::State,
+    state::{State, Visitor},
     units::Round,
 };
 
@@ -46,8 +46,10 @@ impl Node {
     pub fn rejoin(config: NodeConfig, rejoin: Rejoin) -> Node {
         let Rejoin { rounds, own, models, merged, traffic } = rejoin;
         let setup = config.setup.map(|setup| setup.keep(merged));
+        let patience = config.stopping;
         let mut node = Node::new(NodeConfig { initial_from: None, setup, ..config });
         node.transfer.count_from(traffic, &[]);
+        node.stopping = patience.map(|patience| node.watch(patience, rounds));
         let plan = TreePlan::initial(&node.topology, node.parameters);
         node.trees.initial = Some((Initial { models, gives: own.is_some() }, plan));
         node.local.x = own.unwrap_or(node.local.x);
@@ -100,6 +102,19 @@ impl Node {
         }
     }
 
+    /// Visits what later rounds need besides the model.
+    pub(super) fn state(&mut self, visitor: &mut dyn Visitor) {
+        rule(&mut self.rule).state(visitor);
+        let Some(stopping) = &mut self.stopping else { return };
+        stopping.state(visitor);
+        // A run that is to end early ends after the same round; the neighbours hear of it again.
+        let mut rounds = if self.rounds < self.agreed { self.rounds as f64 } else { 0.0 };
+        visitor.number("stopping.rounds", &mut rounds);
+        if rounds > 0.0 && self.rounds == self.agreed {
+            self.lower(Round(rounds as u64 - 1), None);
+        }
+    }
+
     /// A copy of the state between two rounds.
     pub(super) fn snapshot(&mut self) -> Snapshot {
         let model = self.current();
@@ -107,7 +122,7 @@ impl Node {
             rounds: self.round(),
             x: self.local.x.clone(),
             model: (model != self.local.x).then_some(model),
-            rule: State::copy(|visitor| rule(&mut self.rule).state(visitor)),
+            rule: State::copy(|visitor| self.state(visitor)),
             traffic: self.transfer.traffic,
             links: self.transfer.by_link(),
             growth: self.growth.numbers(),

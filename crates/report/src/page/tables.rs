@@ -138,7 +138,10 @@ pub(super) fn sent(run: &Run, which: usize) -> Option<f64> {
 /// Describes briefly how a run ended.
 pub(super) fn ended(run: &Run) -> String {
     match run.status() {
-        Status::Done => "done".into(),
+        Status::Done => match run.summary.as_ref().filter(|summary| summary.stopped_early) {
+            Some(summary) => format!("stopped early after round {}", grouped(summary.rounds)),
+            None => "done".into(),
+        },
         Status::Diverged(round) => format!("diverged in round {}", grouped(round)),
         Status::Interrupted(round) => format!("interrupted after round {}", grouped(round)),
         Status::Failed(_) => "failed".into(),

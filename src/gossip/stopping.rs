@@ -1,0 +1,334 @@
+//! Early stopping: the loss on validation rows of all nodes, summed during the rounds.
+//!
+//! * Upon a tally of the own model: keep it. Once those of all children in the spanning tree are
+//!   there too, send the sum to the parent.
+//! * A tally crosses a link before the frames of the rounds after it. So a fixed number of rounds
+//!   after an evaluation the root has the sum over all nodes (else it waits), and decides there:
+//!   the end depends on the losses only, and not on when frames arrive.
+//! * If the loss has not fallen in so many evaluations, the root requests an early end.
+//!
+//! Children are summed in ascending order. L. Prechelt, "Early Stopping - But When?", 1998.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{mixing::Topology, state::Visitor, units::NodeId};
+
+/// When a run ends by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// Rounds between two evaluations.
+    pub every: u64,
+    /// The number of evaluations without a lower loss after which the run ends.
+    pub evaluations: u64,
+}
+
+/// The loss of a model on validation rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Tally {
+    /// The sum over the rows.
+    pub loss: f64,
+    /// How many rows.
+    pub rows: u64,
+}
+
+impl Tally {
+    /// Its length as bytes.
+    pub const BYTES: usize = 16;
+
+    /// The loss in `f64` and the rows in 64 bits, least significant bytes first.
+    pub fn to_bytes(self) -> [u8; Tally::BYTES] {
+        let mut bytes = [0; Tally::BYTES];
+        bytes[..8].copy_from_slice(&self.loss.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.rows.to_le_bytes());
+        bytes
+    }
+
+    /// Reads these bytes; `None` if there are more or fewer.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Tally> {
+        let (loss, rows) = bytes.split_first_chunk::<8>()?;
+        let rows = <[u8; 8]>::try_from(rows).ok()?;
+        Some(Tally { loss: f64::from_le_bytes(*loss), rows: u64::from_le_bytes(rows) })
+    }
+
+    fn and(self, other: Tally) -> Tally {
+        Tally { loss: self.loss + other.loss, rows: self.rows.saturating_add(other.rows) }
+    }
+}
+
+/// One node's part.
+pub(super) struct Stopping {
+    patience: Patience,
+    /// After how many rounds the root decides on an evaluation.
+    delay: u64,
+    /// The first round whose evaluation counts.
+    from: u64,
+    parent: Option<NodeId>,
+    children: Vec<NodeId>,
+    /// Of each round the own tally, then those of the children; the sums of their subtrees.
+    tallies: BTreeMap<u64, Vec<Option<Tally>>>,
+    /// The rounds whose sum has been sent to the parent.
+    sent: BTreeSet<u64>,
+    /// The root's lowest mean loss, and the evaluations since.
+    best: f64,
+    since: u64,
+}
+
+impl Stopping {
+    /// Of a node that begins after `from` rounds; a tally crosses a link within `hop` rounds.
+    pub fn new(
+        patience: Patience,
+        topology: &Topology,
+        id: NodeId,
+        hop: u64,
+        from: u64,
+    ) -> Stopping {
+        let tree = topology.spanning_tree();
+        Stopping {
+            patience: Patience { every: patience.every.max(1), ..patience },
+            delay: (tree.height() as u64 + 1).saturating_mul(hop),
+            from,
+            parent: tree.parent(id),
+            children: tree.children(id).to_vec(),
+            tallies: BTreeMap::new(),
+            sent: BTreeSet::new(),
+            best: f64::INFINITY,
+            since: 0,
+        }
+    }
+
+    /// Whether there is an evaluation at the beginning of this round.
+    fn is_evaluated(&self, round: u64) -> bool {
+        round > 0 && round >= self.from && round.is_multiple_of(self.patience.every)
+    }
+
+    fn entry(&mut self, round: u64) -> &mut Vec<Option<Tally>> {
+        let size = 1 + self.children.len();
+        self.tallies.entry(round).or_insert_with(|| vec![None; size])
+    }
+
+    /// Keeps the tally of the own model at the beginning of a round.
+    pub fn keep(&mut self, round: u64, tally: Tally) {
+        if self.is_evaluated(round) {
+            self.entry(round)[0] = Some(tally);
+        }
+    }
+
+    /// Keeps the sum of a child's subtree. `rounds`: the first round that no neighbour can be in.
+    ///
+    /// # Errors
+    /// If there is no such tally.
+    pub fn arrived(
+        &mut self,
+        from: NodeId,
+        round: u64,
+        tally: Tally,
+        rounds: u64,
+    ) -> Result<(), String> {
+        let Some(child) = self.children.iter().position(|child| *child == from) else {
+            return Err("only children in the spanning tree send tallies".into());
+        };
+        if !self.is_evaluated(round) || round >= rounds {
+            return Err(format!("there is no tally of round {round}"));
+        }
+        // One of a round that is decided on, after a restart, is forgotten in the next round.
+        self.entry(round)[1 + child] = Some(tally);
+        Ok(())
+    }
+
+    /// The sum over this node's subtree; `None` until all of it is there.
+    fn sum(&self, round: u64) -> Option<Tally> {
+        let all = self.tallies.get(&round)?;
+        all.iter().try_fold(Tally::default(), |sum, one| Some(sum.and((*one)?)))
+    }
+
+    /// The first sum that the parent lacks: the parent, the round, the sum.
+    pub fn next(&self) -> Option<(NodeId, u64, Tally)> {
+        let parent = self.parent?;
+        let mut unsent = self.tallies.keys().filter(|round| !self.sent.contains(round));
+        unsent.find_map(|&round| Some((parent, round, self.sum(round)?)))
+    }
+
+    /// The sum of this round is sent.
+    pub fn sent(&mut self, round: u64) {
+        self.sent.insert(round);
+    }
+
+    /// The round of the evaluation on which the root decides in this round.
+    fn due(&self, round: u64) -> Option<u64> {
+        let at = round.checked_sub(self.delay)?;
+        (self.parent.is_none() && self.is_evaluated(at)).then_some(at)
+    }
+
+    /// The children whose sums the root lacks for its decision in this round.
+    pub fn late(&self, round: u64) -> Vec<NodeId> {
+        let Some(at) = self.due(round) else { return Vec::new() };
+        let known = self.tallies.get(&at);
+        let lacks = |child: &usize| {
+            known.is_none_or(|known| known.get(1 + child).is_none_or(Option::is_none))
+        };
+        (0..self.children.len()).filter(lacks).map(|child| self.children[child]).collect()
+    }
+
+    /// Whether this node may begin this round: the root waits for the sums on which it decides.
+    pub fn may_begin(&self, round: u64) -> bool {
+        self.due(round).is_none_or(|at| self.sum(at).is_some())
+    }
+
+    /// Decides at the beginning of a round whether the run is to end, and forgets old tallies.
+    pub fn decides(&mut self, round: u64) -> bool {
+        let sum = self.due(round).and_then(|at| self.sum(at));
+        let kept = round.saturating_sub(self.delay).saturating_add(u64::from(sum.is_some()));
+        self.tallies = self.tallies.split_off(&kept);
+        self.sent = self.sent.split_off(&kept);
+        let Some(sum) = sum.filter(|sum| sum.rows > 0) else { return false };
+        let loss = sum.loss / sum.rows as f64;
+        if loss < self.best {
+            (self.best, self.since) = (loss, 0);
+        } else {
+            self.since += 1;
+        }
+        self.since >= self.patience.evaluations
+    }
+
+    /// Visits what later rounds need. What was sent to the parent is sent again after a restart: it
+    /// may not have arrived.
+    pub fn state(&mut self, visitor: &mut dyn Visitor) {
+        let mut count = |name: &str, value: &mut u64| {
+            let mut number = *value as f64;
+            visitor.number(name, &mut number);
+            *value = number as u64;
+        };
+        count("stopping.from", &mut self.from);
+        count("stopping.since", &mut self.since);
+        let mut known: Vec<(u64, u64, Tally)> = Vec::new();
+        for (&round, all) in &self.tallies {
+            let entries = (0..).zip(all).filter_map(|(of, one)| Some((round, of, (*one)?)));
+            known.extend(entries);
+        }
+        let mut length = known.len() as u64;
+        count("stopping.tallies", &mut length);
+        known.resize(length.min(MOST_KEPT) as usize, (0, 0, Tally::default()));
+        for (round, of, tally) in &mut known {
+            count("stopping.round", round);
+            count("stopping.of", of);
+            count("stopping.rows", &mut tally.rows);
+        }
+        visitor.number("stopping.best", &mut self.best);
+        for (.., tally) in &mut known {
+            visitor.number("stopping.loss", &mut tally.loss);
+        }
+        for (round, of, tally) in known {
+            if let Some(entry) = self.entry(round).get_mut(of as usize) {
+                *entry = Some(tally);
+            }
+        }
+    }
+}
+
+/// The maximum number of tallies in a checkpoint.
+const MOST_KEPT: u64 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::State;
+
+    const PATIENCE: Patience = Patience { every: 10, evaluations: 2 };
+
+    /// The parts of the nodes of a path of three; a tally takes 2 rounds to the root.
+    fn parts(from: u64) -> [Stopping; 3] {
+        let path = Topology::parse("path:3", 0).unwrap();
+        [0, 1, 2].map(|id| Stopping::new(PATIENCE, &path, NodeId(id), 1, from))
+    }
+
+    fn tally(loss: f64) -> Tally {
+        Tally { loss, rows: 2 }
+    }
+
+    #[test]
+    fn tallies_survive_as_bytes() {
+        let one = Tally { loss: 0.1, rows: u64::MAX };
+        assert_eq!(Tally::from_bytes(&one.to_bytes()), Some(one));
+        assert_eq!(Tally::from_bytes(&[0; 15]), None);
+        assert_eq!(Tally::from_bytes(&[0; 17]), None);
+    }
+
+    #[test]
+    fn sums_go_up_and_the_root_decides_in_fixed_rounds() {
+        let [mut root, mut middle, mut leaf] = parts(0);
+        // The losses of the evaluations in rounds 10, 20, ...: it falls once, then not.
+        for (round, loss) in [(10, 3.0), (20, 2.0), (30, 2.0), (40, f64::NAN)] {
+            leaf.keep(round, tally(loss));
+            let (parent, at, sum) = leaf.next().unwrap();
+            assert_eq!((parent, at, sum.rows), (NodeId(1), round, 2));
+            assert_eq!(sum.loss.to_bits(), loss.to_bits());
+            leaf.sent(round);
+            assert_eq!(leaf.next(), None);
+            middle.arrived(NodeId(2), round, sum, 60).unwrap();
+            assert_eq!(middle.next(), None, "its own is missing");
+            middle.keep(round, tally(1.0));
+            let (parent, at, sum) = middle.next().unwrap();
+            assert_eq!((parent, at, sum.rows), (NodeId(0), round, 4));
+            middle.sent(round);
+            // Two links high: three rounds later.
+            root.keep(round, tally(1.0));
+            assert!(root.may_begin(round + 2) && !root.may_begin(round + 3));
+            assert_eq!(root.late(round + 3), [NodeId(1)]);
+            root.arrived(NodeId(1), round, sum, 60).unwrap();
+            assert!(root.may_begin(round + 3) && root.late(round + 3).is_empty());
+            assert!(!root.decides(round + 2));
+            assert_eq!(root.decides(round + 3), round == 40);
+            assert!(root.may_begin(round + 4) && root.tallies.is_empty());
+        }
+        assert_eq!(root.best, 4.0 / 6.0);
+        for round in 40..60 {
+            assert!(!leaf.decides(round) && !middle.decides(round), "only the root decides");
+        }
+        assert!(leaf.tallies.is_empty() && leaf.sent.is_empty());
+    }
+
+    #[test]
+    fn tallies_that_cannot_be_are_refused() {
+        let [mut root, ..] = parts(0);
+        for (from, round) in [(2, 10), (1, 0), (1, 15), (1, 60), (1, 70)] {
+            assert!(root.arrived(NodeId(from), round, tally(1.0), 60).is_err(), "{from} {round}");
+        }
+        assert!(root.tallies.is_empty());
+        // After a change of the members only later evaluations count, so that nobody waits for ones
+        // that never were.
+        let [mut root, ..] = parts(15);
+        assert!(root.arrived(NodeId(1), 10, tally(1.0), 60).is_err());
+        assert!(root.may_begin(13) && !root.may_begin(23));
+    }
+
+    #[test]
+    fn without_validation_rows_no_run_ends() {
+        let [mut root, ..] = parts(0);
+        for round in [10, 20, 30, 40, 50] {
+            root.keep(round, Tally::default());
+            root.arrived(NodeId(1), round, Tally::default(), 60).unwrap();
+            assert!(!root.decides(round + 3));
+        }
+    }
+
+    #[test]
+    fn a_restart_goes_on_from_the_same_state() {
+        let [mut root, mut middle, _] = parts(0);
+        root.keep(10, tally(1.0));
+        root.arrived(NodeId(1), 10, tally(0.3), 60).unwrap();
+        assert!(!root.decides(13));
+        root.keep(20, tally(0.1));
+        middle.keep(20, tally(0.7));
+        middle.arrived(NodeId(2), 20, tally(f64::NAN), 60).unwrap();
+        let [mut other, mut again, _] = parts(0);
+        let state = State::copy(|visitor| root.state(visitor));
+        state.restore(|visitor| other.state(visitor)).unwrap();
+        assert_eq!((other.best, other.since), (root.best, root.since));
+        assert_eq!(other.tallies, root.tallies);
+        middle.sent(20);
+        let state = State::copy(|visitor| middle.state(visitor));
+        state.restore(|visitor| again.state(visitor)).unwrap();
+        let (parent, round, sum) = again.next().expect("it is sent again");
+        assert!((parent, round, sum.rows) == (NodeId(0), 20, 4) && sum.loss.is_nan());
+    }
+}
