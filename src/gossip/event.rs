@@ -183,8 +183,8 @@ pub struct Traffic {
     /// What dense gossip would have sent: 4 d bytes per neighbour and round.
     pub dense: u64,
     /// Envelopes, headers and payloads of the setup, of an initial model that one node gives, of
-    /// the notice of an early end, of tallies of validation rows, of farewells and of the exact mean at the end. `wire` does not
-    /// count them; neither field counts the records sent last.
+    /// the notice of an early end, of tallies of validation rows, of farewells and of the exact
+    /// mean at the end. `wire` does not count them; neither field counts the records sent last.
     pub tree: u64,
 }
 

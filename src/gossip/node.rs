@@ -10,8 +10,8 @@
 //!   computed.
 //! * Upon `Computed`: pass the update to the rule and continue the round. If the learner requests
 //!   an early end, all nodes end after the same later round, which they learn from notices.
-//! * Upon `Tally`: add it to those of the subtree, whose sum goes up the tree; the root decides in a
-//!   fixed round whether the run ends early.
+//! * Upon `Tally`: add it to those of the subtree, whose sum goes up the tree; the root decides in
+//!   a fixed round whether the run ends early.
 //! * Upon `LinkDown` or `Left`: before the start, drop what was received over the link; if only
 //!   tree exchanges remain and none of them uses the link, continue; else fail. The reason names
 //!   the link and the round, or the first cause of the end.

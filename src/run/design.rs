@@ -6,17 +6,18 @@ use std::{path::Path, sync::Arc};
 use super::{
     needs,
     record::{Opening, Sums},
+    stop_early,
 };
 use crate::{
     compress::{self, Compressor},
     config::ConfigError,
     data::{Scale, Schema, Task},
     experiment::{
-        DataParams, Experiment, Policy, RequireParams, StartParams, StopParams, TopologyParams,
-        Transport, Weighting,
+        DataParams, Experiment, Policy, RequireParams, StartParams, TopologyParams, Transport,
+        Weighting,
     },
     gossip::{
-        NewRule, NodeConfig, Patience, plan,
+        NewRule, NodeConfig, plan,
         rule::{self, Prepared, RULES, Setting, Steps},
         tree::{self, Readers, Setup},
     },
@@ -114,11 +115,7 @@ impl Design {
     ) -> Result<Design, ConfigError> {
         check_run(&experiment)?;
         check_tensors(&tensors, &initial)?;
-        if experiment.run.stop_early.is_some() {
-            let problem = "a program that brings its own model ends its run itself: leave the key \
-                           out";
-            return Err(ConfigError::at("run.stop_early", problem));
-        }
+        stop_early::refuse(&experiment.run)?;
         needs::one_copy(initial.len())?;
         let init = experiment.model.init.filter(|init| matches!(init, Init::From(_)));
         experiment.model = ModelParams { kind: OWN_MODEL.into(), init, ..ModelParams::default() };
@@ -229,12 +226,7 @@ impl Design {
         let unstable = experiment.run.allow_unstable;
         rule.warnings.extend(rule::advise(&rule.resolved, &steps, unstable)?);
         rule.warnings.extend(weighting_warning(&experiment));
-        if experiment.run.stop_early.is_some() && plan::is_asynchronous(&*rule.plan) {
-            let problem = "the rule is asynchronous and has no round that all nodes share, after \
-                           which they could end: choose a synchronous rule (`gradvine rules`), or \
-                           leave the key out";
-            return Err(ConfigError::at("run.stop_early", problem));
-        }
+        stop_early::check_rule(&experiment.run, &*rule.plan)?;
         experiment.rule = rule.resolved.clone();
         experiment.compressor = built.resolved;
         Ok(Design {
@@ -288,12 +280,7 @@ impl Design {
             max_norm: self.experiment.robust.max_norm,
             rounds: self.experiment.run.rounds,
             evaluate_every: self.experiment.run.evaluate_every,
-            stopping: self
-                .experiment
-                .run
-                .stop_early
-                .as_ref()
-                .map(|stop| Patience { every: stop.every, evaluations: stop.patience }),
+            stopping: stop_early::patience(&self.experiment.run),
             setup,
             readers,
         }
@@ -605,18 +592,7 @@ pub(super) fn check_run(experiment: &Experiment) -> Result<(), ConfigError> {
             return Err(ConfigError::new(key, value, "expected a whole number from 1"));
         }
     }
-    if let Some(StopParams { share, every, patience }) = &run.stop_early {
-        if !(*share > 0.0 && *share < 1.0) {
-            let problem = "expected a share above 0 and below 1";
-            return Err(ConfigError::new("run.stop_early.share", share, problem));
-        }
-        for (key, value) in [("every", every), ("patience", patience)] {
-            if !(1..=i64::MAX as u64).contains(value) {
-                let problem = "expected a whole number from 1 to 9223372036854775807";
-                return Err(ConfigError::new(format!("run.stop_early.{key}"), value, problem));
-            }
-        }
-    }
+    stop_early::check(run)?;
     check_seconds("run.patience_s", run.patience_s)?;
     check_seconds("run.work_s", run.work_s)?;
     check_seconds("run.connect_s", run.connect_s)?;

@@ -30,6 +30,7 @@ mod recorder;
 mod shard;
 mod single;
 mod space;
+mod stop_early;
 mod summary;
 mod warm_start;
 mod watch;
