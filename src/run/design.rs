@@ -82,6 +82,9 @@ impl Design {
     ) -> Result<Design, ConfigError> {
         check_run(&experiment)?;
         let model = Model::resolve(&experiment.model, Some(inputs), Some(outputs))?;
+        // Nodes that write the default and those that leave it out agree.
+        let usual = ModelParams { task: None, ..experiment.model.clone() }.task()?;
+        experiment.model.task = experiment.model.task.filter(|task| *task != usual);
         experiment.model.inputs = Some(inputs);
         experiment.model.outputs = Some(outputs);
         experiment.data.weighting.get_or_insert(Weighting::Nodes);

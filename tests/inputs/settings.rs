@@ -332,3 +332,13 @@ fn all_compressors_but_three_scale_with_their_argument() {
     }
     assert_eq!(others, ["f16", "bf16", "truncate"]);
 }
+
+#[test]
+fn a_task_that_is_written_and_one_that_is_left_out_agree() {
+    let canonical = |sets: &[&str]| with(sets).unwrap().design.experiment.canonical();
+    let (written, left_out) = (canonical(&["model.task=classification"]), canonical(&[]));
+    assert_eq!(written, left_out);
+    let other =
+        ["model.task=regression", "data.source=synthetic", "model.kind=mlp", "data.split=iid"];
+    assert!(canonical(&other).contains("model.task = \"regression\""));
+}
