@@ -29,3 +29,4 @@ mod runs;
 mod schema;
 mod sites;
 mod strangers;
+mod warnings;

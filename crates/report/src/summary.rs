@@ -2,7 +2,7 @@
 
 use gradvine::{
     experiment::Weighting,
-    run::{Change, Figures, Participation, Summary},
+    run::{Change, Figures, OutputFigures, Participation, Summary},
     units::{Bytes, duration},
 };
 
@@ -227,26 +227,35 @@ fn participants(summary: &Summary) -> String {
     // Where all nodes test on the same rows, the mean model has one figure.
     let apart = parts().any(|part| part.test_of_mean.is_some());
     let known = |of: fn(&Participation) -> Option<f64>| parts().any(|part| of(part).is_some());
-    let columns: [(&str, bool, Cell); 5] = [
+    let numbers = known(rmse);
+    let columns: [(&str, bool, Cell); 8] = [
         ("test rows", apart, |part| {
             part.test.as_ref().map_or("-".into(), |test| test.rows.to_string())
         }),
-        ("test accuracy", !apart, |part| percent(part.test_accuracy)),
+        ("test accuracy", !apart && !numbers, |part| percent(part.test_accuracy)),
         ("own model", apart && known(own), |part| percent(own(part))),
         ("mean model", apart && known(of_mean), |part| percent(of_mean(part))),
         ("baseline", known(baseline), |part| percent(baseline(part))),
+        ("own RMSE", numbers, |part| rmse(part).map_or("-".into(), number)),
+        ("mean model RMSE", known(rmse_of_mean), |part| {
+            rmse_of_mean(part).map_or("-".into(), number)
+        }),
+        ("baseline RMSE", numbers, |part| baseline_rmse(part).map_or("-".into(), number)),
     ];
     let columns: Vec<_> = columns.into_iter().filter(|(_, shown, _)| *shown).collect();
-    let mut rows = vec![vec!["node".to_string(), "rows".into(), "classes (rows)".into()]];
+    let mut rows = vec![vec!["node".to_string(), "rows".into()]];
+    let classed = parts().any(|part| !part.classes.is_empty());
+    rows[0].extend(classed.then(|| "classes (rows)".into()));
     rows[0].extend(columns.iter().map(|(head, ..)| (*head).to_string()).chain(["sent".into()]));
     rows.extend(summary.participation.iter().take(SHOWN).map(|(name, part)| {
-        let mut row = vec![name.clone(), part.rows.to_string(), classes(part)];
+        let mut row = vec![name.clone(), part.rows.to_string()];
+        row.extend(classed.then(|| classes(part)));
         row.extend(columns.iter().map(|(.., cell)| cell(part)));
         row.push(Bytes(part.bytes_payload).to_string());
         row
     }));
-    let mut text: String =
-        aligned(&rows, &[0, 2]).lines().map(|line| format!("  {line}\n")).collect();
+    let left: &[usize] = if classed { &[0, 2] } else { &[0] };
+    let mut text: String = aligned(&rows, left).lines().map(|line| format!("  {line}\n")).collect();
     if summary.participation.len() > SHOWN {
         text += &format!(
             "  ... and {} more nodes in summary.json\n",
@@ -267,6 +276,26 @@ fn weights(summary: &Summary) -> String {
         _ => return String::new(),
     };
     format!("\nweighting        {words}")
+}
+
+/// The figures of a model's only number; `None` if there are several, or classes.
+fn output(figures: Option<&Figures>) -> Option<&OutputFigures> {
+    match figures?.outputs.as_slice() {
+        [output] => Some(output),
+        _ => None,
+    }
+}
+
+fn rmse(part: &Participation) -> Option<f64> {
+    Some(output(part.test.as_ref())?.rmse)
+}
+
+fn rmse_of_mean(part: &Participation) -> Option<f64> {
+    Some(output(part.test_of_mean.as_ref())?.rmse)
+}
+
+fn baseline_rmse(part: &Participation) -> Option<f64> {
+    Some(output(part.test.as_ref())?.baseline_rmse)
 }
 
 fn own(part: &Participation) -> Option<f64> {
