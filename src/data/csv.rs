@@ -276,8 +276,8 @@ mod tests {
             "line 1, column 1 = \"0\": no class has this name: 1, 2 are accepted (data.classes)"
         );
         assert_eq!(
-            problem("1,yes\n1,\n", &names(&["yes", "no"])),
-            "line 2, column 1 = \"\": an empty cell, but a label is needed"
+            problem("1,yes\n1,no\n1,\n", &names(&["yes", "no"])),
+            "line 3, column 1 = \"\": an empty cell, but a label is needed"
         );
         // Where all rows are in the file, it names its classes itself.
         let all = Options { number_classes: true, ..Options::default() };

@@ -76,7 +76,10 @@ impl ColumnDescription {
             self.is_index = false;
             return;
         }
-        let number = cell.number().filter(|value| value.is_finite());
+        let number = match cell {
+            Cell::Bool(_) => None,
+            cell => cell.number().filter(|value| value.is_finite()),
+        };
         if let Some(value) = number {
             self.numbers += 1;
             self.whole &= value.fract() == 0.0;
@@ -249,6 +252,10 @@ impl Rows for Describer {
         Err(ConfigError::at("columns", problem))
     }
 
+    fn uses(&self, _: usize) -> bool {
+        true
+    }
+
     fn rows(&self) -> usize {
         self.rows as usize
     }
@@ -266,7 +273,7 @@ impl Rows for Describer {
     }
 }
 
-/// Reads a CSV file, or the CSV files of a folder, and counts what is in each column. Of the
+/// Reads a CSV or Parquet file, or those of a folder, and counts what is in each column. Of the
 /// options `header` and `target` count.
 ///
 /// # Errors

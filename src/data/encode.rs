@@ -38,6 +38,10 @@ pub(super) trait Rows {
     /// If its columns are not those that are needed.
     fn begin(&mut self, heading: Heading) -> Result<(), ConfigError>;
 
+    /// Whether [`Rows::add`] looks at a column of the file that is read.
+    #[cfg_attr(not(feature = "parquet"), allow(dead_code, reason = "CSV text has all columns"))]
+    fn uses(&self, column: usize) -> bool;
+
     /// The number of rows so far.
     fn rows(&self) -> usize;
 
@@ -370,6 +374,11 @@ impl Rows for Encoder<'_> {
         }
         self.heading = heading;
         Ok(())
+    }
+
+    fn uses(&self, column: usize) -> bool {
+        let Chosen { features, targets, identifier } = &self.chosen;
+        features.contains(&column) || targets.contains(&column) || *identifier == Some(column)
     }
 
     fn rows(&self) -> usize {

@@ -177,10 +177,11 @@ fn check(length: u64, bound: &Bound) -> Result<(), ConfigError> {
     Err(ConfigError::new("size", length, problem))
 }
 
-/// The length that the header of an array announces; `None` for text.
+/// The length that the header of an array announces; `None` for
+/// tables.
 fn announce(name: &str, bytes: &[u8]) -> Result<Option<Bound>, ConfigError> {
     let length = match Format::of(name, bytes) {
-        Format::Csv | Format::Npz => return Ok(None),
+        Format::Csv | Format::Parquet | Format::Arrow | Format::Npz => return Ok(None),
         Format::Npy => npy::length(bytes)?,
         Format::Idx => idx::length(bytes)?,
     };

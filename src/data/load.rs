@@ -34,20 +34,21 @@ pub struct Options {
     /// CSV: whether the first line names the columns. If unknown: it does if it has text where the
     /// next line has a number.
     pub header: Option<bool>,
-    /// CSV and NPY: the target column, by name or position (from 0; negative from the end); for
+    /// Tables and NPY: the target column, by name or position (from 0; negative from the end); for
     /// regression a comma-separated list is accepted. Default: the last column. NPZ: the array of
     /// labels, or a column of the only array. Default: `y`, `labels` or `target`.
     pub target: Option<String>,
-    /// CSV: the features by name, in the order of the model's inputs, and the targets, if `target`
-    /// is not given. The file may have its columns in any order, and others, which are ignored.
+    /// Tables: the features by name, in the order of the model's inputs, and the targets, if
+    /// `target` is not given. The file may have its columns in any order, and others, which are
+    /// ignored.
     pub columns: Option<Columns>,
-    /// CSV: the features by name, what they hold and how they become the model's inputs, instead
+    /// Tables: the features by name, what they hold and how they become the model's inputs, instead
     /// of the features of `columns`.
     pub schema: Option<Schema>,
     /// Whether a file without names is accepted although `columns` is given: its columns are then
     /// taken by position.
     pub by_position: bool,
-    /// CSV: a column that is read as text into [`Dataset::identifiers`], by name or position as
+    /// Tables: a column that is read as text into [`Dataset::identifiers`], by name or position as
     /// `target`. By position it is no feature, and not the target unless `target` names it.
     pub identifier: Option<String>,
     /// Whether the targets are classes or numbers.
@@ -55,15 +56,15 @@ pub struct Options {
     /// The names of the classes, in the order of the model's outputs: labels are these names. If
     /// none of them is a number, labels may also be their positions from 0.
     pub class_names: Option<Vec<String>>,
-    /// CSV: whether labels that are text are accepted without `class_names`: the classes are then
-    /// those of the file, sorted. Only where all rows of a run are in it.
+    /// Tables: whether labels that are text are accepted without `class_names`: the classes are
+    /// then those of the file, sorted. Only where all rows of a run are in it.
     pub number_classes: bool,
     /// The number of classes of the model; more in the file are an error.
     pub classes: Option<usize>,
     /// The required number of features per row.
     pub inputs: Option<usize>,
-    /// CSV, for prediction: a file of `inputs` columns without a named target holds only features.
-    /// Its targets are then all 0.
+    /// Tables, for prediction: a file of `inputs` columns without a named target holds only
+    /// features. Its targets are then all 0.
     pub bare: bool,
     /// NPY and IDX: the file of labels. Default: `images-idx3-ubyte` becomes `labels-idx1-ubyte`;
     /// `NAME.npy` has `NAME-labels.npy` beside it, or its labels in the target column; `NAME.idx`
@@ -71,12 +72,21 @@ pub struct Options {
     pub labels_file: Option<PathBuf>,
 }
 
+/// The first bytes of a Parquet file.
+const PARQUET: &[u8] = b"PAR1";
+/// The first bytes of an Arrow file.
+const ARROW: &[u8] = b"ARROW1";
+
 /// A file format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Format {
     /// Comma-separated text.
     Csv,
+    /// Apache Parquet, with the cargo feature `parquet`.
+    Parquet,
+    /// Arrow's own format (Feather), which is known in order to be refused.
+    Arrow,
     /// NumPy's array format, versions 1 to 3.
     Npy,
     /// NumPy's archive of arrays: one of features, one of labels.
@@ -87,7 +97,15 @@ pub enum Format {
 
 impl Format {
     /// The formats that a folder may hold.
-    const TABLES: &str = "CSV files (also .gz)";
+    const TABLES: &str = "CSV files (also .gz) and Parquet files";
+
+    /// Whether it is a table with columns of several kinds, and not an array of numbers.
+    fn is_table(self) -> bool {
+        match self {
+            Format::Csv | Format::Parquet | Format::Arrow => true,
+            Format::Npy | Format::Npz | Format::Idx => false,
+        }
+    }
 
     /// The format of a file: by its name (without `.gz`), else by its first bytes.
     pub fn of(name: &str, bytes: &[u8]) -> Format {
@@ -95,6 +113,12 @@ impl Format {
         let lower = lower.strip_suffix(".gz").unwrap_or(&lower);
         if lower.ends_with(".csv") {
             Format::Csv
+        } else if bytes.starts_with(PARQUET) || lower.ends_with(".parquet") {
+            Format::Parquet
+        } else if bytes.starts_with(ARROW)
+            || [".arrow", ".feather"].iter().any(|end| lower.ends_with(end))
+        {
+            Format::Arrow
         } else if lower.ends_with(".npy") || bytes.starts_with(npy::MAGIC) {
             Format::Npy
         } else if lower.ends_with(".npz") {
@@ -111,8 +135,9 @@ impl Format {
 }
 
 /// Loads an embedded set (`digits`, `breast-cancer`) or a file: CSV, NPY, NPZ or IDX, each also
-/// gzip-compressed. The CSV files of a folder are read as one table, in the order of their names:
-/// all have the same columns, by name in any order if they have names.
+/// gzip-compressed, or Parquet (cargo feature `parquet`). The CSV and Parquet files of a folder are
+/// read as one table, in the order of their names: all have the same columns, by name in any order
+/// if they have names.
 ///
 /// # Errors
 /// If the file cannot be read or is not in the expected format: the message names the file, the
@@ -139,7 +164,7 @@ pub fn load(source: &str, options: &Options) -> Result<Dataset, ConfigError> {
         let name = file.display().to_string();
         let (stream, total) = open_file(file)?;
         let opened = open(&name, stream, total).map_err(|error| error.within(&name))?;
-        if opened.format == Format::Csv {
+        if opened.format.is_table() {
             opened.read(&name, options.header, &mut encoder)?;
             continue;
         }
@@ -170,8 +195,8 @@ fn existing(source: &str) -> Result<&Path, ConfigError> {
     if !path.exists() {
         let names = embedded::EMBEDDED.names();
         let problem = format!(
-            "no such file; accepted: a path to a CSV, NPY, NPZ or IDX file (also .gz), a folder \
-             of CSV files, or one of {}",
+            "no such file; accepted: a path to a CSV, NPY, NPZ or IDX file (also .gz) or a \
+             Parquet file, a folder of CSV or Parquet files, or one of {}",
             names.join(", ")
         );
         return Err(ConfigError::new("data.source", format!("\"{source}\""), problem));
@@ -179,7 +204,7 @@ fn existing(source: &str) -> Result<&Path, ConfigError> {
     Ok(path)
 }
 
-/// Reads the rows of an embedded set, a CSV file, or the CSV files of a folder.
+/// Reads the rows of an embedded set, a CSV or Parquet file, or those of a folder.
 pub(super) fn tables(
     source: &str,
     header: Option<bool>,
@@ -199,7 +224,7 @@ pub(super) fn tables(
         let name = file.display().to_string();
         let (stream, total) = open_file(file)?;
         let opened = open(&name, stream, total).map_err(|error| error.within(&name))?;
-        if opened.format != Format::Csv {
+        if !opened.format.is_table() {
             return no_table(&name);
         }
         opened.read(&name, header, rows)?;
@@ -214,7 +239,7 @@ pub(super) fn tables(
 /// As [`load`].
 pub fn read(name: &str, source: impl Read, options: &Options) -> Result<Dataset, ConfigError> {
     let opened = open(name, source, None).map_err(|error| error.within(name))?;
-    if opened.format == Format::Csv {
+    if opened.format.is_table() {
         return table(name, opened, options);
     }
     let bytes = opened.whole(name)?;
@@ -234,7 +259,7 @@ pub fn parse(
 ) -> Result<Dataset, ConfigError> {
     let total = Some(bytes.len() as u64);
     let opened = open(name, bytes, total).map_err(|error| error.within(name))?;
-    if opened.format == Format::Csv {
+    if opened.format.is_table() {
         return match labels {
             Some((file, _)) => Err(no_labels_file(file)),
             None => table(name, opened, options),
@@ -255,7 +280,7 @@ fn table(name: &str, opened: Opened<'_>, options: &Options) -> Result<Dataset, C
 }
 
 fn no_labels_file(file: &str) -> ConfigError {
-    let problem = "a CSV file holds its labels itself: use data.target";
+    let problem = "a table holds its labels itself: use data.target";
     ConfigError::new("data.labels_file", file, problem)
 }
 
@@ -270,15 +295,17 @@ fn arrays(
         classes::check(names, options)?;
     }
     if options.columns.is_some() && !options.by_position {
-        let problem = "only CSV files with a header name their columns: leave the key out";
+        let problem =
+            "only CSV files with a header and Parquet files name their columns: leave the key out";
         return Err(ConfigError::at("data.columns", problem));
     }
     if let Some(column) = &options.identifier {
-        let problem = "only CSV files have columns of text: leave the key out";
+        let problem = "only CSV and Parquet files have columns of text: leave the key out";
         return Err(ConfigError::new("data.identifier", column, problem));
     }
     if options.schema.is_some() {
-        let problem = "only CSV files with a header name their columns: leave the key out";
+        let problem =
+            "only CSV files with a header and Parquet files name their columns: leave the key out";
         return Err(ConfigError::at("data.schema", problem));
     }
     if Format::of(name, bytes) == Format::Npz {
@@ -368,8 +395,33 @@ impl Opened<'_> {
         header: Option<bool>,
         rows: &mut impl Rows,
     ) -> Result<(), ConfigError> {
-        csv::read(self.stream, &self.count, records::PIECE, header, rows)
-            .map_err(|error| blame(error, name))
+        if self.format == Format::Csv {
+            return csv::read(self.stream, &self.count, records::PIECE, header, rows)
+                .map_err(|error| blame(error, name));
+        }
+        if self.format == Format::Arrow {
+            let problem = "an Arrow (Feather) file is not read: write its table as Parquet or CSV";
+            return Err(ConfigError::at("format", problem).within(name));
+        }
+        if header == Some(false) {
+            let problem = format!("{name} is a Parquet file, which names its columns: true");
+            return Err(ConfigError::new("data.header", false, problem + " is accepted"));
+        }
+        self.read_parquet(name, rows)
+    }
+
+    #[cfg(feature = "parquet")]
+    fn read_parquet(self, name: &str, rows: &mut impl Rows) -> Result<(), ConfigError> {
+        let bytes = self.whole(name)?;
+        super::parquet::read(bytes, rows).map_err(|error| blame(error, name))
+    }
+
+    #[cfg(not(feature = "parquet"))]
+    fn read_parquet(self, name: &str, _: &mut impl Rows) -> Result<(), ConfigError> {
+        let problem = "this program is built without the feature that reads Parquet: `cargo \
+                       install --locked --path crates/cli --features parquet` builds it with it, \
+                       or write the table as CSV";
+        Err(ConfigError::at("format", problem).within(name))
     }
 
     /// All uncompressed bytes.
@@ -403,7 +455,7 @@ fn numbers<'a>(name: &str, bytes: &'a [u8]) -> Result<Numbers<'a>, ConfigError> 
     match Format::of(name, bytes) {
         Format::Npy => npy::read(bytes),
         Format::Idx => idx::read(bytes),
-        Format::Csv | Format::Npz => {
+        Format::Csv | Format::Parquet | Format::Arrow | Format::Npz => {
             Err(ConfigError::at("byte 0", "an NPY or IDX file is needed here"))
         }
     }
@@ -513,9 +565,34 @@ mod tests {
             ("t10k-images-idx3-ubyte.gz", b"", Format::Idx),
             ("a.bin", b"\0\0\x08\x01", Format::Idx),
             ("a.txt", b"1,2", Format::Csv),
+            ("a.Parquet", b"", Format::Parquet),
+            ("a", b"PAR1\x15", Format::Parquet),
+            ("a.feather", b"", Format::Arrow),
+            ("a", b"ARROW1\0\0", Format::Arrow),
         ] {
             assert_eq!(Format::of(name, bytes), format, "{name}");
         }
+    }
+
+    #[test]
+    fn tables_that_this_program_cannot_read_are_refused() {
+        let refuse = |name: &str, bytes: &[u8]| {
+            parse(name, bytes, None, &Options::default()).unwrap_err().to_string()
+        };
+        let error = refuse("a.arrow", b"ARROW1\0\0");
+        assert!(
+            error.starts_with("a.arrow: format: an Arrow (Feather) file is not read"),
+            "{error}"
+        );
+        let error = refuse("a", b"PAR1 and so on");
+        #[cfg(not(feature = "parquet"))]
+        assert!(
+            error.starts_with("a: format: this program is built without the feature")
+                && error.contains("--features parquet"),
+            "{error}"
+        );
+        #[cfg(feature = "parquet")]
+        assert!(error.contains("damaged"), "{error}");
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //! | `input`, `inflate` | the bytes of a file as a stream, compressed or not |
 //! | `records`, `decimal` | records of separated text from a stream, and numbers from their text |
 //! | `csv`, `npy`, `npz`, `idx` | one format each; all also gzip-compressed |
+//! | `parquet` | the tables of Parquet files, with the cargo feature of this name |
 //! | `array`, `columns` | the common part of NPY and IDX; the rules for target columns and labels |
 //! | `cell`, `encode` | one cell of a table, and a dataset from cells, row by row |
 //! | `classes` | labels by the names of their classes |
@@ -54,6 +55,8 @@ mod input;
 mod load;
 mod npy;
 mod npz;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod preprocessing;
 mod records;
 mod scale;

@@ -18,7 +18,7 @@ pub struct Args {
 
 #[derive(clap::Subcommand, Debug)]
 enum Command {
-    /// Show what is in the columns of a CSV file, and draft a schema for an experiment
+    /// Show what is in the columns of a CSV or Parquet file, and draft a schema for an experiment
     Describe(DescribeArgs),
 }
 
@@ -31,7 +31,7 @@ enum Command {
     Nothing is sent anywhere. The draft is to be read and corrected: it lists the values of \
     categories, which all\nnodes of a run must list alike.")]
 struct DescribeArgs {
-    /// A CSV file (also .gz), or a folder of CSV files
+    /// A CSV file (also .gz), a Parquet file, or a folder of such files
     file: String,
     /// The column to predict, by name or position [default: the last]
     #[arg(long)]

@@ -202,8 +202,8 @@ fn names(file: File, section: &str, key: &str) -> Option<String> {
             let shipped = data::EMBEDDED.names();
             let names = one_of(&[shipped, vec![data::SYNTHETIC]].concat());
             format!(
-                "{names}, or the path of a CSV, NPY, NPZ or IDX file (also .gz), or of a folder \
-                 of CSV files with the same columns"
+                "{names}, or the path of a CSV, NPY, NPZ or IDX file (also .gz) or of a \
+                 Parquet file, or of a folder of CSV or Parquet files with the same columns"
             )
         }
         _ => return None,
