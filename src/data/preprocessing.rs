@@ -77,13 +77,14 @@ impl Preprocessing {
 pub struct GapSums {
     /// The number of rows without a value.
     pub missing: u64,
-    /// For a median: how many values are in each bin; see [`bin`].
+    /// For a median: how many values are in each bin. The bin of a value is the upper 16 bits of
+    /// its `f32`, changed so that bins are in the order of the numbers.
     pub bins: Option<BTreeMap<u16, u64>>,
 }
 
-/// The bin of a finite number: the upper 16 bits of its `f32`, in an order that is that of numbers.
-/// A bin spans at most 1/128 of its numbers.
-pub fn bin(value: f32) -> u16 {
+/// The bin of a finite number: the upper 16 bits of its `f32`, changed so that bins are in the
+/// order of the numbers. A bin spans at most 1/128 of its numbers.
+fn bin(value: f32) -> u16 {
     let bits = (value.to_bits() >> 16) as u16;
     if bits & 0x8000 == 0 { bits | 0x8000 } else { !bits }
 }
