@@ -154,13 +154,17 @@ fn next(
         evaluate +=
             &value.as_ref().map(|value| format!(" {flag} {}", quoted(value))).unwrap_or_default();
     }
+    let how_good = match whole.classes.is_empty() {
+        true => "how good the mean model is",
+        false => "how good the mean model is, class by class",
+    };
     let other = if command == "simulate" { "train" } else { "simulate" };
     let mut lines = vec![
         (
             format!("gradvine report {}", path(folder)),
             "curves, bytes and topology as a page: report.html",
         ),
-        (evaluate, "how good the mean model is, class by class"),
+        (evaluate, how_good),
     ];
     let again = format!("gradvine {other} {}", path(&folder.join("experiment.toml")));
     lines.push(match (summary.interrupted, summary.history.is_empty()) {
