@@ -213,3 +213,11 @@ fn an_identifier_that_cannot_be_read_is_refused() {
     fs::write(folder.path().join("a.npy"), b"\x93NUMPY").unwrap();
     refused(b"", "a.npy", "0", "--id = 0: only CSV and Parquet files have columns of text");
 }
+
+#[test]
+#[cfg(not(feature = "parquet"))]
+fn parquet_is_refused_by_a_program_without_it() {
+    let arguments = ["predict", "model.safetensors", "digits", "--format", "parquet"];
+    let problem = crate::command::refused(gradvine().args(arguments));
+    assert!(problem.contains("--features parquet` builds it with it"), "{problem}");
+}

@@ -1,5 +1,8 @@
 //! `gradvine predict`
 
+#[cfg(feature = "parquet")]
+mod parquet;
+
 use std::{
     borrow::Cow,
     fs::File,
@@ -59,10 +62,17 @@ enum Format {
     Csv,
     /// JSON lines: one object a row
     Jsonl,
+    /// The columns of CSV as a Parquet file, of a program built with the feature `parquet`
+    Parquet,
 }
 
 /// Prints one line per row: the prediction, then the probability of each class (or the values).
 pub fn run(args: Args) -> Result<(), Exit> {
+    if matches!(args.format, Format::Parquet) && cfg!(not(feature = "parquet")) {
+        let problem = "this program was built without Parquet: `cargo install --locked --path \
+                       crates/cli --features parquet` builds it with it; csv or jsonl are accepted";
+        return Err(ConfigError::new("--format", "parquet", problem).into());
+    }
     let more = Options { bare: true, identifier: args.id.clone(), ..Options::default() };
     let (saved, mut data) = open(&args.model, &args.data, &args.reading, more)?;
     saved.prepare(&mut data)?;
@@ -87,6 +97,7 @@ pub fn run(args: Args) -> Result<(), Exit> {
     Ok(ignore_broken_pipe(match args.format {
         Format::Csv => table.write_csv(&mut out),
         Format::Jsonl => table.write_lines(&mut out),
+        Format::Parquet => table.write_parquet(&mut out),
     })?)
 }
 
@@ -116,19 +127,38 @@ struct Table {
 }
 
 impl Table {
-    fn write_csv(&self, out: &mut dyn Write) -> io::Result<()> {
-        let first = match &self.identifiers {
+    /// The name of the first column.
+    fn first(&self) -> &str {
+        match &self.identifiers {
             Some(Identifiers { name: Some(name), .. }) => name,
             Some(_) => "id",
             None => "row",
-        };
-        write!(out, "{}", quoted(first))?;
+        }
+    }
+
+    /// The name of the column of a class's probabilities, or of a predicted number.
+    fn head(&self, name: &str) -> String {
+        if self.are_classes { format!("p({name})") } else { name.to_string() }
+    }
+
+    #[cfg(feature = "parquet")]
+    fn write_parquet(&self, out: &mut dyn Write) -> io::Result<()> {
+        out.write_all(&parquet::to_bytes(self).map_err(io::Error::other)?)?;
+        out.flush()
+    }
+
+    #[cfg(not(feature = "parquet"))]
+    fn write_parquet(&self, _: &mut dyn Write) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn write_csv(&self, out: &mut dyn Write) -> io::Result<()> {
+        write!(out, "{}", quoted(self.first()))?;
         if self.are_classes {
             write!(out, ",prediction")?;
         }
         for name in &self.names {
-            let head = if self.are_classes { &format!("p({name})") } else { name };
-            write!(out, ",{}", quoted(head))?;
+            write!(out, ",{}", quoted(&self.head(name)))?;
         }
         writeln!(out)?;
         for (index, row) in self.predictions.outer_iter().enumerate() {
