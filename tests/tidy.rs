@@ -65,6 +65,7 @@ const LAYERS: &[(&str, May)] = &[
     ),
     ("replay", May::Above),
     ("prelude", May::Above),
+    ("terminal", May::Only(&["units", "config", "data", "run"])),
     ("processes", May::Above),
     ("lab", May::Above),
     ("report", May::Only(&["units", "config", "mixing", "experiment", "links", "run"])),

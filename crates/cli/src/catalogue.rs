@@ -15,9 +15,10 @@ use gradvine::{
 use gradvine_plan::{self as prices, Prices};
 use gradvine_reference::{self as reference, File};
 use gradvine_study::picks;
+use gradvine_terminal::{print, print_json};
 use serde_json::json;
 
-use super::{Exit, print, print_json, run_args::whole};
+use super::{Exit, run_args::whole};
 
 /// The most parameters that are priced.
 const MOST: u64 = 1 << 40;

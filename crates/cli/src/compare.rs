@@ -4,8 +4,9 @@ use std::{num::NonZeroUsize, path::PathBuf, thread};
 
 use gradvine::config::ConfigError;
 use gradvine_study::{Comparison, LEAST_SEEDS, TUNING, Table, refusal};
+use gradvine_terminal::{Interrupt, Tally, print, print_json};
 
-use super::{Exit, interrupt::Interrupt, run_args::whole, tally::Tally};
+use super::{Exit, run_args::whole};
 
 /// The arguments of `gradvine compare`
 #[derive(clap::Args, Debug)]
@@ -112,13 +113,13 @@ pub fn run(args: &Args) -> Result<(), Exit> {
         table.write(out)?;
     }
     if args.json {
-        super::print_json(&table.json())?;
+        print_json(&table.json())?;
     } else if !args.quiet {
         let place = args
             .out
             .as_ref()
             .map_or_else(String::new, |out| format!("\nwritten to {}\n", out.display()));
-        super::print(&(table.text() + &place))?;
+        print(&(table.text() + &place))?;
     }
     refusal(&rows).map_or(Ok(()), |why| Err(Exit::Config(why.into())))
 }

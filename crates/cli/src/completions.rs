@@ -2,7 +2,9 @@
 
 use clap::CommandFactory;
 
-use super::{Cli, Exit, print};
+use gradvine_terminal::print;
+
+use super::{Cli, Exit};
 
 /// The arguments of `gradvine completions`
 #[derive(clap::Args, Debug)]

@@ -5,9 +5,10 @@ use gradvine::{
     data::{self, Column, ColumnDescription, Description, Options},
 };
 use gradvine_report::aligned;
+use gradvine_terminal::{print, print_json, show_reading};
 use serde_json::json;
 
-use super::{Exit, print, print_json, progress};
+use super::Exit;
 
 /// The arguments of `gradvine data`
 #[derive(clap::Args, Debug)]
@@ -75,7 +76,7 @@ pub fn run(args: &Args) -> Result<(), Exit> {
 
 fn describe(args: &DescribeArgs) -> Result<(), Exit> {
     let options = Options { target: args.target.clone(), ..Options::default() };
-    progress::show_reading();
+    show_reading();
     let described = data::describe(&args.file, &options).map_err(named_by_argument)?;
     if args.json {
         return Ok(print_json(&to_json(&described))?);

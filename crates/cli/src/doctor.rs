@@ -8,8 +8,9 @@ use std::{
 use clap::builder::RangedU64ValueParser;
 use gradvine::{config::ConfigError, mixing::Topology, units::NodeId};
 use gradvine_doctor::{Options, Report, examine};
+use gradvine_terminal::{print, print_json};
 
-use super::{Exit, print, print_json};
+use super::Exit;
 
 /// The arguments of `gradvine doctor`
 #[derive(clap::Args, Debug)]

@@ -10,10 +10,11 @@ use gradvine::{
     learn::SavedModel,
     run::{DataRecord, MEAN_MODEL, Usage},
 };
+use gradvine_terminal::{note, print, print_json, show_reading};
 use serde_json::json;
 
 use self::table::Quality;
-use super::{Exit, print, print_json, progress};
+use super::Exit;
 
 /// The arguments of `gradvine evaluate`
 #[derive(clap::Args, Debug)]
@@ -79,7 +80,7 @@ pub fn open(
         classes: Some(saved.model.shape().outputs).filter(|_| task == Task::Classification),
         ..more
     };
-    progress::show_reading();
+    show_reading();
     let data = match source {
         "-" => data::read("standard input", std::io::stdin().lock(), &options),
         source => data::load(source, &options),

@@ -1,6 +1,7 @@
 //! Exit codes and the last line of a command that failed.
 
 use gradvine::{config::ConfigError, run::EndError};
+use gradvine_terminal::note;
 
 /// Why a command did not exit with 0.
 #[derive(Debug)]

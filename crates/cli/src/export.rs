@@ -8,7 +8,9 @@ use gradvine::{
     learn::SavedModel,
 };
 
-use super::{Exit, evaluate::model_file, print};
+use gradvine_terminal::print;
+
+use super::{Exit, evaluate::model_file};
 
 /// The arguments of `gradvine export`
 #[derive(clap::Args, Debug)]

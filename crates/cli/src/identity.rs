@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use gradvine::net::identity;
+use gradvine_terminal::{print, print_json};
 use serde_json::json;
 
-use super::{Exit, print, print_json};
+use super::Exit;
 
 /// The arguments of `gradvine identity`
 #[derive(clap::Args, Debug)]

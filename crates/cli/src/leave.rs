@@ -4,7 +4,9 @@ use std::{path::PathBuf, time::Duration};
 
 use gradvine::run;
 
-use super::{Exit, print};
+use gradvine_terminal::print;
+
+use super::Exit;
 
 /// The arguments of `gradvine leave`
 #[derive(clap::Args, Debug)]

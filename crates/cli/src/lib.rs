@@ -3,14 +3,6 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-/// Prints a line on standard error. If that fails (a full disk, a closed pipe), the line is lost
-/// and the program goes on.
-macro_rules! note {
-    ($($word:tt)*) => {
-        $crate::print_note(&format!($($word)*))
-    };
-}
-
 mod catalogue;
 mod compare;
 mod completions;
@@ -20,7 +12,6 @@ mod evaluate;
 mod exit;
 mod export;
 mod identity;
-mod interrupt;
 mod lab;
 mod leave;
 mod members;
@@ -28,29 +19,19 @@ mod node;
 mod outcome;
 mod plan;
 mod predict;
-mod progress;
 mod relay;
 mod report;
 mod run_args;
 mod simulate;
 mod study;
-mod tally;
 mod topology;
 mod train;
 
-use std::{
-    ffi::OsString,
-    io::{self, IsTerminal, Write},
-    sync::OnceLock,
-};
+use std::{ffi::OsString, sync::OnceLock};
 
 use clap::{Parser, Subcommand};
 use gradvine_reference::File;
-use tracing_subscriber::{
-    filter::{LevelFilter, Targets},
-    layer::SubscriberExt,
-    util::SubscriberInitExt,
-};
+use gradvine_terminal::log_to_stderr;
 
 pub use gradvine_processes::Program;
 
@@ -152,39 +133,6 @@ enum Command {
     Completions(completions::Args),
 }
 
-/// Writes log lines to standard error. On a terminal each first clears its line, where a progress
-/// bar may stand, which is drawn again below.
-struct LogLine;
-
-impl Write for LogLine {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let mut stderr = io::stderr().lock();
-        if stderr.is_terminal() {
-            stderr.write_all(b"\r\x1b[2K")?;
-        }
-        stderr.write_all(line)?;
-        Ok(line.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        io::stderr().flush()
-    }
-}
-
-/// Logs to standard error what `RUST_LOG` asks for: levels by target.
-fn log_to_stderr() {
-    let asked = std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty());
-    let usual = || Targets::new().with_target("gradvine", LevelFilter::WARN);
-    let layer = tracing_subscriber::fmt::layer()
-        .with_writer(|| LogLine)
-        .with_target(false)
-        // It would report errors of writing on standard error, and panic if that fails too.
-        .log_internal_errors(false)
-        .with_ansi(std::io::stderr().is_terminal());
-    let targets = asked.and_then(|text| text.parse().ok()).unwrap_or_else(usual);
-    tracing_subscriber::registry().with(layer).with(targets).init();
-}
-
 /// Parses the arguments (without the program's name), runs the command, and returns the exit code.
 /// `program` is what starts this command again on this machine. Ends the process after `--help`,
 /// wrong arguments, and a second Ctrl-C.
@@ -228,33 +176,4 @@ pub fn run(program: Program, arguments: Vec<OsString>) -> u8 {
 /// What starts this command again.
 fn program() -> Program {
     PROGRAM.get().expect("it is set before a command runs").clone()
-}
-
-/// Prints the library's warnings as lines on standard error.
-fn warnings() -> gradvine::run::Warn {
-    std::sync::Arc::new(print_note)
-}
-
-/// The body of `note!`.
-fn print_note(line: &str) {
-    let _ = io::stderr().lock().write_all(format!("{line}\n").as_bytes());
-}
-
-/// Prints to standard output. A closed pipe (`gradvine rules | head -1`) is no failure.
-fn print(text: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    ignore_broken_pipe(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
-}
-
-/// Prints a value as JSON.
-fn print_json(value: &impl serde::Serialize) -> io::Result<()> {
-    print(&(serde_json::to_string_pretty(value)? + "\n"))
-}
-
-/// Turns the error of a closed pipe into success.
-fn ignore_broken_pipe(result: io::Result<()>) -> io::Result<()> {
-    match result {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other,
-    }
 }

@@ -7,7 +7,9 @@ use gradvine::{
     units::NodeId,
 };
 
-use super::{Exit, print, print_json};
+use gradvine_terminal::{print, print_json};
+
+use super::Exit;
 
 /// The arguments of `gradvine members`
 #[derive(clap::Args, Debug)]

@@ -1,6 +1,6 @@
 //! `gradvine node`
 
-use std::{io::Read, path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc};
 
 use gradvine::{
     config::ConfigError,
@@ -8,13 +8,9 @@ use gradvine::{
     node::{Event, Node, Prepared},
     run::{EndError, Progress},
 };
+use gradvine_terminal::{Display, Interrupt, note, print_json, show_reading, warnings};
 
-use super::{
-    Exit,
-    interrupt::Interrupt,
-    outcome, print_json,
-    progress::{self, Display},
-};
+use super::{Exit, outcome};
 
 /// The arguments of `gradvine node`
 #[derive(clap::Args, Debug)]
@@ -69,9 +65,9 @@ pub fn run(args: Args) -> Result<(), Exit> {
         memory::trust();
     }
     if !args.quiet {
-        progress::show_reading();
+        show_reading();
     }
-    let mut builder = Node::builder(&args.node)?.warn(super::warnings());
+    let mut builder = Node::builder(&args.node)?.warn(warnings());
     if let Some(out) = &args.out {
         builder = builder.out(out);
     }
@@ -91,7 +87,7 @@ pub fn run(args: Args) -> Result<(), Exit> {
         interrupt.otherwise_write(recorder, directory);
     }
     if args.until_stdin_ends {
-        interrupt_when_stdin_ends(&interrupt);
+        interrupt.raise_when_stdin_ends();
     }
     let speaks = !args.quiet && !args.json;
     if speaks {
@@ -141,16 +137,6 @@ pub fn run(args: Args) -> Result<(), Exit> {
         ));
     }
     outcome::participation(&result.summary, &design.experiment.run)
-}
-
-/// Stops the run as a signal does, once standard input has ended.
-fn interrupt_when_stdin_ends(interrupt: &Interrupt) {
-    let interrupt = interrupt.clone();
-    std::thread::spawn(move || {
-        let mut byte = [0; 64];
-        while matches!(std::io::stdin().read(&mut byte), Ok(1..)) {}
-        interrupt.raise();
-    });
 }
 
 fn banner(prepared: &Prepared) -> String {

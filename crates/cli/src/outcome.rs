@@ -10,9 +10,10 @@ use gradvine::{
     run::{Design, MEAN_MODEL, Recorder, RunDirectory, Summary, Whole},
 };
 use gradvine_report::table;
+use gradvine_terminal::{note, print, print_json};
 
 use super::{
-    Exit, print, print_json,
+    Exit,
     run_args::{RunArgs, quoted},
     train::RunResult,
 };

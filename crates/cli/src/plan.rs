@@ -2,8 +2,9 @@
 
 use gradvine::run::Needs;
 use gradvine_plan::{Plan, Request};
+use gradvine_terminal::{print, print_json};
 
-use super::{Exit, print, print_json, run_args::Selection};
+use super::{Exit, run_args::Selection};
 
 /// The arguments of `gradvine plan`
 #[derive(clap::Args, Debug)]

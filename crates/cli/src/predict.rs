@@ -15,13 +15,13 @@ use gradvine::{
     data::{self, Identifiers, Options, Task},
     learn::SavedModel,
 };
+use gradvine_terminal::ignore_broken_pipe;
 use ndarray::{Array2, ArrayView1};
 use serde::{Serialize, Serializer};
 
 use super::{
     Exit,
     evaluate::{Reading, open},
-    ignore_broken_pipe,
 };
 
 /// The arguments of `gradvine predict`

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use gradvine::net::{Relay, RelayEvent, RelayFile};
+use gradvine_terminal::{Interrupt, note, print};
 
-use super::{Exit, interrupt::Interrupt, print};
+use super::Exit;
 
 /// The arguments of `gradvine relay`
 #[derive(clap::Args, Debug)]

@@ -9,6 +9,7 @@ use std::{
 
 use gradvine::{config::ConfigError, data::write_atomically, run::Run, units::Bytes};
 use gradvine_report::{MARK, page};
+use gradvine_terminal::print;
 
 use super::Exit;
 
@@ -80,7 +81,7 @@ pub fn run(args: &Args) -> Result<(), Exit> {
             .figures
             .as_ref()
             .map_or_else(String::new, |folder| format!(", also in {}", folder.display()));
-        super::print(&format!(
+        print(&format!(
             "{}: {}, {}, {}{folder}\n",
             args.out.display(),
             Bytes(page.html.len() as u64),

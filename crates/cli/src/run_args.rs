@@ -14,7 +14,9 @@ use gradvine::{
     run::{DataRecord, Design, RunDirectory, SavedFiles, Space, Whole},
 };
 
-use super::{Exit, progress};
+use gradvine_terminal::{note, show_reading};
+
+use super::Exit;
 
 /// Selects an experiment: a file and settings.
 #[derive(clap::Args, Clone, Debug)]
@@ -91,7 +93,7 @@ impl Selection {
             memory::trust();
         }
         if !quiet {
-            progress::show_reading();
+            show_reading();
         }
         let changed = self.read(&[]).map(|mut experiment| {
             change(&mut experiment);

@@ -4,8 +4,9 @@ use std::{collections::BTreeMap, fs, num::NonZeroUsize, path::PathBuf};
 
 use gradvine::{config::ConfigError, data::write_atomically};
 use gradvine_study::{Bench, Check, Outcome, Study, folder, index, judge};
+use gradvine_terminal::{Interrupt, Tally, print};
 
-use super::{Exit, compare::jobs, interrupt::Interrupt, run_args::quoted, tally::Tally};
+use super::{Exit, compare::jobs, run_args::quoted};
 
 /// The arguments of `gradvine study`
 #[derive(clap::Args, Debug)]
@@ -75,7 +76,7 @@ pub fn run(args: &Args) -> Result<(), Exit> {
     for (study, missing) in studies.iter().zip(missing) {
         if let Some(why) = missing.filter(|_| study.not_shown.is_none() && args.is_chosen(study)) {
             if !args.quiet {
-                super::print(&format!("{}: skipped: {why}\n", study.name))?;
+                print(&format!("{}: skipped: {why}\n", study.name))?;
             }
             judged.push((study, None));
             continue;
@@ -96,7 +97,7 @@ pub fn run(args: &Args) -> Result<(), Exit> {
             folder::export(into, study, &outcomes)?;
         }
         if !args.quiet {
-            super::print(&folder::listed(study, &checks))?;
+            print(&folder::listed(study, &checks))?;
         }
         judged.push((study, Some(checks)));
     }

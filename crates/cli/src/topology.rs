@@ -13,7 +13,7 @@ use gradvine::{
 
 use gradvine_report::topology::{Figures, Rounds};
 
-use super::{print, print_json};
+use gradvine_terminal::{print, print_json};
 
 /// The maximum number of links that `show` lists one by one.
 const MAX_LISTED: usize = 40;

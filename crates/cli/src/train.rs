@@ -16,12 +16,10 @@ use gradvine::{
 };
 
 use gradvine_processes::{self as processes, Control};
+use gradvine_terminal::{Display, Interrupt, note, warnings};
 
 use super::{
-    Exit,
-    interrupt::Interrupt,
-    outcome,
-    progress::Display,
+    Exit, outcome,
     run_args::{RunArgs, is_run_of_processes, room},
 };
 
@@ -78,7 +76,7 @@ fn with_processes(args: &RunArgs) -> Result<(), Exit> {
     let mut directory = args.directory(&whole)?;
     room(&whole.design, SavedFiles::Both, directory.path()).inspect_err(|_| directory.discard())?;
     let interrupt = Interrupt::install()?;
-    let (info, warn) = (RunInfo::from(&*whole), super::warnings());
+    let (info, warn) = (RunInfo::from(&*whole), warnings());
     interrupt.otherwise_write(&Recorder::new(info, &directory, Arc::clone(&warn)), &directory);
     interrupt.wait_longer();
     if args.speaks() {
@@ -125,7 +123,7 @@ pub fn watched(
     Needs::together(&whole).check_run(&whole.design)?;
     let directory = RefCell::new(args.directory(&whole)?);
     let interrupt = Interrupt::install()?;
-    let recorder = Recorder::new(RunInfo::from(&*whole), &directory.borrow(), super::warnings());
+    let recorder = Recorder::new(RunInfo::from(&*whole), &directory.borrow(), warnings());
     interrupt.otherwise_write(&recorder, &directory.borrow());
     if args.speaks() {
         note!("{}", banner(&whole, command));

@@ -9,11 +9,9 @@ use gradvine::{
 };
 use gradvine_lab::{self as lab, Figures, LabError, Laboratory, Setup, Wiring};
 use gradvine_processes::Control;
+use gradvine_terminal::{Display, Interrupt, note, print, print_json, warnings};
 
-use super::{
-    super::{interrupt::Interrupt, print, print_json, progress::Display, run_args::RunArgs},
-    Args, Exit, ROUNDS, Transport,
-};
+use super::{super::run_args::RunArgs, Args, Exit, ROUNDS, Transport};
 
 impl From<LabError> for Exit {
     fn from(error: LabError) -> Exit {
@@ -60,7 +58,7 @@ pub fn run(mut args: Args) -> Result<(), Exit> {
     };
     let mut directory = place.directory(&whole)?;
     clean_up_on_exit(&whole, &scratch, &interrupt);
-    let warn = crate::warnings();
+    let warn = warnings();
     let info = RunInfo::from(&*whole);
     interrupt.otherwise_write(&Recorder::new(info, &directory, Arc::clone(&warn)), &directory);
     let mut display = Display::new(run.rounds, args.run.speaks(), false);

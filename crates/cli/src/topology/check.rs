@@ -8,7 +8,9 @@ use std::{
 use gradvine::{config::ConfigError, mixing::Topology};
 use serde_json::{Value, json};
 
-use super::{Figures, print, print_json};
+use gradvine_terminal::{print, print_json};
+
+use super::Figures;
 
 /// Prints a line for each valid file on standard output, and each problem on standard error.
 pub(super) fn run(files: &[PathBuf], as_json: bool) -> anyhow::Result<()> {

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use gradvine::mixing::{FileFormat, Topology, Weights, family, schedule};
 use serde_json::{Value, json};
 
-use super::{Figures, print, print_json};
+use gradvine_terminal::{print, print_json};
+
+use super::Figures;
 
 /// The folder of the topology files, relative to the project.
 const FOLDER: &str = "topologies";

@@ -2,9 +2,10 @@
 //! results so far and exits.
 
 use std::{
+    io::Read,
     process,
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
@@ -15,8 +16,6 @@ use gradvine::{
     config::ConfigError,
     run::{Recorder, RunDirectory},
 };
-
-use super::Exit;
 
 /// How long a run may take to stop by itself.
 const GRACE: Duration = Duration::from_millis(1700);
@@ -39,12 +38,14 @@ type CleanUp = Box<dyn FnOnce() + Send>;
 
 impl Interrupt {
     /// Installs the handler of both signals.
-    pub fn install() -> Result<Interrupt, Exit> {
+    ///
+    /// # Errors
+    /// If the program has a handler already, or the system refuses one.
+    pub fn install() -> Result<Interrupt, ConfigError> {
         let interrupt = Interrupt::default();
         let handler = interrupt.clone();
-        ctrlc::set_handler(move || handler.raised()).map_err(|error| {
-            Exit::from(ConfigError::at("signals", format!("cannot be handled: {error}")))
-        })?;
+        ctrlc::set_handler(move || handler.raised())
+            .map_err(|error| ConfigError::at("signals", format!("cannot be handled: {error}")))?;
         Ok(interrupt)
     }
 
@@ -58,7 +59,7 @@ impl Interrupt {
         self.rounds.store(rounds, Ordering::Relaxed);
     }
 
-    /// Sets the round reached.
+    /// The round that was reached.
     pub fn rounds(&self) -> u64 {
         self.rounds.load(Ordering::Relaxed)
     }
@@ -82,21 +83,18 @@ impl Interrupt {
                 note!("warning: {}: {error}", path.display());
             }
         };
-        *self.write_results.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
-            Some(Box::new(write));
+        *lock(&self.write_results) = Some(Box::new(write));
     }
 
     /// Sets an action for when the program exits in the middle of a run, also on a second signal.
-    #[cfg(target_os = "linux")]
     pub fn before_leaving(&self, action: impl FnOnce() + Send + 'static) {
-        *self.clean_up.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
-            Some(Box::new(action));
+        *lock(&self.clean_up) = Some(Box::new(action));
     }
 
     fn leave(&self) -> ! {
-        if let Some(action) =
-            self.clean_up.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
-        {
+        // Another thread that leaves waits here until the action is done.
+        let mut action = lock(&self.clean_up);
+        if let Some(action) = action.take() {
             action();
         }
         process::exit(130)
@@ -114,6 +112,16 @@ impl Interrupt {
         }
     }
 
+    /// Interrupts the run once standard input has ended: for a program that starts this one.
+    pub fn raise_when_stdin_ends(&self) {
+        let interrupt = self.clone();
+        thread::spawn(move || {
+            let mut bytes = [0; 64];
+            while matches!(std::io::stdin().read(&mut bytes), Ok(1..)) {}
+            interrupt.raise();
+        });
+    }
+
     fn raised(&self) {
         if self.set.swap(true, Ordering::Relaxed) {
             self.leave();
@@ -122,13 +130,17 @@ impl Interrupt {
         thread::spawn(move || {
             thread::sleep(if this.patient.load(Ordering::Relaxed) { LONG_GRACE } else { GRACE });
             let rounds = this.rounds.load(Ordering::Relaxed);
-            if let Some(write) =
-                this.write_results.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
-            {
+            let write = lock(&this.write_results).take();
+            if let Some(write) = write {
                 write(rounds);
             }
             note!("interrupted: stopped in round {rounds} without waiting for its end");
             this.leave();
         });
     }
+}
+
+/// What a mutex holds, also after a panic of another thread.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
