@@ -398,6 +398,22 @@ fn a_node_whose_address_changes_goes_on_where_it_was() {
 }
 
 #[test]
+fn a_node_that_goes_back_to_a_checkpoint_still_listens_on_all_its_addresses() {
+    let Some(_alone) = alone() else { return };
+    let digest = undisturbed(2);
+    let world = World::new("tcp", false, &[None, None]);
+    let mut nodes = world.start_nodes();
+    until_running(&world.path().join("runs/n0"));
+    // The node that dials begins again; the other one listens on 0.0.0.0.
+    nodes[0].signal("KILL");
+    nodes[0].end();
+    nodes[0] = world.start("n0", &["node", "n0.toml"]);
+    for (code, log, found) in world.end(nodes) {
+        assert_eq!((code, found.as_ref()), (Some(0), Some(&digest)), "{log}");
+    }
+}
+
+#[test]
 fn the_doctor_tells_of_nats_and_relays() {
     let Some(_alone) = alone() else { return };
     for (nat, relayed, kind) in [

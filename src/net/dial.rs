@@ -183,7 +183,9 @@ impl Dial {
     }
 
     /// Notes where the neighbour says that it listens: nodes behind one NAT reach each other there.
-    pub fn hear(&mut self, listens: Vec<Multiaddr>) {
+    /// `direct`: whether a direct connection is wanted. An attempt at the addresses known so far
+    /// does not hold up one at the new ones.
+    pub fn hear(&mut self, listens: Vec<Multiaddr>, direct: bool) {
         let is_of_use = |address: &Multiaddr| {
             let ip = socket_address(address).map(|socket| socket.ip());
             !is_relayed(address) && ip.is_some_and(|ip| !ip.is_loopback() && !ip.is_unspecified())
@@ -192,6 +194,9 @@ impl Dial {
         if self.others != others {
             self.others = others;
             self.due = self.due.min(Instant::now() + FIRST_DIRECT);
+            if direct {
+                self.under_way = None;
+            }
         }
     }
 
@@ -378,6 +383,25 @@ mod tests {
             }
         }
         assert!(dials(&a, Relayed, &b, Directly) && dials(&b, Relayed, &a, Directly));
+    }
+
+    #[test]
+    fn a_new_address_of_a_neighbour_is_dialled_before_the_last_attempt_ends() {
+        let parse = |text: &str| text.parse::<Multiaddr>().unwrap();
+        let (inside, outside) =
+            (parse("/ip4/10.0.0.2/tcp/4001"), parse("/ip4/203.0.113.7/tcp/4001"));
+        let mut dial = Dial::new(Vec::new());
+        dial.hear(vec![inside.clone()], true);
+        dial.under_way = Some(ConnectionId::new_unchecked(1));
+        dial.hear(vec![inside.clone()], true);
+        assert!(dial.under_way.is_some(), "nothing is new");
+        dial.hear(vec![inside.clone(), outside.clone()], true);
+        assert!(dial.under_way.is_none() && dial.due <= Instant::now());
+        assert_eq!(dial.direct(), [inside.clone(), outside]);
+        // An attempt at another kind of connection goes on.
+        dial.under_way = Some(ConnectionId::new_unchecked(2));
+        dial.hear(vec![inside], false);
+        assert!(dial.under_way.is_some());
     }
 
     #[test]

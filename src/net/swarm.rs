@@ -153,7 +153,8 @@ fn check_free(address: &Multiaddr) -> std::io::Result<()> {
     }
 }
 
-/// Listens on all addresses and returns them with their ports.
+/// Listens on all addresses and returns them with their ports. An address that stands for all of
+/// this machine, such as `/ip4/0.0.0.0/tcp/0`, keeps doing so.
 pub(super) async fn listen<B: NetworkBehaviour>(
     swarm: &mut Swarm<B>,
     addresses: &[Multiaddr],
@@ -202,11 +203,22 @@ pub(super) async fn listen<B: NetworkBehaviour>(
             }
         };
         match timeout(LISTEN, up).await {
-            Ok(address) => found.push(address?),
+            Ok(up) => found.push(with_port(address, &up?)),
             Err(_) => return Err(wrong(address, "no interface has this address")),
         }
     }
     Ok(found)
+}
+
+/// An address that was asked for, with the port of the one that is listened on.
+fn with_port(asked: &Multiaddr, found: &Multiaddr) -> Multiaddr {
+    let port = Endpoint::of(found).map_or(0, |endpoint| endpoint.port);
+    let set = |part| match part {
+        Protocol::Tcp(0) => Protocol::Tcp(port),
+        Protocol::Udp(0) => Protocol::Udp(port),
+        other => other,
+    };
+    asked.iter().map(set).collect()
 }
 
 /// The most addresses at which others see this node that are passed on.
@@ -358,6 +370,15 @@ impl SwarmTask {
         }
     }
 
+    /// Tells all neighbours that are connected this node's addresses. A relay may say where it sees
+    /// this node after the neighbour has connected through it.
+    fn announce(&mut self) {
+        let connected: Vec<PeerId> = self.swarm.connected_peers().copied().collect();
+        let theirs = connected.into_iter().filter(|peer| self.peers.contains_key(peer));
+        let theirs: Vec<PeerId> = theirs.collect();
+        self.swarm.behaviour_mut().identify.push(theirs);
+    }
+
     /// A connection to a neighbour is open.
     fn established(&mut self, peer_id: &PeerId, id: ConnectionId, endpoint: &ConnectedPoint) {
         let Some(peer) = self.peers.get_mut(peer_id) else { return };
@@ -493,10 +514,14 @@ impl SwarmTask {
             // other can reach has to act as the client.
             SwarmEvent::NewExternalAddrCandidate { address } => {
                 let known: Vec<Multiaddr> = self.swarm.external_addresses().cloned().collect();
+                if known.contains(&address) {
+                    return;
+                }
                 if known.len() >= SEEN_AT {
                     self.swarm.remove_external_address(&known[0]);
                 }
                 self.swarm.add_external_address(address);
+                self.announce();
             }
             SwarmEvent::ListenerClosed { listener_id, reason, .. }
                 if self.peers.values().any(|peer| !peer.connection.is_closed()) =>
@@ -536,8 +561,9 @@ impl SwarmTask {
                         info.protocols.iter().filter_map(|name| version_of(name.as_ref()));
                     let node = peer.neighbour.node;
                     self.status.runs(node, versions.max(), &printable(&info.agent_version));
+                    let direct = peer.wants_direct();
                     let dial = peer.dial.get_or_insert_with(|| Dial::new(Vec::new()));
-                    dial.hear(info.listen_addrs);
+                    dial.hear(info.listen_addrs, direct);
                 }
             }
             SwarmEvent::Behaviour(BehaviourEvent::Ping(ping::Event {

@@ -72,29 +72,24 @@ impl End {
         deadlines: Deadlines,
     ) -> End {
         let (sender, events) = mpsc::channel();
+        let neighbour = Neighbour {
+            node: NodeId(1 - node),
+            name: format!("node-{}", 1 - node),
+            peer,
+            visits: false,
+            addresses: Vec::new(),
+            ban: None,
+        };
         let config = HostConfig {
             key: key.clone(),
-            listen: vec!["/ip4/127.0.0.1/tcp/0".parse().unwrap()],
             node: NodeId(node),
             nodes: 2,
-            neighbours: vec![Neighbour {
-                node: NodeId(1 - node),
-                name: format!("node-{}", 1 - node),
-                peer,
-                visits: false,
-                addresses: Vec::new(),
-                ban: None,
-            }],
+            neighbours: vec![neighbour],
             card,
-            frame_limit: LIMIT,
-            congestion: None,
-            addresses: Vec::new(),
-            relayed: false,
             security,
             deadlines,
-            restarts: false,
-            assembly: None,
             events: sender,
+            ..listening("/ip4/127.0.0.1/tcp/0")
         };
         End { host: Host::start(config).await.unwrap(), events }
     }
@@ -506,15 +501,11 @@ fn two_quiet_nodes_keep_their_link_by_heartbeats() {
     assert!(b.events.try_recv().is_err());
 }
 
-#[test]
-fn a_port_in_use_is_named() {
-    let runtime = runtime();
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = taken.local_addr().unwrap().port();
-    let (events, _) = mpsc::channel();
-    let config = HostConfig {
+/// The settings of a host without neighbours.
+fn listening(address: &str) -> HostConfig {
+    HostConfig {
         key: Keypair::generate_ed25519(),
-        listen: vec![format!("/ip4/127.0.0.1/tcp/{port}").parse().unwrap()],
+        listen: vec![address.parse().unwrap()],
         node: NodeId(0),
         nodes: 1,
         neighbours: Vec::new(),
@@ -527,8 +518,30 @@ fn a_port_in_use_is_named() {
         deadlines: Deadlines::default(),
         restarts: false,
         assembly: None,
-        events,
-    };
+        events: mpsc::channel().0,
+    }
+}
+
+/// A node goes back to a checkpoint with a new host, which listens where the first one did.
+#[test]
+fn a_host_that_listens_on_all_addresses_says_so_with_its_port() {
+    let runtime = runtime();
+    for (before, after) in [("/ip4/0.0.0.0/tcp/", ""), ("/ip4/0.0.0.0/udp/", "/quic-v1")] {
+        let asked = format!("{before}0{after}");
+        let host = runtime.block_on(Host::start(listening(&asked))).unwrap();
+        let found = host.listen_addresses()[0].to_string();
+        let port = found.strip_prefix(before).and_then(|port| port.strip_suffix(after));
+        let port = port.unwrap_or_else(|| panic!("{found}"));
+        assert_ne!(port.parse::<u16>().unwrap(), 0);
+    }
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let runtime = runtime();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let config = listening(&format!("/ip4/127.0.0.1/tcp/{port}"));
     let error = runtime.block_on(Host::start(config)).map(|_| ()).unwrap_err().to_string();
     assert!(
         error.starts_with(&format!(
