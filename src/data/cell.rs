@@ -4,7 +4,10 @@ use super::decimal;
 
 /// The value of a cell.
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[cfg_attr(not(feature = "parquet"), allow(dead_code, reason = "text files have no typed cells"))]
+#[cfg_attr(
+    not(any(feature = "arrow", feature = "parquet")),
+    allow(dead_code, reason = "text files have no typed cells")
+)]
 pub(super) enum Cell<'a> {
     /// Nothing: an empty cell of text, or a null.
     Empty,

@@ -53,6 +53,8 @@ pub struct ColumnDescription {
     pub values: Option<BTreeMap<String, u64>>,
     /// Whether the numbers count the rows, from 0 or 1, as an index that another program wrote.
     pub is_index: bool,
+    /// The type of the column, if it is one that is not read: nothing is then known of its cells.
+    pub unread: Option<String>,
 }
 
 impl ColumnDescription {
@@ -67,6 +69,7 @@ impl ColumnDescription {
             range: None,
             values: Some(BTreeMap::new()),
             is_index: true,
+            unread: None,
         }
     }
 
@@ -122,6 +125,9 @@ impl ColumnDescription {
 
     /// What its cells seem to hold, and a remark on what is suspicious about it.
     pub fn guess(&self, rows: u64) -> (ColumnKind, Option<String>) {
+        if let Some(words) = &self.unread {
+            return (ColumnKind::Ignore, Some(format!("is not read: {words}")));
+        }
         let present = self.present(rows);
         let different = self.values.as_ref().map(BTreeMap::len);
         if present == 0 {
@@ -256,6 +262,11 @@ impl Rows for Describer {
         true
     }
 
+    fn skip(&mut self, column: usize, words: &str) -> bool {
+        self.columns[column].unread = Some(words.to_string());
+        true
+    }
+
     fn rows(&self) -> usize {
         self.rows as usize
     }
@@ -266,15 +277,17 @@ impl Rows for Describer {
 
     fn add<'c>(&mut self, _: u64, cell: impl Fn(usize) -> Cell<'c>) -> Result<(), ConfigError> {
         for (at, column) in self.columns.iter_mut().enumerate() {
-            column.add(self.rows, cell(at));
+            if column.unread.is_none() {
+                column.add(self.rows, cell(at));
+            }
         }
         self.rows += 1;
         Ok(())
     }
 }
 
-/// Reads a CSV or Parquet file, or those of a folder, and counts what is in each column. Of the
-/// options `header` and `target` count.
+/// Reads a CSV, Parquet or Arrow file, or those of a folder, and counts what is in each column. Of
+/// the options `header` and `target` count.
 ///
 /// # Errors
 /// If the file cannot be read, is no table, or has no such target.
@@ -290,6 +303,10 @@ pub fn describe(source: &str, options: &Options) -> Result<Description, ConfigEr
     let target = options.target.as_deref();
     let task = super::Task::Classification;
     let target = columns::targets(target, names.as_deref(), columns.len(), task)?[0];
+    if let Some(words) = &columns[target].unread {
+        let problem = format!("the target is not read: {words}; name another one");
+        return Err(ConfigError::new("data.target", &columns[target].name, problem).within(source));
+    }
     Ok(Description { rows, columns, target })
 }
 
@@ -320,6 +337,9 @@ pub fn complete(
                     description.columns.iter().map(|column| column.name.clone()).collect();
                 return refuse(format!("no such column: the file has {}", columns::list(&names)));
             };
+            if let Some(words) = &found.unread {
+                return refuse(format!("is not read: {words}"));
+            }
             let Some(values) = &found.values else {
                 return refuse(format!("more than {MOST_TEXTS} different values: no category"));
             };

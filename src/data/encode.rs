@@ -39,8 +39,21 @@ pub(super) trait Rows {
     fn begin(&mut self, heading: Heading) -> Result<(), ConfigError>;
 
     /// Whether [`Rows::add`] looks at a column of the file that is read.
-    #[cfg_attr(not(feature = "parquet"), allow(dead_code, reason = "CSV text has all columns"))]
+    #[cfg_attr(
+        not(any(feature = "arrow", feature = "parquet")),
+        allow(dead_code, reason = "CSV text has all columns")
+    )]
     fn uses(&self, column: usize) -> bool;
+
+    /// Whether the rows do without a column that is used, because its type, in these words, is not
+    /// read: its cells are then empty.
+    #[cfg_attr(
+        not(any(feature = "arrow", feature = "parquet")),
+        allow(dead_code, reason = "CSV text has no types")
+    )]
+    fn skip(&mut self, _column: usize, _words: &str) -> bool {
+        false
+    }
 
     /// The number of rows so far.
     fn rows(&self) -> usize;

@@ -75,7 +75,9 @@ pub struct Options {
 /// The first bytes of a Parquet file.
 const PARQUET: &[u8] = b"PAR1";
 /// The first bytes of an Arrow file.
-const ARROW: &[u8] = b"ARROW1";
+pub(super) const ARROW: &[u8] = b"ARROW1";
+/// The first bytes of a message of Arrow, with which a stream begins.
+pub(super) const ARROW_MESSAGE: &[u8] = &[0xFF; 4];
 
 /// A file format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +87,8 @@ pub enum Format {
     Csv,
     /// Apache Parquet, with the cargo feature `parquet`.
     Parquet,
-    /// Arrow's own format (Feather), which is known in order to be refused.
+    /// Arrow's own format, as a file (also called Feather) or as a stream, with the cargo feature
+    /// `arrow`.
     Arrow,
     /// NumPy's array format, versions 1 to 3.
     Npy,
@@ -97,7 +100,7 @@ pub enum Format {
 
 impl Format {
     /// The formats that a folder may hold.
-    const TABLES: &str = "CSV files (also .gz) and Parquet files";
+    const TABLES: &str = "CSV files (also .gz), Parquet and Arrow files";
 
     /// Whether it is a table with columns of several kinds, and not an array of numbers.
     fn is_table(self) -> bool {
@@ -116,7 +119,8 @@ impl Format {
         } else if bytes.starts_with(PARQUET) || lower.ends_with(".parquet") {
             Format::Parquet
         } else if bytes.starts_with(ARROW)
-            || [".arrow", ".feather"].iter().any(|end| lower.ends_with(end))
+            || bytes.starts_with(ARROW_MESSAGE)
+            || [".arrow", ".arrows", ".feather"].iter().any(|end| lower.ends_with(end))
         {
             Format::Arrow
         } else if lower.ends_with(".npy") || bytes.starts_with(npy::MAGIC) {
@@ -135,9 +139,9 @@ impl Format {
 }
 
 /// Loads an embedded set (`digits`, `breast-cancer`) or a file: CSV, NPY, NPZ or IDX, each also
-/// gzip-compressed, or Parquet (cargo feature `parquet`). The CSV and Parquet files of a folder are
-/// read as one table, in the order of their names: all have the same columns, by name in any order
-/// if they have names.
+/// gzip-compressed, or Parquet or Arrow (cargo features `parquet` and `arrow`). The CSV, Parquet
+/// and Arrow files of a folder are read as one table, in the order of their names: all have the
+/// same columns, by name in any order if they have names.
 ///
 /// # Errors
 /// If the file cannot be read or is not in the expected format: the message names the file, the
@@ -196,7 +200,7 @@ fn existing(source: &str) -> Result<&Path, ConfigError> {
         let names = embedded::EMBEDDED.names();
         let problem = format!(
             "no such file; accepted: a path to a CSV, NPY, NPZ or IDX file (also .gz) or a \
-             Parquet file, a folder of CSV or Parquet files, or one of {}",
+             Parquet or Arrow file, a folder of CSV, Parquet or Arrow files, or one of {}",
             names.join(", ")
         );
         return Err(ConfigError::new("data.source", format!("\"{source}\""), problem));
@@ -204,7 +208,7 @@ fn existing(source: &str) -> Result<&Path, ConfigError> {
     Ok(path)
 }
 
-/// Reads the rows of an embedded set, a CSV or Parquet file, or those of a folder.
+/// Reads the rows of an embedded set, a CSV, Parquet or Arrow file, or those of a folder.
 pub(super) fn tables(
     source: &str,
     header: Option<bool>,
@@ -295,17 +299,17 @@ fn arrays(
         classes::check(names, options)?;
     }
     if options.columns.is_some() && !options.by_position {
-        let problem =
-            "only CSV files with a header and Parquet files name their columns: leave the key out";
+        let problem = "only CSV files with a header, Parquet and Arrow files name their columns: \
+                       leave the key out";
         return Err(ConfigError::at("data.columns", problem));
     }
     if let Some(column) = &options.identifier {
-        let problem = "only CSV and Parquet files have columns of text: leave the key out";
+        let problem = "only CSV, Parquet and Arrow files have columns of text: leave the key out";
         return Err(ConfigError::new("data.identifier", column, problem));
     }
     if options.schema.is_some() {
-        let problem =
-            "only CSV files with a header and Parquet files name their columns: leave the key out";
+        let problem = "only CSV files with a header, Parquet and Arrow files name their columns: \
+                       leave the key out";
         return Err(ConfigError::at("data.schema", problem));
     }
     if Format::of(name, bytes) == Format::Npz {
@@ -399,15 +403,29 @@ impl Opened<'_> {
             return csv::read(self.stream, &self.count, records::PIECE, header, rows)
                 .map_err(|error| blame(error, name));
         }
-        if self.format == Format::Arrow {
-            let problem = "an Arrow (Feather) file is not read: write its table as Parquet or CSV";
-            return Err(ConfigError::at("format", problem).within(name));
-        }
         if header == Some(false) {
-            let problem = format!("{name} is a Parquet file, which names its columns: true");
+            let format = if self.format == Format::Arrow { "an Arrow" } else { "a Parquet" };
+            let problem = format!("{name} is {format} file, which names its columns: true");
             return Err(ConfigError::new("data.header", false, problem + " is accepted"));
         }
+        if self.format == Format::Arrow {
+            return self.read_arrow(name, rows);
+        }
         self.read_parquet(name, rows)
+    }
+
+    #[cfg(feature = "arrow")]
+    fn read_arrow(self, name: &str, rows: &mut impl Rows) -> Result<(), ConfigError> {
+        let bytes = self.whole(name)?;
+        super::arrow::read(bytes, rows).map_err(|error| blame(error, name))
+    }
+
+    #[cfg(not(feature = "arrow"))]
+    fn read_arrow(self, name: &str, _: &mut impl Rows) -> Result<(), ConfigError> {
+        let problem = "this program is built without the feature that reads Arrow files (Feather): \
+                       `cargo install --locked --path crates/cli --features arrow` builds it with \
+                       it, or write the table as CSV";
+        Err(ConfigError::at("format", problem).within(name))
     }
 
     #[cfg(feature = "parquet")]
@@ -568,7 +586,9 @@ mod tests {
             ("a.Parquet", b"", Format::Parquet),
             ("a", b"PAR1\x15", Format::Parquet),
             ("a.feather", b"", Format::Arrow),
+            ("a.ARROWS", b"", Format::Arrow),
             ("a", b"ARROW1\0\0", Format::Arrow),
+            ("a", b"\xFF\xFF\xFF\xFF\x20\x03", Format::Arrow),
         ] {
             assert_eq!(Format::of(name, bytes), format, "{name}");
         }
@@ -580,10 +600,14 @@ mod tests {
             parse(name, bytes, None, &Options::default()).unwrap_err().to_string()
         };
         let error = refuse("a.arrow", b"ARROW1\0\0");
+        #[cfg(not(feature = "arrow"))]
         assert!(
-            error.starts_with("a.arrow: format: an Arrow (Feather) file is not read"),
+            error.starts_with("a.arrow: format: this program is built without the feature")
+                && error.contains("--features arrow"),
             "{error}"
         );
+        #[cfg(feature = "arrow")]
+        assert!(error.contains("cut short"), "{error}");
         let error = refuse("a", b"PAR1 and so on");
         #[cfg(not(feature = "parquet"))]
         assert!(

@@ -11,7 +11,8 @@
 //! | `input`, `inflate` | the bytes of a file as a stream, compressed or not |
 //! | `records`, `decimal` | records of separated text from a stream, and numbers from their text |
 //! | `csv`, `npy`, `npz`, `idx` | one format each; all also gzip-compressed |
-//! | `parquet` | the tables of Parquet files, with the cargo feature of this name |
+//! | `parquet`, `arrow` | tables of Parquet and Arrow files, with the cargo features of these names |
+//! | `typed` | the values of their columns as cells |
 //! | `array`, `columns` | the common part of NPY and IDX; the rules for target columns and labels |
 //! | `cell`, `encode` | one cell of a table, and a dataset from cells, row by row |
 //! | `classes` | labels by the names of their classes |
@@ -38,6 +39,8 @@
 //! ```
 
 mod array;
+#[cfg(feature = "arrow")]
+mod arrow;
 mod cell;
 mod classes;
 mod codes;
@@ -57,12 +60,16 @@ mod npy;
 mod npz;
 #[cfg(feature = "parquet")]
 mod parquet;
+#[cfg(all(test, any(feature = "arrow", feature = "parquet")))]
+mod patients;
 mod preprocessing;
 mod records;
 mod scale;
 mod schema;
 mod split;
 mod synthetic;
+#[cfg(any(feature = "arrow", feature = "parquet"))]
+mod typed;
 mod write;
 
 pub use classes::are_named;

@@ -11,7 +11,7 @@
 mod kinds;
 mod pages;
 
-use std::{io::Write, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use parquet::{
@@ -22,7 +22,6 @@ use parquet::{
     file::metadata::{ParquetMetaDataReader, RowGroupMetaData},
     schema::types::SchemaDescriptor,
 };
-use time::{Date, OffsetDateTime};
 
 use self::{
     kinds::Kind,
@@ -30,18 +29,12 @@ use self::{
 };
 use super::{
     cell::Cell,
-    columns::excerpt,
     encode::{Heading, Rows},
     inflate,
     load::MAX_FILE_BYTES,
+    typed::{BATCH, Cells, NANOS, SECONDS_A_DAY, Slot, place_of, refuse_column},
 };
 use crate::config::ConfigError;
-
-/// The rows that are decoded at once.
-const BATCH: usize = 1024;
-
-/// The greatest whole number to which `f64` holds all.
-const WHOLE: i128 = 1 << 53;
 
 /// Reads the rows of a file.
 pub(super) fn read(bytes: Vec<u8>, rows: &mut impl Rows) -> Result<(), ConfigError> {
@@ -57,10 +50,10 @@ pub(super) fn read(bytes: Vec<u8>, rows: &mut impl Rows) -> Result<(), ConfigErr
     rows.begin(Heading { columns: columns.len(), names: Some(names), classes: None, unit: "row" })?;
     let used: Vec<bool> = (0..columns.len()).map(|at| rows.uses(at)).collect();
     for (at, column) in columns.iter().enumerate().filter(|(at, _)| used[*at]) {
-        if let Err(words) = &column.kind {
-            let problem = "is not read: numbers, booleans, texts (UTF-8), dates, timestamps and \
-                           decimals up to 16 bytes are accepted";
-            return Err(ConfigError::new(column.place(at), words, problem));
+        if let Err(words) = &column.kind
+            && !rows.skip(at, words)
+        {
+            return Err(refuse_column(column.place(at), words));
         }
     }
     let announced: i64 = metadata.row_groups().iter().map(RowGroupMetaData::num_rows).sum();
@@ -115,7 +108,7 @@ struct Column {
 
 impl Column {
     fn place(&self, at: usize) -> String {
-        format!("column {at} ({})", excerpt(&self.name))
+        place_of(at, &self.name)
     }
 }
 
@@ -166,24 +159,10 @@ fn damaged(place: &str, problem: &str) -> ConfigError {
     )
 }
 
-/// A decoded cell.
-#[derive(Clone, Copy)]
-enum Slot {
-    Empty,
-    Number(f64),
-    Bool(bool),
-    /// From here to there in `Batch::made`.
-    Made(usize, usize),
-    /// At this position in `Batch::stored`.
-    Stored(usize),
-}
-
 /// The cells of some rows of a column.
 #[derive(Default)]
 struct Batch {
-    slots: Vec<Slot>,
-    /// Texts that are made from numbers.
-    made: Vec<u8>,
+    cells: Cells,
     /// Texts of the file.
     stored: Vec<ByteArray>,
     levels: Vec<i16>,
@@ -215,8 +194,7 @@ impl Decoder {
     /// Decodes the next rows; returns how many bytes of text are in them.
     fn decode(&mut self, rows: usize) -> Result<u64, String> {
         let Decoder { reader, kind, is_nullable, batch } = self;
-        batch.slots.clear();
-        batch.made.clear();
+        batch.cells.clear();
         batch.stored.clear();
         let (kind, nullable) = (*kind, *is_nullable);
         match reader {
@@ -225,18 +203,20 @@ impl Decoder {
             }
             ColumnReader::Int32ColumnReader(reader) => {
                 fill(reader, rows, nullable, batch, |batch, value| match kind {
-                    Kind::Unsigned => batch.whole(i128::from(value as u32)),
-                    Kind::Date => batch.date(i64::from(value)),
-                    Kind::Decimal(scale) => batch.decimal(i128::from(value), scale),
-                    _ => batch.whole(i128::from(value)),
+                    Kind::Unsigned => Ok(batch.cells.whole(i128::from(value as u32))),
+                    Kind::Date => batch.cells.date(i64::from(value)),
+                    Kind::Decimal(scale) => Ok(batch.cells.decimal(i128::from(value), scale)),
+                    _ => Ok(batch.cells.whole(i128::from(value))),
                 })
             }
             ColumnReader::Int64ColumnReader(reader) => {
                 fill(reader, rows, nullable, batch, |batch, value| match kind {
-                    Kind::Unsigned => batch.whole(i128::from(value as u64)),
-                    Kind::Decimal(scale) => batch.decimal(i128::from(value), scale),
-                    Kind::Timestamp { per_second, utc } => batch.moment(value, per_second, utc),
-                    _ => batch.whole(i128::from(value)),
+                    Kind::Unsigned => Ok(batch.cells.whole(i128::from(value as u64))),
+                    Kind::Decimal(scale) => Ok(batch.cells.decimal(i128::from(value), scale)),
+                    Kind::Timestamp { per_second, utc } => {
+                        batch.cells.moment(value, per_second, utc)
+                    }
+                    _ => Ok(batch.cells.whole(i128::from(value))),
                 })
             }
             ColumnReader::Int96ColumnReader(reader) => {
@@ -245,7 +225,7 @@ impl Decoder {
                     let seconds = (i64::from(day) - JULIAN_DAY_OF_1970) * SECONDS_A_DAY;
                     let nanos = (u64::from(high) << 32) | u64::from(low);
                     let seconds = seconds + (nanos / NANOS) as i64;
-                    batch.text_of_moment(seconds, nanos % NANOS, false)
+                    batch.cells.text_of_moment(seconds, nanos % NANOS, false)
                 })
             }
             ColumnReader::FloatColumnReader(reader) => {
@@ -256,7 +236,7 @@ impl Decoder {
             }
             ColumnReader::ByteArrayColumnReader(reader) => {
                 fill(reader, rows, nullable, batch, |batch, value| match kind {
-                    Kind::Decimal(scale) => batch.decimal(integer(value.data())?, scale),
+                    Kind::Decimal(scale) => Ok(batch.cells.decimal(integer(value.data())?, scale)),
                     _ => {
                         if std::str::from_utf8(value.data()).is_err() {
                             return Err("a text is not UTF-8".into());
@@ -271,23 +251,20 @@ impl Decoder {
                     (Kind::Half, &[low, high]) => {
                         Ok(Slot::Number(half::f16::from_le_bytes([low, high]).to_f64()))
                     }
-                    (Kind::Decimal(scale), bytes) => batch.decimal(integer(bytes)?, scale),
+                    (Kind::Decimal(scale), bytes) => {
+                        Ok(batch.cells.decimal(integer(bytes)?, scale))
+                    }
                     _ => Err("a value of another length than its column's".into()),
                 })
             }
         }?;
         let stored: usize = batch.stored.iter().map(|text| text.data().len()).sum();
-        Ok((stored + batch.made.len()) as u64)
+        Ok((stored + batch.cells.made_bytes()) as u64)
     }
 
     fn cell(&self, row: usize) -> Cell<'_> {
-        match self.batch.slots[row] {
-            Slot::Empty => Cell::Empty,
-            Slot::Number(value) => Cell::Number(value),
-            Slot::Bool(value) => Cell::Bool(value),
-            Slot::Made(from, to) => Cell::Text(&self.batch.made[from..to]),
-            Slot::Stored(at) => Cell::of_text(self.batch.stored[at].data()),
-        }
+        let Batch { cells, stored, .. } = &self.batch;
+        cells.cell(row, |at| stored[at].data())
     }
 }
 
@@ -322,70 +299,14 @@ fn fill<T: DataType>(
         let is_present = levels.get(row).is_none_or(|&level| level > 0);
         let value = if is_present { values.next() } else { None };
         let slot = value.map_or(Ok(Slot::Empty), |value| slot(batch, value))?;
-        batch.slots.push(slot);
+        batch.cells.push(slot);
     }
     batch.levels = levels;
     Ok(())
 }
 
-const SECONDS_A_DAY: i64 = 86_400;
-const NANOS: u64 = 1_000_000_000;
 /// The number of 1970-01-01, from which the oldest type of timestamps counts.
 const JULIAN_DAY_OF_1970: i64 = 2_440_588;
-
-impl Batch {
-    fn text(&mut self, text: std::fmt::Arguments<'_>) -> Slot {
-        let from = self.made.len();
-        // Writing to memory cannot fail.
-        let _ = self.made.write_fmt(text);
-        Slot::Made(from, self.made.len())
-    }
-
-    fn whole(&mut self, value: i128) -> Result<Slot, String> {
-        Ok(if value.abs() <= WHOLE {
-            Slot::Number(value as f64)
-        } else {
-            self.text(format_args!("{value}"))
-        })
-    }
-
-    fn decimal(&mut self, value: i128, scale: usize) -> Result<Slot, String> {
-        let digits = format!("{:0>1$}", value.unsigned_abs(), scale + 1);
-        let (whole, fraction) = digits.split_at(digits.len() - scale);
-        let sign = if value < 0 { "-" } else { "" };
-        let point = if scale > 0 { "." } else { "" };
-        Ok(self.text(format_args!("{sign}{whole}{point}{fraction}")))
-    }
-
-    fn date(&mut self, days: i64) -> Result<Slot, String> {
-        let date = OffsetDateTime::from_unix_timestamp(days * SECONDS_A_DAY)
-            .map_err(|_| format!("a date {days} days from 1970-01-01: its year has 4 digits"))?;
-        let day = iso(date.date());
-        Ok(self.text(format_args!("{day}")))
-    }
-
-    fn moment(&mut self, value: i64, per_second: i64, utc: bool) -> Result<Slot, String> {
-        let nanos = value.rem_euclid(per_second) as u64 * (NANOS / per_second as u64);
-        self.text_of_moment(value.div_euclid(per_second), nanos, utc)
-    }
-
-    fn text_of_moment(&mut self, seconds: i64, nanos: u64, utc: bool) -> Result<Slot, String> {
-        let moment = OffsetDateTime::from_unix_timestamp(seconds).map_err(|_| {
-            format!("a timestamp {seconds} s from 1970-01-01: its year has 4 digits")
-        })?;
-        let (hour, minute, second) = moment.to_hms();
-        let fraction = match nanos {
-            0 => String::new(),
-            _ => format!(".{nanos:09}").trim_end_matches('0').to_string(),
-        };
-        let (day, zone) = (iso(moment.date()), if utc { "Z" } else { "" });
-        Ok(self.text(format_args!("{day}T{hour:02}:{minute:02}:{second:02}{fraction}{zone}")))
-    }
-}
-
-fn iso(date: Date) -> String {
-    format!("{:04}-{:02}-{:02}", date.year(), u8::from(date.month()), date.day())
-}
 
 /// The whole number of these bytes, the most significant first, in two's complement.
 fn integer(bytes: &[u8]) -> Result<i128, String> {

@@ -434,7 +434,8 @@ pub struct DataParams {
     /// a list of one number per feature.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scale: Option<crate::data::Scale>,
-    /// The target column of a CSV, Parquet or NPY file, or the array of labels of an NPZ file.
+    /// The target column of a CSV, Parquet, Arrow or NPY file, or the array of labels of an NPZ
+    /// file.
     ///
     /// Accepts: a column's name, or its position from 0 (-1 is the last); for regression a text
     /// with several of them, separated by commas; an array's name. Default: the last column; of an

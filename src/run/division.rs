@@ -409,8 +409,8 @@ fn synthetic(experiment: &mut Experiment) -> Result<Option<Synthetic>, ConfigErr
     }
     let named = [("columns", data.columns.is_some()), ("schema", data.schema.is_some())];
     if let Some((key, _)) = named.into_iter().find(|(_, given)| *given) {
-        let problem =
-            "only CSV files with a header and Parquet files name their columns: leave the key out";
+        let problem = "only CSV files with a header, Parquet and Arrow files name their columns: \
+                       leave the key out";
         return Err(ConfigError::at(format!("data.{key}"), problem));
     }
     if task != Task::Regression {

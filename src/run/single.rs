@@ -71,9 +71,9 @@ pub struct NodeFile {
     pub experiment: PathBuf,
     /// This node's own rows. Required, except where a program brings an objective of its own.
     ///
-    /// Accepts: the path of a CSV, NPY, NPZ or IDX file (also .gz) or of a Parquet file, or of a
-    /// folder of CSV or Parquet files with the same columns, or a dataset that is shipped:
-    /// `digits` or `breast-cancer`.
+    /// Accepts: the path of a CSV, NPY, NPZ or IDX file (also .gz) or of a Parquet or Arrow
+    /// file, or of a folder of CSV, Parquet or Arrow files with the same columns, or a dataset that
+    /// is shipped: `digits` or `breast-cancer`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
     /// Rows to test on.

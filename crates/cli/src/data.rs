@@ -19,7 +19,8 @@ pub struct Args {
 
 #[derive(clap::Subcommand, Debug)]
 enum Command {
-    /// Show what is in the columns of a CSV or Parquet file, and draft a schema for an experiment
+    /// Show what is in the columns of a CSV, Parquet or Arrow file, and draft a schema for an
+    /// experiment
     Describe(DescribeArgs),
 }
 
@@ -32,7 +33,7 @@ enum Command {
     Nothing is sent anywhere. The draft is to be read and corrected: it lists the values of \
     categories, which all\nnodes of a run must list alike.")]
 struct DescribeArgs {
-    /// A CSV file (also .gz), a Parquet file, or a folder of such files
+    /// A CSV file (also .gz), a Parquet or Arrow file, or a folder of such files
     file: String,
     /// The column to predict, by name or position [default: the last]
     #[arg(long)]
@@ -130,6 +131,9 @@ fn table(described: &Description) -> String {
 
 /// The most frequent values of a column whose values repeat.
 fn values(column: &ColumnDescription) -> String {
+    if column.unread.is_some() {
+        return String::new();
+    }
     let Some(values) = &column.values else { return "more than 4096".into() };
     let total: u64 = values.values().sum();
     let many = column.numbers == total || column.dates == total;
@@ -250,6 +254,7 @@ fn to_json(described: &Description) -> serde_json::Value {
         .iter()
         .map(|column| {
             let (kind, remark) = column.guess(described.rows);
+            let values = column.values.as_ref().filter(|_| column.unread.is_none());
             json!({
                 "name": column.name,
                 "kind": kind,
@@ -257,7 +262,7 @@ fn to_json(described: &Description) -> serde_json::Value {
                 "least": column.range.map(|range| range.0),
                 "mean": column.range.map(|range| range.1),
                 "greatest": column.range.map(|range| range.2),
-                "different": column.values.as_ref().map(std::collections::BTreeMap::len),
+                "different": values.map(std::collections::BTreeMap::len),
                 "remark": remark,
             })
         })

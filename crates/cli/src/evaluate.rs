@@ -24,8 +24,9 @@ use super::Exit;
 pub struct Args {
     /// A model file written by a run, or a run directory: its mean model
     model: PathBuf,
-    /// `digits`, `breast-cancer`, a data file (CSV, NPY, NPZ, IDX, each also .gz, or Parquet), a
-    /// folder of CSV or Parquet files, or `-`: standard input, CSV or another of these
+    /// `digits`, `breast-cancer`, a data file (CSV, NPY, NPZ, IDX, each also .gz, Parquet or
+    /// Arrow), a folder of CSV, Parquet or Arrow files, or `-`: standard input, CSV or another of
+    /// these
     data: String,
     #[command(flatten)]
     reading: Reading,

@@ -203,7 +203,8 @@ fn names(file: File, section: &str, key: &str) -> Option<String> {
             let names = one_of(&[shipped, vec![data::SYNTHETIC]].concat());
             format!(
                 "{names}, or the path of a CSV, NPY, NPZ or IDX file (also .gz) or of a \
-                 Parquet file, or of a folder of CSV or Parquet files with the same columns"
+                 Parquet or Arrow file, or of a folder of CSV, Parquet or Arrow files with the \
+                 same columns"
             )
         }
         _ => return None,

@@ -1,0 +1,108 @@
+//! For tests: the table that `tests/inputs/parquet` and `tests/inputs/arrow` have in each format.
+
+use super::{
+    dataset::{Columns, Dataset},
+    describe,
+    load::{self, Options},
+    schema::{Column, ColumnKind, Missing, Schema},
+};
+
+pub const CSV: &[u8] = include_bytes!("../../tests/inputs/parquet/patients.csv");
+
+/// The columns that all these files have.
+pub const NAMES: [&str; 13] = [
+    "patient",
+    "age",
+    "weight",
+    "height",
+    "sex",
+    "smoker",
+    "admitted",
+    "seen",
+    "ward",
+    "cost",
+    "code",
+    "floor",
+    "diagnosis",
+];
+
+pub fn parse(name: &str, bytes: &[u8], options: &Options) -> Result<Dataset, String> {
+    load::parse(name, bytes, None, options).map_err(|error| error.to_string())
+}
+
+pub fn named(features: &[&str]) -> Options {
+    Options {
+        columns: Some(Columns {
+            features: features.iter().map(|name| name.to_string()).collect(),
+            targets: Vec::new(),
+        }),
+        target: Some("diagnosis".into()),
+        number_classes: true,
+        ..Options::default()
+    }
+}
+
+pub fn with_schema() -> Options {
+    use ColumnKind::{Boolean, Category, Date, Number};
+    let column = |name: &str, kind, missing, values: &[&str]| Column {
+        name: name.into(),
+        kind,
+        values: (kind == Category).then(|| values.iter().map(|value| value.to_string()).collect()),
+        other: false,
+        missing,
+    };
+    let columns = vec![
+        column("age", Number, Missing::Refuse, &[]),
+        column("weight", Number, Missing::Mean, &[]),
+        column("height", Number, Missing::Refuse, &[]),
+        column("sex", Category, Missing::Refuse, &["f", "m"]),
+        column("smoker", Boolean, Missing::Value(0.5), &[]),
+        column("admitted", Date, Missing::Refuse, &[]),
+        column("seen", Date, Missing::Refuse, &[]),
+        column("ward", Category, Missing::Category, &["east", "north", "south"]),
+        column("cost", Number, Missing::Refuse, &[]),
+        column("code", Number, Missing::Refuse, &[]),
+        column(
+            "floor",
+            Category,
+            Missing::Refuse,
+            &["-3", "-2", "-1", "0", "1", "2", "3", "4", "5", "6", "7", "8", "9"],
+        ),
+    ];
+    Options {
+        schema: Some(Schema { columns }),
+        identifier: Some("patient".into()),
+        target: Some("diagnosis".into()),
+        number_classes: true,
+        ..Options::default()
+    }
+}
+
+/// Two datasets are the same to the bit.
+pub fn assert_same(one: &Dataset, other: &Dataset) {
+    let bits = |data: &Dataset| -> Vec<u32> {
+        data.features.iter().map(|value| value.to_bits()).collect()
+    };
+    assert_eq!(bits(one), bits(other));
+    assert_eq!(one.features.dim(), other.features.dim());
+    assert_eq!(one.target, other.target);
+    assert_eq!((&one.columns, &one.gaps), (&other.columns, &other.gaps));
+    assert_eq!(one.identifiers, other.identifiers);
+}
+
+/// Two tables have the same columns, as far as a description tells.
+pub fn assert_described_alike(text: &describe::Description, typed: &describe::Description) {
+    assert_eq!((text.rows, typed.rows), (40, 40));
+    for name in NAMES {
+        let find = |columns: &[describe::ColumnDescription]| {
+            columns
+                .iter()
+                .find(|column| column.name == name)
+                .cloned()
+                .expect("it has the columns of all")
+        };
+        let (a, b) = (find(&text.columns), find(&typed.columns));
+        assert_eq!((a.missing, a.guess(40).0), (b.missing, b.guess(40).0), "{name}");
+    }
+    assert_eq!(text.classes(), typed.classes());
+}
