@@ -105,8 +105,24 @@ impl<'a> Numbers<'a> {
         Ok(Numbers { kind, big_endian, column_major, rows, columns, flat: rest.len() <= 1, data })
     }
 
+    /// Whether rows for prediction have only features.
+    pub(super) fn is_bare(&self, options: &Options) -> bool {
+        options.bare && options.target.is_none() && options.inputs == Some(self.columns)
+    }
+
+    /// Uses the whole array as features; the targets are all 0.
+    pub(super) fn bare(&self, name: &str, options: &Options) -> Result<Dataset, ConfigError> {
+        let zeros = vec![0.0; self.rows];
+        let target = columns::target(zeros, 1, options, None, &|row| format!("row {row}"))?;
+        let all: Vec<usize> = (0..self.columns).collect();
+        Dataset::new(name, self.features(&all, options)?, target)
+    }
+
     /// Features and targets in one array of two dimensions.
     pub(super) fn table(&self, name: &str, options: &Options) -> Result<Dataset, ConfigError> {
+        if self.is_bare(options) {
+            return self.bare(name, options);
+        }
         if !self.flat {
             let problem = "rows of images have no column of labels: name their file as \
                            data.labels_file, or put NAME-labels.npy beside NAME.npy";

@@ -63,8 +63,8 @@ pub struct Options {
     pub classes: Option<usize>,
     /// The required number of features per row.
     pub inputs: Option<usize>,
-    /// Tables, for prediction: a file of `inputs` columns without a named target holds only
-    /// features. Its targets are then all 0.
+    /// For prediction: a file of `inputs` columns without a named target, or an array of features
+    /// without one of labels, holds only features. Its targets are then all 0.
     pub bare: bool,
     /// NPY and IDX: the file of labels. Default: `images-idx3-ubyte` becomes `labels-idx1-ubyte`;
     /// `NAME.npy` has `NAME-labels.npy` beside it, or its labels in the target column; `NAME.idx`
@@ -317,7 +317,7 @@ fn arrays(
     }
     let features = numbers(name, bytes).map_err(|error| error.within(name))?;
     let Some((file, labels)) = labels else {
-        if Format::of(name, bytes) == Format::Idx {
+        if !features.is_bare(options) && Format::of(name, bytes) == Format::Idx {
             let problem =
                 "an IDX file of features needs a file of labels: name it as data.labels_file";
             return Err(ConfigError::at("labels", problem).within(name));

@@ -42,7 +42,7 @@ pub(super) fn read(bytes: &[u8], options: &Options) -> Result<Arrays, ConfigErro
         .filter_map(|name| name.strip_suffix(".npy"))
         .map(String::from)
         .collect();
-    let (features, targets) = choose(&names, options.target.as_deref())?;
+    let (features, targets) = choose(&names, options.target.as_deref(), options.bare)?;
     let mut array = |name: &str| {
         let most = bytes.len() as u64;
         Ok(Array { name: name.to_string(), bytes: inflated(&mut archive, name, most)? })
@@ -50,10 +50,12 @@ pub(super) fn read(bytes: &[u8], options: &Options) -> Result<Arrays, ConfigErro
     Ok(Arrays { features: array(features)?, targets: targets.map(array).transpose()? })
 }
 
-/// The names of the array of features and of that of targets, if there is one.
+/// The names of the array of features and of that of targets, if there is one; `bare` rows need
+/// none.
 fn choose<'a>(
     names: &'a [String],
     target: Option<&str>,
+    bare: bool,
 ) -> Result<(&'a str, Option<&'a str>), ConfigError> {
     let all = || names.join(", ");
     let among = |known: &[&str]| {
@@ -64,6 +66,13 @@ fn choose<'a>(
         && target.is_none_or(|target| target != only)
     {
         return Ok((only, None));
+    }
+    if bare
+        && target.is_none()
+        && !names.iter().any(|name| TARGETS.contains(&name.as_str()))
+        && let Some(features) = among(&FEATURES)
+    {
+        return Ok((features, None));
     }
     let targets = match target {
         Some(target) => match names.iter().find(|name| *name == target) {
@@ -124,7 +133,7 @@ mod tests {
 
     fn chosen(names: &[&str], target: Option<&str>) -> Result<(String, Option<String>), String> {
         let names: Vec<String> = names.iter().map(ToString::to_string).collect();
-        choose(&names, target)
+        choose(&names, target, false)
             .map(|(features, targets)| (features.into(), targets.map(String::from)))
             .map_err(|error| error.to_string())
     }
@@ -141,6 +150,17 @@ mod tests {
         // One array has its targets in a column.
         assert_eq!(chosen(&["table"], None), Ok(("table".into(), None)));
         assert_eq!(chosen(&["table"], Some("0")), Ok(("table".into(), None)));
+    }
+
+    #[test]
+    fn rows_for_prediction_need_no_labels() {
+        let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let (alone, both) = (names(&["ids", "x"]), names(&["x", "y"]));
+        assert_eq!(choose(&alone, None, true).unwrap(), ("x", None));
+        assert!(choose(&alone, None, false).is_err());
+        assert_eq!(choose(&both, None, true).unwrap(), ("x", Some("y")));
+        assert_eq!(choose(&alone, Some("ids"), true).unwrap(), ("x", Some("ids")));
+        assert!(choose(&names(&["ids", "rows"]), None, true).is_err());
     }
 
     #[test]

@@ -215,6 +215,38 @@ fn an_identifier_that_cannot_be_read_is_refused() {
 }
 
 #[test]
+fn arrays_without_labels_are_predicted_as_rows_of_text_are() {
+    let folder = trained();
+    let text = "x,y\n0,0\n1,1\n0,1\n1,0\n";
+    let header = "{'descr': '|u1', 'fortran_order': False, 'shape': (4, 2), }\n";
+    let length = (header.len() as u16).to_le_bytes();
+    let numbers = [0, 0, 1, 1, 0, 1, 1, 0];
+    let array = [b"\x93NUMPY\x01\x00", &length[..], header.as_bytes(), &numbers].concat();
+    fs::write(folder.path().join("rows.npy"), array).unwrap();
+    let predicted = |data: &str| {
+        let arguments = ["predict", "run", data];
+        let command =
+            gradvine().current_dir(folder.path()).args(arguments).write_stdin(text).assert();
+        String::from_utf8(command.success().get_output().stdout.clone()).unwrap()
+    };
+    assert_eq!(predicted("rows.npy"), predicted("-"));
+    assert_eq!(predicted("rows.npy").lines().count(), 5);
+    // With a label in the last column, and an evaluation needs one.
+    gradvine()
+        .current_dir(folder.path())
+        .args(["predict", "run", "rows.npy", "--target", "-1"])
+        .assert()
+        .code(2)
+        .stderr(contains("1 features per row: 2 are expected"));
+    gradvine()
+        .current_dir(folder.path())
+        .args(["evaluate", "run", "rows.npy", "--rows", "all"])
+        .assert()
+        .code(2)
+        .stderr(contains("1 features per row: 2 are expected"));
+}
+
+#[test]
 #[cfg(not(feature = "parquet"))]
 fn parquet_is_refused_by_a_program_without_it() {
     let arguments = ["predict", "model.safetensors", "digits", "--format", "parquet"];

@@ -104,3 +104,30 @@ fn wrong_archives_are_refused() {
     let error = read(&spoilt, &Options::default()).unwrap_err();
     assert!(error.starts_with("a.npz: array x, cannot be read: "), "{error}");
 }
+
+#[test]
+fn rows_for_prediction_have_no_labels() {
+    let options = Options { bare: true, inputs: Some(3), ..Options::default() };
+    for files in [
+        vec![("x.npy", array("(2, 3)", 6))],
+        vec![("rows.npy", array("(2, 3)", 6))],
+        vec![("ids.npy", array("(2,)", 2)), ("x.npy", array("(2, 3)", 6))],
+        vec![("x.npy", array("(2, 1, 3)", 6))],
+    ] {
+        let data = read(&archive(&files), &options).unwrap();
+        assert_eq!(data.features, ndarray::array![[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]);
+        assert_eq!(data.labels().unwrap(), [0, 0]);
+    }
+    // Labels that are there are read.
+    let both = archive(&[("x.npy", array("(2, 3)", 6)), ("y.npy", array("(2,)", 2))]);
+    assert_eq!(read(&both, &options).unwrap().labels().unwrap(), [0, 1]);
+    let last = archive(&[("x.npy", array("(1, 4)", 4))]);
+    assert_eq!(read(&last, &options).unwrap().labels().unwrap(), [3]);
+    let numbers = Options { task: Task::Regression, ..options.clone() };
+    let alone = archive(&[("x.npy", array("(2, 3)", 6))]);
+    assert_eq!(read(&alone, &numbers).unwrap().outputs(), 1);
+    // Not where rows are to be judged or learned from.
+    let options = Options { bare: false, ..options };
+    let error = read(&alone, &options).unwrap_err();
+    assert!(error.contains("2 features per row: 3 are expected"), "{error}");
+}

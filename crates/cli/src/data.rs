@@ -36,7 +36,7 @@ struct DescribeArgs {
     /// A CSV file (also .gz), a Parquet or Arrow file, or a folder of such files
     file: String,
     /// The column to predict, by name or position [default: the last]
-    #[arg(long)]
+    #[arg(long, allow_hyphen_values = true)]
     target: Option<String>,
     /// Print only the draft: an experiment that can be run
     #[arg(long, conflicts_with = "json")]

@@ -53,7 +53,7 @@ enum Rows {
 pub struct Reading {
     /// The target column, by name or position [default: the one of the training, if it has a
     /// name; else the last]
-    #[arg(long)]
+    #[arg(long, allow_hyphen_values = true)]
     pub target: Option<String>,
     /// The file of labels of an IDX or NPY file
     #[arg(long)]

@@ -38,8 +38,8 @@ use super::{
 pub struct Args {
     /// A model file written by a run, or a run directory: its mean model
     model: PathBuf,
-    /// `digits`, `breast-cancer`, or a data file with the columns that the model was trained on; a
-    /// CSV file may lack the target
+    /// `digits`, `breast-cancer`, or a data file with the columns that the model was trained on; it
+    /// may lack the target
     data: String,
     #[command(flatten)]
     reading: Reading,
