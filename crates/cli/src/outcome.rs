@@ -4,7 +4,7 @@ use std::path::Path;
 
 use gradvine::{
     compress::{self, COMPRESSORS, Cheaper},
-    experiment::RunParams,
+    experiment::{DataParams, RunParams},
     gossip::rule::RULES,
     mixing::Weights,
     run::{Design, MEAN_MODEL, Recorder, RunDirectory, Summary, Whole},
@@ -144,17 +144,6 @@ fn next(
     summary: &Summary,
 ) -> String {
     let (folder, experiment) = (directory.path(), whole.design.experiment.moved());
-    let mut evaluate = format!(
-        "gradvine evaluate {} {}",
-        path(&folder.join(MEAN_MODEL)),
-        quoted(experiment.data.sources.as_ref().map_or(&experiment.data.source, |all| &all[0]))
-    );
-    for (flag, value) in
-        [("--target", &experiment.data.target), ("--labels", &experiment.data.labels)]
-    {
-        evaluate +=
-            &value.as_ref().map(|value| format!(" {flag} {}", quoted(value))).unwrap_or_default();
-    }
     let how_good = match whole.classes.is_empty() {
         true => "how good the mean model is",
         false => "how good the mean model is, class by class",
@@ -165,7 +154,7 @@ fn next(
             format!("gradvine report {}", path(folder)),
             "curves, bytes and topology as a page: report.html",
         ),
-        (evaluate, how_good),
+        (evaluations(&folder.join(MEAN_MODEL), &experiment.data), how_good),
     ];
     let again = format!("gradvine {other} {}", path(&folder.join("experiment.toml")));
     lines.push(match (summary.interrupted, summary.history.is_empty()) {
@@ -193,10 +182,34 @@ fn next(
     let mut text = "\nTry next:".to_string();
     let program = program(std::env::args().next());
     for (line, what) in lines {
-        let line = line.replacen("gradvine", &program, 1);
-        text += &format!("\n  {line}\n      {what}");
+        for line in line.lines() {
+            text += &format!("\n  {}", line.replacen("gradvine", &program, 1));
+        }
+        text += &format!("\n      {what}");
     }
     text
+}
+
+/// Sources that are named one by one.
+const SHOWN: usize = 8;
+
+/// The commands that evaluate a model on the data of the run, one a line for each source.
+fn evaluations(model: &Path, data: &DataParams) -> String {
+    let one = vec![data.source.clone()];
+    let sources = data.sources.as_ref().unwrap_or(&one);
+    let mut flags = String::new();
+    for (flag, value) in [("--target", &data.target), ("--labels", &data.labels)] {
+        flags +=
+            &value.as_ref().map(|value| format!(" {flag} {}", quoted(value))).unwrap_or_default();
+    }
+    let command = |data: &str| format!("gradvine evaluate {} {data}{flags}", path(model));
+    let more = sources.len().saturating_sub(SHOWN);
+    let mut lines: Vec<String> =
+        sources.iter().take(SHOWN).map(|source| command(&quoted(source))).collect();
+    if more > 0 {
+        lines.push(format!("(and so on for {more} more sources)"));
+    }
+    lines.join("\n")
 }
 
 /// The command that starts this program: the relative path that the user has typed (as with `cargo
@@ -254,6 +267,28 @@ mod tests {
         assert_eq!(of(&["compressor.kind=bf16"]).as_deref(), Some("compressor.kind=min-max"));
         assert_eq!(of(&["rule.kind=d-psgd", "compressor.kind=identity"]), None);
         assert_eq!(of(&["compressor.kind=sign"]), None);
+    }
+
+    #[test]
+    fn each_source_has_its_evaluation() {
+        let shown = |sources: usize| {
+            let sources = (0..sources).map(|site| format!("site {site}.csv")).collect();
+            let data = DataParams {
+                sources: Some(sources),
+                target: Some("y".into()),
+                ..DataParams::default()
+            };
+            evaluations(Path::new("m"), &data)
+        };
+        assert_eq!(
+            shown(2),
+            "gradvine evaluate m 'site 0.csv' --target y\n\
+             gradvine evaluate m 'site 1.csv' --target y"
+        );
+        assert_eq!(shown(8).lines().count(), 8);
+        assert!(shown(11).ends_with("'site 7.csv' --target y\n(and so on for 3 more sources)"));
+        let one = evaluations(Path::new("m"), &DataParams::default());
+        assert_eq!(one, "gradvine evaluate m digits");
     }
 
     #[test]
