@@ -333,7 +333,7 @@ fn found_names(rows: &Dataset) -> impl Iterator<Item = &String> {
 }
 
 /// The rows of all parts, one after another.
-fn join(parts: &[&Dataset]) -> Dataset {
+pub(super) fn join(parts: &[&Dataset]) -> Dataset {
     let first = parts[0];
     let stack = |parts: Vec<_>| -> Array2<f32> {
         concatenate(Axis(0), &parts).expect("all parts have as many columns")

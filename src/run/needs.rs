@@ -67,8 +67,9 @@ impl Needs {
         // frame with the sum is as long as the sum.
         let rounds = rules.saturating_add(seen).saturating_mul(vector);
         let end = (4 * nodes).saturating_add(2 * (nodes - 1)).saturating_mul(vector);
-        let rows =
-            whole.shards.iter().chain(whole.tests.all()).map(|shared| scaled(design, shared.raw()));
+        let kept = whole.shards.iter().filter_map(|shard| shard.kept());
+        let rows = whole.shards.iter().chain(whole.tests.all()).map(|shared| shared.raw());
+        let rows = rows.chain(kept).map(|rows| scaled(design, rows));
         Needs {
             vectors: rounds.max(end),
             frames: frames(design, (0..design.topology.nodes()).map(NodeId::from)),
@@ -76,7 +77,8 @@ impl Needs {
         }
     }
 
-    /// The memory of a process with one node; `rows` are its training and test rows.
+    /// The memory of a process with one node; `rows` are its training rows, with those that it will
+    /// keep for validation, and its test rows.
     pub fn alone<'a>(
         design: &Design,
         node: NodeId,
@@ -86,7 +88,7 @@ impl Needs {
         Needs {
             vectors: vectors.max(4).saturating_mul(vector(design)),
             frames: frames(design, [node].into_iter()),
-            data: rows.map(|rows| scaled(design, rows)).fold(0, u64::saturating_add),
+            data: rows.map(|rows| divided(design, rows)).fold(0, u64::saturating_add),
         }
     }
 
@@ -233,6 +235,13 @@ fn scaled(design: &Design, rows: &Dataset) -> u64 {
     let data = &design.experiment.data;
     let copied = data.standardize || data.scale.is_some() || !rows.gaps.is_empty();
     if copied { FLOAT * rows.features.len() as u64 } else { 0 }
+}
+
+/// The bytes of a copy of rows that will be scaled, or of which some will be kept for validation;
+/// while they are divided none is scaled.
+fn divided(design: &Design, rows: &Dataset) -> u64 {
+    let copied = if design.experiment.run.stop_early.is_some() { rows.features.len() } else { 0 };
+    scaled(design, rows).max(FLOAT * copied as u64)
 }
 
 /// The setup records of all nodes, which the root collects.

@@ -6,6 +6,7 @@ use ndarray::ArrayView1;
 
 use super::{
     Design,
+    division::join,
     record::{Closing, Opening, merge},
 };
 use crate::{
@@ -33,7 +34,16 @@ pub struct Shared {
     raw: Arc<Dataset>,
     prepared: OnceLock<Arc<Dataset>>,
     /// Rows that are kept for validation.
-    kept: Option<Box<Shared>>,
+    kept: Option<Kept>,
+}
+
+/// Rows that are kept for validation.
+#[derive(Debug)]
+struct Kept {
+    rows: Box<Shared>,
+    /// The positions of all rows, in the order of their source, in the training rows and then
+    /// these.
+    order: Vec<usize>,
 }
 
 impl Shared {
@@ -56,17 +66,34 @@ impl Shared {
         if kept.is_empty() {
             return Ok(all);
         }
-        let kept = Box::new(Shared::of(raw.select(&kept), None));
+        let mut order = vec![0; raw.rows()];
+        for (at, &row) in train.iter().chain(&kept).enumerate() {
+            order[row] = at;
+        }
+        let kept = Kept { rows: Box::new(Shared::of(raw.select(&kept), None)), order };
         Ok(Arc::new(Shared::of(raw.select(&train), Some(kept))))
     }
 
-    fn of(raw: Dataset, kept: Option<Box<Shared>>) -> Shared {
+    fn of(raw: Dataset, kept: Option<Kept>) -> Shared {
         Shared { raw: Arc::new(raw), prepared: OnceLock::new(), kept }
     }
 
     /// The data as loaded.
     pub fn raw(&self) -> &Arc<Dataset> {
         &self.raw
+    }
+
+    /// The rows that are kept for validation, as loaded.
+    pub fn kept(&self) -> Option<&Arc<Dataset>> {
+        self.kept.as_ref().map(|kept| kept.rows.raw())
+    }
+
+    /// All rows as they were before some were kept for validation.
+    pub fn all_rows(&self) -> Arc<Dataset> {
+        match &self.kept {
+            Some(Kept { rows, order }) => Arc::new(join(&[&self.raw, rows.raw()]).select(order)),
+            None => Arc::clone(&self.raw),
+        }
     }
 
     /// The data as the model sees it, once the run has begun.
@@ -206,7 +233,12 @@ impl Learner for ShardLearner {
             optimizer: self.design.optimizer(self.node, data.rows()),
             weight: weight as f32,
             test: self.test.as_ref().map(|test| test.prepare(preprocessing)).transpose()?,
-            kept: self.shard.kept.as_ref().map(|kept| kept.prepare(preprocessing)).transpose()?,
+            kept: self
+                .shard
+                .kept
+                .as_ref()
+                .map(|kept| kept.rows.prepare(preprocessing))
+                .transpose()?,
             tally: None,
             data,
         });
@@ -335,13 +367,16 @@ mod tests {
         for target in [classes, values] {
             let all = rows(target);
             let part = Shared::training(Arc::clone(&all), &run(0.2)).unwrap();
-            let kept = part.kept.as_ref().unwrap();
-            assert_eq!((part.raw().rows(), kept.raw().rows()), (16, 4));
-            for row in kept.raw().features.rows() {
+            let kept = part.kept().unwrap();
+            assert_eq!((part.raw().rows(), kept.rows()), (16, 4));
+            for row in kept.features.rows() {
                 assert!(part.raw().features.rows().into_iter().all(|other| other != row));
             }
+            assert_eq!(part.all_rows().features, all.raw().features);
+            assert_eq!(part.all_rows().target, all.raw().target);
             let untouched = Shared::training(Arc::clone(&all), &RunParams::default()).unwrap();
             assert!(Arc::ptr_eq(&untouched, &all));
+            assert!(Arc::ptr_eq(&untouched.all_rows(), all.raw()));
             // Too few rows for the share: all are for training.
             let none = Shared::training(Arc::clone(&all), &run(0.01)).unwrap();
             assert_eq!(none.raw().rows(), 20);

@@ -31,8 +31,6 @@ pub struct Whole {
     pub model: Model,
     /// The rows that each node trains on.
     pub shards: Vec<Arc<Shared>>,
-    /// The same with those that it keeps for validation.
-    rows: Vec<Arc<Shared>>,
     /// Rows that no node trains on.
     pub tests: TestRows,
     /// Where the rows are from.
@@ -75,8 +73,7 @@ impl Whole {
         let mut design = Design::new(experiment, Arc::new(topology), inputs, outputs)?;
         let run = &design.experiment.run;
         let keep = |shard| Shared::training(shard, run);
-        let rows = shards;
-        let shards = rows.iter().cloned().map(keep).collect::<Result<Vec<_>, _>>()?;
+        let shards = shards.into_iter().map(keep).collect::<Result<Vec<_>, _>>()?;
         let model = design.table_model()?;
         let conditions = measured_conditions(&mut design, &model, &shards[0])?;
         Ok(Whole {
@@ -85,7 +82,6 @@ impl Whole {
             conditions,
             design: Arc::new(design),
             model,
-            rows,
             shards,
             tests,
             origin,
@@ -117,8 +113,8 @@ impl Whole {
     }
 
     /// A node's rows as loaded: those that it trains on, and those that it keeps for validation.
-    pub fn rows_of(&self, node: NodeId) -> &Arc<Dataset> {
-        self.rows[node.index()].raw()
+    pub fn rows_of(&self, node: NodeId) -> Arc<Dataset> {
+        self.shards[node.index()].all_rows()
     }
 
     /// f(x): the nodes' losses at x, with the experiment's weights; `None` before the run has

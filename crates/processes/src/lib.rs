@@ -225,7 +225,7 @@ pub fn write_files(
         };
         infos.push(write_node(&nodes.join(&name), name, address, file)?);
         let rows = nodes.join(&infos[index].name).join("data.csv");
-        write_csv(whole.rows_of(index.into()), &rows)?;
+        write_csv(&whole.rows_of(index.into()), &rows)?;
     }
     let topology = (*design.topology).clone().with_nodes(infos)?;
     directory.write("topology.toml", &topology.to_toml())?;
