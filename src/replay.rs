@@ -74,7 +74,7 @@ fn run_with(
             match sim::run_part(nodes, &around, now, rounds, &mut observer)? {
                 Part::Paused(states, time) => (paused, now) = (states, time),
                 Part::Over(mut simulated) => {
-                    // The user may have ended it before the last change.
+                    // The user, or `run.stop_early`, may have ended it before the last change.
                     simulated
                         .ended
                         .iter_mut()

@@ -24,4 +24,4 @@ pub mod tree;
 pub use event::{Cause, Effect, Failure, Input, LinkTraffic, OwnModel, Part, RoundDone, Traffic};
 pub use lie::Lie;
 pub use node::{NewRule, Node, NodeConfig, Rejoin};
-pub use stopping::{Patience, Tally};
+pub use stopping::{Patience, Tally, rounds_to_end};

@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::plan::{Plan, Step};
 use crate::{mixing::Topology, state::Visitor, units::NodeId};
 
 /// When a run ends by itself.
@@ -20,6 +21,21 @@ pub struct Patience {
     pub every: u64,
     /// The number of evaluations without a lower loss after which the run ends.
     pub evaluations: u64,
+}
+
+/// The rounds in which a tally or a notice crosses a link: as many as a neighbour may be ahead,
+/// times those in which a schedule uses every link.
+pub(super) fn rounds_of_a_link(plan: &dyn Plan) -> u64 {
+    let lag = |step: &Step| if let Step::Land { lag, .. } = step { u64::from(*lag) } else { 0 };
+    let lag = plan.steps().iter().map(lag).max().unwrap_or(0);
+    (lag + 1).saturating_mul(plan.period())
+}
+
+/// The rounds between an evaluation and the end of a run that it brings about: the tallies go up
+/// the spanning tree, and the notice down.
+pub fn rounds_to_end(plan: &dyn Plan, topology: &Topology) -> u64 {
+    let links = topology.spanning_tree().height() as u64 + 1;
+    (2 * links).saturating_mul(rounds_of_a_link(plan))
 }
 
 /// The loss of a model on validation rows.

@@ -229,7 +229,7 @@ impl Design {
         let unstable = experiment.run.allow_unstable;
         rule.warnings.extend(rule::advise(&rule.resolved, &steps, unstable)?);
         rule.warnings.extend(weighting_warning(&experiment));
-        stop_early::check_rule(&experiment.run, &*rule.plan)?;
+        stop_early::check_rule(&experiment.run, &*rule.plan, &topology)?;
         experiment.rule = rule.resolved.clone();
         experiment.compressor = built.resolved;
         Ok(Design {

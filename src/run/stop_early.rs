@@ -6,7 +6,9 @@ use crate::{
     gossip::{
         Patience,
         plan::{self, Plan},
+        rounds_to_end,
     },
+    mixing::Topology,
 };
 
 /// Checks the values.
@@ -28,13 +30,29 @@ pub(super) fn check(run: &RunParams) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Checks that all nodes share the rounds of the rule.
+/// Checks that all nodes share the rounds of the rule, and that its schedule lets them agree on an
+/// end before that of the run.
 ///
 /// # Errors
-/// If it is asynchronous.
-pub(super) fn check_rule(run: &RunParams, plan: &dyn Plan) -> Result<(), ConfigError> {
-    if run.stop_early.is_none() || !plan::is_asynchronous(plan) {
-        return Ok(());
+/// If it is asynchronous, or the schedule repeats too late.
+pub(super) fn check_rule(
+    run: &RunParams,
+    plan: &dyn Plan,
+    topology: &Topology,
+) -> Result<(), ConfigError> {
+    let Some(stop) = &run.stop_early else { return Ok(()) };
+    if !plan::is_asynchronous(plan) {
+        let (period, later) = (plan.period(), rounds_to_end(plan, topology));
+        if period == 1 || stop.every.saturating_add(later) < run.rounds {
+            return Ok(());
+        }
+        let problem = format!(
+            "the topology's schedule repeats after {period} rounds, so that a run ends {later} \
+             rounds after the evaluation that decides it, and this run has {}: choose a schedule \
+             that repeats earlier, as base-2 and one-peer-exponential do, or leave the key out",
+            run.rounds
+        );
+        return Err(ConfigError::at("run.stop_early", problem));
     }
     let problem = "the rule is asynchronous and has no round that all nodes share, after which \
                    they could end: choose a synchronous rule (`gradvine rules`), or leave the key \

@@ -260,12 +260,17 @@ impl<'a> Network<'a> {
                     self.post(NodeId::from(node), Input::StopAfter(last));
                 }
             }
-            let all = self.paused == self.hosts.len() && !stopping;
-            if let Some(rounds) = rounds.filter(|_| all) {
+            if let Some(rounds) = rounds.filter(|&rounds| !stopping && self.is_paused(rounds)) {
                 return self.pause(rounds);
             }
         }
         self.end().map(Part::Over)
+    }
+
+    /// Whether all nodes have done so many rounds. A run that stops early may end before.
+    fn is_paused(&self, rounds: Round) -> bool {
+        let done = |host: &Host| host.snapshot.as_ref().is_some_and(|done| done.rounds == rounds);
+        self.paused == self.hosts.len() && self.hosts.iter().all(done)
     }
 
     /// Takes the states of all nodes after these rounds.

@@ -59,6 +59,59 @@ fn all_drivers_stop_after_the_same_round_with_the_same_bits() {
 }
 
 #[test]
+fn runs_with_schedules_stop_after_the_same_round_in_all_drivers() {
+    let folder = folder();
+    for (rule, topology, schedule) in [
+        ("rule.kind=d-psgd", "exponential:8", "topology.schedule=one-peer-exponential"),
+        ("rule.kind=sgp", "complete:6", "topology.schedule=base-2"),
+    ] {
+        let run = |command: &str, more: &[&str]| {
+            let out = folder.path().join(format!("{topology} {command}{}", more.len()));
+            let sets = ["--set", rule, "--set", "compressor.kind=identity", "--set", schedule];
+            gradvine()
+                .arg(command)
+                .args(settings().split_off(2))
+                .args(["--topology", topology])
+                .args(sets)
+                .args(more)
+                .arg("--out")
+                .arg(&out)
+                .assert()
+                .success();
+            let summary = read(&out.join("summary.json"));
+            json!([summary["rounds"], summary["digest"], summary["stopped_early"]])
+        };
+        let simulated = run("simulate", &[]);
+        assert!(simulated[0].as_u64().unwrap() < 1000 && simulated[2] == true, "{simulated}");
+        assert_eq!(run("train", &[]), simulated);
+        assert_eq!(run("train", &["--processes"]), simulated);
+    }
+}
+
+#[test]
+fn simulated_absences_do_not_hinder_an_early_end() {
+    let folder = folder();
+    let run = |name: &str, absent: &str| {
+        let absent = format!("network.absent=[{absent}]");
+        run("simulate", &folder.path().join(name), &["--set", &absent])
+    };
+    let whole = run("whole", "");
+    let rounds = whole["rounds"].as_u64().unwrap();
+    // After the end.
+    let later = run("later", &format!("{{nodes=[\"3\"],from={},until=1900}}", rounds + 1));
+    let same = |summary: &Value| json!([summary["rounds"], summary["digest"], summary["history"]]);
+    assert_eq!(same(&later), same(&whole));
+    // The root is back before the end, or is not.
+    for (name, until, members) in [("back", 20, 5), ("away", 1900, 4)] {
+        let summary = run(name, &format!("{{nodes=[\"0\"],from=12,until={until}}}"));
+        assert_eq!(summary["stopped_early"], true, "{summary}");
+        let last = summary["history"].as_array().unwrap().last().unwrap();
+        assert_eq!(last["members"].as_array().unwrap().len(), members, "{summary}");
+        assert_eq!(summary["participation"]["1"]["rounds"], summary["rounds"]);
+    }
+}
+
+#[test]
 fn the_table_and_the_report_say_that_a_run_stopped_early() {
     let folder = folder();
     let out = folder.path().join("run");

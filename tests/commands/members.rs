@@ -186,6 +186,30 @@ fn the_others_go_on_without_a_killed_node_and_it_returns() {
 }
 
 #[test]
+fn a_run_whose_members_change_stops_early() {
+    // Each change of the members begins the patience anew: no end before the node is back.
+    let stop = "run.stop_early={share=0.2,every=5,patience=100}";
+    let learning = ["model.kind=mlp", "optimizer.step=0.5", "optimizer.schedule=constant"];
+    let data = ["data.source=breast-cancer", "data.split=iid", stop];
+    let ring = Ring::new(20 * ROUNDS, 2.0, &[&learning[..], &data].concat());
+    let mut nodes = NODES.map(|node| (node, ring.start(node)));
+    NODES.iter().for_each(|node| until_running(&ring.run(*node)));
+    // The root of the sums.
+    nodes[0].1.signal("KILL");
+    nodes[0].1.end();
+    until_says(&nodes[1].1, "the run goes on with 4 of 5 nodes, without 0");
+    nodes[0].1 = ring.start(0);
+    until_whole(&nodes[1].1);
+    let summary = ring.end(&mut nodes, 3, 20 * ROUNDS);
+    assert_eq!(members(&summary), [vec!["1", "2", "3", "4"], vec!["0", "1", "2", "3", "4"]]);
+    let rounds = summary["rounds"].as_u64().unwrap();
+    assert!(summary["stopped_early"] == true && rounds < 20 * ROUNDS, "{summary}");
+    let returned = summary["history"][1]["round"].as_u64().unwrap();
+    assert!(rounds > returned + 500, "{summary}");
+    assert_eq!(summary["participation"]["1"]["rounds"], rounds);
+}
+
+#[test]
 fn a_node_that_leaves_is_not_awaited() {
     let require = ["run.require={ nodes = 4, share = 0.9 }"];
     let ring = Ring::new(ROUNDS, 600.0, &require);

@@ -8,7 +8,7 @@ use crate::{
         event::{Effect, Failure},
         party::Local,
         plan::At,
-        stopping::{Patience, Stopping},
+        stopping::{Patience, Stopping, rounds_of_a_link},
         transfer::Exchange,
         tree::{FAREWELL, Leaving, Mean, STOP, TALLY},
     },
@@ -24,7 +24,7 @@ impl Node {
         let (mut distances, mut order) = (Vec::new(), Vec::new());
         self.topology.graph().distances(self.id, &mut distances, &mut order);
         let farthest = distances.iter().copied().filter(|far| *far != u32::MAX).max().unwrap_or(0);
-        (u64::from(farthest) + 1) * (self.lag + 1) * self.plan.period()
+        (u64::from(farthest) + 1) * rounds_of_a_link(&*self.plan)
     }
 
     /// Ends the rounds after `last`, unless they end before it, and marks the neighbours to inform.
@@ -57,7 +57,7 @@ impl Node {
 
     /// This node's part in early stopping, from this round on.
     pub(super) fn watch(&self, patience: Patience, from: Round) -> Stopping {
-        let hop = (self.lag + 1) * self.plan.period();
+        let hop = rounds_of_a_link(&*self.plan);
         Stopping::new(patience, &self.topology, self.id, hop, from.0)
     }
 
