@@ -46,6 +46,24 @@ impl ConfigError {
         ConfigError { file: None, place: place.into(), value: None, problem: problem.into() }
     }
 
+    /// The same error at another place, such as the argument of a command that gave the value.
+    #[must_use]
+    pub fn with_place(mut self, place: impl Into<String>) -> ConfigError {
+        self.place = place.into();
+        self
+    }
+
+    /// Replaces the names of keys in the place and in the problem, such as by those of arguments;
+    /// `names` has pairs of old and new ones, which are replaced one after the other.
+    #[must_use]
+    pub fn renamed(mut self, names: &[(&str, &str)]) -> ConfigError {
+        for (key, name) in names {
+            self.place = self.place.replace(key, name);
+            self.problem = self.problem.replace(key, name);
+        }
+        self
+    }
+
     /// Adds the file to the error.
     #[must_use]
     pub fn within(mut self, file: impl std::fmt::Display) -> ConfigError {

@@ -1,14 +1,14 @@
 //! Repeats a run whose members changed, in the simulator: with the same history it ends with the
 //! same bits.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::Path};
 
 use crate::{
     config::ConfigError,
     drive::{Change, Elapsed, NoopObserver, Observer, RunError},
     gossip::{Lie, LinkTraffic, Node, OwnModel, Rejoin, RoundDone, tree::Readers},
     links::Conditions,
-    run::{Design, OwnRun, Summary, Whole, check_history},
+    run::{Design, Driven, OwnRun, Summary, Whole, check_history},
     sim::{self, Part, Paused, Running, Simulated},
     units::{NodeId, Round, Time},
 };
@@ -47,6 +47,36 @@ pub fn replay(whole: &Whole, history: &[Change]) -> Result<Summary, RunError> {
     let simulated = run_with(whole, history, &honest, &ideal, &mut NoopObserver)?;
     Summary::of_run(&whole.design, &simulated.ended[0].records, history)
         .map_err(|why| RunError::Setup(ConfigError::at("records of the repeated run", why)))
+}
+
+impl From<Simulated> for Driven {
+    fn from(simulated: Simulated) -> Driven {
+        Driven { ended: simulated.ended, trace: Some(simulated.trace) }
+    }
+}
+
+/// Repeats the run of a summary, with the history of its members, and returns the summary of that.
+/// If both have the same digest, the run could be repeated.
+///
+/// # Errors
+/// As [`replay`], or if the history names nodes that the run does not have.
+pub fn repeat(whole: &Whole, expected: &Summary) -> Result<Summary, RunError> {
+    let history = expected.history.iter().map(|one| one.numbered(&whole.design.topology));
+    let history = history.collect::<Result<Vec<_>, _>>().map_err(RunError::Setup)?;
+    replay(whole, &history)
+}
+
+/// What differs in the summary of a repeated run from the one in this file, in words; `None` if
+/// both have the same digest.
+pub fn difference(repeated: &Summary, expected: &Summary, file: &Path) -> Option<String> {
+    (repeated.digest != expected.digest).then(|| {
+        format!(
+            "the repeated run ends with the digest {}, that in {} is {}",
+            repeated.digest,
+            file.display(),
+            expected.digest
+        )
+    })
 }
 
 /// Runs an experiment with this history of its members.

@@ -19,6 +19,7 @@
 //! | `schema`, `codes` | [`Schema`]: the columns by name, and their features |
 //! | `split` | [`split_test`], [`shards`]: test rows leave first, then the rest is divided |
 //! | `describe` | [`describe`]: what is in each column, and a schema drafted from it |
+//! | `draft` | an experiment drafted from such a description |
 //! | `preprocessing` | what missing values become, by sums over all nodes |
 //! | `scale` | [`Moments`] and [`Scale`]: zero mean and unit deviation; rows stay on their node |
 //! | `synthetic` | [`Synthetic`]: random rows, each node's with an optimum of its own |
@@ -50,6 +51,7 @@ mod dataset;
 mod decimal;
 mod describe;
 mod disk;
+mod draft;
 mod embedded;
 mod encode;
 mod idx;

@@ -6,6 +6,7 @@
 
 mod network;
 mod sections;
+mod selection;
 
 use std::path::{Path, PathBuf};
 
@@ -21,6 +22,7 @@ pub use sections::{
     AbsenceParams, CheckpointParams, DataParams, Policy, QuorumParams, RequireParams, RobustParams,
     RunParams, SplitKind, StartParams, StopParams, TopologyParams, Transport, Weighting,
 };
+pub use selection::Selection;
 
 /// The default experiment: an MLP on the embedded digits, label-sorted over a ring of 8.
 pub const DEFAULT: &str = include_str!("../../experiments/digits.toml");

@@ -23,7 +23,9 @@ use serde_json::{Map, Value, json};
 use super::{KINDS, Model, ModelParams, Tensor};
 use crate::{
     config::ConfigError,
-    data::{Columns, Dataset, Preprocessing, Scale, Schema, Task, write_atomically},
+    data::{
+        Columns, Dataset, Options, Preprocessing, Scale, Schema, Task, are_named, write_atomically,
+    },
     vector,
 };
 
@@ -60,6 +62,37 @@ impl SavedModel {
     /// If there are more or fewer features, or a scaled one is beyond `f32`.
     pub fn prepare(&self, data: &mut Dataset) -> Result<(), ConfigError> {
         self.preprocessing.apply(data)
+    }
+
+    /// The names of the outputs: of the classes, or of the columns that are predicted. Those
+    /// without a name are classes `0`, `1`, ..., and numbers `y0`, `y1`, ....
+    pub fn output_names(&self) -> Vec<String> {
+        let outputs = self.model.shape().outputs;
+        if self.model.task() == Task::Classification {
+            let name = |class: usize| self.classes.get(class).cloned();
+            return (0..outputs).map(|class| name(class).unwrap_or(class.to_string())).collect();
+        }
+        let targets = self.columns.as_ref().map(|columns| &columns.targets);
+        match targets.filter(|targets| targets.len() == outputs) {
+            Some(targets) => targets.clone(),
+            None => (0..outputs).map(|output| format!("y{output}")).collect(),
+        }
+    }
+
+    /// How to read rows for this model: its columns by name, its classes, its number of features.
+    /// `more` has the caller's own options.
+    pub fn reading(&self, more: Options) -> Options {
+        let (task, shape) = (self.model.task(), self.model.shape());
+        Options {
+            columns: self.columns.clone(),
+            schema: self.schema.clone(),
+            by_position: true,
+            class_names: Some(self.classes.clone()).filter(|names| are_named(names)),
+            task,
+            inputs: Some(shape.inputs),
+            classes: Some(shape.outputs).filter(|_| task == Task::Classification),
+            ..more
+        }
     }
 
     /// Writes the file, whole or not at all.

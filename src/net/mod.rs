@@ -71,7 +71,7 @@ pub use reach::socket_address;
 pub use relay::{Relay, RelayEvent, RelayFile};
 pub use security::has_aes;
 pub use status::Status;
-pub use together::{together, together_from};
+pub use together::{together, together_in};
 pub use wire::{Hello, Message, Reason, Section, StartMessage, decode, encode};
 
 /// The version of the wire format of a link.

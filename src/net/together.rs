@@ -1,6 +1,7 @@
 //! All nodes of a run in this process, each a libp2p host of its own on loopback.
 
 use std::{
+    path::Path,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -25,7 +26,7 @@ use crate::{
     drive::{Elapsed, Ended, Lent, Membership, NodeSpec, Observer, RunError, Waiting},
     experiment::Transport,
     gossip::{Failure, OwnModel, RoundDone},
-    run::{Checkpoints, Design, Security},
+    run::{Checkpoints, Design, Security, Whole},
     units::{NodeId, Round},
 };
 
@@ -138,11 +139,25 @@ pub fn together(
     together_from(specs, design, transport, &|_| None, observer)
 }
 
-/// The same, but goes on where the run was. `checkpoints` returns those of a node.
+/// Runs all nodes of an experiment on loopback, with checkpoints in this run directory: it goes on
+/// where the run was.
 ///
 /// # Errors
 /// The first failure of a node; the others then stop too.
-pub fn together_from(
+pub fn together_in(
+    whole: &Whole,
+    folder: &Path,
+    observer: &mut dyn Observer,
+) -> Result<Vec<Ended>, RunError> {
+    let design = &whole.design;
+    let card = RunCard::new(design);
+    let checkpoints = Checkpoints::of_all(design, folder, card.texts()).map_err(RunError::Setup)?;
+    let of_node = |node: NodeId| Some(checkpoints[node.index()].clone());
+    together_from(whole.specs(), design, design.experiment.run.transport, &of_node, observer)
+}
+
+/// As [`together`], but goes on where the run was. `checkpoints` returns those of a node.
+fn together_from(
     specs: Vec<NodeSpec>,
     design: &Design,
     transport: Transport,

@@ -85,6 +85,22 @@ impl Prepared {
         self.place.peer()
     }
 
+    /// The node and its run in one line.
+    pub fn describe(&self) -> String {
+        let design = &self.design;
+        format!(
+            "node {} ({}) of {} on {}: {} with {}, {} parameters, {} rounds",
+            self.name(),
+            self.peer(),
+            design.topology.nodes(),
+            design.topology.name(),
+            design.rule_name(),
+            design.compressor.name(),
+            design.parameters(),
+            design.experiment.run.rounds
+        )
+    }
+
     /// The run directory, if one is written.
     pub fn directory(&self) -> Option<&RunDirectory> {
         self.directory.as_ref()

@@ -2,10 +2,11 @@
 //!
 //! [`Design`] is shared by all nodes: an experiment with every value resolved. [`Whole`] is a run
 //! with all nodes in this process, [`Single`] one node of a network of machines, [`ShardLearner`]
-//! one node's learner; [`specs`] makes a run from objectives of another program. A run writes its
-//! results by [`RunDirectory`] and [`Summary`].
+//! one node's learner; [`specs`] makes a run from objectives of another program. A [`Session`] is a
+//! whole run that writes its results into a [`RunDirectory`], with a [`Summary`].
 
 pub mod arithmetic;
+mod begin;
 mod card;
 pub mod checkpoint;
 mod constants;
@@ -24,9 +25,13 @@ mod needs;
 pub mod outlook;
 mod own;
 mod own_run;
+mod participation;
+mod predictions;
 mod read;
 pub mod record;
 mod recorder;
+mod scoring;
+mod session;
 mod shard;
 mod single;
 mod space;
@@ -52,8 +57,11 @@ pub use needs::Needs;
 pub use outlook::Outlook;
 pub use own::{Evaluate, Gradients, Measures, OwnLearner, specs};
 pub use own_run::{OwnRun, outlook_of_own};
+pub use predictions::{PredictionFormat, Predictions};
 pub use read::{Point, Run, Span, Status};
 pub use recorder::{MEAN_MODEL, Recorder, RunInfo, Warn, write_summary};
+pub use scoring::{Scored, Scoring, Wanted, model_file, read_rows};
+pub use session::{Driven, Finished, Session, SessionEvent};
 pub use shard::{ShardLearner, Shared, class_counts};
 pub use single::{NodeFile, Security, Single};
 pub use space::{SavedFiles, Space};

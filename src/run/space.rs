@@ -5,7 +5,8 @@
 
 use std::path::Path;
 
-use crate::{config::ConfigError, memory, run::Design, units::Bytes};
+use super::{Design, Warn};
+use crate::{config::ConfigError, memory, units::Bytes};
 
 /// Bytes of a line of metrics.
 const LINE: u64 = 300;
@@ -67,6 +68,17 @@ impl Space {
     /// If there is not enough even for the models; the error has both figures.
     pub fn check(&self, directory: &Path) -> Result<Option<String>, ConfigError> {
         if memory::is_unlimited() { Ok(None) } else { self.compare(free(directory), directory) }
+    }
+
+    /// The same; shows the warning to the user.
+    ///
+    /// # Errors
+    /// As [`Space::check`].
+    pub fn ensure(&self, directory: &Path, warn: &Warn) -> Result<(), ConfigError> {
+        if let Some(warning) = self.check(directory)? {
+            warn(&format!("warning: {warning}"));
+        }
+        Ok(())
     }
 
     fn compare(&self, free: Option<u64>, directory: &Path) -> Result<Option<String>, ConfigError> {

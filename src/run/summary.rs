@@ -1,7 +1,7 @@
 //! `summary.json`: the description and the results of a run. Every node of a run writes the same
 //! one.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fs, path::Path};
 
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
@@ -234,7 +234,7 @@ pub struct TotalBytes {
 }
 
 /// One node's part in a run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Participation {
     /// Rounds done.
     pub rounds: u64,
@@ -285,6 +285,17 @@ pub struct LinkBytes {
 }
 
 impl Summary {
+    /// Reads the file `summary.json` of a run.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is no summary.
+    pub fn read(path: &Path) -> Result<Summary, ConfigError> {
+        let wrong = |problem: String| ConfigError::at("file", problem).within(path.display());
+        let text = fs::read(path).map_err(|error| wrong(format!("cannot be read: {error}")))?;
+        serde_json::from_slice(&text)
+            .map_err(|error| wrong(format!("is not the summary of a run: {error}")))
+    }
+
     /// A summary without results, as known before a run.
     pub fn blank(design: &Design) -> Summary {
         let rate = design.schedule.rate(&design.topology);

@@ -1,24 +1,10 @@
 //! `gradvine rules` and `gradvine compressors`: the registries as tables.
 
-use std::sync::Arc;
-
-use gradvine::{
-    compress::{self, Built, COMPRESSORS},
-    config::ConfigError,
-    experiment::Experiment,
-    gossip::{plan, rule::RULES},
-    learn::Tensor,
-    mixing::Topology,
-    run::Design,
-    units::NodeId,
-};
-use gradvine_plan::{self as prices, Prices};
+use gradvine_plan::{CompressorList, Prices, RuleList};
 use gradvine_reference::{self as reference, File};
-use gradvine_study::picks;
-use gradvine_terminal::{print, print_json};
-use serde_json::json;
+use gradvine_terminal::{Exit, print, print_either};
 
-use super::{Exit, run_args::whole};
+use super::run_args::between;
 
 /// The most parameters that are priced.
 const MOST: u64 = 1 << 40;
@@ -48,7 +34,7 @@ pub struct RulesArgs {
     json: bool,
     /// Price the rules for models of this many numbers
     #[arg(long, value_name = "NUMBER", value_parser = dimension)]
-    parameters: Option<u64>,
+    parameters: Option<usize>,
     /// On this topology: a file or a spec such as ring:8 [default: ring:8]
     #[arg(long, value_name = "FILE|SPEC", requires = "parameters")]
     topology: Option<String>,
@@ -74,7 +60,7 @@ pub struct CompressorsArgs {
     json: bool,
     /// Say what each makes of a vector of this many numbers
     #[arg(long, value_name = "NUMBER", value_parser = dimension)]
-    parameters: Option<u64>,
+    parameters: Option<usize>,
 }
 
 /// The arguments of `gradvine experiment`
@@ -123,176 +109,27 @@ pub fn files(args: &FilesArgs) -> Result<(), Exit> {
         Some(Kind::Topology) => File::Topology.plain(),
         Some(Kind::Study) => File::Study.plain(),
         None if args.markdown => reference::others(),
-        None => other_files(),
+        None => reference::others_plain(),
     };
     Ok(print(&text)?)
 }
 
-/// The reference of all files but experiments, for a terminal.
-pub fn other_files() -> String {
-    let one = |file: File| format!("{}\n\n{}", file.title(), file.plain());
-    File::OTHERS.map(one).join("\n")
-}
-
-fn dimension(text: &str) -> Result<u64, String> {
-    whole(text, 1)
-        .ok()
-        .filter(|d| *d <= MOST)
-        .ok_or_else(|| format!("expected a whole number from 1 to {MOST}"))
-}
-
-impl RulesArgs {
-    fn priced(&self) -> Result<Option<Prices>, Exit> {
-        let Some(parameters) = self.parameters else { return Ok(None) };
-        let spec = self.topology.as_deref().unwrap_or("ring:8");
-        let topology = Topology::parse(spec, 1).map_err(|error| match error.file {
-            Some(_) => error,
-            None => ConfigError {
-                place: "--topology".into(),
-                value: Some(format!("\"{spec}\"")),
-                ..error
-            },
-        })?;
-        let built = |name: &str| -> Result<Built, ConfigError> {
-            let found = picks("--compressor", name)?;
-            let [pick] = found.as_slice() else {
-                return Err(ConfigError::new(
-                    "--compressor",
-                    format!("\"{name}\""),
-                    "expected one compressor",
-                ));
-            };
-            let named = |error: ConfigError| ConfigError::at("--compressor", error.to_string());
-            compress::build(&pick.table("compressor").map_err(named)?).map_err(named)
-        };
-        Ok(Some(Prices {
-            parameters: parameters as usize,
-            topology: Arc::new(topology),
-            compressor: built(self.compressor.as_deref().unwrap_or("min-max"))?,
-            identity: built("identity")?,
-        }))
-    }
+fn dimension(text: &str) -> Result<usize, String> {
+    Ok(between(text, 1, MOST)? as usize)
 }
 
 /// Prints the update rules.
 pub fn rules(args: &RulesArgs) -> Result<(), Exit> {
-    let (priced, chosen) = (args.priced()?, RULES.select(args.name.as_deref())?);
-    if args.json {
-        let all: Vec<_> = (chosen.iter())
-            .map(|rule| {
-                let mut object = json!({
-                    "name": rule.name,
-                    "summary": rule.summary,
-                    "paper": rule.paper,
-                    "update": rule.update,
-                    "state": rule.state,
-                    "sends": rule.sends,
-                    "conditions": rule.conditions,
-                    "failures": after_failures(rule.name),
-                    "compresses": rule.compresses,
-                    "home": rule.home,
-                    "constants": constants(rule.constants),
-                });
-                if let Some(priced) = &priced {
-                    object["priced"] = priced.rule_json(rule);
-                }
-                object
-            })
-            .collect();
-        return Ok(print_json(&all)?);
-    }
-    let mut text = String::new();
-    for rule in chosen {
-        text += &format!("{}\n  {}\n", rule.name, rule.summary);
-        let rows = [
-            ("update", rule.update),
-            ("keeps", rule.state),
-            ("sends", rule.sends),
-            ("needs", rule.conditions),
-            ("failures", after_failures(rule.name)),
-            ("paper", rule.paper),
-        ];
-        let costs = priced.as_ref().map_or_else(Vec::new, |priced| priced.rule(rule));
-        text += &table(&rows, &costs, rule.constants);
-    }
-    Ok(print(&text)?)
-}
-
-/// What a run with this rule does after the restart of a node, and without an absent one: found by
-/// trying it with four nodes.
-fn after_failures(rule: &str) -> &'static str {
-    let tensors = || vec![Tensor { name: "x".into(), shape: vec![8, 8] }];
-    let design = |compressor: &str| {
-        let sets = [format!("rule.kind={rule}"), format!("compressor.kind={compressor}")];
-        let mut experiment = Experiment::parse("", &sets).ok()?;
-        experiment.run.allow_unstable = true;
-        let topology = Arc::new(Topology::parse("complete:4", 1).ok()?);
-        Design::of_tensors(experiment, topology, tensors(), vec![0.0; 64]).ok()
-    };
-    let design = ["min-max", "identity", "sign", "top-k", "low-rank", "count-sketch"]
-        .into_iter()
-        .find_map(design);
-    let Some(design) = design else { return "" };
-    let members = [0, 1, 2].map(NodeId);
-    match (plan::can_pause(&*design.rule.plan), design.restricted(&members, &[])) {
-        (false, _) => "after a restart a run begins anew; absent nodes are awaited",
-        (true, Err(_)) => "after a restart a run goes on; absent nodes are awaited",
-        (true, Ok(_)) => {
-            "after a restart a run goes on, and without absent nodes if absence.policy says so"
-        }
-    }
+    let topology = args.topology.as_deref().unwrap_or("ring:8");
+    let compressor = args.compressor.as_deref().unwrap_or("min-max");
+    let prices = |parameters| Prices::of(parameters, topology, compressor);
+    let prices = args.parameters.map(prices).transpose()?;
+    let rules = RuleList::new(args.name.as_deref(), prices.as_ref())?;
+    Ok(print_either(args.json, || rules.to_json(), || rules.text())?)
 }
 
 /// Prints the compressors.
 pub fn compressors(args: &CompressorsArgs) -> Result<(), Exit> {
-    let chosen = COMPRESSORS.select(args.name.as_deref())?;
-    if args.json {
-        let all: Vec<_> = (chosen.iter())
-            .map(|entry| {
-                let mut object = json!({
-                    "name": entry.name,
-                    "summary": entry.summary,
-                    "paper": entry.paper,
-                    "class": entry.class_words,
-                    "constants": constants(entry.constants),
-                });
-                if let Some(parameters) = args.parameters {
-                    object["priced"] = prices::compressor_json(entry, parameters as usize);
-                }
-                object
-            })
-            .collect();
-        return Ok(print_json(&all)?);
-    }
-    let mut text = String::new();
-    for entry in chosen {
-        text += &format!("{}\n  {}\n", entry.name, entry.summary);
-        let costs =
-            args.parameters.map_or_else(Vec::new, |d| prices::compressor(entry, d as usize));
-        text += &table(
-            &[("class", entry.class_words), ("paper", entry.paper)],
-            &costs,
-            entry.constants,
-        );
-    }
-    Ok(print(&text)?)
-}
-
-/// What is known of an entry, what it costs, and its constants, one a line.
-fn table(rows: &[(&str, &str)], costs: &[(&str, String)], constants: &[(&str, &str)]) -> String {
-    let mut text = String::new();
-    for (name, words) in rows.iter().filter(|(_, words)| !words.is_empty()) {
-        text += &format!("  {name:<9} {}\n", words.replace('\n', "\n            "));
-    }
-    for (name, words) in costs {
-        text += &format!("  {name:<9} {words}\n");
-    }
-    for (index, (name, meaning)) in constants.iter().enumerate() {
-        text += &format!("  {:<9} {name}: {meaning}\n", if index == 0 { "constants" } else { "" });
-    }
-    text + "\n"
-}
-
-fn constants(constants: &[(&str, &str)]) -> serde_json::Value {
-    constants.iter().map(|(name, meaning)| json!({ "name": name, "meaning": meaning })).collect()
+    let compressors = CompressorList::new(args.name.as_deref(), args.parameters)?;
+    Ok(print_either(args.json, || compressors.to_json(), || compressors.text())?)
 }

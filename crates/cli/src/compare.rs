@@ -1,12 +1,11 @@
 //! `gradvine compare`
 
-use std::{num::NonZeroUsize, path::PathBuf, thread};
+use std::{num::NonZeroUsize, path::PathBuf};
 
-use gradvine::config::ConfigError;
-use gradvine_study::{Comparison, LEAST_SEEDS, TUNING, Table, refusal};
-use gradvine_terminal::{Interrupt, Tally, print, print_json};
+use gradvine_study::{Comparison, TUNING, Table, jobs, refusal};
+use gradvine_terminal::{Exit, Interrupt, Tally, print, print_json};
 
-use super::{Exit, run_args::whole};
+use super::run_args::{between, from_0, from_1};
 
 /// The arguments of `gradvine compare`
 #[derive(clap::Args, Debug)]
@@ -56,13 +55,13 @@ pub struct Args {
     #[arg(long = "grid", value_name = "KEY=VALUE,VALUE...")]
     grids: Vec<String>,
     /// Number of seeds for each combination [default: 1; 5 with --grid]
-    #[arg(long, value_name = "NUMBER", value_parser = |text: &str| whole(text, 1).and_then(few))]
+    #[arg(long, value_name = "NUMBER", value_parser = seeds)]
     seeds: Option<u64>,
     /// The first seed [default: the experiment's]
-    #[arg(long, value_name = "NUMBER", value_parser = |text: &str| whole(text, 0))]
+    #[arg(long, value_name = "NUMBER", value_parser = from_0)]
     seed: Option<u64>,
     /// Number of rounds
-    #[arg(long, value_name = "NUMBER", value_parser = |text: &str| whole(text, 1))]
+    #[arg(long, value_name = "NUMBER", value_parser = from_1)]
     rounds: Option<u64>,
     /// Simultaneous runs [default: one per processor]
     #[arg(long, value_name = "NUMBER", alias = "threads")]
@@ -78,24 +77,23 @@ pub struct Args {
     quiet: bool,
 }
 
-fn few(seeds: u64) -> Result<u64, String> {
-    if seeds <= TUNING {
-        Ok(seeds)
-    } else {
-        Err(format!("expected a whole number from 1 to {TUNING}"))
-    }
+fn seeds(text: &str) -> Result<u64, String> {
+    from_1(text).and_then(|_| between(text, 1, TUNING))
 }
 
 /// Runs all combinations and prints them.
 pub fn run(args: &Args) -> Result<(), Exit> {
-    let combinations = args.comparison().combinations()?;
-    let first = args.seed.map_or_else(|| combinations.seed(), Ok)?;
-    if first > u64::MAX - 2 * TUNING {
-        let problem =
-            format!("expected at most {}: the seeds of tuning follow", u64::MAX - 2 * TUNING);
-        return Err(ConfigError::new("--seed", first, problem).into());
-    }
-    let seeds: Vec<u64> = (first..first + args.seeds()?).collect();
+    let comparison = Comparison {
+        experiment: args.experiment.clone(),
+        rules: args.rules.clone(),
+        compressors: args.compressors.clone(),
+        topologies: args.topologies.clone(),
+        sets: args.sets.clone(),
+        rounds: args.rounds,
+        grids: args.grids.clone(),
+    };
+    let combinations = comparison.combinations()?;
+    let seeds = comparison.seeds(&combinations, args.seed, args.seeds)?;
     let interrupt = Interrupt::install()?;
     let tally = Tally::new(!args.quiet && !args.json);
     let stop = || interrupt.is_set();
@@ -108,70 +106,15 @@ pub fn run(args: &Args) -> Result<(), Exit> {
             "stopped before the comparison was complete; no files were written".into(),
         ));
     }
-    let table = Table { again: args.again(first), seeds: &seeds, rows: &rows };
+    let table = Table { again: comparison.command(&seeds), seeds: &seeds, rows: &rows };
     if let Some(out) = &args.out {
         table.write(out)?;
     }
     if args.json {
         print_json(&table.json())?;
     } else if !args.quiet {
-        let place = args
-            .out
-            .as_ref()
-            .map_or_else(String::new, |out| format!("\nwritten to {}\n", out.display()));
-        print(&(table.text() + &place))?;
+        let place = args.out.iter().map(|out| format!("\nwritten to {}\n", out.display()));
+        print(&(table.text() + &place.collect::<String>()))?;
     }
     refusal(&rows).map_or(Ok(()), |why| Err(Exit::Config(why.into())))
-}
-
-/// The number of threads: the argument, or one per processor.
-pub fn jobs(asked: Option<NonZeroUsize>) -> usize {
-    asked.or_else(|| thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get)
-}
-
-impl Args {
-    /// The number of seeds: at least five if settings are tuned.
-    fn seeds(&self) -> Result<u64, ConfigError> {
-        let least = if self.grids.is_empty() { 1 } else { LEAST_SEEDS };
-        match self.seeds {
-            Some(seeds) if seeds < least => {
-                let problem = format!(
-                    "settings tuned by --grid are compared over {LEAST_SEEDS} seeds or more"
-                );
-                Err(ConfigError::new("--seeds", seeds, problem))
-            }
-            seeds => Ok(seeds.unwrap_or(least)),
-        }
-    }
-
-    fn comparison(&self) -> Comparison {
-        let mut sets = self.sets.clone();
-        sets.extend(self.rounds.map(|rounds| format!("run.rounds={rounds}")));
-        Comparison {
-            experiment: self.experiment.clone(),
-            rules: self.rules.clone(),
-            compressors: self.compressors.clone(),
-            topologies: self.topologies.clone(),
-            sets,
-            grids: self.grids.clone(),
-        }
-    }
-
-    /// The command line that repeats this comparison, without its output options.
-    fn again(&self, first: u64) -> String {
-        let mut words = vec!["gradvine".to_string(), "compare".to_string()];
-        words.extend(self.experiment.iter().map(|path| path.display().to_string()));
-        let one = |flag: &str, value: Option<String>| {
-            value.into_iter().flat_map(|value| [flag.to_string(), value]).collect::<Vec<_>>()
-        };
-        words.extend(one("--rules", self.rules.clone()));
-        words.extend(one("--compressors", self.compressors.clone()));
-        words.extend(one("--topologies", self.topologies.clone()));
-        words.extend(self.sets.iter().flat_map(|set| one("--set", Some(set.clone()))));
-        words.extend(self.grids.iter().flat_map(|grid| one("--grid", Some(grid.clone()))));
-        words.extend(one("--rounds", self.rounds.map(|rounds| rounds.to_string())));
-        words.extend(one("--seed", Some(first.to_string())));
-        words.extend(one("--seeds", self.seeds().ok().map(|seeds| seeds.to_string())));
-        words.iter().map(|word| super::run_args::quoted(word)).collect::<Vec<_>>().join(" ")
-    }
 }

@@ -2,9 +2,9 @@
 
 use clap::CommandFactory;
 
-use gradvine_terminal::print;
+use gradvine_terminal::{Exit, print};
 
-use super::{Cli, Exit};
+use super::Cli;
 
 /// The arguments of `gradvine completions`
 #[derive(clap::Args, Debug)]

@@ -1,16 +1,10 @@
 //! `gradvine doctor`
 
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 
 use clap::builder::RangedU64ValueParser;
-use gradvine::{config::ConfigError, mixing::Topology, units::NodeId};
-use gradvine_doctor::{Options, Report, examine};
-use gradvine_terminal::{print, print_json};
-
-use super::Exit;
+use gradvine_doctor::{Options, examine};
+use gradvine_terminal::{Exit, print_either};
 
 /// The arguments of `gradvine doctor`
 #[derive(clap::Args, Debug)]
@@ -36,10 +30,10 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     measure: Option<PathBuf>,
     /// Seconds to wait for neighbours that do not answer
-    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = up_to_an_hour())]
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = seconds(0..=3600))]
     wait: u16,
     /// Seconds to send over each link, each way
-    #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = from_1_to_20())]
+    #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = seconds(1..=20))]
     send: u16,
     /// Examine files and machine only
     #[arg(long, conflicts_with = "measure")]
@@ -49,12 +43,8 @@ pub struct Args {
     json: bool,
 }
 
-fn up_to_an_hour() -> RangedU64ValueParser<u16> {
-    RangedU64ValueParser::new().range(0..=3600)
-}
-
-fn from_1_to_20() -> RangedU64ValueParser<u16> {
-    RangedU64ValueParser::new().range(1..=20)
+fn seconds(range: RangeInclusive<u64>) -> RangedU64ValueParser<u16> {
+    RangedU64ValueParser::new().range(range)
 }
 
 /// Examines a node and prints what was found.
@@ -65,47 +55,13 @@ pub fn run(args: &Args) -> Result<(), Exit> {
         offline: args.offline,
     };
     let report = examine(&args.node, options).map_err(|error| Exit::Config(error.to_string()))?;
-    if args.json {
-        print_json(&report)?;
-    } else {
-        print(&report.text())?;
-    }
+    print_either(args.json, || &report, || report.text())?;
     if let Some(file) = &args.measure {
-        write_measured(file, &report)?;
+        report.write_measured(file)?;
     }
     if report.is_fine() {
         Ok(())
     } else {
         Err(Exit::Config("something prevents a run: see above".into()))
     }
-}
-
-/// Writes the measured figures into a topology file, which may have those of other nodes.
-fn write_measured(file: &Path, report: &Report) -> Result<(), Exit> {
-    let Some(own) = &report.topology else {
-        let problem = "not written: not all neighbours were reached";
-        return Err(ConfigError::new("--measure", file.display(), problem).into());
-    };
-    let mut topology = if file.exists() { Topology::load(file)? } else { own.clone() };
-    let names = |topology: &Topology| -> Vec<String> {
-        (0..topology.nodes()).map(|node| topology.node(NodeId::from(node)).name.clone()).collect()
-    };
-    if names(&topology) != names(own) {
-        let problem = "it holds another topology: name a new file";
-        return Err(ConfigError::new("--measure", file.display(), problem).into());
-    }
-    let node = report.node.as_ref().and_then(|name| {
-        (0..own.nodes()).map(NodeId::from).find(|&node| own.node(node).name == *name)
-    });
-    for neighbour in &report.neighbours {
-        let pair = node.map(|node| (node, neighbour.node));
-        let figures = pair.and_then(|(a, b)| own.link(a, b));
-        if let (Some(pair), Some(figures)) = (pair, figures)
-            && let (Some(latency), Some(rate)) = (figures.latency_ms, figures.bandwidth_mbps)
-        {
-            topology = topology.with_link(pair, latency, rate)?;
-        }
-    }
-    topology.write(file)?;
-    Ok(())
 }

@@ -2,15 +2,8 @@
 
 use std::path::PathBuf;
 
-use gradvine::{
-    config::ConfigError,
-    data::{Task, write_atomically},
-    learn::SavedModel,
-};
-
-use gradvine_terminal::print;
-
-use super::{Exit, evaluate::model_file};
+use gradvine::run::model_file;
+use gradvine_terminal::{Exit, print};
 
 /// The arguments of `gradvine export`
 #[derive(clap::Args, Debug)]
@@ -40,27 +33,7 @@ enum Format {
 
 /// Writes a model in a format of other programs.
 pub fn run(args: &Args) -> Result<(), Exit> {
-    let model = model_file(&args.model);
-    let saved = SavedModel::read(&model)?;
-    let out = args.out.clone().unwrap_or_else(|| model.with_extension("onnx"));
-    let bytes = match args.format {
-        Format::Onnx => gradvine_onnx::export(&saved),
-    };
-    let bytes = bytes.map_err(|error| error.within(model.display()))?;
-    if out == model {
-        let problem = "is the model itself: name another file";
-        return Err(ConfigError::new("--out", out.display(), problem).into());
-    }
-    write_atomically(&out, &[&bytes])?;
-    let shape = saved.model.shape();
-    let outputs = match saved.model.task() {
-        Task::Classification => format!("label [rows], probabilities [rows, {}]", shape.outputs),
-        _ => format!("values [rows, {}]", shape.outputs),
-    };
-    Ok(print(&format!(
-        "{}: {} [rows, {}] -> {outputs}\n",
-        out.display(),
-        gradvine_onnx::FEATURES,
-        shape.inputs
-    ))?)
+    let Format::Onnx = args.format;
+    let (out, signature) = gradvine_onnx::convert(&model_file(&args.model), args.out.as_deref())?;
+    Ok(print(&format!("{}: {signature}\n", out.display()))?)
 }

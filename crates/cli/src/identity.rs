@@ -3,10 +3,8 @@
 use std::path::PathBuf;
 
 use gradvine::net::identity;
-use gradvine_terminal::{print, print_json};
+use gradvine_terminal::{Exit, print_either};
 use serde_json::json;
-
-use super::Exit;
 
 /// The arguments of `gradvine identity`
 #[derive(clap::Args, Debug)]
@@ -47,10 +45,6 @@ pub fn run(args: Args) -> Result<(), Exit> {
         Command::Show { file, json } => (identity::load(&file)?, file, json),
     };
     let peer = key.public().to_peer_id().to_string();
-    if json {
-        print_json(&json!({ "file": file, "peer": peer }))?;
-    } else {
-        print(&format!("{peer}\n"))?;
-    }
-    Ok(())
+    let object = || json!({ "file": file, "peer": peer });
+    Ok(print_either(json, object, || format!("{peer}\n"))?)
 }

@@ -3,12 +3,9 @@
 #[cfg(target_os = "linux")]
 mod real;
 
-use clap::ValueEnum;
+use gradvine_terminal::Exit;
 
-use super::{
-    Exit,
-    run_args::{self, RunArgs},
-};
+use super::run_args::{self, RunArgs};
 
 /// The default of `--rounds`: at a third of a second each, a quarter of a minute.
 const ROUNDS: u64 = 40;
@@ -40,8 +37,8 @@ pub struct Args {
     #[command(flatten)]
     run: RunArgs,
     /// Transport between nodes [default: the experiment's run.transport]
-    #[arg(long, value_name = "NAME")]
-    transport: Option<Transport>,
+    #[arg(long, value_name = "NAME", value_parser = ["tcp", "quic"])]
+    transport: Option<String>,
     /// TCP's congestion controller, if the kernel has it: cubic, bbr, reno [default: the system's];
     /// run.congestion in the experiment overrides it
     #[arg(long, value_name = "NAME")]
@@ -59,12 +56,6 @@ pub struct Args {
     /// may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     sysctl: Vec<String>,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Transport {
-    Tcp,
-    Quic,
 }
 
 /// Runs real nodes on links with the given properties.

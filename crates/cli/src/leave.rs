@@ -4,9 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use gradvine::run;
 
-use gradvine_terminal::print;
-
-use super::Exit;
+use gradvine_terminal::{Exit, print};
 
 /// The arguments of `gradvine leave`
 #[derive(clap::Args, Debug)]

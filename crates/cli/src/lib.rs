@@ -9,7 +9,6 @@ mod completions;
 mod data;
 mod doctor;
 mod evaluate;
-mod exit;
 mod export;
 mod identity;
 mod lab;
@@ -30,12 +29,10 @@ mod train;
 use std::{ffi::OsString, sync::OnceLock};
 
 use clap::{Parser, Subcommand};
-use gradvine_reference::File;
+use gradvine_reference::{File, others_plain};
 use gradvine_terminal::log_to_stderr;
 
 pub use gradvine_processes::Program;
-
-use exit::Exit;
 
 /// What starts this command again, for nodes that are processes of their own.
 static PROGRAM: OnceLock<Program> = OnceLock::new();
@@ -113,7 +110,7 @@ enum Command {
     #[command(after_long_help = File::Experiment.plain())]
     Experiment(catalogue::ExperimentArgs),
     /// Explain every key of node, relay, topology and study files
-    #[command(after_long_help = catalogue::other_files())]
+    #[command(after_long_help = others_plain())]
     Files(catalogue::FilesArgs),
     /// List the update rules: paper, state, messages, conditions
     Rules(catalogue::RulesArgs),
@@ -155,7 +152,7 @@ pub fn run(program: Program, arguments: Vec<OsString>) -> u8 {
         Command::Compare(args) => compare::run(&args),
         Command::Study(args) => study::run(&args),
         Command::Report(args) => report::run(&args),
-        Command::Topology(args) => topology::run(args).map_err(Exit::from),
+        Command::Topology(args) => topology::run(args),
         Command::Experiment(args) => catalogue::experiment(&args),
         Command::Files(args) => catalogue::files(&args),
         Command::Rules(args) => catalogue::rules(&args),
@@ -167,10 +164,7 @@ pub fn run(program: Program, arguments: Vec<OsString>) -> u8 {
         Command::Data(args) => data::run(&args),
         Command::Completions(args) => completions::run(&args),
     };
-    match result {
-        Ok(()) => 0,
-        Err(exit) => exit.report(),
-    }
+    result.map_or_else(|exit| exit.report(), |()| 0)
 }
 
 /// What starts this command again.

@@ -5,12 +5,14 @@ use std::{path::PathBuf, sync::Arc};
 use gradvine::{
     config::ConfigError,
     memory,
-    node::{Event, Node, Prepared},
-    run::{EndError, Progress},
+    node::{Event, Node},
+    run::EndError,
 };
-use gradvine_terminal::{Display, Interrupt, note, print_json, show_reading, warnings};
-
-use super::{Exit, outcome};
+use gradvine_report::node_table;
+use gradvine_terminal::{
+    Display, Exit, Interrupt, note, note_warnings, print_json, print_results, show_reading,
+    warnings,
+};
 
 /// The arguments of `gradvine node`
 #[derive(clap::Args, Debug)]
@@ -91,30 +93,12 @@ pub fn run(args: Args) -> Result<(), Exit> {
     }
     let speaks = !args.quiet && !args.json;
     if speaks {
-        for warning in &design.rule.warnings {
-            note!("warning: {warning}");
-        }
-        note!("{}", banner(&prepared));
+        note_warnings(&design.rule.warnings);
+        note!("{}", prepared.describe());
     }
-    let mut display = Display::new(design.experiment.run.rounds, speaks, false);
-    let mut accuracy = None;
-    let mut show = |event: Event| match event {
-        Event::Evaluation(metric) => accuracy = metric.test_accuracy,
-        Event::Round { rounds, mean_loss: loss, traffic, elapsed, .. } => {
-            interrupt.reached(rounds);
-            let (payload, time) = (traffic.payload, elapsed.time);
-            let accuracy = accuracy.take();
-            display.show(&Progress { rounds, loss, consensus: None, accuracy, payload, time });
-        }
-        Event::LinkLost { peer, .. } => display.lose(peer),
-        Event::Linked { peer, .. } => display.regain(&peer),
-        Event::Resumed { rounds } => {
-            interrupt.reached(rounds);
-            display.resume(rounds);
-        }
-        Event::Ended => display.finish(),
-        _ => {}
-    };
+    let rounds = design.experiment.run.rounds;
+    let mut display = Display::new(rounds, speaks, false, &interrupt);
+    let mut show = |event: Event| display.follow(event);
     let result = match prepared.run(recorder, &mut show, &mut || interrupt.is_set()) {
         // As the user wanted.
         Err(EndError::Left(ending)) => {
@@ -123,33 +107,14 @@ pub fn run(args: Args) -> Result<(), Exit> {
         }
         result => result?,
     };
-    outcome::warn_of_records(&result.summary);
+    for warning in result.summary.record_warnings() {
+        note!("{warning}");
+    }
     if args.json {
         print_json(&result.summary)?;
     } else if !args.quiet {
-        let table = gradvine_report::table(&result.summary, result.tree_bytes);
         let folder = result.directory.unwrap_or_default();
-        let folder = folder.display();
-        outcome::show_table(&format!(
-            "{table}\nrun directory    {folder}\n\nTry next:\n  gradvine evaluate \
-             {folder}/model-mean.safetensors DATA\n  compare the digest with the other nodes': \
-             all write the same\n"
-        ));
+        print_results(&node_table(&result.summary, result.tree_bytes, &folder));
     }
-    outcome::participation(&result.summary, &design.experiment.run)
-}
-
-fn banner(prepared: &Prepared) -> String {
-    let design = prepared.design();
-    format!(
-        "node {} ({}) of {} on {}: {} with {}, {} parameters, {} rounds",
-        prepared.name(),
-        prepared.peer(),
-        design.topology.nodes(),
-        design.topology.name(),
-        design.rule_name(),
-        design.compressor.name(),
-        design.parameters(),
-        design.experiment.run.rounds
-    )
+    Ok(result.summary.check_participation(&design.experiment.run)?)
 }

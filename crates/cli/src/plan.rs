@@ -2,9 +2,9 @@
 
 use gradvine::run::Needs;
 use gradvine_plan::{Plan, Request};
-use gradvine_terminal::{print, print_json};
+use gradvine_terminal::{Exit, print_either};
 
-use super::{Exit, run_args::Selection};
+use super::run_args::Selection;
 
 /// The arguments of `gradvine plan`
 #[derive(clap::Args, Debug)]
@@ -76,6 +76,7 @@ pub fn run(args: &Args) -> Result<(), Exit> {
         alone: args.alone,
         measures_data: !args.no_data,
     };
-    let plan = Plan::of(&whole, &request, &|sets| args.select.read(sets))?;
-    if args.json { Ok(print_json(&plan.json())?) } else { Ok(print(&plan.text())?) }
+    let named = args.select.named();
+    let plan = Plan::of(&whole, &request, &|sets| named.read(sets))?;
+    Ok(print_either(args.json, || plan.json(), || plan.text())?)
 }

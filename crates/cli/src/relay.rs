@@ -3,9 +3,7 @@
 use std::path::PathBuf;
 
 use gradvine::net::{Relay, RelayEvent, RelayFile};
-use gradvine_terminal::{Interrupt, note, print};
-
-use super::Exit;
+use gradvine_terminal::{Exit, Interrupt, note, print};
 
 /// The arguments of `gradvine relay`
 #[derive(clap::Args, Debug)]
@@ -37,42 +35,14 @@ pub struct Args {
 /// Runs a relay until it is interrupted.
 pub fn run(args: &Args) -> Result<(), Exit> {
     let file = RelayFile::load(&args.relay)?;
-    let relay = Relay::start(&file).map_err(|error| {
-        if error.file.is_some() { error } else { error.within(args.relay.display()) }
-    })?;
+    let relay = Relay::start(&file).map_err(|error| error.within(args.relay.display()))?;
     let interrupt = Interrupt::install()?;
-    let addresses: String =
-        relay.addresses().iter().map(|address| format!("  \"{address}\"\n")).collect();
-    let nodes = match relay.nodes() {
-        1 => "one node".to_string(),
-        nodes => format!("{nodes} nodes"),
-    };
-    print(&format!(
-        "relay for {nodes}; addresses of nodes without a public one, for the topology:\n\
-         {addresses}"
-    ))?;
+    print(&relay.describe())?;
     let show = |event: RelayEvent| {
         if !args.quiet {
-            note!("{}", line(&event));
+            note!("{event}");
         }
     };
     relay.run(show, || interrupt.is_set());
     Ok(())
-}
-
-/// An event in words.
-fn line(event: &RelayEvent) -> String {
-    match event {
-        RelayEvent::Reserved { node } => format!("{node} can be reached here"),
-        RelayEvent::Released { node } => format!("{node} can no longer be reached here"),
-        RelayEvent::Opened { from, to } => format!("{from} - {to}: a link begins"),
-        RelayEvent::Closed { from, to, reason: None } => format!("{from} - {to}: the link ended"),
-        RelayEvent::Closed { from, to, reason: Some(reason) } => {
-            format!("{from} - {to}: the link ended: {reason}")
-        }
-        RelayEvent::Refused { from, to, reason } => {
-            format!("{from} - {to}: the link was refused: {reason}")
-        }
-        other => format!("{other:?}"),
-    }
 }

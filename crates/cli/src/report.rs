@@ -1,17 +1,10 @@
 //! `gradvine report`
 
-use std::{
-    collections::BTreeSet,
-    fs::{self, File},
-    io::Read as _,
-    path::{Path, PathBuf},
-};
+use std::path::PathBuf;
 
-use gradvine::{config::ConfigError, data::write_atomically, run::Run, units::Bytes};
-use gradvine_report::{MARK, page};
-use gradvine_terminal::print;
-
-use super::Exit;
+use gradvine::run::Run;
+use gradvine_report::{check_apart, check_replaceable, page};
+use gradvine_terminal::{Exit, print};
 
 /// The arguments of `gradvine report`
 #[derive(clap::Args, Debug)]
@@ -48,70 +41,15 @@ pub struct Args {
 
 /// Reads all runs, then writes the page and the pictures.
 pub fn run(args: &Args) -> Result<(), Exit> {
-    let mut known = BTreeSet::new();
-    for path in &args.runs {
-        if !known.insert(fs::canonicalize(path).unwrap_or_else(|_| path.clone())) {
-            return Err(ConfigError::new(
-                "RUN_DIR",
-                path.display(),
-                "is named twice; name each run once",
-            )
-            .into());
-        }
-    }
-    replaceable(&args.out)?;
-    let runs = args
-        .runs
-        .iter()
+    check_apart(&args.runs)?;
+    check_replaceable(&args.out)?;
+    let runs: Vec<Run> = (args.runs.iter())
         .map(|path| Run::load(path, args.unfinished))
-        .collect::<Result<Vec<Run>, _>>()?;
-    let count = runs.len();
+        .collect::<Result<_, _>>()?;
     let page = page(runs);
-    make(args.out.parent(), "--out")?;
-    write_atomically(&args.out, &[page.html.as_bytes()])?;
-    if let Some(folder) = &args.figures {
-        make(Some(folder), "--figures")?;
-        for figure in &page.figures {
-            write_atomically(&folder.join(format!("{}.svg", figure.id)), &[figure.svg.as_bytes()])?;
-        }
-    }
+    page.write(&args.out, args.figures.as_deref())?;
     if !args.quiet {
-        let plural = |n: usize, word: &str| format!("{n} {word}{}", if n == 1 { "" } else { "s" });
-        let folder = args
-            .figures
-            .as_ref()
-            .map_or_else(String::new, |folder| format!(", also in {}", folder.display()));
-        print(&format!(
-            "{}: {}, {}, {}{folder}\n",
-            args.out.display(),
-            Bytes(page.html.len() as u64),
-            plural(count, "run"),
-            plural(page.figures.len(), "picture"),
-        ))?;
+        print(&page.written(&args.out, args.figures.as_deref()))?;
     }
     Ok(())
-}
-
-/// Checks that the file does not exist or is an earlier report.
-fn replaceable(out: &Path) -> Result<(), ConfigError> {
-    let refuse = |why: &str| Err(ConfigError::new("--out", out.display(), why));
-    if out.is_dir() {
-        return refuse("is a folder; name a file, such as report.html");
-    }
-    let Ok(file) = File::open(out) else { return Ok(()) };
-    let mut begin = Vec::new();
-    let read = file.take(MARK.len() as u64).read_to_end(&mut begin);
-    if read.is_err() || (!begin.is_empty() && begin != MARK.as_bytes()) {
-        return refuse("exists and is not a report of gradvine; name another file, or remove it");
-    }
-    Ok(())
-}
-
-fn make(folder: Option<&Path>, flag: &str) -> Result<(), ConfigError> {
-    let Some(folder) = folder.filter(|folder| !folder.as_os_str().is_empty()) else {
-        return Ok(());
-    };
-    fs::create_dir_all(folder).map_err(|error| {
-        ConfigError::new(flag, folder.display(), format!("the folder cannot be made: {error}"))
-    })
 }

@@ -3,16 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use gradvine::{
-    config::ConfigError,
-    replay::{replay, simulate},
+    drive::RunError,
+    replay::{difference, repeat, simulate},
     run::Summary,
 };
+use gradvine_terminal::Exit;
 
-use super::{
-    Exit, outcome,
-    run_args::RunArgs,
-    train::{RunResult, watched},
-};
+use super::{outcome, run_args::RunArgs, train::watched};
 
 /// The arguments of `gradvine simulate`
 #[derive(clap::Args, Debug)]
@@ -39,44 +36,26 @@ pub struct Args {
 /// Runs an experiment on a virtual network.
 pub fn run(args: Args) -> Result<(), Exit> {
     if let Some(path) = &args.history {
-        return repeat(&args.run, path);
+        return run_again(&args.run, path);
     }
-    watched(&args.run, "simulate", |whole, watch, _| {
-        let simulated = simulate(whole, watch)?;
-        Ok(RunResult { ended: simulated.ended, trace: Some(simulated.trace) })
-    })
+    watched(&args.run, "simulate", |whole, watch, _| Ok(simulate(whole, watch)?.into()))
 }
 
 /// Repeats a run whose members changed, and compares the digests.
-fn repeat(args: &RunArgs, path: &Path) -> Result<(), Exit> {
-    let wrong = |problem: String| ConfigError::at("file", problem).within(path.display());
-    let text = std::fs::read(path).map_err(|error| wrong(format!("cannot be read: {error}")))?;
-    let expected: Summary = serde_json::from_slice(&text)
-        .map_err(|error| wrong(format!("is not the summary of a run: {error}")))?;
+fn run_again(args: &RunArgs, path: &Path) -> Result<(), Exit> {
+    let expected = Summary::read(path)?;
     let whole = args.whole()?;
-    let topology = &whole.design.topology;
-    let history = expected.history.iter().map(|change| change.numbered(topology));
-    let history = history.collect::<Result<Vec<_>, _>>().map_err(|e| e.within(path.display()))?;
     let directory = args.directory(&whole)?;
-    let summary = replay(&whole, &history).inspect_err(|_| directory.discard()).map_err(
-        |error| match error {
-            gradvine::drive::RunError::Setup(error) => Exit::from(error.within(path.display())),
-            error => Exit::Failed(error.describe(topology)),
-        },
-    )?;
+    let repeated = repeat(&whole, &expected).inspect_err(|_| directory.discard());
+    let summary = repeated.map_err(|error| match error {
+        RunError::Setup(error) => Exit::from(error.within(path.display())),
+        error => Exit::Failed(error.describe(&whole.design.topology)),
+    })?;
     directory.summary(&summary)?;
-    match outcome::show(args, &whole, &directory, &summary, None, "simulate") {
+    match outcome::show(args, &whole, directory.path(), &summary, 0, "simulate") {
         // It is as complete as the run that it repeats.
         Ok(()) | Err(Exit::Short(_)) => {}
         Err(error) => return Err(error),
     }
-    match summary.digest == expected.digest {
-        true => Ok(()),
-        false => Err(Exit::Disagrees(format!(
-            "the repeated run ends with the digest {}, that in {} is {}",
-            summary.digest,
-            path.display(),
-            expected.digest
-        ))),
-    }
+    difference(&summary, &expected, path).map_or(Ok(()), |why| Err(Exit::Disagrees(why)))
 }

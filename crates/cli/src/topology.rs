@@ -1,22 +1,17 @@
 //! `gradvine topology`
 
-mod check;
-mod list;
-
 use std::path::{Path, PathBuf};
 
 use gradvine::{
     config::ConfigError,
-    mixing::{self, FileFormat, LinkInfo, Schedule, Topology, Weights},
-    units::NodeId,
+    mixing::{self, FileFormat, Schedule, Topology, Weights},
 };
+use gradvine_report::topology::{Checks, Figures, Listing, Rounds, sheet};
 
-use gradvine_report::topology::{Figures, Rounds};
+use gradvine_terminal::{Exit, note, print, print_either, print_json};
 
-use gradvine_terminal::{print, print_json};
-
-/// The maximum number of links that `show` lists one by one.
-const MAX_LISTED: usize = 40;
+/// The folder of the topology files, relative to the project.
+const FOLDER: &str = "topologies";
 
 /// The arguments of `gradvine topology`
 #[derive(clap::Args, Debug)]
@@ -113,26 +108,21 @@ impl Source {
 }
 
 /// Runs the subcommand.
-///
-/// # Errors
-/// [`ConfigError`] if a file or argument is wrong; an I/O error if standard output is closed.
-pub fn run(args: Args) -> anyhow::Result<()> {
+pub fn run(args: Args) -> Result<(), Exit> {
     match args.command {
-        Command::List { json } => list::run(json),
+        Command::List { json } => {
+            let listing = Listing::of(Path::new(FOLDER));
+            Ok(print_either(json, || listing.to_json(), || listing.text())?)
+        }
         Command::Show { source, schedule, svg, json } => {
             let topology = source.read()?;
-            let schedule =
-                schedule.map(|name| read_schedule(&name, &topology, source.seed)).transpose()?;
+            let schedule = schedule.map(|name| Schedule::new(&name, &topology, source.seed));
+            let schedule = schedule.transpose().map_err(|error| error.with_place("--schedule"))?;
             show(&topology, schedule.as_ref(), svg.as_deref(), json)
         }
         Command::Make { source, out, name } => make(&source, &out, name),
-        Command::Check { files, json } => check::run(&files, json),
+        Command::Check { files, json } => check(&files, json),
     }
-}
-
-fn read_schedule(name: &str, topology: &Topology, seed: u64) -> Result<Schedule, ConfigError> {
-    Schedule::new(name, topology, seed)
-        .map_err(|error| ConfigError { place: "--schedule".into(), ..error })
 }
 
 fn show(
@@ -140,7 +130,7 @@ fn show(
     schedule: Option<&Schedule>,
     picture: Option<&Path>,
     json: bool,
-) -> anyhow::Result<()> {
+) -> Result<(), Exit> {
     if let Some(path) = picture {
         std::fs::write(path, mixing::svg(topology)).map_err(|error| {
             ConfigError::at("--svg", format!("cannot be written: {error}")).within(path.display())
@@ -151,17 +141,14 @@ fn show(
     if json {
         return Ok(print_json(&figures)?);
     }
-    let mut text = figures.to_string();
-    text += &links(topology);
-    text += "\n";
-    text += &mixing::draw(topology);
+    let mut text = sheet(topology, &figures);
     if let Some(path) = picture {
         text += &format!("\npicture: {}\n", path.display());
     }
     Ok(print(&text)?)
 }
 
-fn make(source: &Source, out: &Path, name: Option<String>) -> anyhow::Result<()> {
+fn make(source: &Source, out: &Path, name: Option<String>) -> Result<(), Exit> {
     FileFormat::expect(out)?;
     let mut topology = source.read()?;
     if let Some(name) = name {
@@ -171,30 +158,15 @@ fn make(source: &Source, out: &Path, name: Option<String>) -> anyhow::Result<()>
     Ok(print(&format!("{}: {}\n", out.display(), Figures::of(&topology).in_short()))?)
 }
 
-/// The links of a small topology, unless they are all alike.
-fn links(topology: &Topology) -> String {
-    let known = |link: &LinkInfo| link.latency_ms.is_some() || link.bandwidth_mbps.is_some();
-    let all: Vec<_> =
-        topology.edges().filter_map(|(a, b)| Some((a, b, topology.link(a, b)?))).collect();
-    let alike =
-        topology.matrix().constant().is_some() && !all.iter().any(|(_, _, link)| known(link));
-    if alike || all.len() > MAX_LISTED {
-        return String::new();
+/// Prints a line for each valid file on standard output, and each problem on standard error.
+fn check(files: &[PathBuf], json: bool) -> Result<(), Exit> {
+    let checks = Checks::of(files);
+    print_either(json, || checks.to_json(), || checks.text())?;
+    let mut errors = checks.into_errors();
+    // The caller reports one error: the last of them.
+    let Some(last) = errors.pop() else { return Ok(()) };
+    for error in errors {
+        note!("error: {error}");
     }
-    let name = |id: NodeId| topology.node(id).name.as_str();
-    let words: Vec<String> =
-        all.iter().map(|&(a, b, _)| format!("{} - {}", name(a), name(b))).collect();
-    let widest = words.iter().map(|word| word.chars().count()).max().unwrap_or(0).max(4);
-    let mut text = format!(
-        "\n  {:<widest$}  {:>9}  {:>11}  {:>12}\n",
-        "link", "weight", "one way", "bandwidth"
-    );
-    for (word, (_, _, link)) in words.iter().zip(&all) {
-        let latency = link.latency_ms.map_or_else(|| "-".into(), |ms| format!("{ms} ms"));
-        let bandwidth =
-            link.bandwidth_mbps.map_or_else(|| "-".into(), |rate| format!("{rate} Mbit/s"));
-        text +=
-            &format!("  {word:<widest$}  {:>9.6}  {latency:>11}  {bandwidth:>12}\n", link.weight);
-    }
-    text
+    Err(last.into())
 }

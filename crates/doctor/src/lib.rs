@@ -27,6 +27,7 @@ use gradvine::{
     mixing::Topology,
     net::{self, ProbeLimits},
     run::Outlook,
+    units::NodeId,
 };
 use serde::Serialize;
 
@@ -119,6 +120,38 @@ impl Report {
     /// Whether nothing prevents a run.
     pub fn is_fine(&self) -> bool {
         self.findings.iter().all(|finding| finding.level < Level::Error)
+    }
+
+    /// Writes the measured figures of this node's links into a topology file. Figures that other
+    /// nodes have written into it stay.
+    ///
+    /// # Errors
+    /// If not all neighbours were reached, or the file holds another topology; `place` is then
+    /// `--measure`. If the file cannot be read or written.
+    pub fn write_measured(&self, file: &Path) -> Result<(), ConfigError> {
+        let wrong = |problem: &str| ConfigError::new("--measure", file.display(), problem);
+        let Some(own) = &self.topology else {
+            return Err(wrong("not written: not all neighbours were reached"));
+        };
+        let mut topology = if file.exists() { Topology::load(file)? } else { own.clone() };
+        let nodes = || (0..own.nodes()).map(NodeId::from);
+        let name = |node: NodeId| own.node(node).name.as_str();
+        let same = topology.nodes() == own.nodes()
+            && nodes().all(|node| topology.node(node).name == name(node));
+        if !same {
+            return Err(wrong("it holds another topology: name a new file"));
+        }
+        let node = self.node.as_deref().and_then(|own| nodes().find(|&node| name(node) == own));
+        for neighbour in &self.neighbours {
+            let pair = node.map(|node| (node, neighbour.node));
+            let figures = pair.and_then(|(a, b)| own.link(a, b));
+            if let (Some(pair), Some(figures)) = (pair, figures)
+                && let (Some(latency), Some(rate)) = (figures.latency_ms, figures.bandwidth_mbps)
+            {
+                topology = topology.with_link(pair, latency, rate)?;
+            }
+        }
+        topology.write(file)
     }
 }
 

@@ -18,6 +18,7 @@
 //! | `line` | the arithmetic of one direction of a link |
 //! | `router` | the thread that carries packets, and its counts |
 //! | `cut` | links that carry nothing for a while |
+//! | `scratch` | the temporary folder of a run |
 //! | `procedure` | a whole run: [`Laboratory`] predicts, simulates, and measures real nodes |
 //! | `figures` | its results, as a table and as JSON |
 
@@ -25,17 +26,21 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+use gradvine::{config::ConfigError, run::EndError};
+
 mod cut;
 mod figures;
 pub mod line;
 mod procedure;
 mod router;
+mod scratch;
 mod site;
 
 pub use cut::Cut;
 pub use figures::{Expected, Figures, Measurement};
-pub use procedure::{Laboratory, names};
+pub use procedure::{Laboratory, measure_gradients, names};
 pub use router::{Flow, Router, RouterCounts, Wiring};
+pub use scratch::Scratch;
 pub use site::{MTU, Setup, Site, address, check, check_congestion, clear_leftovers, name, remove};
 
 /// Why a laboratory cannot be built.
@@ -52,5 +57,15 @@ pub enum LabError {
     System(#[from] std::io::Error),
     /// The run ended early.
     #[error(transparent)]
-    Run(#[from] gradvine::run::EndError),
+    Run(#[from] EndError),
+}
+
+impl From<LabError> for EndError {
+    fn from(error: LabError) -> EndError {
+        match error {
+            LabError::Run(end) => end,
+            LabError::Missing(what) => ConfigError::at("lab", what).into(),
+            error => EndError::failed(format!("lab: {error}")),
+        }
+    }
 }

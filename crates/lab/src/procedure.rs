@@ -1,10 +1,11 @@
 //! The steps of a laboratory run: predict, simulate, build, measure.
 
-use std::{fs, path::Path, sync::Arc, time::Instant};
+use std::{fs, io, path::Path, sync::Arc, time::Instant};
 
 use gradvine::{
     config::ConfigError,
     drive::{Elapsed, Observer},
+    experiment::{Compute, Experiment},
     gossip::{RoundDone, plan},
     predict::predict,
     run::{EndError, RunDirectory, Summary, Whole, metrics::Metric},
@@ -15,7 +16,7 @@ use gradvine_processes::{self as processes, Control, Process};
 
 use crate::{
     Cut, LabError, Router, Setup, Site, Wiring,
-    figures::{Chosen, Expected, Load, Measurement, Pace, RoundEnd, Stack},
+    figures::{Chosen, Expected, Figures, Load, Measurement, Pace, RoundEnd, Stack},
 };
 
 /// The port of all nodes: each has a namespace of its own.
@@ -58,7 +59,55 @@ pub fn names(nodes: usize) -> Vec<String> {
     (0..nodes).map(|node| crate::name(0, node)).collect()
 }
 
+/// Lets gradients take their time in the simulation too, as they do in reality.
+pub fn measure_gradients(experiment: &mut Experiment) {
+    if experiment.network.compute == Compute::None {
+        experiment.network.compute = Compute::Measured;
+    }
+}
+
 impl Laboratory {
+    /// A laboratory for a run, of which `warm` rounds are left out of the figures.
+    ///
+    /// # Errors
+    /// If too few rounds are left; `place` is `--warm`.
+    pub fn new(
+        whole: &Whole,
+        setup: Setup,
+        wiring: Wiring,
+        warm: u64,
+    ) -> Result<Laboratory, ConfigError> {
+        let rounds = whole.design.experiment.run.rounds;
+        if warm.saturating_add(1) >= rounds {
+            let problem = format!(
+                "leaves too few of {rounds} rounds to measure: lower it, or raise --rounds"
+            );
+            return Err(ConfigError::new("--warm", warm, problem));
+        }
+        Ok(Laboratory { setup, wiring, warm })
+    }
+
+    /// Measures as [`Laboratory::measure`] does, and writes `lab.json` into the run directory: what
+    /// was expected beside what was measured.
+    ///
+    /// # Errors
+    /// As [`Laboratory::measure`], or if the file cannot be written.
+    pub fn figures(
+        self,
+        whole: &Whole,
+        expected: &Expected,
+        directory: &mut RunDirectory,
+        control: &mut Control<'_>,
+    ) -> Result<Figures, LabError> {
+        let warm = self.warm;
+        let measurement = self.measure(whole, directory, control)?;
+        let figures = Figures::new(whole, warm, expected, &measurement);
+        let text = serde_json::to_string_pretty(&figures).map_err(io::Error::from);
+        let written = text.and_then(|text| directory.write("lab.json", &(text + "\n")));
+        written.map_err(EndError::from)?;
+        Ok(figures)
+    }
+
     /// Predicts, then simulates the run. The simulation of an asynchronous rule is one of many
     /// possible runs.
     ///

@@ -16,7 +16,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tappers::{Interface, linux::Tun};
 
 use super::LabError;
-use gradvine::units::NodeId;
+use gradvine::{config::ConfigError, run::EndError, units::NodeId};
 use gradvine_processes::Program;
 
 /// The prefix of a laboratory's namespaces; the process and a number follow.
@@ -38,6 +38,31 @@ pub struct Setup {
     pub congestion: Option<String>,
     /// Settings below `net.` for every namespace.
     pub sysctls: Vec<(String, String)>,
+}
+
+impl Setup {
+    /// The settings for namespaces: a congestion controller, and kernel settings `net.KEY=VALUE`.
+    ///
+    /// # Errors
+    /// If the kernel lacks the controller, or a setting is malformed or does not belong to a
+    /// namespace.
+    pub fn parse(congestion: Option<&str>, sysctls: &[String]) -> Result<Setup, EndError> {
+        if let Some(name) = congestion {
+            check_congestion(name)?;
+        }
+        let sysctl = |text: &String| match text.split_once('=') {
+            Some((key, value)) if key.starts_with("net.") => {
+                Ok((key.trim().to_string(), value.trim().to_string()))
+            }
+            _ => Err(ConfigError::new(
+                "--sysctl",
+                text,
+                "expected net.KEY=VALUE: only settings below net. belong to a namespace",
+            )),
+        };
+        let sysctls = sysctls.iter().map(sysctl).collect::<Result<_, _>>()?;
+        Ok(Setup { congestion: congestion.map(String::from), sysctls })
+    }
 }
 
 /// One node's site. Dropping it removes the namespace.

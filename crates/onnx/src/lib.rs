@@ -21,7 +21,14 @@
 mod graph;
 mod proto;
 
-use gradvine::{config::ConfigError, data::Task, digest, learn::SavedModel};
+use std::path::{Path, PathBuf};
+
+use gradvine::{
+    config::ConfigError,
+    data::{Task, write_atomically},
+    digest,
+    learn::SavedModel,
+};
 use prost::Message;
 use serde_json::json;
 
@@ -39,6 +46,29 @@ const LONGEST: usize = i32::MAX as usize;
 
 /// The name of the graph's input.
 pub const FEATURES: &str = "features";
+
+/// Writes a model file as an ONNX file: `out`, or the same name ending in `.onnx`. Returns its
+/// path, and its inputs and outputs with their shapes as text.
+///
+/// # Errors
+/// As [`export`]; if the model cannot be read or the file cannot be written; if `out` is the model
+/// itself, with the place `--out`.
+pub fn convert(model: &Path, out: Option<&Path>) -> Result<(PathBuf, String), ConfigError> {
+    let saved = SavedModel::read(model)?;
+    let out = out.map_or_else(|| model.with_extension("onnx"), Path::to_path_buf);
+    let bytes = export(&saved).map_err(|error| error.within(model.display()))?;
+    if out == model {
+        let problem = "is the model itself: name another file";
+        return Err(ConfigError::new("--out", out.display(), problem));
+    }
+    write_atomically(&out, &[&bytes])?;
+    let shape = saved.model.shape();
+    let outputs = match saved.model.task() {
+        Task::Classification => format!("label [rows], probabilities [rows, {}]", shape.outputs),
+        _ => format!("values [rows, {}]", shape.outputs),
+    };
+    Ok((out, format!("{FEATURES} [rows, {}] -> {outputs}", shape.inputs)))
+}
 
 /// The bytes of an ONNX file with this model.
 ///

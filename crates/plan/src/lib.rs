@@ -5,9 +5,11 @@
 //! | `lib` | [`Plan`]: the prediction of an experiment, of central training, and of candidates |
 //! | `text` | a plan as text and as JSON |
 //! | `price` | [`Prices`]: what rules keep and send, what compressors leave |
+//! | `catalogue` | [`RuleList`], [`CompressorList`]: the registries, with prices |
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod catalogue;
 mod price;
 mod text;
 
@@ -24,6 +26,7 @@ use gradvine::{
 };
 use gradvine_study::{Pick, picks};
 
+pub use catalogue::{CompressorList, RuleList};
 pub use price::{Prices, compressor, compressor_json};
 
 /// What to look at beside the experiment itself.

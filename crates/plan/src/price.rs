@@ -13,6 +13,7 @@ use gradvine::{
     mixing::{Schedule, Topology},
     units::{Bytes, NodeId, Round},
 };
+use gradvine_study::picks;
 use serde_json::{Value, json};
 
 /// Rounds over which meetings that change are averaged.
@@ -32,6 +33,17 @@ pub struct Prices {
     pub identity: Built,
 }
 
+/// Builds one compressor from its name and constants.
+fn build(name: &str) -> Result<Built, ConfigError> {
+    let found = picks("--compressor", name)?;
+    let [pick] = found.as_slice() else {
+        let problem = "expected one compressor";
+        return Err(ConfigError::new("--compressor", format!("\"{name}\""), problem));
+    };
+    let named = |error: ConfigError| ConfigError::at("--compressor", error.to_string());
+    compress::build(&pick.table("compressor").map_err(named)?).map_err(named)
+}
+
 /// What a rule costs.
 struct Cost {
     vectors: usize,
@@ -44,6 +56,28 @@ struct Cost {
 }
 
 impl Prices {
+    /// Prices for models of this many numbers on a topology (a file or a spec), with a compressor
+    /// as [`picks`] reads it for the rules that compress.
+    ///
+    /// # Errors
+    /// If the topology or the compressor is wrong; `place` is then `--topology` or `--compressor`.
+    pub fn of(parameters: usize, topology: &str, compressor: &str) -> Result<Prices, ConfigError> {
+        let read = Topology::parse(topology, 1).map_err(|error| match error.file {
+            Some(_) => error,
+            None => ConfigError {
+                place: "--topology".into(),
+                value: Some(format!("\"{topology}\"")),
+                ..error
+            },
+        });
+        Ok(Prices {
+            parameters,
+            topology: Arc::new(read?),
+            compressor: build(compressor)?,
+            identity: build("identity")?,
+        })
+    }
+
     /// Lines for a rule: `(name, words)`.
     pub fn rule(&self, entry: &Entry) -> Vec<(&'static str, String)> {
         let cost = match self.cost(entry) {

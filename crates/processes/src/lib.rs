@@ -27,8 +27,8 @@ use gradvine::{
     mixing::NodeInfo,
     net::{free_ports, identity},
     run::{
-        EndError, Ending, NodeFile, Progress, RunDirectory, Summary, TestRows, Warn, Whole,
-        metrics::Metric, write_summary,
+        EndError, Ending, NodeFile, Progress, RunDirectory, SavedFiles, Space, Summary, TestRows,
+        Warn, Whole, metrics::Metric, write_summary,
     },
     units::NodeId,
 };
@@ -96,6 +96,25 @@ pub struct Process {
     signal: Option<i32>,
 }
 
+/// The run in a line, with the command that starts a node by hand.
+pub fn describe(whole: &Whole, directory: &RunDirectory) -> String {
+    let (count, folder) = (whole.shards.len(), directory.path().display());
+    format!(
+        "{count} processes, one per node; start one by hand with: gradvine node \
+         {folder}/nodes/NAME/node.toml"
+    )
+}
+
+/// Checks that the disk has room for the files of a run and of its nodes, and warns if there is
+/// little; else discards the run directory.
+///
+/// # Errors
+/// If there is no room.
+pub fn check_room(whole: &Whole, directory: &RunDirectory, warn: &Warn) -> Result<(), ConfigError> {
+    let space = Space::of(&whole.design, SavedFiles::Both);
+    space.ensure(directory.path(), warn).inspect_err(|_| directory.discard())
+}
+
 /// Runs every node as a process of its own on loopback, and returns the summary that all of them
 /// have written. Their files are in `nodes/` of the run directory.
 ///
@@ -125,6 +144,25 @@ pub fn run(
         return Err(interrupted(whole, directory, &processes, &control.warn));
     }
     gather(whole, directory, &processes, &control.warn)
+}
+
+/// Whether the nodes of the run in this folder are processes of their own.
+pub fn is_run(folder: &Path) -> bool {
+    folder.join("nodes").is_dir()
+}
+
+/// Checks that a folder holds a run of processes, or of one process, that can go on.
+///
+/// # Errors
+/// If it holds none; `place` is `folder`.
+pub fn check_goes_on(folder: &Path) -> Result<(), ConfigError> {
+    let is_ready = is_run(folder) || RunDirectory::can_go_on(folder);
+    if folder.join("experiment.toml").is_file() && is_ready {
+        return Ok(());
+    }
+    let problem = "this folder holds no run that can go on: one that is over, or that wrote no \
+                   checkpoint, cannot";
+    Err(ConfigError::new("folder", folder.display(), problem))
 }
 
 /// Starts a node again.

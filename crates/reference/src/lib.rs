@@ -141,6 +141,12 @@ pub fn experiment() -> String {
     File::Experiment.chapter(1)
 }
 
+/// The reference of all files but experiments, for a terminal.
+pub fn others_plain() -> String {
+    let one = |file: File| format!("{}\n\n{}", file.title(), file.plain());
+    File::OTHERS.map(one).join("\n")
+}
+
 /// The reference of the other files as Markdown: `docs/files.md`.
 pub fn others() -> String {
     let mut text = String::from(

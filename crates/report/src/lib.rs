@@ -2,12 +2,24 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod banner;
 pub mod chart;
+mod command_line;
+mod description;
+mod evaluation;
+mod members;
+mod next_steps;
 mod page;
 mod summary;
 mod text;
 pub mod topology;
 
-pub use page::{Figure, MARK, Page, page};
-pub use summary::table;
+pub use banner::banner;
+pub use command_line::{command_line, program_name, quoted};
+pub use description::{description_json, description_table};
+pub use evaluation::{Evaluation, ScoredModel};
+pub use members::{members_json, members_text};
+pub use next_steps::NextSteps;
+pub use page::{Figure, Page, check_apart, check_replaceable, page};
+pub use summary::{node_table, table};
 pub use text::aligned;

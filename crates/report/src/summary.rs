@@ -1,12 +1,14 @@
 //! The summary of a run as text.
 
+use std::path::Path;
+
 use gradvine::{
     experiment::Weighting,
     run::{Change, Figures, OutputFigures, Participation, Summary},
     units::{Bytes, duration},
 };
 
-use super::text::aligned;
+use super::text::{aligned, number};
 
 /// The table at the end of a run. `tree`: the bytes that formed the mean, or 0.
 pub fn table(summary: &Summary, tree: u64) -> String {
@@ -89,6 +91,16 @@ pub fn table(summary: &Summary, tree: u64) -> String {
         text += &format!("\ntrace            {trace}");
     }
     text
+}
+
+/// The table at the end of a node's part in a run, and what to do next with its run directory.
+pub fn node_table(summary: &Summary, tree: u64, folder: &Path) -> String {
+    let (table, folder) = (table(summary, tree), folder.display());
+    format!(
+        "{table}\nrun directory    {folder}\n\nTry next:\n  gradvine evaluate \
+         {folder}/model-mean.safetensors DATA\n  compare the digest with the other nodes': all \
+         write the same\n"
+    )
 }
 
 /// How good the mean model is beside trivial predictions.
@@ -319,14 +331,6 @@ fn figures(accuracy: Option<f64>, test_loss: Option<f64>, train_loss: Option<f64
     let train =
         train_loss.map_or("training loss -".into(), |loss| format!("training loss {loss:.5}"));
     test.chain([train]).collect::<Vec<_>>().join(", ")
-}
-
-fn number(value: f64) -> String {
-    if value == 0.0 || (1e-3..1e6).contains(&value.abs()) {
-        format!("{value:.4}")
-    } else {
-        format!("{value:.3e}")
-    }
 }
 
 fn percent(share: Option<f64>) -> String {

@@ -26,6 +26,20 @@ pub fn aligned<Row: AsRef<[String]>>(rows: &[Row], left: &[usize]) -> String {
     text
 }
 
+/// A figure with four decimals; a very small or large one with an exponent.
+pub(crate) fn number(value: f64) -> String {
+    if value == 0.0 || (1e-3..1e6).contains(&value.abs()) {
+        format!("{value:.4}")
+    } else {
+        format!("{value:.3e}")
+    }
+}
+
+/// A number with its noun.
+pub(crate) fn count(n: usize, word: &str) -> String {
+    format!("{n} {word}{}", if n == 1 { "" } else { "s" })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,6 +2,7 @@
 //! do not depend on the number of threads.
 
 use std::{
+    num::NonZeroUsize,
     panic,
     sync::{
         Mutex, PoisonError,
@@ -18,6 +19,11 @@ use super::{
     trace::{Status, Trace},
     tune::{self, Tuned},
 };
+
+/// The number of simultaneous runs: as asked, or one per processor.
+pub fn jobs(asked: Option<NonZeroUsize>) -> usize {
+    asked.or_else(|| thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get)
+}
 
 /// The runs of a case.
 #[derive(Clone, Debug)]

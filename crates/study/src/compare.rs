@@ -4,8 +4,11 @@
 use std::path::PathBuf;
 
 use gradvine::{compress, config::ConfigError, gossip::rule, mixing::Topology};
+use gradvine_report::command_line;
 
-use crate::{Base, Bench, Case, Grid, LEAST_TUNING_SEEDS, Outcome, Pick, Status, TUNING, picks};
+use crate::{
+    Base, Bench, Case, Grid, LEAST_SEEDS, LEAST_TUNING_SEEDS, Outcome, Pick, Status, TUNING, picks,
+};
 
 /// What to compare.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +23,8 @@ pub struct Comparison {
     pub topologies: Option<String>,
     /// Settings of all combinations, each `key=value`.
     pub sets: Vec<String>,
+    /// The number of rounds, if it is not the experiment's.
+    pub rounds: Option<u64>,
     /// Keys that are tuned for each combination, each `key=value,value...`.
     pub grids: Vec<String>,
 }
@@ -98,6 +103,56 @@ pub fn refusal(rows: &[Row]) -> Option<&str> {
 }
 
 impl Comparison {
+    /// The seeds: from `first` on, or the experiment's; `count`, or one, or the least number if
+    /// settings are tuned.
+    ///
+    /// # Errors
+    /// If settings are tuned and `count` is too small, or the seeds of tuning would be too large;
+    /// `place` is `--seeds` or `--seed`. If the experiment is wrong.
+    pub fn seeds(
+        &self,
+        combinations: &Combinations,
+        first: Option<u64>,
+        count: Option<u64>,
+    ) -> Result<Vec<u64>, ConfigError> {
+        let first = first.map_or_else(|| combinations.seed(), Ok)?;
+        if first > u64::MAX - 2 * TUNING {
+            let problem =
+                format!("expected at most {}: the seeds of tuning follow", u64::MAX - 2 * TUNING);
+            return Err(ConfigError::new("--seed", first, problem));
+        }
+        let least = if self.grids.is_empty() { 1 } else { LEAST_SEEDS };
+        if let Some(count) = count.filter(|count| *count < least) {
+            let problem =
+                format!("settings tuned by --grid are compared over {LEAST_SEEDS} seeds or more");
+            return Err(ConfigError::new("--seeds", count, problem));
+        }
+        Ok((first..first + count.unwrap_or(least)).collect())
+    }
+
+    /// The command line that repeats this comparison with these seeds, which follow each other.
+    pub fn command(&self, seeds: &[u64]) -> String {
+        let mut words = vec!["gradvine".to_string(), "compare".to_string()];
+        words.extend(self.experiment.iter().map(|path| path.display().to_string()));
+        let numbers = [self.rounds, seeds.first().copied(), Some(seeds.len() as u64)]
+            .map(|number| number.map(|number| number.to_string()));
+        let [rounds, first, count] = numbers;
+        let many = |flag: &'static str, values: &[String]| -> Vec<(&str, Option<String>)> {
+            values.iter().map(|value| (flag, Some(value.clone()))).collect()
+        };
+        let lists = [
+            ("--rules", self.rules.clone()),
+            ("--compressors", self.compressors.clone()),
+            ("--topologies", self.topologies.clone()),
+        ];
+        let rest = [("--rounds", rounds), ("--seed", first), ("--seeds", count)];
+        let flags = lists.into_iter().chain(many("--set", &self.sets));
+        for (flag, value) in flags.chain(many("--grid", &self.grids)).chain(rest) {
+            words.extend(value.into_iter().flat_map(|value| [flag.to_string(), value]));
+        }
+        command_line(words)
+    }
+
     /// Every rule with every compressor on every topology; a rule that sends uncompressed vectors
     /// once.
     ///
@@ -105,7 +160,8 @@ impl Comparison {
     /// If a list names something that does not exist, or the experiment is wrong.
     pub fn combinations(&self) -> Result<Combinations, ConfigError> {
         let base = self.experiment.clone().map_or(Base::Default, Base::File);
-        let sets = self.sets.clone();
+        let mut sets = self.sets.clone();
+        sets.extend(self.rounds.map(|rounds| format!("run.rounds={rounds}")));
         let plain = Case { name: String::new(), base: base.clone(), sets: sets.clone() };
         let experiment = plain.experiment(&[])?;
         let rules = self.picks("--rules", self.rules.as_ref(), &experiment.rule)?;
@@ -215,4 +271,43 @@ fn called(
 
 fn kind_of(table: &toml::Table) -> String {
     table.get("kind").and_then(toml::Value::as_str).unwrap_or("identity").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn comparison(grids: &[&str]) -> Comparison {
+        Comparison {
+            rules: Some("dcd,choco:gamma=0.3".into()),
+            sets: vec!["run.rounds=3".into()],
+            rounds: Some(2),
+            grids: grids.iter().map(ToString::to_string).collect(),
+            ..Comparison::default()
+        }
+    }
+
+    #[test]
+    fn the_command_repeats_the_comparison() {
+        let tuned = comparison(&["optimizer.step=0.1,0.2"]);
+        assert_eq!(
+            tuned.command(&[7, 8]),
+            "gradvine compare --rules dcd,choco:gamma=0.3 --set run.rounds=3 --grid \
+             optimizer.step=0.1,0.2 --rounds 2 --seed 7 --seeds 2"
+        );
+    }
+
+    #[test]
+    fn tuned_settings_are_compared_over_more_seeds() {
+        let tuned = comparison(&["optimizer.step=0.1,0.2"]);
+        let combinations = tuned.combinations().unwrap();
+        assert_eq!(tuned.seeds(&combinations, Some(3), None).unwrap(), [3, 4, 5, 6, 7]);
+        let error = tuned.seeds(&combinations, None, Some(2)).unwrap_err().to_string();
+        assert!(error.starts_with("--seeds = 2: settings tuned by --grid"), "{error}");
+        let plain = comparison(&[]);
+        let combinations = plain.combinations().unwrap();
+        assert_eq!(plain.seeds(&combinations, Some(3), None).unwrap(), [3]);
+        let error = plain.seeds(&combinations, Some(u64::MAX), None).unwrap_err();
+        assert_eq!(error.place, "--seed");
+    }
 }

@@ -95,6 +95,22 @@ pub fn write(
     Ok(())
 }
 
+/// The folders of data sets by name, each from a text `NAME=DIR`.
+///
+/// # Errors
+/// If a text has another form; `place` is `--data`.
+pub fn named(texts: &[String]) -> Result<BTreeMap<String, PathBuf>, ConfigError> {
+    let pair = |text: &String| {
+        let (name, folder) = text.split_once('=')?;
+        let full = !name.is_empty() && !folder.is_empty();
+        full.then(|| (name.to_string(), PathBuf::from(folder)))
+    };
+    let wrong = |text: &String| {
+        ConfigError::new("--data", format!("\"{text}\""), "expected NAME=DIR: mnist=my/mnist")
+    };
+    texts.iter().map(|text| pair(text).ok_or_else(|| wrong(text))).collect()
+}
+
 /// Sets the folder of a study's data; returns the reason if the study cannot run.
 pub fn fill(study: &mut Study, folders: &BTreeMap<String, PathBuf>) -> Option<String> {
     let needs = study.needs.clone()?;
@@ -168,4 +184,21 @@ pub fn listed(study: &Study, checks: &[Check]) -> String {
         );
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_of_data_have_names() {
+        let texts = |all: &[&str]| all.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let folders = named(&texts(&["mnist=my/mnist", "other=a=b"])).unwrap();
+        assert_eq!(folders["mnist"], Path::new("my/mnist"));
+        assert_eq!(folders["other"], Path::new("a=b"));
+        for wrong in ["mnist", "=a", "mnist="] {
+            let error = named(&texts(&[wrong])).unwrap_err().to_string();
+            assert!(error.contains("expected NAME=DIR"), "{error}");
+        }
+    }
 }

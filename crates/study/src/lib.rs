@@ -17,6 +17,7 @@
 //! | `compare`, `table` | [`Comparison`]: all combinations of lists; [`Table`]: their figures as text, JSON, CSV and pictures |
 //! | `curves` | charts of outcomes |
 //! | `file`, `expect` | study files: rows, pictures, and inequalities that a machine checks |
+//! | `campaign` | [`Campaign`]: studies run one after the other, with their pages and their list |
 //! | `folder` | study files of a folder: loading, their data, their pages |
 //! | `pages` | a study as a page of Markdown |
 //!
@@ -26,6 +27,7 @@
 #![warn(missing_docs)]
 
 mod bench;
+mod campaign;
 mod case;
 mod compare;
 mod curves;
@@ -41,7 +43,8 @@ mod table;
 mod trace;
 mod tune;
 
-pub use bench::{Bench, Outcome};
+pub use bench::{Bench, Outcome, jobs};
+pub use campaign::{Campaign, Following, Loaded};
 pub use case::{Base, Case, Pick, picks};
 pub use compare::{Combinations, Comparison, Row, refusal};
 pub use curves::{Curve, chart};

@@ -14,8 +14,10 @@ use std::{
 
 use gradvine::{
     config::ConfigError,
-    run::{Recorder, RunDirectory},
+    run::{Recorder, RunDirectory, RunInfo, Whole},
 };
+
+use super::warnings;
 
 /// How long a run may take to stop by itself.
 const GRACE: Duration = Duration::from_millis(1700);
@@ -84,6 +86,12 @@ impl Interrupt {
             }
         };
         *lock(&self.write_results) = Some(Box::new(write));
+    }
+
+    /// The same for a run with all nodes on this machine.
+    pub fn otherwise_save(&self, whole: &Whole, directory: &RunDirectory) {
+        let recorder = Recorder::new(RunInfo::from(whole), directory, warnings());
+        self.otherwise_write(&recorder, directory);
     }
 
     /// Sets an action for when the program exits in the middle of a run, also on a second signal.

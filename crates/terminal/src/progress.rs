@@ -9,10 +9,13 @@ use std::{
 
 use gradvine::{
     data::{self, Reading},
+    node::Event,
     run::Progress,
     units::{Bytes, duration},
 };
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::Interrupt;
 
 /// How progress is shown.
 pub struct Display {
@@ -26,6 +29,10 @@ pub struct Display {
     simulated_time: bool,
     /// Neighbours whose links are lost.
     lost: BTreeSet<String>,
+    /// The last test accuracy of a node, until it is shown.
+    accuracy: Option<f64>,
+    /// It is told the round reached.
+    interrupt: Interrupt,
 }
 
 /// The minimum interval of plain lines.
@@ -33,8 +40,8 @@ const PLAIN_EVERY: Duration = Duration::from_secs(2);
 
 impl Display {
     /// A display of this many rounds; silent unless `speaks`. With `simulated_time`, it shows
-    /// virtual time.
-    pub fn new(total: u64, speaks: bool, simulated_time: bool) -> Display {
+    /// virtual time. It tells `interrupt` the round reached.
+    pub fn new(total: u64, speaks: bool, simulated_time: bool, interrupt: &Interrupt) -> Display {
         let terminal = std::io::stderr().is_terminal();
         let bar = (speaks && terminal).then(|| {
             let bar =
@@ -54,11 +61,30 @@ impl Display {
             first: None,
             simulated_time,
             lost: BTreeSet::new(),
+            accuracy: None,
+            interrupt: interrupt.clone(),
+        }
+    }
+
+    /// Shows what happens at a node.
+    pub fn follow(&mut self, event: Event) {
+        match event {
+            Event::Evaluation(metric) => self.accuracy = metric.test_accuracy,
+            Event::Round { rounds, mean_loss: loss, traffic, elapsed, .. } => {
+                let (payload, time) = (traffic.payload, elapsed.time);
+                let accuracy = self.accuracy.take();
+                self.show(&Progress { rounds, loss, consensus: None, accuracy, payload, time });
+            }
+            Event::LinkLost { peer, .. } => self.lose(peer),
+            Event::Linked { peer, .. } => self.regain(&peer),
+            Event::Resumed { rounds } => self.resume(rounds),
+            Event::Ended => self.finish(),
+            _ => {}
         }
     }
 
     /// Shows on the bar that the link to a neighbour is lost. Elsewhere the log says so.
-    pub fn lose(&mut self, peer: String) {
+    fn lose(&mut self, peer: String) {
         self.lost.insert(peer);
         if let Some(bar) = &self.bar {
             let peers: Vec<&str> = self.lost.iter().map(String::as_str).collect();
@@ -67,7 +93,7 @@ impl Display {
     }
 
     /// The link to a neighbour is up.
-    pub fn regain(&mut self, peer: &str) {
+    fn regain(&mut self, peer: &str) {
         if self.lost.remove(peer)
             && let Some(bar) = &self.bar
         {
@@ -76,7 +102,8 @@ impl Display {
     }
 
     /// The run goes on after this many rounds.
-    pub fn resume(&mut self, rounds: u64) {
+    fn resume(&mut self, rounds: u64) {
+        self.interrupt.reached(rounds);
         self.shown = None;
         match &self.bar {
             Some(bar) => bar.set_position(rounds),
@@ -87,6 +114,7 @@ impl Display {
 
     /// Shows the progress of the run.
     pub fn show(&mut self, progress: &Progress) {
+        self.interrupt.reached(progress.rounds);
         if let Some(bar) = &self.bar {
             bar.set_position(progress.rounds);
             bar.set_message(words(progress, self.simulated_time));

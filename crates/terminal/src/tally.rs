@@ -2,7 +2,7 @@
 
 use std::{
     io::IsTerminal,
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -13,48 +13,69 @@ const PLAIN_EVERY: Duration = Duration::from_secs(5);
 
 /// The display of progress; shared by several threads.
 pub struct Tally {
-    bar: Option<ProgressBar>,
-    plain: bool,
+    speaks: bool,
+    terminal: bool,
+    state: Mutex<State>,
+}
+
+/// One series of runs.
+struct State {
     started: Instant,
-    shown: Mutex<Option<Instant>>,
+    bar: Option<ProgressBar>,
+    shown: Option<Instant>,
+}
+
+impl State {
+    fn new() -> State {
+        State { started: Instant::now(), bar: None, shown: None }
+    }
 }
 
 impl Tally {
-    /// A display; silent unless `speaks`.
+    /// A display of runs that begin now; silent unless `speaks`.
     pub fn new(speaks: bool) -> Tally {
         let terminal = std::io::stderr().is_terminal();
-        let bar = (speaks && terminal).then(|| {
-            let bar =
-                ProgressBar::with_draw_target(Some(1), ProgressDrawTarget::stderr_with_hz(10));
-            let style = ProgressStyle::with_template(
-                "  run {pos}/{len} [{bar:28}] {elapsed} + {eta} left  {msg}",
-            );
-            bar.set_style(style.expect("the template is well formed").progress_chars("=> "));
-            bar
-        });
-        Tally { bar, plain: speaks && !terminal, started: Instant::now(), shown: Mutex::new(None) }
+        Tally { speaks, terminal, state: Mutex::new(State::new()) }
     }
 
     /// Shows that `done` of `total` runs are over, with the name of the last one.
     pub fn show(&self, done: usize, total: usize, what: &str) {
-        if let Some(bar) = &self.bar {
+        if !self.speaks {
+            return;
+        }
+        let mut state = self.lock();
+        let State { started, bar, shown } = &mut *state;
+        if self.terminal {
+            let bar = bar.get_or_insert_with(|| new_bar().with_elapsed(started.elapsed()));
             bar.set_length(total as u64);
             bar.set_position(done as u64);
             bar.set_message(what.to_string());
-        } else if self.plain {
-            let now = Instant::now();
-            let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-            if done == total || shown.is_none_or(|shown| now - shown >= PLAIN_EVERY) {
-                *shown = Some(now);
-                note!("run {done}/{total}  {:.1} s  {what}", self.started.elapsed().as_secs_f64());
-            }
+            return;
+        }
+        let now = Instant::now();
+        if done == total || shown.is_none_or(|shown| now - shown >= PLAIN_EVERY) {
+            *shown = Some(now);
+            note!("run {done}/{total}  {:.1} s  {what}", started.elapsed().as_secs_f64());
         }
     }
 
-    /// Removes the bar.
+    /// Removes the bar. Runs that are shown later are another series, which begins now.
     pub fn finish(&self) {
-        if let Some(bar) = &self.bar {
+        let ended = std::mem::replace(&mut *self.lock(), State::new());
+        if let Some(bar) = ended.bar {
             bar.finish_and_clear();
         }
     }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn new_bar() -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(1), ProgressDrawTarget::stderr_with_hz(10));
+    let style =
+        ProgressStyle::with_template("  run {pos}/{len} [{bar:28}] {elapsed} + {eta} left  {msg}");
+    bar.set_style(style.expect("the template is well formed").progress_chars("=> "));
+    bar
 }

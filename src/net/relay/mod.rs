@@ -8,7 +8,7 @@
 mod file;
 mod limited;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 use futures::StreamExt;
 use libp2p::{
@@ -94,6 +94,26 @@ pub enum RelayEvent {
     },
 }
 
+/// The event in words.
+impl fmt::Display for RelayEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RelayEvent::Reserved { node } => write!(f, "{node} can be reached here"),
+            RelayEvent::Released { node } => write!(f, "{node} can no longer be reached here"),
+            RelayEvent::Opened { from, to } => write!(f, "{from} - {to}: a link begins"),
+            RelayEvent::Closed { from, to, reason: None } => {
+                write!(f, "{from} - {to}: the link ended")
+            }
+            RelayEvent::Closed { from, to, reason: Some(reason) } => {
+                write!(f, "{from} - {to}: the link ended: {reason}")
+            }
+            RelayEvent::Refused { from, to, reason } => {
+                write!(f, "{from} - {to}: the link was refused: {reason}")
+            }
+        }
+    }
+}
+
 /// A relay that listens.
 pub struct Relay {
     swarm: Swarm<Behaviour>,
@@ -171,6 +191,20 @@ impl Relay {
     /// The number of nodes that it serves.
     pub fn nodes(&self) -> usize {
         self.names.len()
+    }
+
+    /// How many nodes it serves, and at which addresses, as text for the user.
+    pub fn describe(&self) -> String {
+        let addresses: String =
+            self.addresses().iter().map(|address| format!("  \"{address}\"\n")).collect();
+        let nodes = match self.nodes() {
+            1 => "one node".to_string(),
+            nodes => format!("{nodes} nodes"),
+        };
+        format!(
+            "relay for {nodes}; addresses of nodes without a public one, for the topology:\n\
+             {addresses}"
+        )
     }
 
     /// Carries links until `stop` returns true; it is called again and again.

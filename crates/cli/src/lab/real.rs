@@ -1,48 +1,25 @@
 //! The steps of the command on Linux.
 
-use std::{cell::Cell, fs, path::PathBuf, process, sync::Arc};
+use std::path::PathBuf;
 
-use gradvine::{
-    config::ConfigError,
-    experiment::Compute,
-    run::{EndError, Progress, Recorder, RunInfo, Whole},
+use gradvine::run::EndError;
+use gradvine_lab::{self as lab, Laboratory, Scratch, Setup, Wiring};
+use gradvine_terminal::{Exit, Interrupt, note, print, print_json};
+
+use super::{
+    super::{run_args::RunArgs, train::follow},
+    Args, ROUNDS,
 };
-use gradvine_lab::{self as lab, Figures, LabError, Laboratory, Setup, Wiring};
-use gradvine_processes::Control;
-use gradvine_terminal::{Display, Interrupt, note, print, print_json, warnings};
-
-use super::{super::run_args::RunArgs, Args, Exit, ROUNDS, Transport};
-
-impl From<LabError> for Exit {
-    fn from(error: LabError) -> Exit {
-        match error {
-            LabError::Run(end) => end.into(),
-            LabError::Missing(_) => Exit::Config(format!("lab: {error}")),
-            _ => Exit::Failed(format!("lab: {error}")),
-        }
-    }
-}
 
 /// Predicts, simulates and measures.
 pub fn run(mut args: Args) -> Result<(), Exit> {
-    lab::check()?;
-    let setup = setup(&args)?;
+    lab::check().map_err(EndError::from)?;
+    let setup = Setup::parse(args.congestion.as_deref(), &args.sysctl)?;
     prepare(&mut args);
-    let whole = args.run.select.whole(args.run.quiet, |experiment| {
-        // Real gradients take time, so the simulated ones must too.
-        if experiment.network.compute == Compute::None {
-            experiment.network.compute = Compute::Measured;
-        }
-    })?;
+    let whole = args.run.select.whole(args.run.quiet, lab::measure_gradients)?;
     let wiring = Wiring::of(&whole, &args.cut, args.reorder)?;
+    let laboratory = Laboratory::new(&whole, setup, wiring, args.warm)?;
     let run = &whole.design.experiment.run;
-    if args.warm + 1 >= run.rounds {
-        let problem = format!(
-            "leaves too few of {} rounds to measure: lower it, or raise --rounds",
-            run.rounds
-        );
-        return Err(ConfigError::new("--warm", args.warm, problem).into());
-    }
     let keep = args.run.out.is_some() || run.out.is_some();
     let scratch = Scratch::new(keep);
     let interrupt = Interrupt::install()?;
@@ -50,32 +27,18 @@ pub fn run(mut args: Args) -> Result<(), Exit> {
         let (rounds, parameters) = (run.rounds, whole.design.parameters());
         note!("simulating {rounds} rounds of {parameters} parameters");
     }
-    let laboratory = Laboratory { setup, wiring, warm: args.warm };
     let expected = laboratory.expect(&whole, &|| interrupt.is_set())?;
     let place = RunArgs {
-        out: args.run.out.clone().or_else(|| scratch.folder.clone()),
+        out: args.run.out.clone().or_else(|| scratch.folder().map(PathBuf::from)),
         ..args.run.clone()
     };
     let mut directory = place.directory(&whole)?;
-    clean_up_on_exit(&whole, &scratch, &interrupt);
-    let warn = warnings();
-    let info = RunInfo::from(&*whole);
-    interrupt.otherwise_write(&Recorder::new(info, &directory, Arc::clone(&warn)), &directory);
-    let mut display = Display::new(run.rounds, args.run.speaks(), false);
-    let mut show = |progress: &Progress| {
-        interrupt.reached(progress.rounds);
-        display.show(progress);
-    };
-    let (program, stop) = (crate::program(), || interrupt.is_set());
-    let mut control = Control { program, stop: &stop, show: &mut show, warn };
-    let measured = laboratory.measure(&whole, &mut directory, &mut control);
-    display.finish();
-    let measurement = measured.map_err(|error| scratch.explain(error, &interrupt))?;
-    let figures = Figures::new(&whole, args.warm, &expected, &measurement);
-    directory.write(
-        "lab.json",
-        &(serde_json::to_string_pretty(&figures).map_err(std::io::Error::from)? + "\n"),
-    )?;
+    interrupt.before_leaving(scratch.clean_up(whole.shards.len()));
+    interrupt.otherwise_save(&whole, &directory);
+    let figures = follow(run.rounds, args.run.speaks(), &interrupt, |control| {
+        laboratory.figures(&whole, &expected, &mut directory, control)
+    });
+    let figures = figures.map_err(|error| scratch.explain(error, interrupt.rounds()))?;
     if args.run.json {
         print_json(&figures)?;
     }
@@ -91,15 +54,6 @@ pub fn run(mut args: Args) -> Result<(), Exit> {
     Ok(())
 }
 
-/// Removes namespaces and temporary files also if the program exits in the middle of the run.
-fn clean_up_on_exit(whole: &Whole, scratch: &Scratch, interrupt: &Interrupt) {
-    let (names, folder) = (lab::names(whole.shards.len()), scratch.folder.clone());
-    interrupt.before_leaving(move || {
-        lab::remove(&names);
-        folder.iter().for_each(|folder| drop(fs::remove_dir_all(folder)));
-    });
-}
-
 /// Checks the arguments for settings, and sets the laboratory's own defaults, which `--set`
 /// overrides.
 fn prepare(args: &mut Args) {
@@ -107,68 +61,5 @@ fn prepare(args: &mut Args) {
     select.rounds = select.rounds.or(Some(ROUNDS));
     // Then the metrics have the end of every round.
     select.sets.insert(0, "run.evaluate_every=1".into());
-    if let Some(transport) = args.transport {
-        let name = match transport {
-            Transport::Tcp => "tcp",
-            Transport::Quic => "quic",
-        };
-        select.sets.push(format!("run.transport={name}"));
-    }
-}
-
-fn setup(args: &Args) -> Result<Setup, Exit> {
-    if let Some(name) = &args.congestion {
-        lab::check_congestion(name)?;
-    }
-    let sysctl = |text: &String| match text.split_once('=') {
-        Some((key, value)) if key.starts_with("net.") => {
-            Ok((key.trim().to_string(), value.trim().to_string()))
-        }
-        _ => Err(ConfigError::new(
-            "--sysctl",
-            text,
-            "expected net.KEY=VALUE: only settings below net. belong to a namespace",
-        )),
-    };
-    let sysctls = args.sysctl.iter().map(sysctl).collect::<Result<_, _>>()?;
-    Ok(Setup { congestion: args.congestion.clone(), sysctls })
-}
-
-/// A temporary folder for the run.
-struct Scratch {
-    folder: Option<PathBuf>,
-    leave: Cell<bool>,
-}
-
-impl Scratch {
-    fn new(keep: bool) -> Scratch {
-        let folder =
-            (!keep).then(|| std::env::temp_dir().join(format!("gradvine-lab-{}", process::id())));
-        Scratch { folder, leave: Cell::new(false) }
-    }
-
-    /// Keeps the folder of a run that failed, because the error refers to the logs in it.
-    fn explain(&self, error: LabError, interrupt: &Interrupt) -> Exit {
-        match error {
-            LabError::Run(EndError::Interrupted(_)) if self.folder.is_some() => {
-                let round = interrupt.rounds();
-                Exit::Interrupted(format!("stopped in round {round}; no files are kept"))
-            }
-            LabError::Run(end) => {
-                self.leave.set(true);
-                end.into()
-            }
-            error => error.into(),
-        }
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        if let Some(folder) = &self.folder
-            && !self.leave.get()
-        {
-            let _ = fs::remove_dir_all(folder);
-        }
-    }
+    select.sets.extend(args.transport.iter().map(|name| format!("run.transport={name}")));
 }

@@ -26,6 +26,9 @@ mod quality;
 mod style;
 mod tables;
 mod traffic;
+mod write;
+
+pub use write::{check_apart, check_replaceable};
 
 use std::fmt::Write as _;
 
@@ -43,7 +46,7 @@ const MOST_RUNS: usize = 200;
 const LONGEST_FILE: usize = 65_536;
 
 /// The mark of a page of ours, in its first line.
-pub const MARK: &str = "<!doctype html><!-- gradvine report -->";
+const MARK: &str = "<!doctype html><!-- gradvine report -->";
 
 /// A picture with its texts.
 #[derive(Clone, Debug)]
@@ -68,6 +71,8 @@ pub struct Page {
     pub html: String,
     /// Each picture that is on it, in order.
     pub figures: Vec<Figure>,
+    /// The number of runs on it.
+    pub runs: usize,
 }
 
 /// A page while it is written.
@@ -155,7 +160,7 @@ pub fn page(mut runs: Vec<Run>) -> Page {
     for (index, run) in runs.iter().enumerate().take(MOST_RUNS) {
         section(run, index + 1, runs.len() > 1, &mut draft);
     }
-    Page { html: html(&runs, &draft), figures: draft.figures }
+    Page { html: html(&runs, &draft), figures: draft.figures, runs: runs.len() }
 }
 
 /// Uses paths as names for runs whose folders have the same name. No name has a character that

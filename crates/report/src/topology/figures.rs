@@ -9,6 +9,7 @@ use gradvine::{
 use serde::Serialize;
 
 use super::Rounds;
+use crate::text::count;
 
 /// Up to this many search steps the diameter is computed exactly if no closed form gives it: a
 /// second or two.
@@ -220,10 +221,6 @@ pub fn number(x: f64) -> String {
     } else {
         format!("{x:.6}")
     }
-}
-
-pub fn count(n: usize, word: &str) -> String {
-    format!("{n} {word}{}", if n == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

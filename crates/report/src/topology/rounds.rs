@@ -8,7 +8,8 @@ use gradvine::{
 };
 use serde::Serialize;
 
-use super::figures::{self, Span, count, number};
+use super::figures::{self, Span, number};
+use crate::text::count;
 
 /// The key figures of a schedule on a topology.
 #[derive(Clone, Debug, Serialize)]

@@ -1,7 +1,6 @@
 //! Exit codes and the last line of a command that failed.
 
 use gradvine::{config::ConfigError, run::EndError};
-use gradvine_terminal::note;
 
 /// Why a command did not exit with 0.
 #[derive(Debug)]
@@ -53,17 +52,8 @@ impl From<EndError> for Exit {
     }
 }
 
-impl From<anyhow::Error> for Exit {
-    fn from(error: anyhow::Error) -> Exit {
-        match error.downcast::<ConfigError>() {
-            Ok(error) => error.into(),
-            Err(error) => Exit::Failed(format!("{error:#}")),
-        }
-    }
-}
-
 impl From<std::io::Error> for Exit {
     fn from(error: std::io::Error) -> Exit {
-        anyhow::Error::from(error).into()
+        Exit::Failed(error.to_string())
     }
 }

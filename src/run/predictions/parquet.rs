@@ -10,7 +10,7 @@ use parquet::{
     schema::types::Type,
 };
 
-use super::Table;
+use super::Predictions;
 
 /// A column with its values.
 enum Column {
@@ -20,7 +20,7 @@ enum Column {
 }
 
 /// The bytes of the file.
-pub(super) fn to_bytes(table: &Table) -> Result<Vec<u8>> {
+pub(super) fn to_bytes(table: &Predictions) -> Result<Vec<u8>> {
     let columns = columns(table)?;
     let fields = columns.iter().map(|(name, column)| field(name, column).map(Arc::new));
     let fields = fields.collect::<Result<_>>()?;
@@ -51,7 +51,7 @@ pub(super) fn to_bytes(table: &Table) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn columns(table: &Table) -> Result<Vec<(String, Column)>> {
+fn columns(table: &Predictions) -> Result<Vec<(String, Column)>> {
     let text = |text: &str| ByteArray::from(text);
     let mut columns = vec![match &table.identifiers {
         Some(all) => {
@@ -59,17 +59,17 @@ fn columns(table: &Table) -> Result<Vec<(String, Column)>> {
             (table.first().to_string(), Column::Texts(texts))
         }
         None => {
-            let rows = i64::try_from(table.predictions.nrows())
+            let rows = i64::try_from(table.values.nrows())
                 .map_err(|_| ParquetError::General("too many rows".into()))?;
             (table.first().to_string(), Column::Rows((0..rows).collect()))
         }
     }];
     if table.are_classes {
-        let rows = table.predictions.outer_iter();
+        let rows = table.values.outer_iter();
         let classes = rows.map(|row| text(&table.names[super::likeliest(row)])).collect();
         columns.push(("prediction".into(), Column::Texts(classes)));
     }
-    for (name, values) in table.names.iter().zip(table.predictions.columns()) {
+    for (name, values) in table.names.iter().zip(table.values.columns()) {
         columns.push((table.head(name), Column::Numbers(values.to_vec())));
     }
     Ok(columns)
@@ -89,14 +89,14 @@ fn field(name: &str, column: &Column) -> Result<Type> {
 
 #[cfg(test)]
 mod tests {
-    use gradvine::data::{Identifiers, Options, Target, parse};
     use ndarray::array;
 
     use super::*;
+    use crate::data::{Identifiers, Options, Target, Task, parse};
 
     #[test]
     fn a_file_of_predictions_is_read_back() {
-        let table = Table {
+        let table = Predictions {
             identifiers: Some(Identifiers {
                 name: Some("patient".into()),
                 texts: vec!["a, b".into(), "c".into()],
@@ -104,7 +104,7 @@ mod tests {
             are_classes: true,
             are_named: true,
             names: vec!["healthy".into(), "sick".into()],
-            predictions: array![[0.25f32, 0.75], [0.875, 0.125]],
+            values: array![[0.25f32, 0.75], [0.875, 0.125]],
         };
         let bytes = to_bytes(&table).unwrap();
         let options = Options {
@@ -114,13 +114,13 @@ mod tests {
             ..Options::default()
         };
         let back = parse("predictions.parquet", &bytes, None, &options).unwrap();
-        assert_eq!(back.features, table.predictions);
+        assert_eq!(back.features, table.values);
         assert_eq!(back.columns.unwrap().features, ["p(healthy)", "p(sick)"]);
         let Target::Classes { labels, .. } = back.target else { panic!("classes") };
         assert_eq!(labels, [1, 0]);
         assert_eq!(back.identifiers, table.identifiers);
 
-        let numbers = Table {
+        let numbers = Predictions {
             identifiers: None,
             are_classes: false,
             names: vec!["price".into(), "rent".into()],
@@ -129,11 +129,11 @@ mod tests {
         let bytes = to_bytes(&numbers).unwrap();
         let options = Options {
             target: Some("price,rent".into()),
-            task: gradvine::data::Task::Regression,
+            task: Task::Regression,
             ..Options::default()
         };
         let back = parse("predictions.parquet", &bytes, None, &options).unwrap();
-        assert_eq!(back.target, Target::Values(numbers.predictions));
+        assert_eq!(back.target, Target::Values(numbers.values));
         assert_eq!(
             (back.columns.unwrap().features, back.features),
             (vec!["row".into()], array![[0.0], [1.0]])

@@ -1,12 +1,16 @@
-//! The figures of `gradvine evaluate` as text and as JSON.
+//! How good a saved model is on some rows, as text and as JSON.
+
+use std::path::Path;
 
 use gradvine::{
     config::ConfigError,
     data::{Dataset, Target},
     learn::{ClassQuality, MAX_CURVES, SavedModel, ValueQuality},
+    run::{DataRecord, Scored, Scoring, Wanted, model_file},
 };
-use gradvine_report::aligned;
 use serde_json::{Value, json};
+
+use super::text::{aligned, number};
 
 /// Tables of confusion with more classes do not fit into a terminal.
 const MAX_TABLE: usize = 12;
@@ -18,35 +22,101 @@ const SHOWN: usize = 20;
 /// unbalanced.
 const UNBALANCED: f64 = 1.5;
 
-/// How good a model is on some rows.
-pub enum Quality {
-    /// Classes with their names.
-    Classes { quality: ClassQuality, names: Vec<String> },
-    /// Numbers with their names.
-    Values { outputs: Vec<(String, ValueQuality)> },
+/// How good a saved model is on rows, of which is known whether its run has trained on them.
+pub struct ScoredModel {
+    rows: usize,
+    scored: Scored,
+    words: String,
+    warning: Option<String>,
+    loss: f64,
+    evaluation: Evaluation,
 }
 
-impl Quality {
-    /// Compares a model's predictions with scaled rows.
-    pub fn new(saved: &SavedModel, data: &Dataset) -> Result<Quality, ConfigError> {
+impl ScoredModel {
+    /// Scores a model that was read from this file, or run directory, on rows that are not scaled
+    /// yet.
+    ///
+    /// # Errors
+    /// If the wanted rows do not exist; `place` is then `rows`. If the rows do not fit the model,
+    /// or the record of the run's data cannot be read.
+    pub fn new(
+        path: &Path,
+        saved: &SavedModel,
+        data: Dataset,
+        wanted: Wanted,
+    ) -> Result<ScoredModel, ConfigError> {
+        let usage = DataRecord::beside(&model_file(path))?.usage(&data)?;
+        let Scoring { mut data, scored, words, warning, .. } = usage.select(data, wanted)?;
+        saved.prepare(&mut data)?;
+        Ok(ScoredModel {
+            rows: data.rows(),
+            scored,
+            words,
+            warning,
+            loss: saved.model.evaluate(&saved.x, &data)?.loss,
+            evaluation: Evaluation::new(saved, &data)?,
+        })
+    }
+
+    /// What a reader of the figures alone could miss.
+    pub fn warnings(&self) -> Vec<String> {
+        self.warning.iter().cloned().chain(self.evaluation.warnings()).collect()
+    }
+
+    /// The figures as a JSON object, with the names of the model and of the data.
+    pub fn to_json(&self, model: &Path, data: &str) -> Value {
+        let mut value = json!({
+            "model": model,
+            "data": data,
+            "rows": self.rows,
+            "rows_are": self.scored,
+            "loss": self.loss,
+        });
+        for (key, figure) in self.evaluation.to_json() {
+            value[key] = figure;
+        }
+        value
+    }
+
+    /// The figures as lines and tables.
+    pub fn text(&self) -> String {
+        let rows = format!("{} ({})", self.rows, self.words);
+        self.evaluation.to_text(&[("rows", rows), ("loss", format!("{:.5}", self.loss))])
+    }
+}
+
+/// How good a model is on some rows.
+pub enum Evaluation {
+    /// Classes.
+    Classes {
+        /// What was predicted of which class.
+        quality: ClassQuality,
+        /// The names of the classes.
+        names: Vec<String>,
+    },
+    /// Numbers.
+    Values {
+        /// Each with its name.
+        outputs: Vec<(String, ValueQuality)>,
+    },
+}
+
+impl Evaluation {
+    /// Compares a model's predictions with rows that [`SavedModel::prepare`] has scaled.
+    ///
+    /// # Errors
+    /// If the rows do not fit the model, or there are none.
+    pub fn new(saved: &SavedModel, data: &Dataset) -> Result<Evaluation, ConfigError> {
         let predictions = saved.model.predict(&saved.x, data.features.view())?;
+        let names = saved.output_names();
         match &data.target {
             Target::Classes { labels, .. } => {
-                let name = |class: usize| {
-                    saved.classes.get(class).cloned().unwrap_or_else(|| class.to_string())
-                };
-                let names = (0..predictions.ncols()).map(name).collect();
                 let quality = ClassQuality::new(predictions.view(), labels)?;
-                Ok(Quality::Classes { quality, names })
+                Ok(Evaluation::Classes { quality, names })
             }
             Target::Values(values) => {
                 let outputs = ValueQuality::of_outputs(predictions.view(), values.view())?;
-                let names = saved.columns.as_ref().map(|columns| &columns.targets);
-                let name = |(output, quality)| {
-                    let name = names.and_then(|names| names.get(output)).cloned();
-                    (name.unwrap_or_else(|| format!("y{output}")), quality)
-                };
-                Ok(Quality::Values { outputs: outputs.into_iter().enumerate().map(name).collect() })
+                Ok(Evaluation::Values { outputs: names.into_iter().zip(outputs).collect() })
             }
         }
     }
@@ -54,8 +124,8 @@ impl Quality {
     /// What a reader of the figures alone could miss.
     pub fn warnings(&self) -> Vec<String> {
         match self {
-            Quality::Classes { quality, names } => warnings_of_classes(quality, names),
-            Quality::Values { outputs } => outputs
+            Evaluation::Classes { quality, names } => warnings_of_classes(quality, names),
+            Evaluation::Values { outputs } => outputs
                 .iter()
                 .filter(|(_, quality)| quality.rmse >= quality.baseline && quality.baseline > 0.0)
                 .map(|(name, quality)| {
@@ -70,10 +140,10 @@ impl Quality {
         }
     }
 
-    /// Keys and values for an object.
+    /// Keys and values for a JSON object.
     pub fn to_json(&self) -> Vec<(&'static str, Value)> {
         match self {
-            Quality::Classes { quality, names } => {
+            Evaluation::Classes { quality, names } => {
                 let (most, share) = quality.baseline();
                 let classes: Vec<Value> = (0..names.len())
                     .map(|class| {
@@ -117,7 +187,7 @@ impl Quality {
                     ("confusion", json!(confusion)),
                 ]
             }
-            Quality::Values { outputs } => {
+            Evaluation::Values { outputs } => {
                 let values: Vec<Value> = outputs
                     .iter()
                     .map(|(name, quality)| {
@@ -143,7 +213,7 @@ impl Quality {
     pub fn to_text(&self, head: &[(&str, String)]) -> String {
         let mut lines: Vec<(&str, String)> = head.to_vec();
         let tables = match self {
-            Quality::Classes { quality, names } => {
+            Evaluation::Classes { quality, names } => {
                 let (most, share) = quality.baseline();
                 let rows = quality.correct();
                 lines.push(("accuracy", format!("{} ({rows} right)", percent(quality.accuracy()))));
@@ -168,7 +238,7 @@ impl Quality {
                 };
                 [classes_table(quality, names), confusion].join("\n")
             }
-            Quality::Values { outputs } => outputs_table(outputs),
+            Evaluation::Values { outputs } => outputs_table(outputs),
         };
         let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
         let lines: String =
@@ -275,14 +345,34 @@ fn percent(share: f64) -> String {
     format!("{:.2}%", 100.0 * share)
 }
 
-fn number(value: f64) -> String {
-    if value == 0.0 || (1e-3..1e6).contains(&value.abs()) {
-        format!("{value:.4}")
-    } else {
-        format!("{value:.3e}")
-    }
-}
-
 fn none() -> String {
     "-".into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trivial_predictions_stand_beside_the_figures() {
+        let predictions = ndarray::array![[0.75f32, 0.25], [0.5, 0.5], [0.875, 0.125]];
+        let quality = ClassQuality::new(predictions.view(), &[0, 1, 0]).unwrap();
+        let names = ["well", "ill"].map(String::from).to_vec();
+        let evaluation = Evaluation::Classes { quality, names };
+        let text = evaluation.to_text(&[("rows", "3".into())]);
+        for line in [
+            "rows               3",
+            "accuracy           66.67% (2 right)",
+            "  baseline         66.67% (always \"well\")",
+            "well                 2       0",
+            "ill                  1       0",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+        assert_eq!(
+            evaluation.warnings()[0],
+            "the model (66.67%) is not better than always predicting \"well\" (66.67%)"
+        );
+        assert_eq!(evaluation.to_json()[0], ("correct", json!(2)));
+    }
 }

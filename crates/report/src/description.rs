@@ -1,0 +1,203 @@
+//! What is in the columns of a table, as text and as JSON.
+
+use std::collections::BTreeMap;
+
+use gradvine::data::{ColumnDescription, Description};
+use serde_json::{Value, json};
+
+use super::text::aligned;
+
+/// Classes or categories that a table shows.
+const SHOWN: usize = 4;
+
+/// The largest class is this many times as frequent as the least one where the text warns.
+const UNBALANCED: u64 = 5;
+
+/// What is in a table: a line for each column, then what the target is.
+pub fn description_table(described: &Description) -> String {
+    format!("{}\n{}", columns(described), target(described))
+}
+
+/// One line a column.
+fn columns(described: &Description) -> String {
+    let heading = ["column", "kind", "missing", "least", "mean", "greatest", "values", "remark"];
+    let mut rows = vec![heading.map(String::from)];
+    for (at, column) in described.columns.iter().enumerate() {
+        let (kind, remark) = column.guess(described.rows);
+        let kind = if at == described.target { "target" } else { kind.name() };
+        let range = column.range.filter(|_| column.numbers + column.missing == described.rows);
+        let [least, mean, greatest] = match range {
+            Some((least, mean, greatest)) => [least, mean, greatest].map(number),
+            None => Default::default(),
+        };
+        let missing = match column.missing {
+            0 => String::new(),
+            count => format!("{count} ({:.1}%)", 100.0 * count as f64 / described.rows as f64),
+        };
+        let remark = remark.filter(|_| at != described.target).unwrap_or_default();
+        let values = values(column);
+        rows.push([
+            column.name.clone(),
+            kind.into(),
+            missing,
+            least,
+            mean,
+            greatest,
+            values,
+            remark,
+        ]);
+    }
+    let rows_word = if described.rows == 1 { "row" } else { "rows" };
+    let left = [0, 1, 6, 7];
+    format!("{} {rows_word}\n\n{}", described.rows, aligned(&rows, &left))
+}
+
+/// The most frequent values of a column whose values repeat.
+fn values(column: &ColumnDescription) -> String {
+    if column.unread.is_some() {
+        return String::new();
+    }
+    let Some(values) = &column.values else { return "more than 4096".into() };
+    let total: u64 = values.values().sum();
+    let many = column.numbers == total || column.dates == total;
+    if many && values.len() > SHOWN || values.len() as u64 == total {
+        return format!("{} different", values.len());
+    }
+    let mut sorted: Vec<(&String, &u64)> = values.iter().collect();
+    sorted.sort_by(|a, b| b.1.cmp(a.1).then(a.0.cmp(b.0)));
+    let shown: Vec<String> = sorted
+        .iter()
+        .take(SHOWN)
+        .map(|(value, count)| format!("{} ({count})", brief(value)))
+        .collect();
+    let more = sorted.len().saturating_sub(SHOWN);
+    shown.join(", ") + &if more > 0 { format!(", {more} more") } else { String::new() }
+}
+
+fn brief(text: &str) -> String {
+    let mut shown: String = text.chars().take(20).flat_map(char::escape_debug).collect();
+    if text.chars().count() > 20 {
+        shown += "..";
+    }
+    shown
+}
+
+fn number(value: f64) -> String {
+    if value != 0.0 && !(1e-3..1e7).contains(&value.abs()) {
+        return format!("{value:.3e}");
+    }
+    let text = format!("{value:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_string()
+}
+
+/// What the target is, in lines.
+fn target(described: &Description) -> String {
+    let column = &described.columns[described.target];
+    let mut text = match described.classes() {
+        Some(classes) => {
+            let count = |class: &String| column.values.as_ref().map_or(0, |all| all[class]);
+            let counts: Vec<u64> = classes.iter().map(count).collect();
+            let each: Vec<String> = classes
+                .iter()
+                .zip(&counts)
+                .take(20)
+                .map(|(class, count)| format!("{} ({count})", brief(class)))
+                .collect();
+            let (most, least) = (counts.iter().max(), counts.iter().min());
+            let mut text = format!(
+                "target \"{}\": {} classes: {}{}\n",
+                column.name,
+                classes.len(),
+                each.join(", "),
+                if classes.len() > 20 { ", .." } else { "" }
+            );
+            if let (Some(most), Some(least)) = (most, least)
+                && *most > UNBALANCED * *least
+            {
+                text += &format!(
+                    "warning: the classes are unbalanced: the most frequent one has {most} rows, \
+                     the least frequent one {least}\n"
+                );
+            }
+            text
+        }
+        None => format!("target \"{}\": numbers\n", column.name),
+    };
+    if column.missing > 0 {
+        text += &format!(
+            "warning: {} rows have no target: a run refuses them, remove them\n",
+            column.missing
+        );
+    }
+    text
+}
+
+/// What is in a table, its target, and the schema of its draft, as a JSON object.
+pub fn description_json(described: &Description) -> Value {
+    let columns: Vec<Value> = described
+        .columns
+        .iter()
+        .map(|column| {
+            let (kind, remark) = column.guess(described.rows);
+            let values = column.values.as_ref().filter(|_| column.unread.is_none());
+            json!({
+                "name": column.name,
+                "kind": kind,
+                "missing": column.missing,
+                "least": column.range.map(|range| range.0),
+                "mean": column.range.map(|range| range.1),
+                "greatest": column.range.map(|range| range.2),
+                "different": values.map(BTreeMap::len),
+                "remark": remark,
+            })
+        })
+        .collect();
+    json!({
+        "rows": described.rows,
+        "target": described.columns[described.target].name,
+        "classes": described.classes(),
+        "columns": columns,
+        "schema": described.schema(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use gradvine::data::{Options, describe};
+
+    use super::*;
+
+    fn described() -> Description {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("rows.csv");
+        let rows: String = (0..12).map(|row| format!("{row}.5,a\n")).collect();
+        std::fs::write(&path, format!("x,y\n,b\n{rows}")).unwrap();
+        describe(path.to_str().unwrap(), &Options::default()).unwrap()
+    }
+
+    #[test]
+    fn each_column_has_a_line_and_the_target_its_classes() {
+        let text = description_table(&described());
+        for line in
+            ["13 rows\n", "x       number  1 (7.7%)    0.5     6      11.5", "a (12), b (1)"]
+        {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+        assert!(text.contains("target \"y\": 2 classes: a (12), b (1)\nwarning: the classes are"));
+    }
+
+    #[test]
+    fn json_has_the_target_and_the_schema() {
+        let value = description_json(&described());
+        assert_eq!((&value["rows"], &value["target"]), (&json!(13), &json!("y")));
+        assert_eq!(value["columns"][0]["missing"], 1);
+        assert_eq!(value["schema"][0]["name"], "x");
+    }
+
+    #[test]
+    fn figures_are_short() {
+        for (value, text) in [(0.5, "0.5"), (12.0, "12"), (1e-5, "1.000e-5"), (0.0, "0")] {
+            assert_eq!(number(value), text);
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! An experiment as a command line names it: a file, settings, and short forms of some settings.
+
+use std::path::PathBuf;
+
+use super::Experiment;
+use crate::config::ConfigError;
+
+/// Selects an experiment: a file, and settings that replace its values.
+///
+/// ```
+/// use gradvine::experiment::Selection;
+///
+/// let selection = Selection {
+///     sets: vec!["rule.kind=dcd".into()],
+///     topology: Some("ring:4".into()),
+///     ..Selection::default()
+/// };
+/// let experiment = selection.read(&["run.rounds=10".into()])?;
+/// assert_eq!(experiment.run.rounds, 10);
+/// assert_eq!(selection.words(None), ["--topology", "ring:4", "--set", "rule.kind=dcd"]);
+/// # Ok::<(), gradvine::config::ConfigError>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Selection {
+    /// The experiment file; `None`: the default experiment.
+    pub experiment: Option<PathBuf>,
+    /// Settings, each `key=value`.
+    pub sets: Vec<String>,
+    /// `--topology`: short for `topology.file`, but relative to the working directory.
+    pub topology: Option<String>,
+    /// `--rounds`: short for `run.rounds`.
+    pub rounds: Option<u64>,
+    /// `--seed`: short for `run.seed`.
+    pub seed: Option<u64>,
+    /// `--init`: short for `model.init`, but relative to the working directory.
+    pub init: Option<PathBuf>,
+}
+
+impl Selection {
+    /// Reads the experiment, applies all settings, then `more`.
+    ///
+    /// # Errors
+    /// If the file or a setting is wrong.
+    pub fn read(&self, more: &[String]) -> Result<Experiment, ConfigError> {
+        let short = self.flags().into_iter();
+        let short = short.filter_map(|(_, key, value)| Some(format!("{key}={}", value?)));
+        let sets: Vec<String> =
+            self.sets.iter().cloned().chain(short).chain(more.iter().cloned()).collect();
+        match &self.experiment {
+            Some(path) => Experiment::load(path, &sets),
+            None => Experiment::default_with(&sets),
+        }
+    }
+
+    /// Arguments that are short for settings: the argument, the key, the value as TOML.
+    fn flags(&self) -> [(&'static str, &'static str, Option<String>); 4] {
+        let word = |text: &str| toml::Value::from(text).to_string();
+        let spec = self.topology.as_deref().map(word);
+        // Relative to the working directory, not to the experiment's file.
+        let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        let init = self.init.as_ref().map(|path| word(&absolute(path).display().to_string()));
+        [
+            ("--topology", "topology.file", spec),
+            ("--rounds", "run.rounds", self.rounds.map(|rounds| rounds.to_string())),
+            ("--seed", "run.seed", self.seed.map(|seed| seed.to_string())),
+            ("--init", "model.init", init),
+        ]
+    }
+
+    /// Names the argument in an error, instead of the setting made from it.
+    #[must_use]
+    pub fn blame(&self, mut error: ConfigError) -> ConfigError {
+        if let Some((flag, ..)) =
+            self.flags().iter().find(|(_, key, value)| value.is_some() && *key == error.place)
+            && error.file.as_deref() == Some("--set")
+        {
+            (error.file, error.place) = (None, flag.to_string());
+        }
+        error
+    }
+
+    /// The arguments that select this experiment; `set`, if given, replaces the settings of its
+    /// key.
+    pub fn words(&self, set: Option<&str>) -> Vec<String> {
+        let key = |set: &str| set.split('=').next().unwrap_or_default().to_string();
+        let kept = self.sets.iter().filter(|old| set.is_none_or(|set| key(old) != key(set)));
+        let sets = kept.cloned().chain(set.map(String::from)).map(|set| ("--set", Some(set)));
+        let flags = [
+            ("--topology", self.topology.clone()),
+            ("--rounds", self.rounds.map(|rounds| rounds.to_string())),
+            ("--seed", self.seed.map(|seed| seed.to_string())),
+            ("--init", self.init.as_ref().map(|path| path.display().to_string())),
+        ];
+        let mut words: Vec<String> =
+            self.experiment.iter().map(|path| path.display().to_string()).collect();
+        for (flag, value) in flags.into_iter().chain(sets) {
+            words.extend(value.into_iter().flat_map(|value| [flag.to_string(), value]));
+        }
+        words
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_replaces_those_of_its_key() {
+        let sets = ["compressor.bits=8", "rule.kind=dcd"].map(String::from).to_vec();
+        let selection = Selection { sets, seed: Some(7), ..Selection::default() };
+        let words = selection.words(Some("compressor.bits=4")).join(" ");
+        assert_eq!(words, "--seed 7 --set rule.kind=dcd --set compressor.bits=4");
+    }
+
+    #[test]
+    fn an_error_names_the_argument_that_was_short_for_the_setting() {
+        let selection = Selection { rounds: Some(0), ..Selection::default() };
+        let error = ConfigError::new("run.rounds", 0, "expected at least 1").within("--set");
+        assert_eq!(selection.blame(error).to_string(), "--rounds = 0: expected at least 1");
+        let error = ConfigError::new("run.seed", 0, "expected another").within("--set");
+        assert_eq!(selection.blame(error.clone()), error);
+    }
+}

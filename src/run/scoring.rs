@@ -1,0 +1,166 @@
+//! The rows that a saved model is scored on, and what its run has done with them.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use serde::Serialize;
+
+use super::{MEAN_MODEL, Usage};
+use crate::{
+    config::ConfigError,
+    data::{self, Dataset, Options},
+    learn::SavedModel,
+};
+
+/// The model file that a path names: the file itself, or the mean model of a run directory.
+pub fn model_file(path: &Path) -> PathBuf {
+    if path.is_dir() { path.join(MEAN_MODEL) } else { path.to_path_buf() }
+}
+
+/// Reads rows for a model, not yet scaled: from a file, a folder, an embedded set, or standard
+/// input (`-`). `own` has the caller's options. The text is a warning: the columns have no names.
+///
+/// # Errors
+/// As [`data::load`].
+pub fn read_rows(
+    saved: &SavedModel,
+    source: &str,
+    own: Options,
+) -> Result<(Dataset, Option<String>), ConfigError> {
+    let options = saved.reading(own);
+    let data = match source {
+        "-" => data::read("standard input", io::stdin().lock(), &options)?,
+        source => data::load(source, &options)?,
+    };
+    let unnamed = saved.columns.is_some() && data.columns.is_none();
+    let warning = unnamed.then(|| {
+        format!(
+            "the columns of {source} have no names: they are taken in the order of the training \
+             data"
+        )
+    });
+    Ok((data, warning))
+}
+
+/// The rows to score.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wanted {
+    /// Those that the run held out of training, if it has read this data; else all.
+    #[default]
+    Usual,
+    /// Only rows that the run held out of training.
+    HeldOut,
+    /// All.
+    All,
+}
+
+/// What the run that made a model has done with the rows that are scored.
+#[derive(Serialize, Clone, Copy, Debug, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Scored {
+    /// Held out of training.
+    HeldOut,
+    /// Trained on all.
+    TrainedOn,
+    /// Trained on some.
+    PartlyTrainedOn,
+    /// There is no record of it, or the run has not read them.
+    NotRead,
+}
+
+/// The rows to score.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Scoring {
+    /// The rows.
+    pub data: Dataset,
+    /// What the run has done with them.
+    pub scored: Scored,
+    /// The same in words.
+    pub words: String,
+    /// What a reader of the figures has to know.
+    pub warning: Option<String>,
+}
+
+impl Usage {
+    /// Selects the rows to score.
+    ///
+    /// # Errors
+    /// If rows that were held out are wanted, and there are none.
+    pub fn select(self, data: Dataset, wanted: Wanted) -> Result<Scoring, ConfigError> {
+        let rows = data.rows();
+        let only_held_out = wanted == Wanted::HeldOut;
+        let none = |problem: &str| Err(ConfigError::new("rows", "held-out", problem));
+        let (scored, words, warning) = match self {
+            Usage::Split(test) if wanted != Wanted::All => {
+                let words = format!("held out of training, of {rows}");
+                let data = data.select(&test);
+                return Ok(Scoring { data, scored: Scored::HeldOut, words, warning: None });
+            }
+            Usage::HeldOut => (Scored::HeldOut, "held out of training".to_string(), None),
+            Usage::Trained if only_held_out => {
+                return none("the run has trained on all of these rows");
+            }
+            _ if only_held_out => {
+                return none(
+                    "beside the model no data.json says that the run has held out rows of this \
+                     data",
+                );
+            }
+            Usage::Split(test) => {
+                let trained = rows - test.len();
+                (
+                    Scored::PartlyTrainedOn,
+                    format!("of which {trained} were trained on"),
+                    Some(format!("the model was trained on {trained} of these rows")),
+                )
+            }
+            Usage::Trained => (
+                Scored::TrainedOn,
+                "trained on".into(),
+                Some("the model was trained on these rows".into()),
+            ),
+            Usage::Unknown => (Scored::NotRead, "not read by the run".into(), None),
+        };
+        let warning = warning.map(|warning| warning + ": it may do worse on others");
+        Ok(Scoring { data, scored, words, warning })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::parse;
+
+    fn rows() -> Dataset {
+        let text = b"x,y\n1,0\n2,1\n3,0\n";
+        parse("rows.csv", text, None, &Options::default()).unwrap()
+    }
+
+    #[test]
+    fn rows_that_were_held_out_are_preferred() {
+        let split = || Usage::Split(vec![1]);
+        let scoring = split().select(rows(), Wanted::Usual).unwrap();
+        assert_eq!((scoring.data.rows(), scoring.scored), (1, Scored::HeldOut));
+        assert_eq!(scoring.words, "held out of training, of 3");
+        let scoring = split().select(rows(), Wanted::All).unwrap();
+        assert_eq!((scoring.data.rows(), scoring.scored), (3, Scored::PartlyTrainedOn));
+        assert_eq!(
+            scoring.warning.as_deref(),
+            Some("the model was trained on 2 of these rows: it may do worse on others")
+        );
+    }
+
+    #[test]
+    fn rows_that_were_not_held_out_are_refused_on_request() {
+        for (usage, words) in
+            [(Usage::Trained, "has trained on all"), (Usage::Unknown, "no data.json")]
+        {
+            let error = usage.select(rows(), Wanted::HeldOut).unwrap_err();
+            assert!(error.to_string().contains(words), "{error}");
+        }
+    }
+}
