@@ -19,8 +19,9 @@ use crate::{
 };
 pub use network::{AbsentParams, Compute, LiarParams, NetworkParams, Sends, Uplink};
 pub use sections::{
-    AbsenceParams, CheckpointParams, DataParams, Policy, QuorumParams, RequireParams, RobustParams,
-    RunParams, SplitKind, StartParams, StopParams, TopologyParams, Transport, Weighting,
+    AbsenceParams, CheckpointParams, DataParams, Keep, Policy, QuorumParams, RequireParams,
+    RobustParams, RunParams, SplitKind, StartParams, StopParams, TopologyParams, Transport,
+    Weighting,
 };
 pub use selection::Selection;
 

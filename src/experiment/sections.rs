@@ -61,10 +61,13 @@ pub struct RunParams {
     /// Ends the run early when the loss on rows that are kept for validation has not fallen for
     /// some evaluations. Each node keeps a share of its training rows; the loss is that of the
     /// nodes' own models on them, over all nodes. All nodes end after the same round, a few rounds
-    /// after the last of these evaluations.
+    /// after the last of these evaluations. With `keep = "best"` the result is the models of the
+    /// evaluation with the lowest loss, for which each node keeps `patience` and a few more copies
+    /// of its model; without it those of the last round.
     ///
     /// Accepts: `{ share = 0.1, every = 25, patience = 5 }`: a share above 0 and below 1, the
-    /// rounds between two evaluations and their number, from 1; not with asynchronous rules.
+    /// rounds between two evaluations and their number, from 1; `keep` is `"last"` or `"best"`; not
+    /// with asynchronous rules.
     /// Default: all rounds, all training rows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop_early: Option<StopParams>,
@@ -158,6 +161,26 @@ pub struct StopParams {
     pub every: u64,
     /// The number of evaluations without a lower loss after which the run ends.
     pub patience: u64,
+    /// Which models are the result of a run that ends early.
+    #[serde(default, skip_serializing_if = "Keep::is_last")]
+    pub keep: Keep,
+}
+
+/// Which models are the result of a run that ends early.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Keep {
+    /// Those of the last round.
+    #[default]
+    Last,
+    /// Those of the evaluation with the lowest loss.
+    Best,
+}
+
+impl Keep {
+    fn is_last(&self) -> bool {
+        *self == Keep::Last
+    }
 }
 
 impl StartParams {

@@ -123,6 +123,9 @@ pub struct Node {
     asked_last: Round,
     /// The traffic until the model was final.
     spent: Traffic,
+    /// Whether the losses on validation rows end the run, and the model of the lowest is the
+    /// result.
+    takes_best: bool,
     /// The rounds after which a snapshot is due.
     snapshot_after: Option<Round>,
     /// The model and the rule's state of the snapshot from which this node goes on.
@@ -223,6 +226,7 @@ impl Node {
             stopping: None,
             uninformed: Vec::new(),
             asked_last: Round(0),
+            takes_best: false,
             spent: Traffic::default(),
             snapshot_after: None,
             restored: None,
@@ -319,7 +323,7 @@ impl Node {
                 checked?;
                 if ends {
                     let last = Round(round.0 + self.rounds_to_inform());
-                    self.end_after(last, None)
+                    self.end_after(last, false, None)
                         .map_err(|reason| Failure::Gradient { round, reason })?;
                 }
             }
@@ -347,7 +351,9 @@ impl Node {
             }
             Input::Snapshot(after) => self.snapshot_after = Some(after),
             Input::StopAfter(last) => {
-                self.rounds = self.rounds.min(last.max(self.round()).0.saturating_add(1));
+                let rounds = last.max(self.round()).0.saturating_add(1);
+                self.takes_best &= rounds >= self.rounds;
+                self.rounds = self.rounds.min(rounds);
             }
         }
         Ok(())
@@ -521,6 +527,9 @@ impl Node {
         self.decide(round);
         let rule = rule(&mut self.rule);
         rule.point(&mut self.local);
+        if let Some(stopping) = &mut self.stopping {
+            stopping.keep_model(round.0, &self.local.x);
+        }
         let Local { x, update } = std::mem::take(&mut self.local);
         let mut lend = |(part, &start)| {
             let values = rule.parts().expect(PARTS).lend(part);

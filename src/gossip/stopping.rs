@@ -6,6 +6,8 @@
 //!   after an evaluation the root has the sum over all nodes (else it waits), and decides there:
 //!   the end depends on the losses only, and not on when frames arrive.
 //! * If the loss has not fallen in so many evaluations, the root requests an early end.
+//! * The result may be the model of the lowest loss: each node keeps a copy of its model at each
+//!   evaluation to which a decision may go back. From the round of the end follows which it is.
 //!
 //! Children are summed in ascending order. L. Prechelt, "Early Stopping - But When?", 1998.
 
@@ -21,6 +23,18 @@ pub struct Patience {
     pub every: u64,
     /// The number of evaluations without a lower loss after which the run ends.
     pub evaluations: u64,
+    /// Whether each node's result is then its model at the evaluation of the lowest loss.
+    pub keeps_best: bool,
+}
+
+impl Patience {
+    /// The copies of its model that a node keeps.
+    pub fn models(&self, plan: &dyn Plan, topology: &Topology) -> u64 {
+        if !self.keeps_best {
+            return 0;
+        }
+        (rounds_to_end(plan, topology) / self.every.max(1)).saturating_add(self.evaluations + 2)
+    }
 }
 
 /// The rounds in which a tally or a notice crosses a link: as many as a neighbour may be ahead,
@@ -87,6 +101,8 @@ pub(super) struct Stopping {
     /// The root's lowest mean loss, and the evaluations since.
     best: f64,
     since: u64,
+    /// The own models at the last evaluations, if the best is the result.
+    models: BTreeMap<u64, Vec<f32>>,
 }
 
 impl Stopping {
@@ -109,7 +125,39 @@ impl Stopping {
             sent: BTreeSet::new(),
             best: f64::INFINITY,
             since: 0,
+            models: BTreeMap::new(),
         }
+    }
+
+    /// Whether the result of an end that the losses bring about is the model of the lowest loss.
+    pub fn keeps_best(&self) -> bool {
+        self.patience.keeps_best
+    }
+
+    /// The rounds between the evaluation of the lowest loss and the last round: the evaluations
+    /// without a lower one, the time until the root decides on the last of them, and as much until
+    /// all nodes know.
+    fn rounds_since_best(&self) -> u64 {
+        let Patience { every, evaluations, .. } = self.patience;
+        every.saturating_mul(evaluations).saturating_add(self.delay.saturating_mul(2))
+    }
+
+    /// Keeps the own model at the beginning of a round, if it may be the result.
+    pub fn keep_model(&mut self, round: u64, x: &[f32]) {
+        if !self.patience.keeps_best || !self.is_evaluated(round) {
+            return;
+        }
+        self.models.insert(round, x.to_vec());
+        let oldest = round.saturating_sub(self.rounds_since_best());
+        self.models = self.models.split_off(&oldest);
+    }
+
+    /// The own model of the lowest loss, after a run of so many rounds that ended because of the
+    /// losses; `None` if no loss was a number. Forgets all.
+    pub fn best_model(&mut self, rounds: u64) -> Option<Vec<f32>> {
+        let models = std::mem::take(&mut self.models);
+        let best = rounds.checked_sub(1)?.checked_sub(self.rounds_since_best())?;
+        models.into_iter().find_map(|(round, model)| (round == best).then_some(model))
     }
 
     /// Whether there is an evaluation at the beginning of this round.
@@ -229,6 +277,16 @@ impl Stopping {
             count("stopping.of", of);
             count("stopping.rows", &mut tally.rows);
         }
+        let mut models: Vec<(u64, Vec<f32>)> =
+            std::mem::take(&mut self.models).into_iter().collect();
+        if self.patience.keeps_best {
+            let mut length = models.len() as u64;
+            count("stopping.models", &mut length);
+            models.resize(length.min(MOST_KEPT) as usize, (0, Vec::new()));
+            models.iter_mut().for_each(|(round, _)| count("stopping.model_of", round));
+        }
+        models.iter_mut().for_each(|(_, model)| visitor.vector("stopping.model", model));
+        self.models = models.into_iter().collect();
         visitor.number("stopping.best", &mut self.best);
         for (.., tally) in &mut known {
             visitor.number("stopping.loss", &mut tally.loss);
@@ -249,7 +307,7 @@ mod tests {
     use super::*;
     use crate::state::State;
 
-    const PATIENCE: Patience = Patience { every: 10, evaluations: 2 };
+    const PATIENCE: Patience = Patience { every: 10, evaluations: 2, keeps_best: false };
 
     /// The parts of the nodes of a path of three; a tally takes 2 rounds to the root.
     fn parts(from: u64) -> [Stopping; 3] {
@@ -301,6 +359,31 @@ mod tests {
             assert!(!leaf.decides(round) && !middle.decides(round), "only the root decides");
         }
         assert!(leaf.tallies.is_empty() && leaf.sent.is_empty());
+    }
+
+    #[test]
+    fn the_model_of_the_lowest_loss_is_found_from_the_end() {
+        let path = Topology::parse("path:3", 0).unwrap();
+        let new =
+            || Stopping::new(Patience { keeps_best: true, ..PATIENCE }, &path, NodeId(2), 1, 0);
+        let mut leaf = new();
+        for round in 0..=56 {
+            leaf.keep_model(round, &[round as f32]);
+        }
+        // Two evaluations and twice three rounds: none before round 50 - 26 is kept.
+        assert_eq!(leaf.models.keys().copied().collect::<Vec<_>>(), [30, 40, 50]);
+        let mut again = new();
+        let state = State::copy(|visitor| leaf.state(visitor));
+        state.restore(|visitor| again.state(visitor)).unwrap();
+        assert_eq!(again.models, leaf.models);
+        // The lowest loss in round 30, then 40 and 50: decided in 53, the last round is 56.
+        assert_eq!(again.best_model(57), Some(vec![30.0]));
+        assert!(again.models.is_empty());
+        // No loss was a number: 10 and 20, decided in 23, the last round is 26.
+        assert_eq!(leaf.best_model(27), None);
+        let mut without = Stopping::new(PATIENCE, &path, NodeId(2), 1, 0);
+        without.keep_model(10, &[1.0]);
+        assert!(without.models.is_empty());
     }
 
     #[test]

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use super::{Design, Whole, record::Opening};
+use super::{Design, Whole, record::Opening, stop_early};
 use crate::{
     compress::{self, Size},
     config::ConfigError,
@@ -154,14 +154,20 @@ fn vector(design: &Design) -> u64 {
     FLOAT.saturating_mul(design.parameters() as u64)
 }
 
-/// Vectors of a node's optimizer.
+/// Vectors of a node's optimizer, and the models that it keeps.
 fn own_vectors(design: &Design) -> u64 {
     let several = if design.optimizer.local_steps > 1 { 2 } else { 0 };
     let moments = match design.optimizer.adam {
         Some(_) => 2,
         None => u64::from(design.optimizer.momentum > 0.0),
     };
-    several + moments
+    several + moments + kept_models(design)
+}
+
+/// The copies of its model that a node keeps for the end.
+fn kept_models(design: &Design) -> u64 {
+    let patience = stop_early::patience(&design.experiment.run);
+    patience.map_or(0, |patience| patience.models(&*design.rule.plan, &design.topology))
 }
 
 /// The vectors of all nodes' rules. They are counted at node 0, which may serve the others, and at

@@ -348,7 +348,7 @@ mod tests {
     use ndarray::Array2;
 
     use super::*;
-    use crate::experiment::StopParams;
+    use crate::experiment::{Keep, StopParams};
 
     fn rows(target: Target) -> Arc<Shared> {
         let features = Array2::from_shape_fn((20, 2), |(row, column)| (2 * row + column) as f32);
@@ -357,7 +357,7 @@ mod tests {
 
     #[test]
     fn rows_for_validation_are_no_training_rows() {
-        let stop = |share| StopParams { share, every: 5, patience: 2 };
+        let stop = |share| StopParams { share, every: 5, patience: 2, keep: Keep::Last };
         let run = |share| RunParams { stop_early: Some(stop(share)), ..RunParams::default() };
         let classes = Target::Classes {
             labels: (0..20).map(|row| u32::from(row % 4 == 0)).collect(),

@@ -2,7 +2,7 @@
 
 use crate::{
     config::ConfigError,
-    experiment::{RunParams, StopParams},
+    experiment::{Keep, RunParams, StopParams},
     gossip::{
         Patience,
         plan::{self, Plan},
@@ -16,7 +16,9 @@ use crate::{
 /// # Errors
 /// If one is out of range.
 pub(super) fn check(run: &RunParams) -> Result<(), ConfigError> {
-    let Some(StopParams { share, every, patience }) = &run.stop_early else { return Ok(()) };
+    let Some(StopParams { share, every, patience, keep: _ }) = &run.stop_early else {
+        return Ok(());
+    };
     if !(*share > 0.0 && *share < 1.0) {
         let problem = "expected a share above 0 and below 1";
         return Err(ConfigError::new("run.stop_early.share", share, problem));
@@ -75,5 +77,6 @@ pub(super) fn refuse(run: &RunParams) -> Result<(), ConfigError> {
 /// As the core takes it.
 pub(super) fn patience(run: &RunParams) -> Option<Patience> {
     let stop = run.stop_early.as_ref()?;
-    Some(Patience { every: stop.every, evaluations: stop.patience })
+    let keeps_best = stop.keep == Keep::Best;
+    Some(Patience { every: stop.every, evaluations: stop.patience, keeps_best })
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     config::ConfigError,
     drive,
-    experiment::Weighting,
+    experiment::{Keep, Weighting},
     mixing::Topology,
     run::{
         Design, Figures, Pooled,
@@ -89,6 +89,9 @@ pub struct Summary {
     /// Whether it ended before its last round because the loss on validation rows had not fallen.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stopped_early: bool,
+    /// Whether the models are then those of the lowest loss.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub kept_best: bool,
     /// Whether it was interrupted before its last round.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub interrupted: bool,
@@ -325,6 +328,7 @@ impl Summary {
             trace: None,
             diverged_at: None,
             stopped_early: false,
+            kept_best: false,
             interrupted: false,
             failure: None,
             failed_at: None,
@@ -425,6 +429,8 @@ impl Summary {
         if all.iter().any(|closing| closing.mean.is_some()) {
             let run = &design.experiment.run;
             summary.stopped_early = run.stop_early.is_some() && summary.rounds < run.rounds;
+            let keeps_best = run.stop_early.as_ref().is_some_and(|stop| stop.keep == Keep::Best);
+            summary.kept_best = summary.stopped_early && keeps_best;
             summary.outcome = Outcome { test: of_all, ..Outcome::of(&all, design.by_rows()) };
             summary.warnings = warnings;
         }

@@ -59,6 +59,45 @@ fn all_drivers_stop_after_the_same_round_with_the_same_bits() {
 }
 
 #[test]
+fn the_models_of_the_lowest_loss_are_those_of_a_shorter_run() {
+    let folder = folder();
+    let out = |name: &str| folder.path().join(name);
+    let best = STOP.replace("patience=2", "patience=2,keep=\"best\"");
+    let last = run("simulate", &out("last"), &[]);
+    let simulated = run("simulate", &out("simulated"), &["--set", &best]);
+    assert_eq!((&last["rounds"], &last["kept_best"]), (&simulated["rounds"], &Value::Null));
+    assert_eq!(simulated["kept_best"], true);
+    assert_ne!(simulated["digest"], last["digest"]);
+    // Two evaluations without a lower loss; then three rounds up and three down the tree.
+    let shorter = |early: &Value, name: &str, more: &[&str]| {
+        let lowest = early["rounds"].as_u64().unwrap() - 1 - 2 * 5 - 2 * 3;
+        let sets = [format!("run.rounds={lowest}"), STOP.replace("patience=2", "patience=1000")];
+        let sets = ["--set", &sets[0], "--set", &sets[1]];
+        run("simulate", &out(name), &[&sets[..], more].concat())
+    };
+    let short = shorter(&simulated, "short", &[]);
+    assert_eq!(simulated["digest"], short["digest"]);
+    let figure = |summary: &Value| summary["final"]["test_accuracy_of_mean"].clone();
+    assert_eq!(figure(&simulated), figure(&short));
+    for rule in ["rule.kind=d-psgd", "rule.kind=gradient-tracking", "rule.kind=c-sgd"] {
+        let sets = ["--set", rule, "--set", "compressor.kind=identity"];
+        let early = run("simulate", &out("early"), &[&sets[..], &["--set", &best]].concat());
+        assert_eq!(early["kept_best"], true);
+        let short = shorter(&early, "short of it", &sets);
+        assert_eq!(early["digest"], short["digest"], "{rule}");
+        ["early", "short of it"].iter().for_each(|name| fs::remove_dir_all(out(name)).unwrap());
+    }
+    for (name, more) in [("together", &[][..]), ("apart", &["--processes"])] {
+        let more = [&["--set", &best][..], more].concat();
+        let other = run("train", &out(name), &more);
+        assert_eq!(
+            (&other["digest"], &other["kept_best"]),
+            (&simulated["digest"], &Value::Bool(true))
+        );
+    }
+}
+
+#[test]
 fn runs_with_schedules_stop_after_the_same_round_in_all_drivers() {
     let folder = folder();
     for (rule, topology, schedule) in [
@@ -138,7 +177,17 @@ fn mixed(node: usize) -> String {
 
 #[test]
 fn a_killed_node_leaves_no_trace_in_the_end() {
-    let stop = "stop_early = { share = 0.3, every = 10, patience = 150 }";
+    kill_nodes("last");
+}
+
+#[test]
+fn a_killed_node_still_has_the_model_of_the_lowest_loss() {
+    kill_nodes("best");
+}
+
+fn kill_nodes(keep: &str) {
+    let stop =
+        format!("stop_early = {{ share = 0.3, every = 10, patience = 150, keep = \"{keep}\" }}");
     let text = format!("rounds = 1000000\n{stop}\n[checkpoint]\nevery_rounds = 50");
     let deployment = Deployment::new(Reach::Tcp, &text);
     for (node, name) in NAMES.iter().enumerate() {

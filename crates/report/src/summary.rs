@@ -79,6 +79,10 @@ pub fn table(summary: &Summary, tree: u64) -> String {
              (run.stop_early)",
             summary.rounds
         );
+        if summary.kept_best {
+            text +=
+                "\n                 the models are those of the evaluation with the lowest loss";
+        }
     }
     text += &restarts(summary);
     for warning in &summary.warnings {

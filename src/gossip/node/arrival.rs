@@ -7,7 +7,7 @@ use crate::{
         event::{Effect, Failure},
         frame::Sealed,
         plan::{self, At, Meeting, Plan},
-        stopping::Tally,
+        stopping::{Stopping, Tally},
         tree::{FAREWELL, INITIAL, MEAN, SETUP, STOP, SUMMARY, TALLY},
     },
     units::NodeId,
@@ -31,8 +31,12 @@ impl Node {
             if !sealed.payload.is_empty() {
                 return Err(wrong(format!("{at}: a notice has no payload")));
             }
+            let keeps = self.stopping.as_ref().is_some_and(Stopping::keeps_best);
+            if at.exchange > u16::from(keeps) {
+                return Err(wrong(format!("{at}: there is no such notice")));
+            }
             out.push(Effect::Recycle { from, buffer: bytes });
-            return self.end_after(at.round, Some(from)).map_err(wrong);
+            return self.end_after(at.round, at.exchange > 0, Some(from)).map_err(wrong);
         }
         if at.flight == TALLY {
             sealed

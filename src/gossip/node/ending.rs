@@ -28,13 +28,21 @@ impl Node {
     }
 
     /// Ends the rounds after `last`, unless they end before it, and marks the neighbours to inform.
-    /// An asynchronous node that is past `last` finishes the round in progress.
+    /// An asynchronous node that is past `last` finishes the round in progress. `takes_best`:
+    /// because of the losses, so that the model of the lowest one is the result.
     ///
     /// # Errors
     /// If this node is past that round and rounds are synchronous.
-    pub(super) fn end_after(&mut self, last: Round, from: Option<NodeId>) -> Result<(), String> {
-        let round = self.round().0;
-        if last.0.saturating_add(1) >= self.rounds {
+    pub(super) fn end_after(
+        &mut self,
+        last: Round,
+        takes_best: bool,
+        from: Option<NodeId>,
+    ) -> Result<(), String> {
+        let (round, rounds) = (self.round().0, last.0.saturating_add(1));
+        // Two requests may name the same round; then the losses count at all nodes.
+        let is_known = rounds == self.rounds && (self.takes_best || !takes_best);
+        if is_known || rounds > self.rounds || rounds >= self.agreed {
             return Ok(());
         }
         if last.0 < round && self.trees.farewell.is_none() {
@@ -42,14 +50,15 @@ impl Node {
                 "the run is to end after round {last}, and round {round} has begun"
             ));
         }
-        self.lower(Round(last.0.max(round)), from);
+        self.lower(Round(last.0.max(round)), takes_best, from);
         self.asked_last = last;
         Ok(())
     }
 
     /// Makes an earlier round the last, and marks the neighbours to inform.
-    pub(super) fn lower(&mut self, last: Round, from: Option<NodeId>) {
+    pub(super) fn lower(&mut self, last: Round, takes_best: bool, from: Option<NodeId>) {
         self.rounds = self.rounds.min(last.0 + 1);
+        self.takes_best = takes_best;
         self.asked_last = last;
         let neighbours = self.topology.neighbours(self.id);
         self.uninformed = neighbours.iter().copied().filter(|&peer| Some(peer) != from).collect();
@@ -63,10 +72,11 @@ impl Node {
 
     /// Requests the early end in the round in which the losses say so.
     pub(super) fn decide(&mut self, round: Round) {
-        let ends = self.stopping.as_mut().is_some_and(|stopping| stopping.decides(round.0));
-        if ends {
+        let Some(stopping) = &mut self.stopping else { return };
+        let takes_best = stopping.keeps_best();
+        if stopping.decides(round.0) {
             let last = Round(round.0 + self.rounds_to_inform());
-            self.end_after(last, None).expect("it ends later than now");
+            self.end_after(last, takes_best, None).expect("it ends later than now");
         }
     }
 
@@ -86,13 +96,13 @@ impl Node {
 
     /// Sends the notice of an earlier end before any other frame.
     pub(super) fn inform(&mut self, out: &mut Vec<Effect>) {
-        let Node { flights, transfer, uninformed, asked_last, .. } = self;
-        let last = *asked_last;
+        let Node { flights, transfer, uninformed, asked_last, takes_best, .. } = self;
+        let at = At { round: *asked_last, flight: STOP, exchange: u16::from(*takes_best) };
         uninformed.retain(|&peer| {
             let slot = flights.has_slot(peer);
             if slot {
                 flights.take_slot(peer);
-                transfer.notify(peer, At { round: last, flight: STOP, exchange: 0 }, out);
+                transfer.notify(peer, at, out);
             }
             !slot
         });
@@ -121,6 +131,11 @@ impl Node {
         model.resize(self.parameters, 0.0);
         rule(&mut self.rule).model(&self.local, &mut model);
         self.growth.check(Round(self.round().0.saturating_sub(1)), &model)?;
+        let rounds = self.round().0;
+        let best = self.stopping.as_mut().and_then(|stopping| stopping.best_model(rounds));
+        if let Some(best) = best.filter(|best| self.takes_best && best.len() == model.len()) {
+            model = best;
+        }
         self.model = Arc::new(model);
         // Frees the rule's state and the rounds' frames, so that the mean can use their memory.
         (self.rule, self.local) = (None, Local::default());

@@ -107,11 +107,16 @@ impl Node {
         rule(&mut self.rule).state(visitor);
         let Some(stopping) = &mut self.stopping else { return };
         stopping.state(visitor);
+        let keeps_best = stopping.keeps_best();
         // A run that is to end early ends after the same round; the neighbours hear of it again.
         let mut rounds = if self.rounds < self.agreed { self.rounds as f64 } else { 0.0 };
         visitor.number("stopping.rounds", &mut rounds);
+        let mut takes_best = f64::from(u8::from(self.takes_best));
+        if keeps_best {
+            visitor.number("stopping.takes_best", &mut takes_best);
+        }
         if rounds > 0.0 && self.rounds == self.agreed {
-            self.lower(Round(rounds as u64 - 1), None);
+            self.lower(Round(rounds as u64 - 1), takes_best > 0.0, None);
         }
     }
 
