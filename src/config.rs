@@ -76,7 +76,7 @@ impl ConfigError {
 ///
 /// # Errors
 /// If it cannot be read, or a key is unknown, missing or of the wrong type.
-pub fn read_file<P: DeserializeOwned>(section: &str, path: &Path) -> Result<P, ConfigError> {
+pub(crate) fn read_file<P: DeserializeOwned>(section: &str, path: &Path) -> Result<P, ConfigError> {
     let within = |error: ConfigError| error.within(path.display());
     let text = std::fs::read_to_string(path)
         .map_err(|error| within(ConfigError::at(section, format!("cannot be read: {error}"))))?;
@@ -136,7 +136,7 @@ pub fn read<P: DeserializeOwned>(section: &str, table: &toml::Table) -> Result<P
 }
 
 /// The section without `kind`: the constants of the selected kind.
-pub fn without_kind(table: &toml::Table) -> toml::Table {
+pub(crate) fn without_kind(table: &toml::Table) -> toml::Table {
     let mut constants = table.clone();
     constants.remove("kind");
     constants
@@ -251,7 +251,7 @@ pub fn resolved<P: Serialize>(kind: &str, params: &P) -> toml::Table {
 
 /// The keys in which two canonical texts of lines `key = value` differ, ascending, with the value
 /// in each; `None` where the key is absent.
-pub fn differences<'a>(
+pub(crate) fn differences<'a>(
     one: &'a str,
     other: &'a str,
 ) -> Vec<(&'a str, Option<&'a str>, Option<&'a str>)> {

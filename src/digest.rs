@@ -33,7 +33,7 @@ impl Hasher {
 }
 
 /// A number that tells two models apart: the first 8 bytes of the SHA-256.
-pub fn short(x: &[f32]) -> u64 {
+pub(crate) fn short(x: &[f32]) -> u64 {
     u64::from_str_radix(&of_model(x)[..16], 16).expect("hexadecimal digits")
 }
 
@@ -42,7 +42,7 @@ pub fn short(x: &[f32]) -> u64 {
 ///
 /// # Errors
 /// If a digest is not a hexadecimal SHA-256.
-pub fn of_run<'a>(
+pub(crate) fn of_run<'a>(
     models: impl IntoIterator<Item = &'a str>,
     mean: &'a str,
 ) -> Result<String, String> {
@@ -54,7 +54,7 @@ pub fn of_run<'a>(
 }
 
 /// Bytes in hexadecimal digits.
-pub fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -31,7 +31,7 @@ pub fn is_unlimited() -> bool {
 
 /// Bytes that this process can still allocate; `None` if the system does not report them, or after
 /// [`trust`].
-pub fn available() -> Option<u64> {
+pub(crate) fn available() -> Option<u64> {
     if is_unlimited() {
         return None;
     }
@@ -55,7 +55,7 @@ pub fn available() -> Option<u64> {
 ///
 /// # Errors
 /// If they cannot. The message says `what` needs them, and gives the `remedy`.
-pub fn require(
+pub(crate) fn require(
     need: u64,
     place: &str,
     value: &str,

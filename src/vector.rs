@@ -5,7 +5,7 @@
 //! fixed lanes whatever the vector width.
 
 /// The number of independent partial sums of a reduction. Fixed: it is part of the result.
-pub const LANES: usize = 16;
+pub(crate) const LANES: usize = 16;
 
 /// `acc += weight * x`.
 ///
@@ -20,7 +20,7 @@ pub fn axpy(weight: f32, x: &[f32], acc: &mut [f32]) {
 
 /// `acc += weight * (x - from)`. With `x` and `from` exchanged, the added terms are the exact
 /// negatives.
-pub fn axpy_difference(weight: f32, x: &[f32], from: &[f32], acc: &mut [f32]) {
+pub(crate) fn axpy_difference(weight: f32, x: &[f32], from: &[f32], acc: &mut [f32]) {
     assert_eq!((x.len(), from.len()), (acc.len(), acc.len()));
     for ((a, x), from) in acc.iter_mut().zip(x).zip(from) {
         *a += weight * (x - from);
@@ -28,7 +28,7 @@ pub fn axpy_difference(weight: f32, x: &[f32], from: &[f32], acc: &mut [f32]) {
 }
 
 /// `acc = weight * x`.
-pub fn scaled(weight: f32, x: &[f32], acc: &mut [f32]) {
+pub(crate) fn scaled(weight: f32, x: &[f32], acc: &mut [f32]) {
     assert_eq!(x.len(), acc.len());
     for (a, &x) in acc.iter_mut().zip(x) {
         *a = weight * x;
@@ -43,7 +43,7 @@ pub fn scale(weight: f32, x: &mut [f32]) {
 }
 
 /// `acc += weight * x` for `x` as little-endian bytes of `f32`.
-pub fn axpy_bytes(weight: f32, x: &[u8], acc: &mut [f32]) {
+pub(crate) fn axpy_bytes(weight: f32, x: &[u8], acc: &mut [f32]) {
     assert_eq!(x.len(), 4 * acc.len());
     for (a, x) in acc.iter_mut().zip(x.as_chunks::<4>().0) {
         *a += weight * f32::from_le_bytes(*x);
@@ -51,7 +51,7 @@ pub fn axpy_bytes(weight: f32, x: &[u8], acc: &mut [f32]) {
 }
 
 /// `acc = x` for `x` as little-endian bytes of `f32`.
-pub fn read_floats(x: &[u8], acc: &mut [f32]) {
+pub(crate) fn read_floats(x: &[u8], acc: &mut [f32]) {
     assert_eq!(x.len(), 4 * acc.len());
     for (a, x) in acc.iter_mut().zip(x.as_chunks::<4>().0) {
         *a = f32::from_le_bytes(*x);
@@ -59,7 +59,7 @@ pub fn read_floats(x: &[u8], acc: &mut [f32]) {
 }
 
 /// [`axpy_difference`] for `x` as little-endian bytes of `f32`.
-pub fn axpy_difference_bytes(weight: f32, x: &[u8], from: &[f32], acc: &mut [f32]) {
+pub(crate) fn axpy_difference_bytes(weight: f32, x: &[u8], from: &[f32], acc: &mut [f32]) {
     assert_eq!((x.len(), from.len()), (4 * acc.len(), acc.len()));
     for ((a, x), from) in acc.iter_mut().zip(x.as_chunks::<4>().0).zip(from) {
         *a += weight * (f32::from_le_bytes(*x) - from);
@@ -98,7 +98,7 @@ pub fn difference(x: &[f32], y: &[f32], out: &mut [f32]) {
 ///
 /// # Panics
 /// If the lengths differ.
-pub fn subtract_and_scale(weight: f32, x: &mut [f32], acc: &mut [f32]) {
+pub(crate) fn subtract_and_scale(weight: f32, x: &mut [f32], acc: &mut [f32]) {
     assert_eq!(x.len(), acc.len());
     for (a, x) in acc.iter_mut().zip(x) {
         *a -= *x;

@@ -80,7 +80,7 @@ impl Format {
     }
 
     /// The length of the vector, if the payload is one.
-    pub fn vector_len(&self) -> Option<usize> {
+    pub(crate) fn vector_len(&self) -> Option<usize> {
         match self {
             Format::Floats(len) | Format::Compressed { len, .. } | Format::Sparse { len, .. } => {
                 Some(*len)
@@ -173,7 +173,7 @@ impl Format {
 
     /// [`Format::check`], and the CRC-32C of `bytes` continued from `sum`; for plain numbers in one
     /// pass.
-    pub fn check_and_sum(&self, bytes: &[u8], sum: u32) -> (Result<(), Malformed>, u32) {
+    pub(crate) fn check_and_sum(&self, bytes: &[u8], sum: u32) -> (Result<(), Malformed>, u32) {
         let Format::Floats(len) = self else {
             return (self.check(bytes), crc32c::crc32c_append(sum, bytes));
         };
@@ -208,7 +208,7 @@ impl Format {
     ///
     /// # Panics
     /// As [`Format::encode`].
-    pub fn encode_and_sum(
+    pub(crate) fn encode_and_sum(
         &self,
         v: &[f32],
         noise: Stream,

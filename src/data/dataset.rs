@@ -164,7 +164,7 @@ impl Dataset {
     ///
     /// # Errors
     /// If there are more or fewer.
-    pub fn fill(&mut self, fills: &[f32]) -> Result<(), ConfigError> {
+    pub(crate) fn fill(&mut self, fills: &[f32]) -> Result<(), ConfigError> {
         if fills.len() != self.gaps.len() {
             let problem = format!(
                 "{} numbers for {} features with missing values: one for each is needed",

@@ -314,7 +314,7 @@ pub fn describe(source: &str, options: &Options) -> Result<Description, ConfigEr
 ///
 /// # Errors
 /// As [`describe`]; if a file lacks a column, or a category has too many values.
-pub fn complete(
+pub(crate) fn complete(
     schema: &mut Schema,
     sources: &[String],
     options: &Options,

@@ -111,7 +111,7 @@ impl Format {
     }
 
     /// The format of a file: by its name (without `.gz`), else by its first bytes.
-    pub fn of(name: &str, bytes: &[u8]) -> Format {
+    pub(crate) fn of(name: &str, bytes: &[u8]) -> Format {
         let lower = name.to_ascii_lowercase();
         let lower = lower.strip_suffix(".gz").unwrap_or(&lower);
         if lower.ends_with(".csv") {
@@ -556,7 +556,7 @@ fn files_of(folder: &Path) -> Result<Vec<PathBuf>, ConfigError> {
 
 /// The path of a source: beside `folder` if a file or a folder is there, else as it is. The name of
 /// an embedded set is never that of a folder.
-pub fn beside(folder: &Path, source: &str) -> String {
+pub(crate) fn beside(folder: &Path, source: &str) -> String {
     path_beside(folder, source).map_or_else(|| source.into(), |path| path.display().to_string())
 }
 

@@ -30,7 +30,7 @@ impl Gaps {
 
 impl Gaps {
     /// Those of the rows of several parts, one after another, which have the same features.
-    pub fn join(parts: &[&Dataset]) -> Vec<Gaps> {
+    pub(crate) fn join(parts: &[&Dataset]) -> Vec<Gaps> {
         let mut joined = parts.first().map(|first| first.gaps.clone()).unwrap_or_default();
         let mut before = 0;
         for (at, part) in parts.iter().enumerate() {
@@ -55,7 +55,7 @@ pub struct Preprocessing {
 
 impl Preprocessing {
     /// Whether nothing is done.
-    pub fn is_none(&self) -> bool {
+    pub(crate) fn is_none(&self) -> bool {
         self.fills.is_empty() && self.scale.is_none()
     }
 
@@ -74,12 +74,12 @@ impl Preprocessing {
 
 /// The missing values of one feature at one or several nodes, and what is needed to replace them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GapSums {
+pub(crate) struct GapSums {
     /// The number of rows without a value.
-    pub missing: u64,
+    pub(crate) missing: u64,
     /// For a median: how many values are in each bin. The bin of a value is the upper 16 bits of
     /// its `f32`, changed so that bins are in the order of the numbers.
-    pub bins: Option<BTreeMap<u16, u64>>,
+    pub(crate) bins: Option<BTreeMap<u16, u64>>,
 }
 
 /// The bin of a finite number: the upper 16 bits of its `f32`, changed so that bins are in the
@@ -100,7 +100,7 @@ fn middle(bin: u16) -> Option<f64> {
 
 impl GapSums {
     /// Of the rows of a dataset.
-    pub fn of(data: &Dataset, gaps: &Gaps, missing: Missing) -> GapSums {
+    pub(crate) fn of(data: &Dataset, gaps: &Gaps, missing: Missing) -> GapSums {
         let bins = (missing == Missing::Median).then(|| {
             let mut bins = BTreeMap::new();
             let mut absent = gaps.rows.iter().peekable();
@@ -115,7 +115,7 @@ impl GapSums {
     }
 
     /// Adds those of another node.
-    pub fn merge(&mut self, other: &GapSums) {
+    pub(crate) fn merge(&mut self, other: &GapSums) {
         self.missing = self.missing.saturating_add(other.missing);
         if let (Some(bins), Some(others)) = (&mut self.bins, &other.bins) {
             for (bin, count) in others {
@@ -127,7 +127,7 @@ impl GapSums {
 
     /// What a missing value becomes; `None` if there is no value at any node. `sum` is that of the
     /// values, `rows` counts all rows.
-    pub fn fill(&self, rows: u64, sum: f64) -> Option<f32> {
+    pub(crate) fn fill(&self, rows: u64, sum: f64) -> Option<f32> {
         let count = rows.checked_sub(self.missing).filter(|&count| count > 0)?;
         let Some(bins) = &self.bins else { return Some((sum / count as f64) as f32) };
         let at = |rank: u64| {
@@ -142,13 +142,13 @@ impl GapSums {
     }
 
     /// The maximum length of [`GapSums::to_bytes`].
-    pub fn byte_len(missing: Missing) -> usize {
+    pub(crate) fn byte_len(missing: Missing) -> usize {
         if missing == Missing::Median { 12 + 10 * (1 << 16) } else { 8 }
     }
 
     /// The number of missing values; of a median also the number of bins, then each with its count.
     /// Little-endian.
-    pub fn to_bytes(&self) -> Vec<u8> {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.missing.to_le_bytes().to_vec();
         if let Some(bins) = &self.bins {
             bytes.extend((bins.len() as u32).to_le_bytes());
@@ -164,7 +164,7 @@ impl GapSums {
     ///
     /// # Errors
     /// If it is cut short, or the counts are not those of so many rows.
-    pub fn from_bytes(
+    pub(crate) fn from_bytes(
         bytes: &[u8],
         missing: Missing,
         rows: u64,
@@ -203,7 +203,7 @@ impl GapSums {
 ///
 /// # Errors
 /// The position in `gaps` of a feature that has no value at any node.
-pub fn agree(
+pub(crate) fn agree(
     moments: Option<&Moments>,
     gaps: &[(usize, GapSums)],
     standardize: bool,

@@ -23,11 +23,11 @@ const LARGEST: f64 = f32::MAX as f64 * f32::MAX as f64 * (1.0 + 1e-6);
 #[derive(Clone, Debug, PartialEq)]
 pub struct Moments {
     /// The number of rows.
-    pub count: f64,
+    pub(crate) count: f64,
     /// The sum of each feature.
-    pub sums: Vec<f64>,
+    pub(crate) sums: Vec<f64>,
     /// The sum of the squares of each feature.
-    pub squares: Vec<f64>,
+    pub(crate) squares: Vec<f64>,
 }
 
 impl Moments {
@@ -66,17 +66,17 @@ impl Moments {
     }
 
     /// The number of features.
-    pub fn inputs(&self) -> usize {
+    pub(crate) fn inputs(&self) -> usize {
         self.sums.len()
     }
 
     /// The length of [`Moments::to_bytes`] for this many features.
-    pub fn byte_len(inputs: usize) -> usize {
+    pub(crate) fn byte_len(inputs: usize) -> usize {
         8 * (1 + 2 * inputs)
     }
 
     /// Count, sums, squares as little-endian `f64`.
-    pub fn to_bytes(&self) -> Vec<u8> {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let numbers = std::iter::once(&self.count).chain(&self.sums).chain(&self.squares);
         numbers.flat_map(|number| number.to_le_bytes()).collect()
     }
@@ -86,7 +86,7 @@ impl Moments {
     /// # Errors
     /// If the length differs, the count is not a whole number from 1, a number is not finite, a
     /// square is negative, or a sum is larger than its squares allow.
-    pub fn from_bytes(bytes: &[u8], inputs: usize) -> Result<Moments, ConfigError> {
+    pub(crate) fn from_bytes(bytes: &[u8], inputs: usize) -> Result<Moments, ConfigError> {
         let fail =
             |place: String, value: f64, problem: &str| Err(ConfigError::new(place, value, problem));
         let (words, rest) = bytes.as_chunks::<8>();
@@ -162,7 +162,7 @@ impl Scale {
     /// # Errors
     /// If the lengths differ, a mean is not finite or a deviation is not positive; the place is
     /// `data.scale`.
-    pub fn check(&self, inputs: usize) -> Result<(), ConfigError> {
+    pub(crate) fn check(&self, inputs: usize) -> Result<(), ConfigError> {
         for (key, values) in [("mean", &self.mean), ("deviation", &self.deviation)] {
             if values.len() != inputs {
                 let problem = format!(

@@ -103,7 +103,7 @@ impl Missing {
     }
 
     /// Whether the values of all nodes decide what a missing one becomes.
-    pub fn is_agreed(self) -> bool {
+    pub(crate) fn is_agreed(self) -> bool {
         matches!(self, Missing::Mean | Missing::Median)
     }
 }
@@ -160,7 +160,7 @@ fn is_false(value: &bool) -> bool {
 
 impl Column {
     /// The number of its features; `None` if the values of a category are not known.
-    pub fn width(&self) -> Option<usize> {
+    pub(crate) fn width(&self) -> Option<usize> {
         Some(match self.kind {
             ColumnKind::Ignore => 0,
             ColumnKind::Category => {
@@ -281,12 +281,12 @@ impl Schema {
     }
 
     /// The columns that become features.
-    pub fn used(&self) -> impl Iterator<Item = &Column> {
+    pub(crate) fn used(&self) -> impl Iterator<Item = &Column> {
         self.columns.iter().filter(|column| column.kind != ColumnKind::Ignore)
     }
 
     /// The names of the columns that become features.
-    pub fn names(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         self.used().map(|column| column.name.clone()).collect()
     }
 
@@ -306,13 +306,13 @@ impl Schema {
     }
 
     /// The names of the features, in the order of the model's inputs.
-    pub fn features(&self) -> Vec<String> {
+    pub(crate) fn features(&self) -> Vec<String> {
         self.used().flat_map(Column::features).collect()
     }
 
     /// The features whose missing values become what the values of all nodes decide: their
     /// positions, and what that is.
-    pub fn agreed(&self) -> Vec<(usize, Missing)> {
+    pub(crate) fn agreed(&self) -> Vec<(usize, Missing)> {
         let mut at = 0;
         let mut agreed = Vec::new();
         for column in self.used() {
@@ -355,7 +355,7 @@ impl Schema {
     }
 
     /// The first difference to another schema, in words; `None` if both make the same features.
-    pub fn difference(&self, other: &Schema) -> Option<String> {
+    pub(crate) fn difference(&self, other: &Schema) -> Option<String> {
         let (own, others) = (self.names(), other.names());
         if own != others {
             return Some(format!("the columns {} there, {} here", list(&others), list(&own)));

@@ -107,7 +107,7 @@ pub fn shards(
 ///
 /// # Panics
 /// If a row does not exist.
-pub fn sized_shards(
+pub(crate) fn sized_shards(
     data: &Dataset,
     rows: &[usize],
     sizes: &[f64],

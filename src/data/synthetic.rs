@@ -22,15 +22,15 @@ const MOST: u64 = 1 << 30;
 
 /// The parameters of the rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Synthetic {
+pub(crate) struct Synthetic {
     /// Rows of all nodes together.
-    pub rows: u64,
+    pub(crate) rows: u64,
     /// d.
-    pub features: u64,
+    pub(crate) features: u64,
     /// Deviation of the targets' noise.
-    pub noise: f64,
+    pub(crate) noise: f64,
     /// The distance between the nodes' optima.
-    pub heterogeneity: f64,
+    pub(crate) heterogeneity: f64,
 }
 
 impl Synthetic {
@@ -38,7 +38,7 @@ impl Synthetic {
     ///
     /// # Errors
     /// If a value is out of range.
-    pub fn draw(&self, nodes: usize, seed: u64) -> Result<Dataset, ConfigError> {
+    pub(crate) fn draw(&self, nodes: usize, seed: u64) -> Result<Dataset, ConfigError> {
         self.check()?;
         let (rows, width) = (self.rows as usize, self.features as usize);
         let stream = Stream::new(seed, Purpose::Data);

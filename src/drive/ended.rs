@@ -34,7 +34,7 @@ pub struct Absence {
 
 impl Absence {
     /// The absence of one neighbour.
-    pub fn of(peer: NodeId) -> Absence {
+    pub(crate) fn of(peer: NodeId) -> Absence {
         Absence { late: vec![peer], back: Vec::new() }
     }
 }
@@ -125,7 +125,7 @@ impl RunError {
 
     /// The first failure of the run, as `node` knows it: the reason of a neighbour that left, or
     /// its own failure.
-    pub fn cause(&self, node: NodeId, topology: &Topology) -> Cause {
+    pub(crate) fn cause(&self, node: NodeId, topology: &Topology) -> Cause {
         let name = |node: NodeId| topology.node(node).name.clone();
         match self {
             RunError::Failed { failure: Failure::Left { cause, .. }, .. } => cause.clone(),

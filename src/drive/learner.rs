@@ -169,7 +169,7 @@ pub fn compute(
 }
 
 /// The message of a panic in code of the program.
-pub fn describe_panic(payload: &(dyn Any + Send)) -> String {
+pub(crate) fn describe_panic(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().copied();
     let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
     format!("the program panicked: {}", text.unwrap_or("without a message"))

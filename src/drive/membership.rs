@@ -7,11 +7,11 @@ use crate::units::{NodeId, Round};
 /// The nodes that take part in a run from some round on, and the links that they do not use. Nodes
 /// have their numbers in the topology of the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Membership {
+pub(crate) struct Membership {
     /// 0 for all nodes; otherwise the number of the change times 2^32, plus a checksum over the
     /// members and links: a later one is greater, and two of one number differ, but for one case
     /// in 2^32.
-    pub id: u64,
+    pub(crate) id: u64,
     /// The members, ascending.
     pub members: Vec<NodeId>,
     /// Links between members that they do not use, the lower number first, ascending.
@@ -20,22 +20,22 @@ pub struct Membership {
 
 impl Membership {
     /// All of these nodes, with all links: every run begins with it.
-    pub fn all(nodes: usize) -> Membership {
+    pub(crate) fn all(nodes: usize) -> Membership {
         Membership { id: 0, members: (0..nodes).map(NodeId::from).collect(), cut: Vec::new() }
     }
 
     /// Whether these are all of so many nodes, with all links.
-    pub fn is_whole(&self, nodes: usize) -> bool {
+    pub(crate) fn is_whole(&self, nodes: usize) -> bool {
         self.members.len() == nodes && self.cut.is_empty()
     }
 
     /// Those of so many nodes that are no members.
-    pub fn absent(&self, nodes: usize) -> Vec<NodeId> {
+    pub(crate) fn absent(&self, nodes: usize) -> Vec<NodeId> {
         (0..nodes).map(NodeId::from).filter(|node| self.place(*node).is_none()).collect()
     }
 
     /// These members, later than the memberships with these ids.
-    pub fn after(
+    pub(crate) fn after(
         known: impl Iterator<Item = u64>,
         members: Vec<NodeId>,
         cut: Vec<(NodeId, NodeId)>,
@@ -50,7 +50,7 @@ impl Membership {
     }
 
     /// The number of a node among the members.
-    pub fn place(&self, node: NodeId) -> Option<NodeId> {
+    pub(crate) fn place(&self, node: NodeId) -> Option<NodeId> {
         self.members.binary_search(&node).ok().map(NodeId::from)
     }
 }
@@ -74,7 +74,7 @@ pub struct Change {
 impl Change {
     /// Whether it came before a checkpoint of this membership after so many rounds. No checkpoint
     /// is written between a change and the next round.
-    pub fn is_before(&self, membership: u64, rounds: u64) -> bool {
+    pub(crate) fn is_before(&self, membership: u64, rounds: u64) -> bool {
         self.id < membership || (self.id == membership && self.round.0 < rounds)
     }
 }

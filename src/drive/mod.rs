@@ -8,9 +8,11 @@ mod membership;
 mod observer;
 
 pub use ended::{Absence, Ended, RunError};
-pub use learner::{Conclusion, Learner, compute, describe_panic};
+pub(crate) use learner::describe_panic;
+pub use learner::{Conclusion, Learner, compute};
 pub use lent::Lent;
-pub use membership::{Change, Membership};
+pub use membership::Change;
+pub(crate) use membership::Membership;
 pub use observer::{Elapsed, NoopObserver, Observer, Waiting};
 
 use crate::gossip::NodeConfig;

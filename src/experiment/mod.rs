@@ -73,7 +73,7 @@ pub struct Experiment {
     pub folder: PathBuf,
     /// The initial values of this process's node, if one node gives its own to all.
     #[serde(skip)]
-    pub own_init: Option<Init>,
+    pub(crate) own_init: Option<Init>,
     /// The origin of its values, for errors.
     #[serde(skip)]
     origin: Origin,
@@ -214,7 +214,7 @@ impl Experiment {
     }
 
     /// Where this node's initial values come from; `None`: as the model prefers.
-    pub fn own_init(&self) -> Option<&Init> {
+    pub(crate) fn own_init(&self) -> Option<&Init> {
         match &self.model.init {
             Some(Init::From(_)) => self.own_init.as_ref(),
             init => init.as_ref(),

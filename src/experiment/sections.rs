@@ -278,12 +278,12 @@ impl Default for AbsenceParams {
 
 impl AbsenceParams {
     /// The deadline; `None` for ever.
-    pub fn deadline(&self) -> Option<Duration> {
+    pub(crate) fn deadline(&self) -> Option<Duration> {
         (self.deadline_s > 0.0).then(|| Duration::from_secs_f64(self.deadline_s))
     }
 
     /// The least number of nodes that go on, of so many.
-    pub fn quorum_of(&self, nodes: usize) -> usize {
+    pub(crate) fn quorum_of(&self, nodes: usize) -> usize {
         self.quorum.map_or(nodes / 2 + 1, |quorum| quorum as usize)
     }
 }

@@ -276,7 +276,7 @@ pub struct Cause {
 impl Failure {
     /// The same failure, with other numbers of the nodes.
     #[must_use]
-    pub fn renumbered(mut self, number: impl Fn(NodeId) -> NodeId) -> Failure {
+    pub(crate) fn renumbered(mut self, number: impl Fn(NodeId) -> NodeId) -> Failure {
         match &mut self {
             Failure::Peer { peer, .. }
             | Failure::Replica { peer, .. }
@@ -290,7 +290,7 @@ impl Failure {
     }
 
     /// The neighbour that sent what no honest node sends, if that is the failure.
-    pub fn culprit(&self) -> Option<NodeId> {
+    pub(crate) fn culprit(&self) -> Option<NodeId> {
         match self {
             Failure::Peer { peer, .. } | Failure::Replica { peer, .. } => Some(*peer),
             _ => None,

@@ -78,7 +78,7 @@ pub struct Flights<F> {
 
 impl<F> Flights<F> {
     /// No flights yet. A neighbour may be `limit` frames ahead of this node.
-    pub fn new(id: NodeId, limit: usize) -> Flights<F> {
+    pub(crate) fn new(id: NodeId, limit: usize) -> Flights<F> {
         Flights {
             id,
             links: BTreeMap::new(),
@@ -90,19 +90,19 @@ impl<F> Flights<F> {
 
     /// Starts a flight; its first exchange opens at the next [`Flights::advance`] that finds the
     /// slots of its links free.
-    pub fn launch(&mut self, at: At, plan: &dyn Plan) {
+    pub(crate) fn launch(&mut self, at: At, plan: &dyn Plan) {
         let state = if plan.exchanges(at.flight) == 0 { State::Complete } else { State::Opening };
         self.flights.push(Flight { at, state });
     }
 
     /// Whether the flight launched in `round` has opened its first exchange.
-    pub fn opened(&self, round: Round, flight: u8) -> bool {
+    pub(crate) fn opened(&self, round: Round, flight: u8) -> bool {
         self.find(round, flight)
             .is_none_or(|flight| flight.at.exchange > 0 || !matches!(flight.state, State::Opening))
     }
 
     /// Removes a complete flight; `false` while it is under way.
-    pub fn land(&mut self, round: Round, flight: u8) -> bool {
+    pub(crate) fn land(&mut self, round: Round, flight: u8) -> bool {
         let complete = |f: &Flight| {
             f.at.round == round && f.at.flight == flight && matches!(f.state, State::Complete)
         };
@@ -111,17 +111,17 @@ impl<F> Flights<F> {
     }
 
     /// Whether this flight was launched and has not landed.
-    pub fn contains(&self, round: Round, flight: u8) -> bool {
+    pub(crate) fn contains(&self, round: Round, flight: u8) -> bool {
         self.find(round, flight).is_some()
     }
 
     /// Whether no flight is in progress.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.flights.is_empty()
     }
 
     /// Whether a flight is not complete.
-    pub fn is_busy(&self) -> bool {
+    pub(crate) fn is_busy(&self) -> bool {
         self.flights.iter().any(|flight| !matches!(flight.state, State::Complete))
     }
 
@@ -129,7 +129,7 @@ impl<F> Flights<F> {
     ///
     /// # Errors
     /// Those of the carrier.
-    pub fn advance(
+    pub(crate) fn advance(
         &mut self,
         plan: &dyn Plan,
         carrier: &mut impl Carrier<F>,
@@ -147,7 +147,7 @@ impl<F> Flights<F> {
     ///
     /// # Errors
     /// The reason why the neighbour cannot have sent it.
-    pub fn hold(&mut self, from: NodeId, at: At, frame: F) -> Result<(), String> {
+    pub(crate) fn hold(&mut self, from: NodeId, at: At, frame: F) -> Result<(), String> {
         let link = self.links.entry(from).or_default();
         if link.held.len() >= self.limit {
             return Err(format!(
@@ -162,24 +162,24 @@ impl<F> Flights<F> {
     }
 
     /// Drops the frames of a neighbour whose link ended.
-    pub fn forget(&mut self, peer: NodeId) {
+    pub(crate) fn forget(&mut self, peer: NodeId) {
         if let Some(link) = self.links.get_mut(&peer) {
             link.held.clear();
         }
     }
 
     /// Whether this link can hold one more frame.
-    pub fn has_slot(&self, peer: NodeId) -> bool {
+    pub(crate) fn has_slot(&self, peer: NodeId) -> bool {
         self.links.get(&peer).is_none_or(|link| link.out < SLOTS)
     }
 
     /// Takes a slot of a link, for a frame that no flight sends.
-    pub fn take_slot(&mut self, peer: NodeId) {
+    pub(crate) fn take_slot(&mut self, peer: NodeId) {
         self.links.entry(peer).or_default().out += 1;
     }
 
     /// Frees a slot: a link has sent its oldest frame.
-    pub fn free_slot(&mut self, peer: NodeId) {
+    pub(crate) fn free_slot(&mut self, peer: NodeId) {
         if let Some(link) = self.links.get_mut(&peer) {
             link.out = link.out.saturating_sub(1);
         }
@@ -187,7 +187,7 @@ impl<F> Flights<F> {
 
     /// The oldest flight that is not complete, and the neighbours whose frames or slots it waits
     /// for.
-    pub fn waiting_for(&self, plan: &dyn Plan) -> Option<(At, Vec<NodeId>)> {
+    pub(crate) fn waiting_for(&self, plan: &dyn Plan) -> Option<(At, Vec<NodeId>)> {
         let flight = self.flights.iter().find(|flight| !matches!(flight.state, State::Complete))?;
         let mut meeting = Meeting::default();
         plan.meet(self.id, &flight.at, &mut meeting);

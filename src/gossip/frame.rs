@@ -18,7 +18,7 @@ use crate::units::Round;
 pub const HEADER: usize = 19;
 
 /// The bytes that a link puts before a frame: length and sequence number, 8 each.
-pub const ENVELOPE: usize = 16;
+pub(crate) const ENVELOPE: usize = 16;
 
 /// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,13 +99,13 @@ pub fn seal(header: &Header, payload_sum: Option<u32>, buffer: &mut [u8]) {
 
 /// A frame whose header decodes and whose checksum has not been compared yet.
 #[derive(Clone, Copy, Debug)]
-pub struct Sealed<'a> {
+pub(crate) struct Sealed<'a> {
     /// The header, not verified yet.
-    pub header: Header,
+    pub(crate) header: Header,
     /// The payload.
-    pub payload: &'a [u8],
+    pub(crate) payload: &'a [u8],
     /// The CRC-32C of the header bytes that it covers; the sum over the payload continues from it.
-    pub sum: u32,
+    pub(crate) sum: u32,
     found: u32,
 }
 
@@ -114,7 +114,7 @@ impl<'a> Sealed<'a> {
     ///
     /// # Errors
     /// If the bytes are too short.
-    pub fn new(frame: &'a [u8]) -> Result<Sealed<'a>, FrameError> {
+    pub(crate) fn new(frame: &'a [u8]) -> Result<Sealed<'a>, FrameError> {
         let wire = decode(frame)?;
         Ok(Sealed {
             header: wire.header(),
@@ -128,7 +128,7 @@ impl<'a> Sealed<'a> {
     ///
     /// # Errors
     /// If they differ.
-    pub fn verify(&self, computed: u32) -> Result<(), FrameError> {
+    pub(crate) fn verify(&self, computed: u32) -> Result<(), FrameError> {
         if self.found == computed {
             Ok(())
         } else {
@@ -141,7 +141,7 @@ impl<'a> Sealed<'a> {
 ///
 /// # Errors
 /// If the bytes are short or their checksum does not match.
-pub fn open(frame: &[u8]) -> Result<(Header, &[u8]), FrameError> {
+pub(crate) fn open(frame: &[u8]) -> Result<(Header, &[u8]), FrameError> {
     let sealed = Sealed::new(frame)?;
     sealed.verify(crc32c::crc32c_append(sealed.sum, sealed.payload))?;
     Ok((sealed.header, sealed.payload))
@@ -151,7 +151,7 @@ pub fn open(frame: &[u8]) -> Result<(Header, &[u8]), FrameError> {
 ///
 /// # Panics
 /// If it has not.
-pub fn read(frame: &[u8]) -> (Header, &[u8]) {
+pub(crate) fn read(frame: &[u8]) -> (Header, &[u8]) {
     (decode(frame).expect("the frame was opened before").header(), &frame[HEADER..])
 }
 
@@ -170,7 +170,7 @@ fn decode(frame: &[u8]) -> Result<Wire, FrameError> {
 }
 
 /// The digest of a public copy as frames carry it: CRC-32C of its little-endian bytes, never 0.
-pub fn replica_digest(x: &[f32]) -> u32 {
+pub(crate) fn replica_digest(x: &[f32]) -> u32 {
     let digest = if cfg!(target_endian = "little") {
         crc32c::crc32c(bytemuck::cast_slice(x))
     } else {

@@ -7,14 +7,14 @@
 mod calls;
 pub mod collective;
 pub mod event;
-pub mod flights;
+pub(crate) mod flights;
 pub mod frame;
 mod growth;
 mod lie;
 mod node;
 pub mod party;
 pub mod plan;
-pub mod program;
+pub(crate) mod program;
 pub mod rule;
 pub mod snapshot;
 mod stopping;

@@ -259,7 +259,7 @@ impl Node {
     }
 
     /// The round that this node is in.
-    pub fn round(&self) -> Round {
+    pub(crate) fn round(&self) -> Round {
         self.program.round()
     }
 

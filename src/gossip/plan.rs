@@ -138,7 +138,7 @@ pub fn flights(plan: &dyn Plan) -> Vec<u8> {
 }
 
 /// Whether a program launches this flight. Called for every frame that arrives.
-pub fn launches(plan: &dyn Plan, flight: u8) -> bool {
+pub(crate) fn launches(plan: &dyn Plan, flight: u8) -> bool {
     plan.steps().contains(&Step::Launch(flight))
 }
 
@@ -159,7 +159,7 @@ pub fn can_pause(plan: &dyn Plan) -> bool {
 /// nodes may send theirs in different orders. Around a ring this could deadlock, each node holding
 /// a frame that it does not need yet, in front of the one that it needs. So links deliver such
 /// frames before they are due.
-pub fn crosses(plan: &dyn Plan) -> bool {
+pub(crate) fn crosses(plan: &dyn Plan) -> bool {
     let in_the_air =
         |step: &Step| if let Step::Land { lag, .. } = step { u64::from(*lag) + 1 } else { 0 };
     plan.steps().iter().map(in_the_air).sum::<u64>() > 1
@@ -174,7 +174,7 @@ pub fn places(plan: &dyn Plan, round: Round) -> Vec<At> {
 }
 
 /// The largest payload of any frame of the plan in a run of `nodes` nodes, in bytes.
-pub fn payload_limit(plan: &dyn Plan, nodes: usize) -> usize {
+pub(crate) fn payload_limit(plan: &dyn Plan, nodes: usize) -> usize {
     let places = (0..plan.period()).flat_map(|round| places(plan, Round(round)));
     let size = |at: At| {
         (0..nodes).map(move |from| plan.format(&at, NodeId::from(from)).size().limit()).max()
@@ -186,7 +186,7 @@ pub fn payload_limit(plan: &dyn Plan, nodes: usize) -> usize {
 ///
 /// # Errors
 /// If a rule's plan does not fit the topology; the first two nodes that do not match are named.
-pub fn check(plan: &dyn Plan, topology: &Topology) -> Result<(), ConfigError> {
+pub(crate) fn check(plan: &dyn Plan, topology: &Topology) -> Result<(), ConfigError> {
     let nodes = topology.nodes();
     for at in (0..plan.period()).flat_map(|round| places(plan, Round(round))) {
         let meetings: Vec<Meeting> = (0..nodes)

@@ -39,37 +39,37 @@ pub struct Program {
 
 impl Program {
     /// At the beginning of a round.
-    pub fn at(round: Round) -> Program {
+    pub(crate) fn at(round: Round) -> Program {
         Program { round, ..Program::default() }
     }
 
     /// The current round.
-    pub fn round(&self) -> Round {
+    pub(crate) fn round(&self) -> Round {
         self.round
     }
 
     /// Whether the gradient is being computed: the model is lent.
-    pub fn is_computing(&self) -> bool {
+    pub(crate) fn is_computing(&self) -> bool {
         self.computing
     }
 
     /// Whether the next step begins a gradient.
-    pub fn is_at_gradient(&self, plan: &dyn Plan) -> bool {
+    pub(crate) fn is_at_gradient(&self, plan: &dyn Plan) -> bool {
         plan.steps().get(self.step) == Some(&Step::Gradient)
     }
 
     /// Records that this part of the update is final, and so are those before it.
-    pub fn finish_part(&mut self, part: u8) {
+    pub(crate) fn finish_part(&mut self, part: u8) {
         self.parts = usize::from(part) + 1;
     }
 
     /// Records that the gradient is computed.
-    pub fn finish_gradient(&mut self) {
+    pub(crate) fn finish_gradient(&mut self) {
         self.computing = false;
     }
 
     /// Takes the next step of the round. `may_begin` says whether the round's gradient may begin.
-    pub fn advance<F>(
+    pub(crate) fn advance<F>(
         &mut self,
         plan: &dyn Plan,
         flights: &mut Flights<F>,
@@ -107,7 +107,7 @@ impl Program {
     }
 
     /// After the last round: lands the remaining flights, in order. `None` when all have landed.
-    pub fn land_rest<F>(&self, plan: &dyn Plan, flights: &mut Flights<F>) -> Option<Next> {
+    pub(crate) fn land_rest<F>(&self, plan: &dyn Plan, flights: &mut Flights<F>) -> Option<Next> {
         let lands = plan.steps().iter().filter_map(|step| match *step {
             Step::Land { flight, lag } => Some((flight, u64::from(lag))),
             _ => None,

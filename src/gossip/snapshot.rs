@@ -12,20 +12,20 @@ pub struct Snapshot {
     /// The model x, d numbers.
     pub x: Vec<f32>,
     /// The model of the node, if the rule keeps something else in `x`.
-    pub model: Option<Vec<f32>>,
+    pub(crate) model: Option<Vec<f32>>,
     /// What the rule keeps besides.
-    pub rule: State,
+    pub(crate) rule: State,
     /// Bytes sent so far.
     pub traffic: Traffic,
     /// Bytes sent to each neighbour.
-    pub links: Vec<LinkTraffic>,
+    pub(crate) links: Vec<LinkTraffic>,
     /// The measured growth of the model: its start, the steps, the longest gradient.
-    pub growth: [f64; 3],
+    pub(crate) growth: [f64; 3],
 }
 
 impl Snapshot {
     /// The node's model, d numbers.
-    pub fn into_model(self) -> Vec<f32> {
+    pub(crate) fn into_model(self) -> Vec<f32> {
         self.model.unwrap_or(self.x)
     }
 }

@@ -63,10 +63,10 @@ pub struct Tally {
 
 impl Tally {
     /// Its length as bytes.
-    pub const BYTES: usize = 16;
+    pub(crate) const BYTES: usize = 16;
 
     /// The loss in `f64` and the rows in 64 bits, least significant bytes first.
-    pub fn to_bytes(self) -> [u8; Tally::BYTES] {
+    pub(crate) fn to_bytes(self) -> [u8; Tally::BYTES] {
         let mut bytes = [0; Tally::BYTES];
         bytes[..8].copy_from_slice(&self.loss.to_le_bytes());
         bytes[8..].copy_from_slice(&self.rows.to_le_bytes());
@@ -74,7 +74,7 @@ impl Tally {
     }
 
     /// Reads these bytes; `None` if there are more or fewer.
-    pub fn from_bytes(bytes: &[u8]) -> Option<Tally> {
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Tally> {
         let (loss, rows) = bytes.split_first_chunk::<8>()?;
         let rows = <[u8; 8]>::try_from(rows).ok()?;
         Some(Tally { loss: f64::from_le_bytes(*loss), rows: u64::from_le_bytes(rows) })

@@ -29,7 +29,7 @@ pub const FAREWELL: u8 = 249;
 /// The flight of setup records.
 pub const SETUP: u8 = 250;
 /// The flight of the exact mean.
-pub const MEAN: u8 = 251;
+pub(crate) const MEAN: u8 = 251;
 /// The flight of the records at the end.
 pub const SUMMARY: u8 = 252;
 
@@ -37,9 +37,9 @@ pub const SUMMARY: u8 = 252;
 pub const STOP: u8 = 253;
 /// The flight of the sum of a subtree's losses on validation rows, to the parent; its round is that
 /// of the evaluation.
-pub const TALLY: u8 = 255;
+pub(crate) const TALLY: u8 = 255;
 /// The flight of the initial model, if one node gives it to all.
-pub const INITIAL: u8 = 254;
+pub(crate) const INITIAL: u8 = 254;
 
 /// The largest record that a node may contribute, in bytes; a setup record may be larger, see
 /// [`setup_limit`].
@@ -50,11 +50,11 @@ pub const RECORD_LIMIT: usize = 256 * 1024;
 pub const SETUP_LIMIT: usize = 1 << 30;
 
 /// The most levels of a tree below its root: exchanges up and down are numbered by 16 bits.
-pub const HEIGHT_LIMIT: usize = u16::MAX as usize / 2;
+pub(crate) const HEIGHT_LIMIT: usize = u16::MAX as usize / 2;
 
 /// The largest setup record that a neighbour may send, in bytes, if this node's own has `own`: all
 /// nodes' records of a run cover the same features.
-pub fn setup_limit(own: usize) -> usize {
+pub(crate) fn setup_limit(own: usize) -> usize {
     own.max(RECORD_LIMIT)
 }
 
@@ -62,7 +62,7 @@ pub fn setup_limit(own: usize) -> usize {
 ///
 /// # Errors
 /// If the tree has more levels than exchange numbers.
-pub fn check(topology: &Topology) -> Result<(), ConfigError> {
+pub(crate) fn check(topology: &Topology) -> Result<(), ConfigError> {
     let height = topology.spanning_tree().height();
     if height <= HEIGHT_LIMIT {
         return Ok(());
@@ -78,7 +78,7 @@ pub fn check(topology: &Topology) -> Result<(), ConfigError> {
 
 /// The meetings of a tree exchange.
 #[derive(Debug)]
-pub struct TreePlan {
+pub(crate) struct TreePlan {
     tree: Arc<SpanningTree>,
     height: u16,
     /// The largest record of a node, in bytes, if records are exchanged.
@@ -93,26 +93,26 @@ pub struct TreePlan {
 impl TreePlan {
     /// Records of all nodes to the root, and the merged record to all nodes; `own` is the length of
     /// this node's.
-    pub fn setup(topology: &Topology, own: usize) -> TreePlan {
+    pub(crate) fn setup(topology: &Topology, own: usize) -> TreePlan {
         let record = setup_limit(own);
         let up = Format::Records(topology.nodes().saturating_mul(record + 8));
         TreePlan { record, ..TreePlan::new(topology, SETUP, up, Format::Records(record)) }
     }
 
     /// Records of all nodes to their readers.
-    pub fn summary(topology: &Topology, readers: Readers) -> TreePlan {
+    pub(crate) fn summary(topology: &Topology, readers: Readers) -> TreePlan {
         let limit = topology.nodes() * (RECORD_LIMIT + 8);
         let plan = TreePlan::new(topology, SUMMARY, Format::Records(limit), Format::Records(limit));
         TreePlan { down_again: readers == Readers::Everyone, ..plan }
     }
 
     /// The mean of all nodes' vectors of `len` numbers to all nodes.
-    pub fn mean(topology: &Topology, len: usize) -> TreePlan {
+    pub(crate) fn mean(topology: &Topology, len: usize) -> TreePlan {
         TreePlan::new(topology, MEAN, Format::Doubles(len), Format::Floats(len))
     }
 
     /// The vector of one node to all nodes, as a sum to which the others add zeros.
-    pub fn initial(topology: &Topology, len: usize) -> TreePlan {
+    pub(crate) fn initial(topology: &Topology, len: usize) -> TreePlan {
         TreePlan::new(topology, INITIAL, Format::Doubles(len), Format::Floats(len))
     }
 
@@ -125,12 +125,12 @@ impl TreePlan {
     }
 
     /// Whether frames of the tree go between these two nodes.
-    pub fn connects(&self, one: NodeId, other: NodeId) -> bool {
+    pub(crate) fn connects(&self, one: NodeId, other: NodeId) -> bool {
         self.tree.parent(one) == Some(other) || self.tree.parent(other) == Some(one)
     }
 
     /// The only place of this flight's launch.
-    pub fn launch(&self) -> At {
+    pub(crate) fn launch(&self) -> At {
         let [Step::Launch(flight), _] = self.steps else {
             unreachable!("a tree's program begins with its launch")
         };
@@ -176,11 +176,11 @@ impl Plan for TreePlan {
 
 /// Farewells to all neighbours: this node has made its last call. The core counts those of its
 /// neighbours when they arrive.
-pub struct Farewell(pub Arc<Topology>);
+pub(crate) struct Farewell(pub Arc<Topology>);
 
 impl Farewell {
     /// The only place of this flight's launch.
-    pub fn launch(&self) -> At {
+    pub(crate) fn launch(&self) -> At {
         At { round: Round(0), flight: FAREWELL, exchange: 0 }
     }
 }
@@ -206,7 +206,7 @@ impl Plan for Farewell {
 
 /// Sends farewells: their arrival is the message.
 #[derive(Debug)]
-pub struct Leaving;
+pub(crate) struct Leaving;
 
 impl Party for Leaving {
     fn outgoing(&mut self, _: &mut Local, _at: &At, _out: &mut Writer<'_>) -> Encoded {
@@ -299,7 +299,7 @@ impl Records {
     ///
     /// # Panics
     /// If the record exceeds the plan's limit.
-    pub fn new(plan: &TreePlan, nodes: usize, node: NodeId, record: Vec<u8>) -> Records {
+    pub(crate) fn new(plan: &TreePlan, nodes: usize, node: NodeId, record: Vec<u8>) -> Records {
         let limit = plan.record;
         assert!(record.len() <= limit, "a record of {} bytes", record.len());
         Records {
@@ -312,7 +312,7 @@ impl Records {
     }
 
     /// The records in node order, once the flight has landed: all of them for a reader, else none.
-    pub fn into_all(self) -> Vec<Vec<u8>> {
+    pub(crate) fn into_all(self) -> Vec<Vec<u8>> {
         if self.held.len() < self.nodes {
             return Vec::new();
         }
@@ -404,7 +404,7 @@ impl Party for Records {
 }
 
 /// Gathers every node's setup record at the root and sends the merged record to all nodes.
-pub struct Agreement {
+pub(crate) struct Agreement {
     root: bool,
     records: Records,
     merge: Merge,
@@ -416,7 +416,7 @@ impl Agreement {
     ///
     /// # Panics
     /// If the record exceeds [`SETUP_LIMIT`], or is malformed.
-    pub fn new(plan: &TreePlan, nodes: usize, node: NodeId, setup: Setup) -> Agreement {
+    pub(crate) fn new(plan: &TreePlan, nodes: usize, node: NodeId, setup: Setup) -> Agreement {
         let root = plan.tree.parent(node).is_none();
         let Setup { record, merge, .. } = setup;
         let mut agreement = Agreement {
@@ -432,7 +432,7 @@ impl Agreement {
     }
 
     /// The merged record of all nodes, once the flight has landed.
-    pub fn into_merged(self) -> Vec<u8> {
+    pub(crate) fn into_merged(self) -> Vec<u8> {
         self.merged
     }
 
@@ -498,7 +498,7 @@ pub struct Mean {
 
 impl Mean {
     /// Starts with this node's own vector.
-    pub fn new(plan: &TreePlan, nodes: usize, node: NodeId, own: &[f32]) -> Mean {
+    pub(crate) fn new(plan: &TreePlan, nodes: usize, node: NodeId, own: &[f32]) -> Mean {
         let root = plan.tree.parent(node).is_none();
         let sum = own.iter().map(|&x| f64::from(x)).collect();
         let mut mean = Mean { height: plan.height, nodes, root, sum, mean: Vec::new() };
@@ -510,7 +510,7 @@ impl Mean {
 
     /// Forms the mean of the models of some nodes, `models` in all. `own` is the model of this node
     /// if it is one of them.
-    pub fn of_some(
+    pub(crate) fn of_some(
         plan: &TreePlan,
         models: usize,
         node: NodeId,
@@ -524,7 +524,7 @@ impl Mean {
     }
 
     /// The mean, once the flight has landed.
-    pub fn into_mean(self) -> Vec<f32> {
+    pub(crate) fn into_mean(self) -> Vec<f32> {
         self.mean
     }
 

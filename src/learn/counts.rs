@@ -8,13 +8,13 @@ use super::{BLOCK_ROWS, Bin, Model, quality::most_probable};
 use crate::data::{Dataset, Target};
 
 /// The greatest number of classes with a confusion matrix and scores.
-pub const MOST_CONFUSED: usize = 64;
+pub(crate) const MOST_CONFUSED: usize = 64;
 
 /// The greatest number of classes that are counted at all.
 pub const MOST_COUNTED: usize = 4096;
 
 /// The greatest number of predicted values that are summed.
-pub const MOST_OUTPUTS: usize = 64;
+pub(crate) const MOST_OUTPUTS: usize = 64;
 
 /// The number of bins of the greatest probability, for calibration.
 pub(super) const CONFIDENCE_BINS: usize = 10;
@@ -42,7 +42,7 @@ impl Counts {
     ///
     /// # Panics
     /// If the rows or `x` do not fit the model.
-    pub fn of(model: &Model, x: &[f32], data: &Dataset) -> Option<Counts> {
+    pub(crate) fn of(model: &Model, x: &[f32], data: &Dataset) -> Option<Counts> {
         let outputs = model.shape().outputs;
         match &data.target {
             Target::Classes { labels, .. } => {
@@ -77,7 +77,7 @@ impl Counts {
 
     /// Adds the counts of other rows. `None` if they are not of the same outputs.
     #[must_use]
-    pub fn merged(self, other: &Counts) -> Option<Counts> {
+    pub(crate) fn merged(self, other: &Counts) -> Option<Counts> {
         match (self, other) {
             (Counts::Classes(one), Counts::Classes(other)) => {
                 one.merged(other).map(Counts::Classes)
@@ -93,7 +93,7 @@ impl Counts {
     ///
     /// # Errors
     /// The value that is impossible.
-    pub fn check(&self, outputs: usize, rows: u64) -> Result<(), String> {
+    pub(crate) fn check(&self, outputs: usize, rows: u64) -> Result<(), String> {
         let (has, counted) = match self {
             Counts::Classes(counts) => (counts.classes, counts.total()),
             Counts::Values(sums) => {
@@ -151,7 +151,7 @@ pub struct ClassCounts {
 
 impl ClassCounts {
     /// Counts of no rows; `None` if so many classes are not counted.
-    pub fn new(classes: usize) -> Option<ClassCounts> {
+    pub(crate) fn new(classes: usize) -> Option<ClassCounts> {
         let detailed = if classes <= MOST_CONFUSED { classes } else { 0 };
         (1..=MOST_COUNTED).contains(&classes).then(|| ClassCounts {
             classes,
@@ -169,7 +169,7 @@ impl ClassCounts {
     ///
     /// # Panics
     /// If there is not one label a row, or a label is not below the number of classes.
-    pub fn add(&mut self, probabilities: ArrayView2<'_, f32>, labels: &[u32]) -> Option<()> {
+    pub(crate) fn add(&mut self, probabilities: ArrayView2<'_, f32>, labels: &[u32]) -> Option<()> {
         assert_eq!(probabilities.dim(), (labels.len(), self.classes), "one label a row");
         for (of_row, &label) in probabilities.rows().into_iter().zip(labels) {
             if of_row.iter().any(|p| !p.is_finite()) {
@@ -194,27 +194,27 @@ impl ClassCounts {
     }
 
     /// The number of classes of the model; rows may lack some.
-    pub fn classes(&self) -> usize {
+    pub(crate) fn classes(&self) -> usize {
         self.classes
     }
 
     /// Whether there is a confusion matrix and areas under curves.
-    pub fn is_detailed(&self) -> bool {
+    pub(crate) fn is_detailed(&self) -> bool {
         !self.confusion.is_empty()
     }
 
     /// The rows of each class.
-    pub fn rows(&self) -> &[u64] {
+    pub(crate) fn rows(&self) -> &[u64] {
         &self.rows
     }
 
     /// The rows that were predicted to be of each class.
-    pub fn predicted(&self) -> &[u64] {
+    pub(crate) fn predicted(&self) -> &[u64] {
         &self.predicted
     }
 
     /// Of the rows of each class, those that were found.
-    pub fn right(&self) -> &[u64] {
+    pub(crate) fn right(&self) -> &[u64] {
         &self.right
     }
 

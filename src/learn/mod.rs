@@ -47,12 +47,14 @@ use std::ops::Range;
 use crate::state::Visitor;
 
 pub use batches::Batches;
-pub use counts::{ClassCounts, Counts, MOST_CONFUSED, MOST_OUTPUTS, ValueSums};
+pub use counts::{ClassCounts, Counts, ValueSums};
+pub(crate) use counts::MOST_OUTPUTS;
 pub use kind::{Gradient, Init, Kind, Learner, Shape, Sums, Targets};
 pub(crate) use model::count_elements;
 pub use model::{MAX_PARAMETERS, Model, ModelParams};
 pub(crate) use model_file::write_header;
-pub use model_file::{SavedModel, read_scale, read_tensors, write_tensors};
+pub use model_file::{SavedModel, read_tensors};
+pub(crate) use model_file::{read_scale, write_tensors};
 pub use optimizer::Optimizer;
 pub use optimizer_config::{Adam, BatchSize, OptimizerConfig, OptimizerKind, OptimizerParams};
 pub use quality::{Bin, ClassQuality, MAX_CURVES, ValueQuality};

@@ -86,7 +86,7 @@ impl ModelParams {
     ///
     /// # Errors
     /// If a key is unknown or of the wrong type.
-    pub fn read(table: &toml::Table) -> Result<ModelParams, ConfigError> {
+    pub(crate) fn read(table: &toml::Table) -> Result<ModelParams, ConfigError> {
         if let Some(toml::Value::Integer(width)) = table.get("hidden") {
             let problem = format!("expected a list in square brackets: [{width}]");
             return Err(ConfigError::new("model.hidden", width, problem));
@@ -288,7 +288,7 @@ impl Model {
     ///
     /// # Errors
     /// If it cannot; the message names both sizes.
-    pub fn check(&self, data: &Dataset) -> Result<(), ConfigError> {
+    pub(crate) fn check(&self, data: &Dataset) -> Result<(), ConfigError> {
         let outputs = data.outputs();
         if data.task() != self.task() {
             let (needs, has) = match self.task() {

@@ -117,7 +117,7 @@ impl SavedModel {
     ///
     /// # Errors
     /// As [`SavedModel::read`], except for the tensors.
-    pub fn read_metadata(path: &Path) -> Result<SavedModel, ConfigError> {
+    pub(crate) fn read_metadata(path: &Path) -> Result<SavedModel, ConfigError> {
         let keys = read_keys(path).ok_or_else(|| {
             ConfigError::at("safetensors", "the file has no header").within(path.display())
         })?;
@@ -247,7 +247,7 @@ impl SavedModel {
 ///
 /// # Errors
 /// If `tensors` and `x` differ in length, or the file cannot be written.
-pub fn write_tensors(
+pub(crate) fn write_tensors(
     path: &Path,
     tensors: &[Tensor],
     x: &[f32],
@@ -277,7 +277,7 @@ pub fn read_tensors(path: &Path, tensors: &[Tensor]) -> Result<Vec<f32>, ConfigE
 
 /// The feature scale in a model file's metadata; the tensors are not read. `None` if there is none,
 /// or the file is no model file.
-pub fn read_scale(path: &Path) -> Option<Scale> {
+pub(crate) fn read_scale(path: &Path) -> Option<Scale> {
     read_keys(path)?.scale().ok()?
 }
 

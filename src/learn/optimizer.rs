@@ -170,7 +170,7 @@ impl Optimizer {
     }
 
     /// The constants.
-    pub fn config(&self) -> &OptimizerConfig {
+    pub(crate) fn config(&self) -> &OptimizerConfig {
         &self.config
     }
 }

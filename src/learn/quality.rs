@@ -102,7 +102,7 @@ impl ClassQuality {
 
     /// The figures that follow from counts. Areas are those of scores that are equal within a bin;
     /// without a confusion matrix only the rows that were found are known, and no mistakes.
-    pub fn of_counts(counts: &ClassCounts) -> ClassQuality {
+    pub(crate) fn of_counts(counts: &ClassCounts) -> ClassQuality {
         let classes = counts.classes();
         let mut quality = ClassQuality {
             classes,
@@ -269,7 +269,7 @@ impl ValueQuality {
     }
 
     /// The figures that follow from sums, beside always predicting `middle`.
-    pub fn of_sums(sums: &ValueSums, middle: f64) -> ValueQuality {
+    pub(crate) fn of_sums(sums: &ValueSums, middle: f64) -> ValueQuality {
         let rows = sums.rows as f64;
         ValueQuality {
             mae: sums.absolute / rows,

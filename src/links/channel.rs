@@ -100,7 +100,7 @@ impl LinkModel {
 
 /// One direction of a link, with the state of its traffic.
 #[derive(Clone, Debug)]
-pub struct Channel {
+pub(crate) struct Channel {
     model: LinkModel,
     dice: Stream,
     frames: u64,
@@ -110,22 +110,22 @@ pub struct Channel {
 
 /// The times at which a frame leaves the sender and arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Passage {
+pub(crate) struct Passage {
     /// The sender's queue is free for the next frame.
-    pub left: Time,
+    pub(crate) left: Time,
     /// The receiver has the whole frame.
-    pub arrives: Time,
+    pub(crate) arrives: Time,
 }
 
 impl Channel {
     /// A channel without traffic. `dice` belongs to this direction.
-    pub fn new(model: LinkModel, dice: Stream) -> Channel {
+    pub(crate) fn new(model: LinkModel, dice: Stream) -> Channel {
         Channel { model, dice, frames: 0, last: Time(0) }
     }
 
     /// Sends a frame of this many bytes. `free` is the time at which the queue in front of the line
     /// is empty; it is updated.
-    pub fn send(&mut self, now: Time, bytes: usize, free: &mut Time) -> Passage {
+    pub(crate) fn send(&mut self, now: Time, bytes: usize, free: &mut Time) -> Passage {
         let model = &self.model;
         let dice = self.dice.with(self.frames);
         self.frames += 1;

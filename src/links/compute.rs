@@ -40,7 +40,7 @@ impl ComputeModel {
     /// The nanoseconds until the update is final from `start` on, out of `time` for the whole: the
     /// forward pass takes a third, then the backward pass goes over the parameters at a constant
     /// pace.
-    pub fn until_part(time: u64, parameters: usize, start: usize) -> u64 {
+    pub(crate) fn until_part(time: u64, parameters: usize, start: usize) -> u64 {
         let back = (parameters - start) as f64 / parameters as f64;
         (time as f64 * (1.0 + 2.0 * back) / 3.0) as u64
     }

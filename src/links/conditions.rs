@@ -37,7 +37,7 @@ impl Conditions {
 
     /// The conditions of some of the nodes, which are numbered anew in this order.
     #[must_use]
-    pub fn restricted(&self, members: &[NodeId]) -> Conditions {
+    pub(crate) fn restricted(&self, members: &[NodeId]) -> Conditions {
         let place = |node: NodeId| members.iter().position(|&member| member == node);
         let link = |(&(a, b), model): (&(NodeId, NodeId), &LinkModel)| {
             let (a, b) = (NodeId::from(place(a)?), NodeId::from(place(b)?));
@@ -57,7 +57,7 @@ impl Conditions {
     }
 
     /// The nanoseconds that a node needs for the gradients of a round.
-    pub fn compute_time(&self, nodes: usize, node: NodeId, round: Round) -> u64 {
+    pub(crate) fn compute_time(&self, nodes: usize, node: NodeId, round: Round) -> u64 {
         let dice = Stream::new(self.seed, Purpose::Link).with(u64::MAX);
         self.compute.time(dice, nodes, node, round)
     }

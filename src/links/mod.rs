@@ -18,8 +18,10 @@ mod conditions;
 mod params;
 mod preset;
 
-pub use channel::{Channel, LinkModel, Passage};
+pub use channel::LinkModel;
+pub(crate) use channel::Channel;
 pub use compute::ComputeModel;
 pub use conditions::Conditions;
 pub use params::{conditions, needs_relay};
-pub use preset::{PRESETS, Preset, find as preset};
+pub(crate) use preset::find as preset;
+pub use preset::{PRESETS, Preset};

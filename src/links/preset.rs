@@ -47,6 +47,6 @@ const fn link(latency: u64, rate: f64) -> LinkModel {
 }
 
 /// Finds a preset by its name.
-pub fn find(name: &str) -> Option<&'static Preset> {
+pub(crate) fn find(name: &str) -> Option<&'static Preset> {
     PRESETS.iter().find(|preset| preset.name == name)
 }

@@ -58,7 +58,7 @@ impl fmt::Display for Method {
 impl Spectrum {
     /// Computes it by the best method: the closed form if the family has one and all links weigh
     /// the same, else dense up to [`DENSE_LIMIT`] nodes, else Lanczos.
-    pub fn of(matrix: &MixingMatrix, shape: Option<&Shape>) -> Spectrum {
+    pub(crate) fn of(matrix: &MixingMatrix, shape: Option<&Shape>) -> Spectrum {
         if let Some(spectrum) = shape.and_then(|shape| Spectrum::closed_form(matrix, shape)) {
             spectrum
         } else if matrix.nodes() <= DENSE_LIMIT {

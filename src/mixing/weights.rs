@@ -79,7 +79,7 @@ impl Weights {
     /// # Errors
     /// If `best-constant` is requested on a graph that is not connected, or whose spectrum did not
     /// converge.
-    pub fn of_links(
+    pub(crate) fn of_links(
         self,
         graph: &Graph,
         shape: Option<&Shape>,

@@ -168,7 +168,7 @@ impl Place {
 /// # Errors
 /// If a link breaks, a deadline passes, the node fails, or `stop` returns true; the neighbours get
 /// the reason.
-pub fn alone(
+pub(crate) fn alone(
     mut place: Place,
     spec: NodeSpec,
     design: &Design,

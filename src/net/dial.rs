@@ -56,7 +56,7 @@ pub enum Reached {
 
 /// How a node can be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Reachable {
+pub(crate) enum Reachable {
     /// It has no address.
     No,
     /// Through a relay.
@@ -67,7 +67,7 @@ pub enum Reachable {
 
 impl Reachable {
     /// How a node with these addresses can be reached.
-    pub fn at(addresses: &[Multiaddr]) -> Reachable {
+    pub(crate) fn at(addresses: &[Multiaddr]) -> Reachable {
         match addresses {
             [] => Reachable::No,
             _ if addresses.iter().all(is_relayed) => Reachable::Relayed,
@@ -78,7 +78,7 @@ impl Reachable {
 
 /// Whether this end dials: the other end must be the one that is easier to reach. If both are
 /// alike, the lower PeerId dials.
-pub fn dials(me: &PeerId, mine: Reachable, peer: &PeerId, theirs: Reachable) -> bool {
+pub(crate) fn dials(me: &PeerId, mine: Reachable, peer: &PeerId, theirs: Reachable) -> bool {
     mine < theirs || (mine == theirs && theirs != Reachable::No && me < peer)
 }
 
@@ -86,7 +86,10 @@ pub fn dials(me: &PeerId, mine: Reachable, peer: &PeerId, theirs: Reachable) -> 
 ///
 /// # Errors
 /// If there is none, or it is not a PeerId.
-pub fn peer_of(topology: &crate::mixing::Topology, node: NodeId) -> Result<PeerId, ConfigError> {
+pub(crate) fn peer_of(
+    topology: &crate::mixing::Topology,
+    node: NodeId,
+) -> Result<PeerId, ConfigError> {
     let info = topology.node(node);
     let place = format!("node {}: peer", info.name);
     match &info.peer {
@@ -105,7 +108,7 @@ pub fn peer_of(topology: &crate::mixing::Topology, node: NodeId) -> Result<PeerI
 ///
 /// # Errors
 /// If it is not one, or its transport is neither TCP nor QUIC.
-pub fn address(place: &str, text: &str) -> Result<Multiaddr, ConfigError> {
+pub(crate) fn address(place: &str, text: &str) -> Result<Multiaddr, ConfigError> {
     const EXAMPLES: &str =
         "expected one such as /ip4/203.0.113.7/tcp/4001, /dns4/london.example.org/udp/4001/quic-v1";
     let address: Multiaddr = text.parse().map_err(|error| {

@@ -96,7 +96,7 @@ impl RunCard {
     /// The card of some of the run's nodes, or of all while members are chosen. `numbers` are those
     /// in the topology of the nodes 0, 1, ... here; none if they are equal.
     #[must_use]
-    pub fn in_membership(mut self, id: u64, numbers: Vec<NodeId>) -> RunCard {
+    pub(crate) fn in_membership(mut self, id: u64, numbers: Vec<NodeId>) -> RunCard {
         (self.membership, self.numbers) = (id, numbers);
         self
     }
@@ -160,7 +160,7 @@ impl RunCard {
     }
 
     /// A section's text as sent, cut at the limit.
-    pub fn text(&self, section: Section) -> String {
+    pub(crate) fn text(&self, section: Section) -> String {
         let text = &self.texts[section as usize];
         let mut end = text.len().min(TEXT_LIMIT);
         while !text.is_char_boundary(end) {
@@ -170,7 +170,7 @@ impl RunCard {
     }
 
     /// Describes the lines in which a section differs from the neighbour's text.
-    pub fn difference(&self, section: Section, peer: &str, theirs: &str) -> ConfigError {
+    pub(crate) fn difference(&self, section: Section, peer: &str, theirs: &str) -> ConfigError {
         const SHOWN: usize = 8;
         let differences = config::differences(&self.texts[section as usize], theirs);
         let word = |value: Option<&str>| value.map_or("absent".to_string(), printable);

@@ -253,12 +253,12 @@ impl Host {
     }
 
     /// The name of a neighbour, also of one that is no member.
-    pub fn name(&self, node: NodeId) -> &str {
+    pub(crate) fn name(&self, node: NodeId) -> &str {
         self.links.get(&node).map_or("", |link| &link.name)
     }
 
     /// This node's PeerId.
-    pub fn peer(&self) -> PeerId {
+    pub(crate) fn peer(&self) -> PeerId {
         self.peer
     }
 
@@ -314,7 +314,7 @@ impl Host {
     }
 
     /// All nodes have written their results: a lost link is not awaited.
-    pub fn set_over(&mut self) {
+    pub(crate) fn set_over(&mut self) {
         self.is_over = true;
     }
 

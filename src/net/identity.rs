@@ -24,7 +24,7 @@ pub fn create(path: &Path) -> Result<Keypair, ConfigError> {
 ///
 /// # Errors
 /// If the file exists or cannot be written.
-pub fn write(key: &Keypair, path: &Path) -> Result<(), ConfigError> {
+pub(crate) fn write(key: &Keypair, path: &Path) -> Result<(), ConfigError> {
     let wrong = |error: std::io::Error| {
         let problem = match error.kind() {
             std::io::ErrorKind::AlreadyExists => {

@@ -19,7 +19,7 @@ pub struct Deadlines {
 
 impl Deadlines {
     /// The time limits of an experiment's links.
-    pub fn of(experiment: &Experiment) -> Deadlines {
+    pub(crate) fn of(experiment: &Experiment) -> Deadlines {
         Deadlines { absence: experiment.absence.deadline(), ..Deadlines::default() }
     }
 }

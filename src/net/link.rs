@@ -41,7 +41,7 @@ use super::{
 use crate::{gossip::Cause, mixing::Topology, units::NodeId};
 
 /// The maximum number of frames handed to the writer and not yet sent.
-pub use crate::gossip::flights::SLOTS;
+pub(crate) use crate::gossip::flights::SLOTS;
 
 /// How often a link that is down looks whether the run has begun.
 const LOOK: Duration = Duration::from_secs(1);

@@ -58,9 +58,9 @@ mod together;
 mod wire;
 mod worker;
 
-pub use alone::{Place, alone};
+pub use alone::Place;
+pub(crate) use alone::alone;
 pub use answers::Counterpart;
-pub use dial::{Reachable, address, dials, peer_of};
 pub use event::{Difference, Event};
 pub use hello::RunCard;
 pub use host::{Host, HostConfig, Neighbour};

@@ -108,7 +108,7 @@ pub(super) struct Alive {
 
 impl Status {
     /// All links down, before the first attempt.
-    pub fn new(neighbours: impl Iterator<Item = NodeId>) -> Status {
+    pub(crate) fn new(neighbours: impl Iterator<Item = NodeId>) -> Status {
         let down = || State::Down { text: "no contact yet".into(), explained: false };
         Status {
             links: Mutex::new(neighbours.map(|node| (node, down())).collect()),
@@ -124,14 +124,14 @@ impl Status {
     }
 
     /// Records the last problem of a link that is down.
-    pub fn trouble(&self, node: NodeId, text: String) {
+    pub(crate) fn trouble(&self, node: NodeId, text: String) {
         if let Some(state @ State::Down { .. }) = self.lock().get_mut(&node) {
             *state = State::Down { text, explained: true };
         }
     }
 
     /// A new connection to this neighbour: it will report its problems itself.
-    pub fn connected(&self, node: NodeId) {
+    pub(crate) fn connected(&self, node: NodeId) {
         self.reached().remove(&node);
         if let Some(State::Down { explained, .. }) = self.lock().get_mut(&node) {
             *explained = false;
@@ -139,26 +139,26 @@ impl Status {
     }
 
     /// The connection to this neighbour closed. `guess` counts only if no cause was reported.
-    pub fn closed(&self, node: NodeId, guess: String) {
+    pub(crate) fn closed(&self, node: NodeId, guess: String) {
         if let Some(state @ State::Down { explained: false, .. }) = self.lock().get_mut(&node) {
             *state = State::Down { text: guess, explained: false };
         }
     }
 
     /// The link is up.
-    pub fn up(&self, node: NodeId) {
+    pub(crate) fn up(&self, node: NodeId) {
         self.reached().insert(node, Reached::Linked);
         self.lock().insert(node, State::Up);
     }
 
     /// The node at the other end is here, but takes part elsewhere.
-    pub fn elsewhere(&self, node: NodeId) {
+    pub(crate) fn elsewhere(&self, node: NodeId) {
         self.reached().insert(node, Reached::Elsewhere);
         self.trouble(node, "it is not part of this membership".into());
     }
 
     /// How far the newest connection to this neighbour has come.
-    pub fn how_far(&self, node: NodeId) -> Reached {
+    pub(crate) fn how_far(&self, node: NodeId) -> Reached {
         self.reached().get(&node).copied().unwrap_or(Reached::Nothing)
     }
 
@@ -167,12 +167,12 @@ impl Status {
     }
 
     /// The link broke.
-    pub fn down(&self, node: NodeId, text: String) {
+    pub(crate) fn down(&self, node: NodeId, text: String) {
         self.lock().insert(node, State::Down { text, explained: true });
     }
 
     /// Whether the link is up.
-    pub fn is_up(&self, node: NodeId) -> bool {
+    pub(crate) fn is_up(&self, node: NodeId) -> bool {
         self.lock().get(&node) == Some(&State::Up)
     }
 
@@ -186,39 +186,39 @@ impl Status {
     }
 
     /// Records what a neighbour says about its program.
-    pub fn runs(&self, node: NodeId, version: Option<u32>, agent: &str) {
+    pub(crate) fn runs(&self, node: NodeId, version: Option<u32>, agent: &str) {
         let mut programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
         programs.insert(node, (version, agent.to_string()));
     }
 
     /// What a neighbour has said about its program.
-    pub fn program(&self, node: NodeId) -> Option<Program> {
+    pub(crate) fn program(&self, node: NodeId) -> Option<Program> {
         self.programs.lock().unwrap_or_else(PoisonError::into_inner).get(&node).cloned()
     }
 
     /// Records a problem of the host as a whole.
-    pub fn host_trouble(&self, text: String) {
+    pub(crate) fn host_trouble(&self, text: String) {
         *self.host.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
     }
 
     /// The problem of the host as a whole.
-    pub fn of_host(&self) -> Option<String> {
+    pub(crate) fn of_host(&self) -> Option<String> {
         self.host.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The run begins or goes on here: a link that breaks from now on is lost until its session is
     /// resumed.
-    pub fn begin(&self, beginning: Beginning) {
+    pub(crate) fn begin(&self, beginning: Beginning) {
         *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = Some(beginning);
     }
 
     /// Where the run has begun.
-    pub fn begun(&self) -> Option<Beginning> {
+    pub(crate) fn begun(&self) -> Option<Beginning> {
         self.begun.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Whether the run has begun.
-    pub fn has_begun(&self) -> bool {
+    pub(crate) fn has_begun(&self) -> bool {
         self.begun.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
@@ -254,23 +254,23 @@ impl Status {
     }
 
     /// Counts bytes of frames sent or received.
-    pub fn moved(&self, bytes: usize) {
+    pub(crate) fn moved(&self, bytes: usize) {
         self.moved.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// Bytes of frames so far, both ways: a link on which they grow is slow, not dead.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.moved.load(Ordering::Relaxed)
     }
 
     /// This node starts or ends a computation.
-    pub fn set_working(&self, working: bool) {
+    pub(crate) fn set_working(&self, working: bool) {
         self.work().own = working.then(clock::now);
     }
 
     /// Adds a beat of this node if it has worked for half of `every` and added none within that
     /// time.
-    pub fn beat(&self, me: NodeId, every: Duration) {
+    pub(crate) fn beat(&self, me: NodeId, every: Duration) {
         // A node whose link is lost keeps the others waiting, too.
         let lost = self.has_begun() && !self.missing().is_empty();
         let mut work = self.work();

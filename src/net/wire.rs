@@ -165,27 +165,27 @@ impl std::fmt::Display for Section {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// [`super::VERSION`].
-    pub version: u32,
+    pub(crate) version: u32,
     /// The run's id.
-    pub run: String,
+    pub(crate) run: String,
     /// This node's number in the topology.
-    pub node: u32,
+    pub(crate) node: u32,
     /// SHA-256 of each section's canonical text, in the order of [`Section`].
-    pub digests: [[u8; 32]; 3],
+    pub(crate) digests: [[u8; 32]; 3],
     /// The model's dimension d.
-    pub parameters: u64,
+    pub(crate) parameters: u64,
     /// Hash of the arithmetic self-test.
-    pub arithmetic: u64,
+    pub(crate) arithmetic: u64,
     /// The number of the other's last frame that this node has.
-    pub received: u64,
+    pub(crate) received: u64,
     /// The bytes of the next one that have arrived: the sender goes on after them.
-    pub partial: u64,
+    pub(crate) partial: u64,
     /// A random number of this node's running program.
-    pub incarnation: u64,
+    pub(crate) incarnation: u64,
     /// That of the other's program with which this end has a session; 0 before the first.
-    pub known: u64,
+    pub(crate) known: u64,
     /// The id of its membership; the greatest number while members are chosen.
-    pub membership: u64,
+    pub(crate) membership: u64,
 }
 
 /// Errors of a stream: it ended, or its bytes are invalid.

@@ -26,22 +26,22 @@ pub struct Schedule {
     /// When each round was over on its last node.
     pub rounds: Vec<Time>,
     /// The traffic of each direction of a link that is used.
-    pub links: BTreeMap<(NodeId, NodeId), Load>,
+    pub(crate) links: BTreeMap<(NodeId, NodeId), Load>,
     /// Nanoseconds that each node computed.
-    pub computing: Vec<u64>,
+    pub(crate) computing: Vec<u64>,
 }
 
 /// The traffic of one direction of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Load {
+pub(crate) struct Load {
     /// Frames.
-    pub frames: u64,
+    pub(crate) frames: u64,
     /// Bytes of payloads.
-    pub payload: u64,
+    pub(crate) payload: u64,
     /// Bytes of envelopes, headers and payloads.
-    pub wire: u64,
+    pub(crate) wire: u64,
     /// Nanoseconds in which the line was busy.
-    pub busy: u64,
+    pub(crate) busy: u64,
 }
 
 /// Follows a plan for a model of `parameters` numbers for `rounds` rounds; flights still in flight

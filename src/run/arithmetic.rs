@@ -12,7 +12,7 @@ use ndarray::Array2;
 use crate::rng::{Purpose, Stream};
 
 /// The hash of this process's arithmetic.
-pub fn class() -> u64 {
+pub(crate) fn class() -> u64 {
     static CLASS: LazyLock<u64> = LazyLock::new(compute);
     *CLASS
 }

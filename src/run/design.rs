@@ -295,7 +295,7 @@ impl Design {
     }
 
     /// One node's optimizer on a shard of this many rows.
-    pub fn optimizer(&self, node: NodeId, rows: usize) -> Optimizer {
+    pub(crate) fn optimizer(&self, node: NodeId, rows: usize) -> Optimizer {
         Optimizer::new(
             self.optimizer.clone(),
             self.experiment.run.seed,
@@ -311,7 +311,7 @@ impl Design {
     }
 
     /// The names of the classes or of the predicted numbers, as far as the experiment gives them.
-    pub fn output_names(&self) -> Vec<String> {
+    pub(crate) fn output_names(&self) -> Vec<String> {
         let data = &self.experiment.data;
         if let Some(classes) = &data.classes {
             return classes.clone();
@@ -332,7 +332,7 @@ impl Design {
     }
 
     /// The maximum frame length, in bytes: the plan's, or that of a tree exchange.
-    pub fn frame_limit(&self) -> usize {
+    pub(crate) fn frame_limit(&self) -> usize {
         use crate::gossip::frame::HEADER;
         let record = tree::setup_limit(Opening::byte_len(&self.sums()));
         let tree = (8 * self.parameters()).max(self.topology.nodes().saturating_mul(record + 8));
@@ -340,7 +340,7 @@ impl Design {
     }
 
     /// The sums that nodes exchange before round 0.
-    pub fn sums(&self) -> Sums {
+    pub(crate) fn sums(&self) -> Sums {
         sums(&self.experiment, self.features)
     }
 
@@ -348,12 +348,12 @@ impl Design {
     ///
     /// # Errors
     /// If a program has brought the model.
-    pub fn table_model(&self) -> Result<Model, ConfigError> {
+    pub(crate) fn table_model(&self) -> Result<Model, ConfigError> {
         Model::resolve(&self.experiment.model, None, None)
     }
 
     /// Whether a program has brought the model.
-    pub fn is_own(&self) -> bool {
+    pub(crate) fn is_own(&self) -> bool {
         self.experiment.model.kind == OWN_MODEL
     }
 

@@ -67,7 +67,7 @@ impl TestRows {
     }
 
     /// All, each once.
-    pub fn all(&self) -> impl Iterator<Item = &Arc<Shared>> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Shared>> {
         let (same, own) = match self {
             TestRows::None => (None, &[][..]),
             TestRows::Same(rows) => (Some(rows), &[][..]),

@@ -122,7 +122,7 @@ impl EndError {
     }
 
     /// Adds a message. An interruption that loses data is a failure.
-    pub fn and(self, more: impl std::fmt::Display) -> EndError {
+    pub(crate) fn and(self, more: impl std::fmt::Display) -> EndError {
         match self {
             EndError::Setup(error) => EndError::Setup(ConfigError {
                 problem: format!("{}; {more}", error.problem),

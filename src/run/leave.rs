@@ -57,7 +57,7 @@ fn is_in_use(folder: &Path) -> bool {
 
 /// Looks for the request to leave.
 #[derive(Debug)]
-pub struct Departure {
+pub(crate) struct Departure {
     path: PathBuf,
     looked: Instant,
     asked: bool,
@@ -65,13 +65,13 @@ pub struct Departure {
 
 impl Departure {
     /// Requests in this run directory.
-    pub fn of(directory: &RunDirectory) -> Departure {
+    pub(crate) fn of(directory: &RunDirectory) -> Departure {
         let path = directory.path().join(LEAVE);
         Departure { path, looked: Instant::now(), asked: false }
     }
 
     /// Whether the node was asked to leave.
-    pub fn is_asked(&mut self) -> bool {
+    pub(crate) fn is_asked(&mut self) -> bool {
         if !self.asked && self.looked.elapsed() >= LOOK {
             (self.looked, self.asked) = (Instant::now(), self.path.exists());
         }

@@ -44,7 +44,7 @@ pub struct Metric {
 
 /// The mean loss of batches between two records.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct MeanLoss {
+pub(crate) struct MeanLoss {
     sum: f64,
     rounds: u64,
     /// Whether the next round begins anew.
@@ -54,7 +54,7 @@ pub struct MeanLoss {
 impl MeanLoss {
     /// Adds the loss over the batches of a round, of which all have as many. Returns the mean since
     /// the last record; `records`: this round has one.
-    pub fn add(&mut self, loss: f64, records: bool) -> f64 {
+    pub(crate) fn add(&mut self, loss: f64, records: bool) -> f64 {
         if self.recorded {
             *self = MeanLoss::default();
         }

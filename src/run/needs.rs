@@ -79,7 +79,7 @@ impl Needs {
 
     /// The memory of a process with one node; `rows` are its training rows, with those that it will
     /// keep for validation, and its test rows.
-    pub fn alone<'a>(
+    pub(crate) fn alone<'a>(
         design: &Design,
         node: NodeId,
         rows: impl Iterator<Item = &'a Dataset>,
@@ -118,7 +118,7 @@ impl Needs {
     }
 
     /// The sum, in bytes.
-    pub fn total(&self) -> u64 {
+    pub(crate) fn total(&self) -> u64 {
         self.vectors.saturating_add(self.frames).saturating_add(self.data)
     }
 

@@ -96,7 +96,7 @@ impl Evaluate {
 
     /// The measures of the model at `x`. Only the first [`MOST_MEASURES`] count; values that are
     /// not finite and names longer than [`MEASURE_NAME`] bytes are left out.
-    pub fn of(&self, x: &[f32]) -> Measures {
+    pub(crate) fn of(&self, x: &[f32]) -> Measures {
         let mut evaluate = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         usable(evaluate(x))
     }
@@ -207,7 +207,7 @@ impl OwnLearner {
     ///
     /// # Errors
     /// If it has another dimension than the design, or no rows.
-    pub fn of_objective(
+    pub(crate) fn of_objective(
         design: &Design,
         node: NodeId,
         objective: Box<dyn Objective>,
@@ -231,7 +231,7 @@ impl OwnLearner {
     ///
     /// # Errors
     /// If it has no rows, or more than can be counted.
-    pub fn of_gradients(
+    pub(crate) fn of_gradients(
         design: &Design,
         gradients: Box<dyn Gradients>,
     ) -> Result<OwnLearner, ConfigError> {
@@ -245,7 +245,7 @@ impl OwnLearner {
 
     /// Adds measures of the program.
     #[must_use]
-    pub fn evaluated(mut self, evaluate: Option<Evaluate>) -> OwnLearner {
+    pub(crate) fn evaluated(mut self, evaluate: Option<Evaluate>) -> OwnLearner {
         self.evaluate = evaluate;
         self
     }

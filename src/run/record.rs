@@ -16,16 +16,16 @@ use crate::{
 };
 
 /// The maximum number of links in a record: all nodes' records travel to every node.
-pub const MOST_LINKS: usize = 64;
+pub(crate) const MOST_LINKS: usize = 64;
 
 /// The maximum number of classes that a record counts.
 pub const MOST_CLASSES: usize = 4096;
 
 /// The maximum number of a program's measures in a record.
-pub const MOST_MEASURES: usize = 64;
+pub(crate) const MOST_MEASURES: usize = 64;
 
 /// The maximum length of a measure's name, in bytes.
-pub const MEASURE_NAME: usize = 64;
+pub(crate) const MEASURE_NAME: usize = 64;
 
 /// The maximum number of rows of all nodes together: larger whole numbers are not exact in `f64`.
 /// The maximum number of rows of a node.
@@ -35,23 +35,23 @@ pub(super) const MOST_ROWS: u64 = 1 << 53;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sums {
     /// The number of features.
-    pub inputs: usize,
+    pub(crate) inputs: usize,
     /// Whether the sums of features and of their squares are among them.
-    pub moments: bool,
+    pub(crate) moments: bool,
     /// The features whose missing values become what all nodes decide.
-    pub gaps: Vec<(usize, Missing)>,
+    pub(crate) gaps: Vec<(usize, Missing)>,
 }
 
 /// The record before round 0: the number of rows, and their sums if features are to be
 /// standardised or missing values to be filled.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Opening {
+pub(crate) struct Opening {
     /// Rows of the shard.
-    pub rows: u64,
+    pub(crate) rows: u64,
     /// Sums over the shard; `None` if none are needed.
-    pub moments: Option<Moments>,
+    pub(crate) moments: Option<Moments>,
     /// Missing values, in the order of [`Sums::gaps`].
-    pub gaps: Vec<GapSums>,
+    pub(crate) gaps: Vec<GapSums>,
 }
 
 impl Opening {
@@ -59,7 +59,7 @@ impl Opening {
     ///
     /// # Panics
     /// If the data was read with another schema.
-    pub fn of(data: &Dataset, sums: &Sums) -> Opening {
+    pub(crate) fn of(data: &Dataset, sums: &Sums) -> Opening {
         assert_eq!(data.gaps.len(), sums.gaps.len(), "missing values of another schema");
         let gaps = data.gaps.iter().zip(&sums.gaps);
         Opening {
@@ -73,7 +73,7 @@ impl Opening {
     ///
     /// # Panics
     /// If only one of them has sums, or they have different numbers of features.
-    pub fn merge(&mut self, other: &Opening) {
+    pub(crate) fn merge(&mut self, other: &Opening) {
         self.rows = self.rows.saturating_add(other.rows).min(MOST_ROWS);
         self.gaps.iter_mut().zip(&other.gaps).for_each(|(gaps, other)| gaps.merge(other));
         match (&mut self.moments, &other.moments) {
@@ -84,7 +84,7 @@ impl Opening {
     }
 
     /// The maximum length of [`Opening::to_bytes`] with these sums.
-    pub fn byte_len(sums: &Sums) -> usize {
+    pub(crate) fn byte_len(sums: &Sums) -> usize {
         let moments =
             if sums.moments { sums.inputs.saturating_mul(16).saturating_add(8) } else { 0 };
         let gaps: usize = sums.gaps.iter().map(|(_, missing)| GapSums::byte_len(*missing)).sum();
@@ -92,7 +92,7 @@ impl Opening {
     }
 
     /// Encodes the record: the number of rows, then missing values, then the sums.
-    pub fn to_bytes(&self) -> Vec<u8> {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.rows.to_le_bytes().to_vec();
         bytes.extend(self.gaps.iter().flat_map(GapSums::to_bytes));
         if let Some(moments) = &self.moments {
@@ -106,7 +106,7 @@ impl Opening {
     /// # Errors
     /// If it is cut short, lacks expected sums or has unexpected ones, has sums of another number
     /// of features or sums that no data can have, or counts too many rows.
-    pub fn from_bytes(bytes: &[u8], sums: &Sums) -> Result<Opening, String> {
+    pub(crate) fn from_bytes(bytes: &[u8], sums: &Sums) -> Result<Opening, String> {
         let (rows, mut rest) =
             bytes.split_first_chunk::<8>().ok_or("a setup record is cut short")?;
         let mut gaps = Vec::with_capacity(sums.gaps.len());
@@ -137,7 +137,7 @@ impl Opening {
 ///
 /// # Errors
 /// If one of them is wrong; see [`Opening::from_bytes`].
-pub fn merge(records: &[&[u8]], sums: &Sums) -> Result<Vec<u8>, String> {
+pub(crate) fn merge(records: &[&[u8]], sums: &Sums) -> Result<Vec<u8>, String> {
     let mut all: Option<Opening> = None;
     for record in records {
         let opening = Opening::from_bytes(record, sums)?;
@@ -226,7 +226,7 @@ impl Score {
     }
 
     /// The score on all these rows together; `None` without any.
-    pub fn merged(scores: &[Score]) -> Option<Score> {
+    pub(crate) fn merged(scores: &[Score]) -> Option<Score> {
         let [first, rest @ ..] = scores else { return None };
         if rest.is_empty() {
             return Some(*first);
@@ -287,7 +287,7 @@ impl Closing {
     }
 
     /// The record of a run that ended before the mean was formed.
-    pub fn early(own: &OwnModel, elapsed: Elapsed, rows: u64, classes: Vec<u64>) -> Closing {
+    pub(crate) fn early(own: &OwnModel, elapsed: Elapsed, rows: u64, classes: Vec<u64>) -> Closing {
         let conclusion = Conclusion::new(own, &[], elapsed);
         Closing { mean: None, classes: Closing::classes(classes), ..Closing::of(&conclusion, rows) }
     }
@@ -325,7 +325,7 @@ impl Closing {
     ///
     /// # Errors
     /// The value that is impossible, and the accepted ones.
-    pub fn check(&self, design: &Design) -> Result<(), String> {
+    pub(crate) fn check(&self, design: &Design) -> Result<(), String> {
         let rounds = design.experiment.run.rounds;
         if self.rounds > rounds || self.missed.len() as u64 > rounds {
             return Err(format!(

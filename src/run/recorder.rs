@@ -79,7 +79,7 @@ impl From<&Single> for RunInfo {
 
 impl RunInfo {
     /// For a program's model, at a node with this many rows.
-    pub fn of_own(design: Arc<Design>, node: NodeId, rows: u64) -> RunInfo {
+    pub(crate) fn of_own(design: Arc<Design>, node: NodeId, rows: u64) -> RunInfo {
         RunInfo {
             design,
             model: None,
@@ -132,7 +132,7 @@ impl Recorder {
     }
 
     /// A node goes on from a checkpoint: its model is not final.
-    pub fn resumes(&self, node: NodeId) {
+    pub(crate) fn resumes(&self, node: NodeId) {
         let mut state = self.lock();
         state.closings.remove(&node);
         state.mean = None;
@@ -154,7 +154,7 @@ impl Recorder {
     }
 
     /// Whether the mean has been formed.
-    pub fn has_mean(&self) -> bool {
+    pub(crate) fn has_mean(&self) -> bool {
         self.lock().mean.is_some()
     }
 

@@ -48,7 +48,7 @@ struct Kept {
 
 impl Shared {
     /// Not yet prepared.
-    pub fn new(raw: Dataset) -> Arc<Shared> {
+    pub(crate) fn new(raw: Dataset) -> Arc<Shared> {
         Arc::new(Shared::of(raw, None))
     }
 
@@ -56,7 +56,7 @@ impl Shared {
     ///
     /// # Errors
     /// If no row is left for training.
-    pub fn training(all: Arc<Shared>, run: &RunParams) -> Result<Arc<Shared>, ConfigError> {
+    pub(crate) fn training(all: Arc<Shared>, run: &RunParams) -> Result<Arc<Shared>, ConfigError> {
         let Some(stop) = &run.stop_early else { return Ok(all) };
         let raw = all.raw();
         // Another stream than that of the test rows.
@@ -144,7 +144,7 @@ struct Started {
 impl ShardLearner {
     /// A learner that has not begun. The first learner that knows the constants of the run sets
     /// `preprocessing`.
-    pub fn new(
+    pub(crate) fn new(
         design: Arc<Design>,
         model: Model,
         node: NodeId,
@@ -330,7 +330,7 @@ fn target_means(data: &Dataset) -> Vec<f64> {
 }
 
 /// Rows per class; empty if there are no classes.
-pub fn class_counts(data: &Dataset) -> Vec<u64> {
+pub(crate) fn class_counts(data: &Dataset) -> Vec<u64> {
     match &data.target {
         Target::Classes { labels, names } => {
             let mut counts = vec![0; names.len()];

@@ -33,7 +33,7 @@ pub enum SavedFiles {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
     /// The models' numbers, exactly.
-    pub models: u64,
+    pub(crate) models: u64,
     /// All files, approximately.
     pub all: u64,
 }

@@ -409,7 +409,7 @@ impl Summary {
     }
 
     /// The summary from the records of some nodes, in node order. It has no digest.
-    pub fn of(design: &Design, closings: &[(NodeId, Closing)]) -> Summary {
+    pub(crate) fn of(design: &Design, closings: &[(NodeId, Closing)]) -> Summary {
         let mut summary = Summary::blank(design);
         let names: Vec<&str> = (0..design.topology.nodes())
             .map(|node| design.topology.node(node.into()).name.as_str())

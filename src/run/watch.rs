@@ -126,7 +126,7 @@ impl<'a> Watch<'a> {
     }
 
     /// Each node's rounds done and bytes sent so far.
-    pub fn latest(&self) -> Vec<(u64, Traffic)> {
+    pub(crate) fn latest(&self) -> Vec<(u64, Traffic)> {
         self.latest.iter().map(|(rounds, _, traffic)| (*rounds, *traffic)).collect()
     }
 

@@ -137,7 +137,7 @@ impl Whole {
     }
 
     /// Scores a model on the test rows of a node; `None` without any, or before the run has begun.
-    pub fn score_at(&self, node: NodeId, x: &[f32]) -> Option<Score> {
+    pub(crate) fn score_at(&self, node: NodeId, x: &[f32]) -> Option<Score> {
         let test = self.tests.of(node)?.ready()?;
         Some(evaluate(&self.model, x, test).into())
     }
@@ -247,7 +247,7 @@ pub struct Pooled {
 ///
 /// # Errors
 /// If there is no such model.
-pub fn options(experiment: &Experiment) -> Result<Options, ConfigError> {
+pub(crate) fn options(experiment: &Experiment) -> Result<Options, ConfigError> {
     let data = &experiment.data;
     if let Some(schema) = &data.schema {
         schema.check()?;

@@ -63,11 +63,11 @@ pub fn run_on(
 pub type Running = (Node, Box<dyn Learner>);
 
 /// The state of a node in the middle of a run.
-pub struct Paused {
+pub(crate) struct Paused {
     /// Its core.
-    pub snapshot: Snapshot,
+    pub(crate) snapshot: Snapshot,
     /// The merged setup records of all nodes; empty if nothing was agreed on.
-    pub merged: Vec<u8>,
+    pub(crate) merged: Vec<u8>,
 }
 
 /// How a part of a run ends.
@@ -84,7 +84,7 @@ pub enum Part {
 /// # Errors
 /// If a node fails, the nodes wait for each other, or the run is over before these rounds without
 /// the observer's request.
-pub fn run_part(
+pub(crate) fn run_part(
     nodes: Vec<Running>,
     conditions: &Conditions,
     begin: Time,

@@ -85,7 +85,7 @@ const MOST_AROUND: usize = 16_383;
 
 /// The meetings in each exchange of a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pattern {
+pub(crate) enum Pattern {
     /// [`Kind::Server`]: exchange 0 up, 1 down.
     Server,
     /// [`Kind::Ring`]: exchanges 0 to n - 2 reduce, the others gather.
@@ -107,7 +107,7 @@ impl Pattern {
     ///
     /// # Errors
     /// If a link is missing, the pattern is not allowed, or the groups are not equal.
-    pub fn choose(
+    pub(crate) fn choose(
         rule: &str,
         wish: Option<Kind>,
         group: Option<usize>,
@@ -207,7 +207,7 @@ impl Pattern {
     }
 
     /// The first link that the pattern uses and the topology lacks.
-    pub fn missing(self, topology: &Topology) -> Option<(NodeId, NodeId)> {
+    pub(crate) fn missing(self, topology: &Topology) -> Option<(NodeId, NodeId)> {
         let mut meeting = Meeting::default();
         for exchange in 0..self.exchanges(topology.nodes()) {
             for node in (0..topology.nodes()).map(NodeId::from) {
@@ -223,7 +223,7 @@ impl Pattern {
     }
 
     /// The number of exchanges among `nodes` nodes.
-    pub fn exchanges(self, nodes: usize) -> u16 {
+    pub(crate) fn exchanges(self, nodes: usize) -> u16 {
         let around = |nodes: usize| 2 * nodes.saturating_sub(1) as u16;
         match self {
             Pattern::Server => 2,
@@ -236,7 +236,7 @@ impl Pattern {
 
     /// The meeting of `node`. A sender that computes the result, or whose own contribution counts,
     /// makes an encoding even if no node receives it.
-    pub fn meet(self, nodes: usize, node: NodeId, exchange: u16, out: &mut Meeting) {
+    pub(crate) fn meet(self, nodes: usize, node: NodeId, exchange: u16, out: &mut Meeting) {
         let i = node.index();
         let all_but_own = || (0..nodes).filter(move |&other| other != i).map(NodeId::from);
         match self {
@@ -306,7 +306,7 @@ impl Pattern {
 }
 
 /// Levels of the binomial tree: the smallest r with 2^r >= n.
-pub fn levels(nodes: usize) -> usize {
+pub(crate) fn levels(nodes: usize) -> usize {
     nodes.next_power_of_two().ilog2() as usize
 }
 
@@ -326,7 +326,7 @@ fn around(nodes: usize, first: usize, within: usize, out: &mut Meeting) {
 
 /// The range of a chunk: the vector is cut into `nodes` chunks whose lengths differ by at most 1,
 /// the longer ones first.
-pub fn chunk(len: usize, nodes: usize, index: usize) -> std::ops::Range<usize> {
+pub(crate) fn chunk(len: usize, nodes: usize, index: usize) -> std::ops::Range<usize> {
     let (short, longer) = (len / nodes, len % nodes);
     let start = |index: usize| index * short + index.min(longer);
     start(index)..start(index + 1)
@@ -334,7 +334,7 @@ pub fn chunk(len: usize, nodes: usize, index: usize) -> std::ops::Range<usize> {
 
 /// The chunk that a node of a ring sends in an exchange: while reducing its own, then the one just
 /// received; while gathering the one that it has completed, then the one just received.
-pub fn chunk_sent(nodes: usize, within: usize, exchange: u16) -> usize {
+pub(crate) fn chunk_sent(nodes: usize, within: usize, exchange: u16) -> usize {
     let exchange = usize::from(exchange);
     let reducing = nodes - 1;
     // Never below zero: an exchange number is below 2 (nodes - 1).
@@ -368,21 +368,21 @@ enum Formats {
 /// The fragments of a vector, in turn: one in each round. Their lengths differ by at most 1, the
 /// longer ones first.
 #[derive(Clone, Copy, Debug)]
-pub struct Fragments {
+pub(crate) struct Fragments {
     /// The numbers of the vector.
-    pub len: usize,
+    pub(crate) len: usize,
     /// How many fragments it has.
-    pub count: usize,
+    pub(crate) count: usize,
 }
 
 impl Fragments {
     /// The range of the fragment of a round.
-    pub fn at(self, round: Round) -> std::ops::Range<usize> {
+    pub(crate) fn at(self, round: Round) -> std::ops::Range<usize> {
         chunk(self.len, self.count, self.index(round))
     }
 
     /// Whether it is one of the shorter ones.
-    pub fn is_shorter(self, round: Round) -> bool {
+    pub(crate) fn is_shorter(self, round: Round) -> bool {
         self.index(round) >= self.len % self.count
     }
 

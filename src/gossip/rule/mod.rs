@@ -437,7 +437,7 @@ const ADAPTIVE_STEP: f64 = 0.03;
 ///
 /// # Errors
 /// If both the rule and the optimizer have momentum, unless `allow_unstable`.
-pub fn advise(
+pub(crate) fn advise(
     rule: &toml::Table,
     steps: &Steps,
     allow_unstable: bool,
@@ -516,6 +516,6 @@ fn whole(key: &str, value: i64, least: i64, most: i64) -> Result<u64, ConfigErro
 
 /// Rounds to 9 significant digits: what the resolved experiment records, and what every node
 /// computes with.
-pub fn nine_digits(value: f64) -> f64 {
+pub(crate) fn nine_digits(value: f64) -> f64 {
     format!("{value:.8e}").parse().expect("a formatted number parses")
 }

@@ -44,11 +44,11 @@ pub struct Word {
 /// A rectangle.
 #[allow(missing_docs, reason = "the four edges")]
 #[derive(Clone, Copy, Debug)]
-pub struct Extent {
-    pub left: f64,
-    pub top: f64,
-    pub right: f64,
-    pub bottom: f64,
+pub(crate) struct Extent {
+    pub(crate) left: f64,
+    pub(crate) top: f64,
+    pub(crate) right: f64,
+    pub(crate) bottom: f64,
 }
 
 impl Word {
@@ -68,7 +68,7 @@ impl Word {
     }
 
     /// The area that it occupies.
-    pub fn extent(&self) -> Extent {
+    pub(crate) fn extent(&self) -> Extent {
         let (x, y) = self.at;
         let width = width(&self.text, self.size);
         let left = match self.anchor {
@@ -88,12 +88,12 @@ pub fn width(text: &str, size: f64) -> f64 {
 
 impl Extent {
     /// A square around a point.
-    pub fn around((x, y): Point, half: f64) -> Extent {
+    pub(crate) fn around((x, y): Point, half: f64) -> Extent {
         Extent { left: x - half, top: y - half, right: x + half, bottom: y + half }
     }
 
     /// Whether the two overlap, or nearly so.
-    pub fn meets(&self, other: &Extent) -> bool {
+    pub(crate) fn meets(&self, other: &Extent) -> bool {
         self.left < other.right + AIR
             && other.left < self.right + AIR
             && self.top < other.bottom + AIR
@@ -101,7 +101,7 @@ impl Extent {
     }
 
     /// Whether a point lies inside.
-    pub fn holds(&self, (x, y): Point) -> bool {
+    pub(crate) fn holds(&self, (x, y): Point) -> bool {
         (self.left..=self.right).contains(&x) && (self.top..=self.bottom).contains(&y)
     }
 }
@@ -126,7 +126,7 @@ pub struct Sheet {
     size: Point,
     body: String,
     /// The areas where a word would cover something.
-    pub taken: Vec<Extent>,
+    pub(crate) taken: Vec<Extent>,
 }
 
 impl Sheet {
@@ -188,7 +188,7 @@ impl Sheet {
     }
 
     /// Whether a word would overlap nothing and lie on the sheet.
-    pub fn free(&self, extent: &Extent) -> bool {
+    pub(crate) fn free(&self, extent: &Extent) -> bool {
         let inside = extent.left >= 2.0
             && extent.top >= 2.0
             && extent.right <= self.size.0 - 2.0

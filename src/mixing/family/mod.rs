@@ -54,7 +54,7 @@ impl crate::registry::Named for dyn Family {
 }
 
 /// The keys of topology files that a family can have.
-pub const FILE_KEYS: [&str; 5] = ["nodes", "rows", "columns", "degree", "seed"];
+pub(crate) const FILE_KEYS: [&str; 5] = ["nodes", "rows", "columns", "degree", "seed"];
 
 /// The name in files for a graph of no family.
 pub const CUSTOM: &str = "custom";
@@ -309,7 +309,7 @@ impl PartialEq for Shape {
 ///
 /// # Errors
 /// If there is none; the error lists the known ones.
-pub fn find(name: &str) -> Result<&'static dyn Family, ConfigError> {
+pub(crate) fn find(name: &str) -> Result<&'static dyn Family, ConfigError> {
     REGISTRY.find(name).copied().ok_or_else(|| {
         let examples: Vec<_> = REGISTRY.iter().map(|&family| example(family)).collect();
         let problem = format!(

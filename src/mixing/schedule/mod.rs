@@ -58,7 +58,7 @@ impl crate::registry::Named for dyn Recipe {
 }
 
 /// The schedule of a topology that does not change.
-pub const STATIC: &str = "static";
+pub(crate) const STATIC: &str = "static";
 
 /// The name of the key, for errors.
 const KEY: &str = "topology.schedule";
@@ -112,7 +112,7 @@ pub trait Recipe: Sync + fmt::Debug {
 ///
 /// # Errors
 /// If there is none, or its number is missing or wrong; the error lists what is accepted.
-pub fn find(text: &str) -> Result<(&'static dyn Recipe, u64), ConfigError> {
+pub(crate) fn find(text: &str) -> Result<(&'static dyn Recipe, u64), ConfigError> {
     let refused = |problem: String| ConfigError::new(KEY, format!("\"{text}\""), problem);
     let (name, number) = match text.split_once(':') {
         Some((name, number)) => (name, Some(number)),

@@ -44,18 +44,18 @@ pub struct Checkpoint {
     /// The state of its core.
     pub snapshot: Snapshot,
     /// The state of its learner.
-    pub learner: State,
+    pub(crate) learner: State,
     /// The merged setup records of all nodes.
-    pub setup: Vec<u8>,
+    pub(crate) setup: Vec<u8>,
     /// The time since its start.
-    pub time: Time,
+    pub(crate) time: Time,
     /// The part of it spent on gradients.
-    pub computing: Time,
+    pub(crate) computing: Time,
     /// The membership in which it was written.
-    pub membership: u64,
+    pub(crate) membership: u64,
     /// The newest round of which, as far as this node knows, every member has a checkpoint of this
     /// membership; 0 if there is none.
-    pub common: u64,
+    pub(crate) common: u64,
     /// The changes of the members so far.
     pub history: Vec<Change>,
 }

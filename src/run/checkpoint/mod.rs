@@ -54,34 +54,34 @@ pub struct Checkpoints {
     disk: Arc<dyn Disk>,
     folder: PathBuf,
     /// How often one is written.
-    pub every: Every,
+    pub(crate) every: Every,
     /// Rounds after which none is needed: the run is over.
-    pub last: Option<u64>,
+    pub(crate) last: Option<u64>,
     /// Whether the node has been part of this run before.
-    pub used: bool,
+    pub(crate) used: bool,
     /// How often the program was started again.
-    pub restarts: u64,
+    pub(crate) restarts: u64,
     /// The results that this node has, if any: then it looks for the others only for a moment.
-    pub results: Option<Written>,
+    pub(crate) results: Option<Written>,
 }
 
 /// Results that a node has written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Written {
+pub(crate) struct Written {
     /// Identifies them: [`digest::short`] of the mean.
-    pub number: u64,
+    pub(crate) number: u64,
     /// The last change of the members, if there was one.
     last: Option<Change>,
 }
 
 impl Written {
     /// Those with this mean and history.
-    pub fn of(mean: &[f32], history: &[Change]) -> Written {
+    pub(crate) fn of(mean: &[f32], history: &[Change]) -> Written {
         Written { number: digest::short(mean), last: history.last().cloned() }
     }
 
     /// Whether these members of a run with so many nodes have formed them.
-    pub fn is_of(&self, membership: &Membership, nodes: usize) -> bool {
+    pub(crate) fn is_of(&self, membership: &Membership, nodes: usize) -> bool {
         match &self.last {
             Some(last) => (&last.members, &last.cut) == (&membership.members, &membership.cut),
             None => membership.is_whole(nodes),
@@ -102,7 +102,7 @@ pub enum Every {
 
 impl Every {
     /// How often the nodes of a run write one: never if something is always in flight.
-    pub fn of(design: &Design) -> Every {
+    pub(crate) fn of(design: &Design) -> Every {
         let params = &design.experiment.checkpoint;
         match params.every_rounds {
             _ if !plan::can_pause(&*design.rule.plan) => Every::Never,
@@ -129,7 +129,7 @@ impl Checkpoints {
     ///
     /// # Errors
     /// If they belong to another node or another run, or the folder cannot be written.
-    pub fn open(
+    pub(crate) fn open(
         run: &Path,
         every: Every,
         place: (NodeId, &str),
@@ -224,7 +224,7 @@ impl Checkpoints {
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub fn membership(&self) -> Result<Option<Membership>, ConfigError> {
+    pub(crate) fn membership(&self) -> Result<Option<Membership>, ConfigError> {
         let path = self.folder.join(MEMBERSHIP);
         let wrong = |problem: String| ConfigError::at("membership", problem).within(path.display());
         match self.disk.read(&path) {
@@ -240,20 +240,20 @@ impl Checkpoints {
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn adopt(&self, membership: &Membership) -> Result<(), ConfigError> {
+    pub(crate) fn adopt(&self, membership: &Membership) -> Result<(), ConfigError> {
         let text = serde_json::to_vec(membership).expect("a membership serialises to JSON");
         let path = self.folder.join(MEMBERSHIP);
         replace_file(&*self.disk, &path, &mut |file| file.write_all(&text))
     }
 
     /// Records that the run has begun.
-    pub fn begin(&self) {
+    pub(crate) fn begin(&self) {
         // Without it a node that is started again waits for a shorter time.
         let _ = self.disk.write(&self.folder.join(BEGUN), &mut |_| Ok(()));
     }
 
     /// Whether the run has begun.
-    pub fn has_begun(&self) -> bool {
+    pub(crate) fn has_begun(&self) -> bool {
         self.disk.exists(&self.folder.join(BEGUN))
     }
 
@@ -272,7 +272,7 @@ impl Checkpoints {
 
     /// The memberships and rounds of the checkpoints that can be used, ascending, and the newest of
     /// them. A checkpoint that cannot be used is reported.
-    pub fn available(&self) -> (Vec<(u64, u64)>, Option<Checkpoint>) {
+    pub(crate) fn available(&self) -> (Vec<(u64, u64)>, Option<Checkpoint>) {
         let (mut all, mut newest) = (Vec::new(), None);
         for round in self.rounds() {
             match self.load(round) {
@@ -294,7 +294,7 @@ impl Checkpoints {
     ///
     /// # Errors
     /// If it cannot be used.
-    pub fn load(&self, rounds: u64) -> Result<Checkpoint, ConfigError> {
+    pub(crate) fn load(&self, rounds: u64) -> Result<Checkpoint, ConfigError> {
         let path = self.path(rounds);
         Checkpoint::read(&*self.disk, &path, rounds).map_err(|problem| {
             ConfigError::at("checkpoint", format!("cannot be used: {problem}"))
@@ -306,12 +306,12 @@ impl Checkpoints {
     ///
     /// # Errors
     /// If it cannot be written; those before it are unchanged.
-    pub fn write(&self, checkpoint: &Checkpoint) -> Result<(), ConfigError> {
+    pub(crate) fn write(&self, checkpoint: &Checkpoint) -> Result<(), ConfigError> {
         checkpoint.write(&*self.disk, &self.path(checkpoint.snapshot.rounds.0))
     }
 
     /// Removes the checkpoints of other rounds than `kept` says.
-    pub fn retain(&self, kept: impl Fn(u64) -> bool) {
+    pub(crate) fn retain(&self, kept: impl Fn(u64) -> bool) {
         for round in self.rounds().into_iter().filter(|round| !kept(*round)) {
             // One that stays takes space only.
             let _ = self.disk.remove_file(&self.path(round));
@@ -319,17 +319,17 @@ impl Checkpoints {
     }
 
     /// The rounds of the newest file; 0 if there is none.
-    pub fn newest(&self) -> u64 {
+    pub(crate) fn newest(&self) -> u64 {
         self.rounds().last().copied().unwrap_or(0)
     }
 
     /// Whether there is no file of a checkpoint.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.rounds().is_empty()
     }
 
     /// Removes all of them with their folder, as far as possible.
-    pub fn remove(&self) {
+    pub(crate) fn remove(&self) {
         for name in self.disk.names(&self.folder).unwrap_or_default() {
             let _ = self.disk.remove_file(&self.folder.join(name));
         }
