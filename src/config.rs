@@ -8,13 +8,28 @@ use std::{
 
 use serde::{Serialize, de::DeserializeOwned};
 
+mod values;
+
 /// A value that cannot be used. [`ConfigError::within`] adds the file.
+///
+/// It prints as `file: place = value: problem`. A program finds the parts in the fields:
+///
+/// ```
+/// use gradvine::{config::Fault, experiment::Experiment};
+///
+/// let error = Experiment::parse("", &["run.roundz=3".into()]).unwrap_err();
+/// assert_eq!((error.file.as_deref(), error.key()), (Some("--set"), Some("run.roundz")));
+/// assert_eq!((error.section(), error.value.as_deref()), ("run", Some("3")));
+/// assert_eq!(error.fault, Fault::Unknown);
+/// assert!(error.accepted.iter().any(|key| key == "rounds"));
+/// ```
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error(
     "{}{place}{}: {problem}",
     .file.as_ref().map(|f| format!("{f}: ")).unwrap_or_default(),
     .value.as_ref().map(|v| format!(" = {v}")).unwrap_or_default()
 )]
+#[non_exhaustive]
 pub struct ConfigError {
     /// The file it came from, if any.
     pub file: Option<String>,
@@ -24,6 +39,27 @@ pub struct ConfigError {
     pub value: Option<String>,
     /// The problem, and what would be accepted.
     pub problem: String,
+    /// What is wrong with the value.
+    pub fault: Fault,
+    /// The accepted names, if these are all that is accepted; otherwise empty.
+    pub accepted: Box<[String]>,
+}
+
+/// What is wrong with a value of a configuration.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// It is out of bounds, or does not go with other values.
+    #[default]
+    Value,
+    /// It is of the wrong type, such as a text where a number is expected.
+    Type,
+    /// There is no key, section or entry of this name.
+    Unknown,
+    /// A key that is needed is missing.
+    Missing,
+    /// The file cannot be read.
+    Unreadable,
 }
 
 impl ConfigError {
@@ -33,17 +69,20 @@ impl ConfigError {
         value: impl std::fmt::Display,
         problem: impl Into<String>,
     ) -> ConfigError {
-        ConfigError {
-            file: None,
-            place: place.into(),
-            value: Some(brief(value.to_string())),
-            problem: problem.into(),
-        }
+        let value = Some(brief(value.to_string()));
+        ConfigError { value, ..ConfigError::at(place, problem) }
     }
 
     /// A problem of a place as a whole, without one value to quote.
     pub fn at(place: impl Into<String>, problem: impl Into<String>) -> ConfigError {
-        ConfigError { file: None, place: place.into(), value: None, problem: problem.into() }
+        ConfigError {
+            file: None,
+            place: place.into(),
+            value: None,
+            problem: problem.into(),
+            fault: Fault::Value,
+            accepted: Box::default(),
+        }
     }
 
     /// The same error at another place, such as the argument of a command that gave the value.
@@ -70,6 +109,36 @@ impl ConfigError {
         self.file.get_or_insert_with(|| file.to_string());
         self
     }
+
+    /// The same error with this fault.
+    #[must_use]
+    pub fn with_fault(self, fault: Fault) -> ConfigError {
+        ConfigError { fault, ..self }
+    }
+
+    /// The error of a name that does not exist; these do. It prints as before.
+    #[must_use]
+    pub fn with_accepted<N: Into<String>>(self, names: impl IntoIterator<Item = N>) -> ConfigError {
+        let accepted = names.into_iter().map(Into::into).collect();
+        ConfigError { fault: Fault::Unknown, accepted, ..self }
+    }
+
+    /// The same error with another value.
+    #[must_use]
+    pub fn with_value(self, value: impl std::fmt::Display) -> ConfigError {
+        ConfigError { value: Some(value.to_string()), ..self }
+    }
+
+    /// The place, if it is one key: `run.rounds` or `listen`, but not `line 7`.
+    pub fn key(&self) -> Option<&str> {
+        let of_a_key = |c: char| c.is_ascii_alphanumeric() || "_-.[]".contains(c);
+        Some(&*self.place).filter(|place| place.chars().all(of_a_key))
+    }
+
+    /// The first part of the place: `run` of `run.rounds`.
+    pub fn section(&self) -> &str {
+        self.place.split(['.', ' ']).next().unwrap_or_default()
+    }
 }
 
 /// Reads a TOML file that is one section.
@@ -79,7 +148,8 @@ impl ConfigError {
 pub(crate) fn read_file<P: DeserializeOwned>(section: &str, path: &Path) -> Result<P, ConfigError> {
     let within = |error: ConfigError| error.within(path.display());
     let text = std::fs::read_to_string(path)
-        .map_err(|error| within(ConfigError::at(section, format!("cannot be read: {error}"))))?;
+        .map_err(|error| ConfigError::at(section, format!("cannot be read: {error}")))
+        .map_err(|error| within(error.with_fault(Fault::Unreadable)))?;
     let table: toml::Table =
         toml::from_str(&text).map_err(|error| within(in_document(&text, &error)))?;
     read(section, &table).map_err(within)
@@ -113,26 +183,20 @@ pub fn read<P: DeserializeOwned>(section: &str, table: &toml::Table) -> Result<P
         // One key at a time first, so that a wrong type is reported with its key: serde's table
         // errors do not name it.
         let single = toml::Table::from_iter([(key.clone(), value.clone())]);
-        if let Err(error) = single.try_into::<P>() {
-            let message = error.message();
-            let of_this_key = ["invalid type", "invalid value", "unknown variant", "unknown field"];
+        if let Err(error) = values::read::<P>(single) {
             let is_table = |value: &toml::Value| value.is_table();
             let holds_tables =
                 is_table(value) || value.as_array().is_some_and(|all| all.iter().any(is_table));
-            let within_it = holds_tables && message.contains("missing field");
-            if within_it || of_this_key.iter().any(|words| message.contains(words)) {
-                return Err(ConfigError::new(
-                    format!("{section}.{key}"),
-                    value,
-                    in_section(section, message),
-                ));
+            if error.is_of_one_value() || (holds_tables && error.fault == Fault::Missing) {
+                let place = format!("{section}.{key}");
+                return Err(in_section(section, error, |words| {
+                    ConfigError::new(place, value, words)
+                }));
             }
         }
     }
-    table
-        .clone()
-        .try_into::<P>()
-        .map_err(|error| ConfigError::at(section, in_section(section, error.message())))
+    values::read::<P>(table.clone())
+        .map_err(|error| in_section(section, error, |words| ConfigError::at(section, words)))
 }
 
 /// The section without `kind`: the constants of the selected kind.
@@ -145,27 +209,30 @@ pub(crate) fn without_kind(table: &toml::Table) -> toml::Table {
 /// Sections that hold `kind` together with the constants of that kind.
 const WITH_KIND: [&str; 2] = ["rule", "compressor"];
 
-/// serde's message in plain words, with the nearest name that the section accepts.
-fn in_section(section: &str, message: &str) -> String {
+/// The error of a value in plain words, with the nearest name that the section accepts.
+fn in_section(
+    section: &str,
+    error: values::ReadError,
+    at: impl FnOnce(String) -> ConfigError,
+) -> ConfigError {
+    let words = in_words(&error.message);
+    let Some(name) = error.unknown else { return at(words).with_fault(error.fault) };
     let kind = WITH_KIND.contains(&section).then_some("kind");
-    with_nearest(message, kind)
+    let accepted = error.accepted.iter().copied().chain(kind);
+    at(format!("{words}{}", hint(&name, accepted.clone()))).with_accepted(accepted)
 }
 
-/// serde's message in the terms of TOML; for an unknown name it ends with the nearest accepted
-/// name.
+/// The message of TOML's reader in plain words; for an unknown name it ends with the nearest
+/// accepted name. This reader's errors are a message and a span, so the names are taken from its
+/// words.
 pub(crate) fn plain(message: &str) -> String {
-    with_nearest(message, None)
-}
-
-fn with_nearest(message: &str, more: Option<&str>) -> String {
     let words = in_words(message);
     let unknown = ["unknown field `", "unknown variant `"].iter().find_map(|start| {
         let (_, rest) = message.split_once(start)?;
         rest.split_once('`')
     });
     let Some((name, rest)) = unknown else { return words };
-    let accepted = rest.split('`').skip(1).step_by(2).chain(more);
-    format!("{words}{}", hint(name, accepted))
+    format!("{words}{}", hint(name, rest.split('`').skip(1).step_by(2)))
 }
 
 /// `; did you mean ...?` with the accepted name nearest to `name`; empty if none is near.
@@ -204,6 +271,7 @@ pub fn in_document(text: &str, error: &toml::de::Error) -> ConfigError {
         Some(value) => ConfigError::new(place, value.trim(), plain(message)),
         None => ConfigError::at(place, plain(message)),
     }
+    .with_fault(Fault::Unknown)
 }
 
 /// serde's message with the expected types in the terms of TOML.

@@ -96,8 +96,14 @@ impl<T: Named + Send> Registry<T> {
     /// If there is no such entry; the names that exist are listed.
     pub fn select(&self, name: Option<&str>) -> Result<Vec<&'static T>, ConfigError> {
         let Some(name) = name else { return Ok(self.iter().collect()) };
-        let wrong = || ConfigError::new("NAME", format!("\"{name}\""), self.expected(name));
+        let wrong = || self.unknown("NAME", name);
         Ok(vec![self.find(name).ok_or_else(wrong)?])
+    }
+
+    /// The error of a name at this place that no entry has.
+    pub fn unknown(&self, place: impl Into<String>, name: &str) -> ConfigError {
+        ConfigError::new(place, format!("\"{name}\""), self.expected(name))
+            .with_accepted(self.names())
     }
 
     /// All names, in order, for errors.

@@ -139,10 +139,7 @@ pub fn build(table: &toml::Table) -> Result<Built, ConfigError> {
     };
     match COMPRESSORS.find(kind) {
         Some(entry) => (entry.build)(&config::without_kind(table)),
-        None => {
-            let problem = COMPRESSORS.expected(kind);
-            Err(ConfigError::new("compressor.kind", format!("{kind:?}"), problem))
-        }
+        None => Err(COMPRESSORS.unknown("compressor.kind", kind)),
     }
 }
 

@@ -168,10 +168,8 @@ impl<'a> Numbers<'a> {
             .flat_map(|row| (0..targets.columns).map(move |column| targets.value(row, column)))
             .collect();
         let place = |row| format!("row {row}");
-        let target: Target =
-            columns::target(values, targets.columns, options, None, &place).map_err(|error| {
-                if error.place.starts_with("data.") { error } else { error.within(file) }
-            })?;
+        let target: Target = columns::target(values, targets.columns, options, None, &place)
+            .map_err(|error| if error.section() == "data" { error } else { error.within(file) })?;
         let all: Vec<usize> = (0..self.columns).collect();
         Dataset::new(name, self.features(&all, options)?, target)
     }

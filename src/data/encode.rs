@@ -569,10 +569,7 @@ fn choose(heading: &Heading, options: &Options) -> Result<Chosen, ConfigError> {
         }
         None => columns::named(named, header)?,
     };
-    let in_key = |error: ConfigError| ConfigError {
-        place: error.place.replace("data.columns", key),
-        ..error
-    };
+    let in_key = |error: ConfigError| error.renamed(&[("data.columns", key)]);
     let features = columns::named(&wanted, header).map_err(in_key)?;
     if let Some(both) = features.iter().find(|column| targets.contains(column)) {
         let problem = "is the target, and is also named as a feature";

@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::load::MAX_FILE_BYTES;
-use crate::config::ConfigError;
+use crate::config::{ConfigError, Fault};
 
 /// How far the reading of a file is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,7 +113,9 @@ impl<R> Drop for Counted<R> {
 pub(super) fn error_of(error: io::Error) -> ConfigError {
     match error.downcast::<ConfigError>() {
         Ok(error) => error,
-        Err(error) => ConfigError::at("cannot be read", error.to_string()),
+        Err(error) => {
+            ConfigError::at("cannot be read", error.to_string()).with_fault(Fault::Unreadable)
+        }
     }
 }
 

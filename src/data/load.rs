@@ -21,7 +21,10 @@ use super::{
     npy, npz, records,
     schema::Schema,
 };
-use crate::{config::ConfigError, memory};
+use crate::{
+    config::{ConfigError, Fault},
+    memory,
+};
 
 /// The largest accepted file, in bytes: 8 GiB, which as `f32` exceeds one node's memory in most
 /// cases.
@@ -462,7 +465,7 @@ impl Opened<'_> {
 
 /// An error about a key of the configuration does not belong to the data file; all others do.
 fn blame(error: ConfigError, name: &str) -> ConfigError {
-    if error.place.starts_with("data.") {
+    if error.section() == "data" {
         ConfigError { problem: format!("{} (in {name})", error.problem), ..error }
     } else {
         error.within(name)
@@ -517,7 +520,9 @@ fn read_labels(path: &Path) -> Result<Vec<u8>, ConfigError> {
 /// Opens a file; its length if it has one, as pipes have not.
 fn open_file(path: &Path) -> Result<(File, Option<u64>), ConfigError> {
     let fail = |error: std::io::Error| {
-        ConfigError::at("cannot be read", error.to_string()).within(path.display())
+        ConfigError::at("cannot be read", error.to_string())
+            .with_fault(Fault::Unreadable)
+            .within(path.display())
     };
     let file = File::open(path).map_err(fail)?;
     let metadata = file.metadata().map_err(fail)?;

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    config::{self, ConfigError},
+    config::{self, ConfigError, Fault},
     data,
     learn::{Init, ModelParams, OptimizerParams},
 };
@@ -91,19 +91,14 @@ struct Origin {
 impl Origin {
     /// Adds the origin of the value to an error in one of the sections. Errors of other files have
     /// their own.
-    fn blame(&self, mut error: ConfigError) -> ConfigError {
-        let place = &mut error.place;
-        for (reader, experiment) in
-            [("data.labels_file", "data.labels"), ("data.class_count", "model.outputs")]
-        {
-            // The reader of data files has other names for these.
-            *place = place.replace(reader, experiment);
-            error.problem = error.problem.replace(reader, experiment);
-        }
-        let section = place.split(['.', ' ']).next().unwrap_or_default();
-        if error.file.is_some() || !SECTIONS.contains(&section) {
+    fn blame(&self, error: ConfigError) -> ConfigError {
+        // The reader of data files has other names for these.
+        let error = error
+            .renamed(&[("data.labels_file", "data.labels"), ("data.class_count", "model.outputs")]);
+        if error.file.is_some() || !SECTIONS.contains(&error.section()) {
             return error;
         }
+        let place = &error.place;
         let below = |a: &str, b: &str| {
             a.strip_prefix(b).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
         };
@@ -126,7 +121,9 @@ impl Experiment {
     pub fn load(path: &Path, sets: &[String]) -> Result<Experiment, ConfigError> {
         let origin = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|error| {
-            ConfigError::at("experiment", format!("cannot be read: {error}")).within(&origin)
+            ConfigError::at("experiment", format!("cannot be read: {error}"))
+                .with_fault(Fault::Unreadable)
+                .within(&origin)
         })?;
         let mut experiment =
             Experiment::parse(&text, sets).map_err(|error| in_file(error, &origin))?;
@@ -167,10 +164,11 @@ impl Experiment {
                     SECTIONS.join(", "),
                     config::hint(&name, SECTIONS)
                 );
-                return Err(match value {
+                let error = match value {
                     toml::Value::Table(_) => ConfigError::at(name, problem),
                     value => ConfigError::new(name, value, problem),
-                });
+                };
+                return Err(error.with_accepted(SECTIONS));
             };
             let toml::Value::Table(section) = value else {
                 return Err(ConfigError::new(name, value, "expected a section, not a value"));

@@ -22,7 +22,7 @@ use serde_json::{Map, Value, json};
 
 use super::{KINDS, Model, ModelParams, Tensor};
 use crate::{
-    config::ConfigError,
+    config::{ConfigError, Fault},
     data::{
         Columns, Dataset, Options, Preprocessing, Scale, Schema, Task, are_named, write_atomically,
     },
@@ -296,7 +296,10 @@ fn read_keys(path: &Path) -> Option<Keys> {
 
 fn read_file(path: &Path) -> Result<Vec<u8>, ConfigError> {
     let within = |error: ConfigError| error.within(path.display());
-    let fail = |error: std::io::Error| within(ConfigError::at("cannot be read", error.to_string()));
+    let fail = |error: std::io::Error| {
+        let error = ConfigError::at("cannot be read", error.to_string());
+        within(error.with_fault(Fault::Unreadable))
+    };
     let file = File::open(path).map_err(fail)?;
     let length = file.metadata().map_err(fail)?.len();
     let limit = 8 + MAX_HEADER + 4 * super::MAX_PARAMETERS as u64;

@@ -66,6 +66,7 @@ fn link(params: &NetworkParams) -> Result<LinkModel, ConfigError> {
             format!("\"{}\"", params.preset),
             format!("expected one of {}", names.join(", ")),
         )
+        .with_accepted(names)
     })?;
     let mut link = preset.link;
     if let Some(ms) = within("latency_ms", params.latency_ms, 0.0, 1e7)? {

@@ -153,6 +153,7 @@ impl FromStr for Weights {
                 format!("\"{text}\""),
                 format!("expected one of {}", names.join(", ")),
             )
+            .with_accepted(names)
         })
     }
 }

@@ -5,7 +5,7 @@ use std::{fs, io::Write, path::Path};
 
 use libp2p::identity::Keypair;
 
-use crate::config::ConfigError;
+use crate::config::{ConfigError, Fault};
 
 /// The maximum length of a key file, in bytes.
 const LONGEST: u64 = 4096;
@@ -53,8 +53,9 @@ pub fn load(path: &Path) -> Result<Keypair, ConfigError> {
     let unread = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::NotFound => {
             wrong("there is no such file; `gradvine identity new FILE` makes one".into())
+                .with_fault(Fault::Unreadable)
         }
-        _ => wrong(format!("cannot be read: {error}")),
+        _ => wrong(format!("cannot be read: {error}")).with_fault(Fault::Unreadable),
     };
     let meta = fs::metadata(path).map_err(unread)?;
     if meta.is_dir() || meta.len() > LONGEST {

@@ -497,7 +497,7 @@ pub fn topology(
                     ConfigError::new("topology.file", format!("\"{file}\""), problem)
                 }
                 ConfigError { file: None, place, .. } if place == "weights" => inside(error),
-                ConfigError { file: None, place, value: Some(rho), problem }
+                ConfigError { file: None, place, value: Some(rho), problem, .. }
                     if place == "rho" && weights.is_some() =>
                 {
                     let chosen = params.weights.as_deref().unwrap_or_default();
@@ -533,6 +533,7 @@ fn family_spec(name: &str, sizes: &[(&str, Option<u32>)]) -> Result<String, Conf
             format!("\"{name}\""),
             format!("expected one of {}", names.join(", ")),
         )
+        .with_accepted(names)
     })?;
     let keys: Vec<&str> = family.keys().iter().copied().filter(|key| *key != "seed").collect();
     let takes = || format!("a {name} takes {}", keys.join(" and "));

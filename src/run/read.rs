@@ -8,7 +8,11 @@ use std::{
 };
 
 use super::{Summary, metrics::Metric};
-use crate::{config::ConfigError, experiment::Experiment, mixing::Topology};
+use crate::{
+    config::{ConfigError, Fault},
+    experiment::Experiment,
+    mixing::Topology,
+};
 
 /// A run, read from its directory.
 #[derive(Clone, Debug)]
@@ -204,8 +208,9 @@ fn summary(path: &Path, topology: &Topology) -> Result<Option<Summary>, ConfigEr
     }
     let wrong =
         |place: &str, problem: String| ConfigError::at(place, problem).within(path.display());
-    let bytes =
-        fs::read(path).map_err(|error| wrong("summary", format!("cannot be read: {error}")))?;
+    let bytes = fs::read(path).map_err(|error| {
+        wrong("summary", format!("cannot be read: {error}")).with_fault(Fault::Unreadable)
+    })?;
     let summary: Summary = serde_json::from_slice(&bytes).map_err(|error| {
         wrong("summary", format!("{error}; expected the summary of a finished run"))
     })?;
@@ -226,7 +231,9 @@ struct Lines {
 /// that the run may be writing the last line just now.
 fn lines(path: &Path, nodes: usize, open: bool) -> Result<Lines, ConfigError> {
     let cannot = |error: std::io::Error| {
-        ConfigError::at("metrics", format!("cannot be read: {error}")).within(path.display())
+        ConfigError::at("metrics", format!("cannot be read: {error}"))
+            .with_fault(Fault::Unreadable)
+            .within(path.display())
     };
     let mut reader = BufReader::new(fs::File::open(path).map_err(cannot)?);
     let (mut rounds, mut last): (BTreeMap<u64, Sums>, BTreeMap<u32, Metric>) = Default::default();

@@ -77,8 +77,10 @@ pub fn run(args: Args) -> Result<(), Exit> {
         builder = builder.fresh();
     }
     let prepared = builder.prepare().map_err(|error| match &args.out {
-        Some(_) if error.place == "node.out" => {
-            ConfigError { place: "--out".into(), file: None, ..error }
+        Some(_) if error.key() == Some("node.out") => {
+            let mut error = error.with_place("--out");
+            error.file = None;
+            error
         }
         _ => error,
     })?;

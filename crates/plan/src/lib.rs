@@ -246,8 +246,7 @@ fn rules(request: &Request, design: &Design) -> Result<Vec<(Sets, Vec<Sets>)>, C
     };
     let identity = || vec!["compressor.kind=identity".to_string()];
     let one = |pick: &Pick| {
-        let entry = rule::find(&pick.kind)
-            .map_err(|error| ConfigError { place: "--rules".into(), ..error })?;
+        let entry = rule::find(&pick.kind).map_err(|error| error.with_place("--rules"))?;
         let tried = if entry.compresses { all(None) } else { vec![identity()] };
         Ok((pick.sets("rule"), tried))
     };

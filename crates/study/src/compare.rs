@@ -168,14 +168,11 @@ impl Comparison {
         let compressors =
             self.picks("--compressors", self.compressors.as_ref(), &experiment.compressor)?;
         for pick in rules.iter().flatten() {
-            rule::find(&pick.kind)
-                .map_err(|error| ConfigError { place: "--rules".into(), ..error })?;
+            rule::find(&pick.kind).map_err(|error| error.with_place("--rules"))?;
         }
         for pick in compressors.iter().flatten() {
-            compress::build(&pick.table("compressor")?).map_err(|error| ConfigError {
-                problem: format!("{error}"),
-                ..ConfigError::at("--compressors", "")
-            })?;
+            compress::build(&pick.table("compressor")?)
+                .map_err(|error| ConfigError::at("--compressors", error.to_string()))?;
         }
         let topologies: Vec<Option<String>> = match &self.topologies {
             None => vec![None],
@@ -184,11 +181,7 @@ impl Comparison {
         for spec in topologies.iter().flatten() {
             Topology::parse(spec, 1).map_err(|error| match error.file {
                 Some(_) => error,
-                None => ConfigError {
-                    place: "--topologies".into(),
-                    value: Some(format!("\"{spec}\"")),
-                    ..error
-                },
+                None => error.with_place("--topologies").with_value(format!("\"{spec}\"")),
             })?;
         }
         let grids = self

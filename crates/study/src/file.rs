@@ -289,9 +289,9 @@ impl Study {
                     .map(|grid| Grid::parse(&place, &fill(grid)))
                     .collect::<Result<_, _>>()?;
                 let case = Case { name: fill(&raw.name), base: base.clone(), sets };
-                let in_row = |error: ConfigError| ConfigError {
-                    place: format!("{place}: {}", error.place),
-                    ..error
+                let in_row = |error: ConfigError| {
+                    let at = format!("{place}: {}", error.place);
+                    error.with_place(at)
                 };
                 case.experiment(&[])
                     .and_then(|experiment| check_constants(&experiment))

@@ -359,9 +359,7 @@ impl std::fmt::Debug for Prepared {
 /// # Errors
 /// If there is none; the names that exist are listed.
 pub fn find(name: &str) -> Result<&'static Entry, ConfigError> {
-    RULES
-        .find(name)
-        .ok_or_else(|| ConfigError::new("rule.kind", format!("\"{name}\""), RULES.expected(name)))
+    RULES.find(name).ok_or_else(|| RULES.unknown("rule.kind", name))
 }
 
 /// Prepares the rule of a `[rule]` table and checks that its plan fits the topology.

@@ -14,7 +14,7 @@ mod toml;
 
 use std::{collections::BTreeMap, fmt, io::Read as _, path::Path};
 
-use crate::config::ConfigError;
+use crate::config::{ConfigError, Fault};
 
 use super::{MAX_LINKS, MAX_NODES, NodeInfo, Shape, Topology, Weights};
 
@@ -102,13 +102,15 @@ pub(super) struct DraftLink {
 /// Reads and parses a file.
 pub(super) fn load(path: &Path) -> Result<Draft, ConfigError> {
     let format = FileFormat::expect(path)?;
-    let fail = |problem: String| ConfigError::at("file", problem).within(path.display());
+    let unread = |problem: String| {
+        ConfigError::at("file", problem).with_fault(Fault::Unreadable).within(path.display())
+    };
     let file =
-        std::fs::File::open(path).map_err(|error| fail(format!("cannot be read: {error}")))?;
+        std::fs::File::open(path).map_err(|error| unread(format!("cannot be read: {error}")))?;
     let mut text = String::new();
     file.take(MAX_FILE_BYTES + 1)
         .read_to_string(&mut text)
-        .map_err(|error| fail(format!("cannot be read as text: {error}")))?;
+        .map_err(|error| unread(format!("cannot be read as text: {error}")))?;
     let mut draft = read(&text, format, &path.display().to_string())?;
     if draft.name.is_none() {
         draft.name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());

@@ -118,7 +118,9 @@ pub(crate) fn find(text: &str) -> Result<(&'static dyn Recipe, u64), ConfigError
         Some((name, number)) => (name, Some(number)),
         None => (text, None),
     };
-    let recipe = *REGISTRY.find(name).ok_or_else(|| refused(REGISTRY.expected(name)))?;
+    let recipe = *REGISTRY
+        .find(name)
+        .ok_or_else(|| refused(REGISTRY.expected(name)).with_accepted(REGISTRY.names()))?;
     match (recipe.number(), number) {
         (None, None) => Ok((recipe, 0)),
         (None, Some(_)) => Err(refused(format!("{name} takes no number: write \"{name}\""))),

@@ -1,0 +1,162 @@
+//! Reads a TOML table as a struct, and keeps what serde says about an error: its kind, the unknown
+//! name, the accepted names. TOML's own reader keeps the words only.
+
+use std::fmt;
+
+use serde::{
+    Deserializer,
+    de::{
+        DeserializeOwned, Error as _, Expected, IntoDeserializer, Unexpected, Visitor,
+        value::{Error as Words, MapAccessDeserializer, MapDeserializer, SeqDeserializer},
+    },
+    forward_to_deserialize_any,
+};
+
+use super::Fault;
+
+/// Why a table cannot be read as a struct.
+#[derive(Debug)]
+pub(super) struct ReadError {
+    /// serde's message.
+    pub message: String,
+    pub fault: Fault,
+    /// Whether serde refused a value itself, not what several of them make up.
+    refused: bool,
+    /// The unknown key or variant.
+    pub unknown: Option<String>,
+    /// The known keys or variants.
+    pub accepted: &'static [&'static str],
+}
+
+/// Reads a table.
+pub(super) fn read<P: DeserializeOwned>(table: toml::Table) -> Result<P, ReadError> {
+    P::deserialize(Values(toml::Value::Table(table)))
+}
+
+impl ReadError {
+    /// Whether one value is at fault: its type, its bounds or its name.
+    pub fn is_of_one_value(&self) -> bool {
+        self.refused || matches!(self.fault, Fault::Type | Fault::Unknown)
+    }
+
+    fn unknown(words: &Words, name: &str, accepted: &'static [&'static str]) -> ReadError {
+        let error = ReadError { fault: Fault::Unknown, ..ReadError::custom(words) };
+        ReadError { unknown: Some(name.into()), accepted, ..error }
+    }
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for ReadError {}
+
+impl serde::de::Error for ReadError {
+    fn custom<T: fmt::Display>(message: T) -> ReadError {
+        let message = message.to_string();
+        ReadError { message, fault: Fault::Value, refused: false, unknown: None, accepted: &[] }
+    }
+
+    fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> ReadError {
+        let words = Words::invalid_type(found, expected);
+        ReadError { fault: Fault::Type, ..ReadError::custom(words) }
+    }
+
+    fn invalid_value(found: Unexpected<'_>, expected: &dyn Expected) -> ReadError {
+        ReadError { refused: true, ..ReadError::custom(Words::invalid_value(found, expected)) }
+    }
+
+    fn unknown_variant(name: &str, accepted: &'static [&'static str]) -> ReadError {
+        ReadError::unknown(&Words::unknown_variant(name, accepted), name, accepted)
+    }
+
+    fn unknown_field(name: &str, accepted: &'static [&'static str]) -> ReadError {
+        ReadError::unknown(&Words::unknown_field(name, accepted), name, accepted)
+    }
+
+    fn missing_field(name: &'static str) -> ReadError {
+        ReadError { fault: Fault::Missing, ..ReadError::custom(Words::missing_field(name)) }
+    }
+}
+
+/// A TOML value, read as TOML's own reader does.
+struct Values(toml::Value);
+
+impl IntoDeserializer<'_, ReadError> for Values {
+    type Deserializer = Values;
+
+    fn into_deserializer(self) -> Values {
+        self
+    }
+}
+
+impl<'de> Deserializer<'de> for Values {
+    type Error = ReadError;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
+        match self.0 {
+            toml::Value::Boolean(value) => visitor.visit_bool(value),
+            toml::Value::Integer(value) => visitor.visit_i64(value),
+            toml::Value::Float(value) => visitor.visit_f64(value),
+            toml::Value::String(value) => visitor.visit_string(value),
+            toml::Value::Datetime(value) => visitor.visit_string(value.to_string()),
+            toml::Value::Array(values) => {
+                let len = values.len();
+                let mut values = SeqDeserializer::new(values.into_iter().map(Values));
+                let read = visitor.visit_seq(&mut values)?;
+                let long =
+                    |_: ReadError| ReadError::invalid_length(len, &"fewer elements in array");
+                values.end().map_err(long).map(|()| read)
+            }
+            toml::Value::Table(table) => {
+                let len = table.len();
+                let pairs = table.into_iter().map(|(key, value)| (key, Values(value)));
+                let mut pairs = MapDeserializer::new(pairs);
+                let read = visitor.visit_map(&mut pairs)?;
+                let long = |_: ReadError| ReadError::invalid_length(len, &"fewer elements in map");
+                pairs.end().map_err(long).map(|()| read)
+            }
+        }
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        _variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, ReadError> {
+        match self.0 {
+            toml::Value::String(variant) => visitor.visit_enum(variant.into_deserializer()),
+            toml::Value::Table(table) if table.len() == 1 => {
+                let pairs = table.into_iter().map(|(key, value)| (key, Values(value)));
+                visitor.visit_enum(MapAccessDeserializer::new(MapDeserializer::new(pairs)))
+            }
+            toml::Value::Table(table) if table.is_empty() => {
+                Err(ReadError::custom("wanted exactly 1 element, found 0 elements"))
+            }
+            toml::Value::Table(_) => {
+                Err(ReadError::custom("wanted exactly 1 element, more than 1 element"))
+            }
+            _ => Err(ReadError::invalid_type(Unexpected::UnitVariant, &"string only")),
+        }
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
+        visitor.visit_some(self)
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, ReadError> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    forward_to_deserialize_any! {
+        bool u8 u16 u32 u64 i8 i16 i32 i64 i128 u128 f32 f64 char str string unit seq bytes
+        byte_buf map unit_struct tuple_struct tuple ignored_any identifier struct
+    }
+}
