@@ -30,6 +30,28 @@ impl<T: Named + ?Sized> Named for &T {
 }
 
 /// A list of entries: this crate's own, then those that a program has added.
+/// ```
+/// use gradvine::{
+///     compress::COMPRESSORS, gossip::rule::RULES, mixing::family,
+///     registry::{Named, Registry},
+/// };
+///
+/// assert!(RULES.find("choco").is_some() && COMPRESSORS.names().contains(&"top-k"));
+/// assert_eq!(family::REGISTRY.select(None)?.len(), family::REGISTRY.len());
+/// let error = RULES.select(Some("chocolate")).err().expect("there is no such rule");
+/// assert!(error.accepted.contains(&"choco".to_string()));
+///
+/// // A registry takes entries of other crates, with names that it does not have yet.
+/// struct Fruit(&'static str);
+/// impl Named for Fruit {
+///     fn name(&self) -> &str { self.0 }
+/// }
+/// static FRUITS: Registry<Fruit> = Registry::new("fruit", &[Fruit("pear")]);
+/// FRUITS.register(Fruit("quince"))?;
+/// assert_eq!(FRUITS.names(), ["pear", "quince"]);
+/// assert!(FRUITS.register(Fruit("pear")).is_err());
+/// # Ok::<(), gradvine::config::ConfigError>(())
+/// ```
 pub struct Registry<T: 'static> {
     /// What an entry is, for errors.
     what: &'static str,

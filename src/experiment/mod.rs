@@ -44,6 +44,22 @@ pub const SECTIONS: [&str; 11] = [
 ];
 
 /// An experiment as written: types are correct, ranges not yet checked.
+///
+/// ```
+/// use gradvine::prelude::*;
+///
+/// // From text, from the default experiment, from a file; each with settings of `--set`.
+/// let settings = ["run.rounds=50".to_string()];
+/// let one = Experiment::parse("topology.file = 'torus:4x4'\nrule.kind = 'choco'", &settings)?;
+/// assert_eq!((one.run.rounds, one.topology.file.as_deref()), (50, Some("torus:4x4")));
+/// let folder = tempfile::tempdir().expect("a folder");
+/// let path = folder.path().join("experiment.toml");
+/// std::fs::write(&path, one.to_toml()).expect("it can be written");
+/// let again = Experiment::load(&path, &[])?;
+/// assert_eq!(again.canonical(), one.canonical()); // that on which nodes agree
+/// assert_eq!(Experiment::default_with(&settings)?.run.rounds, 50);
+/// # Ok::<(), ConfigError>(())
+/// ```
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Experiment {
     /// `[run]`

@@ -22,6 +22,25 @@ use super::{
 const MAX_NAME: usize = 128;
 
 /// Nodes, links, their weights and their properties.
+///
+/// ```
+/// use gradvine::{mixing::{FileFormat, NodeInfo}, prelude::*, units::NodeId};
+///
+/// let names = ["london", "paris", "tokyo"].map(NodeInfo::named);
+/// let topology = Topology::parse("ring:3", 1)?
+///     .with_nodes(names.into())?
+///     .with_link((NodeId(0), NodeId(2)), 110.0, 200.0)?;
+/// let text = topology.to_text(FileFormat::Csv);
+/// assert!(text.contains("london,tokyo"));
+/// // The file's extension names the format.
+/// let folder = tempfile::tempdir().expect("a folder");
+/// let path = folder.path().join("sites.toml");
+/// topology.write(&path)?;
+/// let again = Topology::load(&path)?;
+/// assert_eq!(again.to_toml(), topology.to_toml());
+/// assert_eq!(Topology::from_text(&again.to_toml(), FileFormat::Toml, "sites")?.nodes(), 3);
+/// # Ok::<(), ConfigError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Topology {
     name: String,

@@ -130,6 +130,17 @@ fn lock(stop_round: &Mutex<StopRound>) -> MutexGuard<'_, StopRound> {
 ///
 /// # Errors
 /// The first failure of a node; the others then stop too.
+/// ```
+/// use gradvine::{experiment::Transport, net, prelude::*};
+///
+/// let settings = ["run.rounds=5", "topology.file=ring:3", "rule.kind=choco"].map(String::from);
+/// let whole = Whole::new(Experiment::default_with(&settings)?)?;
+/// let ended =
+///     net::together(whole.specs(), &whole.design, Transport::Quic, &mut NoopObserver)?;
+/// let summary = Summary::new(&whole.design, &ended[0].records)?;
+/// assert_eq!((ended.len(), summary.nodes), (3, 3));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn together(
     specs: Vec<NodeSpec>,
     design: &Design,

@@ -41,6 +41,68 @@ enum Problem {
 ///
 /// Its methods only keep values; [`NodeBuilder::prepare`] and the methods that start a node check
 /// files other than the node's own, data and combinations.
+/// From values, with an objective of the program. Here both nodes of the network are in this
+/// process; on several machines each program builds one node.
+///
+/// ```
+/// use gradvine::{experiment::Transport, mixing::NodeInfo, net::free_ports, prelude::*, run::Run};
+/// use std::{collections::BTreeMap, sync::Arc};
+///
+/// # struct Bowl(f32, [Tensor; 1]);
+/// # impl Objective for Bowl {
+/// #     fn tensors(&self) -> &[Tensor] { &self.1 }
+/// #     fn rows(&self) -> usize { 1 }
+/// #     fn gradient(&mut self, x: &[f32], _: Batch<'_>, out: &mut [f32]) -> f64 {
+/// #         out[0] = x[0] - self.0;
+/// #         self.loss(x)
+/// #     }
+/// #     fn loss(&mut self, x: &[f32]) -> f64 { 0.5 * f64::from(x[0] - self.0).powi(2) }
+/// # }
+/// /// Keys, addresses and a topology of two nodes on loopback.
+/// fn network() -> Result<(Vec<Keypair>, Vec<String>, Topology), Box<dyn std::error::Error>> {
+///     let keys = [Keypair::generate_ed25519(), Keypair::generate_ed25519()];
+///     let ports = free_ports(Transport::Tcp, 2)?;
+///     let addresses: Vec<_> = ports.iter().map(|p| format!("/ip4/127.0.0.1/tcp/{p}")).collect();
+///     let nodes = keys.iter().zip(&addresses).enumerate().map(|(i, (key, address))| NodeInfo {
+///         peer: Some(key.public().to_peer_id().to_string()),
+///         addresses: vec![address.clone()],
+///         ..NodeInfo::named(format!("site-{i}"))
+///     });
+///     let topology = Topology::parse("path:2", 1)?.with_nodes(nodes.collect())?;
+///     Ok((keys.into(), addresses, topology))
+/// }
+/// let (keys, addresses, topology) = network()?;
+/// let experiment = Experiment::parse("run.rounds = 20\nrule.kind = 'd-psgd'", &[])?;
+/// let folder = tempfile::tempdir()?;
+/// let mut nodes = Vec::new();
+/// for (i, (key, address)) in keys.into_iter().zip(addresses).enumerate() {
+///     // f_0 and f_1 have their least values at 1 and 3; all nodes together look for 2.
+///     let centre = [1.0, 3.0][i];
+///     let node = NodeBuilder::new(key, topology.clone(), experiment.clone())
+///         .listen(address)
+///         .objective(Bowl(centre, [Tensor::new("x", &[1])]))
+///         .initial(vec![0.0])
+///         .agree("loss", "squares")
+///         .evaluate(|x| BTreeMap::from([("error".into(), f64::from((x[0] - 2.0).abs()))]))
+///         .warn(Arc::new(|line| eprintln!("{line}")))
+///         .out(folder.path().join(format!("node-{i}")))
+///         .start();
+///     nodes.push(node);
+/// }
+/// while let Some(event) = nodes[0].next_blocking() {
+///     if let Event::Linked { peer, .. } = event {
+///         assert_eq!(peer, "site-1");
+///     }
+/// }
+/// let results = nodes.into_iter().map(Node::join_blocking).collect::<Result<Vec<_>, _>>()?;
+/// assert_eq!(results[0].mean, results[1].mean);
+/// assert_eq!(results[0].summary, results[1].summary);
+///
+/// // Each node has written a run directory.
+/// let run = Run::load(results[0].directory.as_ref().expect("a folder was given"), false)?;
+/// assert_eq!(run.summary, Some(results[0].summary.clone()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct NodeBuilder {
     key: Keypair,
     topology: Topology,

@@ -101,6 +101,78 @@ pub struct Step {
 /// # Ok::<(), gradvine::node::EndError>(())
 /// ```
 #[derive(Debug)]
+/// Two nodes in one process, each with a loop on a thread of its own:
+///
+/// ```
+/// use gradvine::{experiment::Transport, mixing::NodeInfo, net::free_ports, prelude::*};
+///
+/// # /// Keys, addresses and a topology of two nodes on loopback.
+/// # fn network() -> Result<(Vec<Keypair>, Vec<String>, Topology), Box<dyn std::error::Error>> {
+/// #     let keys = [Keypair::generate_ed25519(), Keypair::generate_ed25519()];
+/// #     let ports = free_ports(Transport::Tcp, 2)?;
+/// #     let addresses: Vec<_> = ports.iter().map(|p| format!("/ip4/127.0.0.1/tcp/{p}")).collect();
+/// #     let nodes = keys.iter().zip(&addresses).enumerate().map(|(i, (key, address))| NodeInfo {
+/// #         peer: Some(key.public().to_peer_id().to_string()),
+/// #         addresses: vec![address.clone()],
+/// #         ..NodeInfo::named(format!("site-{i}"))
+/// #     });
+/// #     let topology = Topology::parse("path:2", 1)?.with_nodes(nodes.collect())?;
+/// #     Ok((keys.into(), addresses, topology))
+/// # }
+/// let (keys, addresses, topology) = network()?;
+/// let experiment = Experiment::parse("run.rounds = 30\nrule.kind = 'd-psgd'", &[])?;
+/// let train = |(i, (key, address))| -> Result<NodeResult, EndError> {
+///     let mut node = NodeBuilder::new(key, topology.clone(), experiment.clone())
+///         .listen(address)
+///         .initial(vec![0.0])
+///         .connect_blocking(vec![Tensor::new("x", &[1])], 1)?;
+///     assert_eq!((node.id().index(), node.rounds(), node.model()), (i, 0, &[0.0][..]));
+///     let centre = [1.0, 3.0][i];
+///     while node.is_open() {
+///         let (x, update) = node.parts();
+///         update[0] = 0.2 * (x[0] - centre);
+///         let loss = 0.5 * f64::from(x[0] - centre).powi(2);
+///         node.round_blocking(Step { loss, size: 0.2 })?;
+///     }
+///     while let Some(event) = node.next_event() {
+///         assert!(!matches!(event, Event::LinkLost { .. }));
+///     }
+///     node.finish_blocking()
+/// };
+/// let results = std::thread::scope(|scope| {
+///     let nodes: Vec<_> = keys.into_iter().zip(addresses).enumerate().collect();
+///     let threads: Vec<_> =
+///         nodes.into_iter().map(|node| scope.spawn(|| train(node))).collect();
+///     threads.into_iter().map(|thread| thread.join().expect("no panic")).collect::<Vec<_>>()
+/// });
+/// let results = results.into_iter().collect::<Result<Vec<_>, _>>()?;
+/// assert!((results[0].mean[0] - 2.0).abs() < 0.01);
+/// assert_eq!(results[0].summary, results[1].summary);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Within an async runtime, with a loop that may fail:
+///
+/// ```no_run
+/// use gradvine::prelude::*;
+///
+/// # fn train(_: &[f32], _: &mut [f32]) -> Result<f64, String> { Ok(0.0) }
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut node =
+///     Node::builder("node.toml")?.connect(vec![Tensor::new("weights", &[10])], 100).await?;
+/// while node.is_open() {
+///     let (x, update) = node.parts();
+///     match train(x, update) {
+///         Ok(loss) => node.round(Step { loss, size: 1.0 }).await?,
+///         // All nodes get the reason.
+///         Err(reason) => return Err(node.fail(reason).await.into()),
+///     };
+/// }
+/// let result = node.finish().await?;
+/// println!("{}", result.summary.mean_digest);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Exchange {
     design: Arc<Design>,
     id: NodeId,

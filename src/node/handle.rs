@@ -22,6 +22,35 @@ const UNREAD: usize = 1024;
 /// there is a run directory, and its threads end, as a rule within two seconds of the end of the
 /// gradient or evaluation in progress.
 #[derive(Debug)]
+/// ```
+/// use gradvine::{mixing::NodeInfo, prelude::*};
+///
+/// // The other node of this network never comes, so the program stops this one.
+/// let key = Keypair::generate_ed25519();
+/// let peer = |key: &Keypair| Some(key.public().to_peer_id().to_string());
+/// let address = vec!["/ip4/127.0.0.1/tcp/9".to_string()];
+/// let names = vec![
+///     NodeInfo { peer: peer(&key), ..NodeInfo::named("here") },
+///     NodeInfo {
+///         peer: peer(&Keypair::generate_ed25519()),
+///         addresses: address,
+///         ..NodeInfo::named("away")
+///     },
+/// ];
+/// let topology = Topology::parse("path:2", 1)?.with_nodes(names)?;
+/// let experiment = Experiment::parse("data.source = 'digits'", &[])?;
+/// let mut node = NodeBuilder::new(key, topology, experiment).data("digits").start();
+/// node.stop();
+/// while let Some(event) = node.next_blocking() {
+///     assert!(!matches!(event, Event::Linked { .. } | Event::Begun));
+/// }
+/// assert_eq!(node.try_next(), None);
+/// let (design, id) = node.design().expect("its files were read");
+/// assert_eq!(design.topology.node(id).name, "here");
+/// assert_eq!(node.directory(), None); // nothing is written
+/// assert!(matches!(node.join_blocking(), Err(EndError::Interrupted(_))));
+/// # Ok::<(), gradvine::config::ConfigError>(())
+/// ```
 pub struct Node {
     events: mpsc::Receiver<Event>,
     /// Events received while the node linked.

@@ -189,6 +189,18 @@ fn agreed_names(columns: &Columns) -> Vec<(String, String)> {
 }
 
 /// One node's part of a run.
+/// ```
+/// use gradvine::{prelude::*, run::{NodeFile, Single}, units::NodeId};
+///
+/// let experiment = Experiment::default_with(&["run.rounds=10".into()])?;
+/// let file = NodeFile { data: Some("digits".into()), ..NodeFile::default() };
+/// let topology = Topology::parse("ring:4", 1)?;
+/// let single = Single::new(&file, experiment, topology, NodeId(2))?;
+/// assert_eq!((single.design.topology.nodes(), single.node), (4, NodeId(2)));
+/// assert_eq!(single.classes.len(), 10);
+/// assert!(single.spec.is_some()); // its core and learner, for a driver
+/// # Ok::<(), ConfigError>(())
+/// ```
 pub struct Single {
     /// The design that all nodes share.
     pub design: Arc<Design>,

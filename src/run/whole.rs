@@ -24,6 +24,18 @@ use crate::{
 };
 
 /// An experiment with its data split and everything checked: ready for `train` or `simulate`.
+/// ```
+/// use gradvine::prelude::*;
+///
+/// let settings = ["run.rounds=30", "topology.file=ring:4", "data.source=breast-cancer"];
+/// let whole = Whole::new(Experiment::default_with(&settings.map(String::from))?)?;
+/// assert_eq!((whole.shards.len(), whole.classes.len()), (4, 2));
+/// let ended = sim::run(whole.specs(), &mut NoopObserver)?;
+/// let summary = Summary::new(&whole.design, &ended[0].records)?;
+/// assert_eq!(summary.nodes, 4);
+/// assert!(summary.outcome.test_accuracy_of_mean > Some(0.85));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Whole {
     /// The design that all nodes share.
     pub design: Arc<Design>,

@@ -47,6 +47,18 @@ pub fn run(specs: Vec<NodeSpec>, observer: &mut dyn Observer) -> Result<Vec<Ende
 ///
 /// # Errors
 /// If a node fails or the nodes wait for each other.
+/// ```
+/// use gradvine::prelude::*;
+///
+/// let settings = ["run.rounds=20", "topology.file=ring:4", "network.preset=4g"];
+/// let whole = Whole::new(Experiment::default_with(&settings.map(String::from))?)?;
+/// let slow = sim::run_on(whole.specs(), &whole.conditions, &mut NoopObserver)?;
+/// let ideal = sim::run(whole.specs(), &mut NoopObserver)?;
+/// // Links cost time; they do not change a synchronous run.
+/// assert_eq!(slow.ended[0].model, ideal[0].model);
+/// assert!(slow.time > slow.began);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn run_on(
     specs: Vec<NodeSpec>,
     conditions: &Conditions,
