@@ -47,8 +47,8 @@ use std::ops::Range;
 use crate::state::Visitor;
 
 pub use batches::Batches;
-pub use counts::{ClassCounts, Counts, ValueSums};
 pub(crate) use counts::MOST_OUTPUTS;
+pub use counts::{ClassCounts, Counts, ValueSums};
 pub use kind::{Gradient, Init, Kind, Learner, Shape, Sums, Targets};
 pub(crate) use model::count_elements;
 pub use model::{MAX_PARAMETERS, Model, ModelParams};

@@ -18,8 +18,8 @@ mod conditions;
 mod params;
 mod preset;
 
-pub use channel::LinkModel;
 pub(crate) use channel::Channel;
+pub use channel::LinkModel;
 pub use compute::ComputeModel;
 pub use conditions::Conditions;
 pub use params::{conditions, needs_relay};
