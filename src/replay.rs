@@ -33,7 +33,7 @@ pub fn simulate_own(
     let OwnRun { design, conditions, specs } = run;
     let simulated = sim::run_on(specs, &conditions, observer)?;
     let summary = Summary::of_run(&design, &simulated.ended[0].records, &[])
-        .map_err(|why| RunError::Setup(ConfigError::at("records of the run", why)))?;
+        .map_err(|why| RunError::Setup(ConfigError::at("records of the run", why.to_string())))?;
     Ok((summary, simulated))
 }
 
@@ -46,7 +46,8 @@ pub fn replay(whole: &Whole, history: &[Change]) -> Result<Summary, RunError> {
     let ideal = Conditions::ideal();
     let simulated = run_with(whole, history, &honest, &ideal, &mut NoopObserver)?;
     Summary::of_run(&whole.design, &simulated.ended[0].records, history)
-        .map_err(|why| RunError::Setup(ConfigError::at("records of the repeated run", why)))
+        .map_err(|why| ConfigError::at("records of the repeated run", why.to_string()))
+        .map_err(RunError::Setup)
 }
 
 impl From<Simulated> for Driven {

@@ -21,6 +21,7 @@ use crate::units::{NodeId, Round};
 /// What a stream is for. Each purpose is an independent family of streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
+#[non_exhaustive]
 pub enum Purpose {
     /// The model's initial parameters (the same on every node).
     Init = 1,

@@ -10,6 +10,7 @@ use crate::{
 
 /// One node at the end of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Ended {
     /// Its model after the last round.
     pub model: Vec<f32>,
@@ -25,6 +26,7 @@ pub struct Ended {
 
 /// Why members are chosen again.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Absence {
     /// Neighbours that are no longer awaited.
     pub late: Vec<NodeId>,

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 /// topology that say their latency or bandwidth keep it; the rest comes from here.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
 pub struct NetworkParams {
     /// Links of a known kind.
     pub preset: String,
@@ -83,6 +84,7 @@ pub struct NetworkParams {
 /// Nodes that take no part in some rounds of a simulation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct AbsentParams {
     /// Their names.
     pub nodes: Vec<String>,
@@ -95,6 +97,7 @@ pub struct AbsentParams {
 /// Nodes that lie.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct LiarParams {
     /// Their names.
     pub nodes: Vec<String>,

@@ -12,6 +12,7 @@ use crate::data::Schema;
 /// `[run]`: length, evaluations, output, limits.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
 pub struct RunParams {
     /// Names the run; a fresh node that meets a later round of the same run is refused.
     ///
@@ -87,6 +88,7 @@ pub struct RunParams {
 
 /// When a run begins.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub enum StartParams {
     /// `"all"`: once all nodes are linked.
     #[default]
@@ -134,6 +136,7 @@ impl<'de> Deserialize<'de> for StartParams {
 /// A run begins with this many nodes if the others are not there in time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct QuorumParams {
     /// The number of nodes.
     pub quorum: u32,
@@ -144,6 +147,7 @@ pub struct QuorumParams {
 /// The nodes that a run needs to end with exit code 0.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct RequireParams {
     /// At least so many nodes.
     pub nodes: u32,
@@ -154,6 +158,7 @@ pub struct RequireParams {
 /// When a run ends early.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct StopParams {
     /// The share of each node's training rows that is kept for validation.
     pub share: f64,
@@ -204,6 +209,7 @@ impl StartParams {
 /// What a run does when nodes are absent for too long.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Policy {
     /// It ends, with exit code 4, and can go on when they are back.
     #[default]
@@ -215,6 +221,7 @@ pub enum Policy {
 /// `[absence]`: links that break during a run, and nodes that do not come back.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
 pub struct AbsenceParams {
     /// Seconds for which a node tries to get a lost link back; the run goes on where it was. After
     /// that the policy decides. 0 is for ever.
@@ -239,6 +246,7 @@ pub struct AbsenceParams {
 /// `[checkpoint]`: the state of a node on its disk, from which it goes on after a restart.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
 pub struct CheckpointParams {
     /// Seconds between two checkpoints. 0: none is written, and the run begins anew when a node
     /// was started again.
@@ -255,6 +263,7 @@ pub struct CheckpointParams {
 /// `[robust]`: what a node accepts from its neighbours.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
 pub struct RobustParams {
     /// The greatest Euclidean norm of a vector that a neighbour may send. A neighbour that sends a
     /// longer one has broken the protocol, as if its bytes were malformed.
@@ -313,6 +322,7 @@ impl Default for RunParams {
 /// How hosts on one machine connect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Transport {
     /// TCP, TLS or Noise, Yamux.
     #[default]
@@ -334,6 +344,7 @@ impl Transport {
 /// `[topology]`: a file (or a spec such as `ring:8`), or a family with its size.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
 pub struct TopologyParams {
     /// A topology file, or a spec such as `ring:8`.
     ///
@@ -394,6 +405,7 @@ impl Default for TopologyParams {
 /// `[data]`: the training data, and how it is split.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
 pub struct DataParams {
     /// The rows to train and test on.
     #[serde(skip_serializing_if = "String::is_empty")]

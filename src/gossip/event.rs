@@ -140,6 +140,7 @@ pub enum Effect {
 
 /// A node's own model, with its rounds and traffic.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct OwnModel {
     /// The number of rounds done.
     pub rounds: Round,
@@ -162,6 +163,7 @@ pub struct Part {
 
 /// A node's report at the end of a round.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct RoundDone {
     /// The step t.
     pub round: Round,
@@ -175,6 +177,7 @@ pub struct RoundDone {
 
 /// Bytes that a node has sent so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Traffic {
     /// Payloads only.
     pub payload: u64,

@@ -226,6 +226,7 @@ impl Party for Leaving {
 
 /// Which nodes receive all nodes' records of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Readers {
     /// Every node: each writes the same summary.
     Everyone,

@@ -29,6 +29,7 @@ const MOST_ROWS: u64 = 1 << 53;
 /// How good a model is on some rows, in counts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Counts {
     /// Of predicted classes.
     Classes(ClassCounts),

@@ -168,6 +168,7 @@ impl<'de> Deserialize<'de> for BatchSize {
 
 /// An optimizer's constants, checked.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct OptimizerConfig {
     /// The step size of each round.
     pub schedule: Schedule,
@@ -185,6 +186,7 @@ pub struct OptimizerConfig {
 
 /// The constants of AdamW.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Adam {
     /// beta_1, in [0, 1).
     pub beta1: f64,

@@ -15,6 +15,7 @@ pub const MAX_CURVES: usize = 256;
 
 /// The quality of predicted classes.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct ClassQuality {
     classes: usize,
     /// The rows of each class.
@@ -29,6 +30,7 @@ pub struct ClassQuality {
 
 /// The rows whose greatest probability is in one tenth of [0, 1].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Bin {
     /// How many.
     pub rows: u64,
@@ -229,6 +231,7 @@ impl ClassQuality {
 
 /// The quality of a predicted number.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct ValueQuality {
     /// The mean absolute error.
     pub mae: f64,

@@ -29,6 +29,7 @@ pub enum ScheduleKind {
 /// the full step (Goyal et al., "Accurate, Large Minibatch SGD", 2017, section 2.2: gradual
 /// warm-up).
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Schedule {
     /// The full step size.
     pub step: f64,

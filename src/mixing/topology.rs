@@ -74,6 +74,7 @@ impl NodeInfo {
 
 /// The properties of a link.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct LinkInfo {
     /// Its entry of the mixing matrix.
     pub weight: f64,

@@ -12,6 +12,7 @@ use crate::{
 
 /// How the two ends of a link differ.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Difference {
     /// In their files: the place, the key and both values.
     Files(ConfigError),
@@ -53,6 +54,7 @@ pub(super) fn refusal(differences: &BTreeMap<NodeId, Difference>) -> RunError {
 
 /// An event from the network or from the learner.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Event {
     /// A link is up: the hellos agree and the streams are open.
     Up(NodeId),

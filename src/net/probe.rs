@@ -58,6 +58,7 @@ pub struct Reach {
 
 /// What a link can do.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Measured {
     /// What the neighbour runs.
     pub counterpart: Counterpart,
@@ -94,6 +95,7 @@ pub struct Examined {
 
 /// A relay at which the topology gives this node an address.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct AtRelay {
     /// The relay's address.
     pub address: Multiaddr,
@@ -105,6 +107,7 @@ pub struct AtRelay {
 
 /// All links of a node.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Examination {
     /// The addresses of this node: each as it listens, or why it cannot.
     pub listening: Vec<Result<Multiaddr, ConfigError>>,

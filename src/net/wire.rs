@@ -142,6 +142,7 @@ pub const ASSEMBLY: u64 = u64::MAX;
 
 /// The sections on which two nodes must agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[non_exhaustive]
 pub enum Section {
     /// Nodes, links, weights.
     Topology,

@@ -237,7 +237,7 @@ fn conclude(
     let summary = match (made, files) {
         (Ok(summary), _) => summary,
         (Err(why), Some((recorder, directory))) => {
-            return Err(recorder.unusable(directory, why, kept));
+            return Err(recorder.unusable(directory, why.to_string(), kept));
         }
         (Err(why), None) => {
             return Err(super::EndError::Short(

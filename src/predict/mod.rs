@@ -17,6 +17,7 @@ use crate::{
 
 /// The cost of a round once the first rounds are over.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Prediction {
     /// Mean time from one round to the next, in seconds.
     pub round_s: f64,
@@ -34,6 +35,7 @@ pub struct Prediction {
 
 /// The traffic of one direction of a link in a round.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct LinkLoad {
     /// The sender.
     pub from: NodeId,

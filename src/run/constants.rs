@@ -29,6 +29,7 @@ const ITERATIONS: usize = 30;
 
 /// The measured constants.
 #[derive(Clone, Debug, serde::Serialize)]
+#[non_exhaustive]
 pub struct Constants {
     /// L at x_0.
     pub smoothness: f64,

@@ -66,6 +66,7 @@ pub struct Figures {
 
 /// Always predicting one class.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Baseline {
     /// The class.
     pub class: String,
@@ -75,6 +76,7 @@ pub struct Baseline {
 
 /// The figures of a class.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct ClassFigures {
     /// The class.
     pub class: String,
@@ -95,6 +97,7 @@ pub struct ClassFigures {
 
 /// The figures of a predicted number.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct OutputFigures {
     /// Its name.
     pub output: String,

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 /// One evaluation of one node. Bytes are cumulative and sent by that node; values that were not
 /// evaluated are left out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Metric {
     /// Rounds done.
     pub round: u64,

@@ -67,6 +67,8 @@ pub(crate) use shard::class_counts;
 pub use shard::{ShardLearner, Shared};
 pub use single::{NodeFile, Security, Single};
 pub use space::{SavedFiles, Space};
-pub use summary::{Change, LinkBytes, Outcome, OwnMeasure, Participation, PooledOutcome, Summary};
+pub use summary::{
+    Change, LinkBytes, Outcome, OwnMeasure, Participation, PooledOutcome, Summary, SummaryError,
+};
 pub use watch::{Progress, Snapshot, Watch, mean};
 pub use whole::{Pooled, Whole};

@@ -14,6 +14,7 @@ use crate::{
 
 /// One combination with its prediction.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Outlook {
     /// The rule's name.
     pub rule: String,

@@ -14,6 +14,7 @@ use crate::{
 };
 
 /// All nodes of a run whose training belongs to another program.
+#[non_exhaustive]
 pub struct OwnRun {
     /// The design that all nodes share.
     pub design: Arc<Design>,

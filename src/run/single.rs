@@ -201,6 +201,7 @@ fn agreed_names(columns: &Columns) -> Vec<(String, String)> {
 /// assert!(single.spec.is_some()); // its core and learner, for a driver
 /// # Ok::<(), ConfigError>(())
 /// ```
+#[non_exhaustive]
 pub struct Single {
     /// The design that all nodes share.
     pub design: Arc<Design>,

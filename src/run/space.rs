@@ -20,6 +20,7 @@ const FILES: u64 = 20_000;
 
 /// The files that a run writes into its directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SavedFiles {
     /// Every node's model and the mean; every node's metrics.
     All,
@@ -31,6 +32,7 @@ pub enum SavedFiles {
 
 /// The size of a run directory, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Space {
     /// The models' numbers, exactly.
     pub(crate) models: u64,

@@ -19,8 +19,35 @@ use crate::{
     units::{NodeId, Round},
 };
 
+/// Why a run has no summary.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SummaryError {
+    /// There is not one record for each node.
+    #[error("{records} records of {nodes} nodes")]
+    Count {
+        /// The number of records.
+        records: usize,
+        /// The number of nodes.
+        nodes: usize,
+    },
+    /// No record can be used.
+    #[error(
+        "no node's record can be used{}",
+        .unusable.first().map_or(String::new(), |(node, why)| format!("; of node {node}: {why}"))
+    )]
+    Unusable {
+        /// The nodes, and what is wrong with their records.
+        unusable: Vec<(NodeId, String)>,
+    },
+    /// The run cannot have these members.
+    #[error(transparent)]
+    Members(#[from] ConfigError),
+}
+
 /// The summary of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Summary {
     /// The rule's name.
     pub rule: String,
@@ -165,6 +192,7 @@ impl Change {
 
 /// The quality of the models at the end. Unknown values are left out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Outcome {
     /// f at the mean of all models.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -194,6 +222,7 @@ pub struct Outcome {
 
 /// The nodes' values of one measure of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct OwnMeasure {
     /// Mean over the nodes, each of its own model.
     pub mean: f64,
@@ -207,6 +236,7 @@ pub struct OwnMeasure {
 
 /// The result of plain SGD on the pooled rows.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct PooledOutcome {
     /// Mean loss over all training rows; NaN if it diverged.
     #[serde(with = "crate::run::record::or_nan")]
@@ -280,6 +310,7 @@ pub struct Participation {
 
 /// The bytes that a node sent to one neighbour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct LinkBytes {
     /// Payloads.
     pub payload: u64,
@@ -344,10 +375,9 @@ impl Summary {
         design: &Design,
         records: &[Vec<u8>],
         history: &[drive::Change],
-    ) -> Result<Summary, String> {
+    ) -> Result<Summary, SummaryError> {
         let Some(last) = history.last() else { return Summary::new(design, records) };
-        let part = design.restricted(&last.members, &last.cut);
-        let part = part.map_err(|error| error.to_string())?;
+        let part = design.restricted(&last.members, &last.cut)?;
         let mut summary = Summary::new(&part, records)?;
         summary.add_history(&design.topology, history);
         Ok(summary)
@@ -358,10 +388,10 @@ impl Summary {
     ///
     /// # Errors
     /// If there is not one record for each node, or none can be used.
-    pub fn new(design: &Design, records: &[Vec<u8>]) -> Result<Summary, String> {
+    pub fn new(design: &Design, records: &[Vec<u8>]) -> Result<Summary, SummaryError> {
         let nodes = design.topology.nodes();
         if records.len() != nodes {
-            return Err(format!("{} records of {nodes} nodes", records.len()));
+            return Err(SummaryError::Count { records: records.len(), nodes });
         }
         let (mut closings, mut unusable) = (Vec::new(), Vec::new());
         for (node, bytes) in records.iter().enumerate() {
@@ -381,10 +411,7 @@ impl Summary {
         let Some(mean) =
             most_common(closings.iter().filter_map(|(_, closing)| closing.mean.as_deref()))
         else {
-            let first = unusable
-                .first()
-                .map_or(String::new(), |(node, why)| format!("; of node {node}: {why}"));
-            return Err(format!("no node's record can be used{first}"));
+            return Err(SummaryError::Unusable { unusable });
         };
         let mean = mean.to_string();
         closings.retain(|(node, closing)| {
@@ -397,10 +424,9 @@ impl Summary {
         unusable.sort();
         let mut summary = Summary::of(design, &closings);
         if unusable.is_empty() {
-            summary.digest = crate::digest::of_run(
-                closings.iter().map(|(_, closing)| closing.digest.as_str()),
-                &mean,
-            )?;
+            let digests = closings.iter().map(|(_, closing)| closing.digest.as_str());
+            summary.digest =
+                crate::digest::of_run(digests, &mean).expect("the digests were checked");
         }
         let name = |node: NodeId| design.topology.node(node).name.clone();
         summary.unusable = unusable.into_iter().map(|(node, why)| (name(node), why)).collect();

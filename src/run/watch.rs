@@ -30,6 +30,7 @@ pub struct Progress {
 
 /// All nodes' models at one evaluation.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Snapshot {
     /// Rounds done.
     pub rounds: u64,

@@ -36,6 +36,7 @@ use crate::{
 /// assert!(summary.outcome.test_accuracy_of_mean > Some(0.85));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[non_exhaustive]
 pub struct Whole {
     /// The design that all nodes share.
     pub design: Arc<Design>,
@@ -248,6 +249,7 @@ pub(super) fn gradients_take(
 
 /// The result of plain SGD on the pooled data.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Pooled {
     /// Mean loss over all training rows.
     pub train_loss: f64,

@@ -24,6 +24,7 @@ use crate::{
 
 /// The result of a complete run.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Simulated {
     /// The nodes.
     pub ended: Vec<Ended>,

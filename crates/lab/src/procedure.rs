@@ -132,8 +132,8 @@ impl Laboratory {
                 "stopped in the simulation; no node was started".into(),
             ));
         }
-        let summary =
-            Summary::new(design, &simulated.ended[0].records).map_err(EndError::failed)?;
+        let summary = Summary::new(design, &simulated.ended[0].records)
+            .map_err(|why| EndError::failed(why.to_string()))?;
         Ok(Expected {
             predicted_s,
             pace: Pace::of(&rounds.times, self.warm),

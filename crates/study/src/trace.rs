@@ -155,7 +155,7 @@ impl Trace {
                 &simulated.ended[0].history,
             ) {
                 Ok(summary) => trace.close(&summary, nodes),
-                Err(error) => trace.status = Status::Failed(error),
+                Err(error) => trace.status = Status::Failed(error.to_string()),
             },
             Err(RunError::Failed { failure: Failure::Diverged { round, .. }, .. }) => {
                 trace.status = Status::Diverged(round.0 + 1);

@@ -91,6 +91,7 @@ impl Written {
 
 /// How often a checkpoint is written.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Every {
     /// After this many rounds each.
     Rounds(u64),
