@@ -135,6 +135,11 @@ impl ConfigError {
         Some(&*self.place).filter(|place| place.chars().all(of_a_key))
     }
 
+    /// Whether the place is a key of this section, such as `run.rounds` of `run`.
+    pub fn is_in(&self, section: &str) -> bool {
+        self.place.strip_prefix(section).is_some_and(|key| key.starts_with('.'))
+    }
+
     /// The first part of the place: `run` of `run.rounds`.
     pub fn section(&self) -> &str {
         self.place.split(['.', ' ']).next().unwrap_or_default()

@@ -169,7 +169,7 @@ impl<'a> Numbers<'a> {
             .collect();
         let place = |row| format!("row {row}");
         let target: Target = columns::target(values, targets.columns, options, None, &place)
-            .map_err(|error| if error.section() == "data" { error } else { error.within(file) })?;
+            .map_err(|error| if error.is_in("data") { error } else { error.within(file) })?;
         let all: Vec<usize> = (0..self.columns).collect();
         Dataset::new(name, self.features(&all, options)?, target)
     }

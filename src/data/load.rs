@@ -465,7 +465,7 @@ impl Opened<'_> {
 
 /// An error about a key of the configuration does not belong to the data file; all others do.
 fn blame(error: ConfigError, name: &str) -> ConfigError {
-    if error.section() == "data" {
+    if error.is_in("data") {
         ConfigError { problem: format!("{} (in {name})", error.problem), ..error }
     } else {
         error.within(name)

@@ -245,10 +245,10 @@ impl NodeBuilder {
         // Errors about values of the node's file name that file; other places belong to the
         // topology.
         let in_topology = origin.as_ref().map(|_| file.topology.display().to_string());
-        let blame = move |error: ConfigError| match (&origin, error.place.as_str()) {
-            (Some(origin), place) if place == "listen" || place.starts_with("node.") => {
-                let place = format!("node.{}", place.trim_start_matches("node."));
-                ConfigError { place, ..error }.within(origin.display())
+        let blame = move |error: ConfigError| match &origin {
+            Some(origin) if error.is_in("node") => error.within(origin.display()),
+            Some(origin) if error.key() == Some("listen") => {
+                error.with_place("node.listen").within(origin.display())
             }
             _ => error,
         };
