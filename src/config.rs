@@ -161,7 +161,7 @@ pub(crate) fn read_file<P: DeserializeOwned>(section: &str, path: &Path) -> Resu
 }
 
 /// Reads the constants of a section into `P` (a struct with `#[serde(deny_unknown_fields,
-/// default)]` or the like). The key `kind` is not special: remove it first ([`without_kind`]) if it
+/// default)]` or the like). The key `kind` is not special: remove it first (`without_kind`) if it
 /// selected `P`.
 ///
 /// # Errors

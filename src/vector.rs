@@ -1,7 +1,7 @@
 //! One-pass kernels over `f32` slices.
 //!
 //! Replicas of one model live on two machines and must agree to the bit, so these kernels give the
-//! same bits on every CPU: plain `*` and `+` (the compiler never fuses them), and sums in [`LANES`]
+//! same bits on every CPU: plain `*` and `+` (the compiler never fuses them), and sums in `LANES`
 //! fixed lanes whatever the vector width.
 
 /// The number of independent partial sums of a reduction. Fixed: it is part of the result.

@@ -240,7 +240,7 @@ pub(super) fn tables(
 }
 
 /// Reads a dataset from a stream, such as standard input, as [`load`] reads it from a file. The
-/// name is only for messages and for [`Format::of`].
+/// name is only for messages and for `Format::of`.
 ///
 /// # Errors
 /// As [`load`].
@@ -254,7 +254,7 @@ pub fn read(name: &str, source: impl Read, options: &Options) -> Result<Dataset,
 }
 
 /// Reads a dataset from the bytes of a file, compressed or not, and of its file of labels, if there
-/// is one. Names are only for messages and for [`Format::of`].
+/// is one. Names are only for messages and for `Format::of`.
 ///
 /// # Errors
 /// As [`load`].

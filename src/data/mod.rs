@@ -22,7 +22,7 @@
 //! | `draft` | an experiment drafted from such a description |
 //! | `preprocessing` | what missing values become, by sums over all nodes |
 //! | `scale` | [`Moments`] and [`Scale`]: zero mean and unit deviation; rows stay on their node |
-//! | `synthetic` | [`Synthetic`]: random rows, each node's with an optimum of its own |
+//! | `synthetic` | `Synthetic`: random rows, each node's with an optimum of its own |
 //! | `write` | [`write_csv`]: a dataset as a file that [`load`] reads back to the bit |
 //!
 //! **Limits.** Values are finite `f32`; labels are whole numbers below [`MAX_CLASSES`], or names: a

@@ -1,10 +1,10 @@
-//! Exchanges over a spanning tree: before the rounds ([`SETUP`], [`INITIAL`]) and after them.
+//! Exchanges over a spanning tree: before the rounds ([`SETUP`], `INITIAL`) and after them.
 //!
 //! | flight | up (leaves to root) | down (root to leaves) |
 //! |---|---|---|
 //! | [`SETUP`] | every node's setup record | the merged record |
-//! | [`INITIAL`] | the initial model of the node that gives it; zeros of the others | that model |
-//! | [`MEAN`] | the `f64` sum of a subtree's models | the `f32` mean |
+//! | `INITIAL` | the initial model of the node that gives it; zeros of the others | that model |
+//! | `MEAN` | the `f64` sum of a subtree's models | the `f32` mean |
 //! | [`SUMMARY`] | every node's record of the run | all of them; nothing if one process runs all nodes |
 //!
 //! Exchanges go level by level: with a tree of height H, exchange e < H sends from depth H - e to
@@ -42,7 +42,7 @@ pub(crate) const TALLY: u8 = 255;
 pub(crate) const INITIAL: u8 = 254;
 
 /// The largest record that a node may contribute, in bytes; a setup record may be larger, see
-/// [`setup_limit`].
+/// `setup_limit`.
 pub const RECORD_LIMIT: usize = 256 * 1024;
 
 /// The largest setup record of any run, in bytes. Its length fits 32 bits, and the sums of 67

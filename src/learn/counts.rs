@@ -142,7 +142,7 @@ pub struct ClassCounts {
     /// Of the rows of each class, those that were found.
     right: Vec<u64>,
     /// classes x classes: rows of a class that were predicted to be of another. Empty beyond
-    /// [`MOST_CONFUSED`] classes.
+    /// `MOST_CONFUSED` classes.
     confusion: Vec<u64>,
     /// classes x bins x 2: the rows of other classes, and those of this class, whose probability of
     /// this class is in the bin. Empty where `confusion` is.

@@ -11,7 +11,7 @@ use crate::rng::{Purpose, Stream};
 
 use super::MixingMatrix;
 
-/// The maximum number of steps that [`Spectrum::of`](super::Spectrum::of) takes.
+/// The maximum number of steps that `Spectrum::of` takes.
 pub const MAX_STEPS: usize = 4_000;
 
 /// Steps between two checks of the tridiagonal matrix.

@@ -9,7 +9,7 @@
 //! ```
 //! The core runs on a thread of its own and never waits for a socket; readers, writers and the
 //! swarm are tasks. [`together`] runs all nodes in this process, each a host of its own on
-//! loopback; [`alone`] runs one node of a network of machines; a [`Relay`] carries links between
+//! loopback; `alone` runs one node of a network of machines; a [`Relay`] carries links between
 //! nodes without a public address.
 
 mod alone;

@@ -1,6 +1,6 @@
 //! The times of a run without its numbers: which node waits for which frame, and for how long.
 //!
-//! Each node steps the core's own [`Program`] and [`Flights`], with sizes in place of frames. Link
+//! Each node steps the core's own `Program` and `Flights`, with sizes in place of frames. Link
 //! and compute models give the times. No vector is touched, so a model of any size costs the same.
 
 use std::{

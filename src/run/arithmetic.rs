@@ -17,7 +17,7 @@ pub(crate) fn class() -> u64 {
     *CLASS
 }
 
-/// [`class`] in hexadecimal, as summaries record it.
+/// `class` in hexadecimal, as summaries record it.
 pub fn name() -> String {
     format!("{:016x}", class())
 }

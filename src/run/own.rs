@@ -94,8 +94,8 @@ impl Evaluate {
         Evaluate(Arc::new(Mutex::new(evaluate)))
     }
 
-    /// The measures of the model at `x`. Only the first [`MOST_MEASURES`] count; values that are
-    /// not finite and names longer than [`MEASURE_NAME`] bytes are left out.
+    /// The measures of the model at `x`. Only the first `MOST_MEASURES` count; values that are
+    /// not finite and names longer than `MEASURE_NAME` bytes are left out.
     pub(crate) fn of(&self, x: &[f32]) -> Measures {
         let mut evaluate = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         usable(evaluate(x))

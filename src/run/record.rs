@@ -196,7 +196,7 @@ pub struct Closing {
     /// The part of them spent on gradients.
     pub computing_s: f64,
     /// Bytes sent for the rule to each neighbour: its number, payload, wire. Empty if there are
-    /// more than [`MOST_LINKS`].
+    /// more than `MOST_LINKS`.
     pub links: Vec<[u64; 3]>,
     /// Measures of the program, of its own model.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

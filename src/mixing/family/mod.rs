@@ -72,7 +72,7 @@ pub trait Family: Sync + fmt::Debug {
     fn about(&self) -> &'static str;
 
     /// The keys of its arguments in a file, in the order of the command line: some of
-    /// [`FILE_KEYS`].
+    /// `FILE_KEYS`.
     fn keys(&self) -> &'static [&'static str] {
         &["nodes"]
     }
