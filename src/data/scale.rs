@@ -71,6 +71,7 @@ impl Moments {
     }
 
     /// The length of [`Moments::to_bytes`] for this many features.
+    #[cfg(test)]
     pub(crate) fn byte_len(inputs: usize) -> usize {
         8 * (1 + 2 * inputs)
     }

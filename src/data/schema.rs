@@ -343,7 +343,7 @@ impl Schema {
     }
 
     /// Replaces what all nodes decide by the numbers that they have decided, in the order of
-    /// [`Schema::agreed`].
+    /// `Schema::agreed`.
     #[must_use]
     pub fn filled(&self, fills: &[f32]) -> Schema {
         let mut schema = self.clone();

@@ -7,7 +7,7 @@ use crate::units::{NodeId, Round};
 /// The nodes that take part in a run from some round on, and the links that they do not use. Nodes
 /// have their numbers in the topology of the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Membership {
+pub struct Membership {
     /// 0 for all nodes; otherwise the number of the change times 2^32, plus a checksum over the
     /// members and links: a later one is greater, and two of one number differ, but for one case
     /// in 2^32.

@@ -11,8 +11,7 @@ pub use ended::{Absence, Ended, RunError};
 pub(crate) use learner::describe_panic;
 pub use learner::{Conclusion, Learner, compute};
 pub use lent::Lent;
-pub use membership::Change;
-pub(crate) use membership::Membership;
+pub use membership::{Change, Membership};
 pub use observer::{Elapsed, NoopObserver, Observer, Waiting};
 
 use crate::gossip::NodeConfig;

@@ -322,7 +322,6 @@ impl Default for RunParams {
 /// How hosts on one machine connect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
 pub enum Transport {
     /// TCP, TLS or Noise, Yamux.
     #[default]

@@ -141,13 +141,14 @@ impl<'a> Sealed<'a> {
 ///
 /// # Errors
 /// If the bytes are short or their checksum does not match.
+#[cfg(test)]
 pub(crate) fn open(frame: &[u8]) -> Result<(Header, &[u8]), FrameError> {
     let sealed = Sealed::new(frame)?;
     sealed.verify(crc32c::crc32c_append(sealed.sum, sealed.payload))?;
     Ok((sealed.header, sealed.payload))
 }
 
-/// Splits a frame that [`open`] or [`Sealed::verify`] has accepted, without another pass over it.
+/// Splits a frame that [`Sealed::verify`] has accepted, without another pass over it.
 ///
 /// # Panics
 /// If it has not.

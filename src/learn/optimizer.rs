@@ -168,11 +168,6 @@ impl Optimizer {
             visitor.vector("momentum", first);
         }
     }
-
-    /// The constants.
-    pub(crate) fn config(&self) -> &OptimizerConfig {
-        &self.config
-    }
 }
 
 /// What is kept of earlier gradients.

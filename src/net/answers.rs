@@ -39,7 +39,6 @@ pub(super) const STEP: Duration = Duration::from_secs(10);
 
 /// What a neighbour runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Counterpart {
     /// A node that waits for the run to begin.
     Node,

@@ -289,7 +289,7 @@ impl Host {
         let _ = self.connect.send(addresses);
     }
 
-    /// Queues a frame on a link. The core sends no more than [`SLOTS`] at a time, so there is room.
+    /// Queues a frame on a link. The core sends no more than `SLOTS` at a time, so there is room.
     pub fn send(&mut self, to: NodeId, frame: Arc<Vec<u8>>) {
         if let Some(link) = self.links.get(&to) {
             // If the link broke meanwhile, its event is on the way, and the frame is dropped.

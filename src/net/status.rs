@@ -171,11 +171,6 @@ impl Status {
         self.lock().insert(node, State::Down { text, explained: true });
     }
 
-    /// Whether the link is up.
-    pub(crate) fn is_up(&self, node: NodeId) -> bool {
-        self.lock().get(&node) == Some(&State::Up)
-    }
-
     /// The missing neighbours, each with its last problem.
     pub fn missing(&self) -> Vec<(NodeId, String)> {
         let trouble = |(node, state): (&NodeId, &State)| match state {

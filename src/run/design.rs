@@ -352,11 +352,6 @@ impl Design {
         Model::resolve(&self.experiment.model, None, None)
     }
 
-    /// Whether a program has brought the model.
-    pub(crate) fn is_own(&self) -> bool {
-        self.experiment.model.kind == OWN_MODEL
-    }
-
     /// The rule's name.
     pub fn rule_name(&self) -> &str {
         self.experiment.rule.get("kind").and_then(toml::Value::as_str).unwrap_or("?")

@@ -126,11 +126,6 @@ impl<'a> Watch<'a> {
         first
     }
 
-    /// Each node's rounds done and bytes sent so far.
-    pub(crate) fn latest(&self) -> Vec<(u64, Traffic)> {
-        self.latest.iter().map(|(rounds, _, traffic)| (*rounds, *traffic)).collect()
-    }
-
     fn evaluate(&mut self, round: Round, now: Time, all: &[Option<(Elapsed, RoundDone)>]) {
         let models: Vec<&[f32]> =
             all.iter().flatten().filter_map(|(_, done)| done.model.as_deref()).collect();

@@ -84,7 +84,7 @@ pub(crate) struct Paused {
 }
 
 /// How a part of a run ends.
-pub enum Part {
+pub(crate) enum Part {
     /// All nodes have done the rounds of the part; the time is that of the last event.
     Paused(Vec<Paused>, Time),
     /// The run is over.

@@ -3,7 +3,6 @@
 use std::{path::PathBuf, sync::Arc};
 
 use gradvine::{
-    config::ConfigError,
     memory,
     node::{Event, Node},
     run::EndError,

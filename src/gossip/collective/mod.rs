@@ -85,7 +85,7 @@ const MOST_AROUND: usize = 16_383;
 
 /// The meetings in each exchange of a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pattern {
+pub enum Pattern {
     /// [`Kind::Server`]: exchange 0 up, 1 down.
     Server,
     /// [`Kind::Ring`]: exchanges 0 to n - 2 reduce, the others gather.
@@ -107,7 +107,7 @@ impl Pattern {
     ///
     /// # Errors
     /// If a link is missing, the pattern is not allowed, or the groups are not equal.
-    pub(crate) fn choose(
+    pub fn choose(
         rule: &str,
         wish: Option<Kind>,
         group: Option<usize>,
@@ -207,7 +207,7 @@ impl Pattern {
     }
 
     /// The first link that the pattern uses and the topology lacks.
-    pub(crate) fn missing(self, topology: &Topology) -> Option<(NodeId, NodeId)> {
+    pub fn missing(self, topology: &Topology) -> Option<(NodeId, NodeId)> {
         let mut meeting = Meeting::default();
         for exchange in 0..self.exchanges(topology.nodes()) {
             for node in (0..topology.nodes()).map(NodeId::from) {
@@ -223,7 +223,7 @@ impl Pattern {
     }
 
     /// The number of exchanges among `nodes` nodes.
-    pub(crate) fn exchanges(self, nodes: usize) -> u16 {
+    pub fn exchanges(self, nodes: usize) -> u16 {
         let around = |nodes: usize| 2 * nodes.saturating_sub(1) as u16;
         match self {
             Pattern::Server => 2,
@@ -236,7 +236,7 @@ impl Pattern {
 
     /// The meeting of `node`. A sender that computes the result, or whose own contribution counts,
     /// makes an encoding even if no node receives it.
-    pub(crate) fn meet(self, nodes: usize, node: NodeId, exchange: u16, out: &mut Meeting) {
+    pub fn meet(self, nodes: usize, node: NodeId, exchange: u16, out: &mut Meeting) {
         let i = node.index();
         let all_but_own = || (0..nodes).filter(move |&other| other != i).map(NodeId::from);
         match self {
@@ -368,21 +368,21 @@ enum Formats {
 /// The fragments of a vector, in turn: one in each round. Their lengths differ by at most 1, the
 /// longer ones first.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Fragments {
+pub struct Fragments {
     /// The numbers of the vector.
-    pub(crate) len: usize,
+    pub len: usize,
     /// How many fragments it has.
-    pub(crate) count: usize,
+    pub count: usize,
 }
 
 impl Fragments {
     /// The range of the fragment of a round.
-    pub(crate) fn at(self, round: Round) -> std::ops::Range<usize> {
+    pub fn at(self, round: Round) -> std::ops::Range<usize> {
         chunk(self.len, self.count, self.index(round))
     }
 
     /// Whether it is one of the shorter ones.
-    pub(crate) fn is_shorter(self, round: Round) -> bool {
+    pub fn is_shorter(self, round: Round) -> bool {
         self.index(round) >= self.len % self.count
     }
 

@@ -142,7 +142,7 @@ impl Checkpoints {
     /// The same on another disk.
     ///
     /// # Errors
-    /// As [`Checkpoints::open`].
+    /// As `Checkpoints::open`.
     pub(crate) fn open_on(
         disk: Arc<dyn Disk>,
         run: &Path,
@@ -205,7 +205,7 @@ impl Checkpoints {
     /// round needs none.
     ///
     /// # Errors
-    /// As [`Checkpoints::open`].
+    /// As `Checkpoints::open`.
     pub fn of_all(
         design: &Design,
         run: &Path,
