@@ -20,8 +20,8 @@ mod values;
 /// let error = Experiment::parse("", &["run.roundz=3".into()]).unwrap_err();
 /// assert_eq!((error.file.as_deref(), error.key()), (Some("--set"), Some("run.roundz")));
 /// assert_eq!((error.section(), error.value.as_deref()), ("run", Some("3")));
-/// assert_eq!(error.fault, Fault::Unknown);
-/// assert!(error.accepted.iter().any(|key| key == "rounds"));
+/// let Fault::Unknown { accepted } = error.fault else { panic!("{error}") };
+/// assert!(accepted.contains(&"rounds".to_string()));
 /// ```
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error(
@@ -32,7 +32,7 @@ mod values;
 #[non_exhaustive]
 pub struct ConfigError {
     /// The file it came from, if any.
-    pub file: Option<String>,
+    pub file: Option<Box<str>>,
     /// The place: a dotted key such as `compressor.bits`, or `line 7`, or `link london - tokyo`.
     pub place: String,
     /// The offending value, as the user wrote it.
@@ -41,12 +41,10 @@ pub struct ConfigError {
     pub problem: String,
     /// What is wrong with the value.
     pub fault: Fault,
-    /// The accepted names, if these are all that is accepted; otherwise empty.
-    pub accepted: Box<[String]>,
 }
 
 /// What is wrong with a value of a configuration.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
     /// It is out of bounds, or does not go with other values.
@@ -55,7 +53,10 @@ pub enum Fault {
     /// It is of the wrong type, such as a text where a number is expected.
     Type,
     /// There is no key, section or entry of this name.
-    Unknown,
+    Unknown {
+        /// The names that exist, if they are known.
+        accepted: Box<[String]>,
+    },
     /// A key that is needed is missing.
     Missing,
     /// The file cannot be read.
@@ -81,7 +82,6 @@ impl ConfigError {
             value: None,
             problem: problem.into(),
             fault: Fault::Value,
-            accepted: Box::default(),
         }
     }
 
@@ -106,7 +106,7 @@ impl ConfigError {
     /// Adds the file to the error.
     #[must_use]
     pub fn within(mut self, file: impl std::fmt::Display) -> ConfigError {
-        self.file.get_or_insert_with(|| file.to_string());
+        self.file.get_or_insert_with(|| file.to_string().into());
         self
     }
 
@@ -120,7 +120,7 @@ impl ConfigError {
     #[must_use]
     pub fn with_accepted<N: Into<String>>(self, names: impl IntoIterator<Item = N>) -> ConfigError {
         let accepted = names.into_iter().map(Into::into).collect();
-        ConfigError { fault: Fault::Unknown, accepted, ..self }
+        self.with_fault(Fault::Unknown { accepted })
     }
 
     /// The same error with another value.
@@ -276,7 +276,7 @@ pub fn in_document(text: &str, error: &toml::de::Error) -> ConfigError {
         Some(value) => ConfigError::new(place, value.trim(), plain(message)),
         None => ConfigError::at(place, plain(message)),
     }
-    .with_fault(Fault::Unknown)
+    .with_accepted::<&str>([])
 }
 
 /// serde's message with the expected types in the terms of TOML.

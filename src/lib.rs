@@ -47,6 +47,8 @@
 //! `crates/`.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
+// Without libp2p hosts some parts of the core have no caller.
+#![cfg_attr(not(feature = "net"), allow(dead_code, unused_imports))]
 
 pub mod compress;
 pub mod config;

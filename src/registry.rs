@@ -32,14 +32,15 @@ impl<T: Named + ?Sized> Named for &T {
 /// A list of entries: this crate's own, then those that a program has added.
 /// ```
 /// use gradvine::{
-///     compress::COMPRESSORS, gossip::rule::RULES, mixing::family,
+///     compress::COMPRESSORS, config::Fault, gossip::rule::RULES, mixing::family,
 ///     registry::{Named, Registry},
 /// };
 ///
 /// assert!(RULES.find("choco").is_some() && COMPRESSORS.names().contains(&"top-k"));
 /// assert_eq!(family::REGISTRY.select(None)?.len(), family::REGISTRY.len());
 /// let error = RULES.select(Some("chocolate")).err().expect("there is no such rule");
-/// assert!(error.accepted.contains(&"choco".to_string()));
+/// let Fault::Unknown { accepted } = error.fault else { panic!("{error}") };
+/// assert!(accepted.contains(&"choco".to_string()));
 ///
 /// // A registry takes entries of other crates, with names that it does not have yet.
 /// struct Fruit(&'static str);

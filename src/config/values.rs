@@ -36,12 +36,11 @@ pub(super) fn read<P: DeserializeOwned>(table: toml::Table) -> Result<P, ReadErr
 impl ReadError {
     /// Whether one value is at fault: its type, its bounds or its name.
     pub fn is_of_one_value(&self) -> bool {
-        self.refused || matches!(self.fault, Fault::Type | Fault::Unknown)
+        self.refused || self.unknown.is_some() || self.fault == Fault::Type
     }
 
     fn unknown(words: &Words, name: &str, accepted: &'static [&'static str]) -> ReadError {
-        let error = ReadError { fault: Fault::Unknown, ..ReadError::custom(words) };
-        ReadError { unknown: Some(name.into()), accepted, ..error }
+        ReadError { unknown: Some(name.into()), accepted, ..ReadError::custom(words) }
     }
 }
 

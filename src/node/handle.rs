@@ -38,7 +38,7 @@ const UNREAD: usize = 1024;
 ///     },
 /// ];
 /// let topology = Topology::parse("path:2", 1)?.with_nodes(names)?;
-/// let experiment = Experiment::parse("data.source = 'digits'", &[])?;
+/// let experiment = Experiment::parse("model = { inputs = 64, outputs = 10 }", &[])?;
 /// let mut node = NodeBuilder::new(key, topology, experiment).data("digits").start();
 /// node.stop();
 /// while let Some(event) = node.next_blocking() {

@@ -192,7 +192,9 @@ fn agreed_names(columns: &Columns) -> Vec<(String, String)> {
 /// ```
 /// use gradvine::{prelude::*, run::{NodeFile, Single}, units::NodeId};
 ///
-/// let experiment = Experiment::default_with(&["run.rounds=10".into()])?;
+/// // A node has only its own rows, so the experiment states the width of the model.
+/// let settings = ["run.rounds=10", "model.inputs=64", "model.outputs=10"];
+/// let experiment = Experiment::default_with(&settings.map(String::from))?;
 /// let file = NodeFile { data: Some("digits".into()), ..NodeFile::default() };
 /// let topology = Topology::parse("ring:4", 1)?;
 /// let single = Single::new(&file, experiment, topology, NodeId(2))?;

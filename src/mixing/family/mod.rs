@@ -16,10 +16,7 @@ mod torus;
 
 use std::fmt;
 
-use crate::{
-    config::{ConfigError, Fault},
-    registry::Registry,
-};
+use crate::{config::ConfigError, registry::Registry};
 
 use super::{Graph, MAX_LINKS, MAX_NODES};
 pub(super) use random_regular::draw_regular;
@@ -319,7 +316,7 @@ pub(crate) fn find(name: &str) -> Result<&'static dyn Family, ConfigError> {
             "expected a file (.toml, .graphml, .dot, .csv) or one of {}",
             examples.join(", ")
         );
-        ConfigError::new("topology", format!("\"{name}\""), problem).with_fault(Fault::Unknown)
+        ConfigError::new("topology", format!("\"{name}\""), problem).with_accepted::<&str>([])
     })
 }
 
