@@ -17,7 +17,13 @@ import_exception!(gradvine._errors, UpdateError);
 /// A wrong file, value or combination.
 pub fn of_config(error: ConfigError) -> PyErr {
     let text = error.to_string();
-    SetupError::new_err((text, error.file, error.place, error.value, error.problem))
+    SetupError::new_err((
+        text,
+        error.file.map(String::from),
+        error.place,
+        error.value,
+        error.problem,
+    ))
 }
 
 /// Why a run ended early.
