@@ -30,6 +30,7 @@ impl<T: Named + ?Sized> Named for &T {
 }
 
 /// A list of entries: this crate's own, then those that a program has added.
+///
 /// ```
 /// use gradvine::{
 ///     compress::COMPRESSORS, config::Fault, gossip::rule::RULES, mixing::family,

@@ -404,7 +404,6 @@ impl Default for TopologyParams {
 /// `[data]`: the training data, and how it is split.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-#[non_exhaustive]
 pub struct DataParams {
     /// The rows to train and test on.
     #[serde(skip_serializing_if = "String::is_empty")]

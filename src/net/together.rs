@@ -130,6 +130,7 @@ fn lock(stop_round: &Mutex<StopRound>) -> MutexGuard<'_, StopRound> {
 ///
 /// # Errors
 /// The first failure of a node; the others then stop too.
+///
 /// ```
 /// use gradvine::{experiment::Transport, net, prelude::*};
 ///

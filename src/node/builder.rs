@@ -41,6 +41,7 @@ enum Problem {
 ///
 /// Its methods only keep values; [`NodeBuilder::prepare`] and the methods that start a node check
 /// files other than the node's own, data and combinations.
+///
 /// From values, with an objective of the program. Here both nodes of the network are in this
 /// process; on several machines each program builds one node.
 ///

@@ -100,7 +100,7 @@ pub struct Step {
 /// let result = node.finish_blocking()?;
 /// # Ok::<(), gradvine::node::EndError>(())
 /// ```
-#[derive(Debug)]
+///
 /// Two nodes in one process, each with a loop on a thread of its own:
 ///
 /// ```
@@ -173,6 +173,7 @@ pub struct Step {
 /// # Ok(())
 /// # }
 /// ```
+#[derive(Debug)]
 pub struct Exchange {
     design: Arc<Design>,
     id: NodeId,

@@ -21,7 +21,7 @@ const UNREAD: usize = 1024;
 /// A running node. Dropping it stops the node: its neighbours get the reason, its model is saved if
 /// there is a run directory, and its threads end, as a rule within two seconds of the end of the
 /// gradient or evaluation in progress.
-#[derive(Debug)]
+///
 /// ```
 /// use gradvine::{mixing::NodeInfo, prelude::*};
 ///
@@ -38,7 +38,8 @@ const UNREAD: usize = 1024;
 ///     },
 /// ];
 /// let topology = Topology::parse("path:2", 1)?.with_nodes(names)?;
-/// let experiment = Experiment::parse("model = { inputs = 64, outputs = 10 }", &[])?;
+/// let settings = ["model.inputs=64", "model.outputs=10"].map(String::from);
+/// let experiment = Experiment::default_with(&settings)?;
 /// let mut node = NodeBuilder::new(key, topology, experiment).data("digits").start();
 /// node.stop();
 /// while let Some(event) = node.next_blocking() {
@@ -51,6 +52,7 @@ const UNREAD: usize = 1024;
 /// assert!(matches!(node.join_blocking(), Err(EndError::Interrupted(_))));
 /// # Ok::<(), gradvine::config::ConfigError>(())
 /// ```
+#[derive(Debug)]
 pub struct Node {
     events: mpsc::Receiver<Event>,
     /// Events received while the node linked.

@@ -189,6 +189,7 @@ fn agreed_names(columns: &Columns) -> Vec<(String, String)> {
 }
 
 /// One node's part of a run.
+///
 /// ```
 /// use gradvine::{prelude::*, run::{NodeFile, Single}, units::NodeId};
 ///

@@ -24,6 +24,7 @@ use crate::{
 };
 
 /// An experiment with its data split and everything checked: ready for `train` or `simulate`.
+///
 /// ```
 /// use gradvine::prelude::*;
 ///

@@ -48,6 +48,7 @@ pub fn run(specs: Vec<NodeSpec>, observer: &mut dyn Observer) -> Result<Vec<Ende
 ///
 /// # Errors
 /// If a node fails or the nodes wait for each other.
+///
 /// ```
 /// use gradvine::prelude::*;
 ///
