@@ -192,7 +192,7 @@ fn conclude(
     let kept = recorder.finish(!interrupted);
     let mut summary = match Summary::of_run(&whole.design, &ended[0].records, &ended[0].history) {
         Ok(summary) => summary,
-        Err(why) => return Err(recorder.unusable(directory, why, kept)),
+        Err(why) => return Err(recorder.unusable(directory, why.to_string(), kept)),
     };
     summary.record_warnings().for_each(|line| warn(&line));
     (summary.trace, summary.interrupted) = (trace, interrupted);

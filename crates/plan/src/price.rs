@@ -64,11 +64,7 @@ impl Prices {
     pub fn of(parameters: usize, topology: &str, compressor: &str) -> Result<Prices, ConfigError> {
         let read = Topology::parse(topology, 1).map_err(|error| match error.file {
             Some(_) => error,
-            None => ConfigError {
-                place: "--topology".into(),
-                value: Some(format!("\"{topology}\"")),
-                ..error
-            },
+            None => error.with_place("--topology").with_value(format!("\"{topology}\"")),
         });
         Ok(Prices {
             parameters,
