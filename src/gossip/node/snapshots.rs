@@ -61,7 +61,7 @@ impl Node {
     /// round, or with the step and a part of the mixing of the next one. `lent` returns the model
     /// that [`Compute`](super::super::Effect::Compute) lent, if available. `None` before a round is
     /// complete.
-    pub(crate) fn salvage(&self, lent: impl FnOnce() -> Option<Vec<f32>>) -> Option<OwnModel> {
+    pub fn salvage(&self, lent: impl FnOnce() -> Option<Vec<f32>>) -> Option<OwnModel> {
         // A node that goes on from a mean has no model of its own before it is formed.
         let begins = self.rule.is_none() && self.model.is_empty();
         if self.round() == Round(0) || begins {
