@@ -1,7 +1,8 @@
 //! Nodes behind NATs: which pairs connect, and how, in network namespaces with the kernel's own
 //! address translation.
 //!
-//! They need Linux, root, `ip` and `iptables`. Elsewhere these tests say so and pass.
+//! They need Linux, root, `ip` and `iptables`, those of UPnP also `nft` and `miniupnpd` (of the
+//! Debian package of that name). Elsewhere these tests say so and pass.
 #![cfg(target_os = "linux")]
 
 #[path = "common/command.rs"]
@@ -16,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use command::{Running, folder, json, program, until_running};
+use command::{Running, folder, json, program, until, until_running};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -33,8 +34,9 @@ enum Nat {
 
 use Nat::{FullCone, PortRestricted, Symmetric};
 
-/// The addresses of relays; most worlds have only the first.
-const RELAYS: [&str; 2] = ["198.51.100.10", "198.51.100.11"];
+/// The addresses of relays; most worlds have only the first. Servers of UPnP refuse to forward from
+/// an address that is reserved for documentation; nothing leaves the namespaces.
+const RELAYS: [&str; 2] = ["9.9.9.10", "9.9.9.11"];
 
 /// Whether these tests can run here: one at a time.
 fn alone() -> Option<MutexGuard<'static, ()>> {
@@ -68,6 +70,8 @@ struct World {
     /// Whether all nodes are behind the first one's router.
     one_home: bool,
     relays: usize,
+    /// The node that asks its router for a port. Without relays it has the router's address.
+    upnp: Option<usize>,
     transport: &'static str,
     folder: TempDir,
 }
@@ -93,6 +97,17 @@ impl World {
         one_home: bool,
         relays: usize,
     ) -> World {
+        World::build(transport, relayed, nats, one_home, relays, None)
+    }
+
+    fn build(
+        transport: &'static str,
+        relayed: bool,
+        nats: &[Option<Nat>],
+        one_home: bool,
+        relays: usize,
+        upnp: Option<usize>,
+    ) -> World {
         let prefix = format!("gvnat{}-", std::process::id());
         let mut world = World {
             prefix,
@@ -100,12 +115,64 @@ impl World {
             nats: nats.to_vec(),
             one_home,
             relays,
+            upnp,
             transport,
             folder: folder(),
         };
         world.wire();
         world.write(relayed);
         world
+    }
+
+    /// Two nodes behind symmetric NATs, of which the second asks its router for a port.
+    fn asking(transport: &'static str, relays: usize) -> World {
+        let nats = [Some(Symmetric), Some(Symmetric)];
+        World::build(transport, false, &nats, false, relays, Some(1))
+    }
+
+    /// Starts a router's server of UPnP, with the chains that its packages make.
+    fn serve_upnp(&self, router: usize) -> Running {
+        let name = self.name(&format!("r{router}"));
+        let inside = |command: &[&str]| run(&[&["ip", "netns", "exec", &name], command].concat());
+        for chain in ["miniupnpd", "prerouting_miniupnpd", "postrouting_miniupnpd"] {
+            inside(&["nft", "add table inet filter; add chain inet filter", chain]);
+        }
+        inside(&[
+            "nft",
+            "add chain inet filter arrive { type nat hook prerouting priority -100; }",
+        ]);
+        inside(&["nft", "add rule inet filter arrive iifname wan jump prerouting_miniupnpd"]);
+        for (table, chain) in
+            [("nat", "MINIUPNPD"), ("nat", "MINIUPNPD-POSTROUTING"), ("filter", "MINIUPNPD")]
+        {
+            inside(&["iptables", "-t", table, "-N", chain]);
+        }
+        inside(&["iptables", "-t", "nat", "-A", "PREROUTING", "-i", "wan", "-j", "MINIUPNPD"]);
+        let file = self.path().join(format!("upnp{router}.conf"));
+        let text = format!(
+            "ext_ifname=wan\next_ip={}\nlistening_ip=lan\nenable_upnp=yes\nenable_natpmp=no\n\
+             secure_mode=yes\nuuid=00000000-1111-2222-3333-444444444444\n\
+             allow 1024-65535 10.0.{router}.0/24 1024-65535\ndeny 0-65535 0.0.0.0/0 0-65535\n",
+            public(router)
+        );
+        fs::write(&file, text).unwrap();
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &name, "miniupnpd", "-d", "-P"]);
+        command.arg(self.path().join(format!("upnp{router}.pid"))).arg("-f").arg(&file);
+        let server = Running::start(&mut command, self.path(), &format!("upnp{router}"));
+        until("the server of UPnP", || server.errors().contains("HTTP listening on port"));
+        server
+    }
+
+    /// The rules of a router that lead to its nodes.
+    fn forwards(&self, router: usize) -> String {
+        let name = self.name(&format!("r{router}"));
+        let list = |command: &[&str]| {
+            let output = Command::new("ip").args(["netns", "exec", &name]).args(command).output();
+            String::from_utf8(output.unwrap().stdout).unwrap()
+        };
+        let rules = list(&["nft", "list", "ruleset"]);
+        rules.lines().filter(|rule| rule.contains("dnat")).map(str::trim).collect()
     }
 
     fn name(&self, what: &str) -> String {
@@ -205,9 +272,10 @@ impl World {
         }
         let mut topology = format!("family = \"ring\"\nnodes = {nodes}\n");
         for (i, nat) in self.nats.iter().enumerate() {
+            let forwarded = self.upnp == Some(i);
             let addresses = match nat {
-                None => format!("\"/ip4/{}/{}\"", public(i), at(4001)),
-                Some(_) => relayed_addresses.join(", "),
+                Some(_) if self.relays > 0 || !forwarded => relayed_addresses.join(", "),
+                _ => format!("\"/ip4/{}/{}\"", public(i), at(4001)),
             };
             topology += &format!(
                 "[[node]]\nname = \"n{i}\"\npeer = \"{}\"\naddresses = [{addresses}]\n",
@@ -216,7 +284,7 @@ impl World {
             write(
                 &format!("n{i}.toml"),
                 format!(
-                    "key = \"n{i}.key\"\nlisten = [\"/ip4/0.0.0.0/{}\"]\n\
+                    "key = \"n{i}.key\"\nlisten = [\"/ip4/0.0.0.0/{}\"]\nupnp = {forwarded}\n\
                      topology = \"topology.toml\"\nexperiment = \"experiment.toml\"\n\
                      data = \"digits\"\nout = \"runs/n{i}\"\n",
                     at(4001)
@@ -283,7 +351,7 @@ impl World {
 
 /// The public address of a node or of its router.
 fn public(node: usize) -> String {
-    format!("198.51.100.{}", 100 + node)
+    format!("9.9.9.{}", 100 + node)
 }
 
 fn translate(router: &str, nat: Nat, inside: &str) {
@@ -411,6 +479,69 @@ fn a_node_that_goes_back_to_a_checkpoint_still_listens_on_all_its_addresses() {
     for (code, log, found) in world.end(nodes) {
         assert_eq!((code, found.as_ref()), (Some(0), Some(&digest)), "{log}");
     }
+}
+
+/// Whether there is a server of UPnP for a router.
+fn has_upnp() -> bool {
+    let has = Command::new("miniupnpd").arg("--version").output().is_ok();
+    if !has {
+        println!("skipped: it needs miniupnpd");
+    }
+    has
+}
+
+#[test]
+fn a_router_that_is_asked_by_upnp_lets_a_neighbour_in_and_closes_again() {
+    let Some(_alone) = alone().filter(|_| has_upnp()) else { return };
+    let digest = undisturbed(2);
+    for transport in ["tcp", "quic"] {
+        let world = World::asking(transport, 0);
+        let _server = world.serve_upnp(1);
+        let nodes = world.start_nodes();
+        until_running(&world.path().join("runs/n1"));
+        assert!(world.forwards(1).contains("4001"), "{}", world.forwards(1));
+        for (code, log, found) in world.end(nodes) {
+            assert_eq!((code, found.as_ref()), (Some(0), Some(&digest)), "{transport}: {log}");
+        }
+        assert_eq!(world.forwards(1), "", "the port is given back");
+    }
+}
+
+#[test]
+fn neighbours_that_are_connected_through_a_relay_hear_of_a_forwarded_port() {
+    let Some(_alone) = alone().filter(|_| has_upnp()) else { return };
+    let digest = undisturbed(2);
+    let world = World::asking("tcp", 1);
+    let _server = world.serve_upnp(1);
+    // Symmetric NATs at both ends, and no leave to send frames through the relay.
+    for (code, log, found) in world.run() {
+        assert_eq!((code, found.as_ref()), (Some(0), Some(&digest)), "{log}");
+    }
+}
+
+#[test]
+fn the_doctor_tells_what_the_router_forwards() {
+    let Some(_alone) = alone().filter(|_| has_upnp()) else { return };
+    let world = World::asking("tcp", 0);
+    let examine = || {
+        let gradvine = program().get_program().to_owned();
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &world.name("n1")]).arg(gradvine);
+        command.args(["doctor", "n1.toml", "--json", "--send", "1", "--wait", "1"]);
+        let output = command.current_dir(world.path()).output().unwrap();
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let findings = report["findings"].as_array().unwrap().clone();
+        findings.into_iter().find(|finding| finding["about"] == "UPnP").unwrap()
+    };
+    let without = examine();
+    assert_eq!(without["level"], "warning", "{without}");
+    assert!(without["text"].as_str().unwrap().contains("no router answered"), "{without}");
+    let _server = world.serve_upnp(1);
+    let with = examine();
+    let expected = format!("/ip4/{}/tcp/4001 to /ip4/0.0.0.0/tcp/4001", public(1));
+    assert_eq!(with["level"], "ok", "{with}");
+    assert!(with["text"].as_str().unwrap().contains(&expected), "{with}");
+    assert_eq!(world.forwards(1), "", "the port is given back");
 }
 
 #[test]

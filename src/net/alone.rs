@@ -21,6 +21,7 @@ use super::{
     reach,
     reservations::is_relayed,
     runtime,
+    upnp::{self, Forwarding},
     wire::ASSEMBLY,
 };
 use crate::{
@@ -44,6 +45,9 @@ pub struct Place {
     warnings: Vec<String>,
     /// How its TCP connections are encrypted.
     pub(super) security: Security,
+    /// Whether it asks its router for ports, and those that it has.
+    pub(super) upnp: bool,
+    forwarding: Forwarding,
 }
 
 impl Place {
@@ -104,7 +108,7 @@ impl Place {
                 ban: None,
             });
         }
-        let security = Security::default();
+        let (security, upnp, forwarding) = (Security::default(), false, Forwarding::default());
         Ok(Place {
             key,
             listen,
@@ -114,6 +118,8 @@ impl Place {
             dialled,
             warnings,
             security,
+            upnp,
+            forwarding,
         })
     }
 
@@ -128,6 +134,18 @@ impl Place {
     pub fn with_security(mut self, security: Security) -> Place {
         self.security = security;
         self
+    }
+
+    /// The same place; with `upnp` it asks its router to forward the ports on which it listens.
+    ///
+    /// # Errors
+    /// If it listens on no address to which a router can forward a port.
+    pub fn with_upnp(mut self, upnp: bool) -> Result<Place, ConfigError> {
+        if upnp {
+            upnp::check(&self.listen)?;
+        }
+        self.upnp = upnp;
+        Ok(self)
     }
 
     /// The number of neighbours.
@@ -151,6 +169,11 @@ impl Place {
         let mut neighbours = self.neighbours.iter();
         let found = neighbours.find(|neighbour| neighbour.node == node);
         found.map_or(&[], |neighbour| &neighbour.addresses)
+    }
+
+    /// The addresses of this node in the topology.
+    pub fn own_addresses(&self) -> &[Multiaddr] {
+        &self.own_addresses
     }
 
     /// This node's PeerId.
@@ -203,6 +226,7 @@ impl Network for Place {
             frame_limit: part.design().frame_limit(),
             congestion: experiment.run.congestion.clone(),
             security: self.security,
+            outside: self.upnp.then(|| self.forwarding.outside()),
             deadlines: Deadlines::of(experiment),
             restarts,
             assembly: assembly.then(|| Arc::clone(part.topology())),
@@ -216,6 +240,9 @@ impl Network for Place {
         }
         // The next attempt keeps the ports that were free now.
         self.listen = host.listen_addresses().to_vec();
+        if self.upnp {
+            self.forwarding.start(&self.listen);
+        }
         let dialled = part.neighbours.iter().filter_map(|neighbour| {
             let number = part.numbers[neighbour.node.index()];
             let addresses = neighbour.addresses.clone();

@@ -31,12 +31,13 @@ use super::{
     limits::Deadlines,
     link::{Leaving, Link, SLOTS},
     peers::Peer,
+    refusals::Refusals,
     reservations::{Reservations, is_relayed},
     security::Ciphers,
     session::{Inbox, random},
     sockets::{self, Ends},
     status::Status,
-    swarm::{Refusals, SwarmTask, listen, swarm},
+    swarm::{SwarmTask, listen, swarm},
     wire::StartMessage,
 };
 use crate::{config::ConfigError, gossip::Cause, mixing::Topology, run::Security, units::NodeId};
@@ -92,6 +93,8 @@ pub struct HostConfig {
     pub congestion: Option<String>,
     /// How TCP connections are encrypted.
     pub security: Security,
+    /// Where a router forwards ports to this node, if it asks one.
+    pub outside: Option<watch::Receiver<Vec<Multiaddr>>>,
     /// Time limits.
     pub deadlines: Deadlines,
     /// Whether this node goes back to a checkpoint when a neighbour's program was started again.
@@ -233,6 +236,12 @@ impl Host {
             refusals: Refusals::new("it is not a neighbour of this node in the topology"),
             reservations: Reservations::new(&config.addresses),
             relayed: config.relayed,
+            outside: config.outside.map(|mut outside| {
+                // It may have changed before this host was there.
+                outside.mark_changed();
+                outside
+            }),
+            forwarded: Vec::new(),
         };
         Ok(Host {
             peer,

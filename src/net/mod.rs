@@ -9,8 +9,8 @@
 //! ```
 //! The core runs on a thread of its own and never waits for a socket; readers, writers and the
 //! swarm are tasks. [`together`] runs all nodes in this process, each a host of its own on
-//! loopback; `alone` runs one node of a network of machines; a [`Relay`] carries links between
-//! nodes without a public address.
+//! loopback; `alone` runs one node of a network of machines, which may ask its router for ports
+//! (`upnp`); a [`Relay`] carries links between nodes without a public address.
 
 mod alone;
 mod answers;
@@ -43,6 +43,7 @@ mod peers;
 mod ports;
 mod probe;
 mod reach;
+mod refusals;
 mod relay;
 mod reservations;
 mod restore;
@@ -55,6 +56,7 @@ mod status;
 mod streams;
 mod swarm;
 mod together;
+mod upnp;
 mod wire;
 mod worker;
 

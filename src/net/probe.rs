@@ -36,6 +36,7 @@ use super::{
     security::Ciphers,
     session::random,
     swarm::{Behaviour, BehaviourEvent, is_quic, listen, swarm},
+    upnp::Forwarding,
     wire::{self, Message},
 };
 use crate::{config::ConfigError, drive::RunError, units::NodeId};
@@ -113,6 +114,9 @@ pub struct Examination {
     pub listening: Vec<Result<Multiaddr, ConfigError>>,
     /// Its relays.
     pub relays: Vec<AtRelay>,
+    /// If it asks its router for ports: each address, and where it is reached from outside, or why
+    /// it is not.
+    pub forwarded: Vec<(Multiaddr, Result<Multiaddr, String>)>,
     /// Its neighbours.
     pub neighbours: Vec<Examined>,
 }
@@ -176,6 +180,11 @@ impl Prober {
             let found = listen(&mut swarm, std::slice::from_ref(address)).await;
             listening.push(found.map(|mut found| found.remove(0)));
         }
+        let mut forwarding = Forwarding::default();
+        if place.upnp {
+            let open: Vec<Multiaddr> = listening.iter().flatten().cloned().collect();
+            forwarding.start(&open);
+        }
         for relay in place.addresses().filter_map(relay_of) {
             swarm.behaviour_mut().allowed.allow_peer(relay);
         }
@@ -210,6 +219,7 @@ impl Prober {
             });
         }
         prober.linger(place, &neighbours, &served).await;
+        let forwarded = answered(&forwarding, place.upnp && !may_run).await;
         tasks.shutdown().await;
         let known = prober.lock();
         let relays = known.reserved.iter().map(|(address, reserved)| AtRelay {
@@ -219,7 +229,7 @@ impl Prober {
         });
         let relays = relays.collect();
         drop(known);
-        Ok(Examination { listening, relays, neighbours })
+        Ok(Examination { listening, relays, forwarded, neighbours })
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Known> {
@@ -430,6 +440,18 @@ impl Prober {
             time::sleep(Duration::from_millis(100)).await;
         }
     }
+}
+
+/// What the router has answered, or will soon if it is `asked`.
+async fn answered(
+    forwarding: &Forwarding,
+    asked: bool,
+) -> Vec<(Multiaddr, Result<Multiaddr, String>)> {
+    let until = Instant::now() + STEP;
+    while asked && forwarding.outcomes().is_empty() && Instant::now() < until {
+        time::sleep(Duration::from_millis(100)).await;
+    }
+    forwarding.outcomes()
 }
 
 fn rate(bytes: u64, seconds: f64) -> f64 {

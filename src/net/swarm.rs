@@ -17,12 +17,15 @@ use libp2p::{
     multiaddr::Protocol,
     ping, relay,
     swarm::{
-        ConnectionId, DialError, ListenError, NetworkBehaviour, SwarmEvent,
+        ConnectionId, DialError, NetworkBehaviour, SwarmEvent,
         dial_opts::{DialOpts, PeerCondition},
     },
     tcp, yamux,
 };
-use tokio::{sync::mpsc, time::timeout};
+use tokio::{
+    sync::{mpsc, watch},
+    time::timeout,
+};
 
 use super::{
     dial::{Dial, FILES, Reached, dial_trouble, io_kind, is_out_of_files, lacks_files, root},
@@ -32,6 +35,7 @@ use super::{
     host::Neighbour,
     peers::{Connection, Held, Peer},
     reach::Endpoint,
+    refusals::Refusals,
     reservations::{Reservations, relay_of},
     security::{Ciphers, Encryption},
     sockets::{self, Ends},
@@ -241,42 +245,16 @@ pub(super) struct SwarmTask {
     pub reservations: Reservations,
     /// Whether relayed connections may carry frames.
     pub relayed: bool,
+    /// Where a router forwards ports to this node, if it asks one, and what is passed on of it.
+    pub outside: Option<watch::Receiver<Vec<Multiaddr>>>,
+    pub forwarded: Vec<Multiaddr>,
 }
 
-/// Reports refused connections, at most one in [`QUIET`]: anybody can cause them.
-#[derive(Debug)]
-pub(super) struct Refusals {
-    /// Why peers are refused.
-    reason: &'static str,
-    last: Option<Instant>,
-    unreported: u64,
-}
-
-/// The time between two messages about refused connections.
-const QUIET: Duration = Duration::from_secs(5);
-
-impl Refusals {
-    /// None yet.
-    pub fn new(reason: &'static str) -> Refusals {
-        Refusals { reason, last: None, unreported: 0 }
-    }
-
-    /// Reports a peer that may not connect, or whose handshake failed.
-    pub fn report(&mut self, peer: Option<PeerId>, from: &Multiaddr, error: &ListenError) {
-        let (Some(peer), ListenError::Denied { .. }) = (peer, error) else {
-            return tracing::trace!("a connection from {from} failed: {}", root(error));
-        };
-        if self.last.is_some_and(|last| last.elapsed() < QUIET) {
-            self.unreported += 1;
-            return;
-        }
-        let more = match std::mem::take(&mut self.unreported) {
-            0 => String::new(),
-            more => format!("; {more} more were refused since the last message"),
-        };
-        self.last = Some(Instant::now());
-        tracing::warn!("refused {peer} from {from}: {}{more}", self.reason);
-    }
+/// The new value of a channel that may not be there, once it has one.
+async fn change<T: Clone>(channel: &mut Option<watch::Receiver<T>>) -> Option<T> {
+    let channel = channel.as_mut()?;
+    channel.changed().await.ok()?;
+    Some(channel.borrow_and_update().clone())
 }
 
 impl SwarmTask {
@@ -308,6 +286,7 @@ impl SwarmTask {
                     self.begin(&addresses);
                     self.dial_due();
                 }
+                Some(forwarded) = change(&mut self.outside) => self.forward(forwarded),
                 _ = tick.tick(), if waits => {
                     self.dial_due();
                     self.reserve_due();
@@ -377,6 +356,18 @@ impl SwarmTask {
         let theirs = connected.into_iter().filter(|peer| self.peers.contains_key(peer));
         let theirs: Vec<PeerId> = theirs.collect();
         self.swarm.behaviour_mut().identify.push(theirs);
+    }
+
+    /// A router forwards ports to this node at these addresses, and at no others.
+    fn forward(&mut self, addresses: Vec<Multiaddr>) {
+        for old in self.forwarded.iter().filter(|old| !addresses.contains(old)) {
+            self.swarm.remove_external_address(old);
+        }
+        for address in &addresses {
+            self.swarm.add_external_address(address.clone());
+        }
+        self.forwarded = addresses;
+        self.announce();
     }
 
     /// A connection to a neighbour is open.
@@ -513,10 +504,11 @@ impl SwarmTask {
             // they are reached through a relay: hole punching over TCP fails if the end that the
             // other can reach has to act as the client.
             SwarmEvent::NewExternalAddrCandidate { address } => {
-                let known: Vec<Multiaddr> = self.swarm.external_addresses().cloned().collect();
+                let mut known: Vec<Multiaddr> = self.swarm.external_addresses().cloned().collect();
                 if known.contains(&address) {
                     return;
                 }
+                known.retain(|address| !self.forwarded.contains(address));
                 if known.len() >= SEEN_AT {
                     self.swarm.remove_external_address(&known[0]);
                 }

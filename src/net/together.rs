@@ -304,6 +304,7 @@ async fn hosts(
             addresses: Vec::new(),
             relayed: false,
             security: Security::default(),
+            outside: None,
             deadlines: Deadlines::of(&design.experiment),
             restarts: false,
             assembly: None,

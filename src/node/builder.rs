@@ -163,6 +163,14 @@ impl NodeBuilder {
         self
     }
 
+    /// Whether the node asks its router to forward the ports on which it listens (UPnP) while it
+    /// runs. Without this call it does not.
+    #[must_use]
+    pub fn upnp(mut self, upnp: bool) -> NodeBuilder {
+        self.file.upnp = upnp;
+        self
+    }
+
     /// Adds an address to listen on, such as `/ip4/0.0.0.0/tcp/4001`.
     #[must_use]
     pub fn listen(mut self, address: impl Into<String>) -> NodeBuilder {
@@ -257,7 +265,7 @@ impl NodeBuilder {
             let error = blame(error);
             if let Some(file) = in_topology { error.within(file) } else { error }
         })?;
-        let place = place.with_security(file.security);
+        let place = place.with_security(file.security).with_upnp(file.upnp).map_err(&blame)?;
         let node = place.node;
         let mut read = DataRecord::default();
         let (design, mut spec, known, score): (_, _, _, super::prepared::ScoreModel) = match problem

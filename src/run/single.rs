@@ -94,6 +94,13 @@ pub struct NodeFile {
     /// or `noise`. Default: `auto`.
     #[serde(default, skip_serializing_if = "Security::is_default")]
     pub security: Security,
+    /// Whether this node asks its router to forward the ports of `listen` to it while it runs
+    /// (UPnP). It does not unless told to, because this opens the network that it is in.
+    ///
+    /// Accepts: `true` or `false`; `true` needs an IPv4 address in `listen` that is not 127.0.0.1.
+    /// Default: `false`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub upnp: bool,
     /// The run directory to make.
     ///
     /// Accepts: the path of a folder that holds no run yet.

@@ -389,6 +389,18 @@ fn a_node_that_does_not_listen_on_its_address_is_warned() {
     }
 }
 
+/// No router forwards a port to the loopback interface.
+#[test]
+fn a_node_that_asks_for_ports_must_listen_where_a_router_can_reach_it() {
+    let deployment = Deployment::new(Reach::Tcp, "rounds = 5\nconnect_s = 0.2");
+    let file = fs::read_to_string(deployment.file("tokyo.toml")).unwrap();
+    deployment.write("tokyo.toml", &format!("upnp = true\n{file}"));
+    let mut tokyo = deployment.start("tokyo");
+    assert_eq!(tokyo.end().0, Some(2), "{}", tokyo.errors());
+    let told = tokyo.errors();
+    assert!(told.contains("tokyo.toml: node.upnp = true: expected an IPv4 address"), "{told}");
+}
+
 /// The node that differs ends with 2. The others may be started again as they are, so they end with
 /// 4, also the one that is linked with none that differs; each names the key and both values.
 #[test]

@@ -515,6 +515,7 @@ fn listening(address: &str) -> HostConfig {
         addresses: Vec::new(),
         relayed: false,
         security: Security::default(),
+        outside: None,
         deadlines: Deadlines::default(),
         restarts: false,
         assembly: None,

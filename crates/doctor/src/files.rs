@@ -53,7 +53,8 @@ pub fn examine(path: &Path, report: &mut Report) -> Option<Examined> {
         .map_err(|error| note(Finding::wrong("experiment", &error)))
         .ok();
     let (key, topology, experiment) = (key?, topology?, experiment?);
-    let place = match Place::new(key, &file.listen, &topology) {
+    let place = Place::new(key, &file.listen, &topology);
+    let place = match place.and_then(|place| place.with_upnp(file.upnp)) {
         Ok(place) => place.with_security(file.security),
         Err(error) => {
             // The message says which of the two files is meant.

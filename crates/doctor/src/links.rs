@@ -6,7 +6,9 @@ use std::{
 };
 
 use gradvine::{
-    net::{AtRelay, Counterpart, Examination, Examined as Seen, Measured, socket_address},
+    net::{
+        AtRelay, Counterpart, Examination, Examined as Seen, Measured, Multiaddr, socket_address,
+    },
     units::{Bytes, NodeId},
 };
 use serde::Serialize;
@@ -86,6 +88,9 @@ pub fn judge(node: &Examined, examination: &Examination, report: &mut Report) {
     for relay in &examination.relays {
         report.findings.push(judge_relay(relay));
     }
+    for (listen, outcome) in &examination.forwarded {
+        report.findings.push(judge_forwarded(node, listen, outcome));
+    }
     for seen in &examination.neighbours {
         judge_neighbour(node, seen, report);
     }
@@ -100,6 +105,34 @@ fn judge_relay(relay: &AtRelay) -> Finding {
             let remedy = "start `gradvine relay` there; see that its file names this node, that \
                           its address in the topology is right and its port is open";
             Finding::warning("relay", text, remedy)
+        }
+    }
+}
+
+/// Judges what the router says about a port on which this node listens.
+fn judge_forwarded(
+    node: &Examined,
+    listen: &Multiaddr,
+    outcome: &Result<Multiaddr, String>,
+) -> Finding {
+    match outcome {
+        Ok(outside) if node.place.own_addresses().contains(outside) => {
+            Finding::ok("UPnP", format!("the router forwards {outside} to {listen}"))
+        }
+        Ok(outside) => {
+            let text = format!(
+                "the router forwards {outside} to {listen}, and the topology gives this node \
+                 another address"
+            );
+            let remedy = "add it to this node's addresses in the topology: otherwise only \
+                          neighbours that are connected through a relay hear of it";
+            Finding::warning("UPnP", text, remedy)
+        }
+        Err(problem) => {
+            let text = format!("the router forwards no port to {listen}: {problem}");
+            let remedy = "switch UPnP on at the router, forward the port there by hand, or use a \
+                          relay (`gradvine relay`)";
+            Finding::warning("UPnP", text, remedy)
         }
     }
 }
@@ -255,8 +288,8 @@ fn behind_nat(examination: &Examination) -> Option<Finding> {
         ),
         None => (
             "",
-            "it can dial; to be dialled it needs a forwarded port, neighbours that have \
-             addresses, or a relay (`gradvine relay`); with two relays the doctor tells the kind \
+            "it can dial; to be dialled it needs a forwarded port (`upnp = true` in the node file \
+             asks the router), neighbours that have addresses, or a relay (`gradvine relay`); with two relays the doctor tells the kind \
              of NAT",
         ),
     };

@@ -25,9 +25,11 @@ use self::limited::{Limited, Limits};
 use super::{
     dial::{address, peer_of},
     gate::Gate,
-    identity, runtime,
+    identity,
+    refusals::Refusals,
+    runtime,
     security::{Ciphers, Encryption},
-    swarm::{IDLE, Refusals, listen},
+    swarm::{IDLE, listen},
 };
 use crate::{config::ConfigError, mixing::Topology, run::Security, units::NodeId};
 
