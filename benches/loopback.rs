@@ -1,7 +1,7 @@
 //! Rounds over loopback, encrypted, compared with bare streams that move the same bytes.
 //!
 //! `cargo bench --bench loopback` prints everything; a word behind `--` narrows it: `dense`, `dcd`,
-//! `memory`, `digits`.
+//! `memory`, `digits`; with `dense` also numbers of nodes and parameters: `dense 2 25000000`.
 //!
 //! Every figure is printed with the limit that this machine sets in the same run: plain TCP and
 //! bare Noise+Yamux streams with the same bytes in the same ring, both directions of every link at
@@ -42,7 +42,8 @@ fn main() {
         memory();
     }
     if requested("dense") {
-        dense();
+        let narrowed: Vec<usize> = wanted.iter().filter_map(|word| word.parse().ok()).collect();
+        dense(&narrowed);
     }
     if requested("dcd") {
         dcd();
@@ -91,29 +92,45 @@ fn memory() {
     }
 }
 
-/// Dense D-PSGD compared with bare streams.
-fn dense() {
+/// Dense D-PSGD compared with bare streams; only with these numbers of nodes and of parameters, if
+/// any is given.
+fn dense(narrowed: &[usize]) {
+    let requested = |sizes: &[usize], size: usize| {
+        narrowed.contains(&size) || !sizes.iter().any(|size| narrowed.contains(size))
+    };
     println!("\ndense D-PSGD, gradients supplied: ms a round, medians of 9 taken in turn");
     println!(
-        "{:>6} {:>10} {:>10} {:>14} {:>14} {:>16}",
-        "nodes", "params", "gradvine", "noise+yamux", "plain tcp", "of noise+yamux"
+        "{:>6} {:>10} {:>10} {:>14} {:>14} {:>16} {:>18}",
+        "nodes",
+        "params",
+        "gradvine",
+        "noise+yamux",
+        "plain tcp",
+        "of noise+yamux",
+        "CPU ms of the two"
     );
-    for nodes in [2, 4, 8] {
-        for parameters in [1_000_000, 25_000_000] {
+    let (counts, sizes) = ([2, 4, 8], [1_000_000, 25_000_000]);
+    for nodes in counts.into_iter().filter(|&nodes| requested(&counts, nodes)) {
+        for parameters in sizes.into_iter().filter(|&size| requested(&sizes, size)) {
             let count = if parameters > 1_000_000 { 6 } else { 12 };
             let (mut ours, mut noise, mut plain) = (Vec::new(), Vec::new(), Vec::new());
             for _ in 0..9 {
-                ours.push(rounds(nodes, parameters, "d-psgd", "identity", count).0);
-                noise.push(bare_noise(nodes, 4 * parameters, count).0);
+                ours.push(rounds(nodes, parameters, "d-psgd", "identity", count));
+                noise.push(bare_noise(nodes, 4 * parameters, count));
                 plain.push(bare_tcp(nodes, 4 * parameters, count));
             }
-            let (ours, noise, plain) = (median(ours), median(noise), median(plain));
+            let middle = |both: &[(f64, f64)], pick: fn(&(f64, f64)) -> f64| {
+                1e3 * median(both.iter().map(pick).collect())
+            };
+            let (wall, cpu) = (|both: &(f64, f64)| both.0, |both: &(f64, f64)| both.1);
             println!(
-                "{nodes:>6} {parameters:>10} {:>10.1} {:>14.1} {:>14.1} {:>15.2}x",
-                1e3 * ours,
-                1e3 * noise,
-                1e3 * plain,
-                ours / noise
+                "{nodes:>6} {parameters:>10} {:>10.1} {:>14.1} {:>14.1} {:>15.2}x {:>9.0} {:>8.0}",
+                middle(&ours, wall),
+                middle(&noise, wall),
+                1e3 * median(plain),
+                middle(&ours, wall) / middle(&noise, wall),
+                middle(&ours, cpu),
+                middle(&noise, cpu)
             );
         }
     }
