@@ -106,7 +106,9 @@ pub(crate) fn subtract_and_scale(weight: f32, x: &mut [f32], acc: &mut [f32]) {
     }
 }
 
-/// The sum of `f(x[i])` in `f64`, in fixed lanes.
+/// The sum of `f(x[i])` in `f64`, in fixed lanes. Part of the functions that call it, which are
+/// compiled twice: for every CPU of the architecture and for AVX2, with the same bits.
+#[inline(always)]
 fn lanes(x: &[f32], f: impl Fn(f32) -> f64) -> f64 {
     let mut sums = [0f64; LANES];
     let (blocks, rest) = x.as_chunks::<LANES>();
@@ -122,38 +124,45 @@ fn lanes(x: &[f32], f: impl Fn(f32) -> f64) -> f64 {
 }
 
 /// The squared Euclidean norm, accumulated in `f64`.
+#[multiversion::multiversion(targets("x86_64+avx+avx2+bmi1+bmi2+lzcnt+popcnt"))]
 pub fn norm_squared(x: &[f32]) -> f64 {
     lanes(x, |x| f64::from(x) * f64::from(x))
 }
 
 /// The sum of absolute values, accumulated in `f64`.
+#[multiversion::multiversion(targets("x86_64+avx+avx2+bmi1+bmi2+lzcnt+popcnt"))]
 pub fn norm_one(x: &[f32]) -> f64 {
     lanes(x, |x| f64::from(x.abs()))
 }
 
-/// The inner product, accumulated in `f64`.
-pub fn dot(x: &[f32], y: &[f32]) -> f64 {
+/// The sum of `f(x[i], y[i])`, as [`lanes`].
+#[inline(always)]
+fn lanes_of_two(x: &[f32], y: &[f32], f: impl Fn(f64, f64) -> f64) -> f64 {
     assert_eq!(x.len(), y.len());
     let mut sums = [0f64; LANES];
-    for (x, y) in x.chunks(LANES).zip(y.chunks(LANES)) {
-        for ((sum, &x), &y) in sums.iter_mut().zip(x).zip(y) {
-            *sum += f64::from(x) * f64::from(y);
+    let ((blocks, rest), (others, rest_of_others)) =
+        (x.as_chunks::<LANES>(), y.as_chunks::<LANES>());
+    for (block, other) in blocks.iter().zip(others) {
+        for ((sum, &x), &y) in sums.iter_mut().zip(block).zip(other) {
+            *sum += f(f64::from(x), f64::from(y));
         }
+    }
+    for ((sum, &x), &y) in sums.iter_mut().zip(rest).zip(rest_of_others) {
+        *sum += f(f64::from(x), f64::from(y));
     }
     sums.iter().sum()
 }
 
+/// The inner product, accumulated in `f64`.
+#[multiversion::multiversion(targets("x86_64+avx+avx2+bmi1+bmi2+lzcnt+popcnt"))]
+pub fn dot(x: &[f32], y: &[f32]) -> f64 {
+    lanes_of_two(x, y, |x, y| x * y)
+}
+
 /// The squared Euclidean distance, accumulated in `f64`.
+#[multiversion::multiversion(targets("x86_64+avx+avx2+bmi1+bmi2+lzcnt+popcnt"))]
 pub fn distance_squared(x: &[f32], y: &[f32]) -> f64 {
-    assert_eq!(x.len(), y.len());
-    let mut sums = [0f64; LANES];
-    for (x, y) in x.chunks(LANES).zip(y.chunks(LANES)) {
-        for ((sum, &x), &y) in sums.iter_mut().zip(x).zip(y) {
-            let difference = f64::from(x) - f64::from(y);
-            *sum += difference * difference;
-        }
-    }
-    sums.iter().sum()
+    lanes_of_two(x, y, |x, y| (x - y) * (x - y))
 }
 
 /// The position of the first NaN or infinity, if there is one. The pass over a finite vector is
@@ -187,6 +196,28 @@ mod tests {
         let mut acc = y.clone();
         axpy(0.5, &x, &mut acc);
         assert!(acc.iter().zip(&x).zip(&y).all(|((a, x), y)| *a == y + 0.5 * x));
+    }
+
+    #[test]
+    fn sums_have_fixed_lanes_on_every_processor() {
+        let x: Vec<f32> = (0..1003).map(|i| (i as f32 * 0.7).sin() * 1e3).collect();
+        let y: Vec<f32> = (0..1003).map(|i| (i as f32 * 0.3).cos() * 1e2).collect();
+        // One number after the other, which no compiler vectorises.
+        let sum = |len: usize, f: &dyn Fn(f64, f64) -> f64| {
+            let mut sums = [0f64; LANES];
+            for i in 0..len {
+                sums[i % LANES] += std::hint::black_box(f(f64::from(x[i]), f64::from(y[i])));
+            }
+            sums.iter().sum::<f64>().to_bits()
+        };
+        for len in [0, 1, 15, 16, 17, 1003] {
+            let (x, y) = (&x[..len], &y[..len]);
+            assert_eq!(norm_squared(x).to_bits(), sum(len, &|x, _| x * x), "{len}");
+            assert_eq!(norm_one(x).to_bits(), sum(len, &|x, _| x.abs()), "{len}");
+            assert_eq!(dot(x, y).to_bits(), sum(len, &|x, y| x * y), "{len}");
+            let squared = sum(len, &|x, y| (x - y) * (x - y));
+            assert_eq!(distance_squared(x, y).to_bits(), squared, "{len}");
+        }
     }
 
     #[test]
