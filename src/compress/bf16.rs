@@ -68,6 +68,10 @@ impl Compressor for Bf16 {
         Ok(())
     }
 
+    fn width(&self) -> Option<usize> {
+        Some(2)
+    }
+
     fn check(&self, len: usize, bytes: &[u8]) -> Result<(), Malformed> {
         block::expect_length(bytes, 2 * len)?;
         f16::check_words(bytes, INFINITE)

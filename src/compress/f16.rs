@@ -83,6 +83,10 @@ impl Compressor for F16 {
         Ok(())
     }
 
+    fn width(&self) -> Option<usize> {
+        Some(2)
+    }
+
     fn check(&self, len: usize, bytes: &[u8]) -> Result<(), Malformed> {
         block::expect_length(bytes, 2 * len)?;
         check_words(bytes, INFINITE)

@@ -59,6 +59,10 @@ impl Compressor for Identity {
         Ok(())
     }
 
+    fn width(&self) -> Option<usize> {
+        Some(4)
+    }
+
     fn check(&self, len: usize, bytes: &[u8]) -> Result<(), Malformed> {
         block::expect_length(bytes, 4 * len)?;
         check_floats(bytes)

@@ -121,6 +121,12 @@ pub trait Compressor: Send + Sync + fmt::Debug {
         false
     }
 
+    /// The bytes of one number, if each is encoded by itself, in order and without noise: then any
+    /// stretch of a payload is the payload of a stretch of the vector.
+    fn width(&self) -> Option<usize> {
+        None
+    }
+
     /// The number of numbers that C treats as one, of a vector of `len`: `len` itself unless it
     /// works in buckets.
     fn bucket(&self, len: usize) -> usize {

@@ -145,6 +145,30 @@ impl Format {
         }
     }
 
+    /// The bytes of one number and how many there are, if each number is encoded by itself, in
+    /// order: then any stretch of the payload holds the numbers of a stretch of the vector.
+    pub(crate) fn plain(&self) -> Option<(usize, usize)> {
+        match self {
+            Format::Floats(len) => Some((4, *len)),
+            Format::Compressed { by, len } => Some((by.width()?, *len)),
+            _ => None,
+        }
+    }
+
+    /// [`Format::check`] of a stretch of a [plain](Format::plain) payload that ends between two
+    /// numbers.
+    ///
+    /// # Errors
+    /// If it holds what no encoder writes.
+    pub(crate) fn check_numbers(&self, bytes: &[u8]) -> Result<(), Malformed> {
+        match self {
+            Format::Compressed { by, .. } => {
+                by.width().map_or(Ok(()), |width| by.check(bytes.len() / width, bytes))
+            }
+            _ => Format::Floats(bytes.len() / 4).check(bytes),
+        }
+    }
+
     /// Reads checked bytes in place.
     ///
     /// # Panics

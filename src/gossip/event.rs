@@ -17,6 +17,17 @@ pub enum Input {
         /// Header and payload. [`Effect::Recycle`] returns the buffer.
         bytes: Vec<u8>,
     },
+    /// A piece of a long frame arrived, in place of [`Input::Frame`]. The pieces of a frame arrive
+    /// in order, and those of a link's frames one frame after the other.
+    Piece {
+        /// From this neighbour.
+        from: NodeId,
+        /// The length of the frame in bytes.
+        length: usize,
+        /// The next bytes of it. [`Effect::Recycle`] returns the buffer of each piece; after the
+        /// last one, the link may deliver its next frame.
+        bytes: Vec<u8>,
+    },
     /// The link has sent its oldest frame: a slot is free.
     Taken(NodeId),
     /// A link ended. Before [`Input::Start`] it may come up again; the node drops what it received
@@ -108,7 +119,8 @@ pub enum Effect {
         /// Header and payload, shared between neighbours.
         frame: Arc<Vec<u8>>,
     },
-    /// The frame's buffer, or another one, is free, and the link may deliver its next frame.
+    /// The buffer of a frame or of a piece, or another one, is free, and the link may deliver its
+    /// next frame or one more piece.
     Recycle {
         /// The link it came from.
         from: NodeId,

@@ -161,6 +161,19 @@ impl<F> Flights<F> {
         }
     }
 
+    /// Whether a frame of this neighbour waits for its exchange.
+    pub fn holds(&self, from: NodeId, at: &At) -> bool {
+        self.links.get(&from).is_some_and(|link| link.held.contains_key(at))
+    }
+
+    /// The exchanges that are open, with the number of senders whose frames have been taken.
+    pub fn open(&self) -> impl Iterator<Item = (At, usize)> + '_ {
+        self.flights.iter().filter_map(|flight| match flight.state {
+            State::Waiting(done) => Some((flight.at, done)),
+            State::Opening | State::Complete => None,
+        })
+    }
+
     /// Drops the frames of a neighbour whose link ended.
     pub(crate) fn forget(&mut self, peer: NodeId) {
         if let Some(link) = self.links.get_mut(&peer) {

@@ -124,6 +124,11 @@ impl<'a> Sealed<'a> {
         })
     }
 
+    /// The checksum in the frame.
+    pub fn found(&self) -> u32 {
+        self.found
+    }
+
     /// Compares the frame's checksum with `computed`, which is `sum` continued over the payload.
     ///
     /// # Errors

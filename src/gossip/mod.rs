@@ -13,6 +13,7 @@ mod growth;
 mod lie;
 mod node;
 pub mod party;
+mod pieces;
 pub mod plan;
 pub(crate) mod program;
 pub mod rule;

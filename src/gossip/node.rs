@@ -3,6 +3,8 @@
 //! * Upon `Start`: agree on a setup over the tree, if the run has one; then begin round 0.
 //! * Upon `Frame`: check it against the plan, buffer it until its exchange is open, pass it to the
 //!   rule in ascending order of senders.
+//! * Upon `Piece`: check it; add its numbers as soon as those of the senders before are there, or
+//!   put the frame together.
 //! * Upon a frame that is a call (asynchronous rules): let the rule answer it, once the link has a
 //!   slot and no node is too far behind.
 //! * Upon `Taken`: a slot is free; an exchange that waited for it opens.
@@ -25,11 +27,12 @@
 
 mod arrival;
 mod ending;
+mod pieces;
 mod snapshots;
 
 pub use snapshots::Rejoin;
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     calls::Calls,
@@ -38,6 +41,7 @@ use super::{
     growth::Growth,
     lie::Lie,
     party::{Local, Party},
+    pieces::Incoming,
     plan::{self, At, Plan, Step},
     program::{Next, Program},
     rule::Rule,
@@ -110,6 +114,8 @@ pub struct Node {
     parameters: usize,
     lag: u64,
     flights: Flights<Vec<u8>>,
+    /// Frames that arrive in pieces, at most one of a neighbour.
+    incoming: BTreeMap<NodeId, Incoming>,
     transfer: Transfer,
     stage: Stage,
     program: Program,
@@ -215,6 +221,7 @@ impl Node {
         let mut node = Node {
             lag,
             flights: Flights::new(id, ahead),
+            incoming: BTreeMap::new(),
             transfer: Transfer::new(id, seed, neighbours, plan::crosses(&*plan))
                 .lying(lie)
                 .accepting(max_norm),
@@ -304,6 +311,9 @@ impl Node {
         match input {
             Input::Start => return self.start(),
             Input::Frame { from, bytes } => return self.arrived(from, bytes, out),
+            Input::Piece { from, length, bytes } => {
+                return self.arrived_piece(from, length, bytes, out);
+            }
             Input::Taken(peer) => self.flights.free_slot(peer),
             Input::LinkDown { peer, reason } => {
                 let round = self.round();
@@ -365,6 +375,7 @@ impl Node {
         match self.stage {
             Stage::Waiting { .. } => {
                 self.flights.forget(peer);
+                self.incoming.remove(&peer);
                 self.transfer.forget(peer);
                 self.calls.forget(peer);
                 Ok(())
@@ -431,7 +442,7 @@ impl Node {
                 }
                 Stage::Rounds | Stage::Landing => {
                     let answered = self.answer(out)?;
-                    if self.fly(out)? | answered | self.step(out)? {
+                    if self.pour(out)? | self.fly(out)? | answered | self.step(out)? {
                         continue;
                     }
                     false

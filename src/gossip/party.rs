@@ -62,6 +62,19 @@ pub trait Party: Send {
     /// If the payload has the right size but is malformed; no state has changed.
     fn received(&mut self, local: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received;
 
+    /// The weight of the payload of `from` and the vector to which [`Party::received`] adds it, if
+    /// it does nothing else: then long frames are added piece by piece, as they arrive. A piece may
+    /// turn out to belong to a damaged frame, which ends the run, so the vector must not be the
+    /// model that the node then saves.
+    fn sum<'a>(
+        &'a mut self,
+        _local: &'a mut Local,
+        _at: &At,
+        _from: NodeId,
+    ) -> Option<(f32, &'a mut [f32])> {
+        None
+    }
+
     /// Ends an exchange: all its frames have been taken.
     fn close(&mut self, _local: &mut Local, _at: &At) {}
 

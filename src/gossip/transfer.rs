@@ -8,11 +8,13 @@ use super::{
     frame::{self, ENVELOPE, HEADER, Header},
     lie::Lie,
     party::{Local, Party, Received, Writer, payload_noise},
+    pieces::is_poured,
     plan::{At, Meeting, Plan},
     tree::FAREWELL,
 };
 use crate::{
     compress::{Format, Malformed, NonFinite, Payload},
+    rng::Stream,
     units::NodeId,
     vector,
 };
@@ -22,8 +24,12 @@ pub const REPLICA_EVERY: u64 = 16;
 
 #[derive(Debug, Default)]
 struct Link {
-    /// If links read ahead: buffers of frames that the party has taken.
+    /// Buffers of frames that the party has taken, if links read ahead, and of frames that were put
+    /// together from pieces.
     spare: Vec<Vec<u8>>,
+    /// The buffers of the last pieces of frames that were put together: the link gets them in place
+    /// of the frames' own buffers.
+    pieces: Vec<Vec<u8>>,
     /// Bytes that the rule has sent over the link: `payload` of payloads, `wire` in all.
     payload: u64,
     wire: u64,
@@ -119,14 +125,58 @@ impl Transfer {
     /// Lets a link deliver its next frame while the last one is held, if links read ahead.
     pub fn read_on(&mut self, from: NodeId, out: &mut Vec<Effect>) {
         if let Some(link) = self.links.get_mut(&from).filter(|_| self.ahead) {
-            out.push(Effect::Recycle { from, buffer: link.spare.pop().unwrap_or_default() });
+            let buffer = link.pieces.pop().or_else(|| link.spare.pop()).unwrap_or_default();
+            out.push(Effect::Recycle { from, buffer });
         }
+    }
+
+    /// Returns the buffer of a frame that has been taken: the link may deliver its next one.
+    pub fn recycle(&mut self, from: NodeId, buffer: Vec<u8>, out: &mut Vec<Effect>) {
+        let Some(link) = self.links.get_mut(&from) else { return };
+        let buffer = match link.pieces.pop() {
+            Some(piece) => {
+                link.spare.push(buffer);
+                piece
+            }
+            None => buffer,
+        };
+        out.push(Effect::Recycle { from, buffer });
+    }
+
+    /// Whether frames of this flight may be added piece by piece.
+    pub fn may_pour(&self, at: &At) -> bool {
+        !self.ahead && (self.max_norm.is_none() || at.flight >= FAREWELL)
+    }
+
+    /// A buffer for a frame that is put together from pieces.
+    pub fn whole(&mut self, from: NodeId, length: usize) -> Vec<u8> {
+        let spare = self.links.get_mut(&from).and_then(|link| link.spare.pop());
+        let mut buffer = spare.unwrap_or_default();
+        buffer.clear();
+        buffer.reserve_exact(length);
+        buffer
+    }
+
+    /// Keeps the buffer of the last piece of a frame until the frame has been taken.
+    pub fn keep_piece(&mut self, from: NodeId, piece: Vec<u8>) {
+        if let Some(link) = self.links.get_mut(&from) {
+            link.pieces.push(piece);
+        }
+    }
+
+    /// The encoder's noise of a frame that this node receives.
+    pub fn noise(&mut self, at: &At, from: NodeId, plan: &dyn Plan) -> Stream {
+        self.theirs.clear();
+        plan.meet(from, at, &mut self.theirs);
+        let to = (!self.theirs.shared).then_some(self.id);
+        payload_noise(self.seed, from, to, at)
     }
 
     /// Drops the buffers of a neighbour whose link ended.
     pub fn forget(&mut self, peer: NodeId) {
         if let Some(link) = self.links.get_mut(&peer) {
             link.spare.clear();
+            link.pieces.clear();
         }
     }
 
@@ -192,7 +242,7 @@ impl Transfer {
         frame::seal(&Header { at: back, replica: None }, sum, buffer);
         self.pool.push(Arc::clone(&frame));
         self.send(from, &frame, &back, out);
-        out.push(Effect::Recycle { from, buffer: ask });
+        self.recycle(from, ask, out);
         Ok(())
     }
 
@@ -300,16 +350,16 @@ impl Carrier<Vec<u8>> for Exchange<'_> {
     fn take(&mut self, at: &At, from: NodeId, bytes: Vec<u8>) -> Result<(), Failure> {
         let Exchange { transfer, plan, party, local, out } = self;
         let (header, payload) = frame::read(&bytes);
-        transfer.theirs.clear();
-        plan.meet(from, at, &mut transfer.theirs);
-        let to = (!transfer.theirs.shared).then_some(transfer.id);
-        let noise = payload_noise(transfer.seed, from, to, at);
+        let noise = transfer.noise(at, from, *plan);
         let format = plan.format(at, from);
-        let view = format.view(noise, payload);
-        transfer
-            .check_norm(at, format, &view)
-            .and_then(|()| party.received(local, at, from, &view))
-            .map_err(|error| Failure::Peer { peer: from, reason: format!("{at}: {error}") })?;
+        let poured = is_poured(payload, format);
+        if !poured {
+            let view = format.view(noise, payload);
+            transfer
+                .check_norm(at, format, &view)
+                .and_then(|()| party.received(local, at, from, &view))
+                .map_err(|error| Failure::Peer { peer: from, reason: format!("{at}: {error}") })?;
+        }
         if let Some(theirs) = header.replica
             && let Some(copies) = party.copies()
             && let Some(copy) = copies.of(local, from)
@@ -317,9 +367,13 @@ impl Carrier<Vec<u8>> for Exchange<'_> {
         {
             return Err(Failure::Replica { peer: from, at: *at });
         }
+        if poured {
+            // Its pieces have been returned.
+            return Ok(());
+        }
         match transfer.links.get_mut(&from).filter(|_| transfer.ahead) {
             Some(link) => link.spare.push(bytes),
-            None => out.push(Effect::Recycle { from, buffer: bytes }),
+            None => transfer.recycle(from, bytes, out),
         }
         Ok(())
     }

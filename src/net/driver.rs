@@ -221,6 +221,7 @@ impl Driver<'_> {
         }
         self.feed(match event {
             Event::Frame { from, bytes } => Input::Frame { from, bytes },
+            Event::Piece { from, length, bytes } => Input::Piece { from, length, bytes },
             Event::Taken(peer) => Input::Taken(peer),
             Event::Down { peer, .. } if self.limits.goes_on => {
                 return Err(RunError::Absent(Absence::of(peer)));

@@ -65,6 +65,15 @@ pub enum Event {
         /// Header and payload; return the buffer by [`super::Host::recycle`].
         bytes: Vec<u8>,
     },
+    /// A piece of a long frame.
+    Piece {
+        /// The neighbour that sent it.
+        from: NodeId,
+        /// The length of the frame.
+        length: usize,
+        /// The next bytes of it; return the buffer by [`super::Host::recycle`].
+        bytes: Vec<u8>,
+    },
     /// The oldest frame queued on this link was written: its slot is free.
     Taken(NodeId),
     /// A connection broke; the link may come back.

@@ -34,7 +34,7 @@ use super::{
     refusals::Refusals,
     reservations::{Reservations, is_relayed},
     security::Ciphers,
-    session::{Inbox, random},
+    session::{Inbox, RETURNED, random},
     sockets::{self, Ends},
     status::Status,
     swarm::{SwarmTask, listen, swarm},
@@ -166,7 +166,7 @@ impl Host {
         let (card, incarnation) = (Arc::new(config.card), random());
         for neighbour in &config.neighbours {
             let (frames, to_send) = mpsc::channel(SLOTS);
-            let (spare, returned) = mpsc::channel(SLOTS);
+            let (spare, returned) = mpsc::channel(RETURNED);
             let (start_messages, start_receiver) = watch::channel(None);
             let (connection, connections) = mpsc::unbounded_channel();
             peers.insert(neighbour.peer, Peer::new(neighbour.clone(), connection));

@@ -18,7 +18,8 @@ use std::{
 
 use tokio::sync::{Notify, mpsc};
 
-use super::wire::WireError;
+use super::{event::Event, wire::WireError};
+use crate::{gossip::frame::HEADER, units::NodeId};
 
 /// Bytes of frames that are written, but not acknowledged, above which a written frame keeps its
 /// slot: then the core waits for the receiver, and memory stays bounded.
@@ -27,9 +28,17 @@ const KEPT: usize = 4 << 20;
 /// Memory for a frame is filled in steps of this many bytes, as they arrive.
 const STEP: usize = 1 << 20;
 
-/// The longest frame that is read while the core has the frame before. In lock-step the core is
-/// done with it by then, so the wait is short, and each link saves a buffer of a whole model.
-const READ_AHEAD: usize = 16 << 20;
+/// A longer frame is delivered in pieces of [`PIECE`] bytes, the first of them with the header.
+pub(super) const WHOLE: usize = 4 << 20;
+
+/// The bytes of a piece, a multiple of every number's size.
+pub(super) const PIECE: usize = 1 << 20;
+
+/// The pieces of a link that the core may have at a time.
+const PIECES: usize = 4;
+
+/// How many buffers the core may return at a time.
+pub(super) const RETURNED: usize = PIECES + 1;
 
 /// Bytes after which a receiver acknowledges at once instead of with the next tick.
 const AT_ONCE: u64 = 1 << 20;
@@ -217,20 +226,53 @@ impl Received {
     }
 }
 
+/// What a link delivers to the core.
+#[derive(Debug)]
+pub(super) enum Delivery {
+    /// A whole frame.
+    Frame(Vec<u8>),
+    /// The next piece of a frame of `length` bytes.
+    Piece { length: usize, bytes: Vec<u8> },
+}
+
+impl Delivery {
+    /// The event for the core.
+    pub fn into_event(self, from: NodeId) -> Event {
+        match self {
+            Delivery::Frame(bytes) => Event::Frame { from, bytes },
+            Delivery::Piece { length, bytes } => Event::Piece { from, length, bytes },
+        }
+    }
+}
+
 /// The receiving half: the reader of the current connection holds it.
 pub(super) struct Inbox {
-    /// Buffers that the core returns: each lets the next frame be delivered.
+    /// Buffers that the core returns: each lets the next frame or one more piece be delivered.
     spare: mpsc::Receiver<Vec<u8>>,
-    /// Whether the core has a frame whose buffer it has not returned.
-    held: bool,
-    /// A whole frame that waits for the core.
-    waiting: Option<Vec<u8>>,
-    /// Memory for the next frame; its first `filled` bytes have arrived.
+    /// Buffers that the core has and has not returned.
+    held: usize,
+    /// Buffers that it has returned.
+    free: Vec<Vec<u8>>,
+    /// What waits for the core, and whether a frame begins with it.
+    waiting: Option<(Delivery, bool)>,
+    /// Memory for the next frame or piece; its first `filled` bytes have arrived.
     buffer: Vec<u8>,
     filled: usize,
+    /// The bytes of the next frame that have arrived in earlier pieces.
+    before: usize,
     /// The length of the next frame, once it has begun.
     length: Option<usize>,
     received: Arc<Received>,
+    sizes: Sizes,
+}
+
+/// When frames are delivered in pieces.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    /// The longest frame that is delivered whole.
+    whole: usize,
+    /// The bytes of a piece.
+    piece: usize,
 }
 
 impl Inbox {
@@ -239,13 +281,22 @@ impl Inbox {
         let received = Arc::default();
         Inbox {
             spare,
-            held: false,
+            held: 0,
+            free: Vec::new(),
             waiting: None,
             buffer: Vec::new(),
             filled: 0,
+            before: 0,
             length: None,
             received,
+            sizes: Sizes { whole: WHOLE, piece: PIECE },
         }
+    }
+
+    /// The same with other sizes of whole frames and of pieces.
+    #[cfg(test)]
+    pub fn cutting(self, whole: usize, piece: usize) -> Inbox {
+        Inbox { sizes: Sizes { whole, piece }, ..self }
     }
 
     /// The counts of this inbox.
@@ -260,17 +311,17 @@ impl Inbox {
 
     /// The frames that have arrived, and the bytes of the next one.
     pub fn progress(&self) -> (u64, u64) {
-        (self.received.frames(), self.filled as u64)
+        (self.received.frames(), (self.before + self.filled) as u64)
     }
 
-    /// Waits for the buffer of the frame before, if the next one is so long that two buffers would
-    /// be too much. `false` if the core is gone.
-    pub async fn make_room(&mut self, length: usize) -> bool {
-        if self.held && self.length.is_none() && length > READ_AHEAD {
-            let Some(buffer) = self.spare.recv().await else { return false };
-            (self.buffer, self.held) = (buffer, false);
+    /// The bytes of the frame or piece that arrives.
+    fn size(&self) -> usize {
+        let length = self.length.unwrap_or(0);
+        if length <= self.sizes.whole {
+            return length;
         }
-        true
+        let header = if self.before == 0 { HEADER } else { 0 };
+        (length - self.before).min(self.sizes.piece + header)
     }
 
     /// Begins the next frame, or continues it on a new connection.
@@ -285,22 +336,30 @@ impl Inbox {
             Some(_) => return Ok(()),
             None => {}
         }
-        self.buffer.truncate(length);
-        if self.buffer.capacity() < length {
-            // Reserves memory for the whole frame; it is filled as bytes arrive.
+        self.reserve()
+    }
+
+    /// Reserves memory for the frame or piece that arrives; it is filled as bytes arrive.
+    fn reserve(&mut self) -> Result<(), WireError> {
+        let size = self.size();
+        if self.buffer.capacity() == 0 {
+            self.buffer = self.free.pop().unwrap_or_default();
+        }
+        self.buffer.truncate(size);
+        if self.buffer.capacity() < size {
             self.buffer.clear();
             self.buffer
-                .try_reserve_exact(length)
+                .try_reserve_exact(size)
                 .map_err(|error| std::io::Error::other(error.to_string()))?;
         }
         Ok(())
     }
 
-    /// The place of the next bytes of the frame; empty once it is whole.
+    /// The place of the next bytes of the frame or piece; empty once it is there.
     pub fn space(&mut self) -> &mut [u8] {
-        let length = self.length.unwrap_or(0);
         if self.filled == self.buffer.len() {
-            self.buffer.resize(length.min(self.filled + STEP), 0);
+            let size = self.size();
+            self.buffer.resize(size.min(self.filled + STEP), 0);
         }
         &mut self.buffer[self.filled..]
     }
@@ -310,27 +369,57 @@ impl Inbox {
         self.filled += bytes;
     }
 
-    /// The frame is whole: it waits for the core.
-    pub fn complete(&mut self) {
-        let frame = std::mem::take(&mut self.buffer);
-        (self.filled, self.length) = (0, None);
-        self.received.count(frame.len());
-        self.waiting = Some(frame);
-    }
-
-    /// The waiting frame, once the core has returned the buffer of the one before; `None` if the
-    /// core is gone, or no frame waits. If it is cancelled, the frame goes on waiting.
-    pub async fn deliver(&mut self) -> Option<Vec<u8>> {
-        self.waiting.as_ref()?;
-        if self.held {
-            self.buffer = self.spare.recv().await?;
-            self.held = false;
+    /// The frame or piece is there: it waits for the core. Returns whether the frame is whole.
+    ///
+    /// # Errors
+    /// If there is no memory for the next piece.
+    pub fn complete(&mut self) -> Result<bool, WireError> {
+        let length = self.length.unwrap_or(0);
+        let bytes = std::mem::take(&mut self.buffer);
+        let begins = self.before == 0;
+        (self.before, self.filled) = (self.before + bytes.len(), 0);
+        let is_whole = self.before == length;
+        let delivery = if length > self.sizes.whole {
+            Delivery::Piece { length, bytes }
+        } else {
+            Delivery::Frame(bytes)
+        };
+        self.waiting = Some((delivery, begins));
+        if is_whole {
+            (self.before, self.length) = (0, None);
+            self.received.count(length);
+        } else {
+            self.reserve()?;
         }
-        self.held = true;
-        self.waiting.take()
+        Ok(is_whole)
     }
 
-    /// Whether a frame waits.
+    /// What waits, once the core has returned the buffers of the frame before, or all but a few of
+    /// the pieces before; `None` if the core is gone, or nothing waits. If it is cancelled, it goes
+    /// on waiting.
+    pub async fn deliver(&mut self) -> Option<Delivery> {
+        let (_, begins) = self.waiting.as_ref()?;
+        let most = if *begins { 0 } else { PIECES - 1 };
+        while let Ok(buffer) = self.spare.try_recv() {
+            self.take_back(buffer);
+        }
+        while self.held > most {
+            let buffer = self.spare.recv().await?;
+            self.take_back(buffer);
+        }
+        self.held += 1;
+        self.waiting.take().map(|(delivery, _)| delivery)
+    }
+
+    /// Keeps a buffer that the core has returned, for the next frames or pieces.
+    fn take_back(&mut self, buffer: Vec<u8>) {
+        self.held = self.held.saturating_sub(1);
+        if buffer.capacity() > 0 && self.free.len() < PIECES {
+            self.free.push(buffer);
+        }
+    }
+
+    /// Whether a frame or a piece waits.
     pub fn is_waiting(&self) -> bool {
         self.waiting.is_some()
     }
@@ -338,8 +427,8 @@ impl Inbox {
     /// Forgets all frames: the neighbour has started again.
     pub fn reset(&mut self) {
         while self.spare.try_recv().is_ok() {}
-        (self.held, self.waiting) = (false, None);
-        (self.filled, self.length) = (0, None);
+        (self.held, self.waiting) = (0, None);
+        (self.filled, self.before, self.length) = (0, 0, None);
         self.received = Arc::default();
     }
 }
@@ -350,9 +439,9 @@ mod tests {
 
     use super::*;
 
-    /// A frame of 8 to 12 bytes that begins with its number.
+    /// A frame of 8 to 48 bytes that begins with its number.
     fn frame(number: u64) -> Arc<Vec<u8>> {
-        let rest = (0..number % 5).map(|i| i as u8);
+        let rest = (0..10 * (number % 5)).map(|i| i as u8);
         Arc::new(number.to_le_bytes().into_iter().chain(rest).collect())
     }
 
@@ -373,6 +462,16 @@ mod tests {
         inbox.fill(4);
         assert_eq!(inbox.progress(), (0, 4));
         assert!(inbox.begin(8).unwrap_err().to_string().contains("9 bytes when it began"));
+
+        // Pieces that were delivered count too.
+        let mut inbox = Inbox::new(mpsc::channel(2).1).cutting(40, 10);
+        inbox.begin(50).unwrap();
+        assert_eq!(inbox.space().len(), 10 + HEADER);
+        inbox.fill(10 + HEADER);
+        assert!(!inbox.complete().unwrap());
+        assert_eq!(inbox.space().len(), 10);
+        inbox.fill(3);
+        assert_eq!(inbox.progress(), (0, 13 + HEADER as u64));
     }
 
     #[test]
@@ -433,23 +532,30 @@ mod tests {
 
         /// Both ends over any sequence of connections, against a list of what was sent.
         #[test]
-        fn every_frame_is_delivered_once_and_in_order(events in events()) {
-            let (spare, returned) = mpsc::channel(2);
-            let (mut outbox, mut inbox) = (Outbox::default(), Inbox::new(returned));
-            let (mut sent, mut delivered) = (0u64, Vec::new());
+        fn every_frame_is_delivered_once_and_in_order(
+            events in events(),
+            whole in 0usize..60,
+            piece in 1usize..12,
+        ) {
+            let (spare, returned) = mpsc::channel(RETURNED);
+            let mut inbox = Inbox::new(returned).cutting(whole, piece);
+            let mut outbox = Outbox::default();
+            let (mut sent, mut delivered, mut gathered) = (0u64, Vec::new(), Vec::new());
             // The connection: the next frame to write and its first byte, and what is in flight.
             let (mut next, mut from) = (1, 0);
             let mut flight = VecDeque::<(u64, usize, Vec<u8>)>::new();
             let mut held = 0;
             let heal = [Event::Break]
                 .into_iter()
-                .chain([Event::Arrive(16), Event::Return].into_iter().cycle().take(400));
+                .chain([Event::Arrive(48), Event::Return].into_iter().cycle().take(8_000));
             for event in events.into_iter().chain(heal) {
                 match event {
                     Event::Send => {
                         sent += 1;
                         prop_assert_eq!(outbox.push(frame(sent)), sent);
                     }
+                    // The reader reads no further while something waits.
+                    Event::Arrive(_) if inbox.is_waiting() => {}
                     Event::Arrive(most) => {
                         if let Some((number, length, mut bytes)) = flight.pop_front() {
                             prop_assert_eq!(inbox.due(), number);
@@ -459,9 +565,9 @@ mod tests {
                             let rest: Vec<u8> = bytes.split_off(some);
                             space[..some].copy_from_slice(&bytes);
                             inbox.fill(some);
-                            if rest.is_empty() {
-                                inbox.complete();
-                            } else {
+                            let is_whole = inbox.space().is_empty() && inbox.complete().unwrap();
+                            prop_assert_eq!(is_whole, rest.is_empty());
+                            if !is_whole {
                                 flight.push_front((number, length, rest));
                             }
                         }
@@ -492,12 +598,27 @@ mod tests {
                     next += 1;
                 }
                 let ready = futures::FutureExt::now_or_never(inbox.deliver());
-                if let Some(Some(bytes)) = ready {
-                    let number = u64::from_le_bytes(bytes[..8].try_into().unwrap());
-                    prop_assert_eq!(&bytes, &*frame(number), "the bytes that were sent");
-                    delivered.push(number);
+                if let Some(Some(delivery)) = ready {
                     held += 1;
-                    prop_assert_eq!(held, 1, "the core holds one frame of a link");
+                    let most = if gathered.is_empty() { 1 } else { PIECES };
+                    prop_assert!(held <= most, "the core has {} of {}", held, most);
+                    let length = match delivery {
+                        Delivery::Frame(bytes) => {
+                            prop_assert!(gathered.is_empty() && bytes.len() <= whole);
+                            gathered = bytes;
+                            gathered.len()
+                        }
+                        Delivery::Piece { length, bytes } => {
+                            gathered.extend_from_slice(&bytes);
+                            length
+                        }
+                    };
+                    if gathered.len() == length {
+                        let number = u64::from_le_bytes(gathered[..8].try_into().unwrap());
+                        prop_assert_eq!(&gathered, &*frame(number), "the bytes that were sent");
+                        delivered.push(number);
+                        gathered.clear();
+                    }
                 }
             }
             prop_assert_eq!(delivered, (1..=sent).collect::<Vec<_>>());

@@ -129,9 +129,12 @@ impl Starter<'_> {
                     return Err(RunError::Absent(Absence::default()));
                 }
                 Some(Event::Elsewhere(_)) => {}
-                Some(event @ (Event::Frame { .. } | Event::Taken(_) | Event::Computed(_))) => {
-                    early.push(event);
-                }
+                Some(
+                    event @ (Event::Frame { .. }
+                    | Event::Piece { .. }
+                    | Event::Taken(_)
+                    | Event::Computed(_)),
+                ) => early.push(event),
                 None => {}
             }
             if !agrees && !differences.is_empty() && differences.len() == neighbours {
@@ -206,7 +209,7 @@ impl Starter<'_> {
 /// Drops the frames of a neighbour whose program was started again or has left.
 fn forget(early: &mut Vec<Event>, peer: NodeId) {
     early.retain(|event| match event {
-        Event::Frame { from, .. } => *from != peer,
+        Event::Frame { from, .. } | Event::Piece { from, .. } => *from != peer,
         Event::Taken(to) => *to != peer,
         _ => true,
     });

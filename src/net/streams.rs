@@ -57,7 +57,7 @@ impl LastReceived {
     }
 }
 
-/// Reads frames into the inbox and delivers them one at a time.
+/// Reads frames into the inbox and delivers them one at a time, long ones in pieces.
 pub(super) struct Reader {
     pub stream: Stream,
     pub node: NodeId,
@@ -72,31 +72,31 @@ impl Reader {
     /// Reads until the stream ends between two frames. If it is cancelled, the inbox keeps every
     /// byte of a frame that has arrived.
     pub async fn run(mut self) -> Result<(), WireError> {
+        let mut inside = false;
         loop {
-            // A frame of the connection before may wait.
+            // A frame or piece of the connection before may wait.
             if self.inbox.is_waiting() {
-                let Some(bytes) = self.inbox.deliver().await else { return Ok(()) };
-                if self.events.send(Event::Frame { from: self.node, bytes }).is_err() {
+                let Some(delivery) = self.inbox.deliver().await else { return Ok(()) };
+                if self.events.send(delivery.into_event(self.node)).is_err() {
                     return Ok(());
                 }
             }
-            let mut envelope = [0; ENVELOPE];
-            let first = self.stream.read(&mut envelope).await?;
-            if first == 0 {
-                return Ok(());
+            if !inside {
+                let mut envelope = [0; ENVELOPE];
+                let first = self.stream.read(&mut envelope).await?;
+                if first == 0 {
+                    return Ok(());
+                }
+                self.stream.read_exact(&mut envelope[first..]).await?;
+                let length = wire::open_envelope(&envelope, self.inbox.due(), self.limit)?;
+                self.inbox.begin(length)?;
             }
-            self.stream.read_exact(&mut envelope[first..]).await?;
-            let length = wire::open_envelope(&envelope, self.inbox.due(), self.limit)?;
-            if !self.inbox.make_room(length).await {
-                return Ok(());
-            }
-            self.inbox.begin(length)?;
             self.fill().await?;
-            self.inbox.complete();
+            inside = !self.inbox.complete()?;
         }
     }
 
-    /// Reads the rest of a frame. If it is cancelled, the inbox keeps the bytes that have arrived.
+    /// Reads the rest of a frame or piece. If it is cancelled, the inbox keeps the bytes that have arrived.
     async fn fill(&mut self) -> Result<(), WireError> {
         loop {
             let space = self.inbox.space();

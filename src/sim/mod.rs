@@ -198,6 +198,7 @@ impl EventKind {
             EventKind::Input(Input::ComputeFailed { .. }) => 10,
             EventKind::Input(Input::Snapshot(_)) => 11,
             EventKind::Input(Input::Tally { .. }) => 12,
+            EventKind::Input(Input::Piece { .. }) => 13,
             EventKind::Arrival(_) => 8,
         }
     }

@@ -35,7 +35,7 @@ impl Node {
             if at.exchange > u16::from(keeps) {
                 return Err(wrong(format!("{at}: there is no such notice")));
             }
-            out.push(Effect::Recycle { from, buffer: bytes });
+            self.transfer.recycle(from, bytes, out);
             return self.end_after(at.round, at.exchange > 0, Some(from)).map_err(wrong);
         }
         if at.flight == TALLY {
@@ -43,7 +43,7 @@ impl Node {
                 .verify(crc32c::crc32c_append(sealed.sum, sealed.payload))
                 .map_err(|error| wrong(error.to_string()))?;
             self.tallied(from, &at, sealed.payload).map_err(wrong)?;
-            out.push(Effect::Recycle { from, buffer: bytes });
+            self.transfer.recycle(from, bytes, out);
             return Ok(());
         }
         let plan = self.place(from, &at);
@@ -57,7 +57,7 @@ impl Node {
         checked.map_err(|error| wrong(format!("{at}: {error}")))?;
         if at.flight == FAREWELL {
             // Not buffered: answers of this neighbour to later calls must not queue behind it.
-            out.push(Effect::Recycle { from, buffer: bytes });
+            self.transfer.recycle(from, bytes, out);
             return self.calls.leave(from).map_err(wrong);
         }
         if self.is_call(&at) {

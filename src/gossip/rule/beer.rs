@@ -124,6 +124,15 @@ impl Party for Beer {
         own.add_into(1.0, half(at.flight, &mut self.copies.own));
     }
 
+    fn sum<'a>(
+        &'a mut self,
+        _: &'a mut Local,
+        at: &At,
+        from: NodeId,
+    ) -> Option<(f32, &'a mut [f32])> {
+        Some((1.0, half(at.flight, self.copies.of_mut(from))))
+    }
+
     fn received(&mut self, _: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
         p.add_into(1.0, half(at.flight, self.copies.of_mut(from)));
         Ok(())

@@ -164,6 +164,20 @@ impl Party for DeepSqueeze {
         own.add_into(-self.eta * off_diagonal, self.mixed(local, at.round));
     }
 
+    fn sum<'a>(
+        &'a mut self,
+        local: &'a mut Local,
+        at: &At,
+        from: NodeId,
+    ) -> Option<(f32, &'a mut [f32])> {
+        if self.late.is_empty() {
+            // The sum is the model itself.
+            return None;
+        }
+        let weight = self.eta * self.rows.at(at.round).weight(from);
+        Some((weight, self.mixed(local, at.round)))
+    }
+
     fn received(&mut self, local: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
         let weight = self.rows.at(at.round).weight(from);
         p.add_into(self.eta * weight, self.mixed(local, at.round));

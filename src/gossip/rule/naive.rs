@@ -57,6 +57,15 @@ impl Party for Naive {
         own.add_into(self.rows.at(at.round).own, &mut self.acc);
     }
 
+    fn sum<'a>(
+        &'a mut self,
+        _: &'a mut Local,
+        at: &At,
+        from: NodeId,
+    ) -> Option<(f32, &'a mut [f32])> {
+        Some((self.rows.at(at.round).weight(from), &mut self.acc))
+    }
+
     fn received(&mut self, _: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
         p.add_into(self.rows.at(at.round).weight(from), &mut self.acc);
         Ok(())

@@ -337,27 +337,36 @@ pub(super) fn read(state: &mut State, connection: u64, side: usize) {
         let Some((host, node)) = end_of(state, connection, side) else { return };
         let inbox = &mut host.ends.get_mut(&node).expect("it is an end").inbox;
         if inbox.is_waiting() {
-            let Some(Some(bytes)) = inbox.deliver().now_or_never() else { return };
-            notify(state, connection, side, Event::Frame { from: node, bytes });
+            let Some(Some(delivery)) = inbox.deliver().now_or_never() else { return };
+            notify(state, connection, side, delivery.into_event(node));
             continue;
         }
         let Some(open) = state.connections.get_mut(&connection) else { return };
-        let Some(piece) = open.unread[1 - side].pop_front() else { return };
+        let Some(mut piece) = open.unread[1 - side].pop_front() else { return };
         let (host, _) = end_of(state, connection, side).expect("it is open");
         let inbox = &mut host.ends.get_mut(&node).expect("it is an end").inbox;
         assert_eq!(inbox.due(), piece.number, "every frame arrives once and in order");
         inbox.begin(piece.length).expect("the length of the frame stays the same");
         let mut bytes = &piece.bytes[..];
-        while !bytes.is_empty() {
+        loop {
             let space = inbox.space();
-            assert!(!space.is_empty(), "no byte of a frame arrives twice");
             let some = space.len().min(bytes.len());
             space[..some].copy_from_slice(&bytes[..some]);
             inbox.fill(some);
             bytes = &bytes[some..];
+            if bytes.is_empty() || inbox.space().is_empty() {
+                break;
+            }
         }
-        if inbox.space().is_empty() {
-            inbox.complete();
+        if !inbox.space().is_empty() {
+            continue;
+        }
+        let is_whole = inbox.complete().expect("there is memory");
+        if !bytes.is_empty() {
+            assert!(!is_whole, "no byte of a frame arrives twice");
+            piece.bytes = bytes.to_vec();
+            let open = state.connections.get_mut(&connection).expect("it was there");
+            open.unread[1 - side].push_front(piece);
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::{
         limits::Deadlines,
         link::SLOTS,
         links::Links,
-        session::{Inbox, Outbox},
+        session::{Inbox, Outbox, RETURNED},
         status::{Saves, Status},
         wire::{Message, Reason, StartMessage},
     },
@@ -94,14 +94,15 @@ impl SimulatedLinks {
         let used = part.neighbours.iter().filter(|neighbour| !neighbour.visits);
         let status = Arc::new(Status::new(used.map(|neighbour| neighbour.node)));
         let end = |neighbour: &crate::net::Neighbour| {
-            let (spare, returned) = mpsc::channel(SLOTS);
+            let (spare, returned) = mpsc::channel(RETURNED);
             let other = part.numbers[neighbour.node.index()].index();
             End {
                 machine: other,
                 visits: neighbour.visits,
                 name: neighbour.name.clone(),
                 outbox: Outbox::default(),
-                inbox: Inbox::new(returned),
+                // So that frames of these small models arrive in pieces too.
+                inbox: Inbox::new(returned).cutting(200, 64),
                 spare,
                 queue: VecDeque::new(),
                 known: 0,
