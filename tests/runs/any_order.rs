@@ -1,4 +1,5 @@
-//! In any order of frames, gradients and free slots, a synchronous run ends with the same bits.
+//! In any order of frames, gradients and free slots, and for any pieces in which frames arrive, a
+//! synchronous run ends with the same bits.
 
 use crate::common;
 
@@ -15,10 +16,10 @@ use gradvine::{
 /// Pending events. Each queue keeps its own order; a random number chooses the next queue.
 #[derive(Default)]
 struct Chaos {
-    /// Frames in flight on each directed link.
-    links: BTreeMap<(usize, usize), VecDeque<Vec<u8>>>,
-    /// Whether the reader holds a frame that the core has not recycled.
-    held: BTreeMap<(usize, usize), bool>,
+    /// Frames in flight on each directed link, with the bytes of each that have arrived in pieces.
+    links: BTreeMap<(usize, usize), VecDeque<(Vec<u8>, usize)>>,
+    /// Buffers of frames or pieces that the core has not recycled.
+    held: BTreeMap<(usize, usize), usize>,
     /// A node's own inputs: gradients, records; in any order among nodes.
     own: Vec<VecDeque<Input>>,
     /// Slots to be freed.
@@ -66,7 +67,11 @@ fn perform(
         let under_way = |link: &(usize, usize)| if tight { chaos.links[link].len() } else { 0 };
         let free = chaos.taken.iter().filter(|(link, taken)| taken.len() > under_way(link));
         ready.extend(free.map(|((from, to), _)| (*from, 1, *to)));
-        let open = |key: &(usize, usize)| !chaos.held.get(key).copied().unwrap_or(false);
+        // A frame waits until the one before was recycled, a piece until few are left.
+        let open = |key: &(usize, usize)| {
+            let given = chaos.links[key].front().map_or(0, |(_, given)| *given);
+            chaos.held.get(key).copied().unwrap_or(0) <= if given == 0 { 0 } else { 2 }
+        };
         ready.extend(
             chaos
                 .links
@@ -80,10 +85,20 @@ fn perform(
             0 => chaos.own[node].pop_front().unwrap(),
             1 => chaos.taken.get_mut(&(node, other)).unwrap().pop_front().unwrap(),
             _ => {
-                chaos.held.insert((other, node), true);
-                Input::Frame {
-                    from: NodeId::from(other),
-                    bytes: chaos.links.get_mut(&(other, node)).unwrap().pop_front().unwrap(),
+                *chaos.held.entry((other, node)).or_default() += 1;
+                let (from, queue) =
+                    (NodeId::from(other), chaos.links.get_mut(&(other, node)).unwrap());
+                let (frame, given) = queue.front_mut().unwrap();
+                let (length, rest) = (frame.len(), &frame[*given..]);
+                if *given == 0 && dice.below(2) == 0 {
+                    Input::Frame { from, bytes: queue.pop_front().unwrap().0 }
+                } else {
+                    let bytes = rest[..1 + dice.below(rest.len() as u64) as usize].to_vec();
+                    *given += bytes.len();
+                    if *given == length {
+                        queue.pop_front();
+                    }
+                    Input::Piece { from, length, bytes }
                 }
             }
         };
@@ -98,11 +113,15 @@ fn perform(
                     });
                 }
                 Effect::Send { to, frame } => {
-                    chaos.links.entry((node, to.index())).or_default().push_back(frame.to_vec());
+                    chaos
+                        .links
+                        .entry((node, to.index()))
+                        .or_default()
+                        .push_back((frame.to_vec(), 0));
                     chaos.taken.entry((node, to.index())).or_default().push_back(Input::Taken(to));
                 }
                 Effect::Recycle { from, .. } => {
-                    chaos.held.insert((from.index(), node), false);
+                    *chaos.held.get_mut(&(from.index(), node)).unwrap() -= 1;
                 }
                 Effect::Conclude { own, mean } => {
                     let elapsed = Default::default();

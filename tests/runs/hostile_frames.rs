@@ -95,7 +95,140 @@ fn a_neighbour_cannot_run_ahead_without_limit() {
     assert!(refused.unwrap().contains("frames ahead"));
 }
 
+/// Node 0 of a ring of 4 that has sent its frame of this round of dense D-PSGD and waits for two,
+/// and that frame.
+fn waiting_with_floats(last: u64) -> (Node, Vec<u8>) {
+    let mut specs = Run::new("ring:4", "kind = 'd-psgd'", "kind = 'identity'").specs();
+    let mut spec = specs.swap_remove(0);
+    let mut node = Node::new(spec.config);
+    let (mut effects, mut sent) = (Vec::new(), Vec::new());
+    node.handle(Input::Start, &mut effects);
+    loop {
+        for effect in std::mem::take(&mut effects) {
+            match effect {
+                Effect::Compute { round, x, mut update, .. } => {
+                    let loss = spec.learner.compute(round, &x, &mut update);
+                    let step = spec.learner.step(round);
+                    let computed = Input::Computed { round, x, update, loss, step, ends: false };
+                    node.handle(computed, &mut effects);
+                }
+                Effect::Send { to, frame } => {
+                    sent = frame.to_vec();
+                    node.handle(Input::Taken(to), &mut effects);
+                }
+                Effect::Failed(failure) => panic!("{failure}"),
+                _ => {}
+            }
+        }
+        if effects.is_empty() {
+            let at = frame::open(&sent).unwrap().0.at;
+            if at.round.0 == last {
+                return (node, sent);
+            }
+            for from in [1, 3].map(NodeId) {
+                node.handle(Input::Frame { from, bytes: sent.clone() }, &mut effects);
+            }
+        }
+    }
+}
+
+/// Gives the first bytes of a frame of `length` bytes in pieces of this size; returns the reason of
+/// the failure, if any, and how many pieces were returned.
+fn give_pieces(
+    node: &mut Node,
+    from: u32,
+    length: usize,
+    bytes: &[u8],
+    size: usize,
+) -> (Option<String>, usize) {
+    let (mut returned, mut effects) = (0, Vec::new());
+    for piece in bytes.chunks(size) {
+        let bytes = piece.to_vec();
+        node.handle(Input::Piece { from: NodeId(from), length, bytes }, &mut effects);
+        for effect in effects.drain(..) {
+            match effect {
+                Effect::Recycle { .. } => returned += 1,
+                Effect::Failed(Failure::Peer { peer, reason }) => {
+                    assert_eq!(peer, NodeId(from), "the sender is named");
+                    return (Some(reason), returned);
+                }
+                Effect::Failed(failure) => panic!("{failure}"),
+                _ => {}
+            }
+        }
+    }
+    (None, returned)
+}
+
+#[test]
+fn a_damaged_piece_is_refused_and_the_model_stays() {
+    let (node, frame) = waiting_with_floats(3);
+    let model = node.salvage(|| None).expect("three rounds are over").x;
+    let damages: [(usize, &[u8], &str); 4] = [
+        // Not a number, in the middle; refused before the last piece has arrived.
+        (frame::HEADER + 40, &f32::NAN.to_le_bytes(), "from the number at index"),
+        // Another number.
+        (frame::HEADER + 40, &1e9f32.to_le_bytes(), "checksum"),
+        (frame.len() - 4, &1e9f32.to_le_bytes(), "checksum"),
+        // Another checksum.
+        (frame::HEADER - 4, &[1, 2, 3, 4], "checksum"),
+    ];
+    for size in [frame::HEADER + 4, frame::HEADER + 21, frame.len() / 2] {
+        for (at, bytes, expected) in damages {
+            let (mut node, mut frame) = waiting_with_floats(3);
+            frame[at..at + bytes.len()].copy_from_slice(bytes);
+            let reason = give_pieces(&mut node, 1, frame.len(), &frame, size).0.unwrap_or_default();
+            assert!(reason.contains(expected), "{reason:?} should say {expected:?}");
+            assert_eq!(node.salvage(|| None).unwrap().x, model, "the model is as it was");
+        }
+    }
+}
+
+#[test]
+fn pieces_are_returned_as_far_as_the_senders_before_have_come() {
+    let (mut node, frame) = waiting_with_floats(0);
+    let (size, half) = (frame::HEADER + 4, frame.len() / 2);
+    // Nothing of node 3 can be added before node 1 has sent.
+    assert_eq!(give_pieces(&mut node, 3, frame.len(), &frame[..half], half), (None, 0));
+    let (failure, returned) = give_pieces(&mut node, 1, frame.len(), &frame, size);
+    assert_eq!((failure, returned), (None, frame.len().div_ceil(size) + 1));
+}
+
+#[test]
+fn pieces_that_do_not_make_a_frame_are_refused() {
+    let (mut node, frame) = waiting_with_floats(0);
+    let mut effects = Vec::new();
+    let (first, rest) = frame.split_at(60);
+    let piece =
+        |bytes: &[u8]| Input::Piece { from: NodeId(1), length: frame.len(), bytes: bytes.to_vec() };
+    node.handle(piece(first), &mut effects);
+    node.handle(piece(&[rest, &[0]].concat()), &mut effects);
+    let failed =
+        effects.iter().any(|effect| matches!(effect, Effect::Failed(Failure::Peer { .. })));
+    assert!(failed, "{effects:?}");
+
+    // A second frame of the same place.
+    let (mut node, frame) = waiting_with_floats(0);
+    assert_eq!(give_pieces(&mut node, 3, frame.len(), &frame, frame.len()).0, None);
+    let repeated = give_pieces(&mut node, 3, frame.len(), &frame, 60).0;
+    assert!(repeated.is_some(), "it is not added twice");
+}
+
 proptest! {
+    #[test]
+    fn random_pieces_never_panic(
+        bytes in proptest::collection::vec(any::<u8>(), 1..300),
+        more in 0usize..40,
+        size in 1usize..100,
+        whole in any::<bool>(),
+    ) {
+        let (mut node, frame) = waiting_with_floats(0);
+        let mut bytes = if whole { [&frame[..40], &bytes].concat() } else { bytes };
+        let length = bytes.len();
+        bytes.extend(vec![0; more]);
+        give_pieces(&mut node, 1, length, &bytes, size);
+    }
+
     #[test]
     fn random_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         let (mut node, _) = waiting();
