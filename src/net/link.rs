@@ -6,10 +6,10 @@
 //!   is given up after `absence.deadline_s`.
 //! * The end that dialled opens the control stream; both say hello on it and compare their runs.
 //! * Each end opens one bulk stream for its frames. Reading never waits for writing.
-//! * Backpressure: the reader delivers one frame and reads the next meanwhile, unless it is very
-//!   long; it delivers that one once the first buffer was returned. So a slow node holds two frames
-//!   of a link, or one long one, the stream's window holds more, and the sender holds up to
-//!   [`SLOTS`].
+//! * Backpressure: the reader delivers one frame and reads the next meanwhile; it delivers that one
+//!   once the first buffer was returned. A long frame is delivered in pieces, a few of them at a
+//!   time. So a slow node holds two frames of a link, or a few pieces, the stream's window holds
+//!   more, and the sender holds up to [`SLOTS`].
 //! * Three missed heartbeats, or any invalid byte, break the connection. Until the run begins the
 //!   neighbour may also restart, or its files may be corrected. A run that is over ends with a
 //!   goodbye both ways, once the neighbour has acknowledged all frames.
