@@ -4,8 +4,10 @@ use super::{Node, rule};
 use crate::{
     gossip::{
         event::{Effect, Failure},
+        frame::HEADER,
         pieces::{Content, Incoming, Poured, header_of},
         plan::{At, Meeting},
+        rule::Rule,
     },
     units::NodeId,
 };
@@ -35,7 +37,7 @@ impl Node {
             Content::Poured(poured) => {
                 let at = poured.at;
                 let format = self.plan.format(&at, from);
-                let start = if begins { crate::gossip::frame::HEADER } else { 0 };
+                let start = if begins { HEADER } else { 0 };
                 poured
                     .take(bytes, start, format)
                     .map_err(|error| wrong(format!("{at}: {error}")))?;
@@ -76,12 +78,9 @@ impl Node {
             return Ok(None);
         }
         let format = self.plan.format(&at, from);
-        let fits = format.plain().is_some_and(|(width, len)| {
-            len > 0 && length == crate::gossip::frame::HEADER + width * len
-        });
-        let adds = |rule: &mut Box<dyn crate::gossip::rule::Rule>| {
-            rule.sum(&mut self.local, &at, from).is_some()
-        };
+        let fits =
+            format.plain().is_some_and(|(width, len)| len > 0 && length == HEADER + width * len);
+        let adds = |rule: &mut Box<dyn Rule>| rule.sum(&mut self.local, &at, from).is_some();
         if !fits || !self.rule.as_mut().is_some_and(adds) {
             return Ok(None);
         }
@@ -91,8 +90,8 @@ impl Node {
         Ok(Poured::begin(&sealed, piece, format))
     }
 
-    /// Adds the numbers that have arrived to the sums of open exchanges, each as far as those of the
-    /// senders before it; `true` if the last numbers of a frame were added.
+    /// Adds the numbers that have arrived to the sums of open exchanges, each sender's as far as
+    /// those of the senders before it; `true` if the last numbers of a frame were added.
     pub(super) fn pour(&mut self, out: &mut Vec<Effect>) -> Result<bool, Failure> {
         if self.incoming.is_empty() {
             return Ok(false);
