@@ -13,11 +13,14 @@ use gradvine::{
     units::{NodeId, Round},
 };
 
+/// The frames of one link, with the bytes of each that have arrived.
+type Queue = VecDeque<(Vec<u8>, usize)>;
+
 /// Pending events. Each queue keeps its own order; a random number chooses the next queue.
 #[derive(Default)]
 struct Chaos {
-    /// Frames in flight on each directed link, with the bytes of each that have arrived in pieces.
-    links: BTreeMap<(usize, usize), VecDeque<(Vec<u8>, usize)>>,
+    /// Frames in flight on each directed link.
+    links: BTreeMap<(usize, usize), Queue>,
     /// Buffers of frames or pieces that the core has not recycled.
     held: BTreeMap<(usize, usize), usize>,
     /// A node's own inputs: gradients, records; in any order among nodes.
