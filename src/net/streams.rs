@@ -96,7 +96,8 @@ impl Reader {
         }
     }
 
-    /// Reads the rest of a frame or piece. If it is cancelled, the inbox keeps the bytes that have arrived.
+    /// Reads the rest of a frame or piece. If it is cancelled, the inbox keeps the bytes that have
+    /// arrived.
     async fn fill(&mut self) -> Result<(), WireError> {
         loop {
             let space = self.inbox.space();
