@@ -17,8 +17,8 @@ use tempfile::TempDir;
 /// The root of the repository. The command belongs to the package in `crates/cli`.
 pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// An upper limit for everything that tests wait for.
-pub const SOON: Duration = Duration::from_secs(20);
+/// An upper limit for everything that tests wait for, long enough for a busy machine.
+pub const SOON: Duration = Duration::from_secs(60);
 
 /// The program, without logging settings of the environment.
 pub fn program() -> Command {

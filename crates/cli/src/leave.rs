@@ -3,7 +3,6 @@
 use std::{path::PathBuf, time::Duration};
 
 use gradvine::run;
-
 use gradvine_terminal::{Exit, print};
 
 /// The arguments of `gradvine leave`
