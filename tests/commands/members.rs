@@ -187,8 +187,9 @@ fn the_others_go_on_without_a_killed_node_and_it_returns() {
 
 #[test]
 fn a_run_whose_members_change_stops_early() {
-    // Each change of the members begins the patience anew: no end before the node is back.
-    let stop = "run.stop_early={share=0.2,every=5,patience=100}";
+    // Each change of the members begins the patience anew: no end before the node is back, because
+    // 2000 slow rounds take at least a minute.
+    let stop = "run.stop_early={share=0.2,every=5,patience=400}";
     let learning = ["model.kind=mlp", "optimizer.step=0.5", "optimizer.schedule=constant"];
     let data = ["data.source=breast-cancer", "data.split=iid", stop];
     let ring = Ring::new(20 * ROUNDS, 2.0, &[&learning[..], &data].concat());
@@ -201,11 +202,15 @@ fn a_run_whose_members_change_stops_early() {
     nodes[0].1 = ring.start(0);
     until_whole(&nodes[1].1);
     let summary = ring.end(&mut nodes, 3, 20 * ROUNDS);
-    assert_eq!(members(&summary), [vec!["1", "2", "3", "4"], vec!["0", "1", "2", "3", "4"]]);
+    let mut chosen = members(&summary);
+    // On a busy machine the nodes may choose the same members again.
+    chosen.dedup();
+    assert_eq!(chosen, [vec!["1", "2", "3", "4"], vec!["0", "1", "2", "3", "4"]]);
     let rounds = summary["rounds"].as_u64().unwrap();
     assert!(summary["stopped_early"] == true && rounds < 20 * ROUNDS, "{summary}");
-    let returned = summary["history"][1]["round"].as_u64().unwrap();
-    assert!(rounds > returned + 500, "{summary}");
+    let returned =
+        summary["history"].as_array().unwrap().last().unwrap()["round"].as_u64().unwrap();
+    assert!(rounds > returned + 2000, "{summary}");
     assert_eq!(summary["participation"]["1"]["rounds"], rounds);
 }
 
