@@ -45,7 +45,7 @@ const RETRY: Duration = Duration::from_secs(60);
 /// The number of other ports that are tried where another machine has the one that is listened on.
 const OTHERS: usize = 3;
 
-/// What came of each address that is listened on: the address from outside, or why there is none.
+/// The result for each address that is listened on: the address from outside, or why there is none.
 pub(super) type Outcomes = Vec<(Multiaddr, Result<Multiaddr, String>)>;
 
 /// The ports that the router forwards to this node. Dropping it gives them back.
@@ -115,7 +115,7 @@ impl Forwarding {
         }
     }
 
-    /// What came of each address so far; empty before the first answer.
+    /// The results for all addresses so far; empty before the first answer.
     pub fn outcomes(&self) -> Outcomes {
         self.outcomes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -235,7 +235,7 @@ impl Keeper {
         Err(reason)
     }
 
-    /// Tells the swarm, the doctor and the log what came of each port.
+    /// Tells the swarm, the doctor and the log the result for each port.
     fn publish(&self, outcome: &dyn Fn(Port) -> Result<Multiaddr, String>) {
         let one = |(address, (_, port)): &(Multiaddr, (Ipv4Addr, Port))| {
             (address.clone(), outcome(*port))
