@@ -155,17 +155,11 @@ impl Format {
         }
     }
 
-    /// [`Format::check`] of a stretch of a [plain](Format::plain) payload that ends between two
-    /// numbers.
-    ///
-    /// # Errors
-    /// If it holds what no encoder writes.
-    pub(crate) fn check_numbers(&self, bytes: &[u8]) -> Result<(), Malformed> {
+    /// The format of a stretch of so many numbers of a [plain](Format::plain) payload.
+    pub(crate) fn stretch(&self, numbers: usize) -> Format {
         match self {
-            Format::Compressed { by, .. } => {
-                by.width().map_or(Ok(()), |width| by.check(bytes.len() / width, bytes))
-            }
-            _ => Format::Floats(bytes.len() / 4).check(bytes),
+            Format::Compressed { by, .. } => Format::Compressed { by: by.clone(), len: numbers },
+            _ => Format::Floats(numbers),
         }
     }
 

@@ -42,7 +42,7 @@ use super::{
     lie::Lie,
     party::{Local, Party},
     pieces::Incoming,
-    plan::{self, At, Plan, Step},
+    plan::{self, At, Plan},
     program::{Next, Program},
     rule::Rule,
     stopping::{Patience, Stopping},
@@ -199,8 +199,7 @@ impl Node {
         } = config;
         let fits = |setup: &Setup| setup.record.len() <= SETUP_LIMIT;
         assert!(setup.as_ref().is_none_or(fits), "the setup record is too large");
-        let lag = |step: &Step| if let Step::Land { lag, .. } = step { u64::from(*lag) } else { 0 };
-        let lag = plan.steps().iter().map(lag).max().unwrap_or(0);
+        let lag = plan::lag(&*plan);
         // A neighbour that waits for this node is ahead by at most the flights that may be in
         // flight. If frames go one way only, the chain of waits back to this node can be as long as
         // there are nodes.
@@ -442,7 +441,7 @@ impl Node {
                 }
                 Stage::Rounds | Stage::Landing => {
                     let answered = self.answer(out)?;
-                    if self.pour(out)? | self.fly(out)? | answered | self.step(out)? {
+                    if self.add_pieces(out)? | self.fly(out)? | answered | self.step(out)? {
                         continue;
                     }
                     false

@@ -34,6 +34,10 @@ pub type Encoded = Result<(), NonFinite>;
 /// The result of taking a payload; the error says why it is malformed although its size is right.
 pub type Received = Result<(), Malformed>;
 
+/// A weight and the vector to which payloads are added with it, if a rule does nothing else with
+/// them.
+pub type Target<'a> = Option<(f32, &'a mut [f32])>;
+
 /// One side of a flight's exchanges. It never waits and never sees a clock, a link or a
 /// compressor's name.
 ///
@@ -56,23 +60,25 @@ pub trait Party: Send {
     /// in [`Party::outgoing`]. A shared encoding counts only if all receivers get it.
     fn sent(&mut self, _local: &mut Local, _at: &At, _to: Option<NodeId>, _own: &Payload<'_>) {}
 
-    /// Takes the payload of `from`.
+    /// The weight of the payload of `from` and the vector to which it is added, if the rule does
+    /// nothing else with it: then long frames are added piece by piece, as they arrive. A piece may
+    /// turn out to belong to a damaged frame, which ends the run, so the vector must not be the
+    /// model that the node then saves.
+    fn target<'a>(&'a mut self, _: &'a mut Local, _: &At, _from: NodeId) -> Target<'a> {
+        None
+    }
+
+    /// Takes the payload of `from`. A rule whose [`Party::target`] says where it is added needs no
+    /// other.
     ///
     /// # Errors
     /// If the payload has the right size but is malformed; no state has changed.
-    fn received(&mut self, local: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received;
-
-    /// The weight of the payload of `from` and the vector to which [`Party::received`] adds it, if
-    /// it does nothing else: then long frames are added piece by piece, as they arrive. A piece may
-    /// turn out to belong to a damaged frame, which ends the run, so the vector must not be the
-    /// model that the node then saves.
-    fn sum<'a>(
-        &'a mut self,
-        _local: &'a mut Local,
-        _at: &At,
-        _from: NodeId,
-    ) -> Option<(f32, &'a mut [f32])> {
-        None
+    fn received(&mut self, local: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
+        let Some((weight, acc)) = self.target(local, at, from) else {
+            return Err(Malformed("the rule takes no frames".into()));
+        };
+        p.add_into(weight, acc);
+        Ok(())
     }
 
     /// Ends an exchange: all its frames have been taken.

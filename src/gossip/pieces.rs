@@ -1,13 +1,14 @@
 //! Frames that arrive in pieces.
 //!
 //! A long frame need not be in memory as a whole. If every number of it is encoded by itself, and
-//! the rule does nothing but add them to a vector ([`Party::sum`](super::party::Party::sum)), its
-//! pieces are checked when they arrive and added as soon as their exchange is open. Any other frame
-//! is put together first.
+//! the rule does nothing but add them to a vector ([`Party::target`]), its pieces are checked when
+//! they arrive and added as soon as their exchange is open. Any other frame is put together first.
+//!
+//! [`Party::target`]: super::party::Party::target
 //!
 //! The result is the same to the bit, for any pieces: each number of the vector receives its terms
 //! in ascending order of senders, because a sender's numbers are added only as far as those of the
-//! senders before it ([`Poured::pour`]). So pieces of all senders flow at the same time.
+//! senders before it ([`Streamed::add`]). So pieces of all senders flow at the same time.
 //!
 //! Each piece is checked before it is added; the frame's checksum is complete only with its last
 //! one. If it does not match, the run ends, and the vector is not used any more: it is never the
@@ -41,7 +42,7 @@ pub enum Content {
     /// The frame is put together.
     Whole(Vec<u8>),
     /// They are added as they arrive.
-    Poured(Poured),
+    Streamed(Streamed),
 }
 
 impl Incoming {
@@ -73,13 +74,13 @@ impl Incoming {
 
 /// Numbers that are added piece by piece.
 #[derive(Debug)]
-pub struct Poured {
+pub struct Streamed {
     /// Its place in the algorithm.
     pub at: At,
     header: Vec<u8>,
-    found: u32,
-    /// The checksum of what has arrived.
-    sum: u32,
+    /// The checksum that the frame has, and that of what was checked.
+    crc_found: u32,
+    crc: u32,
     /// Bytes of a number.
     width: usize,
     /// The numbers of the frame, those that were checked, and those that were added.
@@ -92,23 +93,22 @@ pub struct Poured {
     pieces: VecDeque<(Vec<u8>, usize)>,
 }
 
-impl Poured {
-    /// The frame that begins with this piece, if a payload in this format can be added piece by
-    /// piece. The header is not verified yet.
-    pub fn begin(sealed: &Sealed<'_>, piece: &[u8], format: &Format) -> Option<Poured> {
-        let (width, len) = format.plain()?;
-        Some(Poured {
+impl Streamed {
+    /// The frame of `len` numbers of `width` bytes that begins with this piece. The header is not
+    /// verified yet.
+    pub fn begin(sealed: &Sealed<'_>, piece: &[u8], width: usize, len: usize) -> Streamed {
+        Streamed {
             at: sealed.header.at,
             header: piece[..HEADER].to_vec(),
-            found: sealed.found(),
-            sum: sealed.sum,
+            crc_found: sealed.found(),
+            crc: sealed.sum,
             width,
             len,
             checked: 0,
             added: 0,
             rest: Vec::new(),
             pieces: VecDeque::new(),
-        })
+        }
     }
 
     /// Takes the next piece, from its byte `start` on, once it is checked.
@@ -121,7 +121,6 @@ impl Poured {
         mut start: usize,
         format: &Format,
     ) -> Result<(), Malformed> {
-        self.sum = crc32c::crc32c_append(self.sum, &piece[start..]);
         if !self.rest.is_empty() {
             // Only if someone cuts frames within numbers.
             let mut whole = std::mem::take(&mut self.rest);
@@ -131,7 +130,9 @@ impl Poured {
         let numbers = (piece.len() - start) / self.width;
         self.rest.extend_from_slice(&piece[start + numbers * self.width..]);
         piece.truncate(start + numbers * self.width);
-        format.check_numbers(&piece[start..]).map_err(|Malformed(problem)| {
+        let (checked, crc) = format.stretch(numbers).check_and_sum(&piece[start..], self.crc);
+        self.crc = crc;
+        checked.map_err(|Malformed(problem)| {
             Malformed(format!("from the number at index {} on: {problem}", self.checked))
         })?;
         self.checked += numbers;
@@ -144,16 +145,13 @@ impl Poured {
     /// # Errors
     /// If its checksum does not match.
     pub fn verify(&self) -> Result<(), FrameError> {
-        if self.found == self.sum {
-            Ok(())
-        } else {
-            Err(FrameError::Checksum { found: self.found, computed: self.sum })
-        }
+        let (found, computed) = (self.crc_found, self.crc);
+        if found == computed { Ok(()) } else { Err(FrameError::Checksum { found, computed }) }
     }
 
     /// `acc += weight * payload`, as far as it has arrived, but at most for the first `most`
     /// numbers; passes on the buffers of pieces that are no longer needed.
-    pub fn pour(
+    pub fn add(
         &mut self,
         (weight, acc): (f32, &mut [f32]),
         most: usize,
@@ -192,8 +190,8 @@ impl Poured {
     }
 }
 
-/// Whether these bytes are what [`Poured::into_header`] leaves of a frame in this format.
-pub fn is_poured(payload: &[u8], format: &Format) -> bool {
+/// Whether these bytes are what [`Streamed::into_header`] leaves of a frame in this format.
+pub fn is_added(payload: &[u8], format: &Format) -> bool {
     payload.is_empty() && format.plain().is_some_and(|(_, len)| len > 0)
 }
 

@@ -126,6 +126,12 @@ pub trait Plan: Send + Sync {
     }
 }
 
+/// The most rounds after which a flight lands.
+pub(super) fn lag(plan: &dyn Plan) -> u64 {
+    let lag = |step: &Step| if let Step::Land { lag, .. } = step { u64::from(*lag) } else { 0 };
+    plan.steps().iter().map(lag).max().unwrap_or(0)
+}
+
 /// The flights that a program launches, ascending.
 pub fn flights(plan: &dyn Plan) -> Vec<u8> {
     let mut flights: Vec<u8> = plan

@@ -13,7 +13,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::plan::{Plan, Step};
+use super::plan::{self, Plan};
 use crate::{mixing::Topology, state::Visitor, units::NodeId};
 
 /// When a run ends by itself.
@@ -40,9 +40,7 @@ impl Patience {
 /// The rounds in which a tally or a notice crosses a link: as many as a neighbour may be ahead,
 /// times those in which a schedule uses every link.
 pub(super) fn rounds_of_a_link(plan: &dyn Plan) -> u64 {
-    let lag = |step: &Step| if let Step::Land { lag, .. } = step { u64::from(*lag) } else { 0 };
-    let lag = plan.steps().iter().map(lag).max().unwrap_or(0);
-    (lag + 1).saturating_mul(plan.period())
+    (plan::lag(plan) + 1).saturating_mul(plan.period())
 }
 
 /// The rounds between an evaluation and the end of a run that it brings about: the tallies go up
@@ -127,6 +125,12 @@ impl Stopping {
             since: 0,
             models: BTreeMap::new(),
         }
+    }
+
+    /// The rounds from an evaluation to the root's decision on it, and from there until all nodes
+    /// know.
+    pub fn delay(&self) -> u64 {
+        self.delay
     }
 
     /// Whether the result of an end that the losses bring about is the model of the lowest loss.

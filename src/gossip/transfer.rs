@@ -8,7 +8,7 @@ use super::{
     frame::{self, ENVELOPE, HEADER, Header},
     lie::Lie,
     party::{Local, Party, Received, Writer, payload_noise},
-    pieces::is_poured,
+    pieces::is_added,
     plan::{At, Meeting, Plan},
     tree::FAREWELL,
 };
@@ -143,18 +143,22 @@ impl Transfer {
         out.push(Effect::Recycle { from, buffer });
     }
 
-    /// Whether frames of this flight may be added piece by piece.
-    pub fn may_pour(&self, at: &At) -> bool {
-        !self.ahead && (self.max_norm.is_none() || at.flight >= FAREWELL)
+    /// Whether frames of the rule may be added piece by piece.
+    pub fn may_add_pieces(&self) -> bool {
+        !self.ahead && self.max_norm.is_none()
     }
 
     /// A buffer for a frame that is put together from pieces.
-    pub fn whole(&mut self, from: NodeId, length: usize) -> Vec<u8> {
+    ///
+    /// # Errors
+    /// If there is no memory for it.
+    pub fn whole(&mut self, from: NodeId, length: usize) -> Result<Vec<u8>, String> {
         let spare = self.links.get_mut(&from).and_then(|link| link.spare.pop());
         let mut buffer = spare.unwrap_or_default();
         buffer.clear();
-        buffer.reserve_exact(length);
-        buffer
+        let reserved = buffer.try_reserve_exact(length);
+        reserved.map_err(|error| format!("a frame of {length} bytes: {error}"))?;
+        Ok(buffer)
     }
 
     /// Keeps the buffer of the last piece of a frame until the frame has been taken.
@@ -352,8 +356,8 @@ impl Carrier<Vec<u8>> for Exchange<'_> {
         let (header, payload) = frame::read(&bytes);
         let noise = transfer.noise(at, from, *plan);
         let format = plan.format(at, from);
-        let poured = is_poured(payload, format);
-        if !poured {
+        let added = is_added(payload, format);
+        if !added {
             let view = format.view(noise, payload);
             transfer
                 .check_norm(at, format, &view)
@@ -367,7 +371,7 @@ impl Carrier<Vec<u8>> for Exchange<'_> {
         {
             return Err(Failure::Replica { peer: from, at: *at });
         }
-        if poured {
+        if added {
             // Its pieces have been returned.
             return Ok(());
         }

@@ -180,8 +180,10 @@ impl Prober {
             let found = listen(&mut swarm, std::slice::from_ref(address)).await;
             listening.push(found.map(|mut found| found.remove(0)));
         }
+        // If the node runs already, its connections and its ports must not be taken from it.
+        let may_run = listening.iter().any(Result::is_err);
         let mut forwarding = Forwarding::default();
-        if place.upnp {
+        if place.upnp && !may_run {
             let open: Vec<Multiaddr> = listening.iter().flatten().cloned().collect();
             forwarding.start(&open);
         }
@@ -206,8 +208,6 @@ impl Prober {
         tasks.spawn(run_swarm(swarm, queue, reservations, Arc::clone(&known)));
         let prober = Prober { limits, own, commands, streams, known, ciphers };
         let mut neighbours = Vec::new();
-        // If the node runs already, its connections must not be taken from it.
-        let may_run = listening.iter().any(Result::is_err);
         for neighbour in &place.neighbours {
             neighbours.push(if may_run {
                 let (node, name) = (neighbour.node, neighbour.name.clone());

@@ -329,18 +329,17 @@ impl Inbox {
     /// # Errors
     /// If its length has changed, or there is no memory for it.
     pub fn begin(&mut self, length: usize) -> Result<(), WireError> {
-        match self.length.replace(length) {
-            Some(begun) if begun != length => {
-                return Err(WireError::Continued { found: length, begun });
-            }
-            Some(_) => return Ok(()),
-            None => {}
+        if let Some(begun) = self.length.replace(length).filter(|&begun| begun != length) {
+            return Err(WireError::Continued { found: length, begun });
         }
         self.reserve()
     }
 
     /// Reserves memory for the frame or piece that arrives; it is filled as bytes arrive.
-    fn reserve(&mut self) -> Result<(), WireError> {
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn reserve(&mut self) -> Result<(), WireError> {
         let size = self.size();
         if self.buffer.capacity() == 0 {
             self.buffer = self.free.pop().unwrap_or_default();
@@ -370,10 +369,7 @@ impl Inbox {
     }
 
     /// The frame or piece is there: it waits for the core. Returns whether the frame is whole.
-    ///
-    /// # Errors
-    /// If there is no memory for the next piece.
-    pub fn complete(&mut self) -> Result<bool, WireError> {
+    pub fn complete(&mut self) -> bool {
         let length = self.length.unwrap_or(0);
         let bytes = std::mem::take(&mut self.buffer);
         let begins = self.before == 0;
@@ -388,10 +384,8 @@ impl Inbox {
         if is_whole {
             (self.before, self.length) = (0, None);
             self.received.count(length);
-        } else {
-            self.reserve()?;
         }
-        Ok(is_whole)
+        is_whole
     }
 
     /// What waits, once the core has returned the buffers of the frame before, or all but a few of
@@ -468,7 +462,8 @@ mod tests {
         inbox.begin(50).unwrap();
         assert_eq!(inbox.space().len(), 10 + HEADER);
         inbox.fill(10 + HEADER);
-        assert!(!inbox.complete().unwrap());
+        assert!(!inbox.complete());
+        inbox.reserve().unwrap();
         assert_eq!(inbox.space().len(), 10);
         inbox.fill(3);
         assert_eq!(inbox.progress(), (0, 13 + HEADER as u64));
@@ -565,7 +560,7 @@ mod tests {
                             let rest: Vec<u8> = bytes.split_off(some);
                             space[..some].copy_from_slice(&bytes);
                             inbox.fill(some);
-                            let is_whole = inbox.space().is_empty() && inbox.complete().unwrap();
+                            let is_whole = inbox.space().is_empty() && inbox.complete();
                             prop_assert_eq!(is_whole, rest.is_empty());
                             if !is_whole {
                                 flight.push_front((number, length, rest));

@@ -81,7 +81,9 @@ impl Reader {
                     return Ok(());
                 }
             }
-            if !inside {
+            if inside {
+                self.inbox.reserve()?;
+            } else {
                 let mut envelope = [0; ENVELOPE];
                 let first = self.stream.read(&mut envelope).await?;
                 if first == 0 {
@@ -92,7 +94,7 @@ impl Reader {
                 self.inbox.begin(length)?;
             }
             self.fill().await?;
-            inside = !self.inbox.complete()?;
+            inside = !self.inbox.complete();
         }
     }
 

@@ -352,10 +352,8 @@ impl SwarmTask {
     /// Tells all neighbours that are connected this node's addresses. A relay may say where it sees
     /// this node after the neighbour has connected through it.
     fn announce(&mut self) {
-        let connected: Vec<PeerId> = self.swarm.connected_peers().copied().collect();
-        let theirs = connected.into_iter().filter(|peer| self.peers.contains_key(peer));
-        let theirs: Vec<PeerId> = theirs.collect();
-        self.swarm.behaviour_mut().identify.push(theirs);
+        // Those that are not connected are left out.
+        self.swarm.behaviour_mut().identify.push(self.peers.keys().copied());
     }
 
     /// A router forwards ports to this node at these addresses, and at no others.

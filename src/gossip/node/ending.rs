@@ -75,7 +75,7 @@ impl Node {
         let Some(stopping) = &mut self.stopping else { return };
         let takes_best = stopping.keeps_best();
         if stopping.decides(round.0) {
-            let last = Round(round.0 + self.rounds_to_inform());
+            let last = Round(round.0 + stopping.delay());
             self.end_after(last, takes_best, None).expect("it ends later than now");
         }
     }

@@ -5,9 +5,9 @@ use crate::{
     gossip::{
         event::{Effect, Failure},
         frame::HEADER,
-        pieces::{Content, Incoming, Poured, header_of},
+        pieces::{Content, Incoming, Streamed, header_of},
         plan::{At, Meeting},
-        rule::Rule,
+        tree::FAREWELL,
     },
     units::NodeId,
 };
@@ -24,9 +24,9 @@ impl Node {
         let wrong = |reason: String| Failure::Peer { peer: from, reason };
         let begins = !self.incoming.contains_key(&from);
         if begins {
-            let content = match self.poured(from, length, &bytes).map_err(wrong)? {
-                Some(poured) => Content::Poured(poured),
-                None => Content::Whole(self.transfer.whole(from, length)),
+            let content = match self.streamed(from, length, &bytes).map_err(wrong)? {
+                Some(streamed) => Content::Streamed(streamed),
+                None => Content::Whole(self.transfer.whole(from, length).map_err(wrong)?),
             };
             self.incoming.insert(from, Incoming::new(length, content));
         }
@@ -34,15 +34,15 @@ impl Node {
         incoming.count(bytes.len()).map_err(wrong)?;
         let is_whole = incoming.is_whole();
         match &mut incoming.content {
-            Content::Poured(poured) => {
-                let at = poured.at;
+            Content::Streamed(streamed) => {
+                let at = streamed.at;
                 let format = self.plan.format(&at, from);
                 let start = if begins { HEADER } else { 0 };
-                poured
+                streamed
                     .take(bytes, start, format)
                     .map_err(|error| wrong(format!("{at}: {error}")))?;
                 if is_whole {
-                    poured.verify().map_err(|error| wrong(error.to_string()))?;
+                    streamed.verify().map_err(|error| wrong(error.to_string()))?;
                 }
                 Ok(())
             }
@@ -65,34 +65,32 @@ impl Node {
     ///
     /// # Errors
     /// If it repeats a frame.
-    fn poured(
+    fn streamed(
         &mut self,
         from: NodeId,
         length: usize,
         piece: &[u8],
-    ) -> Result<Option<Poured>, String> {
+    ) -> Result<Option<Streamed>, String> {
         let Some((sealed, header)) = header_of(piece) else { return Ok(None) };
         let at = header.at;
-        let of_rule = self.place(from, &at).is_ok_and(|plan| std::ptr::eq(plan, &*self.plan));
-        if !of_rule || self.is_call(&at) || !self.transfer.may_pour(&at) {
+        let of_rule = at.flight < FAREWELL && self.place(from, &at).is_ok();
+        if !of_rule || self.is_call(&at) || !self.transfer.may_add_pieces() {
             return Ok(None);
         }
-        let format = self.plan.format(&at, from);
-        let fits =
-            format.plain().is_some_and(|(width, len)| len > 0 && length == HEADER + width * len);
-        let adds = |rule: &mut Box<dyn Rule>| rule.sum(&mut self.local, &at, from).is_some();
-        if !fits || !self.rule.as_mut().is_some_and(adds) {
-            return Ok(None);
-        }
+        let plain = self.plan.format(&at, from).plain();
+        let plain = plain.filter(|(width, len)| *len > 0 && length == HEADER + width * len);
+        let Some((width, len)) = plain else { return Ok(None) };
         if self.flights.holds(from, &at) {
             return Err(format!("a second frame for {at}"));
         }
-        Ok(Poured::begin(&sealed, piece, format))
+        let Some(rule) = &mut self.rule else { return Ok(None) };
+        let adds = rule.target(&mut self.local, &at, from).is_some();
+        Ok(adds.then(|| Streamed::begin(&sealed, piece, width, len)))
     }
 
     /// Adds the numbers that have arrived to the sums of open exchanges, each sender's as far as
     /// those of the senders before it; `true` if the last numbers of a frame were added.
-    pub(super) fn pour(&mut self, out: &mut Vec<Effect>) -> Result<bool, Failure> {
+    pub(super) fn add_pieces(&mut self, out: &mut Vec<Effect>) -> Result<bool, Failure> {
         if self.incoming.is_empty() {
             return Ok(false);
         }
@@ -103,28 +101,28 @@ impl Node {
             self.plan.meet(self.id, &at, &mut meeting);
             let mut most = usize::MAX;
             for &from in &meeting.wait[done..] {
-                let Some(Incoming { content: Content::Poured(poured), .. }) =
+                let Some(Incoming { content: Content::Streamed(streamed), .. }) =
                     self.incoming.get_mut(&from)
                 else {
                     break;
                 };
-                if poured.at != at {
+                if streamed.at != at {
                     break;
                 }
                 let noise = self.transfer.noise(&at, from, &*self.plan);
                 let format = self.plan.format(&at, from);
                 let party = rule(&mut self.rule);
-                let acc = party.sum(&mut self.local, &at, from).expect("it was asked before");
+                let acc = party.target(&mut self.local, &at, from).expect("it was asked before");
                 let free = |buffer| out.push(Effect::Recycle { from, buffer });
-                poured.pour(acc, most, format, noise, free);
-                if !poured.is_over() {
-                    most = poured.added();
+                streamed.add(acc, most, format, noise, free);
+                if !streamed.is_over() {
+                    most = streamed.added();
                     continue;
                 }
-                if let Some(Incoming { content: Content::Poured(poured), .. }) =
+                if let Some(Incoming { content: Content::Streamed(streamed), .. }) =
                     self.incoming.remove(&from)
                 {
-                    let held = self.flights.hold(from, at, poured.into_header());
+                    let held = self.flights.hold(from, at, streamed.into_header());
                     held.map_err(|reason| Failure::Peer { peer: from, reason })?;
                     moved = true;
                 }

@@ -124,18 +124,8 @@ impl Party for Beer {
         own.add_into(1.0, half(at.flight, &mut self.copies.own));
     }
 
-    fn sum<'a>(
-        &'a mut self,
-        _: &'a mut Local,
-        at: &At,
-        from: NodeId,
-    ) -> Option<(f32, &'a mut [f32])> {
+    fn target<'a>(&'a mut self, _: &'a mut Local, at: &At, from: NodeId) -> Target<'a> {
         Some((1.0, half(at.flight, self.copies.of_mut(from))))
-    }
-
-    fn received(&mut self, _: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
-        p.add_into(1.0, half(at.flight, self.copies.of_mut(from)));
-        Ok(())
     }
 
     fn copies(&self) -> Option<&dyn Copies> {

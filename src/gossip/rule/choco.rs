@@ -115,18 +115,8 @@ impl Party for Choco {
         own.add_into(1.0, &mut self.copies.own);
     }
 
-    fn sum<'a>(
-        &'a mut self,
-        _: &'a mut Local,
-        _: &At,
-        from: NodeId,
-    ) -> Option<(f32, &'a mut [f32])> {
+    fn target<'a>(&'a mut self, _: &'a mut Local, _: &At, from: NodeId) -> Target<'a> {
         Some((1.0, self.copies.of_mut(from)))
-    }
-
-    fn received(&mut self, _: &mut Local, _: &At, from: NodeId, payload: &Payload<'_>) -> Received {
-        payload.add_into(1.0, self.copies.of_mut(from));
-        Ok(())
     }
 
     fn copies(&self) -> Option<&dyn Copies> {

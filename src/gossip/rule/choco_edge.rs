@@ -97,9 +97,8 @@ impl Party for ChocoEdge {
         own.add_into(1.0, &mut self.own[place]);
     }
 
-    fn received(&mut self, _: &mut Local, _: &At, from: NodeId, payload: &Payload<'_>) -> Received {
-        payload.add_into(1.0, &mut self.theirs[self.row.place(from)]);
-        Ok(())
+    fn target<'a>(&'a mut self, _: &'a mut Local, _: &At, from: NodeId) -> Target<'a> {
+        Some((1.0, &mut self.theirs[self.row.place(from)]))
     }
 
     fn copies(&self) -> Option<&dyn Copies> {

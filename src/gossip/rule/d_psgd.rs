@@ -78,18 +78,8 @@ impl Party for Atc {
         out.vector(&local.x)
     }
 
-    fn sum<'a>(
-        &'a mut self,
-        local: &'a mut Local,
-        at: &At,
-        from: NodeId,
-    ) -> Option<(f32, &'a mut [f32])> {
+    fn target<'a>(&'a mut self, local: &'a mut Local, at: &At, from: NodeId) -> Target<'a> {
         Some((self.rows.at(at.round).weight(from), &mut local.update))
-    }
-
-    fn received(&mut self, local: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
-        p.add_into(self.rows.at(at.round).weight(from), &mut local.update);
-        Ok(())
     }
 }
 
@@ -120,18 +110,8 @@ impl Party for Cta {
         vector::scaled(self.rows.at(at.round).own, &local.x, &mut self.acc);
     }
 
-    fn sum<'a>(
-        &'a mut self,
-        _: &'a mut Local,
-        at: &At,
-        from: NodeId,
-    ) -> Option<(f32, &'a mut [f32])> {
+    fn target<'a>(&'a mut self, _: &'a mut Local, at: &At, from: NodeId) -> Target<'a> {
         Some((self.rows.at(at.round).weight(from), &mut self.acc))
-    }
-
-    fn received(&mut self, _: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
-        p.add_into(self.rows.at(at.round).weight(from), &mut self.acc);
-        Ok(())
     }
 }
 

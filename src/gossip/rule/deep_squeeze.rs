@@ -164,12 +164,7 @@ impl Party for DeepSqueeze {
         own.add_into(-self.eta * off_diagonal, self.mixed(local, at.round));
     }
 
-    fn sum<'a>(
-        &'a mut self,
-        local: &'a mut Local,
-        at: &At,
-        from: NodeId,
-    ) -> Option<(f32, &'a mut [f32])> {
+    fn target<'a>(&'a mut self, local: &'a mut Local, at: &At, from: NodeId) -> Target<'a> {
         if self.late.is_empty() {
             // The sum is the model itself.
             return None;

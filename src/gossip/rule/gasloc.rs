@@ -99,18 +99,8 @@ impl Party for Gasloc {
         out.vector(&self.v)
     }
 
-    fn sum<'a>(
-        &'a mut self,
-        local: &'a mut Local,
-        at: &At,
-        from: NodeId,
-    ) -> Option<(f32, &'a mut [f32])> {
+    fn target<'a>(&'a mut self, local: &'a mut Local, at: &At, from: NodeId) -> Target<'a> {
         Some((self.rows.at(at.round).weight(from), &mut local.update))
-    }
-
-    fn received(&mut self, local: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
-        p.add_into(self.rows.at(at.round).weight(from), &mut local.update);
-        Ok(())
     }
 }
 

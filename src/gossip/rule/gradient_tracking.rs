@@ -69,20 +69,9 @@ impl Party for GradientTracking {
         out.vector(if at.flight == MODELS { &local.x } else { &self.y })
     }
 
-    fn sum<'a>(
-        &'a mut self,
-        local: &'a mut Local,
-        at: &At,
-        from: NodeId,
-    ) -> Option<(f32, &'a mut [f32])> {
+    fn target<'a>(&'a mut self, local: &'a mut Local, at: &At, from: NodeId) -> Target<'a> {
         let acc = if at.flight == MODELS { &mut local.update } else { &mut self.next };
         Some((self.row.weight(from), acc))
-    }
-
-    fn received(&mut self, local: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
-        let acc = if at.flight == MODELS { &mut local.update } else { &mut self.next };
-        p.add_into(self.row.weight(from), acc);
-        Ok(())
     }
 }
 

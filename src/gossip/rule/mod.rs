@@ -48,7 +48,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-pub use super::party::{Answers, Copies, Encoded, Local, Party, Received, Writer};
+pub use super::party::{Answers, Copies, Encoded, Local, Party, Received, Target, Writer};
 use super::plan::{self, At, Plan};
 pub use crate::state::Visitor;
 use crate::{

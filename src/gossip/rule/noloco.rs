@@ -106,18 +106,8 @@ impl Party for NoLoCo {
         out.vector(&local.update)
     }
 
-    fn sum<'a>(
-        &'a mut self,
-        _: &'a mut Local,
-        at: &At,
-        from: NodeId,
-    ) -> Option<(f32, &'a mut [f32])> {
+    fn target<'a>(&'a mut self, _: &'a mut Local, at: &At, from: NodeId) -> Target<'a> {
         Some((self.rows.at(at.round).weight(from), &mut self.acc))
-    }
-
-    fn received(&mut self, _: &mut Local, at: &At, from: NodeId, p: &Payload<'_>) -> Received {
-        p.add_into(self.rows.at(at.round).weight(from), &mut self.acc);
-        Ok(())
     }
 }
 

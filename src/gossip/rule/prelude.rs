@@ -16,7 +16,7 @@ pub(super) use crate::{
     config::{self, ConfigError},
     gossip::{
         collective::{Collective, Gather, Kind, Pattern, Sum, Union},
-        party::{Answers, Copies, Encoded, Local, Party, Received, Writer},
+        party::{Answers, Copies, Encoded, Local, Party, Received, Target, Writer},
         plan::{At, Gossip, Meeting, Plan, Step},
     },
     units::{NodeId, Round},
