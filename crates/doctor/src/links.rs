@@ -289,8 +289,8 @@ fn behind_nat(examination: &Examination) -> Option<Finding> {
         None => (
             "",
             "it can dial; to be dialled it needs a forwarded port (`upnp = true` in the node file \
-             asks the router), neighbours that have addresses, or a relay (`gradvine relay`); with two relays the doctor tells the kind \
-             of NAT",
+             asks the router), neighbours that have addresses, or a relay (`gradvine relay`); \
+             with two relays the doctor tells the kind of NAT",
         ),
     };
     let text = format!("this node is behind a NAT with {several}: {list}{kind}");

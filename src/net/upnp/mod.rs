@@ -107,7 +107,8 @@ impl Forwarding {
             .collect();
         let (outside, outcomes) = (self.outside.clone(), Arc::clone(&self.outcomes));
         let stop = Arc::clone(&self.stop);
-        let keeper = Keeper { listen, outside, outcomes, stop, held: BTreeMap::new() };
+        let (router, held) = (None, BTreeMap::new());
+        let keeper = Keeper { listen, outside, outcomes, stop, router, is_lost: true, held };
         let thread = thread::Builder::new().name("gradvine-upnp".into());
         match thread.spawn(move || keeper.run()) {
             Ok(thread) => self.thread = Some(thread),
@@ -137,20 +138,22 @@ struct Keeper {
     outside: watch::Sender<Vec<Multiaddr>>,
     outcomes: Arc<Mutex<Outcomes>>,
     stop: Arc<AtomicBool>,
+    /// The router that was found last, and whether it must be searched for again.
+    router: Option<Router>,
+    is_lost: bool,
     /// The ports at the router, by the ports that are listened on.
     held: BTreeMap<Port, Port>,
 }
 
 impl Keeper {
     fn run(mut self) {
-        let mut router = None;
         while !self.stop.load(Ordering::Relaxed) {
-            let all_good = self.ask(&mut router);
+            let all_good = self.ask();
             // A wake-up without a cause does no harm.
             thread::park_timeout(if all_good { AGAIN } else { RETRY });
         }
-        let Some(router) = router else { return };
-        for (_, port) in std::mem::take(&mut self.held) {
+        let Some(router) = &self.router else { return };
+        for &port in self.held.values() {
             match router.release(port) {
                 Ok(()) => tracing::info!("the router no longer forwards port {port} to this node"),
                 Err(error) => tracing::warn!(
@@ -162,17 +165,20 @@ impl Keeper {
     }
 
     /// Asks for all addresses, and returns whether all were granted.
-    fn ask(&mut self, router: &mut Option<Router>) -> bool {
-        if router.is_none() {
+    fn ask(&mut self) -> bool {
+        if self.is_lost {
             let stopped = || self.stop.load(Ordering::Relaxed);
             match Router::find(&stopped) {
-                Ok(found) => *router = Some(found),
+                Ok(found) => (self.router, self.is_lost) = (Some(found), false),
                 // The search was not over.
                 Err(_) if stopped() => return false,
-                Err(error) => self.publish(&|_| Err(error.to_string())),
+                Err(error) => {
+                    self.publish(&|_| Err(error.to_string()));
+                    return false;
+                }
             }
         }
-        let Some(found) = router.as_ref() else { return false };
+        let Some(found) = self.router.clone() else { return false };
         let outside = match found.outside() {
             Ok(ip) if is_public(ip) => ip,
             Ok(ip) => {
@@ -187,13 +193,13 @@ impl Keeper {
             Err(error) => {
                 self.publish(&|_| Err(error.to_string()));
                 // It may have another address now.
-                *router = None;
+                self.is_lost = true;
                 return false;
             }
         };
         let mut granted = BTreeMap::new();
         for (_, (ip, port)) in self.listen.clone() {
-            granted.insert(port, self.ask_for(found, ip, port));
+            granted.insert(port, self.ask_for(&found, ip, port));
         }
         self.publish(&|port| {
             let number = granted[&port].clone()?.number;
@@ -223,15 +229,14 @@ impl Keeper {
                     self.held.insert(port, outer);
                     return Ok(outer);
                 }
+                // The port that the router has forwarded so far is given back at the end.
+                Err(error) if !error.is_taken() => return Err(error.to_string()),
                 Err(error) => {
+                    self.held.remove(&port);
                     reason = error.to_string();
-                    if !error.is_taken() {
-                        break;
-                    }
                 }
             }
         }
-        self.held.remove(&port);
         Err(reason)
     }
 

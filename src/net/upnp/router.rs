@@ -4,6 +4,10 @@ use std::{
     fmt,
     io::{self, ErrorKind},
     net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -29,9 +33,7 @@ const SERVICES: [&str; 3] = [
     "urn:schemas-upnp-org:service:WANPPPConnection:1",
 ];
 
-/// The error of a router that has no entry for a port, and those of one whose port another machine
-/// has.
-const NO_ENTRY: [u16; 2] = [713, 714];
+/// The errors of a router whose port another machine has.
 const TAKEN: [u16; 2] = [718, 729];
 
 /// The error of a router that knows no leases that end.
@@ -60,7 +62,7 @@ impl fmt::Display for Port {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Trouble {
     #[error("no router answered: is UPnP switched on there?")]
-    Nobody,
+    NoAnswer,
     #[error("the search could not be sent: {0}")]
     Search(io::Error),
     #[error("the router {0}: {1}")]
@@ -69,7 +71,7 @@ pub(super) enum Trouble {
     NoService(IpAddr),
     #[error("the router {0} answered with something else: {1}")]
     Unexpected(IpAddr, String),
-    #[error("another machine ({1}) has the port {0}")]
+    #[error("another machine or program ({1}) has the port {0}")]
     Taken(Port, String),
     #[error("the router refuses: {text} (error {code})")]
     Refused { code: u16, text: String },
@@ -94,6 +96,8 @@ pub(super) struct Router {
     service: &'static str,
     /// This machine's address in the router's network.
     local: Ipv4Addr,
+    /// Whether it has refused leases that end.
+    only_permanent: Arc<AtomicBool>,
 }
 
 impl Router {
@@ -106,7 +110,7 @@ impl Router {
             "M-SEARCH * HTTP/1.1\r\nHOST: {SEARCH}\r\nMAN: \"ssdp:discover\"\r\nMX: 1\r\n\
              ST: urn:schemas-upnp-org:device:InternetGatewayDevice:1\r\n\r\n"
         );
-        let (begin, mut sent, mut trouble) = (Instant::now(), 0, Trouble::Nobody);
+        let (begin, mut sent, mut trouble) = (Instant::now(), 0, Trouble::NoAnswer);
         let mut bytes = [0; 2048];
         while begin.elapsed() < WITHIN && !stop() {
             if begin.elapsed() >= REPEAT * sent {
@@ -138,7 +142,7 @@ impl Router {
         };
         let (service, url) = service(&body).ok_or(Trouble::NoService(ip))?;
         let (control, path) = resolve(&url, at).ok_or(Trouble::NoService(ip))?;
-        Ok(Router { control, path, service, local })
+        Ok(Router { control, path, service, local, only_permanent: Arc::default() })
     }
 
     /// Its address in the local network.
@@ -163,21 +167,18 @@ impl Router {
     /// Asks for a port outside that leads to one of this machine, unless another machine has it.
     pub fn forward(&self, outer: Port, inner: Port, lease: Duration) -> Result<(), Trouble> {
         let number = outer.number.to_string();
-        let key = [
-            ("NewRemoteHost", ""),
-            ("NewExternalPort", &number),
-            ("NewProtocol", outer.protocol()),
-        ];
-        // Some routers replace the entry of another machine.
+        let key = key(&number, outer);
+        // Some routers replace the entry of another machine or program.
         match self.call("GetSpecificPortMappingEntry", &key) {
             Ok(body) => {
                 let owner = element(&body, "NewInternalClient").unwrap_or_default();
-                if owner.parse() != Ok(self.local) {
+                let to = element(&body, "NewInternalPort").and_then(|port| port.parse().ok());
+                let is_own = owner.parse() == Ok(self.local);
+                if !is_own || to.is_some_and(|to: u16| to != inner.number) {
                     return Err(Trouble::Taken(outer, printable(&owner)));
                 }
             }
-            Err(Trouble::Refused { code, .. }) if NO_ENTRY.contains(&code) => {}
-            // Not all have this question.
+            // It has no such entry, or does not know this question.
             Err(Trouble::Refused { .. }) => {}
             Err(error) => return Err(error),
         }
@@ -193,8 +194,12 @@ impl Router {
             ];
             self.call("AddPortMapping", &[&key[..], &rest].concat())
         };
+        if self.only_permanent.load(Ordering::Relaxed) {
+            return add(0).map(drop);
+        }
         match add(lease.as_secs()) {
             Err(Trouble::Refused { code: ONLY_PERMANENT, .. }) => {
+                self.only_permanent.store(true, Ordering::Relaxed);
                 tracing::warn!(
                     "the router {} forwards ports without a time limit only: the port {outer} \
                      stays open if this node is killed",
@@ -208,13 +213,7 @@ impl Router {
 
     /// Gives a port back.
     pub fn release(&self, outer: Port) -> Result<(), Trouble> {
-        let number = outer.number.to_string();
-        let key = [
-            ("NewRemoteHost", ""),
-            ("NewExternalPort", number.as_str()),
-            ("NewProtocol", outer.protocol()),
-        ];
-        self.call("DeletePortMapping", &key).map(drop)
+        self.call("DeletePortMapping", &key(&outer.number.to_string(), outer)).map(drop)
     }
 
     /// Calls an action of the router, and returns the document that it answers with.
@@ -245,6 +244,12 @@ impl Router {
             None => Err(Trouble::Unexpected(self.ip(), format!("status {}", answer.status))),
         }
     }
+}
+
+/// What names an entry of the router's list.
+fn key(number: &str, outer: Port) -> [(&'static str, &str); 3] {
+    let protocol = outer.protocol();
+    [("NewRemoteHost", ""), ("NewExternalPort", number), ("NewProtocol", protocol)]
 }
 
 fn is_timeout(error: &io::Error) -> bool {
@@ -403,7 +408,8 @@ mod tests {
             answers.into_iter().map(one).collect()
         });
         let local = Ipv4Addr::LOCALHOST;
-        (Router { control, path: "/ctl".into(), service: SERVICES[1], local }, served)
+        let (path, service, only_permanent) = ("/ctl".into(), SERVICES[1], Arc::default());
+        (Router { control, path, service, local, only_permanent }, served)
     }
 
     fn refusal(code: u16) -> (u16, String) {
@@ -424,6 +430,11 @@ mod tests {
         let (router, served) = scripted(vec![entry("10.0.0.9")]);
         let error = router.forward(PORT, PORT, LEASE).unwrap_err();
         assert!(error.is_taken() && error.to_string().contains("10.0.0.9"), "{error}");
+        assert_eq!(served.join().unwrap().len(), 1, "nothing was added");
+        let program = "<R><NewInternalClient>127.0.0.1</NewInternalClient>\
+                       <NewInternalPort>5000</NewInternalPort></R>";
+        let (router, served) = scripted(vec![(200, program.into())]);
+        assert!(router.forward(PORT, PORT, LEASE).unwrap_err().is_taken());
         assert_eq!(served.join().unwrap().len(), 1, "nothing was added");
     }
 
@@ -451,9 +462,14 @@ mod tests {
         let error = router.forward(PORT, PORT, LEASE).unwrap_err().to_string();
         assert_eq!(error, "the router refuses: No?such (error 606)");
         served.join().unwrap();
-        let (router, served) = scripted(vec![refusal(714), refusal(725), (200, "<x/>".into())]);
+        let good = || (200, "<x/>".to_string());
+        let answers = vec![refusal(714), refusal(725), good(), refusal(714), good()];
+        let (router, served) = scripted(answers);
         router.forward(PORT, PORT, LEASE).unwrap();
-        assert!(served.join().unwrap()[2].contains("<NewLeaseDuration>0<"));
+        // The next time it is known.
+        router.forward(PORT, PORT, LEASE).unwrap();
+        let asked = served.join().unwrap();
+        assert!([2, 4].iter().all(|&at: &usize| asked[at].contains("<NewLeaseDuration>0<")));
     }
 
     #[test]
