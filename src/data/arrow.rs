@@ -2,7 +2,7 @@
 //! with its columns one after another, as they are in memory or compressed.
 //!
 //! Cells become what `parquet` makes of them; dictionaries and texts of all lengths are read.
-//! Columns that nobody needs are not decoded and may have any type.
+//! Columns that are not used are not decoded and may have any type.
 //!
 //! **Limits.** The file's bytes are in memory, its parts are decoded one by one. What a file claims
 //! about itself is compared with its length before the crate `arrow-ipc` decodes it, which then
@@ -30,12 +30,12 @@ use super::{
     load::MAX_FILE_BYTES,
     typed::{BATCH, place_of, refuse_column},
 };
-use crate::config::ConfigError;
+use crate::{config::ConfigError, memory};
 
 /// Reads the rows of a file or of a stream.
 pub(super) fn read(bytes: Vec<u8>, rows: &mut impl Rows) -> Result<(), ConfigError> {
     let messages = Messages::read(bytes).map_err(|problem| damaged("the file", &problem))?;
-    let Messages { schema, dictionaries, messages, rows: announced } = messages;
+    let Messages { schema, dictionaries, messages, rows: announced, unpacked } = messages;
     let names: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
     rows.begin(Heading { columns: names.len(), names: Some(names), classes: None, unit: "row" })?;
     let mut used = Vec::new();
@@ -50,6 +50,8 @@ pub(super) fn read(bytes: Vec<u8>, rows: &mut impl Rows) -> Result<(), ConfigErr
         }
     }
     rows.check_memory(announced as f64)?;
+    let remedy = "write the table in smaller parts, or uncompressed";
+    memory::require(unpacked, "bytes", &unpacked.to_string(), "a compressed part", remedy)?;
     let ids = used.iter().filter_map(|at| dictionaries.get(at).copied()).collect();
     let mut table =
         Table::new(schema, used, ids).map_err(|problem| damaged("columns", &problem))?;

@@ -202,7 +202,11 @@ mod tests {
                 "line 4: 1 columns found, 2 expected, as in the first line",
             ),
             ("1,0\nx,1\n", "line 2, column 0 = \"x\": text, but a number is needed"),
-            ("w,b\n1,0\nx,1\n", "line 3, column 0 (w) = \"x\": text, but a number is needed"),
+            (
+                "w,b\n1,0\nx,1\n",
+                "line 3, column 0 (w) = \"x\": text, but a number is needed; for text and missing \
+                 values list the columns in data.schema (`gradvine data describe FILE` drafts it)",
+            ),
             ("1,0\n,1\n", "line 2, column 0 = \"\": an empty cell, but a number is needed"),
             (
                 "1,0\nnan,1\n",

@@ -188,14 +188,21 @@ impl Dataset {
     /// then unchanged.
     pub fn apply(&mut self, scale: &Scale) -> Result<(), ConfigError> {
         scale.check(self.inputs()).map_err(|error| error.within(&self.name))?;
-        let mut scaled = self.features.clone();
-        for mut row in scaled.rows_mut() {
-            for ((x, mean), deviation) in row.iter_mut().zip(&scale.mean).zip(&scale.deviation) {
-                *x = ((f64::from(*x) - mean) / deviation) as f32;
+        let scaled = |x: f32, column: usize| {
+            ((f64::from(x) - scale.mean[column]) / scale.deviation[column]) as f32
+        };
+        // Two passes instead of a copy: large files fill the memory.
+        for (row, values) in self.features.rows().into_iter().enumerate() {
+            for (column, &x) in values.iter().enumerate() {
+                check_one("scaled features", (row, column), scaled(x, column))
+                    .map_err(|error| error.within(&self.name))?;
             }
         }
-        check_finite("scaled features", &scaled).map_err(|error| error.within(&self.name))?;
-        self.features = scaled;
+        for mut values in self.features.rows_mut() {
+            for (column, x) in values.iter_mut().enumerate() {
+                *x = scaled(*x, column);
+            }
+        }
         Ok(())
     }
 
@@ -251,14 +258,18 @@ fn check_finite(what: &str, values: &Array2<f32>) -> Result<(), ConfigError> {
     match vector::first_non_finite(flat) {
         None => Ok(()),
         Some(index) => {
-            let (row, column) = (index / values.ncols(), index % values.ncols());
-            Err(ConfigError::new(
-                format!("{what}, row {row}, column {column}"),
-                flat[index],
-                "a finite number is needed",
-            ))
+            let place = (index / values.ncols(), index % values.ncols());
+            check_one(what, place, flat[index])
         }
     }
+}
+
+fn check_one(what: &str, (row, column): (usize, usize), value: f32) -> Result<(), ConfigError> {
+    if value.is_finite() {
+        return Ok(());
+    }
+    let place = format!("{what}, row {row}, column {column}");
+    Err(ConfigError::new(place, value, "a finite number is needed"))
 }
 
 #[cfg(test)]

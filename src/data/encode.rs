@@ -333,6 +333,16 @@ impl<'a> Encoder<'a> {
         Err(self.refuse(number, column, cell, &problem))
     }
 
+    /// Names the schema to those who choose what is read from a table whose columns have names.
+    fn advise(&self, cell: Cell<'_>, mut error: ConfigError) -> ConfigError {
+        let has_choice = self.heading.names.is_some() && self.options.columns.is_none();
+        if has_choice && matches!(cell, Cell::Empty | Cell::Text(_)) {
+            error.problem += "; for text and missing values list the columns in data.schema \
+                              (`gradvine data describe FILE` drafts it)";
+        }
+        error
+    }
+
     /// The number of classes that the first file names.
     fn class_count(&self) -> Option<usize> {
         self.first.as_ref()?.classes.as_ref().map(Vec::len)
@@ -417,7 +427,8 @@ impl Rows for Encoder<'_> {
             self.encode(number, &cell)?;
         } else {
             for &column in &self.chosen.features {
-                self.features.push(self.feature(number, column, cell(column))?);
+                let value = self.feature(number, column, cell(column));
+                self.features.push(value.map_err(|error| self.advise(cell(column), error))?);
             }
         }
         for index in 0..self.chosen.targets.len() {

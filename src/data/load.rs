@@ -206,7 +206,8 @@ fn existing(source: &str) -> Result<&Path, ConfigError> {
              Parquet or Arrow file, a folder of CSV, Parquet or Arrow files, or one of {}",
             names.join(", ")
         );
-        return Err(ConfigError::new("data.source", format!("\"{source}\""), problem));
+        let error = ConfigError::new("data.source", format!("\"{source}\""), problem);
+        return Err(error.with_fault(Fault::Unreadable));
     }
     Ok(path)
 }
@@ -425,10 +426,7 @@ impl Opened<'_> {
 
     #[cfg(not(feature = "arrow"))]
     fn read_arrow(self, name: &str, _: &mut impl Rows) -> Result<(), ConfigError> {
-        let problem = "this program is built without the feature that reads Arrow files (Feather): \
-                       `cargo install --locked --path crates/cli --features arrow` builds it with \
-                       it, or write the table as CSV";
-        Err(ConfigError::at("format", problem).within(name))
+        Err(without("Arrow files (Feather)", "arrow").within(name))
     }
 
     #[cfg(feature = "parquet")]
@@ -439,10 +437,7 @@ impl Opened<'_> {
 
     #[cfg(not(feature = "parquet"))]
     fn read_parquet(self, name: &str, _: &mut impl Rows) -> Result<(), ConfigError> {
-        let problem = "this program is built without the feature that reads Parquet: `cargo \
-                       install --locked --path crates/cli --features parquet` builds it with it, \
-                       or write the table as CSV";
-        Err(ConfigError::at("format", problem).within(name))
+        Err(without("Parquet", "parquet").within(name))
     }
 
     /// All uncompressed bytes.
@@ -570,6 +565,16 @@ pub(crate) fn path_beside(folder: &Path, source: &str) -> Option<PathBuf> {
     let path = folder.join(source);
     let is_set = embedded::EMBEDDED.find(source).is_some();
     (path.is_file() || (path.is_dir() && !is_set)).then_some(path)
+}
+
+/// A format that this program is built without.
+#[cfg(not(all(feature = "arrow", feature = "parquet")))]
+fn without(format: &str, feature: &str) -> ConfigError {
+    let problem = format!(
+        "this program is built without the feature that reads {format}: `cargo install --locked \
+         --path crates/cli --features {feature}` builds it with it, or write the table as CSV"
+    );
+    ConfigError::at("format", problem)
 }
 
 #[cfg(test)]

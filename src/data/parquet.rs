@@ -2,7 +2,7 @@
 //!
 //! Cells have types: numbers and booleans are handed over as such; dates and timestamps as text of
 //! ISO 8601, decimals and whole numbers beyond 2^53 as the text of their digits; a null is an empty
-//! cell. Columns that nobody needs are not decoded and may have any type.
+//! cell. Columns that are not used are not decoded and may have any type.
 //!
 //! **Limits.** The file's bytes are in memory, its row groups are decoded one by one and in batches
 //! of [`BATCH`] rows. What a file claims about itself is compared with its length before memory is

@@ -106,3 +106,72 @@ pub fn assert_described_alike(text: &describe::Description, typed: &describe::De
     }
     assert_eq!(text.classes(), typed.classes());
 }
+
+/// The table is the same from CSV as from these files.
+pub fn assert_same_as_csv(name: &str, files: &[&[u8]]) {
+    for options in [with_schema(), named(&["age", "height", "cost", "code", "floor"])] {
+        let text = parse("t.csv", CSV, &options).expect("the test data are valid");
+        assert_eq!(text.rows(), 40);
+        for bytes in files {
+            assert_same(&text, &parse(name, bytes, &options).expect("the test data are valid"));
+        }
+    }
+    let gaps = parse(name, files[0], &with_schema()).expect("the test data are valid").gaps;
+    assert_eq!(gaps[0].rows, [4, 13, 22, 31]);
+}
+
+/// A folder may hold this file beside others, known by its name or by its first bytes.
+pub fn assert_part_of_a_folder(name: &str, bytes: &[u8]) {
+    let folder = tempfile::tempdir().expect("the test data are valid");
+    std::fs::write(folder.path().join("1.csv"), CSV).expect("the test data are valid");
+    std::fs::write(folder.path().join(format!("2{name}")), bytes).expect("the test data are valid");
+    std::fs::write(folder.path().join("3"), bytes).expect("the test data are valid");
+    let options = with_schema();
+    let all = load::load(folder.path().to_str().expect("the test data are valid"), &options)
+        .expect("the test data are valid");
+    let text = parse("t.csv", CSV, &options).expect("the test data are valid");
+    assert_eq!(all.rows(), 3 * text.rows());
+    for part in 0..3 {
+        for row in 0..text.rows() {
+            assert_eq!(all.features.row(part * 40 + row), text.features.row(row));
+        }
+    }
+}
+
+/// A file that ends early is refused, wherever it ends.
+pub fn assert_cut_short_is_refused(name: &str, files: &[&[u8]]) {
+    let options = with_schema();
+    for bytes in files {
+        for length in 1..bytes.len() {
+            let error = parse(name, &bytes[..length], &options).unwrap_err();
+            assert!(error.starts_with(&format!("{name}: ")), "{length} bytes: {error}");
+        }
+    }
+}
+
+/// Reads damaged files: a change may be within a value, and then the file is read. None makes the
+/// reader panic.
+#[derive(Default)]
+pub struct Damages {
+    read: u32,
+    refused: u32,
+}
+
+impl Damages {
+    /// Reads this file; an error names it.
+    pub fn try_out(&mut self, name: &str, damaged: &[u8], place: &str) {
+        match parse(name, damaged, &with_schema()) {
+            Ok(_) => self.read += 1,
+            Err(error) => {
+                assert!(error.contains(name), "{place}: {error}");
+                self.refused += 1;
+            }
+        }
+    }
+
+    /// Many were read, and many were refused.
+    pub fn assert_both(&self) {
+        let Damages { read, refused } = self;
+        assert!(*refused > 500 && *read > 500, "{refused} refused, {read} read");
+    }
+}

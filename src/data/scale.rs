@@ -70,12 +70,6 @@ impl Moments {
         self.sums.len()
     }
 
-    /// The length of [`Moments::to_bytes`] for this many features.
-    #[cfg(test)]
-    pub(crate) fn byte_len(inputs: usize) -> usize {
-        8 * (1 + 2 * inputs)
-    }
-
     /// Count, sums, squares as little-endian `f64`.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let numbers = std::iter::once(&self.count).chain(&self.sums).chain(&self.squares);
@@ -258,7 +252,7 @@ mod tests {
         let bytes = moments.to_bytes();
         assert_eq!(
             (bytes.len(), Moments::from_bytes(&bytes, 2).unwrap()),
-            (Moments::byte_len(2), moments.clone())
+            (8 * (1 + 2 * 2), moments.clone())
         );
         assert!(Moments::from_bytes(&bytes, 3).is_err());
         assert!(Moments::from_bytes(&bytes, usize::MAX).is_err());

@@ -102,10 +102,11 @@ impl Cells {
     /// A date, so many days after 1970-01-01.
     ///
     /// # Errors
-    /// If its year has not 4 digits.
+    /// If its year is not from 0 to 9999.
     pub fn date(&mut self, days: i64) -> Result<Slot, String> {
-        let date = OffsetDateTime::from_unix_timestamp(days.saturating_mul(SECONDS_A_DAY))
-            .map_err(|_| format!("a date {days} days from 1970-01-01: its year has 4 digits"))?;
+        let date = moment_at(days.saturating_mul(SECONDS_A_DAY)).ok_or_else(|| {
+            format!("a date {days} days from 1970-01-01, but a year from 0 to 9999 is needed")
+        })?;
         let day = iso(date.date());
         Ok(self.text(format_args!("{day}")))
     }
@@ -124,8 +125,8 @@ impl Cells {
     /// # Errors
     /// As [`Cells::date`].
     pub fn text_of_moment(&mut self, seconds: i64, nanos: u64, utc: bool) -> Result<Slot, String> {
-        let moment = OffsetDateTime::from_unix_timestamp(seconds).map_err(|_| {
-            format!("a timestamp {seconds} s from 1970-01-01: its year has 4 digits")
+        let moment = moment_at(seconds).ok_or_else(|| {
+            format!("a timestamp {seconds} s from 1970-01-01, but a year from 0 to 9999 is needed")
         })?;
         let (hour, minute, second) = moment.to_hms();
         let fraction = match nanos {
@@ -135,6 +136,11 @@ impl Cells {
         let (day, zone) = (iso(moment.date()), if utc { "Z" } else { "" });
         Ok(self.text(format_args!("{day}T{hour:02}:{minute:02}:{second:02}{fraction}{zone}")))
     }
+}
+
+/// A moment so many seconds after 1970-01-01T00:00:00, if its year has 4 digits.
+fn moment_at(seconds: i64) -> Option<OffsetDateTime> {
+    OffsetDateTime::from_unix_timestamp(seconds).ok().filter(|moment| moment.year() >= 0)
 }
 
 fn iso(date: Date) -> String {
@@ -169,8 +175,10 @@ mod tests {
             text(|cells| cells.moment(1_715_934_600_000_000_001, 1_000_000_000, false)),
             "2024-05-17T08:30:00.000000001"
         );
-        assert!(text(|cells| cells.date(i64::from(i32::MAX))).contains("its year has 4 digits"));
-        assert!(text(|cells| cells.date(i64::MIN)).contains("its year has 4 digits"));
+        assert!(text(|cells| cells.date(i64::from(i32::MAX))).contains("a year from 0 to 9999"));
+        assert!(text(|cells| cells.date(i64::MIN)).contains("a year from 0 to 9999"));
+        assert!(text(|cells| cells.date(-800_000)).contains("a year from 0 to 9999"));
+        assert!(text(|cells| cells.moment(-70_000_000_000, 1, true)).contains("a year from 0"));
         assert_eq!(text(|cells| Ok(cells.whole(-(1 << 53) - 1))), "-9007199254740993");
     }
 }

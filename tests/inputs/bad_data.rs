@@ -67,8 +67,9 @@ fn csv_faults() {
         ),
         (
             "age,sick\n1,0\ntall,1\n",
-            "a.csv: line 3, column 0 (age) = \"tall\": text, but a \
-                                     number is needed"
+            "a.csv: line 3, column 0 (age) = \"tall\": text, but a number is needed; for \
+             text and missing values list the columns in data.schema (`gradvine data describe \
+             FILE` drafts it)"
                 .into(),
         ),
         (

@@ -65,8 +65,9 @@ fn files_that_are_not_parts_of_one_table_are_named() {
         ("1,2,0\n", "F/b.csv: columns: have no names, but those of the first file have"),
         (
             "a,b,y\n1,2,0\nx,2,1\n",
-            "F/b.csv: line 3, column 0 (a) = \"x\": text, but a number is \
-                                   needed",
+            "F/b.csv: line 3, column 0 (a) = \"x\": text, but a number is needed; for \
+             text and missing values list the columns in data.schema (`gradvine data describe \
+             FILE` drafts it)",
         ),
         (
             "a,b,y\n1,2,0\n1,2\n",

@@ -38,6 +38,9 @@ pub(super) struct Messages {
     pub messages: Vec<Message>,
     /// The rows of all parts.
     pub rows: u64,
+    /// The bytes of the dictionaries and of the largest part once they are not compressed, if any
+    /// is.
+    pub unpacked: u64,
 }
 
 /// A dictionary or a part of the table. What it says about lengths holds.
@@ -62,7 +65,7 @@ impl Message {
             }
             _ => header.header_as_record_batch().map(Content::Rows),
         };
-        Ok((content.ok_or("a message has not what it says")?, header.version()))
+        Ok((content.ok_or("a message is neither a dictionary nor rows")?, header.version()))
     }
 }
 
@@ -77,9 +80,9 @@ impl Messages {
             return Err(problem.into());
         }
         let mut stream = Stream::new(Buffer::from_vec(bytes))?;
-        let (header_bytes, _) = stream.next()?.ok_or("there is no schema")?;
+        let (header_bytes, _) = stream.next()?.ok_or("it does not begin with a schema")?;
         let message = header(&header_bytes)?;
-        let schema = message.header_as_schema().ok_or("its first message is no schema")?;
+        let schema = message.header_as_schema().ok_or("it does not begin with a schema")?;
         if schema.endianness() != Endianness::Little {
             return Err("numbers with their highest byte first are not read".into());
         }
@@ -104,12 +107,14 @@ impl Messages {
         }
         if stream.parts.is_some() {
             // In a file dictionaries may follow the rows that need them.
-            messages.sort_by_key(|message| match message.content() {
+            messages.sort_by_cached_key(|message| match message.content() {
                 Ok((Content::Dictionary(_), _)) => 0,
                 Ok((Content::Rows(_), _)) | Err(_) => 1,
             });
         }
-        Ok(Messages { schema, dictionaries, messages, rows: checks.rows })
+        let unpacked = checks.unpacked.saturating_add(checks.dictionaries);
+        let unpacked = if checks.unpacked > 0 { unpacked } else { 0 };
+        Ok(Messages { schema, dictionaries, messages, rows: checks.rows, unpacked })
     }
 }
 
@@ -164,6 +169,9 @@ impl Stream {
                 return Err("it is cut short: it has no mark of its end".into());
             }
             None => return Err(cut()),
+            Some(0) if self.parts.is_none() && self.at != self.end => {
+                return Err(format!("bytes follow the mark of its end, from byte {}", self.at));
+            }
             Some(0) => return Ok(None),
             Some(length) => length as usize,
         };
@@ -194,11 +202,14 @@ struct Checks {
     rows: u64,
     /// The bytes of all dictionaries when they are not compressed.
     dictionaries: u64,
+    /// Those of the largest compressed part or dictionary.
+    unpacked: u64,
 }
 
 impl Checks {
     fn new(length: usize) -> Checks {
-        Checks { most: inflate::plausible(length as u64), length, rows: 0, dictionaries: 0 }
+        let most = inflate::plausible(length as u64);
+        Checks { most, length, rows: 0, dictionaries: 0, unpacked: 0 }
     }
 
     /// Checks a message; whether it has rows.
@@ -236,14 +247,21 @@ impl Checks {
 
     /// Checks that the buffers of a part are within its body; returns its rows, and its bytes when
     /// they are not compressed.
-    fn check_batch(&self, batch: &RecordBatch<'_>, body: &Buffer) -> Result<(u64, u64), String> {
+    fn check_batch(
+        &mut self,
+        batch: &RecordBatch<'_>,
+        body: &Buffer,
+    ) -> Result<(u64, u64), String> {
         let rows = u64::try_from(batch.length()).map_err(|_| "less than 0 rows")?;
         self.check_most("rows", rows)?;
         for node in batch.nodes().into_iter().flatten() {
             let length = u64::try_from(node.length()).map_err(|_| "less than 0 values")?;
             self.check_most("values", length)?;
             if !(0..=node.length()).contains(&node.null_count()) {
-                return Err(format!("{} of {length} values are none", node.null_count()));
+                return Err(format!(
+                    "{} of {length} values are said to be missing",
+                    node.null_count()
+                ));
             }
         }
         let mut bytes: u64 = 0;
@@ -265,6 +283,9 @@ impl Checks {
                 None => return Err("compressed values do not say their length".into()),
             };
             bytes = bytes.saturating_add(whole);
+        }
+        if batch.compression().is_some() {
+            self.unpacked = self.unpacked.max(bytes);
         }
         Ok((rows, bytes))
     }

@@ -5,13 +5,15 @@ use std::ops::Range;
 use arrow_array::{
     Array, ArrowPrimitiveType,
     cast::AsArray,
+    downcast_integer_array,
     types::{
-        ArrowDictionaryKeyType, Date32Type, Date64Type, Decimal32Type, Decimal64Type,
-        Decimal128Type, Float16Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type,
-        Int64Type, TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType,
+        Date32Type, Date64Type, Decimal32Type, Decimal64Type, Decimal128Type, Float16Type,
+        Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
+        TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType,
         TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
     },
 };
+use arrow_buffer::ArrowNativeType;
 use arrow_schema::{DataType, TimeUnit};
 
 use super::super::{
@@ -202,26 +204,13 @@ fn moment<T: ArrowPrimitiveType<Native = i64>>(
 
 /// The position of a row's value in its dictionary.
 fn key(keys: &dyn Array, row: usize) -> Result<Option<usize>, String> {
-    fn of<T: ArrowDictionaryKeyType<Native: TryInto<usize>>>(
-        keys: &dyn Array,
-        row: usize,
-    ) -> Option<usize> {
-        keys.as_primitive::<T>().value(row).try_into().ok()
-    }
     if keys.is_null(row) {
         return Ok(None);
     }
-    let key = match keys.data_type() {
-        DataType::Int8 => of::<Int8Type>(keys, row),
-        DataType::Int16 => of::<Int16Type>(keys, row),
-        DataType::Int32 => of::<Int32Type>(keys, row),
-        DataType::Int64 => of::<Int64Type>(keys, row),
-        DataType::UInt8 => of::<UInt8Type>(keys, row),
-        DataType::UInt16 => of::<UInt16Type>(keys, row),
-        DataType::UInt32 => of::<UInt32Type>(keys, row),
-        DataType::UInt64 => of::<UInt64Type>(keys, row),
-        _ => None,
-    };
+    let key: Option<usize> = downcast_integer_array!(
+        keys => keys.value(row).to_usize(),
+        _ => None
+    );
     key.map(Some).ok_or_else(|| "a value that is not in its dictionary".into())
 }
 

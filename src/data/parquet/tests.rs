@@ -3,8 +3,11 @@
 
 use super::super::{
     describe,
-    load::{self, Options},
-    patients::{CSV, NAMES, assert_described_alike, assert_same, named, parse, with_schema},
+    load::Options,
+    patients::{
+        CSV, Damages, NAMES, assert_cut_short_is_refused, assert_described_alike,
+        assert_part_of_a_folder, assert_same_as_csv, named, parse,
+    },
     schema::ColumnKind,
 };
 
@@ -13,33 +16,12 @@ const SECOND: &[u8] = include_bytes!("../../../tests/inputs/parquet/patients-2.p
 
 #[test]
 fn a_table_is_the_same_from_csv_and_from_parquet() {
-    for options in [with_schema(), named(&["age", "height", "cost", "code", "floor"])] {
-        let text = parse("t.csv", CSV, &options).unwrap();
-        assert_eq!(text.rows(), 40);
-        for bytes in [FIRST, SECOND] {
-            assert_same(&text, &parse("t.parquet", bytes, &options).unwrap());
-        }
-    }
-    let gaps = parse("t.parquet", FIRST, &with_schema()).unwrap().gaps;
-    assert_eq!(gaps[0].rows, [4, 13, 22, 31]);
+    assert_same_as_csv("t.parquet", &[FIRST, SECOND]);
 }
 
 #[test]
 fn a_folder_holds_parts_of_both_formats() {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("1.csv"), CSV).unwrap();
-    std::fs::write(folder.path().join("2.parquet"), SECOND).unwrap();
-    // By its first bytes.
-    std::fs::write(folder.path().join("3"), SECOND).unwrap();
-    let options = with_schema();
-    let all = load::load(folder.path().to_str().unwrap(), &options).unwrap();
-    let text = parse("t.csv", CSV, &options).unwrap();
-    assert_eq!(all.rows(), 3 * text.rows());
-    for part in 0..3 {
-        for row in 0..text.rows() {
-            assert_eq!(all.features.row(part * 40 + row), text.features.row(row));
-        }
-    }
+    assert_part_of_a_folder(".parquet", SECOND);
 }
 
 #[test]
@@ -101,35 +83,21 @@ fn decimals_are_whole_numbers_of_up_to_16_bytes() {
 
 #[test]
 fn a_file_that_is_cut_short_is_refused() {
-    let options = with_schema();
-    for bytes in [FIRST, SECOND] {
-        for length in 1..bytes.len() {
-            let error = parse("t.parquet", &bytes[..length], &options).unwrap_err();
-            assert!(error.starts_with("t.parquet: "), "{length} bytes: {error}");
-        }
-    }
+    assert_cut_short_is_refused("t.parquet", &[FIRST, SECOND]);
 }
 
-/// A change may be within a value; then the file is read. It never makes the reader panic.
 #[test]
 fn a_damaged_file_is_refused_or_read() {
-    let options = with_schema();
-    let (mut read, mut refused) = (0, 0);
+    let mut damages = Damages::default();
     for bytes in [FIRST, SECOND] {
         let mut damaged = bytes.to_vec();
         for at in 0..bytes.len() {
             for change in [[0x01, 0x10], [0x80, 0xFF], [0x20, 0x08]][at % 3] {
                 damaged[at] = bytes[at] ^ change;
-                match parse("t.parquet", &damaged, &options) {
-                    Ok(_) => read += 1,
-                    Err(error) => {
-                        assert!(error.contains("t.parquet"), "byte {at}: {error}");
-                        refused += 1;
-                    }
-                }
+                damages.try_out("t.parquet", &damaged, &format!("byte {at}"));
             }
             damaged[at] = bytes[at];
         }
     }
-    assert!(refused > 500 && read > 500, "{refused} refused, {read} read");
+    damages.assert_both();
 }
