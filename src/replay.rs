@@ -8,6 +8,7 @@ use crate::{
     drive::{Change, Elapsed, NoopObserver, Observer, RunError},
     gossip::{Lie, LinkTraffic, Node, OwnModel, Rejoin, RoundDone, tree::Readers},
     links::Conditions,
+    mixing::Topology,
     run::{Design, Driven, OwnRun, Summary, Whole, check_history},
     sim::{self, Part, Paused, Running, Simulated},
     units::{NodeId, Round, Time},
@@ -56,15 +57,13 @@ impl From<Simulated> for Driven {
     }
 }
 
-/// Repeats the run of a summary, with the history of its members, and returns the summary of that.
-/// If both have the same digest, the run could be repeated.
+/// The history of a summary's run, for [`replay`] on this topology. If the summary of that has the
+/// same digest, the run could be repeated.
 ///
 /// # Errors
-/// As [`replay`], or if the history names nodes that the run does not have.
-pub fn repeat(whole: &Whole, expected: &Summary) -> Result<Summary, RunError> {
-    let history = expected.history.iter().map(|one| one.numbered(&whole.design.topology));
-    let history = history.collect::<Result<Vec<_>, _>>().map_err(RunError::Setup)?;
-    replay(whole, &history)
+/// If it names nodes that the topology does not have.
+pub fn history_of(summary: &Summary, topology: &Topology) -> Result<Vec<Change>, ConfigError> {
+    summary.history.iter().map(|one| one.numbered(topology)).collect()
 }
 
 /// What differs in the summary of a repeated run from the one in this file, in words; `None` if

@@ -436,9 +436,7 @@ fn make_directory(
     if restores && RunDirectory::can_go_on(out) {
         return RunDirectory::go_on(out);
     }
-    if let Some(warning) = Space::of(design, SavedFiles::One).check(out)? {
-        warn(&format!("warning: {warning}"));
-    }
+    Space::of(design, SavedFiles::One).ensure(out, warn)?;
     RunDirectory::create(out)
 }
 

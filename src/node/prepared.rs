@@ -258,10 +258,9 @@ pub(super) fn results_of(
     directory: &RunDirectory,
 ) -> Option<NodeResult> {
     let path = directory.path();
-    let text = std::fs::read(path.join("summary.json")).ok()?;
-    let summary: Summary = serde_json::from_slice(&text).ok()?;
+    let summary = Summary::read(&path.join("summary.json")).ok()?;
     let whole = summary.failure.is_none() && !summary.interrupted;
-    if !whole || summary.rounds < design.experiment.run.rounds {
+    if !whole || summary.rounds < summary.rounds_of(design.experiment.run.rounds) {
         return None;
     }
     let model = |name: &str| {

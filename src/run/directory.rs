@@ -271,9 +271,7 @@ impl<W: Write> Lines<W> {
 /// Whether the run in a folder failed before its first round: then it may be overwritten, and the
 /// user can correct the cause and start again.
 fn did_nothing(path: &Path) -> bool {
-    let summary = fs::read(path.join("summary.json"))
-        .ok()
-        .and_then(|bytes| serde_json::from_slice::<Summary>(&bytes).ok());
+    let summary = Summary::read(&path.join("summary.json")).ok();
     let metrics = fs::metadata(path.join("metrics.jsonl")).map_or(0, |meta| meta.len());
     metrics == 0 && summary.is_some_and(|summary| summary.rounds == 0 && summary.failure.is_some())
 }

@@ -45,7 +45,7 @@ impl Summary {
     /// Names the nodes whose records cannot be used, as warnings.
     pub fn record_warnings(&self) -> impl Iterator<Item = String> {
         let warning = |(name, why): (&String, &String)| {
-            format!("warning: the record of node {name} cannot be used: {why}")
+            format!("the record of node {name} cannot be used: {why}")
         };
         self.unusable.iter().map(warning)
     }
@@ -97,7 +97,7 @@ mod tests {
         assert!(summary.check_participation(&run).unwrap_err().to_string().ends_with("digest: b"));
         assert_eq!(
             summary.record_warnings().collect::<Vec<_>>(),
-            ["warning: the record of node b cannot be used: its digest differs"]
+            ["the record of node b cannot be used: its digest differs"]
         );
         summary.interrupted = true;
         assert!(summary.check_participation(&run).is_ok());

@@ -232,7 +232,7 @@ impl Recorder {
         };
         let exit = match &error {
             RunError::Interrupted(round) => {
-                summary.interrupted = true;
+                summary.interrupt();
                 summary.rounds = summary.rounds.max(round.0);
                 ended.rounds = Some(summary.rounds);
                 let text = format!("stopped in round {round}; the results so far are in {folder}");

@@ -194,9 +194,11 @@ fn conclude(
         Ok(summary) => summary,
         Err(why) => return Err(recorder.unusable(directory, why.to_string(), kept)),
     };
-    summary.record_warnings().for_each(|line| warn(&line));
-    (summary.trace, summary.interrupted) = (trace, interrupted);
-    summary.stopped_early &= !interrupted;
+    summary.record_warnings().for_each(|line| warn(&format!("warning: {line}")));
+    summary.trace = trace;
+    if interrupted {
+        summary.interrupt();
+    }
     if baseline && !interrupted {
         summary.pooled = Some(whole.pooled_baseline()?.into());
     }

@@ -72,7 +72,7 @@ impl Space {
         if memory::is_unlimited() { Ok(None) } else { self.compare(free(directory), directory) }
     }
 
-    /// The same; shows the warning to the user.
+    /// Checks that there is room, and warns if there is little.
     ///
     /// # Errors
     /// As [`Space::check`].

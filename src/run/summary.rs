@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    config::ConfigError,
+    config::{ConfigError, Fault},
     drive,
     experiment::{Keep, Weighting},
     mixing::Topology,
@@ -319,13 +319,20 @@ pub struct LinkBytes {
 }
 
 impl Summary {
+    /// Notes that the run was interrupted. It has then not stopped by itself.
+    pub fn interrupt(&mut self) {
+        (self.interrupted, self.stopped_early, self.kept_best) = (true, false, false);
+    }
+
     /// Reads the file `summary.json` of a run.
     ///
     /// # Errors
     /// If it cannot be read, or is no summary.
     pub fn read(path: &Path) -> Result<Summary, ConfigError> {
         let wrong = |problem: String| ConfigError::at("file", problem).within(path.display());
-        let text = fs::read(path).map_err(|error| wrong(format!("cannot be read: {error}")))?;
+        let text = fs::read(path).map_err(|error| {
+            wrong(format!("cannot be read: {error}")).with_fault(Fault::Unreadable)
+        })?;
         serde_json::from_slice(&text)
             .map_err(|error| wrong(format!("is not the summary of a run: {error}")))
     }

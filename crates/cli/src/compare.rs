@@ -78,7 +78,7 @@ pub struct Args {
 }
 
 fn seeds(text: &str) -> Result<u64, String> {
-    from_1(text).and_then(|_| between(text, 1, TUNING))
+    between(text, 1, TUNING)
 }
 
 /// Runs all combinations and prints them.

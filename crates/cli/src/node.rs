@@ -108,9 +108,7 @@ pub fn run(args: Args) -> Result<(), Exit> {
         }
         result => result?,
     };
-    for warning in result.summary.record_warnings() {
-        note!("{warning}");
-    }
+    note_warnings(result.summary.record_warnings());
     if args.json {
         print_json(&result.summary)?;
     } else if !args.quiet {

@@ -76,7 +76,7 @@ pub fn run(args: &Args) -> Result<(), Exit> {
         alone: args.alone,
         measures_data: !args.no_data,
     };
-    let named = args.select.named();
+    let named = args.select.selection();
     let plan = Plan::of(&whole, &request, &|sets| named.read(sets))?;
     Ok(print_either(args.json, || plan.json(), || plan.text())?)
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use gradvine::run::Run;
-use gradvine_report::{check_apart, check_replaceable, page};
+use gradvine_report::{check_named_once, check_replaceable, page};
 use gradvine_terminal::{Exit, print};
 
 /// The arguments of `gradvine report`
@@ -41,7 +41,7 @@ pub struct Args {
 
 /// Reads all runs, then writes the page and the pictures.
 pub fn run(args: &Args) -> Result<(), Exit> {
-    check_apart(&args.runs)?;
+    check_named_once(&args.runs)?;
     check_replaceable(&args.out)?;
     let runs: Vec<Run> = (args.runs.iter())
         .map(|path| Run::load(path, args.unfinished))

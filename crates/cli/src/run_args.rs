@@ -63,8 +63,8 @@ pub struct RunArgs {
 }
 
 impl Selection {
-    /// The arguments as the library has them.
-    pub fn named(&self) -> experiment::Selection {
+    /// As the library's selection.
+    pub fn selection(&self) -> experiment::Selection {
         let Selection { experiment, sets, topology, rounds, seed, init, .. } = self.clone();
         experiment::Selection { experiment, sets, topology, rounds, seed, init }
     }
@@ -82,7 +82,7 @@ impl Selection {
         if !quiet {
             show_reading();
         }
-        let named = self.named();
+        let named = self.selection();
         let changed = named.read(&[]).map(|mut experiment| {
             change(&mut experiment);
             experiment
@@ -98,7 +98,7 @@ impl Selection {
     /// replaces the settings of its key.
     pub fn again(&self, command: &str, set: Option<&str>) -> String {
         let start = ["gradvine", command].map(String::from);
-        command_line(start.into_iter().chain(self.named().words(set)))
+        command_line(start.into_iter().chain(self.selection().words(set)))
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use gradvine::{
     drive::RunError,
-    replay::{difference, repeat, simulate},
+    replay::{difference, history_of, replay, simulate},
     run::Summary,
 };
 use gradvine_terminal::Exit;
@@ -45,8 +45,10 @@ pub fn run(args: Args) -> Result<(), Exit> {
 fn run_again(args: &RunArgs, path: &Path) -> Result<(), Exit> {
     let expected = Summary::read(path)?;
     let whole = args.whole()?;
+    let history = history_of(&expected, &whole.design.topology);
+    let history = history.map_err(|error| error.within(path.display()))?;
     let directory = args.directory(&whole)?;
-    let repeated = repeat(&whole, &expected).inspect_err(|_| directory.discard());
+    let repeated = replay(&whole, &history).inspect_err(|_| directory.discard());
     let summary = repeated.map_err(|error| match error {
         RunError::Setup(error) => Exit::from(error.within(path.display())),
         error => Exit::Failed(error.describe(&whole.design.topology)),

@@ -100,6 +100,7 @@ pub fn watched(
     let simulated = command == "simulate";
     let whole = args.whole()?;
     Needs::together(&whole).check_run(&whole.design)?;
+    let interrupt = Interrupt::install()?;
     let mut session = Session::new(Arc::clone(&whole), args.directory(&whole)?, warnings());
     if args.no_baseline {
         session = session.without_baseline();
@@ -107,7 +108,7 @@ pub fn watched(
     if args.speaks() {
         note!("{}", banner(&whole, simulated));
     }
-    let finished = run_session(session, args.speaks(), simulated, drive)?;
+    let finished = run_session(session, &interrupt, args.speaks(), simulated, drive)?;
     let Finished { summary, tree_bytes, directory, .. } = &finished;
     outcome::show(args, &whole, directory, summary, *tree_bytes, command)?;
     Ok(finished.check_complete()?)

@@ -105,8 +105,8 @@ pub fn describe(whole: &Whole, directory: &RunDirectory) -> String {
     )
 }
 
-/// Checks that the disk has room for the files of a run and of its nodes, and warns if there is
-/// little; else discards the run directory.
+/// Checks that the disk has room for the files of a run and of its nodes; warns if there is little,
+/// and discards the run directory if there is none.
 ///
 /// # Errors
 /// If there is no room.
@@ -501,8 +501,7 @@ pub fn interrupted(
     warn: &Warn,
 ) -> EndError {
     let mut summary = salvage(whole, directory, processes, warn);
-    summary.interrupted = true;
-    summary.stopped_early = false;
+    summary.interrupt();
     write_summary(directory, &summary, warn);
     let (rounds, folder) = (summary.rounds, directory.path());
     let place = folder.display();

@@ -77,8 +77,7 @@ impl Interrupt {
             }
             let mut summary = recorder.summary();
             summary.rounds = summary.rounds.max(rounds);
-            summary.interrupted = true;
-            summary.stopped_early = false;
+            summary.interrupt();
             if let Ok(text) = serde_json::to_string_pretty(&summary)
                 && let Err(error) = std::fs::write(&path, text + "\n")
             {

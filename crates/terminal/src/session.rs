@@ -13,17 +13,17 @@ use super::{Display, Interrupt};
 /// `simulated`, it shows virtual time. `drive` is that of [`Session::run`].
 ///
 /// # Errors
-/// As [`Session::run`], or if Ctrl-C cannot be handled.
+/// As [`Session::run`].
 pub fn run_session(
     session: Session,
+    interrupt: &Interrupt,
     speaks: bool,
     simulated: bool,
     drive: impl FnOnce(&Whole, &mut dyn Observer, &Path) -> Result<Driven, RunError>,
 ) -> Result<Finished, EndError> {
-    let interrupt = Interrupt::install()?;
     interrupt.otherwise_write(session.recorder(), session.directory());
     let rounds = session.whole().design.experiment.run.rounds;
-    let display = RefCell::new(Display::new(rounds, speaks, simulated, &interrupt));
+    let display = RefCell::new(Display::new(rounds, speaks, simulated, interrupt));
     let mut show = |event: SessionEvent<'_>| match event {
         SessionEvent::Progress(progress) => display.borrow_mut().show(progress),
         SessionEvent::Resumed { rounds } if speaks => {

@@ -14,7 +14,7 @@ use serde::{Serialize, Serializer};
 use crate::{
     config::ConfigError,
     data::{self, Dataset, Identifiers, Task},
-    learn::SavedModel,
+    learn::{SavedModel, most_probable},
 };
 
 /// The form of a file of predictions.
@@ -125,7 +125,7 @@ impl Predictions {
                 None => write!(out, "{index}")?,
             }
             if self.are_classes {
-                write!(out, ",{}", quoted(&self.names[likeliest(row)]))?;
+                write!(out, ",{}", quoted(&self.names[most_probable(row).0]))?;
             }
             for value in row {
                 write!(out, ",{value}")?;
@@ -139,7 +139,7 @@ impl Predictions {
         for (index, row) in self.values.outer_iter().enumerate() {
             let id = self.identifiers.as_ref().map(|all| all.texts[index].as_str());
             let numbers = Numbers { names: &self.names, values: row };
-            let class = self.are_classes.then(|| likeliest(row));
+            let class = self.are_classes.then(|| most_probable(row).0);
             let line = Line {
                 row: id.is_none().then_some(index),
                 id,
@@ -155,11 +155,6 @@ impl Predictions {
         }
         Ok(())
     }
-}
-
-/// The class with the highest probability; of equal ones the first.
-fn likeliest(row: ArrayView1<'_, f32>) -> usize {
-    row.iter().enumerate().fold(0, |best, (class, p)| if *p > row[best] { class } else { best })
 }
 
 /// A cell of CSV text: in quotes where a reader needs them.

@@ -11,6 +11,7 @@ use parquet::{
 };
 
 use super::Predictions;
+use crate::learn::most_probable;
 
 /// A column with its values.
 enum Column {
@@ -66,7 +67,7 @@ fn columns(table: &Predictions) -> Result<Vec<(String, Column)>> {
     }];
     if table.are_classes {
         let rows = table.values.outer_iter();
-        let classes = rows.map(|row| text(&table.names[super::likeliest(row)])).collect();
+        let classes = rows.map(|row| text(&table.names[most_probable(row).0])).collect();
         columns.push(("prediction".into(), Column::Texts(classes)));
     }
     for (name, values) in table.names.iter().zip(table.values.columns()) {
