@@ -194,14 +194,14 @@ pub fn read<P: DeserializeOwned>(section: &str, table: &toml::Table) -> Result<P
                 is_table(value) || value.as_array().is_some_and(|all| all.iter().any(is_table));
             if error.is_of_one_value() || (holds_tables && error.fault == Fault::Missing) {
                 let place = format!("{section}.{key}");
-                return Err(in_section(section, error, |words| {
+                return Err(in_section(section, Some(key), error, |words| {
                     ConfigError::new(place, value, words)
                 }));
             }
         }
     }
     values::read::<P>(table.clone())
-        .map_err(|error| in_section(section, error, |words| ConfigError::at(section, words)))
+        .map_err(|error| in_section(section, None, error, |words| ConfigError::at(section, words)))
 }
 
 /// The section without `kind`: the constants of the selected kind.
@@ -217,12 +217,15 @@ const WITH_KIND: [&str; 2] = ["rule", "compressor"];
 /// The error of a value in plain words, with the nearest name that the section accepts.
 fn in_section(
     section: &str,
+    key: Option<&str>,
     error: values::ReadError,
     at: impl FnOnce(String) -> ConfigError,
 ) -> ConfigError {
     let words = in_words(&error.message);
     let Some(name) = error.unknown else { return at(words).with_fault(error.fault) };
-    let kind = WITH_KIND.contains(&section).then_some("kind");
+    // Only a key can be `kind`, and not one of the names that a value has.
+    let is_key = key == Some(name.as_str());
+    let kind = (is_key && WITH_KIND.contains(&section)).then_some("kind");
     let accepted = error.accepted.iter().copied().chain(kind);
     at(format!("{words}{}", hint(&name, accepted.clone()))).with_accepted(accepted)
 }

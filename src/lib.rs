@@ -47,8 +47,10 @@
 //! `crates/`.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
-// Without libp2p hosts some parts of the core have no caller.
-#![cfg_attr(not(feature = "net"), allow(dead_code, unused_imports))]
+#![cfg_attr(
+    not(feature = "net"),
+    allow(dead_code, unused_imports, reason = "only libp2p hosts call some parts of the core")
+)]
 
 pub mod compress;
 pub mod config;

@@ -57,6 +57,7 @@ pub use model_file::{SavedModel, read_tensors};
 pub(crate) use model_file::{read_scale, write_tensors};
 pub use optimizer::Optimizer;
 pub use optimizer_config::{Adam, BatchSize, OptimizerConfig, OptimizerKind, OptimizerParams};
+pub(crate) use quality::most_probable;
 pub use quality::{Bin, ClassQuality, MAX_CURVES, ValueQuality};
 pub use schedule::{Schedule, ScheduleKind};
 pub use supervised::BLOCK_ROWS;

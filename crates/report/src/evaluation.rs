@@ -86,7 +86,7 @@ impl ScoredModel {
 }
 
 /// How good a model is on some rows.
-pub enum Evaluation {
+pub(crate) enum Evaluation {
     /// Classes.
     Classes {
         /// What was predicted of which class.

@@ -15,11 +15,11 @@ mod text;
 pub mod topology;
 
 pub use banner::banner;
-pub use command_line::{command_line, program_name, quoted};
+pub use command_line::{command_line, program_name};
 pub use description::{description_json, description_table};
-pub use evaluation::{Evaluation, ScoredModel};
+pub use evaluation::ScoredModel;
 pub use members::{members_json, members_text};
 pub use next_steps::NextSteps;
-pub use page::{Figure, Page, check_apart, check_replaceable, page};
+pub use page::{Figure, Page, check_named_once, check_replaceable, page};
 pub use summary::{node_table, table};
 pub use text::aligned;

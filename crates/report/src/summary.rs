@@ -4,11 +4,14 @@ use std::path::Path;
 
 use gradvine::{
     experiment::Weighting,
-    run::{Change, Figures, OutputFigures, Participation, Summary},
+    run::{Change, Figures, MEAN_MODEL, OutputFigures, Participation, Summary},
     units::{Bytes, duration},
 };
 
-use super::text::{aligned, number};
+use super::{
+    command_line::path,
+    text::{aligned, number},
+};
 
 /// The table at the end of a run. `tree`: the bytes that formed the mean, or 0.
 pub fn table(summary: &Summary, tree: u64) -> String {
@@ -99,11 +102,11 @@ pub fn table(summary: &Summary, tree: u64) -> String {
 
 /// The table at the end of a node's part in a run, and what to do next with its run directory.
 pub fn node_table(summary: &Summary, tree: u64, folder: &Path) -> String {
-    let (table, folder) = (table(summary, tree), folder.display());
+    let (table, model) = (table(summary, tree), path(&folder.join(MEAN_MODEL)));
     format!(
-        "{table}\nrun directory    {folder}\n\nTry next:\n  gradvine evaluate \
-         {folder}/model-mean.safetensors DATA\n  compare the digest with the other nodes': all \
-         write the same\n"
+        "{table}\nrun directory    {}\n\nTry next:\n  gradvine evaluate {model} DATA\n  compare \
+         the digest with the other nodes': all write the same\n",
+        folder.display()
     )
 }
 

@@ -316,7 +316,7 @@ pub(crate) fn find(name: &str) -> Result<&'static dyn Family, ConfigError> {
             "expected a file (.toml, .graphml, .dot, .csv) or one of {}",
             examples.join(", ")
         );
-        ConfigError::new("topology", format!("\"{name}\""), problem).with_accepted::<&str>([])
+        ConfigError::new("topology", format!("\"{name}\""), problem).with_accepted(REGISTRY.names())
     })
 }
 

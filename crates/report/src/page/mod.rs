@@ -28,7 +28,7 @@ mod tables;
 mod traffic;
 mod write;
 
-pub use write::{check_apart, check_replaceable};
+pub use write::{check_named_once, check_replaceable};
 
 use std::fmt::Write as _;
 

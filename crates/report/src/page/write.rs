@@ -50,7 +50,7 @@ impl Page {
 ///
 /// # Errors
 /// With the second one; `place` is `RUN_DIR`.
-pub fn check_apart(runs: &[PathBuf]) -> Result<(), ConfigError> {
+pub fn check_named_once(runs: &[PathBuf]) -> Result<(), ConfigError> {
     let mut known = BTreeSet::new();
     for path in runs {
         if !known.insert(fs::canonicalize(path).unwrap_or_else(|_| path.clone())) {
@@ -96,8 +96,8 @@ mod tests {
     fn a_run_is_named_once() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().to_path_buf();
-        assert!(check_apart(std::slice::from_ref(&path)).is_ok());
-        let error = check_apart(&[path.clone(), path.join(".")]).unwrap_err();
+        assert!(check_named_once(std::slice::from_ref(&path)).is_ok());
+        let error = check_named_once(&[path.clone(), path.join(".")]).unwrap_err();
         assert_eq!(error.place, "RUN_DIR");
     }
 
