@@ -13,7 +13,7 @@ use std::{
     os::unix::process::CommandExt,
     path::Path,
     process::Command,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
     thread,
     time::{Duration, Instant},
 };
@@ -28,14 +28,21 @@ use serde_json::Value;
 
 const MS: u64 = 1_000_000;
 
-/// One at a time, so that none measures another's load; `None` where there is no laboratory.
-fn alone() -> Option<MutexGuard<'static, ()>> {
-    static ONE: Mutex<()> = Mutex::new(());
-    if let Err(trouble) = lab::check() {
-        println!("skipped: {trouble}");
-        return None;
-    }
-    Some(ONE.lock().unwrap_or_else(PoisonError::into_inner))
+/// Tests that measure hold it for writing, so that nothing else runs; the others for reading.
+static LABORATORY: RwLock<()> = RwLock::new(());
+
+fn can_run() -> bool {
+    lab::check().inspect_err(|trouble| println!("skipped: {trouble}")).is_ok()
+}
+
+/// Waits until no other test runs; `None` where there is no laboratory.
+fn alone() -> Option<RwLockWriteGuard<'static, ()>> {
+    can_run().then(|| LABORATORY.write().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Waits until no test measures; `None` where there is no laboratory.
+fn shared() -> Option<RwLockReadGuard<'static, ()>> {
+    can_run().then(|| LABORATORY.read().unwrap_or_else(PoisonError::into_inner))
 }
 
 fn named(prefix: &str) -> Vec<String> {
@@ -221,7 +228,7 @@ fn a_cut_link_carries_nothing_and_comes_back() {
 
 #[test]
 fn namespaces_go_away_with_their_places_and_after_dead_laboratories() {
-    let Some(_alone) = alone() else { return };
+    let Some(_shared) = shared() else { return };
     let name = lab::name(5, 0);
     let site = Site::new(name.clone(), NodeId(0), &Setup::default()).unwrap();
     assert_eq!(named(&name), [name.as_str()]);
@@ -268,7 +275,7 @@ fn found(command: &mut Command) -> Value {
 /// A link that loses packets, and both links cut one after the other.
 #[test]
 fn losses_and_cuts_change_nothing() {
-    let Some(_alone) = alone() else { return };
+    let Some(_shared) = shared() else { return };
     for transport in ["tcp", "quic"] {
         let folder = folder();
         let mut command = program();
@@ -321,7 +328,7 @@ fn real_nodes_over_slow_links_end_where_the_simulator_does_and_no_sooner() {
 /// up, and the link is resumed when the path is back.
 #[test]
 fn a_link_that_is_cut_in_the_rounds_is_resumed_with_the_same_digest() {
-    let Some(_alone) = alone() else { return };
+    let Some(_shared) = shared() else { return };
     for transport in ["tcp", "quic"] {
         let folder = folder();
         let run = folder.path().join("run");
@@ -339,7 +346,7 @@ fn a_link_that_is_cut_in_the_rounds_is_resumed_with_the_same_digest() {
 #[test]
 #[ignore = "three minutes; .ci/run"]
 fn a_frame_that_is_cut_for_a_minute_continues() {
-    let Some(_alone) = alone() else { return };
+    let Some(_shared) = shared() else { return };
     for transport in ["tcp", "quic"] {
         let folder = folder();
         let run = folder.path().join("run");
@@ -366,7 +373,7 @@ fn a_frame_that_is_cut_for_a_minute_continues() {
 
 #[test]
 fn an_interrupted_laboratory_leaves_nothing() {
-    let Some(_alone) = alone() else { return };
+    let Some(_shared) = shared() else { return };
     for (signal, times) in [("TERM", 1), ("INT", 2)] {
         let folder = folder();
         let mut running = Running::start(

@@ -12,7 +12,10 @@ use std::{
     fs,
     path::Path,
     process::Command,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        LazyLock,
+        atomic::{AtomicUsize, Ordering},
+    },
     thread,
     time::Duration,
 };
@@ -38,22 +41,22 @@ use Nat::{FullCone, PortRestricted, Symmetric};
 /// an address that is reserved for documentation; nothing leaves the namespaces.
 const RELAYS: [&str; 2] = ["9.9.9.10", "9.9.9.11"];
 
-/// Whether these tests can run here: one at a time.
-fn alone() -> Option<MutexGuard<'static, ()>> {
-    static ONE: Mutex<()> = Mutex::new(());
-    let lock = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let trial = format!("gvnat{}-trial", std::process::id());
-    let works = |arguments: &[&str]| {
-        Command::new("ip").args(arguments).output().is_ok_and(|output| output.status.success())
-    };
-    let can = works(&["netns", "add", &trial])
-        && works(&["netns", "exec", &trial, "iptables", "-t", "nat", "-S"]);
-    works(&["netns", "del", &trial]);
-    if !can {
+/// Whether these tests can run here.
+fn can_run() -> bool {
+    static CAN: LazyLock<bool> = LazyLock::new(|| {
+        let trial = format!("gvnat{}-trial", std::process::id());
+        let works = |arguments: &[&str]| {
+            Command::new("ip").args(arguments).output().is_ok_and(|output| output.status.success())
+        };
+        let can = works(&["netns", "add", &trial])
+            && works(&["netns", "exec", &trial, "iptables", "-t", "nat", "-S"]);
+        works(&["netns", "del", &trial]);
+        can
+    });
+    if !*CAN {
         println!("skipped: it needs root, network namespaces, `ip` and `iptables`");
-        return None;
     }
-    Some(lock)
+    *CAN
 }
 
 fn run(command: &[&str]) {
@@ -108,7 +111,9 @@ impl World {
         relays: usize,
         upnp: Option<usize>,
     ) -> World {
-        let prefix = format!("gvnat{}-", std::process::id());
+        static WORLDS: AtomicUsize = AtomicUsize::new(0);
+        let number = WORLDS.fetch_add(1, Ordering::Relaxed);
+        let prefix = format!("gvnat{}-{number}-", std::process::id());
         let mut world = World {
             prefix,
             names: Vec::new(),
@@ -409,7 +414,9 @@ fn pair(transport: &'static str, nats: [Nat; 2], digest: &str) -> Option<f64> {
 
 #[test]
 fn two_of_four_nodes_are_behind_nats() {
-    let Some(_alone) = alone() else { return };
+    if !can_run() {
+        return;
+    }
     let digest = undisturbed(4);
     // Without leave to send frames through the relay: the two connect directly.
     let world = World::new("tcp", false, &[None, Some(PortRestricted), Some(PortRestricted), None]);
@@ -420,7 +427,9 @@ fn two_of_four_nodes_are_behind_nats() {
 
 #[test]
 fn symmetric_nats_leave_the_link_on_the_relay_if_that_is_allowed() {
-    let Some(_alone) = alone() else { return };
+    if !can_run() {
+        return;
+    }
     assert_eq!(pair("tcp", [Symmetric, Symmetric], &undisturbed(2)), None);
     let world = World::new("tcp", false, &[Some(Symmetric), Some(Symmetric)]);
     for (code, log, _) in world.run() {
@@ -431,7 +440,9 @@ fn symmetric_nats_leave_the_link_on_the_relay_if_that_is_allowed() {
 
 #[test]
 fn nodes_behind_one_router_find_each_other() {
-    let Some(_alone) = alone() else { return };
+    if !can_run() {
+        return;
+    }
     let digest = undisturbed(2);
     let world = World::with("tcp", false, &[Some(Symmetric), Some(Symmetric)], true, 1);
     for (code, log, found) in world.run() {
@@ -441,7 +452,9 @@ fn nodes_behind_one_router_find_each_other() {
 
 #[test]
 fn a_node_whose_address_changes_goes_on_where_it_was() {
-    let Some(_alone) = alone() else { return };
+    if !can_run() {
+        return;
+    }
     let digest = undisturbed(2);
     // It dials its neighbour, which has a public address.
     let world = World::new("tcp", false, &[None, Some(PortRestricted)]);
@@ -467,7 +480,9 @@ fn a_node_whose_address_changes_goes_on_where_it_was() {
 
 #[test]
 fn a_node_that_goes_back_to_a_checkpoint_still_listens_on_all_its_addresses() {
-    let Some(_alone) = alone() else { return };
+    if !can_run() {
+        return;
+    }
     let digest = undisturbed(2);
     let world = World::new("tcp", false, &[None, None]);
     let mut nodes = world.start_nodes();
@@ -492,7 +507,9 @@ fn has_upnp() -> bool {
 
 #[test]
 fn a_router_that_is_asked_by_upnp_lets_a_neighbour_in_and_closes_again() {
-    let Some(_alone) = alone().filter(|_| has_upnp()) else { return };
+    if !(can_run() && has_upnp()) {
+        return;
+    }
     let digest = undisturbed(2);
     for transport in ["tcp", "quic"] {
         let world = World::asking(transport, 0);
@@ -509,7 +526,9 @@ fn a_router_that_is_asked_by_upnp_lets_a_neighbour_in_and_closes_again() {
 
 #[test]
 fn neighbours_that_are_connected_through_a_relay_hear_of_a_forwarded_port() {
-    let Some(_alone) = alone().filter(|_| has_upnp()) else { return };
+    if !(can_run() && has_upnp()) {
+        return;
+    }
     let digest = undisturbed(2);
     let world = World::asking("tcp", 1);
     let _server = world.serve_upnp(1);
@@ -521,7 +540,9 @@ fn neighbours_that_are_connected_through_a_relay_hear_of_a_forwarded_port() {
 
 #[test]
 fn the_doctor_tells_what_the_router_forwards() {
-    let Some(_alone) = alone().filter(|_| has_upnp()) else { return };
+    if !(can_run() && has_upnp()) {
+        return;
+    }
     let world = World::asking("tcp", 0);
     let examine = || {
         let gradvine = program().get_program().to_owned();
@@ -546,7 +567,9 @@ fn the_doctor_tells_what_the_router_forwards() {
 
 #[test]
 fn the_doctor_tells_of_nats_and_relays() {
-    let Some(_alone) = alone() else { return };
+    if !can_run() {
+        return;
+    }
     for (nat, relayed, kind) in [
         (PortRestricted, false, "all relays see the same port"),
         (Symmetric, true, "each relay sees another port (a symmetric NAT)"),
@@ -587,7 +610,9 @@ fn the_doctor_tells_of_nats_and_relays() {
 #[test]
 #[ignore = "a minute and a half; docs/testing.md"]
 fn which_pairs_connect() {
-    let Some(_alone) = alone() else { return };
+    if !can_run() {
+        return;
+    }
     let digest = undisturbed(2);
     println!("| NAT | NAT | TCP | QUIC |\n|---|---|---|---|");
     for (one, other, direct) in [
