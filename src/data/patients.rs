@@ -122,12 +122,12 @@ pub fn assert_same_as_csv(name: &str, files: &[&[u8]]) {
 
 /// A folder may hold this file beside others, known by its name or by its first bytes.
 pub fn assert_part_of_a_folder(name: &str, bytes: &[u8]) {
-    let folder = tempfile::tempdir().expect("the test data are valid");
-    std::fs::write(folder.path().join("1.csv"), CSV).expect("the test data are valid");
-    std::fs::write(folder.path().join(format!("2{name}")), bytes).expect("the test data are valid");
-    std::fs::write(folder.path().join("3"), bytes).expect("the test data are valid");
+    let folder = tempfile::tempdir().expect("a temporary folder is made");
+    std::fs::write(folder.path().join("1.csv"), CSV).expect("it is writable");
+    std::fs::write(folder.path().join(format!("2{name}")), bytes).expect("it is writable");
+    std::fs::write(folder.path().join("3"), bytes).expect("it is writable");
     let options = with_schema();
-    let all = load::load(folder.path().to_str().expect("the test data are valid"), &options)
+    let all = load::load(folder.path().to_str().expect("its path is text"), &options)
         .expect("the test data are valid");
     let text = parse("t.csv", CSV, &options).expect("the test data are valid");
     assert_eq!(all.rows(), 3 * text.rows());
