@@ -9,7 +9,7 @@
 
 mod common;
 
-use common::{Clock, median};
+use common::{Clock, WARM, median};
 use gradvine::{
     experiment::{Experiment, Transport},
     net,
@@ -17,7 +17,7 @@ use gradvine::{
     sim,
 };
 
-const ROUNDS: u64 = 18;
+const ROUNDS: u64 = WARM as u64 + 18;
 const SAMPLES: usize = 5;
 
 fn main() {

@@ -2,6 +2,7 @@
 //!
 //! `cargo bench --bench loopback` prints everything; a word behind `--` narrows it: `dense`, `dcd`,
 //! `memory`, `digits`; with `dense` also numbers of nodes and parameters: `dense 2 25000000`.
+//! `profile dcd min-max 8 25000000 100` makes only rounds, 100 of them, for a profiler.
 //!
 //! Every figure is printed with the limit that this machine sets in the same run: plain TCP and
 //! bare Noise+Yamux streams with the same bytes in the same ring, both directions of every link at
@@ -35,6 +36,11 @@ fn main() {
         "{threads} processors; a copy of 25e6 floats runs at {:.1} GB/s",
         copy_speed(25_000_000)
     );
+    if let [mode, rule, compressor, sizes @ ..] = &wanted[..]
+        && mode == "profile"
+    {
+        return profile(rule, compressor, sizes);
+    }
     if requested("digits") {
         digits();
     }
@@ -48,6 +54,19 @@ fn main() {
     if requested("dcd") {
         dcd();
     }
+}
+
+/// Rounds of one rule and nothing else: the number of nodes, of parameters and of rounds.
+fn profile(rule: &str, compressor: &str, sizes: &[String]) {
+    let sizes: Vec<usize> =
+        sizes.iter().map(|word| word.parse().expect("nodes, parameters, rounds")).collect();
+    let [nodes, parameters, count] = sizes[..] else { panic!("nodes, parameters, rounds") };
+    let (wall, cpu) = rounds(nodes, parameters, rule, compressor, count as u64);
+    println!(
+        "{rule} {compressor}, {nodes} nodes x {parameters}: {:.1} ms a round, {:.1} CPU ms",
+        1e3 * wall,
+        1e3 * cpu
+    );
 }
 
 /// The digits perceptron 64-256-10, batch 16, 550 steps of dense D-PSGD on a ring of 8, from
@@ -82,7 +101,7 @@ fn memory() {
     println!("\n64 nodes x 1e6 parameters, ring, one process");
     for (rule, compressor) in [("choco", "min-max"), ("d-psgd", "identity")] {
         let before = peak_memory();
-        let (wall, _) = rounds(64, 1_000_000, rule, compressor, 5);
+        let (wall, _) = rounds(64, 1_000_000, rule, compressor, WARM as u64 + 4);
         println!(
             "  {rule:<8} {compressor:<10} {:>7.1} ms a round, peak memory {:.2} GB (before: {:.2})",
             1e3 * wall,
@@ -98,7 +117,7 @@ fn dense(narrowed: &[usize]) {
     let requested = |sizes: &[usize], size: usize| {
         narrowed.contains(&size) || !sizes.iter().any(|size| narrowed.contains(size))
     };
-    println!("\ndense D-PSGD, gradients supplied: ms a round, medians of 9 taken in turn");
+    println!("\ndense D-PSGD, gradients supplied: ms a round, medians of 9 or 5 taken in turn");
     println!(
         "{:>6} {:>10} {:>10} {:>14} {:>14} {:>16} {:>18}",
         "nodes",
@@ -112,9 +131,10 @@ fn dense(narrowed: &[usize]) {
     let (counts, sizes) = ([2, 4, 8], [1_000_000, 25_000_000]);
     for nodes in counts.into_iter().filter(|&nodes| requested(&counts, nodes)) {
         for parameters in sizes.into_iter().filter(|&size| requested(&sizes, size)) {
-            let count = if parameters > 1_000_000 { 6 } else { 12 };
+            let (count, samples) = if parameters > 1_000_000 { (8, 5) } else { (24, 9) };
+            let count = WARM as u64 + count;
             let (mut ours, mut noise, mut plain) = (Vec::new(), Vec::new(), Vec::new());
-            for _ in 0..9 {
+            for _ in 0..samples {
                 ours.push(rounds(nodes, parameters, "d-psgd", "identity", count));
                 noise.push(bare_noise(nodes, 4 * parameters, count));
                 plain.push(bare_tcp(nodes, 4 * parameters, count));
@@ -172,8 +192,8 @@ fn dcd() {
     let samples: Vec<[f64; 4]> = (0..5)
         .map(|_| {
             let (ours, bare) = (
-                rounds(NODES, PARAMETERS, "dcd", "min-max", 12),
-                bare_noise(NODES, frame.len(), 12),
+                rounds(NODES, PARAMETERS, "dcd", "min-max", WARM as u64 + 10),
+                bare_noise(NODES, frame.len(), WARM as u64 + 10),
             );
             [ours.0, ours.1, bare.0, bare.1]
         })

@@ -23,7 +23,7 @@ use gradvine::{
 
 const NODES: usize = 8;
 const PARAMETERS: usize = 1_000_000;
-const ROUNDS: u64 = 10;
+const ROUNDS: u64 = WARM as u64 + 8;
 const SAMPLES: usize = 5;
 
 fn main() {

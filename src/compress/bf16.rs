@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Class, Compressor, Malformed, NonFinite, Size, block, f16,
+    Blocks, Class, Compressor, Malformed, NonFinite, Size, block, f16,
     kernel::kernel,
     registry::{Built, Cheaper, Entry},
 };
@@ -68,8 +68,8 @@ impl Compressor for Bf16 {
         Ok(())
     }
 
-    fn width(&self) -> Option<usize> {
-        Some(2)
+    fn blocks(&self, _len: usize) -> Option<Blocks> {
+        Some(Blocks { numbers: 1, bytes: 2 })
     }
 
     fn check(&self, len: usize, bytes: &[u8]) -> Result<(), Malformed> {

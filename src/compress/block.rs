@@ -2,7 +2,7 @@
 //! with noise from a counter hash.
 
 use super::{
-    Malformed,
+    Blocks, Malformed,
     bits::{BLOCK, Packing},
     kernel,
 };
@@ -47,6 +47,12 @@ impl<P: Packing> Layout<P> {
         let last = len % bucket;
         len / bucket * self.bucket_bytes(bucket)
             + if last == 0 { 0 } else { self.bucket_bytes(last) }
+    }
+
+    /// The blocks of a vector of `len` numbers: its buckets, if there are several.
+    pub(super) fn blocks(&self, len: usize) -> Option<Blocks> {
+        let numbers = self.bucket_of(len);
+        (numbers < len).then(|| Blocks { numbers, bytes: self.bucket_bytes(numbers) })
     }
 
     /// Checks the length, each header by `header`, that no code exceeds `greatest`, and that unused

@@ -13,7 +13,7 @@ use half::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Class, Compressor, Malformed, NonFinite, Size, block,
+    Blocks, Class, Compressor, Malformed, NonFinite, Size, block,
     kernel::kernel,
     registry::{Built, Cheaper, Entry},
 };
@@ -83,8 +83,8 @@ impl Compressor for F16 {
         Ok(())
     }
 
-    fn width(&self) -> Option<usize> {
-        Some(2)
+    fn blocks(&self, _len: usize) -> Option<Blocks> {
+        Some(Blocks { numbers: 1, bytes: 2 })
     }
 
     fn check(&self, len: usize, bytes: &[u8]) -> Result<(), Malformed> {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Class, Compressor, Malformed, NonFinite, Size, block,
+    Blocks, Class, Compressor, Malformed, NonFinite, Size, block,
     registry::{Built, Cheaper, Entry},
 };
 use crate::{
@@ -59,8 +59,8 @@ impl Compressor for Identity {
         Ok(())
     }
 
-    fn width(&self) -> Option<usize> {
-        Some(4)
+    fn blocks(&self, _len: usize) -> Option<Blocks> {
+        Some(Blocks { numbers: 1, bytes: 4 })
     }
 
     fn check(&self, len: usize, bytes: &[u8]) -> Result<(), Malformed> {

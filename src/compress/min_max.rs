@@ -17,7 +17,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Class, Compressor, Malformed, NonFinite, Size,
+    Blocks, Class, Compressor, Malformed, NonFinite, Size,
     block::{self, Layout},
     kernel::{kernel, range},
     nominal,
@@ -143,6 +143,10 @@ impl Compressor for MinMax {
     fn add_into(&self, bytes: &[u8], _noise: Stream, weight: f32, acc: &mut [f32]) {
         let bucket = self.layout.bucket_of(acc.len());
         add(bytes, bucket, self.layout.bucket_bytes(bucket), self.layout.packing, weight, acc);
+    }
+
+    fn blocks(&self, len: usize) -> Option<Blocks> {
+        self.layout.blocks(len)
     }
 
     fn bucket(&self, len: usize) -> usize {

@@ -121,9 +121,10 @@ pub trait Compressor: Send + Sync + fmt::Debug {
         false
     }
 
-    /// The bytes of one number, if each is encoded by itself, in order and without noise: then any
-    /// stretch of a payload is the payload of a stretch of the vector.
-    fn width(&self) -> Option<usize> {
+    /// The blocks of a vector of `len` numbers, if each is encoded by itself, in order, and decoded
+    /// without noise: then any stretch of whole blocks of a payload is the payload of a stretch of
+    /// the vector. The last block may be shorter.
+    fn blocks(&self, _len: usize) -> Option<Blocks> {
         None
     }
 
@@ -151,6 +152,15 @@ pub trait Compressor: Send + Sync + fmt::Debug {
     fn sketch(&self) -> Option<SketchShape> {
         None
     }
+}
+
+/// The size of the blocks of a payload that are encoded by themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Blocks {
+    /// Numbers of a block, at least 1.
+    pub numbers: usize,
+    /// Its bytes.
+    pub bytes: usize,
 }
 
 /// A bound on the error of C for every v.

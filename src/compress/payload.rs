@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    Compressor, Malformed, NonFinite, Size,
+    Blocks, Compressor, Malformed, NonFinite, Size,
     bits::{BLOCK as CODES, Packing},
     entries::{self, Entries},
     indices::IndexSet,
@@ -145,17 +145,18 @@ impl Format {
         }
     }
 
-    /// The bytes of one number and how many there are, if each number is encoded by itself, in
-    /// order: then any stretch of the payload holds the numbers of a stretch of the vector.
-    pub(crate) fn plain(&self) -> Option<(usize, usize)> {
+    /// The blocks of the payload and the numbers of its vector, if the blocks are encoded by
+    /// themselves ([`Compressor::blocks`]).
+    pub(crate) fn blocks(&self) -> Option<(Blocks, usize)> {
         match self {
-            Format::Floats(len) => Some((4, *len)),
-            Format::Compressed { by, len } => Some((by.width()?, *len)),
+            Format::Floats(len) => Some((Blocks { numbers: 1, bytes: 4 }, *len)),
+            Format::Compressed { by, len } => Some((by.blocks(*len)?, *len)),
             _ => None,
         }
     }
 
-    /// The format of a stretch of so many numbers of a [plain](Format::plain) payload.
+    /// The format of a stretch of whole [blocks](Format::blocks) of a payload, with so many
+    /// numbers.
     pub(crate) fn stretch(&self, numbers: usize) -> Format {
         match self {
             Format::Compressed { by, .. } => Format::Compressed { by: by.clone(), len: numbers },

@@ -18,7 +18,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Class, Compressor, Malformed, NonFinite, Size,
+    Blocks, Class, Compressor, Malformed, NonFinite, Size,
     block::{self, Layout},
     kernel::{self, kernel},
     nominal,
@@ -153,6 +153,10 @@ impl Compressor for Qsgd {
             weight,
             acc,
         );
+    }
+
+    fn blocks(&self, len: usize) -> Option<Blocks> {
+        self.layout.blocks(len)
     }
 
     fn bucket(&self, len: usize) -> usize {

@@ -12,7 +12,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Class, Compressor, Malformed, NonFinite, Size,
+    Blocks, Class, Compressor, Malformed, NonFinite, Size,
     block::{self, Layout},
     kernel::{self, kernel},
     registry::{Built, Entry, within},
@@ -94,6 +94,10 @@ impl Compressor for Sign {
     fn add_into(&self, bytes: &[u8], _noise: Stream, weight: f32, acc: &mut [f32]) {
         let bucket = self.layout.bucket_of(acc.len());
         add(bytes, bucket, self.layout.bucket_bytes(bucket), weight, acc);
+    }
+
+    fn blocks(&self, len: usize) -> Option<Blocks> {
+        self.layout.blocks(len)
     }
 
     fn bucket(&self, len: usize) -> usize {

@@ -20,7 +20,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Class, Compressor, Malformed, NonFinite, Size,
+    Blocks, Class, Compressor, Malformed, NonFinite, Size,
     bits::{BLOCK, Packing},
     block::expect_length,
     kernel::kernel,
@@ -126,6 +126,10 @@ impl Compressor for Truncate {
 
     fn add_into(&self, bytes: &[u8], _noise: Stream, weight: f32, acc: &mut [f32]) {
         add(bytes, *self, weight, acc);
+    }
+
+    fn blocks(&self, len: usize) -> Option<Blocks> {
+        (BLOCK < len).then(|| Blocks { numbers: BLOCK, bytes: self.bytes(BLOCK) })
     }
 
     fn bucket(&self, len: usize) -> usize {

@@ -1,9 +1,11 @@
 //! Frames that arrive in pieces.
 //!
-//! A long frame need not be in memory as a whole. If every number of it is encoded by itself, and
-//! the rule does nothing but add them to a vector ([`Party::target`]), its pieces are checked when
-//! they arrive and added as soon as their exchange is open. Any other frame is put together first.
+//! A long frame need not be in memory as a whole. If it is made of blocks that are encoded by
+//! themselves ([`Compressor::blocks`]: single numbers, or buckets with a scale each), and the rule
+//! does nothing but add them to a vector ([`Party::target`]), its pieces are checked when they
+//! arrive and added as soon as their exchange is open. Any other frame is put together first.
 //!
+//! [`Compressor::blocks`]: crate::compress::Compressor::blocks
 //! [`Party::target`]: super::party::Party::target
 //!
 //! The result is the same to the bit, for any pieces: each number of the vector receives its terms
@@ -21,7 +23,7 @@ use super::{
     plan::At,
 };
 use crate::{
-    compress::{Format, Malformed},
+    compress::{Blocks, Format, Malformed},
     rng::Stream,
 };
 
@@ -81,28 +83,45 @@ pub struct Streamed {
     /// The checksum that the frame has, and that of what was checked.
     crc_found: u32,
     crc: u32,
-    /// Bytes of a number.
-    width: usize,
+    blocks: Blocks,
+    /// The bytes of the last block, if it is shorter than the others; else 0.
+    last: usize,
     /// The numbers of the frame, those that were checked, and those that were added.
     len: usize,
     checked: usize,
     added: usize,
-    /// The first bytes of a number that continues in the next piece.
+    /// The first bytes of a block that continues in the next piece.
     rest: Vec<u8>,
-    /// Checked pieces, each with its first byte that was not added yet.
-    pieces: VecDeque<(Vec<u8>, usize)>,
+    pieces: VecDeque<Piece>,
+}
+
+/// A checked piece of a frame.
+#[derive(Debug)]
+struct Piece {
+    /// The block that began in the piece before and ends in this one; else empty.
+    first: Vec<u8>,
+    /// The bytes of the piece; those from `start` to `end` are whole blocks that were not added.
+    bytes: Vec<u8>,
+    start: usize,
+    end: usize,
 }
 
 impl Streamed {
-    /// The frame of `len` numbers of `width` bytes that begins with this piece. The header is not
-    /// verified yet.
-    pub fn begin(sealed: &Sealed<'_>, piece: &[u8], width: usize, len: usize) -> Streamed {
+    /// The frame of `len` numbers in these blocks that begins with this piece and has so many bytes
+    /// of payload. The header is not verified yet.
+    pub fn begin(
+        sealed: &Sealed<'_>,
+        piece: &[u8],
+        (blocks, len): (Blocks, usize),
+        payload: usize,
+    ) -> Streamed {
         Streamed {
             at: sealed.header.at,
             header: piece[..HEADER].to_vec(),
             crc_found: sealed.found(),
             crc: sealed.sum,
-            width,
+            blocks,
+            last: payload - len / blocks.numbers * blocks.bytes,
             len,
             checked: 0,
             added: 0,
@@ -111,32 +130,56 @@ impl Streamed {
         }
     }
 
+    /// The numbers and bytes of the whole blocks in `bytes` bytes that follow the first `before`
+    /// numbers, which end with a block; at most `most` numbers.
+    fn whole_blocks(&self, before: usize, bytes: usize, most: usize) -> (usize, usize) {
+        let (left, Blocks { numbers, bytes: size }) = (self.len - before, self.blocks);
+        let count = (left / numbers).min(bytes / size).min(most / numbers);
+        let all = (count * numbers, count * size);
+        let (tail, fits) = (left % numbers, bytes - all.1 >= self.last);
+        let ends = tail > 0 && count == left / numbers && fits && most - all.0 >= tail;
+        if ends { (all.0 + tail, all.1 + self.last) } else { all }
+    }
+
     /// Takes the next piece, from its byte `start` on, once it is checked.
     ///
     /// # Errors
     /// If it holds what no encoder writes.
     pub fn take(
         &mut self,
-        mut piece: Vec<u8>,
+        bytes: Vec<u8>,
         mut start: usize,
         format: &Format,
     ) -> Result<(), Malformed> {
+        let mut first = Vec::new();
         if !self.rest.is_empty() {
-            // Only if someone cuts frames within numbers.
-            let mut whole = std::mem::take(&mut self.rest);
-            whole.extend_from_slice(&piece[start..]);
-            (piece, start) = (whole, 0);
+            let is_last = self.len - self.checked < self.blocks.numbers;
+            let size = if is_last { self.last } else { self.blocks.bytes };
+            let missing = (size - self.rest.len()).min(bytes.len() - start);
+            self.rest.extend_from_slice(&bytes[start..start + missing]);
+            start += missing;
+            if self.rest.len() == size {
+                first = std::mem::take(&mut self.rest);
+                let numbers = self.blocks.numbers.min(self.len - self.checked);
+                self.check(&first, numbers, format)?;
+            }
         }
-        let numbers = (piece.len() - start) / self.width;
-        self.rest.extend_from_slice(&piece[start + numbers * self.width..]);
-        piece.truncate(start + numbers * self.width);
-        let (checked, crc) = format.stretch(numbers).check_and_sum(&piece[start..], self.crc);
+        let (numbers, size) = self.whole_blocks(self.checked, bytes.len() - start, usize::MAX);
+        let end = start + size;
+        self.check(&bytes[start..end], numbers, format)?;
+        self.rest.extend_from_slice(&bytes[end..]);
+        self.pieces.push_back(Piece { first, bytes, start, end });
+        Ok(())
+    }
+
+    /// Checks whole blocks, and continues the checksum.
+    fn check(&mut self, bytes: &[u8], numbers: usize, format: &Format) -> Result<(), Malformed> {
+        let (checked, crc) = format.stretch(numbers).check_and_sum(bytes, self.crc);
         self.crc = crc;
         checked.map_err(|Malformed(problem)| {
             Malformed(format!("from the number at index {} on: {problem}", self.checked))
         })?;
         self.checked += numbers;
-        self.pieces.push_back((piece, start));
         Ok(())
     }
 
@@ -159,18 +202,27 @@ impl Streamed {
         noise: Stream,
         mut free: impl FnMut(Vec<u8>),
     ) {
-        while let Some((piece, start)) = self.pieces.front_mut() {
-            let numbers =
-                ((piece.len() - *start) / self.width).min(most.saturating_sub(self.added));
-            let bytes = &piece[*start..*start + numbers * self.width];
-            let some = &mut acc[self.added..self.added + numbers];
-            format.view(noise, bytes).add_into(weight, some);
-            self.added += numbers;
-            *start += numbers * self.width;
-            if *start < piece.len() {
+        while let Some(Piece { mut first, bytes, mut start, end }) = self.pieces.pop_front() {
+            let mut stretch = |blocks: &[u8]| {
+                let most = most.saturating_sub(self.added);
+                let (numbers, size) = self.whole_blocks(self.added, blocks.len(), most);
+                let some = &mut acc[self.added..self.added + numbers];
+                let format = format.stretch(numbers);
+                format.view(noise, &blocks[..size]).add_into(weight, some);
+                self.added += numbers;
+                size
+            };
+            if !first.is_empty() && stretch(&first) > 0 {
+                first.clear();
+            }
+            if first.is_empty() {
+                start += stretch(&bytes[start..end]);
+            }
+            if start < end || !first.is_empty() {
+                self.pieces.push_front(Piece { first, bytes, start, end });
                 return;
             }
-            free(self.pieces.pop_front().expect("it was there").0);
+            free(bytes);
         }
     }
 
@@ -192,7 +244,7 @@ impl Streamed {
 
 /// Whether these bytes are what [`Streamed::into_header`] leaves of a frame in this format.
 pub fn is_added(payload: &[u8], format: &Format) -> bool {
-    payload.is_empty() && format.plain().is_some_and(|(_, len)| len > 0)
+    payload.is_empty() && format.blocks().is_some_and(|(_, len)| len > 0)
 }
 
 /// The header of a frame that begins with this piece, if the piece is long enough.

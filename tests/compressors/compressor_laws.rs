@@ -314,6 +314,32 @@ fn every_number_comes_back_within_the_stated_error() {
     }
 }
 
+/// Any stretch of whole blocks is checked and decoded by itself, without noise.
+#[test]
+fn a_stretch_of_blocks_is_the_payload_of_a_stretch() {
+    let mut in_blocks = 0;
+    for case in cases() {
+        for len in LENGTHS {
+            let Some(blocks) = case.compressor.blocks(len) else { continue };
+            in_blocks += 1;
+            let bytes = case.encode(&gaussian(len, 3), noise(1));
+            let mut whole = vec![1.0; len];
+            case.compressor.add_into(&bytes, noise(1), 0.3, &mut whole);
+            let count = len.div_ceil(blocks.numbers);
+            for (from, to) in [(0, 1), (0, count), (count / 2, count), (count - 1, count)] {
+                let numbers = from * blocks.numbers..len.min(to * blocks.numbers);
+                let some = &bytes[from * blocks.bytes..bytes.len().min(to * blocks.bytes)];
+                let checked = case.compressor.check(numbers.len(), some);
+                checked.unwrap_or_else(|error| panic!("{} of {len}: {error}", case.text));
+                let mut part = vec![1.0; numbers.len()];
+                case.compressor.add_into(some, noise(2), 0.3, &mut part);
+                assert_eq!(part, whole[numbers], "{} of {len}, {from} to {to}", case.text);
+            }
+        }
+    }
+    assert!(in_blocks > 100, "{in_blocks} cases have blocks");
+}
+
 #[test]
 fn the_size_is_known_before_encoding() {
     for case in cases() {

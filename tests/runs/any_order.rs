@@ -150,6 +150,9 @@ fn any_order_of_events_gives_the_same_bits() {
         ("kind = 'd-psgd'\norder = 'cta'", "kind = 'identity'"),
         ("kind = 'naive'", "kind = 'min-max'"),
         ("kind = 'dcd'", "kind = 'qsgd'\nlevels = 7"),
+        // Blocks of several numbers, the last one shorter.
+        ("kind = 'dcd'", "kind = 'min-max'\nbucket = 7"),
+        ("kind = 'choco'", "kind = 'ternary'\nbucket = 12"),
         ("kind = 'deep-squeeze'", "kind = 'top-k'\nk = 5"),
         ("kind = 'deep-squeeze'\ndelay = 5", "kind = 'min-max'"),
         ("kind = 'choco'", "kind = 'random-k'\nk = 9"),

@@ -16,7 +16,12 @@ use proptest::prelude::*;
 
 /// Node 0 of a ring of 4 in round 0, waiting for frames; and the frame that it sent.
 fn waiting() -> (Node, Vec<u8>) {
-    let mut specs = Run::new("ring:4", "kind = 'dcd'", "kind = 'min-max'").specs();
+    waiting_with("kind = 'min-max'")
+}
+
+/// The same with this compressor.
+fn waiting_with(compressor: &str) -> (Node, Vec<u8>) {
+    let mut specs = Run::new("ring:4", "kind = 'dcd'", compressor).specs();
     let mut spec = specs.swap_remove(0);
     let mut node = Node::new(spec.config);
     let mut effects = Vec::new();
@@ -177,6 +182,37 @@ fn a_damaged_piece_is_refused() {
             let (mut node, mut frame) = waiting_with_floats(3);
             frame[at..at + bytes.len()].copy_from_slice(bytes);
             let reason = give_pieces(&mut node, 1, frame.len(), &frame, size).0.unwrap_or_default();
+            assert!(reason.contains(expected), "{reason:?} should say {expected:?}");
+        }
+    }
+}
+
+/// Blocks of 7 numbers: 8 bytes of a grid and 4 bytes of codes; the last one has 5 numbers.
+#[test]
+fn a_damaged_block_is_refused_when_its_piece_arrives() {
+    let blocks = || waiting_with("kind = 'min-max'\nbucket = 7");
+    let (_, frame) = blocks();
+    assert_eq!(frame.len(), frame::HEADER + 5 * 12 + 11);
+    let third = frame::HEADER + 2 * 12;
+    let damages: [(usize, &[u8], &str); 3] = [
+        // A grid that cannot be, refused before the rest has arrived.
+        (third, &f32::NAN.to_le_bytes(), "from the number at index"),
+        // A bit of the last block that no number uses.
+        (frame.len() - 1, &[0xFF], "an unused bit is set"),
+        // Another grid.
+        (third, &1e9f32.to_le_bytes(), "checksum"),
+    ];
+    for size in [frame::HEADER + 1, frame::HEADER + 12, frame::HEADER + 17, frame.len() - 1] {
+        let (mut node, frame) = blocks();
+        let pieces = frame.len().div_ceil(size);
+        assert_eq!(give_pieces(&mut node, 1, frame.len(), &frame, size), (None, pieces));
+        for (at, bytes, expected) in damages {
+            let (mut node, mut frame) = blocks();
+            frame[at..at + bytes.len()].copy_from_slice(bytes);
+            let whole =
+                if expected == "from the number at index" { third + 17 } else { frame.len() };
+            let some = &frame[..whole.max(size).min(frame.len())];
+            let reason = give_pieces(&mut node, 1, frame.len(), some, size).0.unwrap_or_default();
             assert!(reason.contains(expected), "{reason:?} should say {expected:?}");
         }
     }

@@ -2,6 +2,7 @@
 
 use super::{Node, rule};
 use crate::{
+    compress::Size,
     gossip::{
         event::{Effect, Failure},
         frame::HEADER,
@@ -11,6 +12,10 @@ use crate::{
     },
     units::NodeId,
 };
+
+/// The bytes of a block at the most, if a frame is added as it arrives: a block that two pieces
+/// share is copied.
+const LONGEST_BLOCK: usize = 64 << 10;
 
 impl Node {
     /// Checks a piece, and keeps it until its numbers can be added; or puts its frame together.
@@ -77,15 +82,18 @@ impl Node {
         if !of_rule || self.is_call(&at) || !self.transfer.may_add_pieces() {
             return Ok(None);
         }
-        let plain = self.plan.format(&at, from).plain();
-        let plain = plain.filter(|(width, len)| *len > 0 && length == HEADER + width * len);
-        let Some((width, len)) = plain else { return Ok(None) };
+        let format = self.plan.format(&at, from);
+        let Some(payload) = length.checked_sub(HEADER) else { return Ok(None) };
+        let blocks = format.blocks().filter(|(blocks, len)| {
+            *len > 0 && blocks.bytes <= LONGEST_BLOCK && format.size() == Size::Exact(payload)
+        });
+        let Some(blocks) = blocks else { return Ok(None) };
         if self.flights.holds(from, &at) {
             return Err(format!("a second frame for {at}"));
         }
         let Some(rule) = &mut self.rule else { return Ok(None) };
         let adds = rule.target(&mut self.local, &at, from).is_some();
-        Ok(adds.then(|| Streamed::begin(&sealed, piece, width, len)))
+        Ok(adds.then(|| Streamed::begin(&sealed, piece, blocks, payload)))
     }
 
     /// Adds the numbers that have arrived to the sums of open exchanges, each sender's as far as
