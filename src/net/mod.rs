@@ -19,6 +19,7 @@ mod assembly;
 mod attempts;
 mod ban;
 mod clock;
+mod coalesce;
 mod companion;
 mod confirm;
 mod connection;
