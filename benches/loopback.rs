@@ -192,8 +192,8 @@ fn dcd() {
     let samples: Vec<[f64; 4]> = (0..5)
         .map(|_| {
             let (ours, bare) = (
-                rounds(NODES, PARAMETERS, "dcd", "min-max", WARM as u64 + 10),
-                bare_noise(NODES, frame.len(), WARM as u64 + 10),
+                rounds(NODES, PARAMETERS, "dcd", "min-max", WARM as u64 + 48),
+                bare_noise(NODES, frame.len(), WARM as u64 + 48),
             );
             [ours.0, ours.1, bare.0, bare.1]
         })

@@ -184,24 +184,33 @@ pub(crate) fn read_file<P: DeserializeOwned>(section: &str, path: &Path) -> Resu
 /// # }
 /// ```
 pub fn read<P: DeserializeOwned>(section: &str, table: &toml::Table) -> Result<P, ConfigError> {
+    let mut params = None;
+    let mut read = |table| values::read::<P>(table).map(|read| params = Some(read));
+    read_all(section, table, &mut read)?;
+    Ok(params.expect("the last call has read the whole table"))
+}
+
+/// Calls `read` with each key alone, then with the whole table. It is compiled once, not once for
+/// each struct.
+fn read_all(
+    section: &str,
+    table: &toml::Table,
+    read: &mut dyn FnMut(toml::Table) -> Result<(), values::ReadError>,
+) -> Result<(), ConfigError> {
     for (key, value) in table {
         // One key at a time first, so that a wrong type is reported with its key: serde's table
         // errors do not name it.
         let single = toml::Table::from_iter([(key.clone(), value.clone())]);
-        if let Err(error) = values::read::<P>(single) {
+        if let Err(error) = read(single) {
             let is_table = |value: &toml::Value| value.is_table();
             let holds_tables =
                 is_table(value) || value.as_array().is_some_and(|all| all.iter().any(is_table));
             if error.is_of_one_value() || (holds_tables && error.fault == Fault::Missing) {
-                let place = format!("{section}.{key}");
-                return Err(in_section(section, Some(key), error, |words| {
-                    ConfigError::new(place, value, words)
-                }));
+                return Err(in_section(section, Some((key, value)), error));
             }
         }
     }
-    values::read::<P>(table.clone())
-        .map_err(|error| in_section(section, None, error, |words| ConfigError::at(section, words)))
+    read(table.clone()).map_err(|error| in_section(section, None, error))
 }
 
 /// The section without `kind`: the constants of the selected kind.
@@ -214,17 +223,21 @@ pub(crate) fn without_kind(table: &toml::Table) -> toml::Table {
 /// Sections that hold `kind` together with the constants of that kind.
 const WITH_KIND: [&str; 2] = ["rule", "compressor"];
 
-/// The error of a value in plain words, with the nearest name that the section accepts.
+/// The error of a value or of the whole section in plain words, with the nearest name that the
+/// section accepts.
 fn in_section(
     section: &str,
-    key: Option<&str>,
+    value: Option<(&str, &toml::Value)>,
     error: values::ReadError,
-    at: impl FnOnce(String) -> ConfigError,
 ) -> ConfigError {
+    let at = |words: String| match value {
+        Some((key, value)) => ConfigError::new(format!("{section}.{key}"), value, words),
+        None => ConfigError::at(section, words),
+    };
     let words = in_words(&error.message);
     let Some(name) = error.unknown else { return at(words).with_fault(error.fault) };
     // Only a key can be `kind`, and not one of the names that a value has.
-    let is_key = key == Some(name.as_str());
+    let is_key = value.is_some_and(|(key, _)| key == name);
     let kind = (is_key && WITH_KIND.contains(&section)).then_some("kind");
     let accepted = error.accepted.iter().copied().chain(kind);
     at(format!("{words}{}", hint(&name, accepted.clone()))).with_accepted(accepted)

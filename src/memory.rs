@@ -187,12 +187,12 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_refused_with_both_figures() {
-        let told = |need, available| {
+        let check = |need, available| {
             compare(need, available, "model", "9 parameters", "one copy", "take fewer")
         };
-        assert!(told(10, None).is_ok() && told(10, Some(10)).is_ok());
+        assert!(check(10, None).is_ok() && check(10, Some(10)).is_ok());
         assert_eq!(
-            told(2_000_000, Some(1_500)).unwrap_err().to_string(),
+            check(2_000_000, Some(1_500)).unwrap_err().to_string(),
             "model = 9 parameters: one copy needs about 2.00 MB of memory, and 1.5 kB are \
              available: take fewer"
         );

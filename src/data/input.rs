@@ -62,13 +62,13 @@ pub(super) struct Counted<R> {
     source: R,
     name: String,
     count: Arc<Count>,
-    told: u64,
+    reported: u64,
 }
 
 impl<R: Read> Counted<R> {
     pub fn new(source: R, name: &str, total: Option<u64>) -> Counted<R> {
         let count = Arc::new(Count { read: AtomicU64::new(0), total });
-        Counted { source, name: name.to_string(), count, told: 0 }
+        Counted { source, name: name.to_string(), count, reported: 0 }
     }
 
     pub fn count(&self) -> Arc<Count> {
@@ -77,7 +77,7 @@ impl<R: Read> Counted<R> {
 }
 
 impl<R> Counted<R> {
-    fn tell(&self, ended: bool) {
+    fn report(&self, ended: bool) {
         if let Some(observer) = OBSERVER.get() {
             let (read, total) = (self.count.read(), self.count.total);
             observer(&Reading { name: self.name.clone(), read, total, ended });
@@ -93,9 +93,9 @@ impl<R: Read> Read for Counted<R> {
             let problem = format!("at most {MAX_FILE_BYTES} bytes are accepted");
             return Err(io::Error::other(ConfigError::new("size", read, problem)));
         }
-        if read >= self.told + EVERY {
-            self.told = read;
-            self.tell(false);
+        if read >= self.reported + EVERY {
+            self.reported = read;
+            self.report(false);
         }
         Ok(length)
     }
@@ -103,8 +103,8 @@ impl<R: Read> Read for Counted<R> {
 
 impl<R> Drop for Counted<R> {
     fn drop(&mut self) {
-        if self.told > 0 {
-            self.tell(true);
+        if self.reported > 0 {
+            self.report(true);
         }
     }
 }

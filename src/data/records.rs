@@ -125,7 +125,7 @@ impl<R: Read> Records<R> {
         }
     }
 
-    /// Passes over ends of lines.
+    /// Skips ends of lines.
     fn skip_breaks(&mut self) {
         while let Some(byte) = self.buffer[self.start..self.end].first() {
             match byte {

@@ -4,15 +4,15 @@
 //! bound of s:
 //!
 //! * Upon a call of round r: it is refused unless it is the caller's next one. Once the rule has
-//!   applied its update (the call is *heard*), the caller's clock, the number of updates that it
+//!   applied its update (the call is *applied*), the caller's clock, the number of updates that it
 //!   has made, is r + 1.
 //! * A call of clock c is *due* when no node's clock is below c - s. It is then answered as soon as
 //!   its link has a slot.
 //! * While a due call waits for a slot, or this node could begin its next gradient, no update of
 //!   another call is applied; and no gradient begins before due calls are answered. Otherwise a
 //!   late answer or gradient would contain updates of clocks beyond c + s - 1.
-//! * Upon a farewell (that neighbour makes no more calls): its clock becomes infinite, as does this
-//!   node's own after its last round.
+//! * Upon the notice of a last call (that neighbour makes no more): its clock becomes infinite, as
+//!   does this node's own after its last round.
 //!
 //! The slowest node never waits for others, and slots become free without it, so at least one node
 //! can always continue.
@@ -38,7 +38,7 @@ pub struct Call {
     round: Round,
     /// Whether the rule has applied its update. Always true without a bound: the rule then applies
     /// it when it answers.
-    heard: bool,
+    applied: bool,
 }
 
 impl Call {
@@ -52,7 +52,7 @@ impl Call {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// Let the rule apply its update.
-    Hear(usize),
+    Apply(usize),
     /// Remove it and answer it.
     Answer(usize),
 }
@@ -101,11 +101,11 @@ impl Calls {
             && *clock != round.0
         {
             return Err(match *clock {
-                INFINITY => "a call after its farewell".into(),
+                INFINITY => "a call after its last one".into(),
                 next => format!("its next call is that of round {next}"),
             });
         }
-        self.waiting.push_back(Call { from, bytes, round, heard: self.bound.is_none() });
+        self.waiting.push_back(Call { from, bytes, round, applied: self.bound.is_none() });
         Ok(())
     }
 
@@ -122,7 +122,7 @@ impl Calls {
     /// If it has left before.
     pub fn leave(&mut self, from: NodeId) -> Result<(), String> {
         if self.has_left(from) {
-            return Err("a second farewell".into());
+            return Err("a second notice of its last call".into());
         }
         self.left.push(from);
         self.set(from, INFINITY);
@@ -144,13 +144,13 @@ impl Calls {
         if blocked || (begins && self.may_begin(Round(own))) {
             return None;
         }
-        self.waiting.iter().position(|call| !call.heard).map(Turn::Hear)
+        self.waiting.iter().position(|call| !call.applied).map(Turn::Apply)
     }
 
-    /// Marks a call as heard and advances the caller's clock.
-    pub fn hear(&mut self, place: usize) -> &Call {
+    /// Marks a call as applied and advances the caller's clock.
+    pub fn apply(&mut self, place: usize) -> &Call {
         let call = &mut self.waiting[place];
-        call.heard = true;
+        call.applied = true;
         let (from, clock) = (call.from, call.clock());
         self.set(from, clock);
         &self.waiting[place]
@@ -192,7 +192,7 @@ impl Calls {
     }
 
     fn is_due(&self, call: &Call, own: u64) -> bool {
-        call.heard && self.behind(call.clock(), own).next().is_none()
+        call.applied && self.behind(call.clock(), own).next().is_none()
     }
 
     fn set(&mut self, peer: NodeId, to: u64) {

@@ -198,7 +198,7 @@ pub struct Traffic {
     /// What dense gossip would have sent: 4 d bytes per neighbour and round.
     pub dense: u64,
     /// Envelopes, headers and payloads of the setup, of an initial model that one node gives, of
-    /// the notice of an early end, of tallies of validation rows, of farewells and of the exact
+    /// the notice of an early end, of tallies of validation rows, of last calls and of the exact
     /// mean at the end. `wire` does not count them; neither field counts the records sent last.
     pub tree: u64,
 }

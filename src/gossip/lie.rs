@@ -14,7 +14,7 @@ pub enum Lie {
 
 impl Lie {
     /// The vector that is sent in place of `v`. `noise` is the payload's stream.
-    pub(crate) fn tell(self, v: &[f32], noise: Stream) -> Vec<f32> {
+    pub(crate) fn distort(self, v: &[f32], noise: Stream) -> Vec<f32> {
         match self {
             Lie::Scaled(factor) => v.iter().map(|v| factor * v).collect(),
             Lie::Random(deviation) => {

@@ -48,8 +48,8 @@ use super::{
     stopping::{Patience, Stopping},
     transfer::{Exchange, Transfer},
     tree::{
-        Agreement, FAREWELL, Farewell, INITIAL, MEAN, Mean, Readers, Records, SETUP, SETUP_LIMIT,
-        SUMMARY, Setup, TALLY, TreePlan,
+        Agreement, EndOfCalls, INITIAL, LAST_CALL, MEAN, Mean, Readers, Records, SETUP,
+        SETUP_LIMIT, SUMMARY, Setup, TALLY, TreePlan,
     },
 };
 use crate::{
@@ -144,7 +144,7 @@ struct Trees {
     /// Present if the initial model comes from the nodes.
     initial: Option<(Initial, TreePlan)>,
     /// Present if the plan calls.
-    farewell: Option<Farewell>,
+    end_of_calls: Option<EndOfCalls>,
     mean: TreePlan,
     summary: TreePlan,
 }
@@ -167,7 +167,7 @@ enum Stage {
     /// Landing what the last rounds left in flight.
     Landing,
     /// Waiting until no neighbour makes more calls.
-    Farewell,
+    EndOfCalls,
     Mean(Mean),
     Concluding,
     Summary(Records),
@@ -213,7 +213,7 @@ impl Node {
                 let plan = TreePlan::initial(&topology, parameters);
                 (Initial { models: 1, gives: from == id }, plan)
             }),
-            farewell: plan::is_asynchronous(&*plan).then(|| Farewell(Arc::clone(&topology))),
+            end_of_calls: plan::is_asynchronous(&*plan).then(|| EndOfCalls(Arc::clone(&topology))),
             mean: TreePlan::mean(&topology, parameters),
             summary: TreePlan::summary(&topology, readers),
         };
@@ -282,11 +282,11 @@ impl Node {
             Stage::Rounds | Stage::Landing => {
                 self.flights.waiting_for(&*self.plan).or_else(|| self.held_back())
             }
-            Stage::Farewell => {
+            Stage::EndOfCalls => {
                 let stays = |peer: &NodeId| !self.calls.has_left(*peer);
                 let late =
                     self.topology.neighbours(self.id).iter().copied().filter(stays).collect();
-                Some((At { round: Round(0), flight: FAREWELL, exchange: 0 }, late))
+                Some((At { round: Round(0), flight: LAST_CALL, exchange: 0 }, late))
             }
             Stage::Mean(_) => self.flights.waiting_for(&self.trees.mean),
             Stage::Summary(_) => self.flights.waiting_for(&self.trees.summary),
@@ -446,12 +446,12 @@ impl Node {
                     }
                     false
                 }
-                Stage::Farewell => {
+                Stage::EndOfCalls => {
                     if self.answer(out)? {
                         continue;
                     }
-                    self.bid_farewell(out)?;
-                    if !matches!(self.stage, Stage::Farewell) {
+                    self.end_calls(out)?;
+                    if !matches!(self.stage, Stage::EndOfCalls) {
                         continue;
                     }
                     false
@@ -521,10 +521,10 @@ impl Node {
             Some(Next::Gradient(round)) => self.compute(round, out),
             Some(Next::Land(at)) => rule(&mut self.rule).land(&mut self.local, &at),
             Some(Next::RoundDone(round)) => self.end_round(round, out),
-            None => match &self.trees.farewell {
+            None => match &self.trees.end_of_calls {
                 Some(plan) => {
                     self.flights.launch(plan.launch(), plan);
-                    self.stage = Stage::Farewell;
+                    self.stage = Stage::EndOfCalls;
                 }
                 None => self.end_rounds(out)?,
             },
@@ -546,7 +546,8 @@ impl Node {
             Part { start, values }
         };
         let parts: Vec<Part> = (0..).zip(self.plan.parts()).map(&mut lend).collect();
-        let overlaps = self.flights.is_busy() || !parts.is_empty() || self.trees.farewell.is_some();
+        let overlaps =
+            self.flights.is_busy() || !parts.is_empty() || self.trees.end_of_calls.is_some();
         out.push(Effect::Compute { round, x, update, parts, overlaps });
     }
 

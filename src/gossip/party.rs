@@ -167,8 +167,8 @@ impl<'a> Writer<'a> {
     /// # Panics
     /// If the plan's format is for something else.
     pub fn vector(&mut self, v: &[f32]) -> Result<(), NonFinite> {
-        let told = self.lie.map(|lie| lie.tell(v, self.noise));
-        let v = told.as_deref().unwrap_or(v);
+        let distorted = self.lie.map(|lie| lie.distort(v, self.noise));
+        let v = distorted.as_deref().unwrap_or(v);
         self.sum = self.format.encode_and_sum(v, self.noise, self.buffer)?;
         Ok(())
     }

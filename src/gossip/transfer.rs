@@ -10,7 +10,7 @@ use super::{
     party::{Local, Party, Received, Writer, payload_noise},
     pieces::is_added,
     plan::{At, Meeting, Plan},
-    tree::FAREWELL,
+    tree::LAST_CALL,
 };
 use crate::{
     compress::{Format, Malformed, NonFinite, Payload},
@@ -88,7 +88,7 @@ impl Transfer {
 
     /// Refuses a vector of a rule that is longer than the limit.
     fn check_norm(&mut self, at: &At, format: &Format, payload: &Payload<'_>) -> Received {
-        let Some(most) = self.max_norm.filter(|_| at.flight < FAREWELL) else { return Ok(()) };
+        let Some(most) = self.max_norm.filter(|_| at.flight < LAST_CALL) else { return Ok(()) };
         let Some(len) = format.vector_len() else { return Ok(()) };
         self.decoded.clear();
         self.decoded.resize(len, 0.0);
@@ -202,7 +202,7 @@ impl Transfer {
     }
 
     /// Passes a call to the party, which answers it later.
-    pub fn hear(
+    pub fn apply_call(
         &self,
         from: NodeId,
         ask: &[u8],
@@ -252,11 +252,11 @@ impl Transfer {
 
     /// Sends a frame without a payload. The link has a slot.
     pub fn notify(&mut self, to: NodeId, at: At, out: &mut Vec<Effect>) {
-        self.tell(to, at, &[], out);
+        self.send_bytes(to, at, &[], out);
     }
 
     /// Sends a frame with these bytes. The link has a slot.
-    pub fn tell(&mut self, to: NodeId, at: At, payload: &[u8], out: &mut Vec<Effect>) {
+    pub fn send_bytes(&mut self, to: NodeId, at: At, payload: &[u8], out: &mut Vec<Effect>) {
         let mut frame = self.buffer();
         let buffer = Arc::get_mut(&mut frame).expect("a frame that no other holds");
         frame::reserve(buffer);
@@ -279,7 +279,7 @@ impl Transfer {
         frame::reserve(buffer);
         let format = plan.format(at, self.id);
         let noise = payload_noise(self.seed, self.id, to, at);
-        let lie = self.lie.filter(|_| at.flight < FAREWELL);
+        let lie = self.lie.filter(|_| at.flight < LAST_CALL);
         let mut writer = Writer::new(format, to, noise, buffer).lying(lie);
         party.outgoing(local, at, &mut writer).map_err(diverged(at))?;
         let sum = writer.sum();
@@ -303,7 +303,7 @@ impl Transfer {
     fn send(&mut self, to: NodeId, frame: &Arc<Vec<u8>>, at: &At, out: &mut Vec<Effect>) {
         let link = self.links.get_mut(&to).expect("slots were checked");
         let (payload, wire) = ((frame.len() - HEADER) as u64, (frame.len() + ENVELOPE) as u64);
-        if at.flight >= FAREWELL {
+        if at.flight >= LAST_CALL {
             self.traffic.tree += wire;
         } else {
             self.traffic.payload += payload;

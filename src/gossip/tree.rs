@@ -24,8 +24,8 @@ use crate::{
     units::{NodeId, Round},
 };
 
-/// The flight of farewells, if the plan calls: its sender makes no more calls.
-pub const FAREWELL: u8 = 249;
+/// The flight of a notice, if the plan calls: its sender makes no more calls.
+pub const LAST_CALL: u8 = 249;
 /// The flight of setup records.
 pub const SETUP: u8 = 250;
 /// The flight of the exact mean.
@@ -174,20 +174,20 @@ impl Plan for TreePlan {
     }
 }
 
-/// Farewells to all neighbours: this node has made its last call. The core counts those of its
+/// A notice to all neighbours: this node has made its last call. The core counts those of its
 /// neighbours when they arrive.
-pub(crate) struct Farewell(pub Arc<Topology>);
+pub(crate) struct EndOfCalls(pub Arc<Topology>);
 
-impl Farewell {
+impl EndOfCalls {
     /// The only place of this flight's launch.
     pub(crate) fn launch(&self) -> At {
-        At { round: Round(0), flight: FAREWELL, exchange: 0 }
+        At { round: Round(0), flight: LAST_CALL, exchange: 0 }
     }
 }
 
-impl Plan for Farewell {
+impl Plan for EndOfCalls {
     fn steps(&self) -> &[Step] {
-        &[Step::Launch(FAREWELL), Step::Land { flight: FAREWELL, lag: 0 }]
+        &[Step::Launch(LAST_CALL), Step::Land { flight: LAST_CALL, lag: 0 }]
     }
 
     fn exchanges(&self, _flight: u8) -> u16 {
@@ -204,7 +204,7 @@ impl Plan for Farewell {
     }
 }
 
-/// Sends farewells: their arrival is the message.
+/// Sends the notices: their arrival is the message.
 #[derive(Debug)]
 pub(crate) struct Leaving;
 

@@ -188,7 +188,7 @@ impl Dial {
     /// Notes where the neighbour says that it listens: nodes behind one NAT reach each other there.
     /// `direct`: whether a direct connection is wanted. An attempt at the addresses known so far
     /// does not hold up one at the new ones.
-    pub fn hear(&mut self, listens: Vec<Multiaddr>, direct: bool) {
+    pub fn learn(&mut self, listens: Vec<Multiaddr>, direct: bool) {
         let is_of_use = |address: &Multiaddr| {
             let ip = socket_address(address).map(|socket| socket.ip());
             !is_relayed(address) && ip.is_some_and(|ip| !ip.is_loopback() && !ip.is_unspecified())
@@ -394,16 +394,16 @@ mod tests {
         let (inside, outside) =
             (parse("/ip4/10.0.0.2/tcp/4001"), parse("/ip4/203.0.113.7/tcp/4001"));
         let mut dial = Dial::new(Vec::new());
-        dial.hear(vec![inside.clone()], true);
+        dial.learn(vec![inside.clone()], true);
         dial.under_way = Some(ConnectionId::new_unchecked(1));
-        dial.hear(vec![inside.clone()], true);
+        dial.learn(vec![inside.clone()], true);
         assert!(dial.under_way.is_some(), "nothing is new");
-        dial.hear(vec![inside.clone(), outside.clone()], true);
+        dial.learn(vec![inside.clone(), outside.clone()], true);
         assert!(dial.under_way.is_none() && dial.due <= Instant::now());
         assert_eq!(dial.direct(), [inside.clone(), outside]);
         // An attempt at another kind of connection goes on.
         dial.under_way = Some(ConnectionId::new_unchecked(2));
-        dial.hear(vec![inside], false);
+        dial.learn(vec![inside], false);
         assert!(dial.under_way.is_some());
     }
 

@@ -74,7 +74,7 @@ fn difference(listens: &[Endpoint], address: &Endpoint) -> Option<&'static str> 
 mod tests {
     use super::*;
 
-    fn told(listen: &[&str], address: &str) -> Option<String> {
+    fn line_for(listen: &[&str], address: &str) -> Option<String> {
         let parse = |text: &&str| text.parse().unwrap();
         let listen: Vec<Multiaddr> = listen.iter().map(parse).collect();
         unreached(&listen, &[address.parse().unwrap()]).pop()
@@ -88,7 +88,7 @@ mod tests {
             ("/ip4/0.0.0.0/udp/4001/quic-v1", "the transports differ"),
             ("/ip4/127.0.0.1/tcp/4001", "the IP addresses differ"),
         ] {
-            let line = told(&[listen], own).unwrap();
+            let line = line_for(&[listen], own).unwrap();
             assert!(line.contains(words) && line.contains(listen) && line.contains(own), "{line}");
         }
     }
@@ -104,7 +104,7 @@ mod tests {
             (&["/ip4/0.0.0.0/tcp/1", "/ip4/0.0.0.0/tcp/4001"], "/ip4/203.0.113.7/tcp/4001"),
             (&[], "/ip4/203.0.113.7/tcp/4001"),
         ] {
-            assert_eq!(told(listen, own), None, "{listen:?}");
+            assert_eq!(line_for(listen, own), None, "{listen:?}");
         }
     }
 }

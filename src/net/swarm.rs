@@ -553,7 +553,7 @@ impl SwarmTask {
                     self.status.runs(node, versions.max(), &printable(&info.agent_version));
                     let direct = peer.wants_direct();
                     let dial = peer.dial.get_or_insert_with(|| Dial::new(Vec::new()));
-                    dial.hear(info.listen_addrs, direct);
+                    dial.learn(info.listen_addrs, direct);
                 }
             }
             SwarmEvent::Behaviour(BehaviourEvent::Ping(ping::Event {

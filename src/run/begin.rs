@@ -97,8 +97,9 @@ mod tests {
         let sets = ["topology.file=ring:3", "run.rounds=2"].map(String::from);
         let whole = Whole::new(Experiment::default_with(&sets).unwrap()).unwrap();
         let warnings = Arc::new(Mutex::new(Vec::new()));
-        let heard = Arc::clone(&warnings);
-        let warn: Warn = Arc::new(move |line: &str| heard.lock().unwrap().push(line.to_string()));
+        let received = Arc::clone(&warnings);
+        let warn: Warn =
+            Arc::new(move |line: &str| received.lock().unwrap().push(line.to_string()));
         let path = folder.path().join("run");
         let directory = RunDirectory::begin(&whole, &path, &warn).unwrap();
         let again = Experiment::load(&path.join("experiment.toml"), &[]).unwrap();

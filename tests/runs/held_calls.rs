@@ -12,7 +12,7 @@ use gradvine::{
         Effect, Failure, Input, Node,
         frame::{self, Header},
         plan::At,
-        tree::FAREWELL,
+        tree::LAST_CALL,
     },
     units::{NodeId, Round},
 };
@@ -92,7 +92,7 @@ impl Server {
     }
 
     fn leave(&mut self, from: u32) -> Option<String> {
-        self.frame(from, At { round: Round(0), flight: FAREWELL, exchange: 0 }, 0)
+        self.frame(from, At { round: Round(0), flight: LAST_CALL, exchange: 0 }, 0)
     }
 }
 
@@ -109,7 +109,7 @@ fn the_node_that_holds_the_server_back_is_named() {
 }
 
 #[test]
-fn a_call_is_held_until_the_slowest_follows_and_a_farewell_lets_it_go() {
+fn a_call_is_held_until_the_slowest_follows_and_its_last_notice_lets_it_go() {
     let mut server = Server::new(0);
     assert_eq!(server.gradients, 1);
     assert_eq!(server.call(1, 0), None);
@@ -135,7 +135,7 @@ fn a_call_that_is_not_the_next_one_is_refused() {
     assert!(server.call(1, 1).unwrap().contains("a second call before the first was answered"));
     let mut server = Server::new(3);
     assert_eq!(server.leave(1), None);
-    assert!(server.call(1, 0).unwrap().contains("a call after its farewell"));
+    assert!(server.call(1, 0).unwrap().contains("a call after its last one"));
 }
 
 /// Free-running nodes over libp2p: they end, agree on the mean, and have learned.

@@ -316,10 +316,10 @@ fn mapping(relays: &[AtRelay]) -> Option<Mapping> {
         let is_udp = relay.address.to_string().contains("/udp/");
         ports.entry(is_udp).or_default().insert(other, sees.port());
     }
-    let told: Vec<_> = ports.values().filter(|seen| seen.len() > 1).collect();
+    let seen_twice: Vec<_> = ports.values().filter(|seen| seen.len() > 1).collect();
     let same =
         |seen: &&BTreeMap<SocketAddr, u16>| seen.values().collect::<BTreeSet<_>>().len() == 1;
-    match told.as_slice() {
+    match seen_twice.as_slice() {
         [] => None,
         all if all.iter().all(same) => Some(Mapping::Same),
         _ => Some(Mapping::Differs),

@@ -8,7 +8,7 @@ use crate::{
         frame::Sealed,
         plan::{self, At, Meeting, Plan},
         stopping::{Stopping, Tally},
-        tree::{FAREWELL, INITIAL, MEAN, SETUP, STOP, SUMMARY, TALLY},
+        tree::{INITIAL, LAST_CALL, MEAN, SETUP, STOP, SUMMARY, TALLY},
     },
     units::NodeId,
 };
@@ -55,7 +55,7 @@ impl Node {
         sealed.verify(sum).map_err(|error| wrong(error.to_string()))?;
         plan.map_err(wrong)?;
         checked.map_err(|error| wrong(format!("{at}: {error}")))?;
-        if at.flight == FAREWELL {
+        if at.flight == LAST_CALL {
             // Not buffered: answers of this neighbour to later calls must not queue behind it.
             self.transfer.recycle(from, bytes, out);
             return self.calls.leave(from).map_err(wrong);
@@ -102,9 +102,9 @@ impl Node {
         };
         let (plan, party, local) = (&*self.plan, rule(&mut self.rule), &mut self.local);
         match turn {
-            Turn::Hear(place) => {
-                let call = self.calls.hear(place);
-                self.transfer.hear(call.from, &call.bytes, plan, party, local);
+            Turn::Apply(place) => {
+                let call = self.calls.apply(place);
+                self.transfer.apply_call(call.from, &call.bytes, plan, party, local);
             }
             Turn::Answer(place) => {
                 let call = self.calls.remove(place);
@@ -123,7 +123,7 @@ impl Node {
         let plan: &dyn Plan = match (at.flight, &self.trees) {
             (SETUP, Trees { setup: Some(plan), .. }) => plan,
             (INITIAL, Trees { initial: Some((_, plan)), .. }) => plan,
-            (FAREWELL, Trees { farewell: Some(plan), .. }) => plan,
+            (LAST_CALL, Trees { end_of_calls: Some(plan), .. }) => plan,
             (MEAN, Trees { mean, .. }) => mean,
             (SUMMARY, Trees { summary, .. }) => summary,
             _ => {
@@ -150,7 +150,7 @@ impl Node {
         {
             plan.meet(self.id, at, &mut meeting);
         }
-        let expected = if at.flight == FAREWELL && self.trees.farewell.is_some() {
+        let expected = if at.flight == LAST_CALL && self.trees.end_of_calls.is_some() {
             self.topology.neighbours(self.id).contains(&from)
         } else if self.is_call(at) {
             plan.meet(from, at, &mut meeting);

@@ -10,7 +10,7 @@ use crate::{
         plan::At,
         stopping::{Patience, Stopping, rounds_of_a_link},
         transfer::Exchange,
-        tree::{FAREWELL, Leaving, Mean, STOP, TALLY},
+        tree::{LAST_CALL, Leaving, Mean, STOP, TALLY},
     },
     units::{NodeId, Round},
 };
@@ -45,7 +45,7 @@ impl Node {
         if is_known || rounds > self.rounds || rounds >= self.agreed {
             return Ok(());
         }
-        if last.0 < round && self.trees.farewell.is_none() {
+        if last.0 < round && self.trees.end_of_calls.is_none() {
             return Err(format!(
                 "the run is to end after round {last}, and round {round} has begun"
             ));
@@ -89,7 +89,7 @@ impl Node {
         {
             flights.take_slot(parent);
             let at = At { round: Round(round), flight: TALLY, exchange: 0 };
-            transfer.tell(parent, at, &sum.to_bytes(), out);
+            transfer.send_bytes(parent, at, &sum.to_bytes(), out);
             stopping.sent(round);
         }
     }
@@ -108,16 +108,19 @@ impl Node {
         });
     }
 
-    /// Sends the farewells: this node makes no more calls. A call that came before a neighbour's
-    /// farewell is answered before the model is final.
-    pub(super) fn bid_farewell(&mut self, out: &mut Vec<Effect>) -> Result<(), Failure> {
+    /// Sends the notices that this node makes no more calls. A call that came before a neighbour's
+    /// notice is answered before the model is final.
+    pub(super) fn end_calls(&mut self, out: &mut Vec<Effect>) -> Result<(), Failure> {
         let Node { flights, transfer, local, trees, .. } = self;
-        let plan = trees.farewell.as_ref().expect("a plan that calls ends with a farewell");
+        let plan = trees
+            .end_of_calls
+            .as_ref()
+            .expect("a plan that calls ends with a notice of the last call");
         let party = &mut Leaving;
         flights.advance(plan, &mut Exchange { transfer, plan, party, local, out })?;
         let left = |&peer: &NodeId| self.calls.has_left(peer);
         let all_left = self.topology.neighbours(self.id).iter().all(left);
-        if all_left && self.calls.is_empty() && flights.land(Round(0), FAREWELL) {
+        if all_left && self.calls.is_empty() && flights.land(Round(0), LAST_CALL) {
             self.end_rounds(out)?;
         }
         Ok(())

@@ -8,7 +8,7 @@ use crate::{
         frame::HEADER,
         pieces::{Content, Incoming, Streamed, header_of},
         plan::{At, Meeting},
-        tree::FAREWELL,
+        tree::LAST_CALL,
     },
     units::NodeId,
 };
@@ -78,7 +78,7 @@ impl Node {
     ) -> Result<Option<Streamed>, String> {
         let Some((sealed, header)) = header_of(piece) else { return Ok(None) };
         let at = header.at;
-        let of_rule = at.flight < FAREWELL && self.place(from, &at).is_ok();
+        let of_rule = at.flight < LAST_CALL && self.place(from, &at).is_ok();
         if !of_rule || self.is_call(&at) || !self.transfer.may_add_pieces() {
             return Ok(None);
         }

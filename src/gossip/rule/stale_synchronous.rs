@@ -45,7 +45,7 @@ pub(super) const ENTRY: Entry = Entry {
     constants: &[(
         "staleness",
         "s, in rounds, 0 (bulk-synchronous) to 1000; default 3, our choice: hiccups of three \
-         gradients hold nobody up",
+         gradients delay no node",
     )],
     compresses: false,
     home: "star",

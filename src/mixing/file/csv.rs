@@ -143,7 +143,7 @@ fn directive(comment: &str, collector: &mut Collector) -> Result<(), ConfigError
         (Some(key @ ("name" | "family" | "weights" | "allow_negative")), 2) => {
             collector.graph_attribute(key, &record[1])?;
         }
-        _ => {} // someone's remark
+        _ => {} // a remark
     }
     Ok(())
 }
