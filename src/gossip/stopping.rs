@@ -397,7 +397,7 @@ mod tests {
             assert!(root.arrived(NodeId(from), round, tally(1.0), 60).is_err(), "{from} {round}");
         }
         assert!(root.tallies.is_empty());
-        // After a change of the members only later evaluations count, so that no node waits for ones
+        // After a change of the members only later evaluations count: no node waits for ones
         // that never were.
         let [mut root, ..] = parts(15);
         assert!(root.arrived(NodeId(1), 10, tally(1.0), 60).is_err());
