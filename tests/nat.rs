@@ -587,13 +587,23 @@ fn the_doctor_tells_of_nats_and_relays() {
             assert_eq!(output.status.code(), Some(0), "{nat:?}: {report:#}");
             report
         };
-        let reports = thread::scope(|scope| {
-            let both = [0, 1].map(|i| scope.spawn(move || examine(i)));
-            both.map(|one| one.join().unwrap())
-        });
+        let examine_both = || {
+            thread::scope(|scope| {
+                let both = [0, 1].map(|i| scope.spawn(move || examine(i)));
+                both.map(|one| one.join().unwrap())
+            })
+        };
+        let is_expected = |reports: &[Value; 2]| {
+            reports.iter().all(|report| report["neighbours"][0]["link"]["relayed"] == relayed)
+        };
+        let mut reports = examine_both();
+        // A hole is punched by two connections that meet: on a busy machine they may miss each
+        // other, and the doctor says so. A run tries again every 30 s.
+        if !relayed && !is_expected(&reports) {
+            reports = examine_both();
+        }
+        assert!(is_expected(&reports), "{nat:?}: {reports:#?}");
         for report in reports {
-            let link = &report["neighbours"][0]["link"];
-            assert_eq!(link["relayed"], relayed, "{nat:?}: {report:#}");
             let found = |about: &str, words: &str| {
                 let all = report["findings"].as_array().unwrap();
                 all.iter().any(|finding| {
