@@ -4,8 +4,7 @@
 //! bound of s:
 //!
 //! * Upon a call of round r: it is refused unless it is the caller's next one. Once the rule has
-//!   applied its update (the call is *applied*), the caller's clock, the number of updates that it
-//!   has made, is r + 1.
+//!   applied its update, the caller's clock, the number of updates that it has made, is r + 1.
 //! * A call of clock c is *due* when no node's clock is below c - s. It is then answered as soon as
 //!   its link has a slot.
 //! * While a due call waits for a slot, or this node could begin its next gradient, no update of
