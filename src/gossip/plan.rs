@@ -254,14 +254,14 @@ pub struct Gossip {
 
 impl Gossip {
     /// The gradient first, then the exchange.
-    pub fn after_gradient(topology: Arc<Topology>, format: Format) -> Gossip {
+    pub fn after_gradient(topology: &Arc<Topology>, format: Format) -> Gossip {
         const STEPS: &[Step] =
             &[Step::Gradient, Step::Join, Step::Launch(0), Step::Land { flight: 0, lag: 0 }];
         Gossip::of_steps(topology, STEPS, vec![format])
     }
 
     /// The exchange is in flight while the gradient is computed.
-    pub fn around_gradient(topology: Arc<Topology>, format: Format) -> Gossip {
+    pub fn around_gradient(topology: &Arc<Topology>, format: Format) -> Gossip {
         const STEPS: &[Step] =
             &[Step::Launch(0), Step::Gradient, Step::Join, Step::Land { flight: 0, lag: 0 }];
         Gossip::of_steps(topology, STEPS, vec![format])
@@ -272,12 +272,12 @@ impl Gossip {
     /// # Panics
     /// If there is not a format for each flight.
     pub fn of_steps(
-        topology: Arc<Topology>,
+        topology: &Arc<Topology>,
         steps: &'static [Step],
         formats: Vec<Format>,
     ) -> Gossip {
-        let plan =
-            Gossip { topology, schedule: None, steps: steps.to_vec(), formats, shared: true };
+        let (topology, steps) = (Arc::clone(topology), steps.to_vec());
+        let plan = Gossip { topology, schedule: None, steps, formats, shared: true };
         assert!(
             flights(&plan).into_iter().eq(0..plan.formats.len() as u8),
             "every flight has one format"

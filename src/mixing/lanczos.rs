@@ -1,7 +1,7 @@
-//! The two extreme eigenvalues of a sparse W on the complement of the constant vector (Lanczos
-//! 1950).
+//! Eigenvalues of W: all of a small one, and the two extreme ones of a sparse W on the complement of
+//! the constant vector (Lanczos 1950).
 //!
-//! Without reorthogonalisation: the basis loses orthogonality and converged eigenvalues appear
+//! Lanczos runs without reorthogonalisation: the basis loses orthogonality and converged eigenvalues appear
 //! again as copies, which does not change the extremes (Paige 1971). Memory is four vectors and the
 //! tridiagonal; no basis is kept. The constant vector is projected out at every step, so that its
 //! eigenvalue 1 does not return. An unfinished run is marked: on a ring of 100,000 the gap is
@@ -29,6 +29,36 @@ pub(super) struct Extremes {
     pub residual: f64,
     pub steps: usize,
     pub converged: bool,
+}
+
+/// All eigenvalues of a symmetric matrix, ascending: Householder reflections make it tridiagonal
+/// (Golub and Van Loan, Matrix Computations, algorithm 8.3.1), bisection finds each eigenvalue to
+/// the last bit. `rows` has n rows of n numbers; n^3 time.
+pub(super) fn all_eigenvalues(mut rows: Vec<Vec<f64>>) -> Vec<f64> {
+    let n = rows.len();
+    let mut off = Vec::with_capacity(n);
+    for k in 0..n.saturating_sub(1) {
+        // v reflects the column below the diagonal onto its first number.
+        let mut v: Vec<f64> = rows[k + 1..].iter().map(|row| row[k]).collect();
+        let length = dot(&v, &v).sqrt();
+        off.push(length);
+        v[0] += length.copysign(v[0]);
+        let square = dot(&v, &v);
+        if square == 0.0 {
+            continue;
+        }
+        let (below, beta) = (&mut rows[k + 1..], 2.0 / square);
+        let p: Vec<f64> = below.iter().map(|row| beta * dot(&row[k + 1..], &v)).collect();
+        let share = 0.5 * beta * dot(&p, &v);
+        let w: Vec<f64> = p.iter().zip(&v).map(|(p, v)| p - share * v).collect();
+        for (i, row) in below.iter_mut().enumerate() {
+            for ((a, v_j), w_j) in row[k + 1..].iter_mut().zip(&v).zip(&w) {
+                *a -= v[i] * w_j + w[i] * v_j;
+            }
+        }
+    }
+    let diagonal: Vec<f64> = rows.iter().enumerate().map(|(i, row)| row[i]).collect();
+    (0..n).map(|index| eigenvalue(&diagonal, &off, index)).collect()
 }
 
 /// Runs until both ends have converged, the space is exhausted or `limit` steps are done. `matrix`
@@ -208,6 +238,25 @@ mod tests {
         let sine = (std::f64::consts::PI * m as f64 / (m + 1) as f64).sin();
         let component = (2.0 / (m + 1) as f64).sqrt() * sine;
         assert!((last_component(&diagonal, &off, exact(1)).abs() - component.abs()).abs() < 1e-10);
+    }
+
+    #[test]
+    fn all_eigenvalues_agree_with_another_library() {
+        let random = Stream::new(7, Purpose::Test);
+        for n in [1, 2, 3, 10, 60] {
+            // Symmetric, with a row that is diagonal already.
+            let number = |i: usize, j: usize| match (i.min(j), i.max(j)) {
+                (a, b) if a == n / 2 && b > a => 0.0,
+                (a, b) => random.f64_at((a * n + b) as u64) - 0.5,
+            };
+            let rows = (0..n).map(|i| (0..n).map(|j| number(i, j)).collect()).collect();
+            let reference = nalgebra::DMatrix::from_fn(n, n, number).symmetric_eigenvalues();
+            let mut reference: Vec<f64> = reference.iter().copied().collect();
+            reference.sort_by(f64::total_cmp);
+            for (own, other) in all_eigenvalues(rows).into_iter().zip(reference) {
+                assert!((own - other).abs() < 1e-13 * n as f64, "{n}: {own} {other}");
+            }
+        }
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub struct Spectrum {
 pub enum Method {
     /// From the eigenvalues of the family's Laplacian.
     ClosedForm,
-    /// All eigenvalues of the full matrix, by Householder tridiagonalisation and implicit QR.
+    /// All eigenvalues of the full matrix, by Householder tridiagonalisation and bisection.
     Dense,
     /// The two extreme eigenvalues on the complement of the constant vector, in this many steps.
     Lanczos(usize),
@@ -93,10 +93,8 @@ impl Spectrum {
         if n == 1 {
             return Spectrum::single(Method::Dense);
         }
-        let rows = matrix.dense();
-        let full = nalgebra::DMatrix::from_fn(n, n, |i, j| rows[i][j]);
-        let mut values: Vec<f64> = full.symmetric_eigenvalues().iter().copied().collect();
-        values.sort_by(|x, y| y.total_cmp(x));
+        let mut values = lanczos::all_eigenvalues(matrix.dense());
+        values.reverse();
         Spectrum::from_ends(1.0 - values[1], 1.0 - values[n - 1], Some(values), Method::Dense)
     }
 

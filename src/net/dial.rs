@@ -8,8 +8,6 @@ use std::{
 
 use libp2p::{
     Multiaddr, PeerId, TransportError,
-    core::upgrade::NegotiationError,
-    noise,
     swarm::{ConnectionId, DialError},
 };
 
@@ -271,25 +269,17 @@ const FOREIGN: &str = "what listens there is not a gradvine node: it answers in 
 
 /// Whether a dial failed because the bytes that came are not those of libp2p's handshake.
 fn is_foreign(error: &io::Error) -> bool {
-    causes(error).any(|error| {
-        error.is::<NegotiationError>()
-            || error
-                .downcast_ref::<io::Error>()
-                .is_some_and(|error| error.kind() == io::ErrorKind::InvalidData)
-    })
+    io_kind(error) == Some(io::ErrorKind::InvalidData)
 }
 
-/// An error and its causes, with those that its types contain without naming them as sources.
-fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
-    std::iter::successors(Some(error), |&error: &&'a (dyn Error + 'static)| {
-        if let Some(noise::Error::Io(inner)) = error.downcast_ref() {
-            return Some(inner);
-        }
-        match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
-            Some(inner) => Some(inner),
-            None => error.source(),
-        }
-    })
+/// The system errors behind an error, from the outside in. libp2p wraps those of a transport in
+/// others.
+fn system_errors<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a io::Error> {
+    let inner = |&error: &&'a (dyn Error + 'static)| {
+        let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        wrapped.map_or_else(|| error.source(), |inner| Some(inner))
+    };
+    std::iter::successors(Some(error), inner).filter_map(|error| error.downcast_ref())
 }
 
 /// The remedy when the system gives the process no more file descriptors.
@@ -299,22 +289,12 @@ pub(super) const FILES: &str =
 /// Whether the error means that the process, or the system, has no file descriptors left.
 pub(super) fn is_out_of_files(error: &(dyn Error + 'static)) -> bool {
     // EMFILE and ENFILE, on all Unix systems.
-    matches!(os_error(error), Some(23 | 24))
+    system_errors(error).any(|error| matches!(error.raw_os_error(), Some(23 | 24)))
 }
 
-/// The system's number of an error. libp2p wraps many an `io::Error` in types that cannot be named;
-/// of these the number at the end of the text, `(os error 111)`, is all that is left.
-fn os_error(error: &(dyn Error + 'static)) -> Option<i32> {
-    let known = causes(error).find_map(|cause| cause.downcast_ref::<io::Error>()?.raw_os_error());
-    known.or_else(|| root(error).rsplit_once("(os error ")?.1.strip_suffix(')')?.parse().ok())
-}
-
-/// The kind of an error of the system.
+/// The kind of an error of the system: the innermost one that says something.
 pub(super) fn io_kind(error: &(dyn Error + 'static)) -> Option<io::ErrorKind> {
-    if let Some(number) = os_error(error) {
-        return Some(io::Error::from_raw_os_error(number).kind());
-    }
-    let kinds = causes(error).filter_map(|cause| Some(cause.downcast_ref::<io::Error>()?.kind()));
+    let kinds = system_errors(error).map(io::Error::kind);
     kinds.filter(|kind| *kind != io::ErrorKind::Other).last()
 }
 
@@ -333,8 +313,6 @@ fn hint(error: &io::Error) -> &'static str {
     if is_out_of_files(error) {
         return FILES;
     }
-    // Timeouts and ends of streams have no number, and types that cannot be named.
-    let text = root(error).to_lowercase();
     match io_kind(error) {
         Some(io::ErrorKind::ConnectionRefused) => {
             ": nothing listens there; has it been started, is the port right?"
@@ -345,8 +323,6 @@ fn hint(error: &io::Error) -> &'static str {
             | io::ErrorKind::BrokenPipe,
         ) => CLOSED,
         Some(io::ErrorKind::TimedOut) => NO_ANSWER,
-        _ if text.contains("timeout") || text.contains("timed out") => NO_ANSWER,
-        _ if text.contains("end of file") => CLOSED,
         _ => "",
     }
 }

@@ -57,6 +57,7 @@ mod status;
 mod streams;
 mod swarm;
 mod together;
+mod transport;
 mod upnp;
 mod wire;
 mod worker;

@@ -10,17 +10,16 @@ use std::{
 
 use futures::StreamExt;
 use libp2p::{
-    Multiaddr, PeerId, Swarm, SwarmBuilder, TransportError, allow_block_list, connection_limits,
+    Multiaddr, PeerId, Swarm, TransportError, allow_block_list, connection_limits,
     core::{ConnectedPoint, Endpoint as Role},
     dcutr, identify,
     identity::Keypair,
     multiaddr::Protocol,
     ping, relay,
     swarm::{
-        ConnectionId, DialError, NetworkBehaviour, SwarmEvent,
+        self, ConnectionId, DialError, NetworkBehaviour, SwarmEvent,
         dial_opts::{DialOpts, PeerCondition},
     },
-    tcp, yamux,
 };
 use tokio::{
     sync::{mpsc, watch},
@@ -40,6 +39,7 @@ use super::{
     security::{Ciphers, Encryption},
     sockets::{self, Ends},
     status::Status,
+    transport,
 };
 use crate::{config::ConfigError, run::Security, units::NodeId};
 
@@ -48,10 +48,6 @@ const LISTEN: Duration = Duration::from_secs(10);
 
 /// An idle connection is closed after this time: only one whose handshake failed has no streams.
 pub(super) const IDLE: Duration = Duration::from_secs(60);
-
-/// The maximum number of streams per connection: three are ours; identify, ping and relays have
-/// the rest.
-const STREAMS: usize = 64;
 
 /// Connections to relays, and strangers' that are about to be refused.
 const RELAYS: u32 = 16;
@@ -79,9 +75,6 @@ pub(super) fn swarm(
     security: Security,
     ciphers: &Ciphers,
 ) -> Result<Swarm<Behaviour>, ConfigError> {
-    let wrong = |what: &str, error: &dyn std::fmt::Display| {
-        ConfigError::at("network", format!("{what} cannot be set up: {error}"))
-    };
     let mut allowed = allow_block_list::Behaviour::<allow_block_list::AllowedPeers>::default();
     for neighbour in neighbours {
         allowed.allow_peer(neighbour.peer);
@@ -96,7 +89,11 @@ pub(super) fn swarm(
     let me = key.public().to_peer_id();
     let sources: Vec<Multiaddr> =
         neighbours.iter().flat_map(|neighbour| neighbour.addresses.clone()).collect();
-    let behaviour = |relay| Behaviour {
+    let encryption = Encryption::new(key, security, ciphers.clone()).map_err(|error| {
+        ConfigError::at("network", format!("encryption cannot be set up: {error}"))
+    })?;
+    let (transport, relay) = transport::with_relays(key, encryption);
+    let behaviour = Behaviour {
         gate: Gate::new(neighbours.len()).expecting(sources.iter()),
         allowed,
         limits: connection_limits::Behaviour::new(limits),
@@ -106,40 +103,8 @@ pub(super) fn swarm(
         punch: dcutr::Behaviour::new(me),
         streams: libp2p_stream::Behaviour::new(),
     };
-    let multiplex = || {
-        let mut config = yamux::Config::default();
-        config.set_max_num_streams(STREAMS);
-        config
-    };
-    let encryption = || {
-        let ciphers = ciphers.clone();
-        move |key: &Keypair| Encryption::new(key, security, ciphers)
-    };
-    let base = || {
-        let builder = SwarmBuilder::with_existing_identity(key.clone()).with_tokio();
-        let tcp = tcp::Config::default().nodelay(true);
-        builder.with_tcp(tcp, encryption(), multiplex).map(|builder| builder.with_quic())
-    };
-    // The two builders have different types.
-    macro_rules! finish {
-        ($builder:expr) => {
-            $builder
-                .with_relay_client(encryption(), multiplex)
-                .map_err(|error| wrong("encryption", &error))?
-                .with_behaviour(|_, relay| behaviour(relay))
-                .map_err(|error| wrong("the swarm", &error))?
-                .with_swarm_config(|config| config.with_idle_connection_timeout(IDLE))
-                .build()
-        };
-    }
-    let swarm = match base().map_err(|error| wrong("encryption", &error))?.with_dns() {
-        Ok(builder) => finish!(builder),
-        Err(error) => {
-            tracing::warn!("names cannot be looked up ({error}): only numeric addresses will work");
-            finish!(base().map_err(|error| wrong("encryption", &error))?)
-        }
-    };
-    Ok(swarm)
+    let config = swarm::Config::with_tokio_executor().with_idle_connection_timeout(IDLE);
+    Ok(Swarm::new(transport, behaviour, me, config))
 }
 
 /// Checks that no other program listens on an address. libp2p would share the port with another

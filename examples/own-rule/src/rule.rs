@@ -50,22 +50,17 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     if !(params.gamma > 0.0 && params.gamma <= 1.0) {
         return Err(ConfigError::new("rule.gamma", params.gamma, "expected above 0, at most 1"));
     }
-    let topology = Arc::clone(setting.topology);
-    let gamma = params.gamma;
-    Ok(Prepared {
-        plan: Arc::new(Gossip::after_gradient(Arc::clone(&topology), setting.dense())),
-        resolved: config::resolved(ENTRY.name, &params),
-        warnings: Vec::new(),
-        spawn: Arc::new(move |node, _| {
-            let matrix = topology.matrix();
-            let weights = matrix.neighbour_weights(node).iter().map(|w| (gamma * w) as f32);
-            Box::new(Damped {
-                neighbours: topology.neighbours(node).to_vec(),
-                weights: weights.collect(),
-                own: (1.0 - gamma * (1.0 - matrix.self_weight(node))) as f32,
-            })
-        }),
-    })
+    let (topology, gamma) = (Arc::clone(setting.topology), params.gamma);
+    let plan = Gossip::after_gradient(&topology, setting.dense());
+    Ok(ENTRY.prepared(&params, plan, Vec::new(), move |node, _| {
+        let matrix = topology.matrix();
+        let weights = matrix.neighbour_weights(node).iter().map(|w| (gamma * w) as f32);
+        Damped {
+            neighbours: topology.neighbours(node).to_vec(),
+            weights: weights.collect(),
+            own: (1.0 - gamma * (1.0 - matrix.self_weight(node))) as f32,
+        }
+    }))
 }
 
 struct Damped {

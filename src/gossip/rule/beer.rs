@@ -34,7 +34,6 @@ pub(super) const ENTRY: Entry = Entry {
          second loop around the first; 1 where C is exact",
     )],
     compresses: true,
-    home: "path",
     relaxation: Some("gamma"),
     needs_gradients: true,
     needs_step: true,
@@ -72,21 +71,17 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     params.gamma = Some(gamma);
     let topology = Arc::clone(setting.topology);
     let formats = vec![setting.compressed(), setting.compressed()];
-    Ok(Prepared {
-        plan: Arc::new(Gossip::of_steps(Arc::clone(&topology), STEPS, formats)),
-        resolved: config::resolved(ENTRY.name, &params),
-        warnings,
-        spawn: Arc::new(move |node, x| {
-            let copies = Replicas::new(&topology, node, &vec![0.0; 2 * x.len()]);
-            Box::new(Beer {
-                off_diagonal: gamma as f32 * copies.row.off_diagonal(),
-                weights: copies.row.weights.iter().map(|w| gamma as f32 * w).collect(),
-                step: 0.0,
-                v: vec![0.0; x.len()],
-                copies,
-            })
-        }),
-    })
+    let plan = Gossip::of_steps(&topology, STEPS, formats);
+    Ok(ENTRY.prepared(&params, plan, warnings, move |node, x| {
+        let copies = Replicas::new(&topology, node, &vec![0.0; 2 * x.len()]);
+        Beer {
+            off_diagonal: gamma as f32 * copies.row.off_diagonal(),
+            weights: copies.row.weights.iter().map(|w| gamma as f32 * w).collect(),
+            step: 0.0,
+            v: vec![0.0; x.len()],
+            copies,
+        }
+    }))
 }
 
 struct Beer {

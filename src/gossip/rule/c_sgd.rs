@@ -109,14 +109,10 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     if params.layers {
         return Ok(by_layers(pattern, &params, setting));
     }
-    Ok(Prepared {
-        plan: Arc::new(Collective::sum(pattern, nodes, setting.parameters, 0, 1)),
-        resolved: config::resolved(ENTRY.name, &params),
-        warnings: Vec::new(),
-        spawn: Arc::new(move |node, x| {
-            Box::new(CSgd { sum: Sum::of_updates(pattern, nodes, node, x.len()) })
-        }),
-    })
+    let plan = Collective::sum(pattern, nodes, setting.parameters, 0, 1);
+    Ok(ENTRY.prepared(&params, plan, Vec::new(), move |node, x| CSgd {
+        sum: Sum::of_updates(pattern, nodes, node, x.len()),
+    }))
 }
 
 fn by_layers(pattern: Pattern, params: &OwnParams, setting: &Setting<'_>) -> Prepared {

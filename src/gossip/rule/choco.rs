@@ -42,7 +42,6 @@ pub(super) const ENTRY: Entry = Entry {
         ),
     ],
     compresses: true,
-    home: "path",
     relaxation: Some("gamma"),
     prepare,
     ..Entry::BLANK
@@ -72,27 +71,17 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
         params.gamma.unwrap_or_else(|| steps::of_copies(setting)),
     )?);
     params.gamma = Some(gamma);
-    let topology = Arc::clone(setting.topology);
-    let order = params.order;
-    let plan: Arc<dyn Plan> = match order {
-        Order::Icml => {
-            Arc::new(Gossip::after_gradient(Arc::clone(&topology), setting.compressed()))
-        }
-        Order::Iclr => {
-            Arc::new(Gossip::around_gradient(Arc::clone(&topology), setting.compressed()))
-        }
+    let (topology, order) = (Arc::clone(setting.topology), params.order);
+    let plan = match order {
+        Order::Icml => Gossip::after_gradient(&topology, setting.compressed()),
+        Order::Iclr => Gossip::around_gradient(&topology, setting.compressed()),
     };
-    Ok(Prepared {
-        plan,
-        resolved: config::resolved("choco", &params),
-        warnings,
-        spawn: Arc::new(move |node, x| {
-            let copies = Replicas::new(&topology, node, &vec![0.0; x.len()]);
-            let weights = copies.row.weights.iter().map(|w| gamma as f32 * w).collect();
-            let off_diagonal = gamma as f32 * copies.row.off_diagonal();
-            Box::new(Choco { order, weights, off_diagonal, copies })
-        }),
-    })
+    Ok(ENTRY.prepared(&params, plan, warnings, move |node, x| {
+        let copies = Replicas::new(&topology, node, &vec![0.0; x.len()]);
+        let weights = copies.row.weights.iter().map(|w| gamma as f32 * w).collect();
+        let off_diagonal = gamma as f32 * copies.row.off_diagonal();
+        Choco { order, weights, off_diagonal, copies }
+    }))
 }
 
 struct Choco {

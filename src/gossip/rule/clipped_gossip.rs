@@ -34,7 +34,6 @@ pub(super) const ENTRY: Entry = Entry {
         ("liars", "how many neighbours of a node may lie; default 1; not with tau"),
     ],
     compresses: false,
-    home: "path",
     follows_schedules: true,
     counts_nodes: true,
     prepare,
@@ -74,17 +73,12 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
             Radius::Without(whole("rule.liars", liars, 0, i64::from(u32::MAX))? as usize)
         }
     };
-    let (topology, schedule) = (Arc::clone(setting.topology), Arc::clone(setting.schedule));
-    let plan = Gossip::after_gradient(topology, setting.dense()).following(&schedule);
-    Ok(Prepared {
-        plan: Arc::new(plan),
-        resolved: config::resolved(ENTRY.name, &params),
-        warnings: Vec::new(),
-        spawn: Arc::new(move |node, x| {
-            let (rows, held) = (Rows::of(&schedule, node), Held::new(x.len()));
-            Box::new(ClippedGossip { rows, held, radius })
-        }),
-    })
+    let schedule = Arc::clone(setting.schedule);
+    let plan = Gossip::after_gradient(setting.topology, setting.dense()).following(&schedule);
+    Ok(ENTRY.prepared(&params, plan, Vec::new(), move |node, x| {
+        let (rows, held) = (Rows::of(&schedule, node), Held::new(x.len()));
+        ClippedGossip { rows, held, radius }
+    }))
 }
 
 struct ClippedGossip {

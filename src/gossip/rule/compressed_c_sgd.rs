@@ -77,15 +77,11 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     }
     let (nodes, format) = (setting.topology.nodes(), setting.compressed());
     let down = if params.double { setting.compressed() } else { setting.dense() };
-    Ok(Prepared {
-        plan: Arc::new(Collective::after_gradient(pattern, nodes, vec![format.clone(), down])),
-        resolved: config::resolved(ENTRY.name, &params),
-        warnings,
-        spawn: Arc::new(move |node, x| {
-            let gather = Gather::new(pattern, nodes, node, format.clone(), x.len());
-            Box::new(Compressed { all: pattern == Pattern::AllToAll, gather })
-        }),
-    })
+    let plan = Collective::after_gradient(pattern, nodes, vec![format.clone(), down]);
+    Ok(ENTRY.prepared(&params, plan, warnings, move |node, x| {
+        let gather = Gather::new(pattern, nodes, node, format.clone(), x.len());
+        Compressed { all: pattern == Pattern::AllToAll, gather }
+    }))
 }
 
 struct Compressed {

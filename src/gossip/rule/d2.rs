@@ -30,9 +30,7 @@ pub(super) const ENTRY: Entry = Entry {
     sends: "the sum in brackets, 4 d bytes",
     conditions: "lambda_n > -1/3; on it (even rings with metropolis weights) or below, \
                  disagreement never decays",
-    constants: &[],
     compresses: false,
-    home: "path",
     needs_gradients: true,
     prepare,
     ..Entry::BLANK
@@ -40,7 +38,7 @@ pub(super) const ENTRY: Entry = Entry {
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
     let topology = Arc::clone(setting.topology);
-    let plan = Gossip::after_gradient(Arc::clone(&topology), setting.dense());
+    let plan = Gossip::after_gradient(&topology, setting.dense());
     let warnings = require_positive_enough(setting)?;
     ENTRY.without_constants(table, plan, warnings, move |node, x| D2 {
         row: Row::of(&topology, node),

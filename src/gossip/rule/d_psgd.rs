@@ -27,7 +27,6 @@ pub(super) const ENTRY: Entry = Entry {
          overlaps the gradient)",
     )],
     compresses: false,
-    home: "path",
     follows_schedules: true,
     prepare,
     ..Entry::BLANK
@@ -49,11 +48,11 @@ struct Params {
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
     let params: Params = config::read("rule", table)?;
-    let (topology, schedule) = (Arc::clone(setting.topology), Arc::clone(setting.schedule));
+    let schedule = Arc::clone(setting.schedule);
     let order = params.order;
     let plan = match order {
-        Order::Atc => Gossip::after_gradient(topology, setting.dense()),
-        Order::Cta => Gossip::around_gradient(topology, setting.dense()),
+        Order::Atc => Gossip::after_gradient(setting.topology, setting.dense()),
+        Order::Cta => Gossip::around_gradient(setting.topology, setting.dense()),
     };
     Ok(Prepared {
         plan: Arc::new(plan.following(&schedule)),

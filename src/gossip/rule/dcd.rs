@@ -1,7 +1,6 @@
-//! DCD-PSGD: difference compression. Tang, Gan, Zhang, Zhang, Liu: Communication Compression for
-//! Decentralized Training (2018), Algorithm 1.
+//! DCD-PSGD: difference compression. The owner's copy is its model: both start at x_0, the same on
+//! all nodes, and add the same bits.
 //!
-//! The owner's copy is its model: both start at x_0, the same on all nodes, and add the same bits.
 //! DIFFERENCE to widely shown slides: they print x_{t+1} = xh_t + C(xh_t - x_t), which diverges
 //! even with C = identity.
 
@@ -9,10 +8,9 @@ use super::prelude::*;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "dcd",
-    summary: "send the compressed change of the model; everyone who holds a copy adds the same \
-              bits",
-    paper: "Tang et al. 2018, Communication Compression for Decentralized Training, Algorithm 1 \
-            (DCD-PSGD)",
+    summary: "send the compressed change of the model; every holder of a copy adds the same bits",
+    paper: "Tang, Gan, Zhang, Zhang, Liu 2018, Communication Compression for Decentralized \
+            Training, Algorithm 1 (DCD-PSGD)",
     update: "h_i  = sum_j W_ij xh_j - lr g_i(x_i)   xh_j: the neighbours' copy of x_j\n\
              z_i  = C(h_i - x_i)\n\
              x_i += z_i;  xh_i += z_i at every holder",
@@ -20,16 +18,14 @@ pub(super) const ENTRY: Entry = Entry {
     sends: "z_i",
     conditions: "alpha < sqrt(1 - rho^2) / |I - W| suffices for unbiased C; rings lose stability \
                  near alpha = 1.2",
-    constants: &[],
     compresses: true,
-    home: "path",
     prepare,
     ..Entry::BLANK
 };
 
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
     let topology = Arc::clone(setting.topology);
-    let plan = Gossip::after_gradient(Arc::clone(&topology), setting.compressed());
+    let plan = Gossip::after_gradient(&topology, setting.compressed());
     let warnings = steps::warn_of_differences(ENTRY.name, setting);
     ENTRY.without_constants(table, plan, warnings, move |node, x| {
         Dcd(Replicas::of_models(&topology, node, x))

@@ -58,7 +58,6 @@ pub(super) const ENTRY: Entry = Entry {
         ),
     ],
     compresses: true,
-    home: "path",
     follows_schedules: true,
     relaxation: Some("eta"),
     prepare,
@@ -96,22 +95,13 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
         warnings.push(problem);
     }
     let schedule = Arc::clone(setting.schedule);
-    let plan = Gossip::after_gradient(Arc::clone(setting.topology), setting.compressed());
-    Ok(Prepared {
-        plan: Arc::new(plan.landing_late(delay).following(&schedule)),
-        resolved: config::resolved("deep-squeeze", &params),
-        warnings,
-        spawn: Arc::new(move |node, x| {
-            let zeros = vec![0.0; x.len()];
-            let late = vec![zeros.clone(); if delay > 0 { delay as usize + 1 } else { 0 }];
-            Box::new(DeepSqueeze {
-                rows: Rows::of(&schedule, node),
-                eta: eta as f32,
-                error: zeros,
-                late,
-            })
-        }),
-    })
+    let plan = Gossip::after_gradient(setting.topology, setting.compressed());
+    let plan = plan.landing_late(delay).following(&schedule);
+    Ok(ENTRY.prepared(&params, plan, warnings, move |node, x| {
+        let zeros = vec![0.0; x.len()];
+        let late = vec![zeros.clone(); if delay > 0 { delay as usize + 1 } else { 0 }];
+        DeepSqueeze { rows: Rows::of(&schedule, node), eta: eta as f32, error: zeros, late }
+    }))
 }
 
 /// The eta below which disagreement decays on a static topology, if C loses nothing: 2 cos(t pi /

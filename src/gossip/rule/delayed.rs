@@ -89,31 +89,18 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     let delay = within("rule.delay", params.delay, 0)?;
     let period = u64::from(within("rule.period", params.period, 1)?);
     let (nodes, compensate) = (setting.topology.nodes(), params.compensate);
-    Ok(Prepared {
-        plan: Arc::new(Collective::sum(pattern, nodes, setting.parameters, delay, period)),
-        resolved: config::resolved(ENTRY.name, &params),
-        warnings: Vec::new(),
-        spawn: Arc::new(move |node, x| {
-            // The number of meetings among the delay + 1 rounds in flight.
-            let flights = u64::from(delay) / period + 1;
-            let sums = (0..flights).map(|_| Sum::new(pattern, nodes, node, x.len())).collect();
-            let own = if compensate { flights as usize } else { 0 };
-            let zeros = vec![0.0; x.len()];
-            let gathered = if period > 1 { zeros.clone() } else { Vec::new() };
-            let common = if compensate { x.to_vec() } else { Vec::new() };
-            let own = vec![zeros; own];
-            Box::new(Delayed {
-                period,
-                compensate,
-                common,
-                sums,
-                own,
-                in_air: 0,
-                landed: 0,
-                gathered,
-            })
-        }),
-    })
+    let plan = Collective::sum(pattern, nodes, setting.parameters, delay, period);
+    Ok(ENTRY.prepared(&params, plan, Vec::new(), move |node, x| {
+        // The number of meetings among the delay + 1 rounds in flight.
+        let flights = u64::from(delay) / period + 1;
+        let sums = (0..flights).map(|_| Sum::new(pattern, nodes, node, x.len())).collect();
+        let own = if compensate { flights as usize } else { 0 };
+        let zeros = vec![0.0; x.len()];
+        let gathered = if period > 1 { zeros.clone() } else { Vec::new() };
+        let common = if compensate { x.to_vec() } else { Vec::new() };
+        let own = vec![zeros; own];
+        Delayed { period, compensate, common, sums, own, in_air: 0, landed: 0, gathered }
+    }))
 }
 
 struct Delayed {

@@ -120,17 +120,13 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     let formats = vec![sparse(most), sparse(most.saturating_mul(nodes).min(len))];
     let (nesterov, masking) = (params.nesterov, params.masking);
     let clip = params.clip / (nodes as f64).sqrt();
-    Ok(Prepared {
-        plan: Arc::new(Collective::after_gradient(pattern, nodes, formats)),
-        resolved: config::resolved(ENTRY.name, &params),
-        warnings: Vec::new(),
-        spawn: Arc::new(move |node, x| {
-            let zeros = vec![0.0; x.len()];
-            let (own, union) = (Entries::default(), Union::new(pattern, nodes, node, x.len()));
-            let (u, v) = (zeros.clone(), zeros);
-            Box::new(Dgc { momentum, nesterov, masking, clip, densities, union, own, u, v })
-        }),
-    })
+    let plan = Collective::after_gradient(pattern, nodes, formats);
+    Ok(ENTRY.prepared(&params, plan, Vec::new(), move |node, x| {
+        let zeros = vec![0.0; x.len()];
+        let (own, union) = (Entries::default(), Union::new(pattern, nodes, node, x.len()));
+        let (u, v) = (zeros.clone(), zeros);
+        Dgc { momentum, nesterov, masking, clip, densities, union, own, u, v }
+    }))
 }
 
 /// The number of entries sent in a round.

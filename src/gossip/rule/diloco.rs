@@ -58,15 +58,11 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     params.outer_step = nine_digits(positive("rule.outer_step", params.outer_step)?);
     let momentum = share::below_one("rule.outer_momentum", params.outer_momentum)?;
     let (nodes, step) = (setting.topology.nodes(), params.outer_step as f32);
-    Ok(Prepared {
-        plan: Arc::new(Collective::sum(pattern, nodes, setting.parameters, 0, 1)),
-        resolved: config::resolved(ENTRY.name, &params),
-        warnings: Vec::new(),
-        spawn: Arc::new(move |node, x| {
-            let (sum, m) = (Sum::of_updates(pattern, nodes, node, x.len()), vec![0.0; x.len()]);
-            Box::new(DiLoCo { step, momentum, sum, m })
-        }),
-    })
+    let plan = Collective::sum(pattern, nodes, setting.parameters, 0, 1);
+    Ok(ENTRY.prepared(&params, plan, Vec::new(), move |node, x| {
+        let (sum, m) = (Sum::of_updates(pattern, nodes, node, x.len()), vec![0.0; x.len()]);
+        DiLoCo { step, momentum, sum, m }
+    }))
 }
 
 struct DiLoCo {

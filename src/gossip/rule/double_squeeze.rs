@@ -21,7 +21,6 @@ pub(super) const ENTRY: Entry = Entry {
     sends: "C(v_i) up, C(v) down",
     conditions: "a contraction (nominal delta > 0); node 0 linked with all; its memory d_s is \
                  nowhere else",
-    constants: &[],
     compresses: true,
     home: "star",
     needs_step: true,

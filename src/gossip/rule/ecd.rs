@@ -25,9 +25,7 @@ pub(super) const ENTRY: Entry = Entry {
     sends: "C(z_i)",
     conditions: "noise that does not grow with what is compressed; with all compressors here it \
                  does, and |z| grows like t |x_i' - x_i| / 2",
-    constants: &[],
     compresses: true,
-    home: "path",
     prepare,
     ..Entry::BLANK
 };
@@ -43,7 +41,7 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
             setting.compressor.name()
         ));
     }
-    let plan = Gossip::after_gradient(Arc::clone(&topology), setting.compressed());
+    let plan = Gossip::after_gradient(&topology, setting.compressed());
     ENTRY.without_constants(table, plan, warnings, move |node, x| {
         Ecd(Replicas::new(&topology, node, x))
     })

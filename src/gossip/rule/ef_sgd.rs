@@ -48,21 +48,13 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     params.collective = Some(kind);
     let warnings = setting.require_contraction(ENTRY.name)?;
     let (nodes, format) = (setting.topology.nodes(), setting.compressed());
-    Ok(Prepared {
-        plan: Arc::new(Collective::after_gradient(
-            pattern,
-            nodes,
-            vec![format.clone(), setting.dense()],
-        )),
-        resolved: config::resolved(ENTRY.name, &params),
-        warnings,
-        spawn: Arc::new(move |node, x| {
-            let gather = Gather::new(pattern, nodes, node, format.clone(), x.len());
-            let zeros = vec![0.0; x.len()];
-            let all = pattern == Pattern::AllToAll;
-            Box::new(EfSgd { all, gather, decay: 1.0, step: 1.0, error: zeros })
-        }),
-    })
+    let plan = Collective::after_gradient(pattern, nodes, vec![format.clone(), setting.dense()]);
+    Ok(ENTRY.prepared(&params, plan, warnings, move |node, x| {
+        let gather = Gather::new(pattern, nodes, node, format.clone(), x.len());
+        let zeros = vec![0.0; x.len()];
+        let all = pattern == Pattern::AllToAll;
+        EfSgd { all, gather, decay: 1.0, step: 1.0, error: zeros }
+    }))
 }
 
 /// The rule of one node, also that of `sparse-loco`.

@@ -89,18 +89,14 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     }
     let (nodes, published) = (topology.nodes(), params.residual == Residual::Published);
     let format = Format::Sparse { len, most: k };
-    Ok(Prepared {
-        plan: Arc::new(Collective::after_gradient(Pattern::Tree, nodes, vec![format])),
-        resolved: config::resolved(ENTRY.name, &params),
-        warnings: Vec::new(),
-        spawn: Arc::new(move |_, x| {
-            let zeros = vec![0.0; x.len()];
-            let [merged, theirs, sum, own] =
-                [const { Entries { indices: Vec::new(), values: Vec::new() } }; 4];
-            let (wrong, residual) = (None, zeros);
-            Box::new(GTopK { k, nodes, published, residual, merged, theirs, sum, own, wrong })
-        }),
-    })
+    let plan = Collective::after_gradient(Pattern::Tree, nodes, vec![format]);
+    Ok(ENTRY.prepared(&params, plan, Vec::new(), move |_, x| {
+        let zeros = vec![0.0; x.len()];
+        let [merged, theirs, sum, own] =
+            [const { Entries { indices: Vec::new(), values: Vec::new() } }; 4];
+        let (wrong, residual) = (None, zeros);
+        GTopK { k, nodes, published, residual, merged, theirs, sum, own, wrong }
+    }))
 }
 
 struct GTopK {

@@ -40,7 +40,6 @@ pub(super) const ENTRY: Entry = Entry {
         ),
     ],
     compresses: false,
-    home: "path",
     follows_schedules: true,
     prepare,
     ..Entry::BLANK
@@ -67,7 +66,7 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     params.outer_step = nine_digits(positive("rule.outer_step", params.outer_step)?);
     let momentum = share::below_one("rule.outer_momentum", params.outer_momentum)?;
     let step = params.outer_step as f32;
-    let (topology, schedule) = (Arc::clone(setting.topology), Arc::clone(setting.schedule));
+    let schedule = Arc::clone(setting.schedule);
     let mut warnings = Vec::new();
     if !schedule.is_static() && params.outer_momentum > MOST_ON_A_SCHEDULE {
         warnings.push(format!(
@@ -76,15 +75,14 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
             params.outer_momentum
         ));
     }
-    let plan = Gossip::after_gradient(topology, setting.dense());
-    Ok(Prepared {
-        plan: Arc::new(plan.following(&schedule)),
-        resolved: config::resolved(ENTRY.name, &params),
-        warnings,
-        spawn: Arc::new(move |node, x| {
-            Box::new(Gasloc { rows: Rows::of(&schedule, node), step, momentum, v: x.to_vec() })
-        }),
-    })
+    let plan = Gossip::after_gradient(setting.topology, setting.dense());
+    let plan = plan.following(&schedule);
+    Ok(ENTRY.prepared(&params, plan, warnings, move |node, x| Gasloc {
+        rows: Rows::of(&schedule, node),
+        step,
+        momentum,
+        v: x.to_vec(),
+    }))
 }
 
 struct Gasloc {

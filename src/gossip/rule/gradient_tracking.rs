@@ -23,9 +23,7 @@ pub(super) const ENTRY: Entry = Entry {
     sends: "x_i - lr y_i and y_i, 8 d bytes in two frames",
     conditions: "rho < 1; the greatest stable step shrinks with the gap, like (1 - rho)^2 in \
                  theory",
-    constants: &[],
     compresses: false,
-    home: "path",
     needs_gradients: true,
     needs_step: true,
     prepare,
@@ -48,7 +46,7 @@ const STEPS: &[Step] = &[
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
     let topology = Arc::clone(setting.topology);
     let formats = vec![setting.dense(), setting.dense()];
-    let plan = Gossip::of_steps(Arc::clone(&topology), STEPS, formats);
+    let plan = Gossip::of_steps(&topology, STEPS, formats);
     ENTRY.without_constants(table, plan, Vec::new(), move |node, x| GradientTracking {
         row: Row::of(&topology, node),
         y: vec![0.0; x.len()],

@@ -30,14 +30,10 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     let mut params: c_sgd::Params = config::read("rule", table)?;
     let pattern = params.choose(ENTRY.name, setting)?;
     let nodes = setting.topology.nodes();
-    Ok(Prepared {
-        plan: Arc::new(Collective::sum(pattern, nodes, setting.parameters, 0, 1)),
-        resolved: config::resolved(ENTRY.name, &params),
-        warnings: Vec::new(),
-        spawn: Arc::new(move |node, x| {
-            Box::new(LocalSgd { sum: Sum::of_updates(pattern, nodes, node, x.len()) })
-        }),
-    })
+    let plan = Collective::sum(pattern, nodes, setting.parameters, 0, 1);
+    Ok(ENTRY.prepared(&params, plan, Vec::new(), move |node, x| LocalSgd {
+        sum: Sum::of_updates(pattern, nodes, node, x.len()),
+    }))
 }
 
 struct LocalSgd {

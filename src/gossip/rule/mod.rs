@@ -202,7 +202,23 @@ impl Entry {
         prepare: |_, _| Err(ConfigError::at("rule", "this rule has no `prepare`")),
     };
 
-    /// Prepares a rule that has no constants.
+    /// A rule with these constants, all of them resolved; `make` makes that of one node.
+    pub fn prepared<R: Rule + 'static>(
+        &self,
+        constants: &impl Serialize,
+        plan: impl Plan + 'static,
+        warnings: Vec<String>,
+        make: impl Fn(NodeId, &[f32]) -> R + Send + Sync + 'static,
+    ) -> Prepared {
+        Prepared {
+            plan: Arc::new(plan),
+            resolved: config::resolved(self.name, constants),
+            warnings,
+            spawn: Arc::new(move |node, x| Box::new(make(node, x))),
+        }
+    }
+
+    /// The same for a rule that has no constants.
     ///
     /// # Errors
     /// If the table has one.
@@ -213,13 +229,7 @@ impl Entry {
         warnings: Vec<String>,
         make: impl Fn(NodeId, &[f32]) -> R + Send + Sync + 'static,
     ) -> Result<Prepared, ConfigError> {
-        let params: NoParams = config::read("rule", table)?;
-        Ok(Prepared {
-            plan: Arc::new(plan),
-            resolved: config::resolved(self.name, &params),
-            warnings,
-            spawn: Arc::new(move |node, x| Box::new(make(node, x))),
-        })
+        Ok(self.prepared(&config::read::<NoParams>("rule", table)?, plan, warnings, make))
     }
 }
 

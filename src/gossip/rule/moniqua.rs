@@ -46,7 +46,6 @@ pub(super) const ENTRY: Entry = Entry {
         ),
     ],
     compresses: false,
-    home: "path",
     relaxation: Some("gamma"),
     prepare,
     ..Entry::BLANK
@@ -79,14 +78,13 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     let topology = Arc::clone(setting.topology);
     let (gamma, noise) = (gamma as f32, Stream::new(setting.seed, Purpose::Rule));
     let format = Format::Codes { width, len: setting.parameters };
-    Ok(Prepared {
-        plan: Arc::new(Gossip::after_gradient(Arc::clone(&topology), format)),
-        resolved: config::resolved(ENTRY.name, &params),
-        warnings: Vec::new(),
-        spawn: Arc::new(move |node, _| {
-            Box::new(Moniqua { row: Row::of(&topology, node), gamma, grid, noise })
-        }),
-    })
+    let plan = Gossip::after_gradient(&topology, format);
+    Ok(ENTRY.prepared(&params, plan, Vec::new(), move |node, _| Moniqua {
+        row: Row::of(&topology, node),
+        gamma,
+        grid,
+        noise,
+    }))
 }
 
 /// The greatest gamma, up to 1, for which the rounding of one round leaves neighbours well within

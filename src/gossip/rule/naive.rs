@@ -17,9 +17,7 @@ pub(super) const ENTRY: Entry = Entry {
     state: "none",
     sends: "C(x_i)",
     conditions: "none under which it converges, unless C is exact",
-    constants: &[],
     compresses: true,
-    home: "path",
     follows_schedules: true,
     prepare,
     ..Entry::BLANK
@@ -35,7 +33,7 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
                 .to_string(),
         );
     }
-    let plan = Gossip::around_gradient(Arc::clone(setting.topology), setting.compressed());
+    let plan = Gossip::around_gradient(setting.topology, setting.compressed());
     ENTRY.without_constants(table, plan.following(&schedule), warnings, move |node, x| Naive {
         rows: Rows::of(&schedule, node),
         acc: vec![0.0; x.len()],

@@ -39,7 +39,6 @@ pub(super) const ENTRY: Entry = Entry {
         ("pull", "gamma, towards the neighbours' models; default: outer_step"),
     ],
     compresses: false,
-    home: "path",
     follows_schedules: true,
     prepare,
     ..Entry::BLANK
@@ -68,7 +67,7 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     let pull = nine_digits(positive("rule.pull", pull)?);
     params.pull = Some(pull);
     let mut warnings = Vec::new();
-    let (topology, schedule) = (Arc::clone(setting.topology), Arc::clone(setting.schedule));
+    let schedule = Arc::clone(setting.schedule);
     let momentum = params.outer_momentum;
     let most =
         if schedule.is_static() { 1.0 + momentum } else { 2.0 * (1.0 - momentum * momentum) };
@@ -78,17 +77,13 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
              the nodes may drift apart"
         ));
     }
-    let plan = Gossip::after_gradient(topology, setting.dense());
+    let plan = Gossip::after_gradient(setting.topology, setting.dense());
     let (beta, gamma) = (params.outer_step as f32, pull as f32);
-    Ok(Prepared {
-        plan: Arc::new(plan.following(&schedule)),
-        resolved: config::resolved(ENTRY.name, &params),
-        warnings,
-        spawn: Arc::new(move |node, x| {
-            let (rows, zeros) = (Rows::of(&schedule, node), vec![0.0; x.len()]);
-            Box::new(NoLoCo { rows, alpha, beta, gamma, m: zeros.clone(), acc: zeros })
-        }),
-    })
+    let plan = plan.following(&schedule);
+    Ok(ENTRY.prepared(&params, plan, warnings, move |node, x| {
+        let (rows, zeros) = (Rows::of(&schedule, node), vec![0.0; x.len()]);
+        NoLoCo { rows, alpha, beta, gamma, m: zeros.clone(), acc: zeros }
+    }))
 }
 
 struct NoLoCo {

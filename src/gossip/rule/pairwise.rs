@@ -32,9 +32,7 @@ pub(super) const AD_PSGD: Entry = Entry {
     sends: "the whole model to one neighbour, and a move to everybody who calls",
     conditions: "any connected topology; over libp2p the order of events decides, so only the \
                  simulator repeats a run",
-    constants: &[],
     compresses: false,
-    home: "path",
     prepare: |table, setting| prepare(&AD_PSGD, AROUND, table, setting),
     ..Entry::BLANK
 };
@@ -51,9 +49,7 @@ pub(super) const SWARM: Entry = Entry {
     sends: "the whole model to one neighbour, and a move to everybody who calls",
     conditions: "any connected topology; over libp2p the order of events decides, so only the \
                  simulator repeats a run",
-    constants: &[],
     compresses: false,
-    home: "path",
     prepare: |table, setting| prepare(&SWARM, AFTER, table, setting),
     ..Entry::BLANK
 };

@@ -40,7 +40,6 @@ pub(super) const ENTRY: Entry = Entry {
          smallest",
     )],
     compresses: false,
-    home: "path",
     prepare,
     ..Entry::BLANK
 };
@@ -69,20 +68,16 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     let topology = Arc::clone(setting.topology);
     let noise = Stream::new(setting.seed, Purpose::Rule);
     let formats = [true, false].map(|right| Format::Floats(layers.sent(right)));
-    Ok(Prepared {
-        plan: Arc::new(Alternating { topology: Arc::clone(&topology), formats }),
-        resolved: config::resolved(ENTRY.name, &params),
-        warnings: Vec::new(),
-        spawn: Arc::new(move |node, _| {
-            let row = Row::of(&topology, node);
-            let edge = |other: &NodeId| {
-                Edge::new(noise.node(node.min(*other)).node(node.max(*other)), &layers)
-            };
-            let edges = row.neighbours.iter().map(edge).collect();
-            let whole = vec![0.0; layers.whole];
-            Box::new(PowerGossip { node, row, layers: Arc::clone(&layers), edges, whole })
-        }),
-    })
+    let plan = Alternating { topology: Arc::clone(&topology), formats };
+    Ok(ENTRY.prepared(&params, plan, Vec::new(), move |node, _| {
+        let row = Row::of(&topology, node);
+        let edge = |other: &NodeId| {
+            Edge::new(noise.node(node.min(*other)).node(node.max(*other)), &layers)
+        };
+        let edges = row.neighbours.iter().map(edge).collect();
+        let whole = vec![0.0; layers.whole];
+        PowerGossip { node, row, layers: Arc::clone(&layers), edges, whole }
+    }))
 }
 
 /// An exchange with every neighbour, with a separate payload for each; its size alternates.

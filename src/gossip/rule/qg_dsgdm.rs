@@ -27,7 +27,6 @@ pub(super) const ENTRY: Entry = Entry {
         ("mu", "from 0 to below 1; default: momentum (Lin et al. 2021)"),
     ],
     compresses: false,
-    home: "path",
     follows_schedules: true,
     own_momentum: true,
     needs_step: true,
@@ -53,17 +52,13 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     let mut params: Params = config::read("rule", table)?;
     let beta = share::momentum(params.momentum)?;
     let mu = share::below_one("rule.mu", *params.mu.get_or_insert(params.momentum))?;
-    let (topology, schedule) = (Arc::clone(setting.topology), Arc::clone(setting.schedule));
-    let plan = Gossip::after_gradient(topology, setting.dense());
-    Ok(Prepared {
-        plan: Arc::new(plan.following(&schedule)),
-        resolved: config::resolved(ENTRY.name, &params),
-        warnings: Vec::new(),
-        spawn: Arc::new(move |node, x| {
-            let (rows, zeros) = (Rows::of(&schedule, node), vec![0.0; x.len()]);
-            Box::new(QgDsgdm { rows, beta, mu, lr: 0.0, m: zeros.clone(), acc: zeros })
-        }),
-    })
+    let schedule = Arc::clone(setting.schedule);
+    let plan = Gossip::after_gradient(setting.topology, setting.dense());
+    let plan = plan.following(&schedule);
+    Ok(ENTRY.prepared(&params, plan, Vec::new(), move |node, x| {
+        let (rows, zeros) = (Rows::of(&schedule, node), vec![0.0; x.len()]);
+        QgDsgdm { rows, beta, mu, lr: 0.0, m: zeros.clone(), acc: zeros }
+    }))
 }
 
 struct QgDsgdm {

@@ -32,9 +32,7 @@ pub(super) const ENTRY: Entry = Entry {
     sends: "p x_i' and p w_i, 4 d + 8 bytes; another frame for each receiver",
     conditions: "P column-stochastic and connected: p = 1 / (1 + degree) on a static topology, \
                  whatever its weights, else the schedule's",
-    constants: &[],
     compresses: false,
-    home: "path",
     follows_schedules: true,
     prepare,
     ..Entry::BLANK
@@ -46,8 +44,7 @@ const WEIGHT: usize = 2;
 fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, ConfigError> {
     let (topology, schedule) = (Arc::clone(setting.topology), Arc::clone(setting.schedule));
     let format = Format::Floats(setting.parameters + WEIGHT);
-    let plan =
-        Gossip::after_gradient(Arc::clone(&topology), format).following(&schedule).one_for_each();
+    let plan = Gossip::after_gradient(&topology, format).following(&schedule).one_for_each();
     ENTRY.without_constants(table, plan, Vec::new(), move |node, x| Sgp {
         share: schedule.is_static().then(|| 1.0 / (1.0 + topology.neighbours(node).len() as f32)),
         node,

@@ -63,16 +63,12 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     let format =
         Format::Compressed { by: compress::build(&signs)?.compressor, len: setting.parameters };
     let nodes = setting.topology.nodes();
-    Ok(Prepared {
-        plan: Arc::new(Collective::after_gradient(pattern, nodes, vec![format.clone()])),
-        resolved: config::resolved(ENTRY.name, &params),
-        warnings: Vec::new(),
-        spawn: Arc::new(move |node, x| {
-            let gather = Gather::sum(pattern, node, format.clone(), x.len());
-            let all = pattern == Pattern::AllToAll;
-            Box::new(SignSgd { all, gather, step: 0.0 })
-        }),
-    })
+    let plan = Collective::after_gradient(pattern, nodes, vec![format.clone()]);
+    Ok(ENTRY.prepared(&params, plan, Vec::new(), move |node, x| {
+        let gather = Gather::sum(pattern, node, format.clone(), x.len());
+        let all = pattern == Pattern::AllToAll;
+        SignSgd { all, gather, step: 0.0 }
+    }))
 }
 
 struct SignSgd {

@@ -92,18 +92,12 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     let warnings = setting.require_contraction(ENTRY.name)?;
     let (nodes, format) = (setting.topology.nodes(), setting.compressed());
     let frames = vec![format.clone(), setting.dense()];
-    Ok(Prepared {
-        plan: Arc::new(Collective::after_gradient(pattern, nodes, frames)),
-        resolved: config::resolved(ENTRY.name, &params),
-        warnings,
-        spawn: Arc::new(move |node, x| {
-            Box::new(EfSgd {
-                all: pattern == Pattern::AllToAll,
-                gather: Gather::new(pattern, nodes, node, format.clone(), x.len()),
-                decay,
-                step,
-                error: vec![0.0; x.len()],
-            })
-        }),
-    })
+    let plan = Collective::after_gradient(pattern, nodes, frames);
+    Ok(ENTRY.prepared(&params, plan, warnings, move |node, x| EfSgd {
+        all: pattern == Pattern::AllToAll,
+        gather: Gather::new(pattern, nodes, node, format.clone(), x.len()),
+        decay,
+        step,
+        error: vec![0.0; x.len()],
+    }))
 }

@@ -71,16 +71,12 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     // Only reports an error if a link to the server is missing.
     Pattern::choose(ENTRY.name, None, None, &[Kind::Server], setting.topology)?;
     let share = 1.0 / setting.topology.nodes() as f32;
-    Ok(Prepared {
-        plan: Arc::new(Clocked { staleness, format: setting.dense() }),
-        resolved: config::resolved(ENTRY.name, &params),
-        warnings: Vec::new(),
-        spawn: Arc::new(move |node, x| {
-            let serves = node == SERVER;
-            let x = if serves { x.to_vec() } else { Vec::new() };
-            Box::new(StaleSynchronous { serves, share, x })
-        }),
-    })
+    let plan = Clocked { staleness, format: setting.dense() };
+    Ok(ENTRY.prepared(&params, plan, Vec::new(), move |node, x| {
+        let serves = node == SERVER;
+        let x = if serves { x.to_vec() } else { Vec::new() };
+        StaleSynchronous { serves, share, x }
+    }))
 }
 
 const SERVER: NodeId = NodeId(0);

@@ -108,24 +108,19 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     let fragmented = Fragments { len: d, count: fragments };
     let plan = Collective::of_fragments(pattern, nodes, fragmented, formats, delay);
     let step = params.outer_step as f32;
-    Ok(Prepared {
-        plan: Arc::new(plan),
-        resolved: config::resolved(ENTRY.name, &params),
-        warnings,
-        spawn: Arc::new(move |node, x| {
-            let sum = || Sum::new(pattern, nodes, node, d.div_ceil(fragments));
-            Box::new(StreamingDiLoCo {
-                fragments: fragmented,
-                is_lossy,
-                keep,
-                step,
-                momentum,
-                outer: x.to_vec(),
-                m: vec![0.0; d],
-                sums: (0..=delay).map(|_| sum()).collect(),
-            })
-        }),
-    })
+    Ok(ENTRY.prepared(&params, plan, warnings, move |node, x| {
+        let sum = || Sum::new(pattern, nodes, node, d.div_ceil(fragments));
+        StreamingDiLoCo {
+            fragments: fragmented,
+            is_lossy,
+            keep,
+            step,
+            momentum,
+            outer: x.to_vec(),
+            m: vec![0.0; d],
+            sums: (0..=delay).map(|_| sum()).collect(),
+        }
+    }))
 }
 
 struct StreamingDiLoCo {

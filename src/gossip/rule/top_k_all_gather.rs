@@ -80,19 +80,11 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
     let warnings = setting.require_contraction(ENTRY.name)?;
     let (nodes, len) = (setting.topology.nodes(), setting.parameters);
     let down = Format::Sparse { len, most: k.saturating_mul(nodes).min(len) };
-    Ok(Prepared {
-        plan: Arc::new(Collective::after_gradient(
-            pattern,
-            nodes,
-            vec![setting.compressed(), down],
-        )),
-        resolved: config::resolved(ENTRY.name, &params),
-        warnings,
-        spawn: Arc::new(move |node, x| {
-            let union = Union::new(pattern, nodes, node, x.len());
-            Box::new(TopKAllGather { union, error: vec![0.0; x.len()] })
-        }),
-    })
+    let plan = Collective::after_gradient(pattern, nodes, vec![setting.compressed(), down]);
+    Ok(ENTRY.prepared(&params, plan, warnings, move |node, x| {
+        let union = Union::new(pattern, nodes, node, x.len());
+        TopKAllGather { union, error: vec![0.0; x.len()] }
+    }))
 }
 
 /// The most entries that the compressor sends, if it sends entries.

@@ -28,7 +28,6 @@ pub(super) const ENTRY: Entry = Entry {
          neighbours",
     )],
     compresses: false,
-    home: "path",
     counts_nodes: true,
     prepare,
     ..Entry::BLANK
@@ -66,17 +65,12 @@ fn prepare(table: &toml::Table, setting: &Setting<'_>) -> Result<Prepared, Confi
             ),
         ));
     }
-    let plan = Gossip::around_gradient(Arc::clone(setting.topology), setting.dense());
+    let plan = Gossip::around_gradient(setting.topology, setting.dense());
     let topology = Arc::clone(setting.topology);
-    Ok(Prepared {
-        plan: Arc::new(plan),
-        resolved: config::resolved(ENTRY.name, &params),
-        warnings,
-        spawn: Arc::new(move |node, x| {
-            let row = Row::of(&topology, node);
-            Box::new(TrimmedMean { row, held: Held::new(x.len()), trimmed })
-        }),
-    })
+    Ok(ENTRY.prepared(&params, plan, warnings, move |node, x| {
+        let row = Row::of(&topology, node);
+        TrimmedMean { row, held: Held::new(x.len()), trimmed }
+    }))
 }
 
 struct TrimmedMean {

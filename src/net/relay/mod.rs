@@ -13,10 +13,9 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 use futures::StreamExt;
 use libp2p::{
     Multiaddr, PeerId, Swarm, Transport, allow_block_list, connection_limits,
-    core::{muxing::StreamMuxerBox, upgrade::Version},
-    identify, ping, quic, relay,
+    core::muxing::StreamMuxerBox,
+    identify, ping, relay,
     swarm::{self, NetworkBehaviour, SwarmEvent},
-    tcp, yamux,
 };
 
 pub use file::RelayFile;
@@ -30,6 +29,7 @@ use super::{
     runtime,
     security::{Ciphers, Encryption},
     swarm::{IDLE, listen},
+    transport,
 };
 use crate::{config::ConfigError, mixing::Topology, run::Security, units::NodeId};
 
@@ -38,6 +38,10 @@ const RESERVATION: Duration = Duration::from_secs(3600);
 
 /// How long a relayed link may live. The protocol has no "for ever".
 const LONGEST: Duration = Duration::from_secs(365 * 86_400);
+
+/// The maximum number of streams per connection: one for each link that the relay carries to the
+/// node, and a few more.
+const STREAMS: usize = 512;
 
 /// The bytes of a megabit.
 const MEGABIT: f64 = 1e6 / 8.0;
@@ -144,21 +148,9 @@ impl Relay {
         let encryption = Encryption::new(&key, Security::Auto, Ciphers::default())
             .map_err(|error| wrong(&error))?;
         let limits = Limits::new(file.link_mbps * MEGABIT, file.total_mbps * MEGABIT);
-        let of_quic = limits.clone();
-        let transport = tcp::tokio::Transport::new(tcp::Config::default().nodelay(true))
-            .upgrade(Version::V1Lazy)
-            .authenticate(encryption)
-            .multiplex(yamux::Config::default())
-            .map(move |(peer, muxer), _| {
-                (peer, StreamMuxerBox::new(Limited::new(muxer, limits.clone())))
-            })
-            .or_transport(quic::tokio::Transport::new(quic::Config::new(&key)).map(
-                move |(peer, muxer), _| {
-                    (peer, StreamMuxerBox::new(Limited::new(muxer, of_quic.clone())))
-                },
-            ))
-            .map(|either, _| either.into_inner())
-            .boxed();
+        let limit = move |connection| StreamMuxerBox::new(Limited::new(connection, limits.clone()));
+        let transport = transport::direct(&key, encryption, STREAMS);
+        let transport = Transport::map(transport, move |(peer, all), _| (peer, limit(all))).boxed();
         let own = key.public().to_peer_id();
         let behaviour = behaviour(own, key.public(), &names, file.links);
         let config = swarm::Config::with_tokio_executor().with_idle_connection_timeout(IDLE);
