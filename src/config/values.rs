@@ -9,7 +9,6 @@ use serde::{
         DeserializeOwned, Error as _, Expected, IntoDeserializer, Unexpected, Visitor,
         value::{Error as Words, MapAccessDeserializer, MapDeserializer, SeqDeserializer},
     },
-    forward_to_deserialize_any,
 };
 
 use super::Fault;
@@ -91,32 +90,85 @@ impl IntoDeserializer<'_, ReadError> for Values {
     }
 }
 
-impl<'de> Deserializer<'de> for Values {
-    type Error = ReadError;
+impl Values {
+    fn unexpected(&self) -> Unexpected<'_> {
+        match &self.0 {
+            toml::Value::Boolean(value) => Unexpected::Bool(*value),
+            toml::Value::Integer(value) => Unexpected::Signed(*value),
+            toml::Value::Float(value) => Unexpected::Float(*value),
+            toml::Value::String(value) => Unexpected::Str(value),
+            toml::Value::Datetime(_) => Unexpected::Other("date or time"),
+            toml::Value::Array(_) => Unexpected::Seq,
+            toml::Value::Table(_) => Unexpected::Map,
+        }
+    }
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
+    fn refuse<T>(&self, expected: &dyn Expected) -> Result<T, ReadError> {
+        Err(ReadError::invalid_type(self.unexpected(), expected))
+    }
+
+    fn read_scalar<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
         match self.0 {
             toml::Value::Boolean(value) => visitor.visit_bool(value),
             toml::Value::Integer(value) => visitor.visit_i64(value),
             toml::Value::Float(value) => visitor.visit_f64(value),
             toml::Value::String(value) => visitor.visit_string(value),
             toml::Value::Datetime(value) => visitor.visit_string(value.to_string()),
-            toml::Value::Array(values) => {
-                let len = values.len();
-                let mut values = SeqDeserializer::new(values.into_iter().map(Values));
-                let read = visitor.visit_seq(&mut values)?;
-                let long =
-                    |_: ReadError| ReadError::invalid_length(len, &"fewer elements in array");
-                values.end().map_err(long).map(|()| read)
-            }
-            toml::Value::Table(table) => {
-                let len = table.len();
-                let pairs = table.into_iter().map(|(key, value)| (key, Values(value)));
-                let mut pairs = MapDeserializer::new(pairs);
-                let read = visitor.visit_map(&mut pairs)?;
-                let long = |_: ReadError| ReadError::invalid_length(len, &"fewer elements in map");
-                pairs.end().map_err(long).map(|()| read)
-            }
+            toml::Value::Array(_) | toml::Value::Table(_) => self.refuse(&visitor),
+        }
+    }
+
+    fn read_array<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
+        let toml::Value::Array(values) = self.0 else { return self.refuse(&visitor) };
+        let len = values.len();
+        let mut values = SeqDeserializer::new(values.into_iter().map(Values));
+        let read = visitor.visit_seq(&mut values)?;
+        let long = |_: ReadError| ReadError::invalid_length(len, &"fewer elements in array");
+        values.end().map_err(long).map(|()| read)
+    }
+
+    fn read_table<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
+        let toml::Value::Table(table) = self.0 else { return self.refuse(&visitor) };
+        let len = table.len();
+        let pairs = table.into_iter().map(|(key, value)| (key, Values(value)));
+        let mut pairs = MapDeserializer::new(pairs);
+        let read = visitor.visit_map(&mut pairs)?;
+        let long = |_: ReadError| ReadError::invalid_length(len, &"fewer elements in map");
+        pairs.end().map_err(long).map(|()| read)
+    }
+}
+
+/// Each kind of value has its own code, so that the code of all kinds is not compiled for each.
+macro_rules! read_as {
+    ($($read:ident: $($name:ident($($argument:ident: $type:ty),*)),+;)+) => {$($(
+        fn $name<V: Visitor<'de>>(
+            self,
+            $($argument: $type,)*
+            visitor: V,
+        ) -> Result<V::Value, ReadError> {
+            self.$read(visitor)
+        }
+    )+)+};
+}
+
+impl<'de> Deserializer<'de> for Values {
+    type Error = ReadError;
+
+    read_as! {
+        read_table:
+            deserialize_map(),
+            deserialize_struct(_name: &'static str, _fields: &'static [&'static str]);
+        read_array:
+            deserialize_seq(),
+            deserialize_tuple(_len: usize),
+            deserialize_tuple_struct(_name: &'static str, _len: usize);
+    }
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
+        match self.0 {
+            toml::Value::Array(_) => self.read_array(visitor),
+            toml::Value::Table(_) => self.read_table(visitor),
+            _ => self.read_scalar(visitor),
         }
     }
 
@@ -154,8 +206,15 @@ impl<'de> Deserializer<'de> for Values {
         visitor.visit_newtype_struct(self)
     }
 
-    forward_to_deserialize_any! {
-        bool u8 u16 u32 u64 i8 i16 i32 i64 i128 u128 f32 f64 char str string unit seq bytes
-        byte_buf map unit_struct tuple_struct tuple ignored_any identifier struct
+    read_as! {
+        read_scalar:
+            deserialize_bool(), deserialize_char(), deserialize_str(), deserialize_string(),
+            deserialize_u8(), deserialize_u16(), deserialize_u32(), deserialize_u64(),
+            deserialize_i8(), deserialize_i16(), deserialize_i32(), deserialize_i64(),
+            deserialize_f32(), deserialize_f64(), deserialize_identifier(),
+            deserialize_bytes(), deserialize_byte_buf(), deserialize_unit(),
+            deserialize_unit_struct(_name: &'static str);
+        deserialize_any:
+            deserialize_ignored_any();
     }
 }
