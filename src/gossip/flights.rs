@@ -3,13 +3,12 @@
 //! `F` is the type of a frame: bytes on a node, nothing in a prediction. A [`Carrier`] sends and
 //! takes the frames.
 
-use std::collections::BTreeMap;
-
 use super::{
     event::Failure,
     plan::{At, Meeting, Plan},
 };
 use crate::units::{NodeId, Round};
+use litemap::LiteMap;
 
 /// Frames that one link may hold and has not sent yet. Two: one is sent while the next is encoded.
 pub const SLOTS: usize = 2;
@@ -57,12 +56,12 @@ struct Link<F> {
     /// Frames that the link holds and has not sent.
     out: usize,
     /// Frames that arrived and wait for their exchange.
-    held: BTreeMap<At, F>,
+    held: LiteMap<At, F>,
 }
 
 impl<F> Default for Link<F> {
     fn default() -> Link<F> {
-        Link { out: 0, held: BTreeMap::new() }
+        Link { out: 0, held: LiteMap::new() }
     }
 }
 
@@ -70,7 +69,7 @@ impl<F> Default for Link<F> {
 #[derive(Debug)]
 pub struct Flights<F> {
     id: NodeId,
-    links: BTreeMap<NodeId, Link<F>>,
+    links: LiteMap<NodeId, Link<F>>,
     flights: Vec<Flight>,
     limit: usize,
     meeting: Meeting,
@@ -81,7 +80,7 @@ impl<F> Flights<F> {
     pub(crate) fn new(id: NodeId, limit: usize) -> Flights<F> {
         Flights {
             id,
-            links: BTreeMap::new(),
+            links: LiteMap::new(),
             flights: Vec::new(),
             limit: limit.max(HELD),
             meeting: Meeting::default(),

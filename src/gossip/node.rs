@@ -32,7 +32,7 @@ mod snapshots;
 
 pub use snapshots::Rejoin;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use super::{
     calls::Calls,
@@ -57,6 +57,7 @@ use crate::{
     state::State,
     units::{NodeId, Round},
 };
+use litemap::LiteMap;
 
 /// Makes a rule at an initial model.
 pub type NewRule = Box<dyn FnOnce(&[f32]) -> Box<dyn Rule> + Send>;
@@ -115,7 +116,7 @@ pub struct Node {
     lag: u64,
     flights: Flights<Vec<u8>>,
     /// Frames that arrive in pieces, at most one of a neighbour.
-    incoming: BTreeMap<NodeId, Incoming>,
+    incoming: LiteMap<NodeId, Incoming>,
     transfer: Transfer,
     stage: Stage,
     program: Program,
@@ -220,7 +221,7 @@ impl Node {
         let mut node = Node {
             lag,
             flights: Flights::new(id, ahead),
-            incoming: BTreeMap::new(),
+            incoming: LiteMap::new(),
             transfer: Transfer::new(id, seed, neighbours, plan::crosses(&*plan))
                 .lying(lie)
                 .accepting(max_norm),

@@ -11,10 +11,11 @@
 //!
 //! Children are summed in ascending order. L. Prechelt, "Early Stopping - But When?", 1998.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::plan::{self, Plan};
 use crate::{mixing::Topology, state::Visitor, units::NodeId};
+use litemap::LiteMap;
 
 /// When a run ends by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,14 +94,14 @@ pub(super) struct Stopping {
     parent: Option<NodeId>,
     children: Vec<NodeId>,
     /// Of each round the own tally, then those of the children; the sums of their subtrees.
-    tallies: BTreeMap<u64, Vec<Option<Tally>>>,
+    tallies: LiteMap<u64, Vec<Option<Tally>>>,
     /// The rounds whose sum has been sent to the parent.
     sent: BTreeSet<u64>,
     /// The root's lowest mean loss, and the evaluations since.
     best: f64,
     since: u64,
     /// The own models at the last evaluations, if the best is the result.
-    models: BTreeMap<u64, Vec<f32>>,
+    models: LiteMap<u64, Vec<f32>>,
 }
 
 impl Stopping {
@@ -119,11 +120,11 @@ impl Stopping {
             from,
             parent: tree.parent(id),
             children: tree.children(id).to_vec(),
-            tallies: BTreeMap::new(),
+            tallies: LiteMap::new(),
             sent: BTreeSet::new(),
             best: f64::INFINITY,
             since: 0,
-            models: BTreeMap::new(),
+            models: LiteMap::new(),
         }
     }
 
@@ -153,7 +154,7 @@ impl Stopping {
         }
         self.models.insert(round, x.to_vec());
         let oldest = round.saturating_sub(self.rounds_since_best());
-        self.models = self.models.split_off(&oldest);
+        self.models.retain(|round, _| *round >= oldest);
     }
 
     /// The own model of the lowest loss, after a run of so many rounds that ended because of the
@@ -246,7 +247,7 @@ impl Stopping {
     pub fn decides(&mut self, round: u64) -> bool {
         let sum = self.due(round).and_then(|at| self.sum(at));
         let kept = round.saturating_sub(self.delay).saturating_add(u64::from(sum.is_some()));
-        self.tallies = self.tallies.split_off(&kept);
+        self.tallies.retain(|round, _| *round >= kept);
         self.sent = self.sent.split_off(&kept);
         let Some(sum) = sum.filter(|sum| sum.rows > 0) else { return false };
         let loss = sum.loss / sum.rows as f64;

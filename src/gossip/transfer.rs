@@ -1,6 +1,6 @@
 //! The frames of one node: encoding and sending, taking and checking.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use super::{
     event::{Effect, Failure, LinkTraffic, Traffic},
@@ -18,6 +18,7 @@ use crate::{
     units::NodeId,
     vector,
 };
+use litemap::LiteMap;
 
 /// Rounds between two checks that copies agree with their owners.
 pub const REPLICA_EVERY: u64 = 16;
@@ -40,7 +41,7 @@ struct Link {
 pub struct Transfer {
     id: NodeId,
     seed: u64,
-    links: BTreeMap<NodeId, Link>,
+    links: LiteMap<NodeId, Link>,
     /// Sent buffers; reused when no link holds them.
     pool: Vec<Arc<Vec<u8>>>,
     /// Whether a link may deliver its next frame while one is held: if the plan
@@ -187,7 +188,7 @@ impl Transfer {
     /// Frees the buffers of sent frames: the next frames have another size.
     pub fn forget_buffers(&mut self) {
         self.pool.clear();
-        self.links.values_mut().for_each(|link| link.spare.clear());
+        self.links.iter_mut().for_each(|(_, link)| link.spare.clear());
     }
 
     /// Checks the norm of a call, if there is a limit.

@@ -489,7 +489,8 @@ impl Keys {
     fn json<T: serde::de::DeserializeOwned>(&self, key: &str) -> Result<Option<T>, ConfigError> {
         self.own(key)
             .map(|text| {
-                serde_json::from_str(text).map_err(|error| self.bad(key, &error.to_string()))
+                serde_json::from_slice(text.as_bytes())
+                    .map_err(|error| self.bad(key, &error.to_string()))
             })
             .transpose()
     }

@@ -1,7 +1,7 @@
 //! Links this node with all neighbours that are here, and chooses with them who goes on.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     sync::{Arc, mpsc::RecvTimeoutError},
     time::{Duration, Instant},
 };
@@ -20,6 +20,7 @@ use crate::{
     mixing::Topology,
     units::{NodeId, Round},
 };
+use litemap::LiteMap;
 
 /// How long a node that goes on waits until its neighbours know of it.
 const LEAVING: Duration = Duration::from_secs(2);
@@ -76,10 +77,10 @@ impl Assembler<'_> {
                 .with_results(self.results);
         let mut sign = begun;
         let neighbours = self.topology.neighbours(self.id);
-        let mut lost: BTreeMap<NodeId, Instant> =
+        let mut lost: LiteMap<NodeId, Instant> =
             neighbours.iter().map(|peer| (*peer, begun)).collect();
         let mut linked = BTreeSet::new();
-        let mut differences: BTreeMap<NodeId, Difference> = BTreeMap::new();
+        let mut differences: LiteMap<NodeId, Difference> = LiteMap::new();
         let (mut line, mut sent) = (begun + LINE, None::<News>);
         let mut confirms = None::<Instant>;
         loop {
@@ -219,7 +220,7 @@ impl Assembler<'_> {
         peer: NodeId,
         reason: &str,
         linked: &mut BTreeSet<NodeId>,
-        lost: &mut BTreeMap<NodeId, Instant>,
+        lost: &mut LiteMap<NodeId, Instant>,
     ) {
         linked.remove(&peer);
         lost.entry(peer).or_insert_with(clock::now);

@@ -16,7 +16,7 @@
 //! them, the run is over: its nodes adopt no membership, and end once a quorum of them knows.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -24,6 +24,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::{drive::Membership, mixing::Topology, units::NodeId};
+use litemap::LiteMap;
 
 /// How long a part of the network must have been the same.
 const SETTLED: Duration = Duration::from_secs(1);
@@ -92,7 +93,7 @@ pub(super) struct Assembly {
     /// The least number of members, before the run has begun and after that.
     quorums: [usize; 2],
     own: View,
-    views: BTreeMap<NodeId, View>,
+    views: LiteMap<NodeId, View>,
     /// The membership that this node has adopted last.
     adopted: Membership,
     proposal: Option<Membership>,
@@ -126,7 +127,7 @@ impl Assembly {
         begun: bool,
     ) -> Assembly {
         let own = View { adopted: adopted.id, begun, ..View::default() };
-        let views = BTreeMap::from([(me, own.clone())]);
+        let views = LiteMap::from_iter([(me, own.clone())]);
         Assembly {
             me,
             topology,

@@ -1,13 +1,11 @@
 //! Neighbours that have broken the protocol: while the run goes on without their links, their
 //! connections are refused, each time for twice as long.
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use super::host::Neighbour;
 use crate::units::NodeId;
+use litemap::LiteMap;
 
 /// How long a neighbour is refused at first, and at most.
 const FIRST: Duration = Duration::from_secs(60);
@@ -24,7 +22,7 @@ pub struct Ban {
 
 /// The bans of one node, by the numbers of the run's topology.
 #[derive(Debug, Default)]
-pub(super) struct Bans(BTreeMap<NodeId, (Ban, u32)>);
+pub(super) struct Bans(LiteMap<NodeId, (Ban, u32)>);
 
 impl Bans {
     /// Bans a neighbour and returns for how long.

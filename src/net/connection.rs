@@ -2,13 +2,13 @@
 //! messages.
 
 use std::{
-    collections::BTreeMap,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use futures::{AsyncReadExt, AsyncWriteExt};
 use libp2p::swarm::ConnectionId;
+use litemap::LiteMap;
 use tokio::{
     sync::mpsc,
     task::JoinSet,
@@ -76,7 +76,7 @@ impl Link {
         tick.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
         let mut goodbyes = Goodbyes::new(self.leaving.borrow().clone());
         let (mut acknowledged, mut spoke) = (arrived.frames(), Instant::now());
-        let mut sent_beats = BTreeMap::new();
+        let mut sent_beats = LiteMap::new();
         // The neighbour may have missed it while the link was down.
         let begun = self.status.begun();
         let mut first = begun.map(|begun| Message::Start(StartMessage::Begin(begun)));

@@ -1,6 +1,6 @@
 //! The events that a host sends to the thread of a node's core.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use super::wire::StartMessage;
 use crate::{
@@ -9,6 +9,7 @@ use crate::{
     gossip::{Cause, Input},
     units::NodeId,
 };
+use litemap::LiteMap;
 
 /// How the two ends of a link differ.
 #[derive(Clone, Debug)]
@@ -31,7 +32,7 @@ impl std::fmt::Display for Difference {
 
 /// Keeps a difference to a neighbour, and reports it once.
 pub(super) fn note_difference(
-    differences: &mut BTreeMap<NodeId, Difference>,
+    differences: &mut LiteMap<NodeId, Difference>,
     peer: NodeId,
     difference: Difference,
 ) {
@@ -43,7 +44,7 @@ pub(super) fn note_difference(
 
 /// Reports a node that differs from all its neighbours: its own files may be the wrong ones, so the
 /// user must compare.
-pub(super) fn refusal(differences: &BTreeMap<NodeId, Difference>) -> RunError {
+pub(super) fn refusal(differences: &LiteMap<NodeId, Difference>) -> RunError {
     let files = differences.values().find_map(|difference| match difference {
         Difference::Files(error) => Some(RunError::Setup(error.clone())),
         Difference::Programs(_) => None,

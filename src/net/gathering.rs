@@ -12,7 +12,7 @@
 //! * *Ready* names the checkpoints of all nodes of the subtree; *begin* says after which round the
 //!   run goes on (0: from its beginning).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::{
     hello::sentence,
@@ -23,6 +23,7 @@ use crate::{
     mixing::Topology,
     units::{NodeId, Round},
 };
+use litemap::LiteMap;
 
 /// The last known state of a child.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,7 +37,7 @@ enum Child {
 #[derive(Debug)]
 pub(super) struct Gathering {
     parent: Option<NodeId>,
-    children: BTreeMap<NodeId, Child>,
+    children: LiteMap<NodeId, Child>,
     /// Neighbours without a link.
     missing: BTreeSet<NodeId>,
     /// The parent's report on the rest of the network.
@@ -48,7 +49,7 @@ pub(super) struct Gathering {
     /// Where the run begins or goes on, once that is known.
     begun: Option<Beginning>,
     /// The last message to each neighbour in the tree.
-    sent: BTreeMap<NodeId, StartMessage>,
+    sent: LiteMap<NodeId, StartMessage>,
 }
 
 impl Gathering {
@@ -71,7 +72,7 @@ impl Gathering {
             missing: neighbours.iter().copied().collect(),
             elsewhere: None,
             begun: None,
-            sent: BTreeMap::new(),
+            sent: LiteMap::new(),
         }
     }
 
@@ -153,7 +154,7 @@ impl Gathering {
         memberships.sort_unstable();
         memberships.dedup();
         for membership in memberships.into_iter().rev() {
-            let mut count = BTreeMap::new();
+            let mut count: LiteMap<_, _> = LiteMap::new();
             let of = |kept: &&Kept| kept.membership == membership;
             for kept in nodes.iter().flat_map(|(_, kept)| kept).filter(of) {
                 *count.entry(*kept).or_insert(0) += 1;

@@ -9,12 +9,12 @@
 //! * All queues between host and core are bounded: [`SLOTS`] frames out per link, one frame in.
 
 use std::{
-    collections::BTreeMap,
     sync::{Arc, mpsc::Sender as Events},
     time::{Duration, Instant},
 };
 
 use libp2p::{Multiaddr, PeerId, identity::Keypair};
+use litemap::LiteMap;
 use tokio::{
     runtime::Handle,
     sync::{Mutex, mpsc, watch},
@@ -111,11 +111,11 @@ pub struct Host {
     listen: Vec<Multiaddr>,
     /// Its addresses at relays.
     relays: Vec<Multiaddr>,
-    links: BTreeMap<NodeId, Handles>,
+    links: LiteMap<NodeId, Handles>,
     leave: watch::Sender<Leaving>,
     status: Arc<Status>,
     ciphers: Ciphers,
-    connect: mpsc::UnboundedSender<BTreeMap<NodeId, Vec<Multiaddr>>>,
+    connect: mpsc::UnboundedSender<LiteMap<NodeId, Vec<Multiaddr>>>,
     tasks: Vec<JoinHandle<()>>,
     /// Answers neighbours that examine their links.
     answers: JoinHandle<()>,
@@ -159,8 +159,8 @@ impl Host {
         let status = Arc::new(Status::new(used.map(|neighbour| neighbour.node)));
         let (leave, leaving) = watch::channel(None);
         let (close, closing) = mpsc::unbounded_channel();
-        let mut peers = BTreeMap::new();
-        let mut links = BTreeMap::new();
+        let mut peers = LiteMap::new();
+        let mut links = LiteMap::new();
         let mut tasks = Vec::new();
         let streams = swarm.behaviour().streams.new_control();
         let (card, incarnation) = (Arc::new(config.card), random());
@@ -283,7 +283,7 @@ impl Host {
     }
 
     /// Starts to dial these neighbours; the others will dial this node.
-    pub fn connect(&self, addresses: BTreeMap<NodeId, Vec<Multiaddr>>) {
+    pub fn connect(&self, addresses: LiteMap<NodeId, Vec<Multiaddr>>) {
         let all = self.listen.iter().chain(&self.relays);
         let ours = all.map(ToString::to_string).collect::<Vec<_>>().join(", ");
         for &node in self.links.keys().filter(|node| !addresses.contains_key(node)) {

@@ -1,6 +1,6 @@
 //! The control messages that a link receives.
 
-use std::{collections::BTreeMap, sync::Arc, time::Instant};
+use std::{sync::Arc, time::Instant};
 
 use super::{
     event::Event,
@@ -12,6 +12,7 @@ use super::{
     wire::{Beginning, MOST_CHANGES, MOST_ROUNDS, Message, Reason, Saved, StartMessage},
 };
 use crate::{drive::Change, gossip::Cause, mixing::Topology, units::NodeId};
+use litemap::LiteMap;
 
 /// The maximum number of start messages per connection, besides one in five seconds.
 const MOST_START_MESSAGES: u32 = 10_000;
@@ -47,7 +48,7 @@ impl Link {
         &self,
         message: Message,
         goodbyes: &mut Goodbyes,
-        sent_beats: &mut BTreeMap<NodeId, u64>,
+        sent_beats: &mut LiteMap<NodeId, u64>,
     ) -> Option<End> {
         let has_content = match &message {
             Message::Ack(received) => *received >= self.outbox.lock().first(),

@@ -5,7 +5,6 @@
 //! time; [`super::answers`] has the requests.
 
 use std::{
-    collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -19,6 +18,7 @@ use libp2p::{
     },
 };
 use libp2p_stream::IncomingStreams;
+use litemap::LiteMap;
 use tokio::{
     sync::{mpsc, oneshot},
     task::JoinSet,
@@ -155,8 +155,8 @@ struct Open {
 
 #[derive(Default)]
 struct Known {
-    open: BTreeMap<PeerId, Vec<Open>>,
-    sees: BTreeMap<PeerId, Multiaddr>,
+    open: LiteMap<PeerId, Vec<Open>>,
+    sees: LiteMap<PeerId, Multiaddr>,
     reserved: Vec<(Multiaddr, Result<(), String>)>,
 }
 
@@ -476,8 +476,8 @@ async fn run_swarm(
     mut reservations: Reservations,
     known: Shared,
 ) {
-    let mut dials: BTreeMap<ConnectionId, oneshot::Sender<Result<ConnectionId, DialError>>> =
-        BTreeMap::new();
+    let mut dials: LiteMap<ConnectionId, oneshot::Sender<Result<ConnectionId, DialError>>> =
+        LiteMap::new();
     let lock = || known.lock().unwrap_or_else(PoisonError::into_inner);
     let mut tick = time::interval(PAUSE);
     loop {

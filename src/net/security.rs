@@ -7,10 +7,7 @@
 //! them: a node proves its PeerId by a self-signed certificate, as libp2p's specification of TLS
 //! says.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::{
     AsyncRead, AsyncWrite, FutureExt,
@@ -25,6 +22,7 @@ use libp2p::{
     noise,
     tls::certificate::{self, GenError, ParseError},
 };
+use litemap::LiteMap;
 use rustls::{
     ClientConfig, DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
@@ -57,7 +55,7 @@ pub fn has_aes() -> bool {
 
 /// The encryption of each neighbour's newest TCP connection.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ciphers(Arc<Mutex<BTreeMap<PeerId, String>>>);
+pub(super) struct Ciphers(Arc<Mutex<LiteMap<PeerId, String>>>);
 
 impl Ciphers {
     /// The encryption of this neighbour's newest TCP connection.

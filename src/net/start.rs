@@ -1,6 +1,6 @@
 //! Waits until all nodes are linked, and agrees with them on the round after which the run goes on.
 
-use std::{collections::BTreeMap, sync::mpsc::RecvTimeoutError, time::Duration};
+use std::{sync::mpsc::RecvTimeoutError, time::Duration};
 
 use super::{
     clock,
@@ -15,6 +15,7 @@ use crate::{
     mixing::Topology,
     units::{NodeId, Round},
 };
+use litemap::LiteMap;
 
 /// A node before the run begins or goes on.
 pub(super) struct Starter<'a> {
@@ -73,9 +74,9 @@ impl Starter<'_> {
         let mut gathering =
             Gathering::new(self.topology, self.membership.clone(), self.id, self.saved.clone());
         let mut early: Vec<Event> = Vec::new();
-        let mut differences: BTreeMap<NodeId, Difference> = BTreeMap::new();
+        let mut differences: LiteMap<NodeId, Difference> = LiteMap::new();
         // The last message of each neighbour that left: the first cause.
-        let mut before: BTreeMap<NodeId, String> = BTreeMap::new();
+        let mut before: LiteMap<NodeId, String> = LiteMap::new();
         // Whether any neighbour has had the same files and program: then not only this node has
         // them.
         let mut agrees = false;
@@ -196,7 +197,7 @@ impl Starter<'_> {
 
     /// The missing neighbours and the causes, as far as they are known. `before`: the last messages
     /// of those that left.
-    fn troubles(&self, before: &BTreeMap<NodeId, String>) -> String {
+    fn troubles(&self, before: &LiteMap<NodeId, String>) -> String {
         let one = |(node, trouble): (NodeId, String)| {
             let said = before.get(&node).filter(|said| !trouble.contains(*said));
             let said = said.map_or_else(String::new, |said| format!("; before that: {said}"));

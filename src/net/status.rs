@@ -7,7 +7,6 @@
 //! node forwards them.
 
 use std::{
-    collections::BTreeMap,
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -21,6 +20,7 @@ use super::{
     wire::{Beginning, Message, Schedule},
 };
 use crate::units::NodeId;
+use litemap::LiteMap;
 
 /// The newest protocol version that a program knows, if any, and its name.
 type Program = (Option<u32>, String);
@@ -28,11 +28,11 @@ type Program = (Option<u32>, String);
 /// The state that a host's tasks share with the thread of its core.
 #[derive(Debug)]
 pub struct Status {
-    links: Mutex<BTreeMap<NodeId, State>>,
+    links: Mutex<LiteMap<NodeId, State>>,
     /// How far the newest connection to each neighbour has come.
-    reached: Mutex<BTreeMap<NodeId, Reached>>,
+    reached: Mutex<LiteMap<NodeId, Reached>>,
     /// The protocol version and the program of each neighbour that has said so.
-    programs: Mutex<BTreeMap<NodeId, Program>>,
+    programs: Mutex<LiteMap<NodeId, Program>>,
     /// A problem of the host as a whole.
     host: Mutex<Option<String>>,
     moved: AtomicU64,
@@ -61,7 +61,7 @@ struct Work {
     /// When this node last sent a beat.
     last_sent: Option<Instant>,
     /// Beats of each node, counted from 1, and whether the last one was of an absence.
-    beats: BTreeMap<NodeId, (u64, bool)>,
+    beats: LiteMap<NodeId, (u64, bool)>,
     /// The last beat of another node.
     last: Option<Alive>,
 }
@@ -70,7 +70,7 @@ struct Work {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Saves {
     /// The rounds of each node's newest.
-    pub newest: BTreeMap<u32, u64>,
+    pub newest: LiteMap<u32, u64>,
     /// When the next one is due.
     pub schedule: Schedule,
 }
@@ -162,7 +162,7 @@ impl Status {
         self.reached().get(&node).copied().unwrap_or(Reached::Nothing)
     }
 
-    fn reached(&self) -> MutexGuard<'_, BTreeMap<NodeId, Reached>> {
+    fn reached(&self) -> MutexGuard<'_, LiteMap<NodeId, Reached>> {
         self.reached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -278,7 +278,7 @@ impl Status {
     }
 
     /// Beats that are newer than those in `sent`; they are added to it.
-    pub(super) fn new_beats(&self, sent: &mut BTreeMap<NodeId, u64>) -> Vec<Beat> {
+    pub(super) fn new_beats(&self, sent: &mut LiteMap<NodeId, u64>) -> Vec<Beat> {
         let mut new_beats = Vec::new();
         for (&node, &(count, absent)) in &self.work().beats {
             if sent.insert(node, count) != Some(count) {
@@ -306,7 +306,7 @@ impl Status {
         self.work().last
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeId, State>> {
+    fn lock(&self) -> MutexGuard<'_, LiteMap<NodeId, State>> {
         self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -337,7 +337,7 @@ mod tests {
     fn beats_are_forwarded_once_and_count_only_if_new() {
         let (worker, between, far) =
             (Status::new([].into_iter()), Status::new([].into_iter()), Status::new([].into_iter()));
-        let (mut first, mut second) = (BTreeMap::new(), BTreeMap::new());
+        let (mut first, mut second) = (LiteMap::new(), LiteMap::new());
         worker.beat(NodeId(0), HEARTBEAT);
         assert!(worker.new_beats(&mut first).is_empty(), "an idle node sends no beats");
         worker.set_working(true);

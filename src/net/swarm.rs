@@ -2,7 +2,6 @@
 //! assigned to this end.
 
 use std::{
-    collections::BTreeMap,
     net::{SocketAddr, TcpListener, UdpSocket},
     sync::Arc,
     time::{Duration, Instant},
@@ -21,6 +20,7 @@ use libp2p::{
         dial_opts::{DialOpts, PeerCondition},
     },
 };
+use litemap::LiteMap;
 use tokio::{
     sync::{mpsc, watch},
     time::timeout,
@@ -197,7 +197,7 @@ const SEEN_AT: usize = 4;
 pub(super) struct SwarmTask {
     pub swarm: Swarm<Behaviour>,
     pub me: PeerId,
-    pub peers: BTreeMap<PeerId, Peer>,
+    pub peers: LiteMap<PeerId, Peer>,
     pub status: Arc<Status>,
     pub closing: mpsc::UnboundedReceiver<(PeerId, ConnectionId)>,
     /// TCP's congestion control, unless it is the system's default.
@@ -226,7 +226,7 @@ impl SwarmTask {
     /// Runs until the host is dropped. Dialling begins when addresses arrive.
     pub async fn run(
         mut self,
-        mut addresses: mpsc::UnboundedReceiver<BTreeMap<NodeId, Vec<Multiaddr>>>,
+        mut addresses: mpsc::UnboundedReceiver<LiteMap<NodeId, Vec<Multiaddr>>>,
     ) {
         let mut tick = tokio::time::interval(Duration::from_millis(50));
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -255,18 +255,18 @@ impl SwarmTask {
                 _ = tick.tick(), if waits => {
                     self.dial_due();
                     self.reserve_due();
-                    self.peers.values_mut().for_each(|peer| peer.release(None));
+                    self.peers.iter_mut().for_each(|(_, peer)| peer.release(None));
                 }
             }
         }
     }
 
-    fn begin(&mut self, addresses: &BTreeMap<NodeId, Vec<Multiaddr>>) {
+    fn begin(&mut self, addresses: &LiteMap<NodeId, Vec<Multiaddr>>) {
         let allowed = &mut self.swarm.behaviour_mut().allowed;
         for relay in addresses.values().flatten().filter_map(relay_of) {
             allowed.allow_peer(relay);
         }
-        for peer in self.peers.values_mut() {
+        for (_, peer) in &mut self.peers {
             if let Some(addresses) =
                 addresses.get(&peer.neighbour.node).filter(|addresses| !addresses.is_empty())
             {

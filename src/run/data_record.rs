@@ -102,8 +102,8 @@ impl DataRecord {
     pub fn beside(model: &Path) -> Result<DataRecord, ConfigError> {
         let path = model.with_file_name(FILE);
         let wrong = |problem: String| ConfigError::at(path.display().to_string(), problem);
-        match fs::read_to_string(&path) {
-            Ok(text) => serde_json::from_str(&text)
+        match fs::read(&path) {
+            Ok(text) => serde_json::from_slice(&text)
                 .map_err(|error| wrong(format!("is no record of a run's data: {error}"))),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(DataRecord::default()),
             Err(error) => Err(wrong(format!("cannot be read: {error}"))),

@@ -115,7 +115,7 @@ impl RunDirectory {
         let rewound = (|| {
             let text = fs::read_to_string(&path)?;
             let stays = |line: &&str| {
-                let metric = serde_json::from_str::<Metric>(line);
+                let metric = Metric::from_json(line.as_bytes());
                 metric.is_ok_and(|metric| metric.round <= rounds)
             };
             let kept: String = text.lines().filter(stays).flat_map(|line| [line, "\n"]).collect();
@@ -191,7 +191,7 @@ impl RunDirectory {
     /// # Errors
     /// If one of them cannot be written.
     pub fn summary(&self, summary: &Summary) -> io::Result<()> {
-        self.write("summary.json", &(serde_json::to_string_pretty(summary)? + "\n"))?;
+        self.write("summary.json", &summary.to_json()?)?;
         match card::describe(&self.path, summary) {
             Some(text) => self.write(MODEL_CARD, &text),
             None => Ok(()),

@@ -58,7 +58,7 @@ impl Members {
                 let wrong = |error: serde_json::Error| {
                     ConfigError::at("summary", error.to_string()).within(path.display())
                 };
-                serde_json::from_slice::<Summary>(&bytes).map_err(wrong)?.history
+                Summary::from_json(&bytes).map_err(wrong)?.history
             }
             // The run is not over.
             Err(_) => Vec::new(),

@@ -43,6 +43,16 @@ pub struct Metric {
     pub measures: BTreeMap<String, f64>,
 }
 
+impl Metric {
+    /// Reads a line of `metrics.jsonl`.
+    ///
+    /// # Errors
+    /// If it is none.
+    pub fn from_json(line: &[u8]) -> serde_json::Result<Metric> {
+        serde_json::from_slice(line)
+    }
+}
+
 /// The mean loss of batches between two records.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct MeanLoss {

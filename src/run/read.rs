@@ -211,7 +211,7 @@ fn summary(path: &Path, topology: &Topology) -> Result<Option<Summary>, ConfigEr
     let bytes = fs::read(path).map_err(|error| {
         wrong("summary", format!("cannot be read: {error}")).with_fault(Fault::Unreadable)
     })?;
-    let summary: Summary = serde_json::from_slice(&bytes).map_err(|error| {
+    let summary = Summary::from_json(&bytes).map_err(|error| {
         wrong("summary", format!("{error}; expected the summary of a finished run"))
     })?;
     if summary.nodes != topology.nodes() {
@@ -244,7 +244,7 @@ fn lines(path: &Path, nodes: usize, open: bool) -> Result<Lines, ConfigError> {
             break;
         }
         let place = format!("line {number}");
-        let metric: Metric = match serde_json::from_slice(&line) {
+        let metric = match Metric::from_json(&line) {
             Ok(metric) => metric,
             Err(_) if open && !line.ends_with(b"\n") => break,
             Err(error) => {

@@ -5,7 +5,6 @@
 //! then does it become an error.
 
 use std::{
-    collections::BTreeMap,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     thread,
@@ -26,6 +25,7 @@ use crate::{
     units::NodeId,
     vector,
 };
+use litemap::LiteMap;
 
 /// The file of a run directory that holds the mean of all models.
 pub const MEAN_MODEL: &str = "model-mean.safetensors";
@@ -45,7 +45,7 @@ pub struct RunInfo {
     classes: Vec<String>,
     columns: Option<Columns>,
     /// Rows and rows per class of the nodes whose data is here.
-    rows: BTreeMap<NodeId, (u64, Vec<u64>)>,
+    rows: LiteMap<NodeId, (u64, Vec<u64>)>,
 }
 
 impl From<&Whole> for RunInfo {
@@ -72,7 +72,7 @@ impl From<&Single> for RunInfo {
             preprocessing: Arc::clone(&single.preprocessing),
             classes: single.classes.clone(),
             columns: single.columns().cloned(),
-            rows: [(single.node, (single.rows, single.class_rows.clone()))].into(),
+            rows: LiteMap::from_iter([(single.node, (single.rows, single.class_rows.clone()))]),
         }
     }
 }
@@ -86,7 +86,7 @@ impl RunInfo {
             preprocessing: Arc::default(),
             classes: Vec::new(),
             columns: None,
-            rows: [(node, (rows, Vec::new()))].into(),
+            rows: LiteMap::from_iter([(node, (rows, Vec::new()))]),
         }
     }
 }
@@ -104,7 +104,7 @@ struct State {
     folder: PathBuf,
     lent: Vec<(NodeId, Lent)>,
     /// The record of each node until its model was saved.
-    closings: BTreeMap<NodeId, Closing>,
+    closings: LiteMap<NodeId, Closing>,
     mean: Option<String>,
     /// Models that could not be written yet.
     waiting: Vec<(PathBuf, Arc<Vec<f32>>)>,
@@ -118,7 +118,7 @@ impl Recorder {
             warn,
             folder: directory.path().to_path_buf(),
             lent: Vec::new(),
-            closings: BTreeMap::new(),
+            closings: LiteMap::new(),
             mean: None,
             waiting: Vec::new(),
         })))

@@ -333,8 +333,24 @@ impl Summary {
         let text = fs::read(path).map_err(|error| {
             wrong(format!("cannot be read: {error}")).with_fault(Fault::Unreadable)
         })?;
-        serde_json::from_slice(&text)
+        Summary::from_json(&text)
             .map_err(|error| wrong(format!("is not the summary of a run: {error}")))
+    }
+
+    /// Reads the text of a file `summary.json`.
+    ///
+    /// # Errors
+    /// If it is no summary.
+    pub fn from_json(text: &[u8]) -> serde_json::Result<Summary> {
+        serde_json::from_slice(text)
+    }
+
+    /// The text of a file `summary.json`.
+    ///
+    /// # Errors
+    /// If a number in it has no place in JSON.
+    pub fn to_json(&self) -> serde_json::Result<String> {
+        Ok(serde_json::to_string_pretty(self)? + "\n")
     }
 
     /// A summary without results, as known before a run.

@@ -1,6 +1,6 @@
 //! Watches a run with all nodes in this process: consensus distance, loss and accuracy of the mean.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use super::{Whole, metrics::Metric};
 use crate::{
@@ -9,6 +9,7 @@ use crate::{
     units::{NodeId, Round, Time},
     vector,
 };
+use litemap::LiteMap;
 
 /// The figures of a progress display.
 #[derive(Clone, Debug, Default)]
@@ -68,7 +69,7 @@ pub struct Watch<'a> {
     /// How many nodes have gone on from a checkpoint.
     resumed: usize,
     /// Models that wait for those of the other nodes.
-    models: BTreeMap<Round, Waiting>,
+    models: LiteMap<Round, Waiting>,
     progress: Progress,
     on_metric: Box<dyn FnMut(&Metric) + 'a>,
     on_progress: Box<dyn FnMut(&Progress) + 'a>,
@@ -89,7 +90,7 @@ impl<'a> Watch<'a> {
             behind: latest.len(),
             latest,
             resumed: 0,
-            models: BTreeMap::new(),
+            models: LiteMap::new(),
             progress: Progress::default(),
             on_metric: Box::new(on_metric),
             on_progress: Box::new(on_progress),

@@ -438,7 +438,7 @@ impl Process {
         for line in BufReader::new(file).lines() {
             let line = line?;
             // A line that is not complete yet is read again next time.
-            let Ok(metric) = serde_json::from_str::<Metric>(&line) else { break };
+            let Ok(metric) = Metric::from_json(line.as_bytes()) else { break };
             self.read += line.len() as u64 + 1;
             self.latest = Some(metric.clone());
             self.metrics.push(metric);
@@ -454,7 +454,7 @@ impl Process {
 
     /// Its summary, if it has written one.
     fn summary(&self) -> Option<Summary> {
-        serde_json::from_slice(&fs::read(self.folder.join("run/summary.json")).ok()?).ok()
+        Summary::from_json(&fs::read(self.folder.join("run/summary.json")).ok()?).ok()
     }
 }
 
@@ -628,5 +628,5 @@ pub fn gather(
         copy_model(whole, process, directory, &format!("model-{}.safetensors", process.name))?;
     }
     copy_model(whole, &processes[0], directory, "model-mean.safetensors")?;
-    Ok(serde_json::from_slice(&summary).map_err(std::io::Error::from)?)
+    Ok(Summary::from_json(&summary).map_err(std::io::Error::from)?)
 }

@@ -78,8 +78,8 @@ impl Interrupt {
             let mut summary = recorder.summary();
             summary.rounds = summary.rounds.max(rounds);
             summary.interrupt();
-            if let Ok(text) = serde_json::to_string_pretty(&summary)
-                && let Err(error) = std::fs::write(&path, text + "\n")
+            if let Ok(text) = summary.to_json()
+                && let Err(error) = std::fs::write(&path, text)
             {
                 note!("warning: {}: {error}", path.display());
             }

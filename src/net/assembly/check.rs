@@ -269,7 +269,8 @@ impl World {
                 Program::Down => hash.update(b"down"),
                 Program::Runs => hash.update(b"runs"),
                 Program::Chooses(a) => {
-                    let state = (&a.own, &a.views, &a.adopted, &a.proposal, &a.part.0);
+                    let views: Vec<_> = a.views.iter().collect();
+                    let state = (&a.own, views, &a.adopted, &a.proposal, &a.part.0);
                     hash.update(bytes(&state));
                 }
             }

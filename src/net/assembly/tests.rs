@@ -1,5 +1,7 @@
 //! Random orders of stops, starts, breaks and lost messages.
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 
 use super::{check::check_adopted, *};

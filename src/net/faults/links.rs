@@ -1,11 +1,12 @@
 //! The links of a simulated machine, as its program uses them.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::VecDeque,
     sync::{Arc, mpsc::RecvTimeoutError},
     time::Duration,
 };
 
+use litemap::LiteMap;
 use tokio::sync::mpsc;
 
 use super::{
@@ -54,7 +55,7 @@ pub(super) struct End {
     /// The start message that was not sent yet.
     pub start: Option<StartMessage>,
     pub saves: Saves,
-    pub beats: BTreeMap<NodeId, u64>,
+    pub beats: LiteMap<NodeId, u64>,
     pub acknowledged: u64,
 }
 
@@ -67,7 +68,7 @@ pub(super) struct HostState {
     pub restarts: bool,
     pub deadlines: Deadlines,
     pub status: Arc<Status>,
-    pub ends: BTreeMap<NodeId, End>,
+    pub ends: LiteMap<NodeId, End>,
     pub events: VecDeque<Event>,
 }
 
@@ -77,7 +78,7 @@ pub(super) struct SimulatedLinks {
     machine: usize,
     host: u64,
     status: Arc<Status>,
-    names: BTreeMap<NodeId, String>,
+    names: LiteMap<NodeId, String>,
     is_over: bool,
 }
 
@@ -112,11 +113,11 @@ impl SimulatedLinks {
                 goodbye: false,
                 start: None,
                 saves: Saves::default(),
-                beats: BTreeMap::new(),
+                beats: LiteMap::new(),
                 acknowledged: 0,
             }
         };
-        let ends: BTreeMap<NodeId, End> =
+        let ends: LiteMap<NodeId, End> =
             part.neighbours.iter().map(|neighbour| (neighbour.node, end(neighbour))).collect();
         let names = ends.iter().map(|(node, end)| (*node, end.name.clone())).collect();
         let host = state.id();

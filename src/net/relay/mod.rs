@@ -8,7 +8,7 @@
 mod file;
 mod limited;
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{fmt, time::Duration};
 
 use futures::StreamExt;
 use libp2p::{
@@ -17,6 +17,7 @@ use libp2p::{
     identify, ping, relay,
     swarm::{self, NetworkBehaviour, SwarmEvent},
 };
+use litemap::LiteMap;
 
 pub use file::RelayFile;
 
@@ -123,7 +124,7 @@ impl fmt::Display for RelayEvent {
 /// A relay that listens.
 pub struct Relay {
     swarm: Swarm<Behaviour>,
-    names: BTreeMap<PeerId, String>,
+    names: LiteMap<PeerId, String>,
     addresses: Vec<Multiaddr>,
     refusals: Refusals,
     runtime: tokio::runtime::Runtime,
@@ -231,8 +232,8 @@ impl Relay {
 }
 
 /// The nodes to serve, with their names.
-fn names(file: &RelayFile) -> Result<BTreeMap<PeerId, String>, ConfigError> {
-    let mut names = BTreeMap::new();
+fn names(file: &RelayFile) -> Result<LiteMap<PeerId, String>, ConfigError> {
+    let mut names = LiteMap::new();
     for text in &file.peers {
         let peer = text.parse().map_err(|error| {
             ConfigError::new("relay.peers", text, format!("this is not a PeerId: {error}"))
@@ -252,7 +253,7 @@ fn names(file: &RelayFile) -> Result<BTreeMap<PeerId, String>, ConfigError> {
 fn behaviour(
     own: PeerId,
     public: libp2p::identity::PublicKey,
-    names: &BTreeMap<PeerId, String>,
+    names: &LiteMap<PeerId, String>,
     links: usize,
 ) -> Behaviour {
     let mut allowed = allow_block_list::Behaviour::<allow_block_list::AllowedPeers>::default();

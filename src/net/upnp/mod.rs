@@ -15,7 +15,6 @@ mod http;
 mod router;
 
 use std::{
-    collections::BTreeMap,
     net::{IpAddr, Ipv4Addr},
     sync::{
         Arc, Mutex, PoisonError,
@@ -26,6 +25,7 @@ use std::{
 };
 
 use libp2p::{Multiaddr, multiaddr::Protocol};
+use litemap::LiteMap;
 use tokio::sync::watch;
 
 use self::router::{Port, Router};
@@ -107,7 +107,7 @@ impl Forwarding {
             .collect();
         let (outside, outcomes) = (self.outside.clone(), Arc::clone(&self.outcomes));
         let stop = Arc::clone(&self.stop);
-        let (router, held) = (None, BTreeMap::new());
+        let (router, held) = (None, LiteMap::new());
         let keeper = Keeper { listen, outside, outcomes, stop, router, is_lost: true, held };
         let thread = thread::Builder::new().name("gradvine-upnp".into());
         match thread.spawn(move || keeper.run()) {
@@ -142,7 +142,7 @@ struct Keeper {
     router: Option<Router>,
     is_lost: bool,
     /// The ports at the router, by the ports that are listened on.
-    held: BTreeMap<Port, Port>,
+    held: LiteMap<Port, Port>,
 }
 
 impl Keeper {
@@ -197,7 +197,7 @@ impl Keeper {
                 return false;
             }
         };
-        let mut granted = BTreeMap::new();
+        let mut granted: LiteMap<_, _> = LiteMap::new();
         for (_, (ip, port)) in self.listen.clone() {
             granted.insert(port, self.ask_for(&found, ip, port));
         }

@@ -240,8 +240,8 @@ impl Checkpoint {
         if *sum != format!("{found:08x}") {
             return Err(format!("damaged: its checksum is {found:08x} instead of {sum}"));
         }
-        let header: Header =
-            serde_json::from_str(text).map_err(|error| format!("its header: {error}"))?;
+        let header: Header = serde_json::from_slice(text.as_bytes())
+            .map_err(|error| format!("its header: {error}"))?;
         if header.format != FORMAT {
             return Err(format!("format {}, this program reads {FORMAT}", header.format));
         }
