@@ -27,11 +27,11 @@ macro_rules! kernel {
             fn wide($($argument: $type),*) $(-> $result)? {
                 body($($argument),*)
             }
+            #[cfg(test)]
             if $crate::compress::kernel::is_plain() {
-                body($($argument),*)
-            } else {
-                wide($($argument),*)
+                return body($($argument),*);
             }
+            wide($($argument),*)
         }
     )*};
 }
@@ -41,12 +41,9 @@ pub(super) use kernel;
 thread_local!(static PLAIN: std::cell::Cell<bool> = const { std::cell::Cell::new(false) });
 
 /// Whether a test has asked for the plain kernels on this thread.
-#[inline(always)]
+#[cfg(test)]
 pub(super) fn is_plain() -> bool {
-    #[cfg(test)]
-    return PLAIN.get();
-    #[cfg(not(test))]
-    false
+    PLAIN.get()
 }
 
 /// Runs `work` with the plain kernels.
