@@ -248,7 +248,7 @@ impl Network for Place {
             let addresses = neighbour.addresses.clone();
             self.dialled.contains(&number).then_some((neighbour.node, addresses))
         });
-        host.connect(dialled.collect());
+        host.connect(dialled);
         let runtime = OwnRuntime(Some(runtime));
         Ok((Box::new(HostLinks { host, events, runtime }), own))
     }

@@ -283,7 +283,8 @@ impl Host {
     }
 
     /// Starts to dial these neighbours; the others will dial this node.
-    pub fn connect(&self, addresses: LiteMap<NodeId, Vec<Multiaddr>>) {
+    pub fn connect(&self, addresses: impl IntoIterator<Item = (NodeId, Vec<Multiaddr>)>) {
+        let addresses = LiteMap::from_iter(addresses);
         let all = self.listen.iter().chain(&self.relays);
         let ours = all.map(ToString::to_string).collect::<Vec<_>>().join(", ");
         for &node in self.links.keys().filter(|node| !addresses.contains_key(node)) {

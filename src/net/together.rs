@@ -320,7 +320,7 @@ async fn hosts(
         let id = NodeId::from(index);
         let ours = |node: &&NodeId| dials(&host.peer(), Directly, &peers[node.index()], Directly);
         let dialled = design.topology.neighbours(id).iter().filter(ours);
-        host.connect(dialled.map(|&node| (node, addresses[node.index()].clone())).collect());
+        host.connect(dialled.map(|&node| (node, addresses[node.index()].clone())));
         Worker {
             id,
             topology: Arc::clone(&design.topology),

@@ -1,6 +1,5 @@
 //! A small decentralized problem with known numbers: f_i(x) = 1/2 |A_i x - b_i|^2 / m, exact
 //! gradients.
-#![allow(dead_code)] // each test file uses its own part of this
 
 pub mod central;
 pub mod dense;
@@ -37,7 +36,7 @@ const ROWS: usize = 12;
 pub const WIDE: [usize; 2] = [2_501, 5_003];
 
 /// Five nodes with links of all kinds of weights; [`GIVEN_W`] is their W.
-pub const GIVEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/common/given.toml");
+pub const GIVEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/given.toml");
 
 /// W of [`GIVEN`]: rows and columns have the sum 1.
 pub const GIVEN_W: [[f64; 5]; 5] = [

@@ -1,7 +1,7 @@
 //! What a count sketch promises: against a second one written from the documentation, and by its
 //! laws.
 
-use crate::common;
+use common;
 
 use common::{
     sketch::{Plain, place},

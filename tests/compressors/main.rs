@@ -1,8 +1,5 @@
 //! Compressors: their laws, and the bytes of their payloads.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 mod compressor_laws;
 mod count_sketch;
 mod low_rank;

@@ -1,6 +1,6 @@
 //! Every payload is rounded by dice of its own, which both of its ends know.
 
-use crate::common;
+use common;
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,5 @@
 //! The inputs of runs: data, models, topologies, settings, and wrong files.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 mod archives;
 mod bad_data;
 mod corpora;

@@ -1,7 +1,7 @@
 //! Topologies that change from round to round: their matrices, their rates, and the rules on them
 //! against dense `f64` equations.
 
-use crate::common;
+use common;
 
 use common::{Problem, Run, consensus, difference, widen};
 use gradvine::{

@@ -1,7 +1,7 @@
 //! Pairwise gossip without rounds in common: the mean is kept, nobody waits for ever, the simulator
 //! repeats itself.
 
-use crate::common;
+use common;
 
 use common::{Run, consensus, hook::Alone};
 use gradvine::{

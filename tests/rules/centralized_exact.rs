@@ -1,7 +1,7 @@
 //! Every rule with a server or a collective against a plain dense f64 implementation written from
 //! its paper's equations.
 
-use crate::common;
+use common;
 
 use common::{
     Run,

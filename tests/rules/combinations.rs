@@ -1,7 +1,7 @@
 //! Every rule with every compressor on every kind of topology: it runs, or it is refused before it
 //! starts, with a reason and a way out.
 
-use crate::common;
+use common;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,7 @@
 //! Centralized rules that compress, against plain dense f64; what their papers claim of them; what
 //! must fail.
 
-use crate::common;
+use common;
 
 use common::{
     Run,

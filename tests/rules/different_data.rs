@@ -1,6 +1,6 @@
 //! Rules whose end does not depend on how the data differ between nodes, where D-PSGD's does.
 
-use crate::common;
+use common;
 
 use std::sync::{Arc, Mutex};
 

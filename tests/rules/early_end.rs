@@ -1,7 +1,7 @@
 //! Rounds that end early because one node asks, and a model that one node gives to all.
 
-use crate::common;
 use crate::properties::{ALL, home};
+use common;
 
 use common::Run;
 use gradvine::{

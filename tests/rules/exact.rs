@@ -1,6 +1,6 @@
 //! Every rule against a plain dense f64 implementation written from its paper's equations.
 
-use crate::common;
+use common;
 
 use common::{
     GIVEN, GIVEN_W, Run, difference,

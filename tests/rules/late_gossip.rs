@@ -1,6 +1,6 @@
 //! Gossip that lands late: the equations, the limit of the averaging step, the mean.
 
-use crate::common;
+use common;
 
 use common::{
     GIVEN, Run,

@@ -1,7 +1,7 @@
 //! Layers leave one by one while the gradient of those before them is computed, and nothing but
 //! time is different.
 
-use crate::common;
+use common;
 
 use std::{collections::VecDeque, ops::Range, sync::Arc};
 

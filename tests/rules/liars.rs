@@ -1,16 +1,14 @@
 //! Nodes that lie about their vectors, and nodes that refuse long ones.
 
-use crate::{
-    common::{Run, difference, widen},
-    properties::{ALL, home},
-};
-
+use common::{Run, difference, widen};
 use gradvine::{
     drive::{NoopObserver, RunError},
     gossip::{Failure, Lie},
     sim,
     units::NodeId,
 };
+
+use crate::properties::{ALL, home};
 
 const PLAIN: &str = "kind = 'identity'";
 const LIAR: usize = 2;

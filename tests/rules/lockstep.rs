@@ -2,8 +2,8 @@
 //! with the bits of the engine, and a rule that is made anew in the middle of a run from the state
 //! that it lists goes on with the same bits.
 
-use crate::common;
 use crate::properties::{ALL, home};
+use common;
 
 use common::{Exact, Run, hook::Alone};
 use gradvine::{

@@ -1,6 +1,6 @@
 //! PowerGossip: its equations, what full rank makes of it, what it keeps, what it sends.
 
-use crate::common;
+use common;
 
 use common::{GIVEN, Run, consensus, difference, sgd::Updates, widen};
 use gradvine::{

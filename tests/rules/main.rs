@@ -1,8 +1,5 @@
 //! Update rules against their papers' equations, and what their papers promise.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 mod asynchronous;
 mod centralized_exact;
 mod combinations;

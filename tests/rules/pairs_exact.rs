@@ -1,7 +1,7 @@
 //! Asynchronous pairs against the equations in f64, event by event in the order in which they
 //! happened; and who calls whom.
 
-use crate::common;
+use common;
 
 use std::sync::{Arc, Mutex};
 

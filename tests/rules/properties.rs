@@ -1,6 +1,6 @@
 //! What must hold of the rules, and what must fail when a bug is planted.
 
-use crate::common;
+use common;
 
 use common::{
     Run, consensus, difference,

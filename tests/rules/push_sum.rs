@@ -1,7 +1,7 @@
 //! What must hold of push-sum, also where frames are lost, and what must fail when a bug is
 //! planted.
 
-use crate::common;
+use common;
 
 use common::{Run, difference, hook::Alone, widen};
 use gradvine::{

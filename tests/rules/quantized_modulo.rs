@@ -1,6 +1,6 @@
 //! Moniqua: what is read modulo B is right within theta, and the sequence is that of its equations.
 
-use crate::common;
+use common;
 
 use common::{Run, WIDE, consensus, widen};
 use gradvine::{

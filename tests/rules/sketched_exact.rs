@@ -1,7 +1,7 @@
 //! Sketched-SGD against plain dense f64 implementations of its two algorithms, and what its paper
 //! claims.
 
-use crate::common;
+use common;
 
 use common::{
     Run,

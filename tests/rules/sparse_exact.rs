@@ -1,7 +1,7 @@
 //! Centralized rules that send entries or sketches, against plain dense f64 implementations written
 //! from their papers' equations.
 
-use crate::common;
+use common;
 
 use common::{
     Run,

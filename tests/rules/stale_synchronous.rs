@@ -1,7 +1,7 @@
 //! A parameter server with bounded staleness: what every round sees, whatever the order of events,
 //! and that nobody waits for ever.
 
-use crate::common;
+use common;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},

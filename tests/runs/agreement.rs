@@ -1,7 +1,7 @@
 //! Before round 0 the nodes agree on one record merged from all of theirs; at the end all records
 //! reach the nodes that read them.
 
-use crate::common;
+use common;
 
 use std::sync::{Arc, Mutex};
 

@@ -1,7 +1,7 @@
 //! In any order of frames, gradients and free slots, and for any pieces in which frames arrive, a
 //! synchronous run ends with the same bits.
 
-use crate::common;
+use common;
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -6,7 +6,7 @@
 //! not, and are not part of this. A change of these figures is a change of what nodes of different
 //! versions would compute: a commit of its own.
 
-use crate::common;
+use common;
 
 use common::{
     GIVEN, Run,

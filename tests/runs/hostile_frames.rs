@@ -1,7 +1,7 @@
 //! Bytes from a neighbour never panic, and frames that cannot belong to the run end it with the
 //! neighbour's name before any state changes.
 
-use crate::common;
+use common;
 
 use common::Run;
 use gradvine::{

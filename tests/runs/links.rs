@@ -3,7 +3,6 @@
 #![cfg(feature = "net")]
 
 use std::{
-    collections::BTreeMap,
     sync::{
         Arc,
         mpsc::{self, Receiver},
@@ -95,7 +94,7 @@ impl End {
     }
 
     pub fn dial(&self, node: u32, address: &Multiaddr) {
-        self.host.connect(BTreeMap::from([(NodeId(node), vec![address.clone()])]));
+        self.host.connect([(NodeId(node), vec![address.clone()])]);
     }
 
     pub fn address(&self) -> &Multiaddr {

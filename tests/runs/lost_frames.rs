@@ -1,7 +1,7 @@
 //! The invariants that rules keep when frames are lost: driven without links, neither end of a lost
 //! frame learns of it.
 
-use crate::common;
+use common;
 
 use common::{Exact, Run, difference, hook::Alone, widen};
 use gradvine::{

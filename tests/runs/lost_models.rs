@@ -2,7 +2,7 @@
 //! only a warning, and a run that ends early in any way leaves every node's model.
 #![cfg(feature = "net")]
 
-use crate::common;
+use common;
 
 use std::{
     collections::BTreeMap,

@@ -1,8 +1,5 @@
 //! Whole runs, in the simulator and over libp2p: the core, the drivers, and the files of a run.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 mod agreement;
 mod any_order;
 mod claims;

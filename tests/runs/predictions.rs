@@ -1,6 +1,6 @@
 //! Predictions equal the simulator's results, for every rule with a fixed plan.
 
-use crate::common;
+use common;
 
 use std::collections::BTreeMap;
 
