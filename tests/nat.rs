@@ -413,6 +413,7 @@ fn pair(transport: &'static str, nats: [Nat; 2], digest: &str) -> Option<f64> {
 }
 
 #[test]
+#[ignore = "slow"]
 fn two_of_four_nodes_are_behind_nats() {
     if !can_run() {
         return;
@@ -426,6 +427,7 @@ fn two_of_four_nodes_are_behind_nats() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn symmetric_nats_leave_the_link_on_the_relay_if_that_is_allowed() {
     if !can_run() {
         return;
@@ -439,6 +441,7 @@ fn symmetric_nats_leave_the_link_on_the_relay_if_that_is_allowed() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn nodes_behind_one_router_find_each_other() {
     if !can_run() {
         return;
@@ -451,6 +454,7 @@ fn nodes_behind_one_router_find_each_other() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_node_whose_address_changes_goes_on_where_it_was() {
     if !can_run() {
         return;
@@ -479,6 +483,7 @@ fn a_node_whose_address_changes_goes_on_where_it_was() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_node_that_goes_back_to_a_checkpoint_still_listens_on_all_its_addresses() {
     if !can_run() {
         return;
@@ -506,6 +511,7 @@ fn has_upnp() -> bool {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_router_that_is_asked_by_upnp_lets_a_neighbour_in_and_closes_again() {
     if !(can_run() && has_upnp()) {
         return;
@@ -525,6 +531,7 @@ fn a_router_that_is_asked_by_upnp_lets_a_neighbour_in_and_closes_again() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn neighbours_that_are_connected_through_a_relay_hear_of_a_forwarded_port() {
     if !(can_run() && has_upnp()) {
         return;
@@ -539,6 +546,7 @@ fn neighbours_that_are_connected_through_a_relay_hear_of_a_forwarded_port() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn the_doctor_tells_what_the_router_forwards() {
     if !(can_run() && has_upnp()) {
         return;
@@ -566,6 +574,7 @@ fn the_doctor_tells_what_the_router_forwards() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn the_doctor_tells_of_nats_and_relays() {
     if !can_run() {
         return;
@@ -619,7 +628,7 @@ fn the_doctor_tells_of_nats_and_relays() {
 /// Prints the table of docs/relays.md.
 #[test]
 #[ignore = "a minute and a half; docs/testing.md"]
-fn which_pairs_connect() {
+fn soak_which_pairs_connect() {
     if !can_run() {
         return;
     }

@@ -74,7 +74,7 @@ fn digests(ended: &[Ended]) -> Vec<String> {
 
 #[test]
 #[ignore = "12 GB of memory and a minute"]
-fn eight_nodes_send_a_hundred_megabytes_to_both_neighbours_at_once() {
+fn soak_eight_nodes_send_a_hundred_megabytes_to_both_neighbours_at_once() {
     let design = design("ring:8", 5000, 3, "kind = \"d-psgd\"");
     assert_eq!(design.parameters(), 25_000_000);
     let ended =
@@ -85,7 +85,7 @@ fn eight_nodes_send_a_hundred_megabytes_to_both_neighbours_at_once() {
 
 #[test]
 #[ignore = "half a minute"]
-fn quic_carries_frames_of_a_hundred_megabytes() {
+fn soak_quic_carries_frames_of_a_hundred_megabytes() {
     let design = design("path:2", 5000, 2, "kind = \"d-psgd\"\norder = \"cta\"");
     let ended =
         net::together(specs(&design), &design, Transport::Quic, &mut Told(Instant::now())).unwrap();
@@ -94,7 +94,7 @@ fn quic_carries_frames_of_a_hundred_megabytes() {
 
 #[test]
 #[ignore = "half a minute"]
-fn sixty_four_nodes_in_one_process_end_with_the_simulators_bits() {
+fn soak_sixty_four_nodes_in_one_process_end_with_the_simulators_bits() {
     for rule in ["kind = \"d-psgd\"\norder = \"cta\"", "kind = \"choco\"", "kind = \"dcd\""] {
         let design = design("hypercube:64", 100, 20, rule);
         let real =
@@ -107,7 +107,7 @@ fn sixty_four_nodes_in_one_process_end_with_the_simulators_bits() {
 
 #[test]
 #[ignore = "a minute"]
-fn ten_thousand_nodes_are_simulated() {
+fn soak_ten_thousand_nodes_are_simulated() {
     let experiment = Experiment::load("experiments/ten-thousand.toml".as_ref(), &[]).unwrap();
     let whole = Arc::new(Whole::new(experiment).unwrap());
     assert_eq!((whole.shards.len(), whole.design.parameters()), (10_000, 1_000));
@@ -125,7 +125,7 @@ fn ten_thousand_nodes_are_simulated() {
 
 #[test]
 #[ignore = "a minute: hosts that start and end again and again"]
-fn a_hundred_runs_in_a_row_connect_and_end() {
+fn soak_a_hundred_runs_in_a_row_connect_and_end() {
     let reference = digests(
         &sim::run(specs(&design("ring:8", 10, 5, "kind = \"dcd\"")), &mut Told(Instant::now()))
             .unwrap(),

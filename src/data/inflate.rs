@@ -220,6 +220,7 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "slow"]
     fn compressed_bytes_are_bounded() {
         let bomb = gzip(&vec![b'0'; 100 << 20]);
         let error = parse("bomb.csv.gz", &bomb, None, &Options::default()).unwrap_err().to_string();
@@ -244,6 +245,7 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "slow"]
     fn a_bomb_is_refused_before_it_is_held() {
         let bomb = bomb(b"1,2,0\n");
         assert!(bomb.len() > 2_000_000);
@@ -281,6 +283,7 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "slow"]
     fn memory_and_headers_bound_the_inflated_bytes() {
         let small = Bound { most: 100_000, because: "half of the memory that is available".into() };
         let error = within("a.csv", &bomb(b"1,2,0\n"), small).unwrap_err().to_string();

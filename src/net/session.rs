@@ -527,6 +527,7 @@ mod tests {
 
         /// Both ends over any sequence of connections, against a list of what was sent.
         #[test]
+        #[ignore = "slow"]
         fn every_frame_is_delivered_once_and_in_order(
             events in events(),
             whole in 0usize..60,

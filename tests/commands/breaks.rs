@@ -14,6 +14,7 @@ use command::{Deployment, NAMES, Reach, Running, experiment, json, until_running
 const LONG: &str = "rounds = 1000000000\nevaluate_every = 20\n[absence]\ndeadline_s = 1";
 
 #[test]
+#[ignore = "slow"]
 fn a_missing_node_is_named_with_its_address_and_a_remedy() {
     let deployment = Deployment::new(Reach::FromTheMiddle, "rounds = 5\nconnect_s = 2");
     let (mut tokyo, mut london) = (deployment.start("tokyo"), deployment.start("london"));
@@ -51,6 +52,7 @@ fn a_node_is_not_started_twice() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_killed_node_ends_the_others_when_the_deadline_for_its_return_has_passed() {
     let deployment = Deployment::new(Reach::Tcp, LONG);
     let mut nodes = command::NAMES.map(|name| deployment.start(name));
@@ -106,6 +108,7 @@ fn a_node_that_is_stopped_saves_its_model_and_so_do_its_neighbours() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn before_the_run_begins_nodes_may_be_killed_and_started_again() {
     let deployment = Deployment::new(Reach::Tcp, "rounds = 5\nconnect_s = 30");
     let undisturbed = {
@@ -137,6 +140,7 @@ fn before_the_run_begins_nodes_may_be_killed_and_started_again() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_neighbours_wrong_file_is_waited_for_and_only_the_node_that_differs_from_all_ends_with_2() {
     let deployment = Deployment::new(Reach::Tcp, "rounds = 5\nconnect_s = 30");
     deployment.write("other.toml", &experiment("rounds = 5\nconnect_s = 30", "0.25"));
@@ -200,6 +204,7 @@ fn a_failing_standard_error_ends_no_run() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn nodes_with_different_experiments_name_the_key_and_both_values() {
     const SHORT: &str = "rounds = 5\nconnect_s = 3";
     let deployment = Deployment::new(Reach::Tcp, SHORT);
@@ -229,6 +234,7 @@ fn nodes_with_different_experiments_name_the_key_and_both_values() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn nodes_whose_columns_differ_say_so_unless_the_experiment_names_them() {
     const SHORT: &str = "rounds = 5\nconnect_s = 3";
     // x, y and the label become y, x, the label and one more.
@@ -341,6 +347,7 @@ fn child_of(parent: u32, word: &str) -> u32 {
 
 /// The nodes of one process share its files: the first one to give up reports the reason.
 #[test]
+#[ignore = "slow"]
 #[cfg(target_os = "linux")]
 fn too_few_open_files_are_reported() {
     let folder = tempfile::tempdir().unwrap();
@@ -404,6 +411,7 @@ fn a_node_that_asks_for_ports_must_listen_where_a_router_can_reach_it() {
 /// The node that differs ends with 2. The others may be started again as they are, so they end with
 /// 4, also the one that is linked with none that differs; each names the key and both values.
 #[test]
+#[ignore = "slow"]
 fn nodes_that_wait_for_one_that_differs_say_so_when_they_give_up() {
     const SHORT: &str = "rounds = 5\nconnect_s = 3";
     let deployment = Deployment::new(Reach::Tcp, SHORT);

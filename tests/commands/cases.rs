@@ -14,6 +14,7 @@ fn folder() -> PathBuf {
 }
 
 #[test]
+#[ignore = "slow"]
 fn cases() {
     let text = |path: &Path| path.canonicalize().unwrap().display().to_string();
     let empty = command::folder();

@@ -108,6 +108,7 @@ fn every_rule_meets_every_compressor_and_runs_as_simulate_does() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn the_number_of_threads_changes_nothing() {
     let list = [
         "--rules",
@@ -286,6 +287,7 @@ fn study(file: &Path, out: &Path) -> assert_cmd::assert::Assert {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_study_is_written_and_judged_and_repeats_to_the_byte() {
     let folder = folder();
     let studies = folder.path().join("studies");
@@ -336,6 +338,7 @@ fn a_study_is_written_and_judged_and_repeats_to_the_byte() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_study_without_its_data_is_skipped_and_keeps_its_page() {
     let folder = folder();
     let (studies, out) = (folder.path().join("studies"), folder.path().join("docs"));
@@ -398,6 +401,7 @@ fn a_study_without_its_data_is_skipped_and_keeps_its_page() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn each_rule_can_choose_its_local_steps_and_runs_end_at_the_target() {
     let folder = folder();
     let file = folder.path().join("steps.toml");
@@ -470,6 +474,7 @@ fn studies_of_the_project_can_be_read() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn rules_and_compressors_are_priced_by_their_plans() {
     let listed = |args: &[&str]| -> Vec<Value> {
         serde_json::from_slice(

@@ -36,6 +36,7 @@ fn replace(deployment: &Deployment, file: &str, old: &str, new: &str) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn mistakes_in_files_are_found_without_a_network() {
     type Spoil = fn(&Deployment);
     let cases: [(&str, Spoil, &str); 9] = [
@@ -98,6 +99,7 @@ fn a_foreign_key_is_named() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn neighbours_that_cannot_be_reached_are_named_with_the_reason() {
     let deployment = Deployment::new(Reach::Tcp, RUN);
     // Tokyo is not started; a foreign program has Oslo's port.
@@ -181,6 +183,7 @@ fn another_key_at_an_address_and_unknown_names_are_named() {
 /// Tokyo waits in `node`, London and Oslo examine their links at the same time; over TCP, QUIC, and
 /// with a node that has no address. Afterwards the run is not disturbed.
 #[test]
+#[ignore = "slow"]
 fn links_are_measured_and_the_figures_go_into_a_topology() {
     for reach in [Reach::Tcp, Reach::Quic, Reach::FromTheMiddle] {
         let deployment = Deployment::new(reach, RUN);

@@ -28,6 +28,7 @@ fn run(command: &str, out: &Path, more: &[&str]) -> Value {
 }
 
 #[test]
+#[ignore = "slow"]
 fn all_drivers_stop_after_the_same_round_with_the_same_bits() {
     let folder = folder();
     let out = |name: &str| folder.path().join(name);
@@ -59,6 +60,7 @@ fn all_drivers_stop_after_the_same_round_with_the_same_bits() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn the_models_of_the_lowest_loss_are_those_of_a_shorter_run() {
     let folder = folder();
     let out = |name: &str| folder.path().join(name);
@@ -98,6 +100,7 @@ fn the_models_of_the_lowest_loss_are_those_of_a_shorter_run() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn runs_with_schedules_stop_after_the_same_round_in_all_drivers() {
     let folder = folder();
     for (rule, topology, schedule) in [
@@ -176,11 +179,13 @@ fn mixed(node: usize) -> String {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_killed_node_leaves_no_trace_in_the_end() {
     kill_nodes("last");
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_killed_node_still_has_the_model_of_the_lowest_loss() {
     kill_nodes("best");
 }

@@ -255,6 +255,7 @@ fn features(source: &str, options: &Options) -> Matrix {
 }
 
 #[test]
+#[ignore = "slow"]
 fn graphs_of_classes_predict_what_the_command_predicts() {
     let folder = folder();
     let path = folder.path();

@@ -86,6 +86,7 @@ fn check(deployment: &Deployment, disk: &Disk, mut nodes: [Running; 3]) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_full_disk_in_the_middle_of_a_run_costs_checkpoints_and_nothing_else() {
     let deployment = Deployment::new(Reach::Tcp, RUN);
     let Some(disk) = Disk::mount(&deployment.file("disk")) else { return };
@@ -98,6 +99,7 @@ fn a_full_disk_in_the_middle_of_a_run_costs_checkpoints_and_nothing_else() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_folder_that_becomes_read_only_for_a_while_costs_checkpoints_and_nothing_else() {
     let deployment = Deployment::new(Reach::Tcp, RUN);
     let Some(disk) = Disk::mount(&deployment.file("disk")) else { return };
@@ -120,7 +122,7 @@ fn a_folder_that_becomes_read_only_for_a_while_costs_checkpoints_and_nothing_els
 
 #[test]
 #[ignore = "a node tries for a minute to save its model"]
-fn a_disk_that_stays_full_ends_that_node_with_an_error_and_the_others_with_their_results() {
+fn soak_a_disk_that_stays_full_ends_that_node_with_an_error_and_the_others_with_their_results() {
     let deployment = Deployment::new(Reach::Tcp, "rounds = 1500\nevaluate_every = 10");
     let Some(disk) = Disk::mount(&deployment.file("disk")) else { return };
     let mut nodes = NAMES.map(|name| {

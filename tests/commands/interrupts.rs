@@ -76,12 +76,14 @@ fn training_in_one_process_stops() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn training_in_many_processes_stops() {
     interrupt(&["train", "--processes"], "INT");
     interrupt(&["train", "--processes"], "TERM");
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_node_stops_and_its_neighbours_learn_why() {
     for signal in ["INT", "TERM"] {
         let deployment = Deployment::new(Reach::Tcp, "rounds = 1000000000\nevaluate_every = 20");

@@ -160,6 +160,7 @@ fn figures_of_numbers(text: &str, model: &[&str]) {
 
 /// A parabola, which no line fits: with nodes of their own, then all in one process.
 #[test]
+#[ignore = "slow"]
 fn a_network_learns_numbers() {
     let x = |i: usize| (i * 37 % 101) as f64 / 50.0 - 1.0;
     let row = |i: usize| format!("{},{}\n", x(i), 4.0 * x(i) * x(i));
@@ -271,6 +272,7 @@ fn figures_that_could_mislead_are_warned_of() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn rows_are_read_from_standard_input_and_from_the_files_of_a_folder() {
     let text = rows(60);
     let folder = trained(&text, &[]);

@@ -157,6 +157,7 @@ fn until_whole(node: &Running) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn the_others_go_on_without_a_killed_node_and_it_returns() {
     let ring = Ring::new(ROUNDS, 2.0, &[]);
     let mut nodes = NODES.map(|node| (node, ring.start(node)));
@@ -186,6 +187,7 @@ fn the_others_go_on_without_a_killed_node_and_it_returns() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_run_whose_members_change_stops_early() {
     // Each change of the members begins the patience anew: no end before the node is back, because
     // 2000 slow rounds take at least a minute.
@@ -215,6 +217,7 @@ fn a_run_whose_members_change_stops_early() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_node_that_leaves_is_not_awaited() {
     let require = ["run.require={ nodes = 4, share = 0.9 }"];
     let ring = Ring::new(ROUNDS, 600.0, &require);
@@ -232,6 +235,7 @@ fn a_node_that_leaves_is_not_awaited() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_node_that_hangs_is_left_out_and_returns_when_it_goes_on() {
     let ring = Ring::new(ROUNDS, 2.0, &[]);
     let mut nodes = NODES.map(|node| (node, ring.start(node)));
@@ -249,6 +253,7 @@ fn a_node_that_hangs_is_left_out_and_returns_when_it_goes_on() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_node_leaves_on_request_and_comes_back() {
     let ring = Ring::new(ROUNDS, 600.0, &["run.require={ nodes = 4, share = 0.5 }"]);
     let mut nodes = NODES.map(|node| (node, ring.start(node)));
@@ -280,6 +285,7 @@ fn a_node_leaves_on_request_and_comes_back() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_node_that_sends_what_no_node_may_send_is_left_out_and_told_why() {
     const ROUNDS: u64 = 300;
     let sets = [
@@ -319,6 +325,7 @@ fn a_node_that_sends_what_no_node_may_send_is_left_out_and_told_why() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_run_begins_with_a_quorum_and_the_others_join() {
     let ring = Ring::new(ROUNDS, 600.0, &["run.start={ quorum = 3, within_s = 2 }"]);
     let mut nodes: Vec<(usize, Running)> = [0, 1, 2].map(|node| (node, ring.start(node))).into();
@@ -414,6 +421,7 @@ impl Ring {
 }
 
 #[test]
+#[ignore = "slow"]
 fn parts_without_a_majority_wait_and_cut_links_are_left_out() {
     let ring = Ring::new(ROUNDS, 2.0, &[]);
     let mut nodes = NODES.map(|node| (node, ring.start(node)));
@@ -448,6 +456,7 @@ fn parts_without_a_majority_wait_and_cut_links_are_left_out() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_finished_node_that_is_started_alone_keeps_its_results() {
     const ROUNDS: u64 = 400;
     let ring = Ring::new(ROUNDS, 600.0, &["absence.wait_s=2"]);
@@ -481,6 +490,7 @@ fn a_finished_node_that_is_started_alone_keeps_its_results() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_rule_that_needs_the_absent_node_ends_and_goes_on_when_it_is_back() {
     const ROUNDS: u64 = 400;
     // Groups of two nodes each: three nodes make no such groups.

@@ -20,6 +20,7 @@ fn tight(megabytes: u32) -> assert_cmd::Command {
 }
 
 #[test]
+#[ignore = "slow"]
 #[cfg(target_os = "linux")]
 fn a_model_that_does_not_fit_the_memory_is_refused() {
     let figures = |line: &str, what: &str| {
@@ -56,6 +57,7 @@ fn a_model_that_does_not_fit_the_memory_is_refused() {
 }
 
 #[test]
+#[ignore = "slow"]
 #[cfg(target_os = "linux")]
 fn a_node_that_does_not_fit_the_memory_is_refused() {
     let deployment = Deployment::new(Reach::Tcp, "rounds = 2");

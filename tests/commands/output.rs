@@ -400,6 +400,7 @@ fn completions_are_scripts_for_their_shells() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn the_registries_are_listed_with_their_papers() {
     let rules = printed(&["rules", "--json"]);
     let assert = gradvine().arg("rules").assert().success();
@@ -422,6 +423,7 @@ fn the_registries_are_listed_with_their_papers() {
 
 /// A reader that closes early must not see a panic, nor change how the command ends.
 #[test]
+#[ignore = "slow"]
 fn a_closed_pipe_is_no_failure() {
     let folder = folder();
     let (_run, model) = trained(&["--topology", "path:3", "--rounds", "2"]);

@@ -34,6 +34,7 @@ fn steady(line: &str) -> Option<String> {
 }
 
 #[test]
+#[ignore = "slow"]
 fn the_picture_in_the_readme_is_of_this_version() {
     assert!(include_str!("../../README.md").contains("(docs/img/train.svg)"));
     let folder = tempfile::tempdir().unwrap();

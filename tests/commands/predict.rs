@@ -74,6 +74,7 @@ fn cells(text: &str) -> Vec<Vec<String>> {
 }
 
 #[test]
+#[ignore = "slow"]
 fn identifiers_are_copied_whatever_their_text() {
     let folder = trained();
     let text = output(folder.path(), &rows(0, true, true), &["--id", "patient, id"]);

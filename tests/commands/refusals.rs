@@ -51,6 +51,7 @@ fn error_line(settings: &[impl AsRef<str>]) -> String {
 }
 
 #[test]
+#[ignore = "slow"]
 fn every_key_refuses_invalid_values() {
     let all = Refusal::read_all();
     assert!(all.len() > 190, "{} refusals", all.len());
@@ -82,6 +83,7 @@ fn every_key_refuses_invalid_values() {
 /// A new key needs a line in `cases/refusals.txt`. Sections list their keys in the error of an
 /// unknown one, registries in their JSON.
 #[test]
+#[ignore = "slow"]
 fn no_key_is_forgotten() {
     let all = Refusal::read_all();
     let tried: BTreeSet<&str> = all.iter().map(Refusal::key).collect();

@@ -329,6 +329,7 @@ fn names_cannot_become_markup() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn long_runs_and_many_nodes_make_no_large_page() {
     let (folder, paths) = runs(&[("run", &[])]);
     // 20,000 evaluations of each of three nodes, made of one.

@@ -85,6 +85,7 @@ fn same_bits(
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_killed_node_that_returns_leaves_no_trace_in_the_result() {
     let deployment = same_bits(Reach::Tcp, RUN, |deployment, mut nodes| {
         until_checkpoint(deployment, "oslo");
@@ -103,6 +104,7 @@ fn a_killed_node_that_returns_leaves_no_trace_in_the_result() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn all_nodes_may_be_killed_at_once() {
     same_bits(Reach::FromTheMiddle, RUN, |deployment, mut nodes| {
         NAMES.iter().for_each(|name| until_checkpoint(deployment, name));
@@ -114,6 +116,7 @@ fn all_nodes_may_be_killed_at_once() {
 
 /// Nothing is lost but time: all nodes begin anew.
 #[test]
+#[ignore = "slow"]
 fn a_node_without_a_checkpoint_begins_anew_with_all_others() {
     let never = RUN.replace("every_rounds = 50", "every_s = 0");
     same_bits(Reach::Tcp, &never, |deployment, mut nodes| {
@@ -125,6 +128,7 @@ fn a_node_without_a_checkpoint_begins_anew_with_all_others() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_damaged_checkpoint_is_reported_and_the_one_before_is_used() {
     same_bits(Reach::Tcp, RUN, |deployment, mut nodes| {
         let files = || checkpoints(&deployment.run("oslo"), "oslo");
@@ -152,6 +156,7 @@ fn a_damaged_checkpoint_is_reported_and_the_one_before_is_used() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_folder_of_another_run_is_refused_and_a_finished_run_stays_as_it_is() {
     let short = "rounds = 20\n[checkpoint]\nevery_rounds = 5";
     let deployment = Deployment::new(Reach::Tcp, short);
@@ -180,6 +185,7 @@ fn a_folder_of_another_run_is_refused_and_a_finished_run_stays_as_it_is() {
 
 /// A node that returns with a file that differs from its neighbours' loses nothing.
 #[test]
+#[ignore = "slow"]
 fn what_a_run_has_written_stays_when_it_cannot_go_on() {
     let deployment = Deployment::new(Reach::Tcp, RUN);
     let mut nodes = NAMES.map(|name| deployment.start(name));
@@ -201,6 +207,7 @@ fn what_a_run_has_written_stays_when_it_cannot_go_on() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_run_that_never_began_can_be_corrected() {
     let deployment = Deployment::new(Reach::Tcp, "rounds = 5\nconnect_s = 1");
     let mut alone = deployment.start("oslo");
@@ -230,6 +237,7 @@ fn kill_with_checkpoints(deployment: &Deployment) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_node_that_has_lost_its_disk_comes_back_through_the_others() {
     let deployment = Deployment::new(Reach::Tcp, RUN);
     let expected = undisturbed(&deployment);
@@ -355,17 +363,19 @@ fn kill_processes(runs: u64) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn random_processes_are_killed() {
     kill_processes(10);
 }
 
 #[test]
 #[ignore = "ten minutes"]
-fn random_processes_are_killed_a_hundred_times() {
+fn soak_random_processes_are_killed_a_hundred_times() {
     kill_processes(100);
 }
 
 #[test]
+#[ignore = "slow"]
 fn an_interrupted_run_in_one_process_goes_on() {
     let folder = folder();
     let out = folder.path().join("run");

@@ -63,6 +63,7 @@ fn three_ways(settings: &[&str]) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn every_rule_ends_with_one_digest_however_it_is_run() {
     let rules = gradvine().args(["rules", "--json"]).assert().success();
     let rules: Vec<Value> = serde_json::from_slice(&rules.get_output().stdout).unwrap();
@@ -96,6 +97,7 @@ fn the_default_experiment_ends_with_one_digest_however_it_is_run() {
 
 /// Every Linux has reno, and lets every program choose it.
 #[test]
+#[ignore = "slow"]
 #[cfg(target_os = "linux")]
 fn nodes_choose_their_congestion_control() {
     let folder = folder();
@@ -145,6 +147,7 @@ fn a_run_directory_repeats_its_run() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_run_goes_on_from_the_model_of_another() {
     let folder = folder();
     let [first, second] = ["first", "second"].map(|name| folder.path().join(name));
@@ -251,11 +254,13 @@ fn by_hand(reach: Reach, order: [usize; 3]) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn nodes_started_by_hand_end_with_the_same_files() {
     by_hand(Reach::Tcp, [2, 1, 0]);
 }
 
 #[test]
+#[ignore = "slow"]
 fn nodes_find_each_other_over_quic() {
     by_hand(Reach::Quic, [1, 0, 2]);
 }

@@ -31,6 +31,7 @@ fn ends(deployment: &Deployment) -> Vec<Option<i32>> {
 }
 
 #[test]
+#[ignore = "slow"]
 fn nodes_with_files_of_their_own_count_by_their_rows() {
     let deployment = unequal("rounds = 20");
     states(&deployment, "london", "rows");
@@ -66,6 +67,7 @@ fn summary(deployment: &Deployment, arguments: &[&str], out: &str) -> Value {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_rehearsal_ends_with_the_bits_of_the_deployment() {
     let deployment = unequal("rounds = 20\nevaluate_every = 5");
     let with_sources = |text: String| {

@@ -392,6 +392,7 @@ fn bias(case: &Case, v: &[f32], trials: u64) -> f64 {
 const SIGNIFICANT: f64 = 5.0;
 
 #[test]
+#[ignore = "slow"]
 fn the_unbiased_are_and_the_biased_are_found_out() {
     // Skewed and off the middle, so that no bias cancels by symmetry; two full buckets and a part.
     let v: Vec<f32> = gaussian(1200, 4).iter().map(|x| 0.3 + x * x.abs()).collect();
@@ -411,6 +412,7 @@ fn the_unbiased_are_and_the_biased_are_found_out() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn the_worst_case_bound_holds_for_every_vector() {
     for case in cases() {
         for len in [1, 7, 512, 700] {
@@ -437,6 +439,7 @@ fn the_worst_case_bound_holds_for_every_vector() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn the_nominal_delta_is_what_normal_vectors_lose() {
     for case in cases() {
         let wanted = 1000;

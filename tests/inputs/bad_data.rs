@@ -371,6 +371,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
+    #[ignore = "slow"]
     fn any_bytes_are_refused_or_sound(
         bytes in prop::collection::vec(any::<u8>(), 0..300),
         magic in 0usize..6,
@@ -394,6 +395,7 @@ proptest! {
     }
 
     #[test]
+    #[ignore = "slow"]
     fn any_table_is_refused_or_sound(text in "([0-9.,\"e+\\-naif\r\n \t#y]|1,|,0\n){0,80}") {
         for options in all_options() {
             is_sound("a.csv", text.as_bytes(), None, &options)?;

@@ -23,7 +23,7 @@ fn nothing_that_a_fuzzer_has_found_does_harm() {
 
 #[test]
 #[ignore = "writes the files with which a fuzzer begins"]
-fn write_the_seeds() {
+fn soak_write_the_seeds() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus");
     for (name, _) in TARGETS {
         fs::create_dir_all(root.join(name)).unwrap();

@@ -164,6 +164,7 @@ fn tolerance(magnitude: f64) -> f64 {
 }
 
 #[test]
+#[ignore = "slow"]
 fn gradients_are_the_slopes_of_the_loss() {
     for reference in references() {
         let model = reference.model();

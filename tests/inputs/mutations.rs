@@ -194,6 +194,7 @@ fn archives_of_arrays() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn run_directories() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run");
@@ -227,6 +228,7 @@ fn run_directories() {
 
 /// Texts on which a reader that searches all earlier lines, at each line, takes minutes.
 #[test]
+#[ignore = "slow"]
 fn no_text_is_read_in_quadratic_time() {
     const LINES: usize = 300_000;
     let dot: String = "edge [weight=0.25]; 0 -- 1; {};\n".repeat(LINES);

@@ -169,6 +169,7 @@ fn refused(key: &str, value: &str) -> Option<String> {
 }
 
 #[test]
+#[ignore = "slow"]
 fn bounds_of_an_experiments_numbers_are_those_that_are_checked() {
     // The most of these together are too many, and the data decides about sizes.
     const BOUND_ELSEWHERE: [&str; 4] =

@@ -245,6 +245,7 @@ fn scores(sets: &[&str]) -> (f64, f64) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn moniqua_with_two_bits_learns_at_its_default() {
     let two_bits =
         ["rule.kind=moniqua", "rule.bits=2", "compressor.kind=identity", "topology.file=ring:8"];

@@ -248,6 +248,7 @@ fn a_ring_of_100_000_is_beyond_lanczos() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_torus_of_100_000_is_not() {
     let topology = of("torus:316x316");
     let (found, exact) =

@@ -134,6 +134,7 @@ fn a_step_between_call_and_answer_is_kept_and_a_lost_answer_would_not_keep_the_m
 /// Free-running nodes over libp2p: they end, agree on the mean, and have learned.
 #[cfg(feature = "net")]
 #[test]
+#[ignore = "slow"]
 fn nodes_run_freely_over_libp2p_and_end() {
     use gradvine::{
         drive::NoopObserver,

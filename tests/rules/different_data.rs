@@ -41,6 +41,7 @@ fn ends(rule: &str, compressor: &str, rounds: u64) -> (f64, f64) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_constant_step_leaves_no_floor() {
     let (floor, apart) = ends("kind = 'd-psgd'", IDENTITY, 8000);
     assert!(floor > 1e-4 && apart > 1e-2, "D-PSGD has a floor: {floor:e}, {apart:e}");
@@ -188,6 +189,7 @@ impl gradvine::drive::Learner for Pausing {
 }
 
 #[test]
+#[ignore = "slow"]
 fn rounds_without_a_step_do_no_harm() {
     for &(rule, compressor) in CORRECTED {
         let mut run = Run::new(RING, rule, compressor);

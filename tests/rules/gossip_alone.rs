@@ -15,7 +15,7 @@
 //! move x by less than 1% of its length in all rounds.
 //!
 //! The whole matrix takes half an hour on two processors:
-//! `cargo test --release --no-default-features --test rules gossip_alone:: -- --ignored`.
+//! `cargo test --release --no-default-features --test rules gossip_alone:: -- --ignored soak`.
 
 use std::{
     collections::BTreeMap,
@@ -311,26 +311,31 @@ fn thinned(rule: &str) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn choco_agrees_at_its_default() {
     thinned("choco");
 }
 
 #[test]
+#[ignore = "slow"]
 fn choco_edge_agrees_at_its_default() {
     thinned("choco-edge");
 }
 
 #[test]
+#[ignore = "slow"]
 fn beer_agrees_at_its_default() {
     thinned("beer");
 }
 
 #[test]
+#[ignore = "slow"]
 fn deep_squeeze_agrees_at_its_default() {
     thinned("deep-squeeze");
 }
 
 #[test]
+#[ignore = "slow"]
 fn at_a_density_of_one_in_ten_thousand_consensus_does_not_rise() {
     for (kind, topology) in [("top-k", "ring:4"), ("random-k", "complete:3")] {
         let compressor = format!("kind = '{kind}'\nfraction = 0.0001");
@@ -371,7 +376,7 @@ fn quantizers_whose_errors_grow_are_refused() {
 
 #[test]
 #[ignore = "every compressor on every kind of topology: takes half an hour on two processors"]
-fn every_default_agrees_with_every_compressor_on_every_topology() {
+fn soak_every_default_agrees_with_every_compressor_on_every_topology() {
     let topologies = [
         "ring:4",
         "ring:8",

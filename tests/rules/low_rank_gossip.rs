@@ -158,6 +158,7 @@ fn models_that_agree_stay_and_do_not_end_the_iteration() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn more_rank_costs_more_bytes_and_ends_nearer_to_d_psgd() {
     let ends = |rule: &str| {
         let mut run = Run::new("ring:8", rule, IDENTITY);

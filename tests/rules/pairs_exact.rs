@@ -115,6 +115,7 @@ fn replayed(run: &Run, events: &[Event], half: f64) -> Matrix {
 }
 
 #[test]
+#[ignore = "slow"]
 fn every_event_does_what_the_equations_say() {
     for rule in RULES {
         for topology in ["ring:8", "star:5", "complete:6", GIVEN] {
@@ -152,6 +153,7 @@ fn ways_to_make_updates_reach_the_pairs() {
 /// A constant step leaves the mean of the models an error of the order of the step, and so f a gap
 /// of its square: half the step, a quarter of the gap.
 #[test]
+#[ignore = "slow"]
 fn the_floor_falls_with_the_square_of_the_step() {
     for rule in RULES {
         let gap = |step: f64, rounds: u64| {

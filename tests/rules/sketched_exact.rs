@@ -206,6 +206,7 @@ fn remaining(constants: &str, shape: (usize, usize)) -> f64 {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_table_of_4_k_columns_works_and_one_of_k_is_unstable() {
     let [ample, enough, small] = [2000, 80, 20].map(|columns| remaining("k = 20", (5, columns)));
     println!("f / f(x_0): 5 x 2000 cells {ample:.3e}, 5 x 80 {enough:.3e}, 5 x 20 {small:.3e}");
@@ -272,6 +273,7 @@ fn sketched_sgd_is_refused_where_it_cannot_work() {
 
 /// Memories of single nodes grow with the rounds on data that differ, and only their sum is small.
 #[test]
+#[ignore = "slow"]
 fn memories_that_grow_keep_the_mean() {
     let end = |rule: &str, compressor: &str| {
         let mut run = common::Run::new("ring:3", rule, compressor);

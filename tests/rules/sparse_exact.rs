@@ -319,6 +319,7 @@ fn deep(run: &Run, constants: &Deep) -> Vec<f64> {
 }
 
 #[test]
+#[ignore = "slow"]
 fn deep_gradient_compression_with_each_of_its_parts() {
     let plain = Deep { k: 5, momentum: 0.9, nesterov: false, masking: true, clip: 0.0, warm_up: 0 };
     let cases = [

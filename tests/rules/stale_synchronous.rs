@@ -505,6 +505,7 @@ fn left(staleness: u64, spread: f64, finer: u64) -> f64 {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_straggler_does_not_keep_the_problem_from_being_solved() {
     // All nodes have the same optimum: as with bulk-synchronous rounds.
     let synchronous = left(0, 0.0, 1);

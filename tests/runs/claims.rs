@@ -35,6 +35,7 @@ fn run(seed: u64) -> Seed {
 }
 
 #[test]
+#[ignore = "slow"]
 fn the_default_experiment_reaches_pooled_sgd_with_a_sixth_of_the_bytes() {
     println!("seed   mean model   worst node   pooled SGD   dense bytes per byte sent");
     let seeds: Vec<Seed> = (1..=5).map(run).collect();

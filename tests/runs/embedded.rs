@@ -477,6 +477,7 @@ fn impossible_embeddings_are_refused_with_the_reason() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn values_that_a_program_agrees_on_are_compared() {
     let experiment = experiment(CHOCO);
     let ends: Vec<EndError> = all(builders(&experiment), |i, builder| {

@@ -141,6 +141,7 @@ fn a_call_that_is_not_the_next_one_is_refused() {
 /// Free-running nodes over libp2p: they end, agree on the mean, and have learned.
 #[cfg(feature = "net")]
 #[test]
+#[ignore = "slow"]
 fn nodes_run_freely_over_libp2p_and_end() {
     use gradvine::{
         drive::NoopObserver,

@@ -173,6 +173,7 @@ fn frames_arrive_in_order_and_goodbyes_end_the_link() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_slow_neighbour_holds_its_sender_back_within_a_named_bound() {
     let runtime = runtime();
     let [mut a, b] = pair(&runtime, Deadlines::default());

@@ -151,6 +151,7 @@ fn the_mean_moves_by_the_mean_gradient_alone_under_any_loss() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn half_of_the_frames_lost_do_not_raise_the_floor() {
     let ends = |loss: f64, knowledge: Loss| {
         let mut network = network(FOUR_BITS);

@@ -129,6 +129,7 @@ impl Observer for Saver {
 }
 
 #[test]
+#[ignore = "slow"]
 fn invalid_records_are_named_and_the_rest_of_the_summary_is_kept() {
     let whole = whole(&[]);
     let good = sim::run(whole.specs(), &mut NoopObserver).unwrap();
@@ -275,6 +276,7 @@ columns = 40",
 /// Gradients and evaluations that take longer than `patience_s` are no silence, also for nodes that
 /// are further away.
 #[test]
+#[ignore = "slow"]
 fn work_that_is_known_to_go_on_is_no_silence() {
     let long = Duration::from_secs(8);
     let whole = whole(&["run.patience_s=1"]);

@@ -167,6 +167,7 @@ fn nodes_without_addresses_run_through_a_relay() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_relay_that_is_started_again_is_found_again() {
     let (setup, experiment) = (setup(), experiment("rounds = 400, relayed = true"));
     let relay = Running::start(&setup.file);
@@ -182,6 +183,7 @@ fn a_relay_that_is_started_again_is_found_again() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn relayed_links_must_be_allowed() {
     let (setup, experiment) = (setup(), experiment("rounds = 40, connect_s = 4.0"));
     let relay = Running::start(&setup.file);
@@ -193,6 +195,7 @@ fn relayed_links_must_be_allowed() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_relay_serves_nobody_else() {
     let (setup, experiment) = (setup(), experiment("rounds = 40, connect_s = 4.0, relayed = true"));
     let strangers = RelayFile {

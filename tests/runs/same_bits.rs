@@ -86,6 +86,7 @@ fn settings(section: &str, kind: &str, constants: &str) -> Vec<String> {
 }
 
 #[test]
+#[ignore = "slow"]
 fn every_rule_with_every_compressor_ends_with_the_same_bits_over_tcp() {
     let mut digests = std::collections::BTreeSet::new();
     let mut ran = std::collections::BTreeMap::new();
@@ -185,6 +186,7 @@ fn layers_leave_while_gradients_are_computed_with_the_same_bits() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn schedules_end_with_the_same_bits() {
     for (schedule, topology) in [
         ("one-peer-exponential", "exponential:5"),

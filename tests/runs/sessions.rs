@@ -239,6 +239,7 @@ fn check(experiment: &Experiment, results: Vec<Result<NodeResult, EndError>>) {
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
 #[test]
+#[ignore = "slow"]
 fn connections_that_break_again_and_again_change_nothing() {
     let rules = [
         "rule.kind = 'choco'\ncompressor = { kind = 'min-max', bits = 4 }",
@@ -263,6 +264,7 @@ fn connections_that_break_again_and_again_change_nothing() {
 
 /// No connection lasts for a whole frame of 80 or 160 kB.
 #[test]
+#[ignore = "slow"]
 fn a_frame_continues_on_the_next_connection() {
     let experiment = experiment("run.rounds = 2\nrule.kind = 'd-psgd'");
     let results = run_disturbed(&experiment, MS(10), |proxies| {
@@ -275,6 +277,7 @@ fn a_frame_continues_on_the_next_connection() {
 
 /// The results of asynchronous rules depend on times; but no call is lost or answered twice.
 #[test]
+#[ignore = "slow"]
 fn calls_of_asynchronous_rules_outlive_their_connections() {
     for rule in ["ad-psgd", "swarm"] {
         let experiment = experiment(&format!("run.rounds = 120\nrule.kind = '{rule}'"));
@@ -291,6 +294,7 @@ fn calls_of_asynchronous_rules_outlive_their_connections() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_node_without_any_connection_for_a_while_goes_on_where_it_was() {
     let experiment = experiment("run.rounds = 100\nrule.kind = 'd-psgd'\nrun.patience_s = 1");
     let results = run_disturbed(&experiment, MS(10), |proxies| {
@@ -321,6 +325,7 @@ fn a_link_that_does_not_come_back_ends_the_run_with_its_reason() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn a_connection_that_swallows_everything_is_replaced() {
     let experiment = experiment("run.rounds = 60\nrule.kind = 'd-psgd'");
     let results = run_disturbed(&experiment, MS(10), |proxies| {
@@ -335,6 +340,7 @@ fn a_connection_that_swallows_everything_is_replaced() {
 
 /// The TCP addresses die for good: the links go on over QUIC.
 #[test]
+#[ignore = "slow"]
 fn a_link_moves_to_another_address_and_transport() {
     let experiment = experiment("run.rounds = 150\nrule.kind = 'choco'\ncompressor.kind = 'sign'");
     let results = run_of(builders(&experiment, true), MS(10), |proxies| {
@@ -348,7 +354,7 @@ fn a_link_moves_to_another_address_and_transport() {
 
 #[test]
 #[ignore = "a minute; docs/testing.md"]
-fn connections_that_are_reset_every_second_for_a_minute_change_nothing() {
+fn soak_connections_that_are_reset_every_second_for_a_minute_change_nothing() {
     let experiment = experiment("run.rounds = 4000\nrule.kind = 'd-psgd'");
     let results = run_disturbed(&experiment, MS(10), |proxies| {
         for _ in 0..60 {

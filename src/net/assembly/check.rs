@@ -365,6 +365,7 @@ fn explore(spec: &str, faults: usize, most: usize) -> (usize, bool) {
 }
 
 #[test]
+#[ignore = "slow"]
 fn in_no_order_of_events_can_two_memberships_go_on() {
     for spec in ["path:3", "complete:3", "path:4", "ring:4"] {
         assert_eq!(explore(spec, 2, 20_000).0, 20_000);
@@ -373,7 +374,7 @@ fn in_no_order_of_events_can_two_memberships_go_on() {
 
 #[test]
 #[ignore = "all orders of three nodes with one fault: takes minutes and gigabytes"]
-fn in_no_order_of_more_events_can_two_memberships_go_on() {
+fn soak_in_no_order_of_more_events_can_two_memberships_go_on() {
     assert!(explore("path:3", 1, usize::MAX).1);
     for spec in ["complete:3", "ring:4", "complete:4"] {
         explore(spec, 2, 500_000);

@@ -8,8 +8,9 @@
 //! digest must be that of the undisturbed run or of its history.
 //!
 //! ```text
-//! cargo test -p gradvine --lib faults                            200 seeds
-//! GRADVINE_SEEDS=0..10000 cargo test -p gradvine --lib faults::seeds_heal -- --nocapture
+//! cargo test -p gradvine --lib faults                             20 seeds
+//! cargo test -p gradvine --lib faults::seeds_heal -- --ignored    200 seeds
+//! GRADVINE_SEEDS=0..10000 cargo test -p gradvine --lib faults::seeds_heal -- --ignored --nocapture
 //! ```
 
 mod check;
@@ -36,7 +37,7 @@ use self::{
     world::{Bug, World},
 };
 
-/// The seeds of the ordinary test.
+/// The seeds of the slow test, of which the quick one takes the first tenth.
 const SEEDS: Range<u64> = 0..200;
 
 /// Runs a scenario and checks how it ends.
@@ -59,7 +60,7 @@ fn shrink(mut scenario: Scenario, mut problem: String) -> (Scenario, String) {
     (scenario, problem)
 }
 
-/// The seeds that the environment names, or the ordinary ones.
+/// The seeds that the environment names, or those of the slow test.
 fn seeds() -> Range<u64> {
     let Ok(text) = env::var("GRADVINE_SEEDS") else { return SEEDS };
     let mut ends = text.split("..").map(|end| end.parse::<u64>().expect("GRADVINE_SEEDS=0..200"));
@@ -68,8 +69,17 @@ fn seeds() -> Range<u64> {
 }
 
 #[test]
+fn a_few_seeds_heal() {
+    expect_to_heal(SEEDS.start..SEEDS.end / 10);
+}
+
+#[test]
+#[ignore = "slow"]
 fn seeds_heal() {
-    let seeds = seeds();
+    expect_to_heal(seeds());
+}
+
+fn expect_to_heal(seeds: Range<u64>) {
     let next = AtomicU64::new(seeds.start);
     let failed = Mutex::new(Vec::new());
     thread::scope(|scope| {
@@ -97,7 +107,7 @@ fn seeds_heal() {
         panic!(
             "{} of {} seeds fail. The first: {problem}\n{smaller:#?}\nto repeat it: \
              GRADVINE_SEEDS={seed} GRADVINE_TRACE=1 cargo test -p gradvine --lib \
-             faults::seeds_heal",
+             faults::seeds_heal -- --ignored",
             failed.len(),
             seeds.end - seeds.start
         );
@@ -105,6 +115,7 @@ fn seeds_heal() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn no_node_waits_past_its_deadline() {
     for seed in 0..10 {
         let scenario = Scenario::too_long(seed);
@@ -131,6 +142,7 @@ fn a_seed_gives_the_same_run_again() {
 }
 
 #[test]
+#[ignore = "slow"]
 fn planted_bugs_are_found() {
     for bug in [
         Bug::NoRetransmission,
