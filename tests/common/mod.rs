@@ -162,7 +162,9 @@ impl Run {
     pub fn varied(&self) -> Vec<Run> {
         let mut all = vec![self.clone()];
         all.extend(Sgd::VARIED.map(|sgd| Run { sgd, ..self.clone() }));
-        all.extend(WIDE.map(|d| Run { sgd: Sgd::VARIED[0], ..self.wide(d) }));
+        // Blocks are the same in every round.
+        let rounds = self.rounds.min(40);
+        all.extend(WIDE.map(|d| Run { sgd: Sgd::VARIED[0], rounds, ..self.wide(d) }));
         all
     }
 

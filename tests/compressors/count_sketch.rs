@@ -1,8 +1,6 @@
 //! What a count sketch promises: against a second one written from the documentation, and by its
 //! laws.
 
-use common;
-
 use common::{
     sketch::{Plain, place},
     widen,

@@ -1,7 +1,5 @@
 //! Every payload is rounded by dice of its own, which both of its ends know.
 
-use common;
-
 use std::collections::BTreeMap;
 
 use common::Run;

@@ -1,8 +1,6 @@
 //! Topologies that change from round to round: their matrices, their rates, and the rules on them
 //! against dense `f64` equations.
 
-use common;
-
 use common::{Problem, Run, consensus, difference, widen};
 use gradvine::{
     gossip::rule::RULES,

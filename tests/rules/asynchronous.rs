@@ -1,8 +1,6 @@
 //! Pairwise gossip without rounds in common: the mean is kept, nobody waits for ever, the simulator
 //! repeats itself.
 
-use common;
-
 use common::{Run, consensus, hook::Alone};
 use gradvine::{
     compress::Format,

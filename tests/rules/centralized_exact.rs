@@ -1,8 +1,6 @@
 //! Every rule with a server or a collective against a plain dense f64 implementation written from
 //! its paper's equations.
 
-use common;
-
 use common::{
     Run,
     dense::{

@@ -1,8 +1,6 @@
 //! Every rule with every compressor on every kind of topology: it runs, or it is refused before it
 //! starts, with a reason and a way out.
 
-use common;
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use common::Run;

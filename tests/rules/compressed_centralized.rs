@@ -1,8 +1,6 @@
 //! Centralized rules that compress, against plain dense f64; what their papers claim of them; what
 //! must fail.
 
-use common;
-
 use common::{
     Run,
     dense::{C, COMPRESSORS, Matrix, centralized, check_agreed, mean, plus, starts},

@@ -1,7 +1,5 @@
 //! Rules whose end does not depend on how the data differ between nodes, where D-PSGD's does.
 
-use common;
-
 use std::sync::{Arc, Mutex};
 
 use common::{

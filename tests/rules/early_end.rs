@@ -1,8 +1,6 @@
 //! Rounds that end early because one node asks, and a model that one node gives to all.
 
 use crate::properties::{ALL, home};
-use common;
-
 use common::Run;
 use gradvine::{
     drive::{Conclusion, Ended, Learner, NodeSpec, NoopObserver},

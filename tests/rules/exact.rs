@@ -1,7 +1,5 @@
 //! Every rule against a plain dense f64 implementation written from its paper's equations.
 
-use common;
-
 use common::{
     GIVEN, GIVEN_W, Run, difference,
     sgd::{Sgd, Updates},

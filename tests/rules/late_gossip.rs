@@ -1,7 +1,5 @@
 //! Gossip that lands late: the equations, the limit of the averaging step, the mean.
 
-use common;
-
 use common::{
     GIVEN, Run,
     dense::{C, COMPRESSORS, Matrix, mean, plus, starts},

@@ -1,8 +1,6 @@
 //! Layers leave one by one while the gradient of those before them is computed, and nothing but
 //! time is different.
 
-use common;
-
 use std::{collections::VecDeque, ops::Range, sync::Arc};
 
 use common::{Run, difference, widen};

@@ -3,8 +3,6 @@
 //! that it lists goes on with the same bits.
 
 use crate::properties::{ALL, home};
-use common;
-
 use common::{Exact, Run, hook::Alone};
 use gradvine::{
     drive::Learner,

@@ -1,7 +1,5 @@
 //! PowerGossip: its equations, what full rank makes of it, what it keeps, what it sends.
 
-use common;
-
 use common::{GIVEN, Run, consensus, difference, sgd::Updates, widen};
 use gradvine::{
     rng::{Purpose, Stream},

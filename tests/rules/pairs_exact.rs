@@ -1,8 +1,6 @@
 //! Asynchronous pairs against the equations in f64, event by event in the order in which they
 //! happened; and who calls whom.
 
-use common;
-
 use std::sync::{Arc, Mutex};
 
 use common::{

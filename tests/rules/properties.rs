@@ -1,7 +1,5 @@
 //! What must hold of the rules, and what must fail when a bug is planted.
 
-use common;
-
 use common::{
     Run, consensus, difference,
     hook::{Hook, Hooked},

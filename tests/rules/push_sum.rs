@@ -1,8 +1,6 @@
 //! What must hold of push-sum, also where frames are lost, and what must fail when a bug is
 //! planted.
 
-use common;
-
 use common::{Run, difference, hook::Alone, widen};
 use gradvine::{
     gossip::{

@@ -1,7 +1,5 @@
 //! Moniqua: what is read modulo B is right within theta, and the sequence is that of its equations.
 
-use common;
-
 use common::{Run, WIDE, consensus, widen};
 use gradvine::{
     compress::Format,

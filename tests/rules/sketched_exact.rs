@@ -1,8 +1,6 @@
 //! Sketched-SGD against plain dense f64 implementations of its two algorithms, and what its paper
 //! claims.
 
-use common;
-
 use common::{
     Run,
     central::{

@@ -1,8 +1,6 @@
 //! Centralized rules that send entries or sketches, against plain dense f64 implementations written
 //! from their papers' equations.
 
-use common;
-
 use common::{
     Run,
     central::{

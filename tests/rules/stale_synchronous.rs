@@ -1,8 +1,6 @@
 //! A parameter server with bounded staleness: what every round sees, whatever the order of events,
 //! and that nobody waits for ever.
 
-use common;
-
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::{Arc, Mutex},

@@ -1,8 +1,6 @@
 //! Before round 0 the nodes agree on one record merged from all of theirs; at the end all records
 //! reach the nodes that read them.
 
-use common;
-
 use std::sync::{Arc, Mutex};
 
 use common::Run;

@@ -1,8 +1,6 @@
 //! In any order of frames, gradients and free slots, and for any pieces in which frames arrive, a
 //! synchronous run ends with the same bits.
 
-use common;
-
 use std::collections::{BTreeMap, VecDeque};
 
 use common::Run;

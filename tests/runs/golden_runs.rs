@@ -6,8 +6,6 @@
 //! not, and are not part of this. A change of these figures is a change of what nodes of different
 //! versions would compute: a commit of its own.
 
-use common;
-
 use common::{
     GIVEN, Run,
     sgd::{Sgd, Steps},

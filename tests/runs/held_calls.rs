@@ -1,8 +1,6 @@
 //! Calls that a server holds until the slowest follows: driven by hand, with the nodes that it
 //! waits for and the calls that it refuses, and over libp2p.
 
-use common;
-
 use std::collections::VecDeque;
 
 use common::Run;

@@ -1,8 +1,6 @@
 //! Bytes from a neighbour never panic, and frames that cannot belong to the run end it with the
 //! neighbour's name before any state changes.
 
-use common;
-
 use common::Run;
 use gradvine::{
     gossip::{

@@ -1,8 +1,6 @@
 //! The invariants that rules keep when frames are lost: driven without links, neither end of a lost
 //! frame learns of it.
 
-use common;
-
 use common::{Exact, Run, difference, hook::Alone, widen};
 use gradvine::{
     compress::Format,

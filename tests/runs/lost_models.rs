@@ -2,8 +2,6 @@
 //! only a warning, and a run that ends early in any way leaves every node's model.
 #![cfg(feature = "net")]
 
-use common;
-
 use std::{
     collections::BTreeMap,
     sync::Arc,

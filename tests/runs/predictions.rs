@@ -1,7 +1,5 @@
 //! Predictions equal the simulator's results, for every rule with a fixed plan.
 
-use common;
-
 use std::collections::BTreeMap;
 
 use common::Run;
