@@ -67,24 +67,6 @@ mod tests {
     }
 
     #[test]
-    fn images_and_labels() {
-        let images = idx(8, &[2, 1, 2], &[0, 255, 7, 8]);
-        let labels = idx(8, &[2], &[3, 0]);
-        let data = parse(
-            "train-images-idx3-ubyte",
-            &images,
-            Some(("l-idx1-ubyte", &labels)),
-            &Options::default(),
-        )
-        .unwrap();
-        assert_eq!(data.features, ndarray::array![[0.0, 255.0], [7.0, 8.0]]);
-        assert_eq!((data.labels().unwrap(), data.outputs()), (&[3, 0][..], 4));
-        let floats = idx(0x0D, &[2, 1], &[1.5f32.to_be_bytes(), (-2.0f32).to_be_bytes()].concat());
-        let data = parse("x.idx", &floats, Some(("l.idx", &labels)), &Options::default()).unwrap();
-        assert_eq!(data.features, ndarray::array![[1.5], [-2.0]]);
-    }
-
-    #[test]
     fn every_fault_names_the_accepted_values() {
         let labels = idx(8, &[2], &[3, 0]);
         let problem = |bytes: &[u8]| {

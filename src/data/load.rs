@@ -628,27 +628,4 @@ mod tests {
         #[cfg(feature = "parquet")]
         assert!(error.contains("damaged"), "{error}");
     }
-
-    #[test]
-    fn the_embedded_sets_have_their_documented_sizes() {
-        let digits = load("digits", &Options::default()).unwrap();
-        assert_eq!((digits.rows(), digits.inputs(), digits.outputs()), (1797, 64, 10));
-        assert!(digits.features.iter().all(|&x| (0.0..=16.0).contains(&x) && x.fract() == 0.0));
-        let cancer = load("breast-cancer", &Options::default()).unwrap();
-        assert_eq!(
-            (cancer.rows(), cancer.inputs(), cancer.class_names()),
-            (569, 30, &["malignant".to_string(), "benign".into()][..])
-        );
-        assert_eq!(cancer.labels().unwrap().iter().filter(|&&label| label == 0).count(), 212);
-        assert_eq!((cancer.features[[0, 0]], cancer.features[[568, 29]]), (17.99, 0.07039));
-    }
-
-    #[test]
-    fn a_missing_source_is_refused_with_the_known_ones() {
-        let error = load("digit", &Options::default()).unwrap_err().to_string();
-        assert!(
-            error.starts_with("data.source = \"digit\": no such file; accepted: ")
-                && error.ends_with("digits, breast-cancer")
-        );
-    }
 }

@@ -222,30 +222,6 @@ mod tests {
     }
 
     #[test]
-    fn images_with_a_file_of_labels() {
-        let images = npy(
-            "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 2, 2), }",
-            &[1, 2, 3, 4, 5, 6, 7, 8],
-        );
-        let labels = npy(
-            "{'descr': '>i4', 'fortran_order': False, 'shape': (2,), }",
-            &[0, 0, 0, 2, 0, 0, 0, 0],
-        );
-        let options = Options::default();
-        let data = parse("a.npy", &images, Some(("l.npy", &labels)), &options).unwrap();
-        assert_eq!(data.features, ndarray::array![[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]]);
-        assert_eq!((data.labels().unwrap(), data.outputs()), (&[2, 0][..], 3));
-        assert!(problem(&images).contains("rows of images have no column of labels"));
-        let error =
-            parse("a.npy", &images, Some(("l.npy", &images)), &options).unwrap_err().to_string();
-        assert_eq!(error, "l.npy: labels: 4 numbers per row, but one label is needed");
-        let bad = npy("{'descr': '|i1', 'fortran_order': False, 'shape': (2,), }", &[1, 0xFF]);
-        let error =
-            parse("a.npy", &images, Some(("l.npy", &bad)), &options).unwrap_err().to_string();
-        assert_eq!(error, "l.npy: row 1 = -1: a label is a whole number 0, 1, 2, ..., below 65536");
-    }
-
-    #[test]
     fn every_fault_names_the_accepted_values() {
         let ok = "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 2), }";
         let whole = npy(ok, &floats(&[1.0, 0.0]));

@@ -235,18 +235,6 @@ mod tests {
     }
 
     #[test]
-    fn moments_of_parts_merge_to_those_of_the_whole() {
-        let whole = data(array![[1.0, 2.0], [3.0, -4.0], [5.0, 6.0]]);
-        let mut merged = Moments::of(&whole.select(&[0]));
-        merged.merge(&Moments::of(&whole.select(&[1, 2])));
-        assert_eq!(merged, Moments::of(&whole));
-        assert_eq!(
-            (merged.count, &merged.sums[..], &merged.squares[..]),
-            (3.0, &[9.0, 4.0][..], &[35.0, 56.0][..])
-        );
-    }
-
-    #[test]
     fn bytes_of_a_peer_are_checked() {
         let moments = Moments::of(&data(array![[1.0, 2.0], [3.0, -4.0]]));
         let bytes = moments.to_bytes();

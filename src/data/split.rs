@@ -314,7 +314,6 @@ fn cuts(count: usize, nodes: usize, alpha: f64, stream: Stream) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use ndarray::Array2;
-    use proptest::prelude::*;
 
     use super::super::Target;
     use super::*;
@@ -323,67 +322,6 @@ mod tests {
         let names = (0..classes).map(|c| c.to_string()).collect();
         let features = Array2::from_shape_fn((labels.len(), 1), |(row, _)| row as f32);
         Dataset::new("t", features, Target::Classes { labels: labels.to_vec(), names }).unwrap()
-    }
-
-    fn splits() -> impl Strategy<Value = Split> {
-        prop_oneof![
-            Just(Split::Iid),
-            Just(Split::Contiguous),
-            Just(Split::ByLabel),
-            (0.01..10.0).prop_map(|alpha| Split::Dirichlet { alpha })
-        ]
-    }
-
-    proptest! {
-        #[test]
-        fn test_rows_and_shards_are_a_partition(
-            labels in proptest::collection::vec(0u32..4, 1..200),
-            share in 0.0..0.9,
-            nodes in 1usize..9,
-            split in splits(),
-            seed: u64,
-        ) {
-            let data = labelled(&labels, 5);
-            let Ok((train, test)) = split_test(&data, share, seed) else { return Ok(()) };
-            prop_assert_eq!(test.len(), (share * labels.len() as f64).round() as usize);
-            match shards(&data, &train, nodes, split, seed) {
-                Err(_) => {
-                    let may_fail = train.len() < nodes || matches!(split, Split::Dirichlet { .. });
-                    prop_assert!(may_fail);
-                }
-                Ok(shards) => {
-                    prop_assert_eq!(shards.len(), nodes);
-                    prop_assert!(shards.iter().all(|shard| !shard.is_empty()));
-                    if !matches!(split, Split::Dirichlet { .. }) {
-                        let even = |pair: &[Vec<usize>]| pair[0].len() - pair[1].len() <= 1;
-                        prop_assert!(shards.windows(2).all(even));
-                        prop_assert!(shards[0].len() - shards[nodes - 1].len() <= 1);
-                    }
-                    let mut all: Vec<usize> = shards.into_iter().flatten().chain(test).collect();
-                    all.sort_unstable();
-                    prop_assert_eq!(all, (0..labels.len()).collect::<Vec<_>>());
-                }
-            }
-        }
-
-        #[test]
-        fn test_rows_are_stratified(
-            counts in proptest::collection::vec(0usize..60, 2..6),
-            share in 0.0..0.9,
-            seed: u64,
-        ) {
-            let labels: Vec<u32> =
-                counts.iter().enumerate().flat_map(|(c, &n)| vec![c as u32; n]).collect();
-            prop_assume!(labels.len() > 9);
-            let data = labelled(&labels, counts.len());
-            let (_, test) = split_test(&data, share, seed).unwrap();
-            for (class, &count) in counts.iter().enumerate() {
-                let of_class = |row: &&usize| labels[**row] as usize == class;
-                let taken = test.iter().filter(of_class).count() as f64;
-                prop_assert!((taken - share * count as f64).abs() <= 1.0, "class {}: {} of \
-                    {}", class, taken, count);
-            }
-        }
     }
 
     #[test]
