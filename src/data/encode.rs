@@ -491,8 +491,9 @@ fn same_columns(
         (Some(first), Some(names)) => {
             let find = |wanted: &[String]| match wanted {
                 [] => Ok(Vec::new()),
-                wanted => columns::named(wanted, names)
-                    .map_err(|error| ConfigError { place: "columns".into(), ..error }),
+                wanted => {
+                    columns::named(wanted, names).map_err(|error| error.with_place("columns"))
+                }
             };
             let (features, targets) = (find(&first.features)?, find(&first.targets)?);
             Ok(Chosen { features, targets, identifier: None })

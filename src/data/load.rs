@@ -459,9 +459,10 @@ impl Opened<'_> {
 }
 
 /// An error about a key of the configuration does not belong to the data file; all others do.
-fn blame(error: ConfigError, name: &str) -> ConfigError {
+fn blame(mut error: ConfigError, name: &str) -> ConfigError {
     if error.is_in("data") {
-        ConfigError { problem: format!("{} (in {name})", error.problem), ..error }
+        error.problem += &format!(" (in {name})");
+        error
     } else {
         error.within(name)
     }

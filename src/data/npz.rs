@@ -43,7 +43,7 @@ pub(super) fn read(bytes: &[u8], options: &Options) -> Result<Arrays, ConfigErro
         .map(String::from)
         .collect();
     let (features, targets) = choose(&names, options.target.as_deref(), options.bare)?;
-    let mut array = |name: &str| {
+    let mut array = |name: &str| -> Result<Array, ConfigError> {
         let most = bytes.len() as u64;
         Ok(Array { name: name.to_string(), bytes: inflated(&mut archive, name, most)? })
     };
@@ -119,8 +119,10 @@ fn inflated(
     let member = archive.by_name(&file).map_err(|error| damaged(&error))?;
     // The archive may say more than it has.
     let compressed = member.compressed_size().min(most);
-    inflate::member(&file, member, compressed)
-        .map_err(|error| ConfigError { place: format!("array {name}, {}", error.place), ..error })
+    inflate::member(&file, member, compressed).map_err(|error| {
+        let place = format!("array {name}, {}", error.place);
+        error.with_place(place)
+    })
 }
 
 fn damaged(error: &ZipError) -> ConfigError {

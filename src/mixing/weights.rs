@@ -106,6 +106,7 @@ fn best_constant(graph: &Graph, shape: Option<&Shape>) -> Result<f64, ConfigErro
     if graph.links().is_empty() {
         return Ok(1.0);
     }
+    let refused = |problem: &str| ConfigError::new("weights", "best-constant", problem);
     let (least, greatest) = match shape.and_then(Shape::laplacian_range) {
         Some(range) => range,
         None => {
@@ -114,16 +115,12 @@ fn best_constant(graph: &Graph, shape: Option<&Shape>) -> Result<f64, ConfigErro
             let scale = 2.0 * graph.degrees().max().unwrap_or(1) as f64;
             let probe =
                 MixingMatrix::new(graph.clone(), &vec![1.0 / scale; graph.links().len()], false)
-                    .map_err(|error| {
-                        ConfigError::new("weights", "best-constant", error.to_string())
-                    })?;
+                    .map_err(|error| refused(&error.to_string()))?;
             let spectrum = Spectrum::of(&probe, None);
             if !spectrum.converged {
-                return Err(ConfigError::new(
-                    "weights",
-                    "best-constant",
-                    "the Laplacian's spectrum did not converge on this graph: use metropolis",
-                ));
+                let problem =
+                    "the Laplacian's spectrum did not converge on this graph: use metropolis";
+                return Err(refused(problem));
             }
             ((1.0 - spectrum.lambda_2) * scale, (1.0 - spectrum.lambda_n) * scale)
         }
