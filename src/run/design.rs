@@ -349,7 +349,7 @@ impl Design {
     /// # Errors
     /// If a program has brought the model.
     pub(crate) fn table_model(&self) -> Result<Model, ConfigError> {
-        Model::resolve(&self.experiment.model, None, None)
+        Ok(Model::resolve(&self.experiment.model, None, None)?)
     }
 
     /// The rule's name.
