@@ -2,7 +2,10 @@
 
 use std::io;
 
-use crate::config::{ConfigError, Fault, typed_error};
+use crate::{
+    config::{ConfigError, Fault, typed_error},
+    data::DataError,
+};
 
 /// What is wrong with a model, its file, or a key that describes it. `value` is the wrong value;
 /// `problem` says what is wrong with it and what is accepted.
@@ -26,6 +29,9 @@ pub enum ModelError {
     /// A key of a configuration, or an argument.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// The data for a model, its preprocessing or its schema; also a file that cannot be written.
+    #[error(transparent)]
+    Data(Box<DataError>),
     /// Something in a file, which is named by its path.
     InFile { file: Box<str>, error: Box<ModelError> },
     /// A file cannot be read.
@@ -49,6 +55,15 @@ pub enum ModelError {
 
 typed_error!(ModelError);
 
+impl From<DataError> for ModelError {
+    fn from(error: DataError) -> ModelError {
+        match error {
+            DataError::Config(error) => error.into(),
+            error => ModelError::Data(Box::new(error)),
+        }
+    }
+}
+
 impl ModelError {
     /// Checks that there are as many as needed.
     pub(super) fn same(
@@ -67,6 +82,7 @@ impl ModelError {
     fn details(&self) -> ConfigError {
         match self {
             Self::Config(error) => error.clone(),
+            Self::Data(error) => error.details(),
             Self::InFile { file, error } => error.details().within(file),
             Self::Unreadable(error) => {
                 ConfigError::at("cannot be read", error.to_string()).with_fault(Fault::Unreadable)

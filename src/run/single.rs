@@ -293,9 +293,11 @@ impl Single {
         warm_start::keep_fills(&mut experiment);
         let options = options(&experiment)?;
         let load = |key: &str, source: &str, options: &Options| {
-            data::load(source, options).map_err(|error| match error.key() {
-                Some("data.source") => error.with_place(format!("node.{key}")),
-                _ => error,
+            data::load(source, options).map_err(ConfigError::from).map_err(|error| {
+                match error.key() {
+                    Some("data.source") => error.with_place(format!("node.{key}")),
+                    _ => error,
+                }
             })
         };
         let all = load("data", data, &options)?;
