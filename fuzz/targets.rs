@@ -153,7 +153,7 @@ pub fn topology(bytes: &[u8]) {
     };
     let (text, nodes) = (read.to_text(FileFormat::Toml), read.nodes());
     let again = Topology::from_text(&text, FileFormat::Toml, "net");
-    assert_eq!(again.map(|again| again.nodes()).as_ref(), Ok(&nodes), "{text}");
+    assert_eq!(again.map(|again| again.nodes()).ok(), Some(nodes), "{text}");
 }
 
 /// An experiment file.

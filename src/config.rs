@@ -3,7 +3,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    error::Error,
+    fmt,
     path::Path,
+    sync::Arc,
 };
 
 use serde::{Serialize, de::DeserializeOwned};
@@ -23,12 +26,11 @@ mod values;
 /// let Fault::Unknown { accepted } = error.fault else { panic!("{error}") };
 /// assert!(accepted.contains(&"rounds".to_string()));
 /// ```
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error(
-    "{}{place}{}: {problem}",
-    .file.as_ref().map(|f| format!("{f}: ")).unwrap_or_default(),
-    .value.as_ref().map(|v| format!(" = {v}")).unwrap_or_default()
-)]
+///
+/// If a module made it from its own error, such as
+/// [`TopologyError`](crate::mixing::TopologyError), that one is its source, and prints the same
+/// text.
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ConfigError {
     /// The file it came from, if any.
@@ -36,11 +38,36 @@ pub struct ConfigError {
     /// The place: a dotted key such as `compressor.bits`, or `line 7`, or `link london - tokyo`.
     pub place: String,
     /// The offending value, as the user wrote it.
-    pub value: Option<String>,
+    pub value: Option<Box<str>>,
     /// The problem, and what would be accepted.
     pub problem: String,
     /// What is wrong with the value.
     pub fault: Fault,
+    /// The error of a module that it was made from. A thin pointer keeps results small.
+    cause: Option<Arc<Box<dyn Error + Send + Sync>>>,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let file = self.file.iter().map(|file| format!("{file}: ")).collect::<String>();
+        let value = self.value.iter().map(|value| format!(" = {value}")).collect::<String>();
+        write!(f, "{file}{}{value}: {}", self.place, self.problem)
+    }
+}
+
+impl Error for ConfigError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.cause.as_ref().map(|cause| &***cause as &(dyn Error + 'static))
+    }
+}
+
+/// Whether both say the same, whatever they were made from.
+impl PartialEq for ConfigError {
+    fn eq(&self, other: &ConfigError) -> bool {
+        let ConfigError { file, place, value, problem, fault, cause: _ } = other;
+        let own = (&self.file, &self.place, &self.value, &self.problem, &self.fault);
+        own == (file, place, value, problem, fault)
+    }
 }
 
 /// What is wrong with a value of a configuration.
@@ -67,22 +94,36 @@ impl ConfigError {
     /// `place` = `value`: `problem`.
     pub fn new(
         place: impl Into<String>,
-        value: impl std::fmt::Display,
+        value: impl fmt::Display,
         problem: impl Into<String>,
     ) -> ConfigError {
-        let value = Some(brief(value.to_string()));
-        ConfigError { value, ..ConfigError::at(place, problem) }
+        ConfigError::of(place, Some(value), problem)
     }
 
     /// A problem of a place as a whole, without one value to quote.
     pub fn at(place: impl Into<String>, problem: impl Into<String>) -> ConfigError {
+        ConfigError::of(place, None::<&str>, problem)
+    }
+
+    /// With or without a value.
+    pub(crate) fn of(
+        place: impl Into<String>,
+        value: Option<impl fmt::Display>,
+        problem: impl Into<String>,
+    ) -> ConfigError {
         ConfigError {
             file: None,
             place: place.into(),
-            value: None,
+            value: value.map(|value| brief(value.to_string()).into()),
             problem: problem.into(),
             fault: Fault::Value,
+            cause: None,
         }
+    }
+
+    /// The same error with this source, which prints the same.
+    pub(crate) fn caused_by(self, error: impl Error + Send + Sync + 'static) -> ConfigError {
+        ConfigError { cause: Some(Arc::new(Box::new(error))), ..self }
     }
 
     /// The same error at another place, such as the argument of a command that gave the value.
@@ -105,7 +146,7 @@ impl ConfigError {
 
     /// Adds the file to the error.
     #[must_use]
-    pub fn within(mut self, file: impl std::fmt::Display) -> ConfigError {
+    pub fn within(mut self, file: impl fmt::Display) -> ConfigError {
         self.file.get_or_insert_with(|| file.to_string().into());
         self
     }
@@ -125,8 +166,8 @@ impl ConfigError {
 
     /// The same error with another value.
     #[must_use]
-    pub fn with_value(self, value: impl std::fmt::Display) -> ConfigError {
-        ConfigError { value: Some(value.to_string()), ..self }
+    pub fn with_value(self, value: impl fmt::Display) -> ConfigError {
+        ConfigError { value: Some(value.to_string().into()), ..self }
     }
 
     /// The place, if it is one key: `run.rounds` or `listen`, but not `line 7`.
@@ -145,6 +186,54 @@ impl ConfigError {
         self.place.split(['.', ' ']).next().unwrap_or_default()
     }
 }
+
+/// Completes the error enum of a module. It has the variants `Config` and `InFile`, and a method
+/// `details` that returns what the error prints as.
+macro_rules! typed_error {
+    ($Error:ident) => {
+        impl $Error {
+            /// Adds the file, unless the error names one.
+            #[must_use]
+            pub fn within(self, file: impl std::fmt::Display) -> $Error {
+                match self {
+                    $Error::Config(error) => $Error::Config(error.within(file)),
+                    $Error::InFile { .. } => self,
+                    error => {
+                        $Error::InFile { file: file.to_string().into(), error: Box::new(error) }
+                    }
+                }
+            }
+
+            /// The file that it is about, if there is one.
+            pub fn file(&self) -> Option<&str> {
+                match self {
+                    $Error::Config(error) => error.file.as_deref(),
+                    $Error::InFile { file, .. } => Some(file),
+                    _ => None,
+                }
+            }
+
+            /// The error without its file.
+            pub fn kind(&self) -> &$Error {
+                match self {
+                    $Error::InFile { error, .. } => error,
+                    _ => self,
+                }
+            }
+        }
+
+        impl From<$Error> for $crate::config::ConfigError {
+            fn from(error: $Error) -> Self {
+                match error {
+                    $Error::Config(error) => error,
+                    _ => error.details().caused_by(error),
+                }
+            }
+        }
+    };
+}
+
+pub(crate) use typed_error;
 
 /// Reads a TOML file that is one section.
 ///

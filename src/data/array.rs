@@ -6,8 +6,8 @@ use half::f16;
 use ndarray::Array2;
 
 use super::{
-    columns,
-    dataset::{Dataset, Target, Task},
+    DataError, columns,
+    dataset::{Dataset, Task},
     load::Options,
 };
 use crate::config::ConfigError;
@@ -68,7 +68,10 @@ impl<'a> Numbers<'a> {
         shape: &[usize],
         data: &'a [u8],
         offset: usize,
-    ) -> Result<Numbers<'a>, ConfigError> {
+    ) -> Result<Numbers<'a>, DataError> {
+        let refuse = |problem: &str| {
+            Err(DataError::Shape { shape: shape.to_vec(), problem: problem.into() })
+        };
         let claimed =
             shape.iter().try_fold(kind.bytes(), |product, &extent| product.checked_mul(extent));
         if claimed != Some(data.len()) {
@@ -79,26 +82,21 @@ impl<'a> Numbers<'a> {
                  damaged",
                 data.len()
             );
-            return Err(ConfigError::new("shape", format!("{shape:?}"), problem));
+            return refuse(&problem);
         }
         let Some((&rows, rest)) = shape.split_first() else {
-            return Err(ConfigError::new(
-                "shape",
-                "()",
-                "a single number: at least one dimension, the rows, is needed",
-            ));
+            let problem = "a single number: at least one dimension, the rows, is needed".into();
+            let (place, value) = ("shape".into(), Some("()".into()));
+            return Err(DataError::Structure { place, value, problem });
         };
         if data.is_empty() {
-            return Err(ConfigError::new(
-                "shape",
-                format!("{shape:?}"),
-                "there is no number: at least one row and column are needed",
-            ));
+            return refuse("there is no number: at least one row and column are needed");
         }
         if column_major && shape.len() > 2 {
-            let problem = "Fortran order is accepted of one or two dimensions: save \
-                           numpy.ascontiguousarray of it";
-            return Err(ConfigError::new("shape", format!("{shape:?}"), problem));
+            return refuse(
+                "Fortran order is accepted of one or two dimensions: save numpy.ascontiguousarray \
+                 of it",
+            );
         }
         // No overflow: no extent is 0, and the product with the rows was counted.
         let columns = rest.iter().product();
@@ -111,22 +109,21 @@ impl<'a> Numbers<'a> {
     }
 
     /// Uses the whole array as features; the targets are all 0.
-    pub(super) fn bare(&self, name: &str, options: &Options) -> Result<Dataset, ConfigError> {
-        let zeros = vec![0.0; self.rows];
-        let target = columns::target(zeros, 1, options, None, &|row| format!("row {row}"))?;
+    pub(super) fn bare(&self, name: &str, options: &Options) -> Result<Dataset, DataError> {
+        let target = columns::target(vec![0.0; self.rows], 1, options, None)?;
         let all: Vec<usize> = (0..self.columns).collect();
         Dataset::new(name, self.features(&all, options)?, target)
     }
 
     /// Features and targets in one array of two dimensions.
-    pub(super) fn table(&self, name: &str, options: &Options) -> Result<Dataset, ConfigError> {
+    pub(super) fn table(&self, name: &str, options: &Options) -> Result<Dataset, DataError> {
         if self.is_bare(options) {
             return self.bare(name, options);
         }
         if !self.flat {
             let problem = "rows of images have no column of labels: name their file as \
                            data.labels_file, or put NAME-labels.npy beside NAME.npy";
-            return Err(ConfigError::at("labels", problem));
+            return Err(DataError::structure("labels", problem));
         }
         let targets =
             columns::targets(options.target.as_deref(), None, self.columns, options.task)?;
@@ -135,8 +132,7 @@ impl<'a> Numbers<'a> {
         let values: Vec<f64> = (0..self.rows)
             .flat_map(|row| targets.iter().map(move |&column| self.value(row, column)))
             .collect();
-        let place = |row| format!("row {row}, column {}", targets[0]);
-        let target = columns::target(values, targets.len(), options, None, &place)?;
+        let target = columns::target(values, targets.len(), options, Some(targets[0]))?;
         Dataset::new(name, self.features(&features, options)?, target)
     }
 
@@ -147,48 +143,45 @@ impl<'a> Numbers<'a> {
         targets: &Numbers<'_>,
         file: &str,
         options: &Options,
-    ) -> Result<Dataset, ConfigError> {
-        if options.target.is_some() {
+    ) -> Result<Dataset, DataError> {
+        if let Some(target) = &options.target {
             let problem = "either data.target, a column, or data.labels_file, not both";
-            return Err(ConfigError::new(
-                "data.target",
-                options.target.as_deref().unwrap_or(""),
-                problem,
-            ));
+            return Err(ConfigError::new("data.target", target, problem).into());
         }
+        let count = |found, needed, problem| {
+            Err(DataError::Count { place: "labels".into(), found, needed, problem }.within(file))
+        };
         if targets.rows != self.rows {
             let problem = format!("{} rows, but {name} has {}", targets.rows, self.rows);
-            return Err(ConfigError::at("labels", problem).within(file));
+            return count(targets.rows, self.rows, problem);
         }
         if options.task == Task::Classification && targets.columns != 1 {
             let problem = format!("{} numbers per row, but one label is needed", targets.columns);
-            return Err(ConfigError::at("labels", problem).within(file));
+            return count(targets.columns, 1, problem);
         }
         let values: Vec<f64> = (0..self.rows)
             .flat_map(|row| (0..targets.columns).map(move |column| targets.value(row, column)))
             .collect();
-        let place = |row| format!("row {row}");
-        let target: Target = columns::target(values, targets.columns, options, None, &place)
-            .map_err(|error| if error.is_in("data") { error } else { error.within(file) })?;
+        let target = columns::target(values, targets.columns, options, None);
+        let target = target.map_err(|error| match error {
+            DataError::Config(_) => error,
+            _ => error.within(file),
+        })?;
         let all: Vec<usize> = (0..self.columns).collect();
         Dataset::new(name, self.features(&all, options)?, target)
     }
 
-    fn features(&self, columns: &[usize], options: &Options) -> Result<Array2<f32>, ConfigError> {
-        if let Some(expected) = options.inputs.filter(|&expected| expected != columns.len()) {
-            let problem = format!(
-                "{} features per row: {expected} are expected (model.inputs)",
-                columns.len()
-            );
-            return Err(ConfigError::at("columns", problem));
+    fn features(&self, columns: &[usize], options: &Options) -> Result<Array2<f32>, DataError> {
+        let found = columns.len();
+        if let Some(needed) = options.inputs.filter(|&needed| needed != found) {
+            let problem = format!("{found} features per row: {needed} are expected (model.inputs)");
+            return Err(DataError::Count { place: "columns".into(), found, needed, problem });
         }
         let mut features = Vec::new();
         let count = self.rows * columns.len();
         if features.try_reserve_exact(count).is_err() {
-            return Err(ConfigError::at(
-                "size",
-                format!("{count} numbers do not fit into this machine's memory"),
-            ));
+            let problem = format!("{count} numbers do not fit into this machine's memory");
+            return Err(DataError::Memory(ConfigError::at("size", problem)));
         }
         for row in 0..self.rows {
             for &column in columns {
@@ -196,11 +189,7 @@ impl<'a> Numbers<'a> {
                 let rounded = value as f32;
                 if !rounded.is_finite() {
                     let problem = "a finite number within f32 is needed: up to about 3.4e38";
-                    return Err(ConfigError::new(
-                        format!("row {row}, column {column}"),
-                        value,
-                        problem,
-                    ));
+                    return Err(DataError::cell("row", row, Some(column), value, problem));
                 }
                 features.push(rounded);
             }

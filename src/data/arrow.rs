@@ -25,15 +25,16 @@ use self::{
     values::Values,
 };
 use super::{
+    DataError,
     cell::Cell,
     encode::{Heading, Rows},
     load::MAX_FILE_BYTES,
-    typed::{BATCH, place_of, refuse_column},
+    typed::{BATCH, place_of, refuse_column, too_much_text},
 };
-use crate::{config::ConfigError, memory};
+use crate::memory;
 
 /// Reads the rows of a file or of a stream.
-pub(super) fn read(bytes: Vec<u8>, rows: &mut impl Rows) -> Result<(), ConfigError> {
+pub(super) fn read(bytes: Vec<u8>, rows: &mut impl Rows) -> Result<(), DataError> {
     let messages = Messages::read(bytes).map_err(|problem| damaged("the file", &problem))?;
     let Messages { schema, dictionaries, messages, rows: announced, unpacked } = messages;
     let names: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
@@ -46,12 +47,13 @@ pub(super) fn read(bytes: Vec<u8>, rows: &mut impl Rows) -> Result<(), ConfigErr
         match values::check(field.data_type()) {
             Ok(()) => used.push(at),
             Err(words) if rows.skip(at, &words) => (),
-            Err(words) => return Err(refuse_column(place_of(at, field.name()), &words)),
+            Err(words) => return Err(refuse_column(at, field.name(), words)),
         }
     }
     rows.check_memory(announced as f64)?;
     let remedy = "write the table in smaller parts, or uncompressed";
-    memory::require(unpacked, "bytes", &unpacked.to_string(), "a compressed part", remedy)?;
+    memory::require(unpacked, "bytes", &unpacked.to_string(), "a compressed part", remedy)
+        .map_err(DataError::Memory)?;
     let ids = used.iter().filter_map(|at| dictionaries.get(at).copied()).collect();
     let mut table =
         Table::new(schema, used, ids).map_err(|problem| damaged("columns", &problem))?;
@@ -63,8 +65,9 @@ pub(super) fn read(bytes: Vec<u8>, rows: &mut impl Rows) -> Result<(), ConfigErr
     Ok(())
 }
 
-fn damaged(place: &str, problem: &str) -> ConfigError {
-    ConfigError::at(place, format!("the Arrow file is damaged or has what is not read: {problem}"))
+fn damaged(place: &str, problem: &str) -> DataError {
+    let problem = format!("the Arrow file is damaged or has what is not read: {problem}");
+    DataError::format(place, problem)
 }
 
 /// The used columns of a table.
@@ -90,7 +93,7 @@ impl Table {
     }
 
     /// Decodes a message: the rows that it has.
-    fn decode(&mut self, message: &Message) -> Result<Option<RecordBatch>, ConfigError> {
+    fn decode(&mut self, message: &Message) -> Result<Option<RecordBatch>, DataError> {
         let fail = |problem: &str| damaged("the file", problem);
         let (content, version) = message.content().map_err(|problem| fail(&problem))?;
         let batch = match content {
@@ -128,14 +131,14 @@ impl Table {
     }
 
     /// The error of a column, in the next rows.
-    fn fail(&self, at: usize, rows: i64, problem: &impl ToString) -> ConfigError {
+    fn fail(&self, at: usize, rows: i64, problem: &impl ToString) -> DataError {
         let rows = format!("rows {} to {}", self.rows + 1, self.rows.saturating_add_signed(rows));
         let place = place_of(at, self.schema.field(at).name());
         damaged(&format!("{rows}, {place}"), &problem.to_string())
     }
 
     /// Adds the rows of a part.
-    fn add(&mut self, batch: &RecordBatch, rows: &mut impl Rows) -> Result<(), ConfigError> {
+    fn add(&mut self, batch: &RecordBatch, rows: &mut impl Rows) -> Result<(), DataError> {
         let mut columns: Vec<Option<Values>> = Vec::new();
         columns.resize_with(self.schema.fields().len(), || None);
         for (&at, array) in self.used.iter().zip(batch.columns()) {
@@ -150,8 +153,7 @@ impl Table {
                     .map_err(|problem| self.fail(at, size as i64, &problem))?;
             }
             if self.text_bytes > MAX_FILE_BYTES {
-                let problem = format!("at most {MAX_FILE_BYTES} are accepted");
-                return Err(ConfigError::new("bytes of text", self.text_bytes, problem));
+                return Err(too_much_text(self.text_bytes));
             }
             for row in 0..size {
                 self.rows += 1;

@@ -87,8 +87,9 @@ impl Found {
     }
 }
 
-/// Checks the names of classes that a user has given.
-pub(super) fn check(names: &[String], options: &Options) -> Result<(), ConfigError> {
+/// Checks the names of classes, if a user has given them.
+pub(super) fn check(options: &Options) -> Result<(), ConfigError> {
+    let Some(names) = &options.class_names else { return Ok(()) };
     let refuse = |problem: String| Err(ConfigError::new("data.classes", list(names), problem));
     if options.task != Task::Classification {
         return refuse("the model predicts numbers: leave the key out".into());

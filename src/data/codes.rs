@@ -8,11 +8,11 @@ use time::{
 };
 
 use super::{
+    DataError,
     cell::Cell,
     columns::list,
     schema::{Column, ColumnKind, Missing, Schema},
 };
-use crate::config::ConfigError;
 
 /// Texts that stand for a missing value, in letters of any case, beside an empty cell.
 const MISSING: [&str; 7] = ["na", "n/a", "nan", "null", "none", "nil", "?"];
@@ -72,7 +72,7 @@ impl Code {
     ///
     /// # Errors
     /// If the values of a category are not known.
-    pub fn of(schema: &Schema) -> Result<Vec<Code>, ConfigError> {
+    pub fn of(schema: &Schema) -> Result<Vec<Code>, DataError> {
         schema.width()?;
         Ok(schema.used().map(Code::of_column).collect())
     }

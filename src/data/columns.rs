@@ -3,6 +3,7 @@
 use ndarray::Array2;
 
 use super::{
+    DataError,
     classes::Classes,
     dataset::{Target, Task},
     load::Options,
@@ -35,23 +36,16 @@ pub(super) fn targets(
         }
         None => (columns.saturating_sub(1)..columns).collect(),
     };
-    let target = || wanted.unwrap_or("the last column").to_string();
-    if task == Task::Classification && positions.len() != 1 {
-        return Err(ConfigError::new(
-            "data.target",
-            target(),
-            "classification has one column of labels",
-        ));
-    }
-    if (1..positions.len()).any(|i| positions[..i].contains(&positions[i])) {
-        return Err(ConfigError::new("data.target", target(), "a column is named twice"));
-    }
-    if positions.len() >= columns {
-        let problem =
-            format!("of {columns} columns none is left for the features: at least 1 is needed");
-        return Err(ConfigError::new("data.target", target(), problem));
-    }
-    Ok(positions)
+    let problem = if task == Task::Classification && positions.len() != 1 {
+        "classification has one column of labels".into()
+    } else if (1..positions.len()).any(|i| positions[..i].contains(&positions[i])) {
+        "a column is named twice".into()
+    } else if positions.len() >= columns {
+        format!("of {columns} columns none is left for the features: at least 1 is needed")
+    } else {
+        return Ok(positions);
+    };
+    Err(ConfigError::new("data.target", wanted.unwrap_or("the last column"), problem))
 }
 
 /// The positions of columns with these names.
@@ -107,15 +101,10 @@ pub(super) fn position(
             Some(names) => format!("one of {}, or ", list(names)),
             None => "there is no header with names; ".into(),
         };
-        let range = format!(
-            "a position from 0 to {0}, or from -{columns} to -1",
-            columns.saturating_sub(1)
-        );
-        ConfigError::new(
-            key,
-            excerpt(wanted),
-            format!("no such column: {names}{range} is accepted"),
-        )
+        let last = columns.saturating_sub(1);
+        let range = format!("a position from 0 to {last}, or from -{columns} to -1");
+        let problem = format!("no such column: {names}{range} is accepted");
+        ConfigError::new(key, excerpt(wanted), problem)
     })
 }
 
@@ -187,57 +176,34 @@ pub(super) fn name_classes(
     Ok(Target::Classes { labels, names })
 }
 
-/// Classes from numbers. `place` returns the place of row i in the file.
-fn labels(
-    values: &[f64],
-    names: Option<Vec<String>>,
-    classes: Option<usize>,
-    place: &dyn Fn(usize) -> String,
-) -> Result<Target, ConfigError> {
-    check_count(classes)?;
-    let named = names.as_ref().map(Vec::len);
-    let class = |(row, &value): (usize, &f64)| {
-        label(value, named, classes).map_err(|problem| ConfigError::new(place(row), value, problem))
-    };
-    let labels = values.iter().enumerate().map(class).collect::<Result<_, _>>()?;
-    name_classes(labels, names, classes)
-}
-
-/// Targets from the numbers of the target columns, `width` per row. `names` are the classes that
-/// the file names; their positions are then the values.
+/// Targets from the numbers of an array, `width` per row, which are those of `column`, if they are
+/// in one.
 pub(super) fn target(
-    mut values: Vec<f64>,
+    values: Vec<f64>,
     width: usize,
     options: &Options,
-    names: Option<Vec<String>>,
-    place: &dyn Fn(usize) -> String,
-) -> Result<Target, ConfigError> {
+    column: Option<usize>,
+) -> Result<Target, DataError> {
+    let wrong = |row, value, problem| DataError::cell("row", row, column, value, problem);
     if options.task == Task::Classification {
-        let names = match (names, &options.class_names) {
-            (Some(names), _) => Some(names),
-            (None, Some(wanted)) => {
-                let classes = Classes::new(wanted);
-                for (row, value) in values.iter_mut().enumerate() {
-                    *value = classes
-                        .numbered(*value)
-                        .map(f64::from)
-                        .ok_or_else(|| ConfigError::new(place(row), *value, classes.problem()))?;
-                }
-                Some(wanted.clone())
-            }
-            (None, None) => None,
+        let classes = options.class_names.as_deref().map(Classes::new);
+        check_count(options.classes)?;
+        let class = |(row, &value): (usize, &f64)| {
+            let class = match &classes {
+                Some(classes) => classes.numbered(value).ok_or_else(|| classes.problem()),
+                None => label(value, None, options.classes),
+            };
+            class.map_err(|problem| wrong(row, value, problem))
         };
-        return labels(&values, names, options.classes, place);
+        let labels = values.iter().enumerate().map(class).collect::<Result<_, _>>()?;
+        return Ok(name_classes(labels, options.class_names.clone(), options.classes)?);
     }
     let mut numbers = Vec::with_capacity(values.len());
     for (index, &value) in values.iter().enumerate() {
         let number = value as f32;
         if !number.is_finite() {
-            return Err(ConfigError::new(
-                place(index / width),
-                value,
-                "a finite number within f32 is needed",
-            ));
+            let problem = "a finite number within f32 is needed";
+            return Err(wrong(index / width, value, problem.into()));
         }
         numbers.push(number);
     }
@@ -305,9 +271,11 @@ mod tests {
 
     #[test]
     fn labels_are_whole_numbers_in_range() {
-        let place = |row: usize| format!("row {row}");
         let problem = |value: f64, classes| {
-            labels(&[0.0, value], None, classes, &place).unwrap_err().to_string()
+            let options = Options { classes, ..Options::default() };
+            let error = target(vec![0.0, value], 1, &options, None).unwrap_err();
+            assert!(matches!(error, DataError::Cell { row: Some(1), column: None, .. }), "{error}");
+            error.to_string()
         };
         assert_eq!(
             problem(1.5, None),
@@ -320,7 +288,7 @@ mod tests {
         for value in [-1.0, f64::NAN, f64::INFINITY, 65_536.0] {
             problem(value, None);
         }
-        let names = |count| labels(&[1.0, 0.0], Some(header(&["no", "yes"])), count, &place);
+        let names = |count| name_classes(vec![1, 0], Some(header(&["no", "yes"])), count);
         assert!(names(Some(1)).is_err());
         let Target::Classes { labels, names } = names(Some(3)).unwrap() else { panic!() };
         assert_eq!((labels, names), (vec![1, 0], header(&["no", "yes", "2"])));

@@ -8,13 +8,13 @@
 use std::io::Read;
 
 use super::{
+    DataError,
     cell::Cell,
     codes::{date, is_missing},
     encode::{Heading, Rows},
     input::Count,
     records::{Record, Records},
 };
-use crate::config::ConfigError;
 
 /// The rest of a file is estimated once this many bytes of it were read.
 const SAMPLE: u64 = 8 << 20;
@@ -51,10 +51,10 @@ pub(super) fn read(
     piece: usize,
     header: Option<bool>,
     rows: &mut impl Rows,
-) -> Result<(), ConfigError> {
+) -> Result<(), DataError> {
     let mut records = Records::new(source, piece)?;
     let Some(first) = records.next()?.map(Kept::from) else {
-        return Err(ConfigError::at("line 1", "the file is empty: at least one row is needed"));
+        return Err(DataError::empty());
     };
     let second = records.next()?.map(Kept::from);
     let (kind, columns) =
@@ -86,17 +86,18 @@ pub(super) fn read(
     let read = rows.rows() - before;
     if let Some(announced) = announced.filter(|&count| count != read as u64) {
         let problem = format!("the first line announces {announced} rows, {read} follow");
-        return Err(ConfigError::at("line 1", problem));
+        let (place, needed) = ("line 1".into(), announced as usize);
+        return Err(DataError::Count { place, found: read, needed, problem });
     }
     Ok(())
 }
 
-fn check_width(line: u64, found: usize, columns: usize) -> Result<(), ConfigError> {
-    if found == columns {
+fn check_width(line: u64, found: usize, needed: usize) -> Result<(), DataError> {
+    if found == needed {
         return Ok(());
     }
-    let problem = format!("{found} columns found, {columns} expected, as in the first line");
-    Err(ConfigError::at(format!("line {line}"), problem))
+    let problem = format!("{found} columns found, {needed} expected, as in the first line");
+    Err(DataError::Count { place: format!("line {line}"), found, needed, problem })
 }
 
 /// The kind of the first line, and the number of columns of the rows.
@@ -105,7 +106,7 @@ fn first_line(
     second: Option<&Kept>,
     header: Option<bool>,
     are_names: impl Fn(&[String]) -> bool,
-) -> Result<(First, usize), ConfigError> {
+) -> Result<(First, usize), DataError> {
     let texts = || -> Vec<String> {
         first.iter().map(|cell| String::from_utf8_lossy(cell).into_owned()).collect()
     };
@@ -130,10 +131,8 @@ fn first_line(
         None => first.iter().all(|cell| !numeric(cell)),
     });
     if named && second.is_none() {
-        return Err(ConfigError::at(
-            "line 2",
-            "there is no row after the header: at least one is needed",
-        ));
+        let problem = "there is no row after the header: at least one is needed";
+        return Err(DataError::structure("line 2", problem));
     }
     Ok((if named { First::Names(texts()) } else { First::Row }, first.len()))
 }
@@ -152,7 +151,7 @@ mod tests {
     use super::*;
 
     /// Reads the text in pieces of every length that matters: all give the same.
-    fn read(name: &str, text: &[u8], options: &Options) -> Result<Dataset, ConfigError> {
+    fn read(name: &str, text: &[u8], options: &Options) -> Result<Dataset, DataError> {
         let in_pieces = |piece: usize| {
             let source = Counted::new(text, name, Some(text.len() as u64));
             let (count, mut encoder) = (source.count(), Encoder::new(options)?);
@@ -160,13 +159,14 @@ mod tests {
             encoder.finish(name)
         };
         let whole = in_pieces(records::PIECE);
+        let text = |read: Result<Dataset, DataError>| read.map_err(|error| error.to_string());
         for piece in [1, 5, 6, 7, 11, 13] {
-            assert_eq!(in_pieces(piece), whole, "{piece} bytes at once");
+            assert_eq!(text(in_pieces(piece)), text(in_pieces(records::PIECE)), "{piece} bytes");
         }
         whole
     }
 
-    fn parse(text: &str) -> Result<Dataset, ConfigError> {
+    fn parse(text: &str) -> Result<Dataset, DataError> {
         read("t", text.as_bytes(), &Options::default())
     }
 
@@ -191,56 +191,25 @@ mod tests {
     }
 
     #[test]
-    fn every_fault_names_its_line_and_the_accepted_values() {
-        for (text, message) in [
-            ("\n\n", "line 1: the file is empty: at least one row is needed"),
-            ("a,b\n", "line 2: there is no row after the header: at least one is needed"),
-            ("1,0\n1,2,0\n", "line 2: 3 columns found, 2 expected, as in the first line"),
-            ("a,b\n1,0\n\n7\n", "line 4: 1 columns found, 2 expected, as in the first line"),
-            (
-                "a,b\r\n1,0\r\n\r\n7\r\n",
-                "line 4: 1 columns found, 2 expected, as in the first line",
-            ),
-            ("1,0\nx,1\n", "line 2, column 0 = \"x\": text, but a number is needed"),
-            (
-                "w,b\n1,0\nx,1\n",
-                "line 3, column 0 (w) = \"x\": text, but a number is needed; for text and missing \
-                 values list the columns in data.schema (`gradvine data describe FILE` drafts it)",
-            ),
-            ("1,0\n,1\n", "line 2, column 0 = \"\": an empty cell, but a number is needed"),
-            (
-                "1,0\nnan,1\n",
-                "line 2, column 0 = \"nan\": a finite number within f32 is needed: up to about \
-                 3.4e38",
-            ),
-            (
-                "1,0\n1e39,1\n",
-                "line 2, column 0 = \"1e39\": a finite number within f32 is needed: up to about \
-                 3.4e38",
-            ),
-            (
-                "1,0\n1,1.5\n",
-                "line 2, column 1 = 1.5: a label is a whole number 0, 1, 2, ..., below 65536",
-            ),
-            (
-                "1,0\n1,-1\n",
-                "line 2, column 1 = -1: a label is a whole number 0, 1, 2, ..., below 65536",
-            ),
-            (
-                "1,0\n1,inf\n",
-                "line 2, column 1 = inf: a label is a whole number 0, 1, 2, ..., below 65536",
-            ),
+    fn a_fault_has_its_place_and_value() {
+        for (text, expected) in [
+            ("w,b\r\n1,0\r\n\r\nx,1\r\n", (4, 0, Some("w"), "\"x\"")),
+            ("1,0\n,1\n", (2, 0, None, "\"\"")),
+            ("1,0\n1e39,1\n", (2, 0, None, "\"1e39\"")),
+            ("1,0\n1,inf\n", (2, 1, None, "inf")),
+            ("5.1,setosa\n4.9,virginica\n", (1, 1, None, "\"setosa\"")),
         ] {
-            assert_eq!(problem(text), message, "{text:?}");
+            let error = parse(text).unwrap_err();
+            let DataError::Cell { unit: "line", row, column, name, value, .. } = &error else {
+                panic!("{error}")
+            };
+            let (line, position, of_column, shown) = expected;
+            assert_eq!((*row, *column), (Some(line), Some(position)), "{text:?}");
+            assert_eq!((name.as_deref(), &value[..]), (of_column, shown), "{text:?}");
         }
-        let text = problem("5.1,setosa\n4.9,virginica\n");
-        assert!(
-            text.starts_with(
-                "line 1, column 1 = \"setosa\": text, but a label is needed: name the classes in \
-                 data.classes"
-            ),
-            "{text}"
-        );
+        let error = parse("a,b\r\n1,0\r\n\r\n7\r\n").unwrap_err();
+        let DataError::Count { place, found: 1, needed: 2, .. } = &error else { panic!("{error}") };
+        assert_eq!(place, "line 4");
         assert_eq!(
             problem("1,5;2;0\n1,5;3;1\n"),
             "line 1, column 0 = \"1,5\": text, but a number is needed, with a point before its \

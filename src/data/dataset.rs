@@ -3,8 +3,8 @@
 use ndarray::{Array2, Axis};
 use serde::{Deserialize, Serialize};
 
-use super::{preprocessing::Gaps, scale::Scale};
-use crate::{config::ConfigError, vector};
+use super::{DataError, preprocessing::Gaps, scale::Scale};
+use crate::vector;
 
 /// Rows of features with the targets to predict from them.
 #[derive(Clone, Debug, PartialEq)]
@@ -90,46 +90,9 @@ impl Dataset {
         name: impl Into<String>,
         features: Array2<f32>,
         target: Target,
-    ) -> Result<Dataset, ConfigError> {
+    ) -> Result<Dataset, DataError> {
         let name = name.into();
-        let (rows, inputs) = features.dim();
-        let fail =
-            |place: &str, problem: String| Err(ConfigError::at(place, problem).within(&name));
-        if rows == 0 || inputs == 0 {
-            return fail(
-                "features",
-                format!("{rows} rows of {inputs} inputs: at least one of each is needed"),
-            );
-        }
-        let features = standard(features);
-        check_finite("features", &features).map_err(|error| error.within(&name))?;
-        let target = match target {
-            Target::Classes { labels, names } => {
-                if labels.len() != rows {
-                    return fail("labels", format!("{} labels for {rows} rows", labels.len()));
-                }
-                if let Some(row) = labels.iter().position(|&label| label as usize >= names.len()) {
-                    let problem = format!(
-                        "label {} in row {row}, but there are {} classes",
-                        labels[row],
-                        names.len()
-                    );
-                    return fail("labels", problem);
-                }
-                Target::Classes { labels, names }
-            }
-            Target::Values(values) => {
-                if values.nrows() != rows || values.ncols() == 0 {
-                    return fail(
-                        "values",
-                        format!("{} x {} values for {rows} rows", values.nrows(), values.ncols()),
-                    );
-                }
-                let values = standard(values);
-                check_finite("values", &values).map_err(|error| error.within(&name))?;
-                Target::Values(values)
-            }
-        };
+        let (features, target) = checked(features, target).map_err(|error| error.within(&name))?;
         let gaps = Vec::new();
         Ok(Dataset { name, features, target, columns: None, gaps, identifiers: None })
     }
@@ -164,14 +127,14 @@ impl Dataset {
     ///
     /// # Errors
     /// If there are more or fewer.
-    pub(crate) fn fill(&mut self, fills: &[f32]) -> Result<(), ConfigError> {
-        if fills.len() != self.gaps.len() {
+    pub(crate) fn fill(&mut self, fills: &[f32]) -> Result<(), DataError> {
+        let (found, needed) = (fills.len(), self.gaps.len());
+        if found != needed {
             let problem = format!(
-                "{} numbers for {} features with missing values: one for each is needed",
-                fills.len(),
-                self.gaps.len()
+                "{found} numbers for {needed} features with missing values: one for each is needed"
             );
-            return Err(ConfigError::at("missing values", problem).within(&self.name));
+            let place = "missing values".into();
+            return Err(DataError::Count { place, found, needed, problem }.within(&self.name));
         }
         for (gaps, fill) in std::mem::take(&mut self.gaps).iter().zip(fills) {
             for &row in &gaps.rows {
@@ -186,7 +149,7 @@ impl Dataset {
     /// # Errors
     /// If the scale has another number of inputs, or a scaled value is beyond `f32`. The dataset is
     /// then unchanged.
-    pub fn apply(&mut self, scale: &Scale) -> Result<(), ConfigError> {
+    pub fn apply(&mut self, scale: &Scale) -> Result<(), DataError> {
         scale.check(self.inputs()).map_err(|error| error.within(&self.name))?;
         let scaled = |x: f32, column: usize| {
             ((f64::from(x) - scale.mean[column]) / scale.deviation[column]) as f32
@@ -194,7 +157,7 @@ impl Dataset {
         // Two passes instead of a copy: large files fill the memory.
         for (row, values) in self.features.rows().into_iter().enumerate() {
             for (column, &x) in values.iter().enumerate() {
-                check_one("scaled features", (row, column), scaled(x, column))
+                check_one("scaled features, row", (row, column), scaled(x, column))
                     .map_err(|error| error.within(&self.name))?;
             }
         }
@@ -253,23 +216,63 @@ fn standard(array: Array2<f32>) -> Array2<f32> {
     if array.is_standard_layout() { array } else { array.as_standard_layout().into_owned() }
 }
 
-fn check_finite(what: &str, values: &Array2<f32>) -> Result<(), ConfigError> {
-    let flat = values.as_slice().expect("the layout is standard");
-    match vector::first_non_finite(flat) {
-        None => Ok(()),
-        Some(index) => {
-            let place = (index / values.ncols(), index % values.ncols());
-            check_one(what, place, flat[index])
-        }
+/// Features and targets that fit together, in standard layout.
+fn checked(features: Array2<f32>, target: Target) -> Result<(Array2<f32>, Target), DataError> {
+    let (rows, inputs) = features.dim();
+    if rows == 0 || inputs == 0 {
+        let problem = format!("{rows} rows of {inputs} inputs: at least one of each is needed");
+        return Err(DataError::structure("features", problem));
     }
+    let features = finite("features, row", features)?;
+    let count = |place: &str, found, problem| {
+        Err(DataError::Count { place: place.into(), found, needed: rows, problem })
+    };
+    let target = match target {
+        Target::Classes { labels, names } => {
+            if labels.len() != rows {
+                let problem = format!("{} labels for {rows} rows", labels.len());
+                return count("labels", labels.len(), problem);
+            }
+            let classes = names.len();
+            if let Some(row) = labels.iter().position(|&label| label as usize >= classes) {
+                let label = labels[row];
+                let problem =
+                    format!("label {label} in row {row}, but there are {classes} classes");
+                return Err(DataError::structure("labels", problem));
+            }
+            Target::Classes { labels, names }
+        }
+        Target::Values(values) => {
+            let (found, width) = values.dim();
+            if found != rows || width == 0 {
+                let problem = format!("{found} x {width} values for {rows} rows");
+                return count("values", found, problem);
+            }
+            Target::Values(finite("values, row", values)?)
+        }
+    };
+    Ok((features, target))
 }
 
-fn check_one(what: &str, (row, column): (usize, usize), value: f32) -> Result<(), ConfigError> {
+/// Finite numbers in standard layout.
+fn finite(unit: &'static str, values: Array2<f32>) -> Result<Array2<f32>, DataError> {
+    let values = standard(values);
+    let flat = values.as_slice().expect("the layout is standard");
+    if let Some(index) = vector::first_non_finite(flat) {
+        check_one(unit, (index / values.ncols(), index % values.ncols()), flat[index])?;
+    }
+    Ok(values)
+}
+
+fn check_one(
+    unit: &'static str,
+    (row, column): (usize, usize),
+    value: f32,
+) -> Result<(), DataError> {
     if value.is_finite() {
         return Ok(());
     }
-    let place = format!("{what}, row {row}, column {column}");
-    Err(ConfigError::new(place, value, "a finite number is needed"))
+    Err(DataError::cell(unit, row, Some(column), value, "a finite number is needed"))
 }
 
 #[cfg(test)]
@@ -289,14 +292,19 @@ mod tests {
     fn a_dataset_is_checked_when_it_is_made() {
         let features = array![[1.0f32, 2.0], [3.0, 4.0]];
         assert!(Dataset::new("a", features.clone(), classes(&[0, 1], 2)).is_ok());
-        let problem = |target| Dataset::new("a", features.clone(), target).unwrap_err().to_string();
-        assert_eq!(problem(classes(&[0], 2)), "a: labels: 1 labels for 2 rows");
+        let refused = |target| Dataset::new("a", features.clone(), target).unwrap_err();
+        for target in [classes(&[0], 2), Target::Values(array![[1.0]])] {
+            let error = refused(target);
+            assert!(
+                matches!(error.kind(), DataError::Count { found: 1, needed: 2, .. }),
+                "{error}"
+            );
+        }
         assert_eq!(
-            problem(classes(&[0, 2], 2)),
+            refused(classes(&[0, 2], 2)).to_string(),
             "a: labels: label 2 in row 1, but there are 2 classes"
         );
-        assert_eq!(problem(Target::Values(array![[1.0]])), "a: values: 1 x 1 values for 2 rows");
-        let nan = problem(Target::Values(array![[1.0], [f32::NAN]]));
+        let nan = refused(Target::Values(array![[1.0], [f32::NAN]])).to_string();
         assert_eq!(nan, "a: values, row 1, column 0 = NaN: a finite number is needed");
         assert!(Dataset::new("a", Array2::zeros((0, 3)), classes(&[], 1)).is_err());
     }

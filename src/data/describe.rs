@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
+    DataError,
     cell::Cell,
     codes::{boolean, date, is_missing},
     columns,
@@ -125,32 +126,32 @@ impl ColumnDescription {
 
     /// What its cells seem to hold, and a remark on what is suspicious about it.
     pub fn guess(&self, rows: u64) -> (ColumnKind, Option<String>) {
+        let ignored = |remark: &str| (ColumnKind::Ignore, Some(remark.to_string()));
         if let Some(words) = &self.unread {
-            return (ColumnKind::Ignore, Some(format!("is not read: {words}")));
+            return ignored(&format!("is not read: {words}"));
         }
         let present = self.present(rows);
         let different = self.values.as_ref().map(BTreeMap::len);
         if present == 0 {
-            return (ColumnKind::Ignore, Some("no cell has a value".into()));
+            return ignored("no cell has a value");
         }
         if different == Some(1) && rows > 1 && self.missing == 0 {
-            return (ColumnKind::Ignore, Some("all cells have the same value".into()));
+            return ignored("all cells have the same value");
         }
         if self.numbers == present {
             if self.is_index {
-                let problem = "it counts the rows: an index that another program has written?";
-                return (ColumnKind::Ignore, Some(problem.into()));
+                return ignored("it counts the rows: an index that another program has written?");
             }
             let unnamed = self.name.is_empty() || self.name.starts_with("Unnamed:");
+            let is_identifier = |count| count as u64 == rows && rows > 20;
             let remark = if unnamed {
-                Some("it has no name".to_string())
-            } else if self.whole && different.is_none_or(|count| count as u64 == rows && rows > 20)
-            {
-                Some("each row has another whole number: an identifier?".to_string())
+                Some("it has no name")
+            } else if self.whole && different.is_none_or(is_identifier) {
+                Some("each row has another whole number: an identifier?")
             } else {
                 None
             };
-            return (ColumnKind::Number, remark);
+            return (ColumnKind::Number, remark.map(String::from));
         }
         if self.dates == present {
             return (ColumnKind::Date, None);
@@ -166,18 +167,14 @@ impl ColumnDescription {
             }
             _ => {
                 let text = present - self.numbers;
-                let remark = if text < self.numbers {
-                    let example = self
-                        .values
-                        .iter()
-                        .flat_map(BTreeMap::keys)
-                        .find(|value| value.parse::<f64>().is_err())
-                        .map(|value| format!(", such as \"{}\"", columns::excerpt(value)));
-                    format!("{text} cells are no numbers{}", example.unwrap_or_default())
-                } else {
-                    "text with many different values".into()
-                };
-                (ColumnKind::Ignore, Some(remark))
+                if text >= self.numbers {
+                    return ignored("text with many different values");
+                }
+                let mut values = self.values.iter().flat_map(BTreeMap::keys);
+                let example = values
+                    .find(|value| value.parse::<f64>().is_err())
+                    .map(|value| format!(", such as \"{}\"", columns::excerpt(value)));
+                ignored(&format!("{text} cells are no numbers{}", example.unwrap_or_default()))
             }
         }
     }
@@ -241,7 +238,7 @@ impl Rows for Describer {
         self.target.as_ref().is_some_and(|target| first.contains(target))
     }
 
-    fn begin(&mut self, heading: Heading) -> Result<(), ConfigError> {
+    fn begin(&mut self, heading: Heading) -> Result<(), DataError> {
         let names = heading
             .names
             .unwrap_or_else(|| (0..heading.columns).map(|at| at.to_string()).collect());
@@ -255,7 +252,7 @@ impl Rows for Describer {
         }
         let problem = "are others than in the first file, or in another order: describe the files \
                        one by one";
-        Err(ConfigError::at("columns", problem))
+        Err(DataError::structure("columns", problem))
     }
 
     fn uses(&self, _: usize) -> bool {
@@ -271,11 +268,11 @@ impl Rows for Describer {
         self.rows as usize
     }
 
-    fn check_memory(&self, _: f64) -> Result<(), ConfigError> {
+    fn check_memory(&self, _: f64) -> Result<(), DataError> {
         Ok(())
     }
 
-    fn add<'c>(&mut self, _: u64, cell: impl Fn(usize) -> Cell<'c>) -> Result<(), ConfigError> {
+    fn add<'c>(&mut self, _: u64, cell: impl Fn(usize) -> Cell<'c>) -> Result<(), DataError> {
         for (at, column) in self.columns.iter_mut().enumerate() {
             if column.unread.is_none() {
                 column.add(self.rows, cell(at));
@@ -291,13 +288,12 @@ impl Rows for Describer {
 ///
 /// # Errors
 /// If the file cannot be read, is no table, or has no such target.
-pub fn describe(source: &str, options: &Options) -> Result<Description, ConfigError> {
+pub fn describe(source: &str, options: &Options) -> Result<Description, DataError> {
     let mut describer = Describer { target: options.target.clone(), ..Describer::default() };
     tables(source, options.header, &mut describer)?;
     let Describer { rows, names, mut columns, .. } = describer;
     if rows == 0 {
-        let problem = "there is no row: at least one is needed";
-        return Err(ConfigError::at("line 2", problem).within(source));
+        return Err(DataError::no_row("line 2").within(source));
     }
     columns.iter_mut().for_each(ColumnDescription::finish);
     let target = options.target.as_deref();
@@ -305,7 +301,8 @@ pub fn describe(source: &str, options: &Options) -> Result<Description, ConfigEr
     let target = columns::targets(target, names.as_deref(), columns.len(), task)?[0];
     if let Some(words) = &columns[target].unread {
         let problem = format!("the target is not read: {words}; name another one");
-        return Err(ConfigError::new("data.target", &columns[target].name, problem).within(source));
+        let error = ConfigError::new("data.target", &columns[target].name, problem);
+        return Err(error.within(source).into());
     }
     Ok(Description { rows, columns, target })
 }
@@ -318,7 +315,7 @@ pub(crate) fn complete(
     schema: &mut Schema,
     sources: &[String],
     options: &Options,
-) -> Result<(), ConfigError> {
+) -> Result<(), DataError> {
     let open =
         |column: &&mut Column| column.kind == ColumnKind::Category && column.values.is_none();
     if !schema.columns.iter_mut().any(|column| open(&column)) {
@@ -329,8 +326,9 @@ pub(crate) fn complete(
     for column in schema.columns.iter_mut().filter(open) {
         let mut all = BTreeSet::new();
         for (source, description) in sources.iter().zip(&described) {
-            let refuse =
-                |problem: String| Err(ConfigError::at(column.place(), problem).within(source));
+            let refuse = |problem: String| {
+                Err(ConfigError::at(column.place(), problem).within(source).into())
+            };
             let found = description.columns.iter().find(|found| found.name == column.name);
             let Some(found) = found else {
                 let names: Vec<String> =
@@ -347,7 +345,7 @@ pub(crate) fn complete(
         }
         if all.is_empty() {
             let problem = "no cell has a value: leave the column out";
-            return Err(ConfigError::at(column.place(), problem));
+            return Err(ConfigError::at(column.place(), problem).into());
         }
         column.values = Some(all.into_iter().collect());
     }

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::config::ConfigError;
+use super::DataError;
 
 /// Writes the contents of a file.
 pub type WriteContents<'a> = &'a mut dyn FnMut(&mut dyn Write) -> io::Result<()>;
@@ -121,7 +121,7 @@ pub fn replace_file(
     disk: &dyn Disk,
     path: &Path,
     contents: WriteContents<'_>,
-) -> Result<(), ConfigError> {
+) -> Result<(), DataError> {
     let temporary = beside(path);
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let written = disk
@@ -131,7 +131,7 @@ pub fn replace_file(
     written.map_err(|error| {
         // If the leftover cannot be removed either, the first error is the one to report.
         let _ = disk.remove_file(&temporary);
-        ConfigError::at("cannot be written", error.to_string()).within(path.display())
+        DataError::Unwritable(error).within(path.display())
     })
 }
 

@@ -4,8 +4,9 @@
 use ndarray::Array2;
 
 use super::{
+    DataError,
     cell::Cell,
-    classes::{Classes, Found},
+    classes::{self, Classes, Found},
     codes::{Code, Encoded},
     columns::{self, MAX_CLASSES, excerpt, list},
     dataset::{Columns, Dataset, Identifiers, Target, Task},
@@ -36,7 +37,7 @@ pub(super) trait Rows {
     ///
     /// # Errors
     /// If its columns are not those that are needed.
-    fn begin(&mut self, heading: Heading) -> Result<(), ConfigError>;
+    fn begin(&mut self, heading: Heading) -> Result<(), DataError>;
 
     /// Whether [`Rows::add`] looks at a column of the file that is read.
     #[cfg_attr(
@@ -62,14 +63,13 @@ pub(super) trait Rows {
     ///
     /// # Errors
     /// If they clearly do not.
-    fn check_memory(&self, more: f64) -> Result<(), ConfigError>;
+    fn check_memory(&self, more: f64) -> Result<(), DataError>;
 
     /// Takes a row, whose number in the file is for messages. `cell` returns the cell of a column.
     ///
     /// # Errors
     /// If a cell is not what its column needs; no more rows can then be taken.
-    fn add<'c>(&mut self, number: u64, cell: impl Fn(usize) -> Cell<'c>)
-    -> Result<(), ConfigError>;
+    fn add<'c>(&mut self, number: u64, cell: impl Fn(usize) -> Cell<'c>) -> Result<(), DataError>;
 }
 
 /// The rows of one or several files that are already encoded.
@@ -130,8 +130,9 @@ impl<'a> Encoder<'a> {
     /// An encoder without rows.
     ///
     /// # Errors
-    /// If the schema lacks values of a category.
-    pub fn new(options: &'a Options) -> Result<Encoder<'a>, ConfigError> {
+    /// If the names of the classes are wrong, or the schema lacks values of a category.
+    pub fn new(options: &'a Options) -> Result<Encoder<'a>, DataError> {
+        classes::check(options)?;
         let labels = match &options.class_names {
             Some(names) => Labels::Named(Classes::new(names)),
             None if options.number_classes => Labels::Unknown,
@@ -169,20 +170,20 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    fn check_heading(&self, heading: &Heading) -> Result<(), ConfigError> {
-        let (options, inputs) = (self.options, self.inputs());
-        if let Some(expected) = options.inputs.filter(|&expected| expected != inputs) {
+    fn check_heading(&self, heading: &Heading) -> Result<(), DataError> {
+        let (options, found) = (self.options, self.inputs());
+        if let Some(needed) = options.inputs.filter(|&needed| needed != found) {
             let problem = format!(
-                "{inputs} features beside {} target: {expected} are expected (model.inputs)",
+                "{found} features beside {} target: {needed} are expected (model.inputs)",
                 self.chosen.targets.len()
             );
-            return Err(ConfigError::at("columns", problem));
+            return Err(DataError::Count { place: "columns".into(), found, needed, problem });
         }
         if let (Some(wanted), Some(classes)) = (&options.class_names, &heading.classes)
             && wanted != classes
         {
             let problem = format!("the first line names the classes {}", list(classes));
-            return Err(ConfigError::new("data.classes", list(wanted), problem));
+            return Err(ConfigError::new("data.classes", list(wanted), problem).into());
         }
         if options.task == Task::Classification {
             columns::check_count(options.classes)?;
@@ -191,7 +192,7 @@ impl<'a> Encoder<'a> {
     }
 
     /// Makes room for one row more.
-    fn make_room(&mut self) -> Result<(), ConfigError> {
+    fn make_room(&mut self) -> Result<(), DataError> {
         let inputs = self.inputs();
         let place = || format!("{} rows of {} columns", self.rows, self.heading.columns);
         room(&mut self.features, inputs, &place)?;
@@ -203,9 +204,12 @@ impl<'a> Encoder<'a> {
         &mut self,
         number: u64,
         cell: &impl Fn(usize) -> Cell<'c>,
-    ) -> Result<(), ConfigError> {
-        let row = u32::try_from(self.rows).map_err(|_| {
-            ConfigError::new("the table", self.rows, "at most 2^32 rows are accepted")
+    ) -> Result<(), DataError> {
+        let row = u32::try_from(self.rows).map_err(|_| DataError::Limit {
+            place: "the table".into(),
+            found: Some(self.rows as u64),
+            most: 1 << 32,
+            problem: "at most 2^32 rows are accepted".into(),
         })?;
         let mut gaps = self.gaps.iter_mut();
         for (code, &column) in self.codes.iter().flatten().zip(&self.chosen.features) {
@@ -225,10 +229,9 @@ impl<'a> Encoder<'a> {
     ///
     /// # Errors
     /// If there is no row, or too many classes.
-    pub fn finish(mut self, name: &str) -> Result<Dataset, ConfigError> {
+    pub fn finish(mut self, name: &str) -> Result<Dataset, DataError> {
         if self.rows == 0 {
-            let place = format!("{} 1", self.heading.unit);
-            return Err(ConfigError::at(place, "there is no row: at least one is needed"));
+            return Err(DataError::no_row(format!("{} 1", self.heading.unit)));
         }
         let mut columns = self.first.as_mut().and_then(|first| first.names.take());
         if let (Some(columns), Some(schema)) = (&mut columns, &self.options.schema) {
@@ -251,7 +254,7 @@ impl<'a> Encoder<'a> {
         Ok(data)
     }
 
-    fn finish_targets(mut self, width: usize) -> Result<Target, ConfigError> {
+    fn finish_targets(mut self, width: usize) -> Result<Target, DataError> {
         if width == 0 {
             self.targets = vec![0.0; self.rows];
         }
@@ -267,8 +270,11 @@ impl<'a> Encoder<'a> {
             Labels::Found(found) => {
                 let (names, positions) = found.sorted();
                 if names.len() > MAX_CLASSES {
-                    let problem = format!("{} names of classes: up to {MAX_CLASSES}", names.len());
-                    return Err(ConfigError::at("labels", problem + " are accepted"));
+                    let problem = format!(
+                        "{} names of classes: up to {MAX_CLASSES} are accepted",
+                        names.len()
+                    );
+                    return Err(DataError::structure("labels", problem));
                 }
                 for label in &mut labels {
                     *label = positions[*label as usize];
@@ -278,10 +284,10 @@ impl<'a> Encoder<'a> {
             Labels::Named(_) => self.options.class_names.clone(),
             Labels::Unknown | Labels::Numbers => self.first.and_then(|first| first.classes),
         };
-        columns::name_classes(labels, names, self.options.classes)
+        Ok(columns::name_classes(labels, names, self.options.classes)?)
     }
 
-    fn feature(&self, number: u64, column: usize, cell: Cell<'_>) -> Result<f32, ConfigError> {
+    fn feature(&self, number: u64, column: usize, cell: Cell<'_>) -> Result<f32, DataError> {
         let problem = match cell.rounded() {
             Some(value) if value.is_finite() => return Ok(value),
             Some(_) => "a finite number within f32 is needed: up to about 3.4e38",
@@ -296,7 +302,7 @@ impl<'a> Encoder<'a> {
         Err(self.refuse(number, column, cell, problem))
     }
 
-    fn target(&mut self, number: u64, column: usize, cell: Cell<'_>) -> Result<f64, ConfigError> {
+    fn target(&mut self, number: u64, column: usize, cell: Cell<'_>) -> Result<f64, DataError> {
         if self.options.task == Task::Regression {
             return self.feature(number, column, cell).map(f64::from);
         }
@@ -318,12 +324,9 @@ impl<'a> Encoder<'a> {
             },
             Labels::Numbers | Labels::Unknown => match cell.number() {
                 Some(value) => {
-                    let names = self.class_count();
-                    return columns::label(value, names, self.options.classes)
+                    return columns::label(value, self.class_count(), self.options.classes)
                         .map(f64::from)
-                        .map_err(|problem| {
-                            ConfigError::new(self.place(number, column), value, problem)
-                        });
+                        .map_err(|problem| self.wrong(number, column, value.to_string(), problem));
                 }
                 None => "text, but a label is needed: name the classes in data.classes, or number \
                          them 0, 1, 2, ..., in the same order on every node"
@@ -334,11 +337,14 @@ impl<'a> Encoder<'a> {
     }
 
     /// Names the schema to those who choose what is read from a table whose columns have names.
-    fn advise(&self, cell: Cell<'_>, mut error: ConfigError) -> ConfigError {
+    fn advise(&self, cell: Cell<'_>, mut error: DataError) -> DataError {
         let has_choice = self.heading.names.is_some() && self.options.columns.is_none();
-        if has_choice && matches!(cell, Cell::Empty | Cell::Text(_)) {
-            error.problem += "; for text and missing values list the columns in data.schema \
-                              (`gradvine data describe FILE` drafts it)";
+        if let DataError::Cell { problem, .. } = &mut error
+            && has_choice
+            && matches!(cell, Cell::Empty | Cell::Text(_))
+        {
+            *problem += "; for text and missing values list the columns in data.schema (`gradvine \
+                         data describe FILE` drafts it)";
         }
         error
     }
@@ -348,22 +354,20 @@ impl<'a> Encoder<'a> {
         self.first.as_ref()?.classes.as_ref().map(Vec::len)
     }
 
-    fn place(&self, number: u64, column: usize) -> String {
-        let unit = self.heading.unit;
-        match self.heading.names.as_ref().and_then(|names| names.get(column)) {
-            Some(name) => format!("{unit} {number}, column {column} ({})", excerpt(name)),
-            None => format!("{unit} {number}, column {column}"),
-        }
-    }
-
-    fn refuse(&self, number: u64, column: usize, cell: Cell<'_>, problem: &str) -> ConfigError {
+    fn refuse(&self, number: u64, column: usize, cell: Cell<'_>, problem: &str) -> DataError {
         let text = text_of(cell);
         let text = excerpt(&String::from_utf8_lossy(&text));
         let value = match cell {
             Cell::Number(_) | Cell::Bool(_) => text,
             Cell::Empty | Cell::Text(_) => format!("\"{text}\""),
         };
-        ConfigError::new(self.place(number, column), value, problem)
+        self.wrong(number, column, value, problem.into())
+    }
+
+    fn wrong(&self, number: u64, column: usize, value: String, problem: String) -> DataError {
+        let unit = self.heading.unit;
+        let name = self.heading.names.as_ref().and_then(|names| names.get(column)).cloned();
+        DataError::Cell { unit, row: Some(number), column: Some(column), name, value, problem }
     }
 }
 
@@ -374,7 +378,7 @@ impl Rows for Encoder<'_> {
     }
 
     /// It has the columns of the first one, by name in any order if they have names.
-    fn begin(&mut self, heading: Heading) -> Result<(), ConfigError> {
+    fn begin(&mut self, heading: Heading) -> Result<(), DataError> {
         match &self.first {
             Some(first) => {
                 let identifier = identifier(self.options, &heading)?;
@@ -408,20 +412,17 @@ impl Rows for Encoder<'_> {
         self.rows
     }
 
-    fn check_memory(&self, more: f64) -> Result<(), ConfigError> {
+    fn check_memory(&self, more: f64) -> Result<(), DataError> {
         let need = more * (4 * self.inputs() + 8 * self.chosen.targets.len()) as f64;
         if need < LARGE as f64 {
             return Ok(());
         }
         let value = format!("about {:.0} more rows of {} columns", more, self.heading.columns);
         memory::require((0.8 * need) as u64, "the table", &value, "it", REMEDY)
+            .map_err(DataError::Memory)
     }
 
-    fn add<'c>(
-        &mut self,
-        number: u64,
-        cell: impl Fn(usize) -> Cell<'c>,
-    ) -> Result<(), ConfigError> {
+    fn add<'c>(&mut self, number: u64, cell: impl Fn(usize) -> Cell<'c>) -> Result<(), DataError> {
         self.make_room()?;
         if self.codes.is_some() {
             self.encode(number, &cell)?;
@@ -450,21 +451,19 @@ impl Rows for Encoder<'_> {
 const REMEDY: &str = "cut the file into shards, or take a machine with more";
 
 /// Makes room for `more` numbers after those in `numbers`.
-fn room<T>(
-    numbers: &mut Vec<T>,
-    more: usize,
-    value: &dyn Fn() -> String,
-) -> Result<(), ConfigError> {
+fn room<T>(numbers: &mut Vec<T>, more: usize, value: &dyn Fn() -> String) -> Result<(), DataError> {
     if numbers.capacity() - numbers.len() >= more {
         return Ok(());
     }
     let more = more.max(numbers.len() / 2).max(ROOM);
     let bytes = more.saturating_mul(size_of::<T>());
     if bytes >= LARGE {
-        memory::require(bytes as u64, "the table", &value(), "the next part", REMEDY)?;
+        memory::require(bytes as u64, "the table", &value(), "the next part", REMEDY)
+            .map_err(DataError::Memory)?;
     }
     numbers.try_reserve_exact(more).map_err(|_| {
-        ConfigError::new("the table", value(), format!("does not fit into memory: {REMEDY}"))
+        let problem = format!("does not fit into memory: {REMEDY}");
+        DataError::Memory(ConfigError::new("the table", value(), problem))
     })
 }
 
@@ -473,26 +472,31 @@ fn same_columns(
     first: &FirstFile,
     chosen: &Chosen,
     heading: &Heading,
-) -> Result<Chosen, ConfigError> {
-    let refuse = |problem: String| Err(ConfigError::at("columns", problem));
-    if heading.columns != first.columns {
-        return refuse(format!("{}, but the first file has {}", heading.columns, first.columns));
+) -> Result<Chosen, DataError> {
+    let refuse = |problem: &str| Err(DataError::structure("columns", problem));
+    let (found, needed) = (heading.columns, first.columns);
+    if found != needed {
+        let problem = format!("{found}, but the first file has {needed}");
+        return Err(DataError::Count { place: "columns".into(), found, needed, problem });
     }
     if heading.classes != first.classes {
-        return refuse("the first line names other classes than that of the first file".into());
+        return refuse("the first line names other classes than that of the first file");
     }
     match (&first.names, &heading.names) {
         (None, None) => {
             let (features, targets) = (chosen.features.clone(), chosen.targets.clone());
             Ok(Chosen { features, targets, identifier: None })
         }
-        (None, Some(_)) => refuse("have names, but those of the first file have none".into()),
-        (Some(_), None) => refuse("have no names, but those of the first file have".into()),
+        (None, Some(_)) => refuse("have names, but those of the first file have none"),
+        (Some(_), None) => refuse("have no names, but those of the first file have"),
         (Some(first), Some(names)) => {
             let find = |wanted: &[String]| match wanted {
                 [] => Ok(Vec::new()),
-                wanted => columns::named(wanted, names)
-                    .map_err(|error| ConfigError { place: "columns".into(), ..error }),
+                wanted => columns::named(wanted, names).map_err(|error| DataError::Structure {
+                    place: "columns".into(),
+                    value: error.value.map(String::from),
+                    problem: error.problem,
+                }),
             };
             let (features, targets) = (find(&first.features)?, find(&first.targets)?);
             Ok(Chosen { features, targets, identifier: None })

@@ -9,12 +9,12 @@ use std::{
 use flate2::bufread::MultiGzDecoder;
 
 use super::{
-    idx,
+    DataError, idx,
     input::{Count, error_of},
     load::{Format, MAX_FILE_BYTES},
     npy,
 };
-use crate::{config::ConfigError, memory};
+use crate::memory;
 
 /// A compressed file may always grow to this length.
 const ALWAYS: u64 = 64 << 20;
@@ -35,6 +35,12 @@ struct Bound {
     because: String,
 }
 
+impl Bound {
+    fn largest() -> Bound {
+        Bound { most: MAX_FILE_BYTES, because: "the largest file that is read".into() }
+    }
+}
+
 /// The first bytes of a gzip stream.
 pub(super) const MAGIC: &[u8] = &[0x1F, 0x8B];
 
@@ -44,11 +50,11 @@ pub(super) fn plausible(read: u64) -> u64 {
 }
 
 /// Checks that a file whose first bytes are `head` is compressed if its name says so.
-pub(super) fn check_name(name: &str, head: &[u8]) -> Result<(), ConfigError> {
+pub(super) fn check_name(name: &str, head: &[u8]) -> Result<(), DataError> {
     if name.to_ascii_lowercase().ends_with(".gz") && !head.starts_with(MAGIC) {
         let problem =
             "not gzip-compressed, as its name says: a .gz file starts with the bytes 1f 8b";
-        return Err(ConfigError::at("byte 0", problem));
+        return Err(DataError::format("byte 0", problem));
     }
     Ok(())
 }
@@ -74,13 +80,13 @@ impl<R: Read> Read for Inflate<R> {
         let length = buffer.len().min(BLOCK);
         let length = self.decoder.read(&mut buffer[..length]).map_err(|error| {
             if error.kind() == ErrorKind::Interrupted
-                || error.get_ref().is_some_and(|inner| inner.is::<ConfigError>())
+                || error.get_ref().is_some_and(|inner| inner.is::<DataError>())
             {
                 return error;
             }
             let place = format!("after {} uncompressed bytes", self.inflated);
             let problem = format!("the gzip stream is damaged or cut short: {error}");
-            io::Error::other(ConfigError::at(place, problem))
+            io::Error::other(DataError::format(place, problem))
         })?;
         self.inflated += length as u64;
         let read = self.count.read() - self.decoder.get_ref().buffer().len() as u64;
@@ -92,15 +98,11 @@ impl<R: Read> Read for Inflate<R> {
                  {ALWAYS} and \
                  {TIMES} for each compressed byte are accepted; uncompress the file if it is meant"
             );
-            return Err(io::Error::other(ConfigError::at("size", problem)));
+            let (place, found) = ("size".into(), None);
+            let error = DataError::Limit { place, found, most: plausible, problem };
+            return Err(io::Error::other(error));
         }
-        if self.inflated > MAX_FILE_BYTES {
-            let problem = format!(
-                "uncompressed at least: at most {MAX_FILE_BYTES} bytes are accepted, the largest \
-                 file that is read"
-            );
-            return Err(io::Error::other(ConfigError::new("size", self.inflated, problem)));
-        }
+        check(self.inflated, &Bound::largest()).map_err(io::Error::other)?;
         Ok(length)
     }
 }
@@ -110,7 +112,7 @@ impl<R: Read> Read for Inflate<R> {
 /// # Errors
 /// If they are damaged, or more than the format's header announces, than the memory allows, or than
 /// a plausible file inflates to.
-pub(super) fn whole(name: &str, inflate: impl Read) -> Result<Vec<u8>, ConfigError> {
+pub(super) fn whole(name: &str, inflate: impl Read) -> Result<Vec<u8>, DataError> {
     within(name, inflate, memory_bound())
 }
 
@@ -122,7 +124,7 @@ pub(super) fn member(
     name: &str,
     inflate: impl Read,
     compressed: u64,
-) -> Result<Vec<u8>, ConfigError> {
+) -> Result<Vec<u8>, DataError> {
     let (bound, most) = (memory_bound(), plausible(compressed));
     let because = || {
         format!(
@@ -138,11 +140,11 @@ pub(super) fn member(
 fn memory_bound() -> Bound {
     match memory::available().map(|available| available / 2).filter(|half| *half < MAX_FILE_BYTES) {
         Some(most) => Bound { most, because: "half of the memory that is available".into() },
-        None => Bound { most: MAX_FILE_BYTES, because: "the largest file that is read".into() },
+        None => Bound::largest(),
     }
 }
 
-fn within(name: &str, mut inflate: impl Read, mut bound: Bound) -> Result<Vec<u8>, ConfigError> {
+fn within(name: &str, mut inflate: impl Read, mut bound: Bound) -> Result<Vec<u8>, DataError> {
     let (mut inflated, mut block, mut announced) = (Vec::new(), vec![0; BLOCK], false);
     loop {
         let length = match inflate.read(&mut block) {
@@ -168,18 +170,19 @@ fn within(name: &str, mut inflate: impl Read, mut bound: Bound) -> Result<Vec<u8
     }
 }
 
-fn check(length: u64, bound: &Bound) -> Result<(), ConfigError> {
+fn check(length: u64, bound: &Bound) -> Result<(), DataError> {
     if length <= bound.most {
         return Ok(());
     }
     let Bound { most, because } = bound;
     let problem = format!("uncompressed at least: at most {most} bytes are accepted, {because}");
-    Err(ConfigError::new("size", length, problem))
+    let (place, found) = ("size".into(), Some(length));
+    Err(DataError::Limit { place, found, most: *most, problem })
 }
 
 /// The length that the header of an array announces; `None` for
 /// tables.
-fn announce(name: &str, bytes: &[u8]) -> Result<Option<Bound>, ConfigError> {
+fn announce(name: &str, bytes: &[u8]) -> Result<Option<Bound>, DataError> {
     let length = match Format::of(name, bytes) {
         Format::Csv | Format::Parquet | Format::Arrow | Format::Npz => return Ok(None),
         Format::Npy => npy::length(bytes)?,
@@ -197,7 +200,7 @@ mod tests {
     use super::*;
 
     /// [`super::within`] of compressed bytes.
-    fn within(name: &str, bytes: &[u8], bound: Bound) -> Result<Vec<u8>, ConfigError> {
+    fn within(name: &str, bytes: &[u8], bound: Bound) -> Result<Vec<u8>, DataError> {
         let source = Counted::new(bytes, name, Some(bytes.len() as u64));
         let count = source.count();
         super::within(name, Inflate::new(source, count), bound)
@@ -231,17 +234,9 @@ mod tests {
         let whole = gzip(b"1,0\n2,1\n");
         assert_eq!(parse("a.csv.gz", &whole, None, &Options::default()).unwrap().rows(), 2);
         for cut in 2..whole.len() {
-            let error = parse("a.csv.gz", &whole[..cut], None, &Options::default())
-                .unwrap_err()
-                .to_string();
-            assert!(error.contains("damaged or cut short"), "{cut}: {error}");
+            let error = parse("a.csv.gz", &whole[..cut], None, &Options::default()).unwrap_err();
+            assert!(matches!(error.kind(), DataError::Format { .. }), "{cut}: {error}");
         }
-        let error = parse("a.csv.gz", b"1,0\n", None, &Options::default()).unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "a.csv.gz: byte 0: not gzip-compressed, as its name says: a .gz file starts with the \
-             bytes 1f 8b"
-        );
     }
 
     #[test]

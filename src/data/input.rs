@@ -8,8 +8,7 @@ use std::{
     },
 };
 
-use super::load::MAX_FILE_BYTES;
-use crate::config::{ConfigError, Fault};
+use super::{DataError, load::MAX_FILE_BYTES};
 
 /// How far the reading of a file is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,8 +89,7 @@ impl<R: Read> Read for Counted<R> {
         let length = self.source.read(buffer)?;
         let read = self.count.read.fetch_add(length as u64, Ordering::Relaxed) + length as u64;
         if read > MAX_FILE_BYTES {
-            let problem = format!("at most {MAX_FILE_BYTES} bytes are accepted");
-            return Err(io::Error::other(ConfigError::new("size", read, problem)));
+            return Err(io::Error::other(DataError::too_large("size", read, MAX_FILE_BYTES)));
         }
         if read >= self.reported + EVERY {
             self.reported = read;
@@ -110,20 +108,12 @@ impl<R> Drop for Counted<R> {
 }
 
 /// The error of a stream in this module's words.
-pub(super) fn error_of(error: io::Error) -> ConfigError {
-    match error.downcast::<ConfigError>() {
-        Ok(error) => error,
-        Err(error) => {
-            ConfigError::at("cannot be read", error.to_string()).with_fault(Fault::Unreadable)
-        }
-    }
+pub(super) fn error_of(error: io::Error) -> DataError {
+    error.downcast().unwrap_or_else(DataError::Unreadable)
 }
 
 /// The first bytes of a stream, at most `length`, and the whole stream.
-pub(super) fn peek<R: Read>(
-    mut source: R,
-    length: u64,
-) -> Result<(Vec<u8>, impl Read), ConfigError> {
+pub(super) fn peek<R: Read>(mut source: R, length: u64) -> Result<(Vec<u8>, impl Read), DataError> {
     let mut head = Vec::new();
     source.by_ref().take(length).read_to_end(&mut head).map_err(error_of)?;
     Ok((head.clone(), io::Cursor::new(head).chain(source)))
@@ -147,5 +137,7 @@ mod tests {
         endless.count.read.store(MAX_FILE_BYTES - 5, Ordering::Relaxed);
         let Err(error) = peek(endless, 10) else { panic!("more than the limit") };
         assert!(error.to_string().starts_with("size = 8589934597: at most "), "{error}");
+        let DataError::Limit { found, most, .. } = error else { panic!("{error}") };
+        assert_eq!((found, most), (Some(MAX_FILE_BYTES + 5), MAX_FILE_BYTES));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::Read,
+    io::{self, Read},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -10,6 +10,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
+    DataError,
     array::Numbers,
     classes, csv,
     dataset::{Columns, Dataset, Task},
@@ -149,40 +150,32 @@ impl Format {
 /// # Errors
 /// If the file cannot be read or is not in the expected format: the message names the file, the
 /// line (or row, or byte offset), the value, and the accepted ones.
-pub fn load(source: &str, options: &Options) -> Result<Dataset, ConfigError> {
+pub fn load(source: &str, options: &Options) -> Result<Dataset, DataError> {
     if let Some(set) = embedded::EMBEDDED.find(source) {
         if let Some(labels) = &options.labels_file {
             let problem = format!("{source} holds its labels itself: leave the key out");
-            return Err(ConfigError::new("data.labels_file", labels.display(), problem));
+            return Err(ConfigError::new("data.labels_file", labels.display(), problem).into());
         }
         if let Some(header) = options.header {
             let problem = format!("{source} has a fixed format: leave the key out");
-            return Err(ConfigError::new("data.header", header, problem));
+            return Err(ConfigError::new("data.header", header, problem).into());
         }
         return parse(source, set.bytes, None, options);
     }
-    let path = existing(source)?;
-    let files = if path.is_dir() { files_of(path)? } else { vec![path.to_path_buf()] };
-    if let Some(names) = &options.class_names {
-        classes::check(names, options)?;
-    }
+    let files = files_of(source)?;
     let mut encoder = Encoder::new(options)?;
     for file in &files {
         let name = file.display().to_string();
-        let (stream, total) = open_file(file)?;
-        let opened = open(&name, stream, total).map_err(|error| error.within(&name))?;
+        let opened = open_file(file, &name)?;
         if opened.format.is_table() {
-            opened.read(&name, options.header, &mut encoder)?;
+            opened.read(options.header, &mut encoder)?;
             continue;
         }
-        if path.is_dir() {
-            let problem = format!(
-                "is no table, but a folder's files are the parts of one: {} are accepted",
-                Format::TABLES
-            );
-            return Err(ConfigError::at("format", problem).within(name));
+        if Path::new(source).is_dir() {
+            let problem = "is no table, but a folder's files are the parts of one";
+            return Err(no_table(problem).within(&name));
         }
-        let bytes = opened.whole(&name)?;
+        let bytes = opened.whole()?;
         let labels = match labels_path(source, options) {
             Some(labels) => Some((labels.display().to_string(), read_labels(&labels)?)),
             None => None,
@@ -191,25 +184,14 @@ pub fn load(source: &str, options: &Options) -> Result<Dataset, ConfigError> {
         return arrays(source, &bytes, labels, options);
     }
     if let Some(labels) = &options.labels_file {
-        return Err(no_labels_file(&labels.display().to_string()));
+        return Err(no_labels_file("a table", &labels.display().to_string()));
     }
     encoder.finish(source).map_err(|error| blame(error, source))
 }
 
-/// The path of a source that is no embedded set.
-fn existing(source: &str) -> Result<&Path, ConfigError> {
-    let path = Path::new(source);
-    if !path.exists() {
-        let names = embedded::EMBEDDED.names();
-        let problem = format!(
-            "no such file; accepted: a path to a CSV, NPY, NPZ or IDX file (also .gz) or a \
-             Parquet or Arrow file, a folder of CSV, Parquet or Arrow files, or one of {}",
-            names.join(", ")
-        );
-        let error = ConfigError::new("data.source", format!("\"{source}\""), problem);
-        return Err(error.with_fault(Fault::Unreadable));
-    }
-    Ok(path)
+/// The error of a file that is no table, but must be one.
+fn no_table(problem: &str) -> DataError {
+    DataError::format("format", format!("{problem}: {} are accepted", Format::TABLES))
 }
 
 /// Reads the rows of an embedded set, a CSV, Parquet or Arrow file, or those of a folder.
@@ -217,25 +199,18 @@ pub(super) fn tables(
     source: &str,
     header: Option<bool>,
     rows: &mut impl Rows,
-) -> Result<(), ConfigError> {
-    let no_table = |name: &str| {
-        let problem = format!("is no table: {} are accepted", Format::TABLES);
-        Err(ConfigError::at("format", problem).within(name))
-    };
+) -> Result<(), DataError> {
     if let Some(set) = embedded::EMBEDDED.find(source) {
-        let opened = open(source, set.bytes, Some(set.bytes.len() as u64))?;
-        return opened.read(source, header, rows);
+        let opened = Opened::new(source, set.bytes, Some(set.bytes.len() as u64))?;
+        return opened.read(header, rows);
     }
-    let path = existing(source)?;
-    let files = if path.is_dir() { files_of(path)? } else { vec![path.to_path_buf()] };
-    for file in &files {
+    for file in &files_of(source)? {
         let name = file.display().to_string();
-        let (stream, total) = open_file(file)?;
-        let opened = open(&name, stream, total).map_err(|error| error.within(&name))?;
+        let opened = open_file(file, &name)?;
         if !opened.format.is_table() {
-            return no_table(&name);
+            return Err(no_table("is no table").within(&name));
         }
-        opened.read(&name, header, rows)?;
+        opened.read(header, rows)?;
     }
     Ok(())
 }
@@ -245,13 +220,12 @@ pub(super) fn tables(
 ///
 /// # Errors
 /// As [`load`].
-pub fn read(name: &str, source: impl Read, options: &Options) -> Result<Dataset, ConfigError> {
-    let opened = open(name, source, None).map_err(|error| error.within(name))?;
+pub fn read(name: &str, source: impl Read, options: &Options) -> Result<Dataset, DataError> {
+    let opened = Opened::new(name, source, None)?;
     if opened.format.is_table() {
-        return table(name, opened, options);
+        return table(opened, options);
     }
-    let bytes = opened.whole(name)?;
-    arrays(name, &bytes, None, options)
+    arrays(name, &opened.whole()?, None, options)
 }
 
 /// Reads a dataset from the bytes of a file, compressed or not, and of its file of labels, if there
@@ -264,32 +238,28 @@ pub fn parse(
     bytes: &[u8],
     labels: Option<(&str, &[u8])>,
     options: &Options,
-) -> Result<Dataset, ConfigError> {
-    let total = Some(bytes.len() as u64);
-    let opened = open(name, bytes, total).map_err(|error| error.within(name))?;
+) -> Result<Dataset, DataError> {
+    let opened = Opened::new(name, bytes, Some(bytes.len() as u64))?;
     if opened.format.is_table() {
         return match labels {
-            Some((file, _)) => Err(no_labels_file(file)),
-            None => table(name, opened, options),
+            Some((file, _)) => Err(no_labels_file("a table", file)),
+            None => table(opened, options),
         };
     }
-    let inflated = if opened.compressed { Some(opened.whole(name)?) } else { None };
+    let inflated = if opened.compressed { Some(opened.whole()?) } else { None };
     arrays(name, inflated.as_deref().unwrap_or(bytes), labels, options)
 }
 
 /// A table of one file.
-fn table(name: &str, opened: Opened<'_>, options: &Options) -> Result<Dataset, ConfigError> {
-    if let Some(names) = &options.class_names {
-        classes::check(names, options)?;
-    }
-    let mut encoder = Encoder::new(options)?;
-    opened.read(name, options.header, &mut encoder)?;
+fn table(opened: Opened<'_>, options: &Options) -> Result<Dataset, DataError> {
+    let (name, mut encoder) = (opened.name, Encoder::new(options)?);
+    opened.read(options.header, &mut encoder)?;
     encoder.finish(name).map_err(|error| blame(error, name))
 }
 
-fn no_labels_file(file: &str) -> ConfigError {
-    let problem = "a table holds its labels itself: use data.target";
-    ConfigError::new("data.labels_file", file, problem)
+fn no_labels_file(what: &str, file: &str) -> DataError {
+    let problem = format!("{what} holds its labels itself: use data.target");
+    ConfigError::new("data.labels_file", file, problem).into()
 }
 
 /// Features, and targets in a column or in a file of their own, from the bytes of arrays.
@@ -298,23 +268,19 @@ fn arrays(
     bytes: &[u8],
     labels: Option<(&str, &[u8])>,
     options: &Options,
-) -> Result<Dataset, ConfigError> {
-    if let Some(names) = &options.class_names {
-        classes::check(names, options)?;
-    }
+) -> Result<Dataset, DataError> {
+    classes::check(options)?;
+    let no_names = "only CSV files with a header, Parquet and Arrow files name their columns: \
+                    leave the key out";
     if options.columns.is_some() && !options.by_position {
-        let problem = "only CSV files with a header, Parquet and Arrow files name their columns: \
-                       leave the key out";
-        return Err(ConfigError::at("data.columns", problem));
+        return Err(ConfigError::at("data.columns", no_names).into());
     }
     if let Some(column) = &options.identifier {
         let problem = "only CSV, Parquet and Arrow files have columns of text: leave the key out";
-        return Err(ConfigError::new("data.identifier", column, problem));
+        return Err(ConfigError::new("data.identifier", column, problem).into());
     }
     if options.schema.is_some() {
-        let problem = "only CSV files with a header, Parquet and Arrow files name their columns: \
-                       leave the key out";
-        return Err(ConfigError::at("data.schema", problem));
+        return Err(ConfigError::at("data.schema", no_names).into());
     }
     if Format::of(name, bytes) == Format::Npz {
         return archive(name, bytes, labels, options);
@@ -324,13 +290,12 @@ fn arrays(
         if !features.is_bare(options) && Format::of(name, bytes) == Format::Idx {
             let problem =
                 "an IDX file of features needs a file of labels: name it as data.labels_file";
-            return Err(ConfigError::at("labels", problem).within(name));
+            return Err(DataError::structure("labels", problem).within(name));
         }
         return features.table(name, options).map_err(|error| blame(error, name));
     };
-    let total = Some(labels.len() as u64);
-    let opened = open(file, labels, total).map_err(|error| error.within(file))?;
-    let inflated = if opened.compressed { Some(opened.whole(file)?) } else { None };
+    let opened = Opened::new(file, labels, Some(labels.len() as u64))?;
+    let inflated = if opened.compressed { Some(opened.whole()?) } else { None };
     let labels =
         numbers(file, inflated.as_deref().unwrap_or(labels)).map_err(|error| error.within(file))?;
     features.with_targets(name, &labels, file, options).map_err(|error| blame(error, name))
@@ -342,10 +307,9 @@ fn archive(
     bytes: &[u8],
     labels: Option<(&str, &[u8])>,
     options: &Options,
-) -> Result<Dataset, ConfigError> {
+) -> Result<Dataset, DataError> {
     if let Some((file, _)) = labels {
-        let problem = "an NPZ file holds its labels itself: use data.target";
-        return Err(ConfigError::new("data.labels_file", file, problem));
+        return Err(no_labels_file("an NPZ file", file));
     }
     let npz::Arrays { features, targets } =
         npz::read(bytes, options).map_err(|error| blame(error, name))?;
@@ -363,6 +327,7 @@ fn archive(
 
 /// A file whose format is known from its name or its first bytes.
 struct Opened<'a> {
+    name: &'a str,
     format: Format,
     compressed: bool,
     /// The uncompressed bytes.
@@ -374,105 +339,103 @@ struct Opened<'a> {
 /// The first bytes of a file, from which its format is seen.
 const HEAD: u64 = 16;
 
-fn open<'a>(
-    name: &str,
-    source: impl Read + 'a,
-    total: Option<u64>,
-) -> Result<Opened<'a>, ConfigError> {
-    let counted = Counted::new(source, name, total);
-    let count = counted.count();
-    let (mut head, stream) = peek(counted, HEAD)?;
-    let mut stream: Box<dyn Read + 'a> = Box::new(stream);
-    inflate::check_name(name, &head)?;
-    let compressed = head.starts_with(inflate::MAGIC);
-    if compressed {
-        let (inflated, rest) = peek(Inflate::new(stream, Arc::clone(&count)), HEAD)?;
-        (head, stream) = (inflated, Box::new(rest));
+impl<'a> Opened<'a> {
+    fn new(
+        name: &'a str,
+        source: impl Read + 'a,
+        total: Option<u64>,
+    ) -> Result<Opened<'a>, DataError> {
+        let within = |error: DataError| error.within(name);
+        let counted = Counted::new(source, name, total);
+        let count = counted.count();
+        let (mut head, stream) = peek(counted, HEAD).map_err(within)?;
+        let mut stream: Box<dyn Read + 'a> = Box::new(stream);
+        inflate::check_name(name, &head).map_err(within)?;
+        let compressed = head.starts_with(inflate::MAGIC);
+        if compressed {
+            let inflate = Inflate::new(stream, Arc::clone(&count));
+            let (inflated, rest) = peek(inflate, HEAD).map_err(within)?;
+            (head, stream) = (inflated, Box::new(rest));
+        }
+        if head.is_empty() {
+            return Err(within(DataError::empty()));
+        }
+        Ok(Opened { name, format: Format::of(name, &head), compressed, stream, count })
     }
-    if head.is_empty() {
-        return Err(ConfigError::at("line 1", "the file is empty: at least one row is needed"));
-    }
-    Ok(Opened { format: Format::of(name, &head), compressed, stream, count })
-}
 
-impl Opened<'_> {
     /// Adds the rows of a table.
-    fn read(
-        self,
-        name: &str,
-        header: Option<bool>,
-        rows: &mut impl Rows,
-    ) -> Result<(), ConfigError> {
-        if self.format == Format::Csv {
-            return csv::read(self.stream, &self.count, records::PIECE, header, rows)
-                .map_err(|error| blame(error, name));
-        }
-        if header == Some(false) {
+    fn read(self, header: Option<bool>, rows: &mut impl Rows) -> Result<(), DataError> {
+        let name = self.name;
+        if self.format != Format::Csv && header == Some(false) {
             let format = if self.format == Format::Arrow { "an Arrow" } else { "a Parquet" };
-            let problem = format!("{name} is {format} file, which names its columns: true");
-            return Err(ConfigError::new("data.header", false, problem + " is accepted"));
+            let problem =
+                format!("{name} is {format} file, which names its columns: true is accepted");
+            return Err(ConfigError::new("data.header", false, problem).into());
         }
-        if self.format == Format::Arrow {
-            return self.read_arrow(name, rows);
-        }
-        self.read_parquet(name, rows)
+        let read = match self.format {
+            Format::Csv => csv::read(self.stream, &self.count, records::PIECE, header, rows),
+            Format::Arrow => self.read_arrow(rows),
+            _ => self.read_parquet(rows),
+        };
+        read.map_err(|error| blame(error, name))
     }
 
     #[cfg(feature = "arrow")]
-    fn read_arrow(self, name: &str, rows: &mut impl Rows) -> Result<(), ConfigError> {
-        let bytes = self.whole(name)?;
-        super::arrow::read(bytes, rows).map_err(|error| blame(error, name))
+    fn read_arrow(self, rows: &mut impl Rows) -> Result<(), DataError> {
+        super::arrow::read(self.whole()?, rows)
     }
 
     #[cfg(not(feature = "arrow"))]
-    fn read_arrow(self, name: &str, _: &mut impl Rows) -> Result<(), ConfigError> {
-        Err(without("Arrow files (Feather)", "arrow").within(name))
+    fn read_arrow(self, _: &mut impl Rows) -> Result<(), DataError> {
+        Err(without("Arrow files (Feather)", "arrow"))
     }
 
     #[cfg(feature = "parquet")]
-    fn read_parquet(self, name: &str, rows: &mut impl Rows) -> Result<(), ConfigError> {
-        let bytes = self.whole(name)?;
-        super::parquet::read(bytes, rows).map_err(|error| blame(error, name))
+    fn read_parquet(self, rows: &mut impl Rows) -> Result<(), DataError> {
+        super::parquet::read(self.whole()?, rows)
     }
 
     #[cfg(not(feature = "parquet"))]
-    fn read_parquet(self, name: &str, _: &mut impl Rows) -> Result<(), ConfigError> {
-        Err(without("Parquet", "parquet").within(name))
+    fn read_parquet(self, _: &mut impl Rows) -> Result<(), DataError> {
+        Err(without("Parquet", "parquet"))
     }
 
     /// All uncompressed bytes.
-    fn whole(mut self, name: &str) -> Result<Vec<u8>, ConfigError> {
+    fn whole(mut self) -> Result<Vec<u8>, DataError> {
+        let within = |error: DataError| error.within(self.name);
         if self.compressed {
-            return inflate::whole(name, self.stream).map_err(|error| error.within(name));
+            return inflate::whole(self.name, self.stream).map_err(within);
         }
         let mut bytes = Vec::new();
         if let Some(total) = self.count.total {
             let remedy = "cut it into shards, or take a machine with more";
             memory::require(total, "size", &total.to_string(), "the file", remedy)
-                .map_err(|error| error.within(name))?;
+                .map_err(|error| within(DataError::Memory(error)))?;
             // The size is a hint; reading is limited again.
             let _ = bytes.try_reserve_exact(usize::try_from(total).unwrap_or(0));
         }
-        self.stream.read_to_end(&mut bytes).map_err(|error| error_of(error).within(name))?;
+        self.stream.read_to_end(&mut bytes).map_err(|error| within(error_of(error)))?;
         Ok(bytes)
     }
 }
 
 /// An error about a key of the configuration does not belong to the data file; all others do.
-fn blame(error: ConfigError, name: &str) -> ConfigError {
-    if error.is_in("data") {
-        ConfigError { problem: format!("{} (in {name})", error.problem), ..error }
-    } else {
-        error.within(name)
+fn blame(error: DataError, name: &str) -> DataError {
+    match error {
+        DataError::Config(mut error) => {
+            error.problem += &format!(" (in {name})");
+            error.into()
+        }
+        error => error.within(name),
     }
 }
 
-fn numbers<'a>(name: &str, bytes: &'a [u8]) -> Result<Numbers<'a>, ConfigError> {
+fn numbers<'a>(name: &str, bytes: &'a [u8]) -> Result<Numbers<'a>, DataError> {
     match Format::of(name, bytes) {
         Format::Npy => npy::read(bytes),
         Format::Idx => idx::read(bytes),
         Format::Csv | Format::Parquet | Format::Arrow | Format::Npz => {
-            Err(ConfigError::at("byte 0", "an NPY or IDX file is needed here"))
+            Err(DataError::format("byte 0", "an NPY or IDX file is needed here"))
         }
     }
 }
@@ -502,53 +465,65 @@ fn labels_path(source: &str, options: &Options) -> Option<PathBuf> {
         .find(|path| path.exists())
 }
 
-fn read_labels(path: &Path) -> Result<Vec<u8>, ConfigError> {
+fn read_labels(path: &Path) -> Result<Vec<u8>, DataError> {
     let name = path.display().to_string();
-    let (file, total) = open_file(path)?;
     let mut bytes = Vec::new();
-    Counted::new(file, &name, total)
-        .read_to_end(&mut bytes)
-        .map_err(|error| error_of(error).within(name))?;
+    let read = file_of(path).and_then(|(file, total)| {
+        Counted::new(file, &name, total).read_to_end(&mut bytes).map_err(error_of)
+    });
+    read.map_err(|error| error.within(&name))?;
     Ok(bytes)
 }
 
+fn open_file<'a>(path: &Path, name: &'a str) -> Result<Opened<'a>, DataError> {
+    let (file, total) = file_of(path).map_err(|error| error.within(name))?;
+    Opened::new(name, file, total)
+}
+
 /// Opens a file; its length if it has one, as pipes have not.
-fn open_file(path: &Path) -> Result<(File, Option<u64>), ConfigError> {
-    let fail = |error: std::io::Error| {
-        ConfigError::at("cannot be read", error.to_string())
-            .with_fault(Fault::Unreadable)
-            .within(path.display())
-    };
-    let file = File::open(path).map_err(fail)?;
-    let metadata = file.metadata().map_err(fail)?;
+fn file_of(path: &Path) -> Result<(File, Option<u64>), DataError> {
+    let file = File::open(path).map_err(DataError::Unreadable)?;
+    let metadata = file.metadata().map_err(DataError::Unreadable)?;
     if metadata.is_dir() {
-        return Err(ConfigError::at("cannot be read", "a folder, but a file is needed")
-            .within(path.display()));
+        return Err(unreadable("a folder, but a file is needed"));
     }
     if metadata.len() > MAX_FILE_BYTES {
-        let problem = format!("at most {MAX_FILE_BYTES} bytes are accepted");
-        return Err(ConfigError::new("size", metadata.len(), problem).within(path.display()));
+        return Err(DataError::too_large("size", metadata.len(), MAX_FILE_BYTES));
     }
     Ok((file, metadata.is_file().then_some(metadata.len())))
 }
 
-/// The files of a folder, sorted by name: those of folders in it are not read, nor those whose
-/// names begin with a point or an underscore, as other programs name their notes.
-fn files_of(folder: &Path) -> Result<Vec<PathBuf>, ConfigError> {
-    let fail = |error: std::io::Error| {
-        ConfigError::at("cannot be read", error.to_string()).within(folder.display())
-    };
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder).map_err(fail)? {
-        let path = entry.map_err(fail)?.path();
-        let name = path.file_name().unwrap_or_default().as_encoded_bytes();
-        if !name.starts_with(b".") && !name.starts_with(b"_") && path.is_file() {
-            files.push(path);
-        }
+fn unreadable(problem: &str) -> DataError {
+    DataError::Unreadable(io::Error::new(io::ErrorKind::InvalidInput, problem))
+}
+
+/// The files of a source that is no embedded set: the file, or those of the folder, sorted by name.
+/// Those of folders in it are not read, nor those whose names begin with a point or an underscore,
+/// as other programs name their notes.
+fn files_of(source: &str) -> Result<Vec<PathBuf>, DataError> {
+    let path = Path::new(source);
+    if !path.exists() {
+        let problem = format!(
+            "no such file; accepted: a path to a CSV, NPY, NPZ or IDX file (also .gz) or a \
+             Parquet or Arrow file, a folder of CSV, Parquet or Arrow files, or one of {}",
+            embedded::EMBEDDED.names().join(", ")
+        );
+        let error = ConfigError::new("data.source", format!("\"{source}\""), problem);
+        return Err(error.with_fault(Fault::Unreadable).into());
     }
+    if !path.is_dir() {
+        return Ok(vec![path.to_path_buf()]);
+    }
+    let listed = || -> io::Result<Vec<PathBuf>> {
+        fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect()
+    };
+    let mut files = listed().map_err(|error| DataError::Unreadable(error).within(source))?;
+    files.retain(|file| {
+        let name = file.file_name().unwrap_or_default().as_encoded_bytes();
+        !name.starts_with(b".") && !name.starts_with(b"_") && file.is_file()
+    });
     if files.is_empty() {
-        let problem = "a folder without files: at least one is needed";
-        return Err(ConfigError::at("cannot be read", problem).within(folder.display()));
+        return Err(unreadable("a folder without files: at least one is needed").within(source));
     }
     files.sort();
     Ok(files)
@@ -569,12 +544,12 @@ pub(crate) fn path_beside(folder: &Path, source: &str) -> Option<PathBuf> {
 
 /// A format that this program is built without.
 #[cfg(not(all(feature = "arrow", feature = "parquet")))]
-fn without(format: &str, feature: &str) -> ConfigError {
+fn without(format: &str, feature: &str) -> DataError {
     let problem = format!(
         "this program is built without the feature that reads {format}: `cargo install --locked \
          --path crates/cli --features {feature}` builds it with it, or write the table as CSV"
     );
-    ConfigError::at("format", problem)
+    DataError::format("format", problem)
 }
 
 #[cfg(test)]
@@ -627,28 +602,5 @@ mod tests {
         );
         #[cfg(feature = "parquet")]
         assert!(error.contains("damaged"), "{error}");
-    }
-
-    #[test]
-    fn the_embedded_sets_have_their_documented_sizes() {
-        let digits = load("digits", &Options::default()).unwrap();
-        assert_eq!((digits.rows(), digits.inputs(), digits.outputs()), (1797, 64, 10));
-        assert!(digits.features.iter().all(|&x| (0.0..=16.0).contains(&x) && x.fract() == 0.0));
-        let cancer = load("breast-cancer", &Options::default()).unwrap();
-        assert_eq!(
-            (cancer.rows(), cancer.inputs(), cancer.class_names()),
-            (569, 30, &["malignant".to_string(), "benign".into()][..])
-        );
-        assert_eq!(cancer.labels().unwrap().iter().filter(|&&label| label == 0).count(), 212);
-        assert_eq!((cancer.features[[0, 0]], cancer.features[[568, 29]]), (17.99, 0.07039));
-    }
-
-    #[test]
-    fn a_missing_source_is_refused_with_the_known_ones() {
-        let error = load("digit", &Options::default()).unwrap_err().to_string();
-        assert!(
-            error.starts_with("data.source = \"digit\": no such file; accepted: ")
-                && error.ends_with("digits, breast-cancer")
-        );
     }
 }

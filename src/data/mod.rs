@@ -23,6 +23,7 @@
 //! | `preprocessing` | what missing values become, by sums over all nodes |
 //! | `scale` | [`Moments`] and [`Scale`]: zero mean and unit deviation; rows stay on their node |
 //! | `synthetic` | `Synthetic`: random rows, each node's with an optimum of its own |
+//! | `error` | [`DataError`]: what can be wrong |
 //! | `write` | [`write_csv`]: a dataset as a file that [`load`] reads back to the bit |
 //!
 //! **Limits.** Values are finite `f32`; labels are whole numbers below [`MAX_CLASSES`], or names: a
@@ -36,7 +37,7 @@
 //! let (train, test) = data::split_test(&digits, 0.2, 1)?;
 //! let shards = data::shards(&digits, &train, 8, Split::ByLabel, 1)?;
 //! assert_eq!((digits.rows(), digits.inputs(), test.len(), shards[0].len()), (1797, 64, 359, 180));
-//! # Ok::<(), gradvine::config::ConfigError>(())
+//! # Ok::<(), data::DataError>(())
 //! ```
 
 mod array;
@@ -54,6 +55,7 @@ mod disk;
 mod draft;
 mod embedded;
 mod encode;
+mod error;
 mod idx;
 mod inflate;
 mod input;
@@ -83,6 +85,7 @@ pub use describe::{ColumnDescription, Description, describe};
 pub(crate) use disk::WriteContents;
 pub(crate) use disk::{Disk, FileSystem, replace_file};
 pub use embedded::{EMBEDDED, Embedded};
+pub use error::DataError;
 pub use input::{Reading, observe_reading};
 pub(crate) use load::beside;
 pub(crate) use load::path_beside;

@@ -1,8 +1,10 @@
 //! NumPy's array format, versions 1 to 3 (NEP 1): a header that is a Python dictionary, then the
 //! numbers.
 
-use super::array::{Kind, Numbers};
-use crate::config::ConfigError;
+use super::{
+    DataError,
+    array::{Kind, Numbers},
+};
 
 /// The first bytes of every NPY file.
 pub(super) const MAGIC: &[u8] = b"\x93NUMPY";
@@ -16,13 +18,13 @@ const MAX_DIMENSIONS: usize = 32;
 pub(super) const HEADER_ENDS: usize = MAGIC.len() + 6 + MAX_HEADER;
 
 /// Reads the header; the numbers are read in place.
-pub(super) fn read(bytes: &[u8]) -> Result<Numbers<'_>, ConfigError> {
+pub(super) fn read(bytes: &[u8]) -> Result<Numbers<'_>, DataError> {
     let (Header { kind, big_endian, column_major, shape }, data) = header(bytes)?;
     Numbers::new(kind, big_endian, column_major, &shape, data, bytes.len() - data.len())
 }
 
 /// The file's length by its header; `None` if it cannot be counted.
-pub(super) fn length(bytes: &[u8]) -> Result<Option<usize>, ConfigError> {
+pub(super) fn length(bytes: &[u8]) -> Result<Option<usize>, DataError> {
     let (header, data) = header(bytes)?;
     let numbers = header
         .shape
@@ -32,11 +34,11 @@ pub(super) fn length(bytes: &[u8]) -> Result<Option<usize>, ConfigError> {
 }
 
 /// The header and the bytes after it.
-fn header(bytes: &[u8]) -> Result<(Header, &[u8]), ConfigError> {
+fn header(bytes: &[u8]) -> Result<(Header, &[u8]), DataError> {
     let Some(rest) = bytes.strip_prefix(MAGIC) else {
-        return Err(ConfigError::at("byte 0", "not an NPY file: it starts with \\x93NUMPY"));
+        return Err(DataError::format("byte 0", "not an NPY file: it starts with \\x93NUMPY"));
     };
-    let cut = || ConfigError::at(format!("byte {}", bytes.len()), "the header is cut short");
+    let cut = || DataError::format(format!("byte {}", bytes.len()), "the header is cut short");
     let (&[major, _minor], rest) = rest.split_first_chunk::<2>().ok_or_else(cut)?;
     let (length, rest) = match major {
         1 => {
@@ -48,23 +50,15 @@ fn header(bytes: &[u8]) -> Result<(Header, &[u8]), ConfigError> {
             (u32::from_le_bytes(*length) as usize, rest)
         }
         _ => {
-            return Err(ConfigError::new(
-                "byte 6, version",
-                major,
-                "versions 1, 2 and 3 are accepted",
-            ));
+            return Err(wrong("byte 6, version", &major, "versions 1, 2 and 3 are accepted"));
         }
     };
     if length > MAX_HEADER {
-        return Err(ConfigError::new(
-            "header length",
-            length,
-            format!("at most {MAX_HEADER} bytes are accepted"),
-        ));
+        return Err(DataError::too_large("header length", length as u64, MAX_HEADER as u64));
     }
     let (header, data) = rest.split_at_checked(length).ok_or_else(cut)?;
     let header = std::str::from_utf8(header)
-        .map_err(|error| ConfigError::at("header", error.to_string()))?;
+        .map_err(|error| DataError::format("header", error.to_string()))?;
     Ok((Header::parse(header)?, data))
 }
 
@@ -77,13 +71,10 @@ struct Header {
 
 impl Header {
     /// `{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }`, in any order.
-    fn parse(text: &str) -> Result<Header, ConfigError> {
+    fn parse(text: &str) -> Result<Header, DataError> {
         let malformed = || {
-            ConfigError::new(
-                "header",
-                excerpt(text),
-                "a dictionary with 'descr', 'fortran_order' and 'shape' is needed",
-            )
+            let problem = "a dictionary with 'descr', 'fortran_order' and 'shape' is needed";
+            wrong("header", &excerpt(text), problem)
         };
         let mut rest = text
             .trim()
@@ -98,11 +89,8 @@ impl Header {
             let after = match key {
                 "descr" => {
                     let Some((descr, after)) = quoted(value) else {
-                        return Err(ConfigError::new(
-                            "header, 'descr'",
-                            excerpt(value),
-                            "records are not accepted: one number type is needed",
-                        ));
+                        let problem = "records are not accepted: one number type is needed";
+                        return Err(wrong("header, 'descr'", &excerpt(value), problem));
                     };
                     kind = Some(number_type(descr)?);
                     after
@@ -157,7 +145,7 @@ fn extents(inside: &str) -> Option<Vec<usize>> {
     inside.split(',').map(|extent| extent.trim().trim_end_matches('L').parse().ok()).collect()
 }
 
-fn number_type(descr: &str) -> Result<(Kind, bool), ConfigError> {
+fn number_type(descr: &str) -> Result<(Kind, bool), DataError> {
     let (order, kind) = match descr.chars().next() {
         Some(order @ ('<' | '>' | '=' | '|')) => (order, &descr[1..]),
         _ => ('<', descr),
@@ -176,7 +164,7 @@ fn number_type(descr: &str) -> Result<(Kind, bool), ConfigError> {
         "f8" => Kind::F64,
         _ => {
             let problem = "integers (i1 i2 i4 i8, u1 u2 u4 u8) and floats (f2 f4 f8) are accepted";
-            return Err(ConfigError::new("header, 'descr'", excerpt(descr), problem));
+            return Err(wrong("header, 'descr'", &excerpt(descr), problem));
         }
     };
     Ok((kind, order == '>'))
@@ -184,6 +172,12 @@ fn number_type(descr: &str) -> Result<(Kind, bool), ConfigError> {
 
 fn excerpt(text: &str) -> String {
     super::columns::excerpt(text.trim())
+}
+
+/// The error of a value of the header.
+fn wrong(place: &str, value: &dyn ToString, problem: &str) -> DataError {
+    let value = Some(value.to_string());
+    DataError::Format { place: place.into(), value, problem: problem.into() }
 }
 
 #[cfg(test)]
@@ -206,10 +200,6 @@ mod tests {
         values.iter().flat_map(|value| value.to_le_bytes()).collect()
     }
 
-    fn problem(bytes: &[u8]) -> String {
-        parse("a.npy", bytes, None, &Options::default()).unwrap_err().to_string()
-    }
-
     #[test]
     fn a_table_with_its_labels_in_the_last_column() {
         for (order, values) in [("False", [0.5, 1.0, -2.0, 0.0]), ("True", [0.5, -2.0, 1.0, 0.0])] {
@@ -222,61 +212,31 @@ mod tests {
     }
 
     #[test]
-    fn images_with_a_file_of_labels() {
-        let images = npy(
-            "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 2, 2), }",
-            &[1, 2, 3, 4, 5, 6, 7, 8],
-        );
-        let labels = npy(
-            "{'descr': '>i4', 'fortran_order': False, 'shape': (2,), }",
-            &[0, 0, 0, 2, 0, 0, 0, 0],
-        );
-        let options = Options::default();
-        let data = parse("a.npy", &images, Some(("l.npy", &labels)), &options).unwrap();
-        assert_eq!(data.features, ndarray::array![[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]]);
-        assert_eq!((data.labels().unwrap(), data.outputs()), (&[2, 0][..], 3));
-        assert!(problem(&images).contains("rows of images have no column of labels"));
-        let error =
-            parse("a.npy", &images, Some(("l.npy", &images)), &options).unwrap_err().to_string();
-        assert_eq!(error, "l.npy: labels: 4 numbers per row, but one label is needed");
-        let bad = npy("{'descr': '|i1', 'fortran_order': False, 'shape': (2,), }", &[1, 0xFF]);
-        let error =
-            parse("a.npy", &images, Some(("l.npy", &bad)), &options).unwrap_err().to_string();
-        assert_eq!(error, "l.npy: row 1 = -1: a label is a whole number 0, 1, 2, ..., below 65536");
-    }
-
-    #[test]
-    fn every_fault_names_the_accepted_values() {
+    fn wrong_headers_are_refused_with_their_place() {
         let ok = "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 2), }";
-        let whole = npy(ok, &floats(&[1.0, 0.0]));
+        let data = floats(&[1.0, 0.0]);
+        let whole = npy(ok, &data);
         for cut in 1..whole.len() {
-            problem(&whole[..cut]);
+            assert!(read(&whole[..cut]).is_err());
         }
-        assert!(
-            problem(&whole[..whole.len() - 3])
-                .contains("8 bytes of f32 expected after byte 128, 5 found")
-        );
-        for (header, message) in [
-            (ok.replace("<f4", "<c8"), "header, 'descr' = <c8: integers (i1 i2"),
-            (ok.replace("'<f4'", "[('a', '<f4')]"), "records are not accepted"),
-            (ok.replace("(1, 2)", "(1152921504606846976, 64)"), "more bytes than can be counted"),
-            (ok.replace("(1, 2)", "(99999999999999999999,)"), "a dictionary with"),
-            (ok.replace("(1, 2)", "()"), "4 bytes of f32 expected"),
-            (ok.replace("'shape'", "'size'"), "a dictionary with"),
-            ("{}".into(), "a dictionary with"),
-            ("{'descr'".into(), "a dictionary with"),
-        ] {
-            let error = problem(&npy(&header, &floats(&[1.0, 0.0])));
-            assert!(error.contains(message), "{header}: {error}");
+        let place = |header: &str| match read(&npy(header, &data)).unwrap_err() {
+            DataError::Format { place, .. } => place,
+            error => panic!("{header}: {error}"),
+        };
+        for descr in ["'<c8'", "[('a', '<f4')]"] {
+            assert_eq!(place(&ok.replace("'<f4'", descr)), "header, 'descr'");
         }
-        let nan = problem(&npy(ok, &floats(&[f32::NAN, 0.0])));
-        assert_eq!(
-            nan,
-            "a.npy: row 0, column 0 = NaN: a finite number within f32 is needed: up to about 3.4e38"
-        );
-        assert!(problem(b"1,2\n").contains("not an NPY file"));
+        for header in ["{}", "{'descr'", &ok.replace("'shape'", "'size'"), &ok.replace("2", "9e9")]
+        {
+            assert_eq!(place(header), "header");
+        }
+        for (text, shape) in [("()", &[][..]), ("(1152921504606846976, 64)", &[1 << 60, 64])] {
+            let error = read(&npy(&ok.replace("(1, 2)", text), &data)).unwrap_err();
+            let DataError::Shape { shape: found, .. } = &error else { panic!("{error}") };
+            assert_eq!(found, shape);
+        }
         let mut version = whole.clone();
         version[6] = 9;
-        assert!(problem(&version).contains("version = 9"));
+        assert!(read(&version).unwrap_err().to_string().contains("version = 9"));
     }
 }

@@ -4,7 +4,7 @@ use std::io::Cursor;
 
 use zip::{ZipArchive, result::ZipError};
 
-use super::{inflate, load::Options};
+use super::{DataError, inflate, load::Options};
 use crate::config::ConfigError;
 
 /// The first bytes of an archive with at least one file.
@@ -35,7 +35,7 @@ pub(super) struct Array {
 /// # Errors
 /// If the archive is damaged, it is not clear which arrays these are, or one inflates to more than
 /// a plausible file or than the memory allows.
-pub(super) fn read(bytes: &[u8], options: &Options) -> Result<Arrays, ConfigError> {
+pub(super) fn read(bytes: &[u8], options: &Options) -> Result<Arrays, DataError> {
     let mut archive = ZipArchive::new(Cursor::new(bytes)).map_err(|error| damaged(&error))?;
     let names: Vec<String> = archive
         .file_names()
@@ -44,8 +44,8 @@ pub(super) fn read(bytes: &[u8], options: &Options) -> Result<Arrays, ConfigErro
         .collect();
     let (features, targets) = choose(&names, options.target.as_deref(), options.bare)?;
     let mut array = |name: &str| {
-        let most = bytes.len() as u64;
-        Ok(Array { name: name.to_string(), bytes: inflated(&mut archive, name, most)? })
+        let bytes = inflated(&mut archive, name, bytes.len() as u64)?;
+        Ok::<Array, DataError>(Array { name: name.to_string(), bytes })
     };
     Ok(Arrays { features: array(features)?, targets: targets.map(array).transpose()? })
 }
@@ -56,7 +56,7 @@ fn choose<'a>(
     names: &'a [String],
     target: Option<&str>,
     bare: bool,
-) -> Result<(&'a str, Option<&'a str>), ConfigError> {
+) -> Result<(&'a str, Option<&'a str>), DataError> {
     let all = || names.join(", ");
     let among = |known: &[&str]| {
         let mut found = names.iter().filter(|name| known.contains(&name.as_str()));
@@ -79,15 +79,15 @@ fn choose<'a>(
             Some(name) if names.len() > 1 => name.as_str(),
             Some(_) => {
                 let problem = "the only array of the file: another one, of features, is needed";
-                return Err(ConfigError::new("data.target", target, problem));
+                return Err(ConfigError::new("data.target", target, problem).into());
             }
             None => {
                 let problem = format!("no such array: the file has {}", all());
-                return Err(ConfigError::new("data.target", target, problem));
+                return Err(ConfigError::new("data.target", target, problem).into());
             }
         },
         None => among(&TARGETS).ok_or_else(|| match names {
-            [] => ConfigError::at("arrays", "the file has none: expected features and labels"),
+            [] => DataError::structure("arrays", "the file has none: expected features and labels"),
             _ => unclear("labels", &TARGETS, &all(), "; or name it as data.target"),
         })?,
     };
@@ -100,13 +100,13 @@ fn choose<'a>(
 }
 
 /// It is not clear which array is meant.
-fn unclear(what: &str, known: &[&str], all: &str, more: &str) -> ConfigError {
+fn unclear(what: &str, known: &[&str], all: &str, more: &str) -> DataError {
     let problem = format!(
         "it is not clear which array holds the {what}: the file has {all}; expected one of the \
          name {}{more}",
         known.join(" or ")
     );
-    ConfigError::at("arrays", problem)
+    DataError::structure("arrays", problem)
 }
 
 /// The bytes of an array in an archive of `most` bytes.
@@ -114,17 +114,24 @@ fn inflated(
     archive: &mut ZipArchive<Cursor<&[u8]>>,
     name: &str,
     most: u64,
-) -> Result<Vec<u8>, ConfigError> {
+) -> Result<Vec<u8>, DataError> {
     let file = format!("{name}.npy");
     let member = archive.by_name(&file).map_err(|error| damaged(&error))?;
     // The archive may say more than it has.
     let compressed = member.compressed_size().min(most);
-    inflate::member(&file, member, compressed)
-        .map_err(|error| ConfigError { place: format!("array {name}, {}", error.place), ..error })
+    inflate::member(&file, member, compressed).map_err(|error| match error {
+        DataError::Unreadable(error) => {
+            DataError::format(format!("array {name}, cannot be read"), error.to_string())
+        }
+        DataError::Limit { place, found, most, problem } => {
+            DataError::Limit { place: format!("array {name}, {place}"), found, most, problem }
+        }
+        error => error,
+    })
 }
 
-fn damaged(error: &ZipError) -> ConfigError {
-    ConfigError::at("archive", format!("is no ZIP file that can be read: {error}"))
+fn damaged(error: &ZipError) -> DataError {
+    DataError::format("archive", format!("is no ZIP file that can be read: {error}"))
 }
 
 #[cfg(test)]

@@ -28,20 +28,20 @@ use self::{
     pages::{Checked, Pages},
 };
 use super::{
+    DataError,
     cell::Cell,
     encode::{Heading, Rows},
     inflate,
     load::MAX_FILE_BYTES,
-    typed::{BATCH, Cells, NANOS, SECONDS_A_DAY, Slot, place_of, refuse_column},
+    typed::{BATCH, Cells, NANOS, SECONDS_A_DAY, Slot, place_of, refuse_column, too_much_text},
 };
-use crate::config::ConfigError;
 
 /// Reads the rows of a file.
-pub(super) fn read(bytes: Vec<u8>, rows: &mut impl Rows) -> Result<(), ConfigError> {
+pub(super) fn read(bytes: Vec<u8>, rows: &mut impl Rows) -> Result<(), DataError> {
     let bytes = Bytes::from(bytes);
     let metadata = ParquetMetaDataReader::new().parse_and_finish(&bytes).map_err(|error| {
         let problem = format!("the Parquet file is damaged, cut short or encrypted: {error}");
-        ConfigError::at("its description of itself", problem)
+        DataError::format("its description of itself", problem)
     })?;
     let schema = metadata.file_metadata().schema_descr();
     let columns = columns(schema);
@@ -53,7 +53,7 @@ pub(super) fn read(bytes: Vec<u8>, rows: &mut impl Rows) -> Result<(), ConfigErr
         if let Err(words) = &column.kind
             && !rows.skip(at, words)
         {
-            return Err(refuse_column(column.place(at), words));
+            return Err(refuse_column(at, &column.name, words.clone()));
         }
     }
     let announced: i64 = metadata.row_groups().iter().map(RowGroupMetaData::num_rows).sum();
@@ -84,8 +84,7 @@ pub(super) fn read(bytes: Vec<u8>, rows: &mut impl Rows) -> Result<(), ConfigErr
                 })?;
             }
             if text_bytes > MAX_FILE_BYTES {
-                let problem = format!("at most {MAX_FILE_BYTES} are accepted");
-                return Err(ConfigError::new("bytes of text", text_bytes, problem));
+                return Err(too_much_text(text_bytes));
             }
             for row in 0..size {
                 number += 1;
@@ -129,11 +128,7 @@ fn columns(schema: &SchemaDescriptor) -> Vec<Column> {
 
 /// Checks that the row groups have the columns of the schema, and not more rows than a file of this
 /// length may have.
-fn check_rows(
-    groups: &[RowGroupMetaData],
-    columns: usize,
-    length: usize,
-) -> Result<(), ConfigError> {
+fn check_rows(groups: &[RowGroupMetaData], columns: usize, length: usize) -> Result<(), DataError> {
     let most = inflate::plausible(length as u64);
     let mut rows = 0;
     for group in groups {
@@ -147,16 +142,14 @@ fn check_rows(
     }
     if rows > most {
         let problem = format!("are announced: at most {most} are accepted in {length} bytes");
-        return Err(ConfigError::new("rows", rows, problem));
+        return Err(DataError::Limit { place: "rows".into(), found: Some(rows), most, problem });
     }
     Ok(())
 }
 
-fn damaged(place: &str, problem: &str) -> ConfigError {
-    ConfigError::at(
-        place,
-        format!("the Parquet file is damaged or has what is not read: {problem}"),
-    )
+fn damaged(place: &str, problem: &str) -> DataError {
+    let problem = format!("the Parquet file is damaged or has what is not read: {problem}");
+    DataError::format(place, problem)
 }
 
 /// The cells of some rows of a column.

@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 
 use super::{
+    DataError,
     dataset::Dataset,
     scale::{Moments, Scale},
     schema::Missing,
 };
-use crate::config::ConfigError;
 
 /// Missing values of one feature, in whose place there is 0 until it is known what they become.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,7 +63,7 @@ impl Preprocessing {
     ///
     /// # Errors
     /// If the data has other features, or a scaled one is beyond `f32`.
-    pub fn apply(&self, data: &mut Dataset) -> Result<(), ConfigError> {
+    pub fn apply(&self, data: &mut Dataset) -> Result<(), DataError> {
         data.fill(&self.fills)?;
         match &self.scale {
             Some(scale) => data.apply(scale),

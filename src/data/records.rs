@@ -8,7 +8,7 @@ use std::io::{ErrorKind, Read};
 
 use csv_core::ReadRecordResult;
 
-use super::input::error_of;
+use super::{DataError, input::error_of};
 use crate::{config::ConfigError, memory, units::Bytes};
 
 /// The bytes that are in memory at first.
@@ -68,7 +68,7 @@ impl<R: Read> Records<R> {
     ///
     /// # Errors
     /// If the source cannot be read.
-    pub fn new(source: R, piece: usize) -> Result<Records<R>, ConfigError> {
+    pub fn new(source: R, piece: usize) -> Result<Records<R>, DataError> {
         let mut records = Records {
             source,
             buffer: vec![0; piece.max(4)],
@@ -101,7 +101,7 @@ impl<R: Read> Records<R> {
     ///
     /// # Errors
     /// If the source cannot be read, or a record is too long.
-    pub fn next(&mut self) -> Result<Option<Record<'_>>, ConfigError> {
+    pub fn next(&mut self) -> Result<Option<Record<'_>>, DataError> {
         // The bytes from `start` in which no end of the record is.
         let mut searched = 0;
         loop {
@@ -155,7 +155,7 @@ impl<R: Read> Records<R> {
     }
 
     /// A record in whose first line is a quote.
-    fn quoted(&mut self) -> Result<Record<'_>, ConfigError> {
+    fn quoted(&mut self) -> Result<Record<'_>, DataError> {
         use ReadRecordResult::{End, InputEmpty, OutputEndsFull, OutputFull, Record as Whole};
         let line = self.line;
         loop {
@@ -196,7 +196,7 @@ impl<R: Read> Records<R> {
 
     /// Moves the bytes that are not yet read to the front and reads until the buffer is full; one
     /// that they fill becomes larger first.
-    fn fill(&mut self) -> Result<(), ConfigError> {
+    fn fill(&mut self) -> Result<(), DataError> {
         self.buffer.copy_within(self.start..self.end, 0);
         self.end -= self.start;
         self.start = 0;
@@ -214,21 +214,24 @@ impl<R: Read> Records<R> {
         Ok(())
     }
 
-    fn grow(&mut self) -> Result<(), ConfigError> {
+    fn grow(&mut self) -> Result<(), DataError> {
         let place = format!("line {}", self.line);
         let length = 2 * self.buffer.len();
         if length > MAX_RECORD {
-            let most = Bytes(MAX_RECORD as u64 / 2);
-            return Err(ConfigError::at(place, format!("is longer than {most}")));
+            let most = MAX_RECORD as u64 / 2;
+            let problem = format!("is longer than {}", Bytes(most));
+            return Err(DataError::Limit { place, found: None, most, problem });
         }
         let remedy = "cut the file into shards, or take a machine with more";
         let value = format!("more than {} bytes", self.end);
         if length >= 1 << 24 {
             // Beside the text without quotes.
-            memory::require(2 * length as u64, &place, &value, "it", remedy)?;
+            memory::require(2 * length as u64, &place, &value, "it", remedy)
+                .map_err(DataError::Memory)?;
         }
         if self.buffer.try_reserve_exact(length - self.buffer.len()).is_err() {
-            return Err(ConfigError::new(place, value, "does not fit into memory"));
+            let error = ConfigError::new(place, value, "does not fit into memory");
+            return Err(DataError::Memory(error));
         }
         self.buffer.resize(length, 0);
         Ok(())
@@ -320,8 +323,9 @@ mod tests {
     #[test]
     fn a_record_that_is_too_long_is_refused() {
         let endless = std::io::repeat(b'1');
-        let error = Records::new(endless, PIECE).map(drop).unwrap_err().to_string();
-        assert!(error.starts_with("line 1: is longer than "), "{error}");
+        let error = Records::new(endless, PIECE).map(drop).unwrap_err();
+        let DataError::Limit { place, most, .. } = &error else { panic!("{error}") };
+        assert_eq!((&place[..], *most), ("line 1", MAX_RECORD as u64 / 2));
     }
 
     proptest! {

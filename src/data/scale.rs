@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::dataset::Dataset;
+use super::{DataError, dataset::Dataset};
 use crate::config::ConfigError;
 
 /// Variance below this share of the mean square counts as a constant feature. It is four digits
@@ -81,9 +81,11 @@ impl Moments {
     /// # Errors
     /// If the length differs, the count is not a whole number from 1, a number is not finite, a
     /// square is negative, or a sum is larger than its squares allow.
-    pub(crate) fn from_bytes(bytes: &[u8], inputs: usize) -> Result<Moments, ConfigError> {
-        let fail =
-            |place: String, value: f64, problem: &str| Err(ConfigError::new(place, value, problem));
+    pub(crate) fn from_bytes(bytes: &[u8], inputs: usize) -> Result<Moments, DataError> {
+        let fail = |place: &str, value: f64, problem: &str| {
+            let (place, value) = (format!("moments, {place}"), Some(value.to_string()));
+            Err(DataError::Format { place, value, problem: problem.into() })
+        };
         let (words, rest) = bytes.as_chunks::<8>();
         if !rest.is_empty()
             || Some(words.len()) != inputs.checked_mul(2).and_then(|n| n.checked_add(1))
@@ -92,34 +94,27 @@ impl Moments {
                 "{} bytes, but count, sums and squares of {inputs} features are needed",
                 bytes.len()
             );
-            return Err(ConfigError::at("moments", problem));
+            return Err(DataError::format("moments", problem));
         }
         let count = f64::from_le_bytes(words[0]);
         if !(1.0..=MOST_ROWS).contains(&count) || count.fract() != 0.0 {
-            return fail("moments, count".into(), count, "a whole number from 1 is needed");
+            return fail("count", count, "a whole number from 1 is needed");
         }
         let numbers: Vec<f64> = words[1..].iter().map(|word| f64::from_le_bytes(*word)).collect();
         let (sums, squares) = numbers.split_at(inputs);
         for (i, (&sum, &square)) in sums.iter().zip(squares).enumerate() {
+            let feature = format!("feature {i}");
             if !sum.is_finite() || !square.is_finite() || square < 0.0 {
-                return fail(
-                    format!("moments, feature {i}"),
-                    sum,
-                    "finite sums and nonnegative squares are needed",
-                );
+                return fail(&feature, sum, "finite sums and nonnegative squares are needed");
             }
             if square > count * LARGEST {
                 let problem = "larger than the squares of this many f32 features can be";
-                return fail(format!("moments, feature {i}, sum of squares"), square, problem);
+                return fail(&format!("{feature}, sum of squares"), square, problem);
             }
             // The Cauchy-Schwarz inequality, with room for rounding.
             let bound = count * square;
             if sum * sum > bound * (1.0 + 1e-6) {
-                return fail(
-                    format!("moments, feature {i}"),
-                    sum,
-                    "the sum is larger than its squares allow",
-                );
+                return fail(&feature, sum, "the sum is larger than its squares allow");
             }
         }
         Ok(Moments { count, sums: sums.to_vec(), squares: squares.to_vec() })
@@ -158,31 +153,24 @@ impl Scale {
     /// If the lengths differ, a mean is not finite or a deviation is not positive; the place is
     /// `data.scale`.
     pub(crate) fn check(&self, inputs: usize) -> Result<(), ConfigError> {
-        for (key, values) in [("mean", &self.mean), ("deviation", &self.deviation)] {
-            if values.len() != inputs {
-                let problem = format!(
-                    "{} numbers for {inputs} features: one for each is needed",
-                    values.len()
-                );
+        let keys = [("mean", &self.mean), ("deviation", &self.deviation)];
+        for (key, values) in keys {
+            let found = values.len();
+            if found != inputs {
+                let problem =
+                    format!("{found} numbers for {inputs} features: one for each is needed");
                 return Err(ConfigError::at(format!("data.scale.{key}"), problem));
             }
         }
-        if let Some(i) = self.mean.iter().position(|mean| !mean.is_finite()) {
-            return Err(ConfigError::new(
-                format!("data.scale.mean[{i}]"),
-                self.mean[i],
-                "a finite number is needed",
-            ));
-        }
-        if let Some(i) =
-            self.deviation.iter().position(|&deviation| !(deviation > 0.0 && deviation.is_finite()))
-        {
-            let problem = "a positive number is needed (1 for a constant feature)";
-            return Err(ConfigError::new(
-                format!("data.scale.deviation[{i}]"),
-                self.deviation[i],
-                problem,
-            ));
+        for (key, values) in keys {
+            let is_mean = key == "mean";
+            let fits = |value: &f64| value.is_finite() && (is_mean || *value > 0.0);
+            if let Some(i) = values.iter().position(|value| !fits(value)) {
+                let kind = if is_mean { "finite" } else { "positive" };
+                let more = if is_mean { "" } else { " (1 for a constant feature)" };
+                let problem = format!("a {kind} number is needed{more}");
+                return Err(ConfigError::new(format!("data.scale.{key}[{i}]"), values[i], problem));
+            }
         }
         Ok(())
     }
@@ -232,18 +220,6 @@ mod tests {
         constant.apply(&scale).unwrap();
         assert!(constant.features.column(0).iter().all(|x| x.abs() < 1e-7));
         assert_eq!(Scale::from_moments(&Moments::empty(1)).deviation, [1.0]);
-    }
-
-    #[test]
-    fn moments_of_parts_merge_to_those_of_the_whole() {
-        let whole = data(array![[1.0, 2.0], [3.0, -4.0], [5.0, 6.0]]);
-        let mut merged = Moments::of(&whole.select(&[0]));
-        merged.merge(&Moments::of(&whole.select(&[1, 2])));
-        assert_eq!(merged, Moments::of(&whole));
-        assert_eq!(
-            (merged.count, &merged.sums[..], &merged.squares[..]),
-            (3.0, &[9.0, 4.0][..], &[35.0, 56.0][..])
-        );
     }
 
     #[test]

@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::columns::{excerpt, list};
+use super::{
+    DataError,
+    columns::{excerpt, list},
+};
 use crate::config::ConfigError;
 
 /// The maximum number of values of a category.
@@ -102,6 +105,10 @@ impl Missing {
         *self == Missing::default()
     }
 
+    fn word(self) -> &'static str {
+        WORDS.iter().find(|(_, missing)| *missing == self).map_or("refuse", |(word, _)| word)
+    }
+
     /// Whether the values of all nodes decide what a missing one becomes.
     pub(crate) fn is_agreed(self) -> bool {
         matches!(self, Missing::Mean | Missing::Median)
@@ -113,8 +120,7 @@ impl Serialize for Missing {
         if let Missing::Value(value) = self {
             return serializer.serialize_f64(*value);
         }
-        let word = WORDS.iter().find(|(_, missing)| missing == self);
-        serializer.serialize_str(word.map_or("refuse", |(word, _)| word))
+        serializer.serialize_str(self.word())
     }
 }
 
@@ -226,15 +232,11 @@ impl Column {
             ColumnKind::Ignore => "nothing: leave it out",
             _ => "\"refuse\", \"mean\", \"median\" or a finite number within f32",
         };
+        let is_number = !matches!(self.kind, ColumnKind::Category | ColumnKind::Ignore);
         let fits = match self.missing {
             Missing::Refuse => true,
-            Missing::Mean | Missing::Median => {
-                !matches!(self.kind, ColumnKind::Category | ColumnKind::Ignore)
-            }
-            Missing::Value(value) => {
-                !matches!(self.kind, ColumnKind::Category | ColumnKind::Ignore)
-                    && (value as f32).is_finite()
-            }
+            Missing::Mean | Missing::Median => is_number,
+            Missing::Value(value) => is_number && (value as f32).is_finite(),
             Missing::Category => is_category,
             Missing::Other => is_category && self.other,
         };
@@ -243,10 +245,7 @@ impl Column {
         }
         let value = match self.missing {
             Missing::Value(value) => format!("missing = {value}"),
-            word => {
-                let word = WORDS.iter().find(|(_, missing)| *missing == word);
-                format!("missing = \"{}\"", word.map_or("", |(word, _)| word))
-            }
+            missing => format!("missing = \"{}\"", missing.word()),
         };
         refuse(value, &format!("expected {accepted}"))
     }
@@ -257,25 +256,25 @@ impl Schema {
     ///
     /// # Errors
     /// If a column is named twice, has keys that its kind does not have, or none becomes a feature.
-    pub fn check(&self) -> Result<(), ConfigError> {
+    pub fn check(&self) -> Result<(), DataError> {
         let mut names: Vec<&String> = self.columns.iter().map(|column| &column.name).collect();
         names.sort();
         if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-            let problem = "a column has one entry";
             let place = format!("data.schema[{}]", excerpt(pair[0]));
-            return Err(ConfigError::at(place, format!("is named twice: {problem}")));
+            return Err(ConfigError::at(place, "is named twice: a column has one entry").into());
         }
         self.columns.iter().try_for_each(Column::check)?;
         let mut features = self.features();
         features.sort();
         if let Some(pair) = features.windows(2).find(|pair| pair[0] == pair[1]) {
             let problem = "two columns have a feature of this name: rename one of them";
-            return Err(ConfigError::new("data.schema", format!("\"{}\"", pair[0]), problem));
+            let value = format!("\"{}\"", pair[0]);
+            return Err(ConfigError::new("data.schema", value, problem).into());
         }
         if self.used().next().is_none() {
             let problem = "no column becomes a feature: at least one with another kind than \
                            \"ignore\" is needed";
-            return Err(ConfigError::at("data.schema", problem));
+            return Err(ConfigError::at("data.schema", problem).into());
         }
         Ok(())
     }
@@ -294,12 +293,12 @@ impl Schema {
     ///
     /// # Errors
     /// If the values of a category are not known.
-    pub fn width(&self) -> Result<usize, ConfigError> {
+    pub fn width(&self) -> Result<usize, DataError> {
         let width = |column: &Column| {
             column.width().ok_or_else(|| {
                 let problem = "the values of the category are missing: list them as values = \
                                [..], the same on every node (`gradvine data describe` finds them)";
-                ConfigError::at(column.place(), problem)
+                ConfigError::at(column.place(), problem).into()
             })
         };
         self.used().map(width).sum()

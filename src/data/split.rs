@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::dataset::Dataset;
+use super::{DataError, dataset::Dataset};
 use crate::{
     config::ConfigError,
     rng::{Purpose, Stream},
@@ -49,20 +49,16 @@ pub fn split_test(
     data: &Dataset,
     share: f64,
     seed: u64,
-) -> Result<(Vec<usize>, Vec<usize>), ConfigError> {
+) -> Result<(Vec<usize>, Vec<usize>), DataError> {
+    let refuse = |problem: &str| Err(ConfigError::new("data.test_share", share, problem).into());
     if !(0.0..1.0).contains(&share) {
-        return Err(ConfigError::new(
-            "data.test_share",
-            share,
-            "a share from 0 to below 1 is needed",
-        ));
+        return refuse("a share from 0 to below 1 is needed");
     }
     let all: Vec<usize> = (0..data.rows()).collect();
     let mut strata = by_class(data, &all).unwrap_or_else(|| vec![all]);
     let total = (share * data.rows() as f64).round() as usize;
     if total >= data.rows() {
-        let problem = format!("of {} rows none is left for training", data.rows());
-        return Err(ConfigError::new("data.test_share", share, problem));
+        return refuse(&format!("of {} rows none is left for training", data.rows()));
     }
     let stream = Stream::new(seed, Purpose::Split).with(TEST);
     let (mut train, mut test) = (Vec::new(), Vec::new());
@@ -92,9 +88,9 @@ pub fn shards(
     nodes: usize,
     split: Split,
     seed: u64,
-) -> Result<Vec<Vec<usize>>, ConfigError> {
+) -> Result<Vec<Vec<usize>>, DataError> {
     check_rows(data, rows, nodes)?;
-    divide(data, rows, &even(rows.len(), nodes), split, seed)
+    Ok(divide(data, rows, &even(rows.len(), nodes), split, seed)?)
 }
 
 /// As [`shards`], with a node for each of `sizes`, which are relative: node i gets the share
@@ -113,25 +109,25 @@ pub(crate) fn sized_shards(
     sizes: &[f64],
     split: Split,
     seed: u64,
-) -> Result<Vec<Vec<usize>>, ConfigError> {
+) -> Result<Vec<Vec<usize>>, DataError> {
     check_rows(data, rows, sizes.len())?;
-    let list = || format!("{sizes:?}");
+    let refuse =
+        |problem| Err(ConfigError::new("data.sizes", format!("{sizes:?}"), problem).into());
     if let Split::Dirichlet { .. } = split {
-        let problem = "a dirichlet split draws the sizes: leave the key out";
-        return Err(ConfigError::new("data.sizes", list(), problem));
+        return refuse("a dirichlet split draws the sizes: leave the key out");
     }
     if sizes.iter().any(|size| !(*size > 0.0 && *size <= 1e9)) {
-        let problem = "each is a number above 0, up to 1e9";
-        return Err(ConfigError::new("data.sizes", list(), problem));
+        return refuse("each is a number above 0, up to 1e9");
     }
-    divide(data, rows, &apportion_sizes(rows.len(), sizes), split, seed)
+    Ok(divide(data, rows, &apportion_sizes(rows.len(), sizes), split, seed)?)
 }
 
-fn check_rows(data: &Dataset, rows: &[usize], nodes: usize) -> Result<(), ConfigError> {
-    if nodes == 0 || rows.len() < nodes {
-        let problem =
-            format!("{} rows for {nodes} nodes: every node needs at least one", rows.len());
-        return Err(ConfigError::at("data", problem).within(&data.name));
+fn check_rows(data: &Dataset, rows: &[usize], nodes: usize) -> Result<(), DataError> {
+    let found = rows.len();
+    if nodes == 0 || found < nodes {
+        let problem = format!("{found} rows for {nodes} nodes: every node needs at least one");
+        let count = DataError::Count { place: "data".into(), found, needed: nodes, problem };
+        return Err(count.within(&data.name));
     }
     Ok(())
 }
@@ -145,11 +141,8 @@ fn divide(
     seed: u64,
 ) -> Result<Vec<Vec<usize>>, ConfigError> {
     let unlabelled = |name: &str| {
-        ConfigError::new(
-            "data.split",
-            name,
-            "needs classes; for regression, iid and contiguous are accepted",
-        )
+        let problem = "needs classes; for regression, iid and contiguous are accepted";
+        ConfigError::new("data.split", name, problem)
     };
     let stream = Stream::new(seed, Purpose::Split);
     match split {
@@ -167,11 +160,8 @@ fn divide(
         }
         Split::Dirichlet { alpha } => {
             if !(alpha > 0.0 && alpha <= 1e9) {
-                return Err(ConfigError::new(
-                    "data.alpha",
-                    alpha,
-                    "a number above 0, up to 1e9, is needed",
-                ));
+                let problem = "a number above 0, up to 1e9, is needed";
+                return Err(ConfigError::new("data.alpha", alpha, problem));
             }
             let classes = by_class(data, rows).ok_or_else(|| unlabelled("dirichlet"))?;
             dirichlet(&classes, sizes.len(), alpha, stream.with(DIRICHLET)).map(ascending)
@@ -314,7 +304,6 @@ fn cuts(count: usize, nodes: usize, alpha: f64, stream: Stream) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use ndarray::Array2;
-    use proptest::prelude::*;
 
     use super::super::Target;
     use super::*;
@@ -323,67 +312,6 @@ mod tests {
         let names = (0..classes).map(|c| c.to_string()).collect();
         let features = Array2::from_shape_fn((labels.len(), 1), |(row, _)| row as f32);
         Dataset::new("t", features, Target::Classes { labels: labels.to_vec(), names }).unwrap()
-    }
-
-    fn splits() -> impl Strategy<Value = Split> {
-        prop_oneof![
-            Just(Split::Iid),
-            Just(Split::Contiguous),
-            Just(Split::ByLabel),
-            (0.01..10.0).prop_map(|alpha| Split::Dirichlet { alpha })
-        ]
-    }
-
-    proptest! {
-        #[test]
-        fn test_rows_and_shards_are_a_partition(
-            labels in proptest::collection::vec(0u32..4, 1..200),
-            share in 0.0..0.9,
-            nodes in 1usize..9,
-            split in splits(),
-            seed: u64,
-        ) {
-            let data = labelled(&labels, 5);
-            let Ok((train, test)) = split_test(&data, share, seed) else { return Ok(()) };
-            prop_assert_eq!(test.len(), (share * labels.len() as f64).round() as usize);
-            match shards(&data, &train, nodes, split, seed) {
-                Err(_) => {
-                    let may_fail = train.len() < nodes || matches!(split, Split::Dirichlet { .. });
-                    prop_assert!(may_fail);
-                }
-                Ok(shards) => {
-                    prop_assert_eq!(shards.len(), nodes);
-                    prop_assert!(shards.iter().all(|shard| !shard.is_empty()));
-                    if !matches!(split, Split::Dirichlet { .. }) {
-                        let even = |pair: &[Vec<usize>]| pair[0].len() - pair[1].len() <= 1;
-                        prop_assert!(shards.windows(2).all(even));
-                        prop_assert!(shards[0].len() - shards[nodes - 1].len() <= 1);
-                    }
-                    let mut all: Vec<usize> = shards.into_iter().flatten().chain(test).collect();
-                    all.sort_unstable();
-                    prop_assert_eq!(all, (0..labels.len()).collect::<Vec<_>>());
-                }
-            }
-        }
-
-        #[test]
-        fn test_rows_are_stratified(
-            counts in proptest::collection::vec(0usize..60, 2..6),
-            share in 0.0..0.9,
-            seed: u64,
-        ) {
-            let labels: Vec<u32> =
-                counts.iter().enumerate().flat_map(|(c, &n)| vec![c as u32; n]).collect();
-            prop_assume!(labels.len() > 9);
-            let data = labelled(&labels, counts.len());
-            let (_, test) = split_test(&data, share, seed).unwrap();
-            for (class, &count) in counts.iter().enumerate() {
-                let of_class = |row: &&usize| labels[**row] as usize == class;
-                let taken = test.iter().filter(of_class).count() as f64;
-                prop_assert!((taken - share * count as f64).abs() <= 1.0, "class {}: {} of \
-                    {}", class, taken, count);
-            }
-        }
     }
 
     #[test]
@@ -453,30 +381,24 @@ mod tests {
     #[test]
     fn impossible_splits_are_refused() {
         let data = labelled(&[0, 1, 0], 2);
-        let all = [0, 1, 2];
-        let problem = |split, nodes| shards(&data, &all, nodes, split, 0).unwrap_err().to_string();
-        assert_eq!(
-            problem(Split::Iid, 4),
-            "t: data: 3 rows for 4 nodes: every node needs at least one"
-        );
-        problem(Split::Iid, 0);
-        for alpha in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-            assert!(problem(Split::Dirichlet { alpha }, 2).contains("above 0"));
+        let refused = |split, nodes| shards(&data, &[0, 1, 2], nodes, split, 0).unwrap_err();
+        for nodes in [0, 4] {
+            let error = refused(Split::Iid, nodes);
+            let DataError::Count { found, needed, .. } = error.kind() else { panic!("{error}") };
+            assert_eq!((error.file(), *found, *needed), (Some("t"), 3, nodes));
         }
-        assert!(
-            problem(Split::Dirichlet { alpha: 1e-300 }, 3)
-                .contains("1000 draws left a node of 3 without rows")
-        );
+        for alpha in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e-300] {
+            let error = refused(Split::Dirichlet { alpha }, 3);
+            let DataError::Config(error) = error else { panic!("{error}") };
+            assert_eq!(error.key(), Some("data.alpha"));
+            assert_eq!(error.problem.contains("1000 draws left a node of 3"), alpha == 1e-300);
+        }
         for share in [-0.1, 1.0, f64::NAN, 0.9] {
-            assert!(
-                split_test(&data, share, 0).unwrap_err().to_string().contains("data.test_share")
-            );
+            let error = ConfigError::from(split_test(&data, share, 0).unwrap_err());
+            assert_eq!(error.key(), Some("data.test_share"));
         }
-        let numbers =
-            Dataset::new("t", Array2::zeros((3, 1)), Target::Values(Array2::zeros((3, 1))))
-                .unwrap();
+        let target = Target::Values(Array2::zeros((3, 1)));
+        let numbers = Dataset::new("t", Array2::zeros((3, 1)), target).unwrap();
         assert_eq!(split_test(&numbers, 0.4, 0).unwrap().1.len(), 1);
-        assert!(shards(&numbers, &all, 2, Split::ByLabel, 0).is_err());
-        assert!(shards(&numbers, &all, 2, Split::Dirichlet { alpha: 1.0 }, 0).is_err());
     }
 }

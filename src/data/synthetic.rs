@@ -8,7 +8,10 @@
 
 use ndarray::Array2;
 
-use super::dataset::{Dataset, Target};
+use super::{
+    DataError,
+    dataset::{Dataset, Target},
+};
 use crate::{
     config::ConfigError,
     rng::{Purpose, Stream},
@@ -38,7 +41,7 @@ impl Synthetic {
     ///
     /// # Errors
     /// If a value is out of range.
-    pub(crate) fn draw(&self, nodes: usize, seed: u64) -> Result<Dataset, ConfigError> {
+    pub(crate) fn draw(&self, nodes: usize, seed: u64) -> Result<Dataset, DataError> {
         self.check()?;
         let (rows, width) = (self.rows as usize, self.features as usize);
         let stream = Stream::new(seed, Purpose::Data);
@@ -77,11 +80,8 @@ impl Synthetic {
     fn check(&self) -> Result<(), ConfigError> {
         for (key, value) in [("data.rows", self.rows), ("data.features", self.features)] {
             if value == 0 || value > MOST {
-                return Err(ConfigError::new(
-                    key,
-                    value,
-                    format!("expected a whole number from 1 to {MOST}"),
-                ));
+                let problem = format!("expected a whole number from 1 to {MOST}");
+                return Err(ConfigError::new(key, value, problem));
             }
         }
         if self.rows * self.features > MOST {

@@ -4,17 +4,24 @@ use std::{fmt, io::Write};
 
 use time::{Date, OffsetDateTime};
 
-use super::{cell::Cell, columns::excerpt};
-use crate::config::ConfigError;
+use super::{DataError, cell::Cell, columns::excerpt, load::MAX_FILE_BYTES};
 
 /// The rows that are decoded at once.
 pub(super) const BATCH: usize = 1024;
 
 /// A column of a type that is not read.
-pub(super) fn refuse_column(place: String, words: &str) -> ConfigError {
+pub(super) fn refuse_column(at: usize, name: &str, words: String) -> DataError {
     let problem = "is not read: numbers, booleans, texts (UTF-8), dates, timestamps and decimals \
                    up to 16 bytes are accepted";
-    ConfigError::new(place, words, problem)
+    let (column, name, problem) = (Some(at), Some(name.into()), problem.into());
+    DataError::Cell { unit: "row", row: None, column, name, value: words, problem }
+}
+
+/// More bytes of text in the columns than the largest file has.
+pub(super) fn too_much_text(bytes: u64) -> DataError {
+    let problem = format!("at most {MAX_FILE_BYTES} are accepted");
+    let (place, found) = ("bytes of text".into(), Some(bytes));
+    DataError::Limit { place, found, most: MAX_FILE_BYTES, problem }
 }
 
 /// The place of a column in messages.

@@ -3,10 +3,10 @@
 use std::{fmt::Write as _, path::Path};
 
 use super::{
+    DataError,
     dataset::{Dataset, Target},
     disk::{FileSystem, replace_file},
 };
-use crate::config::ConfigError;
 
 /// Writes a CSV file from which [`load`](super::load) reads the same bits: shortest decimals, the
 /// targets last, missing values as empty cells. The first line names the columns if their names are
@@ -18,7 +18,7 @@ use crate::config::ConfigError;
 ///
 /// # Errors
 /// If the file cannot be written; an existing one is then unchanged.
-pub fn write_csv(data: &Dataset, path: &Path) -> Result<(), ConfigError> {
+pub fn write_csv(data: &Dataset, path: &Path) -> Result<(), DataError> {
     let mut writer = ::csv::WriterBuilder::new().flexible(true).from_writer(Vec::new());
     let write = || -> ::csv::Result<Vec<u8>> {
         if let Some(columns) = &data.columns {
@@ -65,7 +65,7 @@ fn is_missing(data: &Dataset, row: usize, feature: usize) -> bool {
 ///
 /// # Errors
 /// If the file cannot be written; an existing one is then unchanged.
-pub fn write_atomically(path: &Path, parts: &[&[u8]]) -> Result<(), ConfigError> {
+pub fn write_atomically(path: &Path, parts: &[&[u8]]) -> Result<(), DataError> {
     replace_file(&FileSystem, path, &mut |file| {
         parts.iter().try_for_each(|part| file.write_all(part))
     })

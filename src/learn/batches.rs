@@ -78,20 +78,6 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_epoch_uses_every_row_once(rows in 2usize..60, size in 1u32..59, seed: u64) {
-            prop_assume!((size as usize) < rows);
-            let mut batches = Batches::new(seed, NodeId(3), rows, Some(size));
-            let epochs = 4 * size as usize;
-            let list: Vec<u32> =
-                (0..4 * rows as u64).flat_map(|k| self::rows(batches.at(k))).collect();
-            for epoch in list.chunks(rows).take(epochs) {
-                let mut sorted = epoch.to_vec();
-                sorted.sort_unstable();
-                prop_assert_eq!(sorted, (0..rows as u32).collect::<Vec<_>>());
-            }
-        }
-
-        #[test]
         fn a_batch_depends_on_its_number_alone(k in 0u64..1000, seed: u64) {
             let fresh = || Batches::new(seed, NodeId(1), 37, Some(8));
             let mut used = fresh();
@@ -107,12 +93,5 @@ mod tests {
         assert_ne!(first(1, 0, 0), first(2, 0, 0));
         assert_ne!(first(1, 0, 0)[..90], first(1, 0, 100)[..90], "two epochs in the same order");
         assert_eq!(first(1, 0, u64::MAX).len(), 99);
-    }
-
-    #[test]
-    fn a_batch_as_large_as_the_shard_is_the_shard() {
-        for size in [None, Some(10), Some(11)] {
-            assert_eq!(Batches::new(0, NodeId(0), 10, size).at(5), Batch::All);
-        }
     }
 }

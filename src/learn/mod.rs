@@ -16,6 +16,7 @@
 //! | `quality` | [`ClassQuality`], [`ValueQuality`]: figures beside trivial predictions |
 //! | `counts` | [`Counts`]: what these figures follow from, without rows |
 //! | `model_file` | [`SavedModel`]: safetensors |
+//! | `error` | [`ModelError`]: what can be wrong |
 //!
 //! To add a model, write one file that implements [`Kind`] and one line of [`KINDS`]. An objective
 //! that is no model over rows implements [`Objective`] itself, as `examples/own_objective.rs` does.
@@ -30,6 +31,7 @@
 mod affine;
 mod batches;
 mod counts;
+mod error;
 mod kind;
 mod least_squares;
 mod mlp;
@@ -49,6 +51,7 @@ use crate::state::Visitor;
 pub use batches::Batches;
 pub(crate) use counts::MOST_OUTPUTS;
 pub use counts::{ClassCounts, Counts, ValueSums};
+pub use error::ModelError;
 pub use kind::{Gradient, Init, Kind, Learner, Shape, Sums, Targets};
 pub(crate) use model::count_elements;
 pub use model::{MAX_PARAMETERS, Model, ModelParams};

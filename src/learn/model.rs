@@ -6,7 +6,8 @@ use ndarray::{Array2, ArrayView2, Axis, Slice};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BLOCK_ROWS, Evaluation, Init, KINDS, Kind, Objective, Shape, Tensor, read_tensors, supervised,
+    BLOCK_ROWS, Evaluation, Init, KINDS, Kind, ModelError, Objective, Shape, Tensor, read_tensors,
+    supervised,
 };
 use crate::{
     config::{self, ConfigError},
@@ -103,7 +104,7 @@ impl ModelParams {
     ///
     /// # Errors
     /// If there is no such kind, or it cannot learn the task.
-    pub fn task(&self) -> Result<Task, ConfigError> {
+    pub fn task(&self) -> Result<Task, ModelError> {
         let kind = kind(&self.kind)?;
         let Some(task) = self.task else { return Ok(kind.tasks()[0]) };
         if kind.tasks().contains(&task) {
@@ -117,22 +118,17 @@ impl ModelParams {
             kind.name(),
             others.join(" or ")
         );
-        Err(ConfigError::new("model.task", format!("\"{}\"", task.name()), problem))
+        Err(ConfigError::new("model.task", format!("\"{}\"", task.name()), problem).into())
     }
 }
 
 fn kind(name: &str) -> Result<&'static dyn Kind, ConfigError> {
-    KINDS.iter().copied().find(|kind| kind.name() == name).ok_or_else(|| unknown_kind(name))
-}
-
-fn unknown_kind(name: &str) -> ConfigError {
-    let names: Vec<&str> = KINDS.iter().map(|kind| kind.name()).collect();
-    let hint = config::hint(name, names.iter().copied());
-    ConfigError::new(
-        "model.kind",
-        format!("\"{name}\""),
-        format!("no such model; accepted: {}{hint}", names.join(", ")),
-    )
+    KINDS.into_iter().find(|kind| kind.name() == name).ok_or_else(|| {
+        let names = KINDS.map(Kind::name);
+        let problem =
+            format!("no such model; accepted: {}{}", names.join(", "), config::hint(name, names));
+        ConfigError::new("model.kind", format!("\"{name}\""), problem).with_accepted(names)
+    })
 }
 
 /// An architecture: the meaning of the flat vector, and its computations.
@@ -162,22 +158,25 @@ impl Model {
         params: &ModelParams,
         inputs: Option<usize>,
         outputs: Option<usize>,
-    ) -> Result<Model, ConfigError> {
+    ) -> Result<Model, ModelError> {
         let kind = kind(&params.kind)?;
+        let wrong = |hidden: &[usize], problem: String| {
+            Err(ConfigError::new("model.hidden", format!("{hidden:?}"), problem).into())
+        };
         let hidden = match (&params.hidden, kind.default_hidden()) {
             (Some(hidden), None) => {
                 let problem = format!(
                     "{} has no hidden layers: leave the key out, or use kind = \"mlp\"",
                     kind.name()
                 );
-                return Err(ConfigError::new("model.hidden", format!("{hidden:?}"), problem));
+                return wrong(hidden, problem);
             }
             (Some(hidden), Some(_)) => hidden.clone(),
             (None, default) => default.unwrap_or_default().to_vec(),
         };
         if hidden.len() > MAX_LAYERS || hidden.contains(&0) {
             let problem = format!("up to {MAX_LAYERS} widths, each from 1, are accepted");
-            return Err(ConfigError::new("model.hidden", format!("{hidden:?}"), problem));
+            return wrong(&hidden, problem);
         }
         check_init(kind, params.init.as_ref())?;
         let shape = Shape {
@@ -192,11 +191,8 @@ impl Model {
             .filter(|&parameters| parameters <= MAX_PARAMETERS)
             .ok_or_else(|| {
                 let sizes = format!("{} -> {:?} -> {}", shape.inputs, shape.hidden, shape.outputs);
-                ConfigError::new(
-                    "model",
-                    sizes,
-                    format!("at most {MAX_PARAMETERS} parameters are accepted"),
-                )
+                let problem = format!("at most {MAX_PARAMETERS} parameters are accepted");
+                ConfigError::new("model", sizes, problem)
             })?;
         Ok(Model { kind, shape, tensors, parameters })
     }
@@ -211,7 +207,7 @@ impl Model {
         init: Option<&Init>,
         folder: &Path,
         seed: u64,
-    ) -> Result<Vec<f32>, ConfigError> {
+    ) -> Result<Vec<f32>, ModelError> {
         check_init(self.kind, init)?;
         let mut x = vec![0.0; self.parameters];
         match init.unwrap_or(&self.kind.default_init()) {
@@ -225,12 +221,12 @@ impl Model {
                 if !path.is_file() {
                     let problem = "no such file; expected `zeros` or `seeded`, or a safetensors \
                                    file with this model's tensors";
-                    return Err(ConfigError::new("model.init", format!("\"{name}\""), problem));
+                    let error = ConfigError::new("model.init", format!("\"{name}\""), problem);
+                    return Err(error.into());
                 }
                 x = read_tensors(&path, &self.tensors)?;
-                if let Some(at) = vector::first_non_finite(&x) {
-                    let place = format!("number {at} of the tensors");
-                    let error = ConfigError::new(place, x[at], "a finite number is needed");
+                if let Some(number) = vector::first_non_finite(&x) {
+                    let error = ModelError::NonFinite { number, value: x[number] };
                     return Err(error.within(path.display()));
                 }
             }
@@ -242,7 +238,7 @@ impl Model {
     ///
     /// # Errors
     /// If the data does not have this model's sizes or task.
-    pub fn objective(&self, data: Arc<Dataset>) -> Result<Box<dyn Objective>, ConfigError> {
+    pub fn objective(&self, data: Arc<Dataset>) -> Result<Box<dyn Objective>, ModelError> {
         self.check(&data)?;
         let learner = self.kind.learner(&self.shape);
         Ok(Box::new(supervised::Supervised::new(learner, self.tensors.clone(), data)))
@@ -252,7 +248,7 @@ impl Model {
     ///
     /// # Errors
     /// If the data or `x` does not have this model's sizes.
-    pub fn evaluate(&self, x: &[f32], data: &Dataset) -> Result<Evaluation, ConfigError> {
+    pub fn evaluate(&self, x: &[f32], data: &Dataset) -> Result<Evaluation, ModelError> {
         self.check(data)?;
         self.check_parameters(x)?;
         Ok(supervised::evaluate(&mut *self.kind.learner(&self.shape), x, data))
@@ -267,7 +263,7 @@ impl Model {
         &self,
         x: &[f32],
         features: ArrayView2<'_, f32>,
-    ) -> Result<Array2<f32>, ConfigError> {
+    ) -> Result<Array2<f32>, ModelError> {
         self.check_inputs(features.ncols())?;
         self.check_parameters(x)?;
         let mut learner = self.kind.learner(&self.shape);
@@ -349,14 +345,10 @@ impl Model {
         ))
     }
 
-    fn check_parameters(&self, x: &[f32]) -> Result<(), ConfigError> {
-        if x.len() == self.parameters {
-            return Ok(());
-        }
-        Err(ConfigError::at(
-            "model",
-            format!("{} parameters, but {} are needed", x.len(), self.parameters),
-        ))
+    fn check_parameters(&self, x: &[f32]) -> Result<(), ModelError> {
+        let (found, needed) = (x.len(), self.parameters);
+        let problem = || format!("{found} parameters, but {needed} are needed");
+        ModelError::same("model", found, needed, problem)
     }
 }
 

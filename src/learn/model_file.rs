@@ -20,9 +20,9 @@ use std::{collections::BTreeMap, fs::File, io::Read, path::Path};
 use safetensors::{Dtype, SafeTensors, tensor::Metadata};
 use serde_json::{Map, Value, json};
 
-use super::{KINDS, Model, ModelParams, Tensor};
+use super::{KINDS, Model, ModelError, ModelParams, Tensor};
 use crate::{
-    config::{ConfigError, Fault},
+    config::ConfigError,
     data::{
         Columns, Dataset, Options, Preprocessing, Scale, Schema, Task, are_named, write_atomically,
     },
@@ -60,8 +60,8 @@ impl SavedModel {
     ///
     /// # Errors
     /// If there are more or fewer features, or a scaled one is beyond `f32`.
-    pub fn prepare(&self, data: &mut Dataset) -> Result<(), ConfigError> {
-        self.preprocessing.apply(data)
+    pub fn prepare(&self, data: &mut Dataset) -> Result<(), ModelError> {
+        Ok(self.preprocessing.apply(data)?)
     }
 
     /// The names of the outputs: of the classes, or of the columns that are predicted. Those
@@ -99,7 +99,7 @@ impl SavedModel {
     ///
     /// # Errors
     /// If a part does not fit the model, or the file cannot be written.
-    pub fn write(&self, path: &Path) -> Result<(), ConfigError> {
+    pub fn write(&self, path: &Path) -> Result<(), ModelError> {
         let metadata = self.metadata().map_err(|error| error.within(path.display()))?;
         write_file(path, metadata, self.model.tensors(), &self.x)
     }
@@ -109,7 +109,7 @@ impl SavedModel {
     /// # Errors
     /// If the file cannot be read, is damaged, is not from this program, or its tensors are not the
     /// model's.
-    pub fn read(path: &Path) -> Result<SavedModel, ConfigError> {
+    pub fn read(path: &Path) -> Result<SavedModel, ModelError> {
         SavedModel::from_bytes(&read_file(path)?).map_err(|error| error.within(path.display()))
     }
 
@@ -117,57 +117,42 @@ impl SavedModel {
     ///
     /// # Errors
     /// As [`SavedModel::read`], except for the tensors.
-    pub(crate) fn read_metadata(path: &Path) -> Result<SavedModel, ConfigError> {
-        let keys = read_keys(path).ok_or_else(|| {
-            ConfigError::at("safetensors", "the file has no header").within(path.display())
-        })?;
-        keys.saved(Vec::new()).map_err(|error| error.within(path.display()))
+    pub(crate) fn read_metadata(path: &Path) -> Result<SavedModel, ModelError> {
+        let keys = read_keys(path).ok_or_else(|| damaged("the file has no header"));
+        keys.and_then(|keys| keys.saved(Vec::new())).map_err(|error| error.within(path.display()))
     }
 
     /// Decodes a model from the bytes of a file.
     ///
     /// # Errors
     /// As [`SavedModel::read`].
-    pub fn from_bytes(bytes: &[u8]) -> Result<SavedModel, ConfigError> {
-        let damaged = |problem: String| ConfigError::at("safetensors", problem);
+    pub fn from_bytes(bytes: &[u8]) -> Result<SavedModel, ModelError> {
         if let Some(length) = bytes.first_chunk::<8>().map(|length| u64::from_le_bytes(*length))
             && length > MAX_HEADER
         {
-            return Err(damaged(format!(
-                "a header of {length} bytes: at most {MAX_HEADER} are accepted"
-            )));
+            let problem = format!("a header of {length} bytes: at most {MAX_HEADER} are accepted");
+            return Err(damaged(problem));
         }
-        let (_, metadata) =
-            SafeTensors::read_metadata(bytes).map_err(|error| damaged(error.to_string()))?;
-        let file = SafeTensors::deserialize(bytes).map_err(|error| damaged(error.to_string()))?;
+        let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(damaged)?;
+        let file = SafeTensors::deserialize(bytes).map_err(damaged)?;
         let keys = Keys::of(&metadata);
         let model = keys.model()?;
         let x = read_x(&file, model.tensors(), bytes.len())?;
-        if file.len() != model.tensors().len() {
-            let problem = format!(
-                "{} tensors, but {} has {}",
-                file.len(),
-                model.kind().name(),
-                model.tensors().len()
-            );
-            return Err(ConfigError::at("tensors", problem));
-        }
+        let (found, needed, kind) = (file.len(), model.tensors().len(), model.kind().name());
+        ModelError::same("tensors", found, needed, || {
+            format!("{found} tensors, but {kind} has {needed}")
+        })?;
         keys.saved(x)
     }
 
     /// Checks that the parts fit together.
-    fn check(&self) -> Result<(), ConfigError> {
-        let d = self.model.parameters();
-        if self.x.len() != d {
-            return Err(ConfigError::at(
-                "x",
-                format!("{} parameters, but {d} are needed", self.x.len()),
-            ));
-        }
+    fn check(&self) -> Result<(), ModelError> {
+        let (found, d) = (self.x.len(), self.model.parameters());
+        ModelError::same("x", found, d, || format!("{found} parameters, but {d} are needed"))?;
         self.check_metadata()
     }
 
-    fn check_metadata(&self) -> Result<(), ConfigError> {
+    fn check_metadata(&self) -> Result<(), ModelError> {
         let shape = self.model.shape();
         if let Some(scale) = &self.preprocessing.scale {
             scale.check(shape.inputs)?;
@@ -175,38 +160,38 @@ impl SavedModel {
         let mut agreed = 0;
         if let Some(schema) = &self.schema {
             schema.check()?;
-            let width = schema.width()?;
-            if width != shape.inputs {
-                let problem = format!("{width} features for {} inputs", shape.inputs);
-                return Err(ConfigError::at("schema", problem));
-            }
+            let (width, inputs) = (schema.width()?, shape.inputs);
+            ModelError::same("schema", width, inputs, || {
+                format!("{width} features for {inputs} inputs")
+            })?;
             agreed = schema.agreed().len();
         }
         let fills = &self.preprocessing.fills;
-        if fills.len() != agreed || fills.iter().any(|fill| !fill.is_finite()) {
-            let problem = format!("{} numbers: {agreed} finite ones are needed", fills.len());
-            return Err(ConfigError::at("fills", problem));
+        let found = fills.len();
+        if found != agreed || fills.iter().any(|fill| !fill.is_finite()) {
+            let problem = format!("{found} numbers: {agreed} finite ones are needed");
+            return Err(ModelError::Count { of: "fills", found, needed: agreed, problem });
         }
-        if !self.classes.is_empty() && self.classes.len() != shape.outputs {
-            let problem = format!("{} names for {} outputs", self.classes.len(), shape.outputs);
-            return Err(ConfigError::at("classes", problem));
+        if !self.classes.is_empty() {
+            let (found, outputs) = (self.classes.len(), shape.outputs);
+            ModelError::same("classes", found, outputs, || {
+                format!("{found} names for {outputs} outputs")
+            })?;
         }
-        if let Some(columns) = &self.columns
-            && columns.features.len() != shape.inputs
-        {
-            let problem = format!("{} names for {} inputs", columns.features.len(), shape.inputs);
-            return Err(ConfigError::at("columns", problem));
+        if let Some(columns) = &self.columns {
+            let (found, inputs) = (columns.features.len(), shape.inputs);
+            ModelError::same("columns", found, inputs, || {
+                format!("{found} names for {inputs} inputs")
+            })?;
         }
         if let Some(key) = self.extra.keys().find(|key| key.starts_with(PREFIX)) {
-            return Err(ConfigError::at(
-                key,
-                format!("keys that start with {PREFIX} are this program's own"),
-            ));
+            let problem = format!("keys that start with {PREFIX} are this program's own");
+            return Err(ConfigError::at(key, problem).into());
         }
         Ok(())
     }
 
-    fn metadata(&self) -> Result<Map<String, Value>, ConfigError> {
+    fn metadata(&self) -> Result<Map<String, Value>, ModelError> {
         self.check()?;
         let shape = self.model.shape();
         let mut metadata = Map::new();
@@ -252,12 +237,12 @@ pub(crate) fn write_tensors(
     tensors: &[Tensor],
     x: &[f32],
     extra: &BTreeMap<String, String>,
-) -> Result<(), ConfigError> {
-    let total: usize = tensors.iter().map(Tensor::len).sum();
-    if total != x.len() {
-        let problem = format!("{} numbers, but the tensors hold {total}", x.len());
-        return Err(ConfigError::at("x", problem).within(path.display()));
-    }
+) -> Result<(), ModelError> {
+    let (found, total) = (x.len(), tensors.iter().map(Tensor::len).sum());
+    ModelError::same("x", found, total, || {
+        format!("{found} numbers, but the tensors hold {total}")
+    })
+    .map_err(|error| error.within(path.display()))?;
     let text = |(key, value): (&String, &String)| (key.clone(), Value::String(value.clone()));
     write_file(path, extra.iter().map(text).collect(), tensors, x)
 }
@@ -267,12 +252,11 @@ pub(crate) fn write_tensors(
 ///
 /// # Errors
 /// If the file cannot be read or is damaged, or a tensor is missing, of another shape, or not F32.
-pub fn read_tensors(path: &Path, tensors: &[Tensor]) -> Result<Vec<f32>, ConfigError> {
+pub fn read_tensors(path: &Path, tensors: &[Tensor]) -> Result<Vec<f32>, ModelError> {
     let bytes = read_file(path)?;
-    let file = SafeTensors::deserialize(&bytes).map_err(|error| {
-        ConfigError::at("safetensors", error.to_string()).within(path.display())
-    })?;
-    read_x(&file, tensors, bytes.len()).map_err(|error| error.within(path.display()))
+    let file = SafeTensors::deserialize(&bytes).map_err(damaged);
+    file.and_then(|file| read_x(&file, tensors, bytes.len()))
+        .map_err(|error| error.within(path.display()))
 }
 
 /// The feature scale in a model file's metadata; the tensors are not read. `None` if there is none,
@@ -294,21 +278,18 @@ fn read_keys(path: &Path) -> Option<Keys> {
     Some(Keys(header.get("__metadata__")?.as_object()?.iter().filter_map(text).collect()))
 }
 
-fn read_file(path: &Path) -> Result<Vec<u8>, ConfigError> {
-    let within = |error: ConfigError| error.within(path.display());
-    let fail = |error: std::io::Error| {
-        let error = ConfigError::at("cannot be read", error.to_string());
-        within(error.with_fault(Fault::Unreadable))
-    };
+/// The error of a file that is no safetensors file, or not a whole one.
+fn damaged(problem: impl ToString) -> ModelError {
+    ModelError::Format { part: "safetensors", problem: problem.to_string() }
+}
+
+fn read_file(path: &Path) -> Result<Vec<u8>, ModelError> {
+    let fail = |error| ModelError::Unreadable(error).within(path.display());
     let file = File::open(path).map_err(fail)?;
     let length = file.metadata().map_err(fail)?.len();
     let limit = 8 + MAX_HEADER + 4 * super::MAX_PARAMETERS as u64;
     if length > limit {
-        return Err(within(ConfigError::new(
-            "size",
-            length,
-            format!("at most {limit} bytes are accepted"),
-        )));
+        return Err(ModelError::TooLarge { bytes: length, most: limit }.within(path.display()));
     }
     let mut bytes = Vec::new();
     let _ = bytes.try_reserve_exact(usize::try_from(length).unwrap_or(0));
@@ -320,19 +301,22 @@ fn read_x(
     file: &SafeTensors<'_>,
     tensors: &[Tensor],
     bytes: usize,
-) -> Result<Vec<f32>, ConfigError> {
+) -> Result<Vec<f32>, ModelError> {
     let total: usize = tensors.iter().map(Tensor::len).sum();
     // A shorter file is refused below: it must not make this program allocate memory before.
     let mut x = Vec::with_capacity(if total <= bytes / 4 { total } else { 0 });
     for tensor in tensors {
-        let place = || format!("tensor {}", tensor.name);
-        let view = file.tensor(&tensor.name).map_err(|_| ConfigError::at(place(), "missing"))?;
+        let wrong = |found, needed| {
+            let name = tensor.name.clone();
+            ModelError::Tensor { name, found, needed }
+        };
+        let shape = format!("{:?}", tensor.shape);
+        let view = file.tensor(&tensor.name).map_err(|_| wrong(None, shape.clone()))?;
         if view.dtype() != Dtype::F32 {
-            return Err(ConfigError::new(place(), format!("{:?}", view.dtype()), "F32 is needed"));
+            return Err(wrong(Some(format!("{:?}", view.dtype())), "F32".into()));
         }
         if view.shape() != tensor.shape {
-            let problem = format!("{:?} is needed", tensor.shape);
-            return Err(ConfigError::new(place(), format!("{:?}", view.shape()), problem));
+            return Err(wrong(Some(format!("{:?}", view.shape())), shape));
         }
         x.extend(view.data().as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)));
     }
@@ -344,16 +328,16 @@ fn write_file(
     metadata: Map<String, Value>,
     tensors: &[Tensor],
     x: &[f32],
-) -> Result<(), ConfigError> {
+) -> Result<(), ModelError> {
     let shapes = tensors.iter().map(|tensor| (tensor.name.as_str(), &tensor.shape[..]));
     let header = write_header(metadata, shapes);
     if header.len() as u64 > MAX_HEADER {
         let problem = format!("{} bytes: at most {MAX_HEADER} are accepted", header.len());
-        return Err(ConfigError::at("metadata", problem).within(path.display()));
+        return Err(ModelError::Format { part: "metadata", problem }.within(path.display()));
     }
     let mut data = Vec::with_capacity(4 * x.len());
     vector::write_floats(x, &mut data);
-    write_atomically(path, &[&header, &data])
+    Ok(write_atomically(path, &[&header, &data])?)
 }
 
 /// The beginning of a safetensors file with these F32 tensors, whose values follow in this order:
@@ -393,27 +377,29 @@ impl Keys {
     }
 
     /// The model with these parameters; its tensors are not compared.
-    fn saved(self, x: Vec<f32>) -> Result<SavedModel, ConfigError> {
+    fn saved(self, x: Vec<f32>) -> Result<SavedModel, ModelError> {
+        let model = self.model()?;
+        let fills = self.floats("fills")?.unwrap_or_default();
         let saved = SavedModel {
-            model: self.model()?,
+            model,
             x,
-            preprocessing: Preprocessing { fills: self.fills()?, scale: self.scale()? },
+            preprocessing: Preprocessing {
+                fills: fills.into_iter().map(|fill| fill as f32).collect(),
+                scale: self.scale()?,
+            },
             schema: self.json("schema")?,
-            classes: self.classes()?,
+            classes: self.json("classes")?.unwrap_or_default(),
             columns: self.columns()?,
-            extra: self.extra(),
+            extra: self.0.into_iter().filter(|(key, _)| !key.starts_with(PREFIX)).collect(),
         };
         saved.check_metadata()?;
         Ok(saved)
     }
 
-    fn model(&self) -> Result<Model, ConfigError> {
+    fn model(&self) -> Result<Model, ModelError> {
         let format = self.own("format").ok_or_else(|| {
-            let problem = format!(
-                "missing: not a model of this program (kinds: {})",
-                KINDS.map(super::Kind::name).join(", ")
-            );
-            ConfigError::at(format!("metadata {PREFIX}format"), problem)
+            let kinds = KINDS.map(super::Kind::name).join(", ");
+            missing("format", &format!("missing: not a model of this program (kinds: {kinds})"))
         })?;
         if format != "1" {
             return Err(self.bad("format", "1 is accepted"));
@@ -438,55 +424,42 @@ impl Keys {
     }
 
     /// Files of before there was a choice have no task.
-    fn task(&self) -> Result<Option<Task>, ConfigError> {
+    fn task(&self) -> Result<Option<Task>, ModelError> {
         let Some(name) = self.own("task") else { return Ok(None) };
         let task = [Task::Classification, Task::Regression].into_iter().find(|t| t.name() == name);
         task.map(Some)
             .ok_or_else(|| self.bad("task", "\"classification\" or \"regression\" is accepted"))
     }
 
-    fn scale(&self) -> Result<Option<Scale>, ConfigError> {
+    fn scale(&self) -> Result<Option<Scale>, ModelError> {
         match (self.floats("mean")?, self.floats("deviation")?) {
             (None, None) => Ok(None),
             (Some(mean), Some(deviation)) => Ok(Some(Scale { mean, deviation })),
-            _ => Err(ConfigError::at(
-                format!("metadata {PREFIX}mean and {PREFIX}deviation"),
-                "both or neither are needed",
-            )),
+            _ => {
+                let key = format!("mean and {PREFIX}deviation");
+                Err(missing(&key, "both or neither are needed"))
+            }
         }
     }
 
-    fn fills(&self) -> Result<Vec<f32>, ConfigError> {
-        let fills = self.floats("fills")?.unwrap_or_default();
-        Ok(fills.into_iter().map(|fill| fill as f32).collect())
-    }
-
-    fn classes(&self) -> Result<Vec<String>, ConfigError> {
-        Ok(self.json("classes")?.unwrap_or_default())
-    }
-
-    fn columns(&self) -> Result<Option<Columns>, ConfigError> {
+    fn columns(&self) -> Result<Option<Columns>, ModelError> {
         let Some(features) = self.json("columns")? else { return Ok(None) };
         Ok(Some(Columns { features, targets: self.json("targets")?.unwrap_or_default() }))
-    }
-
-    fn extra(self) -> BTreeMap<String, String> {
-        self.0.into_iter().filter(|(key, _)| !key.starts_with(PREFIX)).collect()
     }
 
     fn own(&self, key: &str) -> Option<&str> {
         self.0.get(&format!("{PREFIX}{key}")).map(String::as_str)
     }
 
-    fn needed(&self, key: &str) -> Result<&str, ConfigError> {
-        self.own(key).ok_or_else(|| ConfigError::at(format!("metadata {PREFIX}{key}"), "missing"))
+    fn needed(&self, key: &str) -> Result<&str, ModelError> {
+        self.own(key).ok_or_else(|| missing(key, "missing"))
     }
 
-    fn size(&self, key: &str) -> Result<usize, ConfigError> {
+    fn size(&self, key: &str) -> Result<usize, ModelError> {
         self.needed(key)?.parse().map_err(|_| self.bad(key, "a whole number is needed"))
     }
 
-    fn json<T: serde::de::DeserializeOwned>(&self, key: &str) -> Result<Option<T>, ConfigError> {
+    fn json<T: serde::de::DeserializeOwned>(&self, key: &str) -> Result<Option<T>, ModelError> {
         self.own(key)
             .map(|text| {
                 serde_json::from_slice(text.as_bytes())
@@ -496,7 +469,7 @@ impl Keys {
     }
 
     /// Not by `serde_json`, whose floats may be off by the last bit.
-    fn floats(&self, key: &str) -> Result<Option<Vec<f64>>, ConfigError> {
+    fn floats(&self, key: &str) -> Result<Option<Vec<f64>>, ModelError> {
         let Some(text) = self.own(key) else { return Ok(None) };
         let inside = text.trim().strip_prefix('[').and_then(|text| text.strip_suffix(']'));
         let numbers = inside.map(|inside| {
@@ -508,8 +481,14 @@ impl Keys {
         }
     }
 
-    fn bad(&self, key: &str, problem: &str) -> ConfigError {
-        let value: String = self.own(key).unwrap_or_default().chars().take(60).collect();
-        ConfigError::new(format!("metadata {PREFIX}{key}"), value, problem)
+    fn bad(&self, key: &str, problem: &str) -> ModelError {
+        let value = self.own(key).unwrap_or_default().chars().take(60).collect();
+        let (key, problem) = (format!("{PREFIX}{key}"), problem.into());
+        ModelError::Metadata { key, value: Some(value), problem }
     }
+}
+
+/// The error of a key of the metadata without a value.
+fn missing(key: &str, problem: &str) -> ModelError {
+    ModelError::Metadata { key: format!("{PREFIX}{key}"), value: None, problem: problem.into() }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use super::ModelError;
 use super::schedule::{Schedule, ScheduleKind, Shape};
 use crate::config::ConfigError;
 
@@ -202,9 +203,9 @@ impl OptimizerParams {
     /// # Errors
     /// If one is out of its bounds, or belongs to another schedule; the message names
     /// `optimizer.KEY`, the value and the bound.
-    pub fn check(&self, rounds: u64) -> Result<OptimizerConfig, ConfigError> {
+    pub fn check(&self, rounds: u64) -> Result<OptimizerConfig, ModelError> {
         let bad = |key: &str, value: &dyn fmt::Display, problem: &str| {
-            Err(ConfigError::new(format!("optimizer.{key}"), value, problem))
+            Err(wrong(key, value, problem).into())
         };
         let sensible = |value: f64| value >= 0.0 && (value as f32).is_finite();
         if !sensible(self.step) {
@@ -223,11 +224,8 @@ impl OptimizerParams {
             return bad("local_steps", &self.local_steps, "a number from 1 to 1000000 is needed");
         }
         if self.warmup > rounds {
-            return bad(
-                "warmup",
-                &self.warmup,
-                &format!("at most the run's {rounds} rounds are accepted"),
-            );
+            let problem = format!("at most the run's {rounds} rounds are accepted");
+            return bad("warmup", &self.warmup, &problem);
         }
         Ok(OptimizerConfig {
             schedule: Schedule { step: self.step, warmup: self.warmup, shape: self.shape(rounds)? },
@@ -252,20 +250,16 @@ impl OptimizerParams {
         }
         if self.momentum > 0.0 {
             let problem = "belongs to kind = \"sgd\": adamw has beta1 in its place";
-            return Err(ConfigError::new("optimizer.momentum", self.momentum, problem));
+            return Err(wrong("momentum", self.momentum, problem));
         }
         let share = |key: &str, value: f64| match (0.0..1.0).contains(&value) {
             true => Ok(value),
-            false => Err(ConfigError::new(
-                format!("optimizer.{key}"),
-                value,
-                "a number from 0 to below 1 is needed",
-            )),
+            false => Err(wrong(key, value, "a number from 0 to below 1 is needed")),
         };
         let epsilon = self.epsilon.unwrap_or(1e-8);
         if !(epsilon > 0.0 && (epsilon as f32).is_normal()) {
             let problem = "a number from 1.2e-38 to 3.4e38 is needed";
-            return Err(ConfigError::new("optimizer.epsilon", epsilon, problem));
+            return Err(wrong("epsilon", epsilon, problem));
         }
         Ok(Some(Adam {
             beta1: share("beta1", self.beta1.unwrap_or(0.9))?,
@@ -298,7 +292,7 @@ impl OptimizerParams {
                 let last = self.final_step.unwrap_or(0.0);
                 if !(0.0..=self.step).contains(&last) {
                     let problem = format!("a number from 0 to the step, {}, is needed", self.step);
-                    return Err(ConfigError::new("optimizer.final_step", last, problem));
+                    return Err(wrong("final_step", last, problem));
                 }
                 Ok(Shape::Cosine { last, rounds })
             }
@@ -307,19 +301,12 @@ impl OptimizerParams {
                 let inside = fractions.iter().all(|fraction| (0.0..=1.0).contains(fraction));
                 if !inside || !fractions.is_sorted() {
                     let problem = "fractions of the run from 0 to 1, ascending, are needed";
-                    return Err(ConfigError::new(
-                        "optimizer.decay_at",
-                        format!("{fractions:?}"),
-                        problem,
-                    ));
+                    return Err(wrong("decay_at", format!("{fractions:?}"), problem));
                 }
                 let factor = self.decay_factor.unwrap_or(0.1);
                 if !(factor > 0.0 && factor <= 1.0) {
-                    return Err(ConfigError::new(
-                        "optimizer.decay_factor",
-                        factor,
-                        "a number above 0, up to 1, is needed",
-                    ));
+                    let problem = "a number above 0, up to 1, is needed";
+                    return Err(wrong("decay_factor", factor, problem));
                 }
                 let at = fractions
                     .iter()
@@ -329,6 +316,11 @@ impl OptimizerParams {
             }
         }
     }
+}
+
+/// The error of a value of this section.
+fn wrong(key: &str, value: impl fmt::Display, problem: impl Into<String>) -> ConfigError {
+    ConfigError::new(format!("optimizer.{key}"), value, problem)
 }
 
 impl OptimizerConfig {

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use ndarray::{ArrayView1, ArrayView2, Axis};
 
+use super::ModelError;
 use super::counts::{CONFIDENCE_BINS, ClassCounts, ValueSums};
-use crate::config::ConfigError;
 
 /// Areas under curves are computed for up to this many classes: each sorts all rows.
 pub const MAX_CURVES: usize = 256;
@@ -77,7 +77,7 @@ impl ClassQuality {
     pub fn new(
         probabilities: ArrayView2<'_, f32>,
         labels: &[u32],
-    ) -> Result<ClassQuality, ConfigError> {
+    ) -> Result<ClassQuality, ModelError> {
         let classes = probabilities.ncols();
         assert_eq!(probabilities.nrows(), labels.len(), "one label a row");
         let mut quality = ClassQuality {
@@ -256,7 +256,7 @@ impl ValueQuality {
     pub fn of_outputs(
         predicted: ArrayView2<'_, f32>,
         values: ArrayView2<'_, f32>,
-    ) -> Result<Vec<ValueQuality>, ConfigError> {
+    ) -> Result<Vec<ValueQuality>, ModelError> {
         assert_eq!(predicted.dim(), values.dim(), "one prediction a value");
         for (row, of_row) in predicted.rows().into_iter().enumerate() {
             check_finite(row, of_row.iter())?;
@@ -286,13 +286,9 @@ impl ValueQuality {
 fn check_finite<'a>(
     row: usize,
     mut values: impl Iterator<Item = &'a f32>,
-) -> Result<(), ConfigError> {
+) -> Result<(), ModelError> {
     match values.find(|value| !value.is_finite()) {
-        Some(value) => Err(ConfigError::new(
-            "the model",
-            format!("output {value} for row {row}"),
-            "is not a finite number: the training diverged",
-        )),
+        Some(&output) => Err(ModelError::Diverged { row, output }),
         None => Ok(()),
     }
 }
@@ -399,8 +395,8 @@ mod tests {
     #[test]
     fn outputs_that_are_not_finite_are_refused() {
         let p = array![[0.5f32, 0.5], [f32::NAN, 0.5]];
-        let error = ClassQuality::new(p.view(), &[0, 1]).unwrap_err().to_string();
-        assert!(error.contains("row 1") && error.contains("diverged"), "{error}");
+        let error = ClassQuality::new(p.view(), &[0, 1]).unwrap_err();
+        assert!(matches!(error, ModelError::Diverged { row: 1, .. }), "{error}");
         assert!(ValueQuality::of_outputs(p.view(), p.view()).is_err());
     }
 }

@@ -5,9 +5,8 @@
 
 use petgraph::visit::{GraphBase, IntoNeighbors, VisitMap, Visitable};
 
-use crate::{config::ConfigError, units::NodeId};
-
-use super::{MAX_LINKS, MAX_NODES};
+use super::{MAX_LINKS, MAX_NODES, TopologyError};
+use crate::units::NodeId;
 
 /// Neighbours of all nodes in one array, each row ascending.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,22 +28,24 @@ impl Graph {
     pub fn new(
         nodes: usize,
         pairs: impl IntoIterator<Item = (u32, u32)>,
-    ) -> Result<Graph, ConfigError> {
+    ) -> Result<Graph, TopologyError> {
         if nodes == 0 || nodes > MAX_NODES {
-            return Err(ConfigError::new(
-                "nodes",
-                nodes,
-                format!("a topology has 1 to {MAX_NODES} nodes"),
-            ));
+            let problem = format!("a topology has 1 to {MAX_NODES} nodes");
+            return Err(TopologyError::Size { of: "nodes", found: Some(nodes), problem });
         }
         let mut links = Vec::new();
         for (a, b) in pairs {
             if let Some(end) = [a, b].into_iter().find(|&end| end as usize >= nodes) {
-                return Err(ConfigError::new(
-                    "link",
-                    format!("{a} - {b}"),
-                    format!("there is no node {end}: the last of {nodes} is {}", nodes - 1),
-                ));
+                return Err(TopologyError::Link {
+                    line: None,
+                    ends: None,
+                    key: None,
+                    value: Some(format!("{a} - {b}")),
+                    problem: format!(
+                        "there is no node {end}: the last of {nodes} is {}",
+                        nodes - 1
+                    ),
+                });
             }
             if a != b {
                 links.push(if a < b { (NodeId(a), NodeId(b)) } else { (NodeId(b), NodeId(a)) });
@@ -210,11 +211,11 @@ impl Graph {
 }
 
 /// Sorts links and drops the parallel ones.
-fn merge(links: &mut Vec<(NodeId, NodeId)>) -> Result<(), ConfigError> {
+fn merge(links: &mut Vec<(NodeId, NodeId)>) -> Result<(), TopologyError> {
     links.sort_unstable();
     links.dedup();
     if links.len() > MAX_LINKS {
-        return Err(ConfigError::at("links", format!("there are more than {MAX_LINKS} links")));
+        return Err(TopologyError::too_many("links", MAX_LINKS));
     }
     Ok(())
 }
@@ -303,8 +304,11 @@ mod tests {
 
     #[test]
     fn impossible_sizes_and_ends_are_refused() {
-        assert!(Graph::new(0, []).is_err());
-        assert!(Graph::new(MAX_NODES + 1, []).is_err());
+        for nodes in [0, MAX_NODES + 1] {
+            let error = Graph::new(nodes, []).unwrap_err();
+            let TopologyError::Size { of: "nodes", found, .. } = error else { panic!("{error}") };
+            assert_eq!(found, Some(nodes));
+        }
         assert!(Graph::new(2, [(0, 2)]).unwrap_err().to_string().contains("no node 2"));
     }
 

@@ -20,59 +20,34 @@ pub struct MixingMatrix {
 
 /// Why a matrix does not mix.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[allow(missing_docs, reason = "a variant's text explains its fields")]
 #[non_exhaustive]
 pub enum MatrixError {
     /// The number of weights is not the number of links.
     #[error("there are {weights} weights for {links} links")]
-    Count {
-        /// The number of weights.
-        weights: usize,
-        /// The number of links.
-        links: usize,
-    },
-    /// A link's weight is not usable.
+    Count { weights: usize, links: usize },
+    /// The weight of the link between two nodes is not usable.
     #[error(
         "the link {a} - {b} has the weight {weight}: a weight is a finite number above 0 (below 0 \
          only with allow_negative = true)"
     )]
-    Weight {
-        /// One end.
-        a: NodeId,
-        /// The other end.
-        b: NodeId,
-        /// Its weight.
-        weight: f64,
-    },
-    /// The weights of a node's links exceed 1 together.
+    Weight { a: NodeId, b: NodeId, weight: f64 },
+    /// The weights of a node's links exceed 1 together; `own` is 1 minus them.
     #[error(
         "node {node} would keep the weight {own}: its links weigh more than 1 together (accepted \
          only with allow_negative = true)"
     )]
-    Own {
-        /// The node.
-        node: NodeId,
-        /// 1 minus the weights of its links.
-        own: f64,
-    },
-    /// Two nodes can never agree.
+    Own { node: NodeId, own: f64 },
+    /// Two nodes can never agree: node 0, and one of another part.
     #[error("no path joins nodes {a} and {b}: rho = 1, and they would never agree")]
-    Disconnected {
-        /// Node 0.
-        a: NodeId,
-        /// A node of another part.
-        b: NodeId,
-    },
-    /// Disagreement does not shrink.
+    Disconnected { a: NodeId, b: NodeId },
+    /// Disagreement does not shrink: `rho` is the largest modulus of the eigenvalues beside the
+    /// first, and `eigenvalue` has it.
     #[error(
         "rho = {rho}: disagreement never shrinks, because the matrix has the eigenvalue \
          {eigenvalue} beside the 1 that it must have; use the weights metropolis or lazy-metropolis"
     )]
-    NoGap {
-        /// The largest modulus of the eigenvalues beside the first.
-        rho: f64,
-        /// The eigenvalue with that modulus.
-        eigenvalue: f64,
-    },
+    NoGap { rho: f64, eigenvalue: f64 },
 }
 
 impl MixingMatrix {

@@ -15,7 +15,7 @@
 //! let exact = 1.0 / 3.0 + 2.0 / 3.0 * (std::f64::consts::TAU / 8.0).cos();
 //! assert!((ring.spectrum().rho - exact).abs() < 1e-12);
 //! assert_eq!(ring.spectrum().mixing_time(), Some(22)); // rounds to 1/100
-//! # Ok::<(), gradvine::config::ConfigError>(())
+//! # Ok::<(), gradvine::mixing::TopologyError>(())
 //! ```
 //!
 //! | part | content |
@@ -33,6 +33,7 @@
 //! before memory is allocated.
 
 mod draw;
+mod error;
 pub mod family;
 mod file;
 mod graph;
@@ -47,6 +48,7 @@ mod weights;
 
 pub use draw::sheet;
 pub use draw::{draw, narrow_svg, svg};
+pub use error::TopologyError;
 pub use family::{Family, Shape};
 pub use file::{FileFormat, MAX_FILE_BYTES};
 pub use graph::Graph;

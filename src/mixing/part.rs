@@ -1,7 +1,7 @@
 //! A part of a topology: some of its nodes, and some of their links.
 
 use super::{
-    Topology, Weights,
+    Topology, TopologyError, Weights,
     file::{Draft, DraftLink},
 };
 use crate::{config::ConfigError, units::NodeId};
@@ -17,14 +17,14 @@ impl Topology {
         &self,
         members: &[NodeId],
         cut: &[(NodeId, NodeId)],
-    ) -> Result<Topology, ConfigError> {
+    ) -> Result<Topology, TopologyError> {
         let exist = members.last().is_some_and(|last| last.index() < self.nodes());
         if !exist || !members.is_sorted_by(|a, b| a < b) {
             let problem = format!(
                 "expected numbers of nodes in ascending order, below {}, of one node or more",
                 self.nodes()
             );
-            return Err(ConfigError::new("members", format!("{members:?}"), problem));
+            return Err(ConfigError::new("members", format!("{members:?}"), problem).into());
         }
         let place = |node: NodeId| members.iter().position(|&member| member == node);
         let is_cut = |(a, b)| cut.contains(&(a, b)) || cut.contains(&(b, a));

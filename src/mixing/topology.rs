@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    fmt::Write as _,
+    fmt::{Display, Write as _},
     path::Path,
     sync::{Arc, OnceLock},
 };
@@ -11,8 +11,8 @@ use crate::{config::ConfigError, units::NodeId};
 
 use super::{
     FileFormat, Graph, MAX_NODES, MatrixError, MixingMatrix, Shape, SpanningTree, Spectrum,
-    Weights, family,
-    file::{self, Draft, DraftLink},
+    TopologyError, Weights, family,
+    file::{self, Draft},
     matrix::ROW_TOLERANCE,
     spectrum::DENSE_LIMIT,
     weights::round_9,
@@ -39,7 +39,7 @@ const MAX_NAME: usize = 128;
 /// let again = Topology::load(&path)?;
 /// assert_eq!(again.to_toml(), topology.to_toml());
 /// assert_eq!(Topology::from_text(&again.to_toml(), FileFormat::Toml, "sites")?.nodes(), 3);
-/// # Ok::<(), ConfigError>(())
+/// # Ok::<(), gradvine::mixing::TopologyError>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Topology {
@@ -90,7 +90,7 @@ impl Topology {
     /// # Errors
     /// If it cannot be read, or is not a valid topology: the file, the line, node or link, and the
     /// figure.
-    pub fn load(path: &Path) -> Result<Topology, ConfigError> {
+    pub fn load(path: &Path) -> Result<Topology, TopologyError> {
         Topology::build(file::load(path)?)
     }
 
@@ -102,7 +102,7 @@ impl Topology {
         text: &str,
         format: FileFormat,
         origin: &str,
-    ) -> Result<Topology, ConfigError> {
+    ) -> Result<Topology, TopologyError> {
         Topology::build(file::read(text, format, origin)?)
     }
 
@@ -111,7 +111,7 @@ impl Topology {
     ///
     /// # Errors
     /// If it is neither, or as for [`Topology::load`].
-    pub fn parse(spec: &str, seed: u64) -> Result<Topology, ConfigError> {
+    pub fn parse(spec: &str, seed: u64) -> Result<Topology, TopologyError> {
         Topology::parse_with(spec, None, seed)
     }
 
@@ -124,7 +124,7 @@ impl Topology {
         spec: &str,
         weights: Option<Weights>,
         seed: u64,
-    ) -> Result<Topology, ConfigError> {
+    ) -> Result<Topology, TopologyError> {
         let path = Path::new(spec);
         let mut draft = if FileFormat::of(path).is_some() || path.is_file() {
             file::load(path)?
@@ -141,7 +141,7 @@ impl Topology {
     }
 
     /// The only way to make a topology: it checks everything, for every format.
-    pub(super) fn build(draft: Draft) -> Result<Topology, ConfigError> {
+    pub(super) fn build(draft: Draft) -> Result<Topology, TopologyError> {
         let origin = draft.origin.clone();
         Topology::checked(draft).map_err(|error| match &origin {
             Some(file) => error.within(file),
@@ -149,7 +149,7 @@ impl Topology {
         })
     }
 
-    fn checked(mut draft: Draft) -> Result<Topology, ConfigError> {
+    fn checked(mut draft: Draft) -> Result<Topology, TopologyError> {
         let count = draft.shape.as_ref().map_or(draft.nodes.len(), Shape::nodes);
         if draft.nodes.is_empty() {
             draft.nodes = (0..count).map(|i| NodeInfo::named(i.to_string())).collect();
@@ -182,7 +182,7 @@ impl Topology {
             Some(name) => name,
             None => draft.shape.as_ref().map_or_else(|| family::CUSTOM.to_string(), Shape::title),
         };
-        check_name("name", &name)?;
+        check_title(&name)?;
         let topology = Topology {
             name,
             shape: draft.shape,
@@ -209,7 +209,7 @@ impl Topology {
     ///
     /// # Errors
     /// If their number differs, or a name or peer is empty, malformed or taken twice.
-    pub fn with_nodes(self, nodes: Vec<NodeInfo>) -> Result<Topology, ConfigError> {
+    pub fn with_nodes(self, nodes: Vec<NodeInfo>) -> Result<Topology, TopologyError> {
         check_nodes(&nodes, self.nodes.len())?;
         Ok(Topology { nodes, ..self })
     }
@@ -224,18 +224,15 @@ impl Topology {
         (a, b): (NodeId, NodeId),
         latency_ms: f64,
         bandwidth_mbps: f64,
-    ) -> Result<Topology, ConfigError> {
-        let place = || format!("link {} - {}", self.node(a).name, self.node(b).name);
+    ) -> Result<Topology, TopologyError> {
+        let wrong = |value, problem| wrong_link(&self.nodes, None, (a, b), None, value, problem);
         let Some(index) = self.graph().link_index(a, b) else {
-            return Err(ConfigError::at(place(), "there is no such link"));
+            return Err(wrong(None, "there is no such link"));
         };
         let valid = latency_ms.is_finite() && latency_ms >= 0.0;
         if !valid || !bandwidth_mbps.is_finite() || bandwidth_mbps <= 0.0 {
-            return Err(ConfigError::new(
-                place(),
-                format!("{latency_ms} ms, {bandwidth_mbps} Mbit/s"),
-                "expected a latency from 0 and a bandwidth above 0",
-            ));
+            let value = format!("{latency_ms} ms, {bandwidth_mbps} Mbit/s");
+            return Err(wrong(Some(value), "expected a latency from 0 and a bandwidth above 0"));
         }
         let link = &mut self.links[index];
         (link.latency_ms, link.bandwidth_mbps) = (Some(latency_ms), Some(bandwidth_mbps));
@@ -246,9 +243,9 @@ impl Topology {
     ///
     /// # Errors
     /// If the name is empty, too long or has characters that a file name cannot have.
-    pub fn with_name(self, name: impl Into<String>) -> Result<Topology, ConfigError> {
+    pub fn with_name(self, name: impl Into<String>) -> Result<Topology, TopologyError> {
         let name = name.into();
-        check_name("name", &name)?;
+        check_title(&name)?;
         Ok(Topology { name, ..self })
     }
 
@@ -368,11 +365,10 @@ impl Topology {
     ///
     /// # Errors
     /// If the extension is unknown or the file cannot be written.
-    pub fn write(&self, path: &Path) -> Result<(), ConfigError> {
+    pub fn write(&self, path: &Path) -> Result<(), TopologyError> {
         let format = FileFormat::expect(path)?;
-        std::fs::write(path, self.to_text(format)).map_err(|error| {
-            ConfigError::at("file", format!("cannot be written: {error}")).within(path.display())
-        })
+        std::fs::write(path, self.to_text(format))
+            .map_err(|error| TopologyError::Unwritable(error).within(path.display()))
     }
 }
 
@@ -391,66 +387,52 @@ impl PartialEq for Topology {
 
 /// The files' data of each link of the graph; parallel entries merge if they agree. A missing
 /// weight is NaN.
-fn gather(draft: &Draft, graph: &Graph) -> Result<Vec<LinkInfo>, ConfigError> {
+fn gather(draft: &Draft, graph: &Graph) -> Result<Vec<LinkInfo>, TopologyError> {
     let mut data = vec![
         LinkInfo { weight: f64::NAN, latency_ms: None, bandwidth_mbps: None };
         graph.links().len()
     ];
     for link in &draft.links {
-        let place = || link.place(&draft.nodes);
+        let ends = (NodeId(link.a), NodeId(link.b));
+        let wrong = |key, value: Option<f64>, problem: &str| {
+            let value = value.map(|value| value.to_string());
+            wrong_link(&draft.nodes, link.line, ends, key, value, problem)
+        };
         if link.a == link.b {
-            return Err(ConfigError::at(
-                place(),
-                "a node's own weight follows from its links: remove the link",
-            ));
+            let problem = "a node's own weight follows from its links: remove the link";
+            return Err(wrong(None, None, problem));
         }
-        let Some(index) = graph.link_index(NodeId(link.a), NodeId(link.b)) else {
+        let Some(index) = graph.link_index(ends.0, ends.1) else {
             let family = draft.shape.as_ref().map_or_else(String::new, Shape::to_string);
-            return Err(ConfigError::at(
-                place(),
-                format!("{family} has no such link: use family = \"custom\" to list links"),
-            ));
+            let problem =
+                format!("{family} has no such link: use family = \"custom\" to list links");
+            return Err(wrong(None, None, &problem));
         };
-        let positive = |key: &str, value: Option<f64>, zero: bool| match value {
-            Some(x) if !x.is_finite() || x < 0.0 || (x == 0.0 && !zero) => Err(ConfigError::new(
-                format!("{}: {key}", place()),
-                x,
-                format!(
-                    "expected a finite number {}",
-                    if zero { "of 0 or more" } else { "above 0" }
-                ),
-            )),
-            other => Ok(other),
+        if link.latency_ms.is_some_and(|x| !x.is_finite() || x < 0.0) {
+            let problem = "expected a finite number of 0 or more";
+            return Err(wrong(Some("latency_ms"), link.latency_ms, problem));
+        }
+        if link.bandwidth_mbps.is_some_and(|x| !x.is_finite() || x <= 0.0) {
+            let problem = "expected a finite number above 0";
+            return Err(wrong(Some("bandwidth_mbps"), link.bandwidth_mbps, problem));
+        }
+        let merge = |key, was: Option<f64>, is: Option<f64>| match (was, is) {
+            (Some(was), Some(value)) if was != value => {
+                let problem = format!(
+                    "the same link was given {was} before; links are undirected and W is \
+                     symmetric, so give it once"
+                );
+                Err(wrong(Some(key), is, &problem))
+            }
+            (was, is) => Ok(is.or(was)),
         };
-        positive("latency_ms", link.latency_ms, true)?;
-        positive("bandwidth_mbps", link.bandwidth_mbps, false)?;
         let known = &mut data[index];
         let was = (!known.weight.is_nan()).then_some(known.weight);
-        known.weight = merge(was, link.weight, "weight", &place)?.unwrap_or(f64::NAN);
-        known.latency_ms = merge(known.latency_ms, link.latency_ms, "latency_ms", &place)?;
-        known.bandwidth_mbps =
-            merge(known.bandwidth_mbps, link.bandwidth_mbps, "bandwidth_mbps", &place)?;
+        known.weight = merge("weight", was, link.weight)?.unwrap_or(f64::NAN);
+        known.latency_ms = merge("latency_ms", known.latency_ms, link.latency_ms)?;
+        known.bandwidth_mbps = merge("bandwidth_mbps", known.bandwidth_mbps, link.bandwidth_mbps)?;
     }
     Ok(data)
-}
-
-fn merge(
-    was: Option<f64>,
-    is: Option<f64>,
-    key: &str,
-    place: &dyn Fn() -> String,
-) -> Result<Option<f64>, ConfigError> {
-    match (was, is) {
-        (Some(was), Some(is)) if was != is => Err(ConfigError::new(
-            format!("{}: {key}", place()),
-            is,
-            format!(
-                "the same link was given {was} before; links are undirected and W is symmetric, \
-                 so give it once"
-            ),
-        )),
-        (was, is) => Ok(is.or(was)),
-    }
 }
 
 /// Checks that weights in a file equal the computed ones.
@@ -460,115 +442,80 @@ fn agree(
     graph: &Graph,
     nodes: &[NodeInfo],
     weights: Weights,
-) -> Result<(), ConfigError> {
+) -> Result<(), TopologyError> {
     for ((link, &weight), ends) in data.iter().zip(computed).zip(graph.links()) {
         if (link.weight - weight).abs() > 1e-9 {
             let problem = format!(
                 "{weights} weights give {weight:.9}: correct it, or use weights = \"given\""
             );
-            return Err(ConfigError::new(
-                format!("{}: weight", link_name(*ends, nodes)),
-                link.weight,
-                problem,
-            ));
+            let value = Some(link.weight.to_string());
+            return Err(wrong_link(nodes, None, *ends, Some("weight"), value, problem));
         }
     }
     Ok(())
 }
 
-fn given(data: &[LinkInfo], graph: &Graph, nodes: &[NodeInfo]) -> Result<Vec<f64>, ConfigError> {
-    let bare = data.iter().position(|link| link.weight.is_nan());
-    match bare {
+fn given(data: &[LinkInfo], graph: &Graph, nodes: &[NodeInfo]) -> Result<Vec<f64>, TopologyError> {
+    match data.iter().position(|link| link.weight.is_nan()) {
         None => Ok(data.iter().map(|link| link.weight).collect()),
-        Some(at) => Err(ConfigError::at(
-            link_name(graph.links()[at], nodes),
-            "has no weight: with weights = \"given\" every link needs `weight`",
-        )),
-    }
-}
-
-fn link_name((a, b): (NodeId, NodeId), nodes: &[NodeInfo]) -> String {
-    format!("link {} - {}", nodes[a.index()].name, nodes[b.index()].name)
-}
-
-impl DraftLink {
-    fn place(&self, nodes: &[NodeInfo]) -> String {
-        let name = link_name((NodeId(self.a), NodeId(self.b)), nodes);
-        self.line.map_or(name.clone(), |line| format!("line {line}, {name}"))
-    }
-}
-
-/// Replaces numbers of nodes by names.
-fn blame(error: MatrixError, nodes: &[NodeInfo]) -> ConfigError {
-    let name = |node: NodeId| &nodes[node.index()].name;
-    match error {
-        MatrixError::Count { .. } => ConfigError::at("links", error.to_string()),
-        MatrixError::Weight { a, b, weight } => ConfigError::new(
-            format!("{}: weight", link_name((a, b), nodes)),
-            weight,
-            "expected a finite number above 0 (below 0 only with allow_negative = true; a link \
-             that carries nothing is left out)",
-        ),
-        MatrixError::Own { node, own } => ConfigError::new(
-            format!("node {}: own weight", name(node)),
-            format!("{own:.9}"),
-            "its links weigh more than 1 together: make them lighter, or set allow_negative = true",
-        ),
-        MatrixError::Disconnected { a, b } => {
-            let (a, b) = (name(a), name(b));
-            ConfigError::at(
-                "links",
-                format!(
-                    "no path joins {a} and {b}: rho = 1, and they would never agree; add a link \
-                     between their parts"
-                ),
-            )
+        Some(at) => {
+            let problem = "has no weight: with weights = \"given\" every link needs `weight`";
+            Err(wrong_link(nodes, None, graph.links()[at], None, None, problem))
         }
-        MatrixError::NoGap { rho, eigenvalue } => ConfigError::new(
-            "rho",
-            rho,
-            format!(
-                "disagreement would never shrink: W has the eigenvalue {eigenvalue} beside its 1; \
-                 use weights = \"metropolis\" or \"lazy-metropolis\""
-            ),
-        ),
     }
 }
 
-fn check_nodes(nodes: &[NodeInfo], expected: usize) -> Result<(), ConfigError> {
+/// The error of a link, or of a value of it.
+fn wrong_link(
+    nodes: &[NodeInfo],
+    line: Option<u32>,
+    (a, b): (NodeId, NodeId),
+    key: Option<&'static str>,
+    value: Option<String>,
+    problem: impl Into<String>,
+) -> TopologyError {
+    let ends = [a, b].map(|end| nodes[end.index()].name.clone());
+    TopologyError::Link { line, ends: Some(ends), key, value, problem: problem.into() }
+}
+
+/// Adds the names of the nodes.
+fn blame(error: MatrixError, nodes: &[NodeInfo]) -> TopologyError {
+    let ids = match error {
+        MatrixError::Weight { a, b, .. } | MatrixError::Disconnected { a, b } => vec![a, b],
+        MatrixError::Own { node, .. } => vec![node],
+        MatrixError::Count { .. } | MatrixError::NoGap { .. } => Vec::new(),
+    };
+    let names = ids.into_iter().map(|id| nodes[id.index()].name.clone()).collect();
+    TopologyError::Matrix { error, names }
+}
+
+fn check_nodes(nodes: &[NodeInfo], expected: usize) -> Result<(), TopologyError> {
     if nodes.len() != expected || nodes.is_empty() || nodes.len() > MAX_NODES {
         let problem = format!("expected {expected} (at least 1, at most {MAX_NODES})");
-        return Err(ConfigError::new("nodes", nodes.len(), problem));
+        return Err(TopologyError::Size { of: "nodes", found: Some(nodes.len()), problem });
     }
+    let wrong = |node: &dyn Display, key, value: &str, problem: String| {
+        Err(TopologyError::Node { node: node.to_string(), key, value: value.into(), problem })
+    };
     let (mut names, mut peers) = (BTreeMap::new(), BTreeMap::new());
     for (i, node) in nodes.iter().enumerate() {
-        check_name(&format!("node {i}: name"), &node.name)?;
-        if let Some(other) = names.insert(node.name.as_str(), i) {
-            return Err(ConfigError::new(
-                format!("node {i}: name"),
-                &node.name,
-                format!("node {other} has this name too"),
-            ));
+        if let Some(problem) = problem_of(&node.name) {
+            return wrong(&i, "name", &format!("{:?}", node.name), problem.into());
         }
-        let place = |key: &str| format!("node {}: {key}", node.name);
+        if let Some(other) = names.insert(node.name.as_str(), i) {
+            return wrong(&i, "name", &node.name, format!("node {other} has this name too"));
+        }
         if let Some(peer) = &node.peer {
             if peer.is_empty()
                 || peer.len() > MAX_NAME
                 || !peer.bytes().all(|b| b.is_ascii_alphanumeric())
             {
-                return Err(ConfigError::new(
-                    place("peer"),
-                    peer,
-                    "expected a PeerId, such as 12D3KooW...",
-                ));
+                let problem = "expected a PeerId, such as 12D3KooW...";
+                return wrong(&node.name, "peer", peer, problem.into());
             }
             if let Some(other) = peers.insert(peer.as_str(), i) {
-                let other = &nodes[other].name;
-                return Err(ConfigError::new(
-                    place("peer"),
-                    peer,
-                    format!("{other} has this peer too"),
-                ));
+                let problem = format!("{} has this peer too", nodes[other].name);
+                return wrong(&node.name, "peer", peer, problem);
             }
         }
         let sound = |address: &&String| {
@@ -579,26 +526,31 @@ fn check_nodes(nodes: &[NodeInfo], expected: usize) -> Result<(), ConfigError> {
         };
         if let Some(bad) = node.addresses.iter().find(|address| !sound(address)) {
             let problem = "expected a multiaddress, such as /ip4/203.0.113.7/tcp/4001";
-            return Err(ConfigError::new(place("addresses"), bad, problem));
+            return wrong(&node.name, "addresses", bad, problem.into());
         }
     }
     Ok(())
 }
 
-/// Checks a name, which appears in file names, in tables and in four file formats.
-fn check_name(place: &str, name: &str) -> Result<(), ConfigError> {
-    let problem = if name.is_empty() {
-        "a name is not empty"
+/// Checks the name of a topology.
+fn check_title(name: &str) -> Result<(), ConfigError> {
+    let wrong = |problem| Err(ConfigError::new("name", format!("{name:?}"), problem));
+    problem_of(name).map_or(Ok(()), wrong)
+}
+
+/// What is wrong with a name, which appears in file names, in tables and in four file formats.
+fn problem_of(name: &str) -> Option<&'static str> {
+    if name.is_empty() {
+        Some("a name is not empty")
     } else if name.len() > MAX_NAME {
-        "a name has at most 128 bytes"
+        Some("a name has at most 128 bytes")
     } else if name.trim() != name || name.starts_with('.') {
-        "a name does not start with a dot or a space, nor end in a space"
+        Some("a name does not start with a dot or a space, nor end in a space")
     } else if !plain(name) || name.contains('/') {
-        "a name holds no slash, backslash, quotation mark or control character"
+        Some("a name holds no slash, backslash, quotation mark or control character")
     } else {
-        return Ok(());
-    };
-    Err(ConfigError::new(place, format!("{name:?}"), problem))
+        None
+    }
 }
 
 fn plain(text: &str) -> bool {

@@ -300,8 +300,7 @@ impl NodeBuilder {
         let restores = spec.learner.state(&mut State::default());
         let directory = out.map(|out| make_directory(&design, &out, (fresh, restores), &warn));
         let directory = directory.transpose();
-        let directory =
-            directory.map_err(|error| blame(ConfigError { place: "node.out".into(), ..error }))?;
+        let directory = directory.map_err(|error| blame(error.with_place("node.out")))?;
         let checkpoints = directory.as_ref().filter(|_| restores).map(|directory| {
             let name = &design.topology.node(node).name;
             let texts = RunCard::new(&design);

@@ -25,7 +25,7 @@ use crate::{
         Init, MAX_PARAMETERS, Model, ModelParams, Optimizer, OptimizerConfig, OptimizerParams,
         Tensor, count_elements, read_scale,
     },
-    mixing::{Schedule, Topology, Weights, family},
+    mixing::{MatrixError, Schedule, Topology, TopologyError, Weights, family},
     units::NodeId,
     vector,
 };
@@ -349,7 +349,7 @@ impl Design {
     /// # Errors
     /// If a program has brought the model.
     pub(crate) fn table_model(&self) -> Result<Model, ConfigError> {
-        Model::resolve(&self.experiment.model, None, None)
+        Ok(Model::resolve(&self.experiment.model, None, None)?)
     }
 
     /// The rule's name.
@@ -450,9 +450,6 @@ fn check_tensors(tensors: &[Tensor], initial: &[f32]) -> Result<(), ConfigError>
     }
 }
 
-/// Places of errors that come from a spec such as `ring:8`.
-const IN_A_SPEC: [&str; 6] = ["topology", "family", "nodes", "rows", "columns", "degree"];
-
 /// Reads the topology that an experiment names.
 ///
 /// # Errors
@@ -463,8 +460,6 @@ pub fn topology(
     folder: &Path,
     seed: u64,
 ) -> Result<Topology, ConfigError> {
-    let inside =
-        |error: ConfigError| ConfigError { place: format!("topology.{}", error.place), ..error };
     let weights =
         params.weights.as_deref().map(str::parse::<Weights>).transpose().map_err(inside)?;
     let sizes = [
@@ -484,29 +479,11 @@ pub fn topology(
             }
             let beside = folder.join(file);
             let spec = if beside.is_file() { beside.display().to_string() } else { file.clone() };
-            Topology::parse_with(&spec, weights, seed).map_err(|error| match &error {
-                // The family names an argument, which is part of the spec.
-                ConfigError { file: None, place, problem, .. }
-                    if IN_A_SPEC.contains(&place.as_str()) =>
-                {
-                    ConfigError::new("topology.file", format!("\"{file}\""), problem)
-                }
-                ConfigError { file: None, place, .. } if place == "weights" => inside(error),
-                ConfigError { file: None, place, value: Some(rho), problem, .. }
-                    if place == "rho" && weights.is_some() =>
-                {
-                    let chosen = params.weights.as_deref().unwrap_or_default();
-                    ConfigError::new(
-                        "topology.weights",
-                        format!("\"{chosen}\""),
-                        format!("rho = {rho}: {problem}"),
-                    )
-                }
-                _ => error,
-            })
+            let parsed = Topology::parse_with(&spec, weights, seed);
+            parsed.map_err(|error| in_spec(error, file, params.weights.as_deref()))
         }
         (None, Some(family)) => Topology::parse_with(&family_spec(family, &sizes)?, weights, seed)
-            .map_err(|error| if error.file.is_none() { inside(error) } else { error }),
+            .map_err(|error| inside(error.into())),
         (None, None) => Err(ConfigError::at(
             "topology",
             "name a file (or a spec such as file = \"ring:8\"), or a family and its size",
@@ -516,6 +493,29 @@ pub fn topology(
             format!("\"{file}\""),
             "give a file or a family, not both",
         )),
+    }
+}
+
+/// The error of a key of `[topology]`, unless it is of a file.
+fn inside(error: ConfigError) -> ConfigError {
+    let place = format!("topology.{}", error.place);
+    if error.file.is_some() { error } else { error.with_place(place) }
+}
+
+/// The error of a file or a spec such as `ring:8`, with the key that is to be corrected.
+fn in_spec(error: TopologyError, spec: &str, weights: Option<&str>) -> ConfigError {
+    match (&error, weights) {
+        (TopologyError::Family { .. } | TopologyError::UnknownFamily { .. }, _) => {
+            let error = ConfigError::from(error).with_value(format!("\"{spec}\""));
+            error.with_place("topology.file")
+        }
+        (&TopologyError::Matrix { error: MatrixError::NoGap { rho, .. }, .. }, Some(weights)) => {
+            let mut error = ConfigError::from(error).with_value(format!("\"{weights}\""));
+            error.problem = format!("rho = {rho}: {}", error.problem);
+            error.with_place("topology.weights")
+        }
+        (TopologyError::Config(of_key), _) if of_key.place == "weights" => inside(error.into()),
+        _ => error.into(),
     }
 }
 

@@ -164,7 +164,7 @@ fn complete_schema(experiment: &mut Experiment, sources: &[String]) -> Result<()
     let options = options(experiment)?;
     match &mut experiment.data.schema {
         Some(schema) if experiment.data.source != SYNTHETIC => {
-            data::complete(schema, sources, &options)
+            Ok(data::complete(schema, sources, &options)?)
         }
         _ => Ok(()),
     }
@@ -189,8 +189,8 @@ fn of_each(
             return Err(ConfigError::new(place, format!("\"{source}\""), problem));
         }
         let read = data::load(&data::beside(&experiment.folder, source), &options);
-        let read = read.map_err(|error| match error.place.as_str() {
-            "data.source" => ConfigError { place: place.clone(), ..error },
+        let read = read.map_err(ConfigError::from).map_err(|error| match error.key() {
+            Some("data.source") => error.with_place(&place),
             _ => error,
         })?;
         if let Some(first) = all.first() {
@@ -203,9 +203,10 @@ fn of_each(
     let (share, seed) = (experiment.data.test_share, experiment.run.seed);
     let (mut shards, mut tests, mut read) = (Vec::new(), Vec::new(), DataRecord::default());
     for (node, all) in all.into_iter().enumerate() {
-        let (train, test) = data::split_test(&all, share, seed).map_err(|error| ConfigError {
-            problem: format!("{} (in {}, node {node})", error.problem, all.name),
-            ..error
+        let (train, test) = data::split_test(&all, share, seed).map_err(|error| {
+            let mut error = ConfigError::from(error);
+            error.problem += &format!(" (in {}, node {node})", all.name);
+            error
         })?;
         read.add_split(&all, share, seed);
         tests.push((!test.is_empty()).then(|| Shared::new(all.select(&test))));

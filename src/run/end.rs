@@ -15,7 +15,7 @@ use crate::{
 pub enum EndError {
     /// This node's own files are wrong, or they differ from those of its neighbours.
     #[error(transparent)]
-    Setup(#[from] ConfigError),
+    Setup(ConfigError),
     /// All rounds are done and the models are saved, but records of nodes are missing.
     #[error("{0}")]
     Short(Ending),
@@ -91,6 +91,13 @@ impl From<std::io::Error> for EndError {
     }
 }
 
+/// An error of a topology, of data or of a model is one of this node's own files.
+impl<E: Into<ConfigError>> From<E> for EndError {
+    fn from(error: E) -> EndError {
+        EndError::Setup(error.into())
+    }
+}
+
 impl EndError {
     /// A failure of which only the text is known.
     pub fn failed(text: impl Into<Ending>) -> EndError {
@@ -124,10 +131,10 @@ impl EndError {
     /// Adds a message. An interruption that loses data is a failure.
     pub(crate) fn and(self, more: impl std::fmt::Display) -> EndError {
         match self {
-            EndError::Setup(error) => EndError::Setup(ConfigError {
-                problem: format!("{}; {more}", error.problem),
-                ..error
-            }),
+            EndError::Setup(mut error) => {
+                error.problem += &format!("; {more}");
+                EndError::Setup(error)
+            }
             EndError::Short(first)
             | EndError::Failed(first)
             | EndError::Interrupted(first)

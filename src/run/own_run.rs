@@ -54,7 +54,8 @@ impl OwnRun {
             let config = design.node(NodeId::from(node), learner.setup(), Readers::Root);
             Ok(NodeSpec { config, learner: Box::new(learner) })
         };
-        let specs = gradients.into_iter().enumerate().map(spec).collect::<Result<_, _>>()?;
+        let specs =
+            gradients.into_iter().enumerate().map(spec).collect::<Result<_, ConfigError>>()?;
         Ok(OwnRun { design, conditions, specs })
     }
 }

@@ -340,7 +340,7 @@ impl RunInfo {
     fn write(&self, path: &std::path::Path, x: &[f32]) -> Result<(), ConfigError> {
         let extra = [("digest".to_string(), digest::of_model(x))].into();
         let Some(model) = &self.model else {
-            return write_tensors(path, &self.design.tensors, x, &extra);
+            return Ok(write_tensors(path, &self.design.tensors, x, &extra)?);
         };
         let saved = SavedModel {
             model: model.clone(),
@@ -351,7 +351,7 @@ impl RunInfo {
             columns: self.columns.clone(),
             extra,
         };
-        saved.write(path)
+        Ok(saved.write(path)?)
     }
 }
 

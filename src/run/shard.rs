@@ -62,7 +62,7 @@ impl Shared {
         // Another stream than that of the test rows.
         let split = data::split_test(raw, stop.share, run.seed ^ VALIDATION);
         let (train, kept) =
-            split.map_err(|error| ConfigError { place: "run.stop_early.share".into(), ..error })?;
+            split.map_err(|error| ConfigError::from(error).with_place("run.stop_early.share"))?;
         if kept.is_empty() {
             return Ok(all);
         }

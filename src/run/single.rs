@@ -293,9 +293,11 @@ impl Single {
         warm_start::keep_fills(&mut experiment);
         let options = options(&experiment)?;
         let load = |key: &str, source: &str, options: &Options| {
-            data::load(source, options).map_err(|error| match error.place.as_str() {
-                "data.source" => ConfigError { place: format!("node.{key}"), ..error },
-                _ => error,
+            data::load(source, options).map_err(ConfigError::from).map_err(|error| {
+                match error.key() {
+                    Some("data.source") => error.with_place(format!("node.{key}")),
+                    _ => error,
+                }
             })
         };
         let all = load("data", data, &options)?;
@@ -324,10 +326,8 @@ impl Single {
         let warning = scale_warning(&experiment);
         let design = warm_start::check(&experiment, &train)
             .and_then(|()| Design::new(experiment, Arc::new(topology), inputs, outputs));
-        let design = design.map_err(|error| match error.place.as_str() {
-            "model.init" if file.init.is_some() => {
-                ConfigError { place: "node.init".into(), ..error }
-            }
+        let design = design.map_err(|error| match error.key() {
+            Some("model.init") if file.init.is_some() => error.with_place("node.init"),
             _ => error,
         })?;
         let agreed = match (&train.columns, schema) {

@@ -252,6 +252,7 @@ proptest! {
         };
         let all: Vec<usize> = (0..labels.len()).collect();
         prop_assert!(is_partition(&[train.clone(), test.clone()], &all));
+        prop_assert_eq!(test.len(), (share * labels.len() as f64).round() as usize);
         for class in 0..5 {
             let of_class = |row: &&usize| labels[**row] == class;
             let of = |rows: &[usize]| rows.iter().filter(of_class).count() as f64;

@@ -21,7 +21,7 @@ pub fn of_config(error: ConfigError) -> PyErr {
         text,
         error.file.map(String::from),
         error.place,
-        error.value,
+        error.value.map(String::from),
         error.problem,
     ))
 }

@@ -1,6 +1,9 @@
 //! `gradvine data`
 
-use gradvine::data::{self, Options};
+use gradvine::{
+    config::ConfigError,
+    data::{self, Options},
+};
 use gradvine_report::{description_json, description_table};
 use gradvine_terminal::{Exit, print_either, show_reading};
 
@@ -46,7 +49,8 @@ pub fn run(args: &Args) -> Result<(), Exit> {
     let options = Options { target: args.target.clone(), ..Options::default() };
     show_reading();
     let names = [("data.target", "--target"), ("data.source", "FILE")];
-    let described = data::describe(&args.file, &options).map_err(|error| error.renamed(&names))?;
+    let described = data::describe(&args.file, &options)
+        .map_err(|error| ConfigError::from(error).renamed(&names))?;
     let table = || if args.toml { String::new() } else { description_table(&described) + "\n" };
     let text = || table() + &described.draft(&args.file);
     Ok(print_either(args.json, || description_json(&described), text)?)

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use gradvine::{
+    config::ConfigError,
     data::{Dataset, Options},
     learn::SavedModel,
     run::{Wanted, model_file, read_rows},
@@ -60,7 +61,7 @@ pub fn open(
     source: &str,
     reading: &Reading,
     more: Options,
-) -> Result<(SavedModel, Dataset), Exit> {
+) -> Result<(SavedModel, Dataset), ConfigError> {
     let saved = SavedModel::read(&model_file(model))?;
     let own =
         Options { target: reading.target.clone(), labels_file: reading.labels.clone(), ..more };

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use gradvine::{
+    config::ConfigError,
     data::Options,
     run::{PredictionFormat, Predictions},
 };
@@ -68,7 +69,7 @@ pub fn run(args: Args) -> Result<(), Exit> {
     format.check().map_err(|error| error.with_place("--format"))?;
     let more = Options { bare: true, identifier: args.id.clone(), ..Options::default() };
     let (saved, mut data) = open(&args.model, &args.data, &args.reading, more)?;
-    saved.prepare(&mut data)?;
+    saved.prepare(&mut data).map_err(ConfigError::from)?;
     let predictions = Predictions::new(&saved, data)?;
     let mut out = open_output(args.out.as_deref())?;
     Ok(ignore_broken_pipe(predictions.write(format, &mut out))?)

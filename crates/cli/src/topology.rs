@@ -103,7 +103,7 @@ struct Source {
 
 impl Source {
     fn read(&self) -> Result<Topology, ConfigError> {
-        Topology::parse_with(&self.spec, self.weights, self.seed)
+        Ok(Topology::parse_with(&self.spec, self.weights, self.seed)?)
     }
 }
 
@@ -117,10 +117,14 @@ pub fn run(args: Args) -> Result<(), Exit> {
         Command::Show { source, schedule, svg, json } => {
             let topology = source.read()?;
             let schedule = schedule.map(|name| Schedule::new(&name, &topology, source.seed));
-            let schedule = schedule.transpose().map_err(|error| error.with_place("--schedule"))?;
+            let wrong = |error| ConfigError::from(error).with_place("--schedule");
+            let schedule = schedule.transpose().map_err(wrong)?;
             show(&topology, schedule.as_ref(), svg.as_deref(), json)
         }
-        Command::Make { source, out, name } => make(&source, &out, name),
+        Command::Make { source, out, name } => {
+            let figures = Figures::of(&make(&source, &out, name)?);
+            Ok(print(&format!("{}: {}\n", out.display(), figures.in_short()))?)
+        }
         Command::Check { files, json } => check(&files, json),
     }
 }
@@ -148,14 +152,15 @@ fn show(
     Ok(print(&text)?)
 }
 
-fn make(source: &Source, out: &Path, name: Option<String>) -> Result<(), Exit> {
+/// Writes a file, and returns its topology.
+fn make(source: &Source, out: &Path, name: Option<String>) -> Result<Topology, ConfigError> {
     FileFormat::expect(out)?;
     let mut topology = source.read()?;
     if let Some(name) = name {
         topology = topology.with_name(name)?;
     }
     topology.write(out)?;
-    Ok(print(&format!("{}: {}\n", out.display(), Figures::of(&topology).in_short()))?)
+    Ok(topology)
 }
 
 /// Prints a line for each valid file on standard output, and each problem on standard error.

@@ -78,7 +78,7 @@ impl Finding {
     }
 
     /// An error of a file names the place, the value and what is accepted.
-    fn wrong(about: &str, error: &ConfigError) -> Finding {
+    fn wrong(about: &str, error: &dyn std::error::Error) -> Finding {
         Finding::new(Level::Error, about, error.to_string(), None)
     }
 }
@@ -151,7 +151,7 @@ impl Report {
                 topology = topology.with_link(pair, latency, rate)?;
             }
         }
-        topology.write(file)
+        Ok(topology.write(file)?)
     }
 }
 

@@ -179,7 +179,7 @@ fn candidates(
             Ok(topology) if same_links(&topology, &design.topology) => {}
             Ok(topology) => topologies.push(Arc::new(topology)),
             Err(error) if request.topologies.is_empty() => refused.push((spec, error.to_string())),
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
         }
     }
     let rules = rules(request, design)?;

@@ -62,7 +62,8 @@ impl Prices {
     /// # Errors
     /// If the topology or the compressor is wrong; `place` is then `--topology` or `--compressor`.
     pub fn of(parameters: usize, topology: &str, compressor: &str) -> Result<Prices, ConfigError> {
-        let read = Topology::parse(topology, 1).map_err(|error| match error.file {
+        let read = Topology::parse(topology, 1).map_err(ConfigError::from);
+        let read = read.map_err(|error| match error.file {
             Some(_) => error,
             None => error.with_place("--topology").with_value(format!("\"{topology}\"")),
         });

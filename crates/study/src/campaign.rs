@@ -144,7 +144,7 @@ impl Campaign {
             .map_err(|error| ConfigError::new("--out", out.display(), error.to_string()))?;
         let before = fs::read_to_string(&file).unwrap_or_default();
         let text = index(judged, &before, &self.again(&self.studies, None), self.quick);
-        write_atomically(&file, &[text.as_bytes()])
+        Ok(write_atomically(&file, &[text.as_bytes()])?)
     }
 
     /// The command that makes the page of one study, or the list. Folders of data differ per

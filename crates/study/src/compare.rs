@@ -179,9 +179,11 @@ impl Comparison {
             Some(list) => list.split(',').map(|spec| Some(spec.trim().to_string())).collect(),
         };
         for spec in topologies.iter().flatten() {
-            Topology::parse(spec, 1).map_err(|error| match error.file {
-                Some(_) => error,
-                None => error.with_place("--topologies").with_value(format!("\"{spec}\"")),
+            Topology::parse(spec, 1).map_err(ConfigError::from).map_err(|error| {
+                match error.file {
+                    Some(_) => error,
+                    None => error.with_place("--topologies").with_value(format!("\"{spec}\"")),
+                }
             })?;
         }
         let grids = self

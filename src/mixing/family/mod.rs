@@ -16,9 +16,8 @@ mod torus;
 
 use std::fmt;
 
-use crate::{config::ConfigError, registry::Registry};
-
-use super::{Graph, MAX_LINKS, MAX_NODES};
+use super::{Graph, MAX_LINKS, MAX_NODES, TopologyError};
+use crate::registry::Registry;
 pub(super) use random_regular::draw_regular;
 
 /// Every family, in the order of lists. `custom`, a graph that lists its links, is not among them.
@@ -167,7 +166,7 @@ impl Shape {
         family: &'static dyn Family,
         arguments: &[u64],
         seed: u64,
-    ) -> Result<Shape, ConfigError> {
+    ) -> Result<Shape, TopologyError> {
         let keys = family.keys();
         let mut arguments = arguments.to_vec();
         if arguments.len() > keys.len() || arguments.len() + family.optional() < keys.len() {
@@ -177,13 +176,14 @@ impl Shape {
                 keys.join(", "),
                 example(family)
             );
-            return Err(ConfigError::new("family", format!("\"{}\"", family.name()), problem));
+            let value = Some(format!("\"{}\"", family.name()));
+            return Err(TopologyError::Family { key: "family", value, problem });
         }
         arguments.resize(keys.len(), seed & (u64::MAX >> 1));
-        let refuse = |refusal: Refusal| {
-            let value =
-                keys.iter().position(|&key| key == refusal.key).map_or(0, |at| arguments[at]);
-            ConfigError::new(refusal.key, value, format!("{}: {}", family.name(), refusal.problem))
+        let refuse = |Refusal { key, problem }: Refusal| {
+            let value = keys.iter().position(|&other| other == key).map_or(0, |at| arguments[at]);
+            let problem = format!("{}: {problem}", family.name());
+            TopologyError::Family { key, value: Some(value.to_string()), problem }
         };
         for (&key, &value) in keys.iter().zip(&arguments) {
             if value == 0 && key != "seed" && key != "degree" {
@@ -207,17 +207,14 @@ impl Shape {
     ///
     /// # Errors
     /// If there is no such family, or as for [`Shape::new`].
-    pub fn parse(spec: &str, seed: u64) -> Result<Shape, ConfigError> {
+    pub fn parse(spec: &str, seed: u64) -> Result<Shape, TopologyError> {
         let (name, rest) = spec.split_once(':').unwrap_or((spec, ""));
         let family = find(name)?;
         let values = rest.split(family.separator()).filter(|_| !rest.is_empty());
         let arguments: Vec<u64> =
             values.map(|text| text.trim().parse()).collect::<Result<_, _>>().map_err(|_| {
-                ConfigError::new(
-                    "topology",
-                    spec,
-                    format!("expected numbers, as in {}", example(family)),
-                )
+                let problem = format!("expected numbers, as in {}", example(family));
+                TopologyError::Family { key: "topology", value: Some(spec.into()), problem }
             })?;
         Shape::new(family, &arguments, seed)
     }
@@ -226,10 +223,9 @@ impl Shape {
     ///
     /// # Errors
     /// If a random draw did not succeed.
-    pub fn graph(&self) -> Result<Graph, ConfigError> {
-        let links = self.family.links(&self.arguments).map_err(|refusal| {
-            let place = refusal.key;
-            ConfigError::at(place, format!("{self}: {}", refusal.problem))
+    pub fn graph(&self) -> Result<Graph, TopologyError> {
+        let links = self.family.links(&self.arguments).map_err(|Refusal { key, problem }| {
+            TopologyError::Family { key, value: None, problem: format!("{self}: {problem}") }
         })?;
         Graph::new(self.nodes(), links)
     }
@@ -309,15 +305,9 @@ impl PartialEq for Shape {
 ///
 /// # Errors
 /// If there is none; the error lists the known ones.
-pub(crate) fn find(name: &str) -> Result<&'static dyn Family, ConfigError> {
-    REGISTRY.find(name).copied().ok_or_else(|| {
-        let examples: Vec<_> = REGISTRY.iter().map(|&family| example(family)).collect();
-        let problem = format!(
-            "expected a file (.toml, .graphml, .dot, .csv) or one of {}",
-            examples.join(", ")
-        );
-        ConfigError::new("topology", format!("\"{name}\""), problem).with_accepted(REGISTRY.names())
-    })
+pub(crate) fn find(name: &str) -> Result<&'static dyn Family, TopologyError> {
+    let unknown = || TopologyError::UnknownFamily { line: None, name: name.into() };
+    REGISTRY.find(name).copied().ok_or_else(unknown)
 }
 
 /// The family as written on the command line.

@@ -8,18 +8,19 @@
 
 use ::csv::{ReaderBuilder, StringRecord, Trim, WriterBuilder};
 
-use crate::{config::ConfigError, units::NodeId};
-
-use super::{Collector, Draft, DraftLink, graph_attributes};
-use crate::mixing::Topology;
+use super::{Collector, Draft, DraftLink, at_line, graph_attributes};
+use crate::{
+    mixing::{Topology, TopologyError},
+    units::NodeId,
+};
 
 const COLUMNS: [&str; 5] = ["source", "target", "weight", "latency_ms", "bandwidth_mbps"];
 
-pub(super) fn read(text: &str) -> Result<Draft, ConfigError> {
+pub(super) fn read(text: &str) -> Result<Draft, TopologyError> {
     let mut collector = Collector::default();
     for (line, text) in (1u32..).zip(text.lines()) {
         if let Some(comment) = text.trim_start().strip_prefix('#') {
-            directive(comment, &mut collector).map_err(|error| at_line(line, error))?;
+            directive(comment, line, &mut collector)?;
         }
     }
     let reader = ReaderBuilder::new()
@@ -32,30 +33,24 @@ pub(super) fn read(text: &str) -> Result<Draft, ConfigError> {
     let mut first = true;
     for record in reader.into_records() {
         let record = record.map_err(|error| {
-            let line = error.position().map_or(0, |position| position.line());
-            ConfigError::at(format!("line {line}"), format!("not CSV: {error}"))
+            let line = error.position().map_or(0, |position| position.line() as u32);
+            TopologyError::syntax(line, format!("not CSV: {error}"))
         })?;
         let line = record.position().map_or(0, |position| position.line() as u32);
         if std::mem::take(&mut first)
             && record.iter().any(|field| field.eq_ignore_ascii_case("source"))
         {
-            columns = header(&record).map_err(|error| at_line(line, error))?;
+            columns = header(&record, line)?;
             continue;
         }
         let link = link(&record, &columns, line, &mut collector)?;
         collector.link(link)?;
     }
     if collector.draft.nodes.is_empty() {
-        return Err(ConfigError::at(
-            "file",
-            "there is no link: expected lines such as source,target",
-        ));
+        let problem = "there is no link: expected lines such as source,target";
+        return Err(TopologyError::syntax(None, problem));
     }
     Ok(collector.finish())
-}
-
-fn at_line(line: u32, error: ConfigError) -> ConfigError {
-    ConfigError { place: format!("line {line}, {}", error.place), ..error }
 }
 
 /// The position of each of [`COLUMNS`] among a line's fields, found once: a line is short, a header
@@ -66,18 +61,19 @@ struct Columns {
 }
 
 /// Finds our columns; columns of other tools are ignored.
-fn header(record: &StringRecord) -> Result<Columns, ConfigError> {
+fn header(record: &StringRecord, line: u32) -> Result<Columns, TopologyError> {
     let mut columns = Columns { count: record.len(), places: [None; COLUMNS.len()] };
     for (name, place) in COLUMNS.into_iter().zip(&mut columns.places) {
         let is_it = |field: &str| field.eq_ignore_ascii_case(name);
         *place = record.iter().position(is_it);
         let times = record.iter().filter(|field| is_it(field)).count();
         if times > 1 || (times == 0 && (name == "source" || name == "target")) {
-            return Err(ConfigError::new(
-                "column",
-                name,
-                format!("appears {times} times: expected once"),
-            ));
+            return Err(TopologyError::Syntax {
+                line: Some(line),
+                element: Some("column".into()),
+                value: Some(name.into()),
+                problem: format!("appears {times} times: expected once"),
+            });
         }
     }
     Ok(columns)
@@ -88,12 +84,11 @@ fn link(
     columns: &Columns,
     line: u32,
     collector: &mut Collector,
-) -> Result<DraftLink, ConfigError> {
-    let place = format!("line {line}");
+) -> Result<DraftLink, TopologyError> {
     if record.len() > columns.count {
         let problem =
             format!("there are {} fields: expected at most {}", record.len(), columns.count);
-        return Err(ConfigError::at(place, problem));
+        return Err(TopologyError::syntax(line, problem));
     }
     let field = |name: &str| {
         let at = COLUMNS.iter().zip(columns.places).find(|(column, _)| **column == name);
@@ -101,7 +96,9 @@ fn link(
     };
     let mut end = |name: &str| match field(name) {
         Some(id) => collector.node(id),
-        None => Err(ConfigError::at(&place, format!("{name} is missing: expected source,target"))),
+        None => {
+            Err(TopologyError::syntax(line, format!("{name} is missing: expected source,target")))
+        }
     };
     let mut link = DraftLink {
         a: end("source")?,
@@ -111,14 +108,14 @@ fn link(
     };
     for name in &COLUMNS[2..] {
         if let Some(text) = field(name) {
-            link.attribute(name, text, &place)?;
+            link.attribute(name, text, line)?;
         }
     }
     Ok(link)
 }
 
 /// Reads a comment that may be one of ours.
-fn directive(comment: &str, collector: &mut Collector) -> Result<(), ConfigError> {
+fn directive(comment: &str, line: u32, collector: &mut Collector) -> Result<(), TopologyError> {
     let mut reader = ReaderBuilder::new()
         .has_headers(false)
         .flexible(true)
@@ -129,11 +126,11 @@ fn directive(comment: &str, collector: &mut Collector) -> Result<(), ConfigError
     match (fields.next(), record.len()) {
         (Some("nodes"), 2..) => {
             for id in fields {
-                collector.node(id)?;
+                collector.node(id).map_err(|error| at_line(line, error))?;
             }
         }
         (Some("node"), 4) => {
-            let node = collector.node(&record[1])?;
+            let node = collector.node(&record[1]).map_err(|error| at_line(line, error))?;
             for (key, value) in [("peer", &record[2]), ("addresses", &record[3])] {
                 if !value.is_empty() {
                     collector.node_attribute(node, key, value);
@@ -141,7 +138,7 @@ fn directive(comment: &str, collector: &mut Collector) -> Result<(), ConfigError
             }
         }
         (Some(key @ ("name" | "family" | "weights" | "allow_negative")), 2) => {
-            collector.graph_attribute(key, &record[1])?;
+            collector.graph_attribute(key, &record[1], line)?;
         }
         _ => {} // a remark
     }

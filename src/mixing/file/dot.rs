@@ -7,10 +7,11 @@
 
 use std::fmt::Write as _;
 
-use crate::{config::ConfigError, units::NodeId};
-
 use super::{Collector, Draft, DraftLink, graph_attributes, link_attributes};
-use crate::mixing::{MAX_LINKS, Topology};
+use crate::{
+    mixing::{MAX_LINKS, Topology, TopologyError},
+    units::NodeId,
+};
 
 /// The maximum nesting of subgraphs.
 const MAX_DEPTH: usize = 64;
@@ -37,7 +38,7 @@ impl Token {
     }
 }
 
-pub(super) fn read(text: &str) -> Result<Draft, ConfigError> {
+pub(super) fn read(text: &str) -> Result<Draft, TopologyError> {
     let mut lexer = Lexer { text, at: 0, line: 1 };
     let token = lexer.next()?;
     let mut parser = Parser { lexer, token, collector: Collector::default(), depth: 0 };
@@ -56,8 +57,8 @@ impl Lexer<'_> {
         &self.text[self.at..]
     }
 
-    fn fail(&self, problem: impl Into<String>) -> ConfigError {
-        ConfigError::at(format!("line {}", self.line), problem)
+    fn fail(&self, problem: impl Into<String>) -> TopologyError {
+        TopologyError::syntax(self.line, problem)
     }
 
     /// Moves on by this many bytes, which end at a character boundary.
@@ -68,7 +69,7 @@ impl Lexer<'_> {
     }
 
     /// White space, `//` and `/* */` comments, and lines that begin with `#` (preprocessor output).
-    fn blanks(&mut self) -> Result<(), ConfigError> {
+    fn blanks(&mut self) -> Result<(), TopologyError> {
         loop {
             let rest = self.rest();
             let blank = rest.len()
@@ -90,7 +91,7 @@ impl Lexer<'_> {
         }
     }
 
-    fn next(&mut self) -> Result<Token, ConfigError> {
+    fn next(&mut self) -> Result<Token, TopologyError> {
         self.blanks()?;
         let rest = self.rest();
         let Some(first) = rest.chars().next() else { return Ok(Token::End) };
@@ -128,7 +129,7 @@ impl Lexer<'_> {
 
     /// `"..."`, in which `\"` is a quotation mark, a backslash before a line's end joins lines, and
     /// other backslashes stay.
-    fn quoted(&mut self) -> Result<Token, ConfigError> {
+    fn quoted(&mut self) -> Result<Token, TopologyError> {
         let mut value = String::new();
         let rest = self.rest();
         let mut chars = rest.char_indices().skip(1).peekable();
@@ -152,7 +153,7 @@ impl Lexer<'_> {
     }
 
     /// `<...>` with balanced brackets.
-    fn html(&mut self) -> Result<Token, ConfigError> {
+    fn html(&mut self) -> Result<Token, TopologyError> {
         let rest = self.rest();
         let mut depth = 0usize;
         for (at, c) in rest.char_indices() {
@@ -185,7 +186,7 @@ struct Parser<'a> {
 }
 
 impl Parser<'_> {
-    fn file(&mut self) -> Result<(), ConfigError> {
+    fn file(&mut self) -> Result<(), TopologyError> {
         if self.keyword("strict") {
             self.advance()?;
         }
@@ -206,7 +207,7 @@ impl Parser<'_> {
 
     /// Reads `{ statements }`; returns the nodes in it, ascending. `defaults` holds the outer
     /// settings for links as values; a list of statements would be searched by every statement.
-    fn body(&mut self, mut defaults: DraftLink) -> Result<Vec<u32>, ConfigError> {
+    fn body(&mut self, mut defaults: DraftLink) -> Result<Vec<u32>, TopologyError> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
             return Err(self.lexer.fail("subgraphs are nested too deeply"));
@@ -230,7 +231,7 @@ impl Parser<'_> {
         &mut self,
         defaults: &mut DraftLink,
         members: &mut Vec<u32>,
-    ) -> Result<(), ConfigError> {
+    ) -> Result<(), TopologyError> {
         let line = self.lexer.line;
         for kind in ["graph", "node", "edge"] {
             if self.keyword(kind) {
@@ -285,7 +286,7 @@ impl Parser<'_> {
 
     /// One end of a link: a subgraph's nodes, or the name of a node (or of an attribute, depending
     /// on the next token).
-    fn end(&mut self, defaults: DraftLink) -> Result<(Vec<u32>, Option<String>), ConfigError> {
+    fn end(&mut self, defaults: DraftLink) -> Result<(Vec<u32>, Option<String>), TopologyError> {
         if self.keyword("subgraph") {
             self.advance()?;
             if matches!(self.token, Token::Id(..)) {
@@ -306,7 +307,7 @@ impl Parser<'_> {
     }
 
     /// Any number of `[key=value, ...]`.
-    fn attributes(&mut self) -> Result<Attributes, ConfigError> {
+    fn attributes(&mut self) -> Result<Attributes, TopologyError> {
         let mut attributes = Vec::new();
         while self.token == Token::Sign('[') {
             self.advance()?;
@@ -327,23 +328,19 @@ impl Parser<'_> {
         Ok(attributes)
     }
 
-    fn graph_attributes(&mut self, attributes: &[(String, String)]) -> Result<(), ConfigError> {
+    fn graph_attributes(&mut self, attributes: &[(String, String)]) -> Result<(), TopologyError> {
         // Attributes of a subgraph do not belong to the graph.
         if self.depth > 1 {
             return Ok(());
         }
         for (key, value) in attributes {
-            let located = |error: ConfigError| ConfigError {
-                place: format!("line {}, {}", self.lexer.line, error.place),
-                ..error
-            };
-            self.collector.graph_attribute(key, value).map_err(located)?;
+            self.collector.graph_attribute(key, value, self.lexer.line)?;
         }
         Ok(())
     }
 
     /// An identifier; quoted ones may be joined by `+`.
-    fn id(&mut self) -> Result<String, ConfigError> {
+    fn id(&mut self) -> Result<String, TopologyError> {
         let Token::Id(text, _) = &self.token else { return Err(self.unexpected("a name")) };
         let mut text = text.clone();
         self.advance()?;
@@ -358,7 +355,7 @@ impl Parser<'_> {
         Ok(text)
     }
 
-    fn sign(&mut self, sign: char) -> Result<(), ConfigError> {
+    fn sign(&mut self, sign: char) -> Result<(), TopologyError> {
         if self.token != Token::Sign(sign) {
             return Err(self.unexpected(&format!("{sign:?}")));
         }
@@ -369,12 +366,12 @@ impl Parser<'_> {
         matches!(&self.token, Token::Id(text, false) if text.eq_ignore_ascii_case(word))
     }
 
-    fn advance(&mut self) -> Result<(), ConfigError> {
+    fn advance(&mut self) -> Result<(), TopologyError> {
         self.token = self.lexer.next()?;
         Ok(())
     }
 
-    fn unexpected(&self, wanted: &str) -> ConfigError {
+    fn unexpected(&self, wanted: &str) -> TopologyError {
         self.lexer.fail(format!("found {}, expected {wanted}", self.token.shown()))
     }
 }
@@ -384,9 +381,8 @@ fn take(
     link: &mut DraftLink,
     attributes: &[(String, String)],
     line: u32,
-) -> Result<(), ConfigError> {
-    let place = format!("line {line}");
-    attributes.iter().try_for_each(|(key, value)| link.attribute(key, value, &place))
+) -> Result<(), TopologyError> {
+    attributes.iter().try_for_each(|(key, value)| link.attribute(key, value, line))
 }
 
 pub(super) fn write(topology: &Topology) -> String {

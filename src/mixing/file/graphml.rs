@@ -13,10 +13,11 @@ use quick_xml::{
     events::{BytesStart, Event},
 };
 
-use crate::{config::ConfigError, units::NodeId};
-
 use super::{Collector, Draft, DraftLink, graph_attributes, line_of, link_attributes};
-use crate::mixing::Topology;
+use crate::{
+    mixing::{Topology, TopologyError},
+    units::NodeId,
+};
 
 /// The maximum nesting of elements.
 const MAX_DEPTH: usize = 64;
@@ -43,7 +44,7 @@ struct State {
     graphs: usize,
 }
 
-pub(super) fn read(text: &str) -> Result<Draft, ConfigError> {
+pub(super) fn read(text: &str) -> Result<Draft, TopologyError> {
     let mut reader = Reader::from_str(text);
     reader.config_mut().check_end_names = true;
     let mut state = State {
@@ -60,7 +61,7 @@ pub(super) fn read(text: &str) -> Result<Draft, ConfigError> {
         let position = (reader.buffer_position() as usize).clamp(offset, text.len());
         line += line_of_bytes(&text.as_bytes()[offset..position]);
         offset = position;
-        let fail = |problem: String| ConfigError::at(format!("line {line}"), problem);
+        let fail = |problem: String| TopologyError::syntax(line, problem);
         match event.map_err(|error| fail(format!("not well-formed XML: {error}")))? {
             Event::Start(element) => state.start(&element, line)?,
             Event::Empty(element) => {
@@ -94,16 +95,12 @@ pub(super) fn read(text: &str) -> Result<Draft, ConfigError> {
         }
     }
     if !state.open.is_empty() {
-        return Err(ConfigError::at(
-            format!("line {}", line_of(text, text.len())),
-            "the file ends inside an element",
-        ));
+        let line = line_of(text, text.len());
+        return Err(TopologyError::syntax(line, "the file ends inside an element"));
     }
     if state.graphs != 1 {
-        return Err(ConfigError::at(
-            "file",
-            format!("there are {} graphs: expected one <graph>", state.graphs),
-        ));
+        let problem = format!("there are {} graphs: expected one <graph>", state.graphs);
+        return Err(TopologyError::syntax(None, problem));
     }
     Ok(state.collector.finish())
 }
@@ -113,21 +110,20 @@ fn line_of_bytes(bytes: &[u8]) -> u32 {
 }
 
 impl State {
-    fn start(&mut self, element: &BytesStart<'_>, line: u32) -> Result<(), ConfigError> {
+    fn start(&mut self, element: &BytesStart<'_>, line: u32) -> Result<(), TopologyError> {
         if self.open.len() == MAX_DEPTH {
-            return Err(ConfigError::at(format!("line {line}"), "elements are nested too deeply"));
+            return Err(TopologyError::syntax(line, "elements are nested too deeply"));
         }
         let attributes = attributes(element, line)?;
         let find = |name: &str| {
             attributes.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
         };
         let need = |name: &str| {
-            let tag = element.local_name();
-            find(name).ok_or_else(|| {
-                ConfigError::at(
-                    format!("line {line}, <{}>", tag.as_ref()),
-                    format!("the attribute {name} is missing"),
-                )
+            find(name).ok_or_else(|| TopologyError::Syntax {
+                line: Some(line),
+                element: Some(format!("<{}>", element.local_name().as_ref())),
+                value: None,
+                problem: format!("the attribute {name} is missing"),
             })
         };
         let subject = match element.local_name().as_ref() {
@@ -148,10 +144,8 @@ impl State {
                 Subject::Edge(DraftLink { a, b, line: Some(line), ..DraftLink::default() })
             }
             "hyperedge" => {
-                return Err(ConfigError::at(
-                    format!("line {line}"),
-                    "hyperedges are not accepted: a link has two ends",
-                ));
+                let problem = "hyperedges are not accepted: a link has two ends";
+                return Err(TopologyError::syntax(line, problem));
             }
             "data" => {
                 let key = need("key")?;
@@ -167,31 +161,28 @@ impl State {
 
     /// GraphML allows edges before their nodes; we require the nodes first, so that a misspelled
     /// name in an edge is an error.
-    fn end_of(&mut self, id: &str, line: u32) -> Result<u32, ConfigError> {
-        self.collector.ids.get(id).copied().ok_or_else(|| {
-            ConfigError::new(
-                format!("line {line}, edge"),
-                format!("{id:?}"),
-                "there is no such node before this edge",
-            )
-        })
+    fn end_of(&mut self, id: &str, line: u32) -> Result<u32, TopologyError> {
+        let unknown = || TopologyError::UnknownNode {
+            line,
+            key: "edge",
+            value: format!("{id:?}"),
+            problem: "there is no such node before this edge".into(),
+        };
+        self.collector.ids.get(id).copied().ok_or_else(unknown)
     }
 
-    fn text(&mut self, text: &str, line: u32) -> Result<(), ConfigError> {
+    fn text(&mut self, text: &str, line: u32) -> Result<(), TopologyError> {
         if let Some((_, data)) = &mut self.data {
             if data.len() + text.len() > MAX_DATA {
-                return Err(ConfigError::at(
-                    format!("line {line}"),
-                    format!("a data element has more than {MAX_DATA} bytes"),
-                ));
+                let problem = format!("a data element has more than {MAX_DATA} bytes");
+                return Err(TopologyError::syntax(line, problem));
             }
             data.push_str(text);
         }
         Ok(())
     }
 
-    fn end(&mut self, line: u32) -> Result<(), ConfigError> {
-        let place = format!("line {line}");
+    fn end(&mut self, line: u32) -> Result<(), TopologyError> {
         match self.open.pop() {
             Some(Subject::Edge(link)) => self.collector.link(link)?,
             Some(Subject::Other) => {
@@ -199,13 +190,9 @@ impl State {
                 let Some((key, value)) = self.data.take() else { return Ok(()) };
                 let value = value.trim();
                 match self.open.last_mut() {
-                    Some(Subject::Graph) => {
-                        self.collector.graph_attribute(&key, value).map_err(|error| {
-                            ConfigError { place: format!("{place}, {}", error.place), ..error }
-                        })?
-                    }
+                    Some(Subject::Graph) => self.collector.graph_attribute(&key, value, line)?,
                     Some(Subject::Node(node)) => self.collector.node_attribute(*node, &key, value),
-                    Some(Subject::Edge(link)) => link.attribute(&key, value, &place)?,
+                    Some(Subject::Edge(link)) => link.attribute(&key, value, line)?,
                     Some(Subject::Other) | None => {}
                 }
             }
@@ -215,16 +202,16 @@ impl State {
     }
 }
 
-fn attributes(element: &BytesStart<'_>, line: u32) -> Result<Vec<(String, String)>, ConfigError> {
+fn attributes(element: &BytesStart<'_>, line: u32) -> Result<Vec<(String, String)>, TopologyError> {
     let fail = |error: &dyn std::fmt::Display| {
-        ConfigError::at(format!("line {line}"), format!("not well-formed XML: {error}"))
+        TopologyError::syntax(line, format!("not well-formed XML: {error}"))
     };
     let mut found = Vec::new();
     for attribute in element.attributes() {
         let attribute = attribute.map_err(|error| fail(&error))?;
         if found.len() == MAX_ATTRIBUTES {
             let problem = format!("an element has more than {MAX_ATTRIBUTES} attributes");
-            return Err(ConfigError::at(format!("line {line}"), problem));
+            return Err(TopologyError::syntax(line, problem));
         }
         let value =
             attribute.normalized_value(XmlVersion::Implicit1_0).map_err(|error| fail(&error))?;

@@ -14,9 +14,8 @@ mod toml;
 
 use std::{collections::BTreeMap, fmt, io::Read as _, path::Path};
 
-use crate::config::{ConfigError, Fault};
-
-use super::{MAX_LINKS, MAX_NODES, NodeInfo, Shape, Topology, Weights};
+use super::{MAX_LINKS, MAX_NODES, NodeInfo, Shape, Topology, TopologyError, Weights};
+use crate::config::ConfigError;
 
 /// The largest accepted file, in bytes.
 pub const MAX_FILE_BYTES: u64 = 64 << 20;
@@ -56,9 +55,9 @@ impl FileFormat {
     ///
     /// # Errors
     /// If it is none of these.
-    pub fn expect(path: &Path) -> Result<FileFormat, ConfigError> {
+    pub fn expect(path: &Path) -> Result<FileFormat, TopologyError> {
         FileFormat::of(path).ok_or_else(|| {
-            ConfigError::at("file", "expected the extension .toml, .graphml, .dot, .gv or .csv")
+            TopologyError::syntax(None, "expected the extension .toml, .graphml, .dot, .gv or .csv")
                 .within(path.display())
         })
     }
@@ -100,17 +99,12 @@ pub(super) struct DraftLink {
 }
 
 /// Reads and parses a file.
-pub(super) fn load(path: &Path) -> Result<Draft, ConfigError> {
+pub(super) fn load(path: &Path) -> Result<Draft, TopologyError> {
     let format = FileFormat::expect(path)?;
-    let unread = |problem: String| {
-        ConfigError::at("file", problem).with_fault(Fault::Unreadable).within(path.display())
-    };
-    let file =
-        std::fs::File::open(path).map_err(|error| unread(format!("cannot be read: {error}")))?;
+    let unread = |opened, error| TopologyError::Unreadable { opened, error }.within(path.display());
+    let file = std::fs::File::open(path).map_err(|error| unread(false, error))?;
     let mut text = String::new();
-    file.take(MAX_FILE_BYTES + 1)
-        .read_to_string(&mut text)
-        .map_err(|error| unread(format!("cannot be read as text: {error}")))?;
+    file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text).map_err(|error| unread(true, error))?;
     let mut draft = read(&text, format, &path.display().to_string())?;
     if draft.name.is_none() {
         draft.name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
@@ -119,13 +113,10 @@ pub(super) fn load(path: &Path) -> Result<Draft, ConfigError> {
 }
 
 /// Parses a file's text.
-pub(super) fn read(text: &str, format: FileFormat, origin: &str) -> Result<Draft, ConfigError> {
+pub(super) fn read(text: &str, format: FileFormat, origin: &str) -> Result<Draft, TopologyError> {
     if text.len() as u64 > MAX_FILE_BYTES {
-        return Err(ConfigError::at(
-            "file",
-            format!("is larger than {} MiB", MAX_FILE_BYTES >> 20),
-        )
-        .within(origin));
+        let problem = format!("is larger than {} MiB", MAX_FILE_BYTES >> 20);
+        return Err(TopologyError::Size { of: "file", found: None, problem }.within(origin));
     }
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let draft = match format {
@@ -160,12 +151,12 @@ struct Collector {
 
 impl Collector {
     /// The node of this id, created on first use.
-    fn node(&mut self, id: &str) -> Result<u32, ConfigError> {
+    fn node(&mut self, id: &str) -> Result<u32, TopologyError> {
         if let Some(&node) = self.ids.get(id) {
             return Ok(node);
         }
         if self.draft.nodes.len() == MAX_NODES {
-            return Err(ConfigError::at("nodes", format!("there are more than {MAX_NODES} nodes")));
+            return Err(TopologyError::too_many("nodes", MAX_NODES));
         }
         let node = self.draft.nodes.len() as u32;
         self.ids.insert(id.into(), node);
@@ -178,22 +169,27 @@ impl Collector {
         &mut self.draft.nodes[node as usize]
     }
 
-    fn link(&mut self, link: DraftLink) -> Result<(), ConfigError> {
+    fn link(&mut self, link: DraftLink) -> Result<(), TopologyError> {
         // Both directions of every link may be listed.
         if self.draft.links.len() == 2 * MAX_LINKS {
-            return Err(ConfigError::at("links", format!("there are more than {MAX_LINKS} links")));
+            return Err(TopologyError::too_many("links", MAX_LINKS));
         }
         self.draft.links.push(link);
         Ok(())
     }
 
     /// Takes an attribute of the graph if it is one of ours; others are ignored.
-    fn graph_attribute(&mut self, key: &str, value: &str) -> Result<(), ConfigError> {
+    fn graph_attribute(&mut self, key: &str, value: &str, line: u32) -> Result<(), TopologyError> {
+        let boolean = || {
+            let problem = "expected true or false";
+            value.trim().parse().map_err(|_| ConfigError::new(key, format!("{value:?}"), problem))
+        };
+        let wrong = |error: ConfigError| at_line(line, error);
         match key {
             "name" => self.draft.name = Some(value.into()),
             "family" => self.claim = Some(value.into()),
-            "weights" => self.draft.weights = Some(value.parse()?),
-            "allow_negative" => self.draft.allow_negative = boolean(key, value)?,
+            "weights" => self.draft.weights = Some(value.parse().map_err(wrong)?),
+            "allow_negative" => self.draft.allow_negative = boolean().map_err(wrong)?,
             _ => {}
         }
         Ok(())
@@ -234,28 +230,29 @@ fn is_graph_of(shape: &Shape, draft: &Draft) -> bool {
 
 impl DraftLink {
     /// Takes an attribute if it is one of ours; others are ignored.
-    fn attribute(&mut self, key: &str, value: &str, place: &str) -> Result<(), ConfigError> {
-        match key {
-            "weight" => self.weight = Some(number(place, key, value)?),
-            "latency_ms" => self.latency_ms = Some(number(place, key, value)?),
-            "bandwidth_mbps" => self.bandwidth_mbps = Some(number(place, key, value)?),
-            _ => {}
-        }
+    fn attribute(&mut self, key: &str, value: &str, line: u32) -> Result<(), TopologyError> {
+        let (key, place) = match key {
+            "weight" => ("weight", &mut self.weight),
+            "latency_ms" => ("latency_ms", &mut self.latency_ms),
+            "bandwidth_mbps" => ("bandwidth_mbps", &mut self.bandwidth_mbps),
+            _ => return Ok(()),
+        };
+        *place = Some(value.trim().parse().map_err(|_| TopologyError::Link {
+            line: Some(line),
+            ends: None,
+            key: Some(key),
+            value: Some(format!("{value:?}")),
+            problem: "expected a number".into(),
+        })?);
         Ok(())
     }
 }
 
-fn number(place: &str, key: &str, value: &str) -> Result<f64, ConfigError> {
-    value.trim().parse().map_err(|_| {
-        ConfigError::new(format!("{place}: {key}"), format!("{value:?}"), "expected a number")
-    })
-}
-
-fn boolean(key: &str, value: &str) -> Result<bool, ConfigError> {
-    value
-        .trim()
-        .parse()
-        .map_err(|_| ConfigError::new(key, format!("{value:?}"), "expected true or false"))
+/// The error of a part of a line.
+fn at_line(line: u32, error: impl Into<ConfigError>) -> TopologyError {
+    let error: ConfigError = error.into();
+    let place = format!("line {line}, {}", error.place);
+    error.with_place(place).into()
 }
 
 /// The line, from 1, of a byte offset.

@@ -6,13 +6,12 @@ use std::{collections::BTreeMap, fmt::Write as _, ops::Range};
 use ::toml::{Spanned, Value};
 use serde::Deserialize;
 
+use super::{Draft, DraftLink, line_of};
 use crate::{
     config::{self, ConfigError},
+    mixing::{MAX_LINKS, MAX_NODES, NodeInfo, Shape, Topology, TopologyError, Weights, family},
     units::NodeId,
 };
-
-use super::{Draft, DraftLink, line_of};
-use crate::mixing::{MAX_LINKS, MAX_NODES, NodeInfo, Shape, Topology, Weights, family};
 
 /// A topology file: a family with its size, or a custom graph that lists its nodes and links.
 #[derive(Deserialize)]
@@ -138,7 +137,7 @@ impl Lines<'_> {
     }
 }
 
-pub(super) fn read(text: &str) -> Result<Draft, ConfigError> {
+pub(super) fn read(text: &str) -> Result<Draft, TopologyError> {
     let lines = Lines(text);
     let document: Document = ::toml::from_str(text).map_err(|error| match error.span() {
         Some(_) => config::in_document(text, &error),
@@ -148,7 +147,7 @@ pub(super) fn read(text: &str) -> Result<Draft, ConfigError> {
     let nodes = nodes(&document, shape.as_ref(), &lines)?;
     let weights = document.weights.as_ref().map(|weights| {
         let kind = weights.get_ref().parse::<Weights>();
-        kind.map_err(|error| ConfigError { place: lines.place("weights", weights.span()), ..error })
+        kind.map_err(|error| error.with_place(lines.place("weights", weights.span())))
     });
     let weights = weights.transpose()?.unwrap_or_default();
     let links = links(&document, shape.as_ref(), &nodes, weights, &lines)?;
@@ -157,7 +156,7 @@ pub(super) fn read(text: &str) -> Result<Draft, ConfigError> {
 }
 
 /// The family with its arguments; `None` for a custom graph.
-fn shape(document: &Document, lines: &Lines<'_>) -> Result<Option<Shape>, ConfigError> {
+fn shape(document: &Document, lines: &Lines<'_>) -> Result<Option<Shape>, TopologyError> {
     let given = [
         ("nodes", &document.nodes),
         ("rows", &document.rows),
@@ -166,21 +165,23 @@ fn shape(document: &Document, lines: &Lines<'_>) -> Result<Option<Shape>, Config
         ("seed", &document.seed),
     ];
     let Some(name) = &document.family else {
-        let names: Vec<_> = family::REGISTRY.iter().map(|family| family.name()).collect();
-        return Err(ConfigError::at(
-            "family",
-            format!("is missing: expected one of {}, {}", names.join(", "), family::CUSTOM),
-        ));
+        let names = family::REGISTRY.names().join(", ");
+        let problem = format!("is missing: expected one of {names}, {}", family::CUSTOM);
+        return Err(ConfigError::at("family", problem).into());
     };
-    let custom = name.get_ref() == family::CUSTOM;
-    let family = if custom { None } else { Some(find(name, lines)?) };
+    let family = family::REGISTRY.find(name.get_ref()).copied();
+    if family.is_none() && name.get_ref() != family::CUSTOM {
+        let line = Some(lines.at(name.span()));
+        return Err(TopologyError::UnknownFamily { line, name: name.get_ref().clone() });
+    }
     let keys = family.map_or(&["nodes"][..], |family| family.keys());
     if let Some((key, value)) = given
         .iter()
         .find_map(|(key, value)| Some((key, value.as_ref().filter(|_| !keys.contains(key))?)))
     {
         let problem = format!("family \"{}\" takes {}", name.get_ref(), keys.join(", "));
-        return Err(ConfigError::new(lines.place(key, value.span()), value.get_ref(), problem));
+        let place = lines.place(key, value.span());
+        return Err(ConfigError::new(place, value.get_ref(), problem).into());
     }
     let Some(family) = family else { return Ok(None) };
     let mut arguments = Vec::new();
@@ -196,35 +197,21 @@ fn shape(document: &Document, lines: &Lines<'_>) -> Result<Option<Shape>, Config
             None => {
                 let problem =
                     format!("is missing: family \"{}\" takes {}", family.name(), keys.join(", "));
-                return Err(ConfigError::at(key, problem));
+                return Err(ConfigError::at(key, problem).into());
             }
         }
     }
-    let locate = |error: ConfigError| {
+    let locate = |error: TopologyError| -> TopologyError {
+        let error = ConfigError::from(error);
         let span = given
             .iter()
             .find(|(key, _)| *key == error.place)
             .and_then(|(_, value)| value.as_ref())
             .map(Spanned::span);
         let place = lines.place(&error.place, span.unwrap_or_else(|| name.span()));
-        ConfigError { place, ..error }
+        error.with_place(place).into()
     };
     Shape::new(family, &arguments, 0).map(Some).map_err(locate)
-}
-
-fn find(
-    name: &Spanned<String>,
-    lines: &Lines<'_>,
-) -> Result<&'static dyn family::Family, ConfigError> {
-    family::find(name.get_ref()).map_err(|_| {
-        let names: Vec<_> = family::REGISTRY.iter().map(|family| family.name()).collect();
-        let problem = format!("expected one of {}, {}", names.join(", "), family::CUSTOM);
-        ConfigError::new(
-            lines.place("family", name.span()),
-            format!("\"{}\"", name.get_ref()),
-            problem,
-        )
-    })
 }
 
 fn nodes(
@@ -238,28 +225,24 @@ fn nodes(
         addresses: node.addresses.clone(),
     });
     let listed: Vec<NodeInfo> = listed.collect();
-    let wanted = shape
-        .map(|shape| shape.nodes() as u64)
-        .or(document.nodes.as_ref().map(|nodes| *nodes.get_ref()));
-    match wanted {
+    let given = document.nodes.as_ref();
+    let place = || given.map_or("nodes".into(), |nodes| lines.place("nodes", nodes.span()));
+    match shape.map(|shape| shape.nodes() as u64).or(given.map(|nodes| *nodes.get_ref())) {
         Some(wanted) if listed.is_empty() => {
             if wanted == 0 || wanted > MAX_NODES as u64 {
-                let place = document
-                    .nodes
-                    .as_ref()
-                    .map_or("nodes".into(), |nodes| lines.place("nodes", nodes.span()));
-                return Err(ConfigError::new(place, wanted, format!("expected 1 to {MAX_NODES}")));
+                return Err(ConfigError::new(
+                    place(),
+                    wanted,
+                    format!("expected 1 to {MAX_NODES}"),
+                ));
             }
             Ok((0..wanted).map(|i| NodeInfo::named(i.to_string())).collect())
         }
-        Some(wanted) if wanted != listed.len() as u64 => Err(ConfigError::new(
-            document
-                .nodes
-                .as_ref()
-                .map_or("nodes".into(), |nodes| lines.place("nodes", nodes.span())),
-            wanted,
-            format!("there are {} [[node]] tables: name every node, or none", listed.len()),
-        )),
+        Some(wanted) if wanted != listed.len() as u64 => {
+            let listed = listed.len();
+            let problem = format!("there are {listed} [[node]] tables: name every node, or none");
+            Err(ConfigError::new(place(), wanted, problem))
+        }
         None if listed.is_empty() => Err(ConfigError::at(
             "nodes",
             "is missing: a custom graph gives `nodes` or lists each as [[node]]",
@@ -274,13 +257,10 @@ fn links(
     nodes: &[NodeInfo],
     weights: Weights,
     lines: &Lines<'_>,
-) -> Result<Vec<DraftLink>, ConfigError> {
+) -> Result<Vec<DraftLink>, TopologyError> {
     if document.link.len() > 2 * MAX_LINKS {
-        return Err(ConfigError::new(
-            "link",
-            document.link.len(),
-            format!("there are more than {MAX_LINKS} links"),
-        ));
+        let problem = format!("there are more than {MAX_LINKS} links");
+        return Err(ConfigError::new("link", document.link.len(), problem).into());
     }
     let ids: BTreeMap<&str, u32> =
         (0..).zip(nodes).map(|(id, node)| (node.name.as_str(), id)).collect();
@@ -300,17 +280,12 @@ fn links(
                 End::Number(number) => number.to_string(),
             };
             ids.get(name.as_str()).copied().ok_or_else(|| {
-                let some: Vec<_> = nodes.iter().take(4).map(|node| node.name.as_str()).collect();
-                let problem = format!(
-                    "there is no such node; the nodes are {}{}",
-                    some.join(", "),
-                    if nodes.len() > 4 { ", ..." } else { "" }
-                );
-                ConfigError::new(
-                    format!("line {line}, link.between"),
-                    format!("\"{name}\""),
-                    problem,
-                )
+                let some: Vec<_> = nodes.iter().take(4).map(|node| &node.name[..]).collect();
+                let more = if nodes.len() > 4 { ", ..." } else { "" };
+                let problem =
+                    format!("there is no such node; the nodes are {}{more}", some.join(", "));
+                let (key, value) = ("link.between", format!("\"{name}\""));
+                TopologyError::UnknownNode { line, key, value, problem }
             })
         };
         let (a, b) = (end(&link.between[0])?, end(&link.between[1])?);
@@ -318,16 +293,15 @@ fn links(
             let problem = format!(
                 "weights = \"{weights}\" computes it: remove it, or set weights = \"given\""
             );
-            return Err(ConfigError::new(format!("line {line}, link.weight"), weight, problem));
+            let place = format!("line {line}, link.weight");
+            return Err(ConfigError::new(place, weight, problem).into());
         }
         let LinkTable { weight, latency_ms, bandwidth_mbps, .. } = *link;
         links.push(DraftLink { a, b, line: Some(line), weight, latency_ms, bandwidth_mbps });
     }
     if shape.is_none() && links.is_empty() && nodes.len() > 1 {
-        return Err(ConfigError::at(
-            "link",
-            "is missing: a custom graph lists its links as [[link]]",
-        ));
+        let problem = "is missing: a custom graph lists its links as [[link]]";
+        return Err(ConfigError::at("link", problem).into());
     }
     Ok(links)
 }

@@ -30,7 +30,7 @@ mod rate;
 
 use std::{fmt, sync::OnceLock};
 
-use super::Topology;
+use super::{Topology, TopologyError};
 use crate::{
     config::ConfigError,
     registry::Registry,
@@ -150,7 +150,7 @@ impl Schedule {
     /// # Errors
     /// If there is no such schedule, or the topology lacks a link of it: the link, and a topology
     /// that has it.
-    pub fn new(name: &str, topology: &Topology, seed: u64) -> Result<Schedule, ConfigError> {
+    pub fn new(name: &str, topology: &Topology, seed: u64) -> Result<Schedule, TopologyError> {
         let (recipe, number) = find(name)?;
         let refused = |problem: String| ConfigError::new(KEY, format!("\"{name}\""), problem);
         let rounds = recipe.rounds(topology, number, seed).map_err(refused)?;
@@ -159,10 +159,10 @@ impl Schedule {
             if let Some((a, b)) = mix.arcs().find(|&(a, b)| topology.link(a, b).is_none()) {
                 let (a, b) = (&topology.node(a).name, &topology.node(b).name);
                 let remedy = recipe.remedy(topology.nodes());
-                return Err(refused(format!(
-                    "needs the link {a} - {b}, which `{}` lacks: use {remedy}",
-                    topology.name()
-                )));
+                let lacks = topology.name();
+                let problem =
+                    format!("needs the link {a} - {b}, which `{lacks}` lacks: use {remedy}");
+                return Err(refused(problem).into());
             }
         }
         Ok(Schedule { name: name.into(), recipe, rounds, rate: OnceLock::new() })

@@ -199,14 +199,15 @@ impl Checkpoint {
         let shapes: Vec<[usize; 1]> = vectors.iter().map(|(_, values)| [values.len()]).collect();
         let tensors = vectors.iter().zip(&shapes).map(|((name, _), shape)| (&name[..], &shape[..]));
         let header = learn::write_header(metadata.into_iter().collect(), tensors);
-        replace_file(disk, path, &mut |file| {
+        let mut contents = |file: &mut dyn std::io::Write| {
             file.write_all(&header)?;
             chunks().try_for_each(|values| {
                 bytes.clear();
                 vector::write_floats(values, &mut bytes);
                 file.write_all(&bytes)
             })
-        })
+        };
+        Ok(replace_file(disk, path, &mut contents)?)
     }
 
     /// Reads a file.

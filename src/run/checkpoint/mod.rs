@@ -244,7 +244,7 @@ impl Checkpoints {
     pub(crate) fn adopt(&self, membership: &Membership) -> Result<(), ConfigError> {
         let text = serde_json::to_vec(membership).expect("a membership serialises to JSON");
         let path = self.folder.join(MEMBERSHIP);
-        replace_file(&*self.disk, &path, &mut |file| file.write_all(&text))
+        Ok(replace_file(&*self.disk, &path, &mut |file| file.write_all(&text))?)
     }
 
     /// Records that the run has begun.

@@ -53,7 +53,7 @@ pub struct Checks(Vec<(PathBuf, Result<Figures, ConfigError>)>);
 impl Checks {
     /// Reads the files.
     pub fn of(files: &[PathBuf]) -> Checks {
-        let figures = |file: &PathBuf| Topology::load(file).map(|one| Figures::of(&one));
+        let figures = |file: &PathBuf| Ok(Figures::of(&Topology::load(file)?));
         Checks(files.iter().map(|file| (file.clone(), figures(file))).collect())
     }
 
