@@ -28,8 +28,7 @@ mod values;
 /// ```
 ///
 /// If a module made it from its own error, such as
-/// [`TopologyError`](crate::mixing::TopologyError), that one is its source, and prints the same
-/// text.
+/// [`TopologyError`](crate::mixing::TopologyError), [`ConfigError::cause`] returns that one.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ConfigError {
@@ -56,8 +55,10 @@ impl fmt::Display for ConfigError {
 }
 
 impl Error for ConfigError {
+    /// The source of the error that it was made from, such as an [`std::io::Error`]: that error
+    /// itself prints the same text.
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.cause.as_ref().map(|cause| &***cause as &(dyn Error + 'static))
+        self.cause.as_ref()?.source()
     }
 }
 
@@ -121,7 +122,12 @@ impl ConfigError {
         }
     }
 
-    /// The same error with this source, which prints the same.
+    /// The error of a module that it was made from, if that is an `E`.
+    pub fn cause<E: Error + 'static>(&self) -> Option<&E> {
+        self.cause.as_ref()?.downcast_ref()
+    }
+
+    /// The same error, made from this one.
     pub(crate) fn caused_by(self, error: impl Error + Send + Sync + 'static) -> ConfigError {
         ConfigError { cause: Some(Arc::new(Box::new(error))), ..self }
     }
@@ -366,16 +372,21 @@ pub fn hint<'a>(name: &str, accepted: impl IntoIterator<Item = &'a str>) -> Stri
     }
 }
 
-/// Converts the error of a whole TOML document: the line and, for an unknown key, the key and its
+/// Converts the error of a whole TOML document: the line and, if a key is wrong, the key and its
 /// value.
 pub fn in_document(text: &str, error: &toml::de::Error) -> ConfigError {
     let span = error.span().unwrap_or(0..0);
     let (start, end) = (span.start.min(text.len()), span.end.min(text.len()));
     let line = text.as_bytes()[..start].iter().filter(|&&byte| byte == b'\n').count() + 1;
     let (place, message) = (format!("line {line}"), error.message().trim_end());
-    let unknown = message.starts_with("unknown field").then(|| text.get(start..end)).flatten();
-    let Some(key) = unknown else { return ConfigError::at(place, plain(message)) };
-    let rest = text[end..].lines().next().unwrap_or_default();
+    let (before, rest) = (&text[..start], text[end..].lines().next().unwrap_or_default());
+    let before = before.rsplit('\n').next().unwrap_or_default();
+    // What stands before `=`, before the rest of a dotted key, or in the brackets of a section.
+    let is_key = rest.trim_start().starts_with(['=', '.'])
+        || (rest.starts_with(']') && before.trim_start().chars().all(|c| c == '['));
+    let Some(key) = text.get(start..end).filter(|_| is_key) else {
+        return ConfigError::at(place, plain(message));
+    };
     let place = format!("{place}, {}", key.trim());
     match rest.trim_start().strip_prefix('=') {
         Some(value) => ConfigError::new(place, value.trim(), plain(message)),

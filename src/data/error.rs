@@ -9,7 +9,7 @@ use crate::config::{ConfigError, Fault, typed_error};
 /// file, such as `line 7` or `labels`; `value` is the wrong value as it is printed; `problem` says
 /// what is wrong and what is accepted.
 ///
-/// It prints as a [`ConfigError`] and converts to one, whose source it is.
+/// It prints as a [`ConfigError`] and converts to one, whose [`cause`](ConfigError::cause) it is.
 ///
 /// ```
 /// use gradvine::data::{self, DataError};

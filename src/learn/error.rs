@@ -10,7 +10,7 @@ use crate::{
 /// What is wrong with a model, its file, or a key that describes it. `value` is the wrong value;
 /// `problem` says what is wrong with it and what is accepted.
 ///
-/// It prints as a [`ConfigError`] and converts to one, whose source it is.
+/// It prints as a [`ConfigError`] and converts to one, whose [`cause`](ConfigError::cause) it is.
 ///
 /// ```
 /// use gradvine::learn::{ModelError, SavedModel};
@@ -115,7 +115,6 @@ impl ModelError {
 
 #[cfg(test)]
 mod tests {
-    use std::error::Error as _;
 
     use super::*;
     use crate::learn::{SavedModel, Tensor, read_tensors, write_tensors};
@@ -132,7 +131,7 @@ mod tests {
 
         let error = ConfigError::from(SavedModel::read(&path).unwrap_err());
         assert!(error.to_string().contains(": metadata gradvine.format: missing"), "{error}");
-        let source = error.source().and_then(|source| source.downcast_ref::<ModelError>());
+        let source = error.cause::<ModelError>();
         let Some(ModelError::Metadata { key, value: None, .. }) = source.map(ModelError::kind)
         else {
             panic!("{source:?}")

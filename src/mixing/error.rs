@@ -8,7 +8,7 @@ use crate::config::{ConfigError, Fault, typed_error};
 /// What is wrong with a topology, its file, or a key that describes it. `value` is the wrong value;
 /// `problem` says what is wrong with it and what is accepted.
 ///
-/// It prints as a [`ConfigError`] and converts to one, whose source it is.
+/// It prints as a [`ConfigError`] and converts to one, whose [`cause`](ConfigError::cause) it is.
 ///
 /// ```
 /// use gradvine::mixing::{FileFormat, Topology, TopologyError};
@@ -170,7 +170,6 @@ fn of_matrix(error: &MatrixError, names: &[String]) -> ConfigError {
 
 #[cfg(test)]
 mod tests {
-    use std::error::Error as _;
 
     use super::*;
     use crate::mixing::{FileFormat, Topology};
@@ -193,12 +192,12 @@ mod tests {
     }
 
     #[test]
-    fn the_error_of_a_key_has_the_typed_one_as_its_source() {
+    fn the_error_of_a_key_keeps_the_typed_one() {
         let text = "family = 'ring'\nnodes = 0";
         let error = Topology::from_text(text, FileFormat::Toml, "net").map(|_| ()).unwrap_err();
         let error = ConfigError::from(error);
         assert_eq!(error.to_string(), "net: line 2, nodes = 0: ring: expected 1 or more");
-        let source = error.source().and_then(|source| source.downcast_ref::<TopologyError>());
+        let source = error.cause::<TopologyError>();
         assert!(matches!(source, Some(TopologyError::Family { key: "nodes", .. })), "{source:?}");
     }
 }

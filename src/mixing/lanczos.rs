@@ -1,9 +1,9 @@
-//! Eigenvalues of W: all of a small one, and the two extreme ones of a sparse W on the complement of
-//! the constant vector (Lanczos 1950).
+//! Eigenvalues of W: all of a small one, and the two extreme ones of a sparse W on the complement
+//! of the constant vector (Lanczos 1950).
 //!
-//! Lanczos runs without reorthogonalisation: the basis loses orthogonality and converged eigenvalues appear
-//! again as copies, which does not change the extremes (Paige 1971). Memory is four vectors and the
-//! tridiagonal; no basis is kept. The constant vector is projected out at every step, so that its
+//! Lanczos runs without reorthogonalisation: the basis loses orthogonality and converged
+//! eigenvalues appear again as copies, which does not change the extremes (Paige 1971). Memory is
+//! four vectors and the tridiagonal; no basis is kept. The constant vector is projected out at every step, so that its
 //! eigenvalue 1 does not return. An unfinished run is marked: on a ring of 100,000 the gap is
 //! 1.3e-9 and thousands of steps do not find it.
 

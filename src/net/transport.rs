@@ -38,8 +38,8 @@ use super::security::{Encryption, EncryptionError};
 /// How long a connection may take, from the lookup of its name to its last handshake.
 const CONNECTION: Duration = Duration::from_secs(10);
 
-/// The maximum number of streams per connection of a node: three are ours; identify, ping and relays have
-/// the rest.
+/// The maximum number of streams per connection of a node: three are ours; identify, ping and
+/// relays have the rest.
 const STREAMS: usize = 64;
 
 /// Authenticated connections with many streams.

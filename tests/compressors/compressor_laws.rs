@@ -654,10 +654,7 @@ fn the_bound_of_truncation_is_attained() {
         compressor.encode(&v, noise(0), &mut bytes).unwrap();
         compressor.add_into(&bytes, noise(0), 1.0, &mut back);
         let lost = (f64::from(x - back[0]) / f64::from(x)).powi(2);
-        assert!(
-            lost <= 1.0 - delta && lost > 0.9 * (1.0 - delta),
-            "{bits} bits: {lost:e} of {:e}",
-            1.0 - delta
-        );
+        let bound = 1.0 - delta;
+        assert!(lost <= bound && lost > 0.9 * bound, "{bits} bits: {lost:e} of {bound:e}");
     }
 }

@@ -251,10 +251,14 @@ fn a_ring_of_100_000_is_beyond_lanczos() {
 #[ignore = "slow"]
 fn a_torus_of_100_000_is_not() {
     let topology = of("torus:316x316");
-    let (found, exact) =
-        (Spectrum::lanczos(topology.matrix(), MAX_LANCZOS_STEPS), topology.spectrum());
-    assert!(found.converged);
-    assert!((found.gap / exact.gap - 1.0).abs() < 1e-5, "{} {}", found.gap, exact.gap);
+    let found = Spectrum::lanczos(topology.matrix(), MAX_LANCZOS_STEPS);
+    let exact = topology.spectrum();
+    assert!(
+        found.converged && (found.gap / exact.gap - 1.0).abs() < 1e-5,
+        "{} {}",
+        found.gap,
+        exact.gap
+    );
     assert!((exact.gap - (2.0 - wave(1, 316)) / 5.0).abs() < 1e-15);
 }
 
