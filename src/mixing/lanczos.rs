@@ -3,9 +3,9 @@
 //!
 //! Lanczos runs without reorthogonalisation: the basis loses orthogonality and converged
 //! eigenvalues appear again as copies, which does not change the extremes (Paige 1971). Memory is
-//! four vectors and the tridiagonal; no basis is kept. The constant vector is projected out at every step, so that its
-//! eigenvalue 1 does not return. An unfinished run is marked: on a ring of 100,000 the gap is
-//! 1.3e-9 and thousands of steps do not find it.
+//! four vectors and the tridiagonal; no basis is kept. The constant vector is projected out at
+//! every step, so that its eigenvalue 1 does not return. An unfinished run is marked: on a ring of
+//! 100,000 the gap is 1.3e-9 and thousands of steps do not find it.
 
 use crate::rng::{Purpose, Stream};
 
