@@ -1,8 +1,9 @@
 //! NumPy's archive of arrays (`numpy.savez`, `numpy.savez_compressed`): a ZIP file of NPY files.
 
-use std::io::Cursor;
+use std::io::Read;
 
-use zip::{ZipArchive, result::ZipError};
+use flate2::bufread::DeflateDecoder;
+use rawzip::{CompressionMethod, ZipArchive, ZipArchiveEntryWayfinder};
 
 use super::{DataError, inflate, load::Options};
 use crate::config::ConfigError;
@@ -36,18 +37,39 @@ pub(super) struct Array {
 /// If the archive is damaged, it is not clear which arrays these are, or one inflates to more than
 /// a plausible file or than the memory allows.
 pub(super) fn read(bytes: &[u8], options: &Options) -> Result<Arrays, DataError> {
-    let mut archive = ZipArchive::new(Cursor::new(bytes)).map_err(|error| damaged(&error))?;
-    let names: Vec<String> = archive
-        .file_names()
-        .filter_map(|name| name.strip_suffix(".npy"))
-        .map(String::from)
-        .collect();
+    let members = members(bytes)?;
+    let names: Vec<String> = members.iter().map(|member| member.name.clone()).collect();
     let (features, targets) = choose(&names, options.target.as_deref(), options.bare)?;
-    let mut array = |name: &str| {
-        let bytes = inflated(&mut archive, name, bytes.len() as u64)?;
+    let array = |name: &str| {
+        let member = members.iter().find(|member| member.name == name);
+        let member = member.expect("the name is that of a member");
+        let bytes = inflated(bytes, member)?;
         Ok::<Array, DataError>(Array { name: name.to_string(), bytes })
     };
     Ok(Arrays { features: array(features)?, targets: targets.map(array).transpose()? })
+}
+
+/// An array in an archive.
+struct Member {
+    /// Its file's name without `.npy`.
+    name: String,
+    method: CompressionMethod,
+    place: ZipArchiveEntryWayfinder,
+}
+
+/// The arrays of an archive, in the order of its directory.
+fn members(bytes: &[u8]) -> Result<Vec<Member>, DataError> {
+    let archive = ZipArchive::from_slice(bytes).map_err(damaged)?;
+    let (mut entries, mut members) = (archive.entries(), Vec::new());
+    while let Some(entry) = entries.next_entry().map_err(damaged)? {
+        let path = entry.file_path();
+        let name = std::str::from_utf8(path.as_ref()).ok().and_then(|n| n.strip_suffix(".npy"));
+        if let Some(name) = name.map(String::from) {
+            let (method, place) = (entry.compression_method(), entry.wayfinder());
+            members.push(Member { name, method, place });
+        }
+    }
+    Ok(members)
 }
 
 /// The names of the array of features and of that of targets, if there is one; `bare` rows need
@@ -109,17 +131,26 @@ fn unclear(what: &str, known: &[&str], all: &str, more: &str) -> DataError {
     DataError::structure("arrays", problem)
 }
 
-/// The bytes of an array in an archive of `most` bytes.
-fn inflated(
-    archive: &mut ZipArchive<Cursor<&[u8]>>,
-    name: &str,
-    most: u64,
-) -> Result<Vec<u8>, DataError> {
-    let file = format!("{name}.npy");
-    let member = archive.by_name(&file).map_err(|error| damaged(&error))?;
-    // The archive may say more than it has.
-    let compressed = member.compressed_size().min(most);
-    inflate::member(&file, member, compressed).map_err(|error| match error {
+/// The bytes of an array in an archive, which must have the length and the CRC that it says.
+fn inflated(archive: &[u8], member: &Member) -> Result<Vec<u8>, DataError> {
+    let Member { name, method, place } = member;
+    let archive = ZipArchive::from_slice(archive).map_err(damaged)?;
+    let entry = archive.get_entry(*place).map_err(damaged)?;
+    let (file, compressed) = (format!("{name}.npy"), entry.data().len() as u64);
+    let reader: Box<dyn Read> = match *method {
+        CompressionMethod::STORE => Box::new(entry.verifying_reader(entry.data())),
+        CompressionMethod::DEFLATE => {
+            Box::new(entry.verifying_reader(DeflateDecoder::new(entry.data())))
+        }
+        other => {
+            let problem = format!(
+                "is compressed by method {}; those of numpy are read (0, stored, and 8, deflated)",
+                other.as_u16()
+            );
+            return Err(DataError::format(format!("array {name}"), problem));
+        }
+    };
+    inflate::member(&file, reader, compressed).map_err(|error| match error {
         DataError::Unreadable(error) => {
             DataError::format(format!("array {name}, cannot be read"), error.to_string())
         }
@@ -130,7 +161,7 @@ fn inflated(
     })
 }
 
-fn damaged(error: &ZipError) -> DataError {
+fn damaged(error: rawzip::Error) -> DataError {
     DataError::format("archive", format!("is no ZIP file that can be read: {error}"))
 }
 
