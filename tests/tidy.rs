@@ -32,6 +32,7 @@ const LAYERS: &[(&str, May)] = &[
     ("predict", May::Only(&["units", "gossip", "links"])),
     ("run", May::Above),
     ("sim", May::Only(&["units", "digest", "gossip", "links", "drive"])),
+    ("upnp", May::Only(&[])),
     (
         "net",
         May::Only(&[

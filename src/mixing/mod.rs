@@ -27,12 +27,10 @@
 //! | [`Schedule`] | other matrices in other rounds: few neighbours at a time |
 //! | [`Spectrum`] | rho, gap, eigenvalues: closed form, dense or Lanczos |
 //! | [`FileFormat`] | TOML, GraphML, DOT and CSV, read and written |
-//! | [`draw`], [`svg`] | pictures |
 //!
 //! Limits: [`MAX_NODES`] nodes, [`MAX_LINKS`] links, files of [`MAX_FILE_BYTES`]; all are checked
 //! before memory is allocated.
 
-mod draw;
 mod error;
 pub mod family;
 mod file;
@@ -46,8 +44,6 @@ mod topology;
 mod tree;
 mod weights;
 
-pub use draw::sheet;
-pub use draw::{draw, narrow_svg, svg};
 pub use error::TopologyError;
 pub use family::{Family, Shape};
 pub use file::{FileFormat, MAX_FILE_BYTES};

@@ -111,8 +111,12 @@ fn neighbours_that_cannot_be_reached_are_named_with_the_reason() {
     let foreign = held("oslo");
     std::thread::spawn(move || {
         use std::io::Write as _;
+        // It closes no connection: that could reset one before its greeting is read.
+        let mut open = Vec::new();
         for stream in foreign.incoming() {
-            let _ = stream.unwrap().write_all(b"220 mail.example.org ESMTP\r\n");
+            let mut stream = stream.unwrap();
+            let _ = stream.write_all(b"220 mail.example.org ESMTP\r\n");
+            open.push(stream);
         }
     });
     let (code, report) = examine(&deployment, "london", &["--wait", "1"]);

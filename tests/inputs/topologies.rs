@@ -10,10 +10,10 @@ use std::{
 use gradvine::{
     mixing::{
         FileFormat, Graph, MAX_LANCZOS_STEPS, Method, MixingMatrix, Spectrum, Topology, Weights,
-        draw, svg,
     },
     units::NodeId,
 };
+use gradvine_report::topology::{draw, svg};
 use proptest::prelude::*;
 
 fn of(spec: &str) -> Topology {

@@ -7,7 +7,6 @@ use gradvine::{
     experiment::Experiment,
     gossip::rule::RULES,
     learn::Tensor,
-    mixing,
     run::{self, Run},
     units::NodeId,
 };
@@ -127,7 +126,7 @@ pub fn topology(py: Python<'_>, experiment: (String, PathBuf)) -> PyResult<Bound
     made.set_item("rho", spectrum.rho)?;
     made.set_item("gap", spectrum.gap)?;
     made.set_item("mixing_time", spectrum.mixing_time())?;
-    made.set_item("svg", mixing::svg(&topology))?;
+    made.set_item("svg", gradvine_report::topology::svg(&topology))?;
     Ok(made)
 }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use gradvine::{
     config::ConfigError,
-    mixing::{self, FileFormat, Schedule, Topology, Weights},
+    mixing::{FileFormat, Schedule, Topology, Weights},
 };
 use gradvine_report::topology::{Checks, Figures, Listing, Rounds, sheet};
 
@@ -136,7 +136,7 @@ fn show(
     json: bool,
 ) -> Result<(), Exit> {
     if let Some(path) = picture {
-        std::fs::write(path, mixing::svg(topology)).map_err(|error| {
+        std::fs::write(path, gradvine_report::topology::svg(topology)).map_err(|error| {
             ConfigError::at("--svg", format!("cannot be written: {error}")).within(path.display())
         })?;
     }

@@ -10,6 +10,7 @@ mod evaluation;
 mod members;
 mod next_steps;
 mod page;
+mod sheet;
 mod summary;
 mod text;
 pub mod topology;

@@ -9,7 +9,7 @@ mod scale;
 
 pub(crate) use scale::{Scale, figure};
 
-use gradvine::mixing::sheet::{Anchor, FAINT, INK, Point, RULE, Sheet, Word, width};
+use crate::sheet::{Anchor, FAINT, INK, Point, RULE, Sheet, Word, width};
 
 /// The wide page, and the frame of the plot in it, in pixels. The right edge leaves room for the
 /// legend.

@@ -1,7 +1,7 @@
 //! Charts of bars with names: bytes of nodes, links and runs.
 
 use super::markup::{self, short};
-use gradvine::mixing::sheet::{Anchor, FAINT, GREY, INK, Point, RULE, Sheet, Word, width};
+use crate::sheet::{Anchor, FAINT, GREY, INK, Point, RULE, Sheet, Word, width};
 
 use crate::chart::{COLOURS, Scale, Spacing, Unit, figure};
 

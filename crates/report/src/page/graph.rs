@@ -6,10 +6,8 @@ use super::{
     Figure,
     markup::{Cell, Table, count, grouped, number, short},
 };
-use gradvine::{
-    mixing::{self, Topology},
-    run::Run,
-};
+use crate::topology;
+use gradvine::{mixing::Topology, run::Run};
 
 /// The number of eigenvalues in the table behind a picture.
 const MOST_EIGENVALUES: usize = 200;
@@ -70,8 +68,8 @@ fn figure(users: &[&Run], number: usize) -> Figure {
         id: format!("topology-{number}"),
         title: format!("{} and the spectrum of its mixing matrix", short(topology.name(), 60)),
         caption,
-        svg: described(&mixing::svg(topology), &in_words(topology)),
-        narrow: Some(described(&mixing::narrow_svg(topology), &in_words(topology))),
+        svg: described(&topology::svg(topology), &in_words(topology)),
+        narrow: Some(described(&topology::narrow_svg(topology), &in_words(topology))),
         table: table(topology),
     }
 }

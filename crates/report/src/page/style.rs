@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use gradvine::mixing::sheet;
+use crate::sheet;
 
 /// Each colour of the pictures and its counterpart in the dark.
 pub(super) const COLOURS: [(&str, &str); 15] = [

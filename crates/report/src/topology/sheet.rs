@@ -4,19 +4,19 @@ use std::path::{Path, PathBuf};
 
 use gradvine::{
     config::ConfigError,
-    mixing::{self, LinkInfo, Topology},
+    mixing::{LinkInfo, Topology},
     units::NodeId,
 };
 use serde_json::{Value, json};
 
-use super::Figures;
+use super::{Figures, draw};
 
 /// The maximum number of links that are listed one by one.
 const MAX_LISTED: usize = 40;
 
 /// The figures of a topology, its links unless they are all alike or many, and a drawing.
 pub fn sheet(topology: &Topology, figures: &Figures) -> String {
-    format!("{figures}{}\n{}", links(topology), mixing::draw(topology))
+    format!("{figures}{}\n{}", links(topology), draw(topology))
 }
 
 /// The links of a small topology, unless they are all alike.

@@ -2,7 +2,7 @@
 
 use std::f64::consts::TAU;
 
-use crate::mixing::Topology;
+use gradvine::mixing::Topology;
 
 /// The largest hypercube that is drawn as one; in larger ones the corners are too close.
 const MAX_CORNERS: usize = 64;

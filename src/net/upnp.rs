@@ -8,11 +8,6 @@
 //! true`: a forwarded port is a change of the network that the node is in. libp2p-upnp is not used:
 //! it brings 17 more crates, leaves its ports forwarded for up to an hour after the node has ended,
 //! and does not look whether another machine has a port before it asks for it.
-//!
-//! UPnP Forum, "WANIPConnection:1 Service Template", 2001; "UPnP Device Architecture 1.0", 2008.
-
-mod http;
-mod router;
 
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -24,11 +19,11 @@ use std::{
     time::Duration,
 };
 
+use gradvine_upnp::{Port, Router};
 use libp2p::{Multiaddr, multiaddr::Protocol};
 use litemap::LiteMap;
 use tokio::sync::watch;
 
-use self::router::{Port, Router};
 use super::{reach::Endpoint, session::random};
 use crate::config::ConfigError;
 

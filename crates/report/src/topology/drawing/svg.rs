@@ -2,18 +2,15 @@
 
 use std::fmt::Write as _;
 
-use quick_xml::escape::escape;
-
-use crate::{
+use gradvine::{
     mixing::{LinkInfo, Topology},
     units::NodeId,
 };
+use quick_xml::escape::escape;
 
-use super::{
-    Layout, chart, figure, histogram, range,
-    sheet::{Anchor, BLUE, Extent, FAINT, GREY, INK, Point, RED, Sheet, Word, width},
-    shortened,
-};
+use crate::sheet::{Anchor, BLUE, Extent, FAINT, GREY, INK, Point, RED, Sheet, Word, width};
+
+use super::{Layout, chart, figure, histogram, range, shortened};
 
 /// The page, in pixels.
 const PAGE: Point = (980.0, 600.0);
@@ -481,7 +478,7 @@ mod tests {
     #[test]
     fn names_are_escaped() {
         let text = "source,target,weight\n<a&b>,c]]>,0.4\n";
-        let topology = Topology::from_text(text, crate::mixing::FileFormat::Csv, "odd").unwrap();
+        let topology = Topology::from_text(text, gradvine::mixing::FileFormat::Csv, "odd").unwrap();
         let picture = svg(&topology);
         assert!(picture.contains("&lt;a&amp;b&gt;"));
         well_formed(&picture);

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::{mixing::Topology, units::NodeId};
+use gradvine::{mixing::Topology, units::NodeId};
 
 use super::{Layout, canvas::Canvas, histogram, range, shortened};
 

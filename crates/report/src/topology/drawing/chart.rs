@@ -1,11 +1,10 @@
 //! The spectrum as a picture: every eigenvalue of W, rho, and the gap.
 
-use crate::mixing::{Spectrum, Topology};
+use gradvine::mixing::{Spectrum, Topology};
 
-use super::{
-    figure,
-    sheet::{Anchor, BLUE, FAINT, INK, ORANGE, RULE, Sheet, Word},
-};
+use crate::sheet::{Anchor, BLUE, FAINT, INK, ORANGE, RULE, Sheet, Word};
+
+use super::figure;
 
 /// The frame of the plot, in pixels: left, right, the height of eigenvalue 1 and that of -1.
 const LEFT: f64 = 640.0;

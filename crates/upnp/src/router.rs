@@ -13,10 +13,7 @@ use std::{
 
 use quick_xml::{Reader, events::Event};
 
-use super::{
-    super::hello::printable,
-    http::{self, Answer, header},
-};
+use super::http::{self, Answer, header};
 
 /// Where routers listen for searches.
 const SEARCH: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 255, 255, 250), 1900);
@@ -41,8 +38,10 @@ const ONLY_PERMANENT: u16 = 725;
 
 /// A port of TCP or UDP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Port {
+pub struct Port {
+    /// Its number.
     pub number: u16,
+    /// Whether it is a port of UDP (QUIC).
     pub udp: bool,
 }
 
@@ -58,31 +57,44 @@ impl fmt::Display for Port {
     }
 }
 
-/// Why a router forwards nothing.
+/// Why a router forwards nothing. A router's words are printable and short.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Trouble {
+#[non_exhaustive]
+pub enum RouterError {
+    /// Nothing has answered the search.
     #[error("no router answered: is UPnP switched on there?")]
     NoAnswer,
+    /// The system does not send the search.
     #[error("the search could not be sent: {0}")]
     Search(io::Error),
+    /// The connection to the router failed.
     #[error("the router {0}: {1}")]
     Connection(IpAddr, io::Error),
+    /// Its description names no service that forwards ports.
     #[error("the router {0} offers no forwarding")]
     NoService(IpAddr),
+    /// An answer that is not one to the question.
     #[error("the router {0} answered with something else: {1}")]
     Unexpected(IpAddr, String),
+    /// The port, and the address that has it.
     #[error("another machine or program ({1}) has the port {0}")]
     Taken(Port, String),
+    /// An error of the router's own.
     #[error("the router refuses: {text} (error {code})")]
-    Refused { code: u16, text: String },
+    Refused {
+        /// Its number in the standard.
+        code: u16,
+        /// Its description.
+        text: String,
+    },
 }
 
-impl Trouble {
+impl RouterError {
     /// Whether another port may be had.
     pub fn is_taken(&self) -> bool {
         match self {
-            Trouble::Taken(..) => true,
-            Trouble::Refused { code, .. } => TAKEN.contains(code),
+            RouterError::Taken(..) => true,
+            RouterError::Refused { code, .. } => TAKEN.contains(code),
             _ => false,
         }
     }
@@ -90,7 +102,7 @@ impl Trouble {
 
 /// A router that offers to forward ports.
 #[derive(Clone, Debug)]
-pub(super) struct Router {
+pub struct Router {
     control: SocketAddr,
     path: String,
     service: &'static str,
@@ -101,26 +113,29 @@ pub(super) struct Router {
 }
 
 impl Router {
-    /// Searches the local network; the first router that can forward ports is taken. `stop`:
-    /// whether to give up.
-    pub fn find(stop: &dyn Fn() -> bool) -> Result<Router, Trouble> {
-        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(Trouble::Search)?;
-        socket.set_read_timeout(Some(Duration::from_millis(100))).map_err(Trouble::Search)?;
+    /// Searches the local network for at most three seconds; the first router that can forward
+    /// ports is taken. `stop`: whether to give up.
+    ///
+    /// # Errors
+    /// If none answers, or the last one that answered offers no forwarding.
+    pub fn find(stop: &dyn Fn() -> bool) -> Result<Router, RouterError> {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(RouterError::Search)?;
+        socket.set_read_timeout(Some(Duration::from_millis(100))).map_err(RouterError::Search)?;
         let text = format!(
             "M-SEARCH * HTTP/1.1\r\nHOST: {SEARCH}\r\nMAN: \"ssdp:discover\"\r\nMX: 1\r\n\
              ST: urn:schemas-upnp-org:device:InternetGatewayDevice:1\r\n\r\n"
         );
-        let (begin, mut sent, mut trouble) = (Instant::now(), 0, Trouble::NoAnswer);
+        let (begin, mut sent, mut trouble) = (Instant::now(), 0, RouterError::NoAnswer);
         let mut bytes = [0; 2048];
         while begin.elapsed() < WITHIN && !stop() {
             if begin.elapsed() >= REPEAT * sent {
-                socket.send_to(text.as_bytes(), SEARCH).map_err(Trouble::Search)?;
+                socket.send_to(text.as_bytes(), SEARCH).map_err(RouterError::Search)?;
                 sent += 1;
             }
             let (length, from) = match socket.recv_from(&mut bytes) {
                 Ok(received) => received,
                 Err(error) if is_timeout(&error) => continue,
-                Err(error) => return Err(Trouble::Search(error)),
+                Err(error) => return Err(RouterError::Search(error)),
             };
             let answer = String::from_utf8_lossy(&bytes[..length]);
             let Some((at, path)) = location(&answer, from.ip()) else { continue };
@@ -133,15 +148,15 @@ impl Router {
     }
 
     /// Reads what a router offers.
-    fn describe(at: SocketAddr, path: &str) -> Result<Router, Trouble> {
+    fn describe(at: SocketAddr, path: &str) -> Result<Router, RouterError> {
         let ip = at.ip();
         let answer = http::request(at, &format!("GET {path}"), "", "")
-            .map_err(|error| Trouble::Connection(ip, error))?;
+            .map_err(|error| RouterError::Connection(ip, error))?;
         let Answer { status: 200, body, local: IpAddr::V4(local) } = answer else {
-            return Err(Trouble::Unexpected(ip, format!("status {}", answer.status)));
+            return Err(RouterError::Unexpected(ip, format!("status {}", answer.status)));
         };
-        let (service, url) = service(&body).ok_or(Trouble::NoService(ip))?;
-        let (control, path) = resolve(&url, at).ok_or(Trouble::NoService(ip))?;
+        let (service, url) = service(&body).ok_or(RouterError::NoService(ip))?;
+        let (control, path) = resolve(&url, at).ok_or(RouterError::NoService(ip))?;
         Ok(Router { control, path, service, local, only_permanent: Arc::default() })
     }
 
@@ -156,16 +171,23 @@ impl Router {
     }
 
     /// The router's address in the network outside.
-    pub fn outside(&self) -> Result<Ipv4Addr, Trouble> {
+    ///
+    /// # Errors
+    /// If the router does not say it.
+    pub fn outside(&self) -> Result<Ipv4Addr, RouterError> {
         let body = self.call("GetExternalIPAddress", &[])?;
         let text = element(&body, "NewExternalIPAddress").unwrap_or_default();
         let wrong =
-            || Trouble::Unexpected(self.ip(), format!("no IPv4 address: {}", printable(&text)));
+            || RouterError::Unexpected(self.ip(), format!("no IPv4 address: {}", printable(&text)));
         text.parse().map_err(|_| wrong())
     }
 
     /// Asks for a port outside that leads to one of this machine, unless another machine has it.
-    pub fn forward(&self, outer: Port, inner: Port, lease: Duration) -> Result<(), Trouble> {
+    /// `lease`: after this time the router may forget it.
+    ///
+    /// # Errors
+    /// If the router refuses, or another machine or program has the port.
+    pub fn forward(&self, outer: Port, inner: Port, lease: Duration) -> Result<(), RouterError> {
         let number = outer.number.to_string();
         let key = key(&number, outer);
         // Some routers replace the entry of another machine or program.
@@ -175,11 +197,11 @@ impl Router {
                 let to = element(&body, "NewInternalPort").and_then(|port| port.parse().ok());
                 let is_own = owner.parse() == Ok(self.local);
                 if !is_own || to.is_some_and(|to: u16| to != inner.number) {
-                    return Err(Trouble::Taken(outer, printable(&owner)));
+                    return Err(RouterError::Taken(outer, printable(&owner)));
                 }
             }
             // It has no such entry, or does not know this question.
-            Err(Trouble::Refused { .. }) => {}
+            Err(RouterError::Refused { .. }) => {}
             Err(error) => return Err(error),
         }
         let (inner, client) = (inner.number.to_string(), self.local.to_string());
@@ -198,7 +220,7 @@ impl Router {
             return add(0).map(drop);
         }
         match add(lease.as_secs()) {
-            Err(Trouble::Refused { code: ONLY_PERMANENT, .. }) => {
+            Err(RouterError::Refused { code: ONLY_PERMANENT, .. }) => {
                 self.only_permanent.store(true, Ordering::Relaxed);
                 tracing::warn!(
                     "the router {} forwards ports without a time limit only: the port {outer} \
@@ -212,12 +234,15 @@ impl Router {
     }
 
     /// Gives a port back.
-    pub fn release(&self, outer: Port) -> Result<(), Trouble> {
+    ///
+    /// # Errors
+    /// If the router refuses, or does not answer.
+    pub fn release(&self, outer: Port) -> Result<(), RouterError> {
         self.call("DeletePortMapping", &key(&outer.number.to_string(), outer)).map(drop)
     }
 
     /// Calls an action of the router, and returns the document that it answers with.
-    fn call(&self, action: &str, arguments: &[(&str, &str)]) -> Result<Vec<u8>, Trouble> {
+    fn call(&self, action: &str, arguments: &[(&str, &str)]) -> Result<Vec<u8>, RouterError> {
         let service = self.service;
         let arguments: String =
             arguments.iter().map(|(name, value)| format!("<{name}>{value}</{name}>")).collect();
@@ -231,7 +256,7 @@ impl Router {
             "Content-Type: text/xml; charset=\"utf-8\"\r\nSOAPAction: \"{service}#{action}\"\r\n"
         );
         let answer = http::request(self.control, &format!("POST {}", self.path), &headers, &body)
-            .map_err(|error| Trouble::Connection(self.ip(), error))?;
+            .map_err(|error| RouterError::Connection(self.ip(), error))?;
         if answer.status == 200 {
             return Ok(answer.body);
         }
@@ -239,9 +264,9 @@ impl Router {
         match code {
             Some(code) => {
                 let text = element(&answer.body, "errorDescription").unwrap_or_default();
-                Err(Trouble::Refused { code, text: printable(&text) })
+                Err(RouterError::Refused { code, text: printable(&text) })
             }
-            None => Err(Trouble::Unexpected(self.ip(), format!("status {}", answer.status))),
+            None => Err(RouterError::Unexpected(self.ip(), format!("status {}", answer.status))),
         }
     }
 }
@@ -250,6 +275,11 @@ impl Router {
 fn key(number: &str, outer: Port) -> [(&'static str, &str); 3] {
     let protocol = outer.protocol();
     [("NewRemoteHost", ""), ("NewExternalPort", number), ("NewProtocol", protocol)]
+}
+
+/// A router's words without control characters, and short enough for a message.
+fn printable(text: &str) -> String {
+    text.chars().take(120).map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 fn is_timeout(error: &io::Error) -> bool {

@@ -7,13 +7,12 @@
 mod canvas;
 mod chart;
 mod layout;
-pub mod sheet;
 mod svg;
 mod text;
 
 use std::collections::BTreeMap;
 
-use super::{Graph, Topology};
+use gradvine::mixing::{Graph, Topology};
 
 use layout::Layout;
 
@@ -114,7 +113,7 @@ mod tests {
                 i.parse::<u32>().unwrap() + j.parse::<u32>().unwrap() >= 40
             })
             .collect();
-        let graph = Topology::from_text(&lines, crate::mixing::FileFormat::Csv, "half").unwrap();
+        let graph = Topology::from_text(&lines, gradvine::mixing::FileFormat::Csv, "half").unwrap();
         let rows = histogram(&graph, 10);
         assert!(
             rows.len() <= 10 && rows.iter().map(|row| row.2).sum::<usize>() == graph.nodes(),
