@@ -163,7 +163,7 @@ impl ConfigError {
         ConfigError { fault, ..self }
     }
 
-    /// The error of a name that does not exist; these do. It prints as before.
+    /// The error of a name that does not exist; these do. The printed text does not change.
     #[must_use]
     pub fn with_accepted<N: Into<String>>(self, names: impl IntoIterator<Item = N>) -> ConfigError {
         let accepted = names.into_iter().map(Into::into).collect();
@@ -173,7 +173,7 @@ impl ConfigError {
     /// The same error with another value.
     #[must_use]
     pub fn with_value(self, value: impl fmt::Display) -> ConfigError {
-        ConfigError { value: Some(value.to_string().into()), ..self }
+        ConfigError { value: Some(brief(value.to_string()).into()), ..self }
     }
 
     /// The place, if it is one key: `run.rounds` or `listen`, but not `line 7`.
@@ -193,10 +193,31 @@ impl ConfigError {
     }
 }
 
-/// Completes the error enum of a module. It has the variants `Config` and `InFile`, and a method
-/// `details` that returns what the error prints as.
+/// Completes the error enum of a module. It has the variants `Config` and `InFile`, a method
+/// `details` that returns what the error prints as, and a method `cause` that returns the system's
+/// error behind it.
 macro_rules! typed_error {
     ($Error:ident) => {
+        impl std::fmt::Display for $Error {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                self.details().fmt(f)
+            }
+        }
+
+        impl std::error::Error for $Error {
+            /// The error of the system, whatever is said about the file: the variants between print
+            /// parts of the same text.
+            fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+                self.cause().map(|error| error as _)
+            }
+        }
+
+        impl From<$crate::config::ConfigError> for $Error {
+            fn from(error: $crate::config::ConfigError) -> $Error {
+                $Error::Config(error)
+            }
+        }
+
         impl $Error {
             /// Adds the file, unless the error names one.
             #[must_use]
@@ -374,17 +395,34 @@ pub fn hint<'a>(name: &str, accepted: impl IntoIterator<Item = &'a str>) -> Stri
 
 /// Converts the error of a whole TOML document: the line and, if a key is wrong, the key and its
 /// value.
+///
+/// ```
+/// use gradvine::{config::{ConfigError, Fault}, mixing::{FileFormat, Topology}};
+///
+/// let of = |text: &str| Topology::from_text(text, FileFormat::Toml, "net").unwrap_err();
+/// let unknown = ConfigError::from(of("family = 'ring'\nnodez = 8"));
+/// assert_eq!((&unknown.place[..], unknown.value.as_deref()), ("line 2, nodez", Some("8")));
+/// assert!(matches!(unknown.fault, Fault::Unknown { .. }));
+/// for no_key in ["nodes = 3\nnodes = 4", "nodes = .5", "family = [\n5]"] {
+///     let error = ConfigError::from(of(no_key));
+///     assert_eq!((&error.fault, &error.value), (&Fault::Value, &None), "{error}");
+/// }
+/// ```
 pub fn in_document(text: &str, error: &toml::de::Error) -> ConfigError {
     let span = error.span().unwrap_or(0..0);
     let (start, end) = (span.start.min(text.len()), span.end.min(text.len()));
     let line = text.as_bytes()[..start].iter().filter(|&&byte| byte == b'\n').count() + 1;
     let (place, message) = (format!("line {line}"), error.message().trim_end());
     let (before, rest) = (&text[..start], text[end..].lines().next().unwrap_or_default());
-    let before = before.rsplit('\n').next().unwrap_or_default();
-    // What stands before `=`, before the rest of a dotted key, or in the brackets of a section.
+    let before = before.rsplit('\n').next().unwrap_or_default().trim_start();
+    // What stands before `=`, before the rest of a dotted key, or in the brackets of a section; in
+    // a text that is no TOML nothing is known.
     let is_key = rest.trim_start().starts_with(['=', '.'])
-        || (rest.starts_with(']') && before.trim_start().chars().all(|c| c == '['));
-    let Some(key) = text.get(start..end).filter(|_| is_key) else {
+        || (rest.starts_with(']')
+            && before.starts_with('[')
+            && before.trim_matches('[').is_empty());
+    let is_toml = || text.parse::<toml::Table>().is_ok();
+    let Some(key) = text.get(start..end).filter(|_| is_key && is_toml()) else {
         return ConfigError::at(place, plain(message));
     };
     let place = format!("{place}, {}", key.trim());

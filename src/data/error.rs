@@ -19,20 +19,18 @@ use crate::config::{ConfigError, Fault, typed_error};
 /// let DataError::Cell { row, column, value, .. } = error.kind() else { panic!("{error}") };
 /// assert_eq!((*row, *column, &value[..]), (Some(3), Some(0), "\"n\""));
 /// ```
-#[derive(Debug, thiserror::Error)]
-#[error("{}", self.details())]
+#[derive(Debug)]
 #[allow(missing_docs, reason = "the enum's text and that of a variant explain its fields")]
 #[non_exhaustive]
 pub enum DataError {
     /// A key of a configuration, which may be wrong only with these data.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
+    Config(ConfigError),
     /// Something in a file, which is named by its path or by what stands for it.
     InFile { file: Box<str>, error: Box<DataError> },
     /// A file or a folder cannot be read.
-    Unreadable(#[source] io::Error),
+    Unreadable(io::Error),
     /// A file cannot be written; one that was there is unchanged.
-    Unwritable(#[source] io::Error),
+    Unwritable(io::Error),
     /// A cell, by its row, the position and the name of its column, as far as they are known; a
     /// column of a type that is not read has no row. `unit` is what a row is called: a `line` is
     /// counted from 1, a `row` of an array from 0.
@@ -55,7 +53,6 @@ pub enum DataError {
     /// There is more than is accepted; `found` is what is known to be there.
     Limit { place: String, found: Option<u64>, most: u64, problem: String },
     /// The memory that is available is too small.
-    #[error(transparent)]
     Memory(ConfigError),
 }
 
@@ -95,6 +92,14 @@ impl DataError {
     pub(super) fn too_large(place: &str, found: u64, most: u64) -> Self {
         let problem = format!("at most {most} bytes are accepted");
         Self::Limit { place: place.into(), found: Some(found), most, problem }
+    }
+
+    pub(crate) fn cause(&self) -> Option<&io::Error> {
+        match self {
+            Self::Unreadable(error) | Self::Unwritable(error) => Some(error),
+            Self::InFile { error, .. } => error.cause(),
+            _ => None,
+        }
     }
 
     /// What it prints as.

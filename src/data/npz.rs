@@ -63,11 +63,17 @@ fn members(bytes: &[u8]) -> Result<Vec<Member>, DataError> {
     let (mut entries, mut members) = (archive.entries(), Vec::new());
     while let Some(entry) = entries.next_entry().map_err(damaged)? {
         let path = entry.file_path();
-        let name = std::str::from_utf8(path.as_ref()).ok().and_then(|n| n.strip_suffix(".npy"));
-        if let Some(name) = name.map(String::from) {
-            let (method, place) = (entry.compression_method(), entry.wayfinder());
-            members.push(Member { name, method, place });
+        let path = String::from_utf8_lossy(path.as_ref());
+        let Some(name) = path.strip_suffix(".npy").map(String::from) else { continue };
+        let wrong = |problem: &str| Err(DataError::format(format!("array {name}"), problem));
+        if entry.flags().is_encrypted() {
+            return wrong("is encrypted; arrays without a password are read");
         }
+        if members.iter().any(|member: &Member| member.name == name) {
+            return wrong("is in the file twice; arrays of different names are read");
+        }
+        let (method, place) = (entry.compression_method(), entry.wayfinder());
+        members.push(Member { name, method, place });
     }
     Ok(members)
 }

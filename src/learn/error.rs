@@ -21,21 +21,19 @@ use crate::{
 /// let ModelError::Unreadable(cause) = error.kind() else { panic!("{error}") };
 /// assert_eq!(cause.kind(), std::io::ErrorKind::NotFound);
 /// ```
-#[derive(Debug, thiserror::Error)]
-#[error("{}", self.details())]
+#[derive(Debug)]
 #[allow(missing_docs, reason = "a variant's text explains its fields")]
 #[non_exhaustive]
 pub enum ModelError {
     /// A key of a configuration, or an argument.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// The data for a model, its preprocessing or its schema; also a file that cannot be written.
-    #[error(transparent)]
+    Config(ConfigError),
+    /// An error of the data, of the preprocessing or of the schema, or a file that cannot be
+    /// written.
     Data(Box<DataError>),
     /// Something in a file, which is named by its path.
     InFile { file: Box<str>, error: Box<ModelError> },
     /// A file cannot be read.
-    Unreadable(#[source] io::Error),
+    Unreadable(io::Error),
     /// A file has more bytes than are accepted.
     TooLarge { bytes: u64, most: u64 },
     /// A file is damaged or in another format (`safetensors`), or its `metadata` has no room.
@@ -59,6 +57,9 @@ impl From<DataError> for ModelError {
     fn from(error: DataError) -> ModelError {
         match error {
             DataError::Config(error) => error.into(),
+            DataError::InFile { file, error } => {
+                ModelError::InFile { file, error: Box::new((*error).into()) }
+            }
             error => ModelError::Data(Box::new(error)),
         }
     }
@@ -76,6 +77,15 @@ impl ModelError {
             return Ok(());
         }
         Err(Self::Count { of, found, needed, problem: problem() })
+    }
+
+    fn cause(&self) -> Option<&io::Error> {
+        match self {
+            Self::Unreadable(error) => Some(error),
+            Self::Data(error) => error.cause(),
+            Self::InFile { error, .. } => error.cause(),
+            _ => None,
+        }
     }
 
     /// What it prints as.
@@ -115,7 +125,6 @@ impl ModelError {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
     use crate::learn::{SavedModel, Tensor, read_tensors, write_tensors};
 

@@ -20,24 +20,18 @@ use crate::config::{ConfigError, Fault, typed_error};
 /// };
 /// assert_eq!((*line, ends), (Some(2), &["c".to_string(), "c".to_string()]));
 /// ```
-#[derive(Debug, thiserror::Error)]
-#[error("{}", self.details())]
+#[derive(Debug)]
 #[allow(missing_docs, reason = "a variant's text explains its fields")]
 #[non_exhaustive]
 pub enum TopologyError {
     /// A key of a configuration or of a TOML file, or an argument.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
+    Config(ConfigError),
     /// Something in a file, which is named by its path or by what stands for it.
     InFile { file: Box<str>, error: Box<TopologyError> },
     /// A file cannot be read; if it was `opened`, not as text.
-    Unreadable {
-        opened: bool,
-        #[source]
-        error: io::Error,
-    },
+    Unreadable { opened: bool, error: io::Error },
     /// A file cannot be written.
-    Unwritable(#[source] io::Error),
+    Unwritable(io::Error),
     /// The syntax of a line, which is counted from 1, and of an element in it; or, without a line,
     /// the format of the whole file.
     Syntax { line: Option<u32>, element: Option<String>, value: Option<String>, problem: String },
@@ -76,6 +70,14 @@ impl TopologyError {
     /// More nodes or links than a topology may have.
     pub(super) fn too_many(of: &'static str, most: usize) -> Self {
         Self::Size { of, found: None, problem: format!("there are more than {most} {of}") }
+    }
+
+    fn cause(&self) -> Option<&io::Error> {
+        match self {
+            Self::Unreadable { error, .. } | Self::Unwritable(error) => Some(error),
+            Self::InFile { error, .. } => error.cause(),
+            _ => None,
+        }
     }
 
     /// What it prints as.
@@ -170,6 +172,7 @@ fn of_matrix(error: &MatrixError, names: &[String]) -> ConfigError {
 
 #[cfg(test)]
 mod tests {
+    use std::error::Error;
 
     use super::*;
     use crate::mixing::{FileFormat, Topology};
@@ -199,5 +202,29 @@ mod tests {
         assert_eq!(error.to_string(), "net: line 2, nodes = 0: ring: expected 1 or more");
         let source = error.cause::<TopologyError>();
         assert!(matches!(source, Some(TopologyError::Family { key: "nodes", .. })), "{source:?}");
+    }
+
+    #[test]
+    fn the_error_of_the_system_is_the_source() {
+        let error = Topology::load("lost.csv".as_ref()).unwrap_err();
+        let of = |error: &dyn Error| Some(error.source()?.downcast_ref::<io::Error>()?.kind());
+        assert_eq!(of(&error), Some(io::ErrorKind::NotFound), "{error:?}");
+        assert_eq!(of(&ConfigError::from(error)), Some(io::ErrorKind::NotFound));
+    }
+
+    #[test]
+    fn weights_that_are_too_large_to_compute_with_are_refused() {
+        for weight in ["1e100", "1e155", "1e300", "1.7e308"] {
+            let mut text =
+                "family = 'custom'\nnodes = 5\nweights = 'given'\nallow_negative = true\n"
+                    .to_string();
+            for i in 0..5 {
+                let j = (i + 1) % 5;
+                text += &format!("[[link]]\nbetween = [{i}, {j}]\nweight = {weight}\n");
+            }
+            let error =
+                Topology::from_text(&text, FileFormat::Toml, "net").unwrap_err().to_string();
+            assert!(error.starts_with("net: rho = "), "{error}");
+        }
     }
 }

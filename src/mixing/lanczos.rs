@@ -33,9 +33,15 @@ pub(super) struct Extremes {
 
 /// All eigenvalues of a symmetric matrix, ascending: Householder reflections make it tridiagonal
 /// (Golub and Van Loan, Matrix Computations, algorithm 8.3.1), bisection finds each eigenvalue to
-/// the last bit. `rows` has n rows of n numbers; n^3 time.
+/// the last bit. `rows` has n rows of n numbers; n^3 time. They are not numbers if the matrix has
+/// one that is not finite.
 pub(super) fn all_eigenvalues(mut rows: Vec<Vec<f64>>) -> Vec<f64> {
     let n = rows.len();
+    // Squares of very large numbers would be infinite. A power of two loses no bit.
+    let greatest = rows.iter().flatten().fold(0f64, |greatest, x| greatest.max(x.abs()));
+    let exponent = f64::from_bits(greatest.to_bits() & f64::INFINITY.to_bits());
+    let scale = exponent.max(f64::MIN_POSITIVE);
+    rows.iter_mut().flatten().for_each(|x| *x /= scale);
     let mut off = Vec::with_capacity(n);
     for k in 0..n.saturating_sub(1) {
         // v reflects the column below the diagonal onto its first number.
@@ -58,7 +64,7 @@ pub(super) fn all_eigenvalues(mut rows: Vec<Vec<f64>>) -> Vec<f64> {
         }
     }
     let diagonal: Vec<f64> = rows.iter().enumerate().map(|(i, row)| row[i]).collect();
-    (0..n).map(|index| eigenvalue(&diagonal, &off, index)).collect()
+    (0..n).map(|index| scale * eigenvalue(&diagonal, &off, index)).collect()
 }
 
 /// Runs until both ends have converged, the space is exhausted or `limit` steps are done. `matrix`
@@ -115,7 +121,8 @@ fn check(diagonal: &[f64], off: &[f64], beta: f64) -> Extremes {
     }
 }
 
-/// The eigenvalue number `index`, ascending, by Sturm bisection to the last bit.
+/// The eigenvalue number `index`, ascending, by Sturm bisection to the last bit; not a number if
+/// the matrix has one that is not finite.
 fn eigenvalue(diagonal: &[f64], off: &[f64], index: usize) -> f64 {
     let radius =
         |i: usize| off.get(i).map_or(0.0, |x| x.abs()) + if i > 0 { off[i - 1].abs() } else { 0.0 };
@@ -126,7 +133,8 @@ fn eigenvalue(diagonal: &[f64], off: &[f64], index: usize) -> f64 {
     }
     loop {
         let middle = low + 0.5 * (high - low);
-        if middle <= low || middle >= high {
+        let is_between = low < middle && middle < high;
+        if !is_between {
             return middle;
         }
         if below(diagonal, off, middle) > index {
@@ -256,6 +264,18 @@ mod tests {
             for (own, other) in all_eigenvalues(rows).into_iter().zip(reference) {
                 assert!((own - other).abs() < 1e-13 * n as f64, "{n}: {own} {other}");
             }
+        }
+    }
+
+    #[test]
+    fn very_large_and_very_small_matrices_have_eigenvalues() {
+        for size in [1e-200, 1e-308, 1e155, 1e300] {
+            let values = all_eigenvalues(vec![vec![0.0, size], vec![size, 0.0]]);
+            assert!((values[0] / size + 1.0).abs() < 1e-13, "{values:?}");
+            assert!((values[1] / size - 1.0).abs() < 1e-13, "{values:?}");
+        }
+        for wrong in [f64::INFINITY, f64::NAN] {
+            assert!(all_eigenvalues(vec![vec![wrong; 3]; 3]).iter().all(|value| value.is_nan()));
         }
     }
 

@@ -113,7 +113,8 @@ impl MixingMatrix {
         }
         if negative {
             let spectrum = Spectrum::of(self, None);
-            if spectrum.gap <= ROW_TOLERANCE {
+            // Weights that are too large to compute with give a gap that is not a number.
+            if spectrum.gap.is_nan() || spectrum.gap <= ROW_TOLERANCE {
                 let below = -spectrum.lambda_n > spectrum.lambda_2;
                 let eigenvalue = if below { spectrum.lambda_n } else { spectrum.lambda_2 };
                 return Err(MatrixError::NoGap { rho: spectrum.rho, eigenvalue });

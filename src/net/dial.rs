@@ -121,6 +121,11 @@ pub(crate) fn address(place: &str, text: &str) -> Result<Multiaddr, ConfigError>
                                relay` prints it";
         return Err(ConfigError::new(place, text, RELAYED));
     }
+    if address.iter().any(|part| matches!(part, libp2p::multiaddr::Protocol::Dnsaddr(_))) {
+        const LIST: &str = "a /dnsaddr is a list of addresses in DNS, which is not looked up: \
+                            write the addresses themselves";
+        return Err(ConfigError::new(place, text, format!("{LIST}; {EXAMPLES}")));
+    }
     if known {
         Ok(address)
     } else {
@@ -387,6 +392,8 @@ mod tests {
     fn addresses_are_read_and_wrong_ones_explained() {
         assert!(address("listen", "/ip4/127.0.0.1/tcp/0").is_ok());
         assert!(address("listen", "/dns4/a.example.org/udp/4001/quic-v1").is_ok());
+        let error = address("listen", "/dnsaddr/a.example.org/tcp/4001").unwrap_err().to_string();
+        assert!(error.contains("a list of addresses"), "{error}");
         let error = address("listen", "127.0.0.1:4001").unwrap_err().to_string();
         assert!(
             error.contains("listen = 127.0.0.1:4001: this is not a multiaddress")

@@ -14,7 +14,7 @@ use super::{event::Event, host::Host, status::Status, wire::StartMessage};
 use crate::{gossip::Cause, units::NodeId};
 
 /// How long the tasks of a runtime have to end.
-const SHUTDOWN: Duration = Duration::from_secs(1);
+pub(super) const SHUTDOWN: Duration = Duration::from_secs(1);
 
 /// The links of one node. Dropping them closes everything.
 pub trait Links: Send {

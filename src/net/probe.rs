@@ -31,6 +31,7 @@ use super::{
     dial::{dial_trouble, root},
     handshake::{Purpose, protocol},
     host::Neighbour,
+    links::SHUTDOWN,
     reservations::{Reservations, relay_of},
     runtime,
     security::Ciphers,
@@ -136,7 +137,11 @@ pub struct ProbeLimits {
 /// # Errors
 /// If the network's threads cannot be started, or the host cannot be set up.
 pub fn examine(place: &Place, limits: ProbeLimits) -> Result<Examination, RunError> {
-    runtime()?.block_on(Prober::start(place, limits)).map_err(RunError::Setup)
+    let runtime = runtime()?;
+    let result = runtime.block_on(Prober::start(place, limits)).map_err(RunError::Setup);
+    // The lookup of a name can still be under way.
+    runtime.shutdown_timeout(SHUTDOWN);
+    result
 }
 
 enum Command {

@@ -38,6 +38,9 @@ use super::security::{Encryption, EncryptionError};
 /// How long a connection may take, from the lookup of its name to its last handshake.
 const CONNECTION: Duration = Duration::from_secs(10);
 
+/// How long a connection to one address of a name may take at least.
+const LEAST: Duration = Duration::from_secs(3);
+
 /// The maximum number of streams per connection of a node: three are ours; identify, ping and
 /// relays have the rest.
 const STREAMS: usize = 64;
@@ -123,15 +126,24 @@ fn of_handshake(error: impl Error + Send + Sync + 'static) -> io::Error {
         if let Some(EncryptionError::Tls(error) | EncryptionError::Noise(noise::Error::Io(error))) =
             cause.downcast_ref()
         {
-            return error.kind();
+            return kind_of_io(error);
         }
         match cause.downcast_ref::<io::Error>() {
-            Some(error) => error.kind(),
+            Some(error) => kind_of_io(error),
             None if cause.is::<NegotiationError>() => io::ErrorKind::InvalidData,
             None => io::ErrorKind::Other,
         }
     };
     io::Error::new(error.source().map_or(io::ErrorKind::Other, kind_of), error)
+}
+
+/// The kind of an error that may hold the end of a negotiation: one without an answer yet ends only
+/// when the first bytes are read.
+fn kind_of_io(error: &io::Error) -> io::ErrorKind {
+    match error.get_ref() {
+        Some(inner) if inner.is::<NegotiationError>() => io::ErrorKind::InvalidData,
+        _ => error.kind(),
+    }
 }
 
 fn of_quic(error: quic::Error) -> io::Error {
@@ -184,11 +196,16 @@ where
         };
         let names = Names(Arc::clone(&self.0));
         let dial = async move {
-            let mut failure = None;
-            for address in name.look_up(&address).await? {
+            let (mut failure, found) = (None, name.look_up(&address).await?);
+            // One address that does not answer leaves time for the others.
+            let share = (CONNECTION / found.len().max(1) as u32).max(LEAST);
+            for address in found {
                 let dial = names.inner().dial(address, options);
                 let result = match dial {
-                    Ok(dial) => dial.await,
+                    Ok(dial) => match tokio::time::timeout(share, dial).await {
+                        Ok(result) => result,
+                        Err(late) => Err(io::Error::new(io::ErrorKind::TimedOut, late)),
+                    },
                     Err(TransportError::Other(error)) => Err(error),
                     Err(error) => Err(io::Error::new(io::ErrorKind::Unsupported, error)),
                 };

@@ -131,3 +131,19 @@ fn rows_for_prediction_have_no_labels() {
     let error = read(&alone, &options).unwrap_err();
     assert!(error.contains("2 features per row: 3 are expected"), "{error}");
 }
+
+#[test]
+fn arrays_that_cannot_be_told_apart_or_are_encrypted_are_refused() {
+    let mut doubled = archive(&[("y.npy", array("(2,)", 2)), ("z.npy", array("(2,)", 2))]);
+    let names: Vec<usize> =
+        (0..doubled.len()).filter(|&at| doubled[at..].starts_with(b"z.npy")).collect();
+    names.into_iter().for_each(|at| doubled[at] = b'y');
+    let error = read(&doubled, &Options::default()).unwrap_err();
+    assert!(error.starts_with("a.npz: array y: is in the file twice"), "{error}");
+
+    let mut locked = archive(&[("x.npy", array("(2, 1)", 2)), ("y.npy", array("(2,)", 2))]);
+    let entry = (0..locked.len()).find(|&at| locked[at..].starts_with(b"PK\x01\x02")).unwrap();
+    locked[entry + 8] |= 1;
+    let error = read(&locked, &Options::default()).unwrap_err();
+    assert!(error.starts_with("a.npz: array x: is encrypted"), "{error}");
+}

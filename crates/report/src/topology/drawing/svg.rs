@@ -41,9 +41,9 @@ const HALO: &str =
 ///
 /// ```
 /// let ring = gradvine::mixing::Topology::parse("ring:8", 0)?;
-/// let picture = gradvine::mixing::svg(&ring);
+/// let picture = gradvine_report::topology::svg(&ring);
 /// assert!(picture.starts_with("<svg") && picture.contains("gap 0.1953"));
-/// # Ok::<(), gradvine::config::ConfigError>(())
+/// # Ok::<(), gradvine::mixing::TopologyError>(())
 /// ```
 pub fn svg(topology: &Topology) -> String {
     compose(topology).finish()

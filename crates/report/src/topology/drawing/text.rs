@@ -23,9 +23,9 @@ const BAR: usize = 40;
 ///
 /// ```
 /// let torus = gradvine::mixing::Topology::parse("torus:2x3", 0)?;
-/// let picture = gradvine::mixing::draw(&torus);
+/// let picture = gradvine_report::topology::draw(&torus);
 /// assert!(picture.contains("· 0 ─── 1 ─── 2 ·"));
-/// # Ok::<(), gradvine::config::ConfigError>(())
+/// # Ok::<(), gradvine::mixing::TopologyError>(())
 /// ```
 pub fn draw(topology: &Topology) -> String {
     let lines = match Layout::of(topology) {
