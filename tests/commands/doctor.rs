@@ -119,7 +119,7 @@ fn neighbours_that_cannot_be_reached_are_named_with_the_reason() {
             open.push(stream);
         }
     });
-    let (code, report) = examine(&deployment, "london", &["--wait", "1"]);
+    let (code, report) = examine(&deployment, "london", &["--wait", "10"]);
     let found = errors(&report);
     assert_eq!(code, 2);
     for (about, words) in
