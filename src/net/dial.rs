@@ -272,9 +272,10 @@ pub(super) fn dial_trouble(
 const FOREIGN: &str = "what listens there is not a gradvine node: it answers in another protocol; \
                        is the address in the topology right, does another program have this port?";
 
-/// Whether a dial failed because the bytes that came are not those of libp2p's handshake.
+/// Whether a dial failed because the bytes that came are not those of libp2p's handshake, or ended
+/// while the protocol was negotiated.
 fn is_foreign(error: &io::Error) -> bool {
-    io_kind(error) == Some(io::ErrorKind::InvalidData)
+    system_errors(error).any(|error| error.kind() == io::ErrorKind::InvalidData)
 }
 
 /// The system errors behind an error, from the outside in. libp2p wraps those of a transport in
