@@ -194,8 +194,8 @@ impl ConfigError {
 }
 
 /// Completes the error enum of a module. It has the variants `Config` and `InFile`, a method
-/// `details` that returns what the error prints as, and a method `cause` that returns the system's
-/// error behind it.
+/// `details` that returns what the error prints as, and a method `io_error` that returns the error
+/// of the system behind it.
 macro_rules! typed_error {
     ($Error:ident) => {
         impl std::fmt::Display for $Error {
@@ -208,7 +208,7 @@ macro_rules! typed_error {
             /// The error of the system, whatever is said about the file: the variants between print
             /// parts of the same text.
             fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-                self.cause().map(|error| error as _)
+                self.io_error().map(|error| error as _)
             }
         }
 

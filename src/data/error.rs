@@ -94,10 +94,10 @@ impl DataError {
         Self::Limit { place: place.into(), found: Some(found), most, problem }
     }
 
-    pub(crate) fn cause(&self) -> Option<&io::Error> {
+    pub(crate) fn io_error(&self) -> Option<&io::Error> {
         match self {
             Self::Unreadable(error) | Self::Unwritable(error) => Some(error),
-            Self::InFile { error, .. } => error.cause(),
+            Self::InFile { error, .. } => error.io_error(),
             _ => None,
         }
     }

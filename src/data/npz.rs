@@ -40,11 +40,15 @@ pub(super) fn read(bytes: &[u8], options: &Options) -> Result<Arrays, DataError>
     let members = members(bytes)?;
     let names: Vec<String> = members.iter().map(|member| member.name.clone()).collect();
     let (features, targets) = choose(&names, options.target.as_deref(), options.bare)?;
-    let array = |name: &str| {
-        let member = members.iter().find(|member| member.name == name);
-        let member = member.expect("the name is that of a member");
+    let array = |name: &str| -> Result<Array, DataError> {
+        let mut found = members.iter().filter(|member| member.name == name);
+        let member = found.next().expect("the name is that of a member");
+        if found.next().is_some() {
+            let problem = "is in the file twice; arrays of different names are read";
+            return Err(DataError::format(format!("array {name}"), problem));
+        }
         let bytes = inflated(bytes, member)?;
-        Ok::<Array, DataError>(Array { name: name.to_string(), bytes })
+        Ok(Array { name: name.to_string(), bytes })
     };
     Ok(Arrays { features: array(features)?, targets: targets.map(array).transpose()? })
 }
@@ -53,6 +57,7 @@ pub(super) fn read(bytes: &[u8], options: &Options) -> Result<Arrays, DataError>
 struct Member {
     /// Its file's name without `.npy`.
     name: String,
+    is_encrypted: bool,
     method: CompressionMethod,
     place: ZipArchiveEntryWayfinder,
 }
@@ -65,15 +70,9 @@ fn members(bytes: &[u8]) -> Result<Vec<Member>, DataError> {
         let path = entry.file_path();
         let path = String::from_utf8_lossy(path.as_ref());
         let Some(name) = path.strip_suffix(".npy").map(String::from) else { continue };
-        let wrong = |problem: &str| Err(DataError::format(format!("array {name}"), problem));
-        if entry.flags().is_encrypted() {
-            return wrong("is encrypted; arrays without a password are read");
-        }
-        if members.iter().any(|member: &Member| member.name == name) {
-            return wrong("is in the file twice; arrays of different names are read");
-        }
         let (method, place) = (entry.compression_method(), entry.wayfinder());
-        members.push(Member { name, method, place });
+        let is_encrypted = entry.flags().is_encrypted();
+        members.push(Member { name, is_encrypted, method, place });
     }
     Ok(members)
 }
@@ -139,7 +138,11 @@ fn unclear(what: &str, known: &[&str], all: &str, more: &str) -> DataError {
 
 /// The bytes of an array in an archive, which must have the length and the CRC that it says.
 fn inflated(archive: &[u8], member: &Member) -> Result<Vec<u8>, DataError> {
-    let Member { name, method, place } = member;
+    let Member { name, is_encrypted, method, place } = member;
+    if *is_encrypted {
+        let problem = "is encrypted; arrays without a password are read";
+        return Err(DataError::format(format!("array {name}"), problem));
+    }
     let archive = ZipArchive::from_slice(archive).map_err(damaged)?;
     let entry = archive.get_entry(*place).map_err(damaged)?;
     let (file, compressed) = (format!("{name}.npy"), entry.data().len() as u64);

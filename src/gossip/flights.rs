@@ -3,12 +3,13 @@
 //! `F` is the type of a frame: bytes on a node, nothing in a prediction. A [`Carrier`] sends and
 //! takes the frames.
 
+use litemap::LiteMap;
+
 use super::{
     event::Failure,
     plan::{At, Meeting, Plan},
 };
 use crate::units::{NodeId, Round};
-use litemap::LiteMap;
 
 /// Frames that one link may hold and has not sent yet. Two: one is sent while the next is encoded.
 pub const SLOTS: usize = 2;

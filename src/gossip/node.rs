@@ -34,6 +34,8 @@ pub use snapshots::Rejoin;
 
 use std::sync::Arc;
 
+use litemap::LiteMap;
+
 use super::{
     calls::Calls,
     event::{Effect, Failure, Input, Part, RoundDone, Traffic},
@@ -57,7 +59,6 @@ use crate::{
     state::State,
     units::{NodeId, Round},
 };
-use litemap::LiteMap;
 
 /// Makes a rule at an initial model.
 pub type NewRule = Box<dyn FnOnce(&[f32]) -> Box<dyn Rule> + Send>;

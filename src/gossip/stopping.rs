@@ -13,9 +13,10 @@
 
 use std::collections::BTreeSet;
 
+use litemap::LiteMap;
+
 use super::plan::{self, Plan};
 use crate::{mixing::Topology, state::Visitor, units::NodeId};
-use litemap::LiteMap;
 
 /// When a run ends by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use litemap::LiteMap;
+
 use super::{
     event::{Effect, Failure, LinkTraffic, Traffic},
     flights::Carrier,
@@ -18,7 +20,6 @@ use crate::{
     units::NodeId,
     vector,
 };
-use litemap::LiteMap;
 
 /// Rounds between two checks that copies agree with their owners.
 pub const REPLICA_EVERY: u64 = 16;

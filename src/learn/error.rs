@@ -79,11 +79,11 @@ impl ModelError {
         Err(Self::Count { of, found, needed, problem: problem() })
     }
 
-    fn cause(&self) -> Option<&io::Error> {
+    fn io_error(&self) -> Option<&io::Error> {
         match self {
             Self::Unreadable(error) => Some(error),
-            Self::Data(error) => error.cause(),
-            Self::InFile { error, .. } => error.cause(),
+            Self::Data(error) => error.io_error(),
+            Self::InFile { error, .. } => error.io_error(),
             _ => None,
         }
     }

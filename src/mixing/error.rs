@@ -72,10 +72,25 @@ impl TopologyError {
         Self::Size { of, found: None, problem: format!("there are more than {most} {of}") }
     }
 
-    fn cause(&self) -> Option<&io::Error> {
+    /// What it prints as where the user has written a spec such as `ring:8`: a wrong family is a
+    /// wrong `spec` at this `place`.
+    ///
+    /// ```
+    /// use gradvine::mixing::Topology;
+    ///
+    /// let error = Topology::parse("torus:3", 0).unwrap_err().of_spec("--topology", "torus:3");
+    /// assert!(error.to_string().starts_with("--topology = \"torus:3\": torus takes rows"));
+    /// ```
+    pub fn of_spec(self, place: &str, spec: &str) -> ConfigError {
+        let is_of_spec = matches!(self, Self::Family { .. } | Self::UnknownFamily { .. });
+        let error = ConfigError::from(self);
+        if is_of_spec { error.with_value(format!("\"{spec}\"")).with_place(place) } else { error }
+    }
+
+    fn io_error(&self) -> Option<&io::Error> {
         match self {
             Self::Unreadable { error, .. } | Self::Unwritable(error) => Some(error),
-            Self::InFile { error, .. } => error.cause(),
+            Self::InFile { error, .. } => error.io_error(),
             _ => None,
         }
     }

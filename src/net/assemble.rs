@@ -6,6 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use litemap::LiteMap;
+
 use super::{
     assembly::{Assembly, News, Step},
     clock,
@@ -20,7 +22,6 @@ use crate::{
     mixing::Topology,
     units::{NodeId, Round},
 };
-use litemap::LiteMap;
 
 /// How long a node that goes on waits until its neighbours know of it.
 const LEAVING: Duration = Duration::from_secs(2);

@@ -21,10 +21,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use litemap::LiteMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{drive::Membership, mixing::Topology, units::NodeId};
-use litemap::LiteMap;
 
 /// How long a part of the network must have been the same.
 const SETTLED: Duration = Duration::from_secs(1);

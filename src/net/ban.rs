@@ -3,9 +3,10 @@
 
 use std::time::{Duration, Instant};
 
+use litemap::LiteMap;
+
 use super::host::Neighbour;
 use crate::units::NodeId;
-use litemap::LiteMap;
 
 /// How long a neighbour is refused at first, and at most.
 const FIRST: Duration = Duration::from_secs(60);

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use litemap::LiteMap;
+
 use super::wire::StartMessage;
 use crate::{
     config::ConfigError,
@@ -9,7 +11,6 @@ use crate::{
     gossip::{Cause, Input},
     units::NodeId,
 };
-use litemap::LiteMap;
 
 /// How the two ends of a link differ.
 #[derive(Clone, Debug)]

@@ -14,6 +14,8 @@
 
 use std::collections::BTreeSet;
 
+use litemap::LiteMap;
+
 use super::{
     hello::sentence,
     wire::{Beginning, Kept, Saved, StartMessage, most_changes},
@@ -23,7 +25,6 @@ use crate::{
     mixing::Topology,
     units::{NodeId, Round},
 };
-use litemap::LiteMap;
 
 /// The last known state of a child.
 #[derive(Clone, Debug, PartialEq)]

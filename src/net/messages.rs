@@ -2,6 +2,8 @@
 
 use std::{sync::Arc, time::Instant};
 
+use litemap::LiteMap;
+
 use super::{
     event::Event,
     goodbyes::Goodbyes,
@@ -12,7 +14,6 @@ use super::{
     wire::{Beginning, MOST_CHANGES, MOST_ROUNDS, Message, Reason, Saved, StartMessage},
 };
 use crate::{drive::Change, gossip::Cause, mixing::Topology, units::NodeId};
-use litemap::LiteMap;
 
 /// The maximum number of start messages per connection, besides one in five seconds.
 const MOST_START_MESSAGES: u32 = 10_000;

@@ -2,6 +2,8 @@
 
 use std::{sync::mpsc::RecvTimeoutError, time::Duration};
 
+use litemap::LiteMap;
+
 use super::{
     clock,
     event::{Difference, Event, note_difference, refusal},
@@ -15,7 +17,6 @@ use crate::{
     mixing::Topology,
     units::{NodeId, Round},
 };
-use litemap::LiteMap;
 
 /// A node before the run begins or goes on.
 pub(super) struct Starter<'a> {

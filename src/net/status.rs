@@ -14,13 +14,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use litemap::LiteMap;
+
 use super::{
     clock,
     dial::Reached,
     wire::{Beginning, Message, Schedule},
 };
 use crate::units::NodeId;
-use litemap::LiteMap;
 
 /// The newest protocol version that a program knows, if any, and its name.
 type Program = (Option<u32>, String);

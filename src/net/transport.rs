@@ -38,8 +38,8 @@ use super::security::{Encryption, EncryptionError};
 /// How long a connection may take, from the lookup of its name to its last handshake.
 const CONNECTION: Duration = Duration::from_secs(10);
 
-/// How long a connection to one address of a name may take at least.
-const LEAST: Duration = Duration::from_secs(3);
+/// The least time that a connection to one of several addresses of a name gets.
+const MIN_SHARE: Duration = Duration::from_secs(3);
 
 /// The maximum number of streams per connection of a node: three are ours; identify, ping and
 /// relays have the rest.
@@ -198,14 +198,14 @@ where
         let dial = async move {
             let (mut failure, found) = (None, name.look_up(&address).await?);
             // One address that does not answer leaves time for the others.
-            let share = (CONNECTION / found.len().max(1) as u32).max(LEAST);
+            let share = (CONNECTION / found.len().max(1) as u32).max(MIN_SHARE);
             for address in found {
                 let dial = names.inner().dial(address, options);
                 let result = match dial {
-                    Ok(dial) => match tokio::time::timeout(share, dial).await {
-                        Ok(result) => result,
-                        Err(late) => Err(io::Error::new(io::ErrorKind::TimedOut, late)),
-                    },
+                    Ok(dial) => tokio::time::timeout(share, dial).await.unwrap_or_else(|_| {
+                        let text = format!("not complete after {:.1} s", share.as_secs_f64());
+                        Err(io::Error::new(io::ErrorKind::TimedOut, text))
+                    }),
                     Err(TransportError::Other(error)) => Err(error),
                     Err(error) => Err(io::Error::new(io::ErrorKind::Unsupported, error)),
                 };

@@ -505,17 +505,13 @@ fn inside(error: ConfigError) -> ConfigError {
 /// The error of a file or a spec such as `ring:8`, with the key that is to be corrected.
 fn in_spec(error: TopologyError, spec: &str, weights: Option<&str>) -> ConfigError {
     match (&error, weights) {
-        (TopologyError::Family { .. } | TopologyError::UnknownFamily { .. }, _) => {
-            let error = ConfigError::from(error).with_value(format!("\"{spec}\""));
-            error.with_place("topology.file")
-        }
         (&TopologyError::Matrix { error: MatrixError::NoGap { rho, .. }, .. }, Some(weights)) => {
             let mut error = ConfigError::from(error).with_value(format!("\"{weights}\""));
             error.problem = format!("rho = {rho}: {}", error.problem);
             error.with_place("topology.weights")
         }
         (TopologyError::Config(of_key), _) if of_key.place == "weights" => inside(error.into()),
-        _ => error.into(),
+        _ => error.of_spec("topology.file", spec),
     }
 }
 

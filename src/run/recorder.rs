@@ -11,6 +11,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use litemap::LiteMap;
+
 use super::{
     Design, EndError, Ending, RunDirectory, Shared, Single, Summary, Whole, class_counts,
     record::Closing,
@@ -25,7 +27,6 @@ use crate::{
     units::NodeId,
     vector,
 };
-use litemap::LiteMap;
 
 /// The file of a run directory that holds the mean of all models.
 pub const MEAN_MODEL: &str = "model-mean.safetensors";

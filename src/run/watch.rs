@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use litemap::LiteMap;
+
 use super::{Whole, metrics::Metric};
 use crate::{
     drive::{Elapsed, Observer},
@@ -9,7 +11,6 @@ use crate::{
     units::{NodeId, Round, Time},
     vector,
 };
-use litemap::LiteMap;
 
 /// The figures of a progress display.
 #[derive(Clone, Debug, Default)]

@@ -103,7 +103,8 @@ struct Source {
 
 impl Source {
     fn read(&self) -> Result<Topology, ConfigError> {
-        Ok(Topology::parse_with(&self.spec, self.weights, self.seed)?)
+        Topology::parse_with(&self.spec, self.weights, self.seed)
+            .map_err(|error| error.of_spec("topology", &self.spec))
     }
 }
 

@@ -131,7 +131,8 @@ fn everywhere(search: &Search<'_>) -> Result<Conditions, ConfigError> {
     let &Search { whole, request, .. } = search;
     let own = &whole.design.topology;
     let Some(file) = &request.links else { return Ok(outlook::all_pairs(own, &whole.conditions)) };
-    let topology = Topology::parse(file, whole.design.experiment.run.seed)?;
+    let topology = Topology::parse(file, whole.design.experiment.run.seed)
+        .map_err(|error| error.of_spec("--links", file))?;
     let names = |topology: &Topology| -> Vec<String> {
         (0..topology.nodes()).map(|node| topology.node(NodeId::from(node)).name.clone()).collect()
     };

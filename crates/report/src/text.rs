@@ -1,4 +1,4 @@
-//! Tables of text.
+//! Tables of text, and short texts.
 
 /// Writes rows as lines of columns, two spaces apart. The columns at the positions `left` are
 /// aligned to the left, the others to the right. Rows may have fewer cells than the longest one.
@@ -24,6 +24,14 @@ pub fn aligned<Row: AsRef<[String]>>(rows: &[Row], left: &[usize]) -> String {
         text.push('\n');
     }
     text
+}
+
+/// At most this many characters; dots replace the rest.
+pub(crate) fn short(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_string();
+    }
+    text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
 }
 
 /// A figure with four decimals; a very small or large one with an exponent.

@@ -6,6 +6,8 @@ use quick_xml::escape::escape;
 
 use gradvine::units::Bytes;
 
+pub(super) use crate::text::short;
+
 /// Escapes a text for HTML: markup becomes letters, and control characters become a visible sign.
 pub(super) fn text(raw: &str) -> String {
     escape(visible(raw)).into_owned()
@@ -16,14 +18,6 @@ pub(super) fn visible(raw: &str) -> String {
     raw.chars()
         .map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c })
         .collect()
-}
-
-/// At most this many characters; dots replace the rest.
-pub(super) fn short(raw: &str, most: usize) -> String {
-    if raw.chars().count() <= most {
-        return raw.to_string();
-    }
-    raw.chars().take(most - 1).chain(['…']).collect()
 }
 
 /// A number with its noun.

@@ -55,14 +55,6 @@ fn range(least: usize, greatest: usize) -> String {
     if least == greatest { least.to_string() } else { format!("{least}-{greatest}") }
 }
 
-/// A name of at most `most` characters; the last is a dot if the name was longer.
-fn shortened(name: &str, most: usize) -> String {
-    if name.chars().count() <= most {
-        return name.to_string();
-    }
-    name.chars().take(most.saturating_sub(1)).chain(['…']).collect()
-}
-
 /// A figure with about four digits, without trailing zeros.
 fn figure(x: f64) -> String {
     let size = x.abs();
@@ -93,12 +85,6 @@ mod tests {
         ] {
             assert_eq!(figure(x), text);
         }
-    }
-
-    #[test]
-    fn names_are_shortened() {
-        assert_eq!(shortened("california", 10), "california");
-        assert_eq!(shortened("california", 5), "cali…");
     }
 
     #[test]

@@ -8,9 +8,12 @@ use gradvine::{
 };
 use quick_xml::escape::escape;
 
-use crate::sheet::{Anchor, BLUE, Extent, FAINT, GREY, INK, Point, RED, Sheet, Word, width};
+use crate::{
+    sheet::{Anchor, BLUE, Extent, FAINT, GREY, INK, Point, RED, Sheet, Word, width},
+    text::short,
+};
 
-use super::{Layout, chart, figure, histogram, range, shortened};
+use super::{Layout, chart, figure, histogram, range};
 
 /// The page, in pixels.
 const PAGE: Point = (980.0, 600.0);
@@ -82,7 +85,7 @@ fn graph(topology: &Topology, sheet: &mut Sheet) {
 }
 
 fn heading(topology: &Topology, narrow: bool, sheet: &mut Sheet) {
-    let title = Word::new((24.0, 30.0), Anchor::Start, shortened(topology.name(), 48)).sized(20.0);
+    let title = Word::new((24.0, 30.0), Anchor::Start, short(topology.name(), 48)).sized(20.0);
     sheet.write(&Word { bold: true, ..title });
     let spectrum = topology.spectrum();
     let count = |n: usize, word: &str| format!("{n} {word}{}", if n == 1 { "" } else { "s" });
@@ -182,8 +185,7 @@ impl Graph<'_> {
     fn new(topology: &Topology) -> Graph<'_> {
         let layout = Layout::of(topology);
         let ids = || (0..topology.nodes()).map(NodeId::from);
-        let names: Vec<String> =
-            ids().map(|id| shortened(&topology.node(id).name, MAX_NAME)).collect();
+        let names: Vec<String> = ids().map(|id| short(&topology.node(id).name, MAX_NAME)).collect();
         let longest = names.iter().map(|name| width(name, 11.0)).fold(0.0, f64::max);
         // Names beside the nodes of a circle need room on both sides.
         let half = match layout {

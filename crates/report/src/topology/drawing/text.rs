@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 
 use gradvine::{mixing::Topology, units::NodeId};
 
-use super::{Layout, canvas::Canvas, histogram, range, shortened};
+use crate::text::short;
+
+use super::{Layout, canvas::Canvas, histogram, range};
 
 /// The maximum number of nodes whose links are drawn one by one.
 const MAX_DRAWN: usize = 16;
@@ -106,7 +108,7 @@ fn cell(topology: &Topology) -> usize {
 }
 
 fn names(topology: &Topology, most: usize) -> Vec<String> {
-    (0..topology.nodes()).map(|i| shortened(&topology.node(NodeId::from(i)).name, most)).collect()
+    (0..topology.nodes()).map(|i| short(&topology.node(NodeId::from(i)).name, most)).collect()
 }
 
 /// Summarises a graph that is too large to draw: degrees, and the adjacency matrix.
